@@ -79,6 +79,14 @@ func (s apiSource) Resources() []*inventory.Resource {
 	return all
 }
 
+// Living implements api.Source.
+func (s apiSource) Living(ctx context.Context, namespace string) (ownership.UID, error) {
+	if s.Collector == nil {
+		return "", errNoCollector
+	}
+	return s.Collector.inside().Collector.Living(ctx, namespace) //nolint:wrapcheck // the caller says what it reads
+}
+
 func inventoryResourceOf(r *feed.Resource) *inventory.Resource {
 	return &inventory.Resource{
 		GroupVersionResource: r.GroupVersionResource, Kind: r.Kind.Kind, Namespaced: r.Namespaced,

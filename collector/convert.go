@@ -80,7 +80,7 @@ func recordOf(r collector.Record) Record {
 	return Record{
 		Number: r.Number, Time: r.Time, Action: Action(r.Action), Decision: r.Decision,
 		Object: RecordedObject{
-			Kind: r.Object.Kind, Namespace: r.Object.Namespace, Name: r.Object.Name,
+			Kind: r.Object.Kind, Namespace: r.Object.Namespace, NamespaceUID: UID(r.Object.NamespaceUID), Name: r.Object.Name,
 			UID: UID(r.Object.UID), ResourceVersion: r.Object.ResourceVersion,
 		},
 		Policy: metav1.DeletionPropagation(r.Policy),

@@ -49,8 +49,11 @@ const (
 
 // RecordedObject is the object that a decision was about, as observed at the time.
 type RecordedObject struct {
-	Kind            string `json:"kind"` // "ReplicaSet.apps"
-	Namespace       string `json:"namespace,omitempty"`
+	Kind      string `json:"kind"` // "ReplicaSet.apps"
+	Namespace string `json:"namespace,omitempty"`
+	// NamespaceUID is the UID of the namespace that the object was in. It is empty if that is not certain: another
+	// namespace may have had the name before.
+	NamespaceUID    UID    `json:"namespaceUID,omitempty"`
 	Name            string `json:"name"`
 	UID             UID    `json:"uid"`
 	ResourceVersion string `json:"resourceVersion"`

@@ -60,6 +60,7 @@ func (r Record) like(d different) Record {
 // saysTheSame reports whether a record says the same as another, of one or the other object.
 func (r Record) saysTheSame(as Record) bool {
 	return r.Object.Kind == as.Object.Kind && r.Object.Namespace == as.Object.Namespace &&
+		r.Object.NamespaceUID == as.Object.NamespaceUID &&
 		r.Action == as.Action && r.Decision == as.Decision && r.Policy == as.Policy &&
 		slices.Equal(r.Owners, as.Owners) && r.MoreOwners == as.MoreOwners &&
 		r.Answer == as.Answer && r.Error == as.Error
@@ -100,7 +101,7 @@ func (j *journal) add(r Record) {
 // bytes returns about how long a record is as JSON.
 func (r *Record) bytes() int {
 	const fields, ownerFields = 250, 160 // the names of the fields, times and numbers
-	n := fields + len(r.Object.Kind) + len(r.Object.Namespace) + len(r.Object.Name) + len(r.Object.UID) + len(r.Decision) + len(r.Error)
+	n := fields + len(r.Object.Kind) + len(r.Object.Namespace) + len(r.Object.NamespaceUID) + len(r.Object.Name) + len(r.Object.UID) + len(r.Decision) + len(r.Error)
 	for i := range r.Owners {
 		o := &r.Owners[i]
 		n += ownerFields + len(o.Kind) + len(o.Namespace) + len(o.Name) + len(o.UID)

@@ -52,8 +52,10 @@ const (
 
 // RecordedObject is an object as the decision was made on it.
 type RecordedObject struct {
-	Kind            string        `json:"kind"` // "ReplicaSet.apps"
-	Namespace       string        `json:"namespace,omitempty"`
+	Kind      string `json:"kind"` // "ReplicaSet.apps"
+	Namespace string `json:"namespace,omitempty"`
+	// NamespaceUID is the UID of the namespace; empty if it is not certain, as another one may have had the name before.
+	NamespaceUID    ownership.UID `json:"namespaceUID,omitempty"`
 	Name            string        `json:"name"`
 	UID             ownership.UID `json:"uid"`
 	ResourceVersion string        `json:"resourceVersion"`
@@ -74,6 +76,7 @@ func (c *Collector) record(r Record, err error) {
 		return
 	default:
 		r.Answer, r.Error = AnswerUnknown, ownership.Excerpt(err.Error(), maxText)
+		r.Object.NamespaceUID = c.state.homeAt(r.Object.Namespace, r.Object.ResourceVersion)
 	}
 	r.Time = c.clock.Now()
 	c.journal.add(r)
@@ -87,20 +90,32 @@ func (r *Record) tell(b *story.Book) {
 	var keptBy, lost []story.Ref
 	for i := range r.Owners {
 		o := &r.Owners[i]
-		owner := story.Ref{Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, UID: o.UID}
+		owner := story.Ref{Kind: o.Kind, Namespace: o.Namespace, NamespaceUID: r.HomeOf(o.Namespace), Name: o.Name, UID: o.UID}
 		if o.Standing == verdict.Solid.String() && r.Action == ActionDetach {
 			keptBy = append(keptBy, owner)
 		} else {
 			lost = append(lost, owner)
 		}
 	}
-	object := story.Ref{Kind: r.Object.Kind, Namespace: r.Object.Namespace, Name: r.Object.Name, UID: r.Object.UID}
+	object := story.Ref{
+		Kind: r.Object.Kind, Namespace: r.Object.Namespace, NamespaceUID: r.Object.NamespaceUID, Name: r.Object.Name, UID: r.Object.UID,
+	}
 	b.Stayed(object, keptBy, lost, r.Time)
 }
 
-// recordOf returns the record of a decision, without the answer.
-func recordOf(f verdict.Facts, d verdict.Decision) Record {
-	r := Record{Action: actionOf(d), Object: recorded(f.Object), Decision: ownership.Excerpt(d.String(), maxText), Policy: policyOf(f.Object, d)}
+// HomeOf returns the UID of the namespace of an owner; empty if it is not certain. Owners are in the namespace of the
+// object, or in none.
+func (r *Record) HomeOf(namespace string) ownership.UID {
+	if namespace == "" || namespace != r.Object.Namespace {
+		return ""
+	}
+	return r.Object.NamespaceUID
+}
+
+// recordOf returns the record of a decision, without the answer. It is called before the request: what was observed by
+// then says in which namespace the object is that the request finds.
+func (c *Collector) recordOf(f verdict.Facts, d verdict.Decision) Record {
+	r := Record{Action: actionOf(d), Object: c.recorded(f.Object), Decision: ownership.Excerpt(d.String(), maxText), Policy: policyOf(f.Object, d)}
 	r.Owners, r.MoreOwners = collectionreason.OwnersOf(f.Owners)
 	return r
 }
@@ -145,11 +160,11 @@ func policyOf(o ownership.Object, d verdict.Decision) verdict.Propagation {
 	}
 }
 
-// recordOfOrphan returns the record of a dependent that is detached from an owner.
-func recordOfOrphan(dependent, owner ownership.Object) Record {
+// recordOfOrphan returns the record of a dependent that is detached from an owner, as recordOf does.
+func (c *Collector) recordOfOrphan(dependent, owner ownership.Object) Record {
 	revision, _ := client.Revision(owner.ResourceVersion)
 	return Record{
-		Action: ActionOrphan, Object: recorded(dependent), Policy: verdict.Orphan,
+		Action: ActionOrphan, Object: c.recorded(dependent), Policy: verdict.Orphan,
 		Decision: ownership.Excerpt("detach from "+client.RefOf(owner).String()+", which orphans its dependents", maxText),
 		Owners: []RecordedOwner{{
 			Kind: owner.Kind.String(), Namespace: owner.Namespace, Name: owner.Name, UID: owner.UID,
@@ -158,8 +173,9 @@ func recordOfOrphan(dependent, owner ownership.Object) Record {
 	}
 }
 
-func recorded(o ownership.Object) RecordedObject {
+func (c *Collector) recorded(o ownership.Object) RecordedObject {
 	return RecordedObject{
-		Kind: o.Kind.String(), Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
+		Kind: o.Kind.String(), Namespace: o.Namespace, NamespaceUID: c.state.homeNow(o.Namespace), Name: o.Name, UID: o.UID,
+		ResourceVersion: o.ResourceVersion,
 	}
 }

@@ -68,6 +68,8 @@ type state struct {
 	reported map[ownership.UID]string
 	// protected holds the refusals to delete objects that are protected (R28).
 	protected map[ownership.UID]protection.Held
+	// homes holds the namespaces that are there.
+	homes homes
 }
 
 // newState returns a state that knows nothing. It needs a queue.
@@ -80,6 +82,7 @@ func newState(clock clock.PassiveClock) *state {
 		reported: make(map[ownership.UID]string),
 
 		protected: make(map[ownership.UID]protection.Held),
+		homes:     make(homes),
 	}
 }
 
@@ -94,8 +97,9 @@ func (s *state) change(apply func(g *ownership.Graph) []ownership.UID) {
 // Observe implements feed.Sink.
 func (s *state) Observe(o ownership.Object) {
 	s.change(func(g *ownership.Graph) []ownership.UID {
+		s.homes.observe(&o)
 		if s.stories != nil {
-			s.stories.Seen(&o, s.clock.Now())
+			s.stories.Seen(&o, s.homes.at(o.Namespace, o.ResourceVersion), s.clock.Now())
 		}
 		return g.Observe(o)
 	})
@@ -106,9 +110,10 @@ func (s *state) Forget(uid ownership.UID, resourceVersion string) {
 	s.change(func(g *ownership.Graph) []ownership.UID {
 		s.forgetLocked(uid)
 		now := s.clock.Now()
-		if s.stories != nil {
-			if o, known := g.Object(uid); known {
-				s.stories.Gone(&o, now)
+		if o, known := g.Object(uid); known {
+			s.homes.forget(&o)
+			if s.stories != nil {
+				s.stories.Gone(&o, s.homes.at(o.Namespace, resourceVersion), now)
 			}
 		}
 		g.SetTime(now.UnixNano())
@@ -121,6 +126,7 @@ func (s *state) Replace(kind ownership.Kind, objects []ownership.Object) {
 	s.change(func(g *ownership.Graph) []ownership.UID {
 		uids := g.Replace(kind, objects)
 		s.sweepLocked()
+		s.homes.replace(kind, objects)
 		if s.stories != nil {
 			s.tellListedLocked(g, kind, objects)
 		}
@@ -133,7 +139,7 @@ func (s *state) Replace(kind ownership.Kind, objects []ownership.Object) {
 func (s *state) tellListedLocked(g *ownership.Graph, kind ownership.Kind, objects []ownership.Object) {
 	now := s.clock.Now()
 	for i := range objects {
-		s.stories.Seen(&objects[i], now)
+		s.stories.Seen(&objects[i], s.homes.at(objects[i].Namespace, objects[i].ResourceVersion), now)
 	}
 	s.stories.Listed(kind, func(uid ownership.UID) bool {
 		_, there := g.Object(uid)
@@ -151,6 +157,7 @@ func (s *state) NewEpoch() {
 	s.change(func(g *ownership.Graph) []ownership.UID {
 		s.epoch++
 		clear(s.written)
+		clear(s.homes) // their revisions are of another history
 		return g.NewEpoch()
 	})
 }

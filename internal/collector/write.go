@@ -31,7 +31,7 @@ func (c *Collector) delete(ctx context.Context, f verdict.Facts, d verdict.Delet
 		c.stats.paused.Add(1)
 		return nil // Resume brings it back
 	}
-	record, epoch := recordOf(f, d), c.state.Epoch()
+	record, epoch := c.recordOf(f, d), c.state.Epoch()
 	err := c.api.Delete(collectionreason.NewContext(ctx, record.reason()), self, d.Propagation)
 	c.record(record, err)
 	switch {
@@ -54,9 +54,9 @@ func (c *Collector) delete(ctx context.Context, f verdict.Facts, d verdict.Delet
 // writeOwners writes a list of owner references that was computed from the facts (R9, R10).
 func (c *Collector) writeOwners(ctx context.Context, f verdict.Facts, owners []ownership.Reference, d verdict.Decision) error {
 	self := f.Object
-	epoch := c.state.Epoch()
+	record, epoch := c.recordOf(f, d), c.state.Epoch()
 	now, err := c.api.PatchOwners(ctx, self, owners)
-	c.record(recordOf(f, d), err)
+	c.record(record, err)
 	switch {
 	case err == nil:
 		c.state.wrote(epoch, self)
@@ -88,9 +88,9 @@ func (c *Collector) complete(ctx context.Context, f verdict.Facts, d verdict.Rem
 // removeFinalizer removes a finalizer of the collector's (R13, R14).
 func (c *Collector) removeFinalizer(ctx context.Context, f verdict.Facts, d verdict.RemoveFinalizer) error {
 	self := f.Object
-	epoch := c.state.Epoch()
+	record, epoch := c.recordOf(f, d), c.state.Epoch()
 	now, err := c.api.PatchFinalizers(ctx, self, d.Remaining)
-	c.record(recordOf(f, d), err)
+	c.record(record, err)
 	switch {
 	case err == nil:
 		c.state.wrote(epoch, self)
@@ -111,8 +111,9 @@ func (c *Collector) removeFinalizer(ctx context.Context, f verdict.Facts, d verd
 // observe records what would be done, instead of doing it. The version that was decided on counts
 // as written, so that it is recorded once.
 func (c *Collector) observe(ctx context.Context, f verdict.Facts, d verdict.Decision) {
-	r := recordOf(f, d)
+	r := c.recordOf(f, d)
 	r.Answer, r.Time = AnswerNone, c.clock.Now()
+	r.Object.NamespaceUID = c.state.homeAt(r.Object.Namespace, r.Object.ResourceVersion)
 	c.journal.add(r)
 	c.state.wrote(c.state.Epoch(), f.Object)
 	c.logChange(ctx, "would be done", f.Object, d)
@@ -157,9 +158,9 @@ func (c *Collector) detach(ctx context.Context, owner ownership.Object, uid owne
 	if len(remaining) == len(dependent.Owners) {
 		return dependent, nil
 	}
-	epoch := c.state.Epoch()
+	record, epoch := c.recordOfOrphan(dependent, owner), c.state.Epoch()
 	now, err := c.api.PatchOwners(ctx, dependent, remaining)
-	c.record(recordOfOrphan(dependent, owner), err)
+	c.record(record, err)
 	switch {
 	case err == nil:
 		c.state.refresh(epoch, now)

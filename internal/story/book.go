@@ -126,15 +126,16 @@ func (b *Book) Requested(r Request) {
 }
 
 // Seen tells that an object was observed. One that is not being deleted matters only if it is protected.
-func (b *Book) Seen(o *ownership.Object, now time.Time) {
+// home is the UID of its namespace, empty if it is not certain.
+func (b *Book) Seen(o *ownership.Object, home ownership.UID, now time.Time) {
 	if o.Phase == ownership.Active {
-		b.protect(o, now)
+		b.protect(o, home, now)
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.unprotectLocked(o.UID)
-	m := b.memberOf(o, now)
+	m := b.memberOf(o, home, now)
 	if e := m.entry; e != nil && e.gone == 0 {
 		isNew, before := e.marked == 0, e.phase
 		if isNew {
@@ -155,12 +156,12 @@ func (b *Book) Seen(o *ownership.Object, now time.Time) {
 	}
 }
 
-// Gone tells that an object is gone, as it was observed last.
-func (b *Book) Gone(o *ownership.Object, now time.Time) {
+// Gone tells that an object is gone, as it was observed last. home is as in Seen.
+func (b *Book) Gone(o *ownership.Object, home ownership.UID, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.unprotectLocked(o.UID)
-	m := b.memberOf(o, now)
+	m := b.memberOf(o, home, now)
 	s := m.story
 	switch e := m.entry; {
 	case e == nil: // it is counted only
@@ -238,12 +239,16 @@ func (b *Book) Stayed(object Ref, keptBy, lost []Ref, now time.Time) {
 }
 
 // memberOf returns to which story an object belongs that is marked or gone, and begins one if there is none.
-func (b *Book) memberOf(o *ownership.Object, now time.Time) member {
+func (b *Book) memberOf(o *ownership.Object, home ownership.UID, now time.Time) member {
 	before, known := b.member(o.UID)
+	if before.entry != nil && before.entry.NamespaceUID == "" && home != "" {
+		before.entry.NamespaceUID = home // it is certain now
+		b.count(before.entry)
+	}
 	if known && (before.entry == nil || !before.entry.kept) {
 		return before
 	}
-	e := &entry{Ref: Ref{Kind: b.kindOf(o.Kind), Namespace: o.Namespace, Name: o.Name, UID: o.UID}}
+	e := &entry{Ref: Ref{Kind: b.kindOf(o.Kind), Namespace: o.Namespace, NamespaceUID: home, Name: o.Name, UID: o.UID}}
 	for i := range o.Owners[:min(len(o.Owners), mostOwners)] {
 		uid := o.Owners[i].UID
 		if m := b.members[uid]; m.entry != nil {
@@ -408,8 +413,8 @@ func (s *story) advance(now time.Time) {
 	s.second = max(s.second, second)
 }
 
-func refOf(o *ownership.Object) Ref {
-	return Ref{Kind: nameOf(o.Kind), Namespace: o.Namespace, Name: o.Name, UID: o.UID}
+func refOf(o *ownership.Object, home ownership.UID) Ref {
+	return Ref{Kind: nameOf(o.Kind), Namespace: o.Namespace, NamespaceUID: home, Name: o.Name, UID: o.UID}
 }
 
 // nameOf returns the name of a kind: "ReplicaSet.apps".

@@ -58,7 +58,7 @@ func (b *Book) add(s *story, e *entry) member {
 // count counts the texts of an entry of a story anew.
 func (b *Book) count(e *entry) {
 	n := 0
-	ref := func(r *Ref) { n += len(r.Kind) + len(r.Namespace) + len(r.Name) + len(r.UID) }
+	ref := func(r *Ref) { n += len(r.Kind) + len(r.Namespace) + len(r.NamespaceUID) + len(r.Name) + len(r.UID) }
 	ref(&e.Ref)
 	for _, o := range e.owners {
 		n += len(o.UID)

@@ -21,7 +21,7 @@ type guard struct {
 }
 
 // protect notes whether an object that is not being deleted is protected.
-func (b *Book) protect(o *ownership.Object, now time.Time) {
+func (b *Book) protect(o *ownership.Object, home ownership.UID, now time.Time) {
 	if !o.Protected && !b.isGuarded.Load() {
 		return
 	}
@@ -32,7 +32,7 @@ func (b *Book) protect(o *ownership.Object, now time.Time) {
 	case !o.Protected:
 		b.unprotectLocked(o.UID)
 	case wasProtected || len(b.guards) < mostGuards:
-		b.guards[o.UID] = guardOf(o)
+		b.guards[o.UID] = guardOf(o, home)
 		b.isGuarded.Store(true)
 	}
 	if wasProtected == o.Protected {
@@ -126,8 +126,8 @@ func (b *Book) unprotectLocked(uid ownership.UID) {
 	b.isGuarded.Store(len(b.guards) > 0)
 }
 
-func guardOf(o *ownership.Object) guard {
-	g := guard{Ref: refOf(o), homes: []string{definitionKey(resourceOf(o.Kind))}}
+func guardOf(o *ownership.Object, home ownership.UID) guard {
+	g := guard{Ref: refOf(o, home), homes: []string{definitionKey(resourceOf(o.Kind))}}
 	if o.Namespace != "" {
 		g.homes = append(g.homes, namespaceKey(o.Namespace))
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// Sees reports whether a reader may see the objects of a kind in a namespace. It is not called while the Book
-// is locked.
-type Sees func(kind, namespace string) bool
+// Sees reports whether a reader may see the objects of the kind and in the namespace of an object: a namespace that has
+// the same name, and another UID, is another one. It is not called while the Book is locked.
+type Sees func(object Ref) bool
 
 // mostRoots bounds how many roots a summary names.
 const mostRoots = 100
@@ -79,7 +79,7 @@ func (b *Book) Story(id ownership.UID, since Position, sees Sees, now time.Time)
 	}
 	objects = make([]Object, 0, len(entries))
 	for n := range entries {
-		if sees(entries[n].Kind, entries[n].Namespace) {
+		if sees(entries[n].Ref) {
 			objects = append(objects, entries[n].object(sees))
 		}
 	}
@@ -157,10 +157,10 @@ func (b *Book) tell(s *story, now time.Time) telling {
 // seen returns the summary as a reader may see it; false if they may not see the root.
 func (t telling) seen(sees Sees) (Summary, bool) {
 	s := t.summary
-	if !sees(s.Root.Kind, s.Root.Namespace) {
+	if !sees(s.Root) {
 		return Summary{}, false
 	}
-	s.Roots = slices.DeleteFunc(s.Roots, func(r Ref) bool { return !sees(r.Kind, r.Namespace) })
+	s.Roots = slices.DeleteFunc(s.Roots, func(r Ref) bool { return !sees(r) })
 	s.WaitsFor = waitsFor(t.waits, sees)
 	return s, true
 }
@@ -187,7 +187,7 @@ func (e *entry) object(sees Sees) Object {
 }
 
 func visible(refs []Ref, sees Sees) []Ref {
-	return slices.DeleteFunc(slices.Clone(refs), func(r Ref) bool { return !sees(r.Kind, r.Namespace) })
+	return slices.DeleteFunc(slices.Clone(refs), func(r Ref) bool { return !sees(r) })
 }
 
 func at(nano int64) *time.Time {

@@ -18,13 +18,13 @@ func TestRequestsOfOthers(t *testing.T) {
 		{UID: "c2", By: By{User: "ann"}},
 	} {
 		b.Requested(r)
-		b.Gone(&ownership.Object{UID: r.UID, Kind: ownership.Kind{Kind: "ConfigMap"}, Namespace: "shop", Name: string(r.UID)}, start)
+		b.Gone(&ownership.Object{UID: r.UID, Kind: ownership.Kind{Kind: "ConfigMap"}, Namespace: "shop", Name: string(r.UID)}, "", start)
 	}
 	want := map[ownership.UID]struct {
 		user string
 		gone int
 	}{"a1": {"ann", 2}, "b1": {"bob", 1}, "c1": {"ann", 1}, "c2": {"ann", 1}}
-	all := b.List(func(string, string) bool { return true }, start)
+	all := b.List(func(Ref) bool { return true }, start)
 	for _, s := range all {
 		if w := want[s.ID]; s.By == nil || s.By.User != w.user || s.Gone != w.gone {
 			t.Errorf("%s: %d gone, asked by %+v; want %+v", s.ID, s.Gone, s.By, w)

@@ -3,8 +3,8 @@
 //
 //	b := story.NewBook()
 //	b.Requested(request)            // by the API server, if it is ours: who asks
-//	b.Seen(object, now)             // by the collector, from its watches: marked, or changed since
-//	b.Gone(object, now)
+//	b.Seen(object, home, now)       // by the collector, from its watches: marked, or changed since
+//	b.Gone(object, home, now)       // home is the UID of its namespace
 //	b.Stayed(object, owners, now)   // by the collector, when it has removed references to owners that go
 //
 // A story begins with an object that is marked or removed, and that belongs to no other story: its root. An
@@ -60,10 +60,12 @@ const (
 
 // Ref names an object.
 type Ref struct {
-	Kind      string        `json:"kind"` // "ReplicaSet.apps"
-	Namespace string        `json:"namespace,omitempty"`
-	Name      string        `json:"name"`
-	UID       ownership.UID `json:"uid,omitempty"`
+	Kind      string `json:"kind"` // "ReplicaSet.apps"
+	Namespace string `json:"namespace,omitempty"`
+	// NamespaceUID is the UID of the namespace; empty if it is not certain, as another one may have had the name before.
+	NamespaceUID ownership.UID `json:"namespaceUID,omitempty"`
+	Name         string        `json:"name"`
+	UID          ownership.UID `json:"uid,omitempty"`
 }
 
 // String names the object as a person would.

@@ -15,7 +15,7 @@ import (
 
 var start = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 
-func all(string, string) bool { return true }
+func all(Ref) bool { return true }
 
 // objectOf parses "Kind.group[/namespace]/name", and options: owner=NAME, blocking=NAME, foreground, orphan,
 // finalizer=NAME, due=SECONDS.
@@ -55,7 +55,7 @@ func objectOf(words []string) ownership.Object {
 
 func refTo(text string) Ref {
 	o := objectOf([]string{text})
-	return refOf(&o)
+	return refOf(&o, "")
 }
 
 // TestScenarios plays histories: a line is a second apart from the one before.
@@ -85,9 +85,9 @@ func TestScenarios(t *testing.T) {
 				b.Requested(r)
 				continue
 			case "seen":
-				b.Seen(new(objectOf(words[1:])), now)
+				b.Seen(new(objectOf(words[1:])), "", now)
 			case "gone":
-				b.Gone(new(objectOf(words[1:])), now)
+				b.Gone(new(objectOf(words[1:])), "", now)
 			case "stayed":
 				var kept, lost []Ref
 				for _, word := range words[2:] {
@@ -255,11 +255,11 @@ func step(b *Book, random *rand.Rand, now time.Time) {
 		if random.IntN(4) == 0 {
 			o.Phase, o.Protected = ownership.Active, random.IntN(3) > 0
 		}
-		b.Seen(&o, now)
+		b.Seen(&o, "", now)
 	case 3, 4:
-		b.Gone(&o, now)
+		b.Gone(&o, "", now)
 	case 5:
-		b.Stayed(refOf(&o), nil, []Ref{{UID: ownership.UID(fmt.Sprint(random.IntN(40))), Kind: "Thing", Name: "x"}}, now)
+		b.Stayed(refOf(&o, ""), nil, []Ref{{UID: ownership.UID(fmt.Sprint(random.IntN(40))), Kind: "Thing", Name: "x"}}, now)
 	}
 }
 
@@ -268,13 +268,13 @@ func TestLimits(t *testing.T) {
 	b := NewBook()
 	b.limits = limits{stories: 4, singles: 2, objects: 1000, bytes: 1 << 20}
 	now := start
-	b.Seen(new(objectOf([]string{"Widget.x/shop/open", "finalizer=x/hold"})), now)
+	b.Seen(new(objectOf([]string{"Widget.x/shop/open", "finalizer=x/hold"})), "", now)
 	for n := range 10 {
 		now = now.Add(2 * time.Second)
-		b.Gone(new(objectOf([]string{fmt.Sprintf("Pod/shop/single-%d", n)})), now)
-		b.Seen(new(objectOf([]string{fmt.Sprintf("Job.batch/shop/job-%d", n)})), now)
-		b.Gone(new(objectOf([]string{fmt.Sprintf("Pod/shop/pod-%d", n), fmt.Sprintf("owner=job-%d", n)})), now)
-		b.Gone(new(objectOf([]string{fmt.Sprintf("Job.batch/shop/job-%d", n)})), now)
+		b.Gone(new(objectOf([]string{fmt.Sprintf("Pod/shop/single-%d", n)})), "", now)
+		b.Seen(new(objectOf([]string{fmt.Sprintf("Job.batch/shop/job-%d", n)})), "", now)
+		b.Gone(new(objectOf([]string{fmt.Sprintf("Pod/shop/pod-%d", n), fmt.Sprintf("owner=job-%d", n)})), "", now)
+		b.Gone(new(objectOf([]string{fmt.Sprintf("Job.batch/shop/job-%d", n)})), "", now)
 	}
 	var ids []string
 	for _, s := range b.List(all, now.Add(time.Minute)) {
@@ -296,11 +296,11 @@ func TestLimits(t *testing.T) {
 // TestSees: a reader is told of nothing that they may not see, neither as an object nor in words.
 func TestSees(t *testing.T) {
 	b := NewBook()
-	b.Seen(new(objectOf([]string{"Deployment.apps/shop/web", "foreground"})), start)
-	b.Seen(new(objectOf([]string{"Secret/shop/password", "owner=web", "finalizer=x/hold"})), start)
+	b.Seen(new(objectOf([]string{"Deployment.apps/shop/web", "foreground"})), "", start)
+	b.Seen(new(objectOf([]string{"Secret/shop/password", "owner=web", "finalizer=x/hold"})), "", start)
 	b.Stayed(refTo("ConfigMap/shop/settings"), []Ref{refTo("Secret/shop/other-password")}, []Ref{refTo("Deployment.apps/shop/web")}, start)
-	b.Seen(new(objectOf([]string{"Secret/shop/alone", "finalizer=x/hold"})), start)
-	sees := func(kind, _ string) bool { return kind != "Secret" }
+	b.Seen(new(objectOf([]string{"Secret/shop/alone", "finalizer=x/hold"})), "", start)
+	sees := func(object Ref) bool { return object.Kind != "Secret" }
 	list := b.List(sees, start)
 	if len(list) != 1 || list[0].WaitsFor == "" || list[0].Waiting != 2 {
 		t.Fatalf("%+v", list)
@@ -323,7 +323,7 @@ func TestChanged(t *testing.T) {
 		t.Fatal("nothing has changed")
 	default:
 	}
-	b.Seen(new(objectOf([]string{"Pod/shop/p"})), start)
+	b.Seen(new(objectOf([]string{"Pod/shop/p"})), "", start)
 	<-waiting
 	<-b.Changed(0)
 }
@@ -331,8 +331,8 @@ func TestChanged(t *testing.T) {
 // TestListed: what a list does not have any more has gone while nobody watched.
 func TestListed(t *testing.T) {
 	b := NewBook()
-	b.Seen(new(objectOf([]string{"Pod/shop/p"})), start)
-	b.Seen(new(objectOf([]string{"Pod/shop/q"})), start)
+	b.Seen(new(objectOf([]string{"Pod/shop/p"})), "", start)
+	b.Seen(new(objectOf([]string{"Pod/shop/q"})), "", start)
 	b.Listed(ownership.Kind{Kind: "Pod"}, func(uid ownership.UID) bool { return uid == "q" }, start.Add(time.Second))
 	for id, want := range map[ownership.UID]bool{"p": true, "q": false} {
 		if s, _, _, _ := b.Story(id, 0, all, start.Add(time.Minute)); s.Done != want {
@@ -354,10 +354,10 @@ func BenchmarkCascade(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		book := NewBook()
-		book.Gone(&ownership.Object{UID: "owner", Kind: ownership.Kind{Kind: "ConfigMap"}, Namespace: "shop", Name: "owner"}, start)
+		book.Gone(&ownership.Object{UID: "owner", Kind: ownership.Kind{Kind: "ConfigMap"}, Namespace: "shop", Name: "owner"}, "", start)
 		for n := range objects {
-			book.Seen(&objects[n], start)
-			book.Gone(&objects[n], start)
+			book.Seen(&objects[n], "", start)
+			book.Gone(&objects[n], "", start)
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/20_000, "ns/event")
@@ -374,13 +374,13 @@ func TestStoriesAreBoundedInBytes(t *testing.T) {
 		owners = append(owners, ownership.Reference{APIVersion: "v1", Kind: "Pod", Name: "p", UID: ownership.UID(fmt.Sprint("owner-", n))})
 	}
 	root := ownership.Object{UID: "root", Kind: ownership.Kind{Kind: "Namespace"}, Name: "space", Phase: ownership.Terminating}
-	b.Seen(&root, now)
+	b.Seen(&root, "", now)
 	for n := range 2000 {
 		o := ownership.Object{
 			UID: ownership.UID(fmt.Sprint(n)), Kind: ownership.Kind{Kind: "Pod"}, Namespace: "space", Name: fmt.Sprint(n, long),
 			Phase: ownership.Terminating, Finalizers: []string{long}, Owners: owners,
 		}
-		b.Seen(&o, now)
+		b.Seen(&o, "", now)
 	}
 	s := b.stories["root"]
 	if b.bytes > 1<<20+4096 || len(s.entries)+s.beyond != 2001 || s.beyond == 0 {

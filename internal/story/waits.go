@@ -30,9 +30,8 @@ const (
 
 // wait are the marked objects of a kind in a namespace that wait for the same, or the protected ones that are waited for.
 type wait struct {
-	on              leaf
-	finalizer       string
-	kind, namespace string
+	on        leaf
+	finalizer string
 
 	first Ref
 	count int
@@ -53,16 +52,17 @@ func (b *Book) waits(s *story, now time.Time) []wait {
 		on              leaf
 		finalizer       string
 		kind, namespace string
+		home            ownership.UID
 	}
 	places := map[key]int{}
 	var found []wait
 	add := func(e *entry, on leaf, finalizer string) {
-		k := key{on, finalizer, e.Kind, e.Namespace}
+		k := key{on, finalizer, e.Kind, e.Namespace, e.NamespaceUID}
 		at, known := places[k]
 		if !known {
 			at = len(found)
 			places[k] = at
-			found = append(found, wait{on: on, finalizer: finalizer, kind: e.Kind, namespace: e.Namespace, first: e.Ref})
+			found = append(found, wait{on: on, finalizer: finalizer, first: e.Ref})
 		}
 		found[at].count++
 		found[at].due = max(found[at].due, e.due)
@@ -104,7 +104,7 @@ func isForeign(finalizer string) bool {
 func waitsFor(all []wait, sees Sees) string {
 	var seen []wait
 	for _, w := range all {
-		if !sees(w.kind, w.namespace) {
+		if !sees(w.first) {
 			continue
 		}
 		at := slices.IndexFunc(seen, func(other wait) bool { return other.isLike(&w) })

@@ -88,6 +88,8 @@ type Source interface {
 	View(read func(g *ownership.Graph))
 	// Resources are those whose objects are in the graph, or may be named by them.
 	Resources() []*inventory.Resource
+	// Living implements Living.
+	Living(ctx context.Context, namespace string) (ownership.UID, error)
 	// Around reads the surroundings of some objects. What the collector does not know of them is read as the
 	// caller; what it knows may be more than the caller may see.
 	Around(ctx context.Context, caller *rest.Config, uids []ownership.UID) (*Surroundings, error)
@@ -181,7 +183,7 @@ func (h *handler) asked(answer func(w http.ResponseWriter, r *http.Request, s *S
 		caller, err := h.access(r)
 		if err == nil {
 			var sight *Sight
-			if sight, err = newSight(r.Context(), caller, h.source.Resources()); err == nil {
+			if sight, err = newSight(r.Context(), caller, h.source.Resources(), h.source.Living); err == nil {
 				err = answer(w, r, sight)
 			}
 		}

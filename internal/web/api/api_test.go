@@ -66,6 +66,13 @@ func (cluster) View(read func(g *ownership.Graph)) {
 	read(g)
 }
 
+// Living returns the namespaces that are there.
+func (cluster) Living(_ context.Context, namespace string) (ownership.UID, error) {
+	return map[string]ownership.UID{"shop": shopUID}[namespace], nil
+}
+
+const shopUID = "the present shop"
+
 func (w cluster) Records(after uint64) []collector.Record {
 	return slices.DeleteFunc(slices.Clone(w.records), func(r collector.Record) bool { return r.Number <= after })
 }
@@ -221,7 +228,11 @@ func TestDecisions(t *testing.T) {
 // Records are those of objects that the caller may list, and name no others.
 func TestRecords(t *testing.T) {
 	object := func(kind, namespace, name string) collector.RecordedObject {
-		return collector.RecordedObject{Kind: kind, Namespace: namespace, Name: name, UID: ownership.UID(name)}
+		o := collector.RecordedObject{Kind: kind, Namespace: namespace, Name: name, UID: ownership.UID(name)}
+		if namespace != "" {
+			o.NamespaceUID = shopUID
+		}
+		return o
 	}
 	source := cluster{records: []collector.Record{
 		{Number: 1, Action: collector.ActionDelete, Object: object("ConfigMap", "shop", "gone"), Decision: "delete Background: owners absent: Secret password", Owners: []collector.RecordedOwner{{Kind: "Secret", Namespace: "shop", Name: "password"}}},

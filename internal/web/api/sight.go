@@ -19,9 +19,14 @@ type Sight struct {
 	caller    Caller
 	resources map[string]schema.GroupResource // by kind, as ownership.Kind writes it
 	all       bool                            // the caller may list everything
+	living    Living
 	answers   map[scope]bool
+	homes     map[scope]ownership.UID // the namespaces in which the caller has the rights
 	hidden    map[string]bool
 }
+
+// Living returns the UID of the namespace that has a name now, by a read of the server; empty if there is none.
+type Living func(ctx context.Context, namespace string) (ownership.UID, error)
 
 // scope is what a right to list is about.
 type scope struct {
@@ -29,10 +34,10 @@ type scope struct {
 	namespace string
 }
 
-func newSight(ctx context.Context, caller Caller, resources []*inventory.Resource) (*Sight, error) {
+func newSight(ctx context.Context, caller Caller, resources []*inventory.Resource, living Living) (*Sight, error) {
 	s := &Sight{
 		caller: caller, resources: make(map[string]schema.GroupResource, len(resources)),
-		answers: map[scope]bool{}, hidden: map[string]bool{},
+		living: living, answers: map[scope]bool{}, homes: map[scope]ownership.UID{}, hidden: map[string]bool{},
 	}
 	for _, r := range resources {
 		s.resources[r.OwnerKind().String()] = r.GroupResource()
@@ -67,6 +72,44 @@ func (s *Sight) seesNamed(ctx context.Context, kind, namespace string) (bool, er
 	}
 	s.hidden[resource.String()] = true
 	return false, nil
+}
+
+// sawNamed reports whether the caller may list the objects of a kind, of one that is remembered from the namespace with a
+// UID. A right in a namespace does not cover what was in a former namespace of that name, nor what may have been: these
+// need a right in all namespaces.
+func (s *Sight) sawNamed(ctx context.Context, kind, namespace string, home ownership.UID) (bool, error) {
+	seen, err := s.seesNamed(ctx, kind, namespace)
+	if err != nil || !seen || s.all || namespace == "" {
+		return seen, err
+	}
+	resource := s.resources[kind]
+	if everywhere, err := s.ask(ctx, scope{resource, ""}); everywhere || err != nil {
+		return everywhere, err
+	}
+	now, err := s.home(ctx, scope{resource, namespace})
+	if err != nil {
+		return false, err
+	}
+	if home == "" || home != now {
+		s.hidden[resource.String()] = true
+		return false, nil
+	}
+	return true, nil
+}
+
+// home returns the UID of the namespace in which the caller has a right. It is read after the right was found, for each
+// anew: another namespace may have the name since.
+func (s *Sight) home(ctx context.Context, about scope) (ownership.UID, error) {
+	uid, known := s.homes[about]
+	if known {
+		return uid, nil
+	}
+	uid, err := s.living(ctx, about.namespace)
+	if err != nil {
+		return "", fmt.Errorf("read which namespace %s is there: %w", about.namespace, err)
+	}
+	s.homes[about] = uid
+	return uid, nil
 }
 
 func (s *Sight) ask(ctx context.Context, about scope) (bool, error) {
@@ -208,7 +251,7 @@ func verb(decision string) string {
 
 // record removes from a record what the caller may not list, and reports whether anything is left.
 func (s *Sight) record(ctx context.Context, r *collector.Record) (bool, error) {
-	seen, err := s.seesNamed(ctx, r.Object.Kind, r.Object.Namespace)
+	seen, err := s.sawNamed(ctx, r.Object.Kind, r.Object.Namespace, r.Object.NamespaceUID)
 	if s.all || !seen || err != nil {
 		return seen, err
 	}
@@ -217,7 +260,7 @@ func (s *Sight) record(ctx context.Context, r *collector.Record) (bool, error) {
 	isAboutOwners := r.MoreOwners == 0 && (r.Action == collector.ActionDelete || r.Action == collector.ActionDetach)
 	var owners []collector.RecordedOwner
 	for _, owner := range r.Owners {
-		seen, err := s.seesNamed(ctx, owner.Kind, owner.Namespace)
+		seen, err := s.sawNamed(ctx, owner.Kind, owner.Namespace, r.HomeOf(owner.Namespace))
 		if err != nil {
 			return false, err
 		}

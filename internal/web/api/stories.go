@@ -64,11 +64,11 @@ func (h *handler) teller(r *http.Request, s *Sight) (*teller, error) {
 }
 
 // sees implements story.Sees.
-func (t *teller) sees(kind, namespace string) bool {
+func (t *teller) sees(object story.Ref) bool {
 	if t.err != nil {
 		return false
 	}
-	seen, err := t.sight.seesNamed(t.ctx, kind, namespace)
+	seen, err := t.sight.sawNamed(t.ctx, object.Kind, object.Namespace, object.NamespaceUID)
 	t.err = err
 	return seen && err == nil
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coppice-dev/coppice/internal/collector"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/story"
 	"github.com/coppice-dev/coppice/internal/web/api"
@@ -23,12 +24,12 @@ func telling() cluster {
 	b.Seen(&ownership.Object{
 		UID: "web", Kind: ownership.Kind{Group: "apps", Kind: "Deployment"}, Namespace: "shop", Name: "web",
 		Phase: ownership.Foreground, Finalizers: []string{ownership.FinalizerForeground},
-	}, now)
+	}, shopUID, now)
 	b.Seen(&ownership.Object{
 		UID: "password", Kind: ownership.Kind{Kind: "Secret"}, Namespace: "shop", Name: "password", Phase: ownership.Terminating, Finalizers: []string{"acme.io/hold"},
 		Owners: []ownership.Reference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: "web"}},
-	}, now)
-	b.Gone(secretAlone(), now)
+	}, shopUID, now)
+	b.Gone(secretAlone(), shopUID, now)
 	return cluster{book: b}
 }
 
@@ -118,11 +119,11 @@ func TestWatchStories(t *testing.T) {
 	if event, data := next(); event != api.EventStory || data["id"] != "web" || data["waiting"] != 2.0 {
 		t.Errorf("at first: %s %v", event, data)
 	}
-	source.book.Gone(&ownership.Object{UID: "password", Kind: ownership.Kind{Kind: "Secret"}, Namespace: "shop", Name: "password"}, time.Now())
+	source.book.Gone(&ownership.Object{UID: "password", Kind: ownership.Kind{Kind: "Secret"}, Namespace: "shop", Name: "password"}, shopUID, time.Now())
 	if event, data := next(); event != api.EventStory || data["gone"] != 1.0 {
 		t.Errorf("one is gone: %s %v", event, data)
 	}
-	source.book.Gone(&ownership.Object{UID: "web", Kind: ownership.Kind{Group: "apps", Kind: "Deployment"}, Namespace: "shop", Name: "web"}, time.Now())
+	source.book.Gone(&ownership.Object{UID: "web", Kind: ownership.Kind{Group: "apps", Kind: "Deployment"}, Namespace: "shop", Name: "web"}, shopUID, time.Now())
 	if event, data := next(); event != api.EventStory || data["gone"] != 2.0 || data["done"] != nil {
 		t.Errorf("both are gone: %s %v", event, data)
 	}
@@ -146,12 +147,62 @@ func TestWatchStory(t *testing.T) {
 	if !slices.Equal(got, []string{api.EventStory, api.EventObjects}) {
 		t.Errorf("at first: %v", got)
 	}
-	source.book.Gone(secretAlone(), time.Now()) // of another story
-	source.book.Gone(&ownership.Object{UID: "web", Kind: ownership.Kind{Group: "apps", Kind: "Deployment"}, Namespace: "shop", Name: "web"}, time.Now())
+	source.book.Gone(secretAlone(), shopUID, time.Now()) // of another story
+	source.book.Gone(&ownership.Object{UID: "web", Kind: ownership.Kind{Group: "apps", Kind: "Deployment"}, Namespace: "shop", Name: "web"}, shopUID, time.Now())
 	if event, data := next(); event != api.EventStory || data["gone"] != 1.0 {
 		t.Errorf("it is gone: %s %v", event, data)
 	}
 	if event, data := next(); event != api.EventObjects || data["gone"] == nil {
 		t.Errorf("it is gone: %s %v", event, data)
+	}
+}
+
+// What was deleted in a former namespace is not for callers who may list it in the one that has its name now, nor is what
+// may have been.
+func TestFormerNamespacesAreNotTold(t *testing.T) {
+	book, now := story.NewBook(), time.Now()
+	var records []collector.Record
+	for n, home := range []ownership.UID{"the former shop", "", shopUID} {
+		name := []string{"former", "doubtful", "present"}[n]
+		o := &ownership.Object{UID: ownership.UID(name), Kind: ownership.Kind{Kind: "ConfigMap"}, Namespace: "shop", Name: name}
+		book.Gone(o, home, now)
+		object := collector.RecordedObject{Kind: "ConfigMap", Namespace: "shop", NamespaceUID: home, Name: name, UID: o.UID}
+		records = append(records, collector.Record{
+			Number: uint64(n + 1), Action: collector.ActionDelete, Object: object, Decision: "delete Background: owners absent: ConfigMap owner-of-" + name,
+			Owners: []collector.RecordedOwner{{Kind: "ConfigMap", Namespace: "shop", Name: "owner-of-" + name}},
+		})
+	}
+	source := cluster{records: records, book: book}
+	for token, want := range map[string][]string{
+		everything: {"former", "doubtful", "present"}, "configmaps": {"former", "doubtful", "present"}, "configmaps/shop": {"present"}, "secrets/shop": nil,
+	} {
+		for _, path := range []string{api.Records, api.Stories} {
+			code, body := ask(t, source, token, path)
+			if code != http.StatusOK {
+				t.Errorf("%s asks for %s: %d %s", token, path, code, body)
+			}
+			saysOnly(t, token+" asks for "+path, body, want)
+		}
+		for _, name := range []string{"former", "doubtful", "present"} {
+			isTold := slices.Contains(want, name)
+			for _, path := range []string{api.Stories + "/" + name, api.Stories + "/" + name + "?format=text"} {
+				if code, body := ask(t, source, token, path); (code == http.StatusOK) != isTold {
+					t.Errorf("%s asks for %s: %d %s", token, path, code, body)
+				}
+			}
+			if _, body := ask(t, source, token, api.Records+"?uid="+name); strings.Contains(body, "owner-of-"+name) != isTold {
+				t.Errorf("%s asks for the record of %s: %s", token, name, body)
+			}
+		}
+	}
+}
+
+// saysOnly checks which of the names of TestFormerNamespacesAreNotTold are in an answer.
+func saysOnly(t *testing.T, about, body string, want []string) {
+	t.Helper()
+	for _, name := range []string{"former", "doubtful", "present"} {
+		if says := strings.Contains(body, `"name": "`+name+`"`); says != slices.Contains(want, name) || !says && strings.Contains(body, name+`"`) {
+			t.Errorf("%s, which says %s: %v\n%s", about, name, says, body)
+		}
 	}
 }

@@ -1,0 +1,122 @@
+package system
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
+	"github.com/coppice-dev/coppice/internal/web/api"
+)
+
+const shared = "shared"
+
+// A namespace that is deleted and created again for another tenant does not show them its former life: neither its records
+// nor its stories, and nothing of an object that is gone.
+func TestFormerNamespacesAreNotTold(t *testing.T) {
+	runWithPlane(t, Options{Ephemeral: true}, func(ctx context.Context, p Plane) error {
+		config, err := clientcmd.BuildConfigFromFlags("", p.Kubeconfig)
+		if err != nil {
+			return err
+		}
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return err
+		}
+		as := func(name string) *rest.Config {
+			one := rest.CopyConfig(config)
+			one.Impersonate.UserName = name
+			return one
+		}
+		former, err := tenancy(ctx, client, "ann", "former")
+		if err != nil {
+			return err
+		}
+		tells(t, as("ann"), former)
+		if err := client.CoreV1().Namespaces().Delete(ctx, shared, metav1.DeleteOptions{}); err != nil {
+			return err
+		}
+		eventually.Agrees(t, func() string {
+			if _, err := client.CoreV1().Namespaces().Get(ctx, shared, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				return fmt.Sprintf("the namespace is still there: %v", err)
+			}
+			return ""
+		})
+		present, err := tenancy(ctx, client, "bob", "present")
+		if err != nil {
+			return err
+		}
+		tells(t, as("bob"), present)
+		tells(t, config, former)
+		tells(t, config, present)
+		for _, path := range formerPaths(former) {
+			code, body := getAs(t, as("bob"), path)
+			repeatsQuestion := code == http.StatusNotFound && strings.Contains(path, "object=")
+			if strings.Contains(body, "former") && !repeatsQuestion {
+				t.Errorf("the tenant of now asks for %s: %d %s", path, code, body)
+			}
+		}
+		return nil
+	})
+}
+
+// formerPaths are the questions about an object that is gone.
+func formerPaths(uid types.UID) []string {
+	var paths []string
+	for _, path := range []string{api.Records, api.Explain, api.Preview, api.Owners, api.Dependents, api.Component, api.Stories} {
+		paths = append(paths, path+"?uid="+string(uid), path+"?object=configmaps/"+shared+"/former", path+"?object=configmaps/"+shared+"/former-dependent")
+	}
+	return append(paths, api.Records, api.Stories, api.Component, api.Deletions, api.Stories+"/"+string(uid), api.Stories+"/"+string(uid)+"?format=text")
+}
+
+// tenancy makes the namespace, in which a user may edit, and a ConfigMap with a dependent, which goes with it. It returns the
+// UID of the ConfigMap.
+func tenancy(ctx context.Context, client kubernetes.Interface, user, name string) (types.UID, error) {
+	if _, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shared}}, metav1.CreateOptions{}); err != nil {
+		return "", err
+	}
+	if _, err := client.RbacV1().RoleBindings(shared).Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "edits"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
+	}, metav1.CreateOptions{}); err != nil {
+		return "", err
+	}
+	maps := client.CoreV1().ConfigMaps(shared)
+	owner, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	if err != nil {
+		return "", err
+	}
+	if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		Name: name + "-dependent", OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: name, UID: owner.UID}},
+	}}, metav1.CreateOptions{}); err != nil {
+		return "", err
+	}
+	return owner.UID, maps.Delete(ctx, name, metav1.DeleteOptions{})
+}
+
+// tells waits until a user is told of a deletion: in the list of stories, in its own story, and in the record of its
+// dependent, which the collector made.
+func tells(t *testing.T, config *rest.Config, uid types.UID) {
+	t.Helper()
+	for path, says := range map[string]string{
+		api.Stories: string(uid), api.Stories + "/" + string(uid): "-dependent", api.Records: string(uid),
+	} {
+		eventually.Agrees(t, func() string {
+			if code, body := getAs(t, config, path); code != http.StatusOK || !strings.Contains(body, says) {
+				return fmt.Sprintf("%s asks for %s: %d %s", config.Impersonate.UserName, path, code, body)
+			}
+			return ""
+		})
+	}
+}
