@@ -55,9 +55,6 @@ var declarations = []declaration{
 		`Pod: only ours: FieldValueForbidden spec: Forbidden: only cpu and memory resources are mutable`),
 	permit("nodes declare no features here, which a resize would have to respect", `Pod: answer: ours 200  "", theirs 403 Forbidden ".*node .* not found"`),
 	permit("sysctls are left to the node", `Pod: only theirs: (\(the other accepts\) )?FieldValueInvalid spec\.securityContext\.sysctls\[\]\.name.*`),
-	permit("only pods, and what makes them, have warnings about deprecated fields, or values without effect",
-		`(CertificateSigningRequest|CSIDriver|CSIStorageCapacity|Endpoints|EndpointSlice|Ingress|NetworkPolicy|Node|PersistentVolume|PersistentVolumeClaim|`+
-			`ResourceQuota|ResourceSlice|RuntimeClass|Secret|Service|ServiceAccount|StorageClass): only theirs warns: 299 - .*`),
 	permit("both servers choose addresses of services", `Service: message of FieldValueInvalid spec\.clusterIPs\[\]: ours \["Invalid value: \\"10\.[0-9.]+\\": expected .*`),
 	permit("a topology that v1 does not have is dropped, and that is no change", `EndpointSlice: metadata\.generation: ours 1, theirs 2`),
 	permit("maxUnavailable of StatefulSets acts here, its feature is off upstream",

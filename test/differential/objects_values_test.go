@@ -23,6 +23,13 @@ var words = map[string]any{
 	"conditionType": "example.com/a", "add": "SYS_TIME", "clusterIPs": "None", "ranges": int64(1), "managedBy": "example.com/a",
 }
 
+// unusual are values that are accepted with a warning, for fields of a name.
+var unusual = map[string]string{
+	"ip": "2001:DB8::1", "hostIP": "2001:DB8::1", "addresses": "2001:DB8::1", "externalIPs": "2001:DB8::1", "loadBalancerIP": "2001:DB8::1",
+	"nameservers": "2001:DB8::1", "cidr": "2001:DB8::/32", "except": "2001:DB8::/48", "podCIDRs": "2001:DB8::/64",
+	"loadBalancerSourceRanges": "2001:DB8::/32", "key": "beta.kubernetes.io/os", "topologyKey": "beta.kubernetes.io/os", "driver": "A.example.com",
+}
+
 // sample returns a value that is mostly right: of objects, what is required.
 func sample(name string, s *shape) any {
 	if len(s.enum) > 0 {
@@ -111,6 +118,9 @@ func variants(p place) map[string]any {
 	switch s.form {
 	case formString:
 		maps.Copy(all, map[string]any{"empty": "", "bad": "-Bad_Name!", "long": strings.Repeat("a", 300), "type": int64(7), "other": "example.com/b", "dashed": "b-1"})
+		if value, has := unusual[name]; has {
+			all["unusual"] = value
+		}
 	case formInteger:
 		maps.Copy(all, map[string]any{
 			"zero": int64(0), "one": int64(1), "negative": int64(-1), "two": int64(2), "large": int64(70000), "huge": int64(1) << 40,

@@ -51,6 +51,7 @@ func NewStorages(resource Resource, typer runtime.ObjectTyper, c Config) (map[st
 		storages[resource.Plural+"/status"] = main.subresource(subresourceStrategy{
 			restStrategy: s, copyPart: resource.Strategy.CopyStatus, complete: resource.Strategy.PrepareForStatusUpdate,
 			sibling: "spec", validate: resource.Strategy.ValidateStatusUpdate, validateWith: resource.Strategy.ValidateWith,
+			warn: resource.Strategy.WarnOfStatus,
 		})
 	}
 	if resource.Strategy.Scale != nil {

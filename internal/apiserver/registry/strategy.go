@@ -57,6 +57,8 @@ type Strategy[T runtime.Object] struct {
 	// Warn returns what is accepted on the main endpoint although it is most likely not meant. old is nil for a
 	// new object.
 	Warn func(obj, old T) []string
+	// WarnOfStatus returns what is accepted on /status although it is most likely not meant.
+	WarnOfStatus func(T) []string
 
 	// Desired returns the part of the object that the user controls: when it changes, the
 	// generation is incremented. Nil: objects have no generation.
@@ -92,7 +94,6 @@ func untyped[P runtime.Object](s Strategy[P]) Strategy[runtime.Object] {
 		ValidateCreate:         func(runtime.Object) field.ErrorList { return nil },
 		ValidateIn:             func(schema.GroupVersion, runtime.Object, runtime.Object) field.ErrorList { return nil },
 		ValidateWith:           func(context.Context, Registries, runtime.Object, runtime.Object) field.ErrorList { return nil },
-		Warn:                   func(runtime.Object, runtime.Object) []string { return nil },
 		ValidateUpdate:         untypedCheck(s.ValidateUpdate),
 		ValidateStatusUpdate:   untypedCheck(s.ValidateStatusUpdate),
 		SelectableFields:       func(runtime.Object) fields.Set { return nil },
@@ -118,12 +119,7 @@ func untyped[P runtime.Object](s Strategy[P]) Strategy[runtime.Object] {
 			return s.ValidateWith(ctx, rs, obj.(P), before)
 		}
 	}
-	if s.Warn != nil {
-		u.Warn = func(obj, old runtime.Object) []string {
-			before, _ := old.(P)
-			return s.Warn(obj.(P), before)
-		}
-	}
+	u.Warn, u.WarnOfStatus = untypedWarnings(s)
 	if s.Unique != nil {
 		u.Unique = func(obj runtime.Object) []string { return s.Unique(obj.(P)) }
 	}
@@ -149,6 +145,23 @@ func untyped[P runtime.Object](s Strategy[P]) Strategy[runtime.Object] {
 		u.Subresources = s.Subresources
 	}
 	return u
+}
+
+func untypedWarnings[P runtime.Object](s Strategy[P]) (main func(obj, old runtime.Object) []string, status func(runtime.Object) []string) {
+	main = func(obj, old runtime.Object) []string {
+		if s.Warn == nil {
+			return nil
+		}
+		before, _ := old.(P)
+		return s.Warn(obj.(P), before)
+	}
+	status = func(obj runtime.Object) []string {
+		if s.WarnOfStatus == nil {
+			return nil
+		}
+		return s.WarnOfStatus(obj.(P))
+	}
+	return main, status
 }
 
 func untyped1[P runtime.Object](f func(P)) func(runtime.Object) {

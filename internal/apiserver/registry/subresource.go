@@ -22,6 +22,7 @@ func Subresource[P runtime.Object](r *REST, copyPart func(to, from P), sibling s
 		sibling:      sibling,
 		validate:     untypedCheck(validate),
 		validateWith: func(context.Context, Registries, runtime.Object, runtime.Object) field.ErrorList { return nil },
+		warn:         func(runtime.Object) []string { return nil },
 	})
 }
 
@@ -83,6 +84,8 @@ type subresourceStrategy struct {
 	validate func(obj, old runtime.Object) field.ErrorList
 	// validateWith checks what depends on other objects.
 	validateWith func(ctx context.Context, rs Registries, obj, old runtime.Object) field.ErrorList
+	// warn returns what is accepted of the part although it is most likely not meant.
+	warn func(runtime.Object) []string
 }
 
 // PrepareForUpdate resets obj to what is stored, except for the part.
@@ -108,9 +111,9 @@ func (s subresourceStrategy) ValidateUpdate(ctx context.Context, obj, old runtim
 	return append(s.validateWith(ctx, s.registries, obj, old), s.validate(obj, old)...)
 }
 
-// WarningsOnUpdate returns none: they are about what other endpoints change.
-func (s subresourceStrategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
-	return nil
+// WarningsOnUpdate returns those about the part: the others are about what other endpoints change.
+func (s subresourceStrategy) WarningsOnUpdate(_ context.Context, obj, _ runtime.Object) []string {
+	return s.warn(obj)
 }
 
 // AllowCreateOnUpdate is false: a part alone makes no object.

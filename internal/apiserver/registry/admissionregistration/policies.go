@@ -30,6 +30,8 @@ func validatingAdmissionPolicies() registry.Resource {
 		}),
 		table.Age(),
 	}, registry.Strategy[*admissionregistrationv1.ValidatingAdmissionPolicy]{
+		Warn:         warnOfName[*admissionregistrationv1.ValidatingAdmissionPolicy],
+		WarnOfStatus: func(p *admissionregistrationv1.ValidatingAdmissionPolicy) []string { return warnOfName(p, nil) },
 		Default: func(p *admissionregistrationv1.ValidatingAdmissionPolicy) {
 			registry.SetDefaultPtr(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
 			defaultMatch(p.Spec.MatchConstraints)
@@ -237,6 +239,7 @@ func validatingAdmissionPolicyBindings() registry.Resource {
 		}),
 		table.Age(),
 	}, registry.Strategy[*admissionregistrationv1.ValidatingAdmissionPolicyBinding]{
+		Warn:     warnOfName[*admissionregistrationv1.ValidatingAdmissionPolicyBinding],
 		Default:  func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) { defaultMatch(b.Spec.MatchResources) },
 		Validate: validateAdmissionPolicyBinding,
 		Desired:  func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) any { return b.Spec },

@@ -3,6 +3,7 @@
 package admissionregistration
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -54,6 +55,7 @@ func validatingWebhookConfigurations() registry.Resource {
 		table.Number("Webhooks", "Webhooks that are called.", func(c *admissionregistrationv1.ValidatingWebhookConfiguration) int { return len(c.Webhooks) }),
 		table.Age(),
 	}, registry.Strategy[*admissionregistrationv1.ValidatingWebhookConfiguration]{
+		Warn: warnOfName[*admissionregistrationv1.ValidatingWebhookConfiguration],
 		Default: func(c *admissionregistrationv1.ValidatingWebhookConfiguration) {
 			for i := range c.Webhooks {
 				defaultWebhook(&c.Webhooks[i])
@@ -73,6 +75,7 @@ func mutatingWebhookConfigurations() registry.Resource {
 		table.Number("Webhooks", "Webhooks that are called.", func(c *admissionregistrationv1.MutatingWebhookConfiguration) int { return len(c.Webhooks) }),
 		table.Age(),
 	}, registry.Strategy[*admissionregistrationv1.MutatingWebhookConfiguration]{
+		Warn: warnOfName[*admissionregistrationv1.MutatingWebhookConfiguration],
 		Default: func(c *admissionregistrationv1.MutatingWebhookConfiguration) {
 			for i := range c.Webhooks {
 				common := commonOf(&c.Webhooks[i])
@@ -260,4 +263,13 @@ func validateMatchConditions(conditions []admissionregistrationv1.MatchCondition
 			}
 			return append(errs, validate.FromMessages(c.Name, at.Child("name"), validation.IsQualifiedName(c.Name))...)
 		}))
+}
+
+// warnOfName warns of a name that is only for what a server reads from files.
+func warnOfName[P metav1.Object](obj, _ P) []string {
+	const reserved = ".static.k8s.io"
+	if !strings.HasSuffix(obj.GetName(), reserved) {
+		return nil
+	}
+	return []string{fmt.Sprintf("metadata.name: names ending with %q are reserved for static manifest-based configurations and cannot be managed via the API", reserved)}
 }

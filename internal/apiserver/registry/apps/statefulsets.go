@@ -164,7 +164,11 @@ func validateNewStatefulSet(s *appsv1.StatefulSet) field.ErrorList {
 func warnOfStatefulSet(s, old *appsv1.StatefulSet) []string {
 	all := podspec.WarnOfTemplate(s, old, &s.Spec.Template, templatePath())
 	for i := range s.Spec.VolumeClaimTemplates {
-		all = append(all, podspec.WarnOfClaim(&s.Spec.VolumeClaimTemplates[i].Spec, field.NewPath("spec", "volumeClaimTemplates").Index(i))...)
+		at := field.NewPath("spec", "volumeClaimTemplates").Index(i)
+		if old != nil {
+			at = at.Child("Spec") // as Kubernetes has it
+		}
+		all = append(all, podspec.WarnOfClaim(&s.Spec.VolumeClaimTemplates[i].Spec, at)...)
 	}
 	if ptr.Deref(s.Spec.RevisionHistoryLimit, 0) < 0 {
 		all = append(all, "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended")

@@ -21,8 +21,6 @@ import (
 //	stored      an object: what a creation stores, defaults and all
 //	update      the object that is stored and the one that is sent: the errors, or
 //	            ok and the generation. endpoint=status or endpoint=finalize: on that subresource
-//	warned      an object, or one that is stored and one that is sent: what a client that
-//	            creates or replaces it is warned of
 //	table       objects of one kind: what kubectl get shows. wide: with -o wide
 //
 // go test -run TestScenarios ./internal/apiserver/registry/builtin -rewrite rewrites the
@@ -47,8 +45,6 @@ func TestScenarios(t *testing.T) {
 					d.ScanArgs(t, "endpoint", &endpoint)
 				}
 				return update(t, schemes, endpoint, documents(d.Input))
-			case "warned":
-				return warned(t, schemes, documents(d.Input))
 			case "table":
 				return tableText(t, schemes, documents(d.Input), d.HasArg("wide"))
 			}
@@ -68,10 +64,7 @@ func create(t *testing.T, schemes registry.Schemes, text string) (registry.Resou
 func update(t *testing.T, schemes registry.Schemes, endpoint string, docs []string) string {
 	t.Helper()
 	resource, old, obj := replaced(t, schemes, docs)
-	s := mainREST(t, resource, schemes).UpdateStrategy
-	if endpoint != "main" {
-		s = endpointStrategy(t, resource, schemes, endpoint)
-	}
+	s := strategyOf(t, resource, schemes, endpoint)
 	before := encode(t, resource, old)
 	if err := rest.BeforeUpdate(s, requestContext(resource), obj, old); err != nil {
 		return causes(err)
@@ -106,33 +99,12 @@ func replaced(t *testing.T, schemes registry.Schemes, docs []string) (resource r
 	return resource, old, obj
 }
 
-// warned returns the warnings about a request that is carried out.
-func warned(t *testing.T, schemes registry.Schemes, docs []string) string {
+// strategyOf returns the strategy of the main endpoint or of a subresource.
+func strategyOf(t *testing.T, resource registry.Resource, schemes registry.Schemes, endpoint string) rest.RESTUpdateStrategy {
 	t.Helper()
-	var all []string
-	if len(docs) == 1 {
-		resource, obj, err := create(t, schemes, docs[0])
-		if err != nil {
-			return causes(err)
-		}
-		all = mainREST(t, resource, schemes).CreateStrategy.WarningsOnCreate(requestContext(resource), obj)
-	} else {
-		resource, old, obj := replaced(t, schemes, docs)
-		s := mainREST(t, resource, schemes).UpdateStrategy
-		if err := rest.BeforeUpdate(s, requestContext(resource), obj, old); err != nil {
-			return causes(err)
-		}
-		all = s.WarningsOnUpdate(requestContext(resource), obj, old)
+	if endpoint == "main" {
+		return mainREST(t, resource, schemes).UpdateStrategy
 	}
-	if len(all) == 0 {
-		return "nothing\n"
-	}
-	return strings.Join(all, "\n") + "\n"
-}
-
-// endpointStrategy returns the strategy of a subresource.
-func endpointStrategy(t *testing.T, resource registry.Resource, schemes registry.Schemes, endpoint string) rest.RESTUpdateStrategy {
-	t.Helper()
 	storages, err := registry.NewStorages(resource, schemes.Hub, fakeConfig(newFakeStorage(), nil))
 	if err != nil {
 		t.Fatal(err)

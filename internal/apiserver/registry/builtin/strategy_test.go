@@ -106,7 +106,7 @@ func TestStatusEndpointKeepsTheRest(t *testing.T) {
 			fill.Fill(old)
 			fill.Fill(obj)
 			sent, before := obj.DeepCopyObject(), old.DeepCopyObject()
-			endpointStrategy(t, resource, schemes, "status").PrepareForUpdate(t.Context(), obj, old)
+			strategyOf(t, resource, schemes, "status").PrepareForUpdate(t.Context(), obj, old)
 			if want := withStatusOf(sent, before, obj); !equality.Semantic.DeepEqual(want, obj) {
 				t.Fatalf("(-want +got):\n%s", cmp.Diff(want, obj))
 			}
@@ -273,10 +273,10 @@ func TestResetFields(t *testing.T) {
 		}
 		check("main", mainREST(t, resource, schemes).GetResetFields())
 		if resource.HasStatus() {
-			check("status", endpointStrategy(t, resource, schemes, "status").(rest.ResetFieldsStrategy).GetResetFields())
+			check("status", strategyOf(t, resource, schemes, "status").(rest.ResetFieldsStrategy).GetResetFields())
 		}
 		if resource.Plural == "namespaces" {
-			check("finalize", endpointStrategy(t, resource, schemes, "finalize").(rest.ResetFieldsStrategy).GetResetFields())
+			check("finalize", strategyOf(t, resource, schemes, "finalize").(rest.ResetFieldsStrategy).GetResetFields())
 		}
 	})
 }

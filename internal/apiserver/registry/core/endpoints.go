@@ -29,6 +29,7 @@ func endpoints() registry.Resource {
 		table.Text("Endpoints", "Addresses that are ready.", endpointsText),
 		table.Age(),
 	}, registry.Strategy[*corev1.Endpoints]{
+		Warn: warnOfEndpoints,
 		Default: func(e *corev1.Endpoints) {
 			for i := range e.Subsets {
 				for j := range e.Subsets[i].Ports {

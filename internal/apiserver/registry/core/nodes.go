@@ -31,6 +31,7 @@ func nodes() registry.Resource {
 		ValidateName:        apivalidation.NameIsDNSSubdomain,
 		UnconditionalUpdate: true,
 	}, nodeColumns(), registry.Strategy[*corev1.Node]{
+		Warn:    warnOfNode,
 		Default: defaultNode,
 		Validate: func(n *corev1.Node) field.ErrorList {
 			spec := field.NewPath("spec")

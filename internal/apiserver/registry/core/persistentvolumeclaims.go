@@ -30,6 +30,7 @@ func persistentVolumeClaims() registry.Resource {
 		UnconditionalUpdate: true,
 		ReturnDeletedObject: true,
 	}, claimColumns(), registry.Strategy[*corev1.PersistentVolumeClaim]{
+		Warn:        warnOfClaim,
 		Default:     podspec.DefaultVolumeClaim,
 		BeginCreate: resolveClass,
 		PrepareForCreate: func(c *corev1.PersistentVolumeClaim) {

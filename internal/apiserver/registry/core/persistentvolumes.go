@@ -30,6 +30,7 @@ func persistentVolumes() registry.Resource {
 		UnconditionalUpdate: true,
 		ReturnDeletedObject: true,
 	}, volumeColumns(), registry.Strategy[*corev1.PersistentVolume]{
+		Warn: warnOfVolume,
 		Default: func(pv *corev1.PersistentVolume) {
 			registry.SetDefault(&pv.Status.Phase, corev1.VolumePending)
 			registry.SetDefault(&pv.Spec.PersistentVolumeReclaimPolicy, corev1.PersistentVolumeReclaimRetain)

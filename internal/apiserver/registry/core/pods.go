@@ -35,6 +35,7 @@ func pods() registry.Resource {
 		Validate:               podspec.ValidatePod,
 		ValidateCreate:         validateNewPod,
 		Warn:                   podspec.WarnOfPod,
+		WarnOfStatus:           warnOfPodStatus,
 		ValidateUpdate:         validatePodUpdate,
 		ValidateStatusUpdate:   validatePodStatus,
 		PrepareForStatusUpdate: completeStatus,

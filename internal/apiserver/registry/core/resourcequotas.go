@@ -33,6 +33,7 @@ func resourceQuotas() registry.Resource {
 		}),
 		table.Age(),
 	}, registry.Strategy[*corev1.ResourceQuota]{
+		Warn:           warnOfQuota,
 		Validate:       validateQuota,
 		ValidateUpdate: validateQuotaUpdate,
 		ValidateStatusUpdate: func(q, _ *corev1.ResourceQuota) field.ErrorList {

@@ -28,6 +28,7 @@ func secrets() registry.Resource {
 		table.Number("Data", "Entries.", func(s *corev1.Secret) int { return len(s.Data) }),
 		table.Age(),
 	}, registry.Strategy[*corev1.Secret]{
+		Warn:             warnOfSecret,
 		Default:          defaultSecret,
 		Validate:         validateSecret,
 		ValidateUpdate:   validateSecretUpdate,

@@ -22,6 +22,7 @@ func serviceAccounts() registry.Resource {
 		table.Number("Secrets", "Secrets that pods of the account may mount.", func(sa *corev1.ServiceAccount) int { return len(sa.Secrets) }),
 		table.Age(),
 	}, registry.Strategy[*corev1.ServiceAccount]{
+		Warn: warnOfAccount,
 		// Only the name of a secret counts: it is in the namespace of the account.
 		Default: func(sa *corev1.ServiceAccount) {
 			for i, secret := range sa.Secrets {

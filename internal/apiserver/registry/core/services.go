@@ -34,6 +34,8 @@ func services(ranges ServiceRanges) registry.Resource {
 		UnconditionalUpdate: true,
 		ReturnDeletedObject: true,
 	}, serviceColumns(), registry.Strategy[*corev1.Service]{
+		Warn:         warnOfService,
+		WarnOfStatus: warnOfServiceStatus,
 		Allocate: func(a *allocation.Allocation, s, old *corev1.Service) (field.ErrorList, error) {
 			return serviceAllocation{a, ranges}.allocate(s, old)
 		},

@@ -51,6 +51,7 @@ func endpointSlices() registry.Resource {
 		table.Text("Endpoints", "Addresses.", sliceAddresses),
 		table.Age(),
 	}, registry.Strategy[*discoveryv1.EndpointSlice]{
+		Warn: warnOfSlice,
 		Default: func(s *discoveryv1.EndpointSlice) {
 			for i := range s.Ports {
 				registry.SetDefaultPtr(&s.Ports[i].Name, "")
@@ -180,9 +181,14 @@ func validateSliceEndpoint(e *discoveryv1.Endpoint, sort discoveryv1.AddressType
 	return append(errs, validateHints(e.Hints, at.Child("hints"))...)
 }
 
-// validateSliceIP checks an address of a family. That it is of the other one is said of all addresses.
+// validateSliceIP checks an address of a family. That it is of the other one is said of all addresses. Of an address
+// of IPv6, only one spelling is right.
 func validateSliceIP(ip string, family discoveryv1.AddressType, addresses *field.Path, i int) field.ErrorList {
-	if errs := validate.IP(ip, addresses.Index(i)); len(errs) > 0 {
+	check := validate.IP
+	if family == discoveryv1.AddressTypeIPv6 {
+		check = func(ip string, at *field.Path) field.ErrorList { return validation.IsValidIP(at, ip) }
+	}
+	if errs := check(ip, addresses.Index(i)); len(errs) > 0 {
 		return errs
 	}
 	errs := validate.Reachable(ip, addresses.Index(i))
@@ -217,4 +223,24 @@ func validateHint[T comparable](before []T, hint T, at *field.Path, name string,
 		errs = append(errs, field.Duplicate(at.Child("name"), name))
 	}
 	return errs
+}
+
+// warnOfSlice warns of a new slice of names, and of addresses, unless a controller wrote them, which reads no
+// warnings.
+func warnOfSlice(s, old *discoveryv1.EndpointSlice) []string {
+	if s.AddressType == discoveryv1.AddressTypeFQDN {
+		if old != nil {
+			return nil
+		}
+		return []string{"spec.addressType: FQDN endpoints are deprecated"}
+	}
+	switch s.Labels[discoveryv1.LabelManagedBy] {
+	case "endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io":
+		return nil
+	}
+	var all []string
+	for i, endpoint := range s.Endpoints {
+		all = append(all, validate.WarnOfIPs(field.NewPath("endpoints").Index(i).Child("addresses"), endpoint.Addresses...)...)
+	}
+	return all
 }

@@ -42,6 +42,8 @@ func ingresses() registry.Resource {
 		}),
 		table.Age(),
 	}, registry.Strategy[*networkingv1.Ingress]{
+		Warn:           warnOfIngress,
+		WarnOfStatus:   warnOfIngressStatus,
 		BeginCreate:    defaultIngressClass,
 		Validate:       validateIngress,
 		ValidateCreate: validateClassAnnotation,
@@ -54,6 +56,24 @@ func ingresses() registry.Resource {
 				})
 		},
 	})
+}
+
+// warnOfIngress warns of the annotation in place of a field.
+func warnOfIngress(i, old *networkingv1.Ingress) []string {
+	const annotation = "kubernetes.io/ingress.class"
+	if _, given := i.Annotations[annotation]; old != nil || !given || i.Spec.IngressClassName != nil {
+		return nil
+	}
+	return []string{fmt.Sprintf("annotation %q is deprecated, please use 'spec.ingressClassName' instead", annotation)}
+}
+
+// warnOfIngressStatus warns of the addresses of a load balancer.
+func warnOfIngressStatus(i *networkingv1.Ingress) []string {
+	var addresses []string
+	for _, ingress := range i.Status.LoadBalancer.Ingress {
+		addresses = append(addresses, ingress.IP)
+	}
+	return validate.WarnOfIPs(field.NewPath("status", "loadBalancer", "ingress"), addresses...)
 }
 
 func ingressHosts(i *networkingv1.Ingress) string {

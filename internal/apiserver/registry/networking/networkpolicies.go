@@ -7,6 +7,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
 
@@ -29,10 +30,31 @@ func networkPolicies() registry.Resource {
 		table.Text("Pod-Selector", "Pods that the policy applies to.", func(p *networkingv1.NetworkPolicy) string { return table.Selector(&p.Spec.PodSelector) }),
 		table.Age(),
 	}, registry.Strategy[*networkingv1.NetworkPolicy]{
+		Warn:     warnOfPolicy,
 		Default:  defaultNetworkPolicy,
 		Validate: validateNetworkPolicy,
 		Desired:  func(p *networkingv1.NetworkPolicy) any { return p.Spec },
 	})
+}
+
+// warnOfPolicy warns of ranges of addresses.
+func warnOfPolicy(p, _ *networkingv1.NetworkPolicy) []string {
+	var all []string
+	blocks := func(peers []networkingv1.NetworkPolicyPeer, at *field.Path) {
+		for i, peer := range peers {
+			if at := at.Index(i).Child("ipBlock"); peer.IPBlock != nil {
+				all = append(all, validation.GetWarningsForCIDR(at.Child("cidr"), peer.IPBlock.CIDR)...)
+				all = append(all, validate.WarnOfCIDRs(at.Child("except"), peer.IPBlock.Except...)...)
+			}
+		}
+	}
+	for i, rule := range p.Spec.Ingress {
+		blocks(rule.From, field.NewPath("spec", "ingress").Index(i).Child("from"))
+	}
+	for i, rule := range p.Spec.Egress {
+		blocks(rule.To, field.NewPath("spec", "egress").Index(i).Child("to"))
+	}
+	return all
 }
 
 // defaultNetworkPolicy sets the policy types: ingress always, egress if there are rules

@@ -3,6 +3,9 @@
 package node
 
 import (
+	"maps"
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
@@ -36,11 +39,26 @@ func runtimeClasses() registry.Resource {
 		table.Text("Handler", "Configuration of the container runtime.", func(c *nodev1.RuntimeClass) string { return c.Handler }),
 		table.Age(),
 	}, registry.Strategy[*nodev1.RuntimeClass]{
+		Warn:     warnOfRuntimeClass,
 		Validate: validateRuntimeClass,
 		ValidateUpdate: func(c, old *nodev1.RuntimeClass) field.ErrorList {
 			return validate.Immutable(c.Handler, old.Handler, field.NewPath("handler"))
 		},
 	})
+}
+
+// warnOfRuntimeClass warns of nodes that are chosen by labels that they no longer have.
+func warnOfRuntimeClass(c, _ *nodev1.RuntimeClass) []string {
+	var all []string
+	if c.Scheduling == nil {
+		return nil
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.Scheduling.NodeSelector)) {
+		if text := validate.DeprecatedNodeLabel(key); text != "" {
+			all = append(all, "scheduling.nodeSelector: "+text)
+		}
+	}
+	return all
 }
 
 func validateRuntimeClass(c *nodev1.RuntimeClass) field.ErrorList {

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
 // stored is an object that a strategy warns about.
@@ -97,33 +99,10 @@ func eachContainer(spec *corev1.PodSpec, path *field.Path, visit func(*corev1.Co
 	}
 }
 
-// deprecatedNodeLabel returns what is said about a label that nodes had once; empty for others.
-func deprecatedNodeLabel(key string) string {
-	switch key {
-	case "beta.kubernetes.io/arch":
-		return `deprecated since v1.14; use "kubernetes.io/arch" instead`
-	case "beta.kubernetes.io/os":
-		return `deprecated since v1.14; use "kubernetes.io/os" instead`
-	case corev1.LabelFailureDomainBetaRegion:
-		return `deprecated since v1.17; use "topology.kubernetes.io/region" instead`
-	case corev1.LabelFailureDomainBetaZone:
-		return `deprecated since v1.17; use "topology.kubernetes.io/zone" instead`
-	case corev1.LabelInstanceType:
-		return `deprecated since v1.17; use "node.kubernetes.io/instance-type" instead`
-	case "app.kubernetes.io/created-by":
-		return `deprecated since v1.9`
-	case "scheduler.alpha.kubernetes.io/preferAvoidPods":
-		return `deprecated since v1.22; use Taints and Tolerations instead`
-	case "node-role.kubernetes.io/master":
-		return `use "node-role.kubernetes.io/control-plane" instead`
-	}
-	return ""
-}
-
 // ofNodes warns of nodes that are chosen by labels that they no longer have.
 func (w *warnings) ofNodes(spec *corev1.PodSpec, at *field.Path) {
 	for _, key := range slices.Sorted(maps.Keys(spec.NodeSelector)) {
-		if text := deprecatedNodeLabel(key); text != "" {
+		if text := validate.DeprecatedNodeLabel(key); text != "" {
 			w.add(at.Child("nodeSelector").Key(key), "%s", text)
 		}
 	}
@@ -132,30 +111,21 @@ func (w *warnings) ofNodes(spec *corev1.PodSpec, at *field.Path) {
 		if required := affinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
 			terms := at.Child("requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
 			for i, term := range required.NodeSelectorTerms {
-				w.ofLabels(term, terms.Index(i))
+				*w = append(*w, validate.WarnOfNodeTerm(term, terms.Index(i))...)
 			}
 		}
 		for i, term := range affinity.PreferredDuringSchedulingIgnoredDuringExecution {
 			at := at.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child("preference")
-			w.ofLabels(term.Preference, at)
+			*w = append(*w, validate.WarnOfNodeTerm(term.Preference, at)...)
 			w.ofValues(term.Preference, at)
 		}
 	}
 	for i, c := range spec.TopologySpreadConstraints {
 		at := at.Child("topologySpreadConstraints").Index(i)
-		if text := deprecatedNodeLabel(c.TopologyKey); text != "" {
+		if text := validate.DeprecatedNodeLabel(c.TopologyKey); text != "" {
 			w.add(at.Child("topologyKey"), "%s is %s", c.TopologyKey, text)
 		}
 		w.ofSelector(c.LabelSelector, at)
-	}
-}
-
-// ofLabels warns of labels in a term about nodes.
-func (w *warnings) ofLabels(term corev1.NodeSelectorTerm, at *field.Path) {
-	for i, expression := range term.MatchExpressions {
-		if text := deprecatedNodeLabel(expression.Key); text != "" {
-			w.add(at.Child("matchExpressions").Index(i).Child("key"), "%s is %s", expression.Key, text)
-		}
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
 // ofFractions warns of parts of bytes.
@@ -98,11 +100,7 @@ func clash(a, b corev1.ContainerPort) string {
 func (w *warnings) ofVolumes(volumes []corev1.Volume, at *field.Path) {
 	for i := range volumes {
 		at := at.Index(i)
-		for _, name := range sourcesOf(&volumes[i].VolumeSource) {
-			if text := retiredVolume(name); text != "" {
-				w.add(at.Child(strings.Replace(name, "storageos", "storageOS", 1)), "%s", text)
-			}
-		}
+		*w = append(*w, WarnOfSource(&volumes[i].VolumeSource, at)...)
 		if e := volumes[i].Ephemeral; e != nil && e.VolumeClaimTemplate != nil {
 			*w = append(*w, WarnOfClaim(&e.VolumeClaimTemplate.Spec, at.Child("ephemeral", "volumeClaimTemplate", "spec"))...)
 		}
@@ -110,6 +108,17 @@ func (w *warnings) ofVolumes(volumes []corev1.Volume, at *field.Path) {
 	for i := range volumes {
 		w.ofFiles(&volumes[i])
 	}
+}
+
+// WarnOfSource warns of a kind of volume that is no more.
+func WarnOfSource[T corev1.VolumeSource | corev1.PersistentVolumeSource](source *T, at *field.Path) []string {
+	var w warnings
+	for _, name := range validate.SetMembers(source) {
+		if text := retiredVolume(name); text != "" {
+			w.add(at.Child(strings.Replace(name, "storageos", "storageOS", 1)), "%s", text)
+		}
+	}
+	return w
 }
 
 // retiredVolume returns what is said about a source of volumes that is deprecated; empty for others.

@@ -2,6 +2,7 @@ package resource
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -37,6 +38,7 @@ func resourceSlices() registry.Resource {
 		table.Text("Pool", "Pool that the devices belong to.", func(s *resourcev1.ResourceSlice) string { return s.Spec.Pool.Name }),
 		table.Age(),
 	}, registry.Strategy[*resourcev1.ResourceSlice]{
+		Warn:             warnOfSlice,
 		Desired:          func(s *resourcev1.ResourceSlice) any { return s.Spec },
 		PrepareForCreate: prepareSlice,
 		PrepareForUpdate: func(s, _ *resourcev1.ResourceSlice) { prepareSlice(s) },
@@ -187,4 +189,12 @@ func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps
 // sameTaints reports whether a device is tainted as it was.
 func sameTaints(d, old *resourcev1.Device) bool {
 	return equality.Semantic.DeepEqual(d.Taints, old.Taints)
+}
+
+// warnOfSlice warns of a driver that is not named in lower case.
+func warnOfSlice(s, _ *resourcev1.ResourceSlice) []string {
+	if s.Spec.Driver == strings.ToLower(s.Spec.Driver) {
+		return nil
+	}
+	return []string{fmt.Sprintf("spec.driver: driver names should be lowercase; %q contains uppercase characters", s.Spec.Driver)}
 }

@@ -38,6 +38,7 @@ func csiDrivers() registry.Resource {
 		}),
 		table.Age(),
 	}, registry.Strategy[*storagev1.CSIDriver]{
+		Warn:             warnOfDriver,
 		Default:          defaultDriver,
 		Validate:         validateDriver,
 		ValidateUpdate:   validateDriverUpdate,
@@ -127,4 +128,14 @@ func validateDriverUpdate(d, old *storagev1.CSIDriver) field.ErrorList {
 	return append(
 		validate.Immutable(d.Spec.AttachRequired, old.Spec.AttachRequired, field.NewPath("spec", "attachedRequired")),
 		validate.Immutable(d.Spec.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes, field.NewPath("spec", "volumeLifecycleModes"))...)
+}
+
+// warnOfDriver warns of tokens, when they are configured, that a driver gets where it may log them.
+func warnOfDriver(d, old *storagev1.CSIDriver) []string {
+	same := old != nil && equality.Semantic.DeepEqual(d.Spec.TokenRequests, old.Spec.TokenRequests)
+	if same || len(d.Spec.TokenRequests) == 0 || d.Spec.ServiceAccountTokenInSecrets != nil {
+		return nil
+	}
+	return []string{"spec.serviceAccountTokenInSecrets is unset; " +
+		"if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes"}
 }

@@ -1,6 +1,8 @@
 package storage
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 
 	storagev1 "k8s.io/api/storage/v1"
@@ -29,6 +31,7 @@ func csiStorageCapacities() registry.Resource {
 			return c.Capacity.String()
 		}),
 	}, registry.Strategy[*storagev1.CSIStorageCapacity]{
+		Warn:     warnOfCapacity,
 		Validate: validateCapacity,
 		ValidateUpdate: func(c, old *storagev1.CSIStorageCapacity) field.ErrorList {
 			return append(
@@ -36,6 +39,26 @@ func csiStorageCapacities() registry.Resource {
 				validate.Immutable(c.StorageClassName, old.StorageClassName, field.NewPath("storageClassName"))...)
 		},
 	})
+}
+
+// warnOfCapacity warns of labels that nodes no longer have.
+func warnOfCapacity(c, _ *storagev1.CSIStorageCapacity) []string {
+	if c.NodeTopology == nil {
+		return nil
+	}
+	var all []string
+	at := field.NewPath("nodeTopology")
+	for i, expression := range c.NodeTopology.MatchExpressions {
+		if text := validate.DeprecatedNodeLabel(expression.Key); text != "" {
+			all = append(all, fmt.Sprintf("%s: %s is %s", at.Child("matchExpressions").Index(i).Child("key"), expression.Key, text))
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.NodeTopology.MatchLabels)) {
+		if text := validate.DeprecatedNodeLabel(key); text != "" {
+			all = append(all, fmt.Sprintf("%s: %s", at.Child("matchLabels").Child(key), text))
+		}
+	}
+	return all
 }
 
 func validateCapacity(c *storagev1.CSIStorageCapacity) field.ErrorList {

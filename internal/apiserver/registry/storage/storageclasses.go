@@ -62,6 +62,7 @@ func storageClasses() registry.Resource {
 		}),
 		table.Age(),
 	}, registry.Strategy[*storagev1.StorageClass]{
+		Warn: warnOfClass,
 		Default: func(s *storagev1.StorageClass) {
 			registry.SetDefaultPtr(&s.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete)
 			registry.SetDefaultPtr(&s.VolumeBindingMode, storagev1.VolumeBindingImmediate)
@@ -69,6 +70,20 @@ func storageClasses() registry.Resource {
 		Validate:       validateStorageClass,
 		ValidateUpdate: validateStorageClassUpdate,
 	})
+}
+
+// warnOfClass warns of labels that nodes no longer have.
+func warnOfClass(s, _ *storagev1.StorageClass) []string {
+	var all []string
+	for i, term := range s.AllowedTopologies {
+		for j, expression := range term.MatchLabelExpressions {
+			if text := validate.DeprecatedNodeLabel(expression.Key); text != "" {
+				at := field.NewPath("allowedTopologies").Index(i).Child("matchLabelExpressions").Index(j).Child("key")
+				all = append(all, at.String()+": "+text)
+			}
+		}
+	}
+	return all
 }
 
 // storageClassName returns the column of the name, which says which class is the default.
