@@ -123,11 +123,11 @@ func runAPIServer(ctx context.Context, args []string, s Streams) error {
 	for _, note := range append(a.Notes, notes...) {
 		fmt.Fprintf(s.Err, "%s: %s\n", role.APIServer, note)
 	}
-	if a.Options.Log, err = newLogger(s.Err, levelOf(a.Verbosity), "text"); err != nil {
-		return err
-	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if a.Options.Log, err = newLogger(ctx, s.Err, levelOf(a.Verbosity), "text"); err != nil {
+		return err
+	}
 	if !assets.Outlives() {
 		go func() {
 			<-parentEnded

@@ -102,14 +102,14 @@ of no use. See docs/collect.md.`,
 
 func collect(ctx context.Context, f collectFlags, s Streams) error {
 	began := time.Now() //nolint:forbidigo // to print the duration of the start
-	options, err := f.options(s.Err)
-	if err != nil {
-		return err
-	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	ctx, cancel := f.input.follow(ctx, s.In)
 	defer cancel()
+	options, err := f.options(ctx, s.Err)
+	if err != nil {
+		return err
+	}
 	server, err := f.server.connect(ctx, options.Logger)
 	if err == nil {
 		err = f.check(ctx, server, options.Ignore)
@@ -171,7 +171,7 @@ func (f *collectFlags) runs(controller string) bool {
 
 // options validates and completes the flags as far as possible without a server, and returns the
 // options of the collector.
-func (f *collectFlags) options(logs io.Writer) (coppice.Options, error) {
+func (f *collectFlags) options(ctx context.Context, logs io.Writer) (coppice.Options, error) {
 	none := coppice.Options{}
 	if err := checkControllers(f.controllers, controllerGC, controllerNamespace); err != nil {
 		return none, err
@@ -188,7 +188,7 @@ func (f *collectFlags) options(logs io.Writer) (coppice.Options, error) {
 	if err := errors.Join(f.checkAddresses(), f.protect.check()); err != nil {
 		return none, err
 	}
-	log, err := newLogger(logs, f.server.logLevel, f.server.logFormat)
+	log, err := newLogger(ctx, logs, f.server.logLevel, f.server.logFormat)
 	if err != nil {
 		return none, err
 	}

@@ -108,14 +108,14 @@ func runDemo(ctx context.Context, f demoFlags, s Streams) error {
 	if !f.web && (f.port != 0 || f.open) {
 		return usageError{errors.New("--port and --open are for --web")}
 	}
-	log, err := newLogger(s.Err, f.logLevel, "text")
-	if err != nil {
-		return err
-	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	ctx, done := context.WithCancel(ctx)
 	defer done()
+	log, err := newLogger(ctx, s.Err, f.logLevel, "text")
+	if err != nil {
+		return err
+	}
 	played := errors.New("stopped before it began")
 	ended := make(chan struct{})
 	err = system.Run(ctx, system.Options{

@@ -16,26 +16,29 @@ const (
 )
 
 // libraryLog is a handler for the log of libraries. It leaves out what only says that a client has
-// hung up, and all but the first repetitions of a message within a minute.
+// hung up, all but the first repetitions of a message within a minute, and what libraries log while the
+// process stops: that their requests, caches and leases were cut off.
 type libraryLog struct {
 	slog.Handler
 
-	seen *repeated
+	seen    *repeated
+	stopped <-chan struct{} // closed when the process stops
 }
 
-// newLibraryLog returns a handler that drops noise and passes the other records on.
-func newLibraryLog(to slog.Handler) slog.Handler {
-	return libraryLog{to, &repeated{kinds: map[string]*kind{}}}
+// newLibraryLog returns a handler that drops noise and passes the other records on. The process stops
+// when stopped is closed.
+func newLibraryLog(to slog.Handler, stopped <-chan struct{}) slog.Handler {
+	return libraryLog{to, &repeated{kinds: map[string]*kind{}}, stopped}
 }
 
 // Handle implements slog.Handler.
 func (h libraryLog) Handle(ctx context.Context, r slog.Record) error {
-	hungUp := saysHungUp(r.Message)
+	noise := h.isStopping() || saysHungUp(r.Message)
 	r.Attrs(func(a slog.Attr) bool {
-		hungUp = hungUp || saysHungUp(a.Value.String())
-		return true
+		noise = noise || saysHungUp(a.Value.String())
+		return !noise
 	})
-	if hungUp && !h.Enabled(ctx, slog.LevelDebug) {
+	if noise && !h.Enabled(ctx, slog.LevelDebug) {
 		return nil
 	}
 	passes, left := h.seen.add(r.Message, r.Time)
@@ -49,18 +52,27 @@ func (h libraryLog) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
+func (h libraryLog) isStopping() bool {
+	select {
+	case <-h.stopped:
+		return true
+	default:
+		return false
+	}
+}
+
 // saysHungUp reports whether a text is about a connection that was closed because an exec or a port-forward has
 // ended.
 func saysHungUp(text string) bool { return strings.Contains(text, "use of closed network connection") }
 
 // WithAttrs implements slog.Handler.
 func (h libraryLog) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return libraryLog{h.Handler.WithAttrs(attrs), h.seen}
+	return libraryLog{h.Handler.WithAttrs(attrs), h.seen, h.stopped}
 }
 
 // WithGroup implements slog.Handler.
 func (h libraryLog) WithGroup(name string) slog.Handler {
-	return libraryLog{h.Handler.WithGroup(name), h.seen}
+	return libraryLog{h.Handler.WithGroup(name), h.seen, h.stopped}
 }
 
 // repeated counts messages by their kind. It is safe for concurrent use.

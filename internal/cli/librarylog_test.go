@@ -13,7 +13,7 @@ import (
 // of the others when the minute is over.
 func TestLibrariesLogNoNoise(t *testing.T) {
 	var out strings.Builder
-	h := newLibraryLog(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelError})).WithAttrs([]slog.Attr{slog.String("from", "library")})
+	h := newLibraryLog(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelError}), nil).WithAttrs([]slog.Attr{slog.String("from", "library")})
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	log := func(text string, attrs ...slog.Attr) {
 		r := slog.NewRecord(at, slog.LevelError, text, 0)
@@ -48,5 +48,26 @@ func TestKindsOfMessagesAreBounded(t *testing.T) {
 	}
 	if len(s.kinds) > mostKinds {
 		t.Errorf("%d kinds are kept", len(s.kinds))
+	}
+}
+
+// What libraries log when their requests are cut off by the end of the process is no error; at level debug it is shown.
+func TestLibrariesAreQuietWhenTheProcessStops(t *testing.T) {
+	for level, want := range map[slog.Level]string{slog.LevelError: "before ", slog.LevelDebug: "before after "} {
+		var out strings.Builder
+		stopped := make(chan struct{})
+		plain := slog.NewTextHandler(&out, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.MessageKey {
+				return a
+			}
+			return slog.Attr{}
+		}})
+		h := slog.New(newLibraryLog(plain, stopped)).With("from", "library").WithGroup("g")
+		h.Error("before")
+		close(stopped)
+		h.Error("after", "err", errors.New("http: Handler timeout"))
+		if got := strings.NewReplacer("msg=", "", "\n", " ").Replace(out.String()); got != want {
+			t.Errorf("%s: %q, want %q", level, got, want)
+		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 func TestLongTextsInTheLogAreCut(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		var out bytes.Buffer
-		log, err := newLogger(&out, "info", format)
+		log, err := newLogger(t.Context(), &out, "info", format)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -76,12 +76,12 @@ only: "coppice up --write-node-kubeconfig" writes one.`,
 
 func runNode(ctx context.Context, f nodeFlags, s Streams) error {
 	began := time.Now() //nolint:forbidigo // to print the duration of the start
-	options, err := f.options(s.Err)
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	options, err := f.options(ctx, s.Err)
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	server, err := f.server.connect(ctx, options.Log)
 	if err != nil {
 		return unlessStopped(ctx, err)
@@ -102,7 +102,7 @@ func runNode(ctx context.Context, f nodeFlags, s Streams) error {
 }
 
 // options validates the flags as far as possible without a server.
-func (f nodeFlags) options(logs io.Writer) (system.NodeOptions, error) {
+func (f nodeFlags) options(ctx context.Context, logs io.Writer) (system.NodeOptions, error) {
 	none := system.NodeOptions{}
 	bind, address, err := f.addresses()
 	if err != nil {
@@ -119,7 +119,7 @@ func (f nodeFlags) options(logs io.Writer) (system.NodeOptions, error) {
 			return none, usageError{fmt.Errorf("--name %w", err)}
 		}
 	}
-	log, err := newLogger(logs, f.server.logLevel, f.server.logFormat)
+	log, err := newLogger(ctx, logs, f.server.logLevel, f.server.logFormat)
 	if err != nil {
 		return none, err
 	}

@@ -125,14 +125,14 @@ stops it; its data stays, unless --ephemeral.`,
 }
 
 func up(ctx context.Context, f upFlags, s Streams) error {
-	options, err := f.options(s.Err)
-	if err != nil {
-		return err
-	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	ctx, cancel := f.input.follow(ctx, s.In)
 	defer cancel()
+	options, err := f.options(ctx, s.Err)
+	if err != nil {
+		return err
+	}
 	return system.Run(ctx, options, func(p system.Plane) {
 		fmt.Fprintf(s.Out, "export KUBECONFIG=%s\n", p.Kubeconfig)
 		fmt.Fprintf(s.Out, "ready %s in %.2fs\n", p.Server, p.Started.Seconds())
@@ -140,7 +140,7 @@ func up(ctx context.Context, f upFlags, s Streams) error {
 }
 
 // options validates the flags and returns the options that they set.
-func (f upFlags) options(logs io.Writer) (system.Options, error) {
+func (f upFlags) options(ctx context.Context, logs io.Writer) (system.Options, error) {
 	address := net.ParseIP(f.bindAddress)
 	if address == nil {
 		return system.Options{}, usageError{fmt.Errorf("--bind-address %q is not an IP address", f.bindAddress)}
@@ -177,7 +177,7 @@ func (f upFlags) options(logs io.Writer) (system.Options, error) {
 	if err != nil {
 		return system.Options{}, usageError{err}
 	}
-	log, err := newLogger(logs, f.logLevel, "text")
+	log, err := newLogger(ctx, logs, f.logLevel, "text")
 	if err != nil {
 		return system.Options{}, err
 	}
@@ -310,8 +310,8 @@ func dataDir() (string, error) {
 
 // newLogger returns a logger to w, as text or JSON. klog, which the Kubernetes libraries use,
 // writes to it too. They log at level Info what only their developers need, so that is shown at
-// level debug only.
-func newLogger(w io.Writer, level, format string) (*slog.Logger, error) {
+// level debug only, and so is everything that they log after ctx has ended.
+func newLogger(ctx context.Context, w io.Writer, level, format string) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {
 		return nil, usageError{fmt.Errorf("--log-level %s: choose debug, info, warn or error", strconv.Quote(level))}
@@ -332,7 +332,7 @@ func newLogger(w io.Writer, level, format string) (*slog.Logger, error) {
 	default:
 		return nil, usageError{fmt.Errorf("--log-format %s: choose text or json", strconv.Quote(format))}
 	}
-	klog.SetSlogLogger(slog.New(newLibraryLog(handler(libraries))).With("from", "library"))
+	klog.SetSlogLogger(slog.New(newLibraryLog(handler(libraries), ctx.Done())).With("from", "library"))
 	return slog.New(handler(l)), nil
 }
 

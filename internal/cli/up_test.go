@@ -33,7 +33,7 @@ func defaults(t *testing.T) upFlags {
 
 func TestUpWithoutFlags(t *testing.T) {
 	home := atHome(t)
-	o, err := defaults(t).options(io.Discard)
+	o, err := defaults(t).options(t.Context(), io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestUpFlags(t *testing.T) {
 	atHome(t)
 	f := defaults(t)
 	f.dataDir, f.writeKubeconfig, f.port, f.bindAddress, f.collector = "/data", "/config", 0, "::", false
-	o, err := f.options(io.Discard)
+	o, err := f.options(t.Context(), io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,38 +58,38 @@ func TestUpFlags(t *testing.T) {
 	}
 	unplugged := defaults(t)
 	unplugged.unplugged = []string{"OwnerReferencesPermissionEnforcement"}
-	if o, err := unplugged.options(io.Discard); err != nil || len(o.DisableAdmissionPlugins) != 1 {
+	if o, err := unplugged.options(t.Context(), io.Discard); err != nil || len(o.DisableAdmissionPlugins) != 1 {
 		t.Errorf("%+v %v", o, err)
 	}
 	unplugged.unplugged = []string{"NamespaceLifecycle"}
-	if _, err := unplugged.options(io.Discard); err == nil {
+	if _, err := unplugged.options(t.Context(), io.Discard); err == nil {
 		t.Error("what cannot be disabled is")
 	}
 	for path, want := range map[string]string{"/log": "/log", "-": "-", "": system.NoAuditLog} {
 		audited := defaults(t)
 		audited.auditLogPath, audited.auditLogSet = path, true
-		if o, err := audited.options(io.Discard); err != nil || o.AuditPath != want {
+		if o, err := audited.options(t.Context(), io.Discard); err != nil || o.AuditPath != want {
 			t.Errorf("--audit-log-path=%q: %q %v, want %q", path, o.AuditPath, err, want)
 		}
 	}
 	for file, ok := range map[string]bool{"/collector": true, "/config": false} {
 		both := defaults(t)
 		both.writeKubeconfig, both.writeCollector = "/config", file
-		if o, err := both.options(io.Discard); (err == nil) != ok || ok && o.WriteCollectorKubeconfig != file {
+		if o, err := both.options(t.Context(), io.Discard); (err == nil) != ok || ok && o.WriteCollectorKubeconfig != file {
 			t.Errorf("%s: %+v %v", file, o, err)
 		}
 	}
 	for address, want := range map[string]string{"": "<nil>", "192.0.2.7": "192.0.2.7", "fd00::7": "fd00::7", "127.0.0.1": "refused", "0.0.0.0": "refused", "169.254.1.1": "refused", "host": "refused"} {
 		advertised := defaults(t)
 		advertised.advertiseAddress = address
-		o, err := advertised.options(io.Discard)
+		o, err := advertised.options(t.Context(), io.Discard)
 		if refused := want == "refused"; refused != (err != nil) || !refused && o.AdvertiseAddress.String() != want {
 			t.Errorf("--advertise-address=%q: %v %v, want %s", address, o.AdvertiseAddress, err, want)
 		}
 	}
 	ephemeral := defaults(t)
 	ephemeral.ephemeral = true
-	if o, err := ephemeral.options(io.Discard); err != nil || !o.Ephemeral || o.DataDir != "" {
+	if o, err := ephemeral.options(t.Context(), io.Discard); err != nil || !o.Ephemeral || o.DataDir != "" {
 		t.Errorf("%+v %v", o, err)
 	}
 }
@@ -114,7 +114,7 @@ func TestNodeKubeconfigs(t *testing.T) {
 	} {
 		f := defaults(t)
 		f.writeKubeconfig, f.writeCollector, f.writeNodes, f.nodes.Nodes = "/config", "/collector", test.files, test.nodes
-		o, err := f.options(io.Discard)
+		o, err := f.options(t.Context(), io.Discard)
 		switch {
 		case test.says == "" && (err != nil || len(o.WriteNodeKubeconfigs) != len(test.files)):
 			t.Errorf("%s: %v %v", name, o.WriteNodeKubeconfigs, err)
@@ -127,12 +127,12 @@ func TestNodeKubeconfigs(t *testing.T) {
 func TestDataDirVariable(t *testing.T) {
 	atHome(t)
 	t.Setenv(dataDirVariable, "/from/the/variable")
-	if o, err := defaults(t).options(io.Discard); err != nil || o.DataDir != "/from/the/variable" {
+	if o, err := defaults(t).options(t.Context(), io.Discard); err != nil || o.DataDir != "/from/the/variable" {
 		t.Errorf("%s %v", o.DataDir, err)
 	}
 	f := defaults(t)
 	f.dataDir = "/from/the/flag"
-	if o, err := f.options(io.Discard); err != nil || o.DataDir != "/from/the/flag" {
+	if o, err := f.options(t.Context(), io.Discard); err != nil || o.DataDir != "/from/the/flag" {
 		t.Errorf("%s %v", o.DataDir, err)
 	}
 }
@@ -143,7 +143,7 @@ func TestLogLevels(t *testing.T) {
 		f := defaults(t)
 		f.logLevel = level
 		var log bytes.Buffer
-		o, err := f.options(&log)
+		o, err := f.options(t.Context(), &log)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,7 +162,7 @@ func TestServiceRange(t *testing.T) {
 	} {
 		f := defaults(t)
 		f.serviceRange = given
-		o, err := f.options(io.Discard)
+		o, err := f.options(t.Context(), io.Discard)
 		if (err == nil) != (want != "") || err == nil && o.Services.Addresses.String() != want {
 			t.Errorf("--service-cluster-ip-range %s: %s, %v", given, o.Services.Addresses, err)
 		}
@@ -185,7 +185,7 @@ func TestNodeRuntime(t *testing.T) {
 	} {
 		f := defaults(t)
 		f.nodes.Runtime, f.nodes.Socket, f.nodes.Nodes = test.runtime, test.socket, test.nodes
-		o, err := f.options(io.Discard)
+		o, err := f.options(t.Context(), io.Discard)
 		switch {
 		case test.says == "" && (err != nil || o.Nodes.Socket != test.socket):
 			t.Errorf("%s: %+v %v", name, o.Nodes, err)
