@@ -29,8 +29,6 @@ const (
 	// begun is filled. After that the watch gets the answer that k8s.io/apiserver has for a cache which
 	// cannot be filled: 429. The list is served from etcd, as other reads are all the while.
 	fillTime = 3 * time.Second
-	// clientPatience is how long a watch that is served from etcd waits for its client.
-	clientPatience = 10 * time.Second
 	// stopGrace bounds the time that the cache of a resource may take to stop. One that is stopped
 	// within milliseconds of its start never does if a hundred events have come meanwhile: what passes
 	// them on has ended, and what receives them waits for it (k8s.io/apiserver 1.37).
@@ -134,9 +132,11 @@ func (s *onDemand) Watch(ctx context.Context, key string, opts apistorage.ListOp
 		if err != nil {
 			return nil, err
 		}
-		return endIfSlow(events), nil
+		return endIfSlow(ctx, events), nil
 	}
-	return cache.Watch(ctx, key, opts)
+	return watchFor(ctx, opts, func(ctx context.Context, opts apistorage.ListOptions) (watch.Interface, error) {
+		return cache.Watch(ctx, key, opts)
+	})
 }
 
 // isFirst reports whether a watch, which ends with ctx, is the only one and there is no cache. It
@@ -182,48 +182,6 @@ func (s *onDemand) watchDirectly(ctx context.Context, key string, opts apistorag
 		cancel()
 	}
 	return events, err
-}
-
-// timelyWatch is a watch that ends when its client does not take an event for too long, as one of a
-// cache does: what etcd sends meanwhile is kept, without a limit.
-type timelyWatch struct {
-	watch.Interface
-
-	results chan watch.Event
-	once    sync.Once
-	stopped chan struct{}
-}
-
-func endIfSlow(events watch.Interface) watch.Interface {
-	w := &timelyWatch{Interface: events, results: make(chan watch.Event), stopped: make(chan struct{})}
-	go w.pass()
-	return w
-}
-
-// ResultChan implements watch.Interface.
-func (w *timelyWatch) ResultChan() <-chan watch.Event { return w.results }
-
-// Stop implements watch.Interface.
-func (w *timelyWatch) Stop() {
-	w.once.Do(func() { close(w.stopped) })
-	w.Interface.Stop()
-}
-
-func (w *timelyWatch) pass() {
-	defer close(w.results)
-	defer w.Interface.Stop()
-	for event := range w.Interface.ResultChan() {
-		patience := time.NewTimer(clientPatience)
-		select {
-		case w.results <- event:
-			patience.Stop()
-		case <-w.stopped:
-			patience.Stop()
-			return
-		case <-patience.C:
-			return
-		}
-	}
 }
 
 // Get implements storage.Interface.

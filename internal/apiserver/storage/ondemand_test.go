@@ -10,8 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -263,28 +261,6 @@ func TestStopWithoutCache(t *testing.T) {
 	if _, err := maps.watch(t.Context(), ""); !apierrors.IsTooManyRequests(err) {
 		t.Errorf("a watch after that: %v", err)
 	}
-}
-
-// A watch from etcd ends when its client takes nothing, and not before.
-func TestSlowClient(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		source := watch.NewFakeWithChanSize(2, false)
-		events := endIfSlow(source)
-		source.Add(configMap("a", 2))
-		source.Add(configMap("b", 3))
-		time.Sleep(clientPatience - 1)
-		if event := <-events.ResultChan(); nameOf(event) != "a" {
-			t.Errorf("a client that is slow gets %v", event)
-		}
-		time.Sleep(clientPatience + 1)
-		synctest.Wait()
-		if event, ok := <-events.ResultChan(); ok {
-			t.Errorf("a client that is too slow gets %v", event)
-		}
-		if !source.IsStopped() {
-			t.Error("the watch of etcd was not ended")
-		}
-	})
 }
 
 // fromThisProcess returns the context of a request that was sent in this process, and that ends with
