@@ -34,41 +34,47 @@ func TestFormerNamespacesAreNotTold(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		as := func(name string) *rest.Config {
+		return changeTenants(ctx, t, client, config, func(name string) *rest.Config {
 			one := rest.CopyConfig(config)
 			one.Impersonate.UserName = name
 			return one
-		}
-		former, err := tenancy(ctx, client, "ann", "former")
-		if err != nil {
-			return err
-		}
-		tells(t, as("ann"), former)
-		if err := client.CoreV1().Namespaces().Delete(ctx, shared, metav1.DeleteOptions{}); err != nil {
-			return err
-		}
-		eventually.Agrees(t, func() string {
-			if _, err := client.CoreV1().Namespaces().Get(ctx, shared, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-				return fmt.Sprintf("the namespace is still there: %v", err)
-			}
-			return ""
 		})
-		present, err := tenancy(ctx, client, "bob", "present")
-		if err != nil {
-			return err
-		}
-		tells(t, as("bob"), present)
-		tells(t, config, former)
-		tells(t, config, present)
-		for _, path := range formerPaths(former) {
-			code, body := getAs(t, as("bob"), path)
-			repeatsQuestion := code == http.StatusNotFound && strings.Contains(path, "object=")
-			if strings.Contains(body, "former") && !repeatsQuestion {
-				t.Errorf("the tenant of now asks for %s: %d %s", path, code, body)
-			}
-		}
-		return nil
 	})
+}
+
+// changeTenants makes a namespace for a tenant, deletes it, and makes it for another one, who is not shown what the first
+// one had. admin and as are configurations of the server that tells.
+func changeTenants(ctx context.Context, t *testing.T, client kubernetes.Interface, admin *rest.Config, as func(name string) *rest.Config) error {
+	t.Helper()
+	former, err := tenancy(ctx, t, client, admin, "first", "former")
+	if err != nil {
+		return err
+	}
+	tells(t, as("first"), former)
+	if err := client.CoreV1().Namespaces().Delete(ctx, shared, metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	eventually.Agrees(t, func() string {
+		if _, err := client.CoreV1().Namespaces().Get(ctx, shared, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return fmt.Sprintf("the namespace is still there: %v", err)
+		}
+		return ""
+	})
+	present, err := tenancy(ctx, t, client, admin, "second", "present")
+	if err != nil {
+		return err
+	}
+	tells(t, as("second"), present)
+	tells(t, admin, former)
+	tells(t, admin, present)
+	for _, path := range formerPaths(former) {
+		code, body := getAs(t, as("second"), path)
+		repeatsQuestion := code == http.StatusNotFound && strings.Contains(path, "object=")
+		if strings.Contains(body, "former") && !repeatsQuestion {
+			t.Errorf("the tenant of now asks for %s: %d %s", path, code, body)
+		}
+	}
+	return nil
 }
 
 // formerPaths are the questions about an object that is gone.
@@ -80,27 +86,43 @@ func formerPaths(uid types.UID) []string {
 	return append(paths, api.Records, api.Stories, api.Component, api.Deletions, api.Stories+"/"+string(uid), api.Stories+"/"+string(uid)+"?format=text")
 }
 
-// tenancy makes the namespace, in which a user may edit, and a ConfigMap with a dependent, which goes with it. It returns the
-// UID of the ConfigMap.
-func tenancy(ctx context.Context, client kubernetes.Interface, user, name string) (types.UID, error) {
-	if _, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shared}}, metav1.CreateOptions{}); err != nil {
+// tenancy makes the namespace, in which a user may edit, and a ConfigMap with a dependent, which goes with it once the
+// collector has observed them. It returns the UID of the ConfigMap.
+func tenancy(ctx context.Context, t *testing.T, client kubernetes.Interface, admin *rest.Config, user, name string) (types.UID, error) {
+	t.Helper()
+	namespace, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shared}}, metav1.CreateOptions{})
+	if err != nil {
 		return "", err
 	}
-	if _, err := client.RbacV1().RoleBindings(shared).Create(ctx, &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "edits"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
-	}, metav1.CreateOptions{}); err != nil {
-		return "", err
-	}
+	// The server's cache may still have the former namespace, which is terminating.
+	eventually.Agrees(t, func() string {
+		_, err := client.RbacV1().RoleBindings(shared).Create(ctx, &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "edits"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 	maps := client.CoreV1().ConfigMaps(shared)
 	owner, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	if err != nil {
 		return "", err
 	}
-	if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+	dependent, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 		Name: name + "-dependent", OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: name, UID: owner.UID}},
-	}}, metav1.CreateOptions{}); err != nil {
+	}}, metav1.CreateOptions{})
+	if err != nil {
 		return "", err
+	}
+	for _, uid := range []types.UID{namespace.UID, owner.UID, dependent.UID} {
+		eventually.Agrees(t, func() string {
+			if code, body := getAs(t, admin, api.Owners+"?uid="+string(uid)); code != http.StatusOK || strings.Contains(body, `"missing": true`) {
+				return fmt.Sprintf("the collector has not observed %s: %d %s", uid, code, body)
+			}
+			return ""
+		})
 	}
 	return owner.UID, maps.Delete(ctx, name, metav1.DeleteOptions{})
 }
