@@ -230,7 +230,7 @@ func scaled(value any, half int64) any {
 }
 
 // combinations returns the experiments with a stored object in a state: each edit with one of the
-// verbs and by each subresource, and pairs of edits. By a subresource, no metadata is changed: which of it
+// verbs and by each subresource, each edit of what the client had sent at first, and pairs of edits. By a subresource, no metadata is changed: which of it
 // a subresource accepts is a difference on purpose (docs/semantics.md).
 func (k *objectKind) combinations(random *rand.Rand, stored map[string]any) []experiment {
 	changes := edits(k.shape, nil, stored)
@@ -243,6 +243,9 @@ func (k *objectKind) combinations(random *rand.Rand, stored map[string]any) []ex
 		for range of {
 			all = append(all, experiment{k, verb, []change{of[random.IntN(len(of))], of[random.IntN(len(of))]}})
 		}
+	}
+	for _, c := range edits(k.shape, nil, k.object()) {
+		all = append(all, experiment{k, "again", []change{c}})
 	}
 	pairs("update", changes)
 	pairs("merge", changes)

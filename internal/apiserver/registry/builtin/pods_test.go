@@ -127,21 +127,28 @@ func TestPodPriority(t *testing.T) {
 	}
 }
 
-// A client that sends its original manifest again changes nothing.
+// A client that sends its original manifest again changes nothing, if the manifest names the account and the class:
+// tolerations, and what a class stands for, are kept.
 func TestPodReplacedByItsManifest(t *testing.T) {
 	p := newFakeServer(t)
 	p.create(`{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: usual}, value: 7, globalDefault: true}`)
-	// As the admission plug-in ServiceAccount completes it.
-	created := p.create(strings.Replace(simplePod, "spec: {", "spec: {serviceAccountName: default, ", 1)).(*corev1.Pod)
+	const names = "spec: {serviceAccountName: default, priorityClassName: usual, "
+	manifest := strings.Replace(simplePod, "spec: {", names, 1)
+	created := p.create(manifest).(*corev1.Pod)
 	if created.Spec.DeprecatedServiceAccount != "default" || len(created.Spec.Tolerations) != 2 {
 		t.Errorf("created with account %q and %d tolerations", created.Spec.DeprecatedServiceAccount, len(created.Spec.Tolerations))
 	}
-	updated, err := p.replace(simplePod)
+	updated, err := p.replace(manifest)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := updated.(*corev1.Pod); got.Generation != 1 {
 		t.Errorf("generation %d, want 1", got.Generation)
+	}
+	for _, name := range []string{"serviceAccountName: default, ", "priorityClassName: usual, "} {
+		if _, err := p.replace(strings.Replace(manifest, name, "", 1)); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "pod updates may not change fields") {
+			t.Errorf("without %q: %v", name, err)
+		}
 	}
 }
 

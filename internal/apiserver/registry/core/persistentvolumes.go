@@ -122,9 +122,29 @@ func accessModes(modes []corev1.PersistentVolumeAccessMode) string {
 	return strings.Join(short, ",")
 }
 
+// mountOptionSources returns the kinds of volumes that may have mount options in an annotation. The field for them is
+// for all kinds.
+func mountOptionSources() []string {
+	return []string{
+		"gcePersistentDisk", "awsElasticBlockStore", "glusterfs", "nfs", "rbd", "quobyte", "iscsi", "cinder", "cephfs",
+		"azureFile", "vsphereVolume", "azureDisk", "photonPersistentDisk",
+	}
+}
+
+// validateMountOptions checks that a volume with mount options in an annotation is of a kind that may have them.
+func validateMountOptions(pv *corev1.PersistentVolume) field.ErrorList {
+	_, given := pv.Annotations[corev1.MountOptionAnnotation]
+	may := func(source string) bool { return slices.Contains(mountOptionSources(), source) }
+	if !given || slices.ContainsFunc(validate.SetMembers(&pv.Spec.PersistentVolumeSource), may) {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(field.NewPath("metadata", "annotations", corev1.MountOptionAnnotation), "may not specify mount options for this volume type")}
+}
+
 func validateVolume(pv *corev1.PersistentVolume) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := slices.Concat(
+		validateMountOptions(pv),
 		validateVolumeModes(pv.Spec.AccessModes, spec.Child("accessModes")),
 		validateCapacity(pv.Spec.Capacity, spec.Child("capacity")),
 		validate.OneOf(pv.Spec.PersistentVolumeReclaimPolicy, spec.Child("persistentVolumeReclaimPolicy"),

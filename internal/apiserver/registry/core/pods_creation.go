@@ -33,13 +33,12 @@ func createPod(p *corev1.Pod) {
 	}
 }
 
-// updatePod lets a client send the pod again as it originally sent it.
+// updatePod keeps what a client may leave out: what the name of a class stands for, but not the name, nor that of an
+// account.
 func updatePod(p, old *corev1.Pod) {
-	registry.SetDefault(&p.Spec.ServiceAccountName, old.Spec.ServiceAccountName)
 	p.Spec.DeprecatedServiceAccount = p.Spec.ServiceAccountName
 	if p.Spec.Priority == nil {
 		p.Spec.Priority = old.Spec.Priority
-		registry.SetDefault(&p.Spec.PriorityClassName, old.Spec.PriorityClassName)
 	}
 	if p.Spec.PreemptionPolicy == nil {
 		p.Spec.PreemptionPolicy = old.Spec.PreemptionPolicy

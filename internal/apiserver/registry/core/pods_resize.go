@@ -19,9 +19,14 @@ func resizeEndpoint(r *registry.REST) rest.Storage {
 	return registry.Subresource(r, copyResources, "status", validateResize)
 }
 
-// copyResources copies the resources of the pod and of its containers, which are part of the desired state. It
-// copies new containers as they are, and validation refuses them.
+// copyResources copies the resources of the pod and of its containers, which are part of the desired state. Of a
+// pod with more or fewer containers it copies everything, of others all of their containers: validation says all that
+// is wrong with it, and refuses it.
 func copyResources(to, from *corev1.Pod) {
+	if len(to.Spec.Containers) != len(from.Spec.Containers) || len(to.Spec.InitContainers) != len(from.Spec.InitContainers) {
+		to.Spec, to.Status.QOSClass = from.Spec, from.Status.QOSClass
+		return
+	}
 	was := to.Spec.DeepCopy()
 	to.Spec.Containers = withResources(to.Spec.Containers, from.Spec.Containers)
 	to.Spec.InitContainers = withResources(to.Spec.InitContainers, from.Spec.InitContainers)

@@ -157,8 +157,11 @@ func validateIngressPath(p *networkingv1.HTTPIngressPath, at *field.Path) field.
 	if p.PathType == nil {
 		return field.ErrorList{field.Required(at.Child("pathType"), "pathType must be specified")}
 	}
-	errs := append(validateIngressBackend(&p.Backend, at.Child("backend")), validate.OneOfPtr(p.PathType, at.Child("pathType"),
-		networkingv1.PathTypeExact, networkingv1.PathTypePrefix, networkingv1.PathTypeImplementationSpecific)...)
+	errs := validateIngressBackend(&p.Backend, at.Child("backend"))
+	if unknown := validate.OneOfPtr(p.PathType, at.Child("pathType"),
+		networkingv1.PathTypeExact, networkingv1.PathTypePrefix, networkingv1.PathTypeImplementationSpecific); len(unknown) > 0 {
+		return append(errs, unknown...)
+	}
 	mayBeEmpty := *p.PathType == networkingv1.PathTypeImplementationSpecific
 	if !strings.HasPrefix(p.Path, "/") && (p.Path != "" || !mayBeEmpty) {
 		errs = append(errs, field.Invalid(at.Child("path"), p.Path, "must be an absolute path"))
