@@ -299,6 +299,9 @@ func (b *Book) storyOf(o *ownership.Object, e *entry, now time.Time) *story {
 		if home == nil || home.kept || home.gone != 0 && (isAsked || now.UnixNano()-home.gone > int64(lag)) {
 			continue
 		}
+		if home.Kind == "Namespace" && e.NamespaceUID != "" && e.NamespaceUID != home.UID {
+			continue // it was in another one of that name
+		}
 		e.in = home.UID
 		return b.members[home.UID].story
 	}
@@ -378,7 +381,9 @@ func (b *Book) gather(m member, o *ownership.Object, now time.Time) {
 	}
 	for i := len(b.order) - 1; i >= 0 && now.Sub(b.order[i].began) < lag; i-- {
 		from := b.order[i]
-		if from == m.story || from.by != nil || from.roots[0].Namespace != o.Name {
+		root := from.roots[0]
+		isElsewhere := root.Namespace != o.Name || root.NamespaceUID != "" && root.NamespaceUID != o.UID
+		if from == m.story || from.by != nil || isElsewhere {
 			continue
 		}
 		b.drop(i)

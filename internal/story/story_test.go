@@ -293,6 +293,27 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// A namespace that has the name of one that went a moment ago has stories of its own.
+func TestNamespacesOfOneName(t *testing.T) {
+	b := NewBook()
+	space := ownership.Object{UID: "former", Kind: ownership.Kind{Kind: "Namespace"}, Name: "shop", Phase: ownership.Terminating}
+	config := func(uid ownership.UID) *ownership.Object {
+		return &ownership.Object{UID: uid, Kind: ownership.Kind{Kind: "ConfigMap"}, Namespace: "shop", Name: string(uid)}
+	}
+	b.Gone(config("ahead-of-its-time"), "present", start)
+	b.Seen(&space, "", start)
+	b.Gone(&space, "", start)
+	for uid, home := range map[ownership.UID]ownership.UID{"late": "former", "doubtful": "", "new": "present"} {
+		b.Gone(config(uid), home, start.Add(time.Second))
+	}
+	for story, want := range map[ownership.UID]int{"former": 3, "new": 1, "ahead-of-its-time": 1} {
+		if _, objects, _, _ := b.Story(story, 0, all, start); len(objects) != want {
+			t.Errorf("the story of %s has %d objects, want %d: %v", story, len(objects), want, objects)
+		}
+	}
+	check(t, b, start.Add(time.Second))
+}
+
 // TestSees: a reader is told of nothing that they may not see, neither as an object nor in words.
 func TestSees(t *testing.T) {
 	b := NewBook()
