@@ -81,7 +81,7 @@ func (f *backupFlags) write(ctx context.Context, cluster *clusterFlags, r previe
 	if err != nil {
 		return err
 	}
-	server, err := recreate.NewServer(config)
+	server, err := recreate.NewServer(config, nil)
 	if err != nil {
 		return err //nolint:wrapcheck // says all of it
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -47,7 +48,9 @@ cluster stays destroyed. The report says which objects that is about, and what i
 because it is made anew by itself.
 
 Nothing that exists is changed or replaced. An undo that was interrupted, or that could not
-make everything, goes on when it is run again.
+make everything, goes on when the same user runs it again: a file beside the key of backups
+says what was made. To go on from elsewhere, copy both, or decide with --relink that the
+objects that are there now are the owners.
 
 The exit code is 1 if something could not be made, and with --dry-run 3 if it could not be.`,
 		Example: `  # Delete a namespace, and take it back
@@ -89,7 +92,12 @@ func takeBack(ctx context.Context, f *undoFlags, args []string, s Streams) error
 	if err != nil {
 		return err
 	}
-	server, err := recreate.NewServer(config)
+	journal, err := f.journal(s)
+	if err != nil {
+		return err
+	}
+	defer journal.Close()
+	server, err := recreate.NewServer(config, journal)
 	if err != nil {
 		return err //nolint:wrapcheck // says all of it
 	}
@@ -117,6 +125,24 @@ func takeBack(ctx context.Context, f *undoFlags, args []string, s Streams) error
 		return fmt.Errorf("%d of %d objects are not there again; undo the same once what hinders them is gone", missing, len(report.Objects))
 	}
 	return nil
+}
+
+// journal returns the journal of what was made again, which is beside the key of backups. Without a place for it the undo
+// goes on: another one will not recognize what this one has made.
+func (f *undoFlags) journal(s Streams) (*recreate.Journal, error) {
+	key, err := keyPath(f.key)
+	if err != nil {
+		fmt.Fprintf(s.Err, "another undo will not recognize what this one makes again: %v\n", err)
+		return nil, nil //nolint:nilnil // nil is an empty journal
+	}
+	journal, err := recreate.OpenJournal(filepath.Join(filepath.Dir(key), "undone.jsonl"))
+	if err != nil || f.dryRun {
+		return journal, err //nolint:wrapcheck // says all of it
+	}
+	if err := journal.Open(); err != nil {
+		fmt.Fprintf(s.Err, "another undo will not recognize what this one makes again: %v; name a file in another directory with --backup-key\n", err)
+	}
+	return journal, nil
 }
 
 // kept returns what is to be made again: what is in a file, or else what the server has kept.

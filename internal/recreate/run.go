@@ -94,6 +94,11 @@ func (r *Run) create(ctx context.Context, s *undo.Step) error {
 	}
 	objects := r.objects(s)
 	made, err := createServed(ctx, objects, o)
+	if err == nil {
+		if err := r.Server.journal.add(made.GetUID(), s.Kept().UID()); err != nil {
+			return err
+		}
+	}
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -122,12 +127,16 @@ func (r *Run) failed(s *undo.Step, why string) {
 	r.plan.Failed(s, why)
 }
 
-// createServed creates an object. A kind that was defined just now may not be served yet.
+// createServed creates an object. A kind that was defined just now may not be served yet. A request that was sent is not
+// cancelled: an object without an answer would not be recognized by the next undo.
 func createServed(ctx context.Context, objects dynamic.ResourceInterface, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, servedWithin)
 	defer cancel()
 	for wait := firstRetry; ; wait = min(2*wait, maxRetry) {
-		made, err := objects.Create(ctx, o, metav1.CreateOptions{FieldManager: fieldManager})
+		if ctx.Err() != nil {
+			return nil, ctx.Err() //nolint:wrapcheck // the caller looks at its context
+		}
+		made, err := objects.Create(context.WithoutCancel(ctx), o, metav1.CreateOptions{FieldManager: fieldManager})
 		if !isLater(err) {
 			return made, err
 		}
@@ -157,7 +166,7 @@ func (r *Run) meet(ctx context.Context, s *undo.Step, objects dynamic.ResourceIn
 		return nil
 	}
 	r.mu.Lock()
-	r.plan.Met(s, existing(there))
+	r.plan.Met(s, r.Server.existing(there))
 	isRemade := s.Outcome == undo.Remade
 	r.mu.Unlock()
 	if isRemade && s.IsDefaultAccount() {

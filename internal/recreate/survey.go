@@ -16,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
@@ -40,16 +39,17 @@ type Server struct {
 	discovery discovery.DiscoveryInterface
 	dynamic   dynamic.Interface
 	metadata  metadata.Interface
+	journal   *Journal
 }
 
 // NewServer returns the server of a configuration, whose limits on the rate of requests do not apply: somebody
-// waits for the result, and the server has limits of its own.
-func NewServer(config *rest.Config) (*Server, error) {
+// waits for the result, and the server has limits of its own. The journal says what was made again before; it may be nil.
+func NewServer(config *rest.Config, journal *Journal) (*Server, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
 	config.WarningHandlerWithContext = rest.NoWarnings{} // the user has seen them when the objects were made
 	config.UserAgent = "coppice-undo"
-	var s Server
+	s := Server{journal: journal}
 	var errs [3]error
 	s.discovery, errs[0] = discovery.NewDiscoveryClientForConfig(config)
 	s.dynamic, errs[1] = dynamic.NewForConfig(config)
@@ -184,12 +184,13 @@ func (s *survey) list(ctx context.Context, objects metadata.ResourceInterface, n
 func (s *survey) add(p undo.Place, o metav1.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.found.Existing[p] = existing(o)
+	s.found.Existing[p] = s.server.existing(o)
 }
 
-func existing(o metav1.Object) undo.Existing {
+// existing says what is at a place. Where it comes from is not what its annotation says, which anybody may have written.
+func (s *Server) existing(o metav1.Object) undo.Existing {
 	return undo.Existing{
-		UID: o.GetUID(), UndoneFrom: types.UID(o.GetAnnotations()[undo.Annotation]),
+		UID: o.GetUID(), UndoneFrom: s.journal.From(o.GetUID()),
 		Terminating: o.GetDeletionTimestamp() != nil, Owners: o.GetOwnerReferences(),
 	}
 }

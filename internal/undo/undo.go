@@ -16,8 +16,9 @@
 // cannot have its owner yet, in a cycle or because the owner could not be made, gets the reference in a
 // second write, in this run or in a later one. No collector has to be told to wait.
 //
-// What is made carries the UID that it had in an annotation. By that an undo that was interrupted
-// recognizes what it has made, and goes on.
+// What is made carries the UID that it had in an annotation, for people: it proves nothing, as everybody may write it who
+// takes the name of an object. The caller keeps a journal of what it has made, by which an undo that was interrupted
+// recognizes it, and goes on.
 package undo
 
 import (
@@ -94,7 +95,7 @@ func (p Place) compare(q Place) int {
 // Existing is what is at a place now.
 type Existing struct {
 	UID         types.UID
-	UndoneFrom  types.UID // the value of Annotation
+	UndoneFrom  types.UID // by the caller's journal, not by Annotation
 	Terminating bool
 	Owners      []metav1.OwnerReference
 }

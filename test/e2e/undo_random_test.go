@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -71,7 +72,7 @@ func (c *previewCluster) undoCase(t *testing.T, w previewCase, r *rand.Rand) (re
 	options.Released = func(*inventory.Object, string) bool { return true }
 	requests := m.requests(w.requests)
 	foretold := preview.New(inv).Predict(requests, options)
-	server, err := recreate.NewServer(c.config)
+	server, err := recreate.NewServer(c.config, newJournal(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,6 +125,15 @@ func (c *previewCluster) fill(t *testing.T, m madeCase, r *rand.Rand) {
 			t.Fatal(err)
 		}
 	}
+}
+
+func newJournal(t *testing.T) *recreate.Journal {
+	t.Helper()
+	journal, err := recreate.OpenJournal(filepath.Join(t.TempDir(), "undone.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return journal
 }
 
 // undo carries an undo out, and interrupts it after some objects, unless that is less than 0.
@@ -253,7 +263,7 @@ func TestUndoScale(t *testing.T) {
 	kept = append(kept, undo.Kept{Resource: r.GroupVersionResource, Object: root, Requested: true})
 	c.delete(t, observedObject(root, r), metav1.DeletePropagationBackground)
 	c.settle(t)
-	server, err := recreate.NewServer(c.config)
+	server, err := recreate.NewServer(c.config, newJournal(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/coppice-dev/coppice/internal/undo"
 )
 
 // TestUndoFile: a namespace is kept in a file, deleted, and made again as one would type it.
@@ -76,10 +78,36 @@ func TestUndoFile(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &report); err != nil || code != 0 || report.Counts[0].Outcome != "MadeBefore" || report.Counts[0].Objects < 3 {
 		t.Errorf("again: exit code %d, %v\n%s", code, err, out)
 	}
+	impostor(t, p, owner, again)
 	if _, stderr, code := tool(t, p, namespace, "undo", file, "--backup-key", filepath.Join(dir, "none")); code != 1 || !strings.Contains(stderr, "name the file that has it") {
 		t.Errorf("without the key: exit code %d, %s", code, stderr)
 	}
 	if _, stderr, code := tool(t, p, namespace, "undo", key, "--backup-key", key); code != 1 || !strings.Contains(stderr, "it is no backup") {
 		t.Errorf("no backup: exit code %d, %s", code, stderr)
+	}
+}
+
+// impostor takes the name of an owner that was made again, and says in the annotation of an undo that it was made from it:
+// dependents that are made again do not become its own, unless the user says so.
+func impostor(t *testing.T, p *plane, was string, again func(...string) (string, string, int)) {
+	t.Helper()
+	k := ourKubectl(p)
+	const namespace = "undone"
+	k.run(t, "delete", "-n", namespace, "configmap", "owner")
+	k.run(t, "get", "--raw", "/settled?timeout=60s")
+	k.run(t, "create", "-n", namespace, "configmap", "owner")
+	k.run(t, "annotate", "-n", namespace, "configmap", "owner", undo.Annotation+"="+was)
+	owners := func() string {
+		return k.run(t, "get", "-n", namespace, "secret", "password", "-o", "jsonpath={.metadata.ownerReferences[*].uid}")
+	}
+	if out, stderr, code := again(); code != 1 || !strings.Contains(out, "another object has its name") {
+		t.Errorf("with an impostor: exit code %d\n%s%s", code, out, stderr)
+	}
+	if got := owners(); got != "" {
+		t.Errorf("the impostor has got a dependent: %s", got)
+	}
+	again("--relink")
+	if got, now := owners(), k.run(t, "get", "-n", namespace, "configmap", "owner", "-o", "jsonpath={.metadata.uid}"); got != now {
+		t.Errorf("with --relink, the owners are %q, want %q", got, now)
 	}
 }
