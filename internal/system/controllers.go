@@ -186,7 +186,7 @@ func (d *diagnostics) set(handler http.Handler) {
 
 // serve registers the paths. The API server serves its own metrics under the usual path.
 func (d *diagnostics) serve(api *apiserver.Server) {
-	answer := web.StandBy(d.role.StandsBy, d)
+	answer := usersOnly(web.StandBy(d.role.StandsBy, d))
 	for _, path := range slices.Concat([]string{web.Status, web.Records, web.Settled, web.Graph}, toolsapi.Paths()) {
 		api.Handle(path, answer)
 	}
@@ -195,6 +195,20 @@ func (d *diagnostics) serve(api *apiserver.Server) {
 		api.Handle(path, page.Handler())
 	}
 	api.Handle(controllersPrefix+web.Metrics, http.StripPrefix(controllersPrefix, answer))
+}
+
+// usersOnly refuses nodes and components of a control plane, whether they are ours, which have restrictions besides, or
+// upstream's.
+func usersOnly(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if who, ok := request.UserFrom(r.Context()); ok {
+			if err := toolsapi.CheckUser(who.GetName(), who.GetGroups()); err != nil {
+				http.Error(w, err.Error(), http.StatusForbidden)
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // diagnosticsOf returns the handler of all that the controllers tell of themselves. The paths that name

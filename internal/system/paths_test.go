@@ -53,14 +53,15 @@ func identities(config *rest.Config) map[string]struct {
 		tools, admin walked
 	}
 	return map[string]row{
-		"anonymous":                {rest.AnonymousClientConfig(config), refused, refused},
-		"a user without rights":    {as("bob"), answered, refused},
-		"a reader of a namespace":  {as("ann"), answered, refused},
-		"a node":                   {as(bootstrappolicy.NodeUserPrefix+"na", "system:nodes"), refused, refused},
-		theCollector:               {as(bootstrappolicy.Collector), refused, refused},
-		"the namespace controller": {as(bootstrappolicy.NamespaceController), refused, refused},
-		"the scheduler":            {as(bootstrappolicy.Scheduler), refused, refused},
-		"an administrator":         {config, told, told},
+		"anonymous":                 {rest.AnonymousClientConfig(config), refused, refused},
+		"a user without rights":     {as("bob"), answered, refused},
+		"a reader of a namespace":   {as("ann"), answered, refused},
+		"a node":                    {as(bootstrappolicy.NodeUserPrefix+"na", "system:nodes"), refused, refused},
+		"a component of upstream's": {as("system:kube-scheduler"), refused, refused},
+		theCollector:                {as(bootstrappolicy.Collector), refused, refused},
+		"the namespace controller":  {as(bootstrappolicy.NamespaceController), refused, refused},
+		"the scheduler":             {as(bootstrappolicy.Scheduler), refused, refused},
+		"an administrator":          {config, told, told},
 	}
 }
 

@@ -36,7 +36,7 @@ func (o *Options) recycle(ctx context.Context) error {
 // serveBin serves what is kept, or says that nothing is.
 func (o *Options) serveBin(api *apiserver.Server) {
 	if o.bin != nil {
-		api.Handle(recyclebin.Path, o.bin.Handler(api.Authorizer()))
+		api.Handle(recyclebin.Path, usersOnly(o.bin.Handler(api.Authorizer())))
 		return
 	}
 	api.Handle(recyclebin.Path, recyclebin.Off("this server keeps nothing that is deleted: start it with coppice up --recycle=SIZE,AGE"))

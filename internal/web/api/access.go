@@ -21,12 +21,24 @@ import (
 // ErrUnauthenticated is the error for a caller whose identity is not known.
 var ErrUnauthenticated = errors.New("not authenticated: send a bearer token that the API server accepts")
 
-// ErrNode is the error for a caller that is a node. What a node may read depends on the pods that are bound to it; a
-// right to list does not say that.
-var ErrNode = errors.New("nodes may not ask here")
+// ErrComponent is the error for a caller that is a node or a component of a control plane.
+var ErrComponent = errors.New("nodes and components of the control plane may not ask here: ask as a user, or as a service account of your own")
 
-func isNode(who authenticationv1.UserInfo) bool {
-	return slices.Contains(who.Groups, "system:nodes") || strings.HasPrefix(who.Username, "system:node:")
+// CheckUser returns ErrComponent for a user that is a node or a component of a control plane. These need nothing from here.
+// What a node may read depends on the pods that are bound to it, and some components may read metadata alone; a right to
+// list says neither. Service accounts are answered, those of controllers and the collector's own, too: they learn of no
+// object that they may not list themselves.
+func CheckUser(name string, groups []string) error {
+	isNode := slices.Contains(groups, "system:nodes") || strings.HasPrefix(name, "system:node:")
+	if isNode || strings.HasPrefix(name, "system:coppice:") || slices.Contains(components(), name) {
+		return ErrComponent
+	}
+	return nil
+}
+
+// components are the users of Kubernetes' components that are no service accounts.
+func components() []string {
+	return []string{"system:kube-controller-manager", "system:kube-proxy", "system:kube-scheduler"}
 }
 
 // MayList reports whether a caller may list a resource in a namespace, or in all if that is empty. The
@@ -71,8 +83,9 @@ func Delegated(config *rest.Config) Access {
 			return Caller{}, ErrUnauthenticated
 		case err != nil:
 			return Caller{}, fmt.Errorf("ask the API server who calls: %w", err)
-		case isNode(answer.Status.UserInfo):
-			return Caller{}, ErrNode
+		}
+		if err := CheckUser(answer.Status.UserInfo.Username, answer.Status.UserInfo.Groups); err != nil {
+			return Caller{}, err
 		}
 		return Caller{MayList: mayListOf(client), Config: theirs}, nil
 	}

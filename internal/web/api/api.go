@@ -207,7 +207,7 @@ func writeError(w http.ResponseWriter, err error) {
 	case errors.Is(err, ErrUnauthenticated):
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		http.Error(w, err.Error(), http.StatusUnauthorized)
-	case errors.Is(err, ErrNode):
+	case errors.Is(err, ErrComponent):
 		http.Error(w, err.Error(), http.StatusForbidden)
 	case isRefusal:
 		http.Error(w, told.says, told.code)

@@ -1,0 +1,183 @@
+package system
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
+	"github.com/coppice-dev/coppice/internal/web/api"
+)
+
+// A collector that works on another server is asked on every path by every identity, and gives the answers that the
+// control plane gives: nodes and components are refused, nobody learns of objects that they may not list, and a namespace
+// that was made again does not show its former life.
+func TestEveryPathOfCollectByEveryIdentity(t *testing.T) {
+	runWithPlane(t, Options{Ephemeral: true, GarbageCollector: Disabled, NamespaceController: Disabled}, func(ctx context.Context, p Plane) error {
+		config, err := clientcmd.BuildConfigFromFlags("", p.Kubeconfig)
+		if err != nil {
+			return err
+		}
+		server, err := tokenServer(t, config)
+		if err != nil {
+			return err
+		}
+		tools, stop, err := collecting(ctx, t, config, server)
+		if err != nil {
+			return err
+		}
+		defer stop()
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return err
+		}
+		if err := prepareCollectWalk(ctx, client); err != nil {
+			return err
+		}
+		eventually.Agrees(t, func() string {
+			if code, body := getAs(t, asToken(tools, adminToken), api.Component+"?object=secrets/default/"+secretName); code != http.StatusOK {
+				return fmt.Sprintf("an administrator asks: %d %s", code, body)
+			}
+			return ""
+		})
+		for who, want := range map[string]walked{
+			"": refused, "nobody knows this": refused, "bob": answered, "ann": answered, adminToken: told,
+			bootstrappolicy.NodeUserPrefix + "na": refused, bootstrappolicy.Collector: refused, bootstrappolicy.NamespaceController: refused,
+			bootstrappolicy.Scheduler: refused, "system:kube-scheduler": refused, "system:kube-controller-manager": refused, "system:kube-proxy": refused,
+		} {
+			for _, route := range api.Routes() {
+				method, path, _ := strings.Cut(route, " ")
+				if method != http.MethodGet {
+					continue
+				}
+				for _, query := range queriesOf(path, []string{"absent"}) {
+					walk(t, asToken(tools, who), "user "+who, path+query, want)
+				}
+			}
+			if code := post(t, asToken(tools, who), api.Resume+"?kind=Secret"); want != told && code != http.StatusUnauthorized && code != http.StatusForbidden {
+				t.Errorf("user %s resumes the deletions of Secrets: %d", who, code)
+			}
+		}
+		return changeTenants(ctx, t, client, asToken(tools, adminToken), func(name string) *rest.Config { return asToken(tools, name) })
+	})
+}
+
+// adminToken is the token of an administrator, and their name.
+const adminToken = "admin"
+
+func asToken(config *rest.Config, token string) *rest.Config {
+	one := rest.CopyConfig(config)
+	one.BearerToken = token
+	return one
+}
+
+// tokenServer returns the configuration of a proxy of a server that takes the name of a user for their token.
+func tokenServer(t *testing.T, config *rest.Config) (*rest.Config, error) {
+	t.Helper()
+	target, err := url.Parse(config.Host)
+	if err != nil {
+		return nil, err
+	}
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		return nil, err
+	}
+	proxy := &httputil.ReverseProxy{Transport: transport, Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(target)
+		name := strings.TrimPrefix(r.In.Header.Get("Authorization"), "Bearer ")
+		r.Out.Header.Del("Authorization")
+		r.Out.Header.Set("Impersonate-User", name)
+		if name == adminToken {
+			r.Out.Header.Set("Impersonate-Group", "system:masters")
+		}
+		if strings.HasPrefix(name, bootstrappolicy.NodeUserPrefix) {
+			r.Out.Header.Set("Impersonate-Group", "system:nodes")
+		}
+	}}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.Header.Get("Authorization"), "knows this") {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	return &rest.Config{Host: server.URL}, nil
+}
+
+// collecting runs the controllers of coppice collect, and serves their API. Callers are known by the tokens of another
+// server.
+func collecting(ctx context.Context, t *testing.T, config, tokens *rest.Config) (tools *rest.Config, stop func(), err error) {
+	t.Helper()
+	collector, err := coppice.New(config, coppice.Options{})
+	if err != nil {
+		return nil, nil, err
+	}
+	namespaces, err := coppice.NewNamespaceController(config, coppice.NamespaceOptions{})
+	if err != nil {
+		return nil, nil, err
+	}
+	controllers := coppice.Controllers{Collector: collector, Namespaces: namespaces}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = controllers.Run(ctx)
+	}()
+	stop = func() {
+		cancel()
+		<-ended
+	}
+	if err := controllers.WaitForSync(ctx); err != nil {
+		stop()
+		return nil, nil, err
+	}
+	server := httptest.NewServer(controllers.APIHandler(coppice.DelegatedAccess(tokens)))
+	t.Cleanup(server.Close)
+	return &rest.Config{Host: server.URL}, stop, nil
+}
+
+// prepareCollectWalk makes a Secret in a namespace in which ann may view.
+func prepareCollectWalk(ctx context.Context, client kubernetes.Interface) error {
+	if _, err := client.CoreV1().Secrets("default").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: secretName}}, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	_, err := client.RbacV1().RoleBindings("default").Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "reads"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "ann"}},
+	}, metav1.CreateOptions{})
+	return err
+}
+
+func post(t *testing.T, config *rest.Config, path string) int {
+	t.Helper()
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, config.Host+path, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := client.Do(r)
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	defer response.Body.Close()
+	return response.StatusCode
+}
