@@ -18,7 +18,7 @@ func (e *Explainer) namespace(o *inventory.Object) []Wait {
 		return []Wait{{On: OnUnread, State: Unknown, Says: "the namespace's spec.finalizers were not read"}}
 	}
 	var waits []Wait
-	for _, f := range ns.Spec.Finalizers {
+	for _, f := range ns.Spec.Finalizers[:min(len(ns.Spec.Finalizers), mostFinalizers)] {
 		if f == corev1.FinalizerKubernetes {
 			waits = append(waits, e.contents(o, ns)...)
 			continue
@@ -26,6 +26,9 @@ func (e *Explainer) namespace(o *inventory.Object) []Wait {
 		w := e.foreign(o, string(f))
 		w.Finalizer = string(f)
 		waits = append(waits, w)
+	}
+	if more := len(ns.Spec.Finalizers) - mostFinalizers; more > 0 {
+		waits = append(waits, Wait{On: OnFinalizer, State: Unknown, Says: "and " + counted(more, "more finalizer") + " in its spec, which explain did not look at"})
 	}
 	return waits
 }

@@ -116,6 +116,8 @@ type Explanation struct {
 	// Deleted is when its deletion was requested, if it was.
 	Deleted *time.Time `json:"deleted,omitempty"`
 	Waits   []Wait     `json:"waits"`
+	// More is how many further waits there are that are in no worse state than those in Waits.
+	More int `json:"more,omitempty"`
 	// Unseen is what could not be read; an explanation holds as far as this allows.
 	Unseen []string `json:"unseen,omitempty"`
 }
@@ -206,8 +208,16 @@ func New(in Input) *Explainer {
 	return e
 }
 
-// Explain says why an object is still there; it returns false if the inventory does not have it.
+// Explain says why an object is still there; it returns false if the inventory does not have it. The explanation has a
+// bound in bytes (bound.go).
 func (e *Explainer) Explain(uid ownership.UID) (Explanation, bool) {
+	x, ok := e.whole(uid)
+	x.bound()
+	return x, ok
+}
+
+// whole returns an explanation without a bound.
+func (e *Explainer) whole(uid ownership.UID) (Explanation, bool) {
 	o := e.Inventory.Object(uid)
 	if o == nil {
 		return Explanation{}, false

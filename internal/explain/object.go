@@ -176,11 +176,18 @@ func (e *Explainer) terminating(o *inventory.Object) []Wait {
 	if o.Kind == (ownership.Kind{Kind: "Namespace"}) {
 		waits = append(waits, e.namespace(o)...)
 	}
-	for _, f := range o.Finalizers {
+	some, more := lookedAt(o.Finalizers)
+	for _, f := range some {
 		if f == ownership.FinalizerForeground && o.Phase == ownership.Orphaning {
 			continue // orphan wins, and the collector removes both
 		}
 		waits = append(waits, e.finalizer(o, f))
+	}
+	if more > 0 {
+		waits = append(waits, Wait{
+			On: OnFinalizer, State: Unknown, Says: "and " + counted(more, "more finalizer") + ", which explain did not look at",
+			Next: []Step{{"look which finalizers it has", get(o)}},
+		})
 	}
 	if len(waits) > 0 {
 		return waits
@@ -238,17 +245,21 @@ func (e *Explainer) stateOf(a servedby.Answer, since time.Time) State {
 func (e *Explainer) age(t time.Time) string { return duration.HumanDuration(e.Now.Sub(t)) }
 
 func kinds(all []ownership.Kind) string {
-	names := make([]string, len(all))
-	for n, k := range all {
-		names[n] = k.String()
-	}
-	return strings.Join(names, ", ")
+	return listed(all, ownership.Kind.String)
 }
 
 func claims(all []ownership.Claim) string {
-	names := make([]string, len(all))
-	for n, c := range all {
-		names[n] = c.String()
+	return listed(all, ownership.Claim.String)
+}
+
+// listed names the first of all, and counts the others.
+func listed[T any](all []T, name func(T) string) string {
+	names := make([]string, 0, mostListed+1)
+	for _, one := range all[:min(len(all), mostListed)] {
+		names = append(names, ownership.Excerpt(name(one), mostName))
+	}
+	if more := len(all) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(names, ", ")
 }

@@ -14,6 +14,8 @@ import (
 type Group struct {
 	Leaf    Wait  `json:"leaf"`
 	Objects []Ref `json:"objects"`
+	// More is how many further objects wait for it.
+	More int `json:"more,omitempty"`
 }
 
 // All explains every object that is being deleted, grouped by what it waits for in the end: what is stuck
@@ -21,7 +23,7 @@ type Group struct {
 func (e *Explainer) All() []Group {
 	groups := map[string]*Group{}
 	for _, o := range e.oldestFirst() {
-		x, _ := e.Explain(o.UID)
+		x, _ := e.whole(o.UID)
 		seen := map[string]bool{}
 		for _, leaf := range x.Leaves() {
 			key := cause(leaf)
@@ -31,8 +33,9 @@ func (e *Explainer) All() []Group {
 			seen[key] = true
 			if groups[key] == nil {
 				groups[key] = &Group{Leaf: *leaf}
+				groups[key].Leaf.boundTexts()
 			}
-			groups[key].Objects = append(groups[key].Objects, x.Object)
+			groups[key].add(x.Object)
 		}
 	}
 	all := make([]Group, 0, len(groups))
@@ -43,6 +46,14 @@ func (e *Explainer) All() []Group {
 		return cmp.Or(a.Leaf.State.rank()-b.Leaf.State.rank(), compareTimes(a.Leaf.Since, b.Leaf.Since), strings.Compare(cause(&a.Leaf), cause(&b.Leaf)))
 	})
 	return all
+}
+
+func (g *Group) add(o Ref) {
+	if len(g.Objects) == mostObjects {
+		g.More++
+		return
+	}
+	g.Objects = append(g.Objects, boundedRef(o))
 }
 
 // oldestFirst returns the objects that are being deleted, those that were deleted first at the front.

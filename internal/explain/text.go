@@ -13,6 +13,9 @@ func (x *Explanation) Text(now time.Time) string {
 	p := printer{now: now}
 	p.line(0, "%s: %s%s", x.Object, strings.ToLower(string(x.State)), p.since(", deleted", x.Deleted))
 	p.waits(1, x.Waits)
+	if x.More > 0 {
+		p.line(1, "and %d more", x.More)
+	}
 	for _, u := range x.Unseen {
 		p.line(0, "not seen: %s", u)
 	}
@@ -29,8 +32,8 @@ func TextOf(groups []Group, now time.Time) string {
 		for _, o := range g.Objects[:min(len(g.Objects), maxShown)] {
 			names = append(names, o.String())
 		}
-		p.line(1, "%s: %s", counted(len(g.Objects), "object"), strings.Join(names, ", "))
-		if more := len(g.Objects) - len(names); more > 0 {
+		p.line(1, "%s: %s", counted(len(g.Objects)+g.More, "object"), strings.Join(names, ", "))
+		if more := len(g.Objects) + g.More - len(names); more > 0 {
 			p.line(1, "and %d more", more)
 		}
 		p.leaf(1, &g.Leaf)

@@ -139,7 +139,7 @@ func (p *Prediction) SayWhoServes(of func(o *inventory.Object, finalizer string)
 	}
 	for n := range p.Outcomes {
 		o := &p.Outcomes[n]
-		for i := range o.Waits {
+		for i := range o.Waits[:min(len(o.Waits), mostListed)] { // no report has more
 			w := &o.Waits[i]
 			if w.Reason == OnFinalizer {
 				answer := of(o.Object, w.Name)

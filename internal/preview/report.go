@@ -28,6 +28,8 @@ type BudgetReport struct {
 	Name      string   `json:"name"`
 	Allowed   int32    `json:"allowed"`
 	Pods      []string `json:"pods"`
+	// MorePods is how many further pods go.
+	MorePods int `json:"morePods,omitempty"`
 }
 
 // CountReport counts the objects of a kind with one fate.
@@ -63,6 +65,8 @@ type ObjectReport struct {
 	Finalizers []string `json:"finalizers,omitempty"`
 	// Owners are those that the object names.
 	Owners []OwnerReport `json:"owners,omitempty"`
+	// More counts what the lists leave out; nil if they leave out nothing.
+	More *MoreReport `json:"more,omitempty"`
 }
 
 // OwnerReport is an owner that an object names. Blocking is true if the object blocks its foreground deletion,
@@ -78,68 +82,90 @@ type WaitReport struct {
 	Reason  Reason   `json:"reason"`
 	Name    string   `json:"name,omitempty"`
 	Objects []string `json:"objects,omitempty"`
+	// MoreObjects is how many further objects there are.
+	MoreObjects int `json:"moreObjects,omitempty"`
 	// ServedBy is who removes the finalizer; TakenAlong is true if the deletion takes that away, too.
 	ServedBy   *servedby.Answer `json:"servedBy,omitempty"`
 	TakenAlong bool             `json:"takenAlong,omitempty"`
 }
 
-// Report returns a prediction for programs, with the names that the inventory has.
+// Report returns a prediction for programs, with the names that the inventory has. What it says of one object has a
+// bound in bytes (bound.go).
 func (p Prediction) Report(inv *inventory.Inventory) Report {
 	result := Report{
 		Digest: p.Digest, GraceSeconds: int64(p.Grace.Seconds()), AtLeastSeconds: int64(p.AtLeast.Seconds()),
-		Counts: []CountReport{}, Objects: []ObjectReport{},
+		Counts: []CountReport{}, Objects: make([]ObjectReport, 0, len(p.Outcomes)),
 	}
 	for _, b := range p.Budgets {
-		result.Budgets = append(result.Budgets, BudgetReport{Namespace: b.Namespace, Name: b.Name, Allowed: b.Allowed, Pods: names(inv, b.Pods)})
+		budget := BudgetReport{Namespace: b.Namespace, Name: b.Name, Allowed: b.Allowed}
+		budget.Pods, budget.MorePods = names(inv, b.Pods)
+		result.Budgets = append(result.Budgets, budget)
 	}
 	for _, c := range p.Counts {
 		result.Counts = append(result.Counts, CountReport{Fate: c.Fate, Kind: c.Kind.String(), Objects: c.Objects})
 	}
-	for _, o := range p.Outcomes {
-		report := ObjectReport{
-			Kind: o.Object.Kind.String(), Resource: o.Object.Resource.GroupResource().String(), Namespace: o.Object.Namespace, Name: o.Object.Name,
-			UID: string(o.Object.UID), ResourceVersion: o.Object.ResourceVersion,
-			Fate: o.Fate, By: o.By, Step: o.Step, Requested: o.Requested, Refused: o.Refused, Race: o.Race,
-			Lost: names(inv, o.Lost), KeptBy: names(inv, o.KeptBy), Protected: o.Protected,
-			Finalizers: o.Object.Finalizers,
-		}
-		if o.Object.Phase != ownership.Active {
-			report.Phase = o.Object.Phase.String()
-		}
-		if o.RecreatedBy != "" {
-			report.RecreatedBy = nameOf(inv, o.RecreatedBy)
-		}
-		for _, w := range o.Waits {
-			report.Waits = append(report.Waits, WaitReport{
-				Reason: w.Reason, Name: w.Name, Objects: names(inv, w.Objects), ServedBy: w.ServedBy, TakenAlong: w.TakenAlong,
-			})
-		}
-		for _, r := range o.Object.Owners {
-			report.Owners = append(report.Owners, OwnerReport{
-				UID: string(r.UID), Blocking: r.BlockOwnerDeletion == ownership.True, Controller: r.Controller == ownership.True,
-			})
-		}
-		result.Objects = append(result.Objects, report)
+	for n := range p.Outcomes {
+		result.Objects = append(result.Objects, p.Outcomes[n].report(inv))
 	}
-	for _, u := range p.Unread {
-		result.Unread = append(result.Unread, u.String())
+	for _, u := range p.Unread[:min(len(p.Unread), mostUnread)] {
+		result.Unread = append(result.Unread, text(u.String()))
+	}
+	if more := len(p.Unread) - mostUnread; more > 0 {
+		result.Unread = append(result.Unread, fmt.Sprintf("and %d more", more))
 	}
 	return result
 }
 
-func names(inv *inventory.Inventory, uids []ownership.UID) []string {
-	var all []string
-	for _, uid := range uids {
+func (o *Outcome) report(inv *inventory.Inventory) ObjectReport {
+	report := ObjectReport{
+		Kind: o.Object.Kind.String(), Resource: o.Object.Resource.GroupResource().String(), Namespace: o.Object.Namespace, Name: o.Object.Name,
+		UID: string(o.Object.UID), ResourceVersion: o.Object.ResourceVersion,
+		Fate: o.Fate, By: o.By, Step: o.Step, Requested: o.Requested, Refused: text(o.Refused), Race: o.Race, Protected: text(o.Protected),
+	}
+	more := MoreReport{}
+	report.Lost, more.Lost = names(inv, o.Lost)
+	report.KeptBy, more.KeptBy = names(inv, o.KeptBy)
+	report.Finalizers, more.Finalizers = texts(o.Object.Finalizers)
+	if o.Object.Phase != ownership.Active {
+		report.Phase = o.Object.Phase.String()
+	}
+	if o.RecreatedBy != "" {
+		report.RecreatedBy = nameOf(inv, o.RecreatedBy)
+	}
+	var waits []Wait
+	waits, more.Waits = first(o.Waits)
+	for _, w := range waits {
+		wait := WaitReport{Reason: w.Reason, Name: text(w.Name), ServedBy: bounded(w.ServedBy), TakenAlong: w.TakenAlong}
+		wait.Objects, wait.MoreObjects = names(inv, w.Objects)
+		report.Waits = append(report.Waits, wait)
+	}
+	var owners []ownership.Reference
+	owners, more.Owners = first(o.Object.Owners)
+	for _, r := range owners {
+		report.Owners = append(report.Owners, OwnerReport{
+			UID: uidOf(r.UID), Blocking: r.BlockOwnerDeletion == ownership.True, Controller: r.Controller == ownership.True,
+		})
+	}
+	if more != (MoreReport{}) {
+		report.More = &more
+	}
+	return report
+}
+
+// names names the first objects, and counts the others.
+func names(inv *inventory.Inventory, uids []ownership.UID) (all []string, more int) {
+	some, more := first(uids)
+	for _, uid := range some {
 		all = append(all, nameOf(inv, uid))
 	}
-	return all
+	return all, more
 }
 
 // nameOf names an object; one that is not in the inventory by its uid.
 func nameOf(inv *inventory.Inventory, uid ownership.UID) string {
 	o := inv.Object(uid)
 	if o == nil {
-		return string(uid)
+		return uidOf(uid)
 	}
 	return described(o.Kind.String(), o.Namespace, o.Name)
 }
@@ -193,7 +219,7 @@ func (r Report) String() string {
 // String returns, for example, "PodDisruptionBudget shop/web allows 1 disruption, and 3 …".
 func (b BudgetReport) String() string {
 	return fmt.Sprintf("PodDisruptionBudget %s/%s allows %d of its pods to be disrupted, and %d go: it holds evictions, and no DELETE.",
-		b.Namespace, b.Name, b.Allowed, len(b.Pods))
+		b.Namespace, b.Name, b.Allowed, len(b.Pods)+b.MorePods)
 }
 
 func heading(f Fate) string {
@@ -233,6 +259,10 @@ func (o ObjectReport) Says() string {
 // notes are what there is to say about the object's fate.
 func (o ObjectReport) notes() string {
 	var notes strings.Builder
+	var more MoreReport
+	if o.More != nil {
+		more = *o.More
+	}
 	if o.By != "" && o.By != ByUser {
 		notes.WriteString(", by the " + actorName(o.By))
 	}
@@ -245,11 +275,14 @@ func (o ObjectReport) notes() string {
 	for _, w := range o.Waits {
 		notes.WriteString("; waits for " + w.String())
 	}
+	if more.Waits > 0 {
+		fmt.Fprintf(&notes, "; and for %d more", more.Waits)
+	}
 	if len(o.KeptBy) > 0 && o.Fate != Waiting {
-		notes.WriteString("; kept by " + some(o.KeptBy))
+		notes.WriteString("; kept by " + some(o.KeptBy, more.KeptBy))
 	}
 	if len(o.Lost) > 0 {
-		notes.WriteString("; loses " + some(o.Lost))
+		notes.WriteString("; loses " + some(o.Lost, more.Lost))
 	}
 	if o.RecreatedBy != "" {
 		notes.WriteString("; may be replaced by " + o.RecreatedBy)
@@ -281,13 +314,13 @@ func (w WaitReport) String() string {
 	case OnFinalizer:
 		return "finalizer " + w.Name + w.served()
 	case OnDependents:
-		return "blocking dependents: " + some(w.Objects)
+		return "blocking dependents: " + some(w.Objects, w.MoreObjects)
 	case OnContents:
-		return "contents: " + some(w.Objects)
+		return "contents: " + some(w.Objects, w.MoreObjects)
 	case OnDiscovery:
 		return "group " + w.Name + " of the API, which does not answer and may have objects there"
 	case OnUsers:
-		return "what uses it: " + some(w.Objects)
+		return "what uses it: " + some(w.Objects, w.MoreObjects)
 	case OnNode:
 		return "node " + w.Name + ", which is gone or not ready"
 	}
@@ -326,11 +359,14 @@ func (w WaitReport) served() string {
 	return fmt.Sprintf(" (served by %s, whose state is unknown)", who)
 }
 
-// some names the first few.
-func some(all []string) string {
+// some names the first few of those that are listed, and counts the others.
+func some(listed []string, more int) string {
 	const most = 5
-	if len(all) <= most {
-		return strings.Join(all, ", ")
+	if len(listed) > most {
+		listed, more = listed[:most], more+len(listed)-most
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), len(all)-most)
+	if more == 0 {
+		return strings.Join(listed, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(listed, ", "), more)
 }
