@@ -126,12 +126,7 @@ func newBlock(c component, widths []float64, edges []edge) *block {
 			forward = append(forward, arc{from: local[e.owner], to: local[e.dependent], edge: i})
 		}
 	}
-	b.back = breakCycles(len(b.vertices), forward)
-	for i, j := range forward {
-		if b.back[j.edge] {
-			forward[i].from, forward[i].to = j.to, j.from
-		}
-	}
+	b.back = turnCycles(len(b.vertices), forward)
 	for i, column := range columnsOf(len(b.vertices), forward) {
 		b.vertices[i].column = column
 		for len(b.columns) <= column {
@@ -147,6 +142,33 @@ func newBlock(c component, widths []float64, edges []edge) *block {
 
 // arc is an edge between vertices.
 type arc struct{ from, to, edge int }
+
+// turnCycles turns edges round so that there are no cycles, and returns these edges.
+func turnCycles(n int, arcs []arc) map[int]bool {
+	back := breakCycles(n, arcs)
+	for i, j := range arcs {
+		if back[j.edge] {
+			arcs[i].from, arcs[i].to = j.to, j.from
+		}
+	}
+	return back
+}
+
+// bendsOf returns how many columns all edges pass through or end in.
+func bendsOf(objects int, edges []edge) int {
+	var arcs []arc
+	for i, e := range edges {
+		if e.owner != e.dependent {
+			arcs = append(arcs, arc{from: e.owner, to: e.dependent, edge: i})
+		}
+	}
+	turnCycles(objects, arcs)
+	columns, bends := columnsOf(objects, arcs), 0
+	for _, j := range arcs {
+		bends += columns[j.to] - columns[j.from]
+	}
+	return bends
+}
 
 // breakCycles finds edges whose removal breaks all cycles: the back edges of a depth-first
 // search.

@@ -16,20 +16,48 @@ type View func(read func(g *ownership.Graph))
 // millisecond.
 const batch = 256
 
+// Sees reports whether whoever looks may see the objects of a kind in a namespace. It is not called while the
+// ownership graph is held, and may take its time.
+type Sees func(kind ownership.Kind, namespace string) bool
+
+// Looker reads the parts of an ownership graph that somebody may see. Nothing is read of other objects, and nothing
+// behind them: they are as objects that do not exist.
+type Looker struct {
+	View View
+	// Sees is nil for somebody who sees everything.
+	Sees Sees
+}
+
 // Whole returns everything that owns or is owned, or seems to. Objects with neither owners nor
 // dependents are left out (GB-08).
-func Whole(view View) Graph {
+func Whole(view View) Graph { return Looker{View: view}.Whole() }
+
+// Around returns the connected components of the given objects: their owners and dependents, and
+// those of these in turn (GB-09). Unknown UIDs are left out.
+func Around(view View, uids ...ownership.UID) Graph { return Looker{View: view}.Around(uids...) }
+
+// Owners returns the given objects, their owners, and the owners of these in turn. Unknown UIDs are
+// left out.
+func Owners(view View, uids ...ownership.UID) Graph { return Looker{View: view}.Owners(uids...) }
+
+// Dependents returns the given objects, their dependents, and the dependents of these in turn. Other
+// owners of the dependents are there, too, but nothing else of these. Unknown UIDs are left out.
+func Dependents(view View, uids ...ownership.UID) Graph {
+	return Looker{View: view}.Dependents(uids...)
+}
+
+// Whole is Whole, of what the Looker sees.
+func (l Looker) Whole() Graph {
 	var related []ownership.UID
-	view(func(g *ownership.Graph) { related = g.Related() })
-	r := newReader(view)
+	l.View(func(g *ownership.Graph) { related = g.Related() })
+	r := newReader(l)
 	r.read(related)
 	return r.picture()
 }
 
-// Around returns the connected components of the given objects: their owners and dependents, and
-// those of these in turn (GB-09). Unknown UIDs are left out.
-func Around(view View, uids ...ownership.UID) Graph {
-	r := newReader(view)
+// Around is Around, of what the Looker sees. The claimants of missing owners are looked at, also of the given ones.
+func (l Looker) Around(uids ...ownership.UID) Graph {
+	r := newReader(l)
 	r.up, r.down = true, true
 	for _, uid := range uids {
 		r.named[uid] = nil // it may be an owner that is missing
@@ -44,19 +72,17 @@ func Around(view View, uids ...ownership.UID) Graph {
 	}
 }
 
-// Owners returns the given objects, their owners, and the owners of these in turn. Unknown UIDs are
-// left out.
-func Owners(view View, uids ...ownership.UID) Graph {
-	r := newReader(view)
+// Owners is Owners, of what the Looker sees.
+func (l Looker) Owners(uids ...ownership.UID) Graph {
+	r := newReader(l)
 	r.up = true
 	r.read(slices.Clone(uids))
 	return r.picture()
 }
 
-// Dependents returns the given objects, their dependents, and the dependents of these in turn. Other
-// owners of the dependents are there, too, but nothing else of these. Unknown UIDs are left out.
-func Dependents(view View, uids ...ownership.UID) Graph {
-	r := newReader(view)
+// Dependents is Dependents, of what the Looker sees.
+func (l Looker) Dependents(uids ...ownership.UID) Graph {
+	r := newReader(l)
 	r.down = true
 	r.read(slices.Clone(uids))
 	given, owners := make(map[ownership.UID]bool, len(uids)), make(map[ownership.UID]bool)
@@ -75,22 +101,28 @@ func Dependents(view View, uids ...ownership.UID) Graph {
 
 // reader builds a Graph.
 type reader struct {
-	view     View
+	Looker
+
 	up, down bool // follow owners, dependents
 
 	graph Graph
 	seen  map[ownership.UID]bool    // observed, and in graph
 	named map[ownership.UID]*Object // as an owner, with the coordinates that the first dependent states
 	asked map[ownership.UID]bool    // missing, and its claimants are known
+	// hidden owners are observed, and the Looker does not see them.
+	hidden map[ownership.UID]bool
 }
 
-func newReader(view View) *reader {
+func newReader(l Looker) *reader {
 	return &reader{
-		view:  view,
+		Looker: l,
+
 		seen:  make(map[ownership.UID]bool),
 		named: make(map[ownership.UID]*Object),
 		asked: make(map[ownership.UID]bool),
-		graph: Graph{Objects: []Object{}, References: []Reference{}}, // for JSON: empty, not null
+
+		hidden: make(map[ownership.UID]bool),
+		graph:  Graph{Objects: []Object{}, References: []Reference{}}, // for JSON: empty, not null
 	}
 }
 
@@ -98,14 +130,49 @@ func newReader(view View) *reader {
 func (r *reader) read(uids []ownership.UID) {
 	for len(uids) > 0 {
 		n := min(batch, len(uids))
-		now := uids[:n]
+		now := r.visible(uids[:n])
 		uids = uids[n:]
-		r.view(func(g *ownership.Graph) {
+		r.View(func(g *ownership.Graph) {
 			for _, uid := range now {
 				uids = append(uids, r.object(g, uid)...)
 			}
 		})
 	}
+}
+
+// visible returns the observed objects out of some that the Looker sees.
+func (r *reader) visible(uids []ownership.UID) []ownership.UID {
+	if r.Sees == nil {
+		return uids
+	}
+	type place struct {
+		kind      ownership.Kind
+		namespace string
+	}
+	places := make([]place, len(uids))
+	observed := make([]bool, len(uids))
+	r.View(func(g *ownership.Graph) {
+		for n, uid := range uids {
+			if r.seen[uid] {
+				continue
+			}
+			var o ownership.Object
+			if o, observed[n] = g.Object(uid); observed[n] {
+				places[n] = place{o.Kind, o.Namespace}
+			}
+		}
+	})
+	var seen []ownership.UID
+	for n, uid := range uids {
+		switch {
+		case !observed[n]:
+		case r.Sees(places[n].kind, places[n].namespace):
+			seen = append(seen, uid)
+		default:
+			r.hidden[uid] = true
+		}
+	}
+	return seen
 }
 
 // object adds one object, and returns the objects that it leads to.
@@ -148,8 +215,9 @@ func (r *reader) add(facts verdict.Facts) {
 
 // readBeside adds the owners that were named and not followed, without their references.
 func (r *reader) readBeside() {
-	r.view(func(g *ownership.Graph) {
-		for uid := range r.named {
+	beside := r.visible(slices.Sorted(maps.Keys(r.named)))
+	r.View(func(g *ownership.Graph) {
+		for _, uid := range beside {
 			if facts, observed := verdict.Gather(g, uid); observed && !r.seen[uid] {
 				r.add(facts)
 			}
@@ -175,29 +243,33 @@ func (r *reader) reference(dependent ownership.UID, owner verdict.Owner) {
 // those in it.
 func (r *reader) claimants() []ownership.UID {
 	var found []ownership.UID
-	r.view(func(g *ownership.Graph) {
-		for uid := range r.named {
-			if r.seen[uid] || r.asked[uid] {
-				continue
-			}
-			r.asked[uid] = true
+	for uid := range r.named {
+		if r.seen[uid] || r.asked[uid] || r.hidden[uid] {
+			continue
+		}
+		r.asked[uid] = true
+		r.View(func(g *ownership.Graph) {
 			for _, claimant := range g.Claimants(uid) {
 				if !r.seen[claimant] {
 					found = append(found, claimant)
 				}
 			}
-		}
-	})
+		})
+	}
 	slices.Sort(found) // one may name several of them
 	return slices.Compact(found)
 }
 
 func (r *reader) picture() Graph {
+	if len(r.hidden) > 0 {
+		r.graph.References = slices.DeleteFunc(r.graph.References, func(ref Reference) bool { return r.hidden[ref.Owner] })
+	}
 	for uid, o := range r.named {
-		if o != nil && !r.seen[uid] {
+		if o != nil && !r.seen[uid] && !r.hidden[uid] {
 			r.graph.Objects = append(r.graph.Objects, *o)
 		}
 	}
+	r.graph.bound()
 	r.graph.sort()
 	return r.graph
 }

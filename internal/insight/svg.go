@@ -13,6 +13,10 @@ import (
 // they are unreadable.
 const maxDrawn = 5000
 
+// maxBends limits the bends of all lines: a line has one in each column that it passes. Otherwise, a chain whose
+// objects all have the same owner would need as many as the square of its length.
+const maxBends = 50_000
+
 // ErrTooLarge is the error of Encode for a graph that is too large to be drawn.
 var ErrTooLarge = errors.New("too many objects to draw")
 
@@ -63,6 +67,9 @@ func (g Graph) writeSVG(w *bytes.Buffer) error {
 	edges := make([]edge, len(g.References))
 	for i, r := range g.References {
 		edges[i] = edge{owner: place[r.Owner], dependent: place[r.Dependent]}
+	}
+	if bends := bendsOf(len(g.Objects), edges); bends > maxBends {
+		return fmt.Errorf("%w: their lines have %d bends, at most %d: choose fewer by uid, or another format", ErrTooLarge, bends, maxBends)
 	}
 	d := arrange(widths, edges)
 	width, height := max(d.width+2*margin, minWidth), d.height+2*margin+heading+legend

@@ -8,13 +8,15 @@ import (
 )
 
 // tree writes a Graph as indented text: dependents below their owners. An object that has several owners
-// is written below the first of them; below the others, a line refers to it.
+// is written below the first of them; below the others, a line refers to it. An object that is too deep begins anew at
+// the left, later. So each object and each reference is a line with a bounded indentation.
 type tree struct {
 	out        *bytes.Buffer
 	graph      Graph
 	places     map[ownership.UID]int
 	dependents map[ownership.UID][]Reference
-	written    map[ownership.UID]bool
+	written    map[ownership.UID]bool // or among deep
+	deep       []*Object              // objects whose dependents are written later
 }
 
 func (g Graph) writeTree(w *bytes.Buffer) {
@@ -42,12 +44,17 @@ func (g Graph) writeTree(w *bytes.Buffer) {
 
 func (t *tree) root(o *Object) {
 	t.out.WriteString(t.line(o, "") + "\n")
-	t.below(o, "")
+	t.below(o, "", 0)
+	for len(t.deep) > 0 {
+		next := t.deep[0]
+		t.deep = t.deep[1:]
+		t.out.WriteString(t.line(next, "") + "\n")
+		t.below(next, "", 0)
+	}
 }
 
-// below writes the dependents of an object. A chain of owners may be as long as a cluster has objects;
-// Go's stack grows with it.
-func (t *tree) below(o *Object, indent string) {
+// below writes the dependents of an object at a depth.
+func (t *tree) below(o *Object, indent string, depth int) {
 	t.written[o.UID] = true
 	references := t.dependents[o.UID]
 	for n, r := range references {
@@ -60,8 +67,14 @@ func (t *tree) below(o *Object, indent string) {
 			t.out.WriteString(indent + branch + dependent.kind() + " " + dependent.path() + " (see above)\n")
 			continue
 		}
+		if depth+1 == mostIndented && len(t.dependents[r.Dependent]) > 0 {
+			t.written[r.Dependent] = true
+			t.deep = append(t.deep, dependent)
+			t.out.WriteString(indent + branch + dependent.kind() + " " + dependent.path() + " (see below)\n")
+			continue
+		}
 		t.out.WriteString(indent + branch + t.line(dependent, r.Standing) + "\n")
-		t.below(dependent, indent+further)
+		t.below(dependent, indent+further, depth+1)
 	}
 }
 
