@@ -13,9 +13,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
+	"github.com/coppice-dev/coppice/internal/apiserver/recyclebin"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
+	toolsapi "github.com/coppice-dev/coppice/internal/web/api"
 )
 
 // A flood of requests delays only the user that sends it: while a thousand expensive lists are
@@ -112,6 +115,34 @@ func TestFlowSchemas(t *testing.T) {
 		}
 		if _, err := typed(t, config).Discovery().ServerVersion(); err != nil {
 			t.Errorf("%s: %v", user, err)
+		}
+	}
+}
+
+// Requests to the tools and to the recycle bin have a seat for as long as they last, in the priority level of their user:
+// they are not exempt as long-running requests are.
+func TestToolsHaveSeats(t *testing.T) {
+	s := sharedServer(t)
+	want, err := typed(t, s.config).FlowcontrolV1().FlowSchemas().Get(t.Context(), "global-default", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := rest.HTTPClientFor(s.acting("ann"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range append(toolsapi.Paths(), toolsapi.Stories+"/a", toolsapi.Stories+"/a/watch", recyclebin.Path) {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.config.Host+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if uid := response.Header.Get("X-Kubernetes-PF-FlowSchema-UID"); uid != string(want.UID) {
+			t.Errorf("%s: schema %q, want %s", path, uid, want.UID)
 		}
 	}
 }

@@ -359,14 +359,20 @@ func (g *Graph) Related() []UID {
 // Claimants returns the UIDs of all objects that name an owner with that UID, under any
 // coordinates, sorted, without duplicates.
 func (g *Graph) Claimants(uid UID) []UID {
-	var uids []UID
-	for _, c := range g.claimsOn(g.find(uid)) {
-		for r := range g.claimants(c) {
-			uids = append(uids, g.uidOf(r.dependent))
+	return slices.Compact(slices.Sorted(g.Claiming(uid)))
+}
+
+// Claiming returns what Claimants returns, in no order, and some of them several times.
+func (g *Graph) Claiming(uid UID) iter.Seq[UID] {
+	return func(yield func(UID) bool) {
+		for _, c := range g.claimsOn(g.find(uid)) {
+			for r := range g.claimants(c) {
+				if !yield(g.uidOf(r.dependent)) {
+					return
+				}
+			}
 		}
 	}
-	slices.Sort(uids)
-	return slices.Compact(uids)
 }
 
 // All returns every observed object, sorted by UID. It is for tests and diagnostics. The graph

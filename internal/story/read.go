@@ -39,19 +39,16 @@ func (b *Book) List(sees Sees, now time.Time) []Summary {
 // Since returns the stories that have changed after a number of changes, the stories that are not told any
 // more, and the number of changes now. A story that has ended by nothing happening counts as changed then.
 func (b *Book) Since(change uint64, sees Sees, now time.Time) (changed []Summary, removed []ownership.UID, at uint64) {
+	roots, removed, at := b.rootsSince(change)
+	// What is not shown is not read. A story that changes meanwhile is read again, after at.
+	ids := slices.DeleteFunc(roots, func(r Ref) bool { return !sees(r) })
 	b.mu.Lock()
 	var found []telling
-	for _, s := range b.order {
-		if s.change > change {
+	for _, root := range ids {
+		if s := b.stories[root.UID]; s != nil {
 			found = append(found, b.tell(s, now))
 		}
 	}
-	for _, r := range b.removed {
-		if r.change > change && change > 0 {
-			removed = append(removed, r.id)
-		}
-	}
-	at = b.changes
 	b.mu.Unlock()
 	for _, t := range found {
 		if s, seen := t.seen(sees); seen {
@@ -61,9 +58,42 @@ func (b *Book) Since(change uint64, sees Sees, now time.Time) (changed []Summary
 	return changed, removed, at
 }
 
+// rootsSince returns the roots of the stories that have changed after a number of changes, the stories that are gone
+// since, and the number of changes now.
+func (b *Book) rootsSince(change uint64) (roots []Ref, removed []ownership.UID, at uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range b.order {
+		if s.change > change {
+			roots = append(roots, s.roots[0].Ref)
+		}
+	}
+	for _, r := range b.removed {
+		if r.change > change && change > 0 {
+			removed = append(removed, r.id)
+		}
+	}
+	return roots, removed, b.changes
+}
+
+// root returns the root of a story.
+func (b *Book) root(id ownership.UID) (Ref, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.stories[id]
+	if s == nil {
+		return Ref{}, false
+	}
+	return s.roots[0].Ref, true
+}
+
 // Story returns a story, and its objects that have changed since a position, both as far as the reader may see
-// them, and the next position. A position of 0 is the beginning: all objects are returned.
+// them, and the next position. A position of 0 is the beginning: all objects are returned. Nothing is read for readers
+// who may not see the root.
 func (b *Book) Story(id ownership.UID, since Position, sees Sees, now time.Time) (s Summary, objects []Object, next Position, ok bool) {
+	if root, known := b.root(id); !known || !sees(root) {
+		return Summary{}, nil, 0, false
+	}
 	b.mu.Lock()
 	found := b.stories[id]
 	if found == nil {

@@ -241,7 +241,7 @@ func ownAccess(api *apiserver.Server) coppice.Access {
 		}
 		config := api.Client()
 		config.Impersonate = rest.ImpersonationConfig{UserName: who.GetName(), UID: who.GetUID(), Groups: who.GetGroups(), Extra: who.GetExtra()}
-		return coppice.Caller{MayList: mayList, Config: config}, nil
+		return coppice.Caller{User: who.GetName(), MayList: mayList, Config: config}, nil
 	}
 }
 

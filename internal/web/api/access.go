@@ -47,6 +47,8 @@ type MayList func(ctx context.Context, resource schema.GroupResource, namespace 
 
 // Caller is who makes a request.
 type Caller struct {
+	// User is the name of the user. Requests of one user wait for each other.
+	User string
 	// MayList says what they may list.
 	MayList MayList
 	// Config reaches the API server as the caller: what the collector does not know is read with their rights.
@@ -87,7 +89,7 @@ func Delegated(config *rest.Config) Access {
 		if err := CheckUser(answer.Status.UserInfo.Username, answer.Status.UserInfo.Groups); err != nil {
 			return Caller{}, err
 		}
-		return Caller{MayList: mayListOf(client), Config: theirs}, nil
+		return Caller{User: answer.Status.UserInfo.Username, MayList: mayListOf(client), Config: theirs}, nil
 	}
 }
 

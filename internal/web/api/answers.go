@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -72,9 +73,12 @@ func (h *handler) explain(w http.ResponseWriter, r *http.Request, s *Sight) erro
 		return err
 	}
 	explainer := explain.New(explain.Input{Inventory: around.Inventory, Details: around.Details, Collector: around.Collector, Now: around.Now})
-	answer := Explanations{Items: []explain.Explanation{}}
+	answer, size := Explanations{Items: []explain.Explanation{}}, &spool{}
 	for _, uid := range uids {
 		explanation, _ := explainer.Explain(uid)
+		if err := element(size, explanation, "    ", ""); err != nil {
+			return err // they would be too large together
+		}
 		answer.Items = append(answer.Items, explanation)
 	}
 	return writeJSON(w, answer)
@@ -138,6 +142,15 @@ func (h *handler) around(r *http.Request, s *Sight) ([]ownership.UID, *Surroundi
 	if len(uids) == 0 {
 		return nil, nil, &refusal{http.StatusBadRequest, "name an object: ?object=RESOURCE.GROUP/NAMESPACE/NAME or ?uid=UID"}
 	}
+	shown, err := h.shown(r.Context(), s, uids)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, uid := range uids {
+		if !slices.Contains(shown, uid) {
+			return nil, nil, notKnown(uid)
+		}
+	}
 	around, err := h.source.Around(r.Context(), s.caller.Config, uids)
 	if err != nil {
 		return nil, nil, err //nolint:wrapcheck // says all of it
@@ -147,11 +160,18 @@ func (h *handler) around(r *http.Request, s *Sight) ([]ownership.UID, *Surroundi
 	}
 	for _, uid := range uids {
 		if around.Inventory.Object(uid) == nil {
-			return nil, nil, &refusal{http.StatusNotFound, fmt.Sprintf("nothing is known of object %s, or you may not list it", uid)}
+			return nil, nil, notKnown(uid)
 		}
 	}
 	return uids, around, nil
 }
+
+func notKnown(uid ownership.UID) error {
+	return &refusal{http.StatusNotFound, fmt.Sprintf("nothing is known of object %s, or you may not list it", ownership.Excerpt(string(uid), mostUID))}
+}
+
+// mostUID is how much of a UID is repeated in an error, in bytes.
+const mostUID = 128
 
 // surroundings returns the part of some that the caller may list. The rest counts as what could not be read.
 func (s *Sight) surroundings(ctx context.Context, a *Surroundings) (*Surroundings, error) {

@@ -26,12 +26,11 @@
 package api
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -122,10 +121,13 @@ type RecordList struct {
 
 // Handler returns a handler for all paths.
 func Handler(s Source, access Access) http.Handler {
-	h := &handler{source: s, access: access}
+	h := &handler{source: s, access: access, seats: map[cost]*seats{}}
+	for _, c := range []cost{costly, lasting} {
+		h.seats[c] = newSeats(limitsOf(c))
+	}
 	mux := http.NewServeMux()
 	for _, route := range h.routes() {
-		answer := h.asked(route.answer)
+		answer := h.asked(route)
 		if route.method != http.MethodGet {
 			// Browsers send certificates with whatever a page has them send; they say whose page it is.
 			answer = http.NewCrossOriginProtection().Handler(answer)
@@ -138,34 +140,36 @@ func Handler(s Source, access Access) http.Handler {
 // route is one row of the table of all that is served.
 type route struct {
 	method, path string
+	cost         cost
 	answer       func(w http.ResponseWriter, r *http.Request, s *Sight) error
 }
 
 func (h *handler) routes() []route {
 	const get = http.MethodGet
 	return []route{
-		{get, Owners, h.graph(insight.Owners)},
-		{get, Dependents, h.graph(insight.Dependents)},
-		{get, Component, h.graph(component)},
-		{get, Preview, h.preview},
-		{get, Explain, h.explain},
-		{get, Deletions, h.deletions},
-		{get, Protected, h.protected},
-		{get, Records, h.records},
-		{get, Status, h.status},
-		{get, Watch, h.watch},
-		{get, Stories, h.stories},
-		{get, Stories + "/watch", h.watchStories},
-		{get, Stories + "/{id}", h.story},
-		{get, Stories + "/{id}/watch", h.watchStory},
-		{http.MethodPost, Resume, h.resume},
-		{get, OpenAPI, h.openapi},
+		{get, Owners, costly, h.graph(insight.Looker.Owners)},
+		{get, Dependents, costly, h.graph(insight.Looker.Dependents)},
+		{get, Component, costly, h.graph(component)},
+		{get, Preview, costly, h.preview},
+		{get, Explain, costly, h.explain},
+		{get, Deletions, costly, h.deletions},
+		{get, Protected, costly, h.protected},
+		{get, Records, costly, h.records},
+		{get, Status, cheap, h.status},
+		{get, Watch, lasting, h.watch},
+		{get, Stories, costly, h.stories},
+		{get, Stories + "/watch", lasting, h.watchStories},
+		{get, Stories + "/{id}", costly, h.story},
+		{get, Stories + "/{id}/watch", lasting, h.watchStory},
+		{http.MethodPost, Resume, cheap, h.resume},
+		{get, OpenAPI, cheap, h.openapi},
 	}
 }
 
 type handler struct {
 	source Source
 	access Access
+	seats  map[cost]*seats
 }
 
 // guarded sets headers that keep browsers from interpreting or storing answers.
@@ -177,20 +181,39 @@ func guarded(next http.Handler) http.Handler {
 	})
 }
 
-// asked authenticates the caller, and writes the error of an answer.
-func (h *handler) asked(answer func(w http.ResponseWriter, r *http.Request, s *Sight) error) http.Handler {
+// asked authenticates the caller, waits for their turn, and writes the error of an answer.
+func (h *handler) asked(route route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		caller, err := h.access(r)
-		if err == nil {
-			var sight *Sight
-			if sight, err = newSight(r.Context(), caller, h.source.Resources(), h.source.Living); err == nil {
-				err = answer(w, r, sight)
-			}
-		}
-		if err != nil {
+		if err := h.answer(w, r, route); err != nil {
 			writeError(w, err)
 		}
 	})
+}
+
+// answer gives an answer while the caller has a seat.
+func (h *handler) answer(w http.ResponseWriter, r *http.Request, route route) error {
+	caller, err := h.access(r)
+	if err != nil {
+		return err
+	}
+	if seats := h.seats[route.cost]; seats != nil {
+		leave, err := seats.take(r.Context(), caller.User)
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
+	if route.cost == costly {
+		// A caller who reads slowly must not keep the seat. Servers with a timeout of their own do not support this.
+		control := http.NewResponseController(w)
+		_ = control.SetWriteDeadline(now().Add(longest))
+		defer func() { _ = control.SetWriteDeadline(time.Time{}) }()
+	}
+	sight, err := newSight(r.Context(), caller, h.source.Resources(), h.source.Living)
+	if err != nil {
+		return err
+	}
+	return route.answer(w, r, sight)
 }
 
 // refusal is an error with a status code, which the caller is told.
@@ -210,6 +233,9 @@ func writeError(w http.ResponseWriter, err error) {
 	case errors.Is(err, ErrComponent):
 		http.Error(w, err.Error(), http.StatusForbidden)
 	case isRefusal:
+		if told.code == http.StatusTooManyRequests {
+			w.Header().Set("Retry-After", "1")
+		}
 		http.Error(w, told.says, told.code)
 	default:
 		http.Error(w, err.Error(), http.StatusBadGateway) // of the API server, which was asked about the caller
@@ -217,7 +243,7 @@ func writeError(w http.ResponseWriter, err error) {
 }
 
 // graph answers with a part of the ownership graph.
-func (h *handler) graph(read func(insight.View, ...ownership.UID) insight.Graph) func(http.ResponseWriter, *http.Request, *Sight) error {
+func (h *handler) graph(part func(insight.Looker, ...ownership.UID) insight.Graph) func(http.ResponseWriter, *http.Request, *Sight) error {
 	return func(w http.ResponseWriter, r *http.Request, s *Sight) error {
 		uids, err := h.named(r, s)
 		if err != nil {
@@ -227,22 +253,30 @@ func (h *handler) graph(read func(insight.View, ...ownership.UID) insight.Graph)
 		if len(uids) == 0 && !isWhole {
 			return &refusal{http.StatusBadRequest, "name an object: ?object=RESOURCE.GROUP/NAMESPACE/NAME or ?uid=UID"}
 		}
-		picture, err := s.picture(r.Context(), h.source.View, read(h.source.View, uids...), uids)
+		if uids, err = h.shown(r.Context(), s, uids); err != nil {
+			return err
+		}
+		if len(uids) == 0 && !isWhole {
+			return errNotKnown
+		}
+		picture, err := s.picture(r.Context(), h.source.View, part, uids)
 		if err != nil {
 			return err
 		}
 		if len(picture.Objects) == 0 && !isWhole {
-			return &refusal{http.StatusNotFound, "nothing is known of such an object, or you may not list it"}
+			return errNotKnown
 		}
 		return writeJSON(w, Graph{Graph: picture, Unread: s.Unread()})
 	}
 }
 
-func component(view insight.View, uids ...ownership.UID) insight.Graph {
+var errNotKnown = &refusal{http.StatusNotFound, "nothing is known of such an object, or you may not list it"}
+
+func component(l insight.Looker, uids ...ownership.UID) insight.Graph {
 	if len(uids) == 0 {
-		return insight.Whole(view)
+		return l.Whole()
 	}
-	return insight.Around(view, uids...)
+	return l.Around(uids...)
 }
 
 // records answers with the records of all objects, or of those that are named.
@@ -274,16 +308,4 @@ func (h *handler) status(w http.ResponseWriter, r *http.Request, s *Sight) error
 		return err //nolint:wrapcheck // says all of it
 	}
 	return writeJSON(w, status)
-}
-
-func writeJSON(w http.ResponseWriter, value any) error {
-	var body bytes.Buffer
-	encoder := json.NewEncoder(&body)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(value); err != nil {
-		return &refusal{http.StatusInternalServerError, err.Error()}
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = body.WriteTo(w)
-	return nil
 }

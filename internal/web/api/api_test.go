@@ -98,7 +98,7 @@ func access(r *http.Request) (api.Caller, error) {
 		return api.Caller{}, api.ErrUnauthenticated
 	}
 	may := rights(strings.Split(token, ","))
-	return api.Caller{MayList: func(_ context.Context, resource schema.GroupResource, namespace string) (bool, error) {
+	return api.Caller{User: token, MayList: func(_ context.Context, resource schema.GroupResource, namespace string) (bool, error) {
 		if slices.Contains(may, "broken") {
 			return false, errors.New("the server is on fire")
 		}
@@ -120,6 +120,15 @@ func ask(t *testing.T, source api.Source, token, path string) (int, string) {
 	w := httptest.NewRecorder()
 	api.Handler(source, access).ServeHTTP(w, r)
 	return w.Code, w.Body.String()
+}
+
+// serve sends a request to a handler, and returns the status.
+func serve(handler http.Handler, token, path string) int {
+	r := httptest.NewRequest(http.MethodGet, path, http.NoBody)
+	r.Header.Set("Authorization", "Bearer "+token)
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, r)
+	return w.Code
 }
 
 const (

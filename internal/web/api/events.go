@@ -123,7 +123,7 @@ func (t *stream) objects(ctx context.Context) error {
 		uids = append(uids, uid)
 	}
 	slices.Sort(uids)
-	g, err := t.sight.picture(ctx, t.source.View, insight.Owners(t.source.View, uids...), uids)
+	g, err := t.sight.picture(ctx, t.source.View, insight.Looker.Owners, uids)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -66,6 +67,9 @@ func (h *handler) names(r *http.Request, s *Sight) ([]name, error) {
 
 // named returns the UIDs of the objects in a request.
 func (h *handler) named(r *http.Request, s *Sight) ([]ownership.UID, error) {
+	if n := len(r.URL.Query()["object"]) + len(r.URL.Query()["uid"]); n > mostNamed {
+		return nil, &refusal{http.StatusBadRequest, fmt.Sprintf("the request names %d objects: name at most %d at once", n, mostNamed)}
+	}
 	names, err := h.names(r, s)
 	if err != nil {
 		return nil, err
@@ -87,6 +91,60 @@ func (h *handler) named(r *http.Request, s *Sight) ([]ownership.UID, error) {
 		uids = append(uids, ownership.UID(uid))
 	}
 	return uids, nil
+}
+
+const (
+	// mostNamed is how many objects a request may name.
+	mostNamed = 1000
+	// mostProbed is how many objects are looked at that name a missing owner, to find one that the caller may list. It
+	// bounds the work for an owner of which the caller may know nothing.
+	mostProbed = 100
+)
+
+// place is the kind and namespace of an object.
+type place struct{ kind, namespace string }
+
+// shown returns the objects out of some that the caller may list, and missing owners that such objects name. The work
+// for another object does not depend on whether it is there, and Unread does not say that it is.
+func (h *handler) shown(ctx context.Context, s *Sight, uids []ownership.UID) ([]ownership.UID, error) {
+	places := make([][]place, len(uids))
+	h.source.View(func(g *ownership.Graph) {
+		for n, uid := range uids {
+			places[n] = placesOf(g, uid)
+		}
+	})
+	var shown []ownership.UID
+	for n, uid := range uids {
+		for _, p := range places[n] {
+			seen, err := s.may(ctx, p.kind, p.namespace)
+			if err != nil {
+				return nil, err
+			}
+			if seen {
+				shown = append(shown, uid)
+				break
+			}
+		}
+	}
+	return shown, nil
+}
+
+// placesOf returns the place of an object, or of some objects that name it if it is missing.
+func placesOf(g *ownership.Graph, uid ownership.UID) []place {
+	if o, observed := g.Object(uid); observed {
+		return []place{{o.Kind.String(), o.Namespace}}
+	}
+	var all []place
+	probed := 0
+	for claimant := range g.Claiming(uid) {
+		if o, observed := g.Object(claimant); observed && !slices.Contains(all, place{o.Kind.String(), o.Namespace}) {
+			all = append(all, place{o.Kind.String(), o.Namespace})
+		}
+		if probed++; probed == mostProbed {
+			break
+		}
+	}
+	return all
 }
 
 // recordsWanted returns whether a record is about an object of a request, or any if that names none. The

@@ -49,7 +49,8 @@ func (h *handler) openapi(w http.ResponseWriter, _ *http.Request, _ *Sight) erro
 		responses := answer(is.contentType, is.value)
 		for code, description := range map[string]string{
 			"400": "The request is not understood.", "401": "It is not known who calls.", "403": "The caller may not list such objects.",
-			"404": "No such object is known, or the caller may not list it.", "502": "The API server could not be asked about the caller.",
+			"404": "No such object is known, or the caller may not list it.", "413": "The answer would exceed 64 MiB.", "429": "Too many requests of the caller are being answered; Retry-After says when to ask again.",
+			"502": "The API server could not be asked about the caller.",
 			"503": "No collector works in this process.",
 		} {
 			responses[code] = object{"description": description}

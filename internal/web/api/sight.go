@@ -57,12 +57,24 @@ func (s *Sight) Sees(ctx context.Context, kind ownership.Kind, namespace string)
 }
 
 func (s *Sight) seesNamed(ctx context.Context, kind, namespace string) (bool, error) {
+	seen, err := s.may(ctx, kind, namespace)
+	if seen || err != nil {
+		return seen, err
+	}
+	if resource, served := s.resources[kind]; served {
+		kind = resource.String()
+	}
+	s.hidden[kind] = true
+	return false, nil
+}
+
+// may reports whether the caller may list the objects of a kind in a namespace. Unread does not say if not.
+func (s *Sight) may(ctx context.Context, kind, namespace string) (bool, error) {
 	if s.all {
 		return true, nil
 	}
 	resource, served := s.resources[kind]
 	if !served {
-		s.hidden[kind] = true
 		return false, nil
 	}
 	for _, within := range slices.Compact([]string{"", namespace}) {
@@ -70,8 +82,24 @@ func (s *Sight) seesNamed(ctx context.Context, kind, namespace string) (bool, er
 			return seen, err
 		}
 	}
-	s.hidden[resource.String()] = true
 	return false, nil
+}
+
+// looker reads what the caller may list of the ownership graph. If an error occurred, the rest is as if the caller might
+// not list it.
+func (s *Sight) looker(ctx context.Context, view insight.View, failed *error) insight.Looker {
+	l := insight.Looker{View: view}
+	if !s.all {
+		l.Sees = func(kind ownership.Kind, namespace string) bool {
+			if *failed != nil {
+				return false
+			}
+			seen, err := s.Sees(ctx, kind, namespace)
+			*failed = err
+			return seen && err == nil
+		}
+	}
+	return l
 }
 
 // sawNamed reports whether the caller may list the objects of a kind, of one that is remembered from the namespace with a
@@ -135,11 +163,13 @@ func (s *Sight) Unread() []string {
 	return all
 }
 
-// picture removes from a part of the graph what the caller may not list, and what is connected with the
+// picture reads a part of the graph, and removes what the caller may not list, and what is connected with the
 // given objects only by that.
-func (s *Sight) picture(ctx context.Context, view insight.View, g insight.Graph, from []ownership.UID) (insight.Graph, error) {
-	if s.all {
-		return g, nil
+func (s *Sight) picture(ctx context.Context, view insight.View, part func(insight.Looker, ...ownership.UID) insight.Graph, from []ownership.UID) (insight.Graph, error) {
+	var failed error
+	g := part(s.looker(ctx, view, &failed), from...)
+	if s.all || failed != nil {
+		return g, failed
 	}
 	seen, err := s.objects(ctx, g)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -104,9 +105,11 @@ func (h *handler) story(w http.ResponseWriter, r *http.Request, s *Sight) error 
 	case !found:
 		return errNoStory
 	case format == "text":
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = w.Write([]byte(terminal.Escape(summary.Text(objects, at))))
-		return nil
+		text := terminal.Escape(summary.Text(objects, at))
+		return write(w, "text/plain; charset=utf-8", func(out io.Writer) error {
+			_, err := io.WriteString(out, text)
+			return err //nolint:wrapcheck // says all of it
+		})
 	case format != "" && format != "json":
 		return &refusal{http.StatusBadRequest, fmt.Sprintf("format is %q: it is json or text", format)}
 	}
