@@ -140,7 +140,7 @@ func (b *Bin) whole(s *sight, uids []string, out *stream) error {
 		return err
 	}
 	s.unread = nil // of objects that nobody may know to be kept
-	wanted, err := along(all, roots, b.head)
+	wanted, err := b.index.along(all, roots, b.head)
 	if err != nil {
 		return err
 	}

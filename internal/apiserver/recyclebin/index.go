@@ -42,6 +42,8 @@ type index struct {
 	all    []indexed         // guarded by mu; a slice that was returned does not change
 	scopes map[scope]*scope  // guarded by mu
 	counts map[*scope]uint64 // guarded by mu
+
+	links links
 }
 
 func newIndex() *index {
@@ -94,6 +96,7 @@ func (x *index) clear() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.all, x.scopes, x.counts = nil, map[scope]*scope{}, map[*scope]uint64{}
+	x.links.clear()
 }
 
 // entries returns all objects, the oldest first.
@@ -107,92 +110,6 @@ func (o *indexed) isNamespace() bool { return o.scope.group == "" && o.scope.res
 
 func (o *indexed) isDefinition() bool {
 	return o.scope.group == "apiextensions.k8s.io" && o.scope.resource == "customresourcedefinitions"
-}
-
-// along returns the keys of some objects and of all objects that went with them: their direct and indirect
-// dependents, the contents of namespaces, the instances of definitions, as undo.Closure does. Because it compares
-// hashes, it may return a few objects more. head returns the metadata of a kept object.
-func along(all []indexed, roots []indexed, head func(key uint64) (*Item, error)) (map[uint64]bool, error) {
-	began, err := beginningOf(roots, head)
-	if err != nil {
-		return nil, err
-	}
-	near := neighborsOf(all, began)
-	reached, queue := map[uint64]bool{}, slices.Clone(roots)
-	for n := range roots {
-		reached[roots[n].key] = true
-	}
-	for ; len(queue) > 0; queue = queue[1:] {
-		next, err := near.of(&queue[0], head)
-		if err != nil {
-			return nil, err
-		}
-		for _, other := range next {
-			if !reached[other.key] {
-				reached[other.key] = true
-				queue = append(queue, *other)
-			}
-		}
-	}
-	return reached, nil
-}
-
-// neighbors are the objects that may go with another: by the hash of an owner's UID, by the name of their namespace, and
-// by their resource.
-type neighbors struct {
-	dependents map[uint64][]*indexed
-	contents   map[string][]*indexed
-	instances  map[string][]*indexed
-}
-
-func neighborsOf(all []indexed, began undo.Moment) neighbors {
-	near := neighbors{map[uint64][]*indexed{}, map[string][]*indexed{}, map[string][]*indexed{}}
-	for n := range all {
-		o := &all[n]
-		if !began.Before(o.revision, o.removed) {
-			continue
-		}
-		for _, owner := range o.owners {
-			near.dependents[owner] = append(near.dependents[owner], o)
-		}
-		if o.scope.namespace != "" {
-			near.contents[o.scope.namespace] = append(near.contents[o.scope.namespace], o)
-		}
-		resource := o.scope.groupResource().String()
-		near.instances[resource] = append(near.instances[resource], o)
-	}
-	return near
-}
-
-// of returns what went with an object.
-func (n neighbors) of(o *indexed, head func(key uint64) (*Item, error)) ([]*indexed, error) {
-	next := n.dependents[o.uid]
-	if !o.isNamespace() && !o.isDefinition() {
-		return next, nil
-	}
-	i, err := head(o.key)
-	switch {
-	case err != nil:
-		return nil, err
-	case i == nil:
-		return next, nil
-	case o.isNamespace():
-		return slices.Concat(next, i.contents(n.contents[i.Name])), nil
-	default:
-		return slices.Concat(next, upTo(n.instances[i.Name], o.revision)), nil
-	}
-}
-
-// contents returns the objects that were in a namespace, out of those in namespaces of its name.
-func (i *Item) contents(objects []*indexed) []*indexed {
-	return slices.DeleteFunc(upTo(objects, i.Revision), func(o *indexed) bool {
-		return o.scope.namespaceUID != "" && o.scope.namespaceUID != i.UID
-	})
-}
-
-// upTo returns the objects that were removed no later than a revision.
-func upTo(objects []*indexed, revision int64) []*indexed {
-	return slices.DeleteFunc(slices.Clone(objects), func(o *indexed) bool { return o.revision > revision })
 }
 
 // beginningOf returns when the deletion of objects began.
