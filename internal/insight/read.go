@@ -148,24 +148,20 @@ func (r *reader) visible(uids []ownership.UID) []ownership.UID {
 	type place struct {
 		kind      ownership.Kind
 		namespace string
+		observed  bool
 	}
 	places := make([]place, len(uids))
-	observed := make([]bool, len(uids))
 	r.View(func(g *ownership.Graph) {
 		for n, uid := range uids {
-			if r.seen[uid] {
-				continue
-			}
-			var o ownership.Object
-			if o, observed[n] = g.Object(uid); observed[n] {
-				places[n] = place{o.Kind, o.Namespace}
+			if p := &places[n]; !r.seen[uid] {
+				p.kind, p.namespace, p.observed = g.Place(uid)
 			}
 		}
 	})
 	var seen []ownership.UID
 	for n, uid := range uids {
 		switch {
-		case !observed[n]:
+		case !places[n].observed:
 		case r.Sees(places[n].kind, places[n].namespace):
 			seen = append(seen, uid)
 		default:

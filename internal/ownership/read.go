@@ -15,6 +15,16 @@ func (g *Graph) Object(uid UID) (Object, bool) {
 	return g.object(i), true
 }
 
+// Place returns the kind and the namespace of an observed object, for those who need no more of it.
+func (g *Graph) Place(uid UID) (kind Kind, namespace string, isObserved bool) {
+	i := g.find(uid)
+	if i == 0 || g.entries.at(i).state != observed {
+		return Kind{}, "", false
+	}
+	e := g.entries.at(i)
+	return g.kinds.value(e.kind), g.namespaces.value(e.namespace), true
+}
+
 // Named returns the UID of the observed object of a name; namespace is empty if it is cluster-scoped. It
 // looks at all entries, which takes a millisecond for a hundred thousand of them: for those who ask, not
 // for decisions.

@@ -131,14 +131,14 @@ func (h *handler) shown(ctx context.Context, s *Sight, uids []ownership.UID) ([]
 
 // placesOf returns the place of an object, or of some objects that name it if it is missing.
 func placesOf(g *ownership.Graph, uid ownership.UID) []place {
-	if o, observed := g.Object(uid); observed {
-		return []place{{o.Kind.String(), o.Namespace}}
+	if kind, namespace, observed := g.Place(uid); observed {
+		return []place{{kind.String(), namespace}}
 	}
 	var all []place
 	probed := 0
 	for claimant := range g.Claiming(uid) {
-		if o, observed := g.Object(claimant); observed && !slices.Contains(all, place{o.Kind.String(), o.Namespace}) {
-			all = append(all, place{o.Kind.String(), o.Namespace})
+		if kind, namespace, observed := g.Place(claimant); observed && !slices.Contains(all, place{kind.String(), namespace}) {
+			all = append(all, place{kind.String(), namespace})
 		}
 		if probed++; probed == mostProbed {
 			break
