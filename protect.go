@@ -22,8 +22,10 @@ import (
 
 // ProtectionHandler returns a validating admission webhook that refuses to delete objects that say that they
 // are protected (R28), for servers other than ours; it is served below /protect, with TLS. What an object
-// outlives is looked up with config's own rights; what carries a finalizer, in what the collector has
+// outlives is looked up with config's own rights, if the user of the review may read it, for which config's user
+// needs the right to create SubjectAccessReviews; what carries a finalizer, in what the collector has
 // observed: without a collector, or before that has observed everything, that is not known, and refused.
+// The handler believes which user a review names: serve it to API servers only, which prove who they are.
 // The user of config, who is asked for once, counts as a collector.
 func (c Controllers) ProtectionHandler(ctx context.Context, config *rest.Config) (http.Handler, error) {
 	config = rest.CopyConfig(config)
@@ -45,7 +47,7 @@ func (c Controllers) ProtectionHandler(ctx context.Context, config *rest.Config)
 		return nil, fmt.Errorf("coppice: ask the server who the collector is: %w", err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle(webhook.Path, webhook.Handler{Collector: self.Status.UserInfo.Username, Others: others.Lookup{
+	mux.Handle(webhook.Path, webhook.Handler{Collector: self.Status.UserInfo.Username, Reviews: client.AuthorizationV1().SubjectAccessReviews(), Others: others.Lookup{
 		Mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(discover)), Metadata: objects,
 		Carried: func(_ context.Context, finalizer string) (bool, error) {
 			if c.Collector == nil {

@@ -152,13 +152,13 @@ func TestPolicyOfTheChart(t *testing.T) {
 func TestWebhookOfTheCollectors(t *testing.T) {
 	manifests := build(t, "protect-webhook")
 	all := objects(t, manifests)
-	for _, name := range []string{"Deployment coppice", "Service coppice-protect", "ValidatingWebhookConfiguration coppice-protect"} {
+	for _, name := range []string{"Deployment coppice", "Service coppice-protect", "ClusterRole coppice-protect", "ClusterRoleBinding coppice-protect", "ValidatingWebhookConfiguration coppice-protect"} {
 		if all[name] == nil {
 			t.Errorf("no %s among %v", name, slices.Sorted(maps.Keys(all)))
 		}
 	}
 	for _, want := range []string{
-		"- --protect-address=:10272\n", "- --protect-cert-file=/etc/coppice-protect/tls.crt\n", "containerPort: 10272\n",
+		"- --protect-address=:10272\n", "- --protect-cert-file=/etc/coppice-protect/tls.crt\n", "- --protect-client-ca-file=/etc/coppice-protect-callers/ca.crt\n", "name: coppice-protect-callers\n", "containerPort: 10272\n",
 		"targetPort: protect\n", "mountPath: /etc/coppice-protect\n", "secretName: coppice-protect\n", "path: /protect\n",
 	} {
 		if !bytes.Contains(manifests, []byte(want)) {

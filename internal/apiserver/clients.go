@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"context"
-	"errors"
 	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,7 +18,6 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/nodeproxy"
 	"github.com/coppice-dev/coppice/internal/apiserver/podlogs"
 	"github.com/coppice-dev/coppice/internal/apiserver/podstreams"
-	"github.com/coppice-dev/coppice/internal/protected/others"
 	"github.com/coppice-dev/coppice/internal/protected/parking"
 )
 
@@ -173,26 +171,4 @@ func (s *Server) countBacklog(namespace string) int {
 		return (*backlog)(namespace)
 	}
 	return 0
-}
-
-// others looks up what protected objects outlive.
-func (s *Server) others() others.Lookup {
-	return others.Lookup{Mapper: s.mapper, Metadata: s.objects, Carried: s.isCarried}
-}
-
-// KnowFinalizers sets the function that reports whether any object has a finalizer, which protected
-// objects may outlive (R28); nil if that is unknown. It may be called at any time.
-func (s *Server) KnowFinalizers(carried func(finalizer string) (bool, error)) {
-	if carried == nil {
-		s.carried.Store(nil)
-		return
-	}
-	s.carried.Store(&carried)
-}
-
-func (s *Server) isCarried(_ context.Context, finalizer string) (bool, error) {
-	if carried := s.carried.Load(); carried != nil {
-		return (*carried)(finalizer)
-	}
-	return false, errors.New("no collector runs in this process, which would know")
 }

@@ -205,7 +205,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	if err := s.connect(c, base, schemes); err != nil {
 		return nil, err
 	}
-	flow := deleteflow.New(deleteflow.Config{Now: c.Now, Resources: builtin.Resources(), CollectorDisabled: c.CollectorDisabled, Left: s.others().Left, Asked: s.tellAsked, Stored: s.readStored})
+	flow := deleteflow.New(deleteflow.Config{Now: c.Now, Resources: builtin.Resources(), CollectorDisabled: c.CollectorDisabled, Left: s.left, Asked: s.tellAsked, Stored: s.readStored})
 	if err := s.secure(ctx, c, base, flow); err != nil {
 		return nil, err
 	}
@@ -325,8 +325,8 @@ func (s *Server) secure(ctx context.Context, c Config, base *genericapiserver.Co
 	priorityfairness.Apply(base, s.informers, s.client)
 	return admissionchain.Apply(ctx, base, admissionchain.Config{
 		Client: s.client, Informers: s.informers, Mapper: s.mapper, Flow: flow,
-		Restrictions: s.access.Restrictions,
-		Served:       s.served.ResourceOf, OwnerExists: ownerreferences.Lookup{Mapper: s.mapper, Metadata: s.objects}.Exists, Backlog: s.countBacklog,
+		Restrictions: s.access.Restrictions, Outlived: s.checkOutlived,
+		Served: s.served.ResourceOf, OwnerExists: ownerreferences.Lookup{Mapper: s.mapper, Metadata: s.objects}.Exists, Backlog: s.countBacklog,
 		MergeTypes: s.mergeTypes, Webhooks: s.webhooks(),
 		ServiceAccountsUnchecked: c.ServiceAccountsUnchecked, VolumeProtectionDisabled: c.ProtectionDisabled, NodesUntainted: c.NodesUntainted, OwnersUnchecked: c.OwnersUnchecked,
 		Disabled: c.DisabledPlugins, File: c.AdmissionConfig,

@@ -156,7 +156,7 @@ func protect(ctx context.Context, f *protectFlags, args []string, s Streams) err
 		if mode != protection.Outlives {
 			return protection.New(string(mode), ""), nil
 		}
-		before, _ := protection.Of(m.GetLabels(), m.GetAnnotations())
+		before, _ := protection.Of(m)
 		return outliving(slices.Concat(before.Others, w.others))
 	})
 	if len(w.done) > 0 {
@@ -171,7 +171,7 @@ func unprotect(ctx context.Context, f *protectFlags, args []string, s Streams) e
 		return err
 	}
 	err = w.each(func(_ *meta.RESTMapping, m metav1.Object) (protection.Protection, error) {
-		before, _ := protection.Of(m.GetLabels(), m.GetAnnotations())
+		before, _ := protection.Of(m)
 		if len(w.others) == 0 {
 			return protection.Protection{}, nil
 		}

@@ -181,7 +181,7 @@ func listProtectedOf(ctx context.Context, client metadata.Interface, r listableR
 		}
 		for i := range page.Items {
 			m := &page.Items[i]
-			p, _ := protection.Of(m.Labels, m.Annotations)
+			p, _ := protection.Of(m)
 			found = append(found, protectedOf(r.GroupResource().String(), m, p))
 		}
 		if options.Continue = page.Continue; options.Continue == "" {

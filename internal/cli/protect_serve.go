@@ -3,10 +3,12 @@ package cli
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
@@ -15,20 +17,21 @@ import (
 )
 
 // protectServer are the flags of the webhook that coppice collect serves for protected objects.
-type protectServer struct{ address, certFile, keyFile string }
+type protectServer struct{ address, certFile, keyFile, callersFile string }
 
 func (f *protectServer) add(c *cobra.Command) {
 	flags := c.Flags()
 	flags.StringVar(&f.address, "protect-address", "0", "address and port of the admission webhook that keeps protected objects, such as :10272, see docs/protect.md; 0 for none")
 	flags.StringVar(&f.certFile, "protect-cert-file", "", "certificate of the webhook, in PEM; it may be renewed in place")
 	flags.StringVar(&f.keyFile, "protect-key-file", "", "key of that certificate, in PEM")
+	flags.StringVar(&f.callersFile, "protect-client-ca-file", "", "authority of the client certificates of the API servers that call the webhook, in PEM")
 }
 
 // check returns an error if the flags do not go together.
 func (f *protectServer) check() error {
 	if f.address == "0" || f.address == "" {
-		if f.certFile != "" || f.keyFile != "" {
-			return usageError{errors.New("--protect-cert-file and --protect-key-file are for the webhook: say where to serve it with --protect-address")}
+		if f.certFile != "" || f.keyFile != "" || f.callersFile != "" {
+			return usageError{errors.New("--protect-cert-file, --protect-key-file and --protect-client-ca-file are for the webhook: say where to serve it with --protect-address")}
 		}
 		return nil
 	}
@@ -37,6 +40,10 @@ func (f *protectServer) check() error {
 	}
 	if f.certFile == "" || f.keyFile == "" {
 		return usageError{errors.New("--protect-address needs --protect-cert-file and --protect-key-file: API servers call webhooks with TLS")}
+	}
+	if f.callersFile == "" {
+		return usageError{errors.New("--protect-address needs --protect-client-ca-file: the webhook answers API servers only, by their client certificate; " +
+			"where you cannot give them one, use the policy of deploy/kustomize/protect, see docs/protect.md")}
 	}
 	return nil
 }
@@ -47,7 +54,7 @@ func (f *protectServer) listen(ctx context.Context, c coppice.Controllers, confi
 	if f.address == "0" || f.address == "" {
 		return nil, nil
 	}
-	if _, err := f.certificate(nil); err != nil {
+	if _, err := f.tls(nil); err != nil {
 		return nil, err
 	}
 	handler, err := c.ProtectionHandler(ctx, config)
@@ -59,16 +66,28 @@ func (f *protectServer) listen(ctx context.Context, c coppice.Controllers, confi
 		return nil, fmt.Errorf("listen on %s: %w; choose another address with --protect-address, 0 for none", f.address, causeOf(err))
 	}
 	log.InfoContext(ctx, "serving the webhook for protected objects", "address", listener.Addr().String())
-	listener = tls.NewListener(listener, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: f.certificate, NextProtos: []string{"http/1.1"}})
+	listener = tls.NewListener(listener, &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: f.tls})
 	return []func(context.Context) error{serveOn(listener, handler)}, nil
 }
 
-// certificate reads the certificate, for each connection anew: it may have been renewed. API servers keep
-// their connections.
-func (f *protectServer) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+// tls reads the certificates, for each connection anew: they may have been renewed. API servers keep their
+// connections. Callers without a certificate of the authority get no answer: the webhook believes what a
+// review says about its user.
+func (f *protectServer) tls(*tls.ClientHelloInfo) (*tls.Config, error) {
 	pair, err := tls.LoadX509KeyPair(f.certFile, f.keyFile)
 	if err != nil {
 		return nil, fmt.Errorf("read --protect-cert-file and --protect-key-file: %w", err)
 	}
-	return &pair, nil
+	authority, err := os.ReadFile(f.callersFile)
+	if err != nil {
+		return nil, fmt.Errorf("read --protect-client-ca-file: %w", err)
+	}
+	callers := x509.NewCertPool()
+	if !callers.AppendCertsFromPEM(authority) {
+		return nil, fmt.Errorf("--protect-client-ca-file: %s has no certificate in PEM", f.callersFile)
+	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"},
+		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: callers, SessionTicketsDisabled: true,
+	}, nil
 }

@@ -72,6 +72,8 @@ func TestExitCodes(t *testing.T) {
 		{"up --data-dir=/dev/null", ExitFailed, "data directory"},
 		{"collect --protect-address=:10272", ExitUsage, "--protect-address needs --protect-cert-file and --protect-key-file"},
 		{"collect --protect-address=10272 --protect-cert-file=c --protect-key-file=k", ExitUsage, "is not an address with a port"},
+		{"collect --protect-address=:10272 --protect-cert-file=c --protect-key-file=k", ExitUsage, "--protect-address needs --protect-client-ca-file"},
+		{"collect --protect-client-ca-file=c", ExitUsage, "say where to serve it with --protect-address"},
 		{"collect --protect-cert-file=c", ExitUsage, "say where to serve it with --protect-address"},
 		{"demo --help", ExitOK, "--story"},
 		{"demo --list", ExitOK, "foreground  Foreground deletion"},

@@ -16,7 +16,7 @@ import (
 )
 
 // Protection returns how the server protects an object that says that it is protected (R28), and which
-// of the others are there that it outlives. It returns false if the object says nothing, or the server does
+// of the others are there that it outlives, as far as the user may read them. It returns false if the object says nothing, or the server does
 // not do as it says: it is neither that of coppice up, nor has it Coppice's policy or webhook.
 func (d *Details) Protection(o *inventory.Object) (protection.Protection, []protection.Left, bool) {
 	label, labelled := o.Labels.Lookup(protection.Label)
@@ -34,12 +34,12 @@ func (d *Details) Protection(o *inventory.Object) (protection.Protection, []prot
 	if err != nil {
 		return protection.New(label, ""), nil, true
 	}
-	p := protection.New(label, now.Annotations[protection.Annotation])
+	p, protected := protection.Of(now)
 	if !p.NeedsLookup() {
-		return p, nil, true
+		return p, nil, protected
 	}
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(d.client.Discovery()))
-	return p, others.Lookup{Mapper: mapper, Metadata: client}.Left(d.ctx, o.Namespace, p.Others), true
+	return p, others.Lookup{Mapper: mapper, Metadata: client}.Left(d.ctx, nil, o.Namespace, p.Others), true
 }
 
 // protects reports whether the server refuses to delete what is labelled.

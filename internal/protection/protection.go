@@ -1,9 +1,9 @@
 // Package protection holds the rule about objects that say of themselves that they are not to be
 // deleted (R28): metadata and who deletes go in, a refusal comes out, or none.
 //
-//	p, protected := protection.Of(labels, annotations)
-//	left := what exists of p.Others               // by whoever can look it up
-//	if r := p.Decide(deleter, left); r != nil {
+//	p, protected := protection.Of(object)
+//	left := the entries of p.Others that exist    // as far as the deleter may read them
+//	if r := p.Answer(deleter, left); r != nil {
 //	    return r.Error(resource, namespace, name) // 403 Forbidden, with a cause of ours
 //	}
 //
@@ -26,6 +26,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -128,13 +129,13 @@ type Protection struct {
 	Invalid string
 }
 
-// Of returns how an object with these labels and annotations is protected; false if it is not.
-func Of(labels, annotations map[string]string) (Protection, bool) {
-	value, protected := labels[Label]
+// Of returns how an object with these metadata is protected; false if it is not.
+func Of(m metav1.Object) (Protection, bool) {
+	value, protected := m.GetLabels()[Label]
 	if !protected {
 		return Protection{}, false
 	}
-	return New(value, annotations[Annotation]), true
+	return New(value, m.GetAnnotations()[Annotation]), true
 }
 
 // New returns the protection that a label and an annotation with these values mean.
@@ -207,12 +208,14 @@ func FormatOthers(others []Other) (string, error) {
 	return string(annotation), nil
 }
 
-// Left is one of the others that is there, or of which it could not be found out.
+// Left is one of the others that is there, or counts as there.
 type Left struct {
 	Other
 
-	// Unknown says why it could not be found out whether it is there. It then counts as there.
+	// Unknown says why it could not be found out whether it is there.
 	Unknown string
+	// Unread is set if the deleter may not read it. Nobody looked it up, and no refusal names it.
+	Unread bool
 }
 
 // NeedsLookup reports whether Decide has to be told which of the others are left.

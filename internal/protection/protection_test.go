@@ -40,7 +40,7 @@ func TestR28Decide(t *testing.T) {
 		{label: "outlives", annotation: "shop/web", request: true, cascade: true},
 		{label: "outlives", annotation: `[{"kind":"ConfigMap"}]`, request: true, cascade: true},
 	} {
-		p, protected := Of(map[string]string{Label: test.label}, map[string]string{Annotation: test.annotation})
+		p, protected := Of(&metav1.ObjectMeta{Labels: map[string]string{Label: test.label}, Annotations: map[string]string{Annotation: test.annotation}})
 		if !protected {
 			t.Fatalf("%+v is not protected", test)
 		}
@@ -50,7 +50,7 @@ func TestR28Decide(t *testing.T) {
 			}
 		}
 	}
-	if _, protected := Of(map[string]string{"app": "web"}, map[string]string{Annotation: list}); protected {
+	if _, protected := Of(&metav1.ObjectMeta{Labels: map[string]string{"app": "web"}, Annotations: map[string]string{Annotation: list}}); protected {
 		t.Error("without the label it is protected")
 	}
 }

@@ -40,8 +40,13 @@ func (r *Refusal) Reason() string {
 
 func (r *Refusal) named() string {
 	var names []string
-	for i, l := range r.left {
-		if i == MaxNamed {
+	unread := false
+	for _, l := range r.left {
+		if l.Unread {
+			unread = true
+			continue
+		}
+		if len(names) == MaxNamed {
 			names = append(names, "and others")
 			break
 		}
@@ -50,6 +55,9 @@ func (r *Refusal) named() string {
 			name += " (not known whether that is there: " + l.Unknown + ")"
 		}
 		names = append(names, name)
+	}
+	if unread {
+		names = append(names, "objects in its annotation "+Annotation+" that the user who deletes may not read, which count as there")
 	}
 	return strings.Join(names, ", ")
 }

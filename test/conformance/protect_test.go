@@ -15,8 +15,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -68,6 +70,7 @@ func TestR28OnAnyServer(t *testing.T) {
 		})
 		p.test(t, webhookRefuses)
 		p.testEviction(t)
+		p.testEntries(t)
 		if os.Getenv(kubeconfigVariable) != "" {
 			name, _ := p.create(t, "cascading")
 			const collector = "system:serviceaccount:elsewhere:gc"
@@ -228,6 +231,54 @@ func (p *protecting) check(t *testing.T, user, mode, name string, want bool, err
 	_, err = p.Kube.CoreV1().ConfigMaps(p.namespace).Get(t.Context(), name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) == want {
 		t.Errorf("user %q, mode %s: a hole: %v", user, mode, err)
+	}
+}
+
+// testEntries has somebody without rights ask whether a ConfigMap exists, by an object that outlives it.
+func (p *protecting) testEntries(t *testing.T) {
+	config := rest.CopyConfig(p.Config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: "asker"}
+	asker, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rbac := p.Kube.RbacV1()
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "asker"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"create", "delete", "patch"}}}}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "asker"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "asker"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "asker"}},
+	}
+	_, err = rbac.Roles(p.namespace).Create(t.Context(), role, metav1.CreateOptions{})
+	if _, bound := rbac.RoleBindings(p.namespace).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil || bound != nil {
+		t.Fatal(err, bound)
+	}
+	maps, dryRun := asker.CoreV1().ConfigMaps(p.namespace), []string{metav1.DryRunAll}
+	eventually.Succeeds(t, func() error {
+		_, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "plain"}}, metav1.CreateOptions{DryRun: dryRun})
+		return err
+	})
+	kept, other := p.create(t, "outlives")
+	ask := func() (answers []string) {
+		m, err := p.Kube.CoreV1().ConfigMaps(p.namespace).Get(t.Context(), kept, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		metadata := metav1.ObjectMeta{Name: "asking", Labels: m.Labels, Annotations: m.Annotations}
+		_, created := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metadata}, metav1.CreateOptions{DryRun: dryRun})
+		for _, err := range []error{created, maps.Delete(t.Context(), kept, metav1.DeleteOptions{DryRun: dryRun})} {
+			if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), protection.Annotation) {
+				t.Errorf("somebody who may not read what an object outlives gets the answer %v", err)
+			}
+			answers = append(answers, fmt.Sprint(err))
+		}
+		return answers
+	}
+	before := ask()
+	if err := p.Kube.CoreV1().ConfigMaps(p.namespace).Delete(t.Context(), other, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, ask()); diff != "" {
+		t.Errorf("the answers tell whether an object exists that the user may not read (-exists +is gone):\n%s", diff)
 	}
 }
 

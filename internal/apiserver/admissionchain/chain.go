@@ -22,6 +22,7 @@ import (
 	mutatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
 	validatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
 	apiserverapi "k8s.io/apiserver/pkg/apis/apiserver/install"
+	"k8s.io/apiserver/pkg/authentication/user"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/dynamic"
@@ -36,6 +37,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
 	"github.com/coppice-dev/coppice/internal/apiserver/webhooks"
+	"github.com/coppice-dev/coppice/internal/protection"
 )
 
 // The names of plug-ins that k8s.io/apiserver does not have. The first three are Kubernetes' own.
@@ -46,6 +48,7 @@ const (
 	deleteFlowName             = "DeleteFlow"
 	componentRestrictionName   = "ComponentRestriction"
 	ownerBacklogName           = "OwnerBacklog"
+	outlivedName               = "OutlivedObjects"
 )
 
 // Config configures the plug-ins. All fields but the last four are required.
@@ -59,6 +62,9 @@ type Config struct {
 	Served      ownerreferences.FindServed
 	OwnerExists ownerreferences.Exists
 	Backlog     func(namespace string) int
+	// Outlived returns an error if a user adds an entry to what a protected object in a namespace outlives, and may
+	// not read the object of that entry (R28).
+	Outlived func(ctx context.Context, who user.Info, namespace string, added []protection.Other) error
 	// MergeTypes are the types by which MutatingAdmissionPolicies apply their changes.
 	MergeTypes patch.TypeConverterManager
 	// Webhooks says how webhooks are reached.
@@ -121,6 +127,7 @@ func plugins(c Config, base *genericapiserver.Config) []plugin {
 		{mutatingpolicy.PluginName, instance(newMutatingPolicies(c.MergeTypes))},
 		{mutatingwebhook.PluginName, func(config io.Reader) (admission.Interface, error) { return mutatingwebhook.NewMutatingWebhook(config) }},
 		{componentRestrictionName, instance(restriction.NewAdmission(c.Restrictions))},
+		{outlivedName, instance(newOutlived(c.Outlived))},
 	}...)
 	if !c.VolumeProtectionDisabled {
 		all = append(all, plugin{storageInUseProtectionName, instance(storageInUseProtection{})})

@@ -90,8 +90,8 @@ type Config struct {
 	// maybe several times for one request, and before it has succeeded. It is not called for the cascades of
 	// collectors and namespaces.
 	Asked func(Asked)
-	// Left returns which of the others are there that an object in a namespace outlives (R28). It is
-	// called in storage transactions. Nil: that is not known of any.
+	// Left returns which of the others are there that an object in a namespace outlives (R28), as far as the
+	// user of the request may read them. It is called in storage transactions. Nil: that is not known of any.
 	Left func(ctx context.Context, namespace string, others []protection.Other) []protection.Left
 	// Stored reads the metadata of stored objects. Nil: no object is found.
 	Stored StoredMetadata

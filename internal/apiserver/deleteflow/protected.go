@@ -54,7 +54,7 @@ func (f *Flow) protect(ctx context.Context, obj runtime.Object, resource schema.
 	if err != nil || m.GetDeletionTimestamp() != nil {
 		return err
 	}
-	p, protected := protection.Of(m.GetLabels(), m.GetAnnotations())
+	p, protected := protection.Of(m)
 	if !protected {
 		return nil
 	}
@@ -62,7 +62,7 @@ func (f *Flow) protect(ctx context.Context, obj runtime.Object, resource schema.
 	if p.NeedsLookup() {
 		left = f.left(ctx, m.GetNamespace(), p.Others)
 	}
-	if refusal := p.Decide(deleterOf(ctx), left); refusal != nil {
+	if refusal := p.Answer(deleterOf(ctx), left); refusal != nil {
 		return refusal.Error(resource, m.GetNamespace(), m.GetName())
 	}
 	return nil

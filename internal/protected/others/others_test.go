@@ -68,19 +68,19 @@ func TestR28WhatCannotBeLookedUpIsThere(t *testing.T) {
 		"finalizer of nobody":         {protection.Other{Finalizer: "example.com/none"}, false, false},
 		"finalizer that is not known": {protection.Other{Finalizer: "example.com/unknown"}, true, true},
 	} {
-		left := lookup.Left(t.Context(), "shop", []protection.Other{test.other})
+		left := lookup.Left(t.Context(), nil, "shop", []protection.Other{test.other})
 		if len(left) > 0 != test.left || test.left && (left[0].Unknown != "") != test.unknown {
 			t.Errorf("%s: %#v", name, left)
 		}
 	}
-	if left := (Lookup{}).Left(t.Context(), "", []protection.Other{{Finalizer: "example.com/none"}}); len(left) != 1 || left[0].Unknown == "" {
+	if left := (Lookup{}).Left(t.Context(), nil, "", []protection.Other{{Finalizer: "example.com/none"}}); len(left) != 1 || left[0].Unknown == "" {
 		t.Errorf("who does not know all objects says %+v", left)
 	}
 	many := make([]protection.Other, protection.MaxOthers)
 	for i := range many {
 		many[i] = configMap("shop", "here")
 	}
-	if left := lookup.Left(t.Context(), "shop", many); len(left) != protection.MaxNamed+1 {
+	if left := lookup.Left(t.Context(), nil, "shop", many); len(left) != protection.MaxNamed+1 {
 		t.Errorf("%d were looked for, want no more than are named", len(left))
 	}
 }

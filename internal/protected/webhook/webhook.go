@@ -2,10 +2,14 @@
 // It decides as our own server does, by package protection, and can look up what a policy cannot: what an
 // object outlives, and the pod of an eviction.
 //
-//	API server ── AdmissionReview: DELETE of what is labelled, CREATE of an eviction ──▶ Handler
+//	API server ── AdmissionReview: DELETE of a labelled object, CREATE of an eviction,
+//	                               CREATE or UPDATE with new entries of coppice.dev/outlives ──▶ Handler
 //	           ◀── allowed, or 403 with the cause of a refusal ─────────────────────────
 //
 // Everything fails closed: what cannot be decoded or looked up is refused.
+//
+// The answers depend on the rights of the user in the review, for which the handler asks the API server. It
+// believes the review, so only API servers may reach it: serve it to authenticated callers.
 package webhook
 
 import (
@@ -17,10 +21,13 @@ import (
 	"net/http"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
 	"github.com/coppice-dev/coppice/internal/protected/others"
 	"github.com/coppice-dev/coppice/internal/protection"
@@ -36,6 +43,8 @@ const maxReview = 8 << 20
 type Handler struct {
 	// Others looks up what objects outlive, and the pods of evictions.
 	Others others.Lookup
+	// Reviews says what users may read.
+	Reviews authorizationclient.SubjectAccessReviewInterface
 	// Collector is the user of a collector, besides those that are known to be one; empty for none.
 	Collector string
 }
@@ -79,6 +88,12 @@ func read(r *http.Request) (*admissionv1.AdmissionReview, error) {
 // decide returns the refusal of a request, or nil.
 func (h Handler) decide(ctx context.Context, r *admissionv1.AdmissionRequest) *apierrors.StatusError {
 	resource := schema.GroupResource{Group: r.Resource.Group, Resource: r.Resource.Resource}
+	if r.SubResource != "eviction" && (r.Operation == admissionv1.Create || r.Operation == admissionv1.Update) {
+		if err := h.checkAdded(ctx, r); err != nil {
+			return apierrors.NewForbidden(resource, r.Name, err)
+		}
+		return nil
+	}
 	object, err := h.object(ctx, r)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -88,7 +103,7 @@ func (h Handler) decide(ctx context.Context, r *admissionv1.AdmissionRequest) *a
 	case object == nil || object.DeletionTimestamp != nil:
 		return nil
 	}
-	p, protected := protection.Of(object.Labels, object.Annotations)
+	p, protected := protection.Of(object)
 	if !protected {
 		return nil
 	}
@@ -98,9 +113,9 @@ func (h Handler) decide(ctx context.Context, r *admissionv1.AdmissionRequest) *a
 	}
 	var left []protection.Left
 	if p.NeedsLookup() {
-		left = h.Others.Left(ctx, object.Namespace, p.Others)
+		left = h.Others.Left(ctx, h.rightsOf(r.UserInfo), object.Namespace, p.Others)
 	}
-	if refusal := p.Decide(by, left); refusal != nil {
+	if refusal := p.Answer(by, left); refusal != nil {
 		return refusal.Error(resource, object.Namespace, object.Name)
 	}
 	return nil
@@ -114,9 +129,56 @@ func (h Handler) object(ctx context.Context, r *admissionv1.AdmissionRequest) (*
 	if r.Operation != admissionv1.Delete || r.SubResource != "" {
 		return nil, nil //nolint:nilnil // nothing is deleted
 	}
-	object := &metav1.PartialObjectMetadata{}
-	if err := json.Unmarshal(r.OldObject.Raw, object); err != nil {
+	return decode(r.OldObject.Raw)
+}
+
+func decode(object []byte) (*metav1.PartialObjectMetadata, error) {
+	m := &metav1.PartialObjectMetadata{}
+	if err := json.Unmarshal(object, m); err != nil {
 		return nil, fmt.Errorf("decode the object: %w", err)
 	}
-	return object, nil
+	return m, nil
+}
+
+// checkAdded returns why a write may not add the entries that it adds.
+func (h Handler) checkAdded(ctx context.Context, r *admissionv1.AdmissionRequest) error {
+	after, err := decode(r.Object.Raw)
+	if err != nil {
+		return err
+	}
+	var before metav1.Object
+	if len(r.OldObject.Raw) > 0 && string(r.OldObject.Raw) != "null" {
+		if before, err = decode(r.OldObject.Raw); err != nil {
+			return err
+		}
+	}
+	added := protection.Added(before, after)
+	if len(added) == 0 {
+		return nil
+	}
+	if protection.IsCopier(r.UserInfo.Username) {
+		return fmt.Errorf("the annotation %s comes from a template, and nobody has checked what the users who write templates may read: set it on the object itself",
+			protection.Annotation)
+	}
+	return h.Others.Check(ctx, h.rightsOf(r.UserInfo), after.Namespace, added)
+}
+
+// rightsOf returns what a user may read.
+func (h Handler) rightsOf(who authenticationv1.UserInfo) others.May {
+	extra := make(map[string]authorizationv1.ExtraValue, len(who.Extra))
+	for key, value := range who.Extra {
+		extra[key] = authorizationv1.ExtraValue(value)
+	}
+	return func(ctx context.Context, right authorizationv1.ResourceAttributes) error {
+		review, err := h.Reviews.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			ResourceAttributes: &right, User: who.Username, Groups: who.Groups, UID: who.UID, Extra: extra,
+		}}, metav1.CreateOptions{})
+		if err != nil {
+			return fmt.Errorf("ask whether user %q may: %w", who.Username, err)
+		}
+		if !review.Status.Allowed {
+			return fmt.Errorf("user %q may not", who.Username)
+		}
+		return nil
+	}
 }

@@ -10,6 +10,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	kubernetesfake "k8s.io/client-go/kubernetes/fake"
 
 	"github.com/coppice-dev/coppice/internal/protection"
 )
@@ -29,7 +30,7 @@ func post(t *testing.T, h Handler, body string) (int, *admissionv1.AdmissionRevi
 
 // The webhook decides by the label, by who deletes, and by nothing else; what it cannot read it refuses.
 func TestR28Webhook(t *testing.T) {
-	h := Handler{Collector: "system:serviceaccount:elsewhere:gc"}
+	h := Handler{Collector: "system:serviceaccount:elsewhere:gc", Reviews: kubernetesfake.NewClientset().AuthorizationV1().SubjectAccessReviews()}
 	for name, test := range map[string]struct {
 		request admissionv1.AdmissionRequest
 		object  string
@@ -52,7 +53,7 @@ func TestR28Webhook(t *testing.T) {
 			`{"metadata":{"name":"a","deletionTimestamp":"2026-01-01T00:00:00Z","labels":{"coppice.dev/protect":"always"}}}`, false,
 		},
 		"no object": {admissionv1.AdmissionRequest{Operation: admissionv1.Delete}, `[]`, true},
-		"an update": {admissionv1.AdmissionRequest{Operation: admissionv1.Update}, `{"metadata":{"name":"a","labels":{"coppice.dev/protect":"always"}}}`, false},
+		"an update": {admissionv1.AdmissionRequest{Operation: admissionv1.Update, Object: runtime.RawExtension{Raw: []byte(`{}`)}}, `{"metadata":{"name":"a","labels":{"coppice.dev/protect":"always"}}}`, false},
 	} {
 		test.request.UID, test.request.OldObject = "1", runtime.RawExtension{Raw: []byte(test.object)}
 		for _, user := range []string{"ann", "system:serviceaccount:kube-system:generic-garbage-collector", h.Collector} {

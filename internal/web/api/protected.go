@@ -126,7 +126,7 @@ func (h *handler) readProtected(ctx context.Context, s *Sight, objects []ownersh
 }
 
 func (p *ProtectedObject) fill(m *metav1.PartialObjectMetadata) {
-	how, _ := protection.Of(m.Labels, m.Annotations)
+	how, _ := protection.Of(m)
 	p.Mode, p.Invalid = how.Label, how.Invalid
 	for _, other := range how.Others {
 		p.Outlives = append(p.Outlives, other.String())

@@ -1,0 +1,137 @@
+package admissionchain
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"slices"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/coppice-dev/coppice/internal/protection"
+)
+
+// entriesIn returns the entries of all annotations of R28 in an object: in its metadata and in those of the
+// templates that it contains, wherever these are. A list that cannot be read has no entries; it protects as always.
+func entriesIn(obj runtime.Object) []protection.Other {
+	var entries []protection.Other
+	found := func(annotation string) {
+		others, _ := protection.ParseOthers(annotation)
+		entries = append(entries, protection.Missing(others, entries)...)
+	}
+	switch o := obj.(type) {
+	case nil:
+	case *unstructured.Unstructured:
+		visitJSON(o.Object, found)
+	default:
+		visit(reflect.ValueOf(obj), found)
+	}
+	return entries
+}
+
+// visitJSON calls found with the values of the annotation in a decoded object.
+func visitJSON(value any, found func(string)) {
+	switch v := value.(type) {
+	case map[string]any:
+		if annotation, ok := v[protection.Annotation].(string); ok {
+			found(annotation)
+		}
+		for _, field := range v {
+			visitJSON(field, found)
+		}
+	case []any:
+		for _, element := range v {
+			visitJSON(element, found)
+		}
+	}
+}
+
+//nolint:gochecknoglobals // constants
+var (
+	metadataType = reflect.TypeFor[metav1.ObjectMeta]()
+	rawType      = reflect.TypeFor[runtime.RawExtension]()
+)
+
+// visit calls found with the values of the annotation in a typed object.
+func visit(v reflect.Value, found func(string)) {
+	switch v.Type() {
+	case metadataType:
+		if annotation, ok := v.Interface().(metav1.ObjectMeta).Annotations[protection.Annotation]; ok {
+			found(annotation)
+		}
+		return
+	case rawType:
+		visitRaw(v.Interface().(runtime.RawExtension).Raw, found)
+		return
+	}
+	if !mayContain(v.Type()) {
+		return
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			visit(v.Elem(), found)
+		}
+	case reflect.Struct:
+		for _, field := range v.Fields() {
+			visit(field, found)
+		}
+	case reflect.Slice, reflect.Array:
+		for i := range v.Len() {
+			visit(v.Index(i), found)
+		}
+	case reflect.Map:
+		for _, element := range v.Seq2() {
+			visit(element, found)
+		}
+	default:
+	}
+}
+
+// visitRaw is for the template in a ControllerRevision.
+func visitRaw(raw []byte, found func(string)) {
+	if !bytes.Contains(raw, []byte(protection.Annotation)) {
+		return
+	}
+	var value any
+	if err := json.Unmarshal(raw, &value); err == nil {
+		visitJSON(value, found)
+	}
+}
+
+// contains has for the types that were met whether their values may contain metadata.
+//
+//nolint:gochecknoglobals // a cache of a function of types
+var contains sync.Map
+
+// mayContain reports whether values of a type may contain metadata of an object or of a template.
+func mayContain(t reflect.Type) bool {
+	if known, ok := contains.Load(t); ok {
+		return known.(bool)
+	}
+	may := reaches(t, map[reflect.Type]bool{})
+	contains.Store(t, may)
+	return may
+}
+
+// reaches reports whether metadata are reached from a type, without the types that were visited.
+func reaches(t reflect.Type, visited map[reflect.Type]bool) bool {
+	if t == metadataType || t == rawType {
+		return true
+	}
+	if visited[t] {
+		return false
+	}
+	visited[t] = true
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
+		return reaches(t.Elem(), visited)
+	case reflect.Struct:
+		return slices.ContainsFunc(reflect.VisibleFields(t), func(f reflect.StructField) bool { return f.IsExported() && reaches(f.Type, visited) })
+	default:
+		return false
+	}
+}

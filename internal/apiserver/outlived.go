@@ -1,0 +1,77 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
+	"github.com/coppice-dev/coppice/internal/protected/others"
+	"github.com/coppice-dev/coppice/internal/protection"
+)
+
+// left returns which of the others exist that a protected object outlives, as far as the user of the request
+// may read them. The server itself, without a user, reads all.
+func (s *Server) left(ctx context.Context, namespace string, outlived []protection.Other) []protection.Left {
+	var may others.May
+	if who, ok := genericrequest.UserFrom(ctx); ok {
+		may = s.rightsOf(who)
+	}
+	return s.others().Left(ctx, may, namespace, outlived)
+}
+
+// checkOutlived is admissionchain.Config.Outlived.
+func (s *Server) checkOutlived(ctx context.Context, who user.Info, namespace string, added []protection.Other) error {
+	return s.others().Check(ctx, s.rightsOf(who), namespace, added)
+}
+
+// others looks up what protected objects outlive.
+func (s *Server) others() others.Lookup {
+	return others.Lookup{Mapper: s.mapper, Metadata: s.objects, Carried: s.isCarried}
+}
+
+// rightsOf returns what a user may read. A restricted user, such as a node, has fewer rights than its roles
+// say: it may read nothing here. The collector and the namespace controller may read the metadata of everything.
+func (s *Server) rightsOf(who user.Info) others.May {
+	authorize := s.Authorizer()
+	if name := who.GetName(); name == bootstrappolicy.Collector || name == bootstrappolicy.NamespaceController {
+		authorize = s.access.Authorizer
+	}
+	return func(ctx context.Context, right authorizationv1.ResourceAttributes) error {
+		decision, reason, err := authorize.Authorize(ctx, authorizer.AttributesRecord{
+			User: who, ResourceRequest: true, Verb: right.Verb, APIGroup: right.Group, APIVersion: right.Version,
+			Resource: right.Resource, Namespace: right.Namespace, Name: right.Name,
+		})
+		switch {
+		case decision == authorizer.DecisionAllow:
+			return nil
+		case err != nil:
+			return fmt.Errorf("user %q may not: %w", who.GetName(), err)
+		case reason != "":
+			return fmt.Errorf("user %q may not: %s", who.GetName(), reason)
+		}
+		return fmt.Errorf("user %q may not", who.GetName())
+	}
+}
+
+// KnowFinalizers sets the function that reports whether any object has a finalizer, which protected
+// objects may outlive (R28); nil if that is unknown. It may be called at any time.
+func (s *Server) KnowFinalizers(carried func(finalizer string) (bool, error)) {
+	if carried == nil {
+		s.carried.Store(nil)
+		return
+	}
+	s.carried.Store(&carried)
+}
+
+func (s *Server) isCarried(_ context.Context, finalizer string) (bool, error) {
+	if carried := s.carried.Load(); carried != nil {
+		return (*carried)(finalizer)
+	}
+	return false, errors.New("no collector runs in this process, which would know")
+}

@@ -1,0 +1,67 @@
+package protection
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// An entry of the annotation asks a question: does this object exist? Only users who may read the object get
+// the answer, by two rules:
+//
+//   - Who adds an entry needs the right to read the object (Added, Missing). From then on collectors, which
+//     may read everything, look it up.
+//   - Who deletes and may not read the object gets the same refusal whether it exists or not (Left.Unread).
+
+// Added returns the entries that a write adds to an object: those that a deletion looks up after the write, and
+// did not before. before is nil if the write creates the object.
+func Added(before, after metav1.Object) []Other {
+	p, _ := Of(after)
+	if before == nil {
+		return p.Others
+	}
+	already, _ := Of(before)
+	return Missing(p.Others, already.Others)
+}
+
+// Missing returns the entries that another list lacks.
+func Missing(entries, from []Other) []Other {
+	return slices.DeleteFunc(slices.Clone(entries), func(o Other) bool { return slices.Contains(from, o) })
+}
+
+// copiers are the users of controllers that make objects from templates, labels and annotations included.
+//
+//nolint:gochecknoglobals // a constant set
+var copiers = map[string]bool{
+	"system:coppice:workload-controllers":                                 true,
+	"system:kube-controller-manager":                                      true,
+	"system:serviceaccount:kube-system:cronjob-controller":                true,
+	"system:serviceaccount:kube-system:daemon-set-controller":             true,
+	"system:serviceaccount:kube-system:deployment-controller":             true,
+	"system:serviceaccount:kube-system:endpointslicemirroring-controller": true,
+	"system:serviceaccount:kube-system:ephemeral-volume-controller":       true,
+	"system:serviceaccount:kube-system:job-controller":                    true,
+	"system:serviceaccount:kube-system:replicaset-controller":             true,
+	"system:serviceaccount:kube-system:replication-controller":            true,
+	"system:serviceaccount:kube-system:resource-claim-controller":         true,
+	"system:serviceaccount:kube-system:statefulset-controller":            true,
+}
+
+// IsCopier reports whether a user is a controller that writes what templates say. Its own rights say nothing
+// about those of the users who write the templates.
+func IsCopier(user string) bool { return copiers[user] }
+
+// Answer decides as Decide does, for a server that answers a DELETE. The refusal of a cascade lists all
+// entries, whether they exist or not: controllers publish it in Events and conditions, whose readers may not
+// be allowed to read the objects.
+func (p Protection) Answer(by Deleter, left []Left) *Refusal {
+	refusal := p.Decide(by, left)
+	if refusal == nil || by != Cascade || p.Mode != Outlives {
+		return refusal
+	}
+	refusal.left = nil
+	for _, o := range p.Others {
+		refusal.left = append(refusal.left, Left{Other: o})
+	}
+	return refusal
+}
