@@ -20,7 +20,8 @@ import (
 const leaseRemoval = time.Second
 
 // addHooks adds the post-start hooks, and what is done before the server stops. The server is not
-// ready before the former have returned. defaults sets the defaults of a built-in object.
+// ready before the former have returned. Hooks that kube-apiserver has too are named as there: test suites wait for
+// /readyz/poststarthook/rbac/bootstrap-roles. defaults sets the defaults of a built-in object.
 func (s *Server) addHooks(services core.ServiceRanges, now func() time.Time, defaults func(runtime.Object)) error {
 	hooks := []struct {
 		name string
@@ -30,26 +31,26 @@ func (s *Server) addHooks(services core.ServiceRanges, now func() time.Time, def
 			s.informers.Start(ctx.Done())
 			return nil
 		}},
-		{"default-roles", func(ctx context.Context) error {
-			return bootstrappolicy.Ensure(ctx, s.log, s.client.RbacV1(), s.access.Policy)
+		{"rbac/bootstrap-roles", func(ctx context.Context) error {
+			if err := bootstrappolicy.Ensure(ctx, s.log, s.client.RbacV1(), s.access.Policy); err != nil {
+				return err
+			}
+			go s.aggregator.Run(ctx) // now: it would take rules from aggregated roles until the others are there
+			return nil
 		}},
-		{"default-flow-schemas", func(ctx context.Context) error {
+		{"priority-and-fairness-config-producer", func(ctx context.Context) error {
 			if err := priorityfairness.EnsureDefaults(ctx, s.log, s.client.FlowcontrolV1()); err != nil {
 				return err
 			}
 			return priorityfairness.Keep(ctx, s.log, s.client.FlowcontrolV1(), s.informers, defaults)
 		}},
-		{"aggregate-roles", func(ctx context.Context) error {
-			go s.aggregator.Run(ctx)
-			return nil
-		}},
-		{"system-namespaces", func(ctx context.Context) error {
+		{"start-system-namespaces-controller", func(ctx context.Context) error {
 			if err := systemobjects.EnsureNamespaces(ctx, s.log, s.client.CoreV1()); err != nil {
 				return err
 			}
 			return systemobjects.KeepNamespaces(ctx, s.log, s.informers.Core().V1().Namespaces().Informer(), s.client.CoreV1())
 		}},
-		{"system-priority-classes", func(ctx context.Context) error {
+		{"scheduling/bootstrap-system-priority-classes", func(ctx context.Context) error {
 			return systemobjects.EnsurePriorityClasses(ctx, s.log, s.client.SchedulingV1())
 		}},
 		{"service-cidr", func(ctx context.Context) error {

@@ -9,6 +9,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -194,33 +195,81 @@ func TestAggregatedRoles(t *testing.T) {
 	}
 }
 
-// A default role with rules removed is complete again after a restart; additions stay.
+// After a restart, the default roles and bindings grant again what they did at first, unless they have the annotation
+// autoupdate "false". Additions stay.
 func TestDefaultRolesAreRestored(t *testing.T) {
+	const system, reader = metav1.NamespaceSystem, "extension-apiserver-authentication-reader"
 	s := startServer(t, nil)
-	roles := typed(t, s.config).RbacV1().ClusterRoles()
-	damaged, err := roles.Get(t.Context(), bootstrappolicy.Collector, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
+	c := typed(t, s.config).RbacV1()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	added := rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/added"}}
-	damaged.Rules = []rbacv1.PolicyRule{added}
-	if _, err := roles.Update(t.Context(), damaged, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
+	damage := func(name, autoupdate string) {
+		t.Helper()
+		r, err := c.ClusterRoles().Get(t.Context(), name, metav1.GetOptions{})
+		must(err)
+		r.Rules, r.Annotations[rbacv1.AutoUpdateAnnotationKey] = []rbacv1.PolicyRule{added}, autoupdate
+		_, err = c.ClusterRoles().Update(t.Context(), r, metav1.UpdateOptions{})
+		must(err)
 	}
-	if err := roles.Delete(t.Context(), bootstrappolicy.View, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	damage(bootstrappolicy.Collector, "true")
+	damage("system:controller:job-controller", "true")
+	damage("system:controller:cronjob-controller", "false")
+	role, err := c.Roles(system).Get(t.Context(), reader, metav1.GetOptions{})
+	must(err)
+	role.Rules = []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"other"}}}
+	_, err = c.Roles(system).Update(t.Context(), role, metav1.UpdateOptions{})
+	must(err)
+	scheduler, err := c.ClusterRoleBindings().Get(t.Context(), user.KubeScheduler, metav1.GetOptions{})
+	must(err)
+	scheduler.Subjects = []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "ann"}}
+	_, err = c.ClusterRoleBindings().Update(t.Context(), scheduler, metav1.UpdateOptions{})
+	must(err)
+	must(c.ClusterRoles().Delete(t.Context(), bootstrappolicy.View, metav1.DeleteOptions{}))
+	must(c.RoleBindings(system).Delete(t.Context(), "system::"+reader, metav1.DeleteOptions{}))
+
 	s.restart(t)
-	roles = typed(t, s.config).RbacV1().ClusterRoles()
-	restored, err := roles.Get(t.Context(), bootstrappolicy.Collector, metav1.GetOptions{})
-	if err != nil || len(restored.Rules) < 3 {
-		t.Errorf("%v %v", restored.Rules, err)
+	c = typed(t, s.config).RbacV1()
+	for name, want := range map[string]int{bootstrappolicy.Collector: 3, "system:controller:job-controller": 3, "system:controller:cronjob-controller": 1} {
+		r, err := c.ClusterRoles().Get(t.Context(), name, metav1.GetOptions{})
+		must(err)
+		got := r.Rules
+		if !slices.ContainsFunc(got, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.NonResourceURLs, "/added") }) {
+			t.Errorf("%s: the addition is gone", name)
+		}
+		if len(got) < want || want == 1 && len(got) > 1 {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
-	if !slices.ContainsFunc(restored.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.NonResourceURLs, "/added") }) {
-		t.Error("what was added is gone")
+	r, err := c.Roles(system).Get(t.Context(), reader, metav1.GetOptions{})
+	must(err)
+	if got := r.Rules; len(got) < 2 || got[0].ResourceNames[0] != "other" {
+		t.Errorf("%s: %v", reader, got)
 	}
-	if view, err := roles.Get(t.Context(), bootstrappolicy.View, metav1.GetOptions{}); err != nil || len(view.Rules) == 0 {
-		t.Errorf("%v %v", view, err)
+	b, err := c.ClusterRoleBindings().Get(t.Context(), user.KubeScheduler, metav1.GetOptions{})
+	must(err)
+	if len(b.Subjects) != 2 || b.Subjects[0].Name != "ann" || b.Subjects[1].Name != user.KubeScheduler {
+		t.Errorf("binding: %v", b.Subjects)
+	}
+	view, err := c.ClusterRoles().Get(t.Context(), bootstrappolicy.View, metav1.GetOptions{})
+	must(err)
+	if len(view.Rules) == 0 {
+		t.Errorf("%s has no rules", bootstrappolicy.View)
+	}
+	_, err = c.RoleBindings(system).Get(t.Context(), "system::"+reader, metav1.GetOptions{})
+	must(err)
+}
+
+// The server is not ready before the default roles are there, and says so under the name that upstream uses.
+func TestReadinessWaitsForDefaultRoles(t *testing.T) {
+	s := sharedServer(t)
+	answer, err := typed(t, s.config).Discovery().RESTClient().Get().AbsPath("/readyz/poststarthook/rbac/bootstrap-roles").DoRaw(t.Context())
+	if err != nil || string(answer) != "ok" {
+		t.Errorf("%q %v", answer, err)
 	}
 }
 

@@ -35,12 +35,22 @@ var freshDeclarations = []declaration{
 	permit("each server has a port of its own", `\S+/default/kubernetes: (subsets\[0\]\.|spec\.)?ports\[0\]\.(port|targetPort): ours \d+, theirs \d+`),
 	permit("no server here passes requests on to others of its kind",
 		`leases\.coordination\.k8s\.io/kube-system/\S+: only theirs has metadata\.annotations = map\[kubernetes\.io/peer-advertise-address:\S+\]`),
+	permit("our own components have roles, and edit and the group system:monitoring further rules",
+		`only ours: clusterrole(binding)?s\.rbac\.authorization\.k8s\.io/system:coppice:[a-z-]+`),
+	permit("the rights of nodes are a role, and less than a kubelet's", `clusterroles\.rbac\.authorization\.k8s\.io/system:node: only (ours|theirs) has rules\..+`),
+	permit("the rights of nodes are a role", `clusterrolebindings\.rbac\.authorization\.k8s\.io/system:node: only ours has subjects = \[map\[[^\]]* name:system:nodes\]\]`),
+	permit("the server aggregates roles itself, and no kube-controller-manager runs here",
+		`clusterroles\.rbac\.authorization\.k8s\.io/(admin|edit|view): rules: ours map\[.+\], theirs <nil>`),
+	permit("roles that 1.37 has, and 1.36 not", `only ours: clusterrole(binding)?s\.rbac\.authorization\.k8s\.io/system:(cluster-trust-bundle-discovery|`+
+		`controller:(kube-apiserver-serving-clustertrustbundle-publisher|podcertificaterequestcleaner|storage-version-migrator-controller))`),
+	permit("rules that 1.37 has, and 1.36 not", `clusterroles\.rbac\.authorization\.k8s\.io/(`+
+		`system:(kube-scheduler|controller:device-taint-eviction-controller): only ours has rules\.apiGroups=\["resource\.k8s\.io"\] resources=\["devicetaintrules(/status)?"\] .+|`+
+		`system:controller:node-controller: only ours has rules\.apiGroups=\["coordination\.k8s\.io"\] resources=\["leases"\] .+)`),
 }
 
 // TestFreshServers compares all objects of two servers that have just started: suites may count on any of
-// them. Roles and their bindings are left out: those of our components are not upstream's. So are Events: a
-// kube-apiserver whose own first requests come too early on a slow machine records one. It needs a kube-apiserver
-// that nobody has used.
+// them. Events are left out: a kube-apiserver whose own first requests come too early on a slow machine records one.
+// It needs a kube-apiserver that nobody has used.
 func TestFreshServers(t *testing.T) {
 	path := os.Getenv(kubeconfigVariable)
 	if path == "" {
@@ -66,7 +76,7 @@ func TestFreshServers(t *testing.T) {
 		for i, s := range []*apiServer{ours, theirs} {
 			found[i] = map[string]any{}
 			for resource, path := range served[i] {
-				if served[1-i][resource] == "" || strings.HasSuffix(resource, "."+rbacv1.GroupName) || slices.Contains(eventResources, resource) {
+				if served[1-i][resource] == "" || slices.Contains(eventResources, resource) {
 					continue
 				}
 				if err := s.listInto(t.Context(), resource, path, found[i]); err != nil {
@@ -161,7 +171,25 @@ func (s *apiServer) listInto(ctx context.Context, resource, path string, into ma
 		o := &unstructured.Unstructured{Object: item.(map[string]any)}
 		key := resource + "/" + strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/")
 		o.SetManagedFields(nil)
-		into[key] = normalised(o)
+		content := normalised(o)
+		if rules, ok := content["rules"].([]any); ok && strings.HasSuffix(resource, "."+rbacv1.GroupName) {
+			content["rules"] = byContent(rules)
+		}
+		into[key] = content
 	}
 	return nil
+}
+
+// byContent returns the rules of a role, each under a name that says all of it: their order means nothing.
+func byContent(rules []any) map[string]any {
+	named := map[string]any{}
+	for _, rule := range rules {
+		r := rule.(map[string]any)
+		var parts []string
+		for _, field := range slices.Sorted(maps.Keys(r)) {
+			parts = append(parts, fmt.Sprintf("%s=%q", field, r[field]))
+		}
+		named[strings.Join(parts, " ")] = true
+	}
+	return named
 }

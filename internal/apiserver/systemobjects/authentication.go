@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -20,38 +19,18 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/poststart"
 )
 
-// The ConfigMap from which aggregated API servers learn whose requests to believe, and the Role that
-// lets them read it. The names are Kubernetes'.
+// The ConfigMap from which aggregated API servers learn whose requests to believe. The names are Kubernetes'.
 const (
 	authenticationConfigMap = "extension-apiserver-authentication"
-	authenticationReader    = "extension-apiserver-authentication-reader"
 	clientAuthority         = "client-ca-file"
 	proxyAuthority          = "requestheader-client-ca-file"
 )
 
-// EnsureAuthentication creates both, or puts them right, and retries until ctx ends.
+// EnsureAuthentication creates it, or puts it right, and retries until ctx ends.
 func EnsureAuthentication(ctx context.Context, log *slog.Logger, client kubernetes.Interface, authority *auth.Authority, now func() time.Time) error {
 	return poststart.Retry(ctx, log, "publish the authorities of client certificates", func(ctx context.Context) error {
-		if err := ensureAuthenticationReader(ctx, client); err != nil {
-			return err
-		}
 		return ensureAuthentication(ctx, client, authority, now())
 	})
-}
-
-func ensureAuthenticationReader(ctx context.Context, client kubernetes.Interface) error {
-	roles := client.RbacV1().Roles(metav1.NamespaceSystem)
-	if _, err := roles.Get(ctx, authenticationReader, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		return err
-	}
-	_, err := roles.Create(ctx, &rbacv1.Role{
-		ObjectMeta: metav1.ObjectMeta{Name: authenticationReader},
-		Rules: []rbacv1.PolicyRule{{
-			Verbs: []string{"get", "list", "watch"}, APIGroups: []string{corev1.GroupName},
-			Resources: []string{"configmaps"}, ResourceNames: []string{authenticationConfigMap},
-		}},
-	}, metav1.CreateOptions{})
-	return ignoreExisting(err)
 }
 
 func ensureAuthentication(ctx context.Context, client kubernetes.Interface, authority *auth.Authority, now time.Time) error {

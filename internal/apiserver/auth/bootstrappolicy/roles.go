@@ -8,7 +8,6 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
@@ -66,8 +65,8 @@ const ControllersLease = "coppice-controllers"
 // NewestPath is the path at which the collector asks to which revisions resources were written.
 const NewestPath = "/coppice/newest"
 
-// issuerDiscovery lets service accounts read who issues their tokens.
-const issuerDiscovery = "system:service-account-issuer-discovery"
+// monitoring lets the group of the same purpose read the metrics of Coppice.
+const monitoring = "system:coppice:monitoring"
 
 // The user-facing roles of Kubernetes.
 const (
@@ -84,39 +83,35 @@ const (
 
 func reading() []string { return []string{"get", "list", "watch"} }
 
-func writing() []string {
-	return []string{"create", "delete", "deletecollection", "patch", "update"}
-}
-
 func rule(group string, verbs []string, resources ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{Verbs: verbs, APIGroups: []string{group}, Resources: resources}
 }
 
-// DefaultRoles returns the ClusterRoles of every cluster, the aggregated ones with their rules.
-func DefaultRoles() []*rbacv1.ClusterRole {
-	roles := slices.Concat(generalRoles(), userRoles(), certificateRoles(), componentRoles())
-	for _, role := range roles {
-		role.Rules = rbac.Aggregate(role, roles)
-	}
-	return roles
+// Objects are roles and their bindings.
+type Objects struct {
+	ClusterRoles        []*rbacv1.ClusterRole
+	ClusterRoleBindings []*rbacv1.ClusterRoleBinding
+	Roles               []*rbacv1.Role
+	RoleBindings        []*rbacv1.RoleBinding
 }
 
-// DefaultBindings returns the ClusterRoleBindings of every cluster.
-func DefaultBindings() []*rbacv1.ClusterRoleBinding {
-	bindings := []*rbacv1.ClusterRoleBinding{
-		binding(ClusterAdmin, rbacv1.GroupKind, user.SystemPrivilegedGroup),
-		binding("system:basic-user", rbacv1.GroupKind, user.AllAuthenticated),
-		binding("system:discovery", rbacv1.GroupKind, user.AllAuthenticated),
-		binding("system:public-info-viewer", rbacv1.GroupKind, user.AllAuthenticated),
-		binding("system:monitoring", rbacv1.GroupKind, "system:monitoring"),
-		binding(issuerDiscovery, rbacv1.GroupKind, serviceaccount.AllServiceAccountsGroup),
+// Defaults returns the roles and bindings of every cluster, the aggregated ones with their rules.
+func Defaults() Objects {
+	all := kubernetesRoles()
+	all.ClusterRoles = slices.Concat(all.ClusterRoles, supplements(), componentRoles())
+	// In this order: each aggregates the previous one.
+	for _, name := range []string{View, Edit, Admin} {
+		i := slices.IndexFunc(all.ClusterRoles, func(r *rbacv1.ClusterRole) bool { return r.Name == name })
+		all.ClusterRoles[i].Rules = rbac.Aggregate(all.ClusterRoles[i], all.ClusterRoles)
+	}
+	all.ClusterRoleBindings = append(all.ClusterRoleBindings,
+		binding(monitoring, rbacv1.GroupKind, user.MonitoringGroup),
 		binding(ToolsUser, rbacv1.GroupKind, user.AllAuthenticated),
-		binding(Node, rbacv1.GroupKind, user.NodesGroup),
-	}
+		binding(Node, rbacv1.GroupKind, user.NodesGroup))
 	for _, name := range Components() {
-		bindings = append(bindings, binding(name, rbacv1.UserKind, name))
+		all.ClusterRoleBindings = append(all.ClusterRoleBindings, binding(name, rbacv1.UserKind, name))
 	}
-	return bindings
+	return all
 }
 
 func role(name string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
@@ -139,113 +134,22 @@ func binding(role, kind, subject string) *rbacv1.ClusterRoleBinding {
 	}
 }
 
-// generalRoles are about the server itself.
-func generalRoles() []*rbacv1.ClusterRole {
+// supplements add to the roles of Kubernetes what only this server has.
+func supplements() []*rbacv1.ClusterRole {
 	get := []string{"get"}
-	version := []string{"/healthz", "/livez", "/readyz", "/version", "/version/"}
-	return []*rbacv1.ClusterRole{
-		role(ClusterAdmin, rbac.Everything()...),
-		role("system:discovery", rbacv1.PolicyRule{Verbs: get, NonResourceURLs: append(version, "/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*")}),
-		role("system:public-info-viewer", rbacv1.PolicyRule{Verbs: get, NonResourceURLs: version}),
-		role("system:basic-user",
-			rule("authorization.k8s.io", []string{"create"}, "selfsubjectaccessreviews", "selfsubjectrulesreviews"),
-			rule("authentication.k8s.io", []string{"create"}, "selfsubjectreviews")),
-		role("system:auth-delegator",
-			rule("authentication.k8s.io", []string{"create"}, "tokenreviews"),
-			rule("authorization.k8s.io", []string{"create"}, "subjectaccessreviews")),
-		role(issuerDiscovery, rbacv1.PolicyRule{Verbs: get, NonResourceURLs: []string{
-			"/.well-known/openid-configuration", "/.well-known/openid-configuration/", "/openid/v1/jwks", "/openid/v1/jwks/",
-		}}),
-		role("system:monitoring", rbacv1.PolicyRule{Verbs: get, NonResourceURLs: []string{
-			"/metrics", "/metrics/*", "/coppice/metrics", "/healthz/*", "/livez/*", "/readyz/*",
-		}}),
-		role(ToolsUser, rbacv1.PolicyRule{Verbs: get, NonResourceURLs: []string{"/coppice/v1/*"}},
-			// Who may resume what, is for its handler to find out.
-			rbacv1.PolicyRule{Verbs: []string{"post"}, NonResourceURLs: []string{"/coppice/v1/resume"}}),
-	}
-}
-
-// userRoles are for users in a namespace. They are aggregated, so that authors of custom
-// resources can extend them.
-func userRoles() []*rbacv1.ClusterRole {
-	return []*rbacv1.ClusterRole{
-		// In this order: each aggregates the previous one.
-		aggregated(View, Edit), aggregated(Edit, Admin), aggregated(Admin, ""),
-		aggregatedTo(Admin, adminRules()...),
-		aggregatedTo(Edit, editRules()...),
-		aggregatedTo(View, viewRules()...),
-	}
-}
-
-// aggregated returns a role that aggregates others, and is itself aggregated to the next larger.
-func aggregated(name, larger string) *rbacv1.ClusterRole {
-	r := role(name)
-	r.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{
-		{MatchLabels: map[string]string{aggregateLabel + name: "true"}},
-	}}
-	if larger != "" {
-		r.Labels[aggregateLabel+larger] = "true"
-	}
-	return r
-}
-
-func aggregatedTo(name string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
-	r := role("system:aggregate-to-"+name, rules...)
-	r.Labels[aggregateLabel+name] = "true"
-	return r
-}
-
-// viewRules allow to read the objects of a namespace except secrets and roles.
-func viewRules() []rbacv1.PolicyRule {
-	return []rbacv1.PolicyRule{
-		rule("", reading(), "bindings", "configmaps", "endpoints", "events", "limitranges", "namespaces", "namespaces/status",
-			"persistentvolumeclaims", "persistentvolumeclaims/status", "pods", "pods/log", "pods/status", "podtemplates",
-			"replicationcontrollers", "replicationcontrollers/scale", "replicationcontrollers/status",
-			"resourcequotas", "resourcequotas/status", "serviceaccounts", "services", "services/status"),
-		rule("apps", reading(), "controllerrevisions", "daemonsets", "daemonsets/status", "deployments", "deployments/scale", "deployments/status",
-			"replicasets", "replicasets/scale", "replicasets/status", "statefulsets", "statefulsets/scale", "statefulsets/status"),
-		rule("autoscaling", reading(), "horizontalpodautoscalers", "horizontalpodautoscalers/status"),
-		rule("batch", reading(), "cronjobs", "cronjobs/status", "jobs", "jobs/status"),
-		rule("coordination.k8s.io", reading(), "leases"),
-		rule("discovery.k8s.io", reading(), "endpointslices"),
-		rule("events.k8s.io", reading(), "events"),
-		rule("networking.k8s.io", reading(), "ingresses", "ingresses/status", "networkpolicies"),
-		rule("policy", reading(), "poddisruptionbudgets", "poddisruptionbudgets/status"),
-		rule("resource.k8s.io", reading(), "resourceclaims", "resourceclaims/status", "resourceclaimtemplates"),
-	}
-}
-
-// editRules allow to write them, secrets included, and to act as the namespace's service
-// accounts. Endpoints are left out: they could be used to bypass network policies.
-func editRules() []rbacv1.PolicyRule {
-	return []rbacv1.PolicyRule{
-		rule("", writing(), "configmaps", "events", "persistentvolumeclaims", "pods", "pods/attach", "pods/exec", "pods/portforward", "pods/proxy",
-			"podtemplates", "replicationcontrollers", "replicationcontrollers/scale", "secrets", "serviceaccounts", "services", "services/proxy"),
-		rule("", reading(), "pods/attach", "pods/exec", "pods/portforward", "pods/proxy", "secrets", "services/proxy"),
-		rule("", []string{"create"}, "pods/eviction", "serviceaccounts/token"),
-		rule("", []string{"impersonate"}, "serviceaccounts"),
-		rule("apps", writing(), "daemonsets", "deployments", "deployments/rollback", "deployments/scale",
-			"replicasets", "replicasets/scale", "statefulsets", "statefulsets/scale"),
-		rule("autoscaling", writing(), "horizontalpodautoscalers"),
-		rule("batch", writing(), "cronjobs", "jobs"),
-		rule("coordination.k8s.io", writing(), "leases"),
-		rule("events.k8s.io", writing(), "events"),
-		rule("networking.k8s.io", writing(), "ingresses", "networkpolicies"),
-		rule("policy", writing(), "poddisruptionbudgets"),
-		rule("resource.k8s.io", writing(), "resourceclaims", "resourceclaimtemplates"),
+	edit := role("system:coppice:aggregate-to-edit",
 		// Setting blockOwnerDeletion on a reference to an owner needs these.
 		rule("", []string{"update"}, "configmaps/finalizers", "persistentvolumeclaims/finalizers", "pods/finalizers",
 			"replicationcontrollers/finalizers", "secrets/finalizers", "serviceaccounts/finalizers", "services/finalizers"),
 		rule("apps", []string{"update"}, "daemonsets/finalizers", "deployments/finalizers", "replicasets/finalizers", "statefulsets/finalizers"),
-		rule("batch", []string{"update"}, "cronjobs/finalizers", "jobs/finalizers"),
-	}
-}
-
-// adminRules allow to grant one's own permissions to others in the namespace.
-func adminRules() []rbacv1.PolicyRule {
-	return []rbacv1.PolicyRule{
-		rule("authorization.k8s.io", []string{"create"}, "localsubjectaccessreviews"),
-		rule(rbacv1.GroupName, slices.Concat(reading(), writing()), "rolebindings", "roles"),
+		rule("batch", []string{"update"}, "cronjobs/finalizers", "jobs/finalizers"))
+	edit.Labels[aggregateLabel+Edit] = "true"
+	return []*rbacv1.ClusterRole{
+		edit,
+		role(monitoring, rbacv1.PolicyRule{Verbs: get, NonResourceURLs: []string{"/metrics/*", "/coppice/metrics"}}),
+		role(ToolsUser, rbacv1.PolicyRule{Verbs: get, NonResourceURLs: []string{"/coppice/v1/*"}},
+			// Who may resume what, is for its handler to find out.
+			rbacv1.PolicyRule{Verbs: []string{"post"}, NonResourceURLs: []string{"/coppice/v1/resume"}}),
 	}
 }
 

@@ -9,13 +9,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/component-helpers/auth/rbac/reconciliation"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
 	"github.com/coppice-dev/coppice/internal/testing/accesspolicy"
 )
 
 func defaults() accesspolicy.Policy {
-	return accesspolicy.Policy{ClusterRoles: DefaultRoles(), ClusterBindings: DefaultBindings()}
+	all := Defaults()
+	return accesspolicy.Policy{Roles: all.Roles, Bindings: all.RoleBindings, ClusterRoles: all.ClusterRoles, ClusterBindings: all.ClusterRoleBindings}
 }
 
 func TestDefaultRoles(t *testing.T) {
@@ -34,10 +36,10 @@ func TestDefaultRoles(t *testing.T) {
 		{View, accesspolicy.Request("get", rbacv1.GroupName, "roles", "a", "x"), false},
 		{View, accesspolicy.Request("delete", "", "pods", "a", "x"), false},
 		{View, accesspolicy.Request("list", "events.k8s.io", "events", "a", ""), true},
-		{View, accesspolicy.Request("list", "", "podtemplates", "a", ""), true},
+		{View, accesspolicy.Request("list", "extensions", "deployments", "a", ""), true},
 		{View, accesspolicy.Request("create", "events.k8s.io", "events", "a", ""), false},
 		{Edit, accesspolicy.Request("create", "events.k8s.io", "events", "a", ""), true},
-		{Edit, accesspolicy.Request("create", "", "podtemplates", "a", ""), true},
+		{Edit, accesspolicy.Request("update", "apps", "deployments/finalizers", "a", "x"), true}, // not upstream's
 		{Edit, accesspolicy.Request("create", "", "bindings", "a", ""), false},
 		{Edit, accesspolicy.Request("delete", "apps", "deployments", "a", "x"), true},
 		{Edit, accesspolicy.Request("get", "apps", "deployments", "a", "x"), true}, // through view
@@ -113,7 +115,7 @@ func TestDefaultRoles(t *testing.T) {
 
 // The default roles are aggregated: aggregating them again changes nothing.
 func TestAggregate(t *testing.T) {
-	roles := DefaultRoles()
+	roles := Defaults().ClusterRoles
 	for _, r := range roles {
 		if again := rbac.Aggregate(r, roles); len(r.Rules) == 0 || len(again) != len(r.Rules) {
 			t.Errorf("%s: %d rules, again %d", r.Name, len(r.Rules), len(again))
@@ -130,30 +132,44 @@ func TestAggregate(t *testing.T) {
 	}
 }
 
-func TestReconcileRole(t *testing.T) {
+func TestPlanRole(t *testing.T) {
 	wanted := role("x", rule("", []string{"get", "list"}, "pods"))
+	with := func(change func(*rbacv1.ClusterRole)) *rbacv1.ClusterRole {
+		r := role("x", rule("", []string{"get", "list"}, "pods"))
+		change(r)
+		return r
+	}
 	for name, test := range map[string]struct {
 		existing *rbacv1.ClusterRole
-		want     string // rules, or "" for nothing to do
+		want     string // the rules, or "" for nothing to do
 	}{
-		"equal":   {role("x", rule("", []string{"get", "list"}, "pods")), ""},
-		"larger":  {role("x", rule("", []string{"*"}, "*")), ""},
-		"smaller": {role("x", rule("", []string{"get"}, "pods")), `{APIGroups:[""], Resources:["pods"], Verbs:["get"]}{APIGroups:[""], Resources:["pods"], Verbs:["list"]}`},
-		"kept": {&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{
-			Annotations: map[string]string{rbacv1.AutoUpdateAnnotationKey: "false"},
-		}}, ""},
+		"equal":  {role("x", rule("", []string{"get", "list"}, "pods")), ""},
+		"larger": {role("x", rule("", []string{"*"}, "*")), ""},
+		"smaller": {
+			role("x", rule("", []string{"get"}, "pods")),
+			`{APIGroups:[""], Resources:["pods"], Verbs:["get"]}{APIGroups:[""], Resources:["pods"], Verbs:["list"]}`,
+		},
+		"other": {
+			role("x", rule("", []string{"get", "list"}, "nodes")),
+			`{APIGroups:[""], Resources:["nodes"], Verbs:["get" "list"]}{APIGroups:[""], Resources:["pods"], Verbs:["get"]}{APIGroups:[""], Resources:["pods"], Verbs:["list"]}`,
+		},
+		"protected":        {with(func(r *rbacv1.ClusterRole) { r.Rules, r.Annotations[rbacv1.AutoUpdateAnnotationKey] = nil, "false" }), ""},
+		"labelled further": {with(func(r *rbacv1.ClusterRole) { r.Labels["a"], r.Labels[bootstrapLabel] = "b", "changed" }), ""},
 		"without its label": {
 			&rbacv1.ClusterRole{Rules: []rbacv1.PolicyRule{rule("", []string{"get", "list", "watch"}, "pods")}},
 			`{APIGroups:[""], Resources:["pods"], Verbs:["get" "list" "watch"]}`,
 		},
 	} {
-		next, changed := reconcileRole(test.existing, wanted)
+		operation, next, err := planRole(reconciliation.ClusterRoleRuleOwner{ClusterRole: test.existing}, reconciliation.ClusterRoleRuleOwner{ClusterRole: wanted})
+		if err != nil {
+			t.Fatal(err)
+		}
 		var words strings.Builder
-		if changed {
-			for _, r := range next.Rules {
+		if operation != reconciliation.ReconcileNone {
+			for _, r := range next.GetRules() {
 				words.WriteString(rbac.Compact(r))
 			}
-			if next.Labels[bootstrapLabel] == "" {
+			if next.GetLabels()[bootstrapLabel] == "" {
 				t.Errorf("%s: no label", name)
 			}
 		}
@@ -161,28 +177,55 @@ func TestReconcileRole(t *testing.T) {
 			t.Errorf("%s: %s", name, words.String())
 		}
 	}
-	view := aggregated(View, "")
-	view.AggregationRule = nil
-	if next, changed := reconcileRole(view, aggregated(View, "")); !changed || next.AggregationRule == nil {
-		t.Error("the aggregation rule is not restored")
+}
+
+// An aggregated role gets its selector back, and keeps others. Its rules are the Aggregator's.
+func TestPlanAggregatedRole(t *testing.T) {
+	all := Defaults().ClusterRoles
+	view := all[slices.IndexFunc(all, func(r *rbacv1.ClusterRole) bool { return r.Name == View })]
+	other := metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
+	for name, test := range map[string]struct {
+		rule *rbacv1.AggregationRule
+		want int // selectors; 0 for nothing to do
+	}{
+		"equal":   {view.AggregationRule, 0},
+		"without": {nil, 1},
+		"other":   {&rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{other}}, 2},
+		"further": {&rbacv1.AggregationRule{ClusterRoleSelectors: append([]metav1.LabelSelector{other}, view.AggregationRule.ClusterRoleSelectors...)}, 0},
+	} {
+		existing := view.DeepCopy()
+		existing.AggregationRule, existing.Rules = test.rule, nil
+		operation, next, err := planRole(reconciliation.ClusterRoleRuleOwner{ClusterRole: existing}, reconciliation.ClusterRoleRuleOwner{ClusterRole: view})
+		got := 0
+		if err == nil && operation != reconciliation.ReconcileNone {
+			got = len(next.GetAggregationRule().ClusterRoleSelectors)
+			if len(next.GetRules()) > 0 {
+				t.Errorf("%s: the rules are written, too", name)
+			}
+		}
+		if got != test.want || err != nil {
+			t.Errorf("%s: %d selectors, %v", name, got, err)
+		}
 	}
 }
 
-func TestReconcileBinding(t *testing.T) {
+func TestPlanBinding(t *testing.T) {
 	wanted := binding(View, rbacv1.GroupKind, "readers")
-	if _, changed, _ := reconcileBinding(binding(View, rbacv1.GroupKind, "readers"), wanted); changed {
-		t.Error("an equal one is changed")
-	}
-	next, changed, replace := reconcileBinding(binding(View, rbacv1.UserKind, "ann"), wanted)
-	if !changed || replace || len(next.Subjects) != 2 {
-		t.Errorf("%v %t %t", next, changed, replace)
-	}
-	if _, changed, replace = reconcileBinding(binding(Edit, rbacv1.GroupKind, "readers"), wanted); !changed || !replace {
-		t.Error("another role stays bound")
-	}
-	stays := binding(Edit, rbacv1.GroupKind, "x")
-	stays.Annotations[rbacv1.AutoUpdateAnnotationKey] = "false"
-	if _, changed, _ = reconcileBinding(stays, wanted); changed {
-		t.Error("one that is to stay is changed")
+	kept := binding(Edit, rbacv1.GroupKind, "x")
+	kept.Annotations[rbacv1.AutoUpdateAnnotationKey] = "false"
+	for name, test := range map[string]struct {
+		existing *rbacv1.ClusterRoleBinding
+		want     reconciliation.ReconcileOperation
+		subjects int
+	}{
+		"equal":         {binding(View, rbacv1.GroupKind, "readers"), reconciliation.ReconcileNone, 0},
+		"other subject": {binding(View, rbacv1.UserKind, "ann"), reconciliation.ReconcileUpdate, 2},
+		"other role":    {binding(Edit, rbacv1.GroupKind, "readers"), reconciliation.ReconcileRecreate, 1},
+		"protected":     {kept, reconciliation.ReconcileNone, 0},
+	} {
+		operation, next, err := planBinding(reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: test.existing}, reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: wanted})
+		if err != nil || operation != test.want || operation != reconciliation.ReconcileNone && len(next.GetSubjects()) != test.subjects {
+			t.Errorf("%s: %s %v %v", name, operation, next, err)
+		}
 	}
 }
