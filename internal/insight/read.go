@@ -46,7 +46,7 @@ func Dependents(view View, uids ...ownership.UID) Graph {
 	return Looker{View: view}.Dependents(uids...)
 }
 
-// Whole is Whole, of what the Looker sees.
+// Whole is the function Whole, limited to the objects that the Looker sees.
 func (l Looker) Whole() Graph {
 	var related []ownership.UID
 	l.View(func(g *ownership.Graph) { related = g.Related() })
@@ -72,7 +72,7 @@ func (l Looker) Around(uids ...ownership.UID) Graph {
 	}
 }
 
-// Owners is Owners, of what the Looker sees.
+// Owners is the function Owners, limited to the objects that the Looker sees.
 func (l Looker) Owners(uids ...ownership.UID) Graph {
 	r := newReader(l)
 	r.up = true
@@ -80,7 +80,7 @@ func (l Looker) Owners(uids ...ownership.UID) Graph {
 	return r.picture()
 }
 
-// Dependents is Dependents, of what the Looker sees.
+// Dependents is the function Dependents, limited to the objects that the Looker sees.
 func (l Looker) Dependents(uids ...ownership.UID) Graph {
 	r := newReader(l)
 	r.down = true

@@ -36,7 +36,7 @@ type Failures struct {
 	reasons map[string]*alikeness // guarded by mu
 }
 
-// failure is what fails, and why.
+// failure is the key of a repeated failure: its message, its object and its reason.
 type failure struct{ object, reason string }
 
 // silence is the time in which a failure is not logged again.

@@ -68,7 +68,7 @@ func TestEveryPathOfCollectByEveryIdentity(t *testing.T) {
 					walk(t, asToken(tools, who), "user "+who, path+query, want)
 				}
 			}
-			if code := post(t, asToken(tools, who), api.Resume+"?kind=Secret"); want != told && code != http.StatusUnauthorized && code != http.StatusForbidden {
+			if code, _ := sendAs(t, asToken(tools, who), http.MethodPost, api.Resume+"?kind=Secret"); want != told && code != http.StatusUnauthorized && code != http.StatusForbidden {
 				t.Errorf("user %s resumes the deletions of Secrets: %d", who, code)
 			}
 		}
@@ -161,23 +161,4 @@ func prepareCollectWalk(ctx context.Context, client kubernetes.Interface) error 
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "ann"}},
 	}, metav1.CreateOptions{})
 	return err
-}
-
-func post(t *testing.T, config *rest.Config, path string) int {
-	t.Helper()
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, config.Host+path, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := client.Do(r)
-	if err != nil {
-		t.Error(err)
-		return 0
-	}
-	defer response.Body.Close()
-	return response.StatusCode
 }

@@ -97,11 +97,17 @@ func prepareTools(ctx context.Context, config *rest.Config) error {
 // getAs sends a GET as a user.
 func getAs(t *testing.T, config *rest.Config, path string) (int, string) {
 	t.Helper()
+	return sendAs(t, config, http.MethodGet, path)
+}
+
+// sendAs sends a request without a body as a user.
+func sendAs(t *testing.T, config *rest.Config, method, path string) (int, string) {
+	t.Helper()
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, config.Host+path, http.NoBody)
+	r, err := http.NewRequestWithContext(t.Context(), method, config.Host+path, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,7 @@ const maxReview = 8 << 20
 type Handler struct {
 	// Others looks up what objects outlive, and the pods of evictions.
 	Others others.Lookup
-	// Reviews says what users may read.
+	// Reviews asks the API server which objects a user may read.
 	Reviews authorizationclient.SubjectAccessReviewInterface
 	// Collector is the user of a collector, besides those that are known to be one; empty for none.
 	Collector string

@@ -39,7 +39,7 @@ func Ensure(ctx context.Context, log *slog.Logger, client rbacclient.RbacV1Inter
 	return poststart.Retry(ctx, log, "observe the default roles", func(context.Context) error { return checkComplete(policy, defaults) })
 }
 
-// namespaces returns those that have default Roles.
+// namespaces returns the namespaces that have default Roles.
 func namespaces() []string { return []string{metav1.NamespaceSystem, metav1.NamespacePublic} }
 
 func ensureInCluster(ctx context.Context, client rbacclient.RbacV1Interface, defaults Objects) error {
