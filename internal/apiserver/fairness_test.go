@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/apiserver/recyclebin"
@@ -182,12 +183,16 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 func TestDefaultFlowSchemasAreKept(t *testing.T) {
 	s := startServer(t, nil)
 	client := typed(t, s.config).FlowcontrolV1()
-	changed, err := client.FlowSchemas().Get(t.Context(), "global-default", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	changed.Annotations[flowcontrolv1.AutoUpdateAnnotationKey], changed.Spec.MatchingPrecedence = "false", 9901
-	if _, err := client.FlowSchemas().Update(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
+	// Priority and fairness itself writes the status of a flow schema when it sees it first.
+	if err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		changed, err := client.FlowSchemas().Get(t.Context(), "global-default", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		changed.Annotations[flowcontrolv1.AutoUpdateAnnotationKey], changed.Spec.MatchingPrecedence = "false", 9901
+		_, err = client.FlowSchemas().Update(t.Context(), changed, metav1.UpdateOptions{})
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	uid := map[string]types.UID{}
