@@ -118,10 +118,10 @@ func (p *Plan) leaveOut() {
 	}
 }
 
-// comes reports whether an owner exists, or is going to.
+// comes reports whether an owner exists, or is going to, or another object does that a controller made, as it says.
 func (p *Plan) comes(uid types.UID) bool {
 	s := p.steps[uid]
-	return p.now[uid] != "" || s != nil && s.Outcome == Made
+	return p.now[uid] != "" || s != nil && (s.Outcome == Made || s.comesFromMaker)
 }
 
 // onlyOwnedByLeftOut reports whether an object has owners, all of which are left out: whoever makes another

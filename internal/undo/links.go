@@ -52,8 +52,8 @@ func (p *Plan) Linked(s *Step, owners []metav1.OwnerReference) { s.has = owners 
 func (p *Plan) Volumes() []string {
 	var all []string
 	for _, s := range p.Steps {
-		if name := volumeOf(s.kept); name != "" && s.UID != "" && s.UID != s.kept.UID() {
-			all = append(all, name)
+		if now := p.now[s.kept.UID()]; volumeOf(s.kept) != "" && now != "" && now != s.kept.UID() {
+			all = append(all, volumeOf(s.kept))
 		}
 	}
 	slices.Sort(all)
@@ -63,13 +63,13 @@ func (p *Plan) Volumes() []string {
 // Claim returns the UID that the claimRef of a volume should have, and whether it has another one. It has to
 // be that of the old claim, or none.
 func (p *Plan) Claim(volume *unstructured.Unstructured) (types.UID, bool) {
-	ref, _, _ := unstructured.NestedStringMap(volume.Object, "spec", "claimRef")
-	s := p.at[Place{claimKind, ref["namespace"], ref["name"]}]
-	if s == nil || s.UID == "" || volumeOf(s.kept) != volume.GetName() {
+	s := p.claimOf(volume)
+	if s == nil || p.now[s.kept.UID()] == "" {
 		return "", false
 	}
-	has := types.UID(ref["uid"])
-	return s.UID, has == "" || has == s.kept.UID() && has != s.UID
+	text, _, _ := unstructured.NestedString(volume.Object, "spec", "claimRef", "uid")
+	now, has := p.now[s.kept.UID()], types.UID(text)
+	return now, has == "" || has == s.kept.UID() && has != now
 }
 
 // VolumeFailed tells that the claimRef of a volume could not be written.

@@ -20,6 +20,9 @@ func (p *Plan) Object(s *Step, hasStatus bool) (*unstructured.Unstructured, stri
 			return nil, on.place.String() + " could not be made"
 		}
 	}
+	if why := p.claimMissing(s); why != "" {
+		return nil, why
+	}
 	o := s.kept.Object.DeepCopy()
 	metadata, _ := o.Object["metadata"].(map[string]any)
 	for _, field := range []string{
@@ -70,6 +73,8 @@ func (p *Plan) noteLost(s *Step, r metav1.OwnerReference) {
 	switch {
 	case p.lost[r.UID] != "":
 		s.note("without its owner " + r.Kind + " " + r.Name + ", which " + p.lost[r.UID])
+	case owner != nil && owner.Outcome == Remade:
+		s.note("without its owner " + r.Kind + " " + r.Name + ", which is another object now: only --relink makes it its owner")
 	case owner != nil && (owner.Outcome.IsMissing() || owner.Outcome == LeftOut):
 		s.note("without its owner " + r.Kind + " " + r.Name + ", which is not there again")
 	}
@@ -82,9 +87,8 @@ func (p *Plan) clean(o *unstructured.Unstructured, kind schema.GroupKind) {
 		unstructured.RemoveNestedField(o.Object, "spec", "finalizers")
 	case podKind:
 		unstructured.RemoveNestedField(o.Object, "spec", "nodeName")
-	case volumeKind: // without a UID, it is reserved for the claim of that name
-		unstructured.RemoveNestedField(o.Object, "spec", "claimRef", "uid")
-		unstructured.RemoveNestedField(o.Object, "spec", "claimRef", "resourceVersion")
+	case volumeKind:
+		p.cleanVolume(o)
 	case claimKind:
 		annotations := o.GetAnnotations()
 		delete(annotations, "pv.kubernetes.io/bind-completed")
@@ -103,6 +107,43 @@ func (p *Plan) clean(o *unstructured.Unstructured, kind schema.GroupKind) {
 			}
 		}
 	}
+}
+
+// cleanVolume reserves a volume for its claim. Without a UID, that is any claim of the name.
+func (p *Plan) cleanVolume(o *unstructured.Unstructured) {
+	unstructured.RemoveNestedField(o.Object, "spec", "claimRef", "uid")
+	unstructured.RemoveNestedField(o.Object, "spec", "claimRef", "resourceVersion")
+	if claim := p.claimOf(o); claim != nil && p.now[claim.kept.UID()] != "" {
+		_ = unstructured.SetNestedField(o.Object, string(p.now[claim.kept.UID()]), "spec", "claimRef", "uid") // it is a map
+	}
+}
+
+// claimOf returns the claim of a volume, if it is among what was kept, and was bound to the volume.
+func (p *Plan) claimOf(volume *unstructured.Unstructured) *Step {
+	ref, _, _ := unstructured.NestedStringMap(volume.Object, "spec", "claimRef")
+	s := p.at[Place{claimKind, ref["namespace"], ref["name"]}]
+	if s == nil || volumeOf(s.kept) != volume.GetName() {
+		return nil
+	}
+	return s
+}
+
+// claimMissing returns why a volume is not made: its own claim is not there again, and somebody else's under the name would
+// get what is stored there.
+func (p *Plan) claimMissing(s *Step) string {
+	if s.place.Kind != volumeKind {
+		return ""
+	}
+	claim := p.claimOf(s.kept.Object)
+	switch {
+	case claim == nil || p.now[claim.kept.UID()] != "":
+		return ""
+	case claim.Outcome == Occupied:
+		return "another claim has the name of its own, " + claim.place.Namespace + "/" + claim.place.Name + ", and would get it: only --relink gives it the volume"
+	case claim.Outcome.IsMissing():
+		return "its claim " + claim.place.Namespace + "/" + claim.place.Name + " is not there again, and another one of that name would get it"
+	}
+	return ""
 }
 
 // cleanJob removes the selector and the labels that the server makes of a Job's UID.

@@ -49,8 +49,8 @@ type sorter struct {
 	done         map[*Step]bool
 }
 
-// order puts what is to be made into waves: namespaces and definitions before what is in them, owners before
-// dependents. Of a cycle, somebody is made without its owner, which is postponed.
+// order puts what is to be made into waves: namespaces and definitions before what is in them, claims before their
+// volumes, owners before dependents. Of a cycle, somebody is made without its owner, which is postponed.
 func (p *Plan) order() {
 	s := &sorter{
 		plan: p, needs: map[*Step]int{}, wants: map[*Step]int{}, done: map[*Step]bool{},
@@ -88,6 +88,12 @@ func (s *sorter) addEdges(step *Step) {
 		if on := s.plan.at[place]; on != nil && on != step && on.Outcome == Made {
 			s.needs[step]++
 			s.needed[on] = append(s.needed[on], step)
+		}
+	}
+	if step.place.Kind == volumeKind { // it is reserved for its claim by the UID
+		if claim := s.plan.claimOf(step.kept.Object); claim != nil && claim.Outcome == Made {
+			s.needs[step]++
+			s.needed[claim] = append(s.needed[claim], step)
 		}
 	}
 	seen := map[types.UID]bool{}

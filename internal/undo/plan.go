@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -18,7 +19,7 @@ const (
 	Made Outcome = "Made"
 	// MadeBefore were made again by an earlier undo, which may have been interrupted.
 	MadeBefore Outcome = "MadeBefore"
-	// Remade were made anew by a controller that is there again.
+	// Remade are those whose name an object has that a controller of Kubernetes made anew, as its owner reference says.
 	Remade Outcome = "Remade"
 	// Exists are there still, and were never gone.
 	Exists Outcome = "Exists"
@@ -48,6 +49,8 @@ type Step struct {
 
 	kept  *Kept
 	place Place
+	// comesFromMaker is true if the object that has the name says that something there again made it.
+	comesFromMaker bool
 	// postponed are the owners, by their old UIDs, that come later than the object.
 	postponed map[types.UID]bool
 	// has are the references of the object that is there.
@@ -76,10 +79,11 @@ type Plan struct {
 	options Options
 	steps   map[types.UID]*Step
 	at      map[Place]*Step
-	// now has the UIDs of what is there again, by those that were.
+	// now has the UIDs of what is there again, by those that were. References lead to these, and to nothing else.
 	now map[types.UID]types.UID
-	// again has the UIDs of what is there again.
-	again map[types.UID]bool
+	// again has the kinds of what is there again, by the UIDs that are there now; claimed those of objects that say that
+	// something there again has made them (remade.go).
+	again, claimed map[types.UID]schema.GroupKind
 	// lost says of owners that are not among what is kept why they are not there.
 	lost map[types.UID]string
 }
@@ -88,7 +92,8 @@ type Plan struct {
 func New(kept []Kept, cluster Cluster, options Options) *Plan {
 	p := &Plan{
 		options: options, steps: make(map[types.UID]*Step, len(kept)), at: make(map[Place]*Step, len(kept)),
-		now: map[types.UID]types.UID{}, again: map[types.UID]bool{}, lost: map[types.UID]string{},
+		now: map[types.UID]types.UID{}, lost: map[types.UID]string{},
+		again: map[types.UID]schema.GroupKind{}, claimed: map[types.UID]schema.GroupKind{},
 	}
 	for n := range kept {
 		s := &Step{Outcome: Made, kept: &kept[n], place: kept[n].Place()}
@@ -129,15 +134,15 @@ func (p *Plan) meet(cluster Cluster, services map[Place]bool) {
 			s.end(LeftOut, "it was not deleted then, and is gone now")
 		}
 	}
-	// What a controller has made anew is recognized by the controller.
+	// What says that a controller made it is known once the controller's own object is.
 	for before := len(others) + 1; len(others) < before; {
 		before = len(others)
 		others = slices.DeleteFunc(others, func(s *Step) bool {
-			isRemade := p.isRemade(s, cluster.Existing[s.place])
-			if isRemade {
+			_, isClaimed := p.makerOf(cluster.Existing[s.place])
+			if isClaimed {
 				p.Met(s, cluster.Existing[s.place])
 			}
-			return isRemade
+			return isClaimed
 		})
 	}
 	for _, s := range others {
@@ -160,7 +165,7 @@ func (p *Plan) meetOwners(cluster Cluster) {
 			case e.Terminating:
 				p.lost[owner.UID] = "is being deleted"
 			case e.UID == owner.UID || e.UndoneFrom == owner.UID || p.options.Relink:
-				p.is(owner.UID, e.UID)
+				p.is(owner.UID, e.UID, place.Kind)
 			default:
 				p.lost[owner.UID] = "is another object now, which only --relink makes its owner"
 			}
@@ -168,14 +173,16 @@ func (p *Plan) meetOwners(cluster Cluster) {
 	}
 }
 
-// checkPlaces fails what has no namespace or no kind to be in.
+// checkPlaces fails what has no namespace or no kind to be in, and volumes whose claims are not there again.
 func (p *Plan) checkPlaces(cluster Cluster) {
-	for _, s := range p.Steps {
-		if s.Outcome != Made {
-			continue
-		}
-		if why := p.noPlace(s, cluster); why != "" {
-			s.end(Failed, why)
+	for _, why := range []func(*Step) string{func(s *Step) string { return p.noPlace(s, cluster) }, p.claimMissing} {
+		for _, s := range p.Steps {
+			if s.Outcome != Made {
+				continue
+			}
+			if why := why(s); why != "" {
+				s.end(Failed, why)
+			}
 		}
 	}
 }
@@ -194,8 +201,16 @@ func (p *Plan) noPlace(s *Step, cluster Cluster) string {
 		return "its namespace is still being deleted: undo this once it is gone"
 	case !there && p.at[namespace] == nil:
 		return "its namespace is gone, and is not undone with it: create it first"
+	case there && p.isTaken(namespace):
+		return "another namespace has the name of its own, which only --relink takes for it"
 	}
 	return ""
+}
+
+// isTaken reports whether a namespace was deleted, and another one that nobody took for it has its name.
+func (p *Plan) isTaken(namespace Place) bool {
+	s := p.at[namespace]
+	return s != nil && s.Outcome == Occupied && s.UID == ""
 }
 
 // definitionOf returns where the CustomResourceDefinition of an object is, if it has one.
@@ -204,15 +219,15 @@ func definitionOf(s *Step) Place {
 }
 
 // is notes that the object that had a UID is there again under another one.
-func (p *Plan) is(old, now types.UID) {
+func (p *Plan) is(old, now types.UID, kind schema.GroupKind) {
 	p.now[old] = now
-	p.again[now] = true
+	p.again[now] = kind
 }
 
 // Made tells that an object has been created.
 func (p *Plan) Made(s *Step, uid types.UID, owners []metav1.OwnerReference) {
 	s.UID, s.has = uid, owners
-	p.is(s.kept.UID(), uid)
+	p.is(s.kept.UID(), uid, s.place.Kind)
 }
 
 // Failed tells that an object could not be created.
@@ -235,33 +250,14 @@ func (p *Plan) Met(s *Step, e Existing) {
 		return
 	case e.UndoneFrom == old:
 		s.end(MadeBefore, "")
-	case p.isRemade(s, e):
-		s.end(Remade, "")
 	default:
-		s.end(Occupied, "another object has its name")
-		if !p.options.Relink && s.place.Kind != namespaceKind {
+		p.taken(s, e)
+		if !p.options.Relink {
 			return
 		}
 	}
 	s.UID, s.has = e.UID, e.Owners
-	p.is(old, e.UID)
-}
-
-// isRemade reports whether an object was made by a controller which this undo has brought back: the object
-// that controls it, or its namespace.
-func (p *Plan) isRemade(s *Step, e Existing) bool {
-	for _, owner := range e.Owners {
-		if owner.Controller != nil && *owner.Controller && p.again[owner.UID] {
-			return true
-		}
-	}
-	return s.IsDefaultAccount() && p.at[Place{Kind: namespaceKind, Name: s.place.Namespace}] != nil
-}
-
-// IsDefaultAccount reports whether the object is the service account that every namespace has. If it is
-// remade, it has to be given what it had.
-func (s *Step) IsDefaultAccount() bool {
-	return s.place.Kind.Group == "" && s.place.Kind.Kind == "ServiceAccount" && s.place.Name == "default"
+	p.is(old, e.UID, s.place.Kind)
 }
 
 // Interrupted tells that the run has ended before everything was tried.

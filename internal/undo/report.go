@@ -111,7 +111,7 @@ func (r Report) heading(o Outcome) string {
 	case MadeBefore:
 		return "Made again before:"
 	case Remade:
-		return "Made anew by a controller:"
+		return "Made anew by a controller, as they say:"
 	case Exists:
 		return "Still there:"
 	case Terminating:

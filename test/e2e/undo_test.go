@@ -16,8 +16,7 @@ func TestUndoFile(t *testing.T) {
 	t.Parallel()
 	p := sharedPlane(t)
 	k := ourKubectl(p)
-	const namespace = "undone"
-	k.run(t, "create", "namespace", namespace)
+	namespace := newNamespace(t, k)
 	k.run(t, "create", "-n", namespace, "configmap", "owner", "--from-literal=x=1")
 	k.run(t, "create", "-n", namespace, "secret", "generic", "password", "--from-literal=p=hunter2hunter2")
 	owner := k.run(t, "get", "-n", namespace, "configmap", "owner", "-o", "jsonpath={.metadata.uid}")
@@ -53,7 +52,7 @@ func TestUndoFile(t *testing.T) {
 		t.Errorf("while all is there: exit code %d\n%s%s", code, out, stderr)
 	}
 	k.run(t, "delete", "namespace", namespace)
-	if out, _, code := again("--dry-run"); code != 0 || !strings.Contains(out, "Would be made again:\n  Namespace undone\n") {
+	if out, _, code := again("--dry-run"); code != 0 || !strings.Contains(out, "Would be made again:\n  Namespace "+namespace+"\n") {
 		t.Errorf("dry run: exit code %d\n%s", code, out)
 	}
 	if _, _, err := k.try(t, "", "get", "namespace", namespace); err == nil {
@@ -78,7 +77,7 @@ func TestUndoFile(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &report); err != nil || code != 0 || report.Counts[0].Outcome != "MadeBefore" || report.Counts[0].Objects < 3 {
 		t.Errorf("again: exit code %d, %v\n%s", code, err, out)
 	}
-	impostor(t, p, owner, again)
+	impostor(t, p, namespace, owner, again)
 	if _, stderr, code := tool(t, p, namespace, "undo", file, "--backup-key", filepath.Join(dir, "none")); code != 1 || !strings.Contains(stderr, "name the file that has it") {
 		t.Errorf("without the key: exit code %d, %s", code, stderr)
 	}
@@ -89,10 +88,9 @@ func TestUndoFile(t *testing.T) {
 
 // impostor takes the name of an owner that was made again, and says in the annotation of an undo that it was made from it:
 // dependents that are made again do not become its own, unless the user says so.
-func impostor(t *testing.T, p *plane, was string, again func(...string) (string, string, int)) {
+func impostor(t *testing.T, p *plane, namespace, was string, again func(...string) (string, string, int)) {
 	t.Helper()
 	k := ourKubectl(p)
-	const namespace = "undone"
 	k.run(t, "delete", "-n", namespace, "configmap", "owner")
 	k.run(t, "get", "--raw", "/settled?timeout=60s")
 	k.run(t, "create", "-n", namespace, "configmap", "owner")

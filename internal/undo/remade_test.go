@@ -1,0 +1,89 @@
+package undo
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Everybody may write a controller reference. What says by it that something restored made it is not taken for what was
+// deleted: it gets no dependents, and no volume.
+func TestR29ControllerReferencesProveNothing(t *testing.T) {
+	kept := keptAll("Deployment web", "ReplicaSet web-1 < Deployment/web!", "ConfigMap of-set < ReplicaSet/web-1",
+		"Widget w", "Secret s < Widget/w!", "ConfigMap of-secret < Secret/s")
+	existing := []string{"Deployment web web-2 from=web", "ReplicaSet web-1 new by=web-2", "Widget w w-2 from=w", "Secret s impostor by=w-2"}
+	c := clusterOf(existing...)
+	c.Kinds[schema.GroupKind{Group: "example.com", Kind: "Widget"}] = Kind{Resource: resources()["Widget"], Namespaced: true}
+	p := New(kept, c, Options{})
+	same(t, "made", carryOut(t, p), "1 of-secret", "1 of-set")
+	same(t, "told", tells(p),
+		"Made of-secret: without its owner Secret s, which is not there again",
+		"Made of-set: without its owner ReplicaSet web-1, which is another object now: only --relink makes it its owner",
+		"MadeBefore web", "MadeBefore w", "Remade web-1",
+		"Occupied s: another object has its name, which Widget.example.com made, as its owner reference says: see whether it has what this one had")
+	if got := p.Report().Missing(); got != 1 {
+		t.Errorf("%d objects are missing, want the Secret", got)
+	}
+	same(t, "with --relink", carryOut(t, New(kept, c, Options{Relink: true})), "1 of-secret < impostor", "1 of-set < new")
+}
+
+// The same while the undo runs: the name is taken after the owner was made.
+func TestR29ControllerReferencesProveNothingMeanwhile(t *testing.T) {
+	p := New(keptAll("Deployment web", "Secret s < Deployment/web!", "ConfigMap c < Secret/s"), clusterOf(), Options{})
+	p.Made(p.steps["web"], "web-2", nil)
+	p.Met(p.steps["s"], Existing{UID: "impostor", Owners: []metav1.OwnerReference{{UID: "web-2", Controller: new(true)}}})
+	if o, _ := p.Object(p.steps["c"], false); p.steps["s"].Outcome != Occupied || len(o.GetOwnerReferences()) != 0 {
+		t.Errorf("%s, and its dependent has %v", p.steps["s"].Outcome, o.GetOwnerReferences())
+	}
+}
+
+// Pods are left to the controller that makes others, also if somebody else made its object anew.
+func TestR29PodsOfWhatIsMadeAnew(t *testing.T) {
+	kept := keptAll("Widget w", "Deployment web < Widget/w!", "ReplicaSet web-1 < Deployment/web!", "Pod p < ReplicaSet/web-1!")
+	c := clusterOf("Widget w w-2 from=w", "Deployment web new by=w-2", "ReplicaSet web-1 other by=new")
+	c.Kinds[schema.GroupKind{Group: "example.com", Kind: "Widget"}] = Kind{Resource: resources()["Widget"], Namespaced: true}
+	same(t, "told", tells(New(kept, c, Options{})), "MadeBefore w", "Remade web-1", "LeftOut p: it ran; ReplicaSet web-1 makes another one",
+		"Occupied web: another object has its name, which Widget.example.com made, as its owner reference says: see whether it has what this one had")
+}
+
+// A volume is made once its own claim is, and for it alone.
+func TestR29VolumesOfOtherClaims(t *testing.T) {
+	kept := keptAll("PersistentVolume v", "Deployment d", "PersistentVolumeClaim c < Deployment/d!")
+	kept[0].Object.Object["spec"] = map[string]any{"claimRef": map[string]any{"namespace": "shop", "name": "c", "uid": "c"}}
+	kept[2].Object.Object["spec"] = map[string]any{"volumeName": "v"}
+	p := New(kept, clusterOf(), Options{})
+	carryOut(t, p)
+	if v, _ := p.Object(p.steps["v"], true); p.steps["v"].Wave <= p.steps["c"].Wave || p.claimOf(v) == nil {
+		t.Errorf("the volume is made in wave %d, its claim in %d", p.steps["v"].Wave, p.steps["c"].Wave)
+	} else if uid, differs := p.Claim(v); uid != "c-2" || differs {
+		t.Errorf("the volume is not for its claim: %v", v.Object["spec"])
+	}
+	// The volume has stayed; or it was deleted, too.
+	for _, line := range []string{"PersistentVolume v v", "ConfigMap x x"} {
+		p = New(kept, clusterOf(line, "Deployment d d-2 from=d", "PersistentVolumeClaim c impostor by=d-2"), Options{})
+		carryOut(t, p)
+		if uid, _ := p.Claim(kept[0].Object); uid != "" || len(p.Volumes()) != 0 || p.steps["v"].Outcome == Made {
+			t.Errorf("%s: the impostor %s gets the volume: %v", line, uid, tells(p))
+		}
+	}
+	p = New(kept, clusterOf("Deployment d d-2 from=d"), Options{})
+	p.Met(p.steps["c"], Existing{UID: "impostor"})
+	if _, why := p.Object(p.steps["v"], true); why == "" {
+		t.Error("the volume is made for a claim that took the name meanwhile")
+	}
+}
+
+// Who takes the name of a namespace does not get what was in it, nor has the account there changed.
+func TestR29OtherNamespaces(t *testing.T) {
+	kept := keptAll("Namespace shop", "Secret s", "ServiceAccount default")
+	other := clusterOf("Namespace shop other", "ServiceAccount default theirs")
+	same(t, "told", tells(New(kept, other, Options{})), "Occupied shop: another object has its name", "Occupied default: another object has its name",
+		"Failed s: another namespace has the name of its own, which only --relink takes for it")
+	same(t, "with --relink", carryOut(t, New(kept, other, Options{Relink: true})), "1 s")
+	p := New(kept, clusterOf("Namespace shop shop-2 from=shop", "ServiceAccount default new"), Options{})
+	same(t, "made again", tells(p), "Made s", "MadeBefore shop", "Remade default")
+	if p.now["default"] != "" {
+		t.Error("an account that was not made by the undo counts as an owner")
+	}
+}
