@@ -182,7 +182,7 @@ func absent() []string {
 	return []string{
 		"AlwaysAdmit", "AlwaysDeny", "AlwaysPullImages", "ClusterTrustBundleAttest", "DenyServiceExternalIPs", "EventRateLimit",
 		"ExtendedResourceToleration", "ImagePolicyWebhook", "LimitPodHardAntiAffinityTopology", "NamespaceAutoProvision", "NamespaceExists",
-		"NodeDeclaredFeatureValidator", "PodNodeSelector", "PodSecurity", "PodTolerationRestriction",
+		"NodeDeclaredFeatureValidator", "PodNodeSelector", "PodTolerationRestriction",
 	}
 }
 

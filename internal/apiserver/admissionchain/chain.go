@@ -80,7 +80,7 @@ type Config struct {
 	OwnersUnchecked bool
 	// Disabled are the names of further plug-ins to leave out, of Optional().
 	Disabled []string
-	// File configures the plug-ins of k8s.io/apiserver: an AdmissionConfiguration; none if empty.
+	// File configures the plug-ins for webhooks and PodSecurity: an AdmissionConfiguration; none if empty.
 	File string
 }
 
@@ -89,7 +89,7 @@ type Config struct {
 func Optional() []string {
 	return []string{
 		lifecycle.PluginName, limitranger.PluginName, serviceaccount.PluginName, mutatingpolicy.PluginName, mutatingwebhook.PluginName,
-		nodeTaintName, podTopologyLabelsName, storageInUseProtectionName, claimResizeName, ownerreferences.PluginName,
+		nodeTaintName, podSecurityName, podTopologyLabelsName, storageInUseProtectionName, claimResizeName, ownerreferences.PluginName,
 		certificateadmission.ApprovalName, certificateadmission.SigningName,
 		certificateadmission.SubjectRestrictionName, policy.PluginName, validatingwebhook.PluginName, resourcequota.PluginName,
 	}
@@ -103,7 +103,7 @@ type plugin struct {
 
 // plugins returns the plug-ins in the order in which requests pass them; k8s.io/apiserver
 // calls mutating plug-ins before validating ones. Plug-ins of our own have no configuration,
-// those of k8s.io/apiserver are configured by API objects, and webhooks also by Config.File.
+// those of k8s.io/apiserver are configured by API objects; webhooks and PodSecurity by Config.File.
 func plugins(c Config, base *genericapiserver.Config) []plugin {
 	instance := func(p admission.Interface) func(io.Reader) (admission.Interface, error) {
 		return func(io.Reader) (admission.Interface, error) { return p, nil }
@@ -123,6 +123,9 @@ func plugins(c Config, base *genericapiserver.Config) []plugin {
 		all = append(all, plugin{serviceaccount.PluginName, instance(serviceaccount.NewAdmission())})
 	}
 	all = append(all, []plugin{
+		{podSecurityName, func(config io.Reader) (admission.Interface, error) {
+			return newPodSecurity(config, c.Client, c.Informers)
+		}},
 		{podTopologyLabelsName, instance(newPodTopologyLabels(c.Informers))},
 		{mutatingpolicy.PluginName, instance(newMutatingPolicies(c.MergeTypes))},
 		{mutatingwebhook.PluginName, func(config io.Reader) (admission.Interface, error) { return mutatingwebhook.NewMutatingWebhook(config) }},

@@ -35,7 +35,7 @@ func Flags() []Flag { return append(effective(), idle()...) }
 
 func effective() []Flag {
 	return []Flag{
-		{Name: "admission-control-config-file", Usage: "AdmissionConfiguration of the plug-ins for webhooks"},
+		{Name: "admission-control-config-file", Usage: "AdmissionConfiguration of the plug-ins for webhooks and of PodSecurity"},
 		{Name: "advertise-address", Usage: "IP address in the endpoints of the service default/kubernetes"},
 		{Name: "api-audiences", Kind: List, Usage: "audiences of which a service account token must name one (default: the issuers)"},
 		{Name: "audit-log-path", Usage: "file of the audit log, - for stdout; it is written if there is --audit-policy-file, too"},
