@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
 )
@@ -25,6 +26,12 @@ func (a *Agent) record(pod *corev1.Pod, events []lifecycle.Event) {
 		}
 		a.events.Event(pod.Spec.NodeName, about, e.Type, e.Reason, e.Message)
 	}
+}
+
+// recordReady records that a node has become ready.
+func (a *Agent) recordReady(node string, uid types.UID) {
+	about := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: uid}
+	a.events.Event(node, about, corev1.EventTypeNormal, "NodeReady", fmt.Sprintf("Node %s status is now: NodeReady", node))
 }
 
 // fieldOf returns the field of a pod that has a container.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -198,8 +199,12 @@ func (a *Agent) register(ctx context.Context, n Node) (registered, error) {
 	// The heartbeat comes first: a controller that considers the node unreachable would revert the
 	// report.
 	lease, err := a.beginLease(ctx, n.Name, node.UID)
-	if err == nil && known {
+	switch {
+	case err != nil:
+	case known:
 		err = a.reportNode(ctx, n, node.UID)
+	default:
+		a.recordReady(n.Name, node.UID)
 	}
 	now := a.clock.Now().Round(0)
 	return registered{n, node.UID, lease, now, now, known}, err
@@ -289,6 +294,9 @@ func (a *Agent) reportNode(ctx context.Context, n Node, uid types.UID) error {
 		_, err = a.client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 		switch {
 		case err == nil:
+			if !isReady(node) {
+				a.recordReady(n.Name, node.UID)
+			}
 			return nil
 		case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err):
 			return fmt.Errorf("report the status of node %s: %w", n.Name, err)
@@ -296,6 +304,12 @@ func (a *Agent) reportNode(ctx context.Context, n Node, uid types.UID) error {
 		conflict = err
 	}
 	return fmt.Errorf("report the status of node %s: %w", n.Name, conflict)
+}
+
+func isReady(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 // nodePatch returns a patch of the node's status, on condition that the node is unchanged since it

@@ -15,47 +15,56 @@ const (
 	notReady     = "ContainersNotReady"
 )
 
-// setConditions sets the conditions that the node reports. A transition time is the time when the
-// status of the condition changed.
+// setConditions sets the conditions that the node reports, in the order of a kubelet, after those of
+// others. A transition time is the time when the status of the condition changed.
 func (d *decision) setConditions(s *corev1.PodStatus) {
-	d.setCondition(s, d.sandboxCondition())
-	d.setCondition(s, d.initializedCondition(s))
 	containers := d.containersCondition(s)
-	d.setCondition(s, containers)
-	d.setCondition(s, d.readyCondition(s, containers))
-	d.setCondition(s, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue})
-}
-
-// ownConditions returns the conditions that nobody but a node sets on pods that are bound to it.
-func ownConditions() []corev1.PodConditionType {
-	return []corev1.PodConditionType{corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady, corev1.PodScheduled}
-}
-
-func (d *decision) setCondition(s *corev1.PodStatus, c corev1.PodCondition) {
-	c.ObservedGeneration = d.in.Pod.Generation
-	c.LastTransitionTime = instant(d.in.Now)
-	for i := range s.Conditions {
-		if old := &s.Conditions[i]; old.Type == c.Type {
-			if old.Status == c.Status {
-				c.LastTransitionTime = old.LastTransitionTime
+	own := []corev1.PodCondition{
+		d.sandboxCondition(), d.initializedCondition(s), d.readyCondition(s, containers), containers,
+		{Type: corev1.PodScheduled, Status: corev1.ConditionTrue},
+	}
+	before := s.Conditions
+	s.Conditions = withoutOwn(before)
+	for _, c := range own {
+		c.ObservedGeneration = d.in.Pod.Generation
+		c.LastTransitionTime = instant(d.in.Now)
+		if i := slices.IndexFunc(before, func(old corev1.PodCondition) bool { return old.Type == c.Type }); i >= 0 {
+			if before[i].Status == c.Status {
+				c.LastTransitionTime = before[i].LastTransitionTime
 			}
-			c.LastProbeTime = old.LastProbeTime
-			*old = c
-			return
+			c.LastProbeTime = before[i].LastProbeTime
+		}
+		s.Conditions = append(s.Conditions, c)
+	}
+}
+
+// withoutOwn returns the conditions that somebody else than a node sets on pods that are bound to it.
+func withoutOwn(all []corev1.PodCondition) []corev1.PodCondition {
+	var others []corev1.PodCondition
+	for _, c := range all {
+		switch c.Type {
+		case corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled:
+		default:
+			others = append(others, c)
 		}
 	}
-	s.Conditions = append(s.Conditions, c)
+	return others
 }
 
-func isTrue(holds bool) corev1.ConditionStatus { //nolint:revive // it only converts the flag
-	if holds {
-		return corev1.ConditionTrue
-	}
-	return corev1.ConditionFalse
-}
-
+// sandboxCondition reports whether containers can be started: there is a sandbox, and it has its network.
 func (d *decision) sandboxCondition() corev1.PodCondition {
-	return corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: isTrue(d.in.Observed.Sandbox.Ready)}
+	c := corev1.PodCondition{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionFalse, Reason: "PodSandboxNotReady"}
+	switch s := d.in.Observed.Sandbox; {
+	case s.Ready:
+		c.Status, c.Reason = corev1.ConditionTrue, ""
+	case s.ID == "":
+		c.Message = "no pod sandbox exists"
+	case s.NoAddress:
+		c.Message = "pod sandbox has no IP address"
+	default:
+		c.Message = "pod sandbox is not ready"
+	}
+	return c
 }
 
 // initializedCondition reports whether all init containers have completed.

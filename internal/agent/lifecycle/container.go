@@ -102,11 +102,29 @@ func (u *container) find(o *Observed, m *State) {
 		}
 	}
 	if u.current == nil {
+		u.conclude()
 		return
 	}
 	u.kept = m.peek(u.current.ID)
 	if u.prior != nil && u.prior.ContainerID == u.current.ID {
 		u.restore()
+	}
+}
+
+// conclude takes the end of a regular container from its status in the API if the runtime has no instance of it
+// any more, and its policy does not restart it: a container that has completed does not run again because the
+// sandbox of its pod was replaced.
+func (u *container) conclude() {
+	if u.role != regular || u.prior == nil || u.prior.State.Terminated == nil || u.prior.ContainerID == "" {
+		return
+	}
+	end := u.prior.State.Terminated
+	u.current = &Instance{
+		ID: u.prior.ContainerID, Container: u.spec.Name, Attempt: u.prior.RestartCount, ImageID: u.prior.ImageID,
+		Started: end.StartedAt.Time, Finished: end.FinishedAt.Time, ExitCode: end.ExitCode, Reason: end.Reason, Message: end.Message,
+	}
+	if !u.exited() || u.restarts() {
+		u.current = nil
 	}
 }
 

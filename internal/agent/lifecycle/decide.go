@@ -272,7 +272,7 @@ func (d *decision) anyStarting() bool {
 
 // do begins a step unless it is already under way.
 func (d *decision) do(s Step) {
-	events := d.killing(s)
+	events := d.eventsOf(s)
 	if d.state.begin(s, d.in.Now) {
 		d.steps, d.events = append(d.steps, s), append(d.events, events...)
 	}

@@ -2,6 +2,7 @@ package lifecycle_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -268,7 +269,59 @@ func TestSidecarsEndWithTheGraceOfThePod(t *testing.T) {
 	w.settle()
 	w.deaf = true
 	w.delete(5)
-	w.want(w.passes(5*time.Second), "TERM a, KILL a, KILL s2, KILL s1, remove, delete")
+	w.want(w.passes(5*time.Second), "TERM a, KILL a, TERM s2, TERM s1")
+	w.want(w.passes(2*time.Second), "KILL s2, KILL s1, remove, delete")
+}
+
+// A container can handle TERM for two seconds, however short its grace period is.
+func TestGraceIsAtLeastTwoSeconds(t *testing.T) {
+	for _, grace := range []int64{1, 2} {
+		w := newNode(t, corev1.PodSpec{Containers: containers("a")})
+		w.settle()
+		w.deaf = true
+		w.delete(grace)
+		w.want(w.passes(2*time.Second-1), "TERM a")
+		w.want(w.passes(1), "KILL a, remove, delete")
+	}
+	w := newNode(t, corev1.PodSpec{TerminationGracePeriodSeconds: new(int64(0)), ActiveDeadlineSeconds: new(int64(60)), Containers: containers("a")})
+	w.settle()
+	w.deaf = true
+	w.want(w.passes(62*time.Second-1), "TERM a")
+	w.want(w.passes(1), "KILL a")
+}
+
+// The preStop hook of a sidecar begins with those of the others, and its TERM waits for its turn.
+func TestPreStopOfSidecarsBeginsAtOnce(t *testing.T) {
+	hook := &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 5}}}
+	s1, s2, a := aSidecar("s1"), aSidecar("s2"), containers("a")
+	s1.Lifecycle, s2.Lifecycle, a[0].Lifecycle = hook, hook, hook
+	w := newNode(t, corev1.PodSpec{InitContainers: []corev1.Container{s1, s2}, Containers: a})
+	w.settle()
+	w.deaf = true
+	w.delete(30)
+	w.want(w.settle(), "preStop a, preStop s2, preStop s1, TERM a")
+	w.exits("a", 0)
+	w.want(w.settle(), "TERM s2")
+	w.exits("s2", 0)
+	w.want(w.settle(), "TERM s1")
+}
+
+// Sidecars outlive the regular containers, and neither init containers nor ephemeral ones.
+func TestSidecarsWaitForRegularContainersOnly(t *testing.T) {
+	w := newNode(t, corev1.PodSpec{InitContainers: []corev1.Container{aSidecar("s"), containers("i")[0]}, Containers: containers("a")})
+	w.settle()
+	w.deaf = true
+	w.delete(30)
+	w.want(w.settle(), "TERM i, TERM s")
+
+	w = newNode(t, corev1.PodSpec{InitContainers: []corev1.Container{aSidecar("s")}, Containers: containers("a")})
+	w.pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{debugger("d")}
+	w.settle()
+	w.deaf = true
+	w.delete(30)
+	w.want(w.settle(), "TERM a, TERM d")
+	w.exits("a", 0)
+	w.want(w.settle(), "TERM s")
 }
 
 func TestSidecarsEndWithTheirJob(t *testing.T) {
@@ -398,6 +451,27 @@ func TestSandboxThatDied(t *testing.T) {
 	}
 }
 
+// A container that has completed does not run again in the new sandbox of its pod.
+func TestCompletedContainerDoesNotRunAgain(t *testing.T) {
+	w := newNode(t, corev1.PodSpec{RestartPolicy: corev1.RestartPolicyOnFailure, Containers: containers("a", "b", "c")})
+	w.settle()
+	w.exits("a", 0)
+	w.settle()
+	w.observed.Sandbox.Ready = false
+	w.want(w.settle(), "KILL b, KILL c, remove, sandbox, start b, start c")
+	w.want(w.passes(time.Hour), "")
+	if got := w.states(); got != "a 0, b runs, c runs" {
+		t.Errorf("the containers: %s", got)
+	}
+	w.exits("b", 0)
+	w.exits("c", 0)
+	w.want(w.settle(), "")
+	w.wantPhase(corev1.PodSucceeded)
+	w.delete(30)
+	w.want(w.settle(), "remove, delete")
+	w.wantPhase(corev1.PodSucceeded)
+}
+
 // TestRestartOfTheAgent: nothing restarts and nothing is forgotten.
 func TestRestartOfTheAgent(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{InitContainers: containers("i"), Containers: containers("a")})
@@ -427,7 +501,15 @@ func TestStatusOfOthersStays(t *testing.T) {
 	}
 	w.pod.Status.QOSClass = corev1.PodQOSBurstable
 	w.settle()
-	if got := w.pod.Status.Conditions; !got[0].LastTransitionTime.Equal(&since) || got[1].Status != corev1.ConditionUnknown || w.pod.Status.QOSClass != corev1.PodQOSBurstable {
+	got := w.pod.Status.Conditions
+	var order []string
+	for _, c := range got {
+		order = append(order, string(c.Type))
+	}
+	if got, want := strings.Join(order, " "), "example.com/x PodReadyToStartContainers Initialized Ready ContainersReady PodScheduled"; got != want {
+		t.Fatalf("conditions %s, want %s", got, want)
+	}
+	if got[0].Status != corev1.ConditionUnknown || !got[5].LastTransitionTime.Equal(&since) || w.pod.Status.QOSClass != corev1.PodQOSBurstable {
 		t.Errorf("status: %+v", w.pod.Status)
 	}
 }

@@ -6,47 +6,37 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// afterHook is the least time between TERM and KILL if the preStop hook has used up the whole grace
-// period.
-const afterHook = 2 * time.Second
+// leastGrace is the least time between TERM and KILL, however short the grace period is and whatever the
+// preStop hook took of it.
+const leastGrace = 2 * time.Second
 
 // killAgain is the delay after which KILL is repeated if the instance is still alive.
 const killAgain = time.Second
 
-// end terminates the pod: all containers that are not sidecars at once, then the sidecars in
-// reverse order. When the grace period is over, all remaining containers are killed at once.
+// end terminates the pod. The preStop hooks of all containers begin at once. Each container gets TERM after its
+// hook; a sidecar also waits for the regular containers and for the sidecars after it. When the grace period is
+// over, nothing waits any more.
 func (d *decision) end() {
 	deadline := d.endOfGrace()
-	if !d.endAll(deadline) {
-		return
-	}
-	for i := len(d.containers) - 1; i >= 0; i-- {
-		u := &d.containers[i]
-		if u.role != sidecar || !u.alive() {
-			continue
-		}
-		d.endInstance(u, d.soonest(u, deadline))
-		if d.in.Now.Before(deadline) {
-			return // one at a time
-		}
-	}
-}
-
-// endAll terminates all containers that are not sidecars, and reports whether all of them have
-// ended.
-func (d *decision) endAll(deadline time.Time) bool {
-	ended := true
+	turn := true // of the next sidecar
 	for i := range d.containers {
 		u := &d.containers[i]
 		if u.role == sidecar {
 			continue
 		}
-		ended = ended && !u.alive() && !d.state.starting(u.spec.Name)
+		if u.role == regular && (u.alive() || d.state.starting(u.spec.Name)) {
+			turn = false
+		}
 		if u.alive() {
-			d.endInstance(u, d.soonest(u, deadline))
+			d.endInstance(u, d.soonest(u, deadline), true)
 		}
 	}
-	return ended || !d.in.Now.Before(deadline)
+	for i := len(d.containers) - 1; i >= 0; i-- {
+		if u := &d.containers[i]; u.role == sidecar && u.alive() {
+			d.endInstance(u, d.soonest(u, deadline), turn)
+			turn = false
+		}
+	}
 }
 
 // soonest returns the deadline of a container, which is earlier than the pod's if the container was
@@ -97,35 +87,35 @@ func specGrace(pod *corev1.Pod) time.Duration {
 // endStopping ends an instance of a pod that keeps running.
 func (d *decision) endStopping(u *container) {
 	if t := u.kept; !t.stopping.IsZero() {
-		d.endInstance(u, t.stopping.Add(t.grace))
+		d.endInstance(u, t.stopping.Add(t.grace), true)
 	}
 }
 
-// endInstance takes the next step towards the end of a living instance: preStop, TERM, KILL.
-func (d *decision) endInstance(u *container, deadline time.Time) {
+// endInstance takes the next step towards the end of a living instance: preStop, TERM if it is its turn, KILL.
+func (d *decision) endInstance(u *container, deadline time.Time, turn bool) {
 	now, t := d.in.Now, u.kept
 	hooked := u.spec.Lifecycle != nil && u.spec.Lifecycle.PreStop != nil
-	switch {
+	switch inTime := now.Before(deadline); {
+	case d.intent == vanish:
+		d.kill(u)
 	case !t.signaled.IsZero():
-		if !t.hookBegan.IsZero() && t.signaled.Add(afterHook).After(deadline) && deadline.After(t.hookBegan) {
-			deadline = t.signaled.Add(afterHook)
+		if least := t.signaled.Add(leastGrace); deadline.Before(least) {
+			deadline = least
 		}
 		if now.Before(deadline) {
 			d.at(deadline)
 			return
 		}
 		d.kill(u)
-	case hooked && t.hookBegan.IsZero() && now.Before(deadline):
+	case inTime && hooked && t.hookBegan.IsZero():
 		d.do(PreStop{u.current.ID, u.spec.Name, deadline.Sub(now)})
 		d.at(deadline)
-	case !t.hookBegan.IsZero() && !t.hookEnded && now.Before(deadline):
+	case inTime && (!turn || !t.hookBegan.IsZero() && !t.hookEnded):
 		d.at(deadline)
-	case now.Before(deadline):
-		d.signal(u, deadline.Sub(now))
-	case !t.hookBegan.IsZero() && deadline.After(t.hookBegan):
-		d.signal(u, afterHook)
-	default:
+	case !inTime && d.state.failed[u.current.ID] != nil: // TERM could not be sent
 		d.kill(u)
+	default:
+		d.signal(u, max(deadline.Sub(now), leastGrace))
 	}
 }
 

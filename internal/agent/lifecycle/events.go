@@ -17,17 +17,23 @@ type Event struct {
 	Message   string
 }
 
-// killing returns the Event of a step that is the first to end a living instance.
-func (d *decision) killing(s Step) []Event {
+// eventsOf returns the Events of a step that begins: the first to end a living instance, or the removal of a
+// sandbox that is replaced.
+func (d *decision) eventsOf(s Step) []Event {
 	var id, container string
 	switch s := s.(type) {
+	case RemoveSandbox:
+		if d.intent != run {
+			return nil
+		}
+		return []Event{{"", corev1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created."}}
 	case PreStop:
 		id, container = s.ID, s.Container
 	case Signal:
 		id, container = s.ID, s.Container
 	case Kill:
 		id, container = s.ID, s.Container
-	case CreateSandbox, RemoveSandbox, Start, Remove, Probe, Resize, Delete:
+	case CreateSandbox, Start, Remove, Probe, Resize, Delete:
 		return nil
 	}
 	t := d.state.peek(id)
@@ -37,10 +43,23 @@ func (d *decision) killing(s Step) []Event {
 	message := "Stopping container " + container
 	for _, kind := range []ProbeKind{Startup, Liveness} {
 		if d.intent == run && t.probes[kind].outcome == failing {
-			message = fmt.Sprintf("Container %s failed %s probe, will be restarted", container, strings.ToLower(kind.String()))
+			message = fmt.Sprintf("Container %s failed %s probe", container, strings.ToLower(kind.String()))
+			if d.policyOf(container) != corev1.RestartPolicyNever {
+				message += ", will be restarted"
+			}
 		}
 	}
 	return []Event{{container, corev1.EventTypeNormal, "Killing", message}}
+}
+
+// policyOf returns the restart policy of a container.
+func (d *decision) policyOf(name string) corev1.RestartPolicy {
+	for i := range d.containers {
+		if u := &d.containers[i]; u.spec.Name == name {
+			return u.policy
+		}
+	}
+	return d.in.Pod.Spec.RestartPolicy
 }
 
 // EventsOf returns the Events of a step that has ended.
@@ -76,12 +95,25 @@ func EventsOf(s Step, err error) []Event {
 	return nil
 }
 
+// PostStartHookError is the reason of a StartError if the container has started, and its postStart hook failed.
+const PostStartHookError = "PostStartHookError"
+
 // failedStart returns the Events of a container that could not be started.
 func failedStart(container string, err error) []Event {
 	known, _ := errors.AsType[StartError](err)
 	failed := Event{container, corev1.EventTypeWarning, "Failed", "Error: " + err.Error()}
+	created := Event{container, corev1.EventTypeNormal, "Created", "Container created"}
 	switch known.Reason {
-	case "ErrImagePull":
+	case "RunContainerError":
+		return []Event{created, failed}
+	case PostStartHookError: // the output of the hook may be secret
+		return []Event{
+			created,
+			{container, corev1.EventTypeNormal, "Started", "Container started"},
+			{container, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed"},
+			{container, corev1.EventTypeNormal, "Killing", "FailedPostStartHook"},
+		}
+	case errImagePull:
 		return []Event{{container, corev1.EventTypeWarning, "Failed", capital(err.Error())}, {container, corev1.EventTypeWarning, "Failed", "Error: ErrImagePull"}}
 	case "InvalidImageName", "ImageInspectError":
 		failed.Reason, failed.Message = "InspectFailed", capital(err.Error())

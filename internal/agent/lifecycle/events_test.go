@@ -34,6 +34,8 @@ func TestEventsOfSteps(t *testing.T) {
 		"no image, and no pulling": {start, lifecycle.StartError{Reason: "ErrImageNeverPull", Err: errors.New("container image")}, "c Warning ErrImageNeverPull: Container image"},
 		"no such name":             {start, lifecycle.StartError{Reason: "InvalidImageName", Err: errors.New("failed to apply")}, "c Warning InspectFailed: Failed to apply"},
 		"no configuration":         {start, lifecycle.StartError{Reason: "CreateContainerConfigError", Err: failed}, "c Warning Failed: Error: no"},
+		"no process":               {start, lifecycle.StartError{Reason: "RunContainerError", Err: failed}, "c Normal Created: Container created; c Warning Failed: Error: no"},
+		"a secret that leaks":      {start, lifecycle.StartError{Reason: lifecycle.PostStartHookError, Err: failed}, "c Normal Created: Container created; c Normal Started: Container started; c Warning FailedPostStartHook: PostStartHook failed; c Normal Killing: FailedPostStartHook"},
 		"no network":               {lifecycle.CreateSandbox{}, failed, " Warning FailedCreatePodSandBox: Failed to create pod sandbox: no"},
 		"no volumes":               {lifecycle.CreateSandbox{}, lifecycle.StartError{Err: failed}, " Warning FailedMount: Unable to attach or mount volumes: no"},
 		"a sandbox":                {lifecycle.CreateSandbox{}, nil, ""},
@@ -70,6 +72,29 @@ func TestKillingIsTold(t *testing.T) {
 	w.passes(2 * time.Second)
 	if got, want := text(w.events), "a Normal Killing: Container a failed liveness probe, will be restarted"; !strings.HasPrefix(got, want) {
 		t.Errorf("an unhealthy container: %s, want %s", got, want)
+	}
+
+	w = newNode(t, corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: probed})
+	w.settle()
+	w.unwell[lifecycle.Liveness] = true
+	w.passes(2 * time.Second)
+	if got, want := text(w.events), "a Normal Killing: Container a failed liveness probe"; got != want {
+		t.Errorf("an unhealthy container that never restarts: %s, want %s", got, want)
+	}
+}
+
+// The replacement of a sandbox is told, and the removal of the last one is not.
+func TestChangeOfSandboxIsTold(t *testing.T) {
+	w := newNode(t, corev1.PodSpec{Containers: containers("a")})
+	w.settle()
+	w.exits("a", 1)
+	w.observed.Sandbox.Ready = false
+	w.settle()
+	w.exits("a", 1)
+	w.delete(30)
+	w.want(w.settle(), "remove, delete")
+	if got, want := text(w.events), " Normal SandboxChanged: Pod sandbox changed, it will be killed and re-created."; got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }
 

@@ -14,11 +14,11 @@
 // A pod starts as follows: the sandbox; the init containers in order, each once the one
 // before has succeeded, or has started if its restartPolicy is Always (a sidecar); then all
 // regular containers. Ephemeral containers start as soon as they are added, once there is a
-// sandbox, and have no part in the state of the pod. It ends in reverse: first all containers
-// that are not sidecars, at the same time, then the sidecars one by one, the last one first;
-// each gets preStop, TERM, and KILL when the pod's grace period is over. When no container is
-// alive, the sandbox is removed, then the pod gets its final phase, and then it is removed from
-// the API.
+// sandbox, and have no part in the state of the pod. It ends in reverse: all preStop hooks begin
+// at once, and a container gets TERM after its hook. The sidecars wait until the regular
+// containers have ended, and then end one by one, the last one first. When the pod's grace period
+// is over, the containers that are alive are killed. When no container is alive, the sandbox is
+// removed, then the pod gets its final phase, and then it is removed from the API.
 package lifecycle
 
 import (
@@ -40,9 +40,11 @@ type Sandbox struct {
 	ID      string
 	Attempt int32
 	// Ready reports whether containers can run in it.
-	Ready   bool
-	Created time.Time
-	IPs     []string
+	Ready bool
+	// NoAddress means that it is not ready because its network is: it has no address.
+	NoAddress bool
+	Created   time.Time
+	IPs       []string
 }
 
 // Instance is one run of a container. A container that restarts is another instance.
@@ -59,6 +61,8 @@ type Instance struct {
 	Reason   string // why it ended, if the exit code does not say
 	Message  string
 	ImageID  string
+	// User is the user that its first process began with; nil if the runtime does not say.
+	User *corev1.LinuxContainerUser
 	// ReadyAt is the time before which it is not ready, whatever its probes return.
 	ReadyAt time.Time
 	// Resources is what it requests and is limited to; nil if the runtime does not resize.

@@ -138,9 +138,12 @@ func (h *trace) checkBegin(s lifecycle.Step) {
 		}
 		h.checkOrder(s.Container)
 	case lifecycle.PreStop:
-		h.tell(s.ID, s.Container)
+		h.tell(s.ID)
 	case lifecycle.Signal:
-		h.tell(s.ID, s.Container)
+		h.tell(s.ID)
+		if h.isSidecar(s.Container) && !h.deletedAt.IsZero() && !h.graceOver() && h.mainAlive() {
+			h.t.Errorf("sidecar %s gets TERM while regular containers are alive", s.Container)
+		}
 	case lifecycle.Kill:
 		began, told := h.told[s.ID]
 		const grace = historyGrace * time.Second
@@ -161,14 +164,10 @@ func (h *trace) checkBegin(s lifecycle.Step) {
 	}
 }
 
-// tell records that the end of an instance begins, which for a sidecar must not be before the
-// others have ended.
-func (h *trace) tell(id, container string) {
+// tell records that the end of an instance begins.
+func (h *trace) tell(id string) {
 	if _, ok := h.told[id]; !ok {
 		h.told[id] = h.now
-	}
-	if h.isSidecar(container) && !h.deletedAt.IsZero() && !h.graceOver() && h.mainAlive() {
-		h.t.Errorf("sidecar %s is told to end while others are alive", container)
 	}
 }
 

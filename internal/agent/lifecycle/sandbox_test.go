@@ -2,6 +2,7 @@ package lifecycle_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -123,6 +124,28 @@ func TestResize(t *testing.T) {
 		s := w.pod.Status.ContainerStatuses[i]
 		if s.Resources == nil || s.Resources.Requests.Cpu().String() != want || s.AllocatedResources.Cpu().String() != want {
 			t.Errorf("container %s has %v, of which %v is allocated; want %s", s.Name, s.Resources, s.AllocatedResources, want)
+		}
+	}
+}
+
+// What a container or a sandbox lacks is looked for every ten seconds, however long it has been missing. A registry
+// is asked less and less often.
+func TestRetriesAreSteadyUnlessTheyCostOthers(t *testing.T) {
+	noMap := lifecycle.StartError{Reason: "CreateContainerConfigError", Err: errors.New("no such ConfigMap")}
+	for _, test := range []struct {
+		name, step     string
+		setup, startup error
+		want           int // tries in an hour
+	}{
+		{"a ConfigMap", "start a", nil, noMap, 361},
+		{"a volume", "sandbox", noMap, nil, 361},
+		{"a network", "sandbox", errors.New("no network"), nil, 361},
+		{"an image", "start a", nil, lifecycle.StartError{Reason: "ErrImagePull", Err: errors.New("no such image")}, 16},
+	} {
+		w := newNode(t, corev1.PodSpec{Containers: containers("a")})
+		w.setup, w.startup = test.setup, test.startup
+		if got := strings.Count(w.passes(time.Hour), test.step); got != test.want {
+			t.Errorf("%s: %d tries in an hour, want %d", test.name, got, test.want)
 		}
 	}
 }

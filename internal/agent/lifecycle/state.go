@@ -22,6 +22,9 @@ const (
 	removal = "(removal)"
 )
 
+// errImagePull is the reason of a StartError if the image could not be pulled.
+const errImagePull = "ErrImagePull"
+
 // errThere means that a pod is still in the API after its removal.
 var errThere = errors.New("the pod is still there")
 
@@ -174,11 +177,15 @@ func (m *State) tried(what string, err error, now time.Time) {
 	}
 }
 
-// retryAt returns when to retry what has failed, or zero if nothing has.
+// retryAt returns when to retry what has failed, or zero if nothing has. The delay grows if others bear the
+// costs, a registry or the API server. Whatever else is missing, such as a ConfigMap, is looked for steadily.
 func (m *State) retryAt(what string) time.Time {
 	f := m.failed[what]
 	if f == nil {
 		return time.Time{}
+	}
+	if f.reason != errImagePull && what != removal {
+		return f.at.Add(firstBackoff)
 	}
 	return f.at.Add(min(firstBackoff<<min(f.count-1, maxDoublings), longestBackoff))
 }

@@ -37,7 +37,7 @@ func (d *decision) status() corev1.PodStatus {
 	s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses = nil, nil, nil
 	if d.intent == refuse {
 		s.Phase, s.Reason, s.Message = corev1.PodFailed, d.in.Rejection.Reason, "Pod was rejected: "+d.in.Rejection.Message
-		s.Conditions = slices.DeleteFunc(s.Conditions, func(c corev1.PodCondition) bool { return slices.Contains(ownConditions(), c.Type) })
+		s.Conditions = withoutOwn(s.Conditions)
 		return s
 	}
 	for i := range d.containers {
@@ -51,6 +51,8 @@ func (d *decision) status() corev1.PodStatus {
 			s.EphemeralContainerStatuses = append(s.EphemeralContainerStatuses, d.containerStatus(u))
 		}
 	}
+	sortByName(s.ContainerStatuses) // init containers keep the order of the spec, in which they start
+	sortByName(s.EphemeralContainerStatuses)
 	d.setAddresses(&s)
 	if !isFinal(s.Phase) {
 		s.Phase = d.phase(&s)
@@ -111,10 +113,14 @@ func (d *decision) allSucceeded(s *corev1.PodStatus) bool {
 	return true
 }
 
+func sortByName(all []corev1.ContainerStatus) {
+	slices.SortFunc(all, func(a, b corev1.ContainerStatus) int { return strings.Compare(a.Name, b.Name) })
+}
+
 func (d *decision) containerStatus(u *container) corev1.ContainerStatus {
 	started := u.hasStarted()
 	s := corev1.ContainerStatus{
-		Name: u.spec.Name, Image: u.spec.Image, Started: &started,
+		Name: u.spec.Name, Image: u.spec.Image, Started: &started, VolumeMounts: mountsOf(u.spec),
 		Ready: u.isReady(d.in.Now) && (u.alive() || u.role == initial),
 	}
 	switch {
@@ -122,6 +128,9 @@ func (d *decision) containerStatus(u *container) corev1.ContainerStatus {
 		s.ContainerID, s.ImageID, s.RestartCount = u.current.ID, u.current.ImageID, u.current.Attempt
 		s.LastTerminationState = u.lastTermination()
 		s.State = d.containerState(u)
+		if u.current.User != nil {
+			s.User = &corev1.ContainerUser{Linux: u.current.User.DeepCopy()}
+		}
 	case u.prior != nil && u.prior.ContainerID != "":
 		s.ContainerID, s.ImageID, s.RestartCount = u.prior.ContainerID, u.prior.ImageID, u.prior.RestartCount
 		s.State, s.LastTerminationState = d.lostState(u)
@@ -137,6 +146,19 @@ func (d *decision) containerStatus(u *container) corev1.ContainerStatus {
 		d.at(u.current.ReadyAt)
 	}
 	return s
+}
+
+// mountsOf returns the volume mounts of a container. None is recursively read-only: no runtime here makes it so.
+func mountsOf(c *corev1.Container) []corev1.VolumeMountStatus {
+	var all []corev1.VolumeMountStatus
+	for _, m := range c.VolumeMounts {
+		s := corev1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
+		if m.ReadOnly {
+			s.RecursiveReadOnly = new(corev1.RecursiveReadOnlyDisabled)
+		}
+		all = append(all, s)
+	}
+	return all
 }
 
 // mostMessages bounds the termination messages of all containers of a pod together, in bytes.
@@ -182,7 +204,7 @@ func (d *decision) waiting(u *container) *corev1.ContainerStateWaiting {
 
 // failureOf returns the waiting state of a container that could not be started.
 func (d *decision) failureOf(u *container, f *failure) *corev1.ContainerStateWaiting {
-	if f.reason == "ErrImagePull" && f.count > 1 {
+	if f.reason == errImagePull && f.count > 1 {
 		return &corev1.ContainerStateWaiting{
 			Reason: "ImagePullBackOff", Message: fmt.Sprintf("Back-off pulling image %q: %s", u.spec.Image, f.message),
 		}

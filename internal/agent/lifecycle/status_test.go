@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
@@ -146,4 +147,68 @@ func TestRejectedPodThatIsDeleted(t *testing.T) {
 	w.settle()
 	w.delete(30)
 	w.want(w.settle(), "delete")
+}
+
+// The statuses of regular and ephemeral containers are in the order of their names, those of init containers in
+// the order in which they start.
+func TestOrderOfStatuses(t *testing.T) {
+	w := newNode(t, corev1.PodSpec{InitContainers: []corev1.Container{aSidecar("z"), aSidecar("y")}, Containers: containers("c", "b", "d", "a")})
+	w.pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{debugger("f"), debugger("e")}
+	w.want(w.settle(), "sandbox, start f, start e, start z, start y, start c, start b, start d, start a")
+	var names []string
+	for _, statuses := range [][]corev1.ContainerStatus{w.pod.Status.InitContainerStatuses, w.pod.Status.ContainerStatuses, w.pod.Status.EphemeralContainerStatuses} {
+		for _, s := range statuses {
+			names = append(names, s.Name)
+		}
+	}
+	if got, want := strings.Join(names, " "), "z y a b c d e f"; got != want {
+		t.Errorf("the statuses: %s, want %s", got, want)
+	}
+}
+
+// The status of a container has its volume mounts from the beginning, and its user as soon as the runtime has
+// reported it.
+func TestMountsAndUserInStatus(t *testing.T) {
+	c := containers("a")
+	c[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}, {Name: "token", MountPath: "/token", ReadOnly: true, SubPath: "x"}}
+	w := newNode(t, corev1.PodSpec{Containers: c})
+	w.startup = errors.New("no such image")
+	w.settle()
+	want := []corev1.VolumeMountStatus{
+		{Name: "data", MountPath: "/data"}, {Name: "token", MountPath: "/token", ReadOnly: true, RecursiveReadOnly: new(corev1.RecursiveReadOnlyDisabled)},
+	}
+	s := w.pod.Status.ContainerStatuses[0]
+	if diff := cmp.Diff(want, s.VolumeMounts); diff != "" || s.User != nil {
+		t.Errorf("before the container runs (-want +got), user %v:\n%s", s.User, diff)
+	}
+	w.startup = nil
+	w.passes(time.Minute)
+	user := corev1.LinuxContainerUser{UID: 7, GID: 8, SupplementalGroups: []int64{9}}
+	w.observed.Instances[0].User = &user
+	w.settle()
+	s = w.pod.Status.ContainerStatuses[0]
+	if diff := cmp.Diff(want, s.VolumeMounts) + cmp.Diff(&corev1.ContainerUser{Linux: &user}, s.User); diff != "" {
+		t.Errorf("while the container runs (-want +got):\n%s", diff)
+	}
+}
+
+// PodReadyToStartContainers is true as soon as there is a sandbox with its network, and says what is missing.
+func TestSandboxCondition(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		lifecycle.Sandbox
+		want corev1.PodCondition
+	}{
+		{"none", lifecycle.Sandbox{}, corev1.PodCondition{Status: "False", Reason: "PodSandboxNotReady", Message: "no pod sandbox exists"}},
+		{"dead", lifecycle.Sandbox{ID: "s"}, corev1.PodCondition{Status: "False", Reason: "PodSandboxNotReady", Message: "pod sandbox is not ready"}},
+		{"without an address", lifecycle.Sandbox{ID: "s", NoAddress: true}, corev1.PodCondition{Status: "False", Reason: "PodSandboxNotReady", Message: "pod sandbox has no IP address"}},
+		{"ready", lifecycle.Sandbox{ID: "s", Ready: true, IPs: []string{"10.1.0.1"}}, corev1.PodCondition{Status: "True"}},
+	} {
+		w := newNode(t, corev1.PodSpec{Containers: containers("a")})
+		plan := lifecycle.Decide(lifecycle.Input{Pod: w.pod, Observed: lifecycle.Observed{Sandbox: test.Sandbox}, Now: w.now}, w.state)
+		got := plan.Status.Conditions[0]
+		if got.Type != corev1.PodReadyToStartContainers || got.Status != test.want.Status || got.Reason != test.want.Reason || got.Message != test.want.Message {
+			t.Errorf("%s: %+v, want %+v", test.name, got, test.want)
+		}
+	}
 }

@@ -52,14 +52,24 @@ func (r *Runtime) postStart(ctx context.Context, of *corev1.Pod, s lifecycle.Sta
 	if err == nil {
 		return nil
 	}
-	grace := int64(corev1.DefaultTerminationGracePeriodSeconds)
-	if own := of.Spec.TerminationGracePeriodSeconds; own != nil {
-		grace = *own
-	}
 	return lifecycle.StartError{
-		Reason: "PostStartHookError",
-		Err:    errors.Join(fmt.Errorf("postStart hook: %w", err), r.stop(ctx, id, time.Duration(grace)*time.Second)),
+		Reason: lifecycle.PostStartHookError,
+		Err:    errors.Join(fmt.Errorf("postStart hook: %w", err), r.stopAfterHook(ctx, of, s, id)),
 	}
+}
+
+// leastGrace is the least time between TERM and KILL of a container that has a preStop hook.
+const leastGrace = 2 * time.Second
+
+// stopAfterHook ends a container whose postStart hook has failed: preStop, TERM, KILL.
+func (r *Runtime) stopAfterHook(ctx context.Context, of *corev1.Pod, s lifecycle.Start, id string) error {
+	grace := corev1.DefaultTerminationGracePeriodSeconds * time.Second
+	if own := of.Spec.TerminationGracePeriodSeconds; own != nil {
+		grace = time.Duration(*own) * time.Second
+	}
+	began := r.clock.Now()
+	_ = r.preStop(ctx, of, lifecycle.PreStop{ID: r.name + "://" + id, Container: s.Container, Within: grace}) // it logs the error
+	return r.stop(ctx, id, max(grace-r.clock.Since(began), leastGrace))
 }
 
 // handle runs a hook. There is no time limit if within is 0.

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
@@ -29,6 +30,9 @@ func observedSandbox(s *runtimeapi.PodSandboxStatus, hostIPs []string) lifecycle
 	if ip := s.GetNetwork().GetIp(); ip != "" {
 		o.IPs = append(o.IPs, ip)
 	}
+	if s.GetNetwork() != nil && len(o.IPs) == 0 && o.Ready {
+		o.Ready, o.NoAddress = false, true // no container can run in it
+	}
 	for _, more := range s.GetNetwork().GetAdditionalIps() {
 		o.IPs = append(o.IPs, more.GetIp())
 	}
@@ -41,6 +45,9 @@ func observedInstance(scheme string, s *runtimeapi.ContainerStatus, now time.Tim
 	i := lifecycle.Instance{
 		ID: scheme + "://" + s.GetId(), Container: s.GetMetadata().GetName(), Attempt: attemptOf(s.GetMetadata().GetAttempt()),
 		Backoff: backoffOf(s.GetAnnotations()), Started: instant(s.GetStartedAt(), s.GetCreatedAt()), ImageID: s.GetImageRef(),
+	}
+	if u := s.GetUser().GetLinux(); u != nil {
+		i.User = &corev1.LinuxContainerUser{UID: u.GetUid(), GID: u.GetGid(), SupplementalGroups: u.GetSupplementalGroups()}
 	}
 	switch s.GetState() {
 	case runtimeapi.ContainerState_CONTAINER_CREATED:

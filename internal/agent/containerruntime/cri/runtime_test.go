@@ -35,6 +35,8 @@ type fake struct {
 	mu    sync.Mutex
 	stops []int64 // guarded by mu: the timeouts with which containers were stopped
 	exec  error   // the result of commands
+
+	commands int // guarded by mu: how many were run
 }
 
 func newFake() *fake {
@@ -51,6 +53,9 @@ func (f *fake) StopContainer(ctx context.Context, id string, timeout int64) erro
 
 // ExecSync implements internalapi.ContainerManager.
 func (f *fake) ExecSync(context.Context, string, []string, time.Duration) (stdout, stderr []byte, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.commands++
 	return []byte("out"), []byte("err"), f.exec
 }
 

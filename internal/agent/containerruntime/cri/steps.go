@@ -89,8 +89,16 @@ func (r *Runtime) createSandbox(ctx context.Context, of *corev1.Pod, s lifecycle
 	if err != nil {
 		return lifecycle.StartError{Reason: "CreateContainerConfigError", Err: err}
 	}
-	if _, err := r.containers.RunPodSandbox(ctx, config, ""); err != nil {
+	id, err := r.containers.RunPodSandbox(ctx, config, "")
+	if err != nil {
 		return fmt.Errorf("create the sandbox: %w", err)
+	}
+	made, err := r.containers.PodSandboxStatus(ctx, id, false)
+	if err != nil {
+		return fmt.Errorf("look at the new sandbox: %w", err)
+	}
+	if observedSandbox(made.GetStatus(), r.hostIPs).NoAddress {
+		return errors.New("create the sandbox: its network gave it no IP address")
 	}
 	return nil
 }

@@ -290,6 +290,11 @@ func TestObservedInstance(t *testing.T) {
 			lifecycle.Instance{Started: time.Unix(5, 0), Finished: now, ExitCode: lost},
 			true,
 		},
+		"with a user": {
+			&runtimeapi.ContainerStatus{StartedAt: 5e9, State: runtimeapi.ContainerState_CONTAINER_RUNNING, User: &runtimeapi.ContainerUser{Linux: &runtimeapi.LinuxContainerUser{Uid: 1, Gid: 2, SupplementalGroups: []int64{3}}}},
+			lifecycle.Instance{Started: time.Unix(5, 0), User: &corev1.LinuxContainerUser{UID: 1, GID: 2, SupplementalGroups: []int64{3}}},
+			true,
+		},
 		"unknown may be alive": {
 			&runtimeapi.ContainerStatus{State: runtimeapi.ContainerState_CONTAINER_UNKNOWN, StartedAt: 5e9},
 			lifecycle.Instance{Started: time.Unix(5, 0)},
@@ -326,6 +331,11 @@ func TestObservedSandbox(t *testing.T) {
 	want.Ready, want.IPs = false, []string{"192.0.2.1"}
 	if diff := cmp.Diff(want, observedSandbox(s, []string{"192.0.2.1"})); diff != "" {
 		t.Error(diff)
+	}
+	s = &runtimeapi.PodSandboxStatus{Id: "s", CreatedAt: 5e9, Network: &runtimeapi.PodSandboxNetworkStatus{}}
+	want = lifecycle.Sandbox{ID: "s", NoAddress: true, Created: time.Unix(5, 0)}
+	if diff := cmp.Diff(want, observedSandbox(s, []string{"192.0.2.1"})); diff != "" {
+		t.Errorf("without an address: %s", diff)
 	}
 }
 
