@@ -35,7 +35,7 @@ func TestClientBehindIsNotEnded(t *testing.T) {
 			opts.Recursive, opts.Predicate = true, apistorage.Everything
 			opts.Predicate.AllowWatchBookmarks = opts.SendInitialEvents != nil
 			var opened atomic.Int64
-			events, err := watchFor(t.Context(), opts, func(ctx context.Context, opts apistorage.ListOptions) (watch.Interface, error) {
+			events, err := watchFor(t.Context(), opts, new(atomic.Int64), func(ctx context.Context, opts apistorage.ListOptions) (watch.Interface, error) {
 				opened.Add(1)
 				return cached.Watch(ctx, "/configmaps", opts)
 			})
@@ -85,7 +85,7 @@ func TestClientBehindTheWindowListsAgain(t *testing.T) {
 	source := newSource()
 	cached := source.cache(t, &window{newFunc: newConfigMap})
 	opts := apistorage.ListOptions{ResourceVersion: "1", Recursive: true, Predicate: apistorage.Everything}
-	events, err := watchFor(t.Context(), opts, func(ctx context.Context, opts apistorage.ListOptions) (watch.Interface, error) {
+	events, err := watchFor(t.Context(), opts, new(atomic.Int64), func(ctx context.Context, opts apistorage.ListOptions) (watch.Interface, error) {
 		return cached.Watch(ctx, "/configmaps", opts)
 	})
 	must(t, err)
@@ -114,33 +114,128 @@ func TestClientBehindTheWindowListsAgain(t *testing.T) {
 	t.Errorf("the watch ends after revision %d without an error", next-1)
 }
 
-// A watch ends when its client takes nothing, and not before. It holds `ahead` events, and takes no more
-// from the cache than these and one.
-func TestSlowClient(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const n = 10 * ahead
-		source := watch.NewFakeWithChanSize(n, false)
-		events := endIfSlow(t.Context(), source)
-		for revision := 1; revision <= n; revision++ {
-			source.Add(configMap("a", revision))
+// revisions are those of a source of watches: objects of a size at the revisions from 1 on.
+type revisions struct {
+	size, changes int
+	open          *watch.FakeWatcher // the latest watch
+}
+
+// watch opens a watch of what comes after a revision. It has all events at once, in its channel.
+func (h *revisions) watch(_ context.Context, opts apistorage.ListOptions) (watch.Interface, error) {
+	after, _ := strconv.Atoi(opts.ResourceVersion)
+	h.open = watch.NewFakeWithChanSize(h.changes, false)
+	data := map[string][]byte{"data": make([]byte, h.size)}
+	for revision := after + 1; revision <= h.changes; revision++ {
+		object := configMap("a", revision)
+		object.BinaryData = data
+		kind := watch.Modified
+		if opts.ResourceVersion == "0" {
+			kind = watch.Added // the state
 		}
-		time.Sleep(clientPatience - 1)
-		if held := n - len(source.ResultChan()); held != ahead+1 {
-			t.Errorf("%d events are held for a client that takes none, want %d", held, ahead+1)
-		}
-		if event := <-events.ResultChan(); at(event) != 1 {
-			t.Errorf("a client that is slow gets %v", event)
-		}
-		time.Sleep(clientPatience + 1)
-		synctest.Wait()
-		rest := 0
-		for range events.ResultChan() {
-			rest++
-		}
-		if rest != ahead || !source.IsStopped() {
-			t.Errorf("%d events are left, want %d; the watch of etcd was ended: %t", rest, ahead, source.IsStopped())
-		}
-	})
+		h.open.Action(kind, object)
+	}
+	return h.open, nil
+}
+
+// A watch holds little for a client that takes nothing, ends what holds more for it, and ends after
+// clientPatience, not before. A client that goes on gets all events in order.
+func TestWhatIsHeldForSlowClientIsBounded(t *testing.T) {
+	const changes = 300
+	for name, c := range map[string]struct {
+		size    int
+		others  int64 // what other watches hold
+		from    string
+		held    int  // events
+		stopped bool // the watch of the source
+	}{
+		"small events":                         {100, 0, "1", mostEvents, true},
+		"large events":                         {300 << 10, 0, "1", 4, true},
+		"one event that is larger":             {2 * mostBytes, 0, "1", 1, true},
+		"others hold much":                     {100, mostOfAll, "1", 1, true},
+		"a state of small objects":             {100, 0, "0", mostEvents, false},
+		"a state of large objects":             {300 << 10, 0, "0", 4, false},
+		"a state while others hold nearly all": {300 << 10, mostOfAll - 1<<20, "0", 4, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := &revisions{size: c.size, changes: changes}
+				var total atomic.Int64
+				total.Store(c.others)
+				events, err := watchFor(t.Context(), apistorage.ListOptions{ResourceVersion: c.from}, &total, h.watch)
+				must(t, err)
+				time.Sleep(statePatience / 2)
+				synctest.Wait()
+				first := map[bool]int{true: 2, false: 1}[c.stopped]
+				left := changes - first + 1 - len(h.open.ResultChan())
+				if !c.stopped && left != c.held {
+					t.Errorf("%d events were taken for a client that takes none, want %d", left, c.held)
+				}
+				held := total.Load() - c.others
+				if least := int64(c.held * c.size); c.stopped && (held < least || held > least+int64(c.held)*2000) {
+					t.Errorf("%d bytes are held, want those of %d events of %d bytes", held, c.held, c.size)
+				}
+				if most := int64(c.held * c.size); !c.stopped && held < most+int64(changes*c.size) {
+					t.Errorf("%d bytes are counted for a watch whose source cannot be stopped", held)
+				}
+				if h.open.IsStopped() != c.stopped {
+					t.Errorf("the watch of the source was stopped: %t", h.open.IsStopped())
+				}
+				total.Store(total.Load() - c.others)
+				for want := first; want <= changes; want++ {
+					if event := <-events.ResultChan(); at(event) != want {
+						t.Fatalf("the client gets %v, want revision %d", event, want)
+					}
+				}
+				events.Stop()
+				synctest.Wait()
+				if total.Load() != 0 {
+					t.Errorf("%d bytes are held after the end", total.Load())
+				}
+			})
+		})
+	}
+}
+
+// A watch ends when its client takes nothing for clientPatience. One that begins with a state ends after
+// statePatience, if all watches hold much. Their bytes count no more then.
+func TestPatienceWithClients(t *testing.T) {
+	for name, c := range map[string]struct {
+		others int64
+		from   string
+		want   time.Duration
+	}{
+		"from a revision":                       {0, "1", clientPatience},
+		"from a revision, others hold much":     {mostOfAll + 1, "1", clientPatience},
+		"from a state":                          {0, "0", clientPatience},
+		"from a state, others hold much":        {mostOfAll + 1, "0", statePatience},
+		"from a state, which holds much itself": {mostOfAll - 1<<20, "0", statePatience},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := &revisions{size: 100 << 10, changes: 50}
+				var total atomic.Int64
+				total.Store(c.others)
+				events, err := watchFor(t.Context(), apistorage.ListOptions{ResourceVersion: c.from}, &total, h.watch)
+				must(t, err)
+				synctest.Wait()
+				<-events.ResultChan()
+				synctest.Wait()
+				time.Sleep(c.want - 1)
+				synctest.Wait()
+				if total.Load() == c.others {
+					t.Error("the watch has ended early")
+				}
+				time.Sleep(statePatience)
+				synctest.Wait()
+				if total.Load() != c.others || !h.open.IsStopped() {
+					t.Errorf("%d bytes are held after the watch should have ended; its source was stopped: %t", total.Load()-c.others, h.open.IsStopped())
+				}
+				if event, ok := <-events.ResultChan(); ok {
+					t.Errorf("a watch that has ended has %v", event)
+				}
+			})
+		})
+	}
 }
 
 // A watch that the server ends is opened anew after the last event, and only if all events before it
@@ -171,7 +266,7 @@ func TestResumption(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var opened []string
-				events, err := watchFor(t.Context(), c.opts, func(_ context.Context, opts apistorage.ListOptions) (watch.Interface, error) {
+				events, err := watchFor(t.Context(), c.opts, new(atomic.Int64), func(_ context.Context, opts apistorage.ListOptions) (watch.Interface, error) {
 					if len(opened) > 0 && (opts.SendInitialEvents != nil || opts.ResourceVersionMatch != "") {
 						t.Errorf("a watch is opened anew with %+v", opts)
 					}
@@ -216,17 +311,17 @@ func endedAfter(events []watch.Event) watch.Interface {
 // A client that stops its watch ends the watch of the cache, also while an event waits for the client.
 func TestStoppedClientWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := watch.NewFakeWithChanSize(2*ahead, false)
+		source := watch.NewFakeWithChanSize(mostEvents/2, false)
+		for revision := range mostEvents / 2 {
+			source.Modify(configMap("a", revision+2))
+		}
 		opened := 0
 		opts := apistorage.ListOptions{ResourceVersion: "1"}
-		events, err := watchFor(t.Context(), opts, func(context.Context, apistorage.ListOptions) (watch.Interface, error) {
+		events, err := watchFor(t.Context(), opts, new(atomic.Int64), func(context.Context, apistorage.ListOptions) (watch.Interface, error) {
 			opened++
 			return source, nil
 		})
 		must(t, err)
-		for revision := range 2 * ahead {
-			source.Modify(configMap("a", revision+2))
-		}
 		synctest.Wait()
 		events.Stop()
 		synctest.Wait()
@@ -241,17 +336,20 @@ func TestClientWatchWithoutBookmarks(t *testing.T) {
 	for _, wanted := range []bool{false, true} {
 		opts := apistorage.ListOptions{ResourceVersion: "1"}
 		opts.Predicate.AllowWatchBookmarks = wanted
-		w := newClientWatch(t.Context(), opts.Predicate.AllowWatchBookmarks)
-		source := endedAfter([]watch.Event{{Type: watch.Bookmark, Object: &corev1.ConfigMap{}}})
-		if !w.drain(source) {
-			t.Error("the server has ended the watch, and not the client")
+		events, err := watchFor(t.Context(), opts, new(atomic.Int64), func(context.Context, apistorage.ListOptions) (watch.Interface, error) {
+			return endedAfter([]watch.Event{{Type: watch.Bookmark, Object: &corev1.ConfigMap{}}, {Type: watch.Error, Object: &metav1.Status{}}}), nil
+		})
+		must(t, err)
+		got := false
+		for event := range events.ResultChan() {
+			got = got || event.Type == watch.Bookmark
 		}
-		if got := len(w.results) == 1; got != wanted {
+		if got != wanted {
 			t.Errorf("a client that wants bookmarks (%t) gets one: %t", wanted, got)
 		}
 	}
 	refused := fmt.Errorf("no watch")
-	if _, err := watchFor(t.Context(), apistorage.ListOptions{}, func(context.Context, apistorage.ListOptions) (watch.Interface, error) { return nil, refused }); err != refused { //nolint:errorlint // the same one
+	if _, err := watchFor(t.Context(), apistorage.ListOptions{}, new(atomic.Int64), func(context.Context, apistorage.ListOptions) (watch.Interface, error) { return nil, refused }); err != refused { //nolint:errorlint // the same one
 		t.Errorf("the error is %v", err)
 	}
 }

@@ -121,6 +121,8 @@ type Store struct {
 	follower   *Follower
 	windows    windows
 
+	heldForWatches atomic.Int64 // bytes, see clientWatch
+
 	// The workarounds that benchmarks compare with upstream's behavior: the clock of the watch
 	// caches, and the codec of the watches that fill them.
 	cacheClock clock.WithTicker

@@ -51,8 +51,9 @@ type onDemand struct {
 
 	open   func() (*watchCache, error)
 	listed *listedObjects
-	opened uint64 // the revision when the store was opened
-	remote bool   // etcd is in other processes
+	held   *atomic.Int64 // the bytes that all watches hold for their clients
+	opened uint64        // the revision when the store was opened
+	remote bool          // etcd is in other processes
 	filled atomic.Pointer[watchCache]
 	lists  atomic.Int64 // that etcd serves now
 
@@ -68,7 +69,7 @@ type onDemand struct {
 // newOnDemand returns the storage of a resource in a store. open opens a cache; listed counts what
 // lists read.
 func newOnDemand(direct apistorage.Interface, open func() (*watchCache, error), listed *listedObjects, in *Store) *onDemand {
-	s := &onDemand{Interface: direct, open: open, listed: listed, opened: uint64(in.opened), remote: in.Shared()}
+	s := &onDemand{Interface: direct, open: open, listed: listed, held: &in.heldForWatches, opened: uint64(in.opened), remote: in.Shared()}
 	s.ended, s.end = context.WithCancel(context.Background()) //nolint:forbidigo // it ends with the storage
 	return s
 }
@@ -127,14 +128,10 @@ func (s *onDemand) Watch(ctx context.Context, key string, opts apistorage.ListOp
 	if err := cache.wait(ctx); err != nil {
 		return nil, err
 	}
-	if from := s.resumesAt(opts); s.opened <= from && from < cache.first {
-		events, err := s.watchDirectly(ctx, key, opts)
-		if err != nil {
-			return nil, err
+	return watchFor(ctx, opts, s.held, func(ctx context.Context, opts apistorage.ListOptions) (watch.Interface, error) {
+		if from := s.resumesAt(opts); s.opened <= from && from < cache.first {
+			return s.watchDirectly(ctx, key, opts)
 		}
-		return endIfSlow(ctx, events), nil
-	}
-	return watchFor(ctx, opts, func(ctx context.Context, opts apistorage.ListOptions) (watch.Interface, error) {
 		return cache.Watch(ctx, key, opts)
 	})
 }
@@ -180,8 +177,21 @@ func (s *onDemand) watchDirectly(ctx context.Context, key string, opts apistorag
 	events, err := s.Interface.Watch(ctx, key, opts)
 	if err != nil {
 		cancel()
+		return nil, err
 	}
-	return events, err
+	return directWatch{events, cancel}, nil
+}
+
+// directWatch is a watch of etcd whose context ends with it.
+type directWatch struct {
+	watch.Interface
+	cancel context.CancelFunc
+}
+
+// Stop implements watch.Interface.
+func (d directWatch) Stop() {
+	d.Interface.Stop()
+	d.cancel()
 }
 
 // Get implements storage.Interface.

@@ -1,0 +1,63 @@
+package storage
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"io"
+
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// sizeIdentifier is that of the "encoding" which is the size of an object.
+const sizeIdentifier runtime.Identifier = "coppice-size"
+
+// sizeOf returns about the number of bytes of an object.
+func sizeOf(object runtime.Object) int {
+	switch o := object.(type) {
+	case runtime.CacheableObject: // it hands out copies only, and encodes once for all watches
+		var encoded sizeWriter
+		_ = o.CacheEncode(sizeIdentifier, encodeSize, &encoded)
+		return int(encoded)
+	case interface{ Size() int }: // as protobuf
+		return o.Size()
+	case runtime.Unstructured:
+		return sizeOfValue(o.UnstructuredContent())
+	}
+	encoded, err := json.Marshal(object)
+	if err != nil {
+		return mostBytes // it is an object of this process
+	}
+	return len(encoded)
+}
+
+func encodeSize(object runtime.Object, to io.Writer) error {
+	_, err := to.Write(binary.BigEndian.AppendUint64(nil, uint64(sizeOf(object)))) //nolint:gosec // not negative
+	return err
+}
+
+// sizeWriter takes what encodeSize writes.
+type sizeWriter int
+
+// Write implements io.Writer.
+func (s *sizeWriter) Write(encoded []byte) (int, error) {
+	*s = sizeWriter(binary.BigEndian.Uint64(encoded)) //nolint:gosec // as it was encoded
+	return len(encoded), nil
+}
+
+// sizeOfValue returns about the number of bytes of a value as JSON.
+func sizeOfValue(value any) (size int) {
+	const scalar = 8
+	switch v := value.(type) {
+	case string:
+		return scalar + len(v)
+	case map[string]any:
+		for key, each := range v {
+			size += scalar + len(key) + sizeOfValue(each)
+		}
+	case []any:
+		for _, each := range v {
+			size += sizeOfValue(each)
+		}
+	}
+	return size + scalar
+}
