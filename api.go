@@ -164,7 +164,7 @@ func (s apiSource) Records(after uint64) []collector.Record {
 type SeenStatus struct {
 	Status
 
-	// Unread says what was left out.
+	// Unread says that objects may be left out.
 	Unread []string `json:"unread,omitempty"`
 }
 
@@ -176,12 +176,15 @@ func (s apiSource) Stories() *story.Book {
 	return s.Collector.inside().Stories
 }
 
-// Status implements api.Source. How many objects there are of a kind is told only to those who may list
-// them all.
+// Status implements api.Source. How many objects there are, of a kind or in all, and what was done about them, is for
+// those who may list them all.
 func (s apiSource) Status(ctx context.Context, sight *api.Sight) (any, error) {
-	seen := SeenStatus{}
+	seen := SeenStatus{Unread: sight.Unread()}
 	if status, ok := s.source.Status().(Status); ok {
 		seen.Status = status
+	}
+	if !sight.All() { // these count all objects, and what is done about them
+		seen.Graph, seen.Queue, seen.Stats, seen.Latency = GraphStatus{}, QueueStatus{}, Stats{}, Histogram{}
 	}
 	sees := func(kind, namespace string) (bool, error) {
 		k := schema.ParseGroupKind(kind)
@@ -207,7 +210,6 @@ func (s apiSource) Status(ctx context.Context, sight *api.Sight) (any, error) {
 	}); err != nil {
 		return nil, err
 	}
-	seen.Unread = sight.Unread()
 	return seen, nil
 }
 

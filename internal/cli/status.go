@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -85,7 +86,7 @@ func statusOnce(ctx context.Context, a *asker, format, before string, s Streams)
 	var text strings.Builder
 	var err error
 	if format == "table" {
-		err = writeStatus(&text, now.Status)
+		err = writeStatus(&text, now)
 	} else {
 		err = writeAs(&text, format, now)
 	}
@@ -96,11 +97,17 @@ func statusOnce(ctx context.Context, a *asker, format, before string, s Streams)
 }
 
 // writeStatus writes tables: what there is, and only if there is any, what hinders the collector.
-func writeStatus(w io.Writer, s coppice.Status) error {
+func writeStatus(w io.Writer, s coppice.SeenStatus) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "SYNCED\tOBJECTS\tREFERENCES\tQUEUED\tWAITING OWNERS\tPAUSED KINDS\tDELETED\tPATCHED")
-	fmt.Fprintf(table, "%t\t%d\t%d\t%d\t%d\t%d\t%d\t%d\n", s.Synced, s.Graph.Objects, s.Graph.References, s.Queue.Length,
-		len(s.Barrier), len(s.Paused), s.Stats.Deletes, s.Stats.Patches)
+	count := func(n int64) string {
+		if len(s.Unread) > 0 {
+			return "-" // it is of all objects, and not for callers who see some
+		}
+		return strconv.FormatInt(n, 10)
+	}
+	fmt.Fprintf(table, "%t\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", s.Synced, count(int64(s.Graph.Objects)), count(int64(s.Graph.References)),
+		count(int64(s.Queue.Length)), len(s.Barrier), len(s.Paused), count(s.Stats.Deletes), count(s.Stats.Patches))
 	if s.ObserveOnly {
 		fmt.Fprintln(table, "\nIt only observes: nothing is changed.")
 	}

@@ -53,16 +53,25 @@ func (e *Explainer) contents(o *inventory.Object, ns *corev1.Namespace) []Wait {
 	if c := condition(ns, corev1.NamespaceDeletionContentFailure); c != nil && (len(left) == 0 || !strings.Contains(c.Message, protection.Label)) {
 		waits = append(waits, e.contentFailure(c))
 	}
-	for _, u := range e.Inventory.Unread {
-		if u.Resource.Resource != "" && concerns(u, o.Name) {
-			waits = append(waits, Wait{On: OnUnread, State: Unknown, Says: "there may be more in the namespace: " + unseen(u)})
-		}
+	for _, text := range unseenTogether(e.unreadIn(o.Name)) {
+		waits = append(waits, Wait{On: OnUnread, State: Unknown, Says: "there may be more in the namespace: " + text})
 	}
 	if len(waits) == 0 {
 		waits = append(waits, e.builtin(o, OnController, string(corev1.FinalizerKubernetes),
 			"nothing was seen in the namespace any longer; the namespace controller removes its finalizer", requested(o)))
 	}
 	return waits
+}
+
+// unreadIn returns what could not be read of a namespace.
+func (e *Explainer) unreadIn(namespace string) []inventory.Unread {
+	isElsewhere := func(u inventory.Unread) bool {
+		isClusterScoped := slices.ContainsFunc(e.Inventory.Resources, func(r *inventory.Resource) bool {
+			return !r.Namespaced && r.GroupResource() == u.Resource.GroupResource()
+		})
+		return u.Resource.Resource == "" || isClusterScoped || !concerns(u, namespace)
+	}
+	return slices.DeleteFunc(slices.Clone(e.Inventory.Unread), isElsewhere)
 }
 
 // remaining groups what is left in a namespace. What became less since an earlier look goes on.

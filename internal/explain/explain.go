@@ -229,10 +229,7 @@ func (e *Explainer) whole(uid ownership.UID) (Explanation, bool) {
 		deleted := requested(o)
 		x.Deleted = &deleted
 	}
-	for _, u := range e.Inventory.Unread {
-		x.Unseen = append(x.Unseen, unseen(u))
-	}
-	slices.Sort(x.Unseen)
+	x.Unseen = unseenTogether(e.Inventory.Unread)
 	return x, true
 }
 
@@ -242,18 +239,6 @@ func refOf(o *inventory.Object) Ref {
 
 // requested returns when the deletion of an object was requested.
 func requested(o *inventory.Object) time.Time { return o.Deadline().Add(-o.Grace) }
-
-// unseen says in words what could not be read.
-func unseen(u inventory.Unread) string {
-	what := u.Resource.GroupResource().String()
-	if u.Resource.Resource == "" {
-		what = "group " + u.Resource.Group
-	}
-	if u.Namespace != "" {
-		what += " in namespace " + u.Namespace
-	}
-	return what + ": " + u.Why
-}
 
 // worst returns the worst state of some waits.
 func worst(waits []Wait) State {

@@ -196,20 +196,24 @@ func (l *Log) Explain(t Target) (Explanation, bool) {
 	if t.Name == "" {
 		return Explanation{}, false
 	}
-	return l.explain(t, map[place]bool{})
+	return l.explain(t, time.Time{}, map[place]bool{})
 }
+
+// skew is by how much the clocks of a collector and of a server may differ.
+const skew = 10 * time.Second
 
 // maxOwners bounds how many owners are followed from one object.
 const maxOwners = 4
 
-func (l *Log) explain(t Target, seen map[place]bool) (Explanation, bool) {
+// explain explains a target, as a cause of what went at a moment; the zero time is for what is not known to be one.
+func (l *Log) explain(t Target, by time.Time, seen map[place]bool) (Explanation, bool) {
 	at := l.placeOf(t.Kind, t.Namespace, t.Name)
 	x := Explanation{State: Gone, Object: explain.Ref{Kind: t.Kind.String(), Namespace: t.Namespace, Name: t.Name, UID: t.UID}}
 	if seen[at] {
 		return x, false
 	}
 	seen[at] = true
-	last := l.last(at, t.UID)
+	last := l.last(at, t.UID, by)
 	if last == nil {
 		x.Causes = l.guesses(at, seen)
 		return x, len(x.Causes) > 0
@@ -222,9 +226,15 @@ func (l *Log) explain(t Target, seen map[place]bool) (Explanation, bool) {
 }
 
 // last returns the deletion that ended the last object that is meant: the first request of those for it, as
-// later ones, such as a kubelet's, ended what had begun. It returns nil if there is none.
-func (l *Log) last(at place, uid ownership.UID) *deletion {
-	all := slices.DeleteFunc(slices.Clone(l.deletions[at]), func(d *deletion) bool { return uid != "" && d.uid != "" && d.uid != uid })
+// later ones, such as a kubelet's, ended what had begun. It returns nil if there is none. What went at a moment did so because
+// of no later deletion: another namespace may have had the name since, and be gone, too.
+func (l *Log) last(at place, uid ownership.UID, by time.Time) *deletion {
+	all := slices.DeleteFunc(slices.Clone(l.deletions[at]), func(d *deletion) bool {
+		return uid != "" && d.uid != "" && d.uid != uid || !by.IsZero() && d.at.After(by.Add(skew))
+	})
+	if before := slices.DeleteFunc(slices.Clone(all), func(d *deletion) bool { return !by.IsZero() && d.at.After(by) }); len(before) > 0 {
+		all = before
+	}
 	if len(all) == 0 {
 		return nil
 	}
@@ -285,7 +295,7 @@ func (l *Log) cause(d *deletion, seen map[place]bool) Cause {
 	case titleOf(d.by) == collectorTitle:
 		c.Evidence = append(c.Evidence, "the log does not say which owner was gone")
 	case titleOf(d.by) == namespaceTitle && d.place.namespace != "":
-		if x, ok := l.explain(Target{Kind: ownership.Kind{Kind: "Namespace"}, Name: d.place.namespace}, seen); ok {
+		if x, ok := l.explain(Target{Kind: ownership.Kind{Kind: "Namespace"}, Name: d.place.namespace}, d.at, seen); ok {
 			c.Because = append(c.Because, x)
 		}
 	}
@@ -303,7 +313,7 @@ func (l *Log) owners(c *Cause, d *deletion, seen map[place]bool) {
 		if o.Standing == "solid" || len(c.Because) == maxOwners {
 			continue
 		}
-		if x, ok := l.explain(Target{UID: o.UID, Kind: kindOf(o.Kind), Namespace: o.Namespace, Name: o.Name}, seen); ok {
+		if x, ok := l.explain(Target{UID: o.UID, Kind: kindOf(o.Kind), Namespace: o.Namespace, Name: o.Name}, d.at, seen); ok {
 			c.Because = append(c.Because, x)
 		}
 	}
@@ -350,7 +360,7 @@ func (l *Log) guesses(at place, seen map[place]bool) []Cause {
 		if above.name == "" {
 			continue
 		}
-		x, ok := l.explain(Target{Kind: above.kind, Name: above.name}, seen)
+		x, ok := l.explain(Target{Kind: above.kind, Name: above.name}, time.Time{}, seen)
 		if !ok {
 			continue
 		}

@@ -136,6 +136,18 @@ func TestExplain(t *testing.T) {
       deleted by ann`,
 		},
 		{
+			"with a former namespace of the name",
+			[]string{
+				`ann delete namespaces shop/shop uid=1`, namespaces + ` delete configmaps shop/c uid=c`, `bob create namespaces shop/shop`,
+				`eve delete namespaces shop/shop uid=2`, namespaces + ` delete configmaps shop/other uid=o`,
+			},
+			gone.Target{UID: "c", Kind: configMap, Namespace: "shop", Name: "c"},
+			`ConfigMap shop/c: gone
+  deleted by the namespace controller, system:coppice:namespace-controller
+    Namespace shop: gone
+      deleted by ann`,
+		},
+		{
 			"of a collection",
 			[]string{namespaces + ` deletecollection configmaps shop/`, `ann deletecollection configmaps other/`},
 			gone.Target{Kind: configMap, Namespace: "shop", Name: "c"},

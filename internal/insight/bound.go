@@ -29,3 +29,16 @@ func (g *Graph) bound() {
 func boundedUID(uid ownership.UID) ownership.UID {
 	return ownership.Bounded(ownership.Object{UID: uid}).UID
 }
+
+// Bytes returns how many bytes the texts of a graph have: every format takes at least as many.
+func (g *Graph) Bytes() int {
+	sum := 0
+	for n := range g.Objects {
+		o := &g.Objects[n]
+		sum += len(o.UID) + len(o.Kind) + len(o.Namespace) + len(o.Name)
+	}
+	for n := range g.References {
+		sum += len(g.References[n].Standing)
+	}
+	return sum
+}

@@ -108,6 +108,10 @@ type Object struct {
 // kind returns the kind and group: ReplicaSet.apps.
 func (o *Object) kind() string { return ownership.Kind{Group: o.Group, Kind: o.Kind}.String() }
 
+func (o *Object) location() ownership.Location {
+	return ownership.Location{Kind: ownership.Kind{Group: o.Group, Kind: o.Kind}, Namespace: o.Namespace}
+}
+
 // path returns the namespace and name.
 func (o *Object) path() string {
 	if o.Namespace == "" {
@@ -131,6 +135,8 @@ type Reference struct {
 	Evidence   string `json:"evidence"`
 	Blocking   bool   `json:"blocking,omitempty"`
 	Controller bool   `json:"controller,omitempty"`
+
+	claim ownership.Location // where the owner is, as the dependent says
 }
 
 // Encode returns the graph in a format.

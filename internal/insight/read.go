@@ -48,11 +48,29 @@ func Dependents(view View, uids ...ownership.UID) Graph {
 
 // Whole is the function Whole, limited to the objects that the Looker sees.
 func (l Looker) Whole() Graph {
-	var related []ownership.UID
-	l.View(func(g *ownership.Graph) { related = g.Related() })
 	r := newReader(l)
-	r.read(related)
+	r.read(l.related())
+	if l.Sees != nil {
+		r.hideOwners()
+		r.dropUnrelated()
+	}
 	return r.picture()
+}
+
+// related returns the objects that have owners or dependents. What the Looker sees is found out by kind and namespace
+// first, so that nothing is read of an object in another place.
+func (l Looker) related() (uids []ownership.UID) {
+	if l.Sees == nil {
+		l.View(func(g *ownership.Graph) { uids = g.Related() })
+		return uids
+	}
+	var places []ownership.Location
+	l.View(func(g *ownership.Graph) { places = g.RelatedAt() })
+	places = slices.DeleteFunc(places, func(p ownership.Location) bool { return !l.Sees(p.Kind, p.Namespace) })
+	if len(places) > 0 {
+		l.View(func(g *ownership.Graph) { uids = g.RelatedIn(places) })
+	}
+	return uids
 }
 
 // Around is Around, of what the Looker sees. The claimants of missing owners are looked at, also of the given ones.
@@ -165,7 +183,9 @@ func (r *reader) visible(uids []ownership.UID) []ownership.UID {
 		case r.Sees(places[n].kind, places[n].namespace):
 			seen = append(seen, uid)
 		default:
-			r.hidden[uid] = true
+			// Where it is not, as an owner, it is missing.
+			at := ownership.Location{Kind: places[n].kind, Namespace: places[n].namespace}
+			r.hidden[uid] = r.named[uid] != nil && r.named[uid].location() == at
 		}
 	}
 	return seen
@@ -209,6 +229,28 @@ func (r *reader) add(facts verdict.Facts) {
 	})
 }
 
+// hideOwners finds out which owners are observed that were not read, as the Looker does not see them.
+func (r *reader) hideOwners() {
+	var unread []ownership.UID
+	for uid := range r.named {
+		if !r.seen[uid] {
+			unread = append(unread, uid)
+		}
+	}
+	for n := 0; n < len(unread); n += batch {
+		r.visible(unread[n:min(n+batch, len(unread))])
+	}
+}
+
+// dropUnrelated leaves out the objects that name no owner, and whose dependents the Looker does not see.
+func (r *reader) dropUnrelated() {
+	isRelated := make(map[ownership.UID]bool, len(r.graph.Objects))
+	for _, ref := range r.graph.References {
+		isRelated[ref.Dependent], isRelated[ref.Owner] = true, true
+	}
+	r.graph.Objects = slices.DeleteFunc(r.graph.Objects, func(o Object) bool { return !isRelated[o.UID] })
+}
+
 // readBeside adds the owners that were named and not followed, without their references.
 func (r *reader) readBeside() {
 	beside := r.visible(slices.Sorted(maps.Keys(r.named)))
@@ -228,6 +270,7 @@ func (r *reader) reference(dependent ownership.UID, owner verdict.Owner) {
 	r.graph.References = append(r.graph.References, Reference{
 		Dependent: dependent, Owner: ref.UID, Standing: owner.Standing.String(), Evidence: owner.Evidence.Source.String(),
 		Blocking: ref.Blocking(), Controller: ref.Controller == ownership.True,
+		claim: ownership.Location{Kind: owner.Claim.Kind, Namespace: owner.Claim.Namespace},
 	})
 	if r.named[ref.UID] == nil {
 		c := owner.Claim
@@ -245,7 +288,7 @@ func (r *reader) claimants() []ownership.UID {
 		}
 		r.asked[uid] = true
 		r.View(func(g *ownership.Graph) {
-			for _, claimant := range g.Claimants(uid) {
+			for claimant := range g.ClaimingElsewhere(uid) { // where it is, it is seen, or hidden
 				if !r.seen[claimant] {
 					found = append(found, claimant)
 				}
@@ -257,8 +300,11 @@ func (r *reader) claimants() []ownership.UID {
 }
 
 func (r *reader) picture() Graph {
-	if len(r.hidden) > 0 {
-		r.graph.References = slices.DeleteFunc(r.graph.References, func(ref Reference) bool { return r.hidden[ref.Owner] })
+	if r.Sees != nil { // what another claim on a missing owner stands for may be about an object that the Looker does not see
+		r.graph.References = slices.DeleteFunc(r.graph.References, func(ref Reference) bool {
+			o := r.named[ref.Owner]
+			return r.hidden[ref.Owner] || !r.seen[ref.Owner] && o != nil && o.location() != ref.claim
+		})
 	}
 	for uid, o := range r.named {
 		if o != nil && !r.seen[uid] && !r.hidden[uid] {

@@ -359,7 +359,60 @@ func (g *Graph) Unsettled() []UID {
 func (g *Graph) Related() []UID {
 	var uids []UID
 	for i, e := range g.entries.all() {
-		if e.state == observed && (e.references != 0 || g.hasDependents(i)) {
+		if g.isRelated(i, e) {
+			uids = append(uids, g.uidOf(i))
+		}
+	}
+	return uids
+}
+
+// isRelated reports whether an object has owners or dependents.
+func (g *Graph) isRelated(i entryID, e *entry) bool {
+	return e.state == observed && (e.references != 0 || g.hasDependents(i))
+}
+
+// Location is a kind and a namespace, which is empty for cluster-scoped objects.
+type Location struct {
+	Kind      Kind
+	Namespace string
+}
+
+// locationKey is a Location as entries have it.
+type locationKey struct {
+	kind      kindID
+	namespace spaceID
+}
+
+// RelatedAt returns where objects are that have owners or dependents, in no order.
+func (g *Graph) RelatedAt() []Location {
+	found := map[locationKey]bool{}
+	var last locationKey // most entries are where the one before is
+	for i, e := range g.entries.all() {
+		if here := (locationKey{e.kind, e.namespace}); here != last && !found[here] && g.isRelated(i, e) {
+			found[here] = true
+			last = here
+		}
+	}
+	all := make([]Location, 0, len(found))
+	for here := range found {
+		all = append(all, Location{g.kinds.value(here.kind), g.namespaces.value(here.namespace)})
+	}
+	return all
+}
+
+// RelatedIn returns the UIDs of the objects in some places that have owners or dependents.
+func (g *Graph) RelatedIn(places []Location) []UID {
+	wanted := make(map[locationKey]bool, len(places))
+	for _, place := range places {
+		kind, hasKind := g.kinds.find(place.Kind)
+		namespace, hasNamespace := g.namespaces.find(place.Namespace)
+		if hasKind && hasNamespace {
+			wanted[locationKey{kind, namespace}] = true
+		}
+	}
+	var uids []UID
+	for i, e := range g.entries.all() {
+		if wanted[locationKey{e.kind, e.namespace}] && g.isRelated(i, e) {
 			uids = append(uids, g.uidOf(i))
 		}
 	}
@@ -376,6 +429,23 @@ func (g *Graph) Claimants(uid UID) []UID {
 func (g *Graph) Claiming(uid UID) iter.Seq[UID] {
 	return func(yield func(UID) bool) {
 		for _, c := range g.claimsOn(g.find(uid)) {
+			for r := range g.claimants(c) {
+				if !yield(g.uidOf(r.dependent)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// ClaimingElsewhere returns the part of Claiming that says that the object is where it is not; all if it is not observed.
+func (g *Graph) ClaimingElsewhere(uid UID) iter.Seq[UID] {
+	return func(yield func(UID) bool) {
+		i := g.find(uid)
+		for _, c := range g.claimsOn(i) {
+			if meets(g.entries.at(i), c) {
+				continue
+			}
 			for r := range g.claimants(c) {
 				if !yield(g.uidOf(r.dependent)) {
 					return

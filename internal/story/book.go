@@ -41,7 +41,7 @@ type Book struct {
 
 // removal is a story that is not told any more.
 type removal struct {
-	id     ownership.UID
+	heads  []head
 	change uint64
 }
 
@@ -53,7 +53,8 @@ const (
 // story is one deletion.
 type story struct {
 	roots   []*entry
-	key     string // of the request
+	heads   []*entry // the first root of each kind in each namespace: who may see one sees all like it
+	key     string   // of the request
 	by      *By
 	policy  string
 	began   time.Time
@@ -66,6 +67,7 @@ type story struct {
 	goneAt  [rateWindow]int // how many have gone in each of the last seconds, up to second
 	second  int64
 	change  uint64 // of the Book, when the story changed last
+	guarded uint64 // the same of what it waits for that is protected
 	// waitsFound are what the story was found to wait for at waitsAt, at the change waitsChange.
 	waitsFound  []wait
 	waitsAt     time.Time
@@ -90,6 +92,8 @@ type entry struct {
 	finalizers   []string
 	phase        ownership.Phase
 	bytes        int // of its texts, as they are counted
+	last         int64
+	change       uint64 // of the Book, when the entry changed last
 }
 
 // isOver reports whether the object neither waits nor will.
@@ -316,7 +320,7 @@ func (b *Book) begin(e *entry, o *ownership.Object, now time.Time) member {
 	if s := b.byKey[r.Key]; isAsked && r.Key != "" && s != nil && s.by.User == r.By.User {
 		m := b.add(s, e)
 		if m.entry != nil {
-			s.roots = append(s.roots, e)
+			s.addRoot(e)
 		}
 		return m
 	}
@@ -336,7 +340,7 @@ func (b *Book) begin(e *entry, o *ownership.Object, now time.Time) member {
 	b.stories[o.UID] = s
 	b.order = append(b.order, s)
 	b.singles++
-	s.roots = []*entry{e}
+	s.addRoot(e)
 	m := b.add(s, e)
 	b.forget(now)
 	return m
@@ -361,6 +365,7 @@ func (b *Book) touch(m member, now time.Time) {
 	s := m.story
 	s.change, s.last = b.changes, now
 	if m.entry != nil {
+		m.entry.change, m.entry.last = b.changes, now.UnixNano()
 		s.log = append(s.log, int32(m.entry.at)) //nolint:gosec // there are at most limits.objects
 	}
 	if len(s.log) > 4*len(s.entries)+64 {
@@ -393,6 +398,11 @@ func (b *Book) gather(m member, o *ownership.Object, now time.Time) {
 			}
 			to := b.add(m.story, e)
 			b.touch(to, now)
+		}
+		m.story.advance(now)
+		from.advance(now)
+		for n := range from.goneAt {
+			m.story.goneAt[n] += from.goneAt[n]
 		}
 		m.story.gone, m.story.waiting, m.story.kept = m.story.gone+from.gone, m.story.waiting+from.waiting, m.story.kept+from.kept
 	}

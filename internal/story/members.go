@@ -131,7 +131,7 @@ func (b *Book) drop(i int) {
 		maps.DeleteFunc(b.beyond, func(_ uint64, of *story) bool { return of == s })
 	}
 	b.changes++
-	b.removed = append(b.removed, removal{id, b.changes})
+	b.removed = append(b.removed, removal{s.copyHeads(), b.changes})
 	if len(b.removed) > mostRemovals {
 		b.removed = b.removed[1:]
 	}

@@ -67,6 +67,7 @@ func (b *Book) standLocked(g *guard, now time.Time) {
 			m = member{story: s} // what it waits for has changed
 		}
 		b.touch(m, now)
+		s.guarded = b.changes
 	}
 }
 
@@ -98,6 +99,7 @@ func (b *Book) releaseLocked(g *guard, now time.Time) {
 	for _, s := range b.order {
 		if s.waiting > 0 && b.isHeldBy(s, g) {
 			b.touch(member{story: s}, now)
+			s.guarded = b.changes
 		}
 	}
 }

@@ -11,7 +11,8 @@ import (
 )
 
 // Sees reports whether a reader may see the objects of the kind and in the namespace of an object: a namespace that has
-// the same name, and another UID, is another one. It is not called while the Book is locked.
+// the same name, and another UID, is another one. It is not called while the Book is locked. It is nil for a reader who sees
+// everything; others are told what they would be told if there were nothing else (visible.go).
 type Sees func(object Ref) bool
 
 // mostRoots bounds how many roots a summary names.
@@ -23,13 +24,7 @@ type Position int
 // End is the position of who wants to know of no objects.
 const End Position = math.MaxInt
 
-// telling is what is read of a story under the lock.
-type telling struct {
-	summary Summary
-	waits   []wait // not changed any more
-}
-
-// List returns the stories, the latest first, of which the reader may see the root.
+// List returns the stories, the latest first, of which the reader may see a root.
 func (b *Book) List(sees Sees, now time.Time) []Summary {
 	all, _, _ := b.Since(0, sees, now)
 	slices.SortStableFunc(all, func(x, y Summary) int { return y.Began.Compare(x.Began) })
@@ -39,79 +34,80 @@ func (b *Book) List(sees Sees, now time.Time) []Summary {
 // Since returns the stories that have changed after a number of changes, the stories that are not told any
 // more, and the number of changes now. A story that has ended by nothing happening counts as changed then.
 func (b *Book) Since(change uint64, sees Sees, now time.Time) (changed []Summary, removed []ownership.UID, at uint64) {
-	roots, removed, at := b.rootsSince(change)
+	stories, removals, at := b.headsSince(change)
 	// What is not shown is not read. A story that changes meanwhile is read again, after at.
-	ids := slices.DeleteFunc(roots, func(r Ref) bool { return !sees(r) })
+	stories = slices.DeleteFunc(stories, func(heads []head) bool { return firstSeen(heads, sees) < 0 })
 	b.mu.Lock()
 	var found []telling
-	for _, root := range ids {
-		if s := b.stories[root.UID]; s != nil {
-			found = append(found, b.tell(s, now))
+	for _, heads := range stories {
+		if s := b.stories[heads[0].UID]; s != nil {
+			found = append(found, b.tell(s, sees, now))
 		}
 	}
 	b.mu.Unlock()
-	for _, t := range found {
-		if s, seen := t.seen(sees); seen {
+	for n := range found {
+		if s, seen := found[n].seen(sees, now); seen && found[n].hasChanged(change, sees) {
 			changed = append(changed, s)
+		}
+	}
+	for _, r := range removals {
+		if n := firstSeen(r.heads, sees); n >= 0 {
+			removed = append(removed, r.heads[n].UID)
 		}
 	}
 	return changed, removed, at
 }
 
-// rootsSince returns the roots of the stories that have changed after a number of changes, the stories that are gone
+// headsSince returns the heads of the stories that have changed after a number of changes, the stories that are gone
 // since, and the number of changes now.
-func (b *Book) rootsSince(change uint64) (roots []Ref, removed []ownership.UID, at uint64) {
+func (b *Book) headsSince(change uint64) (stories [][]head, removed []removal, at uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, s := range b.order {
 		if s.change > change {
-			roots = append(roots, s.roots[0].Ref)
+			stories = append(stories, s.copyHeads())
 		}
 	}
 	for _, r := range b.removed {
 		if r.change > change && change > 0 {
-			removed = append(removed, r.id)
+			removed = append(removed, r)
 		}
 	}
-	return roots, removed, b.changes
-}
-
-// root returns the root of a story.
-func (b *Book) root(id ownership.UID) (Ref, bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	s := b.stories[id]
-	if s == nil {
-		return Ref{}, false
-	}
-	return s.roots[0].Ref, true
+	return stories, removed, b.changes
 }
 
 // Story returns a story, and its objects that have changed since a position, both as far as the reader may see
 // them, and the next position. A position of 0 is the beginning: all objects are returned. Nothing is read for readers
-// who may not see the root.
+// who may not see a root.
 func (b *Book) Story(id ownership.UID, since Position, sees Sees, now time.Time) (s Summary, objects []Object, next Position, ok bool) {
-	if root, known := b.root(id); !known || !sees(root) {
+	root, known := b.rootOf(id, sees)
+	if !known {
 		return Summary{}, nil, 0, false
 	}
 	b.mu.Lock()
-	found := b.stories[id]
+	found := b.stories[root]
 	if found == nil {
 		b.mu.Unlock()
 		return Summary{}, nil, 0, false
 	}
-	told := b.tell(found, now)
+	told := b.tell(found, sees, now)
 	entries := found.changed(since)
+	homes := b.homesOf(entries, sees)
 	next = Position(found.base + len(found.log))
 	b.mu.Unlock()
-	if s, ok = told.seen(sees); !ok {
+	if s, ok = told.seen(sees, now); !ok {
 		return Summary{}, nil, 0, false
 	}
 	objects = make([]Object, 0, len(entries))
 	for n := range entries {
-		if sees(entries[n].Ref) {
-			objects = append(objects, entries[n].object(sees))
+		e := &entries[n]
+		if sees != nil && !sees(e.Ref) {
+			continue
 		}
+		if home, known := homes[e.in]; sees != nil && (!known || !sees(home)) {
+			e.in = ""
+		}
+		objects = append(objects, e.object(sees))
 	}
 	return s, objects, next, true
 }
@@ -159,42 +155,6 @@ func (s *story) changed(since Position) []entry {
 	return found
 }
 
-// tell reads a story.
-func (b *Book) tell(s *story, now time.Time) telling {
-	s.advance(now)
-	sum := 0
-	for _, n := range s.goneAt {
-		sum += n
-	}
-	t := telling{summary: Summary{
-		ID: s.roots[0].UID, Root: s.roots[0].Ref, Policy: s.policy, By: s.by, Began: s.began, More: len(s.roots) - 1,
-		Gone: s.gone, Waiting: s.waiting, Kept: s.kept, Rate: float64(sum) / rateWindow, Done: s.isDone(now),
-	}}
-	if len(s.roots) > 1 {
-		for _, e := range s.roots[:min(len(s.roots), mostRoots)] {
-			t.summary.Roots = append(t.summary.Roots, e.Ref)
-		}
-	}
-	if t.summary.Done {
-		ended := s.last
-		t.summary.Ended = &ended
-		return t
-	}
-	t.waits = b.waits(s, now)
-	return t
-}
-
-// seen returns the summary as a reader may see it; false if they may not see the root.
-func (t telling) seen(sees Sees) (Summary, bool) {
-	s := t.summary
-	if !sees(s.Root) {
-		return Summary{}, false
-	}
-	s.Roots = slices.DeleteFunc(s.Roots, func(r Ref) bool { return !sees(r) })
-	s.WaitsFor = waitsFor(t.waits, sees)
-	return s, true
-}
-
 // object returns what a reader may see of an object that they may see.
 func (e *entry) object(sees Sees) Object {
 	o := Object{Ref: e.Ref, Owners: e.owners, In: e.in, Marked: at(e.marked), Gone: at(e.gone)}
@@ -217,6 +177,9 @@ func (e *entry) object(sees Sees) Object {
 }
 
 func visible(refs []Ref, sees Sees) []Ref {
+	if sees == nil {
+		return refs
+	}
 	return slices.DeleteFunc(slices.Clone(refs), func(r Ref) bool { return !sees(r) })
 }
 

@@ -95,9 +95,21 @@ func TestEveryPathByEveryIdentity(t *testing.T) {
 					walk(t, identity.config, who, path+query, want)
 				}
 			}
+			if _, body := getAs(t, identity.config, api.Status); countsObjects(body) != (identity.tools == told) {
+				t.Errorf("%s gets the status %s", who, body)
+			}
 		}
 		return nil
 	})
+}
+
+// countsObjects reports whether a status says how many objects there are in all.
+func countsObjects(body string) bool {
+	var status struct {
+		Graph struct{ Objects, References int }
+		Stats struct{ Gets, Lists int64 }
+	}
+	return json.Unmarshal([]byte(body), &status) == nil && status.Graph.Objects+status.Graph.References+int(status.Stats.Gets+status.Stats.Lists) > 0
 }
 
 // secretName is in what only administrators may learn of.

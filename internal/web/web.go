@@ -22,6 +22,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -144,6 +145,15 @@ func writeJSON(w http.ResponseWriter, value any) {
 	_, _ = body.WriteTo(w)
 }
 
+// mostGraph is how large a graph may be, in bytes: as large as the other answers about the ownership graph.
+const mostGraph = 64 << 20
+
+// tooLarge refuses a graph.
+func tooLarge(w http.ResponseWriter) {
+	http.Error(w, fmt.Sprintf("the graph would have more than %d MiB: name objects, ?uid=UID; coppice graph reads the cluster itself, without a bound",
+		mostGraph>>20), http.StatusRequestEntityTooLarge)
+}
+
 func writeGraph(w http.ResponseWriter, r *http.Request, s Source) {
 	query := r.URL.Query()
 	format, err := insight.ParseFormat(query.Get("format"))
@@ -155,7 +165,16 @@ func writeGraph(w http.ResponseWriter, r *http.Request, s Source) {
 	for _, uid := range query["uid"] {
 		uids = append(uids, ownership.UID(uid))
 	}
-	body, err := s.Picture(uids...).Encode(format)
+	picture := s.Picture(uids...)
+	if picture.Bytes() > mostGraph {
+		tooLarge(w)
+		return
+	}
+	body, err := picture.Encode(format)
+	if err == nil && len(body) > mostGraph {
+		tooLarge(w)
+		return
+	}
 	if err != nil {
 		code := http.StatusInternalServerError
 		if errors.Is(err, insight.ErrTooLarge) {

@@ -217,3 +217,25 @@ func TestSettledIsNotForPagesFromElsewhere(t *testing.T) {
 		}
 	}
 }
+
+// large is a source whose graph has a long text in very many objects.
+type large struct{ fake }
+
+func (large) Picture(...ownership.UID) insight.Graph {
+	name := strings.Repeat("n", 1000)
+	g := insight.Graph{Objects: make([]insight.Object, 70_000)}
+	for n := range g.Objects {
+		g.Objects[n] = insight.Object{Kind: "Pod", Name: name}
+	}
+	return g
+}
+
+// A graph of more than 64 MiB is refused, before it is encoded.
+func TestGraphIsBounded(t *testing.T) {
+	for _, format := range []string{"dot", "json", "tree", "mermaid"} {
+		r := get(t, web.Handler(large{}), web.Graph+"?format="+format)
+		if text := body(t, r); r.StatusCode != http.StatusRequestEntityTooLarge || !strings.Contains(text, "?uid=UID") {
+			t.Errorf("%s: %d %.200s", format, r.StatusCode, text)
+		}
+	}
+}

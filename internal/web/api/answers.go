@@ -8,7 +8,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coppice-dev/coppice/internal/explain"
 	"github.com/coppice-dev/coppice/internal/inventory"
@@ -42,7 +41,7 @@ type Explanations struct {
 // DeletionList is the answer about all deletions that are under way.
 type DeletionList struct {
 	Items []explain.Group `json:"items"`
-	// Unread says what was left out.
+	// Unread says that objects may be left out.
 	Unread []string `json:"unread,omitempty"`
 }
 
@@ -98,11 +97,13 @@ func (h *handler) deletions(w http.ResponseWriter, r *http.Request, s *Sight) er
 	if err != nil {
 		return err //nolint:wrapcheck // says all of it
 	}
-	if around, err = s.surroundings(r.Context(), around); err != nil {
+	if around, err = s.surroundings(r.Context(), around, uids); err != nil {
 		return err
 	}
 	for _, u := range around.Inventory.Unread {
-		answer.Unread = append(answer.Unread, u.String())
+		if !u.Forbidden {
+			answer.Unread = append(answer.Unread, u.String())
+		}
 	}
 	answer.Items = explain.New(explain.Input{
 		Inventory: around.Inventory, Details: around.Details, Collector: around.Collector, Now: around.Now,
@@ -112,25 +113,35 @@ func (h *handler) deletions(w http.ResponseWriter, r *http.Request, s *Sight) er
 
 // deleting returns the objects that are being deleted and that the caller may list.
 func (h *handler) deleting(ctx context.Context, s *Sight) ([]ownership.UID, error) {
-	var objects []ownership.Object
+	return h.visible(ctx, s, (*ownership.Graph).Deleting)
+}
+
+// visible returns the objects that the caller may list, out of some that the graph has.
+func (h *handler) visible(ctx context.Context, s *Sight, of func(*ownership.Graph) []ownership.UID) ([]ownership.UID, error) {
+	type at struct {
+		kind      ownership.Kind
+		namespace string
+	}
+	var uids []ownership.UID
+	var places []at
 	h.source.View(func(g *ownership.Graph) {
-		for _, uid := range g.Deleting() {
-			if o, observed := g.Object(uid); observed {
-				objects = append(objects, o)
+		for _, uid := range of(g) {
+			if kind, namespace, observed := g.Place(uid); observed {
+				uids, places = append(uids, uid), append(places, at{kind, namespace})
 			}
 		}
 	})
-	uids := make([]ownership.UID, 0, len(objects))
-	for n := range objects {
-		sees, err := s.Sees(ctx, objects[n].Kind, objects[n].Namespace)
+	seen := make([]ownership.UID, 0, len(uids))
+	for n, uid := range uids {
+		sees, err := s.Sees(ctx, places[n].kind, places[n].namespace)
 		if err != nil {
 			return nil, err
 		}
 		if sees {
-			uids = append(uids, objects[n].UID)
+			seen = append(seen, uid)
 		}
 	}
-	return uids, nil
+	return seen, nil
 }
 
 // around reads the surroundings of the objects in a request, as far as the caller may list them.
@@ -155,7 +166,7 @@ func (h *handler) around(r *http.Request, s *Sight) ([]ownership.UID, *Surroundi
 	if err != nil {
 		return nil, nil, err //nolint:wrapcheck // says all of it
 	}
-	if around, err = s.surroundings(r.Context(), around); err != nil {
+	if around, err = s.surroundings(r.Context(), around, uids); err != nil {
 		return nil, nil, err
 	}
 	for _, uid := range uids {
@@ -173,8 +184,13 @@ func notKnown(uid ownership.UID) error {
 // mostUID is how much of a UID is repeated in an error, in bytes.
 const mostUID = 128
 
-// surroundings returns the part of some that the caller may list. The rest counts as what could not be read.
-func (s *Sight) surroundings(ctx context.Context, a *Surroundings) (*Surroundings, error) {
+// mostScopes is in how many namespaces the rights of a caller are asked for, resource by resource. If the named objects are
+// in more, only rights in all namespaces count for what is said to be read.
+const mostScopes = 8
+
+// surroundings returns the part of some that the caller may list. The rest counts as what could not be read: which
+// resources these are depends on the rights of the caller, and on the objects in the request.
+func (s *Sight) surroundings(ctx context.Context, a *Surroundings, uids []ownership.UID) (*Surroundings, error) {
 	if s.all {
 		return a, nil
 	}
@@ -183,31 +199,75 @@ func (s *Sight) surroundings(ctx context.Context, a *Surroundings) (*Surrounding
 		Read: a.Inventory.Read, Resources: a.Inventory.Resources,
 		Namespaces: a.Inventory.Namespaces, Pods: a.Inventory.Pods,
 	}
-	hidden := make(map[schema.GroupVersionResource]bool)
-	hide := func(resource schema.GroupVersionResource) {
-		if !hidden[resource] {
-			hidden[resource] = true
-			seen.Inventory.Unread = append(seen.Inventory.Unread, inventory.Unread{Resource: resource, Why: "what you may not list is left out", Forbidden: true})
-		}
-	}
-	for _, u := range a.Inventory.Unread {
-		if u.Forbidden {
-			hide(u.Resource) // the server's refusal names what the collector knows, and the caller may not
-		} else {
-			seen.Inventory.Unread = append(seen.Inventory.Unread, u)
-		}
-	}
 	for _, o := range a.Inventory.Objects {
 		sees, err := s.Sees(ctx, o.Kind, o.Namespace)
-		switch {
-		case err != nil:
+		if err != nil {
 			return nil, err
-		case sees:
-			seen.Inventory.Objects = append(seen.Inventory.Objects, o)
-		default:
-			hide(o.Resource.GroupVersionResource)
 		}
+		if sees {
+			seen.Inventory.Objects = append(seen.Inventory.Objects, o)
+		}
+	}
+	var err error
+	if seen.Inventory.Unread, err = s.unreadAround(ctx, a.Inventory, namespacesOf(a.Inventory, uids)); err != nil {
+		return nil, err
 	}
 	seen.Inventory.Index()
 	return &seen, nil
+}
+
+// namespacesOf returns the namespaces of objects, and of namespaces their own names; an empty one for other cluster-scoped
+// objects, and for too many.
+func namespacesOf(inv *inventory.Inventory, uids []ownership.UID) []string {
+	var all []string
+	for _, uid := range uids {
+		o := inv.Object(uid)
+		switch {
+		case o == nil:
+		case o.Kind == (ownership.Kind{Kind: "Namespace"}):
+			all = append(all, o.Name)
+		default:
+			all = append(all, o.Namespace)
+		}
+	}
+	slices.Sort(all)
+	if all = slices.Compact(all); len(all) > mostScopes {
+		return []string{""}
+	}
+	return all
+}
+
+// unreadAround returns what the caller may not list of the surroundings of objects in some namespaces, and what could not be
+// read for another reason. The server's refusals name what the collector knows, and the caller may not; they count only
+// where the caller may list.
+func (s *Sight) unreadAround(ctx context.Context, inv *inventory.Inventory, namespaces []string) ([]inventory.Unread, error) {
+	const why = "what you may not list is left out"
+	hidden, err := s.hidden(ctx, namespaces)
+	if err != nil {
+		return nil, err
+	}
+	var all []inventory.Unread
+	for _, u := range inv.Unread {
+		if u.Forbidden {
+			seen, err := s.mayResource(ctx, u.Resource.GroupResource(), u.Namespace)
+			if err != nil {
+				return nil, err
+			}
+			if !seen {
+				continue
+			}
+			u.Why = why
+		}
+		all = append(all, u)
+	}
+	for _, r := range inv.Resources {
+		u := inventory.Unread{Resource: r.GroupVersionResource, Why: why, Forbidden: true}
+		if !slices.Contains(hidden, r.GroupResource()) {
+			u.Except = namespaces
+		}
+		if !s.answers[scope{r.GroupResource(), ""}] {
+			all = append(all, u)
+		}
+	}
+	return all, nil
 }

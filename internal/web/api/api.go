@@ -20,8 +20,8 @@
 //
 // The main flow: an Access says who asks, and what they may list (access.go); a Sight remembers that for
 // one request (sight.go); names are resolved to UIDs (names.go); package insight reads the ownership graph;
-// and of the answer everything is removed that the caller may not list. That something was removed is said,
-// as the resource that it was of, and nothing else about it. For previews and explanations the surroundings
+// and of the answer everything is removed that the caller may not list. An answer is as if nothing else existed: that
+// objects may have been removed is said to all who may not list everything. For previews and explanations the surroundings
 // of the objects are read, and what the caller may not list is removed before they are made (answers.go).
 package api
 
@@ -108,14 +108,14 @@ type Source interface {
 type Graph struct {
 	insight.Graph
 
-	// Unread says what was left out.
+	// Unread says that objects may be left out.
 	Unread []string `json:"unread,omitempty"`
 }
 
 // RecordList is the answer about records.
 type RecordList struct {
 	Items []collector.Record `json:"items"`
-	// Unread says what was left out.
+	// Unread says that objects may be left out.
 	Unread []string `json:"unread,omitempty"`
 }
 

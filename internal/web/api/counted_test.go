@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/ownership"
@@ -110,8 +111,8 @@ func TestHiddenDependentsAreNotRead(t *testing.T) {
 	if code != http.StatusOK || strings.Contains(body, "ConfigMap") {
 		t.Errorf("%d %.300s", code, body)
 	}
-	if !strings.Contains(body, "configmaps: what you may not list is left out") {
-		t.Errorf("does not say that something was left out: %s", body)
+	if !strings.Contains(body, api.LeftOut) {
+		t.Errorf("does not say that something may be left out: %s", body)
 	}
 	everything := newCounted()
 	if _, body := ask(t, everything, "secrets,configmaps", api.Dependents+"?uid=owner"); strings.Count(body, `"kind"`) != dependents+1 {
@@ -184,6 +185,29 @@ func TestRequestsWithoutRightsCostNothing(t *testing.T) {
 	}
 	if c.arounds.Load() != 0 || c.views.Load() > 25 {
 		t.Errorf("%d surroundings and %d views were read for 25 requests", c.arounds.Load(), c.views.Load())
+	}
+}
+
+// The whole graph costs a caller without rights a look at each kind in each namespace, however many objects there are.
+func TestWholeWithoutRightsCostsNothing(t *testing.T) {
+	for token, want := range map[string]int64{"nothing": 2, "nodes": 2, "secrets": 5} {
+		c := newCounted()
+		asked := atomic.Int64{}
+		handler := api.Handler(c, func(r *http.Request) (api.Caller, error) {
+			caller, err := access(r)
+			mayList := caller.MayList
+			caller.MayList = func(ctx context.Context, resource schema.GroupResource, namespace string) (bool, error) {
+				asked.Add(1)
+				return mayList(ctx, resource, namespace)
+			}
+			return caller, err
+		})
+		if code := serve(handler, token, api.Component); code != http.StatusOK {
+			t.Errorf("%s: %d", token, code)
+		}
+		if c.views.Load() > want || asked.Load() > 8 {
+			t.Errorf("%s: the graph of %d objects is read %d times, and %d rights are asked for", token, 2*dependents, c.views.Load(), asked.Load())
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -33,7 +34,7 @@ const (
 type stream struct {
 	*handler
 
-	out     http.ResponseWriter
+	out     *events
 	sight   *Sight
 	wanted  func(*collector.Record) bool
 	last    uint64 // the number of the last record
@@ -54,12 +55,10 @@ func (h *handler) watch(w http.ResponseWriter, r *http.Request, s *Sight) error 
 	if err != nil {
 		return err
 	}
-	to := &stream{handler: h, out: w, sight: s, wanted: wanted, last: last, watched: map[ownership.UID]string{}}
+	to := &stream{handler: h, out: newEvents(w), sight: s, wanted: wanted, last: last, watched: map[ownership.UID]string{}}
 	for _, uid := range uids {
 		to.watched[uid] = ""
 	}
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.WriteHeader(http.StatusOK)
 	ctx, cancel := context.WithTimeout(r.Context(), longest)
 	defer cancel()
 	ticker := time.NewTicker(interval)
@@ -104,13 +103,16 @@ func (t *stream) changes(ctx context.Context) error {
 			return err
 		}
 		if seen {
-			t.send(EventRecord, fmt.Sprintf("id: %d\n", record.Number), record)
+			t.out.add(EventRecord, record.Number, record)
 		}
 	}
 	if err := t.objects(ctx); err != nil {
 		return err
 	}
-	return http.NewResponseController(t.out).Flush() //nolint:wrapcheck // the caller has left
+	if !t.out.flush() {
+		return errStreamEnds
+	}
+	return nil
 }
 
 // objects sends the watched objects that have changed.
@@ -137,22 +139,55 @@ func (t *stream) objects(ctx context.Context) error {
 		o, ok := there[uid]
 		if !ok {
 			delete(t.watched, uid)
-			t.send(EventGone, "", insight.Object{UID: uid})
+			t.out.add(EventGone, 0, insight.Object{UID: uid})
 			continue
 		}
 		if state := fmt.Sprint(o.Phase, o.Finalizers, o.Decision); t.watched[uid] != state {
 			t.watched[uid] = state
-			t.send(EventObject, "", o)
+			t.out.add(EventObject, 0, o)
 		}
 	}
 	return nil
 }
 
-// send writes an event. An error is noticed when it is flushed.
-func (t *stream) send(event, id string, value any) {
+// errStreamEnds is the error for a stream that ends: the caller has left, or has had as much as one answer may have.
+var errStreamEnds = errors.New("the stream ends")
+
+// events writes server-sent events. Together they have the bound that all answers have: then the stream ends, and the
+// caller asks for the rest with the last ID.
+type events struct {
+	out    http.ResponseWriter
+	left   int // bytes
+	isOver bool
+}
+
+func newEvents(w http.ResponseWriter) *events {
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.WriteHeader(http.StatusOK)
+	return &events{out: w, left: mostAnswer}
+}
+
+// add writes an event, with an ID unless that is zero. An error is noticed when it is flushed.
+func (e *events) add(event string, id uint64, value any) {
 	data, err := json.Marshal(value)
 	if err != nil {
 		return // there is nothing in these that cannot be encoded
 	}
-	_, _ = fmt.Fprintf(t.out, "event: %s\n%sdata: %s\n\n", event, id, data)
+	text := "event: " + event + "\n"
+	if id != 0 {
+		text += "id: " + strconv.FormatUint(id, 10) + "\n"
+	}
+	if e.left -= len(text) + len(data); e.left < 0 {
+		e.isOver = true
+	}
+	if e.isOver {
+		return
+	}
+	_, err = fmt.Fprintf(e.out, "%sdata: %s\n\n", text, data)
+	e.isOver = err != nil
+}
+
+// flush reports whether the stream goes on.
+func (e *events) flush() bool {
+	return http.NewResponseController(e.out).Flush() == nil && !e.isOver
 }

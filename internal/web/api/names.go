@@ -129,14 +129,15 @@ func (h *handler) shown(ctx context.Context, s *Sight, uids []ownership.UID) ([]
 	return shown, nil
 }
 
-// placesOf returns the place of an object, or of some objects that name it if it is missing.
+// placesOf returns the place of an object, if it is observed, and those of some objects that name it: where they say that
+// it is, it may be missing.
 func placesOf(g *ownership.Graph, uid ownership.UID) []place {
-	if kind, namespace, observed := g.Place(uid); observed {
-		return []place{{kind.String(), namespace}}
-	}
 	var all []place
+	if kind, namespace, observed := g.Place(uid); observed {
+		all = append(all, place{kind.String(), namespace})
+	}
 	probed := 0
-	for claimant := range g.Claiming(uid) {
+	for claimant := range g.ClaimingElsewhere(uid) {
 		if kind, namespace, observed := g.Place(claimant); observed && !slices.Contains(all, place{kind.String(), namespace}) {
 			all = append(all, place{kind.String(), namespace})
 		}

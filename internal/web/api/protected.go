@@ -30,7 +30,7 @@ type ProtectedList struct {
 	Items []ProtectedObject `json:"items"`
 	// More is how many there are besides.
 	More int `json:"more,omitempty"`
-	// Unread says what was left out.
+	// Unread says that objects may be left out.
 	Unread []string `json:"unread,omitempty"`
 }
 
@@ -47,24 +47,18 @@ type ProtectedObject struct {
 // protected answers what is protected, as far as the caller may list it. The graph knows which objects these are; how
 // they are protected is read as the caller.
 func (h *handler) protected(w http.ResponseWriter, r *http.Request, s *Sight) error {
-	var objects []ownership.Object
+	uids, err := h.visible(r.Context(), s, (*ownership.Graph).Protected)
+	if err != nil {
+		return err
+	}
+	var seen []ownership.Object
 	h.source.View(func(g *ownership.Graph) {
-		for _, uid := range g.Protected() {
+		for _, uid := range uids {
 			if o, observed := g.Object(uid); observed {
-				objects = append(objects, o)
+				seen = append(seen, o)
 			}
 		}
 	})
-	var seen []ownership.Object
-	for n := range objects {
-		sees, err := s.Sees(r.Context(), objects[n].Kind, objects[n].Namespace)
-		if err != nil {
-			return err
-		}
-		if sees {
-			seen = append(seen, objects[n])
-		}
-	}
 	slices.SortFunc(seen, func(a, b ownership.Object) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Kind.String(), b.Kind.String()), cmp.Compare(a.Name, b.Name))
 	})

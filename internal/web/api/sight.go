@@ -3,9 +3,11 @@ package api
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coppice-dev/coppice/internal/collector"
@@ -18,11 +20,12 @@ import (
 type Sight struct {
 	caller    Caller
 	resources map[string]schema.GroupResource // by kind, as ownership.Kind writes it
-	all       bool                            // the caller may list everything
-	living    Living
-	answers   map[scope]bool
-	homes     map[scope]ownership.UID // the namespaces in which the caller has the rights
-	hidden    map[string]bool
+	// namespaced says of each resource whether its objects are in namespaces.
+	namespaced map[schema.GroupResource]bool
+	all        bool // the caller may list everything
+	living     Living
+	answers    map[scope]bool
+	homes      map[scope]ownership.UID // the namespaces in which the caller has the rights
 }
 
 // Living returns the UID of the namespace that has a name now, by a read of the server; empty if there is none.
@@ -36,11 +39,12 @@ type scope struct {
 
 func newSight(ctx context.Context, caller Caller, resources []*inventory.Resource, living Living) (*Sight, error) {
 	s := &Sight{
-		caller: caller, resources: make(map[string]schema.GroupResource, len(resources)),
-		living: living, answers: map[scope]bool{}, homes: map[scope]ownership.UID{}, hidden: map[string]bool{},
+		caller: caller, resources: make(map[string]schema.GroupResource, len(resources)), namespaced: make(map[schema.GroupResource]bool, len(resources)),
+		living: living, answers: map[scope]bool{}, homes: map[scope]ownership.UID{},
 	}
 	for _, r := range resources {
 		s.resources[r.OwnerKind().String()] = r.GroupResource()
+		s.namespaced[r.GroupResource()] = r.Namespaced
 	}
 	var err error
 	s.all, err = caller.MayList(ctx, schema.GroupResource{Group: "*", Resource: "*"}, "")
@@ -51,24 +55,12 @@ func newSight(ctx context.Context, caller Caller, resources []*inventory.Resourc
 func (s *Sight) All() bool { return s.all }
 
 // Sees reports whether the caller may list the objects of a kind in a namespace, or everywhere if that is
-// empty. If not, Unread says so.
+// empty.
 func (s *Sight) Sees(ctx context.Context, kind ownership.Kind, namespace string) (bool, error) {
-	return s.seesNamed(ctx, kind.String(), namespace)
+	return s.may(ctx, kind.String(), namespace)
 }
 
-func (s *Sight) seesNamed(ctx context.Context, kind, namespace string) (bool, error) {
-	seen, err := s.may(ctx, kind, namespace)
-	if seen || err != nil {
-		return seen, err
-	}
-	if resource, served := s.resources[kind]; served {
-		kind = resource.String()
-	}
-	s.hidden[kind] = true
-	return false, nil
-}
-
-// may reports whether the caller may list the objects of a kind in a namespace. Unread does not say if not.
+// may is Sees of the name of a kind.
 func (s *Sight) may(ctx context.Context, kind, namespace string) (bool, error) {
 	if s.all {
 		return true, nil
@@ -77,6 +69,11 @@ func (s *Sight) may(ctx context.Context, kind, namespace string) (bool, error) {
 	if !served {
 		return false, nil
 	}
+	return s.mayResource(ctx, resource, namespace)
+}
+
+// mayResource is may of the resource of a kind.
+func (s *Sight) mayResource(ctx context.Context, resource schema.GroupResource, namespace string) (bool, error) {
 	for _, within := range slices.Compact([]string{"", namespace}) {
 		if seen, err := s.ask(ctx, scope{resource, within}); seen || err != nil {
 			return seen, err
@@ -106,7 +103,7 @@ func (s *Sight) looker(ctx context.Context, view insight.View, failed *error) in
 // UID. A right in a namespace does not cover what was in a former namespace of that name, nor what may have been: these
 // need a right in all namespaces.
 func (s *Sight) sawNamed(ctx context.Context, kind, namespace string, home ownership.UID) (bool, error) {
-	seen, err := s.seesNamed(ctx, kind, namespace)
+	seen, err := s.may(ctx, kind, namespace)
 	if err != nil || !seen || s.all || namespace == "" {
 		return seen, err
 	}
@@ -118,11 +115,7 @@ func (s *Sight) sawNamed(ctx context.Context, kind, namespace string, home owner
 	if err != nil {
 		return false, err
 	}
-	if home == "" || home != now {
-		s.hidden[resource.String()] = true
-		return false, nil
-	}
-	return true, nil
+	return home != "" && home == now, nil
 }
 
 // home returns the UID of the namespace in which the caller has a right. It is read after the right was found, for each
@@ -152,15 +145,44 @@ func (s *Sight) ask(ctx context.Context, about scope) (bool, error) {
 	return answer, err
 }
 
-// Unread says what was left out, by resource, sorted. Not even namespaces are named: to know that there is
-// one may be more than the caller is allowed to.
-func (s *Sight) Unread() []string {
-	var all []string
-	for what := range s.hidden {
-		all = append(all, what+": what you may not list is left out")
+// asksAtOnce is how many rights are asked for at the same time: an API server elsewhere takes a request for each.
+const asksAtOnce = 8
+
+// askAll asks for rights that are needed in any case.
+func (s *Sight) askAll(ctx context.Context, all []scope) error {
+	all = slices.DeleteFunc(all, func(about scope) bool {
+		_, known := s.answers[about]
+		return known
+	})
+	answers := make([]bool, len(all))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(asksAtOnce)
+	for n, about := range all {
+		group.Go(func() error {
+			var err error
+			answers[n], err = s.caller.MayList(ctx, about.resource, about.namespace)
+			return err
+		})
 	}
-	slices.Sort(all)
-	return all
+	if err := group.Wait(); err != nil {
+		return err //nolint:wrapcheck // says all of it
+	}
+	for n, about := range all {
+		s.answers[about] = answers[n]
+	}
+	return nil
+}
+
+// LeftOut is said in answers to callers who may not list everything, whether something was left out or not: that there is
+// something may be more than they are allowed to know.
+const LeftOut = "objects that you may not list are left out"
+
+// Unread says that objects may be left out. It depends on the rights of the caller alone.
+func (s *Sight) Unread() []string {
+	if s.all {
+		return nil
+	}
+	return []string{LeftOut}
 }
 
 // picture reads a part of the graph, and removes what the caller may not list, and what is connected with the
@@ -228,49 +250,112 @@ func connected(g insight.Graph, seen map[ownership.UID]bool, from []ownership.UI
 	return reached
 }
 
-// neighbor is the place of an object that a decision may name.
-type neighbor struct {
-	kind, namespace string
-	claimed         bool // the object that the decision is about names it itself
+// unseenDecision is the decision about an object that depends on what the caller may not list.
+const unseenDecision = "not shown: it depends on objects that you may not list"
+
+// about is what a decision about an object depends on.
+type about struct {
+	phase  ownership.Phase
+	owners []ownership.Claim
 }
 
-// decisions shortens the decisions about objects that may name what the caller may not list. The rights are
-// asked for only when the graph has been read: nothing may be slow while it is held.
+// decisions replaces the decisions that depend on what the caller may not list. Which these are depends on the object
+// itself, and on the rights of the caller. The rights are asked for only when the graph has been read: nothing may be slow
+// while it is held.
 func (s *Sight) decisions(ctx context.Context, view insight.View, objects []insight.Object) error {
 	for i := range objects {
 		o := &objects[i]
-		around := map[neighbor]bool{}
-		view(func(g *ownership.Graph) { addNeighbors(g, o.UID, around) })
-		for n := range around {
-			if _, served := s.resources[n.kind]; !served && n.claimed {
-				continue // as in objects
-			}
-			seen, err := s.seesNamed(ctx, n.kind, n.namespace)
-			if err != nil {
-				return err
-			}
-			if !seen {
-				o.Decision = verb(o.Decision)
-			}
+		if o.Missing {
+			continue
+		}
+		var on about
+		view(func(g *ownership.Graph) { on = aboutOf(g, o.UID) })
+		seen, err := s.seesOwners(ctx, on.owners)
+		if err == nil && seen && (on.phase == ownership.Foreground || on.phase == ownership.Orphaning) {
+			seen, err = s.seesDependents(ctx, o.Namespace)
+		}
+		switch {
+		case err != nil:
+			return err
+		case !seen:
+			o.Decision = unseenDecision
+		case strings.HasPrefix(o.Decision, "delete "):
+			o.Decision = "delete" // how depends on dependents (R10)
 		}
 	}
 	return nil
 }
 
-// addNeighbors adds the places of all objects that a decision about one may name: its owners, those that
-// name it as theirs, and those of its cycle.
-func addNeighbors(g *ownership.Graph, uid ownership.UID, around map[neighbor]bool) {
+func aboutOf(g *ownership.Graph, uid ownership.UID) about {
+	o, _ := g.Object(uid)
+	on := about{phase: o.Phase}
 	for _, owner := range g.Owners(uid) {
-		around[neighbor{owner.Claim.Kind.String(), owner.Claim.Namespace, true}] = true
-		if owner.Elsewhere != "" {
-			around[neighbor{owner.Claim.Kind.String(), owner.Elsewhere, true}] = true
+		on.owners = append(on.owners, owner.Claim)
+	}
+	return on
+}
+
+// seesOwners reports whether the caller may list the objects where the owners of an object are, as it says. Owners of a
+// kind that is not served are known from those that name them.
+func (s *Sight) seesOwners(ctx context.Context, owners []ownership.Claim) (bool, error) {
+	for n := range owners {
+		kind := owners[n].Kind.String()
+		if _, served := s.resources[kind]; !served {
+			continue
+		}
+		if seen, err := s.may(ctx, kind, owners[n].Namespace); !seen || err != nil {
+			return false, err
 		}
 	}
-	for _, other := range slices.Concat(g.Claimants(uid), g.Cycle(uid)) {
-		if o, observed := g.Object(other); observed {
-			around[neighbor{o.Kind.String(), o.Namespace, false}] = true
+	return true, nil
+}
+
+// seesDependents reports whether the caller may list whatever may have an owner in a namespace, or any if that is empty.
+func (s *Sight) seesDependents(ctx context.Context, namespace string) (bool, error) {
+	if everything, err := s.ask(ctx, scope{schema.GroupResource{Group: "*", Resource: "*"}, namespace}); everything || err != nil {
+		return everything, err
+	}
+	hidden, err := s.hidden(ctx, []string{namespace})
+	if err != nil {
+		return false, err
+	}
+	for _, r := range hidden {
+		if namespace == "" || s.namespaced[r] {
+			return false, nil
 		}
 	}
+	return true, nil
+}
+
+// hidden returns the resources that the caller may not list in all of some namespaces: cluster-scoped ones that they may
+// not list, and namespaced ones that they may neither list everywhere nor in each of these. An empty name is everywhere.
+func (s *Sight) hidden(ctx context.Context, namespaces []string) ([]schema.GroupResource, error) {
+	resources := slices.SortedFunc(maps.Keys(s.namespaced), func(a, b schema.GroupResource) int { return strings.Compare(a.String(), b.String()) })
+	everywhere := make([]scope, 0, len(resources))
+	for _, r := range resources {
+		everywhere = append(everywhere, scope{r, ""})
+	}
+	if err := s.askAll(ctx, everywhere); err != nil {
+		return nil, err
+	}
+	left := slices.DeleteFunc(resources, func(r schema.GroupResource) bool { return s.answers[scope{r, ""}] })
+	if slices.Contains(namespaces, "") {
+		return left, nil
+	}
+	var within []scope
+	for _, r := range left {
+		for _, namespace := range namespaces {
+			if s.namespaced[r] {
+				within = append(within, scope{r, namespace})
+			}
+		}
+	}
+	if err := s.askAll(ctx, slices.Clone(within)); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(left, func(r schema.GroupResource) bool {
+		return s.namespaced[r] && len(namespaces) > 0 && !slices.ContainsFunc(namespaces, func(namespace string) bool { return !s.answers[scope{r, namespace}] })
+	}), nil
 }
 
 // verb returns the first word of a decision, which names nothing.
@@ -304,7 +389,6 @@ func (s *Sight) record(ctx context.Context, r *collector.Record) (bool, error) {
 	if r.Error != "" {
 		r.Error = fmt.Sprintf("the answer to the %s is not known", r.Action)
 	}
-	r.MoreOwners += len(r.Owners) - len(owners)
-	r.Owners = owners
+	r.Owners, r.MoreOwners = owners, 0 // it is not known of which kinds the others are
 	return true, nil
 }

@@ -2,12 +2,10 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
-	"strings"
+	"reflect"
 	"time"
 
 	"github.com/coppice-dev/coppice/internal/ownership"
@@ -34,16 +32,16 @@ const (
 // StoryList is the answer about all stories.
 type StoryList struct {
 	Items []story.Summary `json:"items"` // the latest first
-	// Unread says what was left out.
+	// Unread says that objects may be left out.
 	Unread []string `json:"unread,omitempty"`
 }
 
-// Story is the answer about one story. The counts are of all of its objects.
+// Story is the answer about one story. The counts are of the objects that the caller may list.
 type Story struct {
 	story.Summary
 
 	Objects []story.Object `json:"objects"`
-	// Unread says what was left out.
+	// Unread says that objects may be left out.
 	Unread []string `json:"unread,omitempty"`
 }
 
@@ -64,7 +62,14 @@ func (h *handler) teller(r *http.Request, s *Sight) (*teller, error) {
 	return &teller{book: book, sight: s, ctx: r.Context()}, nil
 }
 
-// sees implements story.Sees.
+// reader says what the caller sees.
+func (t *teller) reader() story.Sees {
+	if t.sight.all {
+		return nil
+	}
+	return t.sees
+}
+
 func (t *teller) sees(object story.Ref) bool {
 	if t.err != nil {
 		return false
@@ -83,7 +88,7 @@ func (h *handler) stories(w http.ResponseWriter, r *http.Request, s *Sight) erro
 		return err
 	}
 	list := StoryList{Items: []story.Summary{}}
-	list.Items = append(list.Items, t.book.List(t.sees, now())...)
+	list.Items = append(list.Items, t.book.List(t.reader(), now())...)
 	if t.err != nil {
 		return t.err
 	}
@@ -98,7 +103,7 @@ func (h *handler) story(w http.ResponseWriter, r *http.Request, s *Sight) error 
 		return err
 	}
 	at := now()
-	summary, objects, _, found := t.book.Story(ownership.UID(r.PathValue("id")), 0, t.sees, at)
+	summary, objects, _, found := t.book.Story(ownership.UID(r.PathValue("id")), 0, t.reader(), at)
 	switch format := r.URL.Query().Get("format"); {
 	case t.err != nil:
 		return t.err
@@ -131,26 +136,32 @@ func (h *handler) watchStories(w http.ResponseWriter, r *http.Request, s *Sight)
 	if last > t.book.Changes() {
 		last = 0 // it was another process that the caller has heard it from
 	}
-	open := map[ownership.UID]bool{} // stories that were sent, and were not done
-	send := func(events *events) bool {
-		changed, removed, at := t.book.Since(last, t.sees, now())
-		for _, one := range changed {
-			open[one.ID] = !one.Done
-			events.add(EventStory, at, one)
+	sent := map[ownership.UID]sentStory{}
+	send := func(out *events) bool {
+		changed, removed, at := t.book.Since(last, t.reader(), now())
+		for n := range changed {
+			one := &changed[n]
+			if before, told := sent[one.ID]; told && before.is(one) {
+				continue // something has changed that the caller does not see
+			}
+			sent[one.ID] = sentStory{*one, true}
+			out.add(EventStory, at, one)
 		}
 		for _, id := range removed {
-			delete(open, id)
-			events.add(EventRemoved, at, map[string]any{"id": id})
+			delete(sent, id)
+			out.add(EventRemoved, at, map[string]any{"id": id})
 		}
 		last = at
 		return true
 	}
-	ended := func(events *events) {
-		for id, isOpen := range open {
-			one, _, _, found := t.book.Story(id, story.End, t.sees, now())
-			if isOpen && found && one.Done {
-				open[id] = false
-				events.add(EventStory, last, one)
+	ended := func(out *events) {
+		for id, before := range sent {
+			if before.summary.Done {
+				continue
+			}
+			if one, _, _, found := t.book.Story(id, story.End, t.reader(), now()); found && one.Done {
+				sent[id] = sentStory{one, true}
+				out.add(EventStory, last, one)
 			}
 		}
 	}
@@ -168,31 +179,52 @@ func (h *handler) watchStory(w http.ResponseWriter, r *http.Request, s *Sight) e
 	if err != nil {
 		return err
 	}
-	if _, _, end, found := t.book.Story(id, story.End, t.sees, now()); !found {
+	if _, _, end, found := t.book.Story(id, story.End, t.reader(), now()); !found {
 		return errNoStory
 	} else if since > end {
 		since = 0 // as above
 	}
 	var last uint64
-	var isDone, isTold bool
-	send := func(events *events) bool {
+	var sent sentStory
+	send := func(out *events) bool {
 		last = t.book.Changes()
-		summary, objects, next, found := t.book.Story(id, since, t.sees, now())
+		summary, objects, next, found := t.book.Story(id, since, t.reader(), now())
 		if !found {
-			events.add(EventRemoved, uint64(next), map[string]any{"id": id})
+			out.add(EventRemoved, uint64(next), map[string]any{"id": id})
 			return false
 		}
-		if isTold && next == since && summary.Done == isDone {
-			return true // something else has changed
+		if len(objects) == 0 && sent.is(&summary) {
+			since = next
+			return true // something has changed that the caller does not see
 		}
-		events.add(EventStory, uint64(next), Story{Summary: summary, Unread: t.sight.Unread()})
-		if len(objects) > 0 {
-			events.add(EventObjects, uint64(next), objects)
+		out.add(EventStory, uint64(since), Story{Summary: summary, Unread: t.sight.Unread()})
+		for len(objects) > 0 {
+			some := objects[:min(len(objects), mostInEvent)]
+			objects = objects[len(some):]
+			at := since // who loses the rest asks for all of it again
+			if len(objects) == 0 {
+				at = next
+			}
+			out.add(EventObjects, uint64(at), some)
 		}
-		since, isDone, isTold = next, summary.Done, true
+		since, sent = next, sentStory{summary, true}
 		return true
 	}
-	return t.follow(w, storyBatch, func() uint64 { return last }, send, func(e *events) { send(e) })
+	return t.follow(w, storyBatch, func() uint64 { return last }, send, func(out *events) { send(out) })
+}
+
+// mostInEvent is how many objects one event has.
+const mostInEvent = 500
+
+// sentStory is a summary that was sent last.
+type sentStory struct {
+	summary story.Summary
+	isSent  bool
+}
+
+// is reports whether a summary says what was sent.
+func (s *sentStory) is(summary *story.Summary) bool {
+	return s.isSent && reflect.DeepEqual(s.summary, *summary)
 }
 
 // positionOf returns the position in a story that a caller has come to.
@@ -204,20 +236,18 @@ func positionOf(r *http.Request) (story.Position, error) {
 // follow sends events until the caller leaves, has to ask again, or send says that it was the last: at first,
 // after each change of the book, and whatever tick has to say.
 func (t *teller) follow(w http.ResponseWriter, batch time.Duration, last func() uint64, send func(*events) bool, tick func(*events)) error {
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.WriteHeader(http.StatusOK)
+	out := newEvents(w)
 	ctx, cancel := context.WithTimeout(t.ctx, longest)
 	defer cancel()
 	t.ctx = ctx
 	ticker := time.NewTicker(storyTick)
 	defer ticker.Stop()
 	for {
-		out := &events{}
 		goesOn := send(out)
-		if !out.flush(w) || !goesOn || t.err != nil {
+		if !out.flush() || !goesOn || t.err != nil {
 			return nil // the answer has begun: it ends here, and the caller asks again
 		}
-		if !t.await(ctx, w, ticker.C, last, tick) {
+		if !t.await(ctx, out, ticker.C, last, tick) {
 			return nil
 		}
 		select { // more follows at once, more often than not
@@ -230,7 +260,7 @@ func (t *teller) follow(w http.ResponseWriter, batch time.Duration, last func() 
 
 // await waits for a change of the book, and sends what tick has to say meanwhile. It reports whether there was
 // one, and the caller is still there.
-func (t *teller) await(ctx context.Context, w http.ResponseWriter, ticks <-chan time.Time, last func() uint64, tick func(*events)) bool {
+func (t *teller) await(ctx context.Context, out *events, ticks <-chan time.Time, last func() uint64, tick func(*events)) bool {
 	for {
 		select {
 		case <-ctx.Done():
@@ -238,32 +268,10 @@ func (t *teller) await(ctx context.Context, w http.ResponseWriter, ticks <-chan 
 		case <-t.book.Changed(last()):
 			return true
 		case <-ticks:
-			out := &events{}
 			tick(out)
-			if !out.flush(w) || t.err != nil {
+			if !out.flush() || t.err != nil {
 				return false
 			}
 		}
 	}
-}
-
-// events are server-sent events that are sent at once.
-type events struct{ text strings.Builder }
-
-func (e *events) add(event string, id uint64, value any) {
-	data, err := json.Marshal(value)
-	if err != nil {
-		return // there is nothing in these that cannot be encoded
-	}
-	e.text.WriteString("event: " + event + "\nid: " + strconv.FormatUint(id, 10) + "\ndata: ")
-	e.text.Write(data)
-	e.text.WriteString("\n\n")
-}
-
-// flush reports whether the caller is still there.
-func (e *events) flush(w http.ResponseWriter) bool {
-	if _, err := w.Write([]byte(e.text.String())); err != nil {
-		return false
-	}
-	return http.NewResponseController(w).Flush() == nil
 }

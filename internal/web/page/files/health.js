@@ -92,10 +92,10 @@ function showAll(parts, status, deletions, changed) {
 function collectorOf(status) {
   const facts = [
     ["Collector", status.observeOnly ? "only observes: it changes nothing" : status.synced ? "works" : "has not read everything yet"],
-    ["Objects", count(status.graph.objects)],
-    ["Owner references", count(status.graph.references)],
-    ["Queued", count(status.queue.length)],
   ];
+  if (!status.unread?.length) { // the counts are of all objects: others do not get them
+    facts.push(["Objects", count(status.graph.objects)], ["Owner references", count(status.graph.references)], ["Queued", count(status.queue.length)]);
+  }
   return h("dl", {class: "facts"}, facts.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))));
 }
 

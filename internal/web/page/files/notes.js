@@ -1,7 +1,6 @@
 // What views say beside their contents.
 
 import {h, show} from "./dom.js";
-import {many} from "./words.js";
 
 /** showProblem says that no changes come, until they do again. */
 export function showProblem(element, problem) {
@@ -11,6 +10,6 @@ export function showProblem(element, problem) {
 /** showUnread says what was left out. */
 export function showUnread(element, unread) {
   show(element, unread?.length > 0 && h("details", null,
-    h("summary", null, many(unread.length, "kind of object is", "kinds of objects are") + " not shown"),
+    h("summary", null, "Some objects may not be shown"),
     h("ul", null, unread.map((line) => h("li", null, line)))));
 }
