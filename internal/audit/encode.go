@@ -9,6 +9,8 @@ import (
 	"text/tabwriter"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/coppice-dev/coppice/internal/terminal/escape"
 )
 
 // Formats returns the formats of Encode.
@@ -56,7 +58,7 @@ func (r Report) table() ([]byte, error) {
 	var codes []Code
 	for i := range r.Findings {
 		f := &r.Findings[i]
-		fmt.Fprintf(&lines, "%s\t%s\t%s\t%s\t%s\n", f.Severity, f.Code, f.Object.Namespace, f.Object, f.Message)
+		lines.WriteString(escape.Sprintf("%s\t%s\t%s\t%s\t%s\n", f.Severity, f.Code, f.Object.Namespace, f.Object, f.Message))
 		if !slices.Contains(codes, f.Code) {
 			codes = append(codes, f.Code)
 		}

@@ -4,6 +4,8 @@ import (
 	"encoding/xml"
 	"fmt"
 	"strings"
+
+	"github.com/coppice-dev/coppice/internal/terminal/escape"
 )
 
 // The parts of a JUnit report that CI services agree about.
@@ -47,7 +49,7 @@ func (r Report) junit() ([]byte, error) {
 			if f.Object.Namespace != "" {
 				where += " in namespace " + f.Object.Namespace
 			}
-			lines = append(lines, where+": "+f.Message)
+			lines = append(lines, escape.Line(where+": "+f.Message))
 		}
 		switch text := strings.Join(lines, "\n"); {
 		case rule.Severity == Note:

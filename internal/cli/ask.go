@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/internal/terminal"
 )
 
 // askFlags are the flags of the commands that ask a running collector.
@@ -264,9 +265,9 @@ func eachEvent(events io.Reader, visit func(serverEvent) error) error {
 func sayLeftOut(w io.Writer, unread []string) {
 	for n, what := range unread {
 		if n == maxUnread {
-			fmt.Fprintf(w, "not read: %d more\n", len(unread)-n)
+			terminal.Fprintf(w, "not read: %d more\n", len(unread)-n)
 			return
 		}
-		fmt.Fprintf(w, "not read: %s\n", what)
+		terminal.Fprintf(w, "not read: %s\n", what)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"os/signal"
@@ -21,6 +22,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/assets/parent"
 	"github.com/coppice-dev/coppice/internal/assets/role"
 	"github.com/coppice-dev/coppice/internal/system"
+	"github.com/coppice-dev/coppice/internal/terminal"
 	"github.com/coppice-dev/coppice/internal/version"
 )
 
@@ -67,7 +69,7 @@ their number. The flags of the API server: kube-apiserver --help.`,
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintln(s.Out, made)
+			_, err = io.WriteString(s.Out, made+"\n")
 			return err
 		},
 	}
@@ -93,7 +95,7 @@ func RunAs(ctx context.Context, r role.Role, args []string, s Streams) int {
 		err = errors.New("it has no name")
 	}
 	if err != nil {
-		fmt.Fprintf(s.Err, "%s: %s\n", r, oneLine(err))
+		terminal.Fprintf(s.Err, "%s: %s\n", r, oneLine(err))
 		return ExitFailed
 	}
 	return ExitOK
@@ -113,7 +115,7 @@ func runAPIServer(ctx context.Context, args []string, s Streams) error {
 		return fmt.Errorf("%w; see kube-apiserver --help", err)
 	}
 	if a.Version {
-		_, err := fmt.Fprintln(s.Out, "Kubernetes", version.Kubernetes())
+		_, err := io.WriteString(s.Out, "Kubernetes "+version.Kubernetes()+"\n")
 		return err
 	}
 	notes, err := setFeatureGates(a.FeatureGates)
@@ -121,7 +123,7 @@ func runAPIServer(ctx context.Context, args []string, s Streams) error {
 		return err
 	}
 	for _, note := range append(a.Notes, notes...) {
-		fmt.Fprintf(s.Err, "%s: %s\n", role.APIServer, note)
+		terminal.Fprintf(s.Err, "%s: %s\n", role.APIServer, note)
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -18,6 +18,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/audit"
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/terminal"
 )
 
 // fieldManager is under which the tools write.
@@ -32,7 +33,7 @@ func fix(ctx context.Context, config *rest.Config, inv *inventory.Inventory, fix
 	}
 	for _, f := range fixes {
 		for i := range f.Removes {
-			fmt.Fprintf(s.Err, "remove from %s%s the reference to %s %s: %s\n", f.Object, inNamespace(f.Object.Namespace), f.Removes[i].Owner.Kind, f.Removes[i].Owner.Name, f.Removes[i].Message)
+			terminal.Fprintf(s.Err, "remove from %s%s the reference to %s %s: %s\n", f.Object, inNamespace(f.Object.Namespace), f.Removes[i].Owner.Kind, f.Removes[i].Owner.Name, f.Removes[i].Message)
 		}
 	}
 	if !confirmed && !confirm(s) {
@@ -51,7 +52,7 @@ func fix(ctx context.Context, config *rest.Config, inv *inventory.Inventory, fix
 		}
 		done.Findings = append(done.Findings, f.Removes...)
 	}
-	fmt.Fprintf(s.Err, "%d of %d objects repaired\n", len(fixes)-len(failures), len(fixes))
+	terminal.Fprintf(s.Err, "%d of %d objects repaired\n", len(fixes)-len(failures), len(fixes))
 	return done.Baseline(), errors.Join(failures...)
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/preview"
 	"github.com/coppice-dev/coppice/internal/recreate"
 	"github.com/coppice-dev/coppice/internal/sealed"
+	"github.com/coppice-dev/coppice/internal/terminal"
 	"github.com/coppice-dev/coppice/internal/undo"
 )
 
@@ -75,7 +76,7 @@ func (f *backupFlags) write(ctx context.Context, cluster *clusterFlags, r previe
 		return fmt.Errorf("--backup: %w", err)
 	}
 	if made {
-		fmt.Fprintf(s.Err, "the key of backups is new, in %s: without it, no backup can be read\n", path)
+		terminal.Fprintf(s.Err, "the key of backups is new, in %s: without it, no backup can be read\n", path)
 	}
 	config, err := cluster.config()
 	if err != nil {
@@ -103,7 +104,7 @@ func (f *backupFlags) write(ctx context.Context, cluster *clusterFlags, r previe
 	}
 	missed = append(unserved, missed...)
 	sayMissed(s.Err, missed)
-	fmt.Fprintf(s.Err, "%d objects are in %s, encrypted with the key in %s\n", len(kept), f.file, path)
+	terminal.Fprintf(s.Err, "%d objects are in %s, encrypted with the key in %s\n", len(kept), f.file, path)
 	if len(missed) > 0 {
 		return fmt.Errorf("%d objects are not in the backup; preview the deletion again, into another file", len(missed))
 	}
@@ -113,10 +114,10 @@ func (f *backupFlags) write(ctx context.Context, cluster *clusterFlags, r previe
 func sayMissed(w io.Writer, missed []string) {
 	for n, what := range missed {
 		if n == maxUnread {
-			fmt.Fprintf(w, "not kept: %d more\n", len(missed)-n)
+			terminal.Fprintf(w, "not kept: %d more\n", len(missed)-n)
 			return
 		}
-		fmt.Fprintf(w, "not kept: %s\n", oneLineOf(what))
+		terminal.Fprintf(w, "not kept: %s\n", oneLineOf(what))
 	}
 }
 

@@ -147,10 +147,10 @@ const maxUnread = 5
 func sayUnread(w io.Writer, unread []inventory.Unread) {
 	for n, u := range unread {
 		if n == maxUnread {
-			fmt.Fprintf(w, "not read: %d more\n", len(unread)-n)
+			terminal.Fprintf(w, "not read: %d more\n", len(unread)-n)
 			return
 		}
-		fmt.Fprintf(w, "not read: %s\n", oneLineOf(u.String()))
+		terminal.Fprintf(w, "not read: %s\n", oneLineOf(u.String()))
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/coppice-dev/coppice"
 	"github.com/coppice-dev/coppice/internal/election"
+	"github.com/coppice-dev/coppice/internal/terminal"
 )
 
 // The controllers that --controllers names.
@@ -123,7 +124,7 @@ func collect(ctx context.Context, f collectFlags, s Streams) error {
 	}
 	work := func(ctx context.Context) error {
 		return runControllers(ctx, controllers, func() {
-			fmt.Fprintf(s.Out, "collecting %s in %.2fs\n", server.config.Host, time.Since(began).Seconds())
+			terminal.Fprintf(s.Out, "collecting %s in %.2fs\n", server.config.Host, time.Since(began).Seconds())
 		})
 	}
 	role := &election.Role{}

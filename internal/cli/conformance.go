@@ -226,7 +226,7 @@ func (f *conformanceFlags) write(report conformance.Report, s Streams) error {
 		return err //nolint:wrapcheck // of the output, which the user has chosen
 	}
 	if len(report.Left) > 0 {
-		fmt.Fprintf(s.Err, "not removed: namespaces %s\n", strings.Join(report.Left, ", "))
+		terminal.Fprintf(s.Err, "not removed: namespaces %s\n", strings.Join(report.Left, ", "))
 	}
 	if report.Failed() {
 		return fmt.Errorf("%d of %d checks failed", report.Counts[conformance.Fail], len(report.Checks))
@@ -259,7 +259,7 @@ func listChecks(w io.Writer, turns []conformance.Turn) error {
 	fmt.Fprintln(columns, "RULES\tNEEDS\tCHECK")
 	for _, turn := range turns {
 		for _, c := range turn.Checks {
-			fmt.Fprintf(columns, "%s\t%s\t%s\n", c.Rules, c.Needs, c.Name)
+			terminal.Fprintf(columns, "%s\t%s\t%s\n", c.Rules, c.Needs, c.Name)
 		}
 	}
 	return columns.Flush() //nolint:wrapcheck // of the output, which the user has chosen

@@ -16,6 +16,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/preview"
+	"github.com/coppice-dev/coppice/internal/terminal"
 )
 
 func newDelete(s Streams) *cobra.Command {
@@ -81,7 +82,7 @@ func sayChanges(w io.Writer, confirmed, now preview.Report) {
 		return
 	}
 	for _, change := range preview.Changes(confirmed, now) {
-		fmt.Fprintln(w, change)
+		terminal.Fprintf(w, "%s\n", change)
 	}
 }
 
@@ -118,7 +119,7 @@ func deleteConfirmed(c *cobra.Command, f previewFlags, confirm confirmFlags, arg
 		if err != nil {
 			return err
 		}
-		fmt.Fprintln(s.Out, said)
+		terminal.Fprintf(s.Out, "%s\n", said)
 	}
 	return nil
 }

@@ -97,7 +97,7 @@ func storyNames() []string {
 func runDemo(ctx context.Context, f demoFlags, s Streams) error {
 	if f.list {
 		for _, story := range demo.Stories() {
-			fmt.Fprintf(s.Out, "%-12s%s\n", story.Name, story.Title)
+			terminal.Fprintf(s.Out, "%-12s%s\n", story.Name, story.Title)
 		}
 		return nil
 	}
@@ -130,7 +130,7 @@ func runDemo(ctx context.Context, f demoFlags, s Streams) error {
 			}
 			played = playAll(ctx, p, stories, newScreen(f.plain, s.Out))
 		}()
-		fmt.Fprintf(s.Out, "A control plane with %d simulated nodes, ready in %.1f s. Ctrl-C ends the demo.\n", demoNodes, p.Started.Seconds())
+		terminal.Fprintf(s.Out, "A control plane with %d simulated nodes, ready in %.1f s. Ctrl-C ends the demo.\n", demoNodes, p.Started.Seconds())
 	})
 	if err != nil {
 		return err

@@ -18,6 +18,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/inventory/reader"
 	"github.com/coppice-dev/coppice/internal/lookup"
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/terminal"
 )
 
 // explainInterval is how often --watch looks again.
@@ -109,7 +110,7 @@ func runExplain(c *cobra.Command, f explainFlags, args []string, s Streams) erro
 		}
 		now, err := explainOnce(ctx, f, args, earlier, s)
 		if gone, ok := errors.AsType[*goneError](err); ok {
-			fmt.Fprintf(s.Out, "%s is gone\n", gone.what)
+			terminal.Fprintf(s.Out, "%s is gone\n", gone.what)
 			return nil
 		}
 		if err != nil {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/agent/nodeconfig"
 	"github.com/coppice-dev/coppice/internal/system"
+	"github.com/coppice-dev/coppice/internal/terminal"
 	"github.com/coppice-dev/coppice/internal/version"
 )
 
@@ -93,7 +94,7 @@ func runNode(ctx context.Context, f nodeFlags, s Streams) error {
 	}
 	options.Config.QPS, options.Config.UserAgent = -1, "coppice-node"
 	err = system.RunNode(ctx, options, func(name string) {
-		fmt.Fprintf(s.Out, "ready node %s of %s in %.2fs\n", name, server.config.Host, time.Since(began).Seconds())
+		terminal.Fprintf(s.Out, "ready node %s of %s in %.2fs\n", name, server.config.Host, time.Since(began).Seconds())
 	})
 	if errors.Is(err, system.ErrNoNode) {
 		return fmt.Errorf("%s: %w: coppice up --write-node-kubeconfig NAME=FILE writes one that is, or name the node with --name", server.source, err)

@@ -23,6 +23,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/namespaces"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/preview"
+	"github.com/coppice-dev/coppice/internal/terminal"
 )
 
 func newPreview(s Streams) *cobra.Command {
@@ -241,7 +242,7 @@ func (f *foretold) encode(format string) ([]byte, error) {
 		var text strings.Builder
 		for _, o := range f.report.Objects {
 			if o.Fate == preview.Deleted || o.Fate == preview.Waiting {
-				fmt.Fprintf(&text, "%s/%s\n", strings.ToLower(o.Kind), o.Name)
+				terminal.Fprintf(&text, "%s/%s\n", strings.ToLower(o.Kind), o.Name)
 			}
 		}
 		return []byte(text.String()), nil

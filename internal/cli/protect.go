@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/metadata"
 
 	"github.com/coppice-dev/coppice/internal/protection"
+	"github.com/coppice-dev/coppice/internal/terminal"
 )
 
 const (
@@ -151,7 +152,7 @@ func protect(ctx context.Context, f *protectFlags, args []string, s Streams) err
 			return protection.Protection{}, errors.New("--of names the object itself: it would never go")
 		}
 		if m.GetDeletionTimestamp() != nil {
-			fmt.Fprintf(s.Err, "%s is being deleted already: its protection does not take that back\n", m.GetName())
+			terminal.Fprintf(s.Err, "%s is being deleted already: its protection does not take that back\n", m.GetName())
 		}
 		if mode != protection.Outlives {
 			return protection.New(string(mode), ""), nil
@@ -323,7 +324,7 @@ func (w *protecting) noteMissing(o protection.Other) {
 	}
 	_, err = w.client.Resource(mapping.Resource).Namespace(o.Namespace).Get(w.ctx, o.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		fmt.Fprintf(w.s.Err, "%s is not there: nothing is protected by it until it is\n", o)
+		terminal.Fprintf(w.s.Err, "%s is not there: nothing is protected by it until it is\n", o)
 	}
 }
 
@@ -427,7 +428,7 @@ func (w *protecting) print() error {
 		return writeAs(w.s.Out, w.flags.output, map[string]any{"items": slices.Concat([]protectedObject{}, w.done)})
 	}
 	for _, done := range w.done {
-		fmt.Fprintln(w.s.Out, done)
+		terminal.Fprintf(w.s.Out, "%s\n", done)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -21,6 +22,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/aliases"
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/protection"
+	"github.com/coppice-dev/coppice/internal/terminal"
 )
 
 const (
@@ -90,14 +92,18 @@ func protectList(ctx context.Context, f *protectListFlags, s Streams) error {
 		fmt.Fprintln(s.Err, "nothing is protected")
 		return nil
 	}
-	table := tabwriter.NewWriter(s.Out, 0, 0, 2, ' ', 0)
+	return writeProtected(s.Out, found)
+}
+
+func writeProtected(w io.Writer, found []protectedObject) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "NAMESPACE\tOBJECT\tMODE\tOUTLIVES")
 	for _, p := range found {
 		mode := p.Mode
 		if p.Invalid != "" {
 			mode += " (as always: " + p.Invalid + ")"
 		}
-		fmt.Fprintf(table, "%s\t%s/%s\t%s\t%s\n", p.Namespace, p.Resource, p.Name, mode, outlivedBy(p.Outlives))
+		terminal.Fprintf(table, "%s\t%s/%s\t%s\t%s\n", p.Namespace, p.Resource, p.Name, mode, outlivedBy(p.Outlives))
 	}
 	return table.Flush() //nolint:wrapcheck // of the output, which the user has chosen
 }

@@ -12,6 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/internal/terminal"
+	"github.com/coppice-dev/coppice/internal/terminal/escape"
 )
 
 // recordsFlags are the flags of coppice records.
@@ -64,7 +66,7 @@ func records(c *cobra.Command, f recordsFlags, args []string, s Streams) error {
 	if f.watch {
 		query.Set("after", "0")
 		if f.output == "table" {
-			fmt.Fprintf(s.Out, recordRow, "TIME", "ACTION", "OBJECT", "WHY")
+			terminal.Fprintf(s.Out, recordRow, "TIME", "ACTION", "OBJECT", "WHY")
 		}
 		return asker.follow(c.Context(), query, func(r coppice.Record) error { return writeRecord(s.Out, f.output, r) })
 	}
@@ -76,10 +78,14 @@ func records(c *cobra.Command, f recordsFlags, args []string, s Streams) error {
 	if f.output != "table" {
 		return writeAs(s.Out, f.output, list)
 	}
-	table := tabwriter.NewWriter(s.Out, 0, 0, 2, ' ', 0)
+	return writeRecords(s.Out, list.Items)
+}
+
+func writeRecords(w io.Writer, all []coppice.Record) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "TIME\tACTION\tOBJECT\tWHY")
-	for _, r := range list.Items {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", timeOf(r), r.Action, objectOf(r), whyOf(r))
+	for _, r := range all {
+		terminal.Fprintf(table, "%s\t%s\t%s\t%s\n", timeOf(r), r.Action, objectOf(r), whyOf(r))
 	}
 	return table.Flush() //nolint:wrapcheck // of the output, which the user has chosen
 }
@@ -97,7 +103,7 @@ func writeRecord(w io.Writer, format string, r coppice.Record) error {
 			err = writeAs(w, format, r)
 		}
 	default:
-		_, err = fmt.Fprintf(w, recordRow, timeOf(r), r.Action, objectOf(r), whyOf(r))
+		_, err = io.WriteString(w, escape.Sprintf(recordRow, timeOf(r), r.Action, objectOf(r), whyOf(r)))
 	}
 	return err //nolint:wrapcheck // of the output, which the user has chosen
 }

@@ -69,13 +69,13 @@ func RunNamed(ctx context.Context, program string, args []string, s Streams) int
 	case err == nil:
 		return ExitOK
 	case errors.As(err, &usage):
-		fmt.Fprintf(s.Err, "coppice: %s\n", oneLine(err))
+		terminal.Fprintf(s.Err, "coppice: %s\n", oneLine(err))
 		return ExitUsage
 	case errors.As(err, &found):
-		fmt.Fprintf(s.Err, "coppice: %s\n", oneLine(err))
+		terminal.Fprintf(s.Err, "coppice: %s\n", oneLine(err))
 		return ExitFound
 	}
-	fmt.Fprintf(s.Err, "coppice: %s\n", oneLine(err))
+	terminal.Fprintf(s.Err, "coppice: %s\n", oneLine(err))
 	return ExitFailed
 }
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/system"
+	"github.com/coppice-dev/coppice/internal/terminal"
 )
 
 func newSnapshot(s Streams) *cobra.Command {
@@ -82,7 +83,7 @@ owners are gone.`,
 			if err := system.RestoreSnapshot(args[0], dir); err != nil {
 				return err
 			}
-			fmt.Fprintf(s.Out, "restored %s: coppice up --data-dir %s\n", args[0], dir)
+			terminal.Fprintf(s.Out, "restored %s: coppice up --data-dir %s\n", args[0], dir)
 			return nil
 		},
 	}
@@ -125,7 +126,7 @@ func saveSnapshot(ctx context.Context, out io.Writer, file, kubeconfig, dir stri
 
 func saved(out io.Writer, file string, err error) error {
 	if err == nil {
-		fmt.Fprintf(out, "saved %s\n", file)
+		terminal.Fprintf(out, "saved %s\n", file)
 	}
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/internal/terminal"
 )
 
 // statusInterval is how often --watch asks again.
@@ -106,7 +107,7 @@ func writeStatus(w io.Writer, s coppice.SeenStatus) error {
 		}
 		return strconv.FormatInt(n, 10)
 	}
-	fmt.Fprintf(table, "%t\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", s.Synced, count(int64(s.Graph.Objects)), count(int64(s.Graph.References)),
+	terminal.Fprintf(table, "%t\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", s.Synced, count(int64(s.Graph.Objects)), count(int64(s.Graph.References)),
 		count(int64(s.Queue.Length)), len(s.Barrier), len(s.Paused), count(s.Stats.Deletes), count(s.Stats.Patches))
 	if s.ObserveOnly {
 		fmt.Fprintln(table, "\nIt only observes: nothing is changed.")
@@ -120,25 +121,28 @@ func writeStatus(w io.Writer, s coppice.SeenStatus) error {
 		for _, h := range b.Holds {
 			holds = append(holds, h.What+": "+oneLineOf(h.Why))
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", b.Owner, b.Finalizer, b.Since.UTC().Format(time.RFC3339), strings.Join(holds, "; "))
+		terminal.Fprintf(table, "%s\t%s\t%s\t%s\n", b.Owner, b.Finalizer, b.Since.UTC().Format(time.RFC3339), strings.Join(holds, "; "))
 	}
 	if len(s.Paused) > 0 {
 		fmt.Fprintln(table, "\nPAUSED KIND\tSINCE\tDELETED\tOF")
 	}
 	for _, p := range s.Paused {
-		fmt.Fprintf(table, "%s\t%s\t%d\t%d\n", p.Kind, p.Since.UTC().Format(time.RFC3339), p.Deleted, p.Objects)
+		terminal.Fprintf(table, "%s\t%s\t%d\t%d\n", p.Kind, p.Since.UTC().Format(time.RFC3339), p.Deleted, p.Objects)
 	}
 	return table.Flush() //nolint:wrapcheck // of the output, which the user has chosen
 }
 
 // writeUnreadResources writes the resources that are not watched as they should be.
 func writeUnreadResources(w io.Writer, all []coppice.ResourceStatus) {
-	heading := "\nRESOURCE\tSTATE\tSINCE\tWHY\n"
+	headed := false
 	for _, r := range all {
 		if r.State == "synced" {
 			continue
 		}
-		fmt.Fprintf(w, "%s%s\t%s\t%s\t%s\n", heading, r.Resource, r.State, r.Since.UTC().Format(time.RFC3339), oneLineOf(r.Error))
-		heading = ""
+		if !headed {
+			headed = true
+			fmt.Fprintln(w, "\nRESOURCE\tSTATE\tSINCE\tWHY")
+		}
+		terminal.Fprintf(w, "%s\t%s\t%s\t%s\n", r.Resource, r.State, r.Since.UTC().Format(time.RFC3339), oneLineOf(r.Error))
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/coppice-dev/coppice/internal/story"
+	"github.com/coppice-dev/coppice/internal/terminal"
 	"github.com/coppice-dev/coppice/internal/web/api"
 )
 
@@ -87,12 +88,15 @@ func allStories(ctx context.Context, a *asker, format string, s Streams) error {
 	if format != "table" {
 		return writeAs(s.Out, format, list)
 	}
-	now := time.Now() //nolint:forbidigo // ages are those at the time at which a user asks
-	table := tabwriter.NewWriter(s.Out, 0, 0, 2, ' ', 0)
+	return writeStories(s.Out, list.Items, time.Now()) //nolint:forbidigo // ages are those at the time at which a user asks
+}
+
+func writeStories(w io.Writer, all []story.Summary, now time.Time) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "ID\tOBJECT\tPOLICY\tASKED BY\tGONE\tWAITING\tKEPT\tAGE\tSTATE")
-	for i := range list.Items {
-		one := &list.Items[i]
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\n", one.ID, rootsOf(one), one.Policy, byOf(one),
+	for i := range all {
+		one := &all[i]
+		terminal.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\n", one.ID, rootsOf(one), one.Policy, byOf(one),
 			one.Gone, one.Waiting, one.Kept, duration.HumanDuration(now.Sub(one.Began)), stateOf(one))
 	}
 	return table.Flush() //nolint:wrapcheck // of the output, which the user has chosen
@@ -129,7 +133,7 @@ func sayUndo(ctx context.Context, a *asker, id string, s Streams) {
 	}
 	at := slices.IndexFunc(list.Items, func(one story.Summary) bool { return string(one.ID) == id })
 	if at >= 0 && a.keeps(ctx, &list.Items[at]) {
-		fmt.Fprintf(s.Out, "to take it back: coppice undo %s\n", id)
+		terminal.Fprintf(s.Out, "to take it back: coppice undo %s\n", id)
 	}
 }
 
@@ -143,7 +147,7 @@ func watchStories(ctx context.Context, a *asker, format, id string, s Streams) e
 		path = api.Stories + "/" + url.PathEscape(id) + "/watch"
 	}
 	if format == "table" {
-		fmt.Fprintf(s.Out, storyRow, "ID", "GONE", "WAITING", "KEPT", "OBJECT", "STATE")
+		terminal.Fprintf(s.Out, storyRow, "ID", "GONE", "WAITING", "KEPT", "OBJECT", "STATE")
 	}
 	before := map[string]string{} // as it was printed last
 	for ctx.Err() == nil {
@@ -187,7 +191,7 @@ func writeStory(w io.Writer, format string, data []byte, id string, before map[s
 		text.WriteString("---\n")
 		err = writeAs(&text, format, one)
 	default:
-		fmt.Fprintf(&text, storyRow, one.ID, fmt.Sprint(one.Gone), fmt.Sprint(one.Waiting), fmt.Sprint(one.Kept), rootsOf(&one), stateOf(&one))
+		terminal.Fprintf(&text, storyRow, one.ID, fmt.Sprint(one.Gone), fmt.Sprint(one.Waiting), fmt.Sprint(one.Kept), rootsOf(&one), stateOf(&one))
 	}
 	key := string(one.ID)
 	if err == nil && text.String() != before[key] {

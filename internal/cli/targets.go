@@ -12,6 +12,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/terminal"
 )
 
 // targetFlags are the flags that say what is deleted. They are those of kubectl delete.
@@ -116,7 +117,7 @@ func (f *targetFlags) fromFiles(inv *inventory.Inventory, cluster *clusterFlags,
 		case o != nil:
 			uids = append(uids, o.UID)
 		case inv.Complete(served, namespace):
-			fmt.Fprintf(w, "not there: %s\n", what)
+			terminal.Fprintf(w, "not there: %s\n", what)
 		default:
 			return nil, fmt.Errorf("%s cannot be read from the server", what)
 		}

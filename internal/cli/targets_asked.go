@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/resource"
 	"k8s.io/client-go/rest"
+
+	"github.com/coppice-dev/coppice/internal/terminal"
 )
 
 // The media types that ask for the metadata of objects, which has their UIDs.
@@ -81,7 +83,7 @@ func (f *targetFlags) visit(cluster *clusterFlags, args []string, w io.Writer, v
 func readDescribed(info *resource.Info, w io.Writer) (there bool, err error) {
 	err = info.Get()
 	if apierrors.IsNotFound(err) {
-		fmt.Fprintf(w, "not there: %s %q in %s\n", info.Mapping.GroupVersionKind.GroupKind(), info.Name, info.Source)
+		terminal.Fprintf(w, "not there: %s %q in %s\n", info.Mapping.GroupVersionKind.GroupKind(), info.Name, info.Source)
 		return false, nil
 	}
 	return err == nil, err //nolint:wrapcheck // says all of it

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -134,7 +135,7 @@ func takeBack(ctx context.Context, f *undoFlags, args []string, s Streams) error
 func (f *undoFlags) journal(s Streams) (*recreate.Journal, error) {
 	key, err := keyPath(f.key)
 	if err != nil {
-		fmt.Fprintf(s.Err, "another undo will not recognize what this one makes again: %v\n", err)
+		terminal.Fprintf(s.Err, "another undo will not recognize what this one makes again: %v\n", err)
 		return nil, nil //nolint:nilnil // nil is an empty journal
 	}
 	journal, err := recreate.OpenJournal(filepath.Join(filepath.Dir(key), "undone.jsonl"))
@@ -142,7 +143,7 @@ func (f *undoFlags) journal(s Streams) (*recreate.Journal, error) {
 		return journal, err //nolint:wrapcheck // says all of it
 	}
 	if err := journal.Open(); err != nil {
-		fmt.Fprintf(s.Err, "another undo will not recognize what this one makes again: %v; name a file in another directory with --backup-key\n", err)
+		terminal.Fprintf(s.Err, "another undo will not recognize what this one makes again: %v; name a file in another directory with --backup-key\n", err)
 	}
 	return journal, nil
 }
@@ -194,11 +195,11 @@ func printUndo(s Streams, format string, r undo.Report) error {
 	case "name":
 		for _, o := range r.Objects {
 			if o.Outcome == undo.Made {
-				fmt.Fprintf(s.Out, "%s/%s\n", strings.ToLower(o.Kind), o.Name)
+				terminal.Fprintf(s.Out, "%s/%s\n", strings.ToLower(o.Kind), o.Name)
 			}
 		}
 		return nil
 	}
-	fmt.Fprint(s.Out, r)
-	return nil
+	_, err := io.WriteString(s.Out, r.String())
+	return err //nolint:wrapcheck // of the output, which the user has chosen
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent/nodeconfig"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/system"
+	"github.com/coppice-dev/coppice/internal/terminal"
 	"github.com/coppice-dev/coppice/internal/version"
 )
 
@@ -134,8 +135,8 @@ func up(ctx context.Context, f upFlags, s Streams) error {
 		return err
 	}
 	return system.Run(ctx, options, func(p system.Plane) {
-		fmt.Fprintf(s.Out, "export KUBECONFIG=%s\n", p.Kubeconfig)
-		fmt.Fprintf(s.Out, "ready %s in %.2fs\n", p.Server, p.Started.Seconds())
+		terminal.Fprintf(s.Out, "export KUBECONFIG=%s\n", p.Kubeconfig)
+		terminal.Fprintf(s.Out, "ready %s in %.2fs\n", p.Server, p.Started.Seconds())
 	})
 }
 

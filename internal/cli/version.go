@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"runtime"
 
 	"github.com/spf13/cobra"
@@ -33,7 +34,7 @@ func newVersion(s Streams) *cobra.Command {
 			}
 			switch output {
 			case "":
-				_, err := fmt.Fprintf(s.Out, "coppice %s, Kubernetes %s, %s, %s\n", v.Version, v.Kubernetes, v.Go, v.Platform)
+				_, err := io.WriteString(s.Out, fmt.Sprintf("coppice %s, Kubernetes %s, %s, %s\n", v.Version, v.Kubernetes, v.Go, v.Platform))
 				return err
 			case "json":
 				encoder := json.NewEncoder(s.Out)

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/internal/terminal"
 	"github.com/coppice-dev/coppice/internal/web/link"
 )
 
@@ -90,10 +91,10 @@ func serveLinks(ctx context.Context, server *link.Server, port int, isToOpen boo
 	}
 	host := listener.Addr().String()
 	address := server.Link(host)
-	fmt.Fprintf(s.Out, "open %s\n", address)
+	terminal.Fprintf(s.Out, "open %s\n", address)
 	if isToOpen {
 		if err := openInBrowser(ctx, address); err != nil {
-			fmt.Fprintf(s.Err, "no browser could be opened: %s\n", oneLine(err))
+			terminal.Fprintf(s.Err, "no browser could be opened: %s\n", oneLine(err))
 		}
 	}
 	if file, ok := s.In.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
@@ -106,7 +107,7 @@ func serveLinks(ctx context.Context, server *link.Server, port int, isToOpen boo
 // moreLinks prints a link for each line that is read.
 func moreLinks(in io.Reader, out io.Writer, newLink func() string) {
 	for lines := bufio.NewScanner(in); lines.Scan(); {
-		fmt.Fprintf(out, "open %s\n", newLink())
+		terminal.Fprintf(out, "open %s\n", newLink())
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/servedby"
+	"github.com/coppice-dev/coppice/internal/terminal/escape"
 )
 
 // next returns what to do about a finalizer, the safest first. To remove it by hand comes last, and never
@@ -42,7 +43,7 @@ func counted(n int, noun string) string {
 	return fmt.Sprintf("%d %s", n, noun)
 }
 
-// typed names an object as kubectl does.
+// typed names an object in a command of kubectl. Users paste it, and users choose names.
 func typed(o *inventory.Object) string {
 	if o == nil {
 		return ""
@@ -51,10 +52,11 @@ func typed(o *inventory.Object) string {
 	if o.Resource != nil {
 		resource = o.Resource.GroupResource().String()
 	}
+	named := escape.Shell(resource + "/" + o.Name)
 	if o.Namespace == "" {
-		return resource + "/" + o.Name
+		return named
 	}
-	return resource + "/" + o.Name + " -n " + o.Namespace
+	return named + " -n " + escape.Shell(o.Namespace)
 }
 
 func get(o *inventory.Object) string      { return "kubectl get " + typed(o) + " -o yaml" }
@@ -68,8 +70,8 @@ func waitFor(o *inventory.Object) string {
 func removeFinalizer(o *inventory.Object, finalizer string) string {
 	for n, f := range o.Finalizers {
 		if f == finalizer {
-			return fmt.Sprintf(`kubectl patch %s --type=json -p '[{"op":"test","path":"/metadata/finalizers/%d","value":%q},{"op":"remove","path":"/metadata/finalizers/%d"}]'`,
-				typed(o), n, finalizer, n)
+			patch := fmt.Sprintf(`[{"op":"test","path":"/metadata/finalizers/%d","value":%q},{"op":"remove","path":"/metadata/finalizers/%d"}]`, n, finalizer, n)
+			return "kubectl patch " + typed(o) + " --type=json -p " + escape.Shell(patch)
 		}
 	}
 	return ""

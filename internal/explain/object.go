@@ -12,6 +12,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/servedby"
+	"github.com/coppice-dev/coppice/internal/terminal/escape"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
@@ -137,7 +138,7 @@ func (e *Explainer) unswept(o, ns *inventory.Object) Wait {
 func (e *Explainer) parked(d verdict.Park) Wait {
 	w := Wait{
 		On: OnOwnerKind, State: Stuck, Says: "no API serves the kind of an owner, so that nobody can tell whether it exists: " + kinds(d.Kinds),
-		Next: []Step{{"look which API should serve it", "kubectl api-resources --api-group=" + d.Kinds[0].Group}},
+		Next: []Step{{"look which API should serve it", "kubectl api-resources --api-group=" + escape.Shell(d.Kinds[0].Group)}},
 	}
 	for _, k := range d.Kinds {
 		if u := e.unreadOf(k.Group, "", ""); len(u) > 0 {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/terminal/escape"
 )
 
 // lost is how long a node may be not ready before its pods are not waited for: as long as pods
@@ -46,7 +47,7 @@ func (e *Explainer) kubelet(o *inventory.Object, name string, inTime Wait) Wait 
 		return w
 	}
 	node, err := e.Details.Node(name)
-	w.Next = []Step{{"look at the node", "kubectl describe node " + name}}
+	w.Next = []Step{{"look at the node", "kubectl describe node " + escape.Shell(name)}}
 	switch {
 	case err != nil:
 		w.Says = fmt.Sprintf("the kubelet of node %s has to stop it; the node could not be read: %v", name, err)
@@ -58,7 +59,7 @@ func (e *Explainer) kubelet(o *inventory.Object, name string, inTime Wait) Wait 
 		w.Says = fmt.Sprintf("its node %s has not been ready for %s, and only its kubelet can say that the pod has stopped", name, e.age(node.Since))
 		w.Next = append(w.Next, Step{
 			"if the machine is off for good, say so: its pods are deleted and its volumes are detached",
-			"kubectl taint node " + name + " node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
+			"kubectl taint node " + escape.Shell(name) + " node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
 		})
 	case !node.Ready:
 		w.Says = fmt.Sprintf("its node %s has not been ready for %s", name, e.age(node.Since))

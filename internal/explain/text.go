@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/coppice-dev/coppice/internal/terminal/escape"
 )
 
 // Text returns an explanation for people; ages are those at now.
@@ -59,7 +61,7 @@ type printer struct {
 
 func (p *printer) line(depth int, format string, args ...any) {
 	p.text.WriteString(strings.Repeat("  ", depth))
-	fmt.Fprintf(&p.text, format+"\n", args...)
+	p.text.WriteString(escape.Sprintf(format, args...) + "\n")
 }
 
 func (p *printer) since(word string, t *time.Time) string {

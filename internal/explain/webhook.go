@@ -8,6 +8,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/coppice-dev/coppice/internal/inventory"
+	"github.com/coppice-dev/coppice/internal/terminal/escape"
 )
 
 // webhook looks for an admission webhook that denies an operation on an object because it cannot be
@@ -28,7 +29,7 @@ func (e *Explainer) webhook(o *inventory.Object, operation admissionregistration
 			On: OnWebhook, State: Stuck,
 			Says: fmt.Sprintf("webhook %s of %s denies every %s of %s: it fails closed, and its service %s has no endpoints",
 				w.Name, w.Configuration, operation, o.Resource.GroupResource(), w.Service),
-			Next: []Step{{"bring back the webhook's service", fmt.Sprintf("kubectl get endpointslices -n %s -l kubernetes.io/service-name=%s", w.Service.Namespace, w.Service.Name)}},
+			Next: []Step{{"bring back the webhook's service", fmt.Sprintf("kubectl get endpointslices -n %s -l %s", escape.Shell(w.Service.Namespace), escape.Shell("kubernetes.io/service-name="+w.Service.Name))}},
 		}
 		if w.Selective {
 			found.State = Unknown

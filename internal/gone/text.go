@@ -1,11 +1,12 @@
 package gone
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/coppice-dev/coppice/internal/terminal/escape"
 )
 
 // Text returns an explanation for people; ages are those at now.
@@ -38,5 +39,5 @@ func (c *Cause) write(text *strings.Builder, depth int, now time.Time) {
 
 func line(text *strings.Builder, depth int, format string, args ...any) {
 	text.WriteString(strings.Repeat("  ", depth))
-	fmt.Fprintf(text, format+"\n", args...)
+	text.WriteString(escape.Sprintf(format, args...) + "\n")
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/coppice-dev/coppice/internal/terminal/escape"
 	"github.com/coppice-dev/coppice/internal/verdict"
 )
 
@@ -26,7 +27,7 @@ func (g Graph) writeDOT(w *bytes.Buffer) {
 
 func writeVertex(w *bytes.Buffer, id int, o *Object) {
 	deleting := !o.Missing && o.Phase != "active"
-	label := "uid=" + string(o.UID) + "\nnamespace=" + o.Namespace + "\n" + o.kind() + "/" + o.Name + "\n"
+	label := escape.Sprintf("uid=%s\nnamespace=%s\n%s/%s\n", o.UID, o.Namespace, o.kind(), o.Name)
 	style := ""
 	switch {
 	case o.Missing:
@@ -35,7 +36,7 @@ func writeVertex(w *bytes.Buffer, id int, o *Object) {
 		label, style = label+o.Phase+"\n", ` style="filled" fillcolor="lightgoldenrod"`
 	}
 	if o.Note != "" {
-		label += o.Note + "\n"
+		label += escape.Line(o.Note) + "\n"
 	}
 	fmt.Fprintf(w, "  %d [label=%s group=%s kind=%s namespace=%s name=%s uid=%s missing=%s beingDeleted=%s deletingDependents=%s virtual=%s%s];\n",
 		id, dotText(label), dotText(o.Group), dotText(o.Kind), dotText(o.Namespace), dotText(o.Name), dotText(string(o.UID)),

@@ -33,6 +33,7 @@ import (
 	"strings"
 
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/terminal/escape"
 )
 
 // Format is an encoding of a Graph.
@@ -106,18 +107,20 @@ type Object struct {
 }
 
 // kind returns the kind and group: ReplicaSet.apps.
-func (o *Object) kind() string { return ownership.Kind{Group: o.Group, Kind: o.Kind}.String() }
+func (o *Object) kind() string {
+	return escape.Line(ownership.Kind{Group: o.Group, Kind: o.Kind}.String())
+}
 
 func (o *Object) location() ownership.Location {
 	return ownership.Location{Kind: ownership.Kind{Group: o.Group, Kind: o.Kind}, Namespace: o.Namespace}
 }
 
-// path returns the namespace and name.
+// path returns the namespace and name for people: on one line.
 func (o *Object) path() string {
 	if o.Namespace == "" {
-		return o.Name
+		return escape.Line(o.Name)
 	}
-	return o.Namespace + "/" + o.Name
+	return escape.Line(o.Namespace + "/" + o.Name)
 }
 
 // Content is the standing of a reference that is none: the object is in a namespace, or an instance of

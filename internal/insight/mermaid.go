@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/terminal/escape"
 )
 
 // writeMermaid writes the graph as a Mermaid flowchart, which many wikis and code hosts draw: owners
@@ -37,7 +38,7 @@ func mermaidClass(o *Object) string {
 func mermaidArrow(r Reference) string {
 	switch {
 	case r.Standing != "solid" && r.Standing != "waiting":
-		return "-. " + r.Standing + " .->"
+		return "-. " + mermaidText(r.Standing) + " .->"
 	case r.Blocking:
 		return "==>"
 	default:
@@ -45,7 +46,7 @@ func mermaidArrow(r Reference) string {
 	}
 }
 
-// mermaidText escapes what ends or begins something in a quoted label.
+// mermaidText escapes what ends or begins something in a quoted label, line breaks included.
 func mermaidText(text string) string {
-	return strings.NewReplacer("#", "#35;", `"`, "#quot;", "<", "#lt;", ">", "#gt;", "&", "#amp;").Replace(text)
+	return strings.NewReplacer("#", "#35;", `"`, "#quot;", "<", "#lt;", ">", "#gt;", "&", "#amp;").Replace(escape.Line(text))
 }

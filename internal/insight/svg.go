@@ -7,6 +7,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/coppice-dev/coppice/internal/terminal/escape"
 )
 
 // maxDrawn limits the number of objects in a drawing: browsers do not show larger ones well, and
@@ -120,7 +122,7 @@ func badge(o *Object) string {
 	case o.Phase == "active":
 		return ""
 	}
-	return o.Phase
+	return escape.Line(o.Phase)
 }
 
 func boxWidth(o *Object) float64 {
@@ -148,10 +150,10 @@ func writeBox(w *bytes.Buffer, b box, o *Object) {
 	}
 	fmt.Fprintf(w, "    <g><title>%s</title>\n", xmlText(describe(o)))
 	fmt.Fprintf(w, `      <rect class="object %s" x="%s" y="%s" width="%s" height="%s" rx="5"/>`+"\n",
-		class, number(b.x), number(b.y-boxHeight/2), number(b.width), number(boxHeight))
+		xmlText(escape.Line(class)), number(b.x), number(b.y-boxHeight/2), number(b.width), number(boxHeight))
 	fmt.Fprintf(w, `      <text class="kind" x="%s" y="%s">%s</text>`, number(b.x+boxPadding), number(b.y-4), xmlText(shorten(o.kind())))
 	if text := badge(o); text != "" {
-		fmt.Fprintf(w, `<text class="state" x="%s" y="%s">%s</text>`, number(b.x+b.width-boxPadding), number(b.y-4), text)
+		fmt.Fprintf(w, `<text class="state" x="%s" y="%s">%s</text>`, number(b.x+b.width-boxPadding), number(b.y-4), xmlText(text))
 	}
 	fmt.Fprintf(w, "\n"+`      <text x="%s" y="%s">%s</text></g>`+"\n", number(b.x+boxPadding), number(b.y+12), xmlText(shorten(o.path())))
 }
@@ -167,6 +169,9 @@ func describe(o *Object) string {
 	}
 	if o.Note != "" {
 		lines = append(lines, o.Note)
+	}
+	for i := range lines {
+		lines[i] = escape.Line(lines[i])
 	}
 	return strings.Join(lines, "\n")
 }
@@ -209,7 +214,7 @@ func writeLine(w *bytes.Buffer, l line, r Reference) {
 		words += ", blocking"
 	}
 	fmt.Fprintf(w, `    <path class="%s" d="%s"><title>%s</title></path><path class="head %s" d="M%s %sl%s -3.5v7z"/>`+"\n",
-		class, path.String(), words, r.Standing, number(tip.x), number(tip.y), number(length))
+		xmlText(escape.Line(class)), path.String(), xmlText(escape.Line(words)), xmlText(escape.Line(r.Standing)), number(tip.x), number(tip.y), number(length))
 }
 
 // writeLegend explains colours and lines.

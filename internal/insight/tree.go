@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/terminal/escape"
 )
 
 // tree writes a Graph as indented text: dependents below their owners. An object that has several owners
@@ -43,12 +44,12 @@ func (g Graph) writeTree(w *bytes.Buffer) {
 }
 
 func (t *tree) root(o *Object) {
-	t.out.WriteString(t.line(o, "") + "\n")
+	t.out.WriteString(escape.Line(t.line(o, "")) + "\n")
 	t.below(o, "", 0)
 	for len(t.deep) > 0 {
 		next := t.deep[0]
 		t.deep = t.deep[1:]
-		t.out.WriteString(t.line(next, "") + "\n")
+		t.out.WriteString(escape.Line(t.line(next, "")) + "\n")
 		t.below(next, "", 0)
 	}
 }
@@ -73,7 +74,7 @@ func (t *tree) below(o *Object, indent string, depth int) {
 			t.out.WriteString(indent + branch + dependent.kind() + " " + dependent.path() + " (see below)\n")
 			continue
 		}
-		t.out.WriteString(indent + branch + t.line(dependent, r.Standing) + "\n")
+		t.out.WriteString(indent + branch + escape.Line(t.line(dependent, r.Standing)) + "\n")
 		t.below(dependent, indent+further, depth+1)
 	}
 }

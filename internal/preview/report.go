@@ -7,6 +7,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/servedby"
+	"github.com/coppice-dev/coppice/internal/terminal/escape"
 )
 
 // Report is a prediction for programs: the output of coppice preview delete -o json. Fields are
@@ -195,15 +196,15 @@ func (r Report) String() string {
 	for _, o := range r.Objects {
 		if o.Fate != fate {
 			fate = o.Fate
-			text.WriteString(heading(fate) + "\n")
+			text.WriteString(escape.Line(heading(fate)) + "\n")
 		}
-		text.WriteString("  " + o.line() + "\n")
+		text.WriteString("  " + escape.Line(o.line()) + "\n")
 	}
 	for _, c := range r.Counts {
-		fmt.Fprintf(&text, "%s: %d %s\n", c.Fate, c.Objects, c.Kind)
+		text.WriteString(escape.Sprintf("%s: %d %s\n", c.Fate, c.Objects, c.Kind))
 	}
 	for _, b := range r.Budgets {
-		text.WriteString(b.String() + "\n")
+		text.WriteString(escape.Line(b.String()) + "\n")
 	}
 	if r.GraceSeconds > 0 {
 		fmt.Fprintf(&text, "Nodes may take %d s to end the pods", r.GraceSeconds)
@@ -212,7 +213,7 @@ func (r Report) String() string {
 		}
 		text.WriteString(".\n")
 	}
-	fmt.Fprintf(&text, "Digest: %s\n", r.Digest)
+	text.WriteString(escape.Sprintf("Digest: %s\n", r.Digest)) // of a file or a server
 	return text.String()
 }
 

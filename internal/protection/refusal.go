@@ -8,6 +8,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coppice-dev/coppice/internal/terminal/escape"
 )
 
 // Cause is the type of the cause in the details of a refusal.
@@ -62,11 +64,11 @@ func (r *Refusal) named() string {
 	return strings.Join(names, ", ")
 }
 
-// Command returns the command that lifts the protection of an object.
+// Command returns the command that lifts the protection of an object. Users paste it, and users choose names.
 func Command(resource schema.GroupResource, namespace, name string) string {
-	command := "coppice unprotect " + resource.String() + "/" + name
+	command := "coppice unprotect " + escape.Shell(resource.String()+"/"+name)
 	if namespace != "" {
-		command += " -n " + namespace
+		command += " -n " + escape.Shell(namespace)
 	}
 	return command
 }

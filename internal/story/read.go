@@ -1,13 +1,13 @@
 package story
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/terminal/escape"
 )
 
 // Sees reports whether a reader may see the objects of the kind and in the namespace of an object: a namespace that has
@@ -193,36 +193,37 @@ func at(nano int64) *time.Time {
 // Text returns a story as text, for a chat or a ticket.
 func (s *Summary) Text(objects []Object, now time.Time) string {
 	var text strings.Builder
+	say := func(format string, args ...any) { text.WriteString(escape.Sprintf(format, args...)) }
 	state, until := "being deleted", now
 	if s.Done {
 		state, until = "deleted", *s.Ended
 	}
-	fmt.Fprintf(&text, "%s: %s (%s)", s.Root, state, s.Policy)
+	say("%s: %s (%s)", s.Root, state, s.Policy)
 	if s.More > 0 {
-		fmt.Fprintf(&text, ", with %d more that were asked for at once", s.More)
+		say(", with %d more that were asked for at once", s.More)
 	}
-	fmt.Fprintf(&text, "\nbegan %s, %s ago", s.Began.UTC().Format(time.RFC3339), now.Sub(s.Began).Round(time.Second))
+	say("\nbegan %s, %s ago", s.Began.UTC().Format(time.RFC3339), now.Sub(s.Began).Round(time.Second))
 	if s.Done {
-		fmt.Fprintf(&text, ", took %s", until.Sub(s.Began).Round(time.Millisecond))
+		say(", took %s", until.Sub(s.Began).Round(time.Millisecond))
 	}
 	if s.By != nil {
-		fmt.Fprintf(&text, ", asked by %s", s.By.User)
+		say(", asked by %s", s.By.User)
 		if s.By.Agent != "" {
-			fmt.Fprintf(&text, " with %s", s.By.Agent)
+			say(" with %s", s.By.Agent)
 		}
 	}
-	fmt.Fprintf(&text, "\n%d gone, %d waiting, %d kept\n", s.Gone, s.Waiting, s.Kept)
+	say("\n%d gone, %d waiting, %d kept\n", s.Gone, s.Waiting, s.Kept)
 	if s.WaitsFor != "" {
-		fmt.Fprintf(&text, "waits for %s\n", s.WaitsFor)
+		say("waits for %s\n", s.WaitsFor)
 	}
 	for _, o := range slices.SortedFunc(slices.Values(objects), func(a, b Object) int { return strings.Compare(a.String(), b.String()) }) {
 		switch {
 		case o.Fate == FateKept && len(o.KeptBy) > 0:
-			fmt.Fprintf(&text, "stays: %s, owned by %s\n", o.Ref, o.KeptBy[0])
+			say("stays: %s, owned by %s\n", o.Ref, o.KeptBy[0])
 		case o.Protected:
-			fmt.Fprintf(&text, "stays: %s, which is protected\n", o.Ref)
+			say("stays: %s, which is protected\n", o.Ref)
 		case o.Fate == FateKept:
-			fmt.Fprintf(&text, "stays: %s\n", o.Ref)
+			say("stays: %s\n", o.Ref)
 		}
 	}
 	return text.String()

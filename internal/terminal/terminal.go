@@ -1,16 +1,15 @@
-// Package terminal makes text from a cluster safe for a terminal. Users choose names, annotations and messages: an
-// escape sequence in one of them can hide lines, rename the window, or make the terminal type.
+// Package terminal writes text from a cluster to a terminal. Package escape decides which characters a terminal may get.
 package terminal
 
 import (
-	"fmt"
 	"io"
 	"os"
-	"strings"
 	"sync"
 	"unicode/utf8"
 
 	"golang.org/x/term"
+
+	"github.com/coppice-dev/coppice/internal/terminal/escape"
 )
 
 // Writer writes text with readable escapes in place of control characters. Within a JSON string, the escapes
@@ -29,13 +28,13 @@ func NewWriter(to io.Writer) *Writer { return &Writer{to: to} }
 func (w *Writer) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.rest) == 0 && isPlain(p) {
+	if len(w.rest) == 0 && escape.IsPlain(p) {
 		return w.to.Write(p)
 	}
 	text := append(w.rest, p...)
 	end := len(text) - begun(text)
 	w.rest = append([]byte(nil), text[end:]...)
-	if _, err := io.WriteString(w.to, escape(text[:end])); err != nil {
+	if _, err := io.WriteString(w.to, escape.Text(string(text[:end]))); err != nil {
 		return 0, err
 	}
 	return len(p), nil
@@ -47,7 +46,7 @@ func (w *Writer) Close() error {
 	defer w.mu.Unlock()
 	rest := w.rest
 	w.rest = nil
-	_, err := io.WriteString(w.to, escape(rest))
+	_, err := io.WriteString(w.to, escape.Text(string(rest)))
 	return err
 }
 
@@ -69,54 +68,10 @@ func File(w io.Writer) *os.File {
 	return file
 }
 
-// Escape returns a text as a Writer writes it.
-func Escape(text string) string {
-	if isPlain([]byte(text)) {
-		return text
-	}
-	return escape([]byte(text))
-}
-
-func escape(text []byte) string {
-	var b strings.Builder
-	for len(text) > 0 {
-		r, size := utf8.DecodeRune(text)
-		switch {
-		case r == utf8.RuneError && size == 1:
-			fmt.Fprintf(&b, `\x%02x`, text[0]) // some terminals take single bytes for control characters
-		case controls(r):
-			fmt.Fprintf(&b, `\u%04x`, r)
-		default:
-			b.Write(text[:size])
-		}
-		text = text[size:]
-	}
-	return b.String()
-}
-
-// isPlain reports whether a text is in ASCII and controls nothing.
-func isPlain(text []byte) bool {
-	for _, c := range text {
-		if c >= utf8.RuneSelf || controls(rune(c)) {
-			return false
-		}
-	}
-	return true
-}
-
-// controls reports whether a character does something to a terminal, or to the order in which text is shown.
-func controls(r rune) bool {
-	switch {
-	case r == '\n' || r == '\t':
-		return false
-	case r < ' ', 0x7f <= r && r < 0xa0: // C0, DEL, C1
-		return true
-	case r == 0x061c, r == 0x200e, r == 0x200f, 0x202a <= r && r <= 0x202e, 0x2066 <= r && r <= 0x2069: // bidirectional text
-		return true
-	case r == 0x2028, r == 0x2029: // line ends
-		return true
-	}
-	return false
+// Fprintf writes a line of a report, with each argument as escape.Line returns it: no name and no message begins a line
+// or a column. Output that cannot be written is lost.
+func Fprintf(w io.Writer, format string, args ...any) {
+	_, _ = io.WriteString(w, escape.Sprintf(format, args...))
 }
 
 // begun returns how many bytes at the end of a text are the beginning of a character that needs more.

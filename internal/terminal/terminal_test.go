@@ -5,27 +5,9 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-)
 
-func TestEscape(t *testing.T) {
-	for text, want := range map[string]string{
-		"plain\ttext\n":              "plain\ttext\n",
-		"größer ├── 日本 🎉":            "größer ├── 日本 🎉",
-		"a\x1b]0;PWN\x07":            `a\u001b]0;PWN\u0007`,
-		"over\rwritten":              `over\u000dwritten`,
-		"c1 \u009b31m":               `c1 \u009b31m`,
-		"a byte \x9b31m":             `a byte \x9b31m`,
-		"back\bspace\x7f":            `back\u0008space\u007f`,
-		"\u202egnp.exe \u2066\u2069": `\u202egnp.exe \u2066\u2069`,
-		"\u2028\u2029\u200f\u061c":   `\u2028\u2029\u200f\u061c`,
-		"a replacement �":            "a replacement �",
-		"\x00":                       `\u0000`,
-	} {
-		if got := Escape(text); got != want {
-			t.Errorf("%q is %q, want %q", text, got, want)
-		}
-	}
-}
+	"github.com/coppice-dev/coppice/internal/terminal/escape"
+)
 
 // FuzzWriter: however a text is cut, nothing that controls a terminal passes, and nothing else is changed. In JSON
 // the escapes mean the same.
@@ -47,10 +29,10 @@ func FuzzWriter(f *testing.F) {
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if out.String() != Escape(text) {
-			t.Errorf("cut at %d, %q is %q, not %q", cut, text, out.String(), Escape(text))
+		if out.String() != escape.Text(text) {
+			t.Errorf("cut at %d, %q is %q, not %q", cut, text, out.String(), escape.Text(text))
 		}
-		if strings.ContainsFunc(out.String(), controls) {
+		if strings.ContainsFunc(out.String(), escape.Controls) {
 			t.Errorf("%q controls the terminal", out.String())
 		}
 		encoded, err := json.Marshal(text)
@@ -58,7 +40,7 @@ func FuzzWriter(f *testing.F) {
 			t.Fatal(err)
 		}
 		var before, after string
-		if json.Unmarshal(encoded, &before) != nil || json.Unmarshal([]byte(Escape(string(encoded))), &after) != nil || before != after {
+		if json.Unmarshal(encoded, &before) != nil || json.Unmarshal([]byte(escape.Text(string(encoded))), &after) != nil || before != after {
 			t.Errorf("in JSON, %q is %q", before, after)
 		}
 	})

@@ -1,8 +1,9 @@
 package undo
 
 import (
-	"fmt"
 	"strings"
+
+	"github.com/coppice-dev/coppice/internal/terminal/escape"
 )
 
 // Report is what becomes of a deletion that is undone, for programs: the output of coppice undo -o json.
@@ -80,23 +81,20 @@ func (r Report) String() string {
 		o := &r.Objects[n]
 		if o.Outcome != last {
 			last = o.Outcome
-			text.WriteString(r.heading(last) + "\n")
+			text.WriteString(escape.Line(r.heading(last)) + "\n")
 		}
 		name := o.Name
 		if o.Namespace != "" {
 			name = o.Namespace + "/" + name
 		}
-		text.WriteString("  " + o.Kind + " " + name)
+		line := o.Kind + " " + name
 		if o.Why != "" {
-			text.WriteString(": " + o.Why)
+			line += ": " + o.Why
 		}
-		for _, note := range o.Notes {
-			text.WriteString("; " + note)
-		}
-		text.WriteString("\n")
+		text.WriteString("  " + escape.Line(strings.Join(append([]string{line}, o.Notes...), "; ")) + "\n")
 	}
 	for _, c := range r.Counts {
-		fmt.Fprintf(&text, "%s: %d\n", strings.TrimSuffix(r.heading(c.Outcome), ":"), c.Objects)
+		text.WriteString(escape.Sprintf("%s: %d\n", strings.TrimSuffix(r.heading(c.Outcome), ":"), c.Objects))
 	}
 	return text.String()
 }

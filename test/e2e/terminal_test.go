@@ -12,14 +12,17 @@ import (
 )
 
 // hostile is a name that controls a terminal: it renames the window, makes text red by a character of C1, turns the
-// direction of text, and has DEL. Kubernetes accepts it for a Role.
-const hostile = "a\x1b]0;PWN\x07b\u009b31mc\u202ed\x7fe"
+// direction of text, has DEL, overwrites a line, and begins one. Kubernetes accepts it for a Role.
+const hostile = "a\x1b]0;PWN\x07b\u009b31mc\u202ed\x7fe\rf\n" + begun
+
+// begun is what the second line of hostile begins with.
+const begun = "BEGUN: deleted"
 
 // controlling matches what no command may print.
 var controlling = regexp.MustCompile(`[\x00-\x08\x0b-\x1f\x7f\x{80}-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]`)
 
 // Names, owner references, annotations and finalizers come from whoever may write them. No command passes on what
-// would control a terminal, be it on stdout, on stderr or in an error. A new command needs a line here.
+// would control a terminal or begin a line, be it on stdout, on stderr or in an error. A new command needs a line here.
 func TestNothingFromAClusterControlsATerminal(t *testing.T) {
 	p := sharedPlane(t)
 	k := kubectls(t, p)[0]
@@ -38,7 +41,11 @@ func TestNothingFromAClusterControlsATerminal(t *testing.T) {
 		}
 		return out
 	}
-	annotations := map[string]any{"coppice.dev/outlives": `[{"apiVersion":"v1","kind":"ConfigMap","name":"` + hostile + `"}]`}
+	outlives, err := json.Marshal([]map[string]string{{"apiVersion": "v1", "kind": "ConfigMap", "name": hostile}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	annotations := map[string]any{"coppice.dev/outlives": string(outlives)}
 	labels := map[string]any{"coppice.dev/protect": "outlives"}
 	owner["uid"] = create(map[string]any{"name": hostile, "annotations": annotations, "labels": labels})
 	create(map[string]any{"name": "held" + hostile, "ownerReferences": []any{owner}, "finalizers": []any{"example.com/hold"}})
@@ -88,7 +95,12 @@ func TestNothingFromAClusterControlsATerminal(t *testing.T) {
 			if at := controlling.FindIndex(out); at != nil || !utf8.Valid(out) {
 				t.Errorf("coppice %s %q controls the terminal at %v:\n%q", command, arguments, at, out)
 			}
-			named = named || command == "graph" && strings.Contains(string(out), `a\u001b]0;PWN\u0007b\u009b31mc\u202ed\u007fe`)
+			for line := range strings.Lines(string(out)) {
+				if strings.HasPrefix(strings.TrimSpace(line), begun) {
+					t.Errorf("coppice %s %q has a line that a name begins:\n%s", command, arguments, out)
+				}
+			}
+			named = named || command == "graph" && strings.Contains(string(out), `a\u001b]0;PWN\u0007b\u009b31mc\u202ed\u007fe\u000df\n`+begun)
 		}
 	}
 	if !named {

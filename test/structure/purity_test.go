@@ -37,9 +37,9 @@ func impure() []string {
 
 // pureImports returns the packages of this module that pure packages may import although they are
 // not among purePackages: names of finalizers, conditions of pods as functions of a pod, what is in a
-// CertificateSigningRequest, subsets of endpoints as values, and what a cluster had when it was read.
+// CertificateSigningRequest, subsets of endpoints as values, what a cluster had when it was read, and escapes in text.
 func pureImports() []string {
-	return []string{"internal/finalizers", "internal/pods", "internal/signingrequest", "internal/controller/endpointsubset", "internal/inventory"}
+	return []string{"internal/finalizers", "internal/pods", "internal/signingrequest", "internal/controller/endpointsubset", "internal/inventory", "internal/terminal/escape"}
 }
 
 // pureBelowImpure are imports without effects below others that have them: addresses as values.

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/coppice-dev/coppice/internal/demo"
-	"github.com/coppice-dev/coppice/internal/terminal"
+	"github.com/coppice-dev/coppice/internal/terminal/escape"
 )
 
 // Plain writes a line per change, for a file or another program.
@@ -25,7 +25,7 @@ func (d Plain) Say(lines ...string) {
 // Change implements Display.
 func (d Plain) Change(line string, _ *demo.View) {
 	if line != "" {
-		_, _ = fmt.Fprintln(d.Out, "    "+line)
+		_, _ = fmt.Fprintln(d.Out, "    "+escape.Line(line))
 	}
 }
 
@@ -61,7 +61,7 @@ const (
 func (d *Terminal) Say(lines ...string) {
 	var said strings.Builder
 	for _, line := range lines {
-		said.WriteString(paint(terminal.Escape(strings.TrimRight(line, "\n"))) + "\n")
+		said.WriteString(paint(escape.Text(strings.TrimRight(line, "\n"))) + "\n")
 	}
 	d.draw(said.String())
 }
@@ -104,7 +104,7 @@ func (d *Terminal) draw(said string) {
 	}
 	b.WriteString("\r" + clearDown + said)
 	for i, line := range text {
-		b.WriteString(color(shown[i].Emphasis) + cut(terminal.Escape(line), columns-1) + reset + "\n")
+		b.WriteString(color(shown[i].Emphasis) + cut(escape.Line(line), columns-1) + reset + "\n")
 	}
 	d.drawn = len(text)
 	_, _ = io.WriteString(d.Out, b.String()) // output that cannot be written is lost

@@ -39,6 +39,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/story"
+	"github.com/coppice-dev/coppice/internal/terminal/escape"
 )
 
 // Prefix is that of all paths. It states the version of the answers.
@@ -225,20 +226,21 @@ type refusal struct {
 func (e *refusal) Error() string { return e.says }
 
 func writeError(w http.ResponseWriter, err error) {
+	text := escape.Line(err.Error()) // curl prints it on a terminal
 	told, isRefusal := errors.AsType[*refusal](err)
 	switch {
 	case errors.Is(err, ErrUnauthenticated):
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		http.Error(w, err.Error(), http.StatusUnauthorized)
+		http.Error(w, text, http.StatusUnauthorized)
 	case errors.Is(err, ErrComponent):
-		http.Error(w, err.Error(), http.StatusForbidden)
+		http.Error(w, text, http.StatusForbidden)
 	case isRefusal:
 		if told.code == http.StatusTooManyRequests {
 			w.Header().Set("Retry-After", "1")
 		}
-		http.Error(w, told.says, told.code)
+		http.Error(w, text, told.code)
 	default:
-		http.Error(w, err.Error(), http.StatusBadGateway) // of the API server, which was asked about the caller
+		http.Error(w, text, http.StatusBadGateway) // of the API server, which was asked about the caller
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/story"
-	"github.com/coppice-dev/coppice/internal/terminal"
 )
 
 // The names of the events of stories.
@@ -110,7 +109,7 @@ func (h *handler) story(w http.ResponseWriter, r *http.Request, s *Sight) error 
 	case !found:
 		return errNoStory
 	case format == "text":
-		text := terminal.Escape(summary.Text(objects, at))
+		text := summary.Text(objects, at)
 		return write(w, "text/plain; charset=utf-8", func(out io.Writer) error {
 			_, err := io.WriteString(out, text)
 			return err //nolint:wrapcheck // says all of it
