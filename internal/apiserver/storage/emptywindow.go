@@ -14,8 +14,10 @@ import (
 )
 
 const (
-	// emptyFrom is the number of events from which on a window is emptied.
+	// emptyFrom is the number of events from which on a window is emptied after a burst, and largeFrom the number of
+	// bytes of objects that are no longer stored from which on it is emptied whenever it is quiet.
 	emptyFrom = 1000
+	largeFrom = 8 << 20
 
 	// leastCapacity and mostCapacity are those of a watch cache's window: defaultLowerBoundCapacity
 	// and defaultUpperBoundCapacity of k8s.io/apiserver's storage/cacher.
@@ -48,7 +50,24 @@ const (
 func (w *window) emptyAfter(revision int64) (ask func() error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.kept < emptyFrom || w.last > revision || w.progress == nil {
+	if w.kept < emptyFrom {
+		return nil
+	}
+	return w.emptyLocked(revision)
+}
+
+// emptyLargeAfter is emptyAfter for a window that keeps many bytes in whatever number of events.
+func (w *window) emptyLargeAfter(revision int64) (ask func() error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.capacity.bytes < largeFrom {
+		return nil
+	}
+	return w.emptyLocked(revision)
+}
+
+func (w *window) emptyLocked(revision int64) (ask func() error) {
+	if w.last > revision || w.progress == nil {
 		return nil
 	}
 	w.emptying = true
@@ -83,49 +102,64 @@ func isFiller(object runtime.Object) bool {
 
 // capacity follows the capacity of a watch cache's window, by the times of the events in it.
 type capacity struct {
-	times      []time.Time // a ring; its length is the capacity
+	events     []keptEvent // a ring; its length is the capacity
 	start, end int         // the positions of the first event, and after the last, counted from the very first
+	bytes      int         // of the events in the ring
 }
 
-func (c *capacity) full() bool { return c.end-c.start == len(c.times) }
+// keptEvent is an event in the window of a watch cache.
+type keptEvent struct {
+	time  time.Time
+	bytes int // of the object that is no longer stored
+}
 
-func (c *capacity) at(position int) time.Time { return c.times[position%len(c.times)] }
+func (c *capacity) full() bool { return c.end-c.start == len(c.events) }
+
+func (c *capacity) at(position int) keptEvent { return c.events[position%len(c.events)] }
+
+// drop drops the first events, up to a position.
+func (c *capacity) drop(until int) {
+	for ; c.start < until; c.start++ {
+		c.bytes -= c.at(c.start).bytes
+	}
+}
 
 // add adds an event as the cache does: the capacity is doubled when it is used up by events that are
 // recent, and halved when those in three quarters of it are old.
-func (c *capacity) add(event time.Time) {
-	if c.times == nil {
-		c.times = make([]time.Time, leastCapacity)
+func (c *capacity) add(event keptEvent) {
+	if c.events == nil {
+		c.events = make([]keptEvent, leastCapacity)
 	}
 	if c.full() {
 		switch {
-		case event.Sub(c.at(c.start)) < cacher.DefaultEventFreshDuration:
-			c.resize(min(2*len(c.times), mostCapacity))
-		case event.Sub(c.at(c.end-len(c.times)/4)) > cacher.DefaultEventFreshDuration:
-			c.resize(max(len(c.times)/2, leastCapacity))
+		case event.time.Sub(c.at(c.start).time) < cacher.DefaultEventFreshDuration:
+			c.resize(min(2*len(c.events), mostCapacity))
+		case event.time.Sub(c.at(c.end-len(c.events)/4).time) > cacher.DefaultEventFreshDuration:
+			c.resize(max(len(c.events)/2, leastCapacity))
 		}
 	}
 	if c.full() {
-		c.start++
+		c.drop(c.start + 1)
 	}
-	c.times[c.end%len(c.times)] = event
+	c.events[c.end%len(c.events)] = event
 	c.end++
+	c.bytes += event.bytes
 }
 
 func (c *capacity) resize(length int) {
-	if length == len(c.times) {
+	if length == len(c.events) {
 		return
 	}
-	times := make([]time.Time, length)
-	c.start = max(c.start, c.end-length)
+	events := make([]keptEvent, length)
+	c.drop(c.end - length)
 	for i := c.start; i < c.end; i++ {
-		times[i%length] = c.at(i)
+		events[i%length] = c.at(i)
 	}
-	c.times = times
+	c.events = events
 }
 
 // large reports whether the next event has the capacity halved, if it is late enough.
-func (c *capacity) large() bool { return c.full() && len(c.times) > leastCapacity }
+func (c *capacity) large() bool { return c.full() && len(c.events) > leastCapacity }
 
 // filling is what empties a window after a bookmark, which confirms that there are no more events up to
 // its revision.
@@ -175,7 +209,7 @@ func (f *filling) next() (filler watch.Event, done bool) {
 		kind = watch.Added
 	}
 	filler = f.eventLocked(kind)
-	done = f.fillers >= leastCapacity && len(w.capacity.times) == leastCapacity
+	done = f.fillers >= leastCapacity && len(w.capacity.events) == leastCapacity
 	if done {
 		w.kept, w.emptying = 0, false
 	}
@@ -194,7 +228,7 @@ func (f *filling) eventLocked(kind watch.EventType) watch.Event {
 	if kind != watch.Modified || w.capacity.large() {
 		w.clock = w.clock.Add(fillerAge)
 	}
-	w.capacity.add(w.clock)
+	w.capacity.add(keptEvent{time: w.clock})
 	f.fillers++
 	// Each has an object of its own: the revision of the next may be another.
 	return watch.Event{Type: kind, Object: timedObject{f.object.DeepCopyObject(), w.clock}}

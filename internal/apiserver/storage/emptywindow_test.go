@@ -36,13 +36,16 @@ func TestCapacityIsThatOfTheCache(t *testing.T) {
 					last++
 					at = at.Add(step.apart)
 					source.events.Action(watch.Modified, timedObject{configMap("a", last), at})
-					followed.add(at)
+					followed.add(keptEvent{at, last})
 				}
 			}
 			if err := cached.arrived(t.Context(), last); err != nil {
 				t.Fatal(err)
 			}
 			oldest := followed.start + 2 // the first event has revision 2
+			if want := (oldest + last) * (last - oldest + 1) / 2; followed.bytes != want {
+				t.Errorf("the window has %d bytes, want %d", followed.bytes, want)
+			}
 			if event := <-cached.watch(t, oldest-1); revisionOf(event) != oldest {
 				t.Errorf("a watch from %d gets %s %d, want the change after it", oldest-1, event.Type, revisionOf(event))
 			}
@@ -66,10 +69,10 @@ func TestFillersTakeTheWholeWindow(t *testing.T) {
 		last := time.Unix(1000, 0)
 		for range n {
 			last = last.Add(step)
-			past.capacity.add(last)
+			past.capacity.add(keptEvent{time: last})
 		}
 		past.clock = last
-		size := len(past.capacity.times)
+		size := len(past.capacity.events)
 		f := past.fillAt(configMap("", 1))
 		first, done := f.next()
 		count := 1
@@ -78,8 +81,8 @@ func TestFillersTakeTheWholeWindow(t *testing.T) {
 		}
 		f.last()
 		began := first.Object.(timedObject).RecordTime()
-		if c := past.capacity; len(c.times) != leastCapacity || !c.full() || c.at(c.start).Before(began) {
-			t.Errorf("%d events: the window begins with %s and has a capacity of %d", n, c.at(c.start), len(c.times))
+		if c := past.capacity; len(c.events) != leastCapacity || !c.full() || c.at(c.start).time.Before(began) {
+			t.Errorf("%d events: the window begins with %s and has a capacity of %d", n, c.at(c.start).time, len(c.events))
 		}
 		if count > size/2+leastCapacity+10 || past.clock.Sub(last) > 16*time.Minute {
 			t.Errorf("%d events: %d fillers, until %s after the last event", n, count, past.clock.Sub(last))

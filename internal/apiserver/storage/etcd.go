@@ -122,6 +122,7 @@ type Store struct {
 	windows    windows
 
 	heldForWatches atomic.Int64 // bytes, see clientWatch
+	raftLog        raftLog
 
 	// The workarounds that benchmarks compare with upstream's behavior: the clock of the watch
 	// caches, and the codec of the watches that fill them.

@@ -71,9 +71,14 @@ func (s *Store) dropPast(ctx context.Context, ticks clock.Ticker) {
 			return
 		case <-ticks.C():
 		}
+		before := q.seen
 		revision, err := s.Revision(ctx)
 		if err == nil {
 			err = s.dropUntil(ctx, q.look(revision))
+		}
+		if err == nil {
+			s.windows.emptyLarge(before)
+			err = s.shortenLog(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
 			s.log.ErrorContext(ctx, "the past of a burst of writes cannot be dropped", "error", err)
@@ -137,9 +142,20 @@ func (s *windows) add(w *window) (remove func()) {
 // empty empties those whose last event is not after a revision.
 func (s *windows) empty(revision int64) {
 	for _, w := range s.list() {
-		if ask := w.emptyAfter(revision); ask != nil {
-			_ = ask() // an error means that there is no watch; its successor begins with an empty window
-		}
+		ask(w.emptyAfter(revision))
+	}
+}
+
+// emptyLarge empties those that keep many bytes and whose last event is not after a revision.
+func (s *windows) emptyLarge(revision int64) {
+	for _, w := range s.list() {
+		ask(w.emptyLargeAfter(revision))
+	}
+}
+
+func ask(progress func() error) {
+	if progress != nil {
+		_ = progress() // an error means that there is no watch; its successor begins with an empty window
 	}
 }
 

@@ -111,7 +111,10 @@ func (o *restOptions) open(
 // resourceClient returns the etcd client of a resource whose keys have that prefix.
 func (s *Store) resourceClient(resource schema.GroupResource, prefix string, unique *uniqueKeys) *etcdkubernetes.Client {
 	client := &etcdkubernetes.Client{Client: s.client}
-	client.Kubernetes = statusErrors{resourceClient{Interface: client, kv: s.client.KV, namespaces: &s.namespaces, resource: resource, prefix: prefix, unique: unique}}
+	client.Kubernetes = statusErrors{resourceClient{
+		Interface: client, kv: s.client.KV, namespaces: &s.namespaces, log: &s.raftLog,
+		resource: resource, prefix: prefix, unique: unique,
+	}}
 	return client
 }
 

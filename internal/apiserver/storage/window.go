@@ -21,6 +21,9 @@ const (
 	windowChanges = 5000
 	// changeTime is how far the clock of a window advances, at least, from one change to the next.
 	changeTime = cacher.DefaultEventFreshDuration / windowChanges
+	// windowBytes is the number of bytes of objects that are no longer stored from which on a window drops what is
+	// older, except the last leastCapacity events. When the resource is quiet it drops them all.
+	windowBytes = 32 << 20
 	// keptSnapshots is the number of a resource's latest states that are kept for lists of a certain
 	// resourceVersion, such as the next page of one; at times there are twice as many. Lists of
 	// earlier states are read from etcd.
@@ -31,12 +34,12 @@ const (
 //
 // What it works around: the cache keeps every event of the last 75 seconds, up to 102 400 of them,
 // until others take their place. Each update and each deletion keeps an object, or two, that is no
-// longer stored, and each event a state of the cache for lists of that resourceVersion. Neither the
-// time nor the number can be configured to less.
+// longer stored, whatever its size, and each event a state of the cache for lists of that resourceVersion.
+// Neither the time nor the number can be configured to less.
 //
 // What it buys: 100 000 objects of 1 kB that were created and deleted left 560 MB in the heap. A
 // deletion keeps one object now, where the cache would have kept two. Changes advance the clock by
-// which the cache determines the age of its events, so that those that come fast are old sooner.
+// which the cache determines the age of its events, so that those that come fast or are large are old sooner.
 // Watchers that resume have to list again if they have missed more than what is kept. Creations do
 // not advance the clock: what they keep is stored anyway.
 //
@@ -165,13 +168,17 @@ func (w *window) take(event watch.Event) watch.Event {
 	if err != nil {
 		return event
 	}
+	size := 0 // a new object is stored anyway
+	if event.Type != watch.Added {
+		size = sizeOf(object)
+	}
 	if event.Type == watch.Deleted {
 		object = w.withoutContent(object)
 	}
-	at := w.advance(timed.RecordTime(), event.Type)
+	at := w.advance(timed.RecordTime(), event.Type, size)
 	event.Object = timedObject{object, at}
 	w.compact(m.GetResourceVersion())
-	w.keep(m.GetResourceVersion(), at)
+	w.keep(m.GetResourceVersion(), keptEvent{at, size})
 	return event
 }
 
@@ -194,13 +201,13 @@ func (w *window) withoutContent(deleted runtime.Object) runtime.Object {
 	return stub
 }
 
-// advance returns the time of an event: its own, or a later one after many changes.
-func (w *window) advance(now time.Time, kind watch.EventType) time.Time {
+// advance returns the time of an event: its own, or a later one after many changes, or large ones.
+func (w *window) advance(now time.Time, kind watch.EventType, size int) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	next := w.clock
 	if kind != watch.Added {
-		next = next.Add(changeTime)
+		next = next.Add(max(changeTime, time.Duration(float64(cacher.DefaultEventFreshDuration)*float64(size)/windowBytes)))
 	}
 	if now.After(next) {
 		next = now
@@ -229,10 +236,10 @@ func (w *window) compact(resourceVersion string) {
 }
 
 // keep counts an event.
-func (w *window) keep(resourceVersion string, at time.Time) {
+func (w *window) keep(resourceVersion string, event keptEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.capacity.add(at)
+	w.capacity.add(event)
 	w.kept++
 	w.emptying = false
 	if revision, err := strconv.ParseInt(resourceVersion, 10, 64); err == nil {

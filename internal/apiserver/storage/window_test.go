@@ -102,6 +102,49 @@ func TestWindowIsBounded(t *testing.T) {
 	}
 }
 
+// Of large changes, the cache keeps windowBytes, or the last leastCapacity; none once it is quiet. Small changes
+// are kept after them as ever.
+func TestWindowIsBoundedInBytes(t *testing.T) {
+	for size, most := range map[int]int{1 << 20: leastCapacity, 100 << 10: 4 * windowBytes / (100 << 10)} {
+		const n = 3000
+		past, source := &window{newFunc: newConfigMap}, newSource()
+		cached := source.cache(t, past)
+		data := map[string][]byte{"data": make([]byte, size)}
+		large := func(revision int) apiruntime.Object {
+			object := configMap("a", revision)
+			object.BinaryData = data
+			return object
+		}
+		source.send(watch.Added, large(2))
+		for revision := 3; revision <= n; revision++ {
+			source.send(watch.Modified, large(revision))
+		}
+		must(t, cached.arrived(t.Context(), n))
+		if event := <-cached.watch(t, n-most-1); !apierrors.IsResourceExpired(apierrors.FromObject(event.Object)) {
+			t.Errorf("more than %d changes of %d bytes are kept: a watch gets %s", most, size, event.Type)
+		}
+		if event := <-cached.watch(t, n-leastCapacity+1); revisionOf(event) != n-leastCapacity+2 {
+			t.Errorf("fewer than %d changes of %d bytes are kept: a watch gets %s", leastCapacity, size, event.Type)
+		}
+		if past.emptyLargeAfter(n-1) != nil {
+			t.Error("a window is emptied in which there was an event a moment ago")
+		}
+		if past.emptyLargeAfter(n) == nil {
+			t.Fatalf("a window of changes of %d bytes is not emptied", size)
+		}
+		source.events.Action(watch.Bookmark, configMap("", n+1))
+		eventually.Succeeds(t, func() error {
+			if event := <-cached.watch(t, n-1); !isExpired(event) {
+				return fmt.Errorf("large changes are kept in a window that was emptied: a watch gets %s", event.Type)
+			}
+			return nil
+		})
+		if past.emptyLargeAfter(n) != nil {
+			t.Error("a window that is empty is emptied")
+		}
+	}
+}
+
 // Creations are kept as by upstream's cache, however fast they come.
 func TestWindowKeepsCreations(t *testing.T) {
 	const n = 5 * windowChanges
