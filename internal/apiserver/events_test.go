@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -58,6 +59,21 @@ func TestEventsOfBothGroups(t *testing.T) {
 	// What was never said in the core group can be said there, and is refused in events.k8s.io.
 	if _, err := current.tryPost(current.named("Not_a_subdomain")); !apierrors.IsInvalid(err) {
 		t.Errorf("a name that only the core group accepts: %v", err)
+	}
+	for _, name := range []string{"c", "b"} {
+		o := current.named(name, "nobodys")
+		send := current.tryPost
+		if name == "b" {
+			send = func(o *object) (*object, error) { return current.put(o) }
+		}
+		if _, err := send(o); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "metadata.finalizers[0]") {
+			t.Errorf("a finalizer without a domain: %v", err)
+		}
+	}
+	prefixed := current.named("")
+	prefixed.SetGenerateName("Not_a_subdomain")
+	if _, err := current.tryPost(prefixed); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "metadata.generateName") {
+		t.Errorf("a prefix that only the core group accepts: %v", err)
 	}
 	if _, err := current.patch("b", types.MergePatchType, map[string]any{"note": "other"}); !apierrors.IsInvalid(err) {
 		t.Errorf("another note: %v", err)

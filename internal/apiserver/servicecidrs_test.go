@@ -223,3 +223,17 @@ func TestReservedAddress(t *testing.T) {
 		t.Errorf("no address is left: %v", err)
 	}
 }
+
+// TestGeneratedNamesOfAddresses: the prefix of an IPAddress is its name, as that of no other object is.
+func TestGeneratedNamesOfAddresses(t *testing.T) {
+	t.Parallel()
+	c := sharedServer(t).collection(t, gvk("networking.k8s.io", "v1", "IPAddress"), "ipaddresses", "", map[string]any{
+		"spec": map[string]any{"parentRef": map[string]any{"resource": "services", "namespace": "default", "name": "a"}},
+	})
+	o := c.named("")
+	o.SetGenerateName("198.51.100.77")
+	if created := c.post(o); created.GetName() != "198.51.100.77" {
+		t.Errorf("it is named %s", created.GetName())
+	}
+	c.mustRemove("198.51.100.77", nil)
+}

@@ -33,7 +33,7 @@ var declarations = []declaration{
 	permit("apimachinery 1.37 asks for conditions in other words than 1.36",
 		`\w+: only (ours|theirs): (\(the other accepts\) )?FieldValue\w+ status(\.devices\[\])?\.conditions\[\](\.(type|status))?: .*`),
 	permit("the class of a pod follows from its spec, not from what a client says", `Pod: status\.qosClass: ours Burstable, theirs \w+`),
-	permit("managed fields name nothing that is dropped", `\w+: metadata\.managedFields: ours .*, theirs .*f:(config|configSource|stopSignal|schedulingGroup|clusterTrustBundle|podCertificate)\b.*`),
+	permit("managed fields name nothing that is dropped", `\w+: (metadata\.managedFields: ours .*, theirs|only theirs has metadata\.managedFields =) .*f:(config|configSource|stopSignal|schedulingGroup|clusterTrustBundle|podCertificate)\b.*`),
 	permit("in-tree volumes are stored without being validated or defaulted",
 		`(Pod|PersistentVolume): (only theirs: (\(the other accepts\) )?|message of )FieldValue\w+ spec\.`+inTree+`.*`),
 	permit("in-tree volumes are stored without being validated or defaulted", `(Pod|PersistentVolume): only theirs has spec\.`+inTree+`.*`),
@@ -64,11 +64,15 @@ var declarations = []declaration{
 	permit("maxUnavailable of StatefulSets acts here, its feature is off upstream",
 		`StatefulSet: only ours(: (\(the other accepts\) )?FieldValueInvalid| has) spec\.updateStrategy\.rollingUpdate\.maxUnavailable.*`),
 	permit("the status of a CSINode is new in 1.37", `CSINode: only ours has status = map\[\]`),
+	permit("what an object of autoscaling/v1 has in an annotation gets its defaults at once, upstream when it is read again",
+		`HorizontalPodAutoscaler: metadata\.managedFields: ours .*, theirs .*f:autoscaling\.alpha\.kubernetes\.io/behavior.*`),
 	permit("definitions are established in the write that creates them", `CustomResourceDefinition: (only ours has )?status\.(acceptedNames|conditions).*`),
 	permit("definitions are stored in protobuf, which knows items that are neither a schema nor a list of them",
 		`CustomResourceDefinition: only ours has spec\.versions\[\]\.schema\.openAPIV3Schema\.(\w+(\[\])?\.)*items = <nil>`),
 	permit("what the server serves itself cannot be put behind a service", `APIService: only ours: FieldValueForbidden spec\.service: Forbidden: \S+ is served by this server`),
-	permit("an Event that is wrong in itself is told about its missing name, too", `Event: only ours: FieldValueRequired metadata\.name: .*`),
+	permit("an object that is wrong in itself is told about its missing name, too", `(Event|PodDisruptionBudget): only ours: FieldValueRequired metadata\.name: .*`),
+	permit("the name of an Event is checked as a part of a path, too, whatever else is wrong",
+		`Event: message of FieldValueInvalid metadata\.(name|generateName): .*may not contain '/'.*`),
 	permit("controllers of both servers set conditions in their own time", `(APIService|FlowSchema): (only (ours|theirs) has )?status(\.conditions.*)?( = .*| differs)?`),
 }
 
@@ -103,13 +107,32 @@ var about = []struct {
 		`CertificateSigningRequest: answer: ours 422 Invalid .*, theirs 200 .*`)},
 	{regexp.MustCompile(`^status\.conditions\b`), permit("where apimachinery 1.37 cannot tell who manages a field, it keeps what it knew; 1.36 does not",
 		`(FlowSchema|PriorityLevelConfiguration): only ours has metadata\.managedFields = .*`)},
-	{regexp.MustCompile(`^spec(\.resourceClaims)?$`), permit("a static pod is checked as such when it is created",
+	{regexp.MustCompile(`^spec(\.resourceClaims\b.*|\.nodeName)?$`), permit("a static pod is checked as such when it is created",
 		`Pod: only (ours|theirs): FieldValue\w+ (\[\]|spec\.resourceClaims\[\](\.\w+)?|metadata\.annotations\[kubernetes\.io/config\.mirror\]).*`)},
+	{regexp.MustCompile(`^spec\.ports\[\]\.nodePort$`), permit("what is wrong with a node port is found before anything else",
+		`Service: only theirs: FieldValue\w+ spec\.(ports\[\](\.name)?|clusterIPs\[\]|loadBalancerClass): .*`)},
 	{regexp.MustCompile(`^spec\.volumeClaimTemplates\[\]`), permit("upstream takes the volumes of claim templates in any order, so that its errors have any index",
 		`Pod: only (ours|theirs): FieldValueRequired spec\.volumes\[\]\.(name|persistentVolumeClaim\.claimName)(: Required value)?`)},
 	{regexp.MustCompile(`\b` + inTree), permit("an in-tree volume that upstream refuses cannot be mounted there",
-		`Pod: only theirs: (\(the other accepts\) )?FieldValueNotFound spec\.\w+\[\]\.volume(Mounts|Devices)\[\]\.name: .*|`+
+		`PersistentVolume: only ours: FieldValueRequired spec\.(csi\.driver|nodeAffinity): .*|`+
+			`Pod: only theirs: (\(the other accepts\) )?FieldValueNotFound spec\.\w+\[\]\.volume(Mounts|Devices)\[\]\.name: .*|`+
 			`Pod: only ours: FieldValueInvalid spec\.\w+\[\]\.volumeDevices\[\]\.name: .*: can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode`)},
+}
+
+// onResizeOfClaims are declarations for /resize of pods whose containers have claims, or get some.
+var onResizeOfClaims = []declaration{
+	permit("1.37 resizes containers with claims, and keeps these; 1.36 refuses to, and takes new ones without a word",
+		`Pod: (only theirs: (\(the other accepts\) )?|only ours: |message of )FieldValueForbidden spec(\.initContainers\[\])?: .*only cpu and memory resources .*`),
+}
+
+// ofClaims reports whether containers have claims before or after the experiment.
+func (e experiment) ofClaims() bool {
+	return e.changesAt(regexp.MustCompile(`^spec\.\w+\[\]\.resources\.claims\b`)) || regexp.MustCompile(`\bclaims:\[`).MatchString(fmt.Sprint(e.kind.base))
+}
+
+// onAnnotationsOfDaemonSets are declarations for requests that change annotations of a DaemonSet.
+var onAnnotationsOfDaemonSets = []declaration{
+	permit("where upstream cannot read the older annotation for the generation, it looks for nothing else", `(DaemonSet|Pod): only ours: FieldValue.*`),
 }
 
 // changesAt reports whether an experiment changes such a place.
@@ -125,6 +148,12 @@ func declaredOfObjects(e experiment, line string) string {
 		if e.kind.gvk.Kind == "ReplicationController" {
 			all = append(all, controllersOnChange...)
 		}
+	}
+	if e.verb == "/resize" && e.ofClaims() {
+		all = slices.Concat(all, onResizeOfClaims)
+	}
+	if e.kind.gvk.Kind == "DaemonSet" && e.changesAt(regexp.MustCompile(`^metadata\.annotations\b`)) {
+		all = slices.Concat(all, onAnnotationsOfDaemonSets)
 	}
 	for _, d := range about {
 		if e.changesAt(d.place) {

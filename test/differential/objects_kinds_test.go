@@ -31,6 +31,27 @@ spec:
   - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object}}}}}
 `
 
+// validOthers are of kinds that are served in two group versions, in the one that the files have not.
+func validOthers() []string {
+	return []string{`
+apiVersion: autoscaling/v1
+kind: HorizontalPodAutoscaler
+metadata: {name: autoscaler}
+spec: {maxReplicas: 3, scaleTargetRef: {kind: Deployment, name: a, apiVersion: apps/v1}}
+`, `
+apiVersion: events.k8s.io/v1
+kind: Event
+metadata: {name: event}
+eventTime: "2026-01-02T03:04:05.000000Z"
+reportingController: example.com/a
+reportingInstance: a
+action: A
+reason: A
+type: Normal
+regarding: {apiVersion: v1, kind: Pod, name: a}
+`}
+}
+
 // objectKind is a kind whose objects are compared.
 type objectKind struct {
 	gvk        schema.GroupVersionKind
@@ -55,7 +76,7 @@ func readBases() ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, err
 	}
-	texts := []string{validDefinition}
+	texts := append(validOthers(), validDefinition)
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
@@ -147,10 +168,7 @@ func (s *apiServer) discover(ctx context.Context, root string, k *objectKind, ba
 			plural = name
 			k.collection = "/" + root + "/" + plural
 			if r["namespaced"] == true {
-				base.SetNamespace(namespace)
-				if involved, ok := nested(base.Object, "involvedObject"); ok {
-					involved["namespace"] = namespace
-				}
+				moveTo(namespace, base)
 				k.collection = "/" + root + "/namespaces/" + namespace + "/" + plural
 			}
 		}
@@ -163,4 +181,14 @@ func (s *apiServer) discover(ctx context.Context, root string, k *objectKind, ba
 	k.subresources = slices.DeleteFunc(k.subresources, func(name string) bool { return !slices.Contains(writable, name) })
 	k.base = base.Object
 	return plural != "", nil
+}
+
+// moveTo puts an object into a namespace, and an Event with its subject.
+func moveTo(namespace string, object *unstructured.Unstructured) {
+	object.SetNamespace(namespace)
+	for _, subject := range []string{"involvedObject", "regarding"} {
+		if reference, ok := nested(object.Object, subject); ok {
+			reference["namespace"] = namespace
+		}
+	}
 }

@@ -61,7 +61,7 @@ func (k *objectKind) in(s state, namespace string) *objectKind {
 	changed := *k
 	base := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(numbers(s.Object).(map[string]any))}
 	if strings.Contains(k.collection, "/namespaces/"+namespace+"/") {
-		base.SetNamespace(namespace)
+		moveTo(namespace, base)
 	}
 	changed.base, changed.state = base.Object, &s
 	return &changed

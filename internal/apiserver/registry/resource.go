@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/names"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
@@ -28,6 +29,8 @@ type Resource struct {
 	Namespaced bool
 	ShortNames []string
 	Categories []string
+	// NameGenerator makes a name of a prefix. Nil: it adds random characters.
+	NameGenerator names.NameGenerator
 	// ValidateName is the rule for names.
 	ValidateName apivalidation.ValidateNameFunc
 	// AnyFinalizer: finalizers may have names without a domain, as upstream has it for this kind.

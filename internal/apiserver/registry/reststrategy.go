@@ -30,7 +30,11 @@ type restStrategy struct {
 }
 
 func newRESTStrategy(resource Resource, typer runtime.ObjectTyper, registries Registries) restStrategy {
-	return restStrategy{ObjectTyper: typer, NameGenerator: names.SimpleNameGenerator, resource: resource, registries: registries}
+	s := restStrategy{ObjectTyper: typer, NameGenerator: resource.NameGenerator, resource: resource, registries: registries}
+	if s.NameGenerator == nil {
+		s.NameGenerator = names.SimpleNameGenerator
+	}
+	return s
 }
 
 // NamespaceScoped implements rest.RESTCreateStrategy.

@@ -202,8 +202,8 @@ func validateReviewVersions(versions []string, at *field.Path) field.ErrorList {
 
 func validateRuleWithOperations(r *admissionregistrationv1.RuleWithOperations, at *field.Path) field.ErrorList {
 	errs := slices.Concat(
-		validateWildcards(r.APIGroups, at.Child("apiGroups")),
-		validateWildcards(r.APIVersions, at.Child("apiVersions")),
+		validateWildcards(r.APIGroups, at.Child("apiGroups"), "API groups"),
+		validateWildcards(r.APIVersions, at.Child("apiVersions"), "API versions"),
 		validate.Each(r.APIVersions, at.Child("apiVersions"), func(version *string, at *field.Path) field.ErrorList { return validate.Required(*version, at) }),
 		validate.OneOfPtr(r.Scope, at.Child("scope"), admissionregistrationv1.ClusterScope, admissionregistrationv1.NamespacedScope, admissionregistrationv1.AllScopes),
 	)
@@ -217,28 +217,51 @@ func validateRuleWithOperations(r *admissionregistrationv1.RuleWithOperations, a
 		return validate.OneOfPtr(o, at, admissionregistrationv1.OperationAll, admissionregistrationv1.Connect,
 			admissionregistrationv1.Create, admissionregistrationv1.Delete, admissionregistrationv1.Update)
 	})...)
-	if len(r.Resources) == 0 {
-		errs = append(errs, field.Required(at.Child("resources"), ""))
-	}
-	return append(errs, validate.Each(r.Resources, at.Child("resources"), func(resource *string, at *field.Path) field.ErrorList {
-		if *resource == "" {
-			return field.ErrorList{field.Required(at, "")}
-		}
-		main, sub, nested := strings.Cut(*resource, "/")
-		if main == "" || (nested && sub == "") {
-			return field.ErrorList{field.Invalid(at, *resource, "must be resource or resource/subresource")}
-		}
-		return nil
-	})...)
+	return append(errs, validateResources(r.Resources, at.Child("resources"))...)
 }
 
-// validateWildcards checks a list in which '*' stands for everything.
-func validateWildcards(values []string, at *field.Path) field.ErrorList {
+// validateResources checks resources and subresources, of which '*' stands for all. One that another one of them
+// stands for is a mistake.
+func validateResources(resources []string, at *field.Path) field.ErrorList {
+	if len(resources) == 0 {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	var errs field.ErrorList
+	covered := func(i int, by string) {
+		errs = append(errs, field.Invalid(at.Index(i), resources[i], fmt.Sprintf("if '%s' is present, must not specify %s", by, resources[i])))
+	}
+	plain := false // whether the last one without a subresource is a single resource
+	for i, name := range resources {
+		resource, subresource, nested := strings.Cut(name, "/")
+		switch {
+		case name == "":
+			errs = append(errs, field.Required(at.Index(i), ""))
+		case !nested:
+			plain = name != "*"
+		default:
+			for _, all := range []string{resource + "/*", "*/" + subresource} {
+				if slices.Contains(resources[:i], all) {
+					covered(i, all)
+				}
+			}
+		}
+	}
+	if len(resources) > 1 && slices.Contains(resources, "*/*") {
+		errs = append(errs, field.Invalid(at, resources, "if '*/*' is present, must not specify other resources"))
+	}
+	if plain && slices.Contains(resources, "*") {
+		errs = append(errs, field.Invalid(at, resources, "if '*' is present, must not specify other resources without subresources"))
+	}
+	return errs
+}
+
+// validateWildcards checks a list in which '*' stands for everything; things are what it lists.
+func validateWildcards(values []string, at *field.Path, things string) field.ErrorList {
 	if len(values) == 0 {
 		return field.ErrorList{field.Required(at, "")}
 	}
 	if len(values) > 1 && slices.Contains(values, "*") {
-		return field.ErrorList{field.Invalid(at, values, "if '*' is present, must not specify other values")}
+		return field.ErrorList{field.Invalid(at, values, "if '*' is present, must not specify other "+things)}
 	}
 	return nil
 }

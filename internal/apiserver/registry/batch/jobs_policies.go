@@ -27,6 +27,7 @@ const (
 
 // validateIndexed checks what only indexed Jobs have.
 func validateIndexed(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
+	const text = "requires indexed completion mode"
 	var errs field.ErrorList
 	perIndex := spec.Child("backoffLimitPerIndex")
 	if s.MaxFailedIndexes != nil {
@@ -39,20 +40,18 @@ func validateIndexed(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 		}
 	}
 	if ptr.Deref(s.CompletionMode, batchv1.NonIndexedCompletion) == batchv1.NonIndexedCompletion {
-		const text = "requires indexed completion mode"
 		if s.MaxFailedIndexes != nil {
 			errs = append(errs, field.Invalid(spec.Child("maxFailedIndexes"), *s.MaxFailedIndexes, text))
 		}
 		if s.BackoffLimitPerIndex != nil {
 			errs = append(errs, field.Invalid(perIndex, *s.BackoffLimitPerIndex, text))
 		}
+	}
+	if !isIndexed(s) { // an unknown mode is reported elsewhere
 		if s.SuccessPolicy != nil {
 			errs = append(errs, field.Invalid(spec.Child("successPolicy"), s.SuccessPolicy, text))
 		}
 		return errs
-	}
-	if !isIndexed(s) {
-		return errs // an unknown mode, which is reported elsewhere
 	}
 	if s.Completions == nil {
 		errs = append(errs, field.Required(spec.Child("completions"), "when completion mode is Indexed"))

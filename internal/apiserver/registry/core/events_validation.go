@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
@@ -82,8 +83,10 @@ func notLonger(value string, at *field.Path, limit int) field.ErrorList {
 
 // validateNewEvent checks an event that is created in events.k8s.io.
 func validateNewEvent(e *corev1.Event) field.ErrorList {
-	errs := validate.FromMessages(e.Name, field.NewPath("metadata", "name"), apivalidation.NameIsDNSSubdomain(e.Name, false))
-	errs = append(errs, validateEventSeries(e.Series)...)
+	errs := slices.Concat(
+		apivalidation.ValidateObjectMeta(&e.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata")),
+		validateEventFinalizers(e, nil),
+		validateEventSeries(e.Series))
 	if e.EventTime.IsZero() {
 		errs = append(errs, field.Required(field.NewPath("eventTime"), ""))
 	}
@@ -120,12 +123,23 @@ func validateEventSeries(s *corev1.EventSeries) field.ErrorList {
 	return errs
 }
 
+// validateEventFinalizers checks the finalizers that are not among the old ones.
+func validateEventFinalizers(e *corev1.Event, old []string) field.ErrorList {
+	var errs field.ErrorList
+	for i, finalizer := range e.Finalizers {
+		if !slices.Contains(old, finalizer) {
+			errs = append(errs, registry.ValidateFinalizerDomain(finalizer, field.NewPath("metadata", "finalizers").Index(i))...)
+		}
+	}
+	return errs
+}
+
 // validateEventUpdate: in events.k8s.io an event is what has happened, and only its series goes
 // on.
 func validateEventUpdate(e, old *corev1.Event) field.ErrorList {
-	var errs field.ErrorList
+	errs := validateEventFinalizers(e, old.Finalizers)
 	if len(validate.Immutable(e.Series, old.Series, nil)) > 0 {
-		errs = validateEventSeries(e.Series)
+		errs = append(errs, validateEventSeries(e.Series)...)
 	}
 	constant := func(value, old any, name string) {
 		errs = append(errs, validate.Immutable(value, old, field.NewPath(name))...)

@@ -35,8 +35,14 @@ func validatePodUpdate(pod, old *corev1.Pod) field.ErrorList {
 			return field.ErrorList{field.Forbidden(spec.Child(list.name), "pod updates may not add or remove containers")}
 		}
 	}
-	if deadline := pod.Spec.ActiveDeadlineSeconds; deadline != nil && (*deadline < 0 || *deadline > math.MaxInt32) {
-		return validate.InRange(*deadline, spec.Child("activeDeadlineSeconds"), 0, math.MaxInt32)
+	if deadline, at := pod.Spec.ActiveDeadlineSeconds, spec.Child("activeDeadlineSeconds"); deadline != nil {
+		// The errors of annotations come first, and no other ones are looked for.
+		switch was := old.Spec.ActiveDeadlineSeconds; {
+		case *deadline < 0 || *deadline > math.MaxInt32:
+			return append(validateChangedAnnotations(pod, old), validate.InRange(*deadline, at, 0, math.MaxInt32)...)
+		case was != nil && *deadline > *was:
+			return append(validateChangedAnnotations(pod, old), field.Invalid(at, *deadline, "must be less than or equal to previous value"))
+		}
 	}
 	// Allowed changes are undone one by one; any remaining difference is not allowed.
 	undone := pod.Spec.DeepCopy()
@@ -82,15 +88,12 @@ func undoImages(containers, old []corev1.Container) {
 	}
 }
 
-// undoDeadline undoes a change of the deadline, which can only be set and lowered.
+// undoDeadline undoes a change of the deadline, which can be set and lowered, but not taken away.
 func undoDeadline(spec, old *corev1.PodSpec, path *field.Path) field.ErrorList {
 	deadline := spec.ActiveDeadlineSeconds
 	spec.ActiveDeadlineSeconds = old.ActiveDeadlineSeconds
-	switch was := old.ActiveDeadlineSeconds; {
-	case was != nil && deadline == nil:
+	if old.ActiveDeadlineSeconds != nil && deadline == nil {
 		return field.ErrorList{field.Invalid(path, nil, "must not update from a positive integer to nil value")}
-	case was != nil && *deadline > *was:
-		return field.ErrorList{field.Invalid(path, *deadline, "must be less than or equal to previous value")}
 	}
 	return nil
 }

@@ -1,6 +1,8 @@
 package core
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 
@@ -22,12 +24,17 @@ func serviceAccounts() registry.Resource {
 		table.Number("Secrets", "Secrets that pods of the account may mount.", func(sa *corev1.ServiceAccount) int { return len(sa.Secrets) }),
 		table.Age(),
 	}, registry.Strategy[*corev1.ServiceAccount]{
-		Warn: warnOfAccount,
-		// Only the name of a secret counts: it is in the namespace of the account.
-		Default: func(sa *corev1.ServiceAccount) {
-			for i, secret := range sa.Secrets {
-				sa.Secrets[i] = corev1.ObjectReference{Name: secret.Name}
-			}
-		},
+		Warn:             warnOfAccount,
+		PrepareForCreate: nameSecrets,
+		PrepareForUpdate: func(sa, _ *corev1.ServiceAccount) { nameSecrets(sa) },
 	})
+}
+
+// nameSecrets drops all but the names of secrets: they are in the namespace of the account.
+func nameSecrets(sa *corev1.ServiceAccount) {
+	// The array may be shared with the object that was sent.
+	sa.Secrets = slices.Clone(sa.Secrets)
+	for i, secret := range sa.Secrets {
+		sa.Secrets[i] = corev1.ObjectReference{Name: secret.Name}
+	}
 }

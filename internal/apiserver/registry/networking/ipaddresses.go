@@ -21,6 +21,7 @@ func ipAddresses() registry.Resource {
 		Kind:                "IPAddress",
 		Plural:              "ipaddresses",
 		ShortNames:          []string{"ip"},
+		NameGenerator:       exactly{},
 		ValidateName:        validateAddressName,
 		UnconditionalUpdate: true,
 	}, []table.Column{
@@ -35,6 +36,12 @@ func ipAddresses() registry.Resource {
 		},
 	})
 }
+
+// exactly takes prefixes as names: with other characters at its end, an address is another one, or none.
+type exactly struct{}
+
+// GenerateName implements names.NameGenerator.
+func (exactly) GenerateName(prefix string) string { return prefix }
 
 func validateAddressName(name string, _ bool) []string {
 	var complaints []string

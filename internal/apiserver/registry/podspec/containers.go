@@ -76,7 +76,7 @@ func (c containerChecks) check(container *corev1.Container, at *field.Path) fiel
 // checkCommon checks what containers of every kind may have.
 func (c containerChecks) checkCommon(container *corev1.Container, at *field.Path) field.ErrorList {
 	errs := validate.RequiredLabel(container.Name, at.Child("name"))
-	if container.Name != "" && c.names[container.Name] {
+	if c.names[container.Name] {
 		errs = append(errs, field.Duplicate(at.Child("name"), container.Name))
 	}
 	c.names[container.Name] = true
