@@ -202,8 +202,9 @@ func (a *Agent) Run(ctx context.Context) error {
 			stop()
 		}
 	})
-	running.Go(func() { a.keepNodes(ctx) })
+	a.events.Start() // before there is anything to record
 	running.Go(func() { a.events.Run(ctx) })
+	running.Go(func() { a.keepNodes(ctx) })
 	// Pods that only the runtime has can be told apart once the informer has synced.
 	if cache.WaitForCacheSync(ctx.Done(), a.pods.HasSynced, a.objects.HasSynced) {
 		a.countStarted()

@@ -41,6 +41,7 @@ func TestReadinessOfNodesIsTold(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
+	a.events.Start()
 	running.Go(func() { a.events.Run(ctx) })
 	t.Cleanup(func() { stop(); running.Wait() })
 	for _, n := range config.Nodes {

@@ -5,6 +5,7 @@ package eventrecorder
 
 import (
 	"context"
+	"sync"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -31,9 +32,10 @@ type Recorder struct {
 	sink        sink
 	normal      flowcontrol.PassiveRateLimiter
 	warnings    flowcontrol.PassiveRateLimiter
+	start       sync.Once
 }
 
-// New returns a recorder for a component. It writes nothing before Run.
+// New returns a recorder for a component. What is recorded before Start is lost.
 func New(client kubernetes.Interface, component string) *Recorder {
 	return &Recorder{
 		component: component, broadcaster: record.NewBroadcaster(),
@@ -55,9 +57,14 @@ func (r *Recorder) Event(host string, about runtime.Object, kind, reason, messag
 	r.broadcaster.NewRecorder(scheme.Scheme, source).WithLogger(logr.Discard()).Event(about, kind, reason, message)
 }
 
+// Start begins to write the Events that are recorded. The caller calls Run, too, which ends it.
+func (r *Recorder) Start() {
+	r.start.Do(func() { r.broadcaster.StartRecordingToSink(r.sink) })
+}
+
 // Run writes the Events that are recorded until ctx ends.
 func (r *Recorder) Run(ctx context.Context) {
-	r.broadcaster.StartRecordingToSink(r.sink)
+	r.Start()
 	<-ctx.Done()
 	r.broadcaster.Shutdown()
 }

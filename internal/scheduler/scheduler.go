@@ -138,9 +138,10 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		return fmt.Errorf("watch nodes: %w", err)
 	}
 	var running sync.WaitGroup
+	s.events.Start() // before there is anything to record
+	running.Go(func() { s.events.Run(ctx) })
 	running.Go(func() { s.nodes.RunWithContext(ctx) })
 	running.Go(func() { s.watchPods(ctx) })
-	running.Go(func() { s.events.Run(ctx) })
 	// No pod is placed before all pods that are on nodes are known.
 	podsKnown := func() bool {
 		handlers := s.handlers.Load()

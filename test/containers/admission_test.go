@@ -55,7 +55,7 @@ func TestMessageFromLog(t *testing.T) {
 	s.create(corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyNever,
 		Containers: []corev1.Container{{
-			Name: "main", Command: shell("echo first; echo last >&2; exit 3"), TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+			Name: "main", Command: shell("echo out; echo err >&2; exit 3"), TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		}},
 	})
 	var pod *corev1.Pod
@@ -65,7 +65,9 @@ func TestMessageFromLog(t *testing.T) {
 		}
 		return ""
 	})
-	if end := pod.Status.ContainerStatuses[0].State.Terminated; end.ExitCode != 3 || end.Message != "first\nlast\n" {
+	// The two streams come by two pipes, in either order.
+	end := pod.Status.ContainerStatuses[0].State.Terminated
+	if end.ExitCode != 3 || end.Message != "out\nerr\n" && end.Message != "err\nout\n" {
 		t.Errorf("it ended with %+v", end)
 	}
 	p.run(t, "delete", "pod", s.name)
