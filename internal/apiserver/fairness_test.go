@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 
+	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/apiserver/recyclebin"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
@@ -30,7 +31,8 @@ func TestFlood(t *testing.T) {
 		t.Skip("a flood takes its time")
 	}
 	const flood, objects = 1000, 60
-	s := startServer(t, nil)
+	// Few are handled at a time, so that none waits for long on a slow machine: who waits for a quarter of a minute is refused.
+	s := startServer(t, func(c *apiserver.Config) { c.MaxRequests, c.MaxWrites = 40, 20 })
 	namespace := s.namespace(t)
 	s.bind(t, namespace, bootstrappolicy.Edit, "flooder")
 	s.bind(t, namespace, bootstrappolicy.Edit, "ann")
