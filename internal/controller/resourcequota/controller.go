@@ -4,7 +4,7 @@
 //
 //	quota added, or its limits changed      ──▶ its key, at once
 //	an object is gone, or uses less         ──▶ the keys of the quotas of its namespace that limit it
-//	admission has charged something         ──▶ its key, when the object must have been created
+//	admission has charged something         ──▶ its key, when nothing has been charged for settlePeriod
 //	key ──▶ monitors (monitors.go) of the resources that the quota limits
 //	    ──▶ what all objects use, from the caches ──▶ Decide (plan.go) ──▶ one write of the status
 //
@@ -13,8 +13,9 @@
 //
 // The write is conditioned on uid and resourceVersion: it conflicts with a charge that this controller
 // has not seen. A request that is charged but fails later, or whose object is not in the cache yet when
-// the objects are counted, makes the status wrong. So each change of it is followed by another count
-// after settlePeriod.
+// the objects are counted, makes the status wrong. So the objects are counted again after its last change.
+// As long as it changes, requests are in flight whose charges a count would take away: then objects are
+// counted only when upstream's controller does, too, after something was freed and at a resync.
 package resourcequota
 
 import (
@@ -23,6 +24,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -48,11 +50,6 @@ const (
 	workers = 2
 	// freedPeriod is how long events are collected before the objects are counted again.
 	freedPeriod = 20 * time.Millisecond
-	// settlePeriod is the time in which an object has been created after it was charged, or never
-	// will be.
-	settlePeriod = 5 * time.Second
-	// resyncPeriod is the interval at which every quota is counted again.
-	resyncPeriod = 5 * time.Minute
 	// rediscoverPeriod is how long it may take until a new resource is counted.
 	rediscoverPeriod = 10 * time.Second
 )
@@ -74,6 +71,9 @@ type Controller struct {
 	quotas   corelisters.ResourceQuotaLister
 	monitors *monitors
 	requests chan controller.Request
+
+	mu     sync.Mutex
+	counts map[cache.ObjectName]Count // guarded by mu; by quota
 }
 
 // New returns the controller. It sends no requests.
@@ -82,7 +82,7 @@ func New(c Config) (*Controller, error) {
 		return nil, errors.New("resourcequota: clients, caches, a clock and a logger are required")
 	}
 	r := &Controller{
-		Config: c, requests: make(chan controller.Request),
+		Config: c, requests: make(chan controller.Request), counts: map[cache.ObjectName]Count{},
 		informer: coreinformers.NewResourceQuotaInformer(c.Client, metav1.NamespaceAll, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
 	}
 	r.quotas = corelisters.NewResourceQuotaLister(r.informer.GetIndexer())
@@ -90,7 +90,7 @@ func New(c Config) (*Controller, error) {
 		corev1.Resource("pods"): c.Pods, corev1.Resource("services"): c.Services, corev1.Resource("persistentvolumeclaims"): c.Claims,
 	}, c.Metadata, newResolver(c.Client.Discovery(), c.Clock))
 	r.monitors.freed = r.freed
-	r.monitors.known = func(ctx context.Context, key cache.ObjectName) { r.ask(ctx, key, 0) }
+	r.monitors.known = func(ctx context.Context, key cache.ObjectName) { r.demand(ctx, key, 0) }
 	return r, nil
 }
 
@@ -113,32 +113,64 @@ func (r *Controller) Run(ctx context.Context) error {
 
 // handler asks for quotas that are new, are charged, or limit something else than before.
 func (r *Controller) handler(ctx context.Context) cache.ResourceEventHandler {
-	ask := func(obj any, after time.Duration) {
+	demand := func(obj any) {
 		if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 			obj = last.Obj
 		}
 		if q, ok := obj.(*corev1.ResourceQuota); ok {
-			r.ask(ctx, cache.MetaObjectToName(q), after)
+			r.demand(ctx, cache.MetaObjectToName(q), 0)
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { ask(obj, 0) },
+		AddFunc: demand,
 		UpdateFunc: func(before, now any) {
 			was, wasQuota := before.(*corev1.ResourceQuota)
 			is, isQuota := now.(*corev1.ResourceQuota)
 			switch {
 			case !wasQuota || !isQuota:
 			case was.UID != is.UID || !equality.Semantic.DeepEqual(was.Spec, is.Spec):
-				ask(now, 0)
+				demand(now)
 			case !equality.Semantic.DeepEqual(was.Status, is.Status):
-				ask(now, settlePeriod)
+				r.charged(ctx, cache.MetaObjectToName(is))
 			}
 		},
-		DeleteFunc: func(obj any) { ask(obj, 0) },
+		DeleteFunc: demand,
 	}
 }
 
-// ask asks for a quota to be counted.
+// demand asks for a quota to be counted even while admission charges it.
+func (r *Controller) demand(ctx context.Context, key cache.ObjectName, after time.Duration) {
+	r.note(key, func(c *Count) { c.Demanded = true })
+	r.ask(ctx, key, after)
+}
+
+// charged asks for a quota to be counted when it is not charged any more.
+func (r *Controller) charged(ctx context.Context, key cache.ObjectName) {
+	r.note(key, func(c *Count) { c.Charged = r.Clock.Now() })
+	r.ask(ctx, key, settlePeriod)
+}
+
+// note changes the Count of a quota.
+func (r *Controller) note(key cache.ObjectName, change func(*Count)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	count := r.counts[key]
+	change(&count)
+	r.counts[key] = count
+}
+
+// begin returns how long to wait before a quota is counted. If it is now, the demand for that is met.
+func (r *Controller) begin(key cache.ObjectName) (wait time.Duration) {
+	now := r.Clock.Now()
+	r.note(key, func(c *Count) {
+		if wait = c.Wait(now); wait == 0 {
+			c.Demanded, c.Began = false, now
+		}
+	})
+	return wait
+}
+
+// ask enqueues a quota.
 func (r *Controller) ask(ctx context.Context, key cache.ObjectName, after time.Duration) {
 	select {
 	case r.requests <- controller.Request{Key: key, After: after}:
@@ -154,21 +186,41 @@ func (r *Controller) freed(ctx context.Context, resource schema.GroupResource, n
 	}
 	for _, q := range quotas {
 		if slices.Contains(quota.Resources(q.Spec.Hard), resource) && concerns(q) {
-			r.ask(ctx, cache.MetaObjectToName(q), freedPeriod)
+			r.demand(ctx, cache.MetaObjectToName(q), freedPeriod)
 		}
 	}
 }
 
-// reconcile counts what is in use of a quota.
+// reconcile counts what is in use of a quota, when it is time to.
 func (r *Controller) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	q, err := r.quotas.ResourceQuotas(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
-		r.monitors.forget(key)
+		r.forget(key)
 		return 0, nil
 	}
 	if err != nil {
 		return 0, err
 	}
+	if wait := r.begin(key); wait > 0 {
+		return wait, nil
+	}
+	again, err := r.count(ctx, key, q)
+	if err != nil {
+		r.note(key, func(c *Count) { c.Demanded = true })
+	}
+	return again, err
+}
+
+// forget is called when a quota is gone.
+func (r *Controller) forget(key cache.ObjectName) {
+	r.monitors.forget(key)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.counts, key)
+}
+
+// count counts what is in use of a quota.
+func (r *Controller) count(ctx context.Context, key cache.ObjectName, q *corev1.ResourceQuota) (time.Duration, error) {
 	resources := quota.Resources(q.Spec.Hard)
 	allServed, err := r.monitors.want(ctx, key, resources)
 	if err != nil {

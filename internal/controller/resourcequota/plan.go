@@ -1,9 +1,37 @@
 package resourcequota
 
 import (
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 	quotav1 "k8s.io/apiserver/pkg/quota/v1"
 )
+
+const (
+	// settlePeriod is the time in which an object has been created after it was charged, or never
+	// will be.
+	settlePeriod = 5 * time.Second
+	// resyncPeriod is the interval at which every quota is counted again.
+	resyncPeriod = 5 * time.Minute
+)
+
+// Count says when a quota has to be counted.
+type Count struct {
+	// Demanded is set if something may have been freed since it was counted, or something else is limited.
+	Demanded bool
+	// Charged is when its status changed last, and Began when it was counted last.
+	Charged, Began time.Time
+}
+
+// Wait returns how long to wait before the quota is counted; 0: it is now. Objects that admission has
+// charged a moment ago may not be in the caches yet: who counts then takes their charges away, and more objects
+// than the limit are created. So nobody does without need.
+func (c Count) Wait(now time.Time) time.Duration {
+	if c.Demanded || now.Sub(c.Began) >= resyncPeriod {
+		return 0
+	}
+	return max(0, c.Charged.Add(settlePeriod).Sub(now))
+}
 
 // Decide returns the status that a quota should have, and whether it has another one. counted is what
 // is in use of what could be counted. What could not be counted now is used as it was: admission may

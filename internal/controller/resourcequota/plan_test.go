@@ -2,6 +2,7 @@ package resourcequota
 
 import (
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -60,5 +61,26 @@ func TestDecide(t *testing.T) {
 				t.Errorf("%v, changed %t", status, changed)
 			}
 		})
+	}
+}
+
+func TestWait(t *testing.T) {
+	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	for name, test := range map[string]struct {
+		count Count
+		want  time.Duration
+	}{
+		"new":                             {Count{Demanded: true}, 0},
+		"freed while others are charged":  {Count{Demanded: true, Charged: now, Began: now}, 0},
+		"charged now":                     {Count{Charged: now, Began: ago(time.Minute)}, settlePeriod},
+		"charged a moment ago":            {Count{Charged: ago(2 * time.Second), Began: ago(time.Minute)}, settlePeriod - 2*time.Second},
+		"not charged for long enough":     {Count{Charged: ago(settlePeriod), Began: ago(time.Minute)}, 0},
+		"charged all the time":            {Count{Charged: now, Began: ago(resyncPeriod - time.Second)}, settlePeriod},
+		"charged all the time, at resync": {Count{Charged: now, Began: ago(resyncPeriod)}, 0},
+	} {
+		if got := test.count.Wait(now); got != test.want {
+			t.Errorf("%s: wait %s, want %s", name, got, test.want)
+		}
 	}
 }
