@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"math/big"
 	"net"
@@ -13,8 +14,23 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kubernetesfake "k8s.io/client-go/kubernetes/fake"
+	metadatafake "k8s.io/client-go/metadata/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/coppice-dev/coppice/internal/protected/others"
+	"github.com/coppice-dev/coppice/internal/protected/webhook"
 )
 
 // issue returns a certificate of an issuer, or its own authority.
@@ -52,6 +68,32 @@ func writePEM(t *testing.T, kind string, der []byte) string {
 	return name
 }
 
+// reviewOfDelete asks whether ann may delete an object that outlives a Secret.
+const reviewOfDelete = `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","operation":"DELETE",
+	"userInfo":{"username":"ann"},"resource":{"version":"v1","resource":"configmaps"},"name":"kept","namespace":"shop",
+	"oldObject":{"metadata":{"name":"kept","namespace":"shop","labels":{"coppice.dev/protect":"outlives"},
+		"annotations":{"coppice.dev/outlives":"[{\"apiVersion\":\"v1\",\"kind\":\"Secret\",\"name\":\"key\"}]"}}}}}`
+
+// protectingSecrets returns the webhook of a cluster with Secrets that nobody may read. It calls asked when it asks for
+// the rights of a user.
+func protectingSecrets(t *testing.T, asked func()) http.Handler {
+	t.Helper()
+	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion})
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("Secret"), meta.RESTScopeNamespace)
+	client := kubernetesfake.NewClientset()
+	client.PrependReactor("create", "subjectaccessreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
+		asked()
+		return true, &authorizationv1.SubjectAccessReview{}, nil
+	})
+	scheme := runtime.NewScheme()
+	if err := metav1.AddMetaToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	return webhook.Handler{
+		Others: others.Lookup{Mapper: mapper, Metadata: metadatafake.NewSimpleMetadataClient(scheme)}, Reviews: client.AuthorizationV1().SubjectAccessReviews(),
+	}
+}
+
 // R28: the webhook answers nobody but callers with a certificate of the authority for API servers.
 func TestR28_WebhookAnswersAPIServersOnly(t *testing.T) {
 	authority, another, serving := issue(t, nil), issue(t, nil), issue(t, nil)
@@ -63,7 +105,9 @@ func TestR28_WebhookAnswersAPIServersOnly(t *testing.T) {
 		certFile: writePEM(t, "CERTIFICATE", serving.Certificate[0]), keyFile: writePEM(t, "PRIVATE KEY", key),
 		callersFile: writePEM(t, "CERTIFICATE", authority.Certificate[0]),
 	}
-	served := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	asked := 0 // how often the webhook has asked the API server for rights
+	handler := protectingSecrets(t, func() { asked++ })
+	served := httptest.NewUnstartedServer(handler)
 	served.Listener = tls.NewListener(served.Listener, &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: f.tls})
 	served.Start()
 	t.Cleanup(served.Close)
@@ -81,16 +125,22 @@ func TestR28_WebhookAnswersAPIServersOnly(t *testing.T) {
 		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{
 			RootCAs: roots, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return test.certificate, nil },
 		}}}
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+served.Listener.Addr().String()+"/protect", http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response, err := client.Do(request)
-		if err == nil {
-			_ = response.Body.Close()
-		}
+		asked = 0
+		response, err := client.Post("https://"+served.Listener.Addr().String()+webhook.Path, "application/json", strings.NewReader(reviewOfDelete))
 		if (err == nil) != test.answered {
 			t.Errorf("%s: %v, want an answer %t", name, err, test.answered)
+		}
+		if (asked > 0) != test.answered {
+			t.Errorf("%s: the webhook asked for rights %d times, want it to only if it answers: %t", name, asked, test.answered)
+		}
+		if err != nil {
+			continue
+		}
+		var review admissionv1.AdmissionReview
+		err = json.NewDecoder(response.Body).Decode(&review)
+		_ = response.Body.Close()
+		if err != nil || review.Response == nil || review.Response.UID != "1" || review.Response.Allowed {
+			t.Errorf("%s: answered %+v, %v", name, review.Response, err)
 		}
 	}
 	if err := os.WriteFile(f.callersFile, []byte("none"), 0o600); err != nil {

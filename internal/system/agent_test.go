@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/coppice-dev/coppice/internal/agent"
@@ -105,14 +106,18 @@ func (n *aNode) runs(ctx context.Context, pod string) error {
 func TestNodeThatIsHeardAgain(t *testing.T) {
 	withNode(t, func(ctx context.Context, n *aNode) error {
 		nodes := n.client.CoreV1().Nodes()
-		node, err := nodes.Get(ctx, "worker", metav1.GetOptions{})
-		if err != nil {
+		err := retry.RetryOnConflict(retry.DefaultBackoff, func() error { // its agent writes the status, too
+			node, err := nodes.Get(ctx, "worker", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			for i := range node.Status.Conditions {
+				node.Status.Conditions[i].Status = corev1.ConditionUnknown
+			}
+			_, err = nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{})
 			return err
-		}
-		for i := range node.Status.Conditions {
-			node.Status.Conditions[i].Status = corev1.ConditionUnknown
-		}
-		if _, err := nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
+		})
+		if err != nil {
 			return err
 		}
 		// Time for several heartbeats passes at once: the agent sends none meanwhile.

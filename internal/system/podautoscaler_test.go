@@ -235,6 +235,7 @@ func createWidget(ctx context.Context, client kubernetes.Interface, config *rest
 			return nil, err
 		}
 		now := metav1.Now()
+		created.ResourceVersion = "" // whatever controllers have written since
 		created.Status = corev1.PodStatus{Phase: corev1.PodRunning, StartTime: &now, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: now}}}
 		if _, err := client.CoreV1().Pods("default").UpdateStatus(ctx, created, metav1.UpdateOptions{}); err != nil {
 			return nil, err

@@ -121,8 +121,8 @@ func TestJobFromACronJob(t *testing.T) {
 		t.Errorf("%d jobs", len(jobs))
 	}
 	for _, pod := range waitForPods(t, ns, 1, isRunning) {
-		pod.Status.Phase = corev1.PodSucceeded
-		if _, err := batch.client.CoreV1().Pods(ns).UpdateStatus(t.Context(), &pod, metav1.UpdateOptions{}); err != nil {
+		ended := []byte(`{"status":{"phase":"Succeeded"}}`)
+		if _, err := batch.client.CoreV1().Pods(ns).Patch(t.Context(), pod.Name, types.MergePatchType, ended, metav1.PatchOptions{}, "status"); err != nil {
 			t.Fatal(err)
 		}
 	}

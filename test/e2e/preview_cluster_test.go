@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/namespaces"
@@ -209,15 +210,19 @@ func (c *previewCluster) addOwner(t *testing.T, m madeCase, w previewCase, e pre
 		return
 	}
 	objects := c.in(m.resource(of.kind), m.namespace)
-	o, err := objects.Get(t.Context(), fmt.Sprintf("o%d", of.id), metav1.GetOptions{})
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error { // controllers write some of the objects, too
+		o, err := objects.Get(t.Context(), fmt.Sprintf("o%d", of.id), metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		owners, _, _ := unstructured.NestedSlice(o.Object, "metadata", "ownerReferences")
+		if err := unstructured.SetNestedSlice(o.Object, append(owners, m.reference(w, e)), "metadata", "ownerReferences"); err != nil {
+			return err
+		}
+		_, err = objects.Update(t.Context(), o, metav1.UpdateOptions{})
+		return err
+	})
 	if err != nil {
-		t.Fatal(err)
-	}
-	owners, _, _ := unstructured.NestedSlice(o.Object, "metadata", "ownerReferences")
-	if err := unstructured.SetNestedSlice(o.Object, append(owners, m.reference(w, e)), "metadata", "ownerReferences"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := objects.Update(t.Context(), o, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -62,7 +62,7 @@ func TestOperator(t *testing.T) {
 		again := &appsv1.Deployment{}
 		return w.Get(t.Context(), client.ObjectKeyFromObject(site), again) == nil && again.UID != deployment.UID
 	})
-	page.Data["index.html"] = "defaced"
+	page.Data["index.html"], page.ResourceVersion = "defaced", "" // whatever the operator has written since
 	w.must(w.Update(t.Context(), page))
 	w.eventually("the page is put right", func() bool {
 		w.must(w.Get(t.Context(), client.ObjectKeyFromObject(site), page))
