@@ -176,14 +176,14 @@ func (s apiSource) Stories() *story.Book {
 	return s.Collector.inside().Stories
 }
 
-// Status implements api.Source. How many objects there are, of a kind or in all, and what was done about them, is for
-// those who may list them all.
+// Status implements api.Source. Only callers who may list all objects get the counts of objects and of requests; only
+// callers who may list all objects of a kind get the counts of that kind.
 func (s apiSource) Status(ctx context.Context, sight *api.Sight) (any, error) {
 	seen := SeenStatus{Unread: sight.Unread()}
 	if status, ok := s.source.Status().(Status); ok {
 		seen.Status = status
 	}
-	if !sight.All() { // these count all objects, and what is done about them
+	if !sight.All() { // they count hidden objects, too
 		seen.Graph, seen.Queue, seen.Stats, seen.Latency = GraphStatus{}, QueueStatus{}, Stats{}, Histogram{}
 	}
 	sees := func(kind, namespace string) (bool, error) {

@@ -31,7 +31,7 @@ func TestFlood(t *testing.T) {
 		t.Skip("a flood takes its time")
 	}
 	const flood, objects = 1000, 60
-	// Few are handled at a time, so that none waits for long on a slow machine: who waits for a quarter of a minute is refused.
+	// The server handles few requests at a time, so none waits long on a slow machine: after 15 s in a queue it is refused.
 	s := startServer(t, func(c *apiserver.Config) { c.MaxRequests, c.MaxWrites = 40, 20 })
 	namespace := s.namespace(t)
 	s.bind(t, namespace, bootstrappolicy.Edit, "flooder")

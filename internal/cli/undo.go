@@ -50,10 +50,10 @@ because it is made anew by itself.
 
 Nothing that exists is changed or replaced. An undo that was interrupted, or that could not
 make everything, goes on when the same user runs it again: a file beside the key of backups
-says what was made. To go on from elsewhere, copy both, or decide with --relink that the
-objects that are there now are the owners, namespaces and claims of volumes. An object that
-took a name meanwhile does not become one otherwise, whatever its owner references say:
-everybody may write these.
+says what was made. To go on from elsewhere, copy both, or use --relink: it accepts the
+objects that have the names now as owners, namespaces and claims of volumes. Without it,
+another object with such a name is reported and not used, whatever its owner references
+say: its creator wrote them.
 
 The exit code is 1 if something could not be made, and with --dry-run 3 if it could not be.`,
 		Example: `  # Delete a namespace, and take it back
@@ -77,7 +77,7 @@ The exit code is 1 if something could not be made, and with --dry-run 3 if it co
 	flags.BoolVar(&f.dryRun, "dry-run", false, "say what would be made, and make nothing")
 	flags.BoolVar(&f.options.Status, "with-status", false, "write the status that objects had")
 	flags.BoolVar(&f.options.Finalizers, "with-finalizers", false, "set the finalizers that objects had")
-	flags.BoolVar(&f.options.Relink, "relink", false, "take the objects for the owners, namespaces and claims that have their names now, whatever they are")
+	flags.BoolVar(&f.options.Relink, "relink", false, "accept the objects that have the names now as owners, namespaces and claims of volumes")
 	flags.StringVarP(&f.output, "output", "o", "text", "format: "+strings.Join(undoFormats(), ", "))
 	completeWith(c, "output", undoFormats()...)
 	return c

@@ -35,7 +35,7 @@ type Recorder struct {
 	start       sync.Once
 }
 
-// New returns a recorder for a component. What is recorded before Start is lost.
+// New returns a recorder for a component. Events that are recorded before Start are lost.
 func New(client kubernetes.Interface, component string) *Recorder {
 	return &Recorder{
 		component: component, broadcaster: record.NewBroadcaster(),

@@ -30,7 +30,7 @@ func whyOf(u inventory.Unread) string {
 	return where + ": " + u.Why
 }
 
-// unseenTogether says in words what could not be read, sorted: once for all that could not for the same reason.
+// unseenTogether describes resources that could not be read, sorted, with one text for each reason.
 func unseenTogether(all []inventory.Unread) []string {
 	what := map[string][]string{}
 	for _, u := range all {

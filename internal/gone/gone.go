@@ -205,7 +205,7 @@ const skew = 10 * time.Second
 // maxOwners bounds how many owners are followed from one object.
 const maxOwners = 4
 
-// explain explains a target, as a cause of what went at a moment; the zero time is for what is not known to be one.
+// explain explains why a target is gone. by is the latest time at which its deletion can have begun; zero if unknown.
 func (l *Log) explain(t Target, by time.Time, seen map[place]bool) (Explanation, bool) {
 	at := l.placeOf(t.Kind, t.Namespace, t.Name)
 	x := Explanation{State: Gone, Object: explain.Ref{Kind: t.Kind.String(), Namespace: t.Namespace, Name: t.Name, UID: t.UID}}
@@ -226,8 +226,8 @@ func (l *Log) explain(t Target, by time.Time, seen map[place]bool) (Explanation,
 }
 
 // last returns the deletion that ended the last object that is meant: the first request of those for it, as
-// later ones, such as a kubelet's, ended what had begun. It returns nil if there is none. What went at a moment did so because
-// of no later deletion: another namespace may have had the name since, and be gone, too.
+// later ones, such as a kubelet's, ended what had begun. It returns nil if there is none. Deletions after the time by do
+// not count, unless it is zero: a later object of that name, such as another namespace, may be gone, too.
 func (l *Log) last(at place, uid ownership.UID, by time.Time) *deletion {
 	all := slices.DeleteFunc(slices.Clone(l.deletions[at]), func(d *deletion) bool {
 		return uid != "" && d.uid != "" && d.uid != uid || !by.IsZero() && d.at.After(by.Add(skew))

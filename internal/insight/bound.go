@@ -30,7 +30,7 @@ func boundedUID(uid ownership.UID) ownership.UID {
 	return ownership.Bounded(ownership.Object{UID: uid}).UID
 }
 
-// Bytes returns how many bytes the texts of a graph have: every format takes at least as many.
+// Bytes returns the length of all texts of a graph. No format is shorter.
 func (g *Graph) Bytes() int {
 	sum := 0
 	for n := range g.Objects {

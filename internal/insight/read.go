@@ -57,8 +57,8 @@ func (l Looker) Whole() Graph {
 	return r.picture()
 }
 
-// related returns the objects that have owners or dependents. What the Looker sees is found out by kind and namespace
-// first, so that nothing is read of an object in another place.
+// related returns the objects that have owners or dependents. It checks what the Looker sees by kind and namespace first,
+// and reads no object elsewhere.
 func (l Looker) related() (uids []ownership.UID) {
 	if l.Sees == nil {
 		l.View(func(g *ownership.Graph) { uids = g.Related() })
@@ -229,7 +229,7 @@ func (r *reader) add(facts verdict.Facts) {
 	})
 }
 
-// hideOwners finds out which owners are observed that were not read, as the Looker does not see them.
+// hideOwners marks the observed owners that the Looker does not see.
 func (r *reader) hideOwners() {
 	var unread []ownership.UID
 	for uid := range r.named {
@@ -242,7 +242,7 @@ func (r *reader) hideOwners() {
 	}
 }
 
-// dropUnrelated leaves out the objects that name no owner, and whose dependents the Looker does not see.
+// dropUnrelated removes objects without an owner reference and without a dependent that the Looker sees.
 func (r *reader) dropUnrelated() {
 	isRelated := make(map[ownership.UID]bool, len(r.graph.Objects))
 	for _, ref := range r.graph.References {

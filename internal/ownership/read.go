@@ -438,7 +438,8 @@ func (g *Graph) Claiming(uid UID) iter.Seq[UID] {
 	}
 }
 
-// ClaimingElsewhere returns the part of Claiming that says that the object is where it is not; all if it is not observed.
+// ClaimingElsewhere returns the objects of Claiming whose references give another place than the owner has; all of them if
+// the owner is not observed.
 func (g *Graph) ClaimingElsewhere(uid UID) iter.Seq[UID] {
 	return func(yield func(UID) bool) {
 		i := g.find(uid)

@@ -53,7 +53,7 @@ const (
 // story is one deletion.
 type story struct {
 	roots   []*entry
-	heads   []*entry // the first root of each kind in each namespace: who may see one sees all like it
+	heads   []*entry // the first root of each kind in each namespace; readers see all roots of a place, or none
 	key     string   // of the request
 	by      *By
 	policy  string
@@ -67,7 +67,7 @@ type story struct {
 	goneAt  [rateWindow]int // how many have gone in each of the last seconds, up to second
 	second  int64
 	change  uint64 // of the Book, when the story changed last
-	guarded uint64 // the same of what it waits for that is protected
+	guarded uint64 // of the Book, when a protected object that it waits for changed last
 	// waitsFound are what the story was found to wait for at waitsAt, at the change waitsChange.
 	waitsFound  []wait
 	waitsAt     time.Time

@@ -7,9 +7,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
-// A reader who does not see everything is told what there would be without the rest: counts, times and roots are of the
-// objects that they see. Of objects beyond the limits, neither kind nor namespace is kept: only readers who see everything
-// have them counted.
+// A reader who may not see everything gets a story as if the other objects did not exist: its counts, times and roots are
+// those of the objects that the reader may see. The Book keeps no kind and no namespace of objects beyond its limits, so
+// only the counts for readers who see everything include these.
 
 // head is the first root of a story that is of a kind and in a namespace.
 type head struct {
@@ -26,7 +26,7 @@ func (s *story) addRoot(e *entry) {
 	}
 }
 
-// place is what a reader may see, or not.
+// place is the unit of rights: a reader may see all objects of a kind in a namespace, or none.
 type place struct {
 	kind, namespace string
 	home            ownership.UID
@@ -62,8 +62,8 @@ func firstSeen(heads []head, sees Sees) int {
 	return slices.IndexFunc(heads, func(h head) bool { return sees(h.Ref) })
 }
 
-// headOf returns the first root of the story that an object is a head of, and the other heads. Nothing is copied of a story
-// with one head, so that it costs as much for a reader who may not see it as one that is not there.
+// headOf returns the first root and the other heads of the story with an object among its heads. It copies nothing of a
+// story with one head: the answer about a hidden story takes no longer than the answer about an absent one.
 func (b *Book) headOf(id ownership.UID) (first Ref, others []head, known bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -94,7 +94,7 @@ func (b *Book) rootOf(id ownership.UID, sees Sees) (ownership.UID, bool) {
 	return first.UID, n >= 0 && others[n].UID == id
 }
 
-// homesOf returns what entries are in, for a reader who may not see that.
+// homesOf returns the containers of entries, their namespaces or definitions, whose rights the caller has to check.
 func (b *Book) homesOf(entries []entry, sees Sees) map[ownership.UID]Ref {
 	if sees == nil {
 		return nil
@@ -108,7 +108,7 @@ func (b *Book) homesOf(entries []entry, sees Sees) map[ownership.UID]Ref {
 	return homes
 }
 
-// telling is what is read of a story under the lock.
+// telling is the part of a story that is read under the lock.
 type telling struct {
 	summary Summary
 	heads   []head

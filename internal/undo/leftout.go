@@ -118,7 +118,7 @@ func (p *Plan) leaveOut() {
 	}
 }
 
-// comes reports whether an owner exists, or is going to, or another object does that a controller made, as it says.
+// comes reports whether an owner exists or will, or a controller has another one, according to its owner reference.
 func (p *Plan) comes(uid types.UID) bool {
 	s := p.steps[uid]
 	return p.now[uid] != "" || s != nil && (s.Outcome == Made || s.comesFromMaker)

@@ -118,7 +118,7 @@ func (p *Plan) cleanVolume(o *unstructured.Unstructured) {
 	}
 }
 
-// claimOf returns the claim of a volume, if it is among what was kept, and was bound to the volume.
+// claimOf returns the claim that was bound to a volume; nil if it was not kept.
 func (p *Plan) claimOf(volume *unstructured.Unstructured) *Step {
 	ref, _, _ := unstructured.NestedStringMap(volume.Object, "spec", "claimRef")
 	s := p.at[Place{claimKind, ref["namespace"], ref["name"]}]
@@ -128,8 +128,8 @@ func (p *Plan) claimOf(volume *unstructured.Unstructured) *Step {
 	return s
 }
 
-// claimMissing returns why a volume is not made: its own claim is not there again, and somebody else's under the name would
-// get what is stored there.
+// claimMissing returns the reason not to make a volume, or "". Without its own claim, another claim of that name would get
+// the data.
 func (p *Plan) claimMissing(s *Step) string {
 	if s.place.Kind != volumeKind {
 		return ""

@@ -49,8 +49,8 @@ type sorter struct {
 	done         map[*Step]bool
 }
 
-// order puts what is to be made into waves: namespaces and definitions before what is in them, claims before their
-// volumes, owners before dependents. Of a cycle, somebody is made without its owner, which is postponed.
+// order puts objects into waves: namespaces and definitions before their contents, claims before their volumes, owners
+// before dependents. In a cycle, one object is made first and gets its owner later.
 func (p *Plan) order() {
 	s := &sorter{
 		plan: p, needs: map[*Step]int{}, wants: map[*Step]int{}, done: map[*Step]bool{},

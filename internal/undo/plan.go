@@ -19,7 +19,7 @@ const (
 	Made Outcome = "Made"
 	// MadeBefore were made again by an earlier undo, which may have been interrupted.
 	MadeBefore Outcome = "MadeBefore"
-	// Remade are those whose name an object has that a controller of Kubernetes made anew, as its owner reference says.
+	// Remade: another object has the name, and its owner reference names a controller of Kubernetes that makes such objects.
 	Remade Outcome = "Remade"
 	// Exists are there still, and were never gone.
 	Exists Outcome = "Exists"
@@ -79,10 +79,10 @@ type Plan struct {
 	options Options
 	steps   map[types.UID]*Step
 	at      map[Place]*Step
-	// now has the UIDs of what is there again, by those that were. References lead to these, and to nothing else.
+	// now has the UIDs of objects that are there again, by their former UIDs. Only these become owners.
 	now map[types.UID]types.UID
-	// again has the kinds of what is there again, by the UIDs that are there now; claimed those of objects that say that
-	// something there again has made them (remade.go).
+	// again has the kinds of objects that are there again, by their present UIDs; claimed has those of objects whose
+	// controller reference leads to one of these, or to another claimed object (remade.go).
 	again, claimed map[types.UID]schema.GroupKind
 	// lost says of owners that are not among what is kept why they are not there.
 	lost map[types.UID]string
@@ -134,7 +134,7 @@ func (p *Plan) meet(cluster Cluster, services map[Place]bool) {
 			s.end(LeftOut, "it was not deleted then, and is gone now")
 		}
 	}
-	// What says that a controller made it is known once the controller's own object is.
+	// An object's controller reference says something once its controller is known.
 	for before := len(others) + 1; len(others) < before; {
 		before = len(others)
 		others = slices.DeleteFunc(others, func(s *Step) bool {
@@ -173,7 +173,7 @@ func (p *Plan) meetOwners(cluster Cluster) {
 	}
 }
 
-// checkPlaces fails what has no namespace or no kind to be in, and volumes whose claims are not there again.
+// checkPlaces fails objects without their namespace or definition, and volumes without their claim.
 func (p *Plan) checkPlaces(cluster Cluster) {
 	for _, why := range []func(*Step) string{func(s *Step) string { return p.noPlace(s, cluster) }, p.claimMissing} {
 		for _, s := range p.Steps {
@@ -207,7 +207,7 @@ func (p *Plan) noPlace(s *Step, cluster Cluster) string {
 	return ""
 }
 
-// isTaken reports whether a namespace was deleted, and another one that nobody took for it has its name.
+// isTaken reports whether another namespace has the name of one that was deleted, and does not stand for it.
 func (p *Plan) isTaken(namespace Place) bool {
 	s := p.at[namespace]
 	return s != nil && s.Outcome == Occupied && s.UID == ""

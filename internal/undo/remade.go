@@ -6,12 +6,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Nothing proves who made an object: everybody who may create one may write its controller reference, its annotations and
-// the name of a field manager. So the reference decides what the report says, and no more. No reference and no volume leads
-// to such an object, unless the user has asked for it (Options.Relink).
+// Nothing proves who made an object: its creator writes its controller reference, its annotations and the name of the field
+// manager. So the reference decides the text of the report only. Such an object becomes no owner and gets no volume, unless
+// the user asks for it (Options.Relink).
 
-// makers are Kubernetes' controllers that take every object for their own that has a controller reference to theirs, with
-// the kinds of what they make. They mend what they find, or replace it: nothing of what was kept is missing.
+// makers has the kinds whose Kubernetes controllers adopt every object with a controller reference to them, and the kinds
+// that they make. These controllers correct or replace such objects, so the report does not count them as missing.
 //
 //nolint:gochecknoglobals // a table
 var makers = map[schema.GroupKind][]schema.GroupKind{
@@ -25,8 +25,8 @@ var makers = map[schema.GroupKind][]schema.GroupKind{
 	serviceKind:                          {{Group: "discovery.k8s.io", Kind: "EndpointSlice"}},
 }
 
-// makerOf returns the kind of the object that is there again, or says so in turn, and that has made an object, as its
-// controller reference says.
+// makerOf returns the kind of the controller that an object's controller reference names, if that controller is there
+// again, or is claimed.
 func (p *Plan) makerOf(e Existing) (schema.GroupKind, bool) {
 	for _, owner := range e.Owners {
 		if owner.Controller == nil || !*owner.Controller {
@@ -42,7 +42,7 @@ func (p *Plan) makerOf(e Existing) (schema.GroupKind, bool) {
 	return schema.GroupKind{}, false
 }
 
-// taken says what is made of another object that has the name.
+// taken sets the outcome of a step whose name another object has.
 func (p *Plan) taken(s *Step, e Existing) {
 	maker, isClaimed := p.makerOf(e)
 	if isClaimed {
@@ -53,14 +53,14 @@ func (p *Plan) taken(s *Step, e Existing) {
 	case isClaimed && slices.Contains(makers[maker], s.place.Kind), s.IsDefaultAccount() && p.hasMadeNamespaceOf(s):
 		s.end(Remade, "")
 	case isClaimed:
-		s.end(Occupied, "another object has its name, which "+maker.String()+" made, as its owner reference says: see whether it has what this one had")
+		s.end(Occupied, "another object has its name, and names a "+maker.String()+" as its controller: check whether it has the deleted content")
 	default:
 		s.end(Occupied, "another object has its name")
 	}
 }
 
-// IsDefaultAccount reports whether the object is the service account that every namespace has. If it is
-// remade, it has to be given what it had.
+// IsDefaultAccount reports whether the object is the service account that every namespace has. An undo gives the new one the
+// content of the deleted one.
 func (s *Step) IsDefaultAccount() bool {
 	return s.place.Kind.Group == "" && s.place.Kind.Kind == "ServiceAccount" && s.place.Name == "default"
 }

@@ -21,7 +21,7 @@ func TestR29ControllerReferencesProveNothing(t *testing.T) {
 		"Made of-secret: without its owner Secret s, which is not there again",
 		"Made of-set: without its owner ReplicaSet web-1, which is another object now: only --relink makes it its owner",
 		"MadeBefore web", "MadeBefore w", "Remade web-1",
-		"Occupied s: another object has its name, which Widget.example.com made, as its owner reference says: see whether it has what this one had")
+		"Occupied s: another object has its name, and names a Widget.example.com as its controller: check whether it has the deleted content")
 	if got := p.Report().Missing(); got != 1 {
 		t.Errorf("%d objects are missing, want the Secret", got)
 	}
@@ -44,7 +44,7 @@ func TestR29PodsOfWhatIsMadeAnew(t *testing.T) {
 	c := clusterOf("Widget w w-2 from=w", "Deployment web new by=w-2", "ReplicaSet web-1 other by=new")
 	c.Kinds[schema.GroupKind{Group: "example.com", Kind: "Widget"}] = Kind{Resource: resources()["Widget"], Namespaced: true}
 	same(t, "told", tells(New(kept, c, Options{})), "MadeBefore w", "Remade web-1", "LeftOut p: it ran; ReplicaSet web-1 makes another one",
-		"Occupied web: another object has its name, which Widget.example.com made, as its owner reference says: see whether it has what this one had")
+		"Occupied web: another object has its name, and names a Widget.example.com as its controller: check whether it has the deleted content")
 }
 
 // A volume is made once its own claim is, and for it alone.

@@ -109,7 +109,7 @@ func (r Report) heading(o Outcome) string {
 	case MadeBefore:
 		return "Made again before:"
 	case Remade:
-		return "Made anew by a controller, as they say:"
+		return "Made anew by a controller, according to their owner references:"
 	case Exists:
 		return "Still there:"
 	case Terminating:

@@ -33,7 +33,6 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
 	"github.com/coppice-dev/coppice/internal/assets"
@@ -110,17 +109,8 @@ func number(t *testing.T, variable string, otherwise int64) int64 {
 
 // TestSameAnswers compares our server with kube-apiserver.
 func TestSameAnswers(t *testing.T) {
-	path := os.Getenv(kubeconfigVariable)
-	if path == "" {
-		t.Skipf("%s names no kube-apiserver to compare with", kubeconfigVariable)
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.QPS = -1
 	r := &report{tolerant: true, declared: map[string]int{}}
-	r.compare(t, [2]*apiServer{newServer(t, "ours", startOurs(t)), newServer(t, "theirs", config)})
+	r.compare(t, servers(t))
 }
 
 // TestDeterministic compares two servers of ours: what differs between them could not be compared

@@ -7,8 +7,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-
-	"k8s.io/client-go/tools/clientcmd"
 )
 
 // mistake is a request that is wrong in one or two ways: which of them is answered, and how, is compared.
@@ -158,15 +156,7 @@ var madeUp = regexp.MustCompile(`(UPPER|a{58})[a-z0-9]{5}\b`)
 
 // TestMistakes compares the answers to requests that are wrong: code, reason, message, causes, warnings.
 func TestMistakes(t *testing.T) {
-	path := os.Getenv(kubeconfigVariable)
-	if path == "" {
-		t.Skipf("%s names no kube-apiserver to compare with", kubeconfigVariable)
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair := [2]*apiServer{newServer(t, "ours", startOurs(t)), newServer(t, "theirs", config)}
+	pair := servers(t)
 	namespace := fmt.Sprintf("mistakes-%d", os.Getpid())
 	for _, s := range pair {
 		if err := s.prepare(t.Context(), namespace); err != nil {
@@ -184,6 +174,7 @@ func TestMistakes(t *testing.T) {
 	for _, m := range mistakes() {
 		var outcomes [2]objectOutcome
 		for i, s := range pair {
+			var err error
 			in := strings.NewReplacer("NS", namespace)
 			if outcomes[i], err = s.raw(t.Context(), m.method, in.Replace(m.path), m.contentType, []byte(in.Replace(m.body))); err != nil {
 				t.Fatalf("%s: %v: %v", s.name, m, err)

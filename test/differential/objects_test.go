@@ -18,7 +18,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/tools/clientcmd"
 )
 
 const (
@@ -48,15 +47,7 @@ var rewrite = flag.Bool("rewrite", false, "record the differences of whole objec
 // COPPICE_TEST_OBJECTS=all, which takes half an hour. Differences on purpose are declared (objects_declared_test.go); those that are to be mended are
 // recorded in testdata/objects.txt, which must not get longer.
 func TestObjects(t *testing.T) {
-	path := os.Getenv(kubeconfigVariable)
-	if path == "" {
-		t.Skipf("%s names no kube-apiserver to compare with", kubeconfigVariable)
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.QPS = -1
+	pair := servers(t)
 	seed := number(t, seedVariable, recordedSeed)
 	if *rewrite && seed != recordedSeed {
 		t.Fatalf("the differences are recorded with %s=%d, so that those of two runs can be compared", seedVariable, recordedSeed)
@@ -71,7 +62,7 @@ func TestObjects(t *testing.T) {
 	} else {
 		c.limit = int(number(t, objectsVariable, defaultExperiments))
 	}
-	c.pair = [2]*apiServer{newServer(t, "ours", startOurs(t)), newServer(t, "theirs", config)}
+	c.pair = pair
 	c.run(t)
 }
 

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/client-go/tools/clientcmd"
-
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
@@ -38,20 +36,12 @@ var securedSpecs = []string{
 // TestPodSecurity compares the answers to pods, and to templates of pods, in namespaces with labels of Pod Security Standards, and to
 // such labels.
 func TestPodSecurity(t *testing.T) {
-	path := os.Getenv(kubeconfigVariable)
-	if path == "" {
-		t.Skipf("%s names no kube-apiserver to compare with", kubeconfigVariable)
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.QPS = -1
-	pair := [2]*apiServer{newServer(t, "ours", startOurs(t)), newServer(t, "theirs", config)}
+	pair := servers(t)
 	compare := func(method, path, contentType, body string) (lines []string) {
 		t.Helper()
 		var outcomes [2]objectOutcome
 		for i, s := range pair {
+			var err error
 			if outcomes[i], err = s.raw(t.Context(), method, path, contentType, []byte(body)); err != nil {
 				t.Fatalf("%s: %v", s.name, err)
 			}

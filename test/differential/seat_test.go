@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
@@ -52,28 +50,21 @@ var freshDeclarations = []declaration{
 // them. Events are left out: a kube-apiserver whose own first requests come too early on a slow machine records one.
 // It needs a kube-apiserver that nobody has used.
 func TestFreshServers(t *testing.T) {
-	path := os.Getenv(kubeconfigVariable)
-	if path == "" {
-		t.Skipf("%s names no kube-apiserver to compare with", kubeconfigVariable)
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.QPS = -1
-	ours, theirs := newServer(t, "ours", startOurs(t)), newServer(t, "theirs", config)
+	pair := servers(t)
+	theirs := pair[1]
 	if got, err := theirs.namespaces(t.Context()); err != nil || !slices.Equal(got, freshNamespaces) {
 		t.Skipf("the kube-apiserver has the namespaces %v, %v: it has been used", got, err)
 	}
 	eventually.Succeeds(t, func() error {
 		var found [2]map[string]any
 		var served [2]map[string]string
-		for i, s := range []*apiServer{ours, theirs} {
+		for i, s := range pair {
+			var err error
 			if served[i], err = s.listable(t.Context()); err != nil {
 				return err
 			}
 		}
-		for i, s := range []*apiServer{ours, theirs} {
+		for i, s := range pair {
 			found[i] = map[string]any{}
 			for resource, path := range served[i] {
 				if served[1-i][resource] == "" || slices.Contains(eventResources, resource) {

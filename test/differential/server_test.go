@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"os"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
@@ -28,6 +30,22 @@ type apiServer struct {
 	name   string
 	client *http.Client
 	base   string
+}
+
+// servers returns our server and the kube-apiserver that the kubeconfig in kubeconfigVariable names. It skips the test
+// if there is none.
+func servers(t *testing.T) [2]*apiServer {
+	t.Helper()
+	path := os.Getenv(kubeconfigVariable)
+	if path == "" {
+		t.Skipf("%s names no kube-apiserver to compare with", kubeconfigVariable)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.QPS = -1
+	return [2]*apiServer{newServer(t, "ours", startOurs(t)), newServer(t, "theirs", config)}
 }
 
 func newServer(t *testing.T, name string, config *rest.Config) *apiServer {

@@ -6,9 +6,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// leastGrace is the least time between TERM and KILL, however short the grace period is and whatever the
-// preStop hook took of it.
-const leastGrace = 2 * time.Second
+// LeastGrace is the least time between TERM and KILL, even if the grace period is shorter or the preStop hook took
+// all of it.
+const LeastGrace = 2 * time.Second
 
 // killAgain is the delay after which KILL is repeated if the instance is still alive.
 const killAgain = time.Second
@@ -99,7 +99,7 @@ func (d *decision) endInstance(u *container, deadline time.Time, turn bool) {
 	case d.intent == vanish:
 		d.kill(u)
 	case !t.signaled.IsZero():
-		if least := t.signaled.Add(leastGrace); deadline.Before(least) {
+		if least := t.signaled.Add(LeastGrace); deadline.Before(least) {
 			deadline = least
 		}
 		if now.Before(deadline) {
@@ -115,7 +115,7 @@ func (d *decision) endInstance(u *container, deadline time.Time, turn bool) {
 	case !inTime && d.state.failed[u.current.ID] != nil: // TERM could not be sent
 		d.kill(u)
 	default:
-		d.signal(u, max(deadline.Sub(now), leastGrace))
+		d.signal(u, max(deadline.Sub(now), LeastGrace))
 	}
 }
 

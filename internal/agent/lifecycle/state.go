@@ -177,8 +177,8 @@ func (m *State) tried(what string, err error, now time.Time) {
 	}
 }
 
-// retryAt returns when to retry what has failed, or zero if nothing has. The delay grows if others bear the
-// costs, a registry or the API server. Whatever else is missing, such as a ConfigMap, is looked for steadily.
+// retryAt returns when to retry a step that has failed; zero if it has not. The delay grows for requests to a registry
+// and to the API server. Other steps, such as those that lack a ConfigMap, are repeated at a constant interval.
 func (m *State) retryAt(what string) time.Time {
 	f := m.failed[what]
 	if f == nil {

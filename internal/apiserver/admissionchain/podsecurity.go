@@ -41,7 +41,7 @@ type podSecurity struct {
 	standards *podsecurityadmission.Admission
 }
 
-// newPodSecurity returns the plug-in with the configuration of a file; the default one, if there is none.
+// newPodSecurity returns the plug-in. Without a configuration it uses the default one.
 func newPodSecurity(config io.Reader, client kubernetes.Interface, shared informers.SharedInformerFactory) (*podSecurity, error) {
 	configuration, err := load.LoadFromReader(config)
 	if err != nil {

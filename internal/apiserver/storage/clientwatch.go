@@ -66,7 +66,7 @@ type clientWatch struct {
 type heldEvent struct {
 	watch.Event
 
-	after uint64 // the revision after which the watch can be opened anew to get all later events; 0 if there is none
+	after uint64 // a new watch after this revision gets all later events; 0: no new watch does
 	bytes int
 }
 
@@ -224,7 +224,7 @@ func (w *clientWatch) isFull() bool {
 	return len(w.queue) >= mostEvents || w.bytes >= mostBytes || len(w.queue) > 0 && w.total.Load() > mostOfAll
 }
 
-// isResumable reports whether the watch can be opened anew after what it holds.
+// isResumable reports whether a new watch can follow the events that this one holds.
 func (w *clientWatch) isResumable() bool { return w.resume != nil && w.after != 0 }
 
 // count counts bytes that the watch holds. A source that cannot be stopped holds as many events as its channel has

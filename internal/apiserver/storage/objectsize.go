@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// sizeIdentifier is that of the "encoding" which is the size of an object.
+// sizeIdentifier identifies the "encoding" of an object as its size.
 const sizeIdentifier runtime.Identifier = "coppice-size"
 
 // sizeOf returns about the number of bytes of an object.

@@ -18,12 +18,12 @@ const (
 
 // raftLog counts the bytes of the last values that this process has written.
 //
-// What it works around: the member keeps the last hundred entries of its log in memory, for followers. It has none, and
-// the number cannot be configured. A hundred objects of 1.5 MB are 150 MB. Its buffer of the latest writes has as many
-// slots as there were writes in 100 ms, and a slot keeps what was written until something else takes the slot.
+// What it works around: the member keeps the last hundred entries of its log in memory for its followers, although it
+// has none, and no option lowers the number. A hundred objects of 1.5 MB are 150 MB. The buffer of its latest writes has
+// a slot for each write of 100 ms, and each slot keeps its value until another write takes the slot.
 //
-// What it does: a while after large writes, it has the member log entries without content, and commit without a write,
-// which drops the buffer that was not used since the commit before.
+// What it does: some seconds after large writes, the store makes the member log entries without content. Then it makes
+// the member commit twice without a write: a commit drops the buffer that had no write since the commit before.
 //
 // What it buys: 400 objects of 1 MB leave up to 100 MB less. TestRaftLogIsShortened fails without it.
 type raftLog struct {

@@ -21,8 +21,8 @@ const (
 	windowChanges = 5000
 	// changeTime is how far the clock of a window advances, at least, from one change to the next.
 	changeTime = cacher.DefaultEventFreshDuration / windowChanges
-	// windowBytes is the number of bytes of objects that are no longer stored from which on a window drops what is
-	// older, except the last leastCapacity events. When the resource is quiet it drops them all.
+	// windowBytes bounds the bytes of objects that are no longer stored in a window: it drops the oldest events beyond
+	// that, but not the last leastCapacity events. When the resource is quiet, the window drops all events.
 	windowBytes = 32 << 20
 	// keptSnapshots is the number of a resource's latest states that are kept for lists of a certain
 	// resourceVersion, such as the next page of one; at times there are twice as many. Lists of

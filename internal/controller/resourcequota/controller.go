@@ -191,7 +191,7 @@ func (r *Controller) freed(ctx context.Context, resource schema.GroupResource, n
 	}
 }
 
-// reconcile counts what is in use of a quota, when it is time to.
+// reconcile counts the usage of a quota if its count is due, and returns the time until the next count.
 func (r *Controller) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	q, err := r.quotas.ResourceQuotas(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
@@ -219,7 +219,7 @@ func (r *Controller) forget(key cache.ObjectName) {
 	delete(r.counts, key)
 }
 
-// count counts what is in use of a quota.
+// count counts the usage of a quota.
 func (r *Controller) count(ctx context.Context, key cache.ObjectName, q *corev1.ResourceQuota) (time.Duration, error) {
 	resources := quota.Resources(q.Spec.Hard)
 	allServed, err := r.monitors.want(ctx, key, resources)

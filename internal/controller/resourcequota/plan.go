@@ -23,9 +23,9 @@ type Count struct {
 	Charged, Began time.Time
 }
 
-// Wait returns how long to wait before the quota is counted; 0: it is now. Objects that admission has
-// charged a moment ago may not be in the caches yet: who counts then takes their charges away, and more objects
-// than the limit are created. So nobody does without need.
+// Wait returns the time until the quota has to be counted; 0 if the count is due. Objects that admission has charged a
+// moment ago may not be in the caches yet. A count at that time takes their charges away, and users can create more
+// objects than the limit. So a quota that is being charged is counted on demand and at a resync only.
 func (c Count) Wait(now time.Time) time.Duration {
 	if c.Demanded || now.Sub(c.Began) >= resyncPeriod {
 		return 0

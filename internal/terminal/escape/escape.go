@@ -74,7 +74,7 @@ type field struct{ value any }
 
 // Format implements fmt.Formatter.
 func (f field) Format(s fmt.State, verb rune) {
-	_, _ = fmt.Fprint(s, Line(fmt.Sprintf(fmt.FormatString(s, verb), f.value))) // s keeps what is written
+	_, _ = fmt.Fprint(s, Line(fmt.Sprintf(fmt.FormatString(s, verb), f.value))) // a State returns no error
 }
 
 func escaped(text string) string {

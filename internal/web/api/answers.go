@@ -118,22 +118,18 @@ func (h *handler) deleting(ctx context.Context, s *Sight) ([]ownership.UID, erro
 
 // visible returns the objects that the caller may list, out of some that the graph has.
 func (h *handler) visible(ctx context.Context, s *Sight, of func(*ownership.Graph) []ownership.UID) ([]ownership.UID, error) {
-	type at struct {
-		kind      ownership.Kind
-		namespace string
-	}
 	var uids []ownership.UID
-	var places []at
+	var places []ownership.Location
 	h.source.View(func(g *ownership.Graph) {
 		for _, uid := range of(g) {
 			if kind, namespace, observed := g.Place(uid); observed {
-				uids, places = append(uids, uid), append(places, at{kind, namespace})
+				uids, places = append(uids, uid), append(places, ownership.Location{Kind: kind, Namespace: namespace})
 			}
 		}
 	})
 	seen := make([]ownership.UID, 0, len(uids))
 	for n, uid := range uids {
-		sees, err := s.Sees(ctx, places[n].kind, places[n].namespace)
+		sees, err := s.Sees(ctx, places[n].Kind, places[n].Namespace)
 		if err != nil {
 			return nil, err
 		}
@@ -184,12 +180,12 @@ func notKnown(uid ownership.UID) error {
 // mostUID is how much of a UID is repeated in an error, in bytes.
 const mostUID = 128
 
-// mostScopes is in how many namespaces the rights of a caller are asked for, resource by resource. If the named objects are
-// in more, only rights in all namespaces count for what is said to be read.
+// mostScopes bounds the namespaces in which rights are checked resource by resource. If the objects of a request are in more
+// namespaces, only rights in all namespaces count.
 const mostScopes = 8
 
-// surroundings returns the part of some that the caller may list. The rest counts as what could not be read: which
-// resources these are depends on the rights of the caller, and on the objects in the request.
+// surroundings returns the part that the caller may list. Its Unread has the other resources: these depend on the rights
+// of the caller and on the objects of the request, not on the objects that exist.
 func (s *Sight) surroundings(ctx context.Context, a *Surroundings, uids []ownership.UID) (*Surroundings, error) {
 	if s.all {
 		return a, nil
@@ -237,9 +233,8 @@ func namespacesOf(inv *inventory.Inventory, uids []ownership.UID) []string {
 	return all
 }
 
-// unreadAround returns what the caller may not list of the surroundings of objects in some namespaces, and what could not be
-// read for another reason. The server's refusals name what the collector knows, and the caller may not; they count only
-// where the caller may list.
+// unreadAround returns the resources that the caller may not list in some namespaces, and those that could not be read for
+// another reason. A refusal of the server tells that an object exists, so it counts only where the caller may list.
 func (s *Sight) unreadAround(ctx context.Context, inv *inventory.Inventory, namespaces []string) ([]inventory.Unread, error) {
 	const why = "what you may not list is left out"
 	hidden, err := s.hidden(ctx, namespaces)

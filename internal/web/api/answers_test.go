@@ -144,7 +144,7 @@ func TestRefusalsNameNothing(t *testing.T) {
 			t.Errorf("%s: %d %s", path, code, body)
 		}
 		if _, body := ask(t, refused{}, noSecrets, path); !strings.Contains(body, "left out") {
-			t.Errorf("%s does not say that something may be left out: %s", path, body)
+			t.Errorf("%s does not say that objects may be left out: %s", path, body)
 		}
 	}
 }

@@ -240,7 +240,7 @@ func writeError(w http.ResponseWriter, err error) {
 		}
 		http.Error(w, text, told.code)
 	default:
-		http.Error(w, text, http.StatusBadGateway) // of the API server, which was asked about the caller
+		http.Error(w, text, http.StatusBadGateway) // the API server did not answer a question about the caller
 	}
 }
 

@@ -129,8 +129,8 @@ func (h *handler) shown(ctx context.Context, s *Sight, uids []ownership.UID) ([]
 	return shown, nil
 }
 
-// placesOf returns the place of an object, if it is observed, and those of some objects that name it: where they say that
-// it is, it may be missing.
+// placesOf returns the place of an object if it is observed, and the places of some objects that name it as an owner
+// elsewhere.
 func placesOf(g *ownership.Graph, uid ownership.UID) []place {
 	var all []place
 	if kind, namespace, observed := g.Place(uid); observed {

@@ -145,7 +145,7 @@ func (s *Sight) ask(ctx context.Context, about scope) (bool, error) {
 	return answer, err
 }
 
-// asksAtOnce is how many rights are asked for at the same time: an API server elsewhere takes a request for each.
+// asksAtOnce bounds concurrent access reviews: with coppice collect, each is a request to the API server.
 const asksAtOnce = 8
 
 // askAll asks for rights that are needed in any case.
@@ -173,8 +173,8 @@ func (s *Sight) askAll(ctx context.Context, all []scope) error {
 	return nil
 }
 
-// LeftOut is said in answers to callers who may not list everything, whether something was left out or not: that there is
-// something may be more than they are allowed to know.
+// LeftOut is in every answer to callers who may not list everything, with or without hidden objects: these callers must not
+// learn whether there are any.
 const LeftOut = "objects that you may not list are left out"
 
 // Unread says that objects may be left out. It depends on the rights of the caller alone.
@@ -250,18 +250,18 @@ func connected(g insight.Graph, seen map[ownership.UID]bool, from []ownership.UI
 	return reached
 }
 
-// unseenDecision is the decision about an object that depends on what the caller may not list.
+// unseenDecision replaces a decision that depends on objects that the caller may not list.
 const unseenDecision = "not shown: it depends on objects that you may not list"
 
-// about is what a decision about an object depends on.
+// about has the inputs of a decision about an object.
 type about struct {
 	phase  ownership.Phase
 	owners []ownership.Claim
 }
 
-// decisions replaces the decisions that depend on what the caller may not list. Which these are depends on the object
-// itself, and on the rights of the caller. The rights are asked for only when the graph has been read: nothing may be slow
-// while it is held.
+// decisions replaces the decisions that depend on objects that the caller may not list. The object and the rights of the
+// caller determine which decisions these are. Access reviews follow the read of the graph: its lock must not be held
+// during requests.
 func (s *Sight) decisions(ctx context.Context, view insight.View, objects []insight.Object) error {
 	for i := range objects {
 		o := &objects[i]

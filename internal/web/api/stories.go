@@ -61,7 +61,7 @@ func (h *handler) teller(r *http.Request, s *Sight) (*teller, error) {
 	return &teller{book: book, sight: s, ctx: r.Context()}, nil
 }
 
-// reader says what the caller sees.
+// reader returns the filter for the caller; nil for callers who see everything.
 func (t *teller) reader() story.Sees {
 	if t.sight.all {
 		return nil
@@ -135,15 +135,15 @@ func (h *handler) watchStories(w http.ResponseWriter, r *http.Request, s *Sight)
 	if last > t.book.Changes() {
 		last = 0 // it was another process that the caller has heard it from
 	}
-	sent := map[ownership.UID]sentStory{}
+	sent := map[ownership.UID]*story.Summary{}
 	send := func(out *events) bool {
 		changed, removed, at := t.book.Since(last, t.reader(), now())
 		for n := range changed {
 			one := &changed[n]
-			if before, told := sent[one.ID]; told && before.is(one) {
+			if reflect.DeepEqual(sent[one.ID], one) {
 				continue // something has changed that the caller does not see
 			}
-			sent[one.ID] = sentStory{*one, true}
+			sent[one.ID] = one
 			out.add(EventStory, at, one)
 		}
 		for _, id := range removed {
@@ -155,11 +155,11 @@ func (h *handler) watchStories(w http.ResponseWriter, r *http.Request, s *Sight)
 	}
 	ended := func(out *events) {
 		for id, before := range sent {
-			if before.summary.Done {
+			if before.Done {
 				continue
 			}
 			if one, _, _, found := t.book.Story(id, story.End, t.reader(), now()); found && one.Done {
-				sent[id] = sentStory{one, true}
+				sent[id] = &one
 				out.add(EventStory, last, one)
 			}
 		}
@@ -184,7 +184,7 @@ func (h *handler) watchStory(w http.ResponseWriter, r *http.Request, s *Sight) e
 		since = 0 // as above
 	}
 	var last uint64
-	var sent sentStory
+	var sent *story.Summary // the last one
 	send := func(out *events) bool {
 		last = t.book.Changes()
 		summary, objects, next, found := t.book.Story(id, since, t.reader(), now())
@@ -192,7 +192,7 @@ func (h *handler) watchStory(w http.ResponseWriter, r *http.Request, s *Sight) e
 			out.add(EventRemoved, uint64(next), map[string]any{"id": id})
 			return false
 		}
-		if len(objects) == 0 && sent.is(&summary) {
+		if len(objects) == 0 && reflect.DeepEqual(sent, &summary) {
 			since = next
 			return true // something has changed that the caller does not see
 		}
@@ -206,7 +206,7 @@ func (h *handler) watchStory(w http.ResponseWriter, r *http.Request, s *Sight) e
 			}
 			out.add(EventObjects, uint64(at), some)
 		}
-		since, sent = next, sentStory{summary, true}
+		since, sent = next, &summary
 		return true
 	}
 	return t.follow(w, storyBatch, func() uint64 { return last }, send, func(out *events) { send(out) })
@@ -214,17 +214,6 @@ func (h *handler) watchStory(w http.ResponseWriter, r *http.Request, s *Sight) e
 
 // mostInEvent is how many objects one event has.
 const mostInEvent = 500
-
-// sentStory is a summary that was sent last.
-type sentStory struct {
-	summary story.Summary
-	isSent  bool
-}
-
-// is reports whether a summary says what was sent.
-func (s *sentStory) is(summary *story.Summary) bool {
-	return s.isSent && reflect.DeepEqual(s.summary, *summary)
-}
 
 // positionOf returns the position in a story that a caller has come to.
 func positionOf(r *http.Request) (story.Position, error) {

@@ -58,9 +58,6 @@ func (r *Runtime) postStart(ctx context.Context, of *corev1.Pod, s lifecycle.Sta
 	}
 }
 
-// leastGrace is the least time between TERM and KILL of a container that has a preStop hook.
-const leastGrace = 2 * time.Second
-
 // stopAfterHook ends a container whose postStart hook has failed: preStop, TERM, KILL.
 func (r *Runtime) stopAfterHook(ctx context.Context, of *corev1.Pod, s lifecycle.Start, id string) error {
 	grace := corev1.DefaultTerminationGracePeriodSeconds * time.Second
@@ -69,7 +66,7 @@ func (r *Runtime) stopAfterHook(ctx context.Context, of *corev1.Pod, s lifecycle
 	}
 	began := r.clock.Now()
 	_ = r.preStop(ctx, of, lifecycle.PreStop{ID: r.name + "://" + id, Container: s.Container, Within: grace}) // it logs the error
-	return r.stop(ctx, id, max(grace-r.clock.Since(began), leastGrace))
+	return r.stop(ctx, id, max(grace-r.clock.Since(began), lifecycle.LeastGrace))
 }
 
 // handle runs a hook. There is no time limit if within is 0.

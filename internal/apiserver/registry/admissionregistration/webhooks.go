@@ -255,7 +255,7 @@ func validateResources(resources []string, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateWildcards checks a list in which '*' stands for everything; things are what it lists.
+// validateWildcards checks a list in which '*' stands for everything. Errors call its items things.
 func validateWildcards(values []string, at *field.Path, things string) field.ErrorList {
 	if len(values) == 0 {
 		return field.ErrorList{field.Required(at, "")}
