@@ -23,7 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/collector"
 	"github.com/coppice-dev/coppice/internal/collectionreason"
 	"github.com/coppice-dev/coppice/internal/explain"
 	"github.com/coppice-dev/coppice/internal/ownership"
@@ -126,7 +126,7 @@ func NewLog(resourceOf func(ownership.Kind) (schema.GroupResource, bool)) *Log {
 }
 
 // AddRecords adds what a collector did.
-func (l *Log) AddRecords(records []coppice.Record) {
+func (l *Log) AddRecords(records []collector.Record) {
 	for i := range records {
 		r := &records[i]
 		kind := kindOf(r.Object.Kind)
@@ -144,17 +144,17 @@ func (l *Log) AddRecords(records []coppice.Record) {
 			policy: string(r.Policy), reason: reason,
 		}
 		switch r.Action {
-		case coppice.ActionDelete:
+		case collector.ActionDelete:
 			d.did = "deleted"
-		case coppice.ActionRemoveFinalizer:
+		case collector.ActionRemoveFinalizer:
 			d.did = letGo
-		case coppice.ActionDetach, coppice.ActionUnblock, coppice.ActionOrphan:
+		case collector.ActionDetach, collector.ActionUnblock, collector.ActionOrphan:
 			continue // the object stays
 		}
-		if r.Answer == coppice.AnswerNone {
+		if r.Answer == collector.AnswerNone {
 			continue // nothing was sent
 		}
-		if r.Answer == coppice.AnswerUnknown {
+		if r.Answer == collector.AnswerUnknown {
 			d.doubt = "the server did not answer: " + r.Error
 		}
 		l.add(d)

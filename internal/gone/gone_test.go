@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/coppice-dev/coppice"
+	light "github.com/coppice-dev/coppice/collector"
 	"github.com/coppice-dev/coppice/internal/gone"
 	"github.com/coppice-dev/coppice/internal/ownership"
 )
@@ -236,20 +236,20 @@ func TestRecords(t *testing.T) {
 	l := gone.NewLog(func(k ownership.Kind) (schema.GroupResource, bool) {
 		return schema.GroupResource{Group: k.Group, Resource: "many-" + k.Kind}, true
 	})
-	record := func(second int, name string, uid coppice.UID, action coppice.Action, answer coppice.Answer, owners ...coppice.RecordedOwner) coppice.Record {
-		return coppice.Record{
+	record := func(second int, name string, uid light.UID, action light.Action, answer light.Answer, owners ...light.RecordedOwner) light.Record {
+		return light.Record{
 			Time: noon().Add(time.Duration(second) * time.Second), Action: action, Answer: answer, Decision: "decided", Policy: "Background", Owners: owners,
-			Object: coppice.RecordedObject{Kind: "ConfigMap", Namespace: "shop", Name: name, UID: uid},
+			Object: light.RecordedObject{Kind: "ConfigMap", Namespace: "shop", Name: name, UID: uid},
 		}
 	}
-	owner := coppice.RecordedOwner{Kind: "Deployment.apps", Namespace: "shop", Name: "web", UID: "d", Standing: "dangling", Evidence: "live read"}
-	l.AddRecords([]coppice.Record{
-		record(1, "c", "1", coppice.ActionDelete, coppice.AnswerDone, owner),
-		record(2, "c", "2", coppice.ActionDelete, coppice.AnswerDone),
-		record(3, "c", "2", coppice.ActionRemoveFinalizer, coppice.AnswerDone),
-		record(4, "kept", "3", coppice.ActionDetach, coppice.AnswerDone),
-		record(5, "observed", "4", coppice.ActionDelete, coppice.AnswerNone),
-		record(6, "doubtful", "5", coppice.ActionDelete, coppice.AnswerUnknown),
+	owner := light.RecordedOwner{Kind: "Deployment.apps", Namespace: "shop", Name: "web", UID: "d", Standing: "dangling", Evidence: "live read"}
+	l.AddRecords([]light.Record{
+		record(1, "c", "1", light.ActionDelete, light.AnswerDone, owner),
+		record(2, "c", "2", light.ActionDelete, light.AnswerDone),
+		record(3, "c", "2", light.ActionRemoveFinalizer, light.AnswerDone),
+		record(4, "kept", "3", light.ActionDetach, light.AnswerDone),
+		record(5, "observed", "4", light.ActionDelete, light.AnswerNone),
+		record(6, "doubtful", "5", light.ActionDelete, light.AnswerUnknown),
 	})
 	for _, test := range []struct {
 		uid  ownership.UID
