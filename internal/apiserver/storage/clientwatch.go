@@ -2,10 +2,12 @@ package storage
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/watch"
 	apistorage "k8s.io/apiserver/pkg/storage"
 )
@@ -21,6 +23,12 @@ const (
 	mostBytes  = 1 << 20
 	// mostOfAll is the number of bytes that all watches hold together from which on each holds one event.
 	mostOfAll = 64 << 20
+	// batch is the most events that a client may take at once. The handler of watches in k8s.io/apiserver flushes its
+	// response when no other event is in the channel.
+	batch = 10
+	// drainInterval is how often a watch looks whether its client has taken what is in the channel, when nothing else
+	// may go in.
+	drainInterval = 10 * time.Millisecond
 	// idleResumptions is how often in a row a watch that gets no event is opened anew.
 	idleResumptions = 16
 )
@@ -48,8 +56,8 @@ type clientWatch struct {
 	ctx     context.Context //nolint:containedctx // the watch's own; Stop ends it
 	cancel  context.CancelFunc
 	resume  func(after uint64) (watch.Interface, error) // nil if the watch is not opened anew
-	results chan watch.Event
-	total   *atomic.Int64 // the bytes that all watches hold
+	results chan watch.Event                            // has the first of the queue
+	total   *atomic.Int64                               // the bytes that all watches hold, or have held until they last looked at their channels
 
 	// Of the goroutine that passes events on.
 	bookmarks bool   // the client wants them
@@ -57,7 +65,10 @@ type clientWatch struct {
 	idle      int    // resumptions since the last event
 	queue     []heldEvent
 	bytes     int         // of the queue
-	patience  *time.Timer // fires when it is to be examined, if the queue is not empty
+	sent      int         // how many of the queue are in the channel, as far as is known
+	sentBytes int         // of these
+	patience  *time.Timer // fires when the client's patience is to be examined, if timed
+	timed     bool        // at least while the queue is not empty
 	since     time.Time   // the client has taken nothing since then, if the queue is not empty
 	counted   int         // the part of total
 }
@@ -94,7 +105,10 @@ func watchFor(ctx context.Context, opts apistorage.ListOptions, total *atomic.In
 
 func newClientWatch(ctx context.Context, bookmarks bool, total *atomic.Int64) *clientWatch {
 	ctx, cancel := context.WithCancel(ctx)
-	return &clientWatch{ctx: ctx, cancel: cancel, bookmarks: bookmarks, total: total, results: make(chan watch.Event)}
+	return &clientWatch{
+		ctx: ctx, cancel: cancel, bookmarks: bookmarks, total: total, results: make(chan watch.Event, batch),
+		patience: time.NewTimer(statePatience), timed: true,
+	}
 }
 
 // ResultChan implements watch.Interface.
@@ -109,16 +123,14 @@ func (w *clientWatch) pass(source watch.Interface) {
 		if source != nil {
 			source.Stop()
 		}
-		w.queue, w.bytes = nil, 0
-		w.count(nil)
+		w.drain()
 		w.cancel()
 		close(w.results)
 	}()
-	w.patience = time.NewTimer(statePatience)
 	defer w.patience.Stop()
 	for {
-		if source == nil && len(w.queue) == 0 {
-			if source = w.reopen(); source == nil {
+		if source == nil && w.sent == len(w.queue) {
+			if source = w.reopen(); source == nil && len(w.queue) == 0 {
 				return
 			}
 		}
@@ -138,28 +150,37 @@ func (w *clientWatch) step(source watch.Interface) (watch.Interface, bool) {
 	}
 	var to chan<- watch.Event
 	var next watch.Event
-	var late <-chan time.Time
-	if len(w.queue) > 0 {
-		to, next, late = w.results, w.queue[0].Event, w.patience.C
+	if w.mayBeSent() {
+		to, next = w.results, w.queue[w.sent].Event
+	}
+	var drained <-chan time.Time
+	if from == nil && to == nil { // a client that takes events from a channel that is not full wakes nobody
+		drained = time.After(drainInterval) //nolint:forbidigo // tests have a clock of their own (synctest)
 	}
 	select {
 	case event, ok := <-from:
+		w.settle(source)
 		if !ok {
 			source.Stop()
 			return nil, true
 		}
 		return w.take(event, source), true
 	case to <- next:
-		w.taken(source)
+		w.noteSent()
+		w.settle(source)
 		return source, true
-	case <-late:
+	case <-drained:
+		w.settle(source)
+		return source, true
+	case <-w.patience.C:
+		w.settle(source)
 		return source, w.isPatient()
 	case <-w.ctx.Done():
 		return source, false
 	}
 }
 
-// take passes an event on, or holds it. It returns the source, or nil if it has stopped that.
+// take holds an event, and passes it on if it may. It returns the source, or nil if it has stopped that.
 func (w *clientWatch) take(event watch.Event, source watch.Interface) watch.Interface {
 	w.note(event)
 	if event.Type == watch.Bookmark && !w.bookmarks {
@@ -169,53 +190,115 @@ func (w *clientWatch) take(event watch.Event, source watch.Interface) watch.Inte
 		source.Stop()
 		w.resume, source = nil, nil
 	}
-	if len(w.queue) == 0 {
-		select {
-		case w.results <- event:
-			return source
-		default:
-		}
-		w.since = time.Now() //nolint:forbidigo // tests have a clock of their own (synctest)
-		w.patience.Reset(statePatience)
-	}
 	w.hold(event)
 	w.count(source)
+	if w.mayBeSent() {
+		select {
+		case w.results <- w.queue[w.sent].Event:
+			w.noteSent()
+		default:
+		}
+	}
 	if source == nil || !w.isFull() || !w.isResumable() {
 		return source
 	}
 	source.Stop()
-	if w.total.Load() > mostOfAll && w.queue[0].after != 0 {
-		first := w.queue[0]
-		w.after, w.bytes, w.queue = first.after, first.bytes, []heldEvent{first}
+	if keep := max(w.sent, 1); w.total.Load() > mostOfAll && w.queue[keep-1].after != 0 {
+		w.after = w.queue[keep-1].after
+		w.forget(keep, len(w.queue))
 	}
 	w.count(nil)
 	return nil
 }
 
+// hold adds an event to the queue.
 func (w *clientWatch) hold(event watch.Event) {
+	if len(w.queue) == 0 {
+		w.since = time.Now() //nolint:forbidigo // tests have a clock of their own (synctest)
+	}
+	if !w.timed {
+		w.patience.Reset(statePatience)
+		w.timed = true
+	}
 	held := heldEvent{event, w.after, sizeOf(event.Object)}
 	w.queue = append(w.queue, held)
 	w.bytes += held.bytes
 }
 
-// taken follows an event of the queue that the client has taken.
-func (w *clientWatch) taken(source watch.Interface) {
-	w.bytes -= w.queue[0].bytes
-	w.queue[0] = heldEvent{}
-	if w.queue = w.queue[1:]; len(w.queue) == 0 {
+// forget removes events from the queue.
+func (w *clientWatch) forget(from, to int) {
+	for _, held := range w.queue[from:to] {
+		w.bytes -= held.bytes
+	}
+	if w.queue = slices.Delete(w.queue, from, to); len(w.queue) == 0 && cap(w.queue) > 2*batch {
 		w.queue = nil
 	}
+}
+
+// mayBeSent reports whether there is a next event for the channel that may be there beside those which the client
+// has not taken yet.
+func (w *clientWatch) mayBeSent() bool {
+	if w.sent == len(w.queue) {
+		return false
+	}
+	return w.sent == 0 || w.sentBytes+w.queue[w.sent].bytes <= mostBytes && w.total.Load() <= mostOfAll
+}
+
+// noteSent follows an event that has gone into the channel.
+func (w *clientWatch) noteSent() {
+	w.sentBytes += w.queue[w.sent].bytes
+	w.sent++
+}
+
+// settle removes the events from the queue that the client has taken.
+func (w *clientWatch) settle(source watch.Interface) {
+	taken := w.sent - len(w.results)
+	if taken == 0 {
+		return
+	}
+	for _, held := range w.queue[:taken] {
+		w.sentBytes -= held.bytes
+	}
+	w.sent -= taken
+	w.forget(0, taken)
 	w.since = time.Now() //nolint:forbidigo // tests have a clock of their own (synctest)
 	w.count(source)
 }
 
-// isPatient returns false if the client has taken nothing for too long. Otherwise it is to be called again later.
+// drain drops what the client has not taken. A client that takes an event meanwhile may have missed the ones before it,
+// and lists again.
+func (w *clientWatch) drain() {
+	dropped := 0
+	for len(w.results) > 0 {
+		select {
+		case <-w.results:
+			dropped++
+		default:
+		}
+	}
+	if dropped < w.sent && w.ctx.Err() == nil {
+		err := apierrors.NewResourceExpired("the client of the watch was too slow")
+		w.results <- watch.Event{Type: watch.Error, Object: &err.ErrStatus}
+	}
+	w.queue, w.bytes, w.sent, w.sentBytes = nil, 0, 0, 0
+	w.count(nil)
+}
+
+// isPatient returns false if the client has taken nothing for too long. Otherwise it is to be called again later, if
+// anything is held.
 func (w *clientWatch) isPatient() bool {
+	if w.timed = len(w.queue) > 0; !w.timed {
+		return true
+	}
 	waited := time.Since(w.since)
 	if waited >= clientPatience || waited >= statePatience && !w.isResumable() && w.total.Load() > mostOfAll {
 		return false
 	}
-	w.patience.Reset(min(statePatience, clientPatience-waited))
+	if waited < statePatience {
+		w.patience.Reset(statePatience - waited)
+	} else {
+		w.patience.Reset(min(statePatience, clientPatience-waited))
+	}
 	return true
 }
 
@@ -250,14 +333,15 @@ func (w *clientWatch) note(event watch.Event) {
 	}
 }
 
-// reopen returns nil if the watch ends.
+// reopen returns nil if the watch ends when the client has all events, or as long as no more may be held.
 func (w *clientWatch) reopen() watch.Interface {
-	if !w.isResumable() || w.idle == idleResumptions || w.ctx.Err() != nil {
+	if w.isFull() || !w.isResumable() || w.idle == idleResumptions || w.ctx.Err() != nil {
 		return nil
 	}
 	w.idle++
 	events, err := w.resume(w.after)
 	if err != nil { // the cache has stopped, or is being filled anew
+		w.resume = nil
 		return nil
 	}
 	return events

@@ -231,7 +231,7 @@ func TestPatienceWithClients(t *testing.T) {
 					t.Errorf("%d bytes are held after the watch should have ended; its source was stopped: %t", total.Load()-c.others, h.open.IsStopped())
 				}
 				if event, ok := <-events.ResultChan(); ok {
-					t.Errorf("a watch that has ended has %v", event)
+					t.Errorf("a watch that has ended has revision %d", at(event))
 				}
 			})
 		})
