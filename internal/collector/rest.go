@@ -16,8 +16,8 @@ import (
 // until somebody lifts that.
 type work struct {
 	mu    sync.Mutex
-	begun int                     // guarded by mu, like all fields below
-	again map[ownership.UID]error // the reason of each; nil before the first
+	begun int                      // guarded by mu, like all fields below
+	again map[ownership.UID]string // the reason of each; nil before the first
 }
 
 func (w *work) begin() {
@@ -34,9 +34,9 @@ func (w *work) end(uid ownership.UID, outcome Outcome) {
 		return
 	}
 	if w.again == nil {
-		w.again = make(map[ownership.UID]error)
+		w.again = make(map[ownership.UID]string)
 	}
-	w.again[uid] = outcome.Err
+	w.again[uid] = ownership.Excerpt(outcome.Err.Error(), maxText)
 }
 
 // Work returns how many objects were taken out of the queue so far, and says what is not finished:
@@ -61,8 +61,8 @@ func (c *Collector) Work() (taken int, unfinished []string) {
 	c.work.mu.Lock()
 	defer c.work.mu.Unlock()
 	var again []string
-	for uid, err := range c.work.again {
-		again = append(again, fmt.Sprintf("object %s is tried again: %v", uid, err))
+	for uid, reason := range c.work.again {
+		again = append(again, fmt.Sprintf("object %s is tried again: %s", uid, reason))
 	}
 	slices.Sort(again)
 	return c.work.begun, append(unfinished, again...)

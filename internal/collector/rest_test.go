@@ -3,6 +3,7 @@ package collector
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -70,4 +71,13 @@ func TestWork(t *testing.T) {
 	unfinished(1) // it comes back
 	c.work.end(uid, Outcome{Next: Settled})
 	unfinished(0)
+}
+
+// Of the reason why an object is tried again no more than a kilobyte is kept.
+func TestReasonOfAnotherTryIsBounded(t *testing.T) {
+	c := New(client.Interface(nil), Config{})
+	c.work.end("a", Outcome{Next: Retry, Err: errors.New(strings.Repeat("x", 1<<20))})
+	if kept := len(c.work.again["a"]); kept > 2*maxText {
+		t.Errorf("%d bytes are kept", kept)
+	}
 }

@@ -16,6 +16,8 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
 // A process writes as many Events as a kubelet, and as many warnings besides. Whatever happens in a
@@ -23,6 +25,9 @@ import (
 const (
 	perSecond = 50
 	atOnce    = 100
+	// maxMessage is how much of a message is written, in bytes: images, for example, have names of any length, and
+	// client-go keeps the last 4096 messages.
+	maxMessage = 1024
 )
 
 // Recorder records the Events of a component. Create one with New.
@@ -54,7 +59,7 @@ func (r *Recorder) Event(host string, about runtime.Object, kind, reason, messag
 		return
 	}
 	source := corev1.EventSource{Component: r.component, Host: host}
-	r.broadcaster.NewRecorder(scheme.Scheme, source).WithLogger(logr.Discard()).Event(about, kind, reason, message)
+	r.broadcaster.NewRecorder(scheme.Scheme, source).WithLogger(logr.Discard()).Event(about, kind, reason, ownership.Excerpt(message, maxMessage))
 }
 
 // Start begins to write the Events that are recorded. The caller calls Run, too, which ends it.

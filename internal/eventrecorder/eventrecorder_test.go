@@ -3,6 +3,7 @@ package eventrecorder_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -89,4 +90,17 @@ func TestRefusedEventIsLost(t *testing.T) {
 		r.Event("n", pod("other"), corev1.EventTypeWarning, "Failed", "Error")
 		return len(written(t, client)) == 1
 	})
+}
+
+// Of a message a kilobyte is written.
+func TestMessageIsBounded(t *testing.T) {
+	client := fake.NewClientset()
+	r := run(t, client)
+	eventually.Holds(t, "the Event is written", func() bool {
+		r.Event("n", pod("p"), corev1.EventTypeWarning, "Failed", strings.Repeat("x", 1<<20)) // one before the start is lost
+		return len(written(t, client)) == 1
+	})
+	if n := len(written(t, client)[0].Message); n < 1024 || n > 1100 {
+		t.Errorf("the message has %d bytes", n)
+	}
 }

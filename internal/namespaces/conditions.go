@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/internal/ownership"
 )
 
 // Conditions returns the conditions of a namespace after a sync, and reports whether they differ
@@ -131,19 +133,26 @@ func finalizersCondition(s *Survey) corev1.NamespaceCondition {
 		return fine(corev1.NamespaceFinalizersRemaining, "ContentHasNoFinalizers", "All content-preserving finalizers finished")
 	}
 	var remaining []string
-	for _, finalizer := range slices.Sorted(maps.Keys(counts)) {
+	for i, finalizer := range slices.Sorted(maps.Keys(counts)) {
+		if i == maxFinalizers {
+			remaining = append(remaining, fmt.Sprintf("%d more finalizers", len(counts)-i))
+			break
+		}
 		remaining = append(remaining, fmt.Sprintf("%s in %d resource instances", finalizer, counts[finalizer]))
 	}
 	return failing(corev1.NamespaceFinalizersRemaining, "SomeFinalizersRemain",
 		"Some content in the namespace has finalizers remaining: "+strings.Join(remaining, ", "))
 }
 
+// maxFinalizers bounds the finalizers that a condition names.
+const maxFinalizers = 100
+
 // inWords joins errors in a fixed order, so that the same errors give the same message.
 func inWords(errs []error) string {
 	errs = slices.SortedFunc(slices.Values(errs), func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
 	words := make([]string, len(errs))
 	for i, err := range errs {
-		words[i] = err.Error()
+		words[i] = ownership.Excerpt(err.Error(), maxText)
 	}
 	return strings.Join(words, ", ")
 }

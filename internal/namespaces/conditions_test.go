@@ -2,6 +2,8 @@ package namespaces
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -143,5 +145,24 @@ func TestR22_ConditionMessages(t *testing.T) {
 				t.Errorf("conditions (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// Conditions name a hundred finalizers and a kilobyte of each error, and count the rest.
+func TestConditionsAreBounded(t *testing.T) {
+	content := Content{Resource: configMaps, Remaining: 1, Finalizers: map[string]int{}}
+	for i := range 60_000 {
+		content.Finalizers[fmt.Sprintf("example.com/finalizer-%05d", i)] = 1
+	}
+	survey := surveyOf(content)
+	survey.failures = map[Resource]error{configMaps: errors.New(strings.Repeat("x", 1<<20))}
+	conditions, _ := Conditions(nil, survey, now)
+	for _, c := range conditions {
+		if len(c.Message) > 10*maxText {
+			t.Errorf("%s has %d bytes", c.Type, len(c.Message))
+		}
+		if c.Type == corev1.NamespaceFinalizersRemaining && !strings.HasSuffix(c.Message, "finalizer-00099 in 1 resource instances, 59900 more finalizers") {
+			t.Errorf("the message ends with %q", c.Message[max(0, len(c.Message)-100):])
+		}
 	}
 }

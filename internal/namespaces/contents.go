@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/protection"
 )
 
@@ -20,6 +21,8 @@ const (
 	// manyObjects is the number from which on a DELETECOLLECTION is cheaper than one DELETE per
 	// object.
 	manyObjects = 100
+	// maxText is how much of a server's text is kept and reported, in bytes: users choose names in it.
+	maxText = 1024
 	// collectionTimeout bounds a DELETECOLLECTION: some servers delete its objects one after the other.
 	collectionTimeout = 60 * time.Second
 )
@@ -113,7 +116,7 @@ func (c contents) delete(ctx context.Context, namespace string, contents []Conte
 	for i, err := range failures {
 		t := targets[i]
 		if message, protected := protection.Refused(err); protected {
-			refused = append(refused, refusal{t.object, message})
+			refused = append(refused, refusal{t.object, ownership.Excerpt(message, maxText)})
 		} else if err != nil && errs[t.content] == nil {
 			errs[t.content] = fmt.Errorf("delete %s %s: %w", contents[t.content].Resource.GroupResource(), t.object.Name, err)
 		}

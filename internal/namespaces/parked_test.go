@@ -106,3 +106,46 @@ func TestR28OnlyProtectedContentsAreParked(t *testing.T) {
 		t.Errorf("%+v", content)
 	}
 }
+
+// Of a refusal no more than a kilobyte is kept and reported, however long the text is.
+func TestWhatIsKeptOfParkedObjectsIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFakeServer(t, everyType...)
+		w.create("shop", configMaps, "kept")
+		w.protect(configMaps, "kept")
+		w.broken["delete configmaps kept"] = protection.New(strings.Repeat("x", 1<<20), "").Decide(protection.Cascade, nil).Error(configMaps.GroupResource(), "shop", "kept")
+		w.terminating("shop")
+		c := w.run()
+		<-time.After(time.Minute / 2)
+		synctest.Wait()
+		for _, held := range c.terminations["shop"].refused {
+			if n := len(held.Message); n < maxText || n > 2*maxText {
+				t.Errorf("%d bytes of the refusal are kept", n)
+			}
+		}
+		if n := len(c.terminations["shop"].refused); n != 1 {
+			t.Errorf("%d refusals are kept", n)
+		}
+		if n := len(w.condition("shop", "NamespaceDeletionContentFailure")); n < maxText || n > 3*maxText {
+			t.Errorf("%d bytes are reported", n)
+		}
+		w.unprotect(configMaps, "kept")
+		w.goneWithin("shop", 4*maxBackoff)
+	})
+}
+
+// Refusals are forgotten when nobody has met them again for long.
+func TestRefusalsOfObjectsThatAreGoneAreForgotten(t *testing.T) {
+	start, state := time.Unix(1000, 0), &termination{}
+	state.park(refusal{Object{UID: "a", Version: "1"}, "no"}, start)
+	state.park(refusal{Object{UID: "b", Version: "1"}, "no"}, start)
+	state.park(refusal{Object{UID: "b", Version: "1"}, "no"}, start.Add(forgottenAfter))
+	state.forget(start.Add(forgottenAfter - time.Second))
+	if len(state.refused) != 2 {
+		t.Errorf("%d refusals are kept, want both", len(state.refused))
+	}
+	state.forget(start.Add(forgottenAfter + protection.RetryAfter))
+	if _, kept := state.refused["b"]; !kept || len(state.refused) != 1 {
+		t.Errorf("%v is kept, want the refusal that was met again", state.refused)
+	}
+}

@@ -98,6 +98,7 @@ func (c *Controller) delete(ctx context.Context, name string, t *termination, su
 	for _, r := range refused {
 		t.park(r, c.clock.Now())
 	}
+	t.forget(c.clock.Now())
 	for i, content := range step.Contents {
 		survey.Sweep(content.Resource, errs[i])
 		resource := content.Resource.GroupResource()

@@ -24,8 +24,9 @@ import (
 )
 
 const (
-	// maxParked bounds what is remembered; beyond it, requests are sent as they come.
+	// maxParked and maxBytes bound what is remembered; beyond them, requests are sent as they come.
 	maxParked = 10_000
+	maxBytes  = 8 << 20
 	// maxAnswer bounds an answer that is remembered, in bytes.
 	maxAnswer = 16 << 10
 )
@@ -38,6 +39,7 @@ type Transport struct {
 
 	mu     sync.Mutex
 	parked map[key]answer // guarded by mu
+	bytes  int            // guarded by mu; of the answers
 }
 
 // key is the digest of a request.
@@ -90,13 +92,15 @@ func (t *Transport) park(r *http.Request, response *http.Response) error {
 		return nil
 	}
 	now := t.clock.Now()
+	a := answer{now.Add(protection.RetryAfter), response.StatusCode, response.Header.Clone(), bytes.Clone(body)}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.parked) >= maxParked {
+	if len(t.parked) >= maxParked || t.bytes+a.size() > maxBytes {
 		t.sweepLocked(now)
 	}
-	if len(t.parked) < maxParked {
-		t.parked[id] = answer{now.Add(protection.RetryAfter), response.StatusCode, response.Header.Clone(), body}
+	if len(t.parked) < maxParked && t.bytes+a.size() <= maxBytes {
+		t.bytes += a.size() - t.parked[id].size()
+		t.parked[id] = a
 	}
 	t.some.Store(len(t.parked) > 0)
 	return nil
@@ -123,6 +127,7 @@ func (t *Transport) find(id key) (answer, bool) {
 func (t *Transport) sweepLocked(now time.Time) {
 	for id, a := range t.parked {
 		if !now.Before(a.until) {
+			t.bytes -= a.size()
 			delete(t.parked, id)
 		}
 	}
@@ -146,6 +151,18 @@ func keyOf(r *http.Request) (key, bool) {
 		}
 	}
 	return key(digest.Sum(nil)), true
+}
+
+// size returns the number of bytes of an answer.
+func (a answer) size() int {
+	size := len(a.body)
+	for name, values := range a.header {
+		size += len(name)
+		for _, value := range values {
+			size += len(value)
+		}
+	}
+	return size
 }
 
 func (a answer) response(r *http.Request) *http.Response {

@@ -2,6 +2,7 @@ package parking
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -83,5 +84,29 @@ func TestR28SameRequestIsSentOnceAMinute(t *testing.T) {
 	s.status = 0
 	if got := send(t, transport, http.MethodDelete, "/pods/a", ""); got != "down" {
 		t.Errorf("the error is %q", got)
+	}
+}
+
+// No more bytes of refusals are remembered than the bound. Beyond it, requests are sent as they come.
+func TestBytesOfRefusalsAreBounded(t *testing.T) {
+	s, clock := &server{status: http.StatusForbidden, body: refusal + strings.Repeat(" ", maxAnswer/2)}, clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
+	transport := New(s, clock)
+	const objects = 2 * maxBytes / (maxAnswer / 2)
+	for i := range objects {
+		send(t, transport, http.MethodDelete, fmt.Sprint("/pods/", i), "")
+	}
+	if transport.bytes > maxBytes || transport.bytes < maxBytes-maxAnswer {
+		t.Errorf("%d bytes are remembered, want nearly %d", transport.bytes, maxBytes)
+	}
+	for i := range objects {
+		send(t, transport, http.MethodDelete, fmt.Sprint("/pods/", i), "")
+	}
+	if s.requests < objects*3/2 {
+		t.Errorf("%d requests were sent for %d objects, twice", s.requests, objects)
+	}
+	clock.SetTime(clock.Now().Add(time.Minute))
+	send(t, transport, http.MethodDelete, "/pods/0", "")
+	if n := len(transport.parked); n != 1 || transport.bytes > maxAnswer {
+		t.Errorf("%d refusals with %d bytes are remembered after a minute", n, transport.bytes)
 	}
 }
