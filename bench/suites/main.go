@@ -6,6 +6,11 @@
 // It writes a table of what passed on either side, how long it took, how much memory it took, and what
 // stayed; and each test that passes with upstream's assets alone. Such a test that has no explanation
 // in the list of the suites makes it fail. The results of suites that are not asked for stay as they are.
+//
+// With -controllers, the suites run with the assets of coppice alone, once for each value of
+// COPPICE_CONTROLLERS; the command prints how many tests pass and which fail, and writes no files:
+//
+//	go run ./suites -binary ../bin/coppice -controllers "none namespace gc,namespace" jobset
 package main
 
 import (
@@ -34,7 +39,9 @@ type config struct {
 	binary, module, output, logs string
 	attempts                     int
 	timeout                      time.Duration
-	only                         []string
+	// controllers are the values of COPPICE_CONTROLLERS to run the suites with; empty for the comparison.
+	controllers []string
+	only        []string
 }
 
 func main() {
@@ -45,8 +52,9 @@ func main() {
 	flag.StringVar(&c.logs, "logs", "", "directory for the output of the suites; without it, only that of failures is kept, for as long as the command runs")
 	flag.IntVar(&c.attempts, "attempts", 2, "how often the tests of a package are run before a failure counts")
 	flag.DurationVar(&c.timeout, "timeout", 15*time.Minute, "how long the tests of a package may take")
+	controllers := flag.String("controllers", "", "run with the assets of coppice alone, with each of these values of COPPICE_CONTROLLERS, separated by spaces; print the outcomes, and write nothing")
 	flag.Parse()
-	c.only = flag.Args()
+	c.only, c.controllers = flag.Args(), strings.Fields(*controllers)
 	log.SetFlags(log.Ltime)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) //nolint:forbidigo // that of the process
 	defer stop()
@@ -71,6 +79,9 @@ func (c config) run(ctx context.Context) (err error) {
 	}
 	if err := os.MkdirAll(c.logs, 0o755); err != nil {
 		return err
+	}
+	if len(c.controllers) > 0 {
+		return c.tryControllers(ctx, work, chosen)
 	}
 	assets, err := c.assets(ctx, work)
 	if err != nil {
@@ -206,47 +217,37 @@ func (c config) assets(ctx context.Context, work string) ([sides]string, error) 
 			return dirs, err
 		}
 	}
+	dirs[ours], err = c.ownAssets(ctx, work)
+	return dirs, err
+}
+
+// ownAssets makes the directory with the assets of coppice.
+func (c config) ownAssets(ctx context.Context, work string) (string, error) {
 	made, err := exec.CommandContext(ctx, c.binary, "assets", "--dir", filepath.Join(work, "ours")).Output()
 	if err != nil {
-		return dirs, fmt.Errorf("make the assets of coppice: %w", err)
+		return "", fmt.Errorf("make the assets of coppice: %w", err)
 	}
-	dirs[ours] = strings.TrimSpace(string(made))
-	return dirs, nil
+	return strings.TrimSpace(string(made)), nil
 }
 
 // compare runs a suite on both sides, package by package.
 func (c config) compare(ctx context.Context, work string, s suite, assets [sides]string) (result, error) {
-	dir, version, err := s.source.fetch(ctx, filepath.Join(work, "source", s.name))
-	if err != nil {
-		return result{}, err
-	}
-	packages, err := packagesOf(ctx, dir, s.packages)
-	if err != nil {
-		return result{}, err
-	}
-	environment, err := s.environment(ctx, dir)
+	compiled, err := c.compile(ctx, work, s)
 	if err != nil {
 		return result{}, err
 	}
 	var m [sides]measured
-	for i := range packages {
-		p := &packages[i]
-		log.Printf("%s: compile %s", s.name, p.path)
-		if err := p.compile(ctx, filepath.Join(work, fmt.Sprintf("%s-%d.test", s.name, i))); err != nil {
-			return result{}, err
-		}
+	for i := range compiled.packages {
 		for n, dir := range assets {
 			side := side(n)
-			t := trial{p: p, assets: dir, environment: environment, timeout: c.timeout, log: filepath.Join(c.logs, fmt.Sprintf("%s-%d-%s.log", s.name, i, side))}
-			got, err := t.run(ctx, c.attempts)
+			got, err := c.try(ctx, compiled, i, dir, side.String(), nil)
 			if err != nil {
-				return result{}, fmt.Errorf("%s on %s: %w", p.path, side, err)
+				return result{}, err
 			}
-			log.Printf("%s: %s on %s: %s", s.name, p.path, side, got)
 			m[side].add(got)
 		}
 	}
-	r := result{Suite: s.name, Version: version, Packages: len(packages), Differences: differences(m[upstream].tests, m[ours].tests)}
+	r := result{Suite: s.name, Version: compiled.version, Packages: len(compiled.packages), Differences: differences(m[upstream].tests, m[ours].tests)}
 	for n := range m {
 		r.Sides[n] = m[n].figures()
 	}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// controllersVariable names the controllers that the assets of coppice run.
+const controllersVariable = "COPPICE_CONTROLLERS"
+
+// compiledSuite is a suite whose tests are ready to run.
+type compiledSuite struct {
+	name, version string
+	packages      []testPackage
+	environment   []string
+}
+
+// compile fetches a suite and compiles the tests of its packages.
+func (c config) compile(ctx context.Context, work string, s suite) (compiledSuite, error) {
+	dir, version, err := s.source.fetch(ctx, filepath.Join(work, "source", s.name))
+	if err != nil {
+		return compiledSuite{}, err
+	}
+	packages, err := packagesOf(ctx, dir, s.packages)
+	if err != nil {
+		return compiledSuite{}, err
+	}
+	environment, err := s.environment(ctx, dir)
+	if err != nil {
+		return compiledSuite{}, err
+	}
+	for i := range packages {
+		p := &packages[i]
+		log.Printf("%s: compile %s", s.name, p.path)
+		if err := p.compile(ctx, filepath.Join(work, fmt.Sprintf("%s-%d.test", s.name, i))); err != nil {
+			return compiledSuite{}, err
+		}
+	}
+	return compiledSuite{s.name, version, packages, environment}, nil
+}
+
+// try runs the tests of a package with assets. label names these in the log, and environment adds to the
+// variables of the suite. No controllers are those of the assets' directory, whatever the caller's
+// environment names.
+func (c config) try(ctx context.Context, s compiledSuite, i int, assets, label string, environment []string) (measured, error) {
+	p := &s.packages[i]
+	t := trial{
+		p: p, assets: assets, timeout: c.timeout,
+		environment: slices.Concat([]string{controllersVariable + "="}, s.environment, environment),
+		log:         filepath.Join(c.logs, fmt.Sprintf("%s-%d-%s.log", s.name, i, label)),
+	}
+	got, err := t.run(ctx, c.attempts)
+	if err != nil {
+		return got, fmt.Errorf("%s with %s: %w", p.path, label, err)
+	}
+	log.Printf("%s: %s with %s: %s", s.name, p.path, label, got)
+	return got, nil
+}
+
+// tryControllers runs the suites with our assets and each of the values of COPPICE_CONTROLLERS, and
+// prints the outcomes.
+func (c config) tryControllers(ctx context.Context, work string, chosen []suite) error {
+	assets, err := c.ownAssets(ctx, work)
+	if err != nil {
+		return err
+	}
+	for _, s := range chosen {
+		compiled, err := c.compile(ctx, work, s)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		for _, value := range c.controllers {
+			var m measured
+			for i := range compiled.packages {
+				got, err := c.try(ctx, compiled, i, assets, value, []string{controllersVariable + "=" + value})
+				if err != nil {
+					return fmt.Errorf("%s: %w", s.name, err)
+				}
+				m.add(got)
+			}
+			printOutcomes(os.Stdout, s.name, value, m)
+		}
+	}
+	return nil
+}
+
+// printOutcomes prints how many tests of a suite passed with some controllers, and which did not.
+func printOutcomes(out io.Writer, suite, controllers string, m measured) {
+	passing := m.tests.count(passed)
+	fmt.Fprintf(out, "%s, %s=%s: %d of %d tests pass, %d of them when they are run again\n",
+		suite, controllersVariable, controllers, passing, passing+m.tests.count(failed), m.again)
+	for _, name := range slices.Sorted(maps.Keys(m.tests)) {
+		if m.tests[name] == failed {
+			fmt.Fprintf(out, "  fails: %s\n", strings.Join(strings.Fields(name), " "))
+		}
+	}
+}

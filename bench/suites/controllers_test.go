@@ -1,0 +1,42 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestTryTakesControllersFromTheArgument: the caller's environment does not reach the assets.
+func TestTryTakesControllersFromTheArgument(t *testing.T) {
+	t.Setenv(controllersVariable, "gc")
+	dir := t.TempDir()
+	script := filepath.Join(dir, "suite.test")
+	text := `#!/bin/sh
+printf '\026=== RUN   TestA\n\026--- PASS: TestA (0.00s)\n'
+printf '%s' "$` + controllersVariable + `" >seen
+`
+	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c := config{logs: dir, attempts: 1, timeout: time.Minute}
+	s := compiledSuite{name: "s", packages: []testPackage{{path: "p", dir: dir, binary: script}}}
+	for want, environment := range map[string][]string{"": nil, "namespace": {controllersVariable + "=namespace"}} {
+		if _, err := c.try(t.Context(), s, 0, dir, "label", environment); err != nil {
+			t.Fatal(err)
+		}
+		if seen, err := os.ReadFile(filepath.Join(dir, "seen")); err != nil || string(seen) != want {
+			t.Errorf("with %q: the suite has %q, %v; want %q", environment, seen, err, want)
+		}
+	}
+}
+
+func TestPrintOutcomes(t *testing.T) {
+	var out strings.Builder
+	printOutcomes(&out, "jobset", "namespace", measured{tests: outcomes{"p: a": passed, "p: b": failed, "p: c": skipped, "p: d": passed}, again: 1})
+	const want = "jobset, COPPICE_CONTROLLERS=namespace: 2 of 3 tests pass, 1 of them when they are run again\n  fails: p: b\n"
+	if out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
+	}
+}
