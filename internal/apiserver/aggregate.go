@@ -45,8 +45,7 @@ func (s *Server) aggregate(ctx context.Context, c Config, groups []*genericapise
 	return nil
 }
 
-// runAggregation starts both in the background, and returns when the server's own groups are
-// registered and those of other servers are announced.
+// runAggregation starts both in the background, and returns when the server's own groups are registered.
 func (s *Server) runAggregation(ctx context.Context) error {
 	for name, run := range map[string]func(context.Context) error{"aggregation": s.aggregation.Run, "registration of API groups": s.registrar.Run} {
 		go func() {
@@ -54,9 +53,6 @@ func (s *Server) runAggregation(ctx context.Context) error {
 				s.log.ErrorContext(ctx, "stopped", "part", name, "error", err)
 			}
 		}()
-	}
-	if err := s.aggregation.Ensure(ctx); err != nil {
-		return err
 	}
 	return s.registrar.Ensure(ctx)
 }

@@ -16,13 +16,15 @@ import (
 )
 
 // handlerChain returns the filters around a handler. Restrictions, aggregation, definitions and the
-// delete flow come after those of k8s.io/apiserver, so after authentication and authorization.
+// delete flow come after those of k8s.io/apiserver, so after authentication and authorization. The gate
+// comes first: a request that waits takes no place of one that priority and fairness counts.
 func handlerChain(s *Server, flow *deleteflow.Flow) func(http.Handler, *genericapiserver.Config) http.Handler {
 	return func(handler http.Handler, c *genericapiserver.Config) http.Handler {
 		handler = withBoundedYAML(storage.WithMetadataLists(handler, c.Serializer), c.MaxRequestBodyBytes, c.Serializer)
 		handler = s.aggregation.Filter(establishing.WithDefinitions(flow.WithRequest(handler, c.Serializer), s.establisher))
 		handler = restriction.WithRestrictions(handler, s.access.Restrictions, c.Serializer)
 		everybody, own := genericapiserver.DefaultBuildHandlerChain(handler, c), ownChain(handler, c)
+		everybody = s.gate.filter(everybody, c.Authentication.Authenticator, c.Serializer)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if inprocess.Is(r.Context()) && isOfCollection(r) && s.isReady() {
 				own.ServeHTTP(w, r)
@@ -39,12 +41,17 @@ func isOfCollection(r *http.Request) bool {
 	if r.Method != http.MethodDelete && r.Method != http.MethodPatch {
 		return false
 	}
+	return !impersonates(r)
+}
+
+// impersonates reports whether a request asks to be made in another user's name.
+func impersonates(r *http.Request) bool {
 	for name := range r.Header {
 		if strings.HasPrefix(name, "Impersonate-") {
-			return false
+			return true
 		}
 	}
-	return true
+	return false
 }
 
 // ownChain returns the filters around the handler of the DELETEs and PATCHes that this process sends

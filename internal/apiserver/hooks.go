@@ -19,6 +19,9 @@ import (
 // gone already.
 const leaseRemoval = time.Second
 
+// aggregatedHook returns when the server knows which API groups other servers serve.
+const aggregatedHook = "aggregated-api-groups"
+
 // addHooks adds the post-start hooks, and what is done before the server stops. The server is not
 // ready before the former have returned. Hooks that kube-apiserver has too are named as there: test suites wait for
 // /readyz/poststarthook/rbac/bootstrap-roles. defaults sets the defaults of a built-in object.
@@ -59,6 +62,7 @@ func (s *Server) addHooks(services core.ServiceRanges, now func() time.Time, def
 			}
 			return systemobjects.KeepServiceCIDR(ctx, s.log, s.informers.Networking().V1().ServiceCIDRs().Informer(), s.client.NetworkingV1(), services.Addresses)
 		}},
+		{aggregatedHook, s.aggregation.Ensure},
 		{"api-services", s.runAggregation},
 		{"extension-apiserver-authentication", func(ctx context.Context) error {
 			return systemobjects.EnsureAuthentication(ctx, s.log, s.client, s.authority, now)
@@ -76,6 +80,7 @@ func (s *Server) addHooks(services core.ServiceRanges, now func() time.Time, def
 		}},
 		{"announce-readiness", func(ctx context.Context) error {
 			go s.announceReadiness(ctx) // in the background: the server becomes ready after this hook
+			go s.gate.run(ctx, s.ready, s.hasRead)
 			return nil
 		}},
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -73,6 +74,9 @@ type server struct {
 	store     *storage.Store
 	config    *rest.Config
 
+	// intercept, if not nil, is put in front of the handlers of the next server.
+	intercept func(http.Handler) http.Handler
+
 	dir     string
 	ends    context.CancelFunc
 	ended   chan error
@@ -122,6 +126,14 @@ func start(change func(*apiserver.Config)) (*server, error) {
 
 // serve starts a server on the store that s has, and waits until it is ready.
 func (s *server) serve(change func(*apiserver.Config)) error {
+	if err := s.launch(change); err != nil {
+		return err
+	}
+	return s.awaitReady()
+}
+
+// launch starts a server on the store that s has.
+func (s *server) launch(change func(*apiserver.Config)) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -139,7 +151,14 @@ func (s *server) serve(change func(*apiserver.Config)) error {
 		return errors.Join(err, listener.Close(), s.store.Close(), os.RemoveAll(s.dir))
 	}
 	s.config = s.Client()
+	if s.intercept != nil {
+		s.Intercept(s.intercept)
+	}
 	go func() { s.ended <- s.Run(ctx) }()
+	return nil
+}
+
+func (s *server) awaitReady() error {
 	select {
 	case <-s.Ready():
 		return nil
@@ -154,6 +173,15 @@ func (s *server) serve(change func(*apiserver.Config)) error {
 // restart stops the server and starts another on its store.
 func (s *server) restart(t *testing.T) {
 	t.Helper()
+	s.end(t)
+	if err := s.serve(nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// end stops the server, and keeps its store.
+func (s *server) end(t *testing.T) {
+	t.Helper()
 	s.ends()
 	select {
 	case err := <-s.ended:
@@ -162,9 +190,6 @@ func (s *server) restart(t *testing.T) {
 		}
 	case <-time.After(eventually.Patience):
 		t.Fatal("the server does not stop")
-	}
-	if err := s.serve(nil); err != nil {
-		t.Fatal(err)
 	}
 }
 

@@ -173,6 +173,7 @@ type Server struct {
 	// carried reports whether any object has a finalizer; nil if unknown.
 	carried atomic.Pointer[func(finalizer string) (bool, error)]
 
+	gate      *gate
 	ready     chan struct{}
 	readyOnce sync.Once
 }
@@ -200,7 +201,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{log: c.Log, authority: c.Authority, loopback: base.LoopbackClientConfig, served: discovery.NewServed(), establisher: establishing.New(c.Now), ready: make(chan struct{})}
+	s := &Server{log: c.Log, authority: c.Authority, loopback: base.LoopbackClientConfig, served: discovery.NewServed(), establisher: establishing.New(c.Now), gate: newGate(), ready: make(chan struct{})}
 	s.mergeTypes = mergetypes.New(base.OpenAPIV3Config, schemes.External, c.Log)
 	if err := s.connect(c, base, schemes); err != nil {
 		return nil, err
