@@ -221,6 +221,29 @@ func TestPodsHaveServiceAccounts(t *testing.T) {
 	}
 }
 
+// TestTokenSecretsHaveTokens: coppice up fills a Secret for a token of a service account, and deletes it with the account.
+func TestTokenSecretsHaveTokens(t *testing.T) {
+	t.Parallel()
+	k := shipped(t)
+	namespace := newNamespace(t, k)
+	k.run(t, "create", "-n", namespace, "serviceaccount", "builder")
+	k.apply(t, namespace, `
+apiVersion: v1
+kind: Secret
+metadata: {name: token, annotations: {kubernetes.io/service-account.name: builder}}
+type: kubernetes.io/service-account-token
+`)
+	eventually.Agrees(t, func() string {
+		got := k.get(t, namespace, "secret/token", `{.data.token} {.data.ca\.crt} {.data.namespace}`)
+		if len(strings.Fields(got)) != 3 {
+			return "it has " + got
+		}
+		return ""
+	})
+	k.run(t, "delete", "-n", namespace, "serviceaccount/builder")
+	k.eventuallyNames(t, namespace, "secrets")
+}
+
 // TestNamespaceDefaultsComeBack removes what every namespace has: it is recreated.
 func TestNamespaceDefaultsComeBack(t *testing.T) {
 	t.Parallel()
