@@ -77,28 +77,26 @@ func (c config) tryControllers(ctx context.Context, work string, chosen []suite)
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 		for _, value := range c.controllers {
-			var m measured
 			for i := range compiled.packages {
-				got, err := c.try(ctx, compiled, i, assets, value, []string{controllersVariable + "=" + value})
+				m, err := c.try(ctx, compiled, i, assets, value, []string{controllersVariable + "=" + value})
 				if err != nil {
 					return fmt.Errorf("%s: %w", s.name, err)
 				}
-				m.add(got)
+				printOutcomes(os.Stdout, compiled.packages[i].path, value, m)
 			}
-			printOutcomes(os.Stdout, s.name, value, m)
 		}
 	}
 	return nil
 }
 
-// printOutcomes prints how many tests of a suite passed with some controllers, and which did not.
-func printOutcomes(out io.Writer, suite, controllers string, m measured) {
+// printOutcomes prints how many tests of a package passed with some controllers, and which did not.
+func printOutcomes(out io.Writer, path, controllers string, m measured) {
 	passing := m.tests.count(passed)
 	fmt.Fprintf(out, "%s, %s=%s: %d of %d tests pass, %d of them when they are run again\n",
-		suite, controllersVariable, controllers, passing, passing+m.tests.count(failed), m.again)
+		path, controllersVariable, controllers, passing, passing+m.tests.count(failed), m.again)
 	for _, name := range slices.Sorted(maps.Keys(m.tests)) {
 		if m.tests[name] == failed {
-			fmt.Fprintf(out, "  fails: %s\n", strings.Join(strings.Fields(name), " "))
+			fmt.Fprintf(out, "  fails: %s\n", strings.TrimPrefix(name, path+": "))
 		}
 	}
 }

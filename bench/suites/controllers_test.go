@@ -34,8 +34,8 @@ printf '%s' "$` + controllersVariable + `" >seen
 
 func TestPrintOutcomes(t *testing.T) {
 	var out strings.Builder
-	printOutcomes(&out, "jobset", "namespace", measured{tests: outcomes{"p: a": passed, "p: b": failed, "p: c": skipped, "p: d": passed}, again: 1})
-	const want = "jobset, COPPICE_CONTROLLERS=namespace: 2 of 3 tests pass, 1 of them when they are run again\n  fails: p: b\n"
+	printOutcomes(&out, "p", "namespace", measured{tests: outcomes{"p: a": passed, "p: b": failed, "p: c": skipped, "p: d": passed}, again: 1})
+	const want = "p, COPPICE_CONTROLLERS=namespace: 2 of 3 tests pass, 1 of them when they are run again\n  fails: b\n"
 	if out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
 	}

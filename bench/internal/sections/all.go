@@ -28,6 +28,9 @@ func All() []Section {
 			collectors that take turns on one kube-apiserver: kube-controller-manager's as it comes, the same with --kube-api-qps=5000
 			--kube-api-burst=10000 --concurrent-gc-syncs=50, and coppice collect. Plain DELETE is how many objects that server deletes in a second
 			for 32 clients which just delete them, in the same run: coppice up with its collector, kube-apiserver with none. Ratios are taken within each run.`),
+		section("chain", "A chain of owners", 0, chains,
+			`From the foreground DELETE of the first of 1 000 objects, each of which owns the next one and waits for it, until all are gone, divided by
+			their number. kube-controller-manager runs its collector only, with its limits lifted.`),
 		section("scale", "100 000 objects", 2, scale,
 			`ConfigMaps with 512 bytes of data, owned by 1 000 others. The memory is that of all processes, less what they had before; the start is on
 			the data directory with these objects. Idle memory is that after the start. kube-controller-manager runs its collector only, with its limits lifted.`),
