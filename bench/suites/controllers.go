@@ -46,14 +46,20 @@ func (c config) compile(ctx context.Context, work string, s suite) (compiledSuit
 	return compiledSuite{s.name, version, packages, environment}, nil
 }
 
-// try runs the tests of a package with assets. label names these in the log, and environment adds to the
-// variables of the suite. No controllers are those of the assets' directory, whatever the caller's
-// environment names.
-func (c config) try(ctx context.Context, s compiledSuite, i int, assets, label string, environment []string) (measured, error) {
-	p := &s.packages[i]
+// on is what a suite runs on.
+type on struct {
+	assets string // their directory
+	label  string // in the log
+	// controllers is COPPICE_CONTROLLERS; "" are those of the directory, whatever the caller's environment names.
+	controllers string
+}
+
+// try runs the tests of one of the packages of a suite.
+func (c config) try(ctx context.Context, s compiledSuite, i int, on on) (measured, error) {
+	p, label := &s.packages[i], on.label
 	t := trial{
-		p: p, assets: assets, timeout: c.timeout,
-		environment: slices.Concat([]string{controllersVariable + "="}, s.environment, environment),
+		p: p, assets: on.assets, timeout: c.timeout,
+		environment: append(slices.Clone(s.environment), controllersVariable+"="+on.controllers),
 		log:         filepath.Join(c.logs, fmt.Sprintf("%s-%d-%s.log", s.name, i, label)),
 	}
 	got, err := t.run(ctx, c.attempts)
@@ -78,7 +84,7 @@ func (c config) tryControllers(ctx context.Context, work string, chosen []suite)
 		}
 		for _, value := range c.controllers {
 			for i := range compiled.packages {
-				m, err := c.try(ctx, compiled, i, assets, value, []string{controllersVariable + "=" + value})
+				m, err := c.try(ctx, compiled, i, on{assets, value, value})
 				if err != nil {
 					return fmt.Errorf("%s: %w", s.name, err)
 				}

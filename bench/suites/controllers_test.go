@@ -22,12 +22,12 @@ printf '%s' "$` + controllersVariable + `" >seen
 	}
 	c := config{logs: dir, attempts: 1, timeout: time.Minute}
 	s := compiledSuite{name: "s", packages: []testPackage{{path: "p", dir: dir, binary: script}}}
-	for want, environment := range map[string][]string{"": nil, "namespace": {controllersVariable + "=namespace"}} {
-		if _, err := c.try(t.Context(), s, 0, dir, "label", environment); err != nil {
+	for _, want := range []string{"", "namespace"} {
+		if _, err := c.try(t.Context(), s, 0, on{dir, "label", want}); err != nil {
 			t.Fatal(err)
 		}
 		if seen, err := os.ReadFile(filepath.Join(dir, "seen")); err != nil || string(seen) != want {
-			t.Errorf("with %q: the suite has %q, %v; want %q", environment, seen, err, want)
+			t.Errorf("the suite has %q, %v; want %q", seen, err, want)
 		}
 	}
 }

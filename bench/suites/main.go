@@ -240,7 +240,7 @@ func (c config) compare(ctx context.Context, work string, s suite, assets [sides
 	for i := range compiled.packages {
 		for n, dir := range assets {
 			side := side(n)
-			got, err := c.try(ctx, compiled, i, dir, side.String(), nil)
+			got, err := c.try(ctx, compiled, i, on{assets: dir, label: side.String()})
 			if err != nil {
 				return result{}, err
 			}
