@@ -239,3 +239,56 @@ func TestConcurrencyFollowsTheServer(t *testing.T) {
 		}
 	})
 }
+
+// R14: in a chain of owners that block each other, a level costs as many requests as any other, however long the chain is:
+// a DELETE on the way down and a PATCH on the way up, before which the barrier surveys the watches once, and asks what was
+// written last, or, where the server does not know that, lists the kinds that may have dependents in the namespace.
+func TestR14ForegroundChainCostsTheSameAtEachLevel(t *testing.T) {
+	for name, test := range map[string]struct {
+		tellsNewest bool
+		want        map[string]int // per level
+	}{
+		"server that knows what was written last": {true, map[string]int{"delete": 1, "patch finalizers": 1, "survey": 1, "newest": 1}},
+		"any other server":                        {false, map[string]int{"delete": 1, "patch finalizers": 1, "survey": 1, "list": 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, levels := range []int{2, 50, 200} {
+				want := map[string]int{}
+				for verb, n := range test.want {
+					want[verb] = n * (levels - 1)
+				}
+				if diff := cmp.Diff(want, requestsOfChain(t, levels, test.tellsNewest)); diff != "" {
+					t.Errorf("requests for %d levels (-want +got):\n%s", levels, diff)
+				}
+			}
+		})
+	}
+}
+
+// requestsOfChain counts the requests of the collector, by verb, for a chain whose first owner is deleted in the foreground.
+func requestsOfChain(t *testing.T, levels int, tellsNewest bool) map[string]int {
+	t.Helper()
+	requests := map[string]int{}
+	running(t, collector.Config{}, func(s *apimodel.Server, _ *collector.Collector) {
+		if tellsNewest {
+			s.TellNewest("one")
+		}
+		owner := s.Create(ownership.Object{Kind: setKind, Namespace: space, Name: "level-0"})
+		for i := 1; i < levels; i++ {
+			owner = s.Create(ownership.Object{
+				Kind: setKind, Namespace: space, Name: fmt.Sprint("level-", i), Owners: []ownership.Reference{blocking(ownedBy(owner))},
+			})
+		}
+		synctest.Wait()
+		before := len(s.Requests())
+		s.Remove(setRef("level-0"), foreground)
+		time.Sleep(time.Minute) // the barrier's rounds come one after the other
+		if left := s.Len(); left != 0 {
+			t.Errorf("%d of %d levels are left", left, levels)
+		}
+		for _, r := range s.Requests()[before:] {
+			requests[r.Verb]++
+		}
+	})
+	return requests
+}
