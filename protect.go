@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,12 +19,14 @@ import (
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/protected/others"
 	"github.com/coppice-dev/coppice/internal/protected/webhook"
+	"github.com/coppice-dev/coppice/internal/protection"
 )
 
 // ProtectionHandler returns a validating admission webhook that refuses to delete objects that say that they
 // are protected (R28), for servers other than ours; it is served below /protect, with TLS. What an object
 // outlives is looked up with config's own rights, if the user of the review may read it, for which config's user
-// needs the right to create SubjectAccessReviews; what carries a finalizer, in what the collector has
+// needs the right to create SubjectAccessReviews. It must be able to read the ValidatingWebhookConfiguration
+// coppice-protect, which calls the handler: what was written before that is not looked up. What carries a finalizer, in what the collector has
 // observed: without a collector, or before that has observed everything, that is not known, and refused.
 // The handler believes which user a review names: serve it to API servers only, which prove who they are.
 // The user of config, who is asked for once, counts as a collector.
@@ -47,15 +50,22 @@ func (c Controllers) ProtectionHandler(ctx context.Context, config *rest.Config)
 		return nil, fmt.Errorf("coppice: ask the server who the collector is: %w", err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle(webhook.Path, webhook.Handler{Collector: self.Status.UserInfo.Username, Reviews: client.AuthorizationV1().SubjectAccessReviews(), Others: others.Lookup{
-		Mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(discover)), Metadata: objects,
-		Carried: func(_ context.Context, finalizer string) (bool, error) {
-			if c.Collector == nil {
-				return false, errNoCollector
-			}
-			return c.Collector.Carries(finalizer)
+	mux.Handle(webhook.Path, webhook.Handler{
+		Collector: self.Status.UserInfo.Username, Reviews: client.AuthorizationV1().SubjectAccessReviews(),
+		Now: time.Now, //nolint:forbidigo // only which advice users get depends on it
+		Checker: func(ctx context.Context) protection.Checker {
+			return webhook.Checker(ctx, client.AdmissionregistrationV1().ValidatingWebhookConfigurations())
 		},
-	}})
+		Others: others.Lookup{
+			Mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(discover)), Metadata: objects,
+			Carried: func(_ context.Context, finalizer string) (bool, error) {
+				if c.Collector == nil {
+					return false, errNoCollector
+				}
+				return c.Collector.Carries(finalizer)
+			},
+		},
+	})
 	return mux, nil
 }
 

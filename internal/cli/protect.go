@@ -12,8 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/protection"
 	"github.com/coppice-dev/coppice/internal/terminal"
@@ -60,7 +60,8 @@ prevents mistakes, and takes nobody's rights.
 
 --of adds to what an object outlives already. It names an object as TYPE/NAME, in another
 namespace as TYPE/NAMESPACE/NAME, and all objects with a finalizer as finalizer/NAME: so an
-operator stays until it has cleaned up everything that waits for it.`,
+operator stays until it has cleaned up everything that waits for it. On a server with the
+webhook, --mode=outlives without --of has checked again what the objects outlive already.`,
 		Example: `  # Nobody deletes this volume claim
   coppice protect pvc/data
 
@@ -127,8 +128,6 @@ func (f *protectFlags) checkMode() (protection.Mode, error) {
 	switch {
 	case err != nil:
 		return "", usageError{fmt.Errorf("--mode: %w", err)}
-	case mode == protection.Outlives && len(f.of) == 0:
-		return "", usageError{errors.New("--mode=outlives needs --of, which names what the objects outlive")}
 	case mode != protection.Outlives && len(f.of) > 0:
 		return "", usageError{fmt.Errorf("--of is for --mode=outlives, not for %s", mode)}
 	}
@@ -147,6 +146,7 @@ func protect(ctx context.Context, f *protectFlags, args []string, s Streams) err
 	for _, o := range w.others {
 		w.noteMissing(o)
 	}
+	w.checks = true
 	err = w.each(func(mapping *meta.RESTMapping, m metav1.Object) (protection.Protection, error) {
 		if isNamed(w.others, mapping, m) {
 			return protection.Protection{}, errors.New("--of names the object itself: it would never go")
@@ -158,6 +158,9 @@ func protect(ctx context.Context, f *protectFlags, args []string, s Streams) err
 			return protection.New(string(mode), ""), nil
 		}
 		before, _ := protection.Of(m)
+		if len(before.Others)+len(w.others) == 0 {
+			return protection.Protection{}, errors.New("it outlives nothing yet: --mode=outlives needs --of, which names what")
+		}
 		return outliving(slices.Concat(before.Others, w.others))
 	})
 	if len(w.done) > 0 {
@@ -217,7 +220,9 @@ type protectedObject struct {
 	Mode      string             `json:"mode,omitempty"` // the value of the label; none: it is not protected
 	Outlives  []protection.Other `json:"outlives,omitempty"`
 	Invalid   string             `json:"invalid,omitempty"` // why it is protected as by always
-	Changed   bool               `json:"changed,omitempty"` // by this command
+	// Unchecked says why nobody looks up what it outlives: all of it counts as there.
+	Unchecked string `json:"unchecked,omitempty"`
+	Changed   bool   `json:"changed,omitempty"` // by this command
 }
 
 func (p protectedObject) String() string {
@@ -256,6 +261,9 @@ type protecting struct {
 	others []protection.Other
 	s      Streams
 
+	checks   bool // has the server check all entries
+	warnings *serverWarnings
+
 	done []protectedObject
 }
 
@@ -271,7 +279,9 @@ func (f *protectFlags) begin(ctx context.Context, args []string, s Streams) (*pr
 	if err != nil {
 		return nil, err
 	}
-	w := &protecting{ctx: ctx, flags: f, args: args, s: s}
+	w := &protecting{ctx: ctx, flags: f, args: args, s: s, warnings: &serverWarnings{s: s}}
+	config = rest.CopyConfig(config)
+	config.WarningHandlerWithContext = w.warnings
 	if w.client, err = metadata.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("make a client for metadata: %w", err)
 	}
@@ -365,14 +375,8 @@ func (w *protecting) write(mapping *meta.RESTMapping, m metav1.Object, change ch
 			return protectedObject{}, err
 		}
 		done := protectedOf(mapping.Resource.GroupResource().String(), m, next)
-		patch, err := patchOf(m, next)
-		if err != nil || patch == nil {
+		if done.Changed, err = w.apply(objects, m, next); !apierrors.IsConflict(err) {
 			return done, err
-		}
-		done.Changed = true
-		_, err = objects.Patch(w.ctx, m.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: protectManager})
-		if !apierrors.IsConflict(err) {
-			return done, err //nolint:wrapcheck // each says where
 		}
 		now, err := objects.Get(w.ctx, m.GetName(), metav1.GetOptions{})
 		switch {
@@ -387,12 +391,13 @@ func (w *protecting) write(mapping *meta.RESTMapping, m metav1.Object, change ch
 }
 
 func protectedOf(resource string, m metav1.Object, p protection.Protection) protectedObject {
-	return protectedObject{Resource: resource, Namespace: m.GetNamespace(), Name: m.GetName(), Mode: p.Label, Outlives: p.Others, Invalid: p.Invalid}
+	return protectedObject{Resource: resource, Namespace: m.GetNamespace(), Name: m.GetName(), Mode: p.Label, Outlives: p.Others, Invalid: p.Invalid, Unchecked: p.Unchecked}
 }
 
 // patchOf returns the merge patch that gives an object a protection, on the condition that it is as it was
-// read; nil if it has that protection.
-func patchOf(m metav1.Object, p protection.Protection) ([]byte, error) {
+// read; nil if it has that protection. checked is the annotation that says that its entries are checked, which stays
+// if that is empty.
+func patchOf(m metav1.Object, p protection.Protection, checked string) ([]byte, error) {
 	var label, annotation any
 	if p.Label != "" {
 		label = p.Label
@@ -404,12 +409,22 @@ func patchOf(m metav1.Object, p protection.Protection) ([]byte, error) {
 		}
 		annotation = text
 	}
-	if isValue(m.GetLabels(), protection.Label, label) && isValue(m.GetAnnotations(), protection.Annotation, annotation) {
+	annotations := map[string]any{protection.Annotation: annotation}
+	if checked != "" {
+		annotations[protection.Checked] = checked
+	} else if m.GetAnnotations()[protection.Checked] != "" && annotation == nil {
+		annotations[protection.Checked] = nil
+	}
+	isThere := isValue(m.GetLabels(), protection.Label, label)
+	for key, value := range annotations {
+		isThere = isThere && isValue(m.GetAnnotations(), key, value)
+	}
+	if isThere {
 		return nil, nil
 	}
 	return json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": m.GetUID(), "resourceVersion": m.GetResourceVersion(),
-		"labels": map[string]any{protection.Label: label}, "annotations": map[string]any{protection.Annotation: annotation},
+		"labels": map[string]any{protection.Label: label}, "annotations": annotations,
 	}})
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/aliases"
 	"github.com/coppice-dev/coppice/internal/inventory"
+	"github.com/coppice-dev/coppice/internal/lookup"
 	"github.com/coppice-dev/coppice/internal/protection"
 	"github.com/coppice-dev/coppice/internal/terminal"
 )
@@ -80,9 +81,17 @@ func protectList(ctx context.Context, f *protectListFlags, s Streams) error {
 	if err != nil {
 		return err
 	}
-	found, unread, err := listProtected(ctx, discover, client, namespace)
+	details, err := lookup.New(ctx, config)
+	if err != nil {
+		return err //nolint:wrapcheck // says all of it
+	}
+	checker, uncertain := details.Checker()
+	found, unread, err := listProtected(ctx, discover, client, namespace, checker)
 	if err != nil {
 		return err
+	}
+	if uncertain != nil && slices.ContainsFunc(found, func(p protectedObject) bool { return len(p.Outlives) > 0 }) {
+		terminal.Fprintf(s.Err, "warning: whether the server looks up what objects outlive is not known: %v\n", uncertain)
 	}
 	sayUnread(s.Err, unread)
 	if f.output != "table" {
@@ -103,13 +112,16 @@ func writeProtected(w io.Writer, found []protectedObject) error {
 		if p.Invalid != "" {
 			mode += " (as always: " + p.Invalid + ")"
 		}
+		if p.Unchecked != "" {
+			mode += " (as always: " + p.Unchecked + ")"
+		}
 		terminal.Fprintf(table, "%s\t%s/%s\t%s\t%s\n", p.Namespace, p.Resource, p.Name, mode, outlivedBy(p.Outlives))
 	}
 	return table.Flush() //nolint:wrapcheck // of the output, which the user has chosen
 }
 
 // listProtected returns the protected objects of a namespace, or of all, and those in none, sorted.
-func listProtected(ctx context.Context, discover discovery.DiscoveryInterface, client metadata.Interface, namespace string) (found []protectedObject, unread []inventory.Unread, err error) {
+func listProtected(ctx context.Context, discover discovery.DiscoveryInterface, client metadata.Interface, namespace string, checker *protection.Checker) (found []protectedObject, unread []inventory.Unread, err error) {
 	lists, failed := discovery.ServerPreferredResources(discover)
 	if len(lists) == 0 && failed != nil {
 		return nil, nil, fmt.Errorf("read what the server serves: %w", failed)
@@ -127,7 +139,7 @@ func listProtected(ctx context.Context, discover discovery.DiscoveryInterface, c
 	calls.SetLimit(listsAtOnce)
 	for i, r := range resources {
 		calls.Go(func() error {
-			answers[i].objects, answers[i].err = listProtectedOf(ctx, client, r, namespace)
+			answers[i].objects, answers[i].err = listProtectedOf(ctx, client, r, namespace, checker)
 			return nil
 		})
 	}
@@ -174,7 +186,7 @@ func listable(lists []*metav1.APIResourceList) []listableResource {
 	})
 }
 
-func listProtectedOf(ctx context.Context, client metadata.Interface, r listableResource, namespace string) ([]protectedObject, error) {
+func listProtectedOf(ctx context.Context, client metadata.Interface, r listableResource, namespace string, checker *protection.Checker) ([]protectedObject, error) {
 	objects := metadata.ResourceInterface(client.Resource(r.GroupVersionResource))
 	if r.namespaced && namespace != "" {
 		objects = client.Resource(r.GroupVersionResource).Namespace(namespace)
@@ -188,6 +200,9 @@ func listProtectedOf(ctx context.Context, client metadata.Interface, r listableR
 		for i := range page.Items {
 			m := &page.Items[i]
 			p, _ := protection.Of(m)
+			if checker != nil {
+				p = p.CheckedBy(*checker, m)
+			}
 			found = append(found, protectedOf(r.GroupResource().String(), m, p))
 		}
 		if options.Continue = page.Continue; options.Continue == "" {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -31,6 +32,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/protected/others"
 	"github.com/coppice-dev/coppice/internal/protected/webhook"
+	"github.com/coppice-dev/coppice/internal/protection"
 )
 
 // issue returns a certificate of an issuer, or its own authority.
@@ -71,7 +73,7 @@ func writePEM(t *testing.T, kind string, der []byte) string {
 // reviewOfDelete asks whether ann may delete an object that outlives a Secret.
 const reviewOfDelete = `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","operation":"DELETE",
 	"userInfo":{"username":"ann"},"resource":{"version":"v1","resource":"configmaps"},"name":"kept","namespace":"shop",
-	"oldObject":{"metadata":{"name":"kept","namespace":"shop","labels":{"coppice.dev/protect":"outlives"},
+	"oldObject":{"metadata":{"name":"kept","creationTimestamp":"2026-01-01T00:00:00Z","namespace":"shop","labels":{"coppice.dev/protect":"outlives"},
 		"annotations":{"coppice.dev/outlives":"[{\"apiVersion\":\"v1\",\"kind\":\"Secret\",\"name\":\"key\"}]"}}}}}`
 
 // protectingSecrets returns the webhook of a cluster with Secrets that nobody may read. It calls asked when it asks for
@@ -90,6 +92,7 @@ func protectingSecrets(t *testing.T, asked func()) http.Handler {
 		t.Fatal(err)
 	}
 	return webhook.Handler{
+		Checker: func(context.Context) protection.Checker { return protection.Checker{UID: "c", Since: time.Unix(0, 0)} }, Now: time.Now,
 		Others: others.Lookup{Mapper: mapper, Metadata: metadatafake.NewSimpleMetadataClient(scheme)}, Reviews: client.AuthorizationV1().SubjectAccessReviews(),
 	}
 }

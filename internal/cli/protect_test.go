@@ -29,22 +29,37 @@ func TestPatchOf(t *testing.T) {
 			"labels": map[string]any{protection.Label: label}, "annotations": map[string]any{protection.Annotation: annotation},
 		}}
 	}
+	says := func(m *metav1.ObjectMeta, value string) *metav1.ObjectMeta {
+		metav1.SetMetaDataAnnotation(m, protection.Checked, value)
+		return m
+	}
+	checked := func(label, annotation, value any) map[string]any {
+		p := patch(label, annotation)
+		p["metadata"].(map[string]any)["annotations"].(map[string]any)[protection.Checked] = value
+		return p
+	}
 	for name, test := range map[string]struct {
-		m    metav1.Object
-		p    protection.Protection
-		want map[string]any
+		m       metav1.Object
+		p       protection.Protection
+		checked string
+		want    map[string]any
 	}{
-		"protect":             {object("", ""), protection.New("always", ""), patch("always", nil)},
-		"as it is":            {object("always", ""), protection.New("always", ""), nil},
-		"another mode":        {object("always", ""), protection.New("cascading", ""), patch("cascading", nil)},
-		"outlives":            {object("always", ""), protection.New("outlives", list), patch("outlives", list)},
-		"outlives as before":  {object("outlives", list), protection.New("outlives", list), nil},
-		"no longer outlives":  {object("outlives", list), protection.New("always", ""), patch("always", nil)},
-		"unprotect":           {object("outlives", list), protection.Protection{}, patch(nil, nil)},
-		"not protected":       {object("", ""), protection.Protection{}, nil},
-		"a value of no sense": {object("maybe", ""), protection.Protection{}, patch(nil, nil)},
+		"protect":             {object("", ""), protection.New("always", ""), "", patch("always", nil)},
+		"as it is":            {object("always", ""), protection.New("always", ""), "", nil},
+		"another mode":        {object("always", ""), protection.New("cascading", ""), "", patch("cascading", nil)},
+		"outlives":            {object("always", ""), protection.New("outlives", list), "", patch("outlives", list)},
+		"outlives as before":  {object("outlives", list), protection.New("outlives", list), "", nil},
+		"no longer outlives":  {object("outlives", list), protection.New("always", ""), "", patch("always", nil)},
+		"unprotect":           {object("outlives", list), protection.Protection{}, "", patch(nil, nil)},
+		"not protected":       {object("", ""), protection.Protection{}, "", nil},
+		"checked":             {object("outlives", list), protection.New("outlives", list), "c", checked("outlives", list, "c")},
+		"checked already":     {says(object("outlives", list), "c"), protection.New("outlives", list), "c", nil},
+		"checked before":      {says(object("outlives", list), "b"), protection.New("outlives", list), "c", checked("outlives", list, "c")},
+		"may stay checked":    {says(object("always", ""), "c"), protection.New("outlives", list), "", patch("outlives", list)},
+		"no longer checked":   {says(object("outlives", list), "c"), protection.Protection{}, "", checked(nil, nil, nil)},
+		"a value of no sense": {object("maybe", ""), protection.Protection{}, "", patch(nil, nil)},
 	} {
-		text, err := patchOf(test.m, test.p)
+		text, err := patchOf(test.m, test.p, test.checked)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -290,14 +290,20 @@ func (w *cluster) Rules(account types.NamespacedName, _ string) ([]rbacv1.Policy
 	return w.rules[account], w.unread["rules"]
 }
 
-// Protection implements explain.Protections. What outlives others outlives the ConfigMap shop/web.
+// Protection implements explain.Protections. What outlives others outlives the ConfigMap shop/web;
+// nobody has checked that if it is unread.
 func (w *cluster) Protection(o *inventory.Object) (protection.Protection, []protection.Left, bool) {
 	web := protection.Other{APIVersion: "v1", Kind: "ConfigMap", Namespace: "shop", Name: "web"}
 	list, err := protection.FormatOthers([]protection.Other{web})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return protection.New(o.Labels.Get(protection.Label), list), []protection.Left{{Other: web}}, w.unread["protection"] == nil
+	p := protection.New(o.Labels.Get(protection.Label), list)
+	if err := w.unread["outlived"]; err != nil {
+		p.Unchecked = err.Error()
+		return p, nil, true
+	}
+	return p, []protection.Left{{Other: web}}, w.unread["protection"] == nil
 }
 
 func (w *cluster) Node(name string) (explain.Node, error) { return w.nodes[name], w.unread["node"] }

@@ -26,8 +26,10 @@ func (e *Explainer) protected(o *inventory.Object) (Wait, bool) {
 	if refusal == nil {
 		return Wait{}, false
 	}
-	return Wait{
-		On: OnProtection, State: Stuck, Says: "it is " + refusal.Reason(),
-		Next: []Step{{"lift its protection, if it may go", protection.Command(o.Resource.GroupResource(), o.Namespace, o.Name)}},
-	}, true
+	var next []Step
+	if p.Unchecked != "" {
+		next = append(next, Step{"have the list checked, as a user who may read what it names", protection.CheckCommand(o.Resource.GroupResource(), o.Namespace, o.Name)})
+	}
+	next = append(next, Step{"lift its protection, if it may go", protection.Command(o.Resource.GroupResource(), o.Namespace, o.Name)})
+	return Wait{On: OnProtection, State: Stuck, Says: "it is " + refusal.Reason(), Next: next}, true
 }

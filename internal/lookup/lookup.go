@@ -22,6 +22,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/inventory/reader"
 	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/protection"
 	"github.com/coppice-dev/coppice/internal/servedby"
 )
 
@@ -41,6 +42,7 @@ type Details struct {
 	rbac      *answer[*roles]
 	ours      *bool // whether the server is that of coppice up; nil if it was not looked up
 	enforced  *bool // whether the server refuses to delete what is protected; nil if it was not looked up
+	checker   *answer[*protection.Checker]
 }
 
 // answer is what the server said, kept so that it is asked once.

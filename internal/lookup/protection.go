@@ -1,9 +1,11 @@
 package lookup
 
 import (
+	"fmt"
 	"slices"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/metadata"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/protected/others"
+	"github.com/coppice-dev/coppice/internal/protected/webhook"
 	"github.com/coppice-dev/coppice/internal/protection"
 	"github.com/coppice-dev/coppice/internal/version"
 )
@@ -35,6 +38,9 @@ func (d *Details) Protection(o *inventory.Object) (protection.Protection, []prot
 		return protection.New(label, ""), nil, true
 	}
 	p, protected := protection.Of(now)
+	if checker, err := d.Checker(); err == nil && checker != nil {
+		p = p.CheckedBy(*checker, now)
+	}
 	if !p.NeedsLookup() {
 		return p, nil, protected
 	}
@@ -54,16 +60,33 @@ func (d *Details) isEnforced() bool {
 	if d.isOurs() {
 		return true
 	}
-	admission := d.client.AdmissionregistrationV1()
-	if _, err := admission.ValidatingWebhookConfigurations().Get(d.ctx, protection.Enforcer, metav1.GetOptions{}); err == nil {
+	if checker, _ := d.Checker(); checker != nil {
 		return true
 	}
+	admission := d.client.AdmissionregistrationV1()
 	binding, err := admission.ValidatingAdmissionPolicyBindings().Get(d.ctx, protection.Enforcer, metav1.GetOptions{})
 	if err != nil || !denies(binding) {
 		return false
 	}
 	_, err = admission.ValidatingAdmissionPolicies().Get(d.ctx, protection.Enforcer, metav1.GetOptions{})
 	return err == nil
+}
+
+// Checker returns the configuration of the webhook that checks who adds to what objects outlive; nil if there is
+// none. It is an error if the user may not read it, unless the server is ours, which checks that itself.
+func (d *Details) Checker() (*protection.Checker, error) {
+	if d.checker == nil {
+		checker, err := webhook.ReadChecker(d.ctx, d.client.AdmissionregistrationV1().ValidatingWebhookConfigurations())
+		switch {
+		case err == nil:
+			d.checker = &answer[*protection.Checker]{value: &checker}
+		case apierrors.IsNotFound(err) || d.isOurs():
+			d.checker = &answer[*protection.Checker]{}
+		default:
+			d.checker = &answer[*protection.Checker]{err: fmt.Errorf("read since when a webhook checks what objects outlive: %w", err)}
+		}
+	}
+	return d.checker.value, d.checker.err
 }
 
 // RepeatedReplaces implements preview.Details.

@@ -53,6 +53,11 @@ func TestR28Foretold(t *testing.T) {
 			[]string{"b"},
 			[]string{"a Deleted by User", "b Deleted by Collector", "db Deleted by Collector"},
 		},
+		"the others go with it, and nobody looks": {
+			[]string{"ConfigMap a", "ConfigMap b < a", "ConfigMap db < a outlives"},
+			requests("Background", "a"), nil,
+			[]string{"a Deleted by User", "b Deleted by Collector", "db Kept by owners [] protected"},
+		},
 		"the others stay": {
 			[]string{"ConfigMap a", "ConfigMap b", "ConfigMap db < a outlives"},
 			requests("Background", "a"),
@@ -71,6 +76,9 @@ func TestR28Foretold(t *testing.T) {
 				left = append(left, protection.Left{Other: protection.Other{APIVersion: "v1", Kind: "ConfigMap", Name: name}})
 			}
 			p := protection.Protection{Label: o.Labels.Get(protection.Label), Mode: protection.Mode(o.Labels.Get(protection.Label))}
+			if name == "the others go with it, and nobody looks" {
+				p.Unchecked = "the object is older"
+			}
 			return p, left, true
 		}
 		w := preview.New(cluster(t, test.lines...))

@@ -14,10 +14,12 @@ import (
 //   - Who deletes and may not read the object gets the same refusal whether it exists or not (Left.Unread).
 
 // Added returns the entries that a write adds to an object: those that a deletion looks up after the write, and
-// did not before. before is nil if the write creates the object.
+// did not before. before is nil if the write creates the object. A write that says that the entries are checked
+// adds all of them.
 func Added(before, after metav1.Object) []Other {
 	p, _ := Of(after)
-	if before == nil {
+	says := after.GetAnnotations()[Checked]
+	if before == nil || says != "" && says != before.GetAnnotations()[Checked] {
 		return p.Others
 	}
 	already, _ := Of(before)
@@ -56,7 +58,7 @@ func IsCopier(user string) bool { return copiers[user] }
 // be allowed to read the objects.
 func (p Protection) Answer(by Deleter, left []Left) *Refusal {
 	refusal := p.Decide(by, left)
-	if refusal == nil || by != Cascade || p.Mode != Outlives {
+	if refusal == nil || by != Cascade || !p.NeedsLookup() {
 		return refusal
 	}
 	refusal.left = nil

@@ -127,6 +127,8 @@ type Protection struct {
 	// Invalid says why the object cannot be protected as it asks to be; it is then protected as by
 	// Always.
 	Invalid string
+	// Unchecked says why nobody looks up what the object outlives (CheckedBy); it all counts as there.
+	Unchecked string
 }
 
 // Of returns how an object with these metadata is protected; false if it is not.
@@ -219,7 +221,7 @@ type Left struct {
 }
 
 // NeedsLookup reports whether Decide has to be told which of the others are left.
-func (p Protection) NeedsLookup() bool { return p.Mode == Outlives }
+func (p Protection) NeedsLookup() bool { return p.Mode == Outlives && p.Unchecked == "" }
 
 // Decide returns why the object is not deleted, or nil. left are those of the others that are there;
 // it is asked for in mode Outlives only. The object is not being deleted yet: what has begun is not
@@ -228,7 +230,7 @@ func (p Protection) Decide(by Deleter, left []Left) *Refusal {
 	switch {
 	case p.Mode == Cascading && by == Request:
 		return nil
-	case p.Mode == Outlives && len(left) == 0:
+	case p.NeedsLookup() && len(left) == 0:
 		return nil
 	default:
 		return &Refusal{protection: p, left: left}

@@ -33,6 +33,8 @@ func (r *Refusal) Reason() string {
 		return by + "nobody deletes it, as " + p.Invalid
 	case p.Mode == Cascading:
 		return by + "it is not deleted with an owner, its namespace or its CustomResourceDefinition"
+	case p.Unchecked != "":
+		return by + "what its annotation " + Annotation + " lists counts as there: " + p.Unchecked
 	case p.Mode == Outlives:
 		return by + "it outlives " + r.named()
 	default:
@@ -66,16 +68,29 @@ func (r *Refusal) named() string {
 
 // Command returns the command that lifts the protection of an object. Users paste it, and users choose names.
 func Command(resource schema.GroupResource, namespace, name string) string {
-	command := "coppice unprotect " + escape.Shell(resource.String()+"/"+name)
+	return "coppice unprotect " + arguments(resource, namespace, name)
+}
+
+// CheckCommand returns the command that has all entries of an object checked.
+func CheckCommand(resource schema.GroupResource, namespace, name string) string {
+	return "coppice protect --mode=" + string(Outlives) + " " + arguments(resource, namespace, name)
+}
+
+func arguments(resource schema.GroupResource, namespace, name string) string {
+	arguments := escape.Shell(resource.String() + "/" + name)
 	if namespace != "" {
-		command += " -n " + escape.Shell(namespace)
+		arguments += " -n " + escape.Shell(namespace)
 	}
-	return command
+	return arguments
 }
 
 // Error returns the answer to a DELETE of the object: 403 Forbidden.
 func (r *Refusal) Error(resource schema.GroupResource, namespace, name string) *apierrors.StatusError {
-	message := fmt.Sprintf("%s; to lift that: %s", r.Reason(), Command(resource, namespace, name))
+	message := r.Reason()
+	if r.protection.Unchecked != "" {
+		message += "; to have the list checked: " + CheckCommand(resource, namespace, name)
+	}
+	message += "; to lift that: " + Command(resource, namespace, name)
 	err := apierrors.NewForbidden(resource, name, errors.New(message))
 	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
 		Type: Cause, Message: message, Field: "metadata.labels[" + Label + "]",

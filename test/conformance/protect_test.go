@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -58,6 +59,7 @@ func TestR28OnAnyServer(t *testing.T) {
 		served := httptest.NewTLSServer(handler)
 		t.Cleanup(served.Close)
 		authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: served.Certificate().Raw})
+		old, other := p.create(t, "outlives") // which nobody has checked
 		p.apply(t, "protect-webhook/webhook.yaml", func(o *unstructured.Unstructured) bool {
 			if o.GetKind() != "ValidatingWebhookConfiguration" {
 				return false
@@ -68,9 +70,15 @@ func TestR28OnAnyServer(t *testing.T) {
 			}
 			return unstructured.SetNestedSlice(o.Object, webhooks, "webhooks") == nil
 		})
+		configuration, err := p.Kube.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(t.Context(), protection.Enforcer, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.checkedBy = string(configuration.UID)
 		p.test(t, webhookRefuses)
 		p.testEviction(t)
 		p.testEntries(t)
+		p.testUnchecked(t, old, other)
 		if os.Getenv(kubeconfigVariable) != "" {
 			name, _ := p.create(t, "cascading")
 			const collector = "system:serviceaccount:elsewhere:gc"
@@ -91,6 +99,7 @@ type protecting struct {
 
 	namespace string
 	n         int
+	checkedBy string // the UID of the configuration of the webhook, as soon as there is one
 }
 
 // apply creates the objects of a manifest for the time of the test; change adapts them, or leaves one out.
@@ -151,9 +160,13 @@ func (p *protecting) create(t *testing.T, mode string) (name, other string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	annotations := map[string]string{protection.Annotation: list}
+	if p.checkedBy != "" { // for the first minute it does not believe that it has checked what is newer
+		annotations[protection.Checked] = p.checkedBy
+	}
 	for _, o := range []metav1.ObjectMeta{
 		{Name: other},
-		{Name: name, Labels: map[string]string{protection.Label: mode, "n": fmt.Sprint(p.n)}, Annotations: map[string]string{protection.Annotation: list}},
+		{Name: name, Labels: map[string]string{protection.Label: mode, "n": fmt.Sprint(p.n)}, Annotations: annotations},
 	} {
 		if _, err := p.Kube.CoreV1().ConfigMaps(p.namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: o}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -280,6 +293,47 @@ func (p *protecting) testEntries(t *testing.T) {
 	if diff := cmp.Diff(before, ask()); diff != "" {
 		t.Errorf("the answers tell whether an object exists that the user may not read (-exists +is gone):\n%s", diff)
 	}
+}
+
+// testUnchecked has cascades delete an object that is older than the webhook: they do not tell whether it outlives
+// anything, before somebody who may read that has it checked.
+func (p *protecting) testUnchecked(t *testing.T, old, other string) {
+	const collector = "system:serviceaccount:kube-system:generic-garbage-collector"
+	maps := p.Kube.CoreV1().ConfigMaps(p.namespace)
+	refusal := func() string {
+		err := p.as(t, collector).CoreV1().ConfigMaps(p.namespace).Delete(t.Context(), old, metav1.DeleteOptions{})
+		if _, refused := protection.Refused(err); !refused {
+			t.Errorf("a cascade looks up what nobody has checked: %v", err)
+		}
+		return fmt.Sprint(err)
+	}
+	before := refusal()
+	if err := maps.Delete(t.Context(), other, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	after := refusal()
+	for _, want := range []string{"older than the webhook", "coppice protect --mode=outlives configmaps/" + old, "coppice unprotect configmaps/" + old} {
+		if !strings.Contains(after, want) {
+			t.Errorf("the refusal %q does not say %q", after, want)
+		}
+	}
+	if os.Getenv(kubeconfigVariable) != "" && before != after { // our own server has checked it, and refuses first
+		t.Errorf("the refusals tell whether an object exists (-exists +is gone):\n%s", cmp.Diff(before, after))
+	}
+	config := rest.CopyConfig(p.Config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: "asker"} // who may patch ConfigMaps, and not read them
+	asker, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, protection.Checked, p.checkedBy)
+	if _, err := asker.CoreV1().ConfigMaps(p.namespace).Patch(t.Context(), old, types.MergePatchType, patch, metav1.PatchOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), protection.Annotation) {
+		t.Errorf("somebody who may not read what an object outlives says that it is checked: %v", err)
+	}
+	if _, err := maps.Patch(t.Context(), old, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	p.check(t, collector, "outlives what is gone, checked", old, false, p.as(t, collector).CoreV1().ConfigMaps(p.namespace).Delete(t.Context(), old, metav1.DeleteOptions{}))
 }
 
 // testEviction evicts pods: an eviction is no DELETE, and has no labels.

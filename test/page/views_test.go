@@ -56,6 +56,7 @@ func newCluster() *cluster {
 		{"kind": "Namespace", "name": "shop", "uid": "n", "resource": "namespaces", "mode": "always"},
 		{"kind": "Secret", "namespace": "shop", "name": "root", "uid": "s", "resource": "secrets", "mode": "cascading"},
 		{"kind": "StatefulSet.apps", "namespace": "shop", "name": "db", "uid": "d", "resource": "statefulsets.apps", "mode": "outlives", "outlives": []string{"Deployment shop/web"}},
+		{"kind": "Secret", "namespace": "shop", "name": "old", "uid": "old", "resource": "secrets", "mode": "outlives", "outlives": []string{"Deployment shop/web"}, "unchecked": "it is older"},
 		{"kind": "ConfigMap", "namespace": "shop", "name": "odd", "uid": "o", "resource": "configmaps", "mode": "maybe", "invalid": "it is none of the modes"},
 	}}))
 	c.HandleFunc("POST /coppice/v1/resume", func(w http.ResponseWriter, r *http.Request) {
@@ -176,6 +177,7 @@ func TestProtected(t *testing.T) {
 	for _, want := range []string{
 		"Namespace shop\talways\tnobody deletes it", "Secret shop/root\tcascading\tit goes only if it is named",
 		"StatefulSet shop/db\toutlives\tit stays as long as any of these is there: Deployment shop/web",
+		"Secret shop/old\toutlives\tnobody deletes it: what it outlives counts as there, as it is older",
 		"ConfigMap shop/odd\tmaybe\tnobody deletes it: its mode maybe cannot be understood: it is none of the modes",
 	} {
 		b.untilText(want)

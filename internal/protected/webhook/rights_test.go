@@ -1,8 +1,10 @@
 package webhook
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -20,6 +22,13 @@ import (
 	"github.com/coppice-dev/coppice/internal/protected/others"
 	"github.com/coppice-dev/coppice/internal/protection"
 )
+
+// installed is when the webhook was installed.
+var installed = time.Unix(1_000_000, 0)
+
+func installedAt(when time.Time) func(context.Context) protection.Checker {
+	return func(context.Context) protection.Checker { return protection.Checker{UID: "c", Since: when} }
+}
 
 // rightsHandler is a webhook of a cluster that has a Secret, or has not; reader may read it.
 func rightsHandler(t *testing.T, reader string, exists bool) Handler { //nolint:revive // flag-parameter: the state of the cluster
@@ -46,7 +55,10 @@ func rightsHandler(t *testing.T, reader string, exists bool) Handler { //nolint:
 		review.Status.Allowed = cmp.Equal(want, review.Spec)
 		return true, review, nil
 	})
-	return Handler{Others: others.Lookup{Mapper: mapper, Metadata: objects}, Reviews: client.AuthorizationV1().SubjectAccessReviews()}
+	return Handler{
+		Others: others.Lookup{Mapper: mapper, Metadata: objects}, Reviews: client.AuthorizationV1().SubjectAccessReviews(),
+		Checker: installedAt(installed), Now: func() time.Time { return installed.Add(time.Hour) },
+	}
 }
 
 // R28: the webhook's answers about an entry depend on whether its object exists only for a user who may read that.
@@ -57,7 +69,7 @@ func TestR28_WebhookAnswersDependOnNothingUnreadable(t *testing.T) {
 	}
 	object := func(label, annotation string) runtime.RawExtension {
 		raw, err := json.Marshal(metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-			Namespace: "shop", Name: "kept", Labels: map[string]string{protection.Label: label}, Annotations: map[string]string{protection.Annotation: annotation},
+			Namespace: "shop", Name: "kept", CreationTimestamp: metav1.NewTime(installed.Add(time.Hour)), Labels: map[string]string{protection.Label: label}, Annotations: map[string]string{protection.Annotation: annotation},
 		}})
 		if err != nil {
 			t.Fatal(err)

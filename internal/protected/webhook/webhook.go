@@ -6,6 +6,8 @@
 //	                               CREATE or UPDATE with new entries of coppice.dev/outlives ──▶ Handler
 //	           ◀── allowed, or 403 with the cause of a refusal ─────────────────────────
 //
+// Entries that it has not checked, as it was installed later, it does not look up (protection.Checker).
+//
 // Everything fails closed: what cannot be decoded or looked up is refused.
 //
 // The answers depend on the rights of the user in the review, for which the handler asks the API server. It
@@ -19,6 +21,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -45,6 +48,10 @@ type Handler struct {
 	Others others.Lookup
 	// Reviews asks the API server which objects a user may read.
 	Reviews authorizationclient.SubjectAccessReviewInterface
+	// Checker returns the webhook's own configuration.
+	Checker func(context.Context) protection.Checker
+	// Now is the clock.
+	Now func() time.Time
 	// Collector is the user of a collector, besides those that are known to be one; empty for none.
 	Collector string
 }
@@ -60,12 +67,8 @@ func (h Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	response := &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: true}
-	if err := h.decide(r.Context(), review.Request); err != nil {
-		status := err.Status()
-		response.Allowed, response.Result = false, &status
-	}
-	review.Request, review.Response = nil, response
+	review.Response = h.answer(r.Context(), review.Request)
+	review.Request = nil
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(review) // of a type that can be encoded; the server that has gone learns nothing
 }
@@ -85,15 +88,34 @@ func read(r *http.Request) (*admissionv1.AdmissionReview, error) {
 	return review, nil
 }
 
-// decide returns the refusal of a request, or nil.
-func (h Handler) decide(ctx context.Context, r *admissionv1.AdmissionRequest) *apierrors.StatusError {
-	resource := schema.GroupResource{Group: r.Resource.Group, Resource: r.Resource.Resource}
+func (h Handler) answer(ctx context.Context, r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	response := &admissionv1.AdmissionResponse{UID: r.UID, Allowed: true}
+	var refusal *apierrors.StatusError
 	if r.SubResource != "eviction" && (r.Operation == admissionv1.Create || r.Operation == admissionv1.Update) {
-		if err := h.checkAdded(ctx, r); err != nil {
-			return apierrors.NewForbidden(resource, r.Name, err)
+		warning, err := h.write(ctx, r)
+		if warning != "" {
+			response.Warnings = []string{warning}
 		}
-		return nil
+		if err != nil {
+			refusal = apierrors.NewForbidden(resourceOf(r), r.Name, err)
+		}
+	} else {
+		refusal = h.decide(ctx, r)
 	}
+	if refusal != nil {
+		status := refusal.Status()
+		response.Allowed, response.Result = false, &status
+	}
+	return response
+}
+
+func resourceOf(r *admissionv1.AdmissionRequest) schema.GroupResource {
+	return schema.GroupResource{Group: r.Resource.Group, Resource: r.Resource.Resource}
+}
+
+// decide returns the refusal of a deletion, or nil.
+func (h Handler) decide(ctx context.Context, r *admissionv1.AdmissionRequest) *apierrors.StatusError {
+	resource := resourceOf(r)
 	object, err := h.object(ctx, r)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -110,6 +132,9 @@ func (h Handler) decide(ctx context.Context, r *admissionv1.AdmissionRequest) *a
 	by := protection.Request
 	if who := r.UserInfo.Username; protection.IsCascade(who) || who != "" && who == h.Collector {
 		by = protection.Cascade
+	}
+	if p.NeedsLookup() {
+		p = p.CheckedBy(h.Checker(ctx), object)
 	}
 	var left []protection.Left
 	if p.NeedsLookup() {
@@ -140,19 +165,31 @@ func decode(object []byte) (*metav1.PartialObjectMetadata, error) {
 	return m, nil
 }
 
-// checkAdded returns why a write may not add the entries that it adds.
-func (h Handler) checkAdded(ctx context.Context, r *admissionv1.AdmissionRequest) error {
+// write returns why a write may not add the entries that it adds, or a warning about the entries of the object.
+func (h Handler) write(ctx context.Context, r *admissionv1.AdmissionRequest) (warning string, err error) {
 	after, err := decode(r.Object.Raw)
 	if err != nil {
-		return err
+		return "", err
 	}
 	var before metav1.Object
 	if len(r.OldObject.Raw) > 0 && string(r.OldObject.Raw) != "null" {
 		if before, err = decode(r.OldObject.Raw); err != nil {
-			return err
+			return "", err
 		}
 	}
-	added := protection.Added(before, after)
+	if err := h.checkAdded(ctx, r, after.Namespace, protection.Added(before, after)); err != nil {
+		return "", err
+	}
+	p, protected := protection.Of(after)
+	if !protected || !p.NeedsLookup() {
+		return "", nil
+	}
+	checker := h.Checker(ctx)
+	return checker.Warning(p.CheckedBy(checker, after), h.Now()), nil
+}
+
+// checkAdded returns why a write may not add entries.
+func (h Handler) checkAdded(ctx context.Context, r *admissionv1.AdmissionRequest, namespace string, added []protection.Other) error {
 	if len(added) == 0 {
 		return nil
 	}
@@ -160,7 +197,7 @@ func (h Handler) checkAdded(ctx context.Context, r *admissionv1.AdmissionRequest
 		return fmt.Errorf("the annotation %s comes from a template, and nobody has checked what the users who write templates may read: set it on the object itself",
 			protection.Annotation)
 	}
-	return h.Others.Check(ctx, h.rightsOf(r.UserInfo), after.Namespace, added)
+	return h.Others.Check(ctx, h.rightsOf(r.UserInfo), namespace, added)
 }
 
 // rightsOf returns what a user may read.

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,7 +31,7 @@ func post(t *testing.T, h Handler, body string) (int, *admissionv1.AdmissionRevi
 
 // The webhook decides by the label, by who deletes, and by nothing else; what it cannot read it refuses.
 func TestR28Webhook(t *testing.T) {
-	h := Handler{Collector: "system:serviceaccount:elsewhere:gc", Reviews: kubernetesfake.NewClientset().AuthorizationV1().SubjectAccessReviews()}
+	h := Handler{Collector: "system:serviceaccount:elsewhere:gc", Checker: installedAt(installed), Now: time.Now, Reviews: kubernetesfake.NewClientset().AuthorizationV1().SubjectAccessReviews()}
 	for name, test := range map[string]struct {
 		request admissionv1.AdmissionRequest
 		object  string
@@ -46,7 +47,7 @@ func TestR28Webhook(t *testing.T) {
 		},
 		"unknown finalizer": {
 			admissionv1.AdmissionRequest{Operation: admissionv1.Delete},
-			`{"metadata":{"name":"a","labels":{"coppice.dev/protect":"outlives"},"annotations":{"coppice.dev/outlives":"[{\"finalizer\":\"acme.io/x\"}]"}}}`, true,
+			`{"metadata":{"name":"a","creationTimestamp":"2026-01-01T00:00:00Z","labels":{"coppice.dev/protect":"outlives"},"annotations":{"coppice.dev/outlives":"[{\"finalizer\":\"acme.io/x\"}]"}}}`, true,
 		},
 		"terminating": {
 			admissionv1.AdmissionRequest{Operation: admissionv1.Delete},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/client-go/metadata"
 
 	"github.com/coppice-dev/coppice/internal/explain"
+	"github.com/coppice-dev/coppice/internal/lookup"
 	"github.com/coppice-dev/coppice/internal/ownership"
 	"github.com/coppice-dev/coppice/internal/protection"
 )
@@ -42,6 +44,8 @@ type ProtectedObject struct {
 	Mode     string   `json:"mode"`     // the value of the label
 	Outlives []string `json:"outlives,omitempty"`
 	Invalid  string   `json:"invalid,omitempty"` // why it is protected as by always
+	// Unchecked says why nobody looks up what it outlives: all of it counts as there.
+	Unchecked string `json:"unchecked,omitempty"`
 }
 
 // protected answers what is protected, as far as the caller may list it. The graph knows which objects these are; how
@@ -68,10 +72,10 @@ func (h *handler) protected(w http.ResponseWriter, r *http.Request, s *Sight) er
 		return err
 	}
 	for _, one := range read {
-		switch {
-		case one.err != nil:
+		if one.err != nil && !slices.Contains(answer.Unread, one.err.Error()) {
 			answer.Unread = append(answer.Unread, one.err.Error())
-		case one.Mode != "":
+		}
+		if one.Mode != "" {
 			answer.Items = append(answer.Items, one.ProtectedObject)
 		}
 	}
@@ -87,6 +91,11 @@ type readOne struct {
 
 // readProtected reads how objects are protected.
 func (h *handler) readProtected(ctx context.Context, s *Sight, objects []ownership.Object) ([]readOne, error) {
+	details, err := lookup.New(ctx, s.caller.Config)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // says all of it
+	}
+	checker := sync.OnceValues(details.Checker) // which few callers need
 	client, err := metadata.NewForConfig(s.caller.Config)
 	if err != nil {
 		return nil, fmt.Errorf("make a client for metadata: %w", err)
@@ -110,7 +119,7 @@ func (h *handler) readProtected(ctx context.Context, s *Sight, objects []ownersh
 			case err != nil:
 				one.err = fmt.Errorf("%s: %w", one.Ref, err)
 			case ownership.UID(m.UID) == o.UID:
-				one.fill(m)
+				one.err = one.fill(m, checker)
 			}
 			return nil
 		})
@@ -119,10 +128,19 @@ func (h *handler) readProtected(ctx context.Context, s *Sight, objects []ownersh
 	return all, ctx.Err()
 }
 
-func (p *ProtectedObject) fill(m *metav1.PartialObjectMetadata) {
+// fill fills in how an object is protected. It returns an error if it could not be found out whether that is checked.
+func (p *ProtectedObject) fill(m *metav1.PartialObjectMetadata, checkedBy func() (*protection.Checker, error)) error {
 	how, _ := protection.Of(m)
-	p.Mode, p.Invalid = how.Label, how.Invalid
+	var err error
+	if how.NeedsLookup() {
+		var checker *protection.Checker
+		if checker, err = checkedBy(); checker != nil {
+			how = how.CheckedBy(*checker, m)
+		}
+	}
+	p.Mode, p.Invalid, p.Unchecked = how.Label, how.Invalid, how.Unchecked
 	for _, other := range how.Others {
 		p.Outlives = append(p.Outlives, other.String())
 	}
+	return err
 }

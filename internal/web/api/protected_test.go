@@ -32,6 +32,10 @@ func TestProtected(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, name, _ := strings.Cut(r.URL.Path, "/namespaces/shop/")
+		if strings.HasSuffix(r.URL.Path, "/validatingwebhookconfigurations/coppice-protect") {
+			_, _ = fmt.Fprint(w, `{"kind":"ValidatingWebhookConfiguration","apiVersion":"admissionregistration.k8s.io/v1","metadata":{"uid":"c"}}`)
+			return
+		}
 		labels := `"coppice.dev/protect":"outlives"`
 		switch name {
 		case "configmaps/kept", "secrets/hush":
@@ -67,7 +71,7 @@ func TestProtected(t *testing.T) {
 		var got []string
 		for _, one := range list.Items {
 			got = append(got, one.Resource+"/"+one.Name)
-			if one.Mode != "outlives" || len(one.Outlives) != 1 || one.Outlives[0] != "ConfigMap shop/web" || one.UID == "" {
+			if one.Mode != "outlives" || len(one.Outlives) != 1 || one.Outlives[0] != "ConfigMap shop/web" || one.UID == "" || !strings.Contains(one.Unchecked, "leaves writes out") {
 				t.Errorf("%+v", one)
 			}
 		}

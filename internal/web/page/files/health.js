@@ -60,6 +60,7 @@ function protectedOf(found) {
   if (found.items.length === 0) return [h("p", null, "Nothing is. ", h("span", {class: "quiet"}, "To keep something: ", h("code", null, "coppice protect TYPE/NAME"))), unreadIn(found)];
   const how = (x) => {
     if (x.invalid) return `nobody deletes it: its mode ${x.mode} cannot be understood: ${x.invalid}`;
+    if (x.unchecked) return `nobody deletes it: what it outlives counts as there, as ${x.unchecked}`;
     return x.mode === "outlives" ? "it stays as long as any of these is there: " + x.outlives.join(", ") : modes[x.mode] ?? "nobody deletes it";
   };
   return [

@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+
+	"github.com/coppice-dev/coppice/internal/protection"
+	"github.com/coppice-dev/coppice/internal/terminal"
+)
+
+// serverWarnings keeps the warnings of the server. One request at a time is made.
+type serverWarnings struct {
+	s    Streams
+	new  []string
+	said []string
+}
+
+// HandleWarningHeaderWithContext implements rest.WarningHandlerWithContext.
+func (w *serverWarnings) HandleWarningHeaderWithContext(_ context.Context, _ int, _, text string) {
+	w.new = append(w.new, text)
+}
+
+// take returns the warnings since it was last called.
+func (w *serverWarnings) take() []string {
+	taken := w.new
+	w.new = nil
+	return taken
+}
+
+// print prints warnings, each once.
+func (w *serverWarnings) print(warnings []string) {
+	for _, text := range warnings {
+		if !slices.Contains(w.said, text) {
+			w.said = append(w.said, text)
+			terminal.Fprintf(w.s.Err, "warning: %s\n", text)
+		}
+	}
+}
+
+// checkedValue returns the value of the annotation by which a server with a webhook knows that all entries were checked; empty if
+// it needs none, or if the user may not read all that the entries name, which is the error. The server says the value
+// when it has checked them: a dry run changes the annotation, and so has them checked.
+func (w *protecting) checkedValue(objects metadata.ResourceInterface, m metav1.Object, p protection.Protection) (string, error) {
+	if !w.checks || !p.NeedsLookup() {
+		return "", nil
+	}
+	patch, err := patchOf(m, p, "?")
+	if err != nil {
+		return "", err
+	}
+	_, err = objects.Patch(w.ctx, m.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: protectManager, DryRun: []string{metav1.DryRunAll}})
+	value := ""
+	w.warnings.print(slices.DeleteFunc(w.warnings.take(), func(warning string) bool {
+		value = cmp.Or(value, protection.CheckedValue(warning))
+		return protection.CheckedValue(warning) != ""
+	}))
+	return value, err //nolint:wrapcheck // each says where
+}
+
+// apply gives an object a protection, and reports whether that changed it.
+func (w *protecting) apply(objects metadata.ResourceInterface, m metav1.Object, p protection.Protection) (changed bool, err error) {
+	checked, unchecked := w.checkedValue(objects, m, p)
+	patch, err := patchOf(m, p, checked)
+	if err != nil || patch == nil {
+		return false, errors.Join(err, unchecked)
+	}
+	_, err = objects.Patch(w.ctx, m.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: protectManager})
+	w.warnings.print(w.warnings.take())
+	return true, err //nolint:wrapcheck // each says where
+}

@@ -1,0 +1,75 @@
+package protection
+
+import (
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// On other servers than ours, a webhook checks who adds an entry. Entries that were written before its
+// configuration took effect were checked by nobody, and nothing in an object says when an annotation was
+// written, but two things do:
+//
+//   - The server sets the creationTimestamp of the object. All entries of an object that is newer than the
+//     configuration were checked.
+//   - The UID of the configuration could not be known before. The webhook checks all entries of an object when
+//     a write sets the annotation Checked (Added). So if its value is the UID, all were checked.
+//
+// Nobody looks up other entries: they count as there.
+
+const (
+	// Checked is the annotation of an object that is older than the webhook: the UID of its configuration.
+	Checked = "coppice.dev/outlives-checked"
+	// Margin is the time in which all API servers observe a new configuration, and by which their clocks
+	// may differ. Until it is over, the webhook keeps the UID to itself.
+	Margin = time.Minute
+)
+
+// Checker is the configuration of the webhook that checks entries.
+type Checker struct {
+	UID types.UID
+	// Since is the configuration's creationTimestamp.
+	Since time.Time
+	// Gap says why writes escape the webhook; empty if none does.
+	Gap string
+}
+
+// CheckedBy returns the protection of an object on a server where a webhook checks entries.
+func (p Protection) CheckedBy(c Checker, m metav1.Object) Protection {
+	if p.Mode != Outlives {
+		return p
+	}
+	switch {
+	case c.Gap != "":
+		p.Unchecked = c.Gap
+	case c.UID == "":
+		p.Unchecked = "nobody checks who adds to that list"
+	case m.GetAnnotations()[Checked] == string(c.UID), m.GetCreationTimestamp().After(c.Since.Add(Margin)):
+	default:
+		p.Unchecked = "the object is older than the webhook that checks who adds to that list, or was made in its first minute"
+	}
+	return p
+}
+
+// Warning returns what to tell the user whose write left an object with entries that are not looked up; empty if
+// there are none.
+func (c Checker) Warning(p Protection, now time.Time) string {
+	const says = "nobody looks up what this object outlives: "
+	switch {
+	case p.Unchecked == "":
+		return ""
+	case c.Gap != "" || c.UID == "":
+		return says + p.Unchecked
+	case now.Before(c.Since.Add(Margin)):
+		return says + "the webhook that checks it is new; write it again in a minute"
+	}
+	return says + "it is older than the webhook that checks it. To have it checked, annotate it with " + Checked + "=" + string(c.UID)
+}
+
+// CheckedValue returns the value of the annotation Checked that a warning asks for; empty if it asks for none.
+func CheckedValue(warning string) string {
+	_, value, _ := strings.Cut(warning, Checked+"=")
+	return value
+}
