@@ -2,6 +2,7 @@ package ownership_test
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"strconv"
 	"testing"
@@ -182,4 +183,41 @@ func TestUnchangedAllocatesNothing(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("a new version of a settled object makes %v allocations", n)
 	}
+}
+
+// An owner reference takes less than bytesOfReference in the graph, whatever the UID of the owner is, with what was
+// read for it. The graph keeps all references of an object: each may be the one that keeps it (R7).
+func TestBytesOfReferencesAreBounded(t *testing.T) {
+	const objects, references, bytesOfReference = 4, 20_000, 500
+	for name, format := range map[string]string{"UUIDs": "%08x-0000-4000-8000-%012x", "other UIDs": "%x-%x", "long UIDs": "%01000d%d"} {
+		g := newGraph(t)
+		before := heapInUse()
+		for i := range objects {
+			owners := make([]ownership.Reference, references)
+			for n := range owners {
+				owners[n] = ownership.Reference{APIVersion: "v1", Kind: configMap.Kind, Name: "a", UID: ownership.UID(fmt.Sprintf(format, i, n))}
+			}
+			o := object(ownership.UID(fmt.Sprint("object-", i)), 1)
+			o.Owners = owners
+			g.Observe(ownership.Bounded(o))
+			for _, owner := range g.Owners(o.UID) {
+				g.Resolve(owner.Claim, ownership.Absent, ownership.Active)
+			}
+		}
+		if each := int(heapInUse()-before) / (objects * references); each < 50 || each > bytesOfReference {
+			t.Errorf("%s: a reference takes %d bytes, want at most %d", name, each, bytesOfReference)
+		} else {
+			t.Logf("%s: a reference takes %d bytes", name, each)
+		}
+		if got := g.Stats(); got.References != objects*references || got.Answers != objects*references {
+			t.Errorf("%s: the graph holds %+v", name, got)
+		}
+	}
+}
+
+func heapInUse() uint64 {
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return stats.HeapAlloc
 }

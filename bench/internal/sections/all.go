@@ -53,6 +53,9 @@ func All() []Section {
 			an owner's DELETE until its one dependent is gone, one cascade after the other, compared with an object as large that has no owners.
 			There are 300 cascades. Upstream's collector has its limits lifted: as it comes, it sends 20 requests a second, and the one object
 			takes these for many minutes. On kube-apiserver only: coppice up refuses an object with more than 64 owner references.`),
+		section("texts", "Long texts", 2, longTexts,
+			`400 ConfigMaps, each with an owner that does not exist and whose UID has a megabyte, are created by 4 clients and collected: the memory of
+			coppice up and of coppice collect before, at once, and 10 s after the last one. Upstream's collector is not measured.`),
 		section("workloads", "Deployments on simulated nodes", 2, workloads,
 			`300 Deployments of 3 pods each, created until all pods are ready and deleted until all that they owned is gone; and who sends which
 			requests, from 0.05 for each pod on.`),
