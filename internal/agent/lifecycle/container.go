@@ -32,19 +32,31 @@ type container struct {
 	spec     *corev1.Container
 	role     role
 	policy   corev1.RestartPolicy
-	current  *Instance               // the last instance
+	afresh   bool                    // an init container that runs again in each new sandbox
+	current  *Instance               // the last instance, or the one that end is about
 	previous *Instance               // the one before it, if the runtime still has it
 	prior    *corev1.ContainerStatus // the status in the API, or nil
 	kept     instanceState           // of current
+	// end is how the container has ended for good, if the runtime has no instance of it any more.
+	end *corev1.ContainerStateTerminated
 }
 
-// containersOf returns the containers of a pod, init containers first and ephemeral ones last, in
-// the order of the spec.
+// containersOf returns the containers of a pod and their observed state, in the order of specified.
 func containersOf(pod *corev1.Pod, o *Observed, m *State) []container {
+	all := specified(pod)
+	for i := range all {
+		all[i].find(o, m)
+	}
+	return all
+}
+
+// specified returns the containers of a pod without their observed state, init containers first and
+// ephemeral ones last, in the order of the spec.
+func specified(pod *corev1.Pod) []container {
 	all := make([]container, 0, len(pod.Spec.InitContainers)+len(pod.Spec.Containers)+len(pod.Spec.EphemeralContainers))
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
-		u := container{spec: c, role: initial, policy: pod.Spec.RestartPolicy}
+		u := container{spec: c, role: initial, policy: pod.Spec.RestartPolicy, afresh: pod.Spec.RestartPolicy == corev1.RestartPolicyAlways}
 		if u.policy == corev1.RestartPolicyAlways {
 			u.policy = corev1.RestartPolicyOnFailure // once it has succeeded it has completed
 		}
@@ -73,9 +85,6 @@ func containersOf(pod *corev1.Pod, o *Observed, m *State) []container {
 			prior: statusOf(pod.Status.EphemeralContainerStatuses, c.Name),
 		})
 	}
-	for i := range all {
-		all[i].find(o, m)
-	}
 	return all
 }
 
@@ -101,8 +110,11 @@ func (u *container) find(o *Observed, m *State) {
 			u.previous = instance
 		}
 	}
+	if u.exited() && u.prior != nil && u.prior.RestartCount > u.current.Attempt {
+		u.current, u.previous = nil, nil // the runtime has lost a later one
+	}
 	if u.current == nil {
-		u.conclude()
+		u.conclude(&o.Sandbox)
 		return
 	}
 	u.kept = m.peek(u.current.ID)
@@ -111,20 +123,33 @@ func (u *container) find(o *Observed, m *State) {
 	}
 }
 
-// conclude takes the end of a regular container from its status in the API if the runtime has no instance of it
-// any more, and its policy does not restart it: a container that has completed does not run again because the
-// sandbox of its pod was replaced.
-func (u *container) conclude() {
-	if u.role != regular || u.prior == nil || u.prior.State.Terminated == nil || u.prior.ContainerID == "" {
+// conclude takes the end of a container from its status in the API if the runtime has no instance of it any more,
+// and it may not run again: neither the loss of an instance nor a new sandbox makes a container run twice that may
+// run once.
+func (u *container) conclude(s *Sandbox) {
+	if u.prior == nil || u.prior.ContainerID == "" {
 		return
 	}
 	end := u.prior.State.Terminated
-	u.current = &Instance{
-		ID: u.prior.ContainerID, Container: u.spec.Name, Attempt: u.prior.RestartCount, ImageID: u.prior.ImageID,
-		Started: end.StartedAt.Time, Finished: end.FinishedAt.Time, ExitCode: end.ExitCode, Reason: end.Reason, Message: end.Message,
+	switch {
+	case end != nil:
+	case u.prior.State.Running != nil:
+		end = lostEnd(u.prior)
+	default:
+		return // it waits for its restart
 	}
-	if !u.exited() || u.restarts() {
-		u.current = nil
+	// The API has times in seconds: a container that started in the second in which the sandbox was made ran in it.
+	isNew := s.ID == "" || instant(s.Created).After(end.StartedAt.Time)
+	if u.mayRunAgain(end.ExitCode, isNew) {
+		return
+	}
+	finished := end.FinishedAt.Time
+	if finished.IsZero() {
+		finished = time.Unix(0, 0) // nobody knows when; it is not alive
+	}
+	u.end, u.current = end, &Instance{
+		ID: u.prior.ContainerID, Container: u.spec.Name, Attempt: u.prior.RestartCount, ImageID: u.prior.ImageID,
+		Started: end.StartedAt.Time, Finished: finished, ExitCode: end.ExitCode, Reason: end.Reason, Message: end.Message,
 	}
 }
 
@@ -143,32 +168,47 @@ func (u *container) alive() bool     { return u.current.Alive() }
 func (u *container) exited() bool    { return u.current != nil && !u.current.Alive() }
 func (u *container) succeeded() bool { return u.exited() && u.current.ExitCode == 0 }
 
-// restarts reports whether a container that has ended is to be restarted: by the first of its own rules
-// that is about its exit code, or else by its policy.
-func (u *container) restarts() bool {
-	if u.exited() && u.isRestartedByRule() {
+// MayRunAgain reports whether a container of a pod may run again after it has ended with an exit code: in the same
+// sandbox, or in a new one. No container of a pod in a final phase does, and no ephemeral container. A rule of the
+// container that is about its exit code counts first, then the container's policy, then the pod's. An init container
+// that has succeeded has completed, unless its pod is always restarted and gets a new sandbox: its work may have been
+// to set up the network of the old one.
+func MayRunAgain(pod *corev1.Pod, name string, exitCode int32, newSandbox bool) bool {
+	if isFinal(pod.Status.Phase) {
+		return false
+	}
+	all := specified(pod)
+	i := slices.IndexFunc(all, func(u container) bool { return u.spec.Name == name })
+	return i >= 0 && all[i].mayRunAgain(exitCode, newSandbox)
+}
+
+// mayRunAgain is MayRunAgain for a container of a pod whose phase is not final.
+func (u *container) mayRunAgain(exitCode int32, newSandbox bool) bool {
+	if u.role == initial && exitCode == 0 {
+		return u.afresh && newSandbox
+	}
+	if u.isRestartedByRule(exitCode) {
 		return true
 	}
 	switch u.policy {
 	case corev1.RestartPolicyNever:
 		return false
 	case corev1.RestartPolicyOnFailure:
-		return !u.succeeded()
+		return exitCode != 0
 	case corev1.RestartPolicyAlways:
 	}
 	return true
 }
 
 // isRestartedByRule reports whether a rule of the container has it restarted. There are only rules that do.
-// An init container that has succeeded has completed.
-func (u *container) isRestartedByRule() bool {
-	if u.role == initial && u.succeeded() {
-		return false
-	}
+func (u *container) isRestartedByRule(exitCode int32) bool {
 	return slices.ContainsFunc(u.spec.RestartPolicyRules, func(r corev1.ContainerRestartRule) bool {
-		return r.ExitCodes != nil && slices.Contains(r.ExitCodes.Values, u.current.ExitCode) == (r.ExitCodes.Operator == corev1.ContainerRestartRuleOnExitCodesOpIn)
+		return r.ExitCodes != nil && slices.Contains(r.ExitCodes.Values, exitCode) == (r.ExitCodes.Operator == corev1.ContainerRestartRuleOnExitCodesOpIn)
 	})
 }
+
+// restarts reports whether a container that has ended is to be restarted in its sandbox.
+func (u *container) restarts() bool { return u.exited() && u.mayRunAgain(u.current.ExitCode, false) }
 
 // isOver reports whether a container has ended for good.
 func (u *container) isOver() bool { return u.exited() && !u.restarts() }

@@ -128,11 +128,11 @@ func (d *decision) hasFinished() (finished bool, at time.Time) {
 }
 
 // initialized reports whether the init containers have completed. They count as completed once a
-// regular container has run: a sidecar that restarts later does not stop the others.
+// regular container has run in the sandbox: a sidecar that restarts later does not stop the others.
 func (d *decision) initialized() bool {
 	return !slices.ContainsFunc(d.containers, func(u container) bool {
 		return u.role == initial && !u.succeeded() || u.role == sidecar && !u.hasStarted()
-	}) || slices.ContainsFunc(d.containers, func(u container) bool { return u.role == regular && u.current != nil })
+	}) || slices.ContainsFunc(d.containers, func(u container) bool { return u.role == regular && u.current != nil && u.end == nil })
 }
 
 // run begins the steps that are missing for the pod to run.
@@ -207,6 +207,8 @@ func (d *decision) hasSandbox() bool {
 		for i := range d.containers {
 			d.kill(&d.containers[i])
 		}
+	case !d.endsAreReported():
+		// Only the runtime knows how they ended until the status has been written.
 	default:
 		// Its network is gone, and with it all containers. Attempt numbers continue.
 		d.try(s.ID, RemoveSandbox{ID: s.ID})
@@ -254,8 +256,18 @@ func (d *decision) tidy() {
 // containers.
 func (d *decision) endIsReported() bool {
 	return isFinal(d.in.Pod.Status.Phase) && !slices.ContainsFunc(d.containers, func(u container) bool {
-		return u.current != nil && (u.prior == nil || u.prior.State.Terminated == nil || u.prior.ContainerID != u.current.ID)
+		return u.current != nil && (u.prior == nil || u.prior.State.Terminated == nil)
 	})
+}
+
+// endsAreReported reports whether the status in the API has the end of each container that has ended for good.
+func (d *decision) endsAreReported() bool {
+	return !slices.ContainsFunc(d.containers, func(u container) bool { return u.isOver() && !u.isReported() })
+}
+
+// isReported reports whether the status in the API has the end of the last instance.
+func (u *container) isReported() bool {
+	return u.prior != nil && u.prior.State.Terminated != nil && u.prior.ContainerID == u.current.ID
 }
 
 func (d *decision) keeps(instance *Instance) bool {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -72,8 +73,8 @@ func (w *fakeNode) settle() string {
 		if len(w.plan.Steps) > 0 {
 			continue
 		}
-		before := w.pod.Status.Phase
-		if w.pod.Status = w.plan.Status; before == w.pod.Status.Phase {
+		before := w.pod.Status
+		if w.pod.Status = w.plan.Status; equality.Semantic.DeepEqual(before, w.pod.Status) {
 			text := strings.Join(w.log, ", ")
 			w.log = nil
 			return text

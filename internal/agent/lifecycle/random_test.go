@@ -14,8 +14,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
 )
 
-// trace is one random life of a pod: steps take time, and fail; containers exit; probes fail; the
-// sandbox dies; the agent is restarted; the pod is deleted, and deleted again with a shorter grace
+// trace is one random life of a pod: steps take time, and fail; containers exit, and get lost; probes
+// fail; the sandbox dies; the agent is restarted; the pod is deleted, and deleted again with a shorter grace
 // period. The invariants in check must hold at all times.
 type trace struct {
 	t        *testing.T
@@ -32,6 +32,8 @@ type trace struct {
 	gone      bool                 // removed from the API by force
 	told      map[string]time.Time // when the end of an instance began, by ID
 	ranMain   bool                 // a regular container has been started
+	sandboxes int                  // how many have been created
+	endedIn   map[string]int       // the sandbox in which the last end of a container was reported
 	mainEnded time.Time            // when the last container that is not a sidecar ended
 }
 
@@ -44,7 +46,7 @@ const historyGrace = 30
 
 func newHistory(t *testing.T, seed uint64) *trace {
 	r := rand.New(rand.NewPCG(seed, 1))
-	h := &trace{t: t, r: r, now: begin(), state: &lifecycle.State{}, told: map[string]time.Time{}}
+	h := &trace{t: t, r: r, now: begin(), state: &lifecycle.State{}, told: map[string]time.Time{}, endedIn: map[string]int{}}
 	policies := []corev1.RestartPolicy{corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever}
 	spec := corev1.PodSpec{RestartPolicy: policies[r.IntN(3)], TerminationGracePeriodSeconds: new(int64(historyGrace))}
 	for i := range r.IntN(4) {
@@ -74,7 +76,8 @@ func newHistory(t *testing.T, seed uint64) *trace {
 }
 
 func (h *trace) decide() {
-	before := h.pod.Status.Phase
+	was := h.pod.Status
+	before := was.Phase
 	plan := lifecycle.Decide(lifecycle.Input{Pod: h.pod, Gone: h.gone || h.removed, Observed: h.observed, Now: h.now}, h.state)
 	if isFinal(before) && plan.Status.Phase != before {
 		h.t.Errorf("phase %s became %s", before, plan.Status.Phase)
@@ -83,6 +86,8 @@ func (h *trace) decide() {
 		h.t.Errorf("phase %s while a container is alive", plan.Status.Phase)
 	}
 	h.pod.Status = plan.Status
+	h.checkEnds(was.InitContainerStatuses, plan.Status.InitContainerStatuses, isFinal(before))
+	h.checkEnds(was.ContainerStatuses, plan.Status.ContainerStatuses, isFinal(before))
 	for _, s := range plan.Steps {
 		h.log = append(h.log, fmt.Sprintf("%s %T%+v", h.now.Sub(begin()), s, s))
 		h.checkBegin(s)
@@ -91,6 +96,34 @@ func (h *trace) decide() {
 }
 
 func isFinal(p corev1.PodPhase) bool { return p == corev1.PodFailed || p == corev1.PodSucceeded }
+
+// checkEnds checks that a container that was reported as terminated, and may not run again, stays so.
+func (h *trace) checkEnds(before, now []corev1.ContainerStatus, final bool) {
+	for i := range before {
+		end, is := before[i].State.Terminated, now[i].State.Terminated
+		if end == nil {
+			if is != nil {
+				h.endedIn[now[i].Name] = h.sandboxes
+			}
+			continue
+		}
+		if (final || h.isOver(before[i].Name, end.ExitCode)) && (is == nil || *is != *end || now[i].ContainerID != before[i].ContainerID) {
+			h.t.Errorf("%s, which had ended for good, is reported as %+v", now[i].Name, now[i].State)
+		}
+	}
+}
+
+// isOver reports whether a container of the pod that has ended must never run again.
+func (h *trace) isOver(container string, exitCode int32) bool {
+	policy := h.pod.Spec.RestartPolicy
+	switch {
+	case h.isSidecar(container):
+		return false
+	case !h.isMain(container) && policy == corev1.RestartPolicyAlways:
+		return exitCode == 0 && h.endedIn[container] == h.sandboxes
+	}
+	return policy == corev1.RestartPolicyNever || policy == corev1.RestartPolicyOnFailure && exitCode == 0
+}
 
 // alive reports whether a container is alive, or any container for "".
 func (h *trace) alive(container string) bool {
@@ -136,6 +169,9 @@ func (h *trace) checkBegin(s lifecycle.Step) {
 		if !h.deletedAt.IsZero() || h.gone {
 			h.t.Errorf("%s is started in a pod that is being deleted", s.Container)
 		}
+		if end := h.status(s.Container).State.Terminated; end != nil && h.isOver(s.Container, end.ExitCode) {
+			h.t.Errorf("%s is started again after it has ended for good", s.Container)
+		}
 		h.checkOrder(s.Container)
 	case lifecycle.PreStop:
 		h.tell(s.ID)
@@ -164,6 +200,16 @@ func (h *trace) checkBegin(s lifecycle.Step) {
 	}
 }
 
+// status returns the reported status of a container.
+func (h *trace) status(container string) corev1.ContainerStatus {
+	for _, s := range slices.Concat(h.pod.Status.InitContainerStatuses, h.pod.Status.ContainerStatuses) {
+		if s.Name == container {
+			return s
+		}
+	}
+	return corev1.ContainerStatus{}
+}
+
 // tell records that the end of an instance begins.
 func (h *trace) tell(id string) {
 	if _, ok := h.told[id]; !ok {
@@ -180,7 +226,8 @@ func (h *trace) checkOrder(container string) {
 		if c.RestartPolicy != nil {
 			continue
 		}
-		done := false
+		end := h.status(c.Name).State.Terminated
+		done := end != nil && end.ExitCode == 0
 		for _, i := range h.observed.Instances {
 			done = done || i.Container == c.Name && !i.Alive() && i.ExitCode == 0
 		}
@@ -207,7 +254,8 @@ func (h *trace) carryOut(s lifecycle.Step) (err error) {
 		if h.r.IntN(5) == 0 {
 			return errors.New("no")
 		}
-		o.Sandbox = lifecycle.Sandbox{ID: "s", Ready: true}
+		h.sandboxes++
+		o.Sandbox = lifecycle.Sandbox{ID: "s", Ready: true, Created: h.now}
 	case lifecycle.RemoveSandbox:
 		h.observed = lifecycle.Observed{}
 	case lifecycle.Start:
@@ -300,6 +348,10 @@ func (h *trace) happen() {
 		h.shorten(1 + h.r.Int64N(*h.pod.DeletionGracePeriodSeconds))
 	case n == 8 && h.r.IntN(4) == 0:
 		h.gone = true
+	case n == 9 && len(h.observed.Instances) > 0: // the runtime loses a container
+		lost := h.r.IntN(len(h.observed.Instances))
+		h.end(h.observed.Instances[lost].ID, 137)
+		h.observed.Instances = slices.Delete(slices.Clone(h.observed.Instances), lost, lost+1)
 	}
 	h.decide()
 	h.advance(time.Duration(h.r.IntN(10_000)) * time.Millisecond)

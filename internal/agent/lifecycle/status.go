@@ -118,6 +118,9 @@ func sortByName(all []corev1.ContainerStatus) {
 }
 
 func (d *decision) containerStatus(u *container) corev1.ContainerStatus {
+	if u.prior != nil && isFinal(d.in.Pod.Status.Phase) && (u.alive() || u.prior.State.Terminated != nil) {
+		return *u.prior.DeepCopy() // an agent that was killed may have begun to start it before the pod finished
+	}
 	started := u.hasStarted()
 	s := corev1.ContainerStatus{
 		Name: u.spec.Name, Image: u.spec.Image, Started: &started, VolumeMounts: mountsOf(u.spec),
@@ -175,10 +178,13 @@ func (d *decision) shorten(s *corev1.ContainerState) {
 
 // containerState returns the state of a container of which the runtime has an instance.
 func (d *decision) containerState(u *container) corev1.ContainerState {
+	if u.end != nil {
+		return corev1.ContainerState{Terminated: u.end}
+	}
 	if u.alive() {
 		return corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: instant(u.current.Started)}}
 	}
-	if d.intent == run && u.restarts() && u.role != initial || d.intent == run && u.role == initial && !u.succeeded() {
+	if d.intent == run && u.restarts() {
 		if waiting := d.waiting(u); waiting != nil {
 			return corev1.ContainerState{Waiting: waiting}
 		}
@@ -285,13 +291,19 @@ func (u *container) hasRun() bool {
 func (d *decision) lostState(u *container) (state, last corev1.ContainerState) {
 	end := u.prior.State.Terminated
 	if end == nil {
-		end = unknownEnd("The container could not be located when the pod was looked at")
-		end.ContainerID = u.prior.ContainerID
+		end = lostEnd(u.prior)
 	}
 	if d.intent != run || u.role == initial && end.ExitCode == 0 {
 		return corev1.ContainerState{Terminated: end}, u.prior.LastTerminationState
 	}
 	return corev1.ContainerState{Waiting: d.notYet()}, corev1.ContainerState{Terminated: end}
+}
+
+// lostEnd returns the end of a container that the runtime lost.
+func lostEnd(prior *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
+	end := unknownEnd("The container could not be located when the pod was looked at")
+	end.ContainerID = prior.ContainerID
+	return end
 }
 
 func unknownEnd(message string) *corev1.ContainerStateTerminated {
