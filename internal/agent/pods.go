@@ -184,7 +184,7 @@ func (a *Agent) logStep(ctx context.Context, pod *corev1.Pod, s lifecycle.Step) 
 	switch s := s.(type) {
 	case lifecycle.Kill:
 		a.log.InfoContext(ctx, "container killed", "pod", pod.Namespace+"/"+pod.Name, "container", s.Container)
-	case lifecycle.CreateSandbox, lifecycle.RemoveSandbox, lifecycle.Start, lifecycle.Remove,
+	case lifecycle.CreateSandbox, lifecycle.StopSandbox, lifecycle.RemoveSandbox, lifecycle.Start, lifecycle.GiveUp, lifecycle.Remove,
 		lifecycle.Probe, lifecycle.PreStop, lifecycle.Signal, lifecycle.Resize, lifecycle.Delete:
 		a.log.DebugContext(ctx, "step", "pod", pod.Namespace+"/"+pod.Name, "step", fmt.Sprintf("%T", s))
 	}

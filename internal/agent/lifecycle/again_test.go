@@ -129,7 +129,7 @@ func TestLostContainerThatMayRunOnce(t *testing.T) {
 	}
 	w.state = &lifecycle.State{}
 	w.exits("b", 0)
-	w.want(w.passes(time.Minute), "")
+	w.want(w.passes(time.Minute), "stop")
 	w.wantPhase(corev1.PodFailed)
 
 	w = newNode(t, corev1.PodSpec{Containers: containers("a")})

@@ -240,15 +240,24 @@ func (d *decision) tidy() {
 		return
 	}
 	if s := d.in.Observed.Sandbox; s.ID != "" {
-		// The dead containers of a finished pod can be inspected until it is deleted, and only the
-		// runtime knows how they ended until the status has been written.
-		if d.intent == leave && d.endIsReported() || d.intent == vanish {
-			d.try(s.ID, RemoveSandbox{ID: s.ID, Final: true})
-		}
+		d.tidySandbox(s)
 		return
 	}
 	if d.intent == leave && isFinal(d.in.Pod.Status.Phase) && !d.state.underWay(CreateSandbox{}) {
 		d.try(removal, Delete{})
+	}
+}
+
+// tidySandbox frees what a pod that has ended holds. The dead containers of a finished pod can be
+// inspected until it is deleted, and only the runtime knows how they ended until the status has been
+// written.
+func (d *decision) tidySandbox(s Sandbox) {
+	switch {
+	case d.intent == leave && d.endIsReported() || d.intent == vanish:
+		d.try(s.ID, RemoveSandbox{ID: s.ID, Final: true})
+	case d.intent == leave || d.intent == refuse:
+	case s.Ready || s.NoAddress:
+		d.try(s.ID, StopSandbox{ID: s.ID})
 	}
 }
 

@@ -60,7 +60,7 @@ func TestInitContainerThatMayNotFail(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, InitContainers: []corev1.Container{aSidecar("s"), containers("i")[0]}, Containers: containers("a")})
 	w.want(w.settle(), "sandbox, start s, start i")
 	w.exits("i", 1)
-	w.want(w.settle(), "TERM s")
+	w.want(w.settle(), "TERM s, stop")
 	w.wantPhase(corev1.PodFailed)
 	if got := w.pod.Status.ContainerStatuses[0].State.Waiting; got == nil || got.Reason != "PodInitializing" {
 		t.Errorf("the container waits for %v", got)
@@ -86,10 +86,10 @@ func TestRestartPolicies(t *testing.T) {
 	}{
 		{corev1.RestartPolicyAlways, 0, "start a", corev1.PodRunning},
 		{corev1.RestartPolicyAlways, 1, "start a", corev1.PodRunning},
-		{corev1.RestartPolicyOnFailure, 0, "", corev1.PodSucceeded},
+		{corev1.RestartPolicyOnFailure, 0, "stop", corev1.PodSucceeded},
 		{corev1.RestartPolicyOnFailure, 1, "start a", corev1.PodRunning},
-		{corev1.RestartPolicyNever, 0, "", corev1.PodSucceeded},
-		{corev1.RestartPolicyNever, 1, "", corev1.PodFailed},
+		{corev1.RestartPolicyNever, 0, "stop", corev1.PodSucceeded},
+		{corev1.RestartPolicyNever, 1, "stop", corev1.PodFailed},
 	} {
 		w := newNode(t, corev1.PodSpec{RestartPolicy: test.policy, Containers: containers("a")})
 		w.settle()
@@ -117,9 +117,9 @@ func TestRestartRules(t *testing.T) {
 	}{
 		{"the policy", corev1.ContainerRestartPolicyOnFailure, nil, 1, "start a", corev1.PodRunning},
 		{"a code that is named", corev1.ContainerRestartPolicyNever, rule(in, 42, 43), 42, "start a", corev1.PodRunning},
-		{"a code that is not", corev1.ContainerRestartPolicyNever, rule(in, 42, 43), 41, "", corev1.PodFailed},
+		{"a code that is not", corev1.ContainerRestartPolicyNever, rule(in, 42, 43), 41, "stop", corev1.PodFailed},
 		{"any other code", corev1.ContainerRestartPolicyNever, rule(notIn, 1), 0, "start a", corev1.PodRunning},
-		{"but one", corev1.ContainerRestartPolicyNever, rule(notIn, 1), 1, "", corev1.PodFailed},
+		{"but one", corev1.ContainerRestartPolicyNever, rule(notIn, 1), 1, "stop", corev1.PodFailed},
 		{"a second rule", corev1.ContainerRestartPolicyNever, append(rule(in, 1), rule(in, 2)...), 2, "start a", corev1.PodRunning},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestRestartRulesOfInitContainers(t *testing.T) {
 		Action:    corev1.ContainerRestartRuleActionRestart,
 		ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: corev1.ContainerRestartRuleOnExitCodesOpNotIn, Values: []int32{7}},
 	}}
-	for exits, want := range map[int32]string{1: "start i", 0: "start a", 7: ""} {
+	for exits, want := range map[int32]string{1: "start i", 0: "start a", 7: "stop"} {
 		w := newNode(t, corev1.PodSpec{RestartPolicy: corev1.RestartPolicyAlways, InitContainers: init, Containers: containers("a")})
 		w.settle()
 		w.exits("i", exits)
@@ -287,7 +287,7 @@ func TestGraceIsAtLeastTwoSeconds(t *testing.T) {
 	w.settle()
 	w.deaf = true
 	w.want(w.passes(62*time.Second-1), "TERM a")
-	w.want(w.passes(1), "KILL a")
+	w.want(w.passes(1), "KILL a, stop")
 }
 
 // The preStop hook of a sidecar begins with those of the others, and its TERM waits for its turn.
@@ -328,7 +328,7 @@ func TestSidecarsEndWithTheirJob(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, InitContainers: []corev1.Container{aSidecar("s")}, Containers: containers("a")})
 	w.settle()
 	w.exits("a", 0)
-	w.want(w.settle(), "TERM s")
+	w.want(w.settle(), "TERM s, stop")
 	w.wantPhase(corev1.PodSucceeded)
 }
 
@@ -405,7 +405,7 @@ func TestDeadline(t *testing.T) {
 	w.deaf = true
 	w.want(w.passes(1), "TERM a")
 	w.wantPhase(corev1.PodRunning)
-	w.want(w.passes(30*time.Second), "KILL a")
+	w.want(w.passes(30*time.Second), "KILL a, stop")
 	w.wantPhase(corev1.PodFailed)
 	if got := w.pod.Status.Reason; got != "DeadlineExceeded" {
 		t.Errorf("reason %q", got)
@@ -413,6 +413,53 @@ func TestDeadline(t *testing.T) {
 	w.delete(0)
 	w.want(w.settle(), "remove, delete")
 	w.wantPhase(corev1.PodFailed)
+}
+
+// A finished pod frees its sandbox, keeps the address that it had in its status, and its dead containers, and frees
+// the rest when it is deleted.
+func TestFinishedPodFreesItsSandbox(t *testing.T) {
+	w := newNode(t, corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: containers("a", "b")})
+	w.settle()
+	w.exits("a", 0)
+	w.want(w.settle(), "") // b runs
+	w.exits("b", 0)
+	w.want(w.settle(), "stop")
+	w.wantPhase(corev1.PodSucceeded)
+	if got := w.pod.Status.PodIP; got != "10.1.0.1" {
+		t.Errorf("address %q", got)
+	}
+	if got := w.condition(corev1.PodReadyToStartContainers); got != "False PodSandboxNotReady" {
+		t.Errorf("PodReadyToStartContainers: %s", got)
+	}
+	if len(w.observed.Instances) != 2 {
+		t.Errorf("instances %+v", w.observed.Instances)
+	}
+	w.state = &lifecycle.State{}
+	w.want(w.passes(time.Hour), "")
+	w.delete(30)
+	w.want(w.settle(), "remove, delete")
+}
+
+// A pod that ends gives up the images that are being pulled, once, and ends when the pulls have.
+func TestPullIsGivenUp(t *testing.T) {
+	for name, ends := range map[string]func(w *fakeNode){
+		"deletion": func(w *fakeNode) { w.delete(30) },
+		"deadline": func(w *fakeNode) { w.now = w.now.Add(time.Minute) },
+		"removal":  func(w *fakeNode) { w.gone = true },
+	} {
+		w := newNode(t, corev1.PodSpec{ActiveDeadlineSeconds: new(int64(60)), Containers: containers("a", "b")})
+		w.slow = true
+		w.want(w.settle(), "sandbox, start a, start b")
+		ends(w)
+		w.want(w.settle(), "give up a, give up b")
+		w.want(w.passes(5*time.Second), "")
+		w.startup = errors.New("canceled")
+		w.state.Finished(lifecycle.Start{Container: "a"}, w.startup, w.now)
+		w.want(w.settle(), "")
+		w.state.Finished(lifecycle.Start{Container: "b"}, w.startup, w.now)
+		want := map[string]string{"deletion": "remove, delete", "deadline": "stop", "removal": "remove"}[name]
+		w.want(w.settle(), want)
+	}
 }
 
 func TestFinishedBeforeTheDeadline(t *testing.T) {
@@ -465,7 +512,7 @@ func TestCompletedContainerDoesNotRunAgain(t *testing.T) {
 	}
 	w.exits("b", 0)
 	w.exits("c", 0)
-	w.want(w.settle(), "")
+	w.want(w.settle(), "stop")
 	w.wantPhase(corev1.PodSucceeded)
 	w.delete(30)
 	w.want(w.settle(), "remove, delete")

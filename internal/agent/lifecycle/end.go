@@ -13,7 +13,7 @@ const LeastGrace = 2 * time.Second
 // killAgain is the delay after which KILL is repeated if the instance is still alive.
 const killAgain = time.Second
 
-// end terminates the pod. The preStop hooks of all containers begin at once. Each container gets TERM after its
+// end terminates the pod. Images that are being pulled are given up. The preStop hooks of all containers begin at once. Each container gets TERM after its
 // hook; a sidecar also waits for the regular containers and for the sidecars after it. When the grace period is
 // over, nothing waits any more.
 func (d *decision) end() {
@@ -21,6 +21,9 @@ func (d *decision) end() {
 	turn := true // of the next sidecar
 	for i := range d.containers {
 		u := &d.containers[i]
+		if d.state.pulls(u.spec.Name) {
+			d.do(GiveUp{u.spec.Name})
+		}
 		if u.role == sidecar {
 			continue
 		}

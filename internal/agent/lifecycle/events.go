@@ -33,7 +33,7 @@ func (d *decision) eventsOf(s Step) []Event {
 		id, container = s.ID, s.Container
 	case Kill:
 		id, container = s.ID, s.Container
-	case CreateSandbox, Start, Remove, Probe, Resize, Delete:
+	case CreateSandbox, StopSandbox, Start, GiveUp, Remove, Probe, Resize, Delete:
 		return nil
 	}
 	t := d.state.peek(id)
@@ -90,7 +90,7 @@ func EventsOf(s Step, err error) []Event {
 		if err != nil {
 			return warning(s.Container, "FailedPreStopHook", "PreStopHook failed")
 		}
-	case RemoveSandbox, Remove, Signal, Kill, Resize, Delete:
+	case StopSandbox, RemoveSandbox, GiveUp, Remove, Signal, Kill, Resize, Delete:
 	}
 	return nil
 }

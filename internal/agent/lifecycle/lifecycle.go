@@ -17,8 +17,9 @@
 // sandbox, and have no part in the state of the pod. It ends in reverse: all preStop hooks begin
 // at once, and a container gets TERM after its hook. The sidecars wait until the regular
 // containers have ended, and then end one by one, the last one first. When the pod's grace period
-// is over, the containers that are alive are killed. When no container is alive, the sandbox is
-// removed, then the pod gets its final phase, and then it is removed from the API.
+// is over, the containers that are alive are killed. An image that is being pulled is given up. When
+// no container is alive, the sandbox is stopped, then the pod gets its final phase; if it is being
+// deleted, the sandbox is removed, and then the pod is removed from the API.
 package lifecycle
 
 import (
@@ -93,6 +94,9 @@ type Step interface{ step() }
 type (
 	// CreateSandbox creates the sandbox.
 	CreateSandbox struct{ Attempt int32 }
+	// StopSandbox frees the network of the sandbox of a finished pod, and its addresses. The dead
+	// containers and their logs stay.
+	StopSandbox struct{ ID string }
 	// RemoveSandbox frees the node's resources that belong to the sandbox: dead containers,
 	// network, mounts.
 	RemoveSandbox struct {
@@ -106,6 +110,8 @@ type (
 		Attempt   int32
 		Backoff   time.Duration // recorded with the instance
 	}
+	// GiveUp ends the start of a container that is under way if its image is being pulled.
+	GiveUp struct{ Container string }
 	// Remove removes an instance that has ended and is not the last one of its container.
 	Remove struct{ ID string }
 	// Probe probes an instance. An error other than ErrUndecided is a failure of the probe.
@@ -132,8 +138,10 @@ type (
 )
 
 func (CreateSandbox) step() {}
+func (StopSandbox) step()   {}
 func (RemoveSandbox) step() {}
 func (Start) step()         {}
+func (GiveUp) step()        {}
 func (Remove) step()        {}
 func (Probe) step()         {}
 func (PreStop) step()       {}

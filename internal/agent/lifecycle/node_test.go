@@ -29,6 +29,7 @@ type fakeNode struct {
 
 	unwell  map[lifecycle.ProbeKind]bool // probes fail
 	deaf    bool                         // TERM has no effect
+	slow    bool                         // starts stay under way
 	exit    int32                        // what TERM ends with
 	startup error                        // the error of Start
 	setup   error                        // the error of CreateSandbox
@@ -94,11 +95,19 @@ func (w *fakeNode) do(s lifecycle.Step) {
 			break
 		}
 		o.Sandbox = lifecycle.Sandbox{ID: "s", Ready: true, Created: w.now, IPs: []string{"10.1.0.1"}}
+	case lifecycle.StopSandbox:
+		w.note("stop")
+		o.Sandbox.Ready, o.Sandbox.NoAddress, o.Sandbox.IPs = false, false, nil
+	case lifecycle.GiveUp:
+		w.note("give up %s", s.Container)
 	case lifecycle.RemoveSandbox:
 		w.note("remove")
 		w.observed, w.final = lifecycle.Observed{}, s.Final
 	case lifecycle.Start:
 		w.note("start %s", s.Container)
+		if w.slow {
+			return // under way
+		}
 		if err = w.startup; err == nil {
 			o.Instances = append(o.Instances, lifecycle.Instance{
 				ID: fmt.Sprintf("%s-%d", s.Container, s.Attempt), Container: s.Container, Attempt: s.Attempt, Backoff: s.Backoff, Started: w.now,

@@ -196,6 +196,14 @@ func (h *trace) checkBegin(s lifecycle.Step) {
 		if h.alive("") || h.observed.Sandbox.ID != "" || !isFinal(h.pod.Status.Phase) || h.starting() {
 			h.t.Errorf("the pod is deleted in phase %s, sandbox %q", h.pod.Status.Phase, h.observed.Sandbox.ID)
 		}
+	case lifecycle.StopSandbox:
+		if h.alive("") || h.starting() {
+			h.t.Error("the sandbox is stopped while a container is alive")
+		}
+	case lifecycle.GiveUp:
+		if h.deletedAt.IsZero() && !h.gone && !h.starting() {
+			h.t.Errorf("the start of %s is given up, and is not under way", s.Container)
+		}
 	case lifecycle.CreateSandbox, lifecycle.Remove, lifecycle.Probe:
 	}
 }
@@ -256,6 +264,8 @@ func (h *trace) carryOut(s lifecycle.Step) (err error) {
 		}
 		h.sandboxes++
 		o.Sandbox = lifecycle.Sandbox{ID: "s", Ready: true, Created: h.now}
+	case lifecycle.StopSandbox:
+		o.Sandbox.Ready = false
 	case lifecycle.RemoveSandbox:
 		h.observed = lifecycle.Observed{}
 	case lifecycle.Start:

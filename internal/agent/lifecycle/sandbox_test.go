@@ -93,7 +93,7 @@ func TestEphemeralContainers(t *testing.T) {
 	w.pod.Spec.EphemeralContainers = append(w.pod.Spec.EphemeralContainers, debugger("e"))
 	w.want(w.settle(), "start e")
 	w.exits("a", 0)
-	w.want(w.settle(), "TERM e")
+	w.want(w.settle(), "TERM e, stop")
 	w.wantPhase(corev1.PodSucceeded)
 }
 

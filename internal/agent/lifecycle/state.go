@@ -13,6 +13,7 @@ type State struct {
 	leaving   time.Time                 // when its deletion was first seen
 	running   map[Step]struct{}         // steps that have begun and not finished
 	instances map[string]*instanceState // by ID
+	givenUp   map[string]struct{}       // containers whose start is under way, and is to end
 	failed    map[string]*failure       // by container, or by ID of an instance or sandbox that could not be ended or removed
 }
 
@@ -104,7 +105,12 @@ func (m *State) begin(s Step, now time.Time) bool {
 		m.instance(s.ID).killed = now
 	case Probe:
 		m.instance(s.ID).probes[s.Kind].last = now
-	case CreateSandbox, RemoveSandbox, Start, Remove, Resize, Delete:
+	case GiveUp:
+		if m.givenUp == nil {
+			m.givenUp = map[string]struct{}{}
+		}
+		m.givenUp[s.Container] = struct{}{}
+	case CreateSandbox, StopSandbox, RemoveSandbox, Start, Remove, Resize, Delete:
 	}
 	return true
 }
@@ -115,6 +121,7 @@ func (m *State) Finished(s Step, err error, now time.Time) {
 	delete(m.running, s)
 	switch s := s.(type) {
 	case Start:
+		delete(m.givenUp, s.Container)
 		m.tried(s.Container, err, now)
 	case CreateSandbox:
 		m.tried(sandbox, err, now)
@@ -139,8 +146,11 @@ func (m *State) Finished(s Step, err error, now time.Time) {
 		m.tried(s.ID, err, now)
 	case Resize:
 		m.tried(s.ID, err, now)
+	case StopSandbox:
+		m.tried(s.ID, err, now)
 	case RemoveSandbox:
 		m.tried(s.ID, err, now)
+	case GiveUp:
 	case Delete:
 		m.removed = err == nil
 		if err == nil {
@@ -218,6 +228,12 @@ func (m *State) starting(container string) bool {
 		}
 	}
 	return false
+}
+
+// pulls reports whether the start of a container is under way, and has not been given up.
+func (m *State) pulls(container string) bool {
+	_, givenUp := m.givenUp[container]
+	return !givenUp && m.starting(container)
 }
 
 // underWay reports whether a step has begun and not finished.

@@ -89,6 +89,7 @@ type Runtime struct {
 	steps    sync.WaitGroup                     // the steps that are under way
 	pods     map[types.UID]*corev1.Pod          // guarded by mu; as last seen in the API
 	notify   func(*corev1.Pod, lifecycle.Event) // guarded by mu; nil before Notify
+	pulls    map[startKey]context.CancelFunc    // guarded by mu; they end the pulls of starts that are under way
 	troubles map[types.UID]trouble              // guarded by mu; why the volumes of a pod are not up to date
 
 	files sync.Mutex // held while volumes of API objects are written or removed
@@ -156,7 +157,7 @@ func open(ctx context.Context, c Config, s services) (*Runtime, error) {
 	r := &Runtime{
 		services: s, name: version.RuntimeName, version: version.RuntimeVersion, store: kept, objects: c.Objects, hostIPs: c.HostIPs, capacity: c.Capacity,
 		cgroups: cgroupParent(ctx, s.containers), clock: c.Clock, log: c.Logger, failures: pace.NewFailures(c.Logger, c.Clock), cache: newPodCache(),
-		tokens: newTokens(c.Objects, c.Clock), pods: map[types.UID]*corev1.Pod{}, troubles: map[types.UID]trouble{},
+		tokens: newTokens(c.Objects, c.Clock), pods: map[types.UID]*corev1.Pod{}, pulls: map[startKey]context.CancelFunc{}, troubles: map[types.UID]trouble{},
 	}
 	if _, err := r.look(ctx); err != nil {
 		return nil, err

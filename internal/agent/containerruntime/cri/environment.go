@@ -172,12 +172,31 @@ func resourceOf(of *corev1.Pod, c *corev1.Container, ref *corev1.ResourceFieldSe
 			return "", fmt.Errorf("container %s not found", ref.ContainerName)
 		}
 	}
-	if kind, name, _ := strings.Cut(ref.Resource, "."); kind == "limits" {
-		if _, limited := c.Resources.Limits[corev1.ResourceName(name)]; !limited {
-			return "", fmt.Errorf("container %s has no %s, and this node does not put its own in that place", c.Name, ref.Resource)
+	return resourcehelper.ExtractContainerResourceValue(ref, c)
+}
+
+// withLimits returns a copy of a pod whose containers have a limit of each resource that can be described to them: where
+// a container has none, that of its pod, or what the node can allocate.
+func withLimits(of *corev1.Pod, allocatable corev1.ResourceList) *corev1.Pod {
+	of = of.DeepCopy()
+	for _, c := range containersOf(of) {
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
+			limit, known := allocatable[name]
+			if own := c.Resources.Limits[name]; !known || !own.IsZero() {
+				continue
+			}
+			if of.Spec.Resources != nil {
+				if shared := of.Spec.Resources.Limits[name]; !shared.IsZero() {
+					limit = shared
+				}
+			}
+			if c.Resources.Limits == nil {
+				c.Resources.Limits = corev1.ResourceList{}
+			}
+			c.Resources.Limits[name] = limit.DeepCopy()
 		}
 	}
-	return resourcehelper.ExtractContainerResourceValue(ref, c)
+	return of
 }
 
 // expandAll expands all texts.

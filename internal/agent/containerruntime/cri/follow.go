@@ -93,7 +93,7 @@ func (r *Runtime) follow(ctx context.Context) {
 
 // followPod updates the volumes of a pod. A volume whose objects cannot be read keeps its contents.
 func (r *Runtime) followPod(ctx context.Context, objects Objects, pod *corev1.Pod) error {
-	pod = r.withAddresses(pod)
+	pod = withLimits(r.withAddresses(pod), r.capacity)
 	found := gatherVolumes(ctx, objects, r.tokens, pod)
 	r.files.Lock()
 	defer r.files.Unlock()

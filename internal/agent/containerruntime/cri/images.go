@@ -8,10 +8,44 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/coppice-dev/coppice/internal/agent/lifecycle"
 )
+
+// startKey identifies the start of a container that is under way.
+type startKey struct {
+	uid       types.UID
+	container string
+}
+
+// beginPull returns the context in which a step that begins pulls its image; end is called when the step has
+// ended. The caller holds r.mu.
+func (r *Runtime) beginPull(ctx context.Context, uid types.UID, s lifecycle.Step) (pull context.Context, end func()) {
+	start, ok := s.(lifecycle.Start)
+	if !ok {
+		return ctx, func() {}
+	}
+	key := startKey{uid, start.Container}
+	pull, cancel := context.WithCancel(ctx)
+	r.pulls[key] = cancel
+	return pull, func() {
+		cancel()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.pulls, key)
+	}
+}
+
+// giveUp ends the pull of the image of a container whose start is under way.
+func (r *Runtime) giveUp(uid types.UID, container string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if cancel := r.pulls[startKey{uid, container}]; cancel != nil {
+		cancel()
+	}
+}
 
 // image returns the image of a container, after pulling it if the pull policy requires that.
 func (r *Runtime) image(ctx context.Context, of *corev1.Pod, c *corev1.Container, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {

@@ -22,8 +22,10 @@ func (r *Runtime) Do(ctx context.Context, of *corev1.Pod, s lifecycle.Step, done
 		go done(context.Canceled) // the agent is stopping
 		return
 	}
+	pull, end := r.beginPull(ctx, of.UID, s)
 	r.steps.Go(func() {
-		err := r.do(ctx, of, s)
+		err := r.do(ctx, pull, of, s)
+		end()
 		if changes(s) {
 			if look := r.refresh(ctx, of.UID); err == nil {
 				err = look
@@ -36,21 +38,26 @@ func (r *Runtime) Do(ctx context.Context, of *corev1.Pod, s lifecycle.Step, done
 // changes reports whether a step changes what is observed.
 func changes(s lifecycle.Step) bool {
 	switch s.(type) {
-	case lifecycle.Probe, lifecycle.PreStop, lifecycle.Resize, lifecycle.Delete:
+	case lifecycle.Probe, lifecycle.PreStop, lifecycle.GiveUp, lifecycle.Resize, lifecycle.Delete:
 		return false
-	case lifecycle.CreateSandbox, lifecycle.RemoveSandbox, lifecycle.Start, lifecycle.Remove, lifecycle.Signal, lifecycle.Kill:
+	case lifecycle.CreateSandbox, lifecycle.StopSandbox, lifecycle.RemoveSandbox, lifecycle.Start, lifecycle.Remove, lifecycle.Signal, lifecycle.Kill:
 	}
 	return true
 }
 
-func (r *Runtime) do(ctx context.Context, of *corev1.Pod, s lifecycle.Step) error {
+// do carries out a step. pull is the context in which an image is pulled.
+func (r *Runtime) do(ctx, pull context.Context, of *corev1.Pod, s lifecycle.Step) error {
 	switch s := s.(type) {
 	case lifecycle.CreateSandbox:
 		return r.createSandbox(ctx, of, s)
+	case lifecycle.StopSandbox:
+		return r.stopSandbox(ctx, s.ID)
 	case lifecycle.RemoveSandbox:
 		return r.removeSandbox(ctx, of, s)
 	case lifecycle.Start:
-		return r.start(ctx, of, s)
+		return r.start(ctx, pull, of, s)
+	case lifecycle.GiveUp:
+		r.giveUp(of.UID, s.Container)
 	case lifecycle.Remove:
 		return r.remove(ctx, of, s)
 	case lifecycle.Probe:
@@ -82,7 +89,8 @@ func (r *Runtime) createSandbox(ctx context.Context, of *corev1.Pod, s lifecycle
 	if err := r.removeSandboxes(ctx, there); err != nil {
 		return err
 	}
-	if err := r.prepare(of, gatherVolumes(ctx, r.objects, r.tokens, of)); err != nil {
+	described := withLimits(of, r.capacity)
+	if err := r.prepare(described, gatherVolumes(ctx, r.objects, r.tokens, described)); err != nil {
 		return lifecycle.StartError{Reason: "CreateContainerConfigError", Err: err}
 	}
 	config, err := r.sandboxConfig(of, s.Attempt)
@@ -137,8 +145,8 @@ func (r *Runtime) removeSandboxes(ctx context.Context, h listing) error {
 		}
 	}
 	for _, s := range h.sandboxes {
-		if err := r.containers.StopPodSandbox(ctx, s.GetId()); err != nil && !isNotFound(err) {
-			return fmt.Errorf("stop sandbox %s: %w", s.GetId(), err)
+		if err := r.stopSandbox(ctx, s.GetId()); err != nil {
+			return err
 		}
 		if err := r.containers.RemovePodSandbox(ctx, s.GetId()); err != nil && !isNotFound(err) {
 			return fmt.Errorf("remove sandbox %s: %w", s.GetId(), err)
@@ -147,8 +155,16 @@ func (r *Runtime) removeSandboxes(ctx context.Context, h listing) error {
 	return nil
 }
 
+// stopSandbox ends the processes and the network of a sandbox.
+func (r *Runtime) stopSandbox(ctx context.Context, id string) error {
+	if err := r.containers.StopPodSandbox(ctx, id); err != nil && !isNotFound(err) {
+		return fmt.Errorf("stop sandbox %s: %w", id, err)
+	}
+	return nil
+}
+
 // start creates and starts a container, unless that has been done already.
-func (r *Runtime) start(ctx context.Context, of *corev1.Pod, s lifecycle.Start) error {
+func (r *Runtime) start(ctx, pull context.Context, of *corev1.Pod, s lifecycle.Start) error {
 	listings, err := r.listings(ctx, of.UID)
 	if err != nil {
 		return err
@@ -169,7 +185,7 @@ func (r *Runtime) start(ctx context.Context, of *corev1.Pod, s lifecycle.Start) 
 			return nil
 		}
 	}
-	id, err := r.create(ctx, of, s, sandbox)
+	id, err := r.create(ctx, pull, of, s, sandbox)
 	if err != nil {
 		return err
 	}
@@ -179,7 +195,7 @@ func (r *Runtime) start(ctx context.Context, of *corev1.Pod, s lifecycle.Start) 
 	return r.postStart(ctx, of, s, id)
 }
 
-func (r *Runtime) create(ctx context.Context, of *corev1.Pod, s lifecycle.Start, sandbox *runtimeapi.PodSandbox) (id string, err error) {
+func (r *Runtime) create(ctx, pull context.Context, of *corev1.Pod, s lifecycle.Start, sandbox *runtimeapi.PodSandbox) (id string, err error) {
 	b := blueprint{pod: r.withAddresses(of), container: find(of, s.Container), start: s, own: r.store.labels(), capacity: r.capacity}
 	if b.container == nil {
 		return "", fmt.Errorf("pod %s/%s has no container %s", of.Namespace, of.Name, s.Container)
@@ -188,7 +204,7 @@ func (r *Runtime) create(ctx context.Context, of *corev1.Pod, s lifecycle.Start,
 	if err != nil {
 		return "", lifecycle.StartError{Reason: "CreateContainerConfigError", Err: err}
 	}
-	if b.image, err = r.image(ctx, of, b.container, config); err != nil {
+	if b.image, err = r.image(pull, of, b.container, config); err != nil {
 		return "", err
 	}
 	if err := r.furnish(ctx, &b); err != nil {
@@ -214,12 +230,20 @@ func (r *Runtime) furnish(ctx context.Context, b *blueprint) (err error) {
 	if err != nil {
 		return fmt.Errorf("find the services: %w", err)
 	}
-	b.variables, err = environment(b.pod, b.container, serviceVariables(services), gather(ctx, r.objects, b.pod.Namespace, b.container))
+	described := withLimits(b.pod, r.capacity)
+	b.variables, err = environment(described, find(described, b.container.Name), serviceVariables(services), gather(ctx, r.objects, b.pod.Namespace, b.container))
 	if err != nil {
 		return err
 	}
 	if b.mounts, err = r.store.mounts(b.pod, b.container); err != nil {
 		return err
+	}
+	hosts, err := r.mountHosts(b.pod, b.container)
+	if err != nil {
+		return err
+	}
+	if hosts != nil {
+		b.mounts = append(b.mounts, hosts)
 	}
 	message, err := r.store.makeMessage(b.pod.UID, b.container.Name, b.start.Attempt)
 	if err != nil {

@@ -22,6 +22,7 @@ const mostMessage = 4096
 //	agent-id                              identifies the agent's sandboxes and containers
 //	pods/UID/logs/CONTAINER/ATTEMPT.log   written by the runtime, and ATTEMPT.log.TIME before
 //	pods/UID/ended/CONTAINER/ATTEMPT      termination messages, written by the container
+//	pods/UID/etc-hosts                    the hosts file of its containers
 //	pods/UID/volumes/NAME                 volumes
 type store struct {
 	dir string

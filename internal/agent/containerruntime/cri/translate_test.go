@@ -108,10 +108,6 @@ func TestEnvironment(t *testing.T) {
 			},
 			want: []variable{},
 		},
-		"a limit that there is not": {
-			env:   []corev1.EnvVar{{Name: "L", ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "limits.cpu"}}}},
-			wrong: "has no limits.cpu",
-		},
 	} {
 		pod := aPod()
 		c := &pod.Spec.Containers[0]

@@ -19,18 +19,25 @@ func (r *Runtime) Update(*corev1.Pod) {}
 func (r *Runtime) Adopt(of *corev1.Pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.pods[of.UID] != nil || !hasSandbox(of) {
+	ready := hasSandbox(of)
+	finished := of.Status.Phase == corev1.PodSucceeded || of.Status.Phase == corev1.PodFailed
+	if r.pods[of.UID] != nil || !ready && !finished {
 		return
 	}
-	p := &pod{sandbox: lifecycle.Sandbox{ID: string(of.UID), Ready: true}}
-	for _, ip := range of.Status.PodIPs {
-		p.sandbox.IPs = append(p.sandbox.IPs, ip.IP)
-		r.addresses.keep(ip.IP)
+	p := &pod{sandbox: lifecycle.Sandbox{ID: string(of.UID), Ready: ready}}
+	if ready {
+		for _, ip := range of.Status.PodIPs {
+			p.sandbox.IPs = append(p.sandbox.IPs, ip.IP)
+			r.addresses.keep(ip.IP)
+		}
 	}
 	for _, status := range slices.Concat(of.Status.InitContainerStatuses, of.Status.ContainerStatuses, of.Status.EphemeralContainerStatuses) {
 		if run := resumed(of, status); run != nil {
 			p.runs = append(p.runs, run)
 		}
+	}
+	if !ready && len(p.runs) == 0 {
+		return // it never ran here
 	}
 	r.pods[of.UID] = p
 	for _, run := range p.runs {

@@ -126,6 +126,11 @@ func (r *Runtime) do(of *corev1.Pod, s lifecycle.Step, done func(error)) (later 
 		r.pods[of.UID] = &pod{
 			sandbox: lifecycle.Sandbox{ID: string(of.UID), Attempt: s.Attempt, Ready: true, Created: now, IPs: []string{ip}},
 		}
+	case lifecycle.StopSandbox:
+		if p := r.pods[of.UID]; p != nil {
+			r.addresses.free(p.sandbox.IPs)
+			p.sandbox.Ready, p.sandbox.IPs = false, nil
+		}
 	case lifecycle.RemoveSandbox:
 		if p := r.pods[of.UID]; p != nil {
 			r.addresses.free(p.sandbox.IPs)
@@ -158,7 +163,7 @@ func (r *Runtime) do(of *corev1.Pod, s lifecycle.Step, done func(error)) (later 
 		if run := r.alive(of.UID, s.ID); run != nil {
 			run.Resources = resourcesOf(of, s.Container)
 		}
-	case lifecycle.Delete: // carried out by the agent
+	case lifecycle.GiveUp, lifecycle.Delete: // there is no image to pull; the latter is carried out by the agent
 	}
 	return false, nil
 }

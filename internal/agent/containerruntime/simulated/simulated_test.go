@@ -357,3 +357,48 @@ func TestAnotherProcessDebugsAndResizes(t *testing.T) {
 		}
 	})
 }
+
+// A finished pod frees its address at once, and its logs can be read until it is deleted, also after a restart of the
+// process.
+func TestFinishedPodFreesItsAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := aPod("exit-after", "10s")
+		pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+		first := newNode(t, pod)
+		first.passes(10 * time.Second)
+		first.want("Completed")
+		if got := first.runtime.Observe("u1").Sandbox; got.Ready || len(got.IPs) != 0 {
+			t.Errorf("its sandbox is %+v", got)
+		}
+		if got := first.stored().Status.PodIP; got != "10.128.0.1" {
+			t.Errorf("the status has the address %s", got)
+		}
+		second := newNode(t, first.stored())
+		second.want("Completed")
+		for _, n := range []*node{first, second} {
+			if got := n.logs(&corev1.PodLogOptions{Container: "c"}); !strings.Contains(got, "simulated: exit code 0") {
+				t.Errorf("the log is %q", got)
+			}
+		}
+		other := aPod()
+		other.UID = "u2"
+		second.runtime.Do(t.Context(), other, lifecycle.CreateSandbox{}, func(error) {})
+		if got := second.runtime.Observe("u2").Sandbox.IPs; len(got) != 1 || got[0] != "10.128.0.1" {
+			t.Errorf("the next pod has the address %s", got)
+		}
+		second.delete(30)
+		second.wantGone(true)
+	})
+}
+
+// A pod that failed before it had a container is not known after a restart of the process.
+func TestFailedPodThatNeverRan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := aPod()
+		pod.Status.Phase = corev1.PodFailed
+		n := newNode(t, pod)
+		if known := n.runtime.Known(); len(known) != 0 {
+			t.Errorf("known: %v", known)
+		}
+	})
+}

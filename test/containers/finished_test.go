@@ -1,0 +1,130 @@
+package containers
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
+)
+
+// TestFinishedPod: a pod that has finished frees its sandbox, and with it its address; its logs can be read until it is
+// deleted.
+func TestFinishedPod(t *testing.T) {
+	p, d := sharedPlane(t)
+	s := newStory(t, p)
+	s.create(corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "main", Command: shell("echo done")}}})
+	var pod *corev1.Pod
+	eventually.Agrees(t, func() string {
+		if pod = p.pod(t, s.name); pod.Status.Phase != corev1.PodSucceeded {
+			return fmt.Sprintf("phase %s, want Succeeded", pod.Status.Phase)
+		}
+		return d.readySandboxes(t, pod)
+	})
+	if pod.Status.PodIP == "" {
+		t.Error("its status has no address any more")
+	}
+	if got := p.run(t, "logs", s.name); got != "done\n" {
+		t.Errorf("its log is %q", got)
+	}
+	p.run(t, "delete", "pod", s.name)
+	d.nothingIsLeft(t, idsOf(pod))
+}
+
+// readySandboxes returns an error text if a pod has a sandbox that is ready.
+func (d *daemon) readySandboxes(t *testing.T, pod *corev1.Pod) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	ready := &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY}
+	all, err := d.runtime.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{State: ready})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range all {
+		if s.GetMetadata().GetUid() == string(pod.UID) {
+			return fmt.Sprintf("sandbox %s is ready", s.GetId())
+		}
+	}
+	return ""
+}
+
+// TestPullIsGivenUp: a pod whose image is being pulled goes before the registry has answered.
+func TestPullIsGivenUp(t *testing.T) {
+	p, _ := sharedPlane(t)
+	s := newStory(t, p)
+	asked := make(chan struct{}, 100)
+	registry := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		<-r.Context().Done() // the client has given up
+	}))
+	t.Cleanup(registry.Close)
+	_, at, err := net.SplitHostPort(registry.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.create(corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "127.0.0.1:" + at + "/slow:1", Command: shell(idle)}}})
+	select {
+	case <-asked:
+	case <-t.Context().Done():
+		t.Fatal("the registry was not asked")
+	}
+	p.run(t, "delete", "pod", s.name) // returns within patience, or fails
+}
+
+// TestHostsFile: containers find the names of their pod, and its aliases, in their hosts file.
+func TestHostsFile(t *testing.T) {
+	p, d := sharedPlane(t)
+	s := newStory(t, p)
+	s.create(corev1.PodSpec{
+		Hostname: "own", Subdomain: "sub", HostAliases: []corev1.HostAlias{{IP: "192.0.2.9", Hostnames: []string{"alias.test", "other.test"}}},
+		Containers: []corev1.Container{{Name: "main", Command: shell("cat /etc/hosts > /out/seen; touch /out/done; " + idle)}},
+	})
+	pod := p.eventuallyReady(t, s.name)
+	s.mark("done")
+	want := []string{"\n# Entries added by HostAliases.\n192.0.2.9\talias.test\tother.test\n"}
+	if d.network {
+		want = append(want, "\n"+pod.Status.PodIP+"\town.sub.default.svc.cluster.local\town\n")
+	}
+	for _, line := range want {
+		if got := s.read("seen"); !strings.Contains(got, line) {
+			t.Errorf("the hosts file is\n%s\nwithout%s", got, line)
+		}
+	}
+	p.run(t, "delete", "pod", s.name)
+}
+
+// TestLimitsOfTheNode: a container without limits is told what its node can allocate.
+func TestLimitsOfTheNode(t *testing.T) {
+	p, _ := sharedPlane(t)
+	s := newStory(t, p)
+	limit := &corev1.ResourceFieldSelector{ContainerName: "main", Resource: "limits.memory"}
+	s.create(corev1.PodSpec{
+		Volumes: []corev1.Volume{{Name: "self", VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{
+			Items: []corev1.DownwardAPIVolumeFile{{Path: "memory", ResourceFieldRef: limit}},
+		}}}},
+		Containers: []corev1.Container{{
+			Name: "main", Env: []corev1.EnvVar{{Name: "MEMORY", ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: limit}}},
+			VolumeMounts: []corev1.VolumeMount{{Name: "self", MountPath: "/self"}},
+			Command:      shell("echo $(cat /self/memory) $MEMORY > /out/seen; touch /out/done; " + idle),
+		}},
+	})
+	s.mark("done")
+	node := p.run(t, "get", "nodes", "-o", "jsonpath={.items[0].status.allocatable.memory}")
+	amount, err := resource.ParseQuantity(node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := s.read("seen"), fmt.Sprintf("%d %[1]d\n", amount.Value()); got != want {
+		t.Errorf("it is told %q, want %q", got, want)
+	}
+	p.run(t, "delete", "pod", s.name)
+}
