@@ -18,6 +18,9 @@ import (
 //     a write sets the annotation Checked (Added). So if its value is the UID, all were checked.
 //
 // Nobody looks up other entries: they count as there.
+//
+// The webhook does not see the annotations that the binding of a pod adds to it, so users who may bind pods can
+// write past it.
 
 const (
 	// Checked is the annotation of an object that is older than the webhook: the UID of its configuration.
