@@ -51,6 +51,11 @@ lint: ## golangci-lint, built from its module, in this module and the nested one
 # where other processes do the work, or one goroutine does, as in the tables of objects of
 # registry/builtin; and in test/conformance, whose servers other packages race.
 RACED = $$(go list ./... | grep -v -e /test/e2e -e /test/containers -e /test/conformance -e /test/structure -e /internal/testing/simulation -e /registry/builtin)
+#
+# Everything is compiled with the flags of the binaries that are built on the way (make build, kube-apiserver): with
+# others, the packages of Kubernetes were compiled twice. go vet has looked at all packages before the tests run; go test
+# would do so twice more, for the race detector, too.
+check: export GOFLAGS += -trimpath -vet=off
 check: ## everything that CI checks
 	@echo "CI checks, begun at $$(date)"
 	go mod verify
