@@ -211,6 +211,14 @@ func expandAll(texts []string, values map[string]string) []string {
 // expand replaces $(NAME) by the value of the variable. References to unknown variables are kept,
 // and $$ is an escaped dollar sign.
 func expand(text string, values map[string]string) string {
+	return expandBy(text, func(name string) (string, bool) {
+		value, known := values[name]
+		return value, known
+	})
+}
+
+// expandBy is expand with a function that returns the value of a variable.
+func expandBy(text string, valueOf func(name string) (string, bool)) string {
 	var out strings.Builder
 	for {
 		at := strings.IndexByte(text, '$')
@@ -225,7 +233,7 @@ func expand(text string, values map[string]string) string {
 			out.WriteByte('$')
 			text = text[2:]
 		case text[1] == '(' && end > 0:
-			if value, known := values[text[2:end]]; known {
+			if value, known := valueOf(text[2:end]); known {
 				out.WriteString(value)
 			} else {
 				out.WriteString(text[:end+1])

@@ -95,8 +95,7 @@ func TestFilesOf(t *testing.T) {
 	}
 }
 
-// Volumes of files are mounted read-only, and may be mounted with subPath; in other volumes a
-// container could replace the path by a link.
+// Volumes of files are mounted read-only, also parts of them.
 func TestMountsOfFiles(t *testing.T) {
 	s, err := openStore(t.TempDir())
 	if err != nil {
@@ -115,14 +114,14 @@ func TestMountsOfFiles(t *testing.T) {
 		want  *runtimeapi.Mount
 		wrong string
 	}{
-		"whole":           {mount: corev1.VolumeMount{Name: "settings", MountPath: "/s"}, want: &runtimeapi.Mount{ContainerPath: "/s", HostPath: s.volume("u-1", "settings"), Readonly: true}},
-		"a part":          {mount: corev1.VolumeMount{Name: "settings", MountPath: "/a", SubPath: "a"}, want: &runtimeapi.Mount{ContainerPath: "/a", HostPath: s.volume("u-1", "settings") + "/a", Readonly: true}},
-		"no such part":    {mount: corev1.VolumeMount{Name: "settings", MountPath: "/a", SubPath: "z"}, wrong: `has no "z"`},
-		"a way out":       {mount: corev1.VolumeMount{Name: "settings", MountPath: "/a", SubPath: "../.."}, wrong: "leads out"},
-		"a part of empty": {mount: corev1.VolumeMount{Name: "empty", MountPath: "/e", SubPath: "a"}, wrong: "subPath"},
-		"no such volume":  {mount: corev1.VolumeMount{Name: "none", MountPath: "/e"}, wrong: "not one of the pod's"},
+		"whole":          {mount: corev1.VolumeMount{Name: "settings", MountPath: "/s"}, want: &runtimeapi.Mount{ContainerPath: "/s", HostPath: s.volume("u-1", "settings"), Readonly: true}},
+		"a part":         {mount: corev1.VolumeMount{Name: "settings", MountPath: "/a", SubPath: "a"}, want: &runtimeapi.Mount{ContainerPath: "/a", HostPath: s.volume("u-1", "settings") + "/a", Readonly: true}},
+		"no such part":   {mount: corev1.VolumeMount{Name: "settings", MountPath: "/a", SubPath: "z"}, wrong: `has no "z"`},
+		"an expression":  {mount: corev1.VolumeMount{Name: "settings", MountPath: "/a", SubPathExpr: "$(A)"}, want: &runtimeapi.Mount{ContainerPath: "/a", HostPath: s.volume("u-1", "settings") + "/a", Readonly: true}},
+		"a way out":      {mount: corev1.VolumeMount{Name: "settings", MountPath: "/a", SubPath: "../.."}, wrong: "must not contain '..'"},
+		"no such volume": {mount: corev1.VolumeMount{Name: "none", MountPath: "/e"}, wrong: "not one of the pod's"},
 	} {
-		got, err := s.mounts(pod, &corev1.Container{VolumeMounts: []corev1.VolumeMount{test.mount}})
+		got, err := s.mounts(pod, &corev1.Container{VolumeMounts: []corev1.VolumeMount{test.mount}}, []variable{{"A", "a"}})
 		if (err == nil) != (test.wrong == "") || err != nil && !strings.Contains(err.Error(), test.wrong) {
 			t.Errorf("%s: %v, want %q", name, err, test.wrong)
 		}

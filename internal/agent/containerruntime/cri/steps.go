@@ -235,7 +235,10 @@ func (r *Runtime) furnish(ctx context.Context, b *blueprint) (err error) {
 	if err != nil {
 		return err
 	}
-	if b.mounts, err = r.store.mounts(b.pod, b.container); err != nil {
+	if b.mounts, err = r.store.mounts(b.pod, b.container, b.variables); err != nil {
+		if hidden, ok := errors.AsType[hiddenError](err); ok {
+			r.failures.Warn(ctx, hidden.text, b.pod.Namespace+"/"+b.pod.Name, hidden.cause, "pod", b.pod.Namespace+"/"+b.pod.Name)
+		}
 		return err
 	}
 	hosts, err := r.mountHosts(b.pod, b.container)

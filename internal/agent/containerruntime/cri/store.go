@@ -23,6 +23,7 @@ const mostMessage = 4096
 //	pods/UID/logs/CONTAINER/ATTEMPT.log   written by the runtime, and ATTEMPT.log.TIME before
 //	pods/UID/ended/CONTAINER/ATTEMPT      termination messages, written by the container
 //	pods/UID/etc-hosts                    the hosts file of its containers
+//	pods/UID/subpaths/CONTAINER/INDEX     mounts of parts of volumes
 //	pods/UID/volumes/NAME                 volumes
 type store struct {
 	dir string
@@ -150,6 +151,9 @@ func (s *store) known() []types.UID {
 func (s *store) remove(uid types.UID) error {
 	if uid == "" {
 		return nil
+	}
+	if err := s.unbind(uid); err != nil {
+		return err
 	}
 	return os.RemoveAll(s.pod(uid))
 }

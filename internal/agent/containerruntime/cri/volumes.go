@@ -128,11 +128,11 @@ func checkHostPath(v *corev1.HostPathVolumeSource) error {
 	return fmt.Errorf("hostPath of type %s is not supported by this node", kind)
 }
 
-// mounts returns the mounts of a container.
-func (s *store) mounts(of *corev1.Pod, c *corev1.Container) ([]*runtimeapi.Mount, error) {
+// mounts returns the mounts of a container with these variables.
+func (s *store) mounts(of *corev1.Pod, c *corev1.Container, variables []variable) ([]*runtimeapi.Mount, error) {
 	var all []*runtimeapi.Mount
-	for _, m := range c.VolumeMounts {
-		mount, err := s.mount(of, &m)
+	for i, m := range c.VolumeMounts {
+		mount, err := s.mount(of, c, i, variables)
 		if err != nil {
 			return nil, fmt.Errorf("volume %q: %w", m.Name, err)
 		}
@@ -154,7 +154,8 @@ func (s *store) mounts(of *corev1.Pod, c *corev1.Container) ([]*runtimeapi.Mount
 }
 
 // mount returns the mount of a volume, without mount propagation.
-func (s *store) mount(of *corev1.Pod, m *corev1.VolumeMount) (*runtimeapi.Mount, error) {
+func (s *store) mount(of *corev1.Pod, c *corev1.Container, index int, variables []variable) (*runtimeapi.Mount, error) {
+	m := &c.VolumeMounts[index]
 	at := slices.IndexFunc(of.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
 	if at < 0 {
 		return nil, errors.New("it is not one of the pod's")
@@ -164,18 +165,29 @@ func (s *store) mount(of *corev1.Pod, m *corev1.VolumeMount) (*runtimeapi.Mount,
 		host = v.HostPath.Path
 	}
 	mount := &runtimeapi.Mount{ContainerPath: m.MountPath, HostPath: host, Readonly: m.ReadOnly || isFiles(&v.VolumeSource)}
+	part, err := subPathOf(m, variables)
 	switch {
-	case m.SubPath == "" && m.SubPathExpr == "":
-		return mount, nil
-	case m.SubPathExpr != "" || !isFiles(&v.VolumeSource):
-		// A volume that a container can write to may contain links that lead out of it.
-		return nil, errors.New("it is mounted with subPath, which this node supports for volumes of config maps, secrets and fields only")
-	case !filepath.IsLocal(m.SubPath):
-		return nil, fmt.Errorf("subPath %q leads out of it", m.SubPath)
-	}
-	mount.HostPath = filepath.Join(host, m.SubPath)
-	if _, err := os.Stat(mount.HostPath); err != nil {
-		return nil, fmt.Errorf("it has no %q", m.SubPath)
+	case err != nil:
+		return nil, err
+	case part == "":
+	case isFiles(&v.VolumeSource): // no container can write there
+		mount.HostPath = filepath.Join(host, part)
+		if _, err := os.Stat(mount.HostPath); err != nil {
+			return nil, fmt.Errorf("it has no %q", part)
+		}
+	default:
+		if mount.HostPath, err = s.bindPart(of.UID, c.Name, index, host, part); err != nil {
+			return nil, hiddenError{fmt.Sprintf("failed to prepare subPath for volumeMount %q of container %q", m.Name, c.Name), err}
+		}
 	}
 	return mount, nil
 }
+
+// hiddenError is an error whose cause is for the log only: it may tell the author of a pod about files of the host.
+type hiddenError struct {
+	text  string
+	cause error
+}
+
+// Error implements error.
+func (e hiddenError) Error() string { return e.text }

@@ -1,0 +1,128 @@
+package cri
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// A part of a volume that containers can write to is mounted as follows, since they can put symbolic links there, at
+// any time:
+//
+//	open the part inside the volume, whatever links lead to it ──▶ bind it to pods/UID/subpaths ──▶ name that to the runtime
+//
+// The runtime resolves the path that it gets once more; the bind mount is at a place that no container can change.
+
+// subPathOf returns the path of the part of a volume that is mounted, or "" for the whole volume. Of a subPathExpr, the
+// variables are those of the container.
+func subPathOf(m *corev1.VolumeMount, variables []variable) (string, error) {
+	part := m.SubPath
+	if m.SubPathExpr != "" {
+		values := map[string]string{}
+		for _, v := range variables {
+			values[v.name] = v.value
+		}
+		var missing error
+		part = expandBy(m.SubPathExpr, func(name string) (string, bool) {
+			value, known := values[name]
+			if !known && missing == nil {
+				missing = fmt.Errorf("missing value for %q", name)
+			}
+			return value, known
+		})
+		if missing != nil {
+			return "", missing
+		}
+	}
+	switch {
+	case part == "":
+		return "", nil
+	case filepath.IsAbs(part):
+		return "", fmt.Errorf("error SubPath `%s` must not be an absolute path", part)
+	case !filepath.IsLocal(part) || hasParent(part):
+		return "", fmt.Errorf("unable to provision SubPath `%s`: must not contain '..'", part)
+	}
+	return part, nil
+}
+
+func hasParent(path string) bool {
+	for name := range strings.SplitSeq(filepath.ToSlash(path), "/") {
+		if name == ".." {
+			return true
+		}
+	}
+	return false
+}
+
+// makePart creates a part of a volume as a directory unless it exists, with the mode of the volume.
+func makePart(volume, part string) error {
+	root, err := os.OpenRoot(volume)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if _, err := root.Stat(part); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	info, err := root.Stat(".")
+	if err != nil {
+		return err
+	}
+	if err := root.MkdirAll(part, info.Mode().Perm()); err != nil {
+		return err
+	}
+	return root.Chmod(part, info.Mode()&(os.ModePerm|os.ModeSetgid)) // the umask applied to the mode above
+}
+
+// bindPart mounts a part of a volume, which is made if it is missing, at a path of the store, and returns that path. The
+// part is inside the volume, whatever links there are.
+func (s *store) bindPart(uid types.UID, container string, index int, volume, part string) (string, error) {
+	if err := makePart(volume, part); err != nil {
+		return "", fmt.Errorf("make the directory: %w", err)
+	}
+	at := filepath.Join(s.subpaths(uid), container, strconv.Itoa(index))
+	if err := unmount(at); err != nil { // of an earlier instance of the container
+		return "", err
+	}
+	if err := os.RemoveAll(at); err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
+		return "", err
+	}
+	return at, bindInside(volume, part, at)
+}
+
+func (s *store) subpaths(uid types.UID) string { return filepath.Join(s.pod(uid), "subpaths") }
+
+// unbind unmounts the parts of volumes that are mounted for a pod. Nothing else may be mounted in the pod's directory:
+// to remove the directory would be to remove what is mounted there.
+func (s *store) unbind(uid types.UID) error {
+	dir, err := filepath.EvalSymlinks(s.pod(uid))
+	if err != nil {
+		return missingIsFine(err)
+	}
+	below, err := mountsBelow(dir)
+	if err != nil {
+		return err
+	}
+	for _, at := range below {
+		if !strings.HasPrefix(at, filepath.Join(dir, "subpaths")+"/") {
+			return fmt.Errorf("%s is a mount point", at)
+		}
+		if err := unmount(at); err != nil {
+			return err
+		}
+	}
+	if below, err = mountsBelow(dir); err == nil && len(below) > 0 {
+		err = fmt.Errorf("%s is a mount point still", below[0])
+	}
+	return err
+}
