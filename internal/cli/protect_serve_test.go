@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
 	"math/big"
@@ -38,12 +39,18 @@ import (
 // issue returns a certificate of an issuer, or its own authority.
 func issue(t *testing.T, issuer *tls.Certificate) *tls.Certificate {
 	t.Helper()
+	return issueTo(t, issuer, "")
+}
+
+// issueTo returns a certificate with a name.
+func issueTo(t *testing.T, issuer *tls.Certificate, name string) *tls.Certificate {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Unix(0, 0), NotAfter: time.Now().Add(time.Hour), BasicConstraintsValid: true, IsCA: issuer == nil,
+		SerialNumber: big.NewInt(1), NotBefore: time.Unix(0, 0), NotAfter: time.Now().Add(time.Hour), BasicConstraintsValid: true, IsCA: issuer == nil, Subject: pkix.Name{CommonName: name},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	parent, signer := template, any(key)
@@ -97,7 +104,14 @@ func protectingSecrets(t *testing.T, asked func()) http.Handler {
 	}
 }
 
-// R28: the webhook answers nobody but callers with a certificate of the authority for API servers.
+// callersOfCluster are the identities of a cluster, who may reach the port of the webhook.
+func callersOfCluster() []string {
+	return []string{"system:anonymous", "bob", "ann", "admin", "system:node:na", "system:coppice:collector", "system:coppice:namespace-controller",
+		"system:kube-controller-manager", "system:serviceaccount:coppice-system:coppice"}
+}
+
+// R28: the webhook answers nobody but callers with a certificate of the authority for API servers, whatever token they send
+// and whomever the certificate of another authority names.
 func TestR28_WebhookAnswersAPIServersOnly(t *testing.T) {
 	authority, another, serving := issue(t, nil), issue(t, nil), issue(t, nil)
 	key, err := x509.MarshalPKCS8PrivateKey(serving.PrivateKey)
@@ -116,20 +130,31 @@ func TestR28_WebhookAnswersAPIServersOnly(t *testing.T) {
 	t.Cleanup(served.Close)
 	roots := x509.NewCertPool()
 	roots.AddCert(serving.Leaf)
-	for name, test := range map[string]struct {
+	type caller struct {
 		certificate *tls.Certificate
 		answered    bool
-	}{
+	}
+	callers := map[string]caller{
 		"an API server":     {issue(t, authority), true},
 		"nobody":            {&tls.Certificate{}, false},
 		"another authority": {issue(t, another), false},
 		"self-signed":       {issue(t, nil), false},
-	} {
+	}
+	for _, who := range callersOfCluster() {
+		callers["the token of "+who] = caller{&tls.Certificate{}, false}
+		callers["the cluster's certificate of "+who] = caller{issueTo(t, another, who), false}
+	}
+	for name, test := range callers {
 		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{
 			RootCAs: roots, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return test.certificate, nil },
 		}}}
 		asked = 0
-		response, err := client.Post("https://"+served.Listener.Addr().String()+webhook.Path, "application/json", strings.NewReader(reviewOfDelete))
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+served.Listener.Addr().String()+webhook.Path, strings.NewReader(reviewOfDelete))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Authorization", "Bearer "+name)
+		response, err := client.Do(request)
 		if (err == nil) != test.answered {
 			t.Errorf("%s: %v, want an answer %t", name, err, test.answered)
 		}

@@ -36,11 +36,12 @@ func TestEveryPathOfCollectByEveryIdentity(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		tools, stop, err := collecting(ctx, t, config, server)
+		outside, err := collecting(ctx, t, config, server)
 		if err != nil {
 			return err
 		}
-		defer stop()
+		defer outside.stop()
+		tools := outside.tools
 		client, err := kubernetes.NewForConfig(config)
 		if err != nil {
 			return err
@@ -71,6 +72,9 @@ func TestEveryPathOfCollectByEveryIdentity(t *testing.T) {
 			if code, _ := sendAs(t, asToken(tools, who), http.MethodPost, api.Resume+"?kind=Secret"); want != told && code != http.StatusUnauthorized && code != http.StatusForbidden {
 				t.Errorf("user %s resumes the deletions of Secrets: %d", who, code)
 			}
+		}
+		if err := walkProtect(ctx, t, client, outside.protect); err != nil {
+			return err
 		}
 		return changeTenants(ctx, t, client, asToken(tools, adminToken), func(name string) *rest.Config { return asToken(tools, name) })
 	})
@@ -119,36 +123,47 @@ func tokenServer(t *testing.T, config *rest.Config) (*rest.Config, error) {
 	return &rest.Config{Host: server.URL}, nil
 }
 
+// collect is what coppice collect runs and serves.
+type collect struct {
+	tools   *rest.Config
+	protect http.Handler // the webhook for protected objects
+	stop    func()
+}
+
 // collecting runs the controllers of coppice collect, and serves their API. Callers are known by the tokens of another
 // server.
-func collecting(ctx context.Context, t *testing.T, config, tokens *rest.Config) (tools *rest.Config, stop func(), err error) {
+func collecting(ctx context.Context, t *testing.T, config, tokens *rest.Config) (*collect, error) {
 	t.Helper()
 	collector, err := coppice.New(config, coppice.Options{})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	namespaces, err := coppice.NewNamespaceController(config, coppice.NamespaceOptions{})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	controllers := coppice.Controllers{Collector: collector, Namespaces: namespaces}
+	protect, err := controllers.ProtectionHandler(ctx, config)
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		_ = controllers.Run(ctx)
 	}()
-	stop = func() {
+	stop := func() {
 		cancel()
 		<-ended
 	}
 	if err := controllers.WaitForSync(ctx); err != nil {
 		stop()
-		return nil, nil, err
+		return nil, err
 	}
 	server := httptest.NewServer(controllers.APIHandler(coppice.DelegatedAccess(tokens)))
 	t.Cleanup(server.Close)
-	return &rest.Config{Host: server.URL}, stop, nil
+	return &collect{tools: &rest.Config{Host: server.URL}, protect: protect, stop: stop}, nil
 }
 
 // prepareCollectWalk makes a Secret in a namespace in which ann may view.

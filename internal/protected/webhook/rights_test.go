@@ -126,6 +126,19 @@ func TestR28_WebhookAnswersDependOnNothingUnreadable(t *testing.T) {
 	}
 }
 
+// R28: a node learns nothing, even if a server reports the rights of the role of nodes.
+func TestR28_WebhookTellsNodesNothing(t *testing.T) {
+	const node = "system:node:na"
+	for _, reader := range []string{node, "ann"} { // whom the server reports to have the right
+		h := rightsHandler(t, reader, false)
+		request := `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","operation":"DELETE","userInfo":{"username":"` + node + `","groups":["team"],"uid":"1","extra":{"scope":["a"]}},
+			"oldObject":{"metadata":{"namespace":"shop","labels":{"coppice.dev/protect":"outlives"},"annotations":{"coppice.dev/outlives":"[{\"apiVersion\":\"v1\",\"kind\":\"Secret\",\"namespace\":\"vault\",\"name\":\"key\"}]"}}}}}`
+		if _, review := post(t, h, request); review.Response == nil || review.Response.Allowed {
+			t.Errorf("%s may read the Secret: %+v", reader, review.Response)
+		}
+	}
+}
+
 // Controllers that copy templates add no entries, even if they could read the objects.
 func TestR28_WebhookTrustsNoTemplate(t *testing.T) {
 	const copier = "system:serviceaccount:kube-system:statefulset-controller"

@@ -21,6 +21,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -200,8 +202,14 @@ func (h Handler) checkAdded(ctx context.Context, r *admissionv1.AdmissionRequest
 	return h.Others.Check(ctx, h.rightsOf(r.UserInfo), namespace, added)
 }
 
-// rightsOf returns what a user may read.
+// rightsOf returns what a user may read. A node may read nothing here, as on our own server: what it may read depends on
+// its pods, and a review by its role alone says more.
 func (h Handler) rightsOf(who authenticationv1.UserInfo) others.May {
+	if isNode := strings.HasPrefix(who.Username, "system:node:") || slices.Contains(who.Groups, "system:nodes"); isNode {
+		return func(context.Context, authorizationv1.ResourceAttributes) error {
+			return fmt.Errorf("user %q is a node, and may not", who.Username)
+		}
+	}
 	extra := make(map[string]authorizationv1.ExtraValue, len(who.Extra))
 	for key, value := range who.Extra {
 		extra[key] = authorizationv1.ExtraValue(value)
