@@ -6,7 +6,7 @@
 VERSION    ?= $(shell git describe --tags --match 'v[0-9]*' --dirty 2>/dev/null || \
                 (git rev-parse --short HEAD 2>/dev/null | sed 's/^/v0.0.0-g/') | grep . || echo devel)
 KUBERNETES := $(shell go list -m -f '{{.Version}}' k8s.io/apiserver | sed 's/^v0\./v1./')
-STAMP      := -X github.com/coppice-dev/coppice/internal/version.stamped=$(VERSION) \
+STAMP      := -X github.com/coppice-dev/coppice/internal/tools/version.stamped=$(VERSION) \
               -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)+coppice-$(patsubst v%,%,$(VERSION)) \
               -X k8s.io/component-base/version.gitTreeState=clean
 

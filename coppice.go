@@ -29,11 +29,11 @@ import (
 	"k8s.io/client-go/rest"
 
 	light "github.com/coppice-dev/coppice/collector"
-	"github.com/coppice-dev/coppice/internal/cluster"
-	"github.com/coppice-dev/coppice/internal/insight"
-	"github.com/coppice-dev/coppice/internal/metrics"
-	"github.com/coppice-dev/coppice/internal/ownership"
-	"github.com/coppice-dev/coppice/internal/story"
+	"github.com/coppice-dev/coppice/internal/collect/cluster"
+	"github.com/coppice-dev/coppice/internal/collect/story"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/insight"
+	"github.com/coppice-dev/coppice/internal/tools/metrics"
 )
 
 var (

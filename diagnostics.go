@@ -8,10 +8,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/coppice-dev/coppice/internal/insight"
-	"github.com/coppice-dev/coppice/internal/metrics"
-	"github.com/coppice-dev/coppice/internal/ownership"
-	"github.com/coppice-dev/coppice/internal/web"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/insight"
+	"github.com/coppice-dev/coppice/internal/tools/metrics"
+	"github.com/coppice-dev/coppice/internal/tools/web"
 )
 
 // GraphFormat is a format of the ownership graph.

@@ -11,10 +11,10 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
-	"github.com/coppice-dev/coppice/internal/lifecycle"
-	"github.com/coppice-dev/coppice/internal/metrics"
-	"github.com/coppice-dev/coppice/internal/namespaces"
-	"github.com/coppice-dev/coppice/internal/protected/cascade"
+	"github.com/coppice-dev/coppice/internal/collect/lifecycle"
+	"github.com/coppice-dev/coppice/internal/collect/namespaces"
+	"github.com/coppice-dev/coppice/internal/collect/protected/cascade"
+	"github.com/coppice-dev/coppice/internal/tools/metrics"
 )
 
 // EverythingElse is the name that stands, in a DeletionOrder, for all resources that no stage

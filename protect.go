@@ -16,10 +16,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 
-	"github.com/coppice-dev/coppice/internal/ownership"
-	"github.com/coppice-dev/coppice/internal/protected/others"
-	"github.com/coppice-dev/coppice/internal/protected/webhook"
-	"github.com/coppice-dev/coppice/internal/protection"
+	"github.com/coppice-dev/coppice/internal/collect/protected/others"
+	"github.com/coppice-dev/coppice/internal/collect/protected/webhook"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
 // ProtectionHandler returns a validating admission webhook that refuses to delete objects that say that they

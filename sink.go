@@ -4,8 +4,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/coppice-dev/coppice/internal/feed"
-	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/collect/feed"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
 // listeners are called with the namespace of each object that is gone.

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
 // graphSink is a feed.Sink that only maintains a graph.

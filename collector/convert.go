@@ -3,8 +3,8 @@ package collector
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coppice-dev/coppice/internal/collector"
-	"github.com/coppice-dev/coppice/internal/feed"
+	"github.com/coppice-dev/coppice/internal/collect/collector"
+	"github.com/coppice-dev/coppice/internal/collect/feed"
 )
 
 // The types of the public API are our own, so that the internal ones can change.

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
-	"github.com/coppice-dev/coppice/internal/cluster"
+	"github.com/coppice-dev/coppice/internal/collect/cluster"
 )
 
 // ErrClusterExists is the error of Pool.Add for a name that is in use.

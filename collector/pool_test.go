@@ -372,10 +372,10 @@ func TestSleepingClustersCostThreeGoroutines(t *testing.T) {
 		}
 		buffer := make([]byte, 8<<20)
 		stacks := string(buffer[:runtime.Stack(buffer, true)])
-		ours := strings.Count(stacks, "internal/cluster.(*Cluster).RunSleeping(")
+		ours := strings.Count(stacks, "internal/collect/cluster.(*Cluster).RunSleeping(")
 		others := 0
 		for stack := range strings.SplitSeq(stacks, "\n\n") {
-			for _, sign := range []string{"client-go", "net/http", "wireserver", "coppice/internal/feed", "coppice/internal/queue", "coppice/internal/collector"} {
+			for _, sign := range []string{"client-go", "net/http", "wireserver", "coppice/internal/collect/feed", "coppice/internal/collect/queue", "coppice/internal/collect/collector"} {
 				if strings.Contains(stack, sign) && !strings.Contains(stack, "RunSleeping") {
 					others++
 					t.Log(stack)

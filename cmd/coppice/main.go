@@ -12,9 +12,9 @@ import (
 	"slices"
 
 	"github.com/coppice-dev/coppice/cmd/coppice/earlysignal"
-	"github.com/coppice-dev/coppice/internal/assets/role"
 	"github.com/coppice-dev/coppice/internal/cli"
 	_ "github.com/coppice-dev/coppice/internal/cli/translations"
+	"github.com/coppice-dev/coppice/internal/system/assets/role"
 )
 
 func main() {

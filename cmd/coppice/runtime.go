@@ -9,7 +9,7 @@ import (
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 
-	"github.com/coppice-dev/coppice/internal/assets/role"
+	"github.com/coppice-dev/coppice/internal/system/assets/role"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
-	"github.com/coppice-dev/coppice/internal/collectionreason"
+	"github.com/coppice-dev/coppice/internal/collect/collectionreason"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 	"github.com/coppice-dev/coppice/internal/testing/transcript"
 )

@@ -18,7 +18,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/nodeproxy"
 	"github.com/coppice-dev/coppice/internal/apiserver/podlogs"
 	"github.com/coppice-dev/coppice/internal/apiserver/podstreams"
-	"github.com/coppice-dev/coppice/internal/protected/parking"
+	"github.com/coppice-dev/coppice/internal/collect/protected/parking"
 )
 
 // Client returns the configuration of a client that reaches the server as an administrator,

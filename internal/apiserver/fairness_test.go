@@ -20,7 +20,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/apiserver/recyclebin"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
-	toolsapi "github.com/coppice-dev/coppice/internal/web/api"
+	toolsapi "github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
 // A flood of requests delays only the user that sends it: while a thousand expensive lists are

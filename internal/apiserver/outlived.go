@@ -11,8 +11,8 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
-	"github.com/coppice-dev/coppice/internal/protected/others"
-	"github.com/coppice-dev/coppice/internal/protection"
+	"github.com/coppice-dev/coppice/internal/collect/protected/others"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
 // left returns which of the others exist that a protected object outlives, as far as the user of the request

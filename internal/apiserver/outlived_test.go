@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
-	"github.com/coppice-dev/coppice/internal/protected/cascade"
-	"github.com/coppice-dev/coppice/internal/protection"
+	"github.com/coppice-dev/coppice/internal/collect/protected/cascade"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
 // outliving is a namespace in which users protect objects that outlive a Secret of another namespace.

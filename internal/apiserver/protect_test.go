@@ -11,7 +11,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/controller/volumeprotection"
-	"github.com/coppice-dev/coppice/internal/finalizers"
+	"github.com/coppice-dev/coppice/internal/rules/finalizers"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 

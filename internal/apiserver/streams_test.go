@@ -14,7 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coppice-dev/coppice/internal/containerstreams"
+	"github.com/coppice-dev/coppice/internal/node/containerstreams"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 

@@ -18,12 +18,12 @@ import (
 	"k8s.io/component-base/featuregate"
 	"k8s.io/kubectl/pkg/cmd/util"
 
-	"github.com/coppice-dev/coppice/internal/assets"
-	"github.com/coppice-dev/coppice/internal/assets/parent"
-	"github.com/coppice-dev/coppice/internal/assets/role"
 	"github.com/coppice-dev/coppice/internal/system"
-	"github.com/coppice-dev/coppice/internal/terminal"
-	"github.com/coppice-dev/coppice/internal/version"
+	"github.com/coppice-dev/coppice/internal/system/assets"
+	"github.com/coppice-dev/coppice/internal/system/assets/parent"
+	"github.com/coppice-dev/coppice/internal/system/assets/role"
+	"github.com/coppice-dev/coppice/internal/tools/terminal"
+	"github.com/coppice-dev/coppice/internal/tools/version"
 )
 
 func newAssets(s Streams) *cobra.Command {

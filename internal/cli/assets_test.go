@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/coppice-dev/coppice/internal/assets/role"
+	"github.com/coppice-dev/coppice/internal/system/assets/role"
 )
 
 // Only the path is on stdout: a shell takes it as it is.

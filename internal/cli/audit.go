@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/coppice-dev/coppice/internal/audit"
-	"github.com/coppice-dev/coppice/internal/inventory/reader"
-	"github.com/coppice-dev/coppice/internal/lookup"
-	"github.com/coppice-dev/coppice/internal/servedby"
+	"github.com/coppice-dev/coppice/internal/tools/audit"
+	"github.com/coppice-dev/coppice/internal/tools/inventory/reader"
+	"github.com/coppice-dev/coppice/internal/tools/lookup"
+	"github.com/coppice-dev/coppice/internal/tools/servedby"
 )
 
 // auditFlags are the flags of coppice audit.

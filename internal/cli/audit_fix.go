@@ -15,10 +15,10 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
-	"github.com/coppice-dev/coppice/internal/audit"
-	"github.com/coppice-dev/coppice/internal/inventory"
-	"github.com/coppice-dev/coppice/internal/ownership"
-	"github.com/coppice-dev/coppice/internal/terminal"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/audit"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
 
 // fieldManager is under which the tools write.

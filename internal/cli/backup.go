@@ -12,12 +12,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/coppice-dev/coppice/internal/backup"
-	"github.com/coppice-dev/coppice/internal/preview"
-	"github.com/coppice-dev/coppice/internal/recreate"
-	"github.com/coppice-dev/coppice/internal/sealed"
-	"github.com/coppice-dev/coppice/internal/terminal"
-	"github.com/coppice-dev/coppice/internal/undo"
+	"github.com/coppice-dev/coppice/internal/apiserver/backup"
+	"github.com/coppice-dev/coppice/internal/apiserver/sealed"
+	"github.com/coppice-dev/coppice/internal/tools/preview"
+	"github.com/coppice-dev/coppice/internal/tools/recreate"
+	"github.com/coppice-dev/coppice/internal/tools/terminal"
+	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
 // backupFlags say where what a deletion takes is kept.

@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coppice-dev/coppice"
-	"github.com/coppice-dev/coppice/internal/election"
-	"github.com/coppice-dev/coppice/internal/terminal"
+	"github.com/coppice-dev/coppice/internal/collect/election"
+	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
 
 // The controllers that --controllers names.

@@ -16,10 +16,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/coppice-dev/coppice/internal/conformance"
-	"github.com/coppice-dev/coppice/internal/conformance/probe"
-	"github.com/coppice-dev/coppice/internal/terminal"
-	"github.com/coppice-dev/coppice/internal/version"
+	"github.com/coppice-dev/coppice/internal/cli/conformance"
+	"github.com/coppice-dev/coppice/internal/cli/conformance/probe"
+	"github.com/coppice-dev/coppice/internal/tools/terminal"
+	"github.com/coppice-dev/coppice/internal/tools/version"
 )
 
 // conformanceFlags are the flags of coppice conformance.

@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
 
-	"github.com/coppice-dev/coppice/internal/inventory"
-	"github.com/coppice-dev/coppice/internal/preview"
-	"github.com/coppice-dev/coppice/internal/terminal"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/preview"
+	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
 
 func newDelete(s Streams) *cobra.Command {

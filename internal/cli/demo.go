@@ -20,12 +20,12 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/coppice-dev/coppice/internal/agent/nodeconfig"
-	"github.com/coppice-dev/coppice/internal/demo"
-	"github.com/coppice-dev/coppice/internal/demo/stage"
+	"github.com/coppice-dev/coppice/internal/cli/demo"
+	"github.com/coppice-dev/coppice/internal/cli/demo/stage"
+	"github.com/coppice-dev/coppice/internal/node/agent/nodeconfig"
 	"github.com/coppice-dev/coppice/internal/system"
-	"github.com/coppice-dev/coppice/internal/terminal"
-	"github.com/coppice-dev/coppice/internal/version"
+	"github.com/coppice-dev/coppice/internal/tools/terminal"
+	"github.com/coppice-dev/coppice/internal/tools/version"
 )
 
 const (

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 
-	"github.com/coppice-dev/coppice/internal/demo"
-	"github.com/coppice-dev/coppice/internal/demo/audience"
+	"github.com/coppice-dev/coppice/internal/cli/demo"
+	"github.com/coppice-dev/coppice/internal/cli/demo/audience"
 	"github.com/coppice-dev/coppice/internal/system"
-	"github.com/coppice-dev/coppice/internal/web/link"
+	"github.com/coppice-dev/coppice/internal/tools/web/link"
 )
 
 // playInBrowser plays stories to whoever opens a link, and serves the page until ctx ends.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/coppice-dev/coppice"
 	"github.com/coppice-dev/coppice/internal/apiserver/recyclebin"
-	"github.com/coppice-dev/coppice/internal/election"
-	"github.com/coppice-dev/coppice/internal/web"
-	"github.com/coppice-dev/coppice/internal/web/page"
+	"github.com/coppice-dev/coppice/internal/collect/election"
+	"github.com/coppice-dev/coppice/internal/tools/web"
+	"github.com/coppice-dev/coppice/internal/tools/web/page"
 )
 
 // diagnosticsAddress is the default of coppice collect's --bind-address.

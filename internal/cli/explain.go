@@ -12,13 +12,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/coppice-dev/coppice/internal/explain"
-	"github.com/coppice-dev/coppice/internal/gone"
-	"github.com/coppice-dev/coppice/internal/inventory"
-	"github.com/coppice-dev/coppice/internal/inventory/reader"
-	"github.com/coppice-dev/coppice/internal/lookup"
-	"github.com/coppice-dev/coppice/internal/ownership"
-	"github.com/coppice-dev/coppice/internal/terminal"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/explain"
+	"github.com/coppice-dev/coppice/internal/tools/gone"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/inventory/reader"
+	"github.com/coppice-dev/coppice/internal/tools/lookup"
+	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
 
 // explainInterval is how often --watch looks again.

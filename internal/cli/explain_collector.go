@@ -16,11 +16,11 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice"
-	"github.com/coppice-dev/coppice/internal/explain"
-	"github.com/coppice-dev/coppice/internal/metrics"
-	"github.com/coppice-dev/coppice/internal/ownership"
-	"github.com/coppice-dev/coppice/internal/version"
-	"github.com/coppice-dev/coppice/internal/web"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/explain"
+	"github.com/coppice-dev/coppice/internal/tools/metrics"
+	"github.com/coppice-dev/coppice/internal/tools/version"
+	"github.com/coppice-dev/coppice/internal/tools/web"
 )
 
 // collectorTimeout bounds a request to a running collector.

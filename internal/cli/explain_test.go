@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/coppice-dev/coppice"
-	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
 // TestCollectorState: what a collector serves about itself is understood, and one that only observes is not

@@ -12,12 +12,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/coppice-dev/coppice/internal/insight"
-	"github.com/coppice-dev/coppice/internal/inventory"
-	"github.com/coppice-dev/coppice/internal/inventory/reader"
-	"github.com/coppice-dev/coppice/internal/ownership"
-	"github.com/coppice-dev/coppice/internal/web"
-	"github.com/coppice-dev/coppice/internal/web/api"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/insight"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/inventory/reader"
+	"github.com/coppice-dev/coppice/internal/tools/web"
+	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
 // graphTimeout bounds the request for a graph. It is long because there may be very many objects.

@@ -17,10 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/client-go/rest"
 
-	"github.com/coppice-dev/coppice/internal/agent/nodeconfig"
+	"github.com/coppice-dev/coppice/internal/node/agent/nodeconfig"
 	"github.com/coppice-dev/coppice/internal/system"
-	"github.com/coppice-dev/coppice/internal/terminal"
-	"github.com/coppice-dev/coppice/internal/version"
+	"github.com/coppice-dev/coppice/internal/tools/terminal"
+	"github.com/coppice-dev/coppice/internal/tools/version"
 )
 
 // leastLease is the shortest Lease duration. Heartbeats are sent four times in it.

@@ -13,17 +13,17 @@ import (
 	"unicode/utf8"
 
 	"github.com/coppice-dev/coppice"
-	"github.com/coppice-dev/coppice/internal/audit"
-	"github.com/coppice-dev/coppice/internal/explain"
-	"github.com/coppice-dev/coppice/internal/gone"
-	"github.com/coppice-dev/coppice/internal/insight"
-	"github.com/coppice-dev/coppice/internal/inventory"
-	"github.com/coppice-dev/coppice/internal/ownership"
-	"github.com/coppice-dev/coppice/internal/preview"
-	"github.com/coppice-dev/coppice/internal/servedby"
-	"github.com/coppice-dev/coppice/internal/story"
-	"github.com/coppice-dev/coppice/internal/terminal/escape"
-	"github.com/coppice-dev/coppice/internal/undo"
+	"github.com/coppice-dev/coppice/internal/collect/story"
+	"github.com/coppice-dev/coppice/internal/rules/escape"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/audit"
+	"github.com/coppice-dev/coppice/internal/tools/explain"
+	"github.com/coppice-dev/coppice/internal/tools/gone"
+	"github.com/coppice-dev/coppice/internal/tools/insight"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/preview"
+	"github.com/coppice-dev/coppice/internal/tools/servedby"
+	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
 // answerTime is when the answers of these tests were made, and every time in them.

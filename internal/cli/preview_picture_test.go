@@ -7,10 +7,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coppice-dev/coppice/internal/insight"
-	"github.com/coppice-dev/coppice/internal/inventory"
-	"github.com/coppice-dev/coppice/internal/ownership"
-	"github.com/coppice-dev/coppice/internal/preview"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/insight"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/preview"
 )
 
 // TestPreviewTree: what is asked for is on top, what a namespace takes along is below it, and what has two

@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
-	"github.com/coppice-dev/coppice/internal/protection"
-	"github.com/coppice-dev/coppice/internal/terminal"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
 
 const (

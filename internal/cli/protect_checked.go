@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
 
-	"github.com/coppice-dev/coppice/internal/protection"
-	"github.com/coppice-dev/coppice/internal/terminal"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
 
 // serverWarnings keeps the warnings of the server. One request at a time is made.

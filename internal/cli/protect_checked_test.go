@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
-	"github.com/coppice-dev/coppice/internal/protection"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
 // The server says how to have entries checked, in a dry run; coppice protect does that, if the user may.

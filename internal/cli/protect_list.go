@@ -19,11 +19,11 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
-	"github.com/coppice-dev/coppice/internal/aliases"
-	"github.com/coppice-dev/coppice/internal/inventory"
-	"github.com/coppice-dev/coppice/internal/lookup"
-	"github.com/coppice-dev/coppice/internal/protection"
-	"github.com/coppice-dev/coppice/internal/terminal"
+	"github.com/coppice-dev/coppice/internal/collect/aliases"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/lookup"
+	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
 
 const (

@@ -31,9 +31,9 @@ import (
 	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/coppice-dev/coppice/internal/protected/others"
-	"github.com/coppice-dev/coppice/internal/protected/webhook"
-	"github.com/coppice-dev/coppice/internal/protection"
+	"github.com/coppice-dev/coppice/internal/collect/protected/others"
+	"github.com/coppice-dev/coppice/internal/collect/protected/webhook"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
 // issue returns a certificate of an issuer, or its own authority.

@@ -16,10 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/recyclebin"
-	"github.com/coppice-dev/coppice/internal/ownership"
-	"github.com/coppice-dev/coppice/internal/story"
-	"github.com/coppice-dev/coppice/internal/undo"
-	"github.com/coppice-dev/coppice/internal/web/api"
+	"github.com/coppice-dev/coppice/internal/collect/story"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/undo"
+	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
 // recycleBounds parses --recycle; the zero value if it is not set.

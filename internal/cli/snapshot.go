@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/system"
-	"github.com/coppice-dev/coppice/internal/terminal"
+	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
 
 func newSnapshot(s Streams) *cobra.Command {

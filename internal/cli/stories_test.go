@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coppice-dev/coppice/internal/story"
-	"github.com/coppice-dev/coppice/internal/web/api"
+	"github.com/coppice-dev/coppice/internal/collect/story"
+	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
 // tellStories is the part of a running collector that tells of two deletions: one goes on, and is done while

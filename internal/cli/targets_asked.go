@@ -12,7 +12,7 @@ import (
 	"k8s.io/cli-runtime/pkg/resource"
 	"k8s.io/client-go/rest"
 
-	"github.com/coppice-dev/coppice/internal/terminal"
+	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
 
 // The media types that ask for the metadata of objects, which has their UIDs.

@@ -13,9 +13,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
-	"github.com/coppice-dev/coppice/internal/recreate"
-	"github.com/coppice-dev/coppice/internal/terminal"
-	"github.com/coppice-dev/coppice/internal/undo"
+	"github.com/coppice-dev/coppice/internal/tools/recreate"
+	"github.com/coppice-dev/coppice/internal/tools/terminal"
+	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
 // undoFlags are the flags of coppice undo.

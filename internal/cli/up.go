@@ -19,11 +19,11 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
-	"github.com/coppice-dev/coppice/internal/agent/nodeconfig"
-	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/node/agent/nodeconfig"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/system"
-	"github.com/coppice-dev/coppice/internal/terminal"
-	"github.com/coppice-dev/coppice/internal/version"
+	"github.com/coppice-dev/coppice/internal/tools/terminal"
+	"github.com/coppice-dev/coppice/internal/tools/version"
 )
 
 // dataDirVariable is the environment variable that names the data directory for all commands.

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
-	"github.com/coppice-dev/coppice/internal/version"
+	"github.com/coppice-dev/coppice/internal/tools/version"
 )
 
 // versions is the output of coppice version.

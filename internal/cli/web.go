@@ -19,8 +19,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/coppice-dev/coppice"
-	"github.com/coppice-dev/coppice/internal/terminal"
-	"github.com/coppice-dev/coppice/internal/web/link"
+	"github.com/coppice-dev/coppice/internal/tools/terminal"
+	"github.com/coppice-dev/coppice/internal/tools/web/link"
 )
 
 // webFlags are the flags of coppice web.

@@ -49,7 +49,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
-	"github.com/coppice-dev/coppice/internal/pace"
+	"github.com/coppice-dev/coppice/internal/collect/pace"
 )
 
 // Back-off for a key whose reconciliation fails.

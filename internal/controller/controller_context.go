@@ -18,7 +18,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/controller/informers"
-	podrules "github.com/coppice-dev/coppice/internal/pods"
+	podrules "github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
 // Context contains what the controllers of one process share: a single cache of each resource

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
-	"github.com/coppice-dev/coppice/internal/pace"
+	"github.com/coppice-dev/coppice/internal/collect/pace"
 )
 
 // No expectations are kept for an owner that is gone, even if the watch missed its deletion.

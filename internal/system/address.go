@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/coppice-dev/coppice/internal/agent/nodeconfig"
+	"github.com/coppice-dev/coppice/internal/node/agent/nodeconfig"
 )
 
 // listen opens the port. That comes first, so that nothing has been done if the port is in use.

@@ -20,9 +20,9 @@ import (
 	"k8s.io/client-go/util/retry"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/coppice-dev/coppice/internal/agent"
-	"github.com/coppice-dev/coppice/internal/agent/containerruntime/simulated"
-	"github.com/coppice-dev/coppice/internal/agent/nodeconfig"
+	"github.com/coppice-dev/coppice/internal/node/agent"
+	"github.com/coppice-dev/coppice/internal/node/agent/containerruntime/simulated"
+	"github.com/coppice-dev/coppice/internal/node/agent/nodeconfig"
 	"github.com/coppice-dev/coppice/internal/testing/transcript"
 )
 

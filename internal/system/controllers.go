@@ -17,14 +17,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice"
-	"github.com/coppice-dev/coppice/internal/agent"
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
+	"github.com/coppice-dev/coppice/internal/collect/election"
 	"github.com/coppice-dev/coppice/internal/controller/volumeprotection"
-	"github.com/coppice-dev/coppice/internal/election"
-	"github.com/coppice-dev/coppice/internal/web"
-	toolsapi "github.com/coppice-dev/coppice/internal/web/api"
-	"github.com/coppice-dev/coppice/internal/web/page"
+	"github.com/coppice-dev/coppice/internal/node/agent"
+	"github.com/coppice-dev/coppice/internal/tools/web"
+	toolsapi "github.com/coppice-dev/coppice/internal/tools/web/api"
+	"github.com/coppice-dev/coppice/internal/tools/web/page"
 )
 
 // controllersPrefix is the prefix of the paths that the API server itself also serves.

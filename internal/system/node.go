@@ -16,10 +16,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
-	"github.com/coppice-dev/coppice/internal/agent"
-	"github.com/coppice-dev/coppice/internal/agent/containerruntime/cri"
-	"github.com/coppice-dev/coppice/internal/agent/nodeconfig"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
+	"github.com/coppice-dev/coppice/internal/node/agent"
+	"github.com/coppice-dev/coppice/internal/node/agent/containerruntime/cri"
+	"github.com/coppice-dev/coppice/internal/node/agent/nodeconfig"
 )
 
 // NodeOptions configure the agent of one node in a process of its own. All fields except Reread,

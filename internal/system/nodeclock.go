@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/coppice-dev/coppice/internal/agent/movableclock"
+	"github.com/coppice-dev/coppice/internal/node/agent/movableclock"
 )
 
 // nodeClockPath is the path of the clock of simulated nodes, if it is movable: GET reads it, and

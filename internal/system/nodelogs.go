@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/rest"
 	certutil "k8s.io/client-go/util/cert"
 
-	"github.com/coppice-dev/coppice/internal/agent/nodeserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
+	"github.com/coppice-dev/coppice/internal/node/agent/nodeserver"
 )
 
 // nodeLogs serves the logs of one node's pods, and streams to them, to the API server; nil if they are not served.

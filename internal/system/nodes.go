@@ -15,13 +15,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice"
-	"github.com/coppice-dev/coppice/internal/agent"
-	"github.com/coppice-dev/coppice/internal/agent/containerruntime/cri"
-	"github.com/coppice-dev/coppice/internal/agent/movableclock"
-	"github.com/coppice-dev/coppice/internal/agent/nodeconfig"
-	"github.com/coppice-dev/coppice/internal/agent/nodeserver"
 	"github.com/coppice-dev/coppice/internal/apiserver"
-	"github.com/coppice-dev/coppice/internal/scheduler"
+	"github.com/coppice-dev/coppice/internal/node/agent"
+	"github.com/coppice-dev/coppice/internal/node/agent/containerruntime/cri"
+	"github.com/coppice-dev/coppice/internal/node/agent/movableclock"
+	"github.com/coppice-dev/coppice/internal/node/agent/nodeconfig"
+	"github.com/coppice-dev/coppice/internal/node/agent/nodeserver"
+	"github.com/coppice-dev/coppice/internal/node/scheduler"
 )
 
 // nodesDir is the directory of an agent with real containers in the data directory.

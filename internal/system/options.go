@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/coppice-dev/coppice"
-	"github.com/coppice-dev/coppice/internal/agent/movableclock"
-	"github.com/coppice-dev/coppice/internal/agent/nodeconfig"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/external"
 	"github.com/coppice-dev/coppice/internal/apiserver/recyclebin"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
-	"github.com/coppice-dev/coppice/internal/version"
+	"github.com/coppice-dev/coppice/internal/node/agent/movableclock"
+	"github.com/coppice-dev/coppice/internal/node/agent/nodeconfig"
+	"github.com/coppice-dev/coppice/internal/tools/version"
 )
 
 // Placement determines where a controller runs.

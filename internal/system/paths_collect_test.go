@@ -20,7 +20,7 @@ import (
 	"github.com/coppice-dev/coppice"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
-	"github.com/coppice-dev/coppice/internal/web/api"
+	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
 // A collector that works on another server is asked on every path by every identity, and gives the answers that the

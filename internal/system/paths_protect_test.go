@@ -19,11 +19,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
-	"github.com/coppice-dev/coppice/internal/protected/webhook"
-	"github.com/coppice-dev/coppice/internal/protection"
+	"github.com/coppice-dev/coppice/internal/collect/protected/webhook"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
-	"github.com/coppice-dev/coppice/internal/web"
-	"github.com/coppice-dev/coppice/internal/web/api"
+	"github.com/coppice-dev/coppice/internal/tools/web"
+	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
 // reviewed is a user whom an API server names in a review, and the objects of walkProtect that this user may read.

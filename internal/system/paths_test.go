@@ -22,9 +22,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/recyclebin"
 	"github.com/coppice-dev/coppice/internal/apiserver/storageendpoints"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
-	"github.com/coppice-dev/coppice/internal/web"
-	"github.com/coppice-dev/coppice/internal/web/api"
-	"github.com/coppice-dev/coppice/internal/web/page"
+	"github.com/coppice-dev/coppice/internal/tools/web"
+	"github.com/coppice-dev/coppice/internal/tools/web/api"
+	"github.com/coppice-dev/coppice/internal/tools/web/page"
 )
 
 // walked is what each identity may learn: nothing, that a path answers, or what is secret.

@@ -27,7 +27,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
-	"github.com/coppice-dev/coppice/internal/election"
+	"github.com/coppice-dev/coppice/internal/collect/election"
 )
 
 // Plane is a control plane that is ready.

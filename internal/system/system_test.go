@@ -22,10 +22,10 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
-	"github.com/coppice-dev/coppice/internal/collectionreason"
-	"github.com/coppice-dev/coppice/internal/verdict"
-	"github.com/coppice-dev/coppice/internal/version"
-	"github.com/coppice-dev/coppice/internal/web"
+	"github.com/coppice-dev/coppice/internal/collect/collectionreason"
+	"github.com/coppice-dev/coppice/internal/rules/verdict"
+	"github.com/coppice-dev/coppice/internal/tools/version"
+	"github.com/coppice-dev/coppice/internal/tools/web"
 )
 
 func TestMain(m *testing.M) {

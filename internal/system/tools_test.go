@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
-	"github.com/coppice-dev/coppice/internal/web/api"
+	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
 // A control plane tells each user of what the user may list, and nobody else of anything.

@@ -28,22 +28,22 @@
 //     of every object for the oracle, and restores backups (see its doc.go).
 //   - laggingcache holds whole typed objects, which workload controllers read and apimodel does not
 //     have, and caches that are behind by as much as the test lets them be.
-//   - internal/feed's tests serve HTTP: discovery, lists, watches and bookmarks as bytes, and
+//   - internal/collect/feed's tests serve HTTP: discovery, lists, watches and bookmarks as bytes, and
 //     no rules of deletion.
 //   - wireserver serves HTTP too, with a history, so that watches continue, and backups are restored;
 //     no rules of deletion. It is for many clusters in one process.
-//   - internal/namespaces' tests put the contents of namespaces beside the fake of client-go,
+//   - internal/collect/namespaces' tests put the contents of namespaces beside the fake of client-go,
 //     with types that come and go in the middle of a sync.
 //   - internal/apiserver/deleteflow's tests have a storage of one object, in which another
 //     client can come before each write.
-//   - internal/verdict's tests (model*_test.go) are no server but an oracle: the rules, stated
+//   - internal/rules/verdict's tests (model*_test.go) are no server but an oracle: the rules, stated
 //     slowly over maps.
 //
 // # Oracles
 //
 // An oracle shares types with the code that it judges, and no decision, down to what a finalizer
 // or a blocking reference means. The rules are therefore stated more than once, on purpose:
-// in internal/verdict, in its tests, in simulation/rules.go, and, for the delete flow, in
+// in internal/rules/verdict, in its tests, in simulation/rules.go, and, for the delete flow, in
 // test/differential/promise_test.go. What two of them had in common, a fault of it would be a
 // fault of both.
 package testing

@@ -24,11 +24,11 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 
 	"github.com/coppice-dev/coppice"
-	gc "github.com/coppice-dev/coppice/internal/collector"
-	"github.com/coppice-dev/coppice/internal/collector/client"
-	"github.com/coppice-dev/coppice/internal/conformance/probe"
-	"github.com/coppice-dev/coppice/internal/feed"
-	"github.com/coppice-dev/coppice/internal/pace"
+	"github.com/coppice-dev/coppice/internal/cli/conformance/probe"
+	gc "github.com/coppice-dev/coppice/internal/collect/collector"
+	"github.com/coppice-dev/coppice/internal/collect/collector/client"
+	"github.com/coppice-dev/coppice/internal/collect/feed"
+	"github.com/coppice-dev/coppice/internal/collect/pace"
 )
 
 // The crowd of which a benchmark of the barrier deletes all owners at once.

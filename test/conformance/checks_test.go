@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/coppice-dev/coppice/docs"
-	"github.com/coppice-dev/coppice/internal/conformance"
-	"github.com/coppice-dev/coppice/internal/conformance/probe"
+	"github.com/coppice-dev/coppice/internal/cli/conformance"
+	"github.com/coppice-dev/coppice/internal/cli/conformance/probe"
 )
 
 // TestChecks runs what coppice conformance runs, in the same turns.

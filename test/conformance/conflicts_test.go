@@ -6,7 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"github.com/coppice-dev/coppice/internal/conformance/probe"
+	"github.com/coppice-dev/coppice/internal/cli/conformance/probe"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 

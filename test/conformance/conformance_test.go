@@ -1,6 +1,6 @@
 // Package conformance holds black-box tests of garbage collection and of the deletion of
 // namespaces: each creates objects on an API server, deletes some, and checks what happens
-// to the others. Most are the checks of internal/conformance, which coppice conformance runs
+// to the others. Most are the checks of internal/cli/conformance, which coppice conformance runs
 // as well (TestChecks).
 // The names of the tests carry the IDs of matrix.txt, which states for every behaviour
 // where it is tested; those that cannot be seen from outside are tested elsewhere.

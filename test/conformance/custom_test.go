@@ -3,7 +3,7 @@ package conformance
 import (
 	"testing"
 
-	"github.com/coppice-dev/coppice/internal/conformance/probe"
+	"github.com/coppice-dev/coppice/internal/cli/conformance/probe"
 )
 
 // A kind that cannot be read in any version.

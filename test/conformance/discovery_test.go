@@ -7,7 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coppice-dev/coppice/internal/conformance/probe"
+	"github.com/coppice-dev/coppice/internal/cli/conformance/probe"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 

@@ -10,8 +10,8 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/coppice-dev/coppice/internal/conformance"
-	"github.com/coppice-dev/coppice/internal/conformance/probe"
+	"github.com/coppice-dev/coppice/internal/cli/conformance"
+	"github.com/coppice-dev/coppice/internal/cli/conformance/probe"
 )
 
 // fault is something that a server or its controllers do wrong.

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coppice-dev/coppice/internal/conformance/probe"
+	"github.com/coppice-dev/coppice/internal/cli/conformance/probe"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 

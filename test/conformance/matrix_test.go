@@ -18,7 +18,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/coppice-dev/coppice/internal/conformance"
+	"github.com/coppice-dev/coppice/internal/cli/conformance"
 )
 
 //go:embed matrix.txt

@@ -6,7 +6,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coppice-dev/coppice/internal/conformance/probe"
+	"github.com/coppice-dev/coppice/internal/cli/conformance/probe"
 )
 
 // What must not be lost when something fails (OR-07 of the matrix, and more).

@@ -30,7 +30,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/coppice-dev/coppice"
-	"github.com/coppice-dev/coppice/internal/protection"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 

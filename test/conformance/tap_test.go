@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/coppice-dev/coppice/internal/conformance/probe"
+	"github.com/coppice-dev/coppice/internal/cli/conformance/probe"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 

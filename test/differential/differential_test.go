@@ -35,8 +35,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
-	"github.com/coppice-dev/coppice/internal/assets"
 	"github.com/coppice-dev/coppice/internal/system"
+	"github.com/coppice-dev/coppice/internal/system/assets"
 )
 
 const (

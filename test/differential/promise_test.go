@@ -13,7 +13,7 @@ import (
 )
 
 // The rules R17 to R20 of docs/semantics.md, stated a second time: how our server has to answer a
-// DELETE that upstream answers differently. Nothing here is shared with internal/deletion.
+// DELETE that upstream answers differently. Nothing here is shared with internal/rules/deletion.
 
 // promise is the required effect of a DELETE on one object.
 type promise struct {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/coppice-dev/coppice/internal/audit"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
+	"github.com/coppice-dev/coppice/internal/tools/audit"
 )
 
 // TestAuditOfWorkloads: in a cluster at work nothing is wrong.

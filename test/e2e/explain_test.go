@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/coppice-dev/coppice/internal/explain"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
+	"github.com/coppice-dev/coppice/internal/tools/explain"
 )
 
 // gadgets is a custom resource and an instance of it with a finalizer that nobody serves.

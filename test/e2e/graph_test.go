@@ -12,9 +12,9 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/coppice-dev/coppice/internal/inventory"
-	"github.com/coppice-dev/coppice/internal/inventory/reader"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/inventory/reader"
 )
 
 // methods counts the methods of requests.

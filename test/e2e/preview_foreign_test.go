@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/coppice-dev/coppice/internal/inventory"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
 // Upstream's garbage collector says nothing about what it has left to do, and looks for new kinds

@@ -12,10 +12,10 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coppice-dev/coppice/internal/inventory"
-	"github.com/coppice-dev/coppice/internal/ownership"
-	"github.com/coppice-dev/coppice/internal/preview"
-	"github.com/coppice-dev/coppice/internal/protection"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/preview"
 )
 
 // previewCases and previewSeed are the random cases of TestPreviewIsWhatHappens.

@@ -10,9 +10,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/coppice-dev/coppice/internal/story"
+	"github.com/coppice-dev/coppice/internal/collect/story"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
-	"github.com/coppice-dev/coppice/internal/web/api"
+	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
 // TestStoryOfADeletion: what kubectl deletes is told with who asked, how, and what went with it; a namespace

@@ -16,12 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/coppice-dev/coppice/internal/backup"
-	"github.com/coppice-dev/coppice/internal/inventory"
-	"github.com/coppice-dev/coppice/internal/preview"
-	"github.com/coppice-dev/coppice/internal/recreate"
+	"github.com/coppice-dev/coppice/internal/apiserver/backup"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
-	"github.com/coppice-dev/coppice/internal/undo"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/preview"
+	"github.com/coppice-dev/coppice/internal/tools/recreate"
+	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
 var (

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/coppice-dev/coppice/internal/undo"
+	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
 // TestUndoFile: a namespace is kept in a file, deleted, and made again as one would type it.

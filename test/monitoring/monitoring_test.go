@@ -13,9 +13,9 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/coppice-dev/coppice/internal/collector"
-	"github.com/coppice-dev/coppice/internal/feed"
-	"github.com/coppice-dev/coppice/internal/metrics"
+	"github.com/coppice-dev/coppice/internal/collect/collector"
+	"github.com/coppice-dev/coppice/internal/collect/feed"
+	"github.com/coppice-dev/coppice/internal/tools/metrics"
 )
 
 // TestMetricsExist: every metric that the dashboard and the alerts query is exposed.

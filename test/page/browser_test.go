@@ -22,7 +22,7 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
-	"github.com/coppice-dev/coppice/internal/web/page"
+	"github.com/coppice-dev/coppice/internal/tools/web/page"
 )
 
 // patience is how long a test waits for what must happen.

@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/coppice-dev/coppice/collector"
-	"github.com/coppice-dev/coppice/internal/preview"
-	"github.com/coppice-dev/coppice/internal/story"
-	"github.com/coppice-dev/coppice/internal/web/api"
+	"github.com/coppice-dev/coppice/internal/collect/story"
+	"github.com/coppice-dev/coppice/internal/tools/preview"
+	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
 // TestFixtures: what the other tests have the page shown is what a collector could answer: each answer and event

@@ -2,6 +2,8 @@ package structure
 
 import (
 	"go/ast"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -11,17 +13,14 @@ import (
 // simulated. The packages are those that ARCHITECTURE.md calls pure, and every plan.go.
 func purePackages() []string {
 	return []string{
-		"internal/ownership",
-		"internal/verdict",
-		"internal/deletion",
-		"internal/protection",
-		"internal/quota",
-		"internal/servedby",
-		"internal/explain",
-		"internal/agent/lifecycle",
-		"internal/scheduler/placement",
-		"internal/audit",
-		"internal/undo",
+		"internal/rules",
+		"internal/controller/quota",
+		"internal/tools/servedby",
+		"internal/tools/explain",
+		"internal/node/agent/lifecycle",
+		"internal/node/scheduler/placement",
+		"internal/tools/audit",
+		"internal/tools/undo",
 	}
 }
 
@@ -36,10 +35,10 @@ func impure() []string {
 }
 
 // pureImports returns the packages of this module that pure packages may import although they are
-// not among purePackages: names of finalizers, conditions of pods as functions of a pod, what is in a
-// CertificateSigningRequest, subsets of endpoints as values, what a cluster had when it was read, and escapes in text.
+// not among purePackages: conditions of pods as functions of a pod, what is in a
+// CertificateSigningRequest, subsets of endpoints as values, and what a cluster had when it was read.
 func pureImports() []string {
-	return []string{"internal/finalizers", "internal/pods", "internal/signingrequest", "internal/controller/endpointsubset", "internal/inventory", "internal/terminal/escape"}
+	return []string{"internal/controller/pods", "internal/controller/signingrequest", "internal/controller/endpointsubset", "internal/tools/inventory"}
 }
 
 // pureBelowImpure are imports without effects below others that have them: addresses as values.
@@ -65,6 +64,11 @@ func TestDecisionsArePure(t *testing.T) {
 			continue
 		}
 		checked[f.dir]++
+		for _, top := range purePackages() {
+			if f.dir != top && isBelow(f.dir, []string{top}) {
+				checked[top]++
+			}
+		}
 		for _, imported := range f.imports(t) {
 			own, isOwn := strings.CutPrefix(imported, module+"/")
 			if isBelow(imported, impure()) && !slices.Contains(pureBelowImpure(), imported) || isOwn && !isBelow(own, purePackages()) && !isBelow(own, pureImports()) {
@@ -83,7 +87,7 @@ func TestDecisionsArePure(t *testing.T) {
 			t.Errorf("%s has no files: is it somewhere else?", dir)
 		}
 	}
-	if checked["internal/namespaces"] == 0 || checked["internal/controller/replicaset"] == 0 {
+	if checked["internal/collect/namespaces"] == 0 || checked["internal/controller/replicaset"] == 0 {
 		t.Errorf("no plan.go of namespaces or of replica sets was found, only %v", checked)
 	}
 }
@@ -106,4 +110,36 @@ func effect(n ast.Node) string {
 		}
 	}
 	return ""
+}
+
+// TestArchitectureCallsPureWhatIsPure compares ARCHITECTURE.md with the list: a row that says "(pure)" links to a package
+// of it, and each package of it, or one below, has such a row.
+func TestArchitectureCallsPureWhatIsPure(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pure := slices.Concat(purePackages(), pureImports())
+	told := map[string]bool{}
+	for row := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(row, "|") || !strings.Contains(row, "(pure)") {
+			continue
+		}
+		known := false
+		for _, match := range link.FindAllStringSubmatch(row, -1) {
+			for _, p := range pure {
+				if isBelow(match[1], []string{p}) {
+					known, told[p] = true, true
+				}
+			}
+		}
+		if !known {
+			t.Errorf("ARCHITECTURE.md calls a package pure that is not in the list: %s", row)
+		}
+	}
+	for _, p := range pure {
+		if !told[p] {
+			t.Errorf("ARCHITECTURE.md does not call %s pure", p)
+		}
+	}
 }

@@ -3,13 +3,13 @@
 package structure
 
 import (
-	"bufio"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -90,59 +90,105 @@ func (f goFile) imports(t *testing.T) []string {
 	return paths
 }
 
+// layer is a line of layers.txt: a directory, and what the packages below it may import.
+type layer struct {
+	dir  string
+	uses []string
+}
+
 // layers reads layers.txt.
-func layers(t *testing.T) []string {
+func layers(t *testing.T) []layer {
 	t.Helper()
-	file, err := os.Open("layers.txt")
+	text, err := os.ReadFile("layers.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
-	var names []string
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		if line := strings.TrimSpace(lines.Text()); line != "" && !strings.HasPrefix(line, "#") {
-			names = append(names, line)
+	var all []layer
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
+			continue
 		}
+		dir, uses, ok := strings.Cut(line, ":")
+		if !ok {
+			t.Fatalf("layers.txt: %q has no colon", line)
+		}
+		all = append(all, layer{dir, strings.Fields(uses)})
 	}
-	return names
+	return all
+}
+
+// contains reports whether a directory is below another one of this module, or is it. The root is not above anything.
+func contains(above, dir string) bool {
+	return dir == above || above != "." && strings.HasPrefix(dir, above+"/")
 }
 
 // layerOf finds the longest line that names dir or something above it.
-func layerOf(names []string, dir string) int {
-	layer, longest := -1, -1
-	for i, name := range names {
-		if (dir == name || name != "." && strings.HasPrefix(dir, name+"/")) && len(name) > longest {
-			layer, longest = i, len(name)
+func layerOf(all []layer, dir string) (layer, bool) {
+	var found layer
+	for _, l := range all {
+		if contains(l.dir, dir) && len(l.dir) > len(found.dir) {
+			found = l
 		}
 	}
-	return layer
+	return found, found.dir != ""
+}
+
+// may reports whether packages of the layer may import a directory.
+func (l layer) may(dir string) bool {
+	return contains(l.dir, dir) || slices.ContainsFunc(l.uses, func(used string) bool { return contains(used, dir) })
 }
 
 func TestImportsFollowTheLayers(t *testing.T) {
-	names := layers(t)
-	checked := 0
+	all := layers(t)
+	checked := map[string]int{}
 	for _, f := range goFiles(t) {
-		own := layerOf(names, f.dir)
-		if own < 0 {
-			t.Errorf("%s is in no layer: give it a line in test/structure/layers.txt", f.dir)
+		own, ok := layerOf(all, f.dir)
+		if !ok {
+			t.Errorf("%s is in no family: see test/structure/layers.txt", f.dir)
 			continue
 		}
 		for _, path := range f.imports(t) {
-			if path != module && !strings.HasPrefix(path, module+"/") {
+			dir, isOurs := strings.CutPrefix(path, module)
+			if !isOurs || dir != "" && dir[0] != '/' || f.isTest() {
 				continue
 			}
-			dir := strings.TrimPrefix(strings.TrimPrefix(path, module), "/")
-			if dir == "" {
+			if dir = strings.TrimPrefix(dir, "/"); dir == "" {
 				dir = "."
 			}
-			checked++
-			if other := layerOf(names, dir); other > own && !f.isTest() {
-				t.Errorf("%s/%s imports %s, which is a higher layer: its line in layers.txt comes after that of %s", f.dir, f.name, dir, names[own])
+			checked[own.dir]++
+			if !own.may(dir) {
+				t.Errorf("%s/%s imports %s, which packages below %s may not: see test/structure/layers.txt", f.dir, f.name, dir, own.dir)
 			}
 		}
 	}
-	if checked == 0 {
-		t.Fatal("no import was checked")
+	for _, l := range all {
+		if checked[l.dir] == 0 && len(l.uses) > 0 {
+			t.Errorf("layers.txt: no package below %s imports anything of this module", l.dir)
+		}
+	}
+}
+
+// TestTheTreeShowsItsFamilies: whoever opens internal sees the families, and ARCHITECTURE.md has a sentence about each.
+func TestTheTreeShowsItsFamilies(t *testing.T) {
+	architecture, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(filepath.Join(root, "internal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(entries) > 9 {
+		t.Errorf("internal has %d directories; nine families are what somebody new surveys", len(entries))
+	}
+	for _, entry := range entries {
+		family := "internal/" + entry.Name()
+		if !slices.ContainsFunc(layers(t), func(l layer) bool { return l.dir == family }) {
+			t.Errorf("%s has no line in test/structure/layers.txt", family)
+		}
+		if !strings.Contains(string(architecture), "\n**["+family+"]("+family+")**") {
+			t.Errorf("ARCHITECTURE.md says nothing about %s", family)
+		}
 	}
 }
 

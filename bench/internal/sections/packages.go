@@ -28,15 +28,15 @@ func barrier() goBenchmark {
 // packages runs the Go benchmarks of packages.
 func packages(ctx context.Context, b *Bench) error {
 	for _, g := range []goBenchmark{
-		{".", "1s", []string{"./internal/ownership"}},
-		{".", "3x", []string{"./internal/feed", "./internal/collector"}},
+		{".", "1s", []string{"./internal/rules/ownership"}},
+		{".", "3x", []string{"./internal/collect/feed", "./internal/collect/collector"}},
 		{"Runtime", "5000x", []string{"./cmd/coppice"}},
 		{"ReturnedMemory", "1x", []string{"./cmd/coppice"}},
 		{"ClientCertificate", "1s", []string{"./internal/apiserver"}},
 		{"WatchProgress|ConsistentList", "100x", []string{"./internal/apiserver/storage"}},
 		{"CorruptObject", "1x", []string{"./internal/apiserver/storage"}},
-		{".", "20x", []string{"./internal/insight"}},
-		{"Predict|Explain", "10x", []string{"./internal/preview", "./internal/explain"}},
+		{".", "20x", []string{"./internal/tools/insight"}},
+		{"Predict|Explain", "10x", []string{"./internal/tools/preview", "./internal/tools/explain"}},
 		barrier(),
 	} {
 		if err := b.goTest(ctx, g, "coppice", nil); err != nil {

@@ -37,7 +37,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
 	"github.com/coppice-dev/coppice/internal/apiserver/webhooks"
-	"github.com/coppice-dev/coppice/internal/protection"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
 // The names of plug-ins that k8s.io/apiserver does not have. The first three are Kubernetes' own.

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/informers"
 	corev1listers "k8s.io/client-go/listers/core/v1"
 
-	"github.com/coppice-dev/coppice/internal/quota"
+	"github.com/coppice-dev/coppice/internal/controller/quota"
 )
 
 // quotaEvaluators is how many namespaces are looked at concurrently.

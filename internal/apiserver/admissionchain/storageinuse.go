@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 
-	"github.com/coppice-dev/coppice/internal/finalizers"
+	"github.com/coppice-dev/coppice/internal/rules/finalizers"
 )
 
 // storageInUseProtection puts the protection finalizers on PersistentVolumeClaims,

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/coppice-dev/coppice/internal/protection"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
 // entriesIn returns the entries of all annotations of R28 in an object: in its metadata and in those of the

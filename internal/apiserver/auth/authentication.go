@@ -19,7 +19,7 @@ import (
 	authorizerunion "k8s.io/apiserver/pkg/authorization/union"
 	"k8s.io/utils/clock"
 
-	"github.com/coppice-dev/coppice/internal/web/page"
+	"github.com/coppice-dev/coppice/internal/tools/web/page"
 )
 
 // openPaths are the only paths that anonymous users may read: health, and the files of the page, which know

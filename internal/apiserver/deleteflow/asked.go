@@ -13,7 +13,7 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/util/dryrun"
 
-	"github.com/coppice-dev/coppice/internal/protection"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
 // Asked is a request for an object to be deleted.

@@ -20,7 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/coppice-dev/coppice/internal/deletion"
+	"github.com/coppice-dev/coppice/internal/rules/deletion"
 )
 
 // `kubectl delete -f` deletes a namespace and then its contents, one after the other. The contents may have gone

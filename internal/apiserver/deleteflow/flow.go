@@ -54,8 +54,8 @@ import (
 	"k8s.io/apiserver/pkg/util/dryrun"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
-	"github.com/coppice-dev/coppice/internal/deletion"
-	"github.com/coppice-dev/coppice/internal/protection"
+	"github.com/coppice-dev/coppice/internal/rules/deletion"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
 // maxTries limits how often one DELETE retries on an object that keeps changing between "can be

@@ -12,7 +12,7 @@ import (
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/storage"
 
-	"github.com/coppice-dev/coppice/internal/deletion"
+	"github.com/coppice-dev/coppice/internal/rules/deletion"
 )
 
 // Guard puts the delete flow between a registry of k8s.io/apiserver and its storage. It is a

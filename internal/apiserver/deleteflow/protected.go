@@ -13,10 +13,10 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
 
-	"github.com/coppice-dev/coppice/internal/collectionreason"
-	"github.com/coppice-dev/coppice/internal/deletion"
-	"github.com/coppice-dev/coppice/internal/protected/cascade"
-	"github.com/coppice-dev/coppice/internal/protection"
+	"github.com/coppice-dev/coppice/internal/collect/collectionreason"
+	"github.com/coppice-dev/coppice/internal/collect/protected/cascade"
+	"github.com/coppice-dev/coppice/internal/rules/deletion"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
 // decide makes the plan of a DELETE, unless the object is protected (R28). The object is that of the

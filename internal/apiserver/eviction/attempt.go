@@ -17,8 +17,8 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/util/dryrun"
 
-	"github.com/coppice-dev/coppice/internal/pods"
-	"github.com/coppice-dev/coppice/internal/protection"
+	"github.com/coppice-dev/coppice/internal/controller/pods"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
 // maxTries limits how often a decision is made again about a pod that keeps changing before the

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/utils/ptr"
 
-	"github.com/coppice-dev/coppice/internal/deletion"
+	"github.com/coppice-dev/coppice/internal/rules/deletion"
 )
 
 // Registries are the registries that an eviction reads and writes.

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/nodeagents"
-	"github.com/coppice-dev/coppice/internal/containerlogs"
+	"github.com/coppice-dev/coppice/internal/node/containerlogs"
 )
 
 const (

@@ -20,7 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/nodeagents"
-	"github.com/coppice-dev/coppice/internal/containerlogs"
+	"github.com/coppice-dev/coppice/internal/node/containerlogs"
 )
 
 // Source opens the log of a container. The error for a pod on a node that it does not have, or

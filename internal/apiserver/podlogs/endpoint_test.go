@@ -17,8 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/coppice-dev/coppice/internal/agent/nodeserver"
-	"github.com/coppice-dev/coppice/internal/containerstreams"
+	"github.com/coppice-dev/coppice/internal/node/agent/nodeserver"
+	"github.com/coppice-dev/coppice/internal/node/containerstreams"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 

@@ -9,7 +9,7 @@ import (
 	translate "k8s.io/apiserver/pkg/util/proxy"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
-	"github.com/coppice-dev/coppice/internal/containerstreams"
+	"github.com/coppice-dev/coppice/internal/node/containerstreams"
 )
 
 // forward returns a handler that hands a stream on. WebSockets that can close single streams, and

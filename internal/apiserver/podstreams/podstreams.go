@@ -26,7 +26,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/nodeagents"
-	"github.com/coppice-dev/coppice/internal/containerstreams"
+	"github.com/coppice-dev/coppice/internal/node/containerstreams"
 )
 
 const (

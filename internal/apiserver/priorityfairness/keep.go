@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
-	"github.com/coppice-dev/coppice/internal/pace"
+	"github.com/coppice-dev/coppice/internal/collect/pace"
 )
 
 // keepEvery is the interval at which the default objects are put right: upstream's.

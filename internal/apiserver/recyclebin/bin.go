@@ -25,10 +25,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"github.com/coppice-dev/coppice/internal/apiserver/sealed"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
-	"github.com/coppice-dev/coppice/internal/pace"
-	"github.com/coppice-dev/coppice/internal/sealed"
-	"github.com/coppice-dev/coppice/internal/undo"
+	"github.com/coppice-dev/coppice/internal/collect/pace"
+	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
 const (

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/coppice-dev/coppice/internal/undo"
+	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
 // Path is where the bin answers: GET with ?name= and ?namespace= tells what is kept, without what objects

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/coppice-dev/coppice/internal/sealed"
+	"github.com/coppice-dev/coppice/internal/apiserver/sealed"
 )
 
 // grants are rights to get, as RESOURCE/NAMESPACE/NAME; the namespace and the name may be empty: all.

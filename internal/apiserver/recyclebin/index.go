@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/coppice-dev/coppice/internal/undo"
+	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
 // scope is a resource in a namespace: the right to get an object depends on it. A namespace that was created again

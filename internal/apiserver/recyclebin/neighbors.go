@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/coppice-dev/coppice/internal/undo"
+	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
 // link says that an object names an owner: the hash of the owner's UID, and the key of the object.

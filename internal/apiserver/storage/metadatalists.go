@@ -9,7 +9,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/coppice-dev/coppice/internal/wire"
+	"github.com/coppice-dev/coppice/internal/collect/wire"
 )
 
 // WithMetadataLists has lists that are answered with metadata alone (PartialObjectMetadataList) decode no more

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/coppice-dev/coppice/internal/wire"
+	"github.com/coppice-dev/coppice/internal/collect/wire"
 )
 
 // sharedSpecs is the codec of writes of CustomResourceDefinitions, and of the watch that fills their

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coppice-dev/coppice/internal/wire"
+	"github.com/coppice-dev/coppice/internal/collect/wire"
 )
 
 // The numbers of the fields that are read.

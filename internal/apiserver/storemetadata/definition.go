@@ -6,7 +6,7 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
-	"github.com/coppice-dev/coppice/internal/wire"
+	"github.com/coppice-dev/coppice/internal/collect/wire"
 )
 
 // The numbers of the fields that are read of a CustomResourceDefinition. They are the same in v1 and

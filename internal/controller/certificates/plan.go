@@ -15,7 +15,7 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 
-	"github.com/coppice-dev/coppice/internal/signingrequest"
+	"github.com/coppice-dev/coppice/internal/controller/signingrequest"
 )
 
 // How long requests are kept: those that are decided about, so that their clients can fetch the

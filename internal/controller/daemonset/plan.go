@@ -22,7 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/kubectl/pkg/util/podutils"
 
-	"github.com/coppice-dev/coppice/internal/pods"
+	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
 // burst is the maximum number of pods that are created or deleted for one set before others get

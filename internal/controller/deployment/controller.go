@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/coppice-dev/coppice/internal/controller"
-	"github.com/coppice-dev/coppice/internal/pods"
+	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/coppice-dev/coppice/internal/pods"
+	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
 // indexVariable is the environment variable that holds a container's index.

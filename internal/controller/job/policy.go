@@ -8,7 +8,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/coppice-dev/coppice/internal/pods"
+	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
 // failureAction returns the action of the pod failure policy for a failed pod and, if a rule

@@ -20,7 +20,7 @@ import (
 	"k8s.io/kubectl/pkg/util/podutils"
 
 	"github.com/coppice-dev/coppice/internal/controller"
-	"github.com/coppice-dev/coppice/internal/pods"
+	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
 const (

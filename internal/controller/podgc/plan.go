@@ -17,7 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/coppice-dev/coppice/internal/pods"
+	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
 // Limits are the limits from which on pods are removed.

@@ -42,7 +42,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/controller"
-	"github.com/coppice-dev/coppice/internal/quota"
+	"github.com/coppice-dev/coppice/internal/controller/quota"
 )
 
 const (

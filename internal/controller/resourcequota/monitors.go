@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/coppice-dev/coppice/internal/quota"
+	"github.com/coppice-dev/coppice/internal/controller/quota"
 )
 
 // monitors follow the resources that quotas limit, each as long as some quota does.

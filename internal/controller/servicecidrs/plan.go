@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coppice-dev/coppice/internal/finalizers"
+	"github.com/coppice-dev/coppice/internal/rules/finalizers"
 )
 
 const (

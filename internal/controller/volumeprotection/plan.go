@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/coppice-dev/coppice/internal/finalizers"
+	"github.com/coppice-dev/coppice/internal/rules/finalizers"
 )
 
 const (

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/coppice-dev/coppice/internal/collector/client"
-	"github.com/coppice-dev/coppice/internal/feed"
-	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/collect/collector/client"
+	"github.com/coppice-dev/coppice/internal/collect/feed"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
 // event is a watch event: an object after a write, or as it was when it went.

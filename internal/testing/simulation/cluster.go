@@ -10,8 +10,8 @@ import (
 
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/coppice-dev/coppice/internal/collector"
-	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/collect/collector"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
 // cluster is an API server and a collector, and everything that is under way between them.

@@ -23,7 +23,7 @@
 // (S9), and no more requests may be sent (L4). The oracle shares no decision with the
 // collector: rules.go states the rules a second time, slowly and obviously, over the
 // server's own objects, down to what a finalizer and a blocking reference mean. Only the
-// types of internal/ownership and internal/verdict are shared.
+// types of internal/rules/ownership and internal/rules/verdict are shared.
 //
 // # Where schedules come from
 //

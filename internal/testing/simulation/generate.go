@@ -3,7 +3,7 @@ package simulation
 import (
 	"math/rand/v2"
 
-	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
 // generator makes up a schedule, one step after the other; it looks at the cluster so that most

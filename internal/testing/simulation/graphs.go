@@ -5,9 +5,9 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/coppice-dev/coppice/internal/collector/client"
-	"github.com/coppice-dev/coppice/internal/ownership"
-	"github.com/coppice-dev/coppice/internal/verdict"
+	"github.com/coppice-dev/coppice/internal/collect/collector/client"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
 
 // Graph is a small ownership graph, and what users do to its objects.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/coppice-dev/coppice/internal/collector/client"
+	"github.com/coppice-dev/coppice/internal/collect/collector/client"
 )
 
 // hash returns a number for the state of the cluster: the server's objects, the lag of the

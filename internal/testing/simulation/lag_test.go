@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/coppice-dev/coppice/internal/collector/client"
-	"github.com/coppice-dev/coppice/internal/ownership"
-	"github.com/coppice-dev/coppice/internal/verdict"
+	"github.com/coppice-dev/coppice/internal/collect/collector/client"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
 
 // The watch-lag table: 200 owners with three dependents each that were created a

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/coppice-dev/coppice/internal/collector"
-	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/collect/collector"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
 // keys is the collector's queue. The scheduler chooses which key is next and when a back-off is

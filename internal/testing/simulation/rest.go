@@ -3,8 +3,8 @@ package simulation
 import (
 	"slices"
 
-	"github.com/coppice-dev/coppice/internal/collector/client"
-	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/collect/collector/client"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
 // catchUp delivers all watch events.

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"slices"
 
-	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
 // A collector that starts knows nothing. What follows a crash depends on what the server

@@ -5,8 +5,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coppice-dev/coppice/internal/collector/client"
-	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/collect/collector/client"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
 // This file states the rules R1 to R14 once more, over the objects of the server

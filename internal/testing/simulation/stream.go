@@ -1,7 +1,7 @@
 package simulation
 
 import (
-	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
 // stream is the list and watch of one resource by one instance: its position in the resource's

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
 // TestTenants is S6: what users of one namespace do, including wrong references to the other one,

@@ -6,8 +6,8 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/coppice-dev/coppice/internal/collector"
-	"github.com/coppice-dev/coppice/internal/ownership"
+	"github.com/coppice-dev/coppice/internal/collect/collector"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
 // instance is one life of the collector, from a cold start to a crash.

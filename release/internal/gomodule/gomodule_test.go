@@ -141,10 +141,10 @@ import (
 	"fmt"
 
 	light "github.com/coppice-dev/coppice/collector"
-	"github.com/coppice-dev/coppice/internal/feed"
+	"github.com/coppice-dev/coppice/internal/collect/feed"
 )
 
-const c = "github.com/coppice-dev/coppice/internal/feed"
+const c = "github.com/coppice-dev/coppice/internal/collect/feed"
 `
 	const want = `// Package p says "github.com/coppice-dev/coppice/collector".
 package p
@@ -156,10 +156,10 @@ import (
 	"github.com/coppice-dev/collector/internal/feed"
 )
 
-const c = "github.com/coppice-dev/coppice/internal/feed"
+const c = "github.com/coppice-dev/coppice/internal/collect/feed"
 `
 	got, imports, err := rewrite("p.go", []byte(text))
-	if err != nil || string(got) != want || !slices.Equal(imports, []string{"collector", "internal/feed"}) {
+	if err != nil || string(got) != want || !slices.Equal(imports, []string{"collector", "internal/collect/feed"}) {
 		t.Errorf("rewrite = %s, %v, %v", got, imports, err)
 	}
 	for _, outside := range []string{repositoryPath, repositoryPath + "/coppicetest"} {

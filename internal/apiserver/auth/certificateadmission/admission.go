@@ -21,7 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/coppice-dev/coppice/internal/signingrequest"
+	"github.com/coppice-dev/coppice/internal/controller/signingrequest"
 )
 
 // The names of the plug-ins are those of Kubernetes.

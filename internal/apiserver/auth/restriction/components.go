@@ -22,7 +22,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
-	"github.com/coppice-dev/coppice/internal/finalizers"
+	"github.com/coppice-dev/coppice/internal/rules/finalizers"
 )
 
 // Admission refuses writes that the user's restriction does not allow.

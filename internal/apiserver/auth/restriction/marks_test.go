@@ -11,7 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
-	"github.com/coppice-dev/coppice/internal/protection"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
 // R28: no restricted identity decides what is protected: neither of the objects that it creates nor of

@@ -12,7 +12,7 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
-	"github.com/coppice-dev/coppice/internal/signingrequest"
+	"github.com/coppice-dev/coppice/internal/controller/signingrequest"
 )
 
 // checkCertificateRequest allows a node to request a certificate and to wait for it by the name of

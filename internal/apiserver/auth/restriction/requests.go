@@ -22,7 +22,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/coppice-dev/coppice/internal/collectionreason"
+	"github.com/coppice-dev/coppice/internal/collect/collectionreason"
 )
 
 // maxPatch is the maximum length of a patch, in bytes: more than k8s.io/apiserver accepts.

@@ -22,7 +22,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
-	"github.com/coppice-dev/coppice/internal/deletion"
+	"github.com/coppice-dev/coppice/internal/rules/deletion"
 )
 
 func jobs() registry.Resource {

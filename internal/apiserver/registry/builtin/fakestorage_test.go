@@ -24,7 +24,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver/allocation"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
-	"github.com/coppice-dev/coppice/internal/deletion"
+	"github.com/coppice-dev/coppice/internal/rules/deletion"
 )
 
 // fakeStorage is an in-memory storage for tests of registries. It has no watches, and its

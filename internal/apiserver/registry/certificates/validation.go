@@ -15,7 +15,7 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
-	"github.com/coppice-dev/coppice/internal/signingrequest"
+	"github.com/coppice-dev/coppice/internal/controller/signingrequest"
 )
 
 const (

@@ -12,7 +12,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
-	"github.com/coppice-dev/coppice/internal/deletion"
+	"github.com/coppice-dev/coppice/internal/rules/deletion"
 )
 
 func pods() registry.Resource {

@@ -1,0 +1,128 @@
+package backup
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic/fake"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/sealed"
+	"github.com/coppice-dev/coppice/internal/tools/undo"
+)
+
+func secret(name string) *corev1.Secret {
+	return &corev1.Secret{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop", UID: types.UID(name), ResourceVersion: "5"},
+		StringData: map[string]string{"password": "hunter2"},
+	}
+}
+
+func TestSealed(t *testing.T) {
+	dir := t.TempDir()
+	key, made, err := sealed.LoadOrMake(filepath.Join(dir, "new", "key"))
+	if err != nil || !made {
+		t.Fatal(made, err)
+	}
+	o := &unstructured.Unstructured{Object: map[string]any{"kind": "Secret", "apiVersion": "v1", "data": map[string]any{"n": int64(3), "password": "hunter2"}}}
+	kept := []undo.Kept{{Resource: corev1.SchemeGroupVersion.WithResource("secrets"), Object: o, Requested: true, Finalizers: []string{"x"}}, {Object: o, Stays: true}}
+	content, err := Seal(kept, key, time.Unix(1, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(content, []byte("hunter2")) || bytes.Contains(content, []byte("Secret")) {
+		t.Error("the content can be read")
+	}
+	got, header, err := Open(content, key)
+	if err != nil || header.Objects != 2 || len(got) != 2 || !got[0].Requested || !got[1].Stays || got[0].Finalizers[0] != "x" {
+		t.Fatalf("%v, %v, %v", got, header, err)
+	}
+	if n, _, _ := unstructured.NestedInt64(got[0].Object.Object, "data", "n"); n != 3 {
+		t.Errorf("got %v", got[0].Object)
+	}
+	changed := slices.Clone(content)
+	changed[len(changed)-1] ^= 1
+	header2 := bytes.Replace(content, []byte(`"objects":2`), []byte(`"objects":3`), 1)
+	other, _, err := sealed.LoadOrMake(filepath.Join(dir, "other"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		content []byte
+		key     *sealed.Key
+		want    string
+	}{
+		"changed":          {changed, key, "it was changed"},
+		"a changed header": {header2, key, "it was changed"},
+		"another key":      {content, other, "encrypted with the key " + key.ID()},
+		"something else":   {[]byte("x"), key, "it is no backup"},
+	} {
+		if _, _, err := Open(test.content, test.key); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %q", name, err, test.want)
+		}
+	}
+	same, made, err := sealed.LoadOrMake(filepath.Join(dir, "other"))
+	if err != nil || made || same.ID() != other.ID() {
+		t.Errorf("the key is made twice: %v", err)
+	}
+}
+
+func TestWrite(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x")
+	if err := Write(path, []byte("1")); err != nil {
+		t.Fatal(err)
+	}
+	if err := Write(path, []byte("2")); err == nil || !strings.Contains(err.Error(), "is there already") {
+		t.Errorf("got %v", err)
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != "1" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if files, err := os.ReadDir(filepath.Dir(path)); err != nil || len(files) != 1 {
+		t.Errorf("%v, %v", files, err)
+	}
+}
+
+// Only what is as it was previewed is kept; the rest is told, whether read one by one or listed.
+func TestRead(t *testing.T) {
+	for _, count := range []int{4, fewGets + 4} {
+		scheme := runtime.NewScheme()
+		if err := corev1.AddToScheme(scheme); err != nil {
+			t.Fatal(err)
+		}
+		var there []runtime.Object
+		var wanted []Wanted
+		for n := range count {
+			o := secret(strings.Repeat("a", n+1))
+			version, uid := "5", o.UID
+			switch n {
+			case 0:
+				version = "4"
+			case 1:
+				uid = "other"
+			}
+			if n != 2 {
+				there = append(there, o)
+			}
+			wanted = append(wanted, Wanted{Resource: corev1.SchemeGroupVersion.WithResource("secrets"), Namespace: "shop", Name: o.Name, UID: uid, Version: version})
+		}
+		kept, missed, err := Read(t.Context(), fake.NewSimpleDynamicClient(scheme, there...), wanted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"secrets shop/a: it has changed since it was previewed", "secrets shop/aa: it is gone since it was previewed", "secrets shop/aaa: it is gone since it was previewed"}
+		if len(kept) != count-3 || !slices.Equal(missed, want) {
+			t.Errorf("%d: %d kept, missed %q", count, len(kept), missed)
+		}
+	}
+}

@@ -1,0 +1,134 @@
+// Package backup keeps what a deletion is going to take: it reads the objects of a preview whole (read.go), and
+// writes them into a file that undo reads (file.go).
+//
+// A file begins with a line of JSON that says what it is. The rest is encrypted, as there may be secrets in it:
+// compressed JSON, an object a line.
+package backup
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/sealed"
+	"github.com/coppice-dev/coppice/internal/tools/undo"
+)
+
+// The header's constants.
+const (
+	apiVersion = "coppice.dev/v1"
+	fileKind   = "DeletionBackup"
+)
+
+// Header is the first line of a file. It is not encrypted, but cannot be changed without notice.
+type Header struct {
+	APIVersion string    `json:"apiVersion"`
+	Kind       string    `json:"kind"`
+	Created    time.Time `json:"created"`
+	Objects    int       `json:"objects"`
+	// Key is the ID of the key.
+	Key string `json:"key"`
+}
+
+// record is an object in the file.
+type record struct {
+	Resource   schema.GroupVersionResource `json:"resource"`
+	Requested  bool                        `json:"requested,omitempty"`
+	Stays      bool                        `json:"stays,omitempty"`
+	Finalizers []string                    `json:"finalizers,omitempty"`
+	Object     *unstructured.Unstructured  `json:"object"`
+}
+
+// Seal returns the content of a file.
+func Seal(kept []undo.Kept, key *sealed.Key, now time.Time) ([]byte, error) {
+	header, err := json.Marshal(Header{apiVersion, fileKind, now.UTC(), len(kept), key.ID()})
+	if err != nil {
+		return nil, fmt.Errorf("encode the header: %w", err)
+	}
+	var text bytes.Buffer
+	compressed := gzip.NewWriter(&text)
+	encoder := json.NewEncoder(compressed)
+	for n := range kept {
+		k := &kept[n]
+		if err := encoder.Encode(record{k.Resource, k.Requested, k.Stays, k.Finalizers, k.Object}); err != nil {
+			return nil, fmt.Errorf("encode %s: %w", k.Place(), err)
+		}
+	}
+	if err := compressed.Close(); err != nil {
+		return nil, fmt.Errorf("compress the objects: %w", err)
+	}
+	return append(append(header, '\n'), key.Seal(text.Bytes(), header)...), nil
+}
+
+// Open returns what is in a file.
+func Open(content []byte, key *sealed.Key) ([]undo.Kept, Header, error) {
+	header, line, rest, err := split(content)
+	if err != nil {
+		return nil, header, err
+	}
+	if header.Key != key.ID() {
+		return nil, header, fmt.Errorf("it was encrypted with the key %s, and this is the key %s: name the right one with --backup-key", header.Key, key.ID())
+	}
+	text, err := key.Open(rest, line)
+	if err != nil {
+		return nil, header, err //nolint:wrapcheck // says all of it
+	}
+	plain, err := gzip.NewReader(bytes.NewReader(text))
+	if err != nil {
+		return nil, header, fmt.Errorf("expand the objects: %w", err)
+	}
+	kept := make([]undo.Kept, 0, header.Objects)
+	for decoder := json.NewDecoder(plain); ; {
+		var r record
+		if err := decoder.Decode(&r); errors.Is(err, io.EOF) {
+			return kept, header, nil
+		} else if err != nil {
+			return nil, header, fmt.Errorf("decode an object: %w", err)
+		}
+		kept = append(kept, undo.Kept{
+			Resource: r.Resource, Object: r.Object, Requested: r.Requested, Stays: r.Stays, Finalizers: r.Finalizers,
+		})
+	}
+}
+
+// split returns the header of a file, its line, and the rest.
+func split(content []byte) (header Header, line, rest []byte, err error) {
+	line, rest, found := bytes.Cut(content, []byte("\n"))
+	if !found || json.Unmarshal(line, &header) != nil || header.Kind != fileKind {
+		return header, nil, nil, errors.New(`it is no backup as "coppice preview delete --backup" writes it`)
+	}
+	if header.APIVersion != apiVersion {
+		return header, nil, nil, fmt.Errorf("it is of version %s, and this is a program for %s", header.APIVersion, apiVersion)
+	}
+	return header, line, rest, nil
+}
+
+// Write writes a file that only its owner may read, completely or not at all. A file that is there stays.
+func Write(path string, content []byte) error {
+	if _, err := os.Lstat(path); err == nil {
+		return fmt.Errorf("%s is there already: name another file, or remove it", path)
+	}
+	temporary, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
+	if err != nil {
+		return fmt.Errorf("write the backup: %w", err)
+	}
+	defer func() { _ = os.Remove(temporary.Name()) }()
+	_, err = temporary.Write(content)
+	if err := errors.Join(err, temporary.Sync(), temporary.Close()); err != nil {
+		return fmt.Errorf("write the backup: %w", err)
+	}
+	// A link, unlike a rename, fails if somebody else has made the file meanwhile.
+	if err := os.Link(temporary.Name(), path); err != nil {
+		return fmt.Errorf("write the backup: %w", err)
+	}
+	return nil
+}

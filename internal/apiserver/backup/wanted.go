@@ -1,0 +1,51 @@
+package backup
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/tools/preview"
+	"github.com/coppice-dev/coppice/internal/tools/undo"
+)
+
+// Wanted is an object that is to be kept, in the version that was previewed.
+type Wanted struct {
+	Resource        schema.GroupVersionResource
+	Namespace, Name string
+	UID             types.UID
+	Version         string // the resourceVersion
+	// Requested is true if the deletion names the object, Stays if the object only loses owner references.
+	Requested, Stays bool
+}
+
+func (w *Wanted) String() string {
+	if w.Namespace == "" {
+		return w.Resource.GroupResource().String() + " " + w.Name
+	}
+	return w.Resource.GroupResource().String() + " " + w.Namespace + "/" + w.Name
+}
+
+// Of returns what a preview says that goes, may go, or loses references. What controllers make by themselves is
+// never made again, and changes all the time: it is left out. unserved says of which kinds nothing can be read.
+func Of(r preview.Report, kinds map[schema.GroupKind]undo.Kind) (wanted []Wanted, unserved []string) {
+	for n := range r.Objects {
+		o := &r.Objects[n]
+		kind := schema.ParseGroupKind(o.Kind)
+		goes := o.Fate == preview.Deleted || o.Fate == preview.Waiting || o.Race
+		if !goes && o.Fate != preview.Detached || undo.LeavesOut(kind) {
+			continue
+		}
+		served, known := kinds[kind]
+		if !known {
+			unserved = append(unserved, fmt.Sprintf("%s %s/%s: its kind is not served any more", o.Kind, o.Namespace, o.Name))
+			continue
+		}
+		wanted = append(wanted, Wanted{
+			Resource: served.Resource, Namespace: o.Namespace, Name: o.Name, UID: types.UID(o.UID), Version: o.ResourceVersion,
+			Requested: o.Requested, Stays: !goes,
+		})
+	}
+	return wanted, unserved
+}

@@ -1,0 +1,291 @@
+// Package barrier proves, before a finalizer of the collector is removed, that no
+// dependent of the owner was missed (R15).
+//
+// The graph knows what the watches have shown, and a watch may lag behind or not work
+// at all. So:
+//
+//  1. The collector asks for a proof for an owner whose finalizer it has decided to
+//     remove (Prove). The owner waits in the queue of its namespace; cluster-scoped owners have
+//     a queue of their own.
+//  2. A round (round.go) takes the owners of all namespaces for which no round is under
+//     way, and lists every kind that could hold a dependent of theirs (lists.go). The
+//     lists begin after the owner was queued, and so after its deletion was observed;
+//     they show the newest state. Owners that come later wait for the next round.
+//     If the server tells which kinds were written to, kinds whose watch has caught
+//     up with the last write are not listed (watches.go).
+//  3. An object in a list that refers to the owner is passed to the graph, if the graph
+//     knows the object (Graph.Confirm). If not, its watch lags, or the object is gone by
+//     now, and the owner is held: the watch or the next list will tell which.
+//  4. A kind that cannot be listed holds the owner too. What was proven of the other
+//     kinds stays proven.
+//  5. Proven or held, the owner is put back into the collector's queue and decided on
+//     again: by then the graph may have dependents to detach or to wait for. The proof
+//     says that the graph can be trusted, and nothing else.
+//
+// So nothing ever enters the graph that only a list has shown: the list might be older
+// than a DELETED event that would not be repeated.
+//
+// The words: a waiter is an owner here; it is queued, in a round, proven or held. A batch
+// is the waiters of one namespace in a round. A Hold is why an owner is held.
+//
+// Before Open a round is made by the caller of Prove, within the call, and nothing here
+// starts a goroutine.
+package barrier
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/internal/collect/collector/client"
+	"github.com/coppice-dev/coppice/internal/collect/feed"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+)
+
+// Reader makes the barrier's requests to the API server (see client.Interface).
+type Reader interface {
+	List(ctx context.Context, kind ownership.Kind, namespace string, limit int64, after string) (client.Page, error)
+	Survey(ctx context.Context) (feed.Watched, error)
+	Newest(ctx context.Context, kinds []ownership.Kind) (client.Newest, error)
+	Reached(kind ownership.Kind) string
+}
+
+// Graph is the part of the collector's ownership graph that a barrier needs. Its methods are
+// called without holding locks of the barrier.
+type Graph interface {
+	// Epoch returns the number of the current epoch (R4).
+	Epoch() int
+	// Count returns how many objects of a kind are known.
+	Count(kind ownership.Kind) int
+	// Confirm applies an object as shown by a list that began in the given epoch. It reports
+	// whether the graph knows what became of that object.
+	Confirm(epoch int, o ownership.Object) bool
+}
+
+// Config of a barrier. All fields are required, except Disabled and Blocked.
+type Config struct {
+	Reader Reader
+	Graph  Graph
+	// Requeue puts owners back into the collector's queue.
+	Requeue func(owners ...ownership.UID)
+	Clock   clock.WithTicker
+	// Lists bounds the lists that are under way at the same time.
+	Lists int
+	// Disabled lets every owner pass. It is for benchmarks, and for tests that show what
+	// the barrier prevents.
+	Disabled bool
+	// Blocked is called once for an owner that several rounds in a row have held.
+	Blocked func(ctx context.Context, owner ownership.Object, message string)
+}
+
+// Barrier holds owners until it is proven that no dependent of theirs was missed. Make one with
+// New. It is safe for concurrent use.
+type Barrier struct {
+	config Config
+	slots  chan struct{} // a semaphore: one element for each list under way
+
+	rounds, holds atomic.Int64
+
+	mu        sync.Mutex
+	kindSlots map[ownership.Kind]chan struct{} // guarded by mu, and so is all below; slots of each kind
+	waiters   map[ownership.UID]*waiter
+	queues    map[string]*queue // by namespace; "" is that of cluster-scoped owners
+	sequence  int               // numbers the queues, to serve them in turn
+	queued    chan struct{}     // has an element when an owner is queued; nil before Open
+	watched   watchHistory
+	changes   changes
+}
+
+// changes are the events that may end a Hold. Each has a number, so that a round can tell
+// which it has missed.
+type changes struct {
+	last   int
+	listed map[ownership.Kind]int // the feed has listed the kind
+	served int                    // what the server serves has changed
+}
+
+// affect reports whether there was a change after the given one that concerns one of the kinds.
+func (c *changes) affect(kinds []ownership.Kind, after int) bool {
+	return c.served > after || slices.ContainsFunc(kinds, func(kind ownership.Kind) bool { return c.listed[kind] > after })
+}
+
+// queue holds the owners of one namespace that wait for a round.
+type queue struct {
+	waiters []*waiter
+	reading bool // a round is reading for this namespace
+	number  int  // the lower, the longer ago a round has served it
+}
+
+// New returns a barrier without owners.
+func New(config Config) *Barrier {
+	return &Barrier{
+		config:    config,
+		slots:     make(chan struct{}, config.Lists),
+		kindSlots: make(map[ownership.Kind]chan struct{}),
+		waiters:   make(map[ownership.UID]*waiter),
+		queues:    make(map[string]*queue),
+		changes:   changes{listed: make(map[ownership.Kind]int)},
+	}
+}
+
+// Prove reports whether a finalizer of an owner may be removed. If not, the owner comes
+// back: through the collector's queue when a round has been made for it, or, if the error
+// is a HeldError, after the time that it names.
+func (b *Barrier) Prove(ctx context.Context, owner ownership.Object, finalizer string) (bool, error) {
+	if b.config.Disabled {
+		return true, nil
+	}
+	b.mu.Lock()
+	w := b.waiters[owner.UID]
+	if w == nil || w.finalizer != finalizer {
+		w = &waiter{owner: owner, finalizer: finalizer, since: b.config.Clock.Now()}
+		b.waiters[owner.UID] = w
+	}
+	switch w.stage {
+	case proven:
+		b.mu.Unlock()
+		return true, nil
+	case held:
+		w.stage = idle
+		err := HeldError{Finalizer: finalizer, Holds: w.holds, After: max(w.delay, backoff(w.attempts, b.config.Clock.Now()))}
+		b.mu.Unlock()
+		return false, err
+	case idle:
+		w.stage = queued
+		q := b.queueLocked(owner.Namespace)
+		q.waiters = append(q.waiters, w)
+	case queued:
+	}
+	b.mu.Unlock()
+	b.startRounds(ctx)
+	return false, nil
+}
+
+func (b *Barrier) queueLocked(namespace string) *queue {
+	if b.queues[namespace] == nil {
+		b.sequence++
+		b.queues[namespace] = &queue{number: b.sequence}
+	}
+	return b.queues[namespace]
+}
+
+// Forget drops an owner: it is gone, or has lost its finalizer, or something else was decided about it.
+// The next time it needs a new proof, from then.
+func (b *Barrier) Forget(owner ownership.UID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.waiters, owner)
+}
+
+// KindListed requeues the owners that a kind holds: the feed has just listed it. Those in
+// a round that has read the kind before come back when the round ends (finish).
+func (b *Barrier) KindListed(kind ownership.Kind) {
+	b.mu.Lock()
+	b.watched.listed(kind)
+	b.changes.last++
+	b.changes.listed[kind] = b.changes.last
+	b.mu.Unlock()
+	b.requeue(func(w *waiter) bool { return slices.Contains(w.unproven, kind) })
+}
+
+// ScopeChanged requeues all owners that are held: what is served has changed.
+func (b *Barrier) ScopeChanged(kind ownership.Kind, scope ownership.Scope) {
+	b.mu.Lock()
+	b.changes.last++
+	b.changes.served = b.changes.last
+	if scope == ownership.ScopeUnknown {
+		delete(b.kindSlots, kind)
+		delete(b.changes.listed, kind)
+	}
+	b.mu.Unlock()
+	b.requeue(func(*waiter) bool { return true })
+}
+
+// requeue puts the held owners that match back into the collector's queue.
+func (b *Barrier) requeue(match func(w *waiter) bool) {
+	b.mu.Lock()
+	var owners []ownership.UID
+	for uid, w := range b.waiters {
+		if (w.stage == held || w.stage == idle) && match(w) {
+			w.stage = idle
+			owners = append(owners, uid)
+		}
+	}
+	b.mu.Unlock()
+	slices.Sort(owners)
+	b.config.Requeue(owners...)
+}
+
+// NewEpoch revokes all proofs: the server's history is not the one that gave them (R4).
+func (b *Barrier) NewEpoch() {
+	b.mu.Lock()
+	var owners []ownership.UID
+	for uid := range b.waiters {
+		owners = append(owners, uid)
+	}
+	clear(b.waiters)
+	b.mu.Unlock()
+	slices.Sort(owners)
+	b.config.Requeue(owners...)
+}
+
+// waiter is one owner at the barrier.
+type waiter struct {
+	owner     ownership.Object // as it was when it came
+	finalizer string
+	since     time.Time
+
+	stage    stage
+	attempts int // rounds that have held it
+
+	// The findings of the last round; empty before the first has ended.
+	read     []ownership.Kind // the kinds that have to be read
+	unproven []ownership.Kind // those of them that prove nothing so far
+	holds    []Hold           // the same in words, and what else holds the owner
+	delay    time.Duration    // how long the server has asked to wait
+}
+
+type stage uint8
+
+const (
+	// idle owners are queued when they are reconsidered.
+	idle stage = iota
+	// queued owners wait for a round, or are in one.
+	queued
+	// proven owners may lose their finalizer.
+	proven
+	// held owners may not; the next Prove says why.
+	held
+)
+
+// needs returns which of the kinds are still to be read for an owner: all at first, then
+// those that have proven nothing, and those that were not served before.
+func (w *waiter) needs(kinds []ownership.Kind) []ownership.Kind {
+	if w.read == nil {
+		return kinds
+	}
+	var need []ownership.Kind
+	for _, kind := range kinds {
+		if slices.Contains(w.unproven, kind) || !slices.Contains(w.read, kind) {
+			need = append(need, kind)
+		}
+	}
+	return need
+}
+
+// isDependent reports whether a reference that an object makes would hold the owner. A
+// reference under another kind may, too: only the graph can tell (R6).
+func (w *waiter) isDependent(o *ownership.Object, r *ownership.Reference) bool {
+	switch {
+	case r.Name != w.owner.Name, w.owner.Namespace != "" && w.owner.Namespace != o.Namespace:
+		return false
+	case w.finalizer == ownership.FinalizerOrphan:
+		return o.UID != w.owner.UID // its own reference goes with it
+	default:
+		return r.Blocking()
+	}
+}

@@ -1,0 +1,157 @@
+package barrier
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/coppice-dev/coppice/internal/collect/collector/client"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+)
+
+// Which lists a round makes, and how one is read.
+
+const (
+	pageSize = client.PageSize
+	// objectsPerRequest is the number of additional objects in an answer that cost as much as one
+	// more request. It decides between one list of a kind across all namespaces and one in each
+	// namespace.
+	objectsPerRequest = 50
+	// listTries bounds how often a list that expired while it was read is started over.
+	listTries = 3
+	// slotsPerKind bounds the lists of one kind that are under way, so that a kind that
+	// does not answer does not take all of Config.Lists.
+	slotsPerKind = 4
+)
+
+// listPlan describes how a list is read.
+type listPlan struct {
+	kind ownership.Kind
+	// probe asks for one object on the first page. What counts is its resourceVersion:
+	// when the watch has shown as much, there is nothing to be learned from the rest.
+	probe bool
+	pages int // the list is given up after so many pages; 0: never
+}
+
+// sharedLists plans the lists that are made once, because that costs less than one in each
+// namespace: a kind may have no objects at all, which is the common case, or few; or so
+// many that its watch moves on by itself. count returns how many objects of a kind are known.
+func sharedLists(batches []*batch, count func(ownership.Kind) int) []listPlan {
+	demand := make(map[ownership.Kind]int)
+	for _, batch := range batches {
+		if batch.namespace == "" {
+			continue // reads across namespaces anyway, and to the end
+		}
+		for _, kind := range batch.kinds {
+			demand[kind]++
+		}
+	}
+	var lists []listPlan
+	for kind, namespaces := range demand {
+		if namespaces < 2 {
+			continue
+		}
+		objects := count(kind)
+		l := listPlan{kind: kind, probe: objects > pageSize, pages: 1}
+		if objects <= namespaces*objectsPerRequest {
+			// The count may be too low; if by much, the shared list does not pay.
+			l.pages = 1 + 2*objects/pageSize
+		}
+		lists = append(lists, l)
+	}
+	slices.SortFunc(lists, func(a, b listPlan) int { return strings.Compare(a.kind.String(), b.kind.String()) })
+	return lists
+}
+
+// listing is a list to be made.
+type listing struct {
+	listPlan
+	namespace string // "" for all
+	owners    map[ownership.UID]*waiter
+}
+
+// list reads a list to its end. One that expires while it is read is started over.
+func (b *Barrier) list(ctx context.Context, l listing) reading {
+	var r reading
+	for range listTries {
+		r = b.readPages(ctx, l)
+		if !apierrors.IsResourceExpired(r.err) && !apierrors.IsGone(r.err) {
+			break
+		}
+	}
+	return r
+}
+
+// readPages reads a list page by page, and keeps what refers to an owner in the round. It ends
+// early when the watch has shown everything that the rest of the list could: a kind with many
+// objects has many events, so that soon happens.
+func (b *Barrier) readPages(ctx context.Context, l listing) reading {
+	r := reading{found: make(map[ownership.UID][]ownership.Object)}
+	newest, _ := client.Revision(b.config.Reader.Reached(l.kind))
+	for after, n := "", 1; ; n++ {
+		limit := int64(pageSize)
+		if l.probe && n == 1 {
+			limit = 1
+		}
+		page, err := b.page(ctx, l, limit, after)
+		if err != nil {
+			r.err = fmt.Errorf("cannot be listed: %w", err)
+			return r
+		}
+		newest = max(newest, r.keep(page.Objects, l.owners))
+		// The newest state is at least as new as everything that was seen before. If it is not,
+		// the numbers mean nothing: resourceVersions are opaque, and not every server counts.
+		listed, ok := client.Revision(page.ResourceVersion)
+		reached, _ := client.Revision(b.config.Reader.Reached(l.kind))
+		switch {
+		case page.Continue == "", ok && listed >= newest && reached >= listed:
+			return r
+		case n == l.pages:
+			r.partial = true
+			return r
+		}
+		after = page.Continue
+	}
+}
+
+// page reads one page, when the limits on lists under way allow it.
+func (b *Barrier) page(ctx context.Context, l listing, limit int64, after string) (client.Page, error) {
+	for _, slots := range []chan struct{}{b.slotsOf(l.kind), b.slots} {
+		select {
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
+		case <-ctx.Done():
+			return client.Page{}, ctx.Err()
+		}
+	}
+	return b.config.Reader.List(ctx, l.kind, l.namespace, limit, after)
+}
+
+// slotsOf returns the semaphore for lists of one kind.
+func (b *Barrier) slotsOf(kind ownership.Kind) chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.kindSlots[kind] == nil {
+		b.kindSlots[kind] = make(chan struct{}, slotsPerKind)
+	}
+	return b.kindSlots[kind]
+}
+
+// keep keeps the objects that refer to an owner in the round. It returns the
+// highest resourceVersion of all objects, as far as they are numbers.
+func (r *reading) keep(objects []ownership.Object, owners map[ownership.UID]*waiter) (newest uint64) {
+	for i := range objects {
+		o := &objects[i]
+		version, _ := client.Revision(o.ResourceVersion)
+		newest = max(newest, version)
+		for j := range o.Owners {
+			if w := owners[o.Owners[j].UID]; w != nil && w.isDependent(o, &o.Owners[j]) {
+				r.found[w.owner.UID] = append(r.found[w.owner.UID], *o)
+			}
+		}
+	}
+	return newest
+}

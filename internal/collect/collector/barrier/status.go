@@ -1,0 +1,94 @@
+package barrier
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/coppice-dev/coppice/internal/collect/collector/client"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+)
+
+// Hold is a reason why a finalizer is kept.
+type Hold struct {
+	// What names the kind that proves nothing, or the group version that cannot be discovered.
+	What string `json:"what"`
+	// Why describes the problem.
+	Why string `json:"why"`
+}
+
+func (h Hold) String() string { return h.What + ": " + h.Why }
+
+// Wait is an owner at the barrier, for people to read.
+type Wait struct {
+	Owner     string        `json:"owner"` // "ReplicaSet.apps shop/web"
+	UID       ownership.UID `json:"uid"`
+	Finalizer string        `json:"finalizer"`
+	Since     time.Time     `json:"since"`
+	Rounds    int           `json:"rounds"`          // that have held it
+	Holds     []Hold        `json:"holds,omitempty"` // why; empty before the first round has ended
+}
+
+// Status returns the owners at the barrier, the longest waiting first.
+func (b *Barrier) Status() []Wait {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	waits := make([]Wait, 0, len(b.waiters))
+	for uid, w := range b.waiters {
+		waits = append(waits, Wait{
+			Owner: client.RefOf(w.owner).String(), UID: uid, Finalizer: w.finalizer,
+			Since: w.since, Rounds: w.attempts, Holds: w.holds,
+		})
+	}
+	slices.SortFunc(waits, func(a, b Wait) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.UID, b.UID)) })
+	return waits
+}
+
+// Rounds returns how many rounds were made.
+func (b *Barrier) Rounds() int64 { return b.rounds.Load() }
+
+// Holds returns how often an owner was held after a round.
+func (b *Barrier) Holds() int64 { return b.holds.Load() }
+
+// HeldError reports why a finalizer is kept, and when to try again.
+type HeldError struct {
+	Finalizer string
+	Holds     []Hold
+	After     time.Duration
+}
+
+// maxHolds bounds how many holds a message names.
+const maxHolds = 5
+
+// Error names the finalizer and what holds it, up to maxHolds.
+func (e HeldError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "finalizer %s is kept, because dependents may have been missed: ", e.Finalizer)
+	for i, h := range e.Holds {
+		if i == maxHolds {
+			fmt.Fprintf(&b, "; and %d more", len(e.Holds)-i)
+			break
+		}
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		b.WriteString(h.String())
+	}
+	return b.String()
+}
+
+// backoff returns the time that an owner stays away after so many rounds have held it. The
+// back-off of the collector's queue does not fit: it ends each time that the owner is queued
+// here. This one ends on a multiple of itself, up to a full minute, so that owners come back
+// together and share a round.
+func backoff(attempts int, now time.Time) time.Duration {
+	const shortest, longest, doublings = 5 * time.Millisecond, time.Minute, 14
+	full := min(shortest<<min(attempts-1, doublings), longest)
+	wait := now.Truncate(full).Add(full).Sub(now)
+	if wait < full/2 {
+		wait += full
+	}
+	return wait
+}

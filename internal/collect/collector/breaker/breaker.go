@@ -1,0 +1,198 @@
+// Package breaker pauses the deletions of a kind when there are too many of them within a time
+// window, until they are resumed by hand.
+//
+//  1. Before each DELETE the collector asks for permission (Allow), and says how many
+//     objects of the kind it knows.
+//  2. Permissions are counted in a window of time that moves on by a tenth of itself. One
+//     whose request was refused is returned (Return).
+//  3. A deletion above max(Min, Share of the most objects in the window) trips the
+//     breaker: the kind is paused, and all further deletions of it are denied.
+//  4. Resume ends the pause, and counts nothing for one window.
+//
+// The denied deletions are not remembered: after Resume the collector reconsiders all
+// unsettled objects.
+package breaker
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+)
+
+// Config limits how much may be deleted of one kind before the deletions are paused. The zero
+// value never pauses.
+type Config struct {
+	// Share is the fraction of a kind's objects that may be deleted within Window: 0.1 is a
+	// tenth. 0 turns the breaker off.
+	Share float64
+	// Window is the time in which deletions are added up. Default: one minute.
+	Window time.Duration
+	// Min is the number of deletions of a kind within Window that are allowed in any case.
+	// Default: 100.
+	Min int
+}
+
+// Breaker counts deletions, and pauses those of a kind when there are too many. Make one
+// with New. It is safe for concurrent use.
+type Breaker struct {
+	config Config
+	clock  clock.PassiveClock
+
+	mu    sync.Mutex
+	kinds map[ownership.Kind]*circuit // guarded by mu
+}
+
+// windowSlots is the number of slots of a window. The window moves by one slot at a time, so
+// deletions are remembered for at most a tenth of a window too long.
+const windowSlots = 10
+
+// circuit is the breaker of one kind.
+type circuit struct {
+	slots   [windowSlots]slot // by number, modulo their count
+	paused  bool
+	since   time.Time // when it was paused
+	deleted int       // within the window then
+	objects int       // of the kind then
+	exempt  time.Time // after a resume: nothing is counted until then
+}
+
+// slot counts in one part of a window.
+type slot struct {
+	number  int64
+	deleted int
+	objects int // the most that there were of the kind
+}
+
+// New returns a breaker that has paused nothing.
+func New(config Config, clock clock.PassiveClock) *Breaker {
+	if config.Window <= 0 {
+		config.Window = time.Minute
+	}
+	if config.Min <= 0 {
+		config.Min = 100
+	}
+	return &Breaker{config: config, clock: clock, kinds: make(map[ownership.Kind]*circuit)}
+}
+
+// Window returns the time in which deletions are added up.
+func (b *Breaker) Window() time.Duration { return b.config.Window }
+
+// Permission is the answer of the breaker about one deletion.
+type Permission uint8
+
+const (
+	// Granted deletions are counted.
+	Granted Permission = iota
+	// Denied deletions are of a kind that is paused.
+	Denied
+	// Tripped is the deletion that was one too many: from here on the kind is paused.
+	Tripped
+)
+
+// Allow asks for permission to delete an object of a kind. count returns how many objects
+// there are of the kind; it is called without a lock, and not if the breaker is off.
+func (b *Breaker) Allow(kind ownership.Kind, count func(ownership.Kind) int) Permission {
+	if b.config.Share <= 0 {
+		return Granted
+	}
+	objects := count(kind)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := b.kinds[kind]
+	if c == nil {
+		c = &circuit{}
+		b.kinds[kind] = c
+	}
+	now := b.clock.Now()
+	switch {
+	case c.paused:
+		return Denied
+	case now.Before(c.exempt):
+		return Granted
+	}
+	s := c.slot(b.number(now))
+	s.objects = max(s.objects, objects)
+	deleted, most := c.sum(b.number(now))
+	if deleted+1 > max(b.config.Min, int(b.config.Share*float64(most))) {
+		c.paused, c.since, c.deleted, c.objects = true, now, deleted, most
+		return Tripped
+	}
+	s.deleted++
+	return Granted
+}
+
+// Return takes back a permission that was not used: the request was refused.
+func (b *Breaker) Return(kind ownership.Kind) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if c := b.kinds[kind]; c != nil {
+		if s := c.slot(b.number(b.clock.Now())); s.deleted > 0 {
+			s.deleted--
+		}
+	}
+}
+
+// Resume ends the pause of a kind. For one window its deletions are not counted: the user who
+// resumes them has checked that they are right. It returns false when the kind was not paused.
+func (b *Breaker) Resume(kind ownership.Kind) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := b.kinds[kind]
+	if c == nil || !c.paused {
+		return false
+	}
+	*c = circuit{exempt: b.clock.Now().Add(b.config.Window)}
+	return true
+}
+
+// Pause is a kind whose deletions are paused.
+type Pause struct {
+	Kind    string    `json:"kind"` // "ReplicaSet.apps"
+	Since   time.Time `json:"since"`
+	Deleted int       `json:"deleted"` // objects of the kind within the window before that
+	Objects int       `json:"objects"` // of the kind, at the beginning of it
+}
+
+// Pauses returns the kinds that are paused, sorted.
+func (b *Breaker) Pauses() []Pause {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	pauses := []Pause{}
+	for kind, c := range b.kinds {
+		if c.paused {
+			pauses = append(pauses, Pause{Kind: kind.String(), Since: c.since, Deleted: c.deleted, Objects: c.objects})
+		}
+	}
+	slices.SortFunc(pauses, func(a, b Pause) int { return strings.Compare(a.Kind, b.Kind) })
+	return pauses
+}
+
+// number counts the parts of windows since the epoch of Unix time.
+func (b *Breaker) number(now time.Time) int64 {
+	return now.UnixNano() / max(1, int64(b.config.Window)/windowSlots)
+}
+
+// slot returns the one with a number, emptied if it was used for another.
+func (c *circuit) slot(number int64) *slot {
+	s := &c.slots[number%windowSlots]
+	if s.number != number {
+		*s = slot{number: number}
+	}
+	return s
+}
+
+// sum adds up the window that ends with a slot.
+func (c *circuit) sum(number int64) (deleted, objects int) {
+	for _, s := range c.slots {
+		if number-s.number < windowSlots {
+			deleted += s.deleted
+			objects = max(objects, s.objects)
+		}
+	}
+	return deleted, objects
+}

@@ -1,0 +1,146 @@
+package breaker
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+)
+
+var (
+	pods  = ownership.Kind{Kind: "Pod"}
+	start = time.Unix(1_700_000_000, 0)
+)
+
+// fixture is a breaker, and its clock.
+type fixture struct {
+	*Breaker
+	clock *clocktesting.FakePassiveClock
+}
+
+func newFixture(config Config) fixture {
+	clock := clocktesting.NewFakePassiveClock(start)
+	return fixture{New(config, clock), clock}
+}
+
+// allow asks for a permission when there are so many objects.
+func (f fixture) allow(kind ownership.Kind, objects int) Permission {
+	return f.Allow(kind, func(ownership.Kind) int { return objects })
+}
+
+// askTimes asks n times, and returns how many were granted and what the last answer was.
+func (f fixture) askTimes(n, objects int) (granted int, last Permission) {
+	for range n {
+		if last = f.allow(pods, objects); last == Granted {
+			granted++
+		}
+	}
+	return granted, last
+}
+
+func TestBreakerIsOffByDefault(t *testing.T) {
+	f := newFixture(Config{})
+	if got, last := f.askTimes(10000, 10000); got != 10000 || last != Granted {
+		t.Errorf("%d of 10000 granted, last %v", got, last)
+	}
+	if got := f.Pauses(); len(got) != 0 {
+		t.Errorf("paused: %v", got)
+	}
+}
+
+func TestBreakerTripsOnceAndStays(t *testing.T) {
+	f := newFixture(Config{Share: 0.1, Window: time.Minute, Min: 10})
+	if got, last := f.askTimes(101, 1000); got != 100 || last != Tripped {
+		t.Fatalf("%d granted, then %v; want 100, then tripped", got, last)
+	}
+	if got := f.allow(ownership.Kind{Kind: "Service"}, 900); got != Granted {
+		t.Errorf("another kind: %v, want granted", got)
+	}
+	f.clock.SetTime(start.Add(time.Hour))
+	if got := f.allow(pods, 900); got != Denied {
+		t.Errorf("an hour later: %v, want denied", got)
+	}
+	want := []Pause{{Kind: "Pod", Since: start, Deleted: 100, Objects: 1000}}
+	if diff := cmp.Diff(want, f.Pauses()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// What counts is the number of objects at the beginning of the window: that it
+// shrinks as they are deleted does not make the breaker trip sooner.
+func TestBreakerCountsFromTheBeginning(t *testing.T) {
+	f := newFixture(Config{Share: 0.5, Window: time.Minute, Min: 1})
+	for i := range 500 {
+		f.clock.SetTime(start.Add(time.Duration(i) * 50 * time.Millisecond))
+		if got := f.allow(pods, 1000-i); got != Granted {
+			t.Fatalf("deletion %d: %v", i, got)
+		}
+	}
+	f.clock.SetTime(start.Add(25 * time.Second))
+	if got := f.allow(pods, 500); got != Tripped {
+		t.Errorf("deletion 501: %v, want tripped", got)
+	}
+}
+
+func TestBreakerWindowMoves(t *testing.T) {
+	f := newFixture(Config{Share: 0.1, Window: 10 * time.Second, Min: 1})
+	// 50 in each half minute never are more than 100 within ten seconds.
+	for i := range 20 {
+		f.clock.SetTime(start.Add(time.Duration(i) * 30 * time.Second))
+		if got, last := f.askTimes(50, 1000); got != 50 {
+			t.Fatalf("half minute %d: %d granted, then %v", i, got, last)
+		}
+	}
+	now := start.Add(20 * 30 * time.Second)
+	f.clock.SetTime(now)
+	f.askTimes(60, 1000)
+	f.clock.SetTime(now.Add(8 * time.Second))
+	if got, last := f.askTimes(50, 940); got != 40 || last == Granted {
+		t.Errorf("%d granted within the window, then %v; want 40", got, last)
+	}
+}
+
+func TestBreakerAllowsMin(t *testing.T) {
+	f := newFixture(Config{Share: 0.1})
+	if got, _ := f.askTimes(200, 20); got != 100 {
+		t.Errorf("%d granted, want 100, the default of Min", got)
+	}
+}
+
+func TestBreakerResumes(t *testing.T) {
+	f := newFixture(Config{Share: 0.1, Window: time.Minute, Min: 1})
+	if f.Resume(pods) {
+		t.Error("resumed what was not paused")
+	}
+	f.askTimes(101, 1000)
+	if !f.Resume(pods) {
+		t.Fatal("not resumed")
+	}
+	// Deletions are not counted for one window.
+	f.clock.SetTime(start.Add(30 * time.Second))
+	if got, last := f.askTimes(800, 900); got != 800 {
+		t.Errorf("%d granted after the resume, then %v; want 800", got, last)
+	}
+	f.clock.SetTime(start.Add(2 * time.Minute))
+	if got, _ := f.askTimes(100, 100); got != 10 {
+		t.Errorf("%d granted a window later, want 10", got)
+	}
+}
+
+func TestBreakerTakesPermissionsBack(t *testing.T) {
+	f := newFixture(Config{Share: 0.1, Window: time.Minute, Min: 1})
+	for range 1000 {
+		if got := f.allow(pods, 1000); got != Granted {
+			t.Fatalf("%v, though no request was carried out", got)
+		}
+		f.Return(pods)
+	}
+	f.Return(pods) // more than was granted
+	f.Return(ownership.Kind{Kind: "Service"})
+	if got, _ := f.askTimes(101, 1000); got != 100 {
+		t.Errorf("%d granted, want 100", got)
+	}
+}

@@ -1,0 +1,209 @@
+// Package collector carries out what the rules decide: key, facts, verdict, request.
+//
+// The main flow:
+//
+//  1. The feed's observations go into the ownership graph (state.go, the Sink).
+//     The graph returns the UIDs of the objects that have to be reconsidered because of
+//     them, which go into the queue.
+//  2. A worker takes a UID (Run) and reconsiders the object (Collect): it gathers
+//     the facts from the graph, has package verdict decide, and applies the decision:
+//     one write at most, or the live reads that are needed to decide. There is no
+//     read before a write: every write is conditioned on the observation that it was
+//     computed from (write.go, verify.go).
+//  3. A write that is refused because the object has changed is followed by a
+//     live read, and the object is decided on again, at once (untilCurrent).
+//  4. The effect of the write comes back as an observation.
+//
+// Two things stand between a decision and its write. Before a finalizer of the collector is
+// removed, package [barrier] proves that no dependent was missed (R15); it is the only part that
+// reads lists, except for those of claimed owners (verify.go). And package [breaker], if it is
+// configured, pauses the deletions of a kind when there are too many. Requests go through package
+// [client]. What was written is recorded with its evidence (record.go); Status reports on all of
+// it.
+//
+// The collector has no rules of its own and keeps no objects: rules are in
+// package verdict, what is known is in the graph. It does not find out which
+// kinds there are: package feed does.
+//
+// Collect needs no goroutine, so a simulator can drive it with an API, a queue, a
+// clock and a sink of its own. The barrier's lists are then made within the call of
+// Collect that needs them, one after the other; other calls that come meanwhile, from
+// coroutines, end at once and are served by it too.
+package collector
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/internal/collect/collector/barrier"
+	"github.com/coppice-dev/coppice/internal/collect/collector/breaker"
+	"github.com/coppice-dev/coppice/internal/collect/collector/client"
+	"github.com/coppice-dev/coppice/internal/collect/pace"
+	"github.com/coppice-dev/coppice/internal/collect/queue"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/verdict"
+)
+
+// Collector applies the rules to what the feed observes. Make one with New.
+type Collector struct {
+	config Config // with its defaults
+	api    client.Interface
+	queue  Queue
+	state  *state
+	reads  reads
+	stats  *counters
+	log    *slog.Logger
+	// failures logs what fails again and again.
+	failures *pace.Failures
+	clock    clock.PassiveClock
+
+	barrier *barrier.Barrier
+	breaker *breaker.Breaker
+	journal journal
+	latency latency
+	work    work
+}
+
+// immediateTries bounds how often a decision is repeated at once because its write was refused.
+// After that the object is hot, and has to wait.
+const immediateTries = 5
+
+// Run reconsiders objects until ctx ends, and returns when all workers have ended. It may be
+// called once, or, with Config.Restartable, again after it has returned. What was observed before is
+// already in the queue: call Run when the graph is complete.
+func (c *Collector) Run(ctx context.Context) {
+	if q, ok := c.queue.(*queue.Reopening); ok {
+		q.Open()
+	}
+	ended := make(chan struct{})
+	context.AfterFunc(ctx, func() {
+		c.queue.ShutDown()
+		close(ended)
+	})
+	defer func() { <-ended }() // it must not shut down what the next Run opens
+	var workers sync.WaitGroup
+	c.barrier.Open()
+	workers.Go(func() { c.barrier.Run(ctx) })
+	for range c.config.Workers {
+		workers.Go(func() {
+			for c.next(ctx) {
+			}
+		})
+	}
+	workers.Wait()
+}
+
+// next takes one key and reconsiders its object. It returns false at the end.
+func (c *Collector) next(ctx context.Context) bool {
+	uid, ok := c.queue.Take()
+	if ok && c.config.Await(ctx) != nil {
+		c.queue.Add(uid) // for the next Run, if there is one
+		c.queue.Done(uid)
+		return false
+	}
+	if !ok {
+		return false
+	}
+	defer c.queue.Done(uid)
+	c.work.begin()
+	outcome := c.Collect(ctx, uid)
+	c.work.end(uid, outcome)
+	switch outcome.Next {
+	case Settled:
+		c.queue.Forget(uid)
+	case Retry:
+		c.queue.Retry(uid)
+	case Later:
+		c.queue.After(uid, outcome.After)
+	}
+	return true
+}
+
+// Collect reconsiders one object: it decides, and carries out the decision.
+func (c *Collector) Collect(ctx context.Context, uid ownership.UID) Outcome {
+	err := c.untilCurrent(ctx, func() (ownership.Object, error) { return c.collect(ctx, uid) })
+	outcome := outcomeOf(err)
+	c.logFailure(ctx, uid, outcome)
+	return outcome
+}
+
+// collect decides about one object once. It returns the observation that the
+// decision rests on, and the error of applying it.
+func (c *Collector) collect(ctx context.Context, uid ownership.UID) (ownership.Object, error) {
+	facts, undecided := c.state.gather(uid)
+	if !undecided {
+		c.barrier.Forget(uid)
+		return ownership.Object{}, c.recheck(ctx, uid)
+	}
+	c.report(ctx, facts)
+	decision := verdict.Decide(facts)
+	c.stats.decided(decision)
+	if _, ok := decision.(verdict.RemoveFinalizer); !ok {
+		c.barrier.Forget(uid)
+	}
+	return facts.Object, c.apply(ctx, facts, decision)
+}
+
+// apply carries out what was decided about an object.
+func (c *Collector) apply(ctx context.Context, f verdict.Facts, decision verdict.Decision) error {
+	if c.config.ObserveOnly && actionOf(decision) != "" {
+		c.observe(ctx, f, decision)
+		return nil
+	}
+	switch d := decision.(type) {
+	case verdict.Keep, verdict.Park, verdict.Await:
+		// An observation that changes the decision brings the object back through the graph.
+		c.logIdle(ctx, f.Object, d)
+		return nil
+	case verdict.Verify:
+		c.logIdle(ctx, f.Object, d)
+		return c.verify(ctx, f.Object.UID, d.Claims)
+	case verdict.Reread:
+		c.logIdle(ctx, f.Object, d)
+		return c.rereadAll(ctx, d.Objects)
+	case verdict.Detach:
+		return c.writeOwners(ctx, f, d.Remaining, d)
+	case verdict.Unblock:
+		return c.writeOwners(ctx, f, d.Owners, d)
+	case verdict.Delete:
+		return c.delete(ctx, f, d)
+	case verdict.Disown:
+		return c.disown(ctx, f.Object, d)
+	case verdict.RemoveFinalizer:
+		return c.complete(ctx, f, d)
+	default:
+		return fmt.Errorf("apply decision about %s: unknown type %T", client.RefOf(f.Object), decision)
+	}
+}
+
+// untilCurrent repeats a step whose write was refused because the object has changed
+// since the observation that the step was computed from: it reads the object live and
+// takes the step again (R12). The condition is never dropped, and nothing is computed from
+// an old observation.
+func (c *Collector) untilCurrent(ctx context.Context, step func() (ownership.Object, error)) error {
+	var self ownership.Object
+	for range immediateTries {
+		var err error
+		self, err = step()
+		if !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {
+			return err
+		}
+		c.stats.conflicts.Add(1)
+		same, readErr := c.reread(ctx, self)
+		switch {
+		case readErr != nil:
+			return readErr
+		case same && apierrors.IsInvalid(err):
+			// A server may refuse another UID as invalid too, but the object still has
+			// this one: it would refuse the write again.
+			return err
+		}
+	}
+	c.stats.hot.Add(1)
+	return hotError{client.RefOf(self)}
+}

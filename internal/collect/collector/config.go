@@ -1,0 +1,174 @@
+package collector
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/internal/collect/collector/barrier"
+	"github.com/coppice-dev/coppice/internal/collect/collector/breaker"
+	"github.com/coppice-dev/coppice/internal/collect/collector/client"
+	"github.com/coppice-dev/coppice/internal/collect/pace"
+	"github.com/coppice-dev/coppice/internal/collect/queue"
+	"github.com/coppice-dev/coppice/internal/collect/story"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+)
+
+// Breaker limits how much may be deleted of one kind before deletions are paused.
+type Breaker = breaker.Config
+
+// Events writes core/v1 Events, for people to read.
+type Events interface {
+	// Warn writes an Event of type Warning regarding an object.
+	Warn(ctx context.Context, regarding ownership.Object, reason, message string) error
+}
+
+// Queue holds the keys of objects that wait to be reconsidered. Package queue has the one
+// for production; a simulator brings its own, to choose which key is next.
+type Queue interface {
+	// Add adds keys: something was observed that concerns them.
+	Add(uids ...ownership.UID)
+	// Retry adds a key after its back-off, which grows until Forget.
+	Retry(uid ownership.UID)
+	// After adds a key when d has passed.
+	After(uid ownership.UID, d time.Duration)
+	// Forget ends the back-off of a key.
+	Forget(uid ownership.UID)
+	// Take waits for a key; it returns false after ShutDown.
+	Take() (uid ownership.UID, ok bool)
+	// Done returns a key that was taken.
+	Done(uid ownership.UID)
+	// ShutDown ends the queue.
+	ShutDown()
+}
+
+// Config of a collector. The zero value works.
+type Config struct {
+	// Workers is the number of objects that are reconsidered concurrently. The more there are, the
+	// more writes share a transaction of the store and a sync of its disk, until the processors are
+	// busy; how many requests a server can take is the Limiter's to find out. Default: 64.
+	Workers int
+	// Detachers is the number of dependents of one owner that are detached concurrently when it
+	// is orphaned. With 1 Collect starts no goroutine. Default: 16.
+	Detachers int
+	// Batch is the number of unknown owners of one kind and namespace that an object must name
+	// for them to be read with one list, unless the kind has many more objects. Fewer are read
+	// one by one. Default: 16.
+	Batch int
+	// Barrier proves that no dependent was missed before a foreground or orphan
+	// deletion is completed (R15). Off is for benchmarks, and for tests that show what the
+	// barrier prevents.
+	Barrier Switch
+	// Lists is the number of lists that the barrier reads concurrently. Default: 16.
+	Lists int
+	// ObserveOnly decides and records, but changes nothing on the server: it makes no writes, not
+	// even Events. It does read.
+	ObserveOnly bool
+	// Breaker pauses deletions when there are too many. Default: it never does.
+	Breaker Breaker
+	// Limiter bounds the concurrent requests, and finds out how many the server can take.
+	// Default: only the number of workers bounds them.
+	Limiter *pace.Limiter
+	// Records is the number of decisions that changed an object to remember; none if it is
+	// negative. Default: 10000.
+	Records int
+	// Stories is told what is marked, goes and stays. Default: nobody is.
+	Stories *story.Book
+	// Events records owner references that can never be valid, and deletions that are held or
+	// paused. Default: no Events are written.
+	Events Events
+	// Logger gets a line for each change, and for each decision at level Debug. Default: none.
+	Logger *slog.Logger
+	// Clock is used for back-off. Default: the system's.
+	Clock clock.WithTicker
+	// Queue holds the keys. Default: a queue of package queue.
+	Queue Queue
+	// Await is called before each object is reconsidered, and returns when the server can be reached, or with the
+	// error of ctx. Default: nothing is awaited.
+	Await func(ctx context.Context) error
+	// Restartable lets Run be called again after it has returned, unless Queue is set.
+	Restartable bool
+}
+
+// Switch turns a part of the collector on or off.
+type Switch uint8
+
+const (
+	// On is the default.
+	On Switch = iota
+	// Off leaves the part out.
+	Off
+)
+
+// completed returns the config with its defaults.
+func (config Config) completed() Config {
+	config.Workers = positiveOr(config.Workers, 64)
+	config.Detachers = positiveOr(config.Detachers, 16)
+	config.Batch = positiveOr(config.Batch, 16)
+	config.Lists = positiveOr(config.Lists, 16)
+	switch {
+	case config.Records == 0:
+		config.Records = 10000
+	case config.Records < 0:
+		config.Records = 0
+	}
+	if config.ObserveOnly {
+		config.Events = nil // an Event is a write too
+	}
+	if config.Await == nil {
+		config.Await = context.Context.Err
+	}
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	if config.Clock == nil {
+		config.Clock = clock.RealClock{}
+	}
+	return config
+}
+
+func positiveOr(value, fallback int) int {
+	if value > 0 {
+		return value
+	}
+	return fallback
+}
+
+// New returns a collector that acts through api.
+func New(api client.Interface, config Config) *Collector {
+	config = config.completed()
+	state := newState(config.Clock)
+	if config.Queue == nil {
+		// Namespaces take turns: one that fills the queue does not slow down the others.
+		turns := queue.Config{Clock: config.Clock, Tenant: state.namespace}
+		if config.Restartable {
+			config.Queue = queue.NewReopening(turns)
+		} else {
+			config.Queue = queue.New(turns)
+		}
+	}
+	state.queue, state.stories = config.Queue, config.Stories
+	if config.Limiter != nil {
+		api = client.Limited(api, config.Limiter)
+	}
+	stats := &counters{}
+	c := &Collector{
+		api:      countedAPI{api, stats},
+		config:   config,
+		queue:    config.Queue,
+		state:    state,
+		stats:    stats,
+		log:      config.Logger,
+		failures: pace.NewFailures(config.Logger, config.Clock),
+		clock:    config.Clock,
+		breaker:  breaker.New(config.Breaker, config.Clock),
+		journal:  journal{size: config.Records},
+	}
+	c.barrier = barrier.New(barrier.Config{
+		Reader: c.api, Graph: state, Requeue: state.queue.Add, Clock: config.Clock, Lists: config.Lists,
+		Disabled: config.Barrier == Off, Blocked: c.tellBlocked,
+	})
+	return c
+}

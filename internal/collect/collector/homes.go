@@ -1,0 +1,96 @@
+package collector
+
+import (
+	"context"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/coppice-dev/coppice/internal/collect/collector/client"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+)
+
+// homes has the namespaces that were observed and are not gone, by name. It says in which of several namespaces that had
+// one name an object has lived. The watches of objects lag behind that of namespaces, and the other way round: so the
+// name alone does not say it.
+type homes map[string]home
+
+// home is a namespace, and the first revision at which it was observed: it was created no later.
+type home struct {
+	uid   ownership.UID
+	since uint64
+}
+
+func isNamespace(kind ownership.Kind) bool { return kind == ownership.Kind{Kind: "Namespace"} }
+
+func (h homes) observe(o *ownership.Object) {
+	if !isNamespace(o.Kind) || h[o.Name].uid == o.UID {
+		return
+	}
+	if since, ok := client.Revision(o.ResourceVersion); ok {
+		h[o.Name] = home{o.UID, since}
+	} else {
+		delete(h, o.Name)
+	}
+}
+
+// forget forgets a namespace that is gone.
+func (h homes) forget(o *ownership.Object) {
+	if isNamespace(o.Kind) && h[o.Name].uid == o.UID {
+		delete(h, o.Name)
+	}
+}
+
+// replace takes over a list of all namespaces.
+func (h homes) replace(kind ownership.Kind, objects []ownership.Object) {
+	if !isNamespace(kind) {
+		return
+	}
+	there := make(map[string]ownership.UID, len(objects))
+	for i := range objects {
+		there[objects[i].Name] = objects[i].UID
+		h.observe(&objects[i])
+	}
+	for name, known := range h {
+		if there[name] != known.uid {
+			delete(h, name)
+		}
+	}
+}
+
+// at returns the namespace in which an object lived at a resourceVersion; empty if that is not certain. What existed
+// after the namespace was created was in it, or in a later one that is not observed yet, never in a former one.
+func (h homes) at(namespace, resourceVersion string) ownership.UID {
+	known, ok := h[namespace]
+	revision, isRevision := client.Revision(resourceVersion)
+	if !ok || !isRevision || revision <= known.since {
+		return ""
+	}
+	return known.uid
+}
+
+// homeNow returns the UID of the namespace that is there by what was observed. An object that a later request finds was
+// in it, or in a later one.
+func (s *state) homeNow(namespace string) ownership.UID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.homes[namespace].uid
+}
+
+// homeAt is homes.at.
+func (s *state) homeAt(namespace, resourceVersion string) ownership.UID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.homes.at(namespace, resourceVersion)
+}
+
+// Living reads which namespace has a name now. It returns the UID; empty if there is none.
+func (c *Collector) Living(ctx context.Context, namespace string) (ownership.UID, error) {
+	found, err := c.api.Get(ctx, client.Ref{Kind: ownership.Kind{Kind: "Namespace"}, Name: namespace})
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", nil
+	case err != nil:
+		return "", err //nolint:wrapcheck // says all of it
+	}
+	return found.UID, nil
+}

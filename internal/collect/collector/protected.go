@@ -1,0 +1,85 @@
+package collector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/coppice-dev/coppice/internal/collect/collector/client"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/rules/verdict"
+)
+
+// ReasonProtected is the reason of the Events about an object that is not collected because it is
+// protected (R28), and about the owners whose foreground deletion that holds.
+const ReasonProtected = "GarbageCollectionProtected"
+
+// protectedError means that an object is parked: the server refuses its deletion because it is
+// protected. It comes back when it has changed, and otherwise after a while.
+type protectedError struct {
+	ref     client.Ref
+	message string
+	after   time.Duration
+}
+
+func (e protectedError) Error() string { return fmt.Sprintf("%s stays: %s", e.ref, e.message) }
+
+func isProtected(err error) bool {
+	_, protected := errors.AsType[protectedError](err)
+	return protected
+}
+
+// checkProtected returns why no DELETE is sent: one was refused, and nothing has changed since.
+func (c *Collector) checkProtected(self ownership.Object) error {
+	held, ok := c.state.heldProtected(self.UID)
+	if !ok {
+		return nil
+	}
+	if wait := held.Wait(self.ResourceVersion, c.clock.Now()); wait > 0 {
+		return protectedError{client.RefOf(self), held.Message, wait}
+	}
+	return nil
+}
+
+// hold parks an object whose deletion was refused because it is protected, and says so, once for each
+// refusal that says something else: on the object, and on every owner that waits for it.
+func (c *Collector) hold(ctx context.Context, f verdict.Facts, message string) error {
+	self := f.Object
+	message = ownership.Excerpt(message, maxText)
+	held, isNew := c.state.protect(self, message)
+	parked := protectedError{client.RefOf(self), message, held.Wait(self.ResourceVersion, c.clock.Now())}
+	if !isNew {
+		return parked
+	}
+	c.log.InfoContext(ctx, "not collected", "object", parked.ref.String(), "uid", string(self.UID), "reason", message)
+	c.warn(ctx, self, ReasonProtected, "it would be collected, but is "+message)
+	for _, o := range f.Owners {
+		owner, known := c.state.object(o.Reference.UID)
+		if known && o.Standing == verdict.Waiting && o.Reference.Blocking() {
+			c.warn(ctx, owner, ReasonProtected, fmt.Sprintf("its foreground deletion waits for %s, which is %s", parked.ref, message))
+		}
+	}
+	return parked
+}
+
+// heldProtected returns the refusal to delete an object, if there was one.
+func (s *state) heldProtected(uid ownership.UID) (protection.Held, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	held, ok := s.protected[uid]
+	return held, ok
+}
+
+// protect remembers a refusal to delete an object, and reports whether it says something new.
+func (s *state) protect(self ownership.Object, message string) (held protection.Held, isNew bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.protected[self.UID]
+	held = before.Refuse(self.ResourceVersion, message, s.clock.Now())
+	if _, known := s.graph.Object(self.UID); known {
+		s.protected[self.UID] = held
+	}
+	return held, before.Message != message
+}

@@ -1,0 +1,96 @@
+package collector_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coppice-dev/coppice/internal/collect/collector"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/testing/apimodel"
+)
+
+// A protected object is asked about once a minute at most, and at once when it has changed. What waits
+// for it, and why, is said once. Nothing else waits.
+func TestR28ProtectedObjectsAreParked(t *testing.T) {
+	refusal := protection.New("always", "").Decide(protection.Cascade, nil).Error(schema.GroupResource{Resource: "pods"}, space, "kept")
+	events := &eventLog{}
+	running(t, collector.Config{Events: events}, func(s *apimodel.Server, c *collector.Collector) {
+		web := s.Create(ownership.Object{Kind: setKind, Namespace: space, Name: "web", UID: "web"})
+		for _, name := range []string{"kept", "other"} {
+			s.Create(ownership.Object{Kind: podKind, Namespace: space, Name: name, UID: ownership.UID(name), Owners: []ownership.Reference{blocking(ownedBy(web))}})
+		}
+		synctest.Wait()
+		s.Inject(apimodel.Fault{Verb: "delete", Ref: podRef("kept"), Err: refusal})
+		s.Remove(setRef("web"), foreground)
+		synctest.Wait()
+		if _, there := s.Lookup(podRef("other")); there {
+			t.Error("what is not protected waits")
+		}
+		const minutes = 10
+		time.Sleep(minutes * time.Minute)
+		synctest.Wait()
+		if got := countDeletes(s, "kept"); got < minutes || got > minutes+1 {
+			t.Errorf("%d DELETEs of the protected object in %d minutes", got, minutes)
+		}
+		if _, unfinished := c.Work(); len(unfinished) > 0 {
+			t.Errorf("a protected object is work: %q", unfinished)
+		}
+		events.mustSay(t, "Pod shop/kept GarbageCollectionProtected: it would be collected, but is protected by its label",
+			"ReplicaSet.apps shop/web GarbageCollectionProtected: its foreground deletion waits for Pod shop/kept, which is protected by its label")
+
+		// An observation of something else changes nothing; one of the object itself does, at once.
+		before := countDeletes(s, "kept")
+		s.Update(setRef("web"), addFinalizer("example.com/hold"))
+		synctest.Wait()
+		s.Update(setRef("web"), removeFinalizer("example.com/hold"))
+		synctest.Wait()
+		if got := countDeletes(s, "kept"); got != before {
+			t.Errorf("%d more DELETEs although the object is as it was", got-before)
+		}
+		s.Heal()
+		time.Sleep(time.Second)
+		s.Update(podRef("kept"), addFinalizer("example.com/lifted"))
+		s.Update(podRef("kept"), removeFinalizer("example.com/lifted"))
+		synctest.Wait()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		for _, ref := range []string{"kept", "web"} {
+			if _, there := s.Lookup(podRef(ref)); there {
+				t.Errorf("pod %s is there after its protection was lifted", ref)
+			}
+		}
+		if _, there := s.Lookup(setRef("web")); there {
+			t.Error("the owner is there after the protection was lifted")
+		}
+	})
+}
+
+func countDeletes(s *apimodel.Server, pod string) (n int) {
+	for _, r := range s.Requests() {
+		if r.Verb == "delete" && r.Ref == podRef(pod) {
+			n++
+		}
+	}
+	return n
+}
+
+// mustSay fails unless these are the Events, each once, by how they begin.
+func (l *eventLog) mustSay(t *testing.T, want ...string) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	got := l.lines
+	if len(got) != len(want) {
+		t.Errorf("Events: %q, want %d", got, len(want))
+	}
+	for i := range min(len(got), len(want)) {
+		if !strings.HasPrefix(got[i], want[i]) {
+			t.Errorf("Event %q, want %q", got[i], want[i])
+		}
+	}
+}

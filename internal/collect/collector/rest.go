@@ -1,0 +1,148 @@
+package collector
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/coppice-dev/coppice/internal/collect/collector/client"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+)
+
+// work counts what the workers do, and remembers the objects that come back after a while. They are
+// not in the queue meanwhile. Objects that are protected are not among them: about these, all is done
+// until somebody lifts that.
+type work struct {
+	mu    sync.Mutex
+	begun int                      // guarded by mu, like all fields below
+	again map[ownership.UID]string // the reason of each; nil before the first
+}
+
+func (w *work) begin() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.begun++
+}
+
+func (w *work) end(uid ownership.UID, outcome Outcome) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if outcome.Next == Settled || isProtected(outcome.Err) {
+		delete(w.again, uid)
+		return
+	}
+	if w.again == nil {
+		w.again = make(map[ownership.UID]string)
+	}
+	w.again[uid] = ownership.Excerpt(outcome.Err.Error(), maxText)
+}
+
+// Work returns how many objects were taken out of the queue so far, and says what is not finished:
+// nothing if the collector has decided about everything that it has observed. It needs a queue with
+// a method Busy.
+func (c *Collector) Work() (taken int, unfinished []string) {
+	if q, ok := c.queue.(interface{ Busy() int }); ok {
+		if n := q.Busy(); n > 0 {
+			unfinished = append(unfinished, fmt.Sprintf("%d objects are to be reconsidered", n))
+		}
+	}
+	for _, wait := range c.barrier.Status() {
+		reasons := []string{wait.Owner + ": " + wait.Finalizer + " stays until it is proven that no dependent was missed"}
+		for _, hold := range wait.Holds {
+			reasons = append(reasons, fmt.Sprintf("%s: %s", hold.What, hold.Why))
+		}
+		unfinished = append(unfinished, strings.Join(reasons, "; "))
+	}
+	for _, p := range c.breaker.Pauses() {
+		unfinished = append(unfinished, "deletions of "+p.Kind+" are paused")
+	}
+	c.work.mu.Lock()
+	defer c.work.mu.Unlock()
+	var again []string
+	for uid, reason := range c.work.again {
+		again = append(again, fmt.Sprintf("object %s is tried again: %s", uid, reason))
+	}
+	slices.Sort(again)
+	return c.work.begun, append(unfinished, again...)
+}
+
+// Compare reads what the server has and compares it with what was observed. It returns the objects
+// that are being deleted, by UID, and says which kinds were not observed up to the present. It is
+// for test suites: it lists everything.
+func (c *Collector) Compare(ctx context.Context) (terminating []ownership.Object, behind []string, err error) {
+	watched, err := c.api.Survey(ctx)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read discovery: %w", err)
+	}
+	for _, version := range watched.Unknown {
+		behind = append(behind, version+" cannot be discovered")
+	}
+	stored := newStored()
+	for _, kind := range slices.Concat(watched.Namespaced, watched.Cluster) {
+		if err := stored.read(ctx, c.api, kind); err != nil {
+			behind = append(behind, fmt.Sprintf("%s cannot be listed: %v", kind, err))
+		}
+	}
+	lagging := make(map[ownership.Kind]bool)
+	c.View(func(g *ownership.Graph) { terminating = stored.compare(g, lagging) })
+	for kind := range lagging {
+		behind = append(behind, "not all changes of "+kind.String()+" were observed yet")
+	}
+	slices.Sort(behind)
+	return terminating, behind, nil
+}
+
+// stored is what the server has.
+type stored struct {
+	objects map[ownership.UID]ownership.Object
+	listed  map[ownership.Kind]uint64 // the revision of each complete list
+}
+
+func newStored() *stored {
+	return &stored{objects: make(map[ownership.UID]ownership.Object), listed: make(map[ownership.Kind]uint64)}
+}
+
+// read lists the objects of a kind.
+func (s *stored) read(ctx context.Context, api client.Interface, kind ownership.Kind) error {
+	for after := ""; ; {
+		page, err := api.List(ctx, kind, "", client.PageSize, after)
+		if err != nil {
+			return err
+		}
+		for _, o := range page.Objects {
+			s.objects[o.UID] = o
+		}
+		if after = page.Continue; after == "" {
+			s.listed[kind], _ = client.Revision(page.ResourceVersion)
+			return nil
+		}
+	}
+}
+
+// compare adds the kinds of which the graph does not show what was listed. It returns the objects
+// of the graph that are being deleted.
+func (s *stored) compare(g *ownership.Graph, lagging map[ownership.Kind]bool) (terminating []ownership.Object) {
+	for uid, listed := range s.objects {
+		if observed, known := g.Object(uid); !known || isOlder(observed, listed) {
+			lagging[listed.Kind] = true
+		}
+	}
+	for observed := range g.All() {
+		revision, isListed := s.listed[observed.Kind]
+		_, exists := s.objects[observed.UID]
+		if isListed && !exists && revisionOf(observed) <= revision {
+			lagging[observed.Kind] = true // its deletion was not observed
+		}
+		if observed.Phase != ownership.Active {
+			terminating = append(terminating, observed)
+		}
+	}
+	return terminating
+}
+
+func revisionOf(o ownership.Object) uint64 {
+	revision, _ := client.Revision(o.ResourceVersion)
+	return revision
+}

@@ -1,0 +1,354 @@
+package collector
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/internal/collect/collector/barrier"
+	"github.com/coppice-dev/coppice/internal/collect/feed"
+	"github.com/coppice-dev/coppice/internal/collect/story"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/rules/verdict"
+)
+
+// Sink receives the feed's observations. It may be used before Run.
+func (c *Collector) Sink() feed.Sink { return sink{c.state, c.barrier, c.stats} }
+
+// sink applies observations to the state, and tells the barrier about those that may end a hold.
+type sink struct {
+	*state
+	barrier *barrier.Barrier
+	stats   *counters
+}
+
+// Replace implements feed.Sink.
+func (s sink) Replace(kind ownership.Kind, objects []ownership.Object) {
+	s.state.Replace(kind, objects)
+	s.barrier.KindListed(kind)
+}
+
+// SetScope implements feed.Sink.
+func (s sink) SetScope(kind ownership.Kind, scope ownership.Scope) {
+	s.state.SetScope(kind, scope)
+	s.barrier.ScopeChanged(kind, scope)
+}
+
+// NewEpoch implements feed.Sink.
+func (s sink) NewEpoch() {
+	s.stats.epochs.Add(1)
+	s.state.NewEpoch()
+	s.barrier.NewEpoch()
+}
+
+// state is the collector's knowledge: the ownership graph, and some facts beside it that are
+// dropped when the graph moves on. The feed's observations are applied to it, and the objects
+// that they concern are added to the queue. Nothing slow happens under its lock.
+type state struct {
+	queue   Queue
+	clock   clock.PassiveClock // its time goes into the evidence
+	stories *story.Book        // nil: nobody follows
+
+	mu    sync.Mutex
+	graph *ownership.Graph // guarded by mu, and so is all below
+	epoch int              // the number of the current epoch (R4)
+
+	// written holds the resourceVersion at which the collector wrote an object successfully,
+	// until something newer is known of the object. Deciding on that version again would only
+	// send the same request again. It does not outlive an epoch (R4): a restored backup may have
+	// undone the write.
+	written map[ownership.UID]string
+	// presumed holds the claims on an owner that was read live but is not
+	// observed. They are read again until the owner is observed or gone.
+	presumed map[ownership.UID]map[ownership.Claim]bool
+	// reported maps an object to the beginning of the last report about it.
+	reported map[ownership.UID]string
+	// protected holds the refusals to delete objects that are protected (R28).
+	protected map[ownership.UID]protection.Held
+	// homes holds the namespaces that are there.
+	homes homes
+}
+
+// newState returns a state that knows nothing. It needs a queue.
+func newState(clock clock.PassiveClock) *state {
+	return &state{
+		clock:    clock,
+		graph:    ownership.New(),
+		written:  make(map[ownership.UID]string),
+		presumed: make(map[ownership.UID]map[ownership.Claim]bool),
+		reported: make(map[ownership.UID]string),
+
+		protected: make(map[ownership.UID]protection.Held),
+		homes:     make(homes),
+	}
+}
+
+// change applies a change to the graph and enqueues the objects that it concerns.
+func (s *state) change(apply func(g *ownership.Graph) []ownership.UID) {
+	s.mu.Lock()
+	uids := apply(s.graph)
+	s.mu.Unlock()
+	s.queue.Add(uids...)
+}
+
+// Observe implements feed.Sink.
+func (s *state) Observe(o ownership.Object) {
+	s.change(func(g *ownership.Graph) []ownership.UID {
+		s.homes.observe(&o)
+		if s.stories != nil {
+			s.stories.Seen(&o, s.homes.at(o.Namespace, o.ResourceVersion), s.clock.Now())
+		}
+		return g.Observe(o)
+	})
+}
+
+// Forget implements feed.Sink.
+func (s *state) Forget(uid ownership.UID, resourceVersion string) {
+	s.change(func(g *ownership.Graph) []ownership.UID {
+		s.forgetLocked(uid)
+		now := s.clock.Now()
+		if o, known := g.Object(uid); known {
+			s.homes.forget(&o)
+			if s.stories != nil {
+				s.stories.Gone(&o, s.homes.at(o.Namespace, resourceVersion), now)
+			}
+		}
+		g.SetTime(now.UnixNano())
+		return g.Forget(uid, resourceVersion)
+	})
+}
+
+// Replace implements feed.Sink.
+func (s *state) Replace(kind ownership.Kind, objects []ownership.Object) {
+	s.change(func(g *ownership.Graph) []ownership.UID {
+		uids := g.Replace(kind, objects)
+		s.sweepLocked()
+		s.homes.replace(kind, objects)
+		if s.stories != nil {
+			s.tellListedLocked(g, kind, objects)
+		}
+		return uids
+	})
+}
+
+// tellListedLocked tells of a list what watch events would have told: what is being deleted, and, of what was,
+// what is gone.
+func (s *state) tellListedLocked(g *ownership.Graph, kind ownership.Kind, objects []ownership.Object) {
+	now := s.clock.Now()
+	for i := range objects {
+		s.stories.Seen(&objects[i], s.homes.at(objects[i].Namespace, objects[i].ResourceVersion), now)
+	}
+	s.stories.Listed(kind, func(uid ownership.UID) bool {
+		_, there := g.Object(uid)
+		return there
+	}, now)
+}
+
+// SetScope implements feed.Sink.
+func (s *state) SetScope(kind ownership.Kind, scope ownership.Scope) {
+	s.change(func(g *ownership.Graph) []ownership.UID { return g.SetScope(kind, scope) })
+}
+
+// NewEpoch implements feed.Sink.
+func (s *state) NewEpoch() {
+	s.change(func(g *ownership.Graph) []ownership.UID {
+		s.epoch++
+		clear(s.written)
+		clear(s.homes) // their revisions are of another history
+		return g.NewEpoch()
+	})
+}
+
+// refresh applies an object as the server returned it to a request that began in the given
+// epoch. If another epoch has begun since, the answer may show what was undone: it is dropped.
+func (s *state) refresh(epoch int, o ownership.Object) {
+	s.change(func(g *ownership.Graph) []ownership.UID {
+		if s.epoch != epoch {
+			return nil
+		}
+		return g.Refresh(o)
+	})
+}
+
+// Confirm implements barrier.Graph.
+func (s *state) Confirm(epoch int, o ownership.Object) (known bool) {
+	s.change(func(g *ownership.Graph) (uids []ownership.UID) {
+		if s.epoch == epoch {
+			uids, known = g.Confirm(o)
+		}
+		return uids
+	})
+	return known
+}
+
+// isStale reports whether an object was not observed in this epoch (R4).
+func (s *state) isStale(uid ownership.UID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.graph.Stale(uid)
+}
+
+// Count implements barrier.Graph.
+func (s *state) Count(kind ownership.Kind) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.graph.Count(kind)
+}
+
+// vanish records that a live read found no object, or another one, where this one was.
+func (s *state) vanish(uid ownership.UID) {
+	s.change(func(g *ownership.Graph) []ownership.UID {
+		s.forgetLocked(uid)
+		return g.Vanish(uid)
+	})
+}
+
+// Epoch implements barrier.Graph. Requests note the epoch that they begin in.
+func (s *state) Epoch() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.epoch
+}
+
+// resolve records the answer to a live read of a claim that began in the given epoch. It
+// reports whether the claim needs to be read again: the owner is present, the claim is
+// still made, and the owner is not observed, so that no event would tell when it goes.
+func (s *state) resolve(epoch int, claim ownership.Claim, presence ownership.Presence, phase ownership.Phase) (again bool) {
+	s.change(func(g *ownership.Graph) []ownership.UID {
+		if s.epoch != epoch {
+			presence = ownership.Unknown // the answer may be outdated; the dependents come back
+		}
+		g.SetTime(s.clock.Now().UnixNano())
+		uids := g.Resolve(claim, presence, phase)
+		_, observed := g.Object(claim.UID)
+		again = presence == ownership.Present && !observed && len(uids) > 0
+		if again {
+			s.presumeLocked(claim)
+		} else {
+			s.settleLocked(claim)
+		}
+		return uids
+	})
+	return again
+}
+
+func (s *state) presumeLocked(claim ownership.Claim) {
+	if s.presumed[claim.UID] == nil {
+		s.presumed[claim.UID] = make(map[ownership.Claim]bool)
+	}
+	s.presumed[claim.UID][claim] = true
+}
+
+func (s *state) settleLocked(claim ownership.Claim) {
+	delete(s.presumed[claim.UID], claim)
+	if len(s.presumed[claim.UID]) == 0 {
+		delete(s.presumed, claim.UID)
+	}
+}
+
+// presumptions returns the claims on an owner that was read live but is not observed.
+// Claims that are no longer Present are dropped: no dependent makes them, or the kind is
+// not served now, or another epoch has begun; a dependent that makes one has it verified.
+func (s *state) presumptions(owner ownership.UID) []ownership.Claim {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var claims []ownership.Claim
+	for claim := range s.presumed[owner] {
+		if s.graph.Presence(claim) == ownership.Present {
+			claims = append(claims, claim)
+		} else {
+			s.settleLocked(claim)
+		}
+	}
+	slices.SortFunc(claims, func(a, b ownership.Claim) int { return strings.Compare(a.String(), b.String()) })
+	return claims
+}
+
+func (s *state) object(uid ownership.UID) (ownership.Object, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.graph.Object(uid)
+}
+
+// namespace returns the namespace of an object; "" when it is cluster-scoped or not known.
+func (s *state) namespace(uid ownership.UID) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.graph.Namespace(uid)
+}
+
+func (s *state) presence(claim ownership.Claim) ownership.Presence {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.graph.Presence(claim)
+}
+
+// gather returns the facts about an object. It has none when the object is not
+// known, or was written at the version that is known.
+func (s *state) gather(uid ownership.UID) (verdict.Facts, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	facts, known := verdict.Gather(s.graph, uid)
+	if !known {
+		s.forgetLocked(uid)
+		return verdict.Facts{}, false
+	}
+	delete(s.presumed, uid) // it is observed now
+	if version, ok := s.written[uid]; ok {
+		if version == facts.Object.ResourceVersion {
+			return verdict.Facts{}, false
+		}
+		delete(s.written, uid)
+	}
+	return facts, true
+}
+
+// wrote records that a write conditioned on this observation has succeeded, which began in
+// the given epoch. If another one has begun since, a restored backup may have undone it.
+func (s *state) wrote(epoch int, observed ownership.Object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.graph.Object(observed.UID); known && s.epoch == epoch {
+		s.written[observed.UID] = observed.ResourceVersion
+	}
+}
+
+// isNewReport reports whether a report about an object differs from the last one, and remembers it.
+func (s *state) isNewReport(uid ownership.UID, report string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	report = ownership.Excerpt(report, maxText)
+	if s.reported[uid] == report {
+		return false
+	}
+	s.reported[uid] = report
+	return true
+}
+
+func (s *state) forgetLocked(uid ownership.UID) {
+	delete(s.written, uid)
+	delete(s.reported, uid)
+	delete(s.protected, uid)
+}
+
+// sweepLocked forgets objects that a relist has removed from the graph.
+func (s *state) sweepLocked() {
+	for uid := range s.written {
+		if _, known := s.graph.Object(uid); !known {
+			delete(s.written, uid)
+		}
+	}
+	for uid := range s.reported {
+		if _, known := s.graph.Object(uid); !known {
+			delete(s.reported, uid)
+		}
+	}
+	for uid := range s.protected {
+		if _, known := s.graph.Object(uid); !known {
+			delete(s.protected, uid)
+		}
+	}
+}

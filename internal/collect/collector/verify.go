@@ -1,0 +1,263 @@
+package collector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/coppice-dev/coppice/internal/collect/collector/client"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+)
+
+// readsPerTry bounds the reads for one object before other objects have their turn: an object may
+// name thousands of owners. The answers requeue it.
+const readsPerTry = 16
+
+// verify reads claims of which nothing is known: many on owners of one kind and namespace
+// with a list, the others one after the other. The answer to a claim concerns all dependents
+// that make it: while one worker reads the claim, no other does (R7).
+func (c *Collector) verify(ctx context.Context, uid ownership.UID, claims []ownership.Claim) error {
+	for _, at := range placesOf(claims) {
+		if !c.isListCheaper(at) {
+			continue
+		}
+		if err := c.readByList(ctx, uid, at); err == nil {
+			// The answers bring the object back, for the claims that are left.
+			return nil
+		}
+		// Not every kind that can be read can be listed.
+	}
+	var failures []error
+	for _, claim := range claims[:min(len(claims), readsPerTry)] {
+		if !c.reads.begin(claim, uid) {
+			continue // under way: its answer brings this object back
+		}
+		err := c.readUnknown(ctx, claim)
+		waiting := c.reads.end(claim)
+		if err != nil {
+			failures = append(failures, err)
+			for _, other := range waiting {
+				c.queue.Retry(other)
+			}
+		}
+	}
+	return errors.Join(failures...)
+}
+
+// place is a kind and a namespace, with the claims on owners there.
+type place struct {
+	kind      ownership.Kind
+	namespace string
+	claims    []ownership.Claim
+}
+
+// placesOf groups claims by place, in the order in which the object makes them.
+func placesOf(claims []ownership.Claim) []place {
+	var places []place
+	index := make(map[client.Ref]int)
+	for _, claim := range claims {
+		where := client.Ref{Kind: claim.Kind, Namespace: claim.Namespace}
+		i, ok := index[where]
+		if !ok {
+			i = len(places)
+			index[where] = i
+			places = append(places, place{kind: claim.Kind, namespace: claim.Namespace})
+		}
+		places[i].claims = append(places[i].claims, claim)
+	}
+	return places
+}
+
+// claimsPerPage is the number of owners that cost as much to read one by one as a full page of a
+// list.
+const claimsPerPage = 8
+
+// isListCheaper reports whether it is cheaper to read the owners at a place with a list: there
+// are many, and not many times more objects of their kind.
+func (c *Collector) isListCheaper(at place) bool {
+	fullPages := c.state.Count(at.kind) / client.PageSize
+	return len(at.claims) >= max(c.config.Batch, claimsPerPage*fullPages)
+}
+
+// readByList reads the claims on owners at one place with a list.
+func (c *Collector) readByList(ctx context.Context, uid ownership.UID, at place) error {
+	var reading []ownership.Claim
+	for _, claim := range at.claims {
+		if c.reads.begin(claim, uid) {
+			reading = append(reading, claim)
+		}
+	}
+	if len(reading) == 0 {
+		return nil
+	}
+	epoch := c.state.Epoch()
+	found, err := c.listOwners(ctx, at)
+	for _, claim := range reading {
+		if err == nil {
+			presence, phase := ownership.Absent, ownership.Active
+			if owner, ok := found[claim.UID]; ok && owner.Name == claim.Name {
+				presence, phase = ownership.Present, owner.Phase
+			}
+			if c.state.resolve(epoch, claim, presence, phase) {
+				c.queue.Retry(claim.UID)
+			}
+		}
+		waiting := c.reads.end(claim)
+		if err != nil {
+			for _, other := range waiting {
+				c.queue.Retry(other)
+			}
+		}
+	}
+	return err
+}
+
+// listOwners returns the owners at a place that are claimed.
+func (c *Collector) listOwners(ctx context.Context, at place) (map[ownership.UID]ownership.Object, error) {
+	claimed := make(map[ownership.UID]bool, len(at.claims))
+	for _, claim := range at.claims {
+		claimed[claim.UID] = true
+	}
+	found := make(map[ownership.UID]ownership.Object)
+	for after := ""; ; {
+		page, err := c.api.List(ctx, at.kind, at.namespace, client.PageSize, after)
+		if err != nil {
+			return nil, fmt.Errorf("read owners: list %s: %w", at.kind, err)
+		}
+		for _, o := range page.Objects {
+			if claimed[o.UID] {
+				found[o.UID] = o
+			}
+		}
+		if page.Continue == "" {
+			return found, nil
+		}
+		after = page.Continue
+	}
+}
+
+// readUnknown reads a claim, unless the answer has come since the decision. An answer
+// requeues all dependents that make the claim, this one included.
+func (c *Collector) readUnknown(ctx context.Context, claim ownership.Claim) error {
+	if c.state.presence(claim) != ownership.Unknown {
+		return nil
+	}
+	again, err := c.read(ctx, claim)
+	if again {
+		c.queue.Retry(claim.UID)
+	}
+	return err
+}
+
+// read reads the owner that a claim names (R3). It reports whether the claim has to be read
+// again, because the owner is not observed.
+func (c *Collector) read(ctx context.Context, claim ownership.Claim) (again bool, err error) {
+	ref, epoch := client.RefOfClaim(claim), c.state.Epoch()
+	owner, err := c.api.Get(ctx, ref)
+	switch {
+	case err == nil && owner.UID == claim.UID:
+		return c.state.resolve(epoch, claim, ownership.Present, owner.Phase), nil
+	case err == nil, apierrors.IsNotFound(err):
+		return c.state.resolve(epoch, claim, ownership.Absent, ownership.Active), nil
+	default:
+		return false, fmt.Errorf("read owner %s: %w", ref, err)
+	}
+}
+
+// recheck handles a key of which the graph knows no object. It may be a presumed owner: its
+// claims are read again, less and less often, until the feed shows it. Otherwise an owner whose
+// kind cannot be watched, or that is deleted before its kind is listed, would be present for
+// ever.
+func (c *Collector) recheck(ctx context.Context, owner ownership.UID) error {
+	var failures []error
+	for _, claim := range c.state.presumptions(owner) {
+		again, err := c.read(ctx, claim)
+		if again {
+			err = errUnobserved
+		}
+		failures = append(failures, err)
+	}
+	return errors.Join(failures...)
+}
+
+// isOlder reports whether an object is certainly older than another observation of it.
+func isOlder(o, other ownership.Object) bool {
+	a, ok := client.Revision(o.ResourceVersion)
+	b, comparable := client.Revision(other.ResourceVersion)
+	return ok && comparable && a < b
+}
+
+// reread reads an object live. It reports whether it is still the one that was observed.
+func (c *Collector) reread(ctx context.Context, self ownership.Object) (same bool, err error) {
+	epoch, stale := c.state.Epoch(), c.state.isStale(self.UID)
+	now, err := c.api.Get(ctx, client.RefOf(self))
+	switch {
+	case apierrors.IsNotFound(err), err == nil && now.UID != self.UID:
+		c.state.vanish(self.UID)
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("read %s: %w", client.RefOf(self), err)
+	default:
+		if !stale && c.state.Epoch() == epoch && isOlder(now, self) {
+			// The newest state of the server is older than what was observed before (R4).
+			c.log.WarnContext(ctx, "the server went back in time", "object", client.RefOf(self).String(), "from", self.ResourceVersion, "to", now.ResourceVersion)
+			c.Sink().NewEpoch()
+			epoch = c.state.Epoch()
+		}
+		c.state.refresh(epoch, now)
+		return true, nil
+	}
+}
+
+// rereadAll reads those of the objects live that are still stale (R4). Each answer requeues
+// the objects that it concerns, among them one that waits for more than readsPerTry.
+func (c *Collector) rereadAll(ctx context.Context, uids []ownership.UID) error {
+	var failures []error
+	for _, uid := range uids[:min(len(uids), readsPerTry)] {
+		object, known := c.state.object(uid)
+		if !known || !c.state.isStale(uid) {
+			continue
+		}
+		_, err := c.reread(ctx, object)
+		if err == nil && c.state.isStale(uid) {
+			err = fmt.Errorf("read %s: another epoch began before the answer came", client.RefOf(object))
+		}
+		failures = append(failures, err)
+	}
+	return errors.Join(failures...)
+}
+
+// reads are the live reads of claims that are under way.
+type reads struct {
+	mu      sync.Mutex
+	waiting map[ownership.Claim][]ownership.UID // guarded by mu; the other dependents that asked since the read began
+}
+
+// begin reports whether the caller has to read a claim, and then to end the read. If not,
+// the claim is being read already, and uid waits for that read.
+func (r *reads) begin(claim ownership.Claim, uid ownership.UID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	waiting, reading := r.waiting[claim]
+	if reading {
+		r.waiting[claim] = append(waiting, uid)
+		return false
+	}
+	if r.waiting == nil {
+		r.waiting = make(map[ownership.Claim][]ownership.UID)
+	}
+	r.waiting[claim] = nil
+	return true
+}
+
+// end ends a read and returns the dependents that wait for it.
+func (r *reads) end(claim ownership.Claim) []ownership.UID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	waiting := r.waiting[claim]
+	delete(r.waiting, claim)
+	return waiting
+}

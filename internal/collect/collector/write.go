@@ -1,0 +1,177 @@
+package collector
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/coppice-dev/coppice/internal/collect/collectionreason"
+	"github.com/coppice-dev/coppice/internal/collect/collector/breaker"
+	"github.com/coppice-dev/coppice/internal/collect/collector/client"
+	"github.com/coppice-dev/coppice/internal/collect/pace"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/rules/verdict"
+)
+
+// delete sends the one DELETE that collects an object (R10, R11).
+func (c *Collector) delete(ctx context.Context, f verdict.Facts, d verdict.Delete) error {
+	self := f.Object
+	if err := c.checkProtected(self); err != nil {
+		return err
+	}
+	switch c.breaker.Allow(self.Kind, c.state.Count) {
+	case breaker.Granted:
+	case breaker.Tripped:
+		c.tellPaused(ctx, self)
+		fallthrough
+	case breaker.Denied:
+		c.stats.paused.Add(1)
+		return nil // Resume brings it back
+	}
+	record, epoch := c.recordOf(f, d), c.state.Epoch()
+	err := c.api.Delete(collectionreason.NewContext(ctx, record.reason()), self, d.Propagation)
+	c.record(record, err)
+	switch {
+	case err == nil:
+		c.state.wrote(epoch, self)
+		c.latency.observe(c.clock.Now(), f.Owners)
+		c.logChange(ctx, "collected", self, d)
+		return nil
+	case apierrors.IsNotFound(err):
+		return c.goneAlready(epoch, self)
+	default:
+		c.breaker.Return(self.Kind)
+		if message, refused := protection.Refused(err); refused {
+			return c.hold(ctx, f, message)
+		}
+		return fmt.Errorf("delete %s: %w", client.RefOf(self), err)
+	}
+}
+
+// writeOwners writes a list of owner references that was computed from the facts (R9, R10).
+func (c *Collector) writeOwners(ctx context.Context, f verdict.Facts, owners []ownership.Reference, d verdict.Decision) error {
+	self := f.Object
+	record, epoch := c.recordOf(f, d), c.state.Epoch()
+	now, err := c.api.PatchOwners(ctx, self, owners)
+	c.record(record, err)
+	switch {
+	case err == nil:
+		c.state.wrote(epoch, self)
+		// The answer is newer than the observation: what is computed next is computed
+		// from it.
+		c.state.refresh(epoch, now)
+		c.logChange(ctx, "owner references written", self, d)
+		return nil
+	case apierrors.IsNotFound(err):
+		return c.goneAlready(epoch, self)
+	default:
+		return fmt.Errorf("write owner references of %s: %w", client.RefOf(self), err)
+	}
+}
+
+// complete ends a foreground or orphan deletion, when it is proven that no
+// dependent was missed (R15).
+func (c *Collector) complete(ctx context.Context, f verdict.Facts, d verdict.RemoveFinalizer) error {
+	if proven, err := c.barrier.Prove(ctx, f.Object, d.Finalizer); !proven {
+		return err
+	}
+	if err := c.removeFinalizer(ctx, f, d); err != nil {
+		return err // the proof still holds for the next try
+	}
+	c.barrier.Forget(f.Object.UID)
+	return nil
+}
+
+// removeFinalizer removes a finalizer of the collector's (R13, R14).
+func (c *Collector) removeFinalizer(ctx context.Context, f verdict.Facts, d verdict.RemoveFinalizer) error {
+	self := f.Object
+	record, epoch := c.recordOf(f, d), c.state.Epoch()
+	now, err := c.api.PatchFinalizers(ctx, self, d.Remaining)
+	c.record(record, err)
+	switch {
+	case err == nil:
+		c.state.wrote(epoch, self)
+		if len(d.Remaining) > 0 {
+			// Without finalizers the object is gone, and the answer shows its last state:
+			// what remains to be learned of it is the DELETED event.
+			c.state.refresh(epoch, now)
+		}
+		c.logChange(ctx, "finalizer removed", self, d)
+		return nil
+	case apierrors.IsNotFound(err):
+		return c.goneAlready(epoch, self)
+	default:
+		return fmt.Errorf("remove finalizer %s of %s: %w", d.Finalizer, client.RefOf(self), err)
+	}
+}
+
+// observe records what would be done, instead of doing it. The version that was decided on counts
+// as written, so that it is recorded once.
+func (c *Collector) observe(ctx context.Context, f verdict.Facts, d verdict.Decision) {
+	r := c.recordOf(f, d)
+	r.Answer, r.Time = AnswerNone, c.clock.Now()
+	r.Object.NamespaceUID = c.state.homeAt(r.Object.Namespace, r.Object.ResourceVersion)
+	c.journal.add(r)
+	c.state.wrote(c.state.Epoch(), f.Object)
+	c.logChange(ctx, "would be done", f.Object, d)
+}
+
+// goneAlready records that a write found no object of that name. The graph is not told
+// that the object is gone. It could be: the answer is as reliable as a live read, and the claims
+// on the object would be Unknown. But the DELETED event, which is on its way, is evidence
+// for all of them at no cost (R3), and where it is lost, the list that follows shows it. So
+// the known version counts as written: nothing is left to do about it.
+func (c *Collector) goneAlready(epoch int, self ownership.Object) error {
+	c.state.wrote(epoch, self)
+	return nil
+}
+
+// disown detaches all dependents from an owner that is being orphaned (R13).
+// Afterwards the owner is reconsidered: when it has no dependents left, its
+// finalizer is removed, else this begins again.
+func (c *Collector) disown(ctx context.Context, owner ownership.Object, d verdict.Disown) error {
+	c.logIdle(ctx, owner, d)
+	err := pace.Each(c.config.Detachers, d.Dependents, func(dependent ownership.UID) error {
+		return c.untilCurrent(ctx, func() (ownership.Object, error) {
+			return c.detach(ctx, owner, dependent)
+		})
+	})
+	if err != nil {
+		// The owner keeps its finalizer: a dependent that is not detached would
+		// be collected when the owner goes.
+		return fmt.Errorf("detach dependents of %s: %w", client.RefOf(owner), err)
+	}
+	c.queue.Add(owner.UID)
+	return nil
+}
+
+// detach removes the references of one dependent to an owner.
+func (c *Collector) detach(ctx context.Context, owner ownership.Object, uid ownership.UID) (ownership.Object, error) {
+	dependent, known := c.state.object(uid)
+	if !known {
+		return dependent, nil
+	}
+	remaining := slices.DeleteFunc(slices.Clone(dependent.Owners), func(r ownership.Reference) bool { return r.UID == owner.UID })
+	if len(remaining) == len(dependent.Owners) {
+		return dependent, nil
+	}
+	record, epoch := c.recordOfOrphan(dependent, owner), c.state.Epoch()
+	now, err := c.api.PatchOwners(ctx, dependent, remaining)
+	c.record(record, err)
+	switch {
+	case err == nil:
+		c.state.refresh(epoch, now)
+		c.log.InfoContext(ctx, "orphaned", "object", client.RefOf(dependent).String(), "owner", client.RefOf(owner).String())
+		return dependent, nil
+	case apierrors.IsNotFound(err):
+		// This does not wait for the DELETED event (see goneAlready): the owner waits for
+		// every dependent that the graph knows.
+		c.state.vanish(uid)
+		return dependent, nil
+	default:
+		return dependent, fmt.Errorf("write owner references of %s: %w", client.RefOf(dependent), err)
+	}
+}

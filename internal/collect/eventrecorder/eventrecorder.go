@@ -1,0 +1,98 @@
+// Package eventrecorder writes Events about pods, for people. They are written in the background and
+// repetitions are counted. Their number is bounded: an Event that is one too many, or that cannot be
+// written, is lost, and nothing waits for it.
+package eventrecorder
+
+import (
+	"context"
+	"sync"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+)
+
+// A process writes as many Events as a kubelet, and as many warnings besides. Whatever happens in a
+// cluster of many simulated nodes, they are a small part of its requests.
+const (
+	perSecond = 50
+	atOnce    = 100
+	// maxMessage is how much of a message is written, in bytes: images, for example, have names of any length, and
+	// client-go keeps the last 4096 messages.
+	maxMessage = 1024
+)
+
+// Recorder records the Events of a component. Create one with New.
+type Recorder struct {
+	component   string
+	broadcaster record.EventBroadcaster
+	sink        sink
+	normal      flowcontrol.PassiveRateLimiter
+	warnings    flowcontrol.PassiveRateLimiter
+	start       sync.Once
+}
+
+// New returns a recorder for a component. Events that are recorded before Start are lost.
+func New(client kubernetes.Interface, component string) *Recorder {
+	return &Recorder{
+		component: component, broadcaster: record.NewBroadcaster(),
+		sink:   sink{&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")}},
+		normal: flowcontrol.NewTokenBucketPassiveRateLimiter(perSecond, atOnce), warnings: flowcontrol.NewTokenBucketPassiveRateLimiter(perSecond, atOnce),
+	}
+}
+
+// Event records an Event about an object, on a host or on none.
+func (r *Recorder) Event(host string, about runtime.Object, kind, reason, message string) {
+	limiter := r.normal
+	if kind == corev1.EventTypeWarning {
+		limiter = r.warnings
+	}
+	if !limiter.TryAccept() {
+		return
+	}
+	source := corev1.EventSource{Component: r.component, Host: host}
+	r.broadcaster.NewRecorder(scheme.Scheme, source).WithLogger(logr.Discard()).Event(about, kind, reason, ownership.Excerpt(message, maxMessage))
+}
+
+// Start begins to write the Events that are recorded. The caller calls Run, too, which ends it.
+func (r *Recorder) Start() {
+	r.start.Do(func() { r.broadcaster.StartRecordingToSink(r.sink) })
+}
+
+// Run writes the Events that are recorded until ctx ends.
+func (r *Recorder) Run(ctx context.Context) {
+	r.Start()
+	<-ctx.Done()
+	r.broadcaster.Shutdown()
+}
+
+// sink writes Events. It reports no error but that a counted Event has expired, which is then written
+// anew: the caller would log it, and repeat the request while other Events wait.
+type sink struct{ *typedcorev1.EventSinkImpl }
+
+// Create implements record.EventSink.
+func (s sink) Create(e *corev1.Event) (*corev1.Event, error) {
+	if written, err := s.EventSinkImpl.Create(e); err == nil {
+		return written, nil
+	}
+	return e, nil
+}
+
+// Patch implements record.EventSink.
+func (s sink) Patch(e *corev1.Event, data []byte) (*corev1.Event, error) {
+	switch written, err := s.EventSinkImpl.Patch(e, data); {
+	case err == nil:
+		return written, nil
+	case apierrors.IsNotFound(err):
+		return nil, err
+	}
+	return e, nil
+}

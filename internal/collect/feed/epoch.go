@@ -1,0 +1,129 @@
+package feed
+
+import (
+	"log/slog"
+	"strconv"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+)
+
+// epochDetector notices when the server's history is no longer the one that was watched (R4): a
+// backup was restored, or another server answers. Then objects that are known to be absent may
+// exist again. The signs:
+//
+//   - A list, an event or a bookmark of a kind has a resourceVersion lower than one
+//     seen before. Each time that a watch is resumed the server is asked for one.
+//   - The server no longer knew the revision that a watch had come to, so that the kind
+//     had to be listed without one. Mostly that is a watch that was interrupted for
+//     long. But a backup that was restored with its revisions raised shows nothing else.
+//   - The namespace kube-system, which cannot be deleted, has another UID.
+//
+// One sign suffices, and a false one costs a few live reads. After a sign from a list, a bookmark
+// or the namespace there may be objects that no watch has shown or will show, so all kinds are
+// listed again. After the second sign its kind has just been listed. Some servers send events out
+// of order, or lists with unrelated revisions: maxRelists keeps those from having everything
+// listed again and again.
+type epochDetector struct {
+	log    *slog.Logger
+	relist chan struct{} // has an element when all kinds have to be listed again
+
+	mu       sync.Mutex
+	progress map[ownership.Kind]progress // guarded by mu, and so is all below
+	relists  map[ownership.Kind]int      // how often each kind has asked for that
+	system   types.UID                   // of the namespace kube-system
+}
+
+type progress struct {
+	highest  uint64 // resourceVersion
+	reported bool   // something lower was seen since, and reported
+}
+
+func newEpochDetector(log *slog.Logger) *epochDetector {
+	return &epochDetector{
+		log:      log,
+		relist:   make(chan struct{}, 1),
+		progress: make(map[ownership.Kind]progress),
+		relists:  make(map[ownership.Kind]int),
+	}
+}
+
+// maxRelists bounds how often one kind can cause all kinds to be listed again.
+const maxRelists = 2
+
+// relistAll has all kinds listed again, on behalf of one.
+func (h *epochDetector) relistAll(kind ownership.Kind) {
+	h.mu.Lock()
+	h.relists[kind]++
+	ignored := h.relists[kind] > maxRelists
+	h.mu.Unlock()
+	if ignored {
+		return
+	}
+	select {
+	case h.relist <- struct{}{}:
+	default: // already under way
+	}
+}
+
+// wentBackwards records a resourceVersion of an event or a bookmark. It reports whether that is
+// lower than an earlier one and the first such one in a row.
+func (h *epochDetector) wentBackwards(kind ownership.Kind, resourceVersion string) bool {
+	version, err := strconv.ParseUint(resourceVersion, 10, 64)
+	if err != nil {
+		return false // it cannot be compared
+	}
+	h.mu.Lock()
+	p := h.progress[kind]
+	before := p.highest
+	backwards := version < p.highest && !p.reported
+	if version < p.highest {
+		p.reported = true
+	} else {
+		p = progress{highest: version}
+	}
+	h.progress[kind] = p
+	h.mu.Unlock()
+	if backwards {
+		h.log.Warn("revisions of the server went backwards", "kind", kind.String(), "from", before, "to", version)
+	}
+	return backwards
+}
+
+// listWentBackwards is wentBackwards for the resourceVersion of a list. What follows is
+// compared with the list, even if it went backwards.
+func (h *epochDetector) listWentBackwards(kind ownership.Kind, resourceVersion string) bool {
+	backwards := h.wentBackwards(kind, resourceVersion)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	version, _ := strconv.ParseUint(resourceVersion, 10, 64)
+	h.progress[kind] = progress{highest: version}
+	return backwards
+}
+
+// isOtherServer records an object, and reports whether it shows that another server answers.
+func (h *epochDetector) isOtherServer(kind ownership.Kind, meta *metav1.PartialObjectMetadata) bool {
+	if kind != (ownership.Kind{Kind: "Namespace"}) || meta.Name != metav1.NamespaceSystem {
+		return false
+	}
+	h.mu.Lock()
+	before := h.system
+	h.system = meta.UID
+	h.mu.Unlock()
+	other := before != "" && before != meta.UID
+	if other {
+		h.relistAll(kind)
+		h.log.Warn("another server answers", "uid", string(meta.UID), "before", string(before))
+	}
+	return other
+}
+
+// forget drops the progress of a kind whose monitor has ended.
+func (h *epochDetector) forget(kind ownership.Kind) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.progress, kind)
+}

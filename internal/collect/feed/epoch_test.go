@@ -1,0 +1,211 @@
+package feed_test
+
+import (
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/internal/collect/feed"
+)
+
+// R4: a list whose revision is lower than what was seen before begins an epoch,
+// and it does so before the list is reported.
+func TestR4ListFromThePast(t *testing.T) {
+	s := newServer(pods, namespaces)
+	s.put("pods", metav1.ObjectMeta{UID: "a", Name: "a"})
+	running(t, s, func(_ *feed.Feed, r *recorder) {
+		s.put("pods", metav1.ObjectMeta{UID: "b", Name: "b"})
+		synctest.Wait()
+		r.take("Pod", "epoch")
+		s.change(func() { s.refusal["pods"] = 410; s.hangUp("pods") })
+		time.Sleep(50 * time.Millisecond)
+		s.change(func() {
+			delete(s.refusal, "pods")
+			s.revision = 50
+			delete(s.objects["pods"], "b")
+		})
+		time.Sleep(time.Minute)
+		// All kinds are listed once more, since it is not known what they have missed.
+		check(t, "after the restore", r.take("Pod", "epoch"), "epoch", "replace Pod [a]", "replace Pod [a]")
+		check(t, "other kinds", r.take("Namespace"), "scope Namespace 2", "replace Namespace []", "replace Namespace []")
+
+		s.put("pods", metav1.ObjectMeta{UID: "a", Name: "a"})
+		synctest.Wait()
+		check(t, "in the new epoch", r.take("Pod", "epoch"), "observe Pod a")
+	})
+}
+
+// R4: the only sign of a backup that is restored with its revisions raised is that the server
+// does not know the revisions from before.
+func TestR4RevisionThatTheServerDoesNotKnow(t *testing.T) {
+	for name, noStream := range map[string]bool{"list by watch": false, "plain list": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(pods)
+			s.noStream = noStream
+			s.put("pods", metav1.ObjectMeta{UID: "a", Name: "a"})
+			running(t, s, func(_ *feed.Feed, r *recorder) {
+				r.take("Pod", "epoch")
+				s.change(func() { s.refusal["pods"] = 410; s.hangUp("pods") })
+				time.Sleep(50 * time.Millisecond)
+				s.change(func() {
+					delete(s.refusal, "pods")
+					s.revision += 1000
+				})
+				time.Sleep(time.Minute)
+				check(t, "after the gap", r.take("Pod", "epoch"), "epoch", "replace Pod [a]")
+			})
+		})
+	}
+}
+
+// A watch that ends and is resumed is no such sign.
+func TestR4InterruptedWatchBeginsNoEpoch(t *testing.T) {
+	s := newServer(pods)
+	s.put("pods", metav1.ObjectMeta{UID: "a", Name: "a"})
+	running(t, s, func(_ *feed.Feed, r *recorder) {
+		r.take("Pod", "epoch")
+		for range 3 {
+			time.Sleep(time.Minute)
+			s.change(func() { s.hangUp("pods") })
+		}
+		time.Sleep(time.Minute)
+		s.put("pods", metav1.ObjectMeta{UID: "b", Name: "b"})
+		synctest.Wait()
+		check(t, "after the interruptions", r.take("epoch"))
+	})
+}
+
+// R4: a server that was put back in time accepts a watch from a revision in its future, and
+// sends nothing. Its revision is read before a watch is resumed.
+func TestR4WatchFromTheFuture(t *testing.T) {
+	for name, noStream := range map[string]bool{"list by watch": false, "plain list": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(pods, namespaces)
+			s.noStream = noStream
+			s.put("pods", metav1.ObjectMeta{UID: "a", Name: "a"})
+			running(t, s, func(_ *feed.Feed, r *recorder) {
+				s.put("pods", metav1.ObjectMeta{UID: "b", Name: "b"})
+				time.Sleep(time.Minute)
+				r.take("Pod", "Namespace", "epoch")
+				s.change(func() {
+					s.revision = 50
+					delete(s.objects["pods"], "b")
+					s.hangUp("pods")
+					s.hangUp("namespaces")
+				})
+				time.Sleep(time.Minute)
+				got := r.take("Pod", "epoch")
+				if len(got) < 2 || got[0] != "epoch" || got[len(got)-1] != "replace Pod [a]" {
+					t.Errorf("calls = %v, want an epoch, then a list", got)
+				}
+				if got := r.take("Namespace"); len(got) == 0 {
+					t.Error("other kinds were not listed again")
+				}
+				s.put("pods", metav1.ObjectMeta{UID: "c", Name: "c"})
+				synctest.Wait()
+				check(t, "in the new epoch", r.take("c"), "observe Pod c")
+			})
+		})
+	}
+}
+
+// R4: events and bookmarks count too, once for each series that is out of order.
+func TestR4EventFromThePast(t *testing.T) {
+	for _, kind := range []string{"BOOKMARK", "MODIFIED"} {
+		t.Run(kind, func(t *testing.T) {
+			s := newServer(pods)
+			s.put("pods", metav1.ObjectMeta{UID: "a", Name: "a"})
+			running(t, s, func(_ *feed.Feed, r *recorder) {
+				r.take("Pod", "epoch")
+				say := func(revision int) {
+					s.change(func() {
+						s.send("pods", event{kind, &metav1.PartialObjectMetadata{TypeMeta: partial, ObjectMeta: metav1.ObjectMeta{
+							UID: "a", Name: "a", ResourceVersion: strconv.Itoa(revision),
+						}}})
+					})
+					synctest.Wait()
+				}
+				say(200)
+				check(t, "forwards", r.take("epoch"))
+				say(150)
+				say(140)
+				check(t, "backwards", r.take("epoch"), "epoch")
+				lists := r.take("replace")
+				if listed := len(lists) > 0; listed != (kind == "BOOKMARK") {
+					t.Errorf("lists = %v; want another after a bookmark, and none after an event", lists)
+				}
+				say(201)
+				say(199)
+				check(t, "backwards again", r.take("epoch"), "epoch")
+			})
+		})
+	}
+}
+
+// A server whose lists and events have unrelated revisions has everything listed twice at
+// most.
+func TestR4ServerThatCannotCount(t *testing.T) {
+	s := newServer(pods, namespaces)
+	running(t, s, func(_ *feed.Feed, r *recorder) {
+		r.take("Namespace")
+		for range 10 {
+			s.put("pods", metav1.ObjectMeta{UID: "a", Name: "a"})
+			time.Sleep(time.Minute)
+			s.change(func() {
+				s.revision -= 50
+				s.hangUp("pods")
+			})
+			time.Sleep(time.Minute)
+			s.change(func() { s.revision += 50 })
+		}
+		check(t, "another kind", r.take("Namespace"), "replace Namespace []", "replace Namespace []")
+	})
+}
+
+// A revision that is not a number cannot be compared.
+func TestR4OpaqueRevisions(t *testing.T) {
+	s := newServer(pods)
+	running(t, s, func(_ *feed.Feed, r *recorder) {
+		for _, revision := range []string{"zzz", "aaa", ""} {
+			s.change(func() {
+				s.send("pods", event{"MODIFIED", &metav1.PartialObjectMetadata{TypeMeta: partial, ObjectMeta: metav1.ObjectMeta{
+					UID: "a", Name: "a", ResourceVersion: revision,
+				}}})
+			})
+			synctest.Wait()
+		}
+		check(t, "epochs", r.take("epoch"))
+	})
+}
+
+// R4: another server shows in the UID of its namespace kube-system.
+func TestR4AnotherServer(t *testing.T) {
+	s := newServer(namespaces, pods)
+	s.put("namespaces", metav1.ObjectMeta{UID: "system-1", Name: "kube-system"})
+	running(t, s, func(_ *feed.Feed, r *recorder) {
+		s.put("namespaces", metav1.ObjectMeta{UID: "system-1", Name: "kube-system"})
+		s.put("namespaces", metav1.ObjectMeta{UID: "other", Name: "other"})
+		s.put("pods", metav1.ObjectMeta{UID: "p", Name: "kube-system"})
+		synctest.Wait()
+		check(t, "the same server", r.take("epoch"))
+		s.put("namespaces", metav1.ObjectMeta{UID: "system-2", Name: "kube-system"})
+		synctest.Wait()
+		check(t, "another, by an event", r.take("epoch"), "epoch")
+		if got := r.take("Pod"); len(got) == 0 || got[len(got)-1] != "replace Pod [p]" {
+			t.Errorf("pods = %v, want them listed again", got)
+		}
+		s.change(func() {
+			s.refusal["namespaces"] = 410
+			s.hangUp("namespaces")
+			s.objects["namespaces"] = nil
+		})
+		s.put("namespaces", metav1.ObjectMeta{UID: "system-3", Name: "kube-system"})
+		time.Sleep(50 * time.Millisecond)
+		s.change(func() { delete(s.refusal, "namespaces") })
+		time.Sleep(time.Minute)
+		check(t, "another, by a list", r.take("epoch"), "epoch")
+	})
+}

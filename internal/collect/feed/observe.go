@@ -1,0 +1,255 @@
+package feed
+
+import (
+	"fmt"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
+)
+
+// ObjectOf returns the observation that the metadata of an object stands for. The kind is the
+// one under which it was read: the type that the metadata name is that of the answer
+// (PartialObjectMetadata), not of the object.
+func ObjectOf(kind ownership.Kind, meta *metav1.PartialObjectMetadata) ownership.Object {
+	object := ownership.Object{
+		UID:             ownership.UID(meta.UID),
+		Kind:            kind,
+		Namespace:       meta.Namespace,
+		Name:            meta.Name,
+		ResourceVersion: meta.ResourceVersion,
+		Phase:           ownership.PhaseOf(meta.DeletionTimestamp != nil, meta.Finalizers),
+		Finalizers:      meta.Finalizers,
+	}
+	_, object.Protected = meta.Labels[protection.Label]
+	if meta.DeletionTimestamp != nil {
+		object.Due = meta.DeletionTimestamp.Unix()
+	}
+	if len(meta.OwnerReferences) > 0 {
+		object.Owners = make([]ownership.Reference, len(meta.OwnerReferences))
+	}
+	for i := range meta.OwnerReferences {
+		object.Owners[i] = referenceOf(&meta.OwnerReferences[i])
+	}
+	return object
+}
+
+func referenceOf(r *metav1.OwnerReference) ownership.Reference {
+	return ownership.Reference{
+		APIVersion:         r.APIVersion,
+		Kind:               r.Kind,
+		Name:               r.Name,
+		UID:                ownership.UID(r.UID),
+		Controller:         flagOf(r.Controller),
+		BlockOwnerDeletion: flagOf(r.BlockOwnerDeletion),
+	}
+}
+
+// Observation returns the observation that the metadata of an object stands for as the collector keeps it: within
+// bounds, whatever the object's writer has put there.
+func Observation(kind ownership.Kind, meta *metav1.PartialObjectMetadata) ownership.Object {
+	return ownership.Bounded(ObjectOf(kind, meta))
+}
+
+func flagOf(b *bool) ownership.Flag {
+	switch {
+	case b == nil:
+		return ownership.Unset
+	case *b:
+		return ownership.True
+	default:
+		return ownership.False
+	}
+}
+
+// store implements the store of a Reflector. It keeps nothing and passes each observation
+// on to the sink.
+type store struct {
+	kind    ownership.Kind
+	sink    Sink
+	monitor *monitor
+	epochs  *epochDetector
+
+	mu     sync.Mutex // held while the sink is called, so that close is final
+	closed bool       // guarded by mu
+	event  string     // guarded by mu; resourceVersion of the last event
+
+	unnamed sync.Once // for the log: an object with a name that is too long was passed over
+}
+
+var (
+	_ cache.TransformingStore      = (*store)(nil)
+	_ cache.ResourceVersionUpdater = (*store)(nil)
+)
+
+// Add handles an ADDED event.
+func (s *store) Add(object any) error { return s.observe(object) }
+
+// Update handles a MODIFIED event.
+func (s *store) Update(object any) error { return s.observe(object) }
+
+func (s *store) observe(object any) error {
+	meta, err := metadataOf(object)
+	if err != nil || !s.observable(meta) {
+		return err
+	}
+	s.pass(func() {
+		s.event = meta.ResourceVersion
+		if s.epochs.wentBackwards(s.kind, meta.ResourceVersion) || s.epochs.isOtherServer(s.kind, meta) {
+			s.sink.NewEpoch()
+		}
+		s.sink.Observe(Observation(s.kind, meta))
+		s.announce()
+	})
+	return nil
+}
+
+// Delete handles a DELETED event. A Reflector calls it for nothing else: for what is missing
+// from a list it calls Replace.
+func (s *store) Delete(object any) error {
+	meta, err := metadataOf(object)
+	if err != nil || meta.UID == "" {
+		return err
+	}
+	s.pass(func() {
+		s.event = meta.ResourceVersion
+		s.sink.Forget(Observation(s.kind, meta).UID, meta.ResourceVersion)
+		s.announce()
+	})
+	return nil
+}
+
+// Replace handles a complete list.
+func (s *store) Replace(list []any, resourceVersion string) error {
+	if s.monitor.resumed() {
+		return nil // it is the source that has answered, with nothing
+	}
+	objects := make([]ownership.Object, 0, len(list))
+	other := false
+	for _, object := range list {
+		meta, err := metadataOf(object)
+		if err != nil {
+			return err
+		}
+		if s.observable(meta) {
+			objects = append(objects, Observation(s.kind, meta))
+			other = s.epochs.isOtherServer(s.kind, meta) || other
+		}
+	}
+	s.pass(func() {
+		// The new epoch first: what is in the list must not be compared with the old one.
+		backwards := s.epochs.listWentBackwards(s.kind, resourceVersion)
+		if backwards {
+			s.epochs.relistAll(s.kind)
+		}
+		if backwards || other || s.monitor.hasExpired() {
+			s.sink.NewEpoch()
+		}
+		s.sink.Replace(s.kind, objects)
+		s.monitor.listed(resourceVersion)
+		s.announce()
+	})
+	return nil
+}
+
+// Resync has no meaning for a store that keeps nothing.
+func (s *store) Resync() error { return nil }
+
+// UpdateResourceVersion records how far the watch has come: after each event and bookmark.
+func (s *store) UpdateResourceVersion(resourceVersion string) {
+	s.pass(func() {
+		if resourceVersion != s.event && s.epochs.wentBackwards(s.kind, resourceVersion) {
+			s.epochs.relistAll(s.kind)
+			s.sink.NewEpoch()
+		}
+		// What is dropped because the store is closed has not been reached.
+		s.monitor.progressed(resourceVersion)
+	})
+}
+
+// Transformer strips the fields that the feed does not use from the objects that a Reflector
+// collects while a list by watch is under way.
+func (s *store) Transformer() cache.TransformFunc {
+	return func(object any) (any, error) {
+		if meta, ok := object.(*metav1.PartialObjectMetadata); ok {
+			value, isProtected := meta.Labels[protection.Label]
+			meta.ManagedFields, meta.Labels, meta.Annotations = nil, nil, nil
+			boundMetadata(meta)
+			if isProtected {
+				meta.Labels = map[string]string{protection.Label: value}
+			}
+		}
+		return object, nil
+	}
+}
+
+// boundMetadata replaces in metadata what Observation would not keep.
+func boundMetadata(meta *metav1.PartialObjectMetadata) {
+	meta.Finalizers = ownership.BoundedFinalizers(meta.Finalizers)
+	for i := range meta.OwnerReferences {
+		r := &meta.OwnerReferences[i]
+		b := referenceOf(r).Bounded()
+		r.APIVersion, r.Kind, r.Name, r.UID = b.APIVersion, b.Kind, b.Name, types.UID(b.UID)
+	}
+}
+
+// pass makes a call to the sink, unless the store is closed.
+func (s *store) pass(call func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	call()
+}
+
+// newEpoch begins another epoch: the server's history is another one now.
+func (s *store) newEpoch() {
+	s.pass(func() {
+		s.epochs.relistAll(s.kind)
+		s.sink.NewEpoch()
+	})
+}
+
+// announce has discovery read again, if objects of this kind define other kinds.
+func (s *store) announce() {
+	if definesKinds(s.kind) {
+		s.monitor.announce()
+	}
+}
+
+// close drops everything that still arrives.
+func (s *store) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+}
+
+// observable reports whether an object takes part in garbage collection. One without a UID has no identity (R1). One
+// whose name is too long would have to be kept whole for its sake: it stays, and nothing is deleted because of it
+// but what its DELETED event is evidence for.
+func (s *store) observable(meta *metav1.PartialObjectMetadata) bool {
+	if len(meta.Name) > ownership.MaxName {
+		s.unnamed.Do(func() {
+			s.epochs.log.Warn("objects with names of more than 1024 bytes are not collected",
+				"kind", s.kind.String(), "namespace", meta.Namespace, "name", ownership.Excerpt(meta.Name, 64))
+		})
+		return false
+	}
+	return meta.UID != ""
+}
+
+// metadataOf returns the metadata that the Reflector has passed. They may lack a UID: some
+// aggregated servers compute their objects on the fly. Such objects are skipped: without a
+// UID there is no identity (R1).
+func metadataOf(object any) (*metav1.PartialObjectMetadata, error) {
+	meta, ok := object.(*metav1.PartialObjectMetadata)
+	if !ok {
+		return nil, fmt.Errorf("unexpected %T in place of object metadata", object)
+	}
+	return meta, nil
+}

@@ -1,0 +1,174 @@
+package feed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+)
+
+// A feed at rest can end: Run returns, the watches are closed, and what they had come to is remembered. Probe tells
+// whether anything has been written since, and the next Run resumes the watches, without lists. A probe is
+// about one resource. That is enough where one revision counts the writes to all of them, as in one etcd;
+// RevisionsAreShared finds out.
+
+// rest is what is known for it.
+type rest struct {
+	shared     map[ownership.Kind]bool // kinds whose lists have the revision of the probes; and those that do not
+	system     types.UID               // of the namespace kube-system, as probes show it
+	distrusted atomic.Bool             // the history is not the one that was watched
+}
+
+// Obstacle returns why the feed could not continue after an end, "" if it could: something is not listed, cannot be
+// read, or has no revision that counts. It may be called while Run runs, or after it.
+func (f *Feed) Obstacle() string {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if !f.Synced() || len(f.monitors) == 0 {
+		return "not everything is listed yet"
+	}
+	for gv := range f.served.failed {
+		return gv.String() + " cannot be discovered"
+	}
+	for _, kind := range sortedKinds(f.monitors) {
+		if !f.monitors[kind].canResume() {
+			return kind.String() + " cannot be resumed"
+		}
+	}
+	if f.Distrusts() {
+		return "the history of the server is another one"
+	}
+	if len(f.epochs.relist) > 0 || len(f.changed) > 0 {
+		return "what is served may have changed"
+	}
+	return ""
+}
+
+// Probe asks the server for its revision, with one small request. The revision of a server whose history is not the
+// one that was watched (R4) is of no use, and Run begins with lists after it.
+func (f *Feed) Probe(ctx context.Context) (revision uint64, err error) {
+	r, options, err := f.probed()
+	if err != nil {
+		return 0, err
+	}
+	list, err := f.client.Resource(r.gvr).List(ctx, options)
+	if err != nil {
+		return 0, fmt.Errorf("ask for the revision of the server: %w", err)
+	}
+	revision, err = strconv.ParseUint(list.ResourceVersion, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("the revision of the server is no number: %w", err)
+	}
+	for i := range list.Items {
+		f.recognize(r.kind, &list.Items[i])
+	}
+	return revision, nil
+}
+
+// recognize compares the namespace kube-system, which cannot be deleted, with the one that was seen before.
+func (f *Feed) recognize(kind ownership.Kind, object *metav1.PartialObjectMetadata) {
+	if kind != namespaceKind || object.Name != metav1.NamespaceSystem {
+		return
+	}
+	if f.rest.system != "" && f.rest.system != object.UID {
+		f.Distrust()
+	}
+	f.rest.system = object.UID
+}
+
+// namespaceKind is the kind that probes list, where it is served.
+var namespaceKind = ownership.Kind{Kind: "Namespace"} //nolint:gochecknoglobals // never changed
+
+// probed returns the resource that probes list, and how.
+func (f *Feed) probed() (resource, metav1.ListOptions, error) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if m := f.monitors[namespaceKind]; m != nil {
+		one := fields.OneTermEqualSelector(metav1.ObjectNameField, metav1.NamespaceSystem).String()
+		return m.resource, metav1.ListOptions{Limit: 1, FieldSelector: one}, nil
+	}
+	for _, kind := range sortedKinds(f.monitors) {
+		return f.monitors[kind].resource, metav1.ListOptions{Limit: 1}, nil
+	}
+	return resource{}, metav1.ListOptions{}, errors.New("ask for the revision of the server: it is not known what it serves")
+}
+
+// RevisionsAreShared reports whether the revision that probes show counts the writes to all kinds. Each kind is
+// asked for once, when the server is at a revision that does not change meanwhile; an error says that it has, or
+// that a kind cannot be read.
+func (f *Feed) RevisionsAreShared(ctx context.Context, now uint64) (bool, error) {
+	if f.rest.shared == nil {
+		f.rest.shared = make(map[ownership.Kind]bool)
+	}
+	found := make(map[ownership.Kind]bool)
+	for kind, r := range f.resources() {
+		if isShared, known := f.rest.shared[kind]; known {
+			if !isShared {
+				return false, nil
+			}
+			continue
+		}
+		list, err := f.client.Resource(r.gvr).List(ctx, metav1.ListOptions{Limit: 1})
+		if err != nil {
+			return false, fmt.Errorf("ask for the revision of %s: %w", kind, err)
+		}
+		found[kind] = list.ResourceVersion == strconv.FormatUint(now, 10)
+	}
+	if len(found) == 0 {
+		return true, nil
+	}
+	switch after, err := f.Probe(ctx); {
+	case err != nil:
+		return false, err
+	case after != now:
+		return false, errors.New("the server is being written to")
+	}
+	all := true
+	for kind, isShared := range found {
+		f.rest.shared[kind] = isShared
+		all = all && isShared
+	}
+	return all, nil
+}
+
+// resources returns those that have a monitor.
+func (f *Feed) resources() map[ownership.Kind]resource {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	all := make(map[ownership.Kind]resource, len(f.monitors))
+	for kind, m := range f.monitors {
+		all[kind] = m.resource
+	}
+	return all
+}
+
+// Distrust makes the next Run begin another epoch, and list everything: the server's history is not the one that
+// was watched (R4). It may be called while Run does not run, and so may Probe and RevisionsAreShared, which are
+// otherwise called by one goroutine at a time.
+func (f *Feed) Distrust() { f.rest.distrusted.Store(true) }
+
+// Distrusts reports whether the next Run begins another epoch.
+func (f *Feed) Distrusts() bool { return f.rest.distrusted.Load() }
+
+// resumeAll continues the monitors of an earlier Run.
+func (f *Feed) resumeAll(ctx context.Context, sink Sink, goroutines *sync.WaitGroup) {
+	if f.rest.distrusted.Swap(false) {
+		f.log.WarnContext(ctx, "the history of the server is another one")
+		sink.NewEpoch()
+		f.restartAll(ctx, sink, goroutines)
+		return
+	}
+	for _, kind := range sortedKinds(f.monitors) {
+		m := f.monitors[kind]
+		m.resume()
+		m.start(ctx, sink, f.epochs, goroutines)
+	}
+}

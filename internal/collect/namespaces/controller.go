@@ -1,0 +1,327 @@
+// Package namespaces is the namespace controller: it deletes the contents of terminating
+// namespaces and then removes its finalizer from them (R21, R22).
+//
+// A namespace that is deleted stays, with phase Terminating, while spec.finalizers has
+// the entry "kubernetes", which is the namespace controller's and is called our finalizer
+// below. From then on admission rejects new objects in it. How one namespace passes
+// through this package:
+//
+//		watch event: pending ──▶ queue of names ──▶ sync ──▶ Wait: again, with back-off
+//		                              ▲               │
+//		Changed: an object is gone ───┘               └────▶ Finalize: our finalizer is removed
+//
+//	 1. A worker takes a name and reads the namespace again. If it is not being deleted, or
+//	    does not have our finalizer, there is nothing to do (NS-04, NS-08).
+//	 2. The resource types are discovered after the namespace was seen terminating,
+//	    so that the type of an object created a moment ago is among them.
+//	 3. One sync asks Next repeatedly what to do: list types, delete the active objects in
+//	    them, stage after stage. A stage is a set of resources that are deleted together,
+//	    once the stage before it is empty: pods; everything else; RBAC and NetworkPolicies.
+//	    A sync stops at the first stage that is not empty (plan.go).
+//	 4. A sync that leaves objects behind writes the reason into the conditions. The next
+//	    one comes after 20 ms at first, and up to 5 s when nothing moves. Changed makes it
+//	    come sooner.
+//	    Objects whose deletion was refused because they are protected (R28) are parked
+//	    (parked.go): they are left alone until they change, or for a minute.
+//	 5. A sync that found nothing, and had nothing to delete, removes our finalizer,
+//	    conditioned on the uid and resourceVersion that it read in step 1.
+//
+// Everything that a sync learns is forgotten when it ends; what is kept between
+// syncs (termination) only tunes when the next one is due. A sync deletes a page of
+// each type at most, so that no namespace holds a worker for long: one that
+// hangs, or is huge, does not starve the others.
+//
+// There is no delay before the first sync. Upstream waits 5 s for creates in flight; here
+// the second sync finds those. Config.Settle brings the wait back for servers that need it.
+// This package does not remove finalizers of contents, does not force deletions, and does
+// not decide which namespaces may be deleted.
+//
+// The loop is not that of package controller: the back-off of a namespace ends when its
+// contents become fewer, not when a sync succeeds, and an update of a namespace that is
+// being worked on must not make its next sync come sooner.
+package namespaces
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/internal/collect/pace"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
+)
+
+const (
+	minBackoff = 20 * time.Millisecond
+	maxBackoff = 5 * time.Second
+	// catalogueAge is the maximum age of the resource types with which a namespace is synced again.
+	catalogueAge = 30 * time.Second
+
+	// never, as the time until the next sync, means that there is nothing more to do.
+	never time.Duration = -1
+)
+
+// Config configures a Controller. Client and Metadata are required; everything else has
+// a default.
+type Config struct {
+	// Client watches, reads, updates the status of, and finalizes namespaces.
+	Client kubernetes.Interface
+	// Metadata lists and deletes their contents; it never sees more than metadata.
+	Metadata metadata.Interface
+	// Catalogue returns the resource types. Nil: the discovery of Client.
+	Catalogue Catalogue
+	// Workers is the number of namespaces that are synced concurrently. Zero: 10.
+	Workers int
+	// Concurrency is the number of concurrent requests of one sync. Zero: 16.
+	Concurrency int
+	// RequestTimeout bounds one request, and so the cost of a type whose server hangs. Zero: 10 s.
+	RequestTimeout time.Duration
+	// Order is the order in which contents are deleted. Zero: the default order.
+	Order Order
+	// Settle is the minimum time that a namespace is kept, for API servers whose admission or
+	// discovery lag behind one another. Contents are deleted meanwhile. Zero: none.
+	Settle time.Duration
+	// Logger is the logger. Nil: slog.Default().
+	Logger *slog.Logger
+	// Clock is the clock. Nil: the system clock.
+	Clock clock.PassiveClock
+}
+
+// Controller deletes the contents of terminating namespaces, and then finalizes them. Create one
+// with New.
+type Controller struct {
+	namespaces corev1client.NamespaceInterface
+	informer   cache.SharedIndexInformer
+	catalogue  *sharedCatalogue
+	contents   contents
+	workers    int
+	order      Order
+	settle     time.Duration
+	log        *slog.Logger
+	failures   *pace.Failures
+	clock      clock.PassiveClock
+
+	queue   workqueue.TypedDelayingInterface[string] // names of namespaces
+	backoff workqueue.TypedRateLimiter[string]
+
+	mu           sync.Mutex
+	terminations map[string]*termination // by namespace name; guarded by mu
+	syncing      int                     // guarded by mu; how many syncs are under way
+	syncs        int                     // guarded by mu; how many have begun
+}
+
+// termination is the state of a terminating namespace that is kept between its syncs. The queue
+// gives a name to one worker at a time, which owns it.
+type termination struct {
+	uid types.UID
+	// since is when this process first saw it terminating.
+	since time.Time
+	// rediscover means that the next sync needs a discovery that begins after now.
+	rediscover bool
+	// last is the progress of the last sync.
+	last Wait
+	// refused are the refusals to delete objects that are protected (R28), by the objects' UIDs.
+	refused map[types.UID]protection.Held
+	// held means that the last sync left only what is being deleted already, and that nothing in the
+	// namespace has changed since. Guarded by Controller.mu.
+	held bool
+}
+
+// New validates the config, fills in the defaults and returns a controller.
+func New(config Config) (*Controller, error) {
+	if config.Client == nil || config.Metadata == nil {
+		return nil, errors.New("namespaces: Client and Metadata are required")
+	}
+	if config.Workers < 0 || config.Concurrency < 0 || config.RequestTimeout < 0 || config.Settle < 0 {
+		return nil, errors.New("namespaces: Workers, Concurrency, RequestTimeout and Settle must not be negative")
+	}
+	if config.Workers == 0 {
+		config.Workers = 10
+	}
+	if config.Concurrency == 0 {
+		config.Concurrency = 16
+	}
+	if config.RequestTimeout == 0 {
+		config.RequestTimeout = 10 * time.Second
+	}
+	if config.Logger == nil {
+		config.Logger = slog.Default()
+	}
+	if config.Clock == nil {
+		config.Clock = clock.RealClock{}
+	}
+	if config.Catalogue == nil {
+		config.Catalogue = Discover(config.Client.Discovery(), config.Metadata, config.Clock)
+	}
+	informer := coreinformers.NewNamespaceInformer(config.Client, 0, cache.Indexers{})
+	if err := informer.SetTransform(essentials); err != nil {
+		return nil, fmt.Errorf("namespaces: %w", err)
+	}
+	return &Controller{
+		namespaces: config.Client.CoreV1().Namespaces(),
+		informer:   informer,
+		catalogue:  shareCatalogue(config.Catalogue, config.Clock, catalogueAge),
+		contents:   contents{client: config.Metadata, concurrency: config.Concurrency, timeout: config.RequestTimeout},
+		workers:    config.Workers,
+		order:      config.Order,
+		settle:     config.Settle,
+		log:        config.Logger,
+		failures:   pace.NewFailures(config.Logger, config.Clock),
+		clock:      config.Clock,
+
+		queue:        workqueue.NewTypedDelayingQueue[string](),
+		backoff:      workqueue.NewTypedItemExponentialFailureRateLimiter[string](minBackoff, maxBackoff),
+		terminations: map[string]*termination{},
+	}, nil
+}
+
+// Order returns the order in which the controller deletes contents.
+func (c *Controller) Order() Order { return c.order }
+
+// Run runs the controller until ctx ends, and returns when everything that it started has ended. It
+// must be called only once.
+func (c *Controller) Run(ctx context.Context) error {
+	_, err := c.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    c.observe,
+		UpdateFunc: func(_, now any) { c.observe(now) },
+		DeleteFunc: c.observeDeleted,
+	})
+	if err != nil {
+		return fmt.Errorf("watch namespaces: %w", err)
+	}
+	var running sync.WaitGroup
+	running.Go(func() { c.informer.RunWithContext(ctx) })
+	for range c.workers {
+		running.Go(func() { c.work(ctx) })
+	}
+	<-ctx.Done()
+	c.queue.ShutDown()
+	running.Wait()
+	return nil
+}
+
+// WaitForSync waits until the controller has listed the namespaces. It returns the error
+// of ctx if that ends first.
+func (c *Controller) WaitForSync(ctx context.Context) error {
+	select {
+	case <-c.informer.HasSyncedChecker().Done():
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Changed notifies the controller that an object in the namespace was deleted or has changed, for
+// callers that watch the contents: what a sync waits for may have happened.
+func (c *Controller) Changed(namespace string) {
+	c.mu.Lock()
+	t, terminating := c.terminations[namespace]
+	if terminating {
+		t.held = false
+	}
+	c.mu.Unlock()
+	if !terminating {
+		return
+	}
+	// Not at once: changes that arrive together should cause a single sync.
+	c.queue.AddAfter(namespace, minBackoff)
+}
+
+// observe enqueues a namespace that has begun to terminate. A namespace that is being worked on
+// already has its next sync scheduled, which our own writes to its status must not bring forward.
+func (c *Controller) observe(object any) {
+	ns, ok := object.(*corev1.Namespace)
+	if !ok || !Pending(ns) {
+		return
+	}
+	if _, isNew := c.termination(ns); isNew {
+		c.queue.Add(ns.Name)
+	}
+}
+
+func (c *Controller) observeDeleted(object any) {
+	if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(object); err == nil {
+		c.forget(key)
+	}
+}
+
+// termination returns what is remembered about a namespace, and reports whether it is new. Another
+// UID under the same name is another namespace.
+func (c *Controller) termination(ns *corev1.Namespace) (_ *termination, isNew bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t, known := c.terminations[ns.Name]; known && t.uid == ns.UID {
+		return t, false
+	}
+	t := &termination{uid: ns.UID, since: c.clock.Now(), rediscover: true}
+	c.terminations[ns.Name] = t
+	return t, true
+}
+
+func (c *Controller) forget(name string) {
+	c.mu.Lock()
+	delete(c.terminations, name)
+	c.mu.Unlock()
+	c.backoff.Forget(name)
+}
+
+// essentials drops everything of a namespace that observe does not read, to keep the cache small.
+func essentials(object any) (any, error) {
+	ns, ok := object.(*corev1.Namespace)
+	if !ok {
+		return object, nil
+	}
+	return &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: ns.Name, UID: ns.UID, ResourceVersion: ns.ResourceVersion, DeletionTimestamp: ns.DeletionTimestamp,
+		},
+		Spec: corev1.NamespaceSpec{Finalizers: ns.Spec.Finalizers},
+	}, nil
+}
+
+func (c *Controller) work(ctx context.Context) {
+	for {
+		name, shutdown := c.queue.Get()
+		if shutdown {
+			return
+		}
+		c.began(name)
+		c.reconcile(ctx, name)
+		c.ended()
+		c.queue.Done(name)
+	}
+}
+
+// reconcile runs one sync and schedules the next.
+func (c *Controller) reconcile(ctx context.Context, name string) {
+	after, err := c.sync(ctx, name)
+	switch {
+	case ctx.Err() != nil:
+		return
+	case apierrors.IsConflict(err):
+		// The namespace has been written since it was read (NS-07).
+		c.log.DebugContext(ctx, "namespace has changed since it was read", "namespace", name, "error", err)
+		after = c.backoff.When(name)
+	case err != nil:
+		c.failures.Warn(ctx, "namespace sync failed", name, err, "namespace", name)
+		after = c.backoff.When(name)
+	case after == never:
+		c.forget(name)
+		return
+	}
+	c.queue.AddAfter(name, after)
+}

@@ -1,0 +1,321 @@
+// Package cri runs real containers by containerd, CRI-O, or any other runtime that serves the
+// Container Runtime Interface on a socket.
+//
+//	lifecycle.Step ──▶ Do: one goroutine per step ──▶ requests to the socket
+//	                                                        │
+//	Observe ◀── cached state (podCache) ◀── refreshed after each step, and when the list that
+//	                                        is read once a second differs
+//
+// No state is lost at a restart: sandboxes and containers are found again by their labels
+// (labels.go), which also name the agent that they belong to. An agent is identified by the
+// directory in which it keeps logs and volumes, so that two agents can share a socket.
+//
+// sandbox.go, container.go and environment.go translate a pod for the CRI, and observed.go
+// translates the CRI's responses for package lifecycle, all of them without I/O.
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	internalapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	remote "k8s.io/cri-client/pkg"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/internal/collect/pace"
+	"github.com/coppice-dev/coppice/internal/node/agent/containerruntime"
+	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
+)
+
+const (
+	// answerWithin bounds the request for the runtime's version when an agent starts.
+	answerWithin = 15 * time.Second
+	// requestWithin bounds each request, in addition to the time that the operation itself may
+	// take.
+	requestWithin = 2 * time.Minute
+	// lookEvery is the interval at which the agent looks for containers that have ended by
+	// themselves.
+	lookEvery = time.Second
+)
+
+// Config configures a runtime. All fields are required except Clock, Capacity and Objects.
+type Config struct {
+	// Socket is the CRI endpoint: unix:///run/containerd/containerd.sock, or a path.
+	Socket string
+	// Dir is the directory in which the agent keeps logs and volumes of pods. It identifies the
+	// agent: with another directory, it does not find what it has created.
+	Dir string
+	// HostIPs are the addresses of the node, the primary one first. Pods in the host network have
+	// them.
+	HostIPs []string
+	// Capacity is the capacity of the node.
+	Capacity corev1.ResourceList
+	// Objects reads the objects that volumes and variables of pods refer to; nil if they cannot be
+	// read.
+	Objects Objects
+	Clock   clock.WithTicker // default: the system clock
+	Logger  *slog.Logger
+}
+
+// Runtime runs containers. Create one with Connect.
+type Runtime struct {
+	services
+	name, version string // as reported on the socket
+	store         *store
+	objects       Objects
+	hostIPs       []string
+	capacity      corev1.ResourceList
+	cgroups       string // the parent of the sandboxes' cgroups
+	clock         clock.WithTicker
+	log           *slog.Logger
+	failures      *pace.Failures
+	cache         *podCache
+
+	tokens *tokens
+
+	mu       sync.Mutex
+	stopped  bool                               // guarded by mu; no further step may begin
+	steps    sync.WaitGroup                     // the steps that are under way
+	pods     map[types.UID]*corev1.Pod          // guarded by mu; as last seen in the API
+	notify   func(*corev1.Pod, lifecycle.Event) // guarded by mu; nil before Notify
+	pulls    map[startKey]context.CancelFunc    // guarded by mu; they end the pulls of starts that are under way
+	troubles map[types.UID]trouble              // guarded by mu; why the volumes of a pod are not up to date
+
+	files sync.Mutex // held while volumes of API objects are written or removed
+}
+
+var _ containerruntime.Runtime = (*Runtime)(nil)
+
+// services are the two services of the CRI.
+type services struct {
+	containers internalapi.RuntimeService
+	images     internalapi.ImageManagerService
+}
+
+// Connect returns a runtime, and reads the state that an earlier one has left. If nothing serves
+// the socket, the error names it.
+func Connect(ctx context.Context, c Config) (*Runtime, error) {
+	ctx = quiet(ctx)
+	if c.Socket == "" || c.Dir == "" || c.Logger == nil {
+		return nil, errors.New("cri: Socket, Dir and Logger are required")
+	}
+	s, err := connect(ctx, c.Socket)
+	if err != nil {
+		return nil, err
+	}
+	return open(ctx, c, s)
+}
+
+// connect returns clients of the socket, once it is served.
+func connect(ctx context.Context, socket string) (services, error) {
+	path := strings.TrimPrefix(socket, "unix://")
+	connection, err := (&net.Dialer{Timeout: answerWithin}).DialContext(ctx, "unix", path)
+	if err != nil {
+		return services{}, fmt.Errorf("no container runtime serves %s: %w", socket, err)
+	}
+	connection.Close()
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	endpoint := "unix://" + path
+	containers, err := remote.NewRemoteRuntimeServiceBuilder().WithEndpoint(endpoint).
+		WithConnectionTimeout(requestWithin).WithTracerProvider(nil).Build(ctx)
+	if err != nil {
+		return services{}, fmt.Errorf("%s is not served by a container runtime: %w", socket, err)
+	}
+	images, err := remote.NewRemoteImageServiceBuilder().WithEndpoint(endpoint).
+		WithConnectionTimeout(requestWithin).WithTracerProvider(nil).Build(ctx)
+	if err != nil {
+		return services{}, fmt.Errorf("%s does not serve the image service: %w", socket, err)
+	}
+	return services{containers, images}, nil
+}
+
+// open returns a runtime that uses the services.
+func open(ctx context.Context, c Config, s services) (*Runtime, error) {
+	version, err := s.containers.Version(ctx, "")
+	if err != nil {
+		return nil, fmt.Errorf("ask %s for its version: %w", c.Socket, err)
+	}
+	kept, err := openStore(c.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	r := &Runtime{
+		services: s, name: version.RuntimeName, version: version.RuntimeVersion, store: kept, objects: c.Objects, hostIPs: c.HostIPs, capacity: c.Capacity,
+		cgroups: cgroupParent(ctx, s.containers), clock: c.Clock, log: c.Logger, failures: pace.NewFailures(c.Logger, c.Clock), cache: newPodCache(),
+		tokens: newTokens(c.Objects, c.Clock), pods: map[types.UID]*corev1.Pod{}, pulls: map[startKey]context.CancelFunc{}, troubles: map[types.UID]trouble{},
+	}
+	if _, err := r.look(ctx); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Name implements containerruntime.Runtime.
+func (r *Runtime) Name() string { return r.name }
+
+// Version implements containerruntime.Runtime.
+func (r *Runtime) Version() string { return r.version }
+
+// Adopt implements containerruntime.Runtime. There is nothing to restore: all state is stored with
+// the containers.
+func (r *Runtime) Adopt(*corev1.Pod) {}
+
+// Observe implements containerruntime.Runtime.
+func (r *Runtime) Observe(uid types.UID) lifecycle.Observed { return r.cache.observe(uid) }
+
+// Known implements containerruntime.Runtime.
+func (r *Runtime) Known() []types.UID { return append(r.cache.known(), r.store.known()...) }
+
+// Forget implements containerruntime.Runtime.
+func (r *Runtime) Forget(uid types.UID) {
+	r.cache.forget(uid)
+	if err := r.removeFiles(uid); err != nil {
+		r.log.Warn("files of a pod not removed", "uid", uid, "error", err)
+	}
+}
+
+// Run implements containerruntime.Runtime. Containers keep running when it returns.
+func (r *Runtime) Run(ctx context.Context, changed func(types.UID)) error {
+	ctx = quiet(ctx)
+	ticker := r.clock.NewTicker(lookEvery)
+	defer ticker.Stop()
+	var background sync.WaitGroup
+	background.Go(func() { r.keepFollowing(ctx) })
+	background.Go(func() { r.keepRotating(ctx) })
+	defer background.Wait()
+	answers := true
+	for {
+		select {
+		case <-ctx.Done():
+			r.mu.Lock()
+			r.stopped = true
+			r.mu.Unlock()
+			r.steps.Wait()
+			return nil
+		case <-ticker.C():
+		}
+		found, err := r.look(ctx)
+		if ctx.Err() == nil && (err == nil) != answers {
+			answers = err == nil
+			if answers {
+				r.log.InfoContext(ctx, "container runtime answers again")
+			} else {
+				r.log.ErrorContext(ctx, "container runtime does not answer", "error", err)
+			}
+		}
+		for _, uid := range found {
+			changed(uid)
+		}
+	}
+}
+
+// look refreshes the pods whose listing differs from the cached one.
+func (r *Runtime) look(ctx context.Context) (changed []types.UID, err error) {
+	listings, err := r.listings(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	for _, uid := range r.cache.differing(listings) {
+		if err := r.refresh(ctx, uid); err != nil {
+			return changed, err
+		}
+		changed = append(changed, uid)
+	}
+	return changed, nil
+}
+
+// listings returns the sandboxes and containers of all pods, or of one, with their states.
+func (r *Runtime) listings(ctx context.Context, of types.UID) (map[types.UID]listing, error) {
+	selector := r.store.labels()
+	if of != "" {
+		selector[labelPodUID] = string(of)
+	}
+	sandboxes, err := r.containers.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: selector})
+	if err != nil {
+		return nil, fmt.Errorf("list the sandboxes: %w", err)
+	}
+	containers, err := r.containers.ListContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: selector})
+	if err != nil {
+		return nil, fmt.Errorf("list the containers: %w", err)
+	}
+	return listingsOf(sandboxes, containers), nil
+}
+
+// refresh reads the state of a pod again.
+func (r *Runtime) refresh(ctx context.Context, uid types.UID) error {
+	turn := r.cache.turn()
+	listings, err := r.listings(ctx, uid)
+	if err != nil {
+		return err
+	}
+	seen := cachedPod{listing: listings[uid]}
+	if current := seen.sandbox(); current != nil {
+		answer, err := r.containers.PodSandboxStatus(ctx, current.Id, false)
+		if err != nil && !isNotFound(err) {
+			return fmt.Errorf("read the status of sandbox %s: %w", current.Id, err)
+		} else if err == nil {
+			seen.observed.Sandbox = observedSandbox(answer.GetStatus(), r.hostIPs)
+		}
+	}
+	for _, c := range seen.containers {
+		answer, err := r.containers.ContainerStatus(ctx, c.Id, false)
+		if isNotFound(err) {
+			continue
+		} else if err != nil {
+			return fmt.Errorf("read the status of container %s: %w", c.Id, err)
+		}
+		r.mend(ctx, answer.GetStatus())
+		if instance, ok := observedInstance(r.name, answer.GetStatus(), r.clock.Now()); ok {
+			r.addMessage(ctx, uid, &instance, answer.GetStatus().GetAnnotations())
+			seen.observed.Instances = append(seen.observed.Instances, instance)
+		}
+	}
+	r.cache.publish(uid, turn, seen)
+	return nil
+}
+
+// mend stops a container whose state the runtime does not know. The next refresh shows the result.
+func (r *Runtime) mend(ctx context.Context, s *runtimeapi.ContainerStatus) {
+	if s.GetState() != runtimeapi.ContainerState_CONTAINER_UNKNOWN {
+		return
+	}
+	if err := r.containers.StopContainer(ctx, s.GetId(), 0); err != nil {
+		r.log.WarnContext(ctx, "container in an unknown state not ended", "container", s.GetMetadata().GetName(), "id", s.GetId(), "error", err)
+	}
+}
+
+// quiet keeps gRPC from logging errors that its callers report.
+func quiet(ctx context.Context) context.Context { return klog.NewContext(ctx, logr.Discard()) }
+
+// Clear kills and removes all containers, and everything else that belongs to pods.
+func (r *Runtime) Clear(ctx context.Context) error {
+	ctx = quiet(ctx)
+	listings, err := r.listings(ctx, "")
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for uid, h := range listings {
+		if err := r.removeSandboxes(ctx, h); err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		r.Forget(uid)
+	}
+	return errors.Join(failed...)
+}

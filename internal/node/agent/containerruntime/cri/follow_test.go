@@ -1,0 +1,217 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
+)
+
+// cluster is an API with these objects, in the namespace of aPod. It counts requests.
+type cluster struct {
+	settings map[string]string // the ConfigMap settings; nil: there is none
+	keys     map[string][]byte // the Secret keys
+	kind     corev1.SecretType // of keys
+	services []corev1.Service
+	refuses  error // what requests for tokens are answered with
+	clock    *testclock.FakeClock
+	requests int
+	issued   []authenticationv1.TokenRequest
+}
+
+func (w *cluster) ConfigMap(_ context.Context, _, name string) (*corev1.ConfigMap, error) {
+	w.requests++
+	if name != "settings" || w.settings == nil {
+		return nil, apierrors.NewNotFound(corev1.Resource("configmaps"), name)
+	}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: w.settings}, nil
+}
+
+func (w *cluster) Secret(_ context.Context, _, name string) (*corev1.Secret, error) {
+	w.requests++
+	if name != "keys" || w.keys == nil {
+		return nil, apierrors.NewNotFound(corev1.Resource("secrets"), name)
+	}
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Type: w.kind, Data: w.keys}, nil
+}
+
+func (w *cluster) Server() string { return "https://127.0.0.1:6443" }
+
+func (w *cluster) Services(context.Context, string) ([]corev1.Service, error) { return w.services, nil }
+
+func (w *cluster) Token(_ context.Context, namespace, account string, r *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+	if w.refuses != nil {
+		return nil, w.refuses
+	}
+	w.issued = append(w.issued, *r)
+	r.Status.Token = fmt.Sprintf("token %d of %s/%s for %v", len(w.issued), namespace, account, r.Spec.Audiences)
+	r.Status.ExpirationTimestamp = metav1.NewTime(w.clock.Now().Add(time.Duration(*r.Spec.ExpirationSeconds) * time.Second))
+	return r, nil
+}
+
+// inCluster returns a runtime with the objects of a cluster.
+func inCluster(t *testing.T) (*cluster, *Runtime) {
+	t.Helper()
+	w := &cluster{settings: map[string]string{"a": "1"}, keys: map[string][]byte{"k": []byte("s3")}, clock: testclock.NewFakeClock(time.Unix(1_700_000_000, 0))}
+	r := newFake().open(t, t.TempDir())
+	r.objects, r.clock = w, w.clock
+	r.tokens = newTokens(w, w.clock)
+	return w, r
+}
+
+func tokenVolume(seconds int64) corev1.Volume {
+	return corev1.Volume{Name: "all", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", Audience: "vault", ExpirationSeconds: &seconds}},
+		{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: ref("settings")}},
+		{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{
+			{Path: "labels", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels"}},
+		}}},
+	}}}}
+}
+
+// Volumes follow their objects and the pod while the pod runs; what cannot be read leaves them as
+// they are.
+func TestFollow(t *testing.T) {
+	w, r := inCluster(t)
+	pod := aPod()
+	pod.Spec.Volumes = []corev1.Volume{tokenVolume(3600)}
+	r.Update(pod)
+	mustDo(t, r, pod, lifecycle.CreateSandbox{})
+	agrees := func(when, token, a, labels string) {
+		t.Helper()
+		want := map[string]string{"token": "-rw-r--r-- " + token, "a": "-rw-r--r-- " + a, "labels": "-rw-r--r-- " + labels}
+		if diff := cmp.Diff(want, contents(t, r.store.volume(pod.UID, "all"))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", when, diff)
+		}
+	}
+	const first, second = "token 1 of shop/default for [vault]", "token 2 of shop/default for [vault]"
+	agrees("at first", first, "1", `app="web"`)
+
+	w.settings["a"] = "2"
+	changed := pod.DeepCopy()
+	changed.Labels = map[string]string{"app": "shop"}
+	r.Update(changed)
+	r.follow(t.Context())
+	agrees("changed", first, "2", `app="shop"`)
+
+	w.settings, w.refuses = nil, errors.New("no token")
+	w.clock.Step(50 * time.Minute)
+	r.follow(t.Context())
+	agrees("the objects are gone", first, "2", `app="shop"`)
+
+	w.settings, w.refuses = map[string]string{"a": "3"}, nil
+	r.follow(t.Context())
+	agrees("the token is due", second, "3", `app="shop"`)
+
+	mustDo(t, r, pod, lifecycle.RemoveSandbox{ID: r.Observe(pod.UID).Sandbox.ID, Final: true})
+	r.follow(t.Context())
+	if known := r.Known(); len(known) != 0 {
+		t.Errorf("the files of %v are there again", known)
+	}
+}
+
+// What several pods refer to is read once.
+func TestFollowReadsOnce(t *testing.T) {
+	w, r := inCluster(t)
+	for _, name := range []string{"u-1", "u-2", "u-3"} {
+		pod := aPod()
+		pod.Name, pod.UID = name, types.UID(name)
+		pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: ref("settings")}}}}
+		r.Update(pod)
+		mustDo(t, r, pod, lifecycle.CreateSandbox{})
+	}
+	w.requests = 0
+	r.follow(t.Context())
+	if w.requests != 1 {
+		t.Errorf("%d requests, want one", w.requests)
+	}
+}
+
+// A token is kept until four fifths of its life are over, and not for longer than a day. If there
+// is no other it is used until it expires.
+func TestTokens(t *testing.T) {
+	for name, test := range map[string]struct {
+		seconds int64
+		after   time.Duration
+		refuses error
+		want    string
+		wrong   bool
+	}{
+		"young":                 {3600, 47 * time.Minute, nil, "token 1", false},
+		"due":                   {3600, 48 * time.Minute, nil, "token 2", false},
+		"due, but refused":      {3600, 59 * time.Minute, errors.New("no"), "token 1", false},
+		"expired and refused":   {3600, time.Hour, errors.New("no"), "", true},
+		"a week, nearly a day":  {7 * 24 * 3600, 23 * time.Hour, nil, "token 1", false},
+		"a week, a day old":     {7 * 24 * 3600, 24 * time.Hour, nil, "token 2", false},
+		"ten minutes, at eight": {600, 8 * time.Minute, nil, "token 2", false},
+	} {
+		w := &cluster{clock: testclock.NewFakeClock(time.Unix(1_700_000_000, 0))}
+		kept, pod := newTokens(w, w.clock), aPod()
+		pod.Spec.ServiceAccountName = "robot"
+		p := &corev1.ServiceAccountTokenProjection{ExpirationSeconds: &test.seconds}
+		if _, err := kept.get(t.Context(), pod, p); err != nil {
+			t.Fatal(err)
+		}
+		w.clock.Step(test.after)
+		w.refuses = test.refuses
+		got, err := kept.get(t.Context(), pod, p)
+		want := test.want
+		if want != "" {
+			want += " of shop/robot for []"
+		}
+		if got != want || (err != nil) != test.wrong {
+			t.Errorf("%s: %q, %v; want %q", name, got, err, want)
+		}
+		if r := w.issued[0].Spec.BoundObjectRef; r.Kind != "Pod" || r.Name != pod.Name || r.UID != pod.UID {
+			t.Errorf("bound to %+v", r)
+		}
+	}
+}
+
+// A token belongs to the user that all containers run as, or is readable for the fsGroup.
+func TestTokenMode(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*corev1.PodSpec)
+		mode   uint32
+		user   *int64
+	}{
+		"nobody in particular": {func(*corev1.PodSpec) {}, 0o644, nil},
+		"one user":             {func(s *corev1.PodSpec) { s.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64(7))} }, 0o600, new(int64(7))},
+		"several users": {func(s *corev1.PodSpec) {
+			s.SecurityContext = &corev1.PodSecurityContext{RunAsUser: new(int64(7))}
+			s.Containers = append(s.Containers, corev1.Container{Name: "d", SecurityContext: &corev1.SecurityContext{RunAsUser: new(int64(8))}})
+		}, 0o644, nil},
+		"one user, and one unknown": {func(s *corev1.PodSpec) {
+			s.Containers[0].SecurityContext = &corev1.SecurityContext{RunAsUser: new(int64(7))}
+			s.Containers = append(s.Containers, corev1.Container{Name: "d"})
+		}, 0o644, nil},
+		"a group": {func(s *corev1.PodSpec) { s.SecurityContext = &corev1.PodSecurityContext{FSGroup: new(int64(9))} }, 0o600, nil},
+	} {
+		pod := aPod()
+		test.change(&pod.Spec)
+		pod.Spec.Volumes = []corev1.Volume{tokenVolume(3600)}
+		w := &cluster{settings: map[string]string{}, clock: testclock.NewFakeClock(time.Unix(1_700_000_000, 0))}
+		files, err := filesOf(pod, &pod.Spec.Volumes[0].VolumeSource, gatherVolumes(t.Context(), w, newTokens(w, w.clock), pod))
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := files[len(files)-1]
+		if last.path != "token" || !last.private || uint32(last.mode) != test.mode {
+			t.Errorf("%s: %s %o, want %o", name, last.path, last.mode, test.mode)
+		}
+		if diff := cmp.Diff(test.user, ownersOf(pod).user); diff != "" {
+			t.Errorf("%s: the user (-want +got):\n%s", name, diff)
+		}
+	}
+}

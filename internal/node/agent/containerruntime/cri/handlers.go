@@ -1,0 +1,134 @@
+package cri
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	utilexec "k8s.io/utils/exec"
+
+	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
+)
+
+// mostOutput is the maximum output of a command that is reported, in bytes.
+const mostOutput = 1024
+
+// subject is the instance that a hook or a probe applies to.
+type subject struct {
+	pod       *corev1.Pod
+	container *corev1.Container
+	id        string
+}
+
+// preStop runs the preStop hook of an instance within its time limit.
+func (r *Runtime) preStop(ctx context.Context, of *corev1.Pod, s lifecycle.PreStop) error {
+	c := find(of, s.Container)
+	if c == nil || c.Lifecycle == nil || c.Lifecycle.PreStop == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.Within)
+	defer cancel()
+	err := r.handle(ctx, subject{of, c, s.ID}, c.Lifecycle.PreStop, s.Within)
+	if err != nil {
+		r.log.WarnContext(ctx, "preStop hook failed", "pod", of.Namespace+"/"+of.Name, "container", s.Container, "error", err)
+	}
+	return err
+}
+
+// postStart runs the postStart hook of an instance, and kills the instance if the hook fails.
+func (r *Runtime) postStart(ctx context.Context, of *corev1.Pod, s lifecycle.Start, id string) error {
+	c := find(of, s.Container)
+	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
+		return nil
+	}
+	if err := r.refresh(ctx, of.UID); err != nil { // so that it can be stopped meanwhile
+		return err
+	}
+	err := r.handle(ctx, subject{of, c, r.name + "://" + id}, c.Lifecycle.PostStart, 0)
+	if err == nil {
+		return nil
+	}
+	return lifecycle.StartError{
+		Reason: lifecycle.PostStartHookError,
+		Err:    errors.Join(fmt.Errorf("postStart hook: %w", err), r.stopAfterHook(ctx, of, s, id)),
+	}
+}
+
+// stopAfterHook ends a container whose postStart hook has failed: preStop, TERM, KILL.
+func (r *Runtime) stopAfterHook(ctx context.Context, of *corev1.Pod, s lifecycle.Start, id string) error {
+	grace := corev1.DefaultTerminationGracePeriodSeconds * time.Second
+	if own := of.Spec.TerminationGracePeriodSeconds; own != nil {
+		grace = time.Duration(*own) * time.Second
+	}
+	began := r.clock.Now()
+	_ = r.preStop(ctx, of, lifecycle.PreStop{ID: r.name + "://" + id, Container: s.Container, Within: grace}) // it logs the error
+	return r.stop(ctx, id, max(grace-r.clock.Since(began), lifecycle.LeastGrace))
+}
+
+// handle runs a hook. There is no time limit if within is 0.
+func (r *Runtime) handle(ctx context.Context, of subject, h *corev1.LifecycleHandler, within time.Duration) error {
+	switch {
+	case h.Exec != nil:
+		return r.exec(ctx, of.id, h.Exec.Command, within)
+	case h.HTTPGet != nil:
+		return r.get(ctx, of, h.HTTPGet)
+	case h.Sleep != nil:
+		return r.sleep(ctx, of, time.Duration(h.Sleep.Seconds)*time.Second)
+	}
+	return errors.New("this kind of hook is not supported by this node")
+}
+
+// exec runs a command in an instance. An exit code other than 0 is an error.
+func (r *Runtime) exec(ctx context.Context, id string, command []string, within time.Duration) error {
+	stdout, stderr, err := r.containers.ExecSync(ctx, bare(id), command, within)
+	if exit, ok := errors.AsType[utilexec.ExitError](err); ok {
+		return fmt.Errorf("command exited with %d: %s", exit.ExitStatus(), said(stdout, stderr))
+	}
+	return err
+}
+
+// said returns the beginning of a command's output.
+func said(stdout, stderr []byte) []byte {
+	all := bytes.TrimSpace(append(bytes.Clone(stdout), stderr...))
+	return bytes.ToValidUTF8(all[:min(len(all), mostOutput)], nil)
+}
+
+// sleep waits for the given time, or until the instance ends.
+func (r *Runtime) sleep(ctx context.Context, of subject, d time.Duration) error {
+	timer := r.clock.NewTimer(d)
+	defer timer.Stop()
+	ticker := r.clock.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-timer.C():
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C():
+			if !r.cache.instance(of.pod.UID, of.id).Alive() {
+				return nil
+			}
+		}
+	}
+}
+
+// portOf returns the number of a port, which may be given by name.
+func portOf(c *corev1.Container, p intstr.IntOrString) (int, error) {
+	if p.Type == intstr.Int {
+		return p.IntValue(), nil
+	}
+	for _, named := range c.Ports {
+		if named.Name == p.StrVal {
+			return int(named.ContainerPort), nil
+		}
+	}
+	if n := p.IntValue(); n > 0 {
+		return n, nil
+	}
+	return 0, fmt.Errorf("container %s has no port named %s", c.Name, p.StrVal)
+}

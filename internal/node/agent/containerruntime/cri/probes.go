@@ -1,0 +1,212 @@
+package cri
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	corev1 "k8s.io/api/core/v1"
+	remote "k8s.io/cri-client/pkg"
+	utilexec "k8s.io/utils/exec"
+
+	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
+)
+
+// mostAnswer is the maximum length of a response that is read, in bytes.
+const mostAnswer = 10 << 10
+
+// loopback is the address of containers in the host network.
+const loopback = "127.0.0.1"
+
+// probe runs a probe of an instance.
+func (r *Runtime) probe(ctx context.Context, of *corev1.Pod, s lifecycle.Probe) error {
+	c := find(of, s.Container)
+	if c == nil {
+		return lifecycle.ErrUndecided
+	}
+	p := probeOf(c, s.Kind)
+	if p == nil {
+		return lifecycle.ErrUndecided
+	}
+	within := time.Duration(max(p.TimeoutSeconds, 1)) * time.Second
+	err := r.ask(ctx, subject{of, c, s.ID}, p, within)
+	if err != nil && !errors.Is(err, lifecycle.ErrUndecided) && ctx.Err() == nil {
+		r.log.InfoContext(ctx, "probe failed", "pod", of.Namespace+"/"+of.Name, "container", s.Container, "probe", s.Kind.String(), "error", err)
+	}
+	return err
+}
+
+func probeOf(c *corev1.Container, kind lifecycle.ProbeKind) *corev1.Probe {
+	switch kind {
+	case lifecycle.Startup:
+		return c.StartupProbe
+	case lifecycle.Readiness:
+		return c.ReadinessProbe
+	case lifecycle.Liveness:
+		return c.LivenessProbe
+	}
+	return nil
+}
+
+func (r *Runtime) ask(ctx context.Context, of subject, p *corev1.Probe, within time.Duration) error {
+	if p.Exec != nil {
+		return r.askByCommand(ctx, of.id, p.Exec.Command, within)
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	switch {
+	case p.HTTPGet != nil:
+		return r.get(ctx, of, p.HTTPGet)
+	case p.TCPSocket != nil:
+		return r.dial(ctx, of, p.TCPSocket)
+	case p.GRPC != nil:
+		return r.check(ctx, of.pod, p.GRPC)
+	}
+	return errors.New("this kind of probe is not supported by this node")
+}
+
+// askByCommand runs the command of a probe. If the runtime cannot run it, that says nothing about
+// the container's health.
+func (r *Runtime) askByCommand(ctx context.Context, id string, command []string, within time.Duration) error {
+	stdout, stderr, err := r.containers.ExecSync(ctx, bare(id), command, within)
+	exit, exited := errors.AsType[utilexec.ExitError](err)
+	switch {
+	case err == nil:
+		return nil
+	case exited:
+		return fmt.Errorf("command exited with %d: %s", exit.ExitStatus(), said(stdout, stderr))
+	case errors.Is(err, remote.ErrCommandTimedOut):
+		return err
+	}
+	return fmt.Errorf("%w: %w", lifecycle.ErrUndecided, err)
+}
+
+// address returns the address at which the containers of a pod are reached.
+func (r *Runtime) address(of *corev1.Pod) (string, error) {
+	if of.Spec.HostNetwork {
+		return loopback, nil
+	}
+	if ips := r.Observe(of.UID).Sandbox.IPs; len(ips) > 0 {
+		return ips[0], nil
+	}
+	return "", fmt.Errorf("%w: pod %s/%s has no address", lifecycle.ErrUndecided, of.Namespace, of.Name)
+}
+
+// get sends an HTTP request. A status from 200 to 399 is a success; redirects to other hosts are
+// not followed.
+func (r *Runtime) get(ctx context.Context, of subject, g *corev1.HTTPGetAction) error {
+	address, err := r.address(of.pod)
+	if err != nil {
+		return err
+	}
+	request, err := httpRequest(ctx, of.container, g, address)
+	if err != nil {
+		return err
+	}
+	client := &http.Client{
+		Transport: &http.Transport{
+			DisableKeepAlives: true, Proxy: nil,
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a probe checks health, not identity
+		},
+		CheckRedirect: func(to *http.Request, via []*http.Request) error {
+			if to.URL.Hostname() != via[0].URL.Hostname() || len(via) >= 10 {
+				return http.ErrUseLastResponse
+			}
+			return nil
+		},
+	}
+	answer, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	_, _ = io.CopyN(io.Discard, answer.Body, mostAnswer) // so that the server can finish its response
+	if answer.StatusCode < http.StatusOK || answer.StatusCode >= http.StatusBadRequest {
+		return fmt.Errorf("HTTP probe failed with statuscode: %d", answer.StatusCode)
+	}
+	return nil
+}
+
+// httpRequest returns the request of a probe or a hook.
+func httpRequest(ctx context.Context, c *corev1.Container, g *corev1.HTTPGetAction, address string) (*http.Request, error) {
+	port, err := portOf(c, g.Port)
+	if err != nil {
+		return nil, err
+	}
+	target, err := url.Parse(g.Path)
+	if err != nil {
+		target = &url.URL{Path: g.Path}
+	}
+	target.Scheme = strings.ToLower(cmp.Or(string(g.Scheme), string(corev1.URISchemeHTTP)))
+	target.Host = net.JoinHostPort(cmp.Or(g.Host, address), strconv.Itoa(port))
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range g.HTTPHeaders {
+		request.Header.Add(h.Name, h.Value)
+	}
+	if _, own := request.Header["User-Agent"]; !own {
+		request.Header.Set("User-Agent", "kube-probe/coppice")
+	}
+	if host := request.Header.Get("Host"); host != "" {
+		request.Host = host
+	}
+	return request, nil
+}
+
+// dial succeeds if a TCP connection can be established.
+func (r *Runtime) dial(ctx context.Context, of subject, t *corev1.TCPSocketAction) error {
+	address, err := r.address(of.pod)
+	if err != nil {
+		return err
+	}
+	port, err := portOf(of.container, t.Port)
+	if err != nil {
+		return err
+	}
+	var d net.Dialer
+	connection, err := d.DialContext(ctx, "tcp", net.JoinHostPort(cmp.Or(t.Host, address), strconv.Itoa(port)))
+	if err != nil {
+		return err
+	}
+	return connection.Close()
+}
+
+// check probes by the gRPC health checking protocol.
+func (r *Runtime) check(ctx context.Context, of *corev1.Pod, g *corev1.GRPCAction) error {
+	address, err := r.address(of)
+	if err != nil {
+		return err
+	}
+	target := net.JoinHostPort(address, strconv.Itoa(int(g.Port)))
+	connection, err := grpc.NewClient("passthrough:///"+target, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
+	if err != nil {
+		return err
+	}
+	defer connection.Close()
+	question := &healthv1.HealthCheckRequest{}
+	if g.Service != nil {
+		question.Service = *g.Service
+	}
+	answer, err := healthv1.NewHealthClient(connection).Check(ctx, question)
+	if err != nil {
+		return err
+	}
+	if answer.GetStatus() != healthv1.HealthCheckResponse_SERVING {
+		return fmt.Errorf("service unhealthy (responded with %q)", answer.GetStatus())
+	}
+	return nil
+}

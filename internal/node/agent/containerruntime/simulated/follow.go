@@ -1,0 +1,100 @@
+package simulated
+
+import (
+	"context"
+	"io"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coppice-dev/coppice/internal/node/agent/containerruntime"
+)
+
+// since returns the lines of an instance after the first n that it has ever written. The caller
+// holds the lock.
+func (i *instance) since(n int) []containerruntime.Line {
+	all := i.lines()
+	var lines []containerruntime.Line
+	for _, line := range all[min(max(n-i.dropped, 0), len(all)):] {
+		lines = append(lines, containerruntime.Line{At: line.at, Text: line.text + "\n"})
+	}
+	return lines
+}
+
+// tell wakes those who follow the log of an instance. The caller holds the lock.
+func (i *instance) tell() {
+	if i.news != nil {
+		close(i.news)
+		i.news = nil
+	}
+}
+
+// watch returns a channel that is closed when the instance writes a line, or is gone. The caller
+// holds the lock.
+func (i *instance) watch() <-chan struct{} {
+	if i.news == nil {
+		i.news = make(chan struct{})
+	}
+	return i.news
+}
+
+// follower copies the log of an instance until the instance ends.
+type follower struct {
+	runtime *Runtime
+	run     *instance
+	options corev1.PodLogOptions // for the lines that are still to come
+	seen    int                  // the number of lines that have been looked at
+}
+
+// copyTo writes the log until the instance, ctx, or the number of bytes that was asked for ends.
+func (f *follower) copyTo(ctx context.Context, w io.Writer) error {
+	for {
+		text, news := f.next()
+		if _, err := io.WriteString(w, text); err != nil {
+			return err
+		}
+		if limit := f.options.LimitBytes; limit != nil {
+			*limit -= int64(len(text))
+			if *limit <= 0 {
+				return nil
+			}
+		}
+		if news == nil {
+			return nil
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// next returns the text of the lines that have been written since the last call, and a channel that
+// is closed when there may be more; nil if there will be none.
+func (f *follower) next() (text string, news <-chan struct{}) {
+	f.runtime.mu.Lock()
+	defer f.runtime.mu.Unlock()
+	lines := f.run.since(f.seen)
+	text = containerruntime.Select(lines, &f.options, f.runtime.clock.Now())
+	f.seen = f.run.dropped + len(f.run.lines())
+	f.options.TailLines = nil
+	if limit := f.options.LimitBytes; limit != nil {
+		f.options.LimitBytes = new(*limit)
+	}
+	if f.run.Alive() && !f.run.gone {
+		news = f.run.watch()
+	}
+	return text, news
+}
+
+// followed is a log that is being followed. Close ends that.
+type followed struct {
+	*io.PipeReader
+	cancel context.CancelFunc
+}
+
+// Close implements io.Closer.
+func (f *followed) Close() error {
+	f.cancel()
+	return f.PipeReader.Close()
+}

@@ -1,0 +1,190 @@
+package lifecycle_test
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
+)
+
+func TestMayRunAgain(t *testing.T) {
+	always, onFailure, never := corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever
+	own := containers("own")[0]
+	own.RestartPolicy = ptr.To(corev1.ContainerRestartPolicyNever)
+	own.RestartPolicyRules = []corev1.ContainerRestartRule{{
+		Action:    corev1.ContainerRestartRuleActionRestart,
+		ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: corev1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42}},
+	}}
+	spec := corev1.PodSpec{
+		InitContainers: append(containers("init"), aSidecar("sidecar")), Containers: append(containers("main"), own),
+		EphemeralContainers: []corev1.EphemeralContainer{debugger("debug")},
+	}
+	for _, test := range []struct {
+		policy     corev1.RestartPolicy
+		phase      corev1.PodPhase
+		container  string
+		exitCode   int32
+		newSandbox bool
+		want       bool
+	}{
+		{always, corev1.PodRunning, "main", 0, false, true},
+		{always, corev1.PodRunning, "main", 1, true, true},
+		{onFailure, corev1.PodRunning, "main", 0, false, false},
+		{onFailure, corev1.PodRunning, "main", 0, true, false},
+		{onFailure, corev1.PodRunning, "main", 1, false, true},
+		{never, corev1.PodRunning, "main", 0, true, false},
+		{never, corev1.PodRunning, "main", 1, false, false},
+		{never, corev1.PodRunning, "main", 1, true, false},
+		{always, corev1.PodPending, "init", 0, false, false},
+		{always, corev1.PodPending, "init", 0, true, true}, // it may have set up the network of the old sandbox
+		{always, corev1.PodPending, "init", 1, false, true},
+		{onFailure, corev1.PodPending, "init", 0, true, false},
+		{onFailure, corev1.PodPending, "init", 1, false, true},
+		{never, corev1.PodPending, "init", 0, true, false},
+		{never, corev1.PodPending, "init", 1, true, false},
+		{never, corev1.PodRunning, "sidecar", 0, false, true},
+		{always, corev1.PodRunning, "own", 0, false, false},
+		{always, corev1.PodRunning, "own", 42, true, true},
+		{never, corev1.PodRunning, "own", 42, false, true},
+		{always, corev1.PodRunning, "debug", 1, true, false},
+		{always, corev1.PodRunning, "unknown", 1, true, false},
+		{always, corev1.PodFailed, "main", 1, false, false},
+		{always, corev1.PodSucceeded, "sidecar", 0, true, false},
+		{never, corev1.PodFailed, "own", 42, false, false},
+	} {
+		pod := &corev1.Pod{Spec: *spec.DeepCopy(), Status: corev1.PodStatus{Phase: test.phase}}
+		pod.Spec.RestartPolicy = test.policy
+		if got := lifecycle.MayRunAgain(pod, test.container, test.exitCode, test.newSandbox); got != test.want {
+			t.Errorf("%+v: %t", test, got)
+		}
+	}
+}
+
+// loses makes the runtime lose all instances of a container.
+func (w *fakeNode) loses(container string) {
+	var kept []lifecycle.Instance
+	for _, o := range w.observed.Instances {
+		if o.Container != container {
+			kept = append(kept, o)
+		}
+	}
+	w.observed.Instances = kept
+}
+
+// An init container that has completed, and that the runtime has lost, stays completed: it does not run beside the
+// container after it, nor after a restart of the agent.
+func TestLostInitContainerStaysEnded(t *testing.T) {
+	for _, policy := range []corev1.RestartPolicy{corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever} {
+		w := newNode(t, corev1.PodSpec{RestartPolicy: policy, InitContainers: containers("i", "j"), Containers: containers("a")})
+		w.settle()
+		w.exits("i", 0)
+		w.want(w.settle(), "start j")
+		before := w.pod.Status.InitContainerStatuses[0]
+		w.loses("i")
+		w.want(w.passes(time.Minute), "")
+		w.state = &lifecycle.State{}
+		w.want(w.passes(time.Minute), "")
+		if got := w.states(); got != "i 0, j runs, a PodInitializing" {
+			t.Errorf("%s: the containers: %s", policy, got)
+		}
+		if got := w.pod.Status.InitContainerStatuses[0]; *got.State.Terminated != *before.State.Terminated || got.RestartCount != 0 || !got.Ready {
+			t.Errorf("%s: the lost container is reported as %+v", policy, got)
+		}
+		w.exits("j", 0)
+		w.want(w.settle(), "start a")
+	}
+}
+
+// The init containers of a pod that is always restarted run again in a new sandbox, those of other pods do not.
+func TestInitContainersInANewSandbox(t *testing.T) {
+	for policy, want := range map[corev1.RestartPolicy]string{
+		corev1.RestartPolicyAlways:    "KILL a, remove, sandbox, start i",
+		corev1.RestartPolicyOnFailure: "KILL a, remove, sandbox, start a",
+		corev1.RestartPolicyNever:     "KILL a",
+	} {
+		w := newNode(t, corev1.PodSpec{RestartPolicy: policy, InitContainers: containers("i"), Containers: containers("a")})
+		w.settle()
+		w.exits("i", 0)
+		w.settle()
+		w.now = w.now.Add(time.Minute)
+		w.observed.Sandbox.Ready = false
+		w.want(w.settle(), want)
+	}
+}
+
+// A container that may run once does not run again when the runtime has lost it while it ran, and its pod ends.
+func TestLostContainerThatMayRunOnce(t *testing.T) {
+	w := newNode(t, corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: containers("a", "b")})
+	w.settle()
+	w.loses("a")
+	w.want(w.passes(time.Minute), "")
+	if got := w.states(); got != "a 137, b runs" {
+		t.Errorf("the containers: %s", got)
+	}
+	if end := w.pod.Status.ContainerStatuses[0].State.Terminated; end.Reason != "ContainerStatusUnknown" || !end.FinishedAt.IsZero() {
+		t.Errorf("the lost container ended with %+v", end)
+	}
+	w.state = &lifecycle.State{}
+	w.exits("b", 0)
+	w.want(w.passes(time.Minute), "stop")
+	w.wantPhase(corev1.PodFailed)
+
+	w = newNode(t, corev1.PodSpec{Containers: containers("a")})
+	w.pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{debugger("d")}
+	w.settle()
+	w.exits("d", 0)
+	w.settle()
+	w.loses("d")
+	w.want(w.passes(time.Minute), "")
+}
+
+// A sandbox that has died is removed when the API has the ends that only its containers tell.
+func TestEndIsReportedBeforeTheSandboxIsReplaced(t *testing.T) {
+	w := newNode(t, corev1.PodSpec{RestartPolicy: corev1.RestartPolicyOnFailure, Containers: containers("a", "b")})
+	w.settle()
+	w.exits("a", 0)
+	w.observed.Sandbox.Ready = false // at once: the end of a has not been reported
+	w.want(w.settle(), "KILL b, remove, sandbox, start b")
+	if got := w.states(); got != "a 0, b runs" {
+		t.Errorf("the containers: %s", got)
+	}
+}
+
+// The runtime has lost the last instance of a container, and has an older one still.
+func TestRestartCountNeverDecreases(t *testing.T) {
+	w := newNode(t, corev1.PodSpec{Containers: containers("a")})
+	w.settle()
+	w.exits("a", 1)
+	w.settle()
+	w.observed.Instances = w.observed.Instances[:1]
+	w.want(w.settle(), "start a")
+	if got := w.pod.Status.ContainerStatuses[0].RestartCount; got != 2 {
+		t.Errorf("it counts %d restarts", got)
+	}
+}
+
+// A container of a finished pod is not reported as running, even if an agent that was killed had begun to start it.
+func TestFinishedPodNeverRuns(t *testing.T) {
+	w := newNode(t, corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: containers("a")})
+	w.settle()
+	w.exits("a", 3)
+	w.settle()
+	w.wantPhase(corev1.PodFailed)
+	before := w.pod.Status.DeepCopy()
+	w.deaf = true
+	w.observed.Instances = append(w.observed.Instances, lifecycle.Instance{ID: "a-1", Container: "a", Attempt: 1, Started: w.now})
+	w.want(w.settle(), "TERM a")
+	if got := w.states(); got != "a 3" {
+		t.Errorf("while it runs, the containers: %s", got)
+	}
+	w.exits("a", 0)
+	w.settle()
+	if got := w.pod.Status.ContainerStatuses[0]; got.ContainerID != "a-0" || *got.State.Terminated != *before.ContainerStatuses[0].State.Terminated {
+		t.Errorf("it is reported as %+v", got)
+	}
+	w.delete(30)
+	w.want(w.settle(), "remove, delete")
+}

@@ -1,0 +1,39 @@
+package agent_test
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/nodeagents"
+	"github.com/coppice-dev/coppice/internal/node/agent"
+	"github.com/coppice-dev/coppice/internal/node/agent/containerruntime/simulated"
+	"github.com/coppice-dev/coppice/internal/node/containerstreams"
+)
+
+// A stream to a simulated pod is refused with the reason; one to a pod elsewhere is left to others.
+func TestStreamsToSimulatedPods(t *testing.T) {
+	a, err := agent.New(agent.Config{
+		Client: fake.NewClientset(), Runtime: simulated.New(clock.RealClock{}), Nodes: []agent.Node{{Name: "n"}}, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.PodSpec{NodeName: "n"}}
+	for _, kind := range containerstreams.Kinds() {
+		to, err := a.Stream(t.Context(), pod, containerstreams.Request{Kind: kind, Container: "c"})
+		if !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "pod web is on node n, of which nothing can be reached: it is simulated") {
+			t.Errorf("%s: %v, %v", kind, to, err)
+		}
+	}
+	pod.Spec.NodeName = "other"
+	if _, err := a.Stream(t.Context(), pod, containerstreams.Request{Kind: containerstreams.Exec}); !nodeagents.IsUnknownNode(err) {
+		t.Errorf("a pod on another node: %v", err)
+	}
+}

@@ -1,0 +1,125 @@
+package protection
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coppice-dev/coppice/internal/rules/escape"
+)
+
+// Cause is the type of the cause in the details of a refusal.
+const Cause metav1.CauseType = Label
+
+// MaxNamed bounds the others that a refusal names: nobody needs to look for more.
+const MaxNamed = 5
+
+// Refusal is why an object is not deleted.
+type Refusal struct {
+	protection Protection
+	left       []Left
+}
+
+// Reason says by what the object is protected, and what for.
+func (r *Refusal) Reason() string {
+	p := r.protection
+	by := fmt.Sprintf("protected by its label %s=%s: ", Label, p.Label)
+	switch {
+	case p.Invalid != "":
+		return by + "nobody deletes it, as " + p.Invalid
+	case p.Mode == Cascading:
+		return by + "it is not deleted with an owner, its namespace or its CustomResourceDefinition"
+	case p.Unchecked != "":
+		return by + "what its annotation " + Annotation + " lists counts as there: " + p.Unchecked
+	case p.Mode == Outlives:
+		return by + "it outlives " + r.named()
+	default:
+		return by + "nobody deletes it"
+	}
+}
+
+func (r *Refusal) named() string {
+	var names []string
+	unread := false
+	for _, l := range r.left {
+		if l.Unread {
+			unread = true
+			continue
+		}
+		if len(names) == MaxNamed {
+			names = append(names, "and others")
+			break
+		}
+		name := l.String()
+		if l.Unknown != "" {
+			name += " (not known whether that is there: " + l.Unknown + ")"
+		}
+		names = append(names, name)
+	}
+	if unread {
+		names = append(names, "objects in its annotation "+Annotation+" that the user who deletes may not read, which count as there")
+	}
+	return strings.Join(names, ", ")
+}
+
+// Command returns the command that lifts the protection of an object. Users paste it, and users choose names.
+func Command(resource schema.GroupResource, namespace, name string) string {
+	return "coppice unprotect " + arguments(resource, namespace, name)
+}
+
+// CheckCommand returns the command that has all entries of an object checked.
+func CheckCommand(resource schema.GroupResource, namespace, name string) string {
+	return "coppice protect --mode=" + string(Outlives) + " " + arguments(resource, namespace, name)
+}
+
+func arguments(resource schema.GroupResource, namespace, name string) string {
+	arguments := escape.Shell(resource.String() + "/" + name)
+	if namespace != "" {
+		arguments += " -n " + escape.Shell(namespace)
+	}
+	return arguments
+}
+
+// Error returns the answer to a DELETE of the object: 403 Forbidden.
+func (r *Refusal) Error(resource schema.GroupResource, namespace, name string) *apierrors.StatusError {
+	message := r.Reason()
+	if r.protection.Unchecked != "" {
+		message += "; to have the list checked: " + CheckCommand(resource, namespace, name)
+	}
+	message += "; to lift that: " + Command(resource, namespace, name)
+	err := apierrors.NewForbidden(resource, name, errors.New(message))
+	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
+		Type: Cause, Message: message, Field: "metadata.labels[" + Label + "]",
+	})
+	return err
+}
+
+// Refused reports whether an error is the refusal to delete a protected object, and returns what it
+// says. The refusal of our server has the Cause; those of policies and webhooks on other servers, which
+// cannot set one, name the label.
+func Refused(err error) (message string, refused bool) {
+	status := apierrors.APIStatus(nil)
+	if !errors.As(err, &status) {
+		return "", false
+	}
+	s := status.Status()
+	return refusedBy(&s)
+}
+
+func refusedBy(s *metav1.Status) (message string, refused bool) {
+	if s.Reason != metav1.StatusReasonForbidden && s.Reason != metav1.StatusReasonInvalid {
+		return "", false
+	}
+	if s.Details != nil {
+		for _, c := range s.Details.Causes {
+			if c.Type == Cause {
+				return c.Message, true
+			}
+		}
+	}
+	return s.Message, strings.Contains(s.Message, Label)
+}

@@ -1,0 +1,232 @@
+package verdict
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+)
+
+// Standing classifies an owner reference.
+type Standing uint8
+
+const (
+	// Unverified references: nothing is known of the claim, and a live read can verify it (R7).
+	Unverified Standing = iota
+	// Solid references: the owner is Present and not in foreground deletion (R7).
+	// Also one that is terminating otherwise: it may yet orphan its dependents.
+	Solid
+	// Waiting references: the owner is Present and in foreground deletion (R7).
+	Waiting
+	// Dangling references: the owner is Absent, with evidence (R7, R3).
+	Dangling
+	// Unmapped references: nothing is known, and no API serves the kind (R7).
+	Unmapped
+	// Misplaced references: a cluster-scoped object names a namespaced owner (R5).
+	Misplaced
+)
+
+// Owner is an owner reference of the object that is decided about.
+type Owner struct {
+	Reference ownership.Reference
+	Claim     ownership.Claim
+	Standing  Standing
+	// Stale is true if the owner was observed in an earlier epoch, and not since (R4).
+	Stale bool
+	// Evidence is the basis of the standing. No decision depends on it: it is for records and the
+	// audit log, which show why an object was deleted.
+	Evidence ownership.Evidence
+	// InCycle is true if object and owner, both in foreground deletion, are part of one cycle of
+	// blocking references (R10).
+	InCycle bool
+}
+
+func (s Standing) String() string {
+	switch s {
+	case Solid:
+		return "solid"
+	case Waiting:
+		return "waiting"
+	case Dangling:
+		return "dangling"
+	case Unmapped:
+		return "unmapped"
+	case Misplaced:
+		return "misplaced"
+	default:
+		return "unverified"
+	}
+}
+
+// Report is an owner reference that is reported to the user, whatever is decided (R5, the
+// Event OwnerRefInvalidNamespace).
+type Report struct {
+	Reference ownership.Reference
+	// OwnerNamespace is the namespace in which the owner was observed; empty if it was not.
+	OwnerNamespace string
+	// Why is the explanation in the Event.
+	Why string
+}
+
+// Facts is all that a decision about one object depends on.
+type Facts struct {
+	Object  ownership.Object
+	Owners  []Owner // one for each reference, in the stored order
+	Reports []Report
+
+	// Doubted are the objects that were being deleted in an earlier epoch and were not observed
+	// since, among those whose deletion a decision would rest on (R4): the object, its owners,
+	// the members of its cycle. Sorted, without duplicates.
+	Doubted []ownership.UID
+	// HasDependents is true if the object is itself an owner. It is looked up only for an active
+	// object with a waiting owner (R10).
+	HasDependents bool
+	// Dependents are those to detach, sorted, without duplicates and without the object itself.
+	// They are looked up only in phase Orphaning (R13).
+	Dependents []ownership.UID
+	// Blocking are dependents that hold the object, sorted, without duplicates, at most
+	// MaxBlocking. They are looked up only in phase Foreground (R14).
+	Blocking []ownership.UID
+	// Doubtful are claims on the object that may turn out to make dependents of their claimants,
+	// sorted, without duplicates; see ownership.Graph.Doubtful. They are looked up only in the
+	// phases Orphaning and Foreground.
+	Doubtful []ownership.Claim
+	// Cycle are the members of the cycle that the object is part of, sorted; only in phase
+	// Foreground (R10). It is shared with the graph and must not be changed.
+	Cycle []ownership.UID
+}
+
+// MaxBlocking bounds Facts.Blocking. An owner in foreground deletion is reconsidered each time
+// that one of its ten thousand dependents is gone; what counts is whether any is left.
+const MaxBlocking = 16
+
+// Gather collects the facts about an object; it returns false if the object is not observed.
+func Gather(g *ownership.Graph, uid ownership.UID) (Facts, bool) {
+	object, ok := g.Object(uid)
+	if !ok {
+		return Facts{}, false
+	}
+	f := Facts{Object: object}
+	waiting := false
+	if len(object.Owners) > 0 {
+		f.Owners = make([]Owner, 0, len(object.Owners))
+	}
+	for _, o := range g.Owners(uid) {
+		standing := standingOf(o)
+		waiting = waiting || standing == Waiting
+		f.Owners = append(f.Owners, Owner{Reference: o.Reference, Claim: o.Claim, Standing: standing, Stale: o.Stale, Evidence: o.Evidence, InCycle: o.InCycle})
+		if why := reportable(o, standing); why != "" {
+			f.Reports = append(f.Reports, Report{Reference: o.Reference, OwnerNamespace: o.Elsewhere, Why: why})
+		}
+	}
+	switch object.Phase {
+	case ownership.Active:
+		f.HasDependents = waiting && g.HasDependents(uid)
+	case ownership.Orphaning:
+		f.Dependents = dependents(g, uid)
+		f.Doubtful = sortedClaims(g.Doubtful(uid))
+	case ownership.Foreground:
+		f.Cycle = g.Cycle(uid)
+		f.Blocking = blocking(g, uid)
+		f.Doubtful = sortedClaims(g.Doubtful(uid))
+	case ownership.Terminating:
+	}
+	f.Doubted = doubted(g, f)
+	return f, true
+}
+
+// doubted returns the objects whose deletion has to be confirmed by a live read (R4).
+func doubted(g *ownership.Graph, f Facts) []ownership.UID {
+	var uids []ownership.UID
+	switch f.Object.Phase {
+	case ownership.Terminating:
+		return nil // R8
+	case ownership.Active:
+		for _, o := range f.Owners {
+			if o.Standing == Waiting && o.Stale {
+				uids = append(uids, o.Reference.UID)
+			}
+		}
+	case ownership.Orphaning, ownership.Foreground:
+		uids = append(uids, f.Object.UID)
+		uids = append(uids, f.Cycle...)
+		uids = slices.DeleteFunc(uids, func(uid ownership.UID) bool { return !g.Stale(uid) })
+	}
+	slices.Sort(uids)
+	return slices.Compact(uids)
+}
+
+// standingOf returns the standing that follows from what the graph knows (R7).
+func standingOf(o ownership.Owner) Standing {
+	switch o.Presence {
+	case ownership.Present:
+		if o.Phase == ownership.Foreground {
+			return Waiting
+		}
+		return Solid
+	case ownership.Absent:
+		return Dangling
+	case ownership.Unknown:
+	}
+	switch o.Obstacle {
+	case ownership.Unmapped:
+		return Unmapped
+	case ownership.OutOfScope:
+		return Misplaced
+	case ownership.Verifiable:
+	}
+	return Unverified
+}
+
+// reportable describes what is wrong with the scope of a reference, if anything (R5).
+func reportable(o ownership.Owner, s Standing) string {
+	owner := named(o.Reference)
+	switch {
+	case s == Misplaced && o.Elsewhere == "":
+		return "a cluster-scoped object names an owner of a namespaced kind: " + owner
+	case s == Misplaced:
+		return "a cluster-scoped object names an owner that lives in namespace " + o.Elsewhere + ": " + owner
+	case o.Elsewhere != "":
+		return "the owner lives in another namespace, " + o.Elsewhere + ": " + owner
+	}
+	return ""
+}
+
+func dependents(g *ownership.Graph, uid ownership.UID) []ownership.UID {
+	var all []ownership.UID
+	for dependent := range g.Dependents(uid) {
+		if dependent != uid { // its own reference goes with it
+			all = append(all, dependent)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func blocking(g *ownership.Graph, uid ownership.UID) []ownership.UID {
+	var some []ownership.UID
+	for dependent := range g.Blocking(uid) {
+		some = append(some, dependent)
+		if len(some) == MaxBlocking {
+			break
+		}
+	}
+	slices.Sort(some)
+	return slices.Compact(some)
+}
+
+// sortedClaims sorts claims and removes duplicates.
+func sortedClaims(claims []ownership.Claim) []ownership.Claim {
+	slices.SortFunc(claims, func(a, b ownership.Claim) int {
+		return cmp.Or(compareKinds(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace),
+			cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	})
+	return slices.Compact(claims)
+}
+
+func compareKinds(a, b ownership.Kind) int {
+	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Kind, b.Kind))
+}
+
+// named returns the owner as the reference states it: "ReplicaSet.apps web".
+func named(r ownership.Reference) string { return r.OwnerKind().String() + " " + r.Name }

@@ -1,0 +1,253 @@
+// Package assets is what test frameworks start a control plane with: a directory with binaries named
+// kube-apiserver, etcd and kubectl, all of which are this one ([Make]), and what they do.
+//
+// Package role tells what a process is called as. As kube-apiserver it runs with the options that its
+// flags become ([ParseAPIServer]), and with the controllers that a file beside it names ([Listed]); as
+// etcd it is etcd ([RunEtcd]). Both end when their parent does
+// (package parent), and then remove what a killed test could not ([RemoveLeftovers]).
+package assets
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/coppice-dev/coppice/internal/system/assets/role"
+)
+
+// The files in the directory besides the binaries.
+const (
+	// markerFile has the hash of the binary that the directory was made of.
+	markerFile = ".coppice"
+	// controllersFile lists the controllers that run in kube-apiserver if they are not the default ones.
+	// Test frameworks pass the directory on, but not always the environment.
+	controllersFile = "coppice-controllers"
+)
+
+// Collecting are the controllers by which owned objects, and the contents of namespaces, are deleted.
+const Collecting = controllerGC + "," + controllerNamespace
+
+// Make makes the directory of the assets of a binary, unless it is there already, and returns its
+// path. If dir is empty, it is in the user's cache, and named after the contents of the binary and after
+// its controllers: those that run in the kube-apiserver in there, separated by commas; the default ones
+// if empty. Any number of processes may call Make at the same time.
+func Make(dir, binary, controllers string) (string, error) {
+	binary, err := filepath.EvalSymlinks(binary)
+	if err != nil {
+		return "", fmt.Errorf("find the binary: %w", err)
+	}
+	hash, err := hashOf(binary)
+	if err != nil {
+		return "", fmt.Errorf("read the binary: %w", err)
+	}
+	if dir == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			return "", fmt.Errorf("no cache directory for the assets; name a directory with --dir: %w", err)
+		}
+		dir = filepath.Join(cache, "coppice", "assets", hash[:16])
+		if controllers != "" {
+			dir += "-" + strings.ReplaceAll(controllers, ",", "-")
+		}
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return "", fmt.Errorf("find the directory of the assets: %w", err)
+	}
+	if !isMade(dir, binary, hash) {
+		err = fill(dir, binary, hash)
+	}
+	if err == nil {
+		err = list(dir, controllers)
+	}
+	if err != nil {
+		return "", fmt.Errorf("make the assets: %w; name another directory with --dir", err)
+	}
+	return dir, nil
+}
+
+// list writes the list of controllers, or removes it where the default ones are to run.
+func list(dir, controllers string) error {
+	path := filepath.Join(dir, controllersFile)
+	if controllers == "" {
+		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	if listed, err := os.ReadFile(path); err == nil && string(listed) == controllers+"\n" {
+		return nil
+	}
+	written, err := os.CreateTemp(dir, ".controllers-*")
+	if err != nil {
+		return err
+	}
+	_, err = written.WriteString(controllers + "\n")
+	if err = errors.Join(err, written.Chmod(0o644), written.Close()); err == nil {
+		err = os.Rename(written.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(written.Name()))
+	}
+	return nil
+}
+
+// Listed returns the controllers that are listed beside a program, which has this path; "" if there is no
+// list.
+func Listed(program string) (string, error) {
+	path, err := exec.LookPath(program)
+	if err != nil {
+		return "", nil //nolint:nilerr // the program was started in a way that does not show its directory
+	}
+	path = filepath.Join(filepath.Dir(path), controllersFile)
+	listed, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("read which controllers run: %w", err)
+	case strings.TrimSpace(string(listed)) == "":
+		return "", fmt.Errorf("%s is empty: write %s into it, or remove it", path, controllerNone)
+	}
+	return strings.TrimSpace(string(listed)), nil
+}
+
+func hashOf(path string) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	hash := sha256.New()
+	if _, err := io.Copy(hash, file); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(hash.Sum(nil)), nil
+}
+
+// isMade reports whether the directory was made of the binary, and is complete.
+func isMade(dir, binary, hash string) bool {
+	marker, err := os.ReadFile(filepath.Join(dir, markerFile))
+	if err != nil || string(marker) != hash {
+		return false
+	}
+	source, err := os.Stat(binary)
+	if err != nil {
+		return false
+	}
+	for _, r := range role.All() {
+		asset, err := os.Stat(pathOf(dir, r))
+		if err != nil || asset.Size() != source.Size() {
+			return false
+		}
+	}
+	return true
+}
+
+func pathOf(dir string, r role.Role) string {
+	name := string(r)
+	if runtime.GOOS == "windows" {
+		name += ".exe"
+	}
+	return filepath.Join(dir, name)
+}
+
+// fill makes the files, each under another name first, so that nobody sees half of one. The marker is
+// the last.
+func fill(dir, binary, hash string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp(dir, ".making-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(work) }()
+	for _, r := range role.All() {
+		made := filepath.Join(work, string(r))
+		if err := provide(binary, made); err != nil {
+			return err
+		}
+		if err := os.Rename(made, pathOf(dir, r)); err != nil {
+			return err
+		}
+	}
+	marker := filepath.Join(work, markerFile)
+	if err := os.WriteFile(marker, []byte(hash), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(marker, filepath.Join(dir, markerFile))
+}
+
+// provide makes the binary available at another path: by a link of the file system, by a symbolic link
+// to a binary that will stay where it is, or as a copy.
+func provide(binary, path string) error {
+	if runtime.GOOS != "windows" {
+		if os.Link(binary, path) == nil {
+			return nil
+		}
+		if !isTemporary(binary) && os.Symlink(binary, path) == nil {
+			return nil
+		}
+	}
+	return copyFile(binary, path)
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+// isTemporary reports whether a path is in the directory of temporary files.
+func isTemporary(path string) bool {
+	temporary, err := filepath.EvalSymlinks(os.TempDir())
+	if err != nil {
+		return false
+	}
+	path, err = filepath.EvalSymlinks(path)
+	if err != nil {
+		return false
+	}
+	within, err := filepath.Rel(temporary, path)
+	return err == nil && within != "." && filepath.IsLocal(within)
+}
+
+// frameworkPrefix begins the names of the temporary directories of controller-runtime's envtest.
+const frameworkPrefix = "k8s_test_framework_"
+
+// RemoveLeftovers removes a directory that a test framework has made for this run, and cannot remove
+// because it was killed: one of envtest's temporary directories, or a temporary one that was empty
+// before this process used it. Any other stays.
+func RemoveLeftovers(dir string, wasEmpty bool) { //nolint:revive // a fact, not a choice of what to do
+	if dir == "" || !isTemporary(dir) || !wasEmpty && !strings.HasPrefix(filepath.Base(dir), frameworkPrefix) {
+		return
+	}
+	// Whoever still writes there must not make the directory anew.
+	gone := dir + ".gone"
+	if os.Rename(dir, gone) != nil {
+		gone = dir
+	}
+	_ = os.RemoveAll(gone)
+}
+
+// IsEmpty reports whether a directory has no entries, or does not exist.
+func IsEmpty(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	return errors.Is(err, os.ErrNotExist) || err == nil && len(entries) == 0
+}

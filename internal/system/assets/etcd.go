@@ -1,0 +1,56 @@
+package assets
+
+import (
+	"os"
+	"slices"
+	"strings"
+
+	"go.etcd.io/etcd/server/v3/etcdmain"
+
+	"github.com/coppice-dev/coppice/internal/system/assets/parent"
+)
+
+// etcdDefaults come before the flags that are given. A single member elects itself; the ticks only
+// determine how soon after its start.
+func etcdDefaults() []string {
+	return []string{"--heartbeat-interval=10", "--election-timeout=100", "--log-level=fatal"}
+}
+
+// RunEtcd is etcd with these flags. It does not return before etcd ends, and may end the process.
+func RunEtcd(args []string) {
+	if !Outlives() {
+		dir := etcdDataDir(args)
+		wasEmpty := dir != "" && IsEmpty(dir)
+		ended := parent.Ended()
+		go func() {
+			<-ended
+			RemoveLeftovers(dir, wasEmpty)
+			os.Exit(0)
+		}()
+	}
+	etcdmain.Main(slices.Concat([]string{"etcd"}, etcdDefaults(), args))
+}
+
+// etcdDataDir returns the data directory that the flags of etcd name, or else the environment.
+func etcdDataDir(args []string) string {
+	dir := os.Getenv("ETCD_DATA_DIR")
+	for i, arg := range args {
+		name, value, hasValue := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		if name != "data-dir" || !strings.HasPrefix(arg, "-") {
+			continue
+		}
+		switch {
+		case hasValue:
+			dir = value
+		case i+1 < len(args):
+			dir = args[i+1]
+		}
+	}
+	return dir
+}
+
+// outliveVariable is the environment variable by which a process goes on when its parent has ended.
+const outliveVariable = "COPPICE_OUTLIVE_PARENT"
+
+// Outlives reports whether the process is to go on when its parent has ended.
+func Outlives() bool { return os.Getenv(outliveVariable) != "" }

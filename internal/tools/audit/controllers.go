@@ -1,0 +1,56 @@
+package audit
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/servedby"
+)
+
+// unserved finds finalizers that nobody will remove as things are. Who serves one is inferred: what rests
+// on a weak trace is no finding.
+func (c *checker) unserved(o *inventory.Object) {
+	if c.servedBy == nil {
+		return
+	}
+	for _, f := range o.Finalizers {
+		a := c.servedBy.Of(o, f)
+		if !a.State.Fails() || a.Confidence == servedby.Low {
+			continue
+		}
+		who := "Nobody serves"
+		switch a.State {
+		case servedby.ScaledToZero:
+			who = a.Controller + ", which is scaled to 0, serves"
+		case servedby.NotReady:
+			who = a.Controller + ", which is not ready, serves"
+		case servedby.Silent:
+			who = a.Controller + ", which does not renew its Lease, serves"
+		case servedby.Forbidden:
+			who = a.Controller + ", which may not update the object, serves"
+		case servedby.Gone, servedby.Alive, servedby.Leaving, servedby.Unknown:
+		}
+		c.found(Unserved, o, -1, fmt.Sprintf("%s the finalizer %s: %s.", strings.ToUpper(who[:1])+who[1:], f, strings.Join(a.Evidence, "; ")))
+	}
+}
+
+// unpermitted finds references with blockOwnerDeletion whose controller may not update the owner's
+// finalizers: with the admission plug-in OwnerReferencesPermissionEnforcement, a server refuses its next
+// write of them. It is judged only where one workload is known to have set them.
+func (c *checker) unpermitted(o *inventory.Object) {
+	if c.permits == nil || o.SetBy == nil || len(o.SetBy.Owners) != 1 {
+		return
+	}
+	for n, ref := range o.Owners {
+		r := c.inv.Resource(ref.OwnerKind())
+		if ref.BlockOwnerDeletion != ownership.True || r == nil {
+			continue
+		}
+		account, known := c.permits.Denied(o.SetBy.Owners[0], r, o.Namespace, ref.Name)
+		if known {
+			c.found(Unpermitted, o, n, fmt.Sprintf("%s sets blockOwnerDeletion, and no role lets %s update %s/finalizers of %s.", o.SetBy.Owners[0], account, r.GroupResource(), nameOf(ref)))
+		}
+	}
+}

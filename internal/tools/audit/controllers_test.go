@@ -1,0 +1,133 @@
+package audit_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/audit"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/servedby"
+)
+
+// controllers are the Deployments of a test, by name, and the rules of their service accounts.
+type controllers struct {
+	workloads map[string]servedby.Workload
+	rules     map[string][]rbacv1.PolicyRule
+}
+
+func (c controllers) Workload(o *inventory.Object) (servedby.Workload, error) {
+	return c.workloads[o.Name], nil
+}
+
+func (controllers) Lease(*inventory.Object) (servedby.Lease, error) { return servedby.Lease{}, nil }
+
+func (c controllers) Rules(account types.NamespacedName, _ string) ([]rbacv1.PolicyRule, error) {
+	return c.rules[account.Name], nil
+}
+
+// judged checks a cluster with what its controllers are and may.
+func judged(inv *inventory.Inventory, c controllers) []string {
+	x := servedby.New(inv, c, read())
+	return brief(audit.Check(inv, audit.Options{ServedBy: x, Permits: servedby.NewPermissions(x)}))
+}
+
+// heldBy returns a cluster in which a ConfigMap has a finalizer that a field manager has set, beside a
+// Deployment called operator.
+func heldBy(t *testing.T, finalizer, manager string) *inventory.Inventory {
+	t.Helper()
+	inv := cluster(t, "x configmaps default/x finalizer="+finalizer, "d deployments other/acme-operator")
+	inv.Object("x").SetBy = &inventory.SetBy{Finalizers: []inventory.Manager{{Name: manager, Time: read().Add(-time.Hour), Finalizers: []string{finalizer}}}}
+	return inv
+}
+
+func TestFinalizersThatNobodyServes(t *testing.T) {
+	t.Parallel()
+	const finalizer = "acme.io/cleanup"
+	running := controllers{
+		workloads: map[string]servedby.Workload{"acme-operator": {Replicas: 1, Ready: 1, ServiceAccount: "sa"}},
+		rules:     map[string][]rbacv1.PolicyRule{"sa": {{Verbs: []string{"update"}, APIGroups: []string{""}, Resources: []string{"configmaps"}}}},
+	}
+	const set = "the finalizer was set by field manager acme-operator on this object; "
+	for _, test := range []struct {
+		name, finalizer, manager string
+		controllers              controllers
+		want                     []string
+	}{
+		{"served", finalizer, "acme-operator", running, nil},
+		{
+			"its controller is gone", finalizer, "shop-controller", running,
+			[]string{"finalizer-not-served configmaps/x: Nobody serves the finalizer acme.io/cleanup: " +
+				"the finalizer was set by field manager shop-controller on this object; no Deployment, StatefulSet, DaemonSet or pod in the cluster matches."},
+		},
+		{
+			"its controller is scaled to 0", finalizer, "acme-operator",
+			controllers{},
+			[]string{"finalizer-not-served configmaps/x: Deployment.apps other/acme-operator, which is scaled to 0, serves the finalizer acme.io/cleanup: " +
+				set + "Deployment.apps other/acme-operator has that name; it is scaled to 0."},
+		},
+		{
+			"its controller may not", finalizer, "acme-operator",
+			controllers{workloads: running.workloads},
+			[]string{"finalizer-not-served configmaps/x: Deployment.apps other/acme-operator, which may not update the object, serves the finalizer acme.io/cleanup: " +
+				set + "Deployment.apps other/acme-operator has that name; ready replicas: 1 of 1; no role lets its service account other/sa update configmaps."},
+		},
+		{"of Kubernetes, which does not say", ownership.FinalizerForeground, "acme-operator", controllers{}, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			inv := heldBy(t, test.finalizer, test.manager)
+			if test.name == "its controller is gone" {
+				inv.Objects = inv.Objects[:len(inv.Objects)-1]
+				inv.Index()
+			}
+			if diff := cmp.Diff(test.want, judged(inv, test.controllers)); diff != "" {
+				t.Errorf("findings (-want +got):\n%s", diff)
+			}
+		})
+	}
+	if got := brief(audit.Check(heldBy(t, finalizer, "nobody"), audit.Options{})); got != nil {
+		t.Errorf("without knowledge of controllers: %q", got)
+	}
+}
+
+func TestControllersThatMayNotBlock(t *testing.T) {
+	t.Parallel()
+	rule := func(verb, group, resource string, names ...string) []rbacv1.PolicyRule {
+		return []rbacv1.PolicyRule{{Verbs: []string{verb}, APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: names}}
+	}
+	const refused = "block-owner-not-permitted configmaps/x: acme-operator sets blockOwnerDeletion, and no role lets other/sa update widgets.example.com/finalizers of Widget.example.com w."
+	for _, test := range []struct {
+		name     string
+		managers []string
+		rules    []rbacv1.PolicyRule
+		want     []string
+	}{
+		{"permitted", []string{"acme-operator"}, rule("update", "example.com", "widgets/finalizers"), nil},
+		{"permitted for all", []string{"acme-operator"}, rule("*", "*", "*"), nil},
+		{"permitted for the owner", []string{"acme-operator"}, rule("update", "example.com", "widgets/finalizers", "w"), nil},
+		{"the object, but not its finalizers", []string{"acme-operator"}, rule("update", "example.com", "widgets"), []string{refused}},
+		{"the finalizers of another", []string{"acme-operator"}, rule("update", "example.com", "widgets/finalizers", "v"), []string{refused}},
+		{"no role about the group", []string{"acme-operator"}, rule("update", "acme.io", "gadgets"), nil},
+		{"by hand", []string{"kubectl-edit"}, rule("update", "example.com", "widgets"), nil},
+		{"one of two", []string{"acme-operator", "kubectl-edit"}, rule("update", "example.com", "widgets"), nil},
+		{"nobody of that name", []string{"shop-controller"}, rule("update", "example.com", "widgets"), nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			inv := cluster(t, "w widgets default/w", "x configmaps default/x owner=example.com/v2:Widget:w:w:c", "d deployments other/acme-operator")
+			inv.Object("x").SetBy = &inventory.SetBy{Owners: test.managers}
+			got := judged(inv, controllers{
+				workloads: map[string]servedby.Workload{"acme-operator": {Replicas: 1, Ready: 1, ServiceAccount: "sa"}},
+				rules:     map[string][]rbacv1.PolicyRule{"sa": test.rules},
+			})
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("findings (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

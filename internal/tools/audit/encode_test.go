@@ -1,0 +1,166 @@
+package audit_test
+
+import (
+	"encoding/json"
+	"encoding/xml"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"github.com/coppice-dev/coppice/internal/tools/audit"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+)
+
+// faulty returns the report of a cluster with an error, a warning and a note.
+func faulty(t *testing.T) audit.Report {
+	t.Helper()
+	inv := cluster(t, append(healthy(), "a pods default/a owner=apps/v1:ReplicaSet:old:gone", "b pods default/b label=pod-template-hash:1",
+		"c pods default/c owner=example.org/v1:Gadget:g:gone")...)
+	inv.Unread = []inventory.Unread{{Why: "it is down"}}
+	inv.Unread[0].Resource.Group, inv.Unread[0].Resource.Version = "example.org", "v1"
+	return audit.Check(inv, audit.Options{})
+}
+
+func encode(t *testing.T, r audit.Report, format string) string {
+	t.Helper()
+	text, err := r.Encode(format)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestTable(t *testing.T) {
+	t.Parallel()
+	want := `SEVERITY   CODE             NAMESPACE   OBJECT   FINDING
+error      owner-absent     default     pods/a   The owner ReplicaSet.apps old (gone) does not exist.
+warning    looks-owned      default     pods/b   It has the label pod-template-hash=1 of a controller, and no owner.
+note       owner-not-seen   default     pods/c   The owner Gadget.example.org g is of a group that does not answer.
+`
+	got := encode(t, faulty(t), "table")
+	if !strings.HasPrefix(got, want) || !strings.HasSuffix(got, "\n1 error, 1 warning, 1 note in 14 objects\n") {
+		t.Errorf("got\n%swant\n%s…", got, want)
+	}
+	if got := encode(t, audit.Check(cluster(t), audit.Options{}), "table"); got != "0 errors, 0 warnings in 2 objects\n" {
+		t.Errorf("nothing found: %q", got)
+	}
+	if _, err := faulty(t).Encode("xml"); err == nil || !strings.Contains(err.Error(), "sarif") {
+		t.Errorf("unknown format: %v", err)
+	}
+}
+
+// TestStructured: JSON and YAML have all of the report, and are the same.
+func TestStructured(t *testing.T) {
+	t.Parallel()
+	report := faulty(t)
+	var fromJSON, fromYAML audit.Report
+	if err := json.Unmarshal([]byte(encode(t, report, "json")), &fromJSON); err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.UnmarshalStrict([]byte(encode(t, report, "yaml")), &fromYAML); err != nil {
+		t.Fatal(err)
+	}
+	for _, got := range []audit.Report{fromJSON, fromYAML} {
+		if diff := cmp.Diff(report, got); diff != "" {
+			t.Errorf("read back (-want +got):\n%s", diff)
+		}
+	}
+	if got := encode(t, audit.Report{}, "json"); !strings.Contains(got, `"findings": []`) {
+		t.Errorf("no findings are no list: %s", got)
+	}
+}
+
+func TestSARIF(t *testing.T) {
+	t.Parallel()
+	var log struct {
+		Version string
+		Runs    []struct {
+			Tool struct {
+				Driver struct{ Rules []struct{ ID string } }
+			}
+			Results []struct {
+				RuleID              string
+				RuleIndex           int
+				Level               string
+				PartialFingerprints map[string]string
+				Locations           []struct {
+					LogicalLocations []struct{ FullyQualifiedName string }
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(encode(t, faulty(t), "sarif")), &log); err != nil {
+		t.Fatal(err)
+	}
+	run := log.Runs[0]
+	if log.Version != "2.1.0" || len(run.Results) != 3 {
+		t.Fatalf("got %+v", log)
+	}
+	prints := make(map[string]bool)
+	for _, result := range run.Results {
+		if run.Tool.Driver.Rules[result.RuleIndex].ID != result.RuleID {
+			t.Errorf("%s has the index of another rule", result.RuleID)
+		}
+		prints[result.PartialFingerprints["coppice/v1"]] = true
+	}
+	first := run.Results[0]
+	if first.Level != "error" || first.Locations[0].LogicalLocations[0].FullyQualifiedName != "default/pods/a" || len(prints) != 3 {
+		t.Errorf("first result: %+v; fingerprints: %v", first, prints)
+	}
+}
+
+func TestJUnit(t *testing.T) {
+	t.Parallel()
+	var got struct {
+		Suite struct {
+			Tests    int `xml:"tests,attr"`
+			Failures int `xml:"failures,attr"`
+			Cases    []struct {
+				Name    string  `xml:"name,attr"`
+				Failure *string `xml:"failure"`
+				Out     string  `xml:"system-out"`
+			} `xml:"testcase"`
+		} `xml:"testsuite"`
+	}
+	if err := xml.Unmarshal([]byte(encode(t, faulty(t), "junit")), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Suite.Tests != len(audit.Rules()) || got.Suite.Failures != 2 {
+		t.Errorf("%d tests, %d failures", got.Suite.Tests, got.Suite.Failures)
+	}
+	for _, c := range got.Suite.Cases {
+		fails := c.Name == string(audit.OwnerAbsent) || c.Name == string(audit.LooksOwned)
+		if fails != (c.Failure != nil) || fails && !strings.Contains(*c.Failure, "in namespace default: ") {
+			t.Errorf("test case %+v", c)
+		}
+		if c.Name == string(audit.OwnerUnread) && !strings.Contains(c.Out, "pods/c") {
+			t.Errorf("the note is lost: %+v", c)
+		}
+	}
+}
+
+// TestBaseline: what a baseline has is not reported again, also of an object that was made anew.
+func TestBaseline(t *testing.T) {
+	t.Parallel()
+	text, err := faulty(t).Baseline().Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	baseline, err := audit.ParseBaseline(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inv := cluster(t, append(healthy(), "a2 pods default/a owner=apps/v1:ReplicaSet:old:gone2", "n pods default/n owner=apps/v1:ReplicaSet:old:gone")...)
+	report := audit.Check(inv, audit.Options{}).Without(baseline)
+	if len(report.Findings) != 1 || report.Findings[0].Object.Name != "n" || report.Known != 1 {
+		t.Errorf("findings: %q, %d known", brief(report), report.Known)
+	}
+	if known := faulty(t).Without(baseline); known.Found() || known.Known != 2 {
+		t.Errorf("findings: %q, %d known", brief(known), known.Known)
+	}
+	if _, err := audit.ParseBaseline([]byte("finding: []")); err == nil {
+		t.Error("a file that is no baseline was accepted")
+	}
+}

@@ -1,0 +1,101 @@
+package audit
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+)
+
+// leftover finds an object whose namespace is gone.
+func (c *checker) leftover(o *inventory.Object) {
+	namespaces := c.inv.Resource(ownership.Kind{Kind: "Namespace"})
+	if o.Namespace == "" || namespaces == nil || !c.inv.Complete(namespaces, "") || c.tooNew(o) {
+		return
+	}
+	if c.inv.Named(namespaces, "", o.Namespace) == nil {
+		c.found(NamespaceGone, o, -1, "The namespace "+o.Namespace+" does not exist.")
+	}
+}
+
+// terminating finds an object whose deletion takes long, counted from the end of its grace period.
+func (c *checker) terminating(o *inventory.Object) {
+	if o.Phase == ownership.Active || c.inv.Read.Sub(o.Deadline()) < c.long {
+		return
+	}
+	waits := "has no finalizers"
+	if len(o.Finalizers) > 0 {
+		waits = "has the finalizers " + strings.Join(o.Finalizers, ", ")
+	}
+	if n := c.inv.Namespaces[o.UID]; n != nil {
+		for _, condition := range n.Status.Conditions {
+			if condition.Status == "True" {
+				waits += "; " + strings.TrimSuffix(condition.Message, ".")
+			}
+		}
+	}
+	since := c.inv.Read.Sub(o.Deadline()).Round(time.Second)
+	c.found(TerminatingLong, o, -1, fmt.Sprintf("It should have been gone %s ago, and %s.", since, waits))
+}
+
+// marks returns the labels that workload controllers put on what they own, by kind: an object that has one
+// and no controller has lost it, or was let go on purpose.
+func marks(kind ownership.Kind) []string {
+	switch kind {
+	case ownership.Kind{Kind: "Pod"}:
+		return []string{"pod-template-hash", "controller-revision-hash", "statefulset.kubernetes.io/pod-name", "batch.kubernetes.io/controller-uid"}
+	case ownership.Kind{Group: "apps", Kind: "ReplicaSet"}:
+		return []string{"pod-template-hash"}
+	case ownership.Kind{Group: "apps", Kind: "ControllerRevision"}:
+		return []string{"controller-revision-hash", "controller.kubernetes.io/hash"}
+	default:
+		return nil
+	}
+}
+
+// managedBy is the label by which tools and controllers mark what they manage.
+const managedBy = "app.kubernetes.io/managed-by"
+
+// managed are the objects of a kind in a namespace that have the same value of managedBy.
+type managed struct {
+	kind          ownership.Kind
+	namespace, by string
+}
+
+// countManaged notes for which of them a controller has set itself as the owner of one: a tool that
+// sets no owners, as Helm, is not one whose objects have lost theirs.
+func (c *checker) countManaged() {
+	c.managed = make(map[managed]bool)
+	for _, o := range c.inv.Objects {
+		if by := o.Labels.Get(managedBy); by != "" && hasController(o) {
+			c.managed[managed{o.Kind, o.Namespace, by}] = true
+		}
+	}
+}
+
+// looksOwned finds an object without owners whose labels say that it had one.
+func (c *checker) looksOwned(o *inventory.Object) {
+	if len(o.Owners) > 0 || o.Phase != ownership.Active {
+		return
+	}
+	for _, label := range marks(o.Kind) {
+		if value, ok := o.Labels.Lookup(label); ok {
+			c.found(LooksOwned, o, -1, fmt.Sprintf("It has the label %s=%s of a controller, and no owner.", label, value))
+			return
+		}
+	}
+	if by := o.Labels.Get(managedBy); by != "" && c.managed[managed{o.Kind, o.Namespace, by}] {
+		c.found(LooksOwned, o, -1, fmt.Sprintf("It has no owner, unlike others of its kind and namespace that are managed by %s.", by))
+	}
+}
+
+func hasController(o *inventory.Object) bool {
+	for _, r := range o.Owners {
+		if r.Controller == ownership.True {
+			return true
+		}
+	}
+	return false
+}

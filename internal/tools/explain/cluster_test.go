@@ -1,0 +1,311 @@
+package explain_test
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/tools/explain"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/servedby"
+)
+
+// now is when the scenarios are looked at.
+var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// cluster is described by lines of text.
+type cluster struct {
+	t         testing.TB
+	inventory inventory.Inventory
+
+	workloads map[ownership.UID]servedby.Workload
+	leases    map[ownership.UID]servedby.Lease
+	rules     map[types.NamespacedName][]rbacv1.PolicyRule
+	nodes     map[string]explain.Node
+	webhooks  []explain.Webhook
+	collector *explain.Collector
+	unread    map[string]error // details that cannot be read, by word: workload, lease, rules, node, webhooks
+}
+
+func newCluster(t testing.TB) *cluster {
+	w := &cluster{
+		t: t, workloads: map[ownership.UID]servedby.Workload{}, leases: map[ownership.UID]servedby.Lease{},
+		rules: map[types.NamespacedName][]rbacv1.PolicyRule{}, nodes: map[string]explain.Node{}, unread: map[string]error{},
+	}
+	w.inventory.Read = now
+	w.inventory.Namespaces = map[ownership.UID]*corev1.Namespace{}
+	w.inventory.Pods = map[ownership.UID]*inventory.Pod{}
+	for _, kind := range []string{"Deployment.apps", "StatefulSet.apps", "DaemonSet.apps", "Pod"} {
+		w.resource(kind, "a/b")
+	}
+	return w
+}
+
+func uidOf(kind, name string) string { return kind + "/" + name }
+
+func nameOnly(path string) string { return path[strings.LastIndex(path, "/")+1:] }
+
+// resource returns the resource of a kind; a new one is namespaced if the path of its first object is.
+func (w *cluster) resource(text, path string) *inventory.Resource {
+	kind, group, _ := strings.Cut(text, ".")
+	for _, r := range w.inventory.Resources {
+		if r.Kind == kind && r.Group == group {
+			return r
+		}
+	}
+	r := &inventory.Resource{
+		GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: strings.ToLower(kind) + "s"},
+		Kind:                 kind, Namespaced: strings.Contains(path, "/"), Deletable: true,
+	}
+	w.inventory.Resources = append(w.inventory.Resources, r)
+	return r
+}
+
+// line adds what a line says. One that begins with a capital letter is an object:
+//
+//	<Kind>.<group> [<namespace>/]<name> [deleted=<age>] [grace=<duration>] [finalizers=<f>,…]
+//	    [protect=<mode>] [by=<manager>:<age>:<finalizer>,…] [owner=<apiVersion>:<Kind>:<name>[:blocking]] [<label>=<value>]
+//
+// A Deployment, StatefulSet or DaemonSet also has replicas, ready, unready (for how long), account and
+// image; a Lease renewed and holder; a Pod node, claim and phase; a Namespace spec (its finalizers) and
+// condition=<type>:<age>:<message>; a Node notready. Other lines are
+//
+//	may <namespace>/<account> <verb> <resource>.<group>
+//	webhook <name> <namespace>/<service> endpoints=<n> <operation> <resource>.<group> [selective|open]
+//	unread [<resource>].<group> <why>
+//	undetailed <what> <why>
+//
+// Underscores stand for spaces.
+func (w *cluster) line(f []string) {
+	switch f[0] {
+	case "may":
+		account := types.NamespacedName{Namespace: strings.Split(f[1], "/")[0], Name: nameOnly(f[1])}
+		resource, group, _ := strings.Cut(f[3], ".")
+		w.rules[account] = append(w.rules[account], rbacv1.PolicyRule{Verbs: []string{f[2]}, APIGroups: []string{group}, Resources: []string{resource}})
+	case "webhook":
+		w.webhook(f[1:])
+	case "unread":
+		resource, group, _ := strings.Cut(f[1], ".")
+		w.inventory.Unread = append(w.inventory.Unread, inventory.Unread{
+			Resource: schema.GroupVersionResource{Group: group, Resource: resource}, Why: spaced(f[2]),
+		})
+	case "undetailed":
+		w.unread[f[1]] = errors.New(spaced(f[2]))
+	default:
+		w.object(f)
+	}
+}
+
+func spaced(s string) string { return strings.ReplaceAll(s, "_", " ") }
+
+func (w *cluster) webhook(f []string) {
+	resource, group, _ := strings.Cut(f[4], ".")
+	endpoints, err := strconv.Atoi(strings.TrimPrefix(f[2], "endpoints="))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.webhooks = append(w.webhooks, explain.Webhook{
+		Configuration: "ValidatingWebhookConfiguration " + f[0], Name: f[0], Endpoints: endpoints,
+		Service:     types.NamespacedName{Namespace: strings.Split(f[1], "/")[0], Name: nameOnly(f[1])},
+		FailsClosed: !slices.Contains(f, "open"), Selective: slices.Contains(f, "selective"),
+		Rules: []admissionregistrationv1.RuleWithOperations{{
+			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationType(f[3])},
+			Rule:       admissionregistrationv1.Rule{APIGroups: []string{group}, Resources: []string{resource}},
+		}},
+	})
+}
+
+func (w *cluster) object(f []string) {
+	r := w.resource(f[0], f[1])
+	o := &inventory.Object{Resource: r, SetBy: &inventory.SetBy{}, Created: now.Add(-24 * time.Hour)}
+	o.Kind, o.Name, o.UID = r.OwnerKind(), nameOnly(f[1]), ownership.UID(uidOf(f[0], nameOnly(f[1])))
+	if r.Namespaced {
+		o.Namespace = strings.Split(f[1], "/")[0]
+	}
+	o.ResourceVersion = strconv.Itoa(len(w.inventory.Objects) + 1)
+	deleted := time.Time{}
+	pod, ns := &inventory.Pod{Phase: corev1.PodRunning}, &corev1.Namespace{}
+	if r.Kind == "Node" {
+		w.nodes[o.Name] = explain.Node{Exists: true, Ready: true, Since: now.Add(-time.Hour)}
+	}
+	for _, field := range f[2:] {
+		key, value, _ := strings.Cut(field, "=")
+		switch key {
+		case "deleted":
+			deleted = w.ago(value)
+		case "grace":
+			o.Grace = w.age(value)
+		case "finalizers":
+			o.Finalizers = strings.Split(value, ",")
+		case "by":
+			o.SetBy.Finalizers = append(o.SetBy.Finalizers, w.manager(value))
+		case "owner":
+			o.Owners = append(o.Owners, reference(value))
+		case "node", "claim", "phase":
+			setPod(pod, key, value)
+		case "spec":
+			for f := range strings.SplitSeq(value, ",") {
+				ns.Spec.Finalizers = append(ns.Spec.Finalizers, corev1.FinalizerName(f))
+			}
+		case "condition":
+			parts := strings.SplitN(value, ":", 3)
+			ns.Status.Conditions = append(ns.Status.Conditions, corev1.NamespaceCondition{
+				Type: corev1.NamespaceConditionType(parts[0]), Status: corev1.ConditionTrue,
+				LastTransitionTime: metav1.NewTime(w.ago(parts[1])), Message: spaced(parts[2]),
+			})
+		case "protect":
+			o.Protected, o.Labels = true, append(o.Labels, inventory.Label{Name: protection.Label, Value: value})
+		case "notready":
+			w.nodes[o.Name] = explain.Node{Exists: true, Since: w.ago(value)}
+		default:
+			if !w.detail(o.UID, key, value) {
+				o.Labels = append(o.Labels, inventory.Label{Name: key, Value: value})
+			}
+		}
+	}
+	o.Phase = ownership.PhaseOf(!deleted.IsZero(), o.Finalizers)
+	if !deleted.IsZero() {
+		o.Due = deleted.Add(o.Grace).Unix()
+	}
+	switch r.Kind {
+	case "Pod":
+		w.inventory.Pods[o.UID] = pod
+	case "Namespace":
+		w.inventory.Namespaces[o.UID] = ns
+	}
+	w.inventory.Objects = append(w.inventory.Objects, o)
+}
+
+// detail sets what is known of a workload or a Lease; it returns false for another key.
+func (w *cluster) detail(uid ownership.UID, key, value string) bool {
+	workload, lease := w.workloads[uid], w.leases[uid]
+	switch key {
+	case "replicas":
+		workload.Replicas = w.number(value)
+	case "ready":
+		workload.Ready = w.number(value)
+	case "unready":
+		workload.UnreadySince = w.ago(value)
+	case "account":
+		workload.ServiceAccount = value
+	case "image":
+		workload.Images = append(workload.Images, value)
+	case "renewed":
+		lease.Renewed, lease.Duration = w.ago(value), 15*time.Second
+	case "holder":
+		lease.Holder = value
+	default:
+		return false
+	}
+	w.workloads[uid], w.leases[uid] = workload, lease
+	return true
+}
+
+func (w *cluster) number(text string) int32 {
+	n, err := strconv.ParseInt(text, 10, 32)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return int32(n)
+}
+
+func (w *cluster) age(text string) time.Duration {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return d
+}
+
+func (w *cluster) ago(text string) time.Time { return now.Add(-w.age(text)) }
+
+func (w *cluster) manager(text string) inventory.Manager {
+	parts := strings.SplitN(text, ":", 3)
+	m := inventory.Manager{Name: parts[0], Time: w.ago(parts[1])}
+	if len(parts) == 3 {
+		m.Finalizers = strings.Split(parts[2], ",")
+	}
+	return m
+}
+
+func reference(text string) ownership.Reference {
+	parts := strings.Split(text, ":")
+	kind := parts[1]
+	if group, _, ok := strings.Cut(parts[0], "/"); ok {
+		kind += "." + group
+	}
+	r := ownership.Reference{APIVersion: parts[0], Kind: parts[1], Name: parts[2], UID: ownership.UID(uidOf(kind, parts[2]))}
+	if len(parts) > 3 {
+		r.BlockOwnerDeletion = ownership.True
+	}
+	return r
+}
+
+func setPod(pod *inventory.Pod, key, value string) {
+	switch key {
+	case "node":
+		pod.Node = value
+	case "phase":
+		pod.Phase, pod.Ready = corev1.PodPhase(value), true
+	case "claim":
+		pod.Claims = append(pod.Claims, inventory.Claim{Name: value})
+	}
+}
+
+func (w *cluster) explainer() *explain.Explainer {
+	w.inventory.Index()
+	return explain.New(explain.Input{Inventory: &w.inventory, Details: w, Collector: w.collector, Now: now})
+}
+
+func (w *cluster) explain(uid ownership.UID) explain.Explanation {
+	w.t.Helper()
+	x, ok := w.explainer().Explain(uid)
+	if !ok {
+		w.t.Fatalf("the cluster has no %s", uid)
+	}
+	return x
+}
+
+func (w *cluster) Workload(o *inventory.Object) (servedby.Workload, error) {
+	return w.workloads[o.UID], w.unread["workload"]
+}
+
+func (w *cluster) Lease(o *inventory.Object) (servedby.Lease, error) {
+	return w.leases[o.UID], w.unread["lease"]
+}
+
+func (w *cluster) Rules(account types.NamespacedName, _ string) ([]rbacv1.PolicyRule, error) {
+	return w.rules[account], w.unread["rules"]
+}
+
+// Protection implements explain.Protections. What outlives others outlives the ConfigMap shop/web;
+// nobody has checked that if it is unread.
+func (w *cluster) Protection(o *inventory.Object) (protection.Protection, []protection.Left, bool) {
+	web := protection.Other{APIVersion: "v1", Kind: "ConfigMap", Namespace: "shop", Name: "web"}
+	list, err := protection.FormatOthers([]protection.Other{web})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	p := protection.New(o.Labels.Get(protection.Label), list)
+	if err := w.unread["outlived"]; err != nil {
+		p.Unchecked = err.Error()
+		return p, nil, true
+	}
+	return p, []protection.Left{{Other: web}}, w.unread["protection"] == nil
+}
+
+func (w *cluster) Node(name string) (explain.Node, error) { return w.nodes[name], w.unread["node"] }
+
+func (w *cluster) Webhooks() ([]explain.Webhook, error) { return w.webhooks, w.unread["webhooks"] }

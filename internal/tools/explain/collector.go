@@ -1,0 +1,86 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+)
+
+// Collector is what a running collector says of itself.
+type Collector struct {
+	// Where says where it was asked, as "the collector at http://127.0.0.1:10270".
+	Where string
+	// Collects and Empties report whether its garbage collector and its namespace controller work.
+	Collects, Empties bool
+	// Held are the owners that wait at its barrier, Paused the kinds whose deletions its breaker has paused.
+	Held   map[ownership.UID]Held
+	Paused map[ownership.Kind]time.Time
+	// Resume is the command that resumes the deletions of a kind, which follows it; empty if there is none.
+	Resume string
+}
+
+// NewCollector returns a collector of which nothing is known but where it was asked.
+func NewCollector(where string) *Collector {
+	return &Collector{Where: where, Held: make(map[ownership.UID]Held), Paused: make(map[ownership.Kind]time.Time)}
+}
+
+// Pause adds a kind, such as "Deployment.apps", whose deletions are paused.
+func (c *Collector) Pause(kind string, since time.Time) {
+	gk := schema.ParseGroupKind(kind)
+	c.Paused[ownership.Kind{Group: gk.Group, Kind: gk.Kind}] = since
+}
+
+// Held is an owner whose deletion waits for the proof that no dependent was missed.
+type Held struct {
+	Since time.Time
+	// Why are the kinds and groups that cannot be read; none before the first attempt has ended.
+	Why []string
+}
+
+// believe lets a collector's word count, where a control plane has no Leases that tell.
+func (e *Explainer) believe() {
+	if e.Collector == nil {
+		return
+	}
+	if e.Collector.Collects {
+		e.servedBy.Saw(e.Collector.Where+" says that it works", ownership.FinalizerForeground, ownership.FinalizerOrphan)
+	}
+	if e.Collector.Empties {
+		e.servedBy.Saw(e.Collector.Where+" says that its namespace controller works", "kubernetes")
+	}
+}
+
+// restrained explains an object whose next step the collector could do, and does not on purpose.
+func (e *Explainer) restrained(o *inventory.Object) (Wait, bool) {
+	if e.Collector == nil {
+		return Wait{}, false
+	}
+	if held, ok := e.Collector.Held[o.UID]; ok && o.Phase != ownership.Active {
+		w := Wait{
+			On: OnBarrier, State: Slow, Since: &held.Since,
+			Says: "the collector proves that no dependent was missed before it removes its finalizer",
+		}
+		if len(held.Why) > 0 {
+			w.State = Stuck
+			w.Says = "the collector keeps its finalizer, for there may be dependents that cannot be read: " + strings.Join(held.Why, "; ")
+			w.Next = []Step{{"make readable what it names: bring back the API, or give the collector the right to list it", "kubectl get apiservices"}}
+		}
+		return w, true
+	}
+	if since, ok := e.Collector.Paused[o.Kind]; ok && o.Phase == ownership.Active {
+		w := Wait{
+			On: OnBreaker, State: Stuck, Since: &since,
+			Says: fmt.Sprintf("%s has paused the deletions of %s, for there were too many", e.Collector.Where, o.Kind),
+		}
+		if e.Collector.Resume != "" {
+			w.Next = []Step{{"look at its records, and resume the deletions if they were meant", e.Collector.Resume + o.Kind.String()}}
+		}
+		return w, true
+	}
+	return Wait{}, false
+}

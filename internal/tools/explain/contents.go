@@ -1,0 +1,161 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+)
+
+// namespace explains what holds a namespace in spec.finalizers.
+func (e *Explainer) namespace(o *inventory.Object) []Wait {
+	ns := e.Inventory.Namespaces[o.UID]
+	if ns == nil {
+		return []Wait{{On: OnUnread, State: Unknown, Says: "the namespace's spec.finalizers were not read"}}
+	}
+	var waits []Wait
+	for _, f := range ns.Spec.Finalizers[:min(len(ns.Spec.Finalizers), mostFinalizers)] {
+		if f == corev1.FinalizerKubernetes {
+			waits = append(waits, e.contents(o, ns)...)
+			continue
+		}
+		w := e.foreign(o, string(f))
+		w.Finalizer = string(f)
+		waits = append(waits, w)
+	}
+	if more := len(ns.Spec.Finalizers) - mostFinalizers; more > 0 {
+		waits = append(waits, Wait{On: OnFinalizer, State: Unknown, Says: "and " + counted(more, "more finalizer") + " in its spec, which explain did not look at"})
+	}
+	return waits
+}
+
+// contents explains a namespace by what is left in it, and by what the namespace controller says.
+func (e *Explainer) contents(o *inventory.Object, ns *corev1.Namespace) []Wait {
+	var waits []Wait
+	if w, ok := e.undiscovered(ns); ok {
+		waits = append(waits, w)
+	}
+	var left []Wait
+	for _, content := range e.byPlace[o.Name] {
+		if content.Resource != nil && !content.Resource.Deletable {
+			continue // gone with what serves it, and no namespace waits for it
+		}
+		left = append(left, e.via(OnContent, content, refOf(content).String()+" is left"))
+	}
+	if len(left) > 0 {
+		waits = append(waits, e.remaining(o, left))
+	}
+	// What is said about protected objects is said of each of them, above.
+	if c := condition(ns, corev1.NamespaceDeletionContentFailure); c != nil && (len(left) == 0 || !strings.Contains(c.Message, protection.Label)) {
+		waits = append(waits, e.contentFailure(c))
+	}
+	for _, text := range unseenTogether(e.unreadIn(o.Name)) {
+		waits = append(waits, Wait{On: OnUnread, State: Unknown, Says: "there may be more in the namespace: " + text})
+	}
+	if len(waits) == 0 {
+		waits = append(waits, e.builtin(o, OnController, string(corev1.FinalizerKubernetes),
+			"nothing was seen in the namespace any longer; the namespace controller removes its finalizer", requested(o)))
+	}
+	return waits
+}
+
+// unreadIn returns what could not be read of a namespace.
+func (e *Explainer) unreadIn(namespace string) []inventory.Unread {
+	isElsewhere := func(u inventory.Unread) bool {
+		isClusterScoped := slices.ContainsFunc(e.Inventory.Resources, func(r *inventory.Resource) bool {
+			return !r.Namespaced && r.GroupResource() == u.Resource.GroupResource()
+		})
+		return u.Resource.Resource == "" || isClusterScoped || !concerns(u, namespace)
+	}
+	return slices.DeleteFunc(slices.Clone(e.Inventory.Unread), isElsewhere)
+}
+
+// remaining groups what is left in a namespace. What became less since an earlier look goes on.
+func (e *Explainer) remaining(o *inventory.Object, left []Wait) Wait {
+	count := len(left)
+	w := Wait{On: OnContent, Says: "in the namespace there is still " + counted(count, "object")}
+	if e.Before == nil {
+		return group(w, left)
+	}
+	before := 0
+	for _, content := range e.Before.Objects {
+		if content.Namespace == o.Name && (content.Resource == nil || content.Resource.Deletable) {
+			before++
+		}
+	}
+	if before > count {
+		w.Says += fmt.Sprintf(", %d fewer than %s ago", before-count, e.age(e.Before.Read))
+		for n := range left {
+			settle(&left[n])
+		}
+	}
+	return group(w, left)
+}
+
+// settle makes slow what waits for a controller of which it was not known whether it works, and which is
+// now seen to work.
+func settle(w *Wait) {
+	for n := range w.Waits {
+		settle(&w.Waits[n])
+	}
+	switch {
+	case len(w.Waits) > 0:
+		w.State = worst(w.Waits)
+	case w.State == Unknown && (w.On == OnController || w.On == OnCollector):
+		w.State = Slow
+	}
+}
+
+// undiscovered explains a namespace that waits for a group of the API: what the group has in it is not
+// known. The condition may be older than the group's return.
+func (e *Explainer) undiscovered(ns *corev1.Namespace) (Wait, bool) {
+	var groups []string
+	for _, u := range e.Inventory.Unread {
+		if u.Resource.Resource == "" {
+			groups = append(groups, unseen(u))
+		}
+	}
+	slices.Sort(groups)
+	c := condition(ns, corev1.NamespaceDeletionDiscoveryFailure)
+	if c == nil {
+		c = condition(ns, corev1.NamespaceDeletionGVParsingFailure)
+	}
+	w := Wait{On: OnDiscovery, State: Unknown, Next: []Step{{"look which APIService is not available, and why", "kubectl get apiservices"}}}
+	switch {
+	case c == nil && len(groups) == 0:
+		return Wait{}, false
+	case c == nil:
+		w.Says = "what is in the namespace is not known: " + strings.Join(groups, ", ")
+		return w, true
+	}
+	since := c.LastTransitionTime.Time
+	w.Since = &since
+	switch {
+	case len(groups) == 0:
+		w.Says = "the namespace controller could not discover all groups, which answer now: " + c.Message
+	case e.Now.Sub(since) < prompt:
+		w.Says = "a group of the API does not answer: " + strings.Join(groups, ", ")
+	default:
+		w.State = Stuck
+		w.Says = fmt.Sprintf("a group of the API has not answered for %s: %s", e.age(since), strings.Join(groups, ", "))
+	}
+	return w, true
+}
+
+// contentFailure explains a DELETE that the namespace controller could not carry out.
+func (e *Explainer) contentFailure(c *corev1.NamespaceCondition) Wait {
+	since := c.LastTransitionTime.Time
+	w := Wait{On: OnController, State: Unknown, Since: &since, Says: "the namespace controller could not delete all: " + c.Message}
+	if strings.Contains(c.Message, "admission webhook") || strings.Contains(c.Message, "calling webhook") {
+		w.On = OnWebhook
+		w.Next = []Step{{"look at the webhooks that are called for a DELETE", "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations"}}
+		if e.Now.Sub(since) > prompt {
+			w.State = Stuck
+		}
+	}
+	return w
+}

@@ -1,0 +1,151 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/coppice-dev/coppice/internal/rules/finalizers"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/verdict"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/servedby"
+)
+
+// crdCleanup holds a CustomResourceDefinition until its instances are gone.
+const crdCleanup = "customresourcecleanup.apiextensions.k8s.io"
+
+// finalizer explains why a finalizer is still there.
+func (e *Explainer) finalizer(o *inventory.Object, finalizer string) Wait {
+	var w Wait
+	switch finalizer {
+	case ownership.FinalizerForeground, ownership.FinalizerOrphan:
+		w = e.ours(o)
+	case crdCleanup:
+		w = e.instances(o)
+	case finalizers.PVCProtection:
+		w = e.claimUsers(o)
+	default:
+		w = e.foreign(o, finalizer)
+	}
+	w.Finalizer = finalizer
+	return w
+}
+
+// foreign explains a finalizer that another controller removes.
+func (e *Explainer) foreign(o *inventory.Object, finalizer string) Wait {
+	a, since := e.servedBy.Of(o, finalizer), requested(o)
+	if a.Since != nil && a.Since.After(since) {
+		since = *a.Since
+	}
+	w := Wait{On: OnFinalizer, ServedBy: &a, State: e.stateOf(a, requested(o)), Since: &since, Next: e.next(o, a)}
+	who := a.Controller
+	if who == "" {
+		who = "an unknown controller"
+	}
+	switch a.State {
+	case servedby.Gone:
+		w.Says = fmt.Sprintf("finalizer %s: nobody serves it", finalizer)
+	case servedby.ScaledToZero:
+		w.Says = fmt.Sprintf("finalizer %s: %s serves it, and is scaled to 0", finalizer, who)
+	case servedby.NotReady:
+		w.Says = fmt.Sprintf("finalizer %s: %s serves it, and is not ready", finalizer, who)
+	case servedby.Silent:
+		w.Says = fmt.Sprintf("finalizer %s: %s serves it, and does not renew its Lease", finalizer, who)
+	case servedby.Forbidden:
+		w.Says = fmt.Sprintf("finalizer %s: %s serves it, and may not update the object", finalizer, who)
+	case servedby.Leaving:
+		w.Says = fmt.Sprintf("finalizer %s: %s serves it, and is itself being deleted", finalizer, who)
+	case servedby.Alive, servedby.Unknown:
+		w.Says = fmt.Sprintf("finalizer %s: to be removed by %s", finalizer, who)
+	}
+	if a.State.Works() {
+		if hook, blocked := e.webhook(o, "UPDATE"); blocked {
+			return hook
+		}
+	}
+	return w
+}
+
+// ours explains a finalizer of the collector, by what the collector decides.
+func (e *Explainer) ours(o *inventory.Object) Wait {
+	facts, ok := verdict.Gather(e.graph, o.UID)
+	if !ok {
+		return Wait{On: OnUnread, State: Unknown, Says: "the object is not in the ownership graph"}
+	}
+	decision := verdict.Decide(facts)
+	switch d := decision.(type) {
+	case verdict.Await:
+		return e.dependents(o)
+	case verdict.Unblock:
+		return e.collector(o, fmt.Sprintf("%d objects in foreground deletion block each other; the collector breaks the cycle", len(d.Cycle)), requested(o))
+	case verdict.Disown:
+		return e.collector(o, "the collector detaches "+counted(len(d.Dependents), "dependent"), requested(o))
+	case verdict.RemoveFinalizer:
+		return e.collector(o, "nothing blocks its deletion any longer; the collector removes its finalizer", requested(o))
+	case verdict.Verify:
+		return e.collector(o, "the collector verifies what may be dependents: "+claims(d.Claims), requested(o))
+	case verdict.Keep, verdict.Reread, verdict.Park, verdict.Detach, verdict.Delete:
+	}
+	return e.collector(o, "the collector has the next step: "+decision.String(), requested(o))
+}
+
+// dependents explains a foreground deletion: every dependent that blocks it, in turn. Gather names only
+// some of them; the one that is stuck may be another.
+func (e *Explainer) dependents(o *inventory.Object) Wait {
+	var waits []Wait
+	seen := map[ownership.UID]bool{}
+	for uid := range e.graph.Blocking(o.UID) {
+		dependent := e.Inventory.Object(uid)
+		if dependent == nil || seen[uid] {
+			continue
+		}
+		seen[uid] = true
+		waits = append(waits, e.via(OnDependent, dependent, refOf(dependent).String()+" blocks the deletion of its owner"))
+	}
+	return group(Wait{On: OnDependent, Says: "foreground deletion waits for " + counted(len(waits), "dependent")}, waits)
+}
+
+// instances explains a CustomResourceDefinition by what is left of its kind.
+func (e *Explainer) instances(o *inventory.Object) Wait {
+	resource, apiGroup, _ := strings.Cut(o.Name, ".")
+	var waits []Wait
+	for _, i := range e.Inventory.Objects {
+		if i.Kind.Group == apiGroup && i.Resource != nil && i.Resource.Resource == resource && i.UID != o.UID {
+			waits = append(waits, e.via(OnInstance, i, refOf(i).String()+" is left"))
+		}
+	}
+	if len(waits) > 0 {
+		return group(Wait{On: OnInstance, Says: "of the kind that it defines there is still " + counted(len(waits), "instance")}, waits)
+	}
+	if u := e.unreadOf(apiGroup, resource, ""); len(u) > 0 {
+		return Wait{On: OnUnread, State: Unknown, Says: "whether instances are left could not be seen: " + unseen(u[0])}
+	}
+	return e.foreign(o, crdCleanup)
+}
+
+// claimUsers explains a PersistentVolumeClaim by the pods that use it.
+func (e *Explainer) claimUsers(o *inventory.Object) Wait {
+	var waits []Wait
+	for _, p := range e.byPlace[o.Namespace] {
+		pod := e.Inventory.Pods[p.UID]
+		if pod == nil || pod.IsFinished() || !pod.Uses(o.Name) {
+			continue
+		}
+		if p.Phase != ownership.Active {
+			waits = append(waits, e.via(OnUser, p, refOf(p).String()+" uses it, and is being deleted"))
+			continue
+		}
+		ref := refOf(p)
+		waits = append(waits, Wait{
+			On: OnUser, Object: &ref, State: Stuck, Says: ref.String() + " uses it, and is not being deleted",
+			Next: []Step{{"look what the pod belongs to; it goes only if that is deleted or scaled down", get(p)}},
+		})
+	}
+	if len(waits) > 0 {
+		return group(Wait{On: OnUser, Says: "in use by " + counted(len(waits), "pod")}, waits)
+	}
+	if u := e.unreadOf("", "pods", o.Namespace); len(u) > 0 || e.Inventory.Pods == nil {
+		return Wait{On: OnUnread, State: Unknown, Says: "whether pods use it was not seen", Next: []Step{{"look who uses it", describe(o)}}}
+	}
+	return e.foreign(o, finalizers.PVCProtection)
+}

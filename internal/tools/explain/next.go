@@ -1,0 +1,78 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/coppice-dev/coppice/internal/rules/escape"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/servedby"
+)
+
+// next returns what to do about a finalizer, the safest first. To remove it by hand comes last, and never
+// alone: what it stands for would stay behind.
+func (e *Explainer) next(o *inventory.Object, a servedby.Answer) []Step {
+	workload := e.Inventory.Object(a.Workload)
+	switch a.State {
+	case servedby.Alive, servedby.Leaving:
+		return []Step{{"wait", waitFor(o)}}
+	case servedby.ScaledToZero:
+		return []Step{{"start its controller again", fmt.Sprintf("kubectl scale %s --replicas=1", typed(workload))}}
+	case servedby.NotReady:
+		return []Step{{"look why its controller is not ready", "kubectl describe " + typed(workload)}}
+	case servedby.Forbidden:
+		return []Step{{"look at the rights of its controller, and give them back", "kubectl get rolebindings,clusterrolebindings -A -o wide"}}
+	case servedby.Silent:
+		return []Step{{"look at the Leases: who held them, and when", "kubectl get leases -A"}}
+	case servedby.Gone:
+		steps := []Step{{"look what set the finalizer, and install that again, in the same version: it cleans up and removes it", get(o) + " --show-managed-fields"}}
+		if command := removeFinalizer(o, a.Finalizer); command != "" {
+			steps = append(steps, Step{"only when what the finalizer stands for is cleaned up by hand: remove it", command})
+		}
+		return steps
+	case servedby.Unknown:
+	}
+	return []Step{{"look at the object and its events", describe(o)}}
+}
+
+// counted returns "1 object" or "2 objects".
+func counted(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
+// typed names an object in a command of kubectl. Users paste it, and users choose names.
+func typed(o *inventory.Object) string {
+	if o == nil {
+		return ""
+	}
+	resource := strings.ToLower(o.Kind.Kind)
+	if o.Resource != nil {
+		resource = o.Resource.GroupResource().String()
+	}
+	named := escape.Shell(resource + "/" + o.Name)
+	if o.Namespace == "" {
+		return named
+	}
+	return named + " -n " + escape.Shell(o.Namespace)
+}
+
+func get(o *inventory.Object) string      { return "kubectl get " + typed(o) + " -o yaml" }
+func describe(o *inventory.Object) string { return "kubectl describe " + typed(o) }
+func waitFor(o *inventory.Object) string {
+	return "kubectl wait --for=delete " + typed(o) + " --timeout=10m"
+}
+
+// removeFinalizer removes one finalizer where it was seen, and nothing if the list has changed. It returns
+// "" for a finalizer in a namespace's spec, which needs a request of another kind.
+func removeFinalizer(o *inventory.Object, finalizer string) string {
+	for n, f := range o.Finalizers {
+		if f == finalizer {
+			patch := fmt.Sprintf(`[{"op":"test","path":"/metadata/finalizers/%d","value":%q},{"op":"remove","path":"/metadata/finalizers/%d"}]`, n, finalizer, n)
+			return "kubectl patch " + typed(o) + " --type=json -p " + escape.Shell(patch)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,276 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/coppice-dev/coppice/internal/rules/escape"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/verdict"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/servedby"
+)
+
+// prompt is how long the parts of a control plane may take for a step before it is worth a look.
+const prompt = time.Minute
+
+// object returns what an object waits for, each with what that waits for.
+func (e *Explainer) object(o *inventory.Object) []Wait {
+	if state, seen := e.explained[o.UID]; seen {
+		ref := refOf(o)
+		if state == "" {
+			return []Wait{{On: OnCycle, Object: &ref, Says: fmt.Sprintf("%s waits for this object in turn", ref), State: Unknown}}
+		}
+		return []Wait{{On: OnRepeated, Object: &ref, Says: fmt.Sprintf("%s is explained above", ref), State: state}}
+	}
+	e.explained[o.UID] = ""
+	var waits []Wait
+	if o.Phase == ownership.Active {
+		waits = []Wait{e.active(o)}
+	} else {
+		waits = e.terminating(o)
+	}
+	e.explained[o.UID] = worst(waits)
+	return waits
+}
+
+// via is a wait for another object, which is explained in turn.
+func (e *Explainer) via(on On, o *inventory.Object, says string) Wait {
+	ref := refOf(o)
+	w := group(Wait{On: on, Object: &ref, Says: says}, e.object(o))
+	if o.Phase != ownership.Active {
+		since := requested(o)
+		w.Since = &since
+	}
+	return w
+}
+
+// active explains an object that nobody has deleted.
+func (e *Explainer) active(o *inventory.Object) Wait {
+	if ns := e.home(o); ns != nil && isTerminating(ns) {
+		return e.unswept(o, ns)
+	}
+	if crd := e.definition(o); crd != nil && isTerminating(crd) {
+		return e.undefined(o, crd)
+	}
+	facts, ok := verdict.Gather(e.graph, o.UID)
+	if !ok {
+		return Wait{On: OnUnread, State: Unknown, Says: "the object is not in the ownership graph"}
+	}
+	decision := verdict.Decide(facts)
+	switch d := decision.(type) {
+	case verdict.Keep:
+		return Wait{On: OnRequest, State: Kept, Says: "nobody has deleted it; the collector keeps it: " + d.Reason}
+	case verdict.Park:
+		return e.parked(d)
+	case verdict.Verify:
+		return Wait{
+			On: OnUnread, State: Unknown, Says: "whether its owners exist was not seen: " + claims(d.Claims),
+			Next: []Step{{"look whether its owners exist", get(o)}},
+		}
+	case verdict.Delete:
+		if w, protected := e.protected(o); protected {
+			return w
+		}
+		if hook, blocked := e.webhook(o, "DELETE"); blocked {
+			return hook
+		}
+	case verdict.Reread, verdict.Detach, verdict.Unblock, verdict.Await, verdict.Disown, verdict.RemoveFinalizer:
+	}
+	return e.collector(o, "the collector has the next step: "+decision.String(), time.Time{})
+}
+
+// home returns the namespace of an object, or nil.
+func (e *Explainer) home(o *inventory.Object) *inventory.Object {
+	r := e.Inventory.Resource(ownership.Kind{Kind: "Namespace"})
+	if r == nil || o.Namespace == "" {
+		return nil
+	}
+	return e.Inventory.Named(r, "", o.Namespace)
+}
+
+// definition returns the CustomResourceDefinition of an object's kind, or nil.
+func (e *Explainer) definition(o *inventory.Object) *inventory.Object {
+	r := e.Inventory.Resource(ownership.Kind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"})
+	if r == nil || o.Resource == nil {
+		return nil
+	}
+	return e.Inventory.Named(r, "", o.Resource.GroupResource().String())
+}
+
+// isTerminating reports whether a namespace or a definition is being deleted: then its contents go, whoever
+// owns them.
+func isTerminating(o *inventory.Object) bool { return o.Phase != ownership.Active }
+
+// undefined explains an instance that goes with the definition of its kind, but has not been deleted yet.
+func (e *Explainer) undefined(o, crd *inventory.Object) Wait {
+	if w, protected := e.protected(o); protected {
+		return w
+	}
+	if w, blocked := e.webhook(o, "DELETE"); blocked {
+		return w
+	}
+	w := e.builtin(o, OnController, crdCleanup, "it is not being deleted yet; the API server deletes the instances of "+refOf(crd).String(), requested(crd))
+	if w.State == Slow && e.Now.Sub(requested(crd)) > prompt {
+		w.State = Unknown
+	}
+	return w
+}
+
+// unswept explains an object that goes with its namespace, but has not been deleted yet.
+func (e *Explainer) unswept(o, ns *inventory.Object) Wait {
+	if w, protected := e.protected(o); protected {
+		return w
+	}
+	if w, blocked := e.webhook(o, "DELETE"); blocked {
+		return w
+	}
+	return e.builtin(o, OnController, "kubernetes",
+		"it is not being deleted yet; the namespace controller deletes what is in namespace "+ns.Name, requested(ns))
+}
+
+// parked explains an object that is kept because nobody serves the kind of an owner.
+func (e *Explainer) parked(d verdict.Park) Wait {
+	w := Wait{
+		On: OnOwnerKind, State: Stuck, Says: "no API serves the kind of an owner, so that nobody can tell whether it exists: " + kinds(d.Kinds),
+		Next: []Step{{"look which API should serve it", "kubectl api-resources --api-group=" + escape.Shell(d.Kinds[0].Group)}},
+	}
+	for _, k := range d.Kinds {
+		if u := e.unreadOf(k.Group, "", ""); len(u) > 0 {
+			w.State, w.On = Unknown, OnDiscovery
+			w.Says += "; " + unseen(u[0])
+		}
+	}
+	return w
+}
+
+// unreadOf returns what could not be read of a resource, or of its whole group.
+func (e *Explainer) unreadOf(group, resource, namespace string) []inventory.Unread {
+	var found []inventory.Unread
+	for _, u := range e.Inventory.Unread {
+		if u.Resource.Group == group && (u.Resource.Resource == "" || u.Resource.Resource == resource) && concerns(u, namespace) {
+			found = append(found, u)
+		}
+	}
+	return found
+}
+
+// concerns reports whether something unread may be in a namespace, or anywhere if it is empty.
+func concerns(u inventory.Unread, namespace string) bool {
+	if namespace == "" {
+		return true
+	}
+	return u.Namespace == namespace || u.Namespace == "" && !slices.Contains(u.Except, namespace)
+}
+
+// terminating explains an object whose deletion was requested.
+func (e *Explainer) terminating(o *inventory.Object) []Wait {
+	var waits []Wait
+	if w, ok := e.grace(o); ok {
+		waits = append(waits, w)
+	}
+	if o.Kind == (ownership.Kind{Kind: "Namespace"}) {
+		waits = append(waits, e.namespace(o)...)
+	}
+	some, more := lookedAt(o.Finalizers)
+	for _, f := range some {
+		if f == ownership.FinalizerForeground && o.Phase == ownership.Orphaning {
+			continue // orphan wins, and the collector removes both
+		}
+		waits = append(waits, e.finalizer(o, f))
+	}
+	if more > 0 {
+		waits = append(waits, Wait{
+			On: OnFinalizer, State: Unknown, Says: "and " + counted(more, "more finalizer") + ", which explain did not look at",
+			Next: []Step{{"look which finalizers it has", get(o)}},
+		})
+	}
+	if len(waits) > 0 {
+		return waits
+	}
+	since := requested(o)
+	w := Wait{
+		On: OnServer, State: Slow, Since: &since, Says: "nothing holds it any longer; the API server removes it",
+		Next: []Step{{"wait", waitFor(o)}},
+	}
+	if e.Now.Sub(o.Deadline()) > prompt {
+		w.State = Unknown
+		w.Next = []Step{{"look at it again: it may be gone", get(o)}}
+	}
+	return []Wait{w}
+}
+
+// builtin is a wait for a controller of Kubernetes that serves a finalizer; since is when it could begin.
+func (e *Explainer) builtin(o *inventory.Object, on On, finalizer, says string, since time.Time) Wait {
+	a := e.servedBy.Of(o, finalizer)
+	w := Wait{On: on, Says: says, ServedBy: &a, State: e.stateOf(a, since), Next: e.next(o, a)}
+	if !since.IsZero() {
+		w.Since = &since
+	}
+	if w.State == Slow {
+		if hook, blocked := e.webhook(o, "UPDATE"); blocked {
+			return hook
+		}
+	}
+	return w
+}
+
+func (e *Explainer) collector(o *inventory.Object, says string, since time.Time) Wait {
+	if w, ok := e.restrained(o); ok {
+		return w
+	}
+	return e.builtin(o, OnCollector, ownership.FinalizerForeground, says, since)
+}
+
+// stateOf says whether waiting for a controller is worth while. A control plane that does not say
+// whether its controllers run gets the time that a step takes.
+func (e *Explainer) stateOf(a servedby.Answer, since time.Time) State {
+	switch {
+	case a.Confidence == servedby.Low:
+		return Unknown
+	case a.State.Fails():
+		return Stuck
+	case a.State.Works():
+		return Slow
+	case !since.IsZero() && e.Now.Sub(since) < prompt:
+		return Slow
+	}
+	return Unknown
+}
+
+func (e *Explainer) age(t time.Time) string { return duration.HumanDuration(e.Now.Sub(t)) }
+
+func kinds(all []ownership.Kind) string {
+	return listed(all, ownership.Kind.String)
+}
+
+func claims(all []ownership.Claim) string {
+	return listed(all, ownership.Claim.String)
+}
+
+// listed names the first of all, and counts the others.
+func listed[T any](all []T, name func(T) string) string {
+	names := make([]string, 0, mostListed+1)
+	for _, one := range all[:min(len(all), mostListed)] {
+		names = append(names, ownership.Excerpt(name(one), mostName))
+	}
+	if more := len(all) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(names, ", ")
+}
+
+// condition returns the condition of a namespace if it reports a problem.
+func condition(ns *corev1.Namespace, kind corev1.NamespaceConditionType) *corev1.NamespaceCondition {
+	for n := range ns.Status.Conditions {
+		if c := &ns.Status.Conditions[n]; c.Type == kind && c.Status == corev1.ConditionTrue {
+			return c
+		}
+	}
+	return nil
+}

@@ -1,0 +1,76 @@
+package explain
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/coppice-dev/coppice/internal/rules/escape"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+)
+
+// lost is how long a node may be not ready before its pods are not waited for: as long as pods
+// tolerate it by default.
+const lost = 5 * time.Minute
+
+// grace explains a grace period: its end is waited for, and for a pod the kubelet's word that the
+// containers are stopped, which sets the period to zero.
+func (e *Explainer) grace(o *inventory.Object) (Wait, bool) {
+	since := requested(o)
+	w := Wait{On: OnGracePeriod, State: Slow, Since: &since, Next: []Step{{"wait", waitFor(o)}}}
+	w.Says = fmt.Sprintf("its grace period of %s ends in %s", o.Grace, o.Deadline().Sub(e.Now).Round(time.Second))
+	isRunning := e.Now.Before(o.Deadline())
+	if o.Kind != (ownership.Kind{Kind: "Pod"}) || o.Grace == 0 {
+		return w, isRunning
+	}
+	pod := e.Inventory.Pods[o.UID]
+	switch {
+	case pod == nil:
+		return Wait{On: OnUnread, State: Unknown, Since: &since, Says: "what node the pod is bound to was not read"}, true
+	case pod.Node == "" || pod.IsFinished():
+		return w, isRunning
+	}
+	return e.kubelet(o, pod.Node, w), true
+}
+
+// kubelet explains a pod that its node has to stop. inTime is the wait while the grace period runs.
+func (e *Explainer) kubelet(o *inventory.Object, name string, inTime Wait) Wait {
+	w := Wait{On: OnNode, State: Unknown, Since: inTime.Since, Object: &Ref{Kind: "Node", Name: name}}
+	if r := e.Inventory.Resource(ownership.Kind{Kind: "Node"}); r != nil {
+		if node := e.Inventory.Named(r, "", name); node != nil {
+			w.Object.UID = node.UID
+		}
+	}
+	late := e.Now.Sub(o.Deadline())
+	if e.Details == nil {
+		w.Says = fmt.Sprintf("the kubelet of node %s has to stop it; the node was not read", name)
+		return w
+	}
+	node, err := e.Details.Node(name)
+	w.Next = []Step{{"look at the node", "kubectl describe node " + escape.Shell(name)}}
+	switch {
+	case err != nil:
+		w.Says = fmt.Sprintf("the kubelet of node %s has to stop it; the node could not be read: %v", name, err)
+	case !node.Exists:
+		w.Says = fmt.Sprintf("its node %s is gone; the pod garbage collector of kube-controller-manager deletes it", name)
+		w.Next = []Step{{"look at the pod again", get(o)}}
+	case !node.Ready && e.Now.Sub(node.Since) > lost:
+		w.State, w.Since = Stuck, &node.Since
+		w.Says = fmt.Sprintf("its node %s has not been ready for %s, and only its kubelet can say that the pod has stopped", name, e.age(node.Since))
+		w.Next = append(w.Next, Step{
+			"if the machine is off for good, say so: its pods are deleted and its volumes are detached",
+			"kubectl taint node " + escape.Shell(name) + " node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
+		})
+	case !node.Ready:
+		w.Says = fmt.Sprintf("its node %s has not been ready for %s", name, e.age(node.Since))
+	case late <= 0:
+		return inTime
+	case late < prompt:
+		w.State, w.Next = Slow, inTime.Next
+		w.Says = fmt.Sprintf("its grace period is over; node %s is ready and stops it", name)
+	default:
+		w.Says = fmt.Sprintf("its grace period was over %s ago, and node %s, which is ready, has not stopped it", e.age(o.Deadline()), name)
+		w.Next = []Step{{"look at its events and volumes", fmt.Sprintf("kubectl describe pod %s -n %s", o.Name, o.Namespace)}}
+	}
+	return w
+}

@@ -1,0 +1,58 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/coppice-dev/coppice/internal/rules/escape"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+)
+
+// webhook looks for an admission webhook that denies an operation on an object because it cannot be
+// called: its failurePolicy is Fail, and its service has no endpoints.
+func (e *Explainer) webhook(o *inventory.Object, operation admissionregistrationv1.OperationType) (Wait, bool) {
+	if e.Details == nil || o.Resource == nil {
+		return Wait{}, false
+	}
+	webhooks, err := e.Details.Webhooks()
+	if err != nil {
+		return Wait{}, false
+	}
+	for _, w := range webhooks {
+		if !w.FailsClosed || w.Service.Name == "" || w.Endpoints != 0 || !calls(w.Rules, operation, o.Resource) {
+			continue
+		}
+		found := Wait{
+			On: OnWebhook, State: Stuck,
+			Says: fmt.Sprintf("webhook %s of %s denies every %s of %s: it fails closed, and its service %s has no endpoints",
+				w.Name, w.Configuration, operation, o.Resource.GroupResource(), w.Service),
+			Next: []Step{{"bring back the webhook's service", fmt.Sprintf("kubectl get endpointslices -n %s -l %s", escape.Shell(w.Service.Namespace), escape.Shell("kubernetes.io/service-name="+w.Service.Name))}},
+		}
+		if w.Selective {
+			found.State = Unknown
+			found.Says += ", if its selectors and conditions match"
+		}
+		return found, true
+	}
+	return Wait{}, false
+}
+
+// calls reports whether rules match an operation on a resource.
+func calls(rules []admissionregistrationv1.RuleWithOperations, operation admissionregistrationv1.OperationType, r *inventory.Resource) bool {
+	return slices.ContainsFunc(rules, func(rule admissionregistrationv1.RuleWithOperations) bool {
+		scope := admissionregistrationv1.AllScopes
+		if rule.Scope != nil {
+			scope = *rule.Scope
+		}
+		inScope := scope == admissionregistrationv1.AllScopes || (scope == admissionregistrationv1.NamespacedScope) == r.Namespaced
+		return inScope && has(rule.Operations, operation, admissionregistrationv1.OperationAll) && has(rule.APIGroups, r.Group, "*") &&
+			(has(rule.Resources, r.Resource, "*") || slices.Contains(rule.Resources, "*/*"))
+	})
+}
+
+func has[T ~string](list []T, one, all T) bool {
+	return slices.ContainsFunc(list, func(s T) bool { return strings.EqualFold(string(s), string(one)) || s == all })
+}

@@ -1,0 +1,162 @@
+package gone
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coppice-dev/coppice/internal/collect/collectionreason"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+)
+
+// reasonAnnotation is the annotation by which our API server states the collector's reason.
+const reasonAnnotation = "collector.coppice.dev/reason"
+
+// event is what matters of an event of audit.k8s.io/v1.
+type event struct {
+	APIVersion       string `json:"apiVersion"`
+	Stage            string `json:"stage"`
+	RequestURI       string `json:"requestURI"`
+	Verb             string `json:"verb"`
+	User             user   `json:"user"`
+	ImpersonatedUser user   `json:"impersonatedUser"`
+	UserAgent        string `json:"userAgent"`
+	ObjectRef        *struct {
+		Resource    string        `json:"resource"`
+		Namespace   string        `json:"namespace"`
+		Name        string        `json:"name"`
+		UID         ownership.UID `json:"uid"`
+		APIGroup    string        `json:"apiGroup"`
+		Subresource string        `json:"subresource"`
+	} `json:"objectRef"`
+	ResponseStatus struct {
+		Code int `json:"code"`
+	} `json:"responseStatus"`
+	// RequestObject are the options of a DELETE, at the level Request.
+	RequestObject struct {
+		PropagationPolicy string `json:"propagationPolicy"`
+		OrphanDependents  *bool  `json:"orphanDependents"`
+		Preconditions     struct {
+			UID ownership.UID `json:"uid"`
+		} `json:"preconditions"`
+	} `json:"requestObject"`
+	// ResponseObject is the object, or a Status that names it, at the level RequestResponse.
+	ResponseObject struct {
+		Metadata struct {
+			UID ownership.UID `json:"uid"`
+		} `json:"metadata"`
+		Details struct {
+			UID ownership.UID `json:"uid"`
+		} `json:"details"`
+	} `json:"responseObject"`
+	StageTimestamp time.Time         `json:"stageTimestamp"`
+	Annotations    map[string]string `json:"annotations"`
+}
+
+type user struct {
+	Username string `json:"username"`
+}
+
+// reads are what most lines of a log are about, and of no interest here.
+func reads() [][]byte {
+	return [][]byte{[]byte(`"verb":"get"`), []byte(`"verb":"list"`), []byte(`"verb":"watch"`)}
+}
+
+// AddLine adds a line of an audit log: an event of audit.k8s.io/v1, as JSON. Lines come in the order of
+// the log. It fails for a line that is no such event.
+func (l *Log) AddLine(line []byte) error {
+	for _, read := range reads() {
+		if bytes.Contains(line, read) {
+			return nil
+		}
+	}
+	var e event
+	if err := json.Unmarshal(line, &e); err != nil {
+		return fmt.Errorf("no event of an audit log: %w", err)
+	}
+	if e.APIVersion != "audit.k8s.io/v1" {
+		return fmt.Errorf("no event of audit.k8s.io/v1, but of %q", e.APIVersion)
+	}
+	if e.Stage != "ResponseComplete" || e.ObjectRef == nil || e.ResponseStatus.Code < 200 || e.ResponseStatus.Code > 299 {
+		return nil
+	}
+	at := place{schema.GroupResource{Group: e.ObjectRef.APIGroup, Resource: e.ObjectRef.Resource}, e.ObjectRef.Namespace, e.ObjectRef.Name}
+	if at.resource == (schema.GroupResource{Resource: "namespaces"}) {
+		at.namespace = "" // a server names the namespace as its own
+	}
+	switch {
+	case e.Verb == "delete" && e.ObjectRef.Subresource == "":
+		l.add(e.deletion(at, "deleted", l))
+	case e.Verb == "create" && e.ObjectRef.Subresource == "eviction":
+		l.add(e.deletion(at, "evicted", l))
+	case e.Verb == "deletecollection":
+		at.name = ""
+		l.collections = append(l.collections, e.deletion(at, "deleted with others of its kind", l))
+	case e.Verb == "update" || e.Verb == "patch":
+		if before := l.deletions[at]; len(before) > 0 && len(l.renewals[at]) == l.lives(before[len(before)-1]) {
+			before[len(before)-1].lastWrite = &write{e.by(), e.StageTimestamp}
+		}
+	case e.Verb == "create" && e.ObjectRef.Subresource == "" && len(l.deletions[at]) > 0:
+		l.renewals[at] = append(l.renewals[at], e.StageTimestamp)
+	}
+	return nil
+}
+
+// by returns who made the request: who was impersonated, if somebody was.
+func (e *event) by() string {
+	if e.ImpersonatedUser.Username != "" {
+		return e.ImpersonatedUser.Username
+	}
+	return e.User.Username
+}
+
+func (e *event) deletion(at place, did string, l *Log) *deletion {
+	d := &deletion{place: at, uid: e.uid(), at: e.StageTimestamp, source: AuditLog, by: e.by(), agent: e.UserAgent, did: did, policy: e.policy()}
+	if text := e.Annotations[reasonAnnotation]; text != "" {
+		var reason collectionreason.Reason
+		if json.Unmarshal([]byte(text), &reason) == nil {
+			d.reason, d.policy = &reason, string(reason.Policy)
+			l.learn(&reason)
+		}
+	}
+	return d
+}
+
+// uid returns the object's uid, as far as the level of the log tells it.
+func (e *event) uid() ownership.UID {
+	for _, uid := range []ownership.UID{e.ObjectRef.UID, e.RequestObject.Preconditions.UID, e.ResponseObject.Details.UID, e.ResponseObject.Metadata.UID} {
+		if uid != "" {
+			return uid
+		}
+	}
+	return ""
+}
+
+// policy returns the propagation policy that was asked for, in the body or in the query.
+func (e *event) policy() string {
+	orphans := e.RequestObject.OrphanDependents
+	if e.RequestObject.PropagationPolicy != "" {
+		return e.RequestObject.PropagationPolicy
+	}
+	if at, err := url.Parse(e.RequestURI); err == nil {
+		if policy := at.Query().Get("propagationPolicy"); policy != "" {
+			return policy
+		}
+		if text := at.Query().Get("orphanDependents"); text != "" {
+			is := text == "true"
+			orphans = &is
+		}
+	}
+	switch {
+	case orphans == nil:
+		return ""
+	case *orphans:
+		return "Orphan"
+	default:
+		return "Background"
+	}
+}

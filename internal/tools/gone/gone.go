@@ -1,0 +1,388 @@
+// Package gone says why an object is gone: who deleted it, when and with which policy, or which owner's
+// deletion the garbage collector acted on, back to the request that began it. It rests on the records of a
+// collector and on lines of an API server's audit log, and has no effects: whoever reads them calls it.
+//
+// The main flow:
+//
+//	log := gone.NewLog(resourceOf)
+//	log.AddRecords(records)        // what a collector did
+//	log.AddLine(line)              // lines of an audit log (audit.go)
+//	explanation, ok := log.Explain(target)
+//
+// What neither says is not guessed: where only a deletion was seen that may have been of the object, as
+// that of a collection, the text says so.
+package gone
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coppice-dev/coppice/collector"
+	"github.com/coppice-dev/coppice/internal/collect/collectionreason"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/verdict"
+	"github.com/coppice-dev/coppice/internal/tools/explain"
+)
+
+// Gone is the state of an object that is not there any longer.
+const Gone explain.State = "Gone"
+
+// Source is where something is known from.
+type Source string
+
+// The sources.
+const (
+	Records  Source = "Records"  // of a collector
+	AuditLog Source = "AuditLog" // of an API server
+)
+
+// Explanation says why an object is gone. Its JSON form is an item of the output of coppice explain.
+type Explanation struct {
+	Object explain.Ref   `json:"object"`
+	State  explain.State `json:"state"`
+	// Causes are what ended the object: one, unless several owners are the reason.
+	Causes []Cause `json:"causes"`
+}
+
+// Cause is a request that ended an object, or may have.
+type Cause struct {
+	Says   string    `json:"says"`
+	Time   time.Time `json:"time"`
+	Source Source    `json:"source"`
+	// By is the user, as the audit log has it.
+	By string `json:"by,omitempty"`
+	// Policy is the propagation policy of the deletion, if that is known.
+	Policy string `json:"policy,omitempty"`
+	// Uncertain causes may have been of other objects alone.
+	Uncertain bool `json:"uncertain,omitempty"`
+	// Evidence are the reasons, as sentences without a full stop.
+	Evidence []string `json:"evidence,omitempty"`
+	// Because are the causes of this one: how the owners went, or the namespace.
+	Because []Explanation `json:"because,omitempty"`
+}
+
+// Target names an object that is gone: by its uid, or by its kind, namespace and name.
+type Target struct {
+	UID             ownership.UID
+	Kind            ownership.Kind
+	Namespace, Name string
+}
+
+// place is where an object was.
+type place struct {
+	resource        schema.GroupResource
+	namespace, name string
+}
+
+// deletion is one deletion that is known.
+type deletion struct {
+	place  place
+	uid    ownership.UID // empty if not known
+	at     time.Time
+	source Source
+	by     string
+	agent  string
+	did    string // "deleted", "evicted", "deleted all …"
+	policy string
+	reason *collectionreason.Reason
+	doubt  string // why the request may not have been carried out
+	// lastWrite is the last write that the log has after the deletion: it removed the last finalizer.
+	lastWrite *write
+}
+
+type write struct {
+	by string
+	at time.Time
+}
+
+// letGo is what a collector did with an object by removing its finalizer. That is the end, but not the reason.
+const letGo = "let go"
+
+// Log is what is known of deletions. Make one with NewLog.
+type Log struct {
+	resourceOf  func(ownership.Kind) (schema.GroupResource, bool)
+	deletions   map[place][]*deletion
+	collections []*deletion // of all objects of a resource, in a namespace or in all
+	places      map[ownership.UID]known
+	renewals    map[place][]time.Time // when a name of something deleted was given to another object
+}
+
+// known is what is known of a uid.
+type known struct {
+	kind            ownership.Kind
+	namespace, name string
+}
+
+// NewLog returns an empty log. resourceOf returns the resource of a kind; where it does not know one, the
+// usual plural is taken.
+func NewLog(resourceOf func(ownership.Kind) (schema.GroupResource, bool)) *Log {
+	return &Log{resourceOf: resourceOf, deletions: map[place][]*deletion{}, places: map[ownership.UID]known{}, renewals: map[place][]time.Time{}}
+}
+
+// AddRecords adds what a collector did.
+func (l *Log) AddRecords(records []collector.Record) {
+	for i := range records {
+		r := &records[i]
+		kind := kindOf(r.Object.Kind)
+		l.places[ownership.UID(r.Object.UID)] = known{kind, r.Object.Namespace, r.Object.Name}
+		reason := &collectionreason.Reason{Decision: r.Decision, Policy: verdict.Propagation(r.Policy), MoreOwners: r.MoreOwners}
+		for _, o := range r.Owners {
+			reason.Owners = append(reason.Owners, collectionreason.Owner{
+				Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, UID: ownership.UID(o.UID),
+				Standing: o.Standing, Evidence: o.Evidence, Revision: o.Revision, Time: o.Time,
+			})
+		}
+		l.learn(reason)
+		d := &deletion{
+			place: l.placeOf(kind, r.Object.Namespace, r.Object.Name), uid: ownership.UID(r.Object.UID), at: r.Time, source: Records,
+			policy: string(r.Policy), reason: reason,
+		}
+		switch r.Action {
+		case collector.ActionDelete:
+			d.did = "deleted"
+		case collector.ActionRemoveFinalizer:
+			d.did = letGo
+		case collector.ActionDetach, collector.ActionUnblock, collector.ActionOrphan:
+			continue // the object stays
+		}
+		if r.Answer == collector.AnswerNone {
+			continue // nothing was sent
+		}
+		if r.Answer == collector.AnswerUnknown {
+			d.doubt = "the server did not answer: " + r.Error
+		}
+		l.add(d)
+	}
+}
+
+func (l *Log) add(d *deletion) { l.deletions[d.place] = append(l.deletions[d.place], d) }
+
+// learn keeps the names of owners, which may be asked for by uid.
+func (l *Log) learn(reason *collectionreason.Reason) {
+	for _, o := range reason.Owners {
+		if _, ok := l.places[o.UID]; !ok {
+			l.places[o.UID] = known{kindOf(o.Kind), o.Namespace, o.Name}
+		}
+	}
+}
+
+// kindOf parses "ReplicaSet.apps".
+func kindOf(text string) ownership.Kind {
+	gk := schema.ParseGroupKind(text)
+	return ownership.Kind{Group: gk.Group, Kind: gk.Kind}
+}
+
+func (l *Log) placeOf(kind ownership.Kind, namespace, name string) place {
+	if l.resourceOf != nil {
+		if r, ok := l.resourceOf(kind); ok {
+			return place{r, namespace, name}
+		}
+	}
+	plural, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Group: kind.Group, Version: "v1", Kind: kind.Kind})
+	return place{plural.GroupResource(), namespace, name}
+}
+
+// Explain says why an object is gone; it returns false if nothing is known of it.
+func (l *Log) Explain(t Target) (Explanation, bool) {
+	if k, ok := l.places[t.UID]; ok && t.UID != "" {
+		t.Kind, t.Namespace, t.Name = k.kind, k.namespace, k.name
+	}
+	if t.Name == "" {
+		return Explanation{}, false
+	}
+	return l.explain(t, time.Time{}, map[place]bool{})
+}
+
+// skew is by how much the clocks of a collector and of a server may differ.
+const skew = 10 * time.Second
+
+// maxOwners bounds how many owners are followed from one object.
+const maxOwners = 4
+
+// explain explains why a target is gone. by is the latest time at which its deletion can have begun; zero if unknown.
+func (l *Log) explain(t Target, by time.Time, seen map[place]bool) (Explanation, bool) {
+	at := l.placeOf(t.Kind, t.Namespace, t.Name)
+	x := Explanation{State: Gone, Object: explain.Ref{Kind: t.Kind.String(), Namespace: t.Namespace, Name: t.Name, UID: t.UID}}
+	if seen[at] {
+		return x, false
+	}
+	seen[at] = true
+	last := l.last(at, t.UID, by)
+	if last == nil {
+		x.Causes = l.guesses(at, seen)
+		return x, len(x.Causes) > 0
+	}
+	if x.Object.UID == "" {
+		x.Object.UID = last.uid
+	}
+	x.Causes = []Cause{l.cause(last, seen)}
+	return x, true
+}
+
+// last returns the deletion that ended the last object that is meant: the first request of those for it, as
+// later ones, such as a kubelet's, ended what had begun. It returns nil if there is none. Deletions after the time by do
+// not count, unless it is zero: a later object of that name, such as another namespace, may be gone, too.
+func (l *Log) last(at place, uid ownership.UID, by time.Time) *deletion {
+	all := slices.DeleteFunc(slices.Clone(l.deletions[at]), func(d *deletion) bool {
+		return uid != "" && d.uid != "" && d.uid != uid || !by.IsZero() && d.at.After(by.Add(skew))
+	})
+	if before := slices.DeleteFunc(slices.Clone(all), func(d *deletion) bool { return !by.IsZero() && d.at.After(by) }); len(before) > 0 {
+		all = before
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	latest := slices.MaxFunc(all, func(a, b *deletion) int { return a.at.Compare(b.at) })
+	all = slices.DeleteFunc(all, func(d *deletion) bool {
+		return l.lives(d) != l.lives(latest) || d.uid != "" && latest.uid != "" && d.uid != latest.uid
+	})
+	return slices.MinFunc(all, func(a, b *deletion) int {
+		return cmp.Or(rank(a.doubt != "")-rank(b.doubt != ""), rank(a.did == letGo)-rank(b.did == letGo), a.at.Compare(b.at), rank(a.reason == nil)-rank(b.reason == nil))
+	})
+}
+
+// lives returns how many objects of the name were made before a deletion, and after the first that is known.
+func (l *Log) lives(d *deletion) int {
+	n := 0
+	for _, made := range l.renewals[d.place] {
+		if made.Before(d.at) {
+			n++
+		}
+	}
+	return n
+}
+
+func rank(later bool) int { //nolint:revive // it only converts the flag
+	if later {
+		return 1
+	}
+	return 0
+}
+
+// cause says what a deletion was, and what it followed from.
+func (l *Log) cause(d *deletion, seen map[place]bool) Cause {
+	c := Cause{Time: d.at, Source: d.source, By: d.by, Policy: d.policy}
+	who := "by " + d.by
+	if d.source == Records {
+		who = "by the garbage collector"
+	} else if title := titleOf(d.by); title != "" {
+		who = "by " + title + ", " + d.by
+	} else if d.agent != "" {
+		who += ", with " + d.agent
+	}
+	c.Says = d.did + " " + who
+	if d.policy != "" {
+		c.Says += ", policy " + d.policy
+	}
+	if d.doubt != "" {
+		c.Uncertain = true
+		c.Evidence = append(c.Evidence, d.doubt)
+	}
+	if d.lastWrite != nil {
+		c.Evidence = append(c.Evidence, fmt.Sprintf("it was last written by %s, %s later: an object with finalizers goes when the last is removed",
+			d.lastWrite.by, d.lastWrite.at.Sub(d.at).Round(time.Millisecond)))
+	}
+	switch {
+	case d.reason != nil:
+		c.Says += ": " + d.reason.Decision
+		l.owners(&c, d, seen)
+	case titleOf(d.by) == collectorTitle:
+		c.Evidence = append(c.Evidence, "the log does not say which owner was gone")
+	case titleOf(d.by) == namespaceTitle && d.place.namespace != "":
+		if x, ok := l.explain(Target{Kind: ownership.Kind{Kind: "Namespace"}, Name: d.place.namespace}, d.at, seen); ok {
+			c.Because = append(c.Because, x)
+		}
+	}
+	return c
+}
+
+// owners adds what was known of the owners, and how those went that are absent.
+func (l *Log) owners(c *Cause, d *deletion, seen map[place]bool) {
+	for _, o := range d.reason.Owners {
+		says := fmt.Sprintf("the reference to %s %s is %s", o.Kind, o.Name, o.Standing)
+		if o.Evidence != "" && o.Evidence != "none" {
+			says += ", by " + article(o.Evidence)
+		}
+		c.Evidence = append(c.Evidence, says)
+		if o.Standing == "solid" || len(c.Because) == maxOwners {
+			continue
+		}
+		if x, ok := l.explain(Target{UID: o.UID, Kind: kindOf(o.Kind), Namespace: o.Namespace, Name: o.Name}, d.at, seen); ok {
+			c.Because = append(c.Because, x)
+		}
+	}
+	if d.reason.MoreOwners > 0 {
+		c.Evidence = append(c.Evidence, fmt.Sprintf("it had %d more owners", d.reason.MoreOwners))
+	}
+}
+
+func article(noun string) string {
+	if strings.HasPrefix(noun, "o") {
+		return "an " + noun
+	}
+	return "a " + noun
+}
+
+// guesses are the deletions that may have been of an object that no deletion names.
+func (l *Log) guesses(at place, seen map[place]bool) []Cause {
+	var of []*deletion
+	for _, d := range l.collections {
+		if d.place.resource == at.resource && (d.place.namespace == "" || d.place.namespace == at.namespace) {
+			of = append(of, d)
+		}
+	}
+	var causes []Cause
+	if len(of) > 0 {
+		last := slices.MaxFunc(of, func(a, b *deletion) int { return a.at.Compare(b.at) })
+		c := l.cause(last, seen)
+		c.Uncertain = true
+		c.Evidence = append(c.Evidence, "no request names the object; this one was for all of its kind that it selected")
+		return append(causes, c)
+	}
+	for _, above := range []struct {
+		kind ownership.Kind
+		name string
+		says string
+	}{
+		{ownership.Kind{Kind: "Namespace"}, at.namespace, "no request names the object, but its namespace was deleted"},
+		{
+			ownership.Kind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"},
+			at.resource.String(),
+			"no request names the object, but the definition of its kind was deleted",
+		},
+	} {
+		if above.name == "" {
+			continue
+		}
+		x, ok := l.explain(Target{Kind: above.kind, Name: above.name}, time.Time{}, seen)
+		if !ok {
+			continue
+		}
+		first := x.Causes[0]
+		causes = append(causes, Cause{Says: above.says, Time: first.Time, Source: first.Source, Uncertain: true, Because: []Explanation{x}})
+	}
+	return causes
+}
+
+// The controllers that delete for others.
+const (
+	collectorTitle = "the garbage collector"
+	namespaceTitle = "the namespace controller"
+)
+
+// titleOf returns what a user of Kubernetes' or our own is; empty for any other.
+func titleOf(user string) string {
+	switch user {
+	case "system:coppice:collector", "system:serviceaccount:kube-system:generic-garbage-collector":
+		return collectorTitle
+	case "system:coppice:namespace-controller", "system:serviceaccount:kube-system:namespace-controller":
+		return namespaceTitle
+	}
+	return ""
+}

@@ -1,0 +1,48 @@
+package inventory_test
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+)
+
+// TestPod: what is kept of a pod is enough for those who decide about one.
+func TestPod(t *testing.T) {
+	grace := int64(7)
+	meta := metav1.ObjectMeta{Name: "web-1", Namespace: "shop"}
+	pod := &corev1.Pod{
+		ObjectMeta: meta,
+		Spec: corev1.PodSpec{
+			NodeName: "n1", TerminationGracePeriodSeconds: &grace,
+			Volumes: []corev1.Volume{
+				{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}},
+				{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "disk"}}},
+				{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}},
+			},
+			Containers: []corev1.Container{{Name: "a"}, {Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 3}}}}},
+		},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
+	}
+	want := inventory.Pod{
+		Node: "n1", Grace: 7 * time.Second, Sleep: 3 * time.Second, Phase: corev1.PodRunning, Ready: true,
+		Claims: []inventory.Claim{{Name: "disk"}, {Name: "web-1-scratch", Ephemeral: true}},
+	}
+	got := inventory.NewPod(pod)
+	if !reflect.DeepEqual(*got, want) {
+		t.Errorf("%+v", *got)
+	}
+	object := got.Object(meta)
+	again := inventory.NewPod(&object)
+	again.Sleep, again.Ready = want.Sleep, want.Ready // which no decision depends on
+	if !reflect.DeepEqual(*again, want) {
+		t.Errorf("of the object: %+v", *again)
+	}
+	if !got.IsServing() || got.IsFinished() || !got.Uses("web-1-scratch") || got.Uses("scratch") {
+		t.Errorf("%+v", got)
+	}
+}

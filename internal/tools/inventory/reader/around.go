@@ -1,0 +1,261 @@
+package reader
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+)
+
+// fewObjects of a resource in one namespace are read one by one; of more, all of the namespace.
+const fewObjects = 16
+
+// aroundParallel is how many requests Around has under way: they are small, and somebody waits.
+const aroundParallel = 16
+
+// Known is what a running collector knows of a cluster.
+type Known struct {
+	// View runs a function on the ownership graph.
+	View func(func(g *ownership.Graph))
+	// Resources are those that are served, Unread those whose objects are not in the graph.
+	Resources []*inventory.Resource
+	Unread    []inventory.Unread
+}
+
+// AroundOptions say what Around reads.
+type AroundOptions struct {
+	Now time.Time
+	// IsBuiltIn reports of a finalizer that no workload has to be read to say who serves it. With any other,
+	// the metadata of all Deployments, StatefulSets and DaemonSets is read.
+	IsBuiltIn func(finalizer string) bool
+}
+
+// Around reads the part of a cluster that the deletion of some objects is about: what it reaches, with what
+// keeps or holds that. A running collector knows which objects these are, and only of the few whose metadata
+// says more than its graph is more read. What is said about those objects from this part is what would be
+// said from the whole.
+func Around(ctx context.Context, config *rest.Config, known Known, uids []ownership.UID, o AroundOptions) (*inventory.Inventory, error) {
+	r, err := newReader(config, Options{Now: o.Now, Pods: true})
+	if err != nil {
+		return nil, err
+	}
+	s := newSelection(known.Resources, uids)
+	known.View(s.grow)
+	a := &around{
+		reader: r, selection: s, objects: make(map[ownership.UID]*inventory.Object, len(s.members)+len(s.asides)),
+		converters: make(map[ownership.Kind]*converter),
+	}
+	r.result.Resources, r.result.Unread = known.Resources, slices.Clone(known.Unread)
+	r.result.Pods, r.result.Namespaces = map[ownership.UID]*inventory.Pod{}, map[ownership.UID]*corev1.Namespace{}
+	for _, objects := range []map[ownership.UID]ownership.Object{s.members, s.asides} {
+		for uid, object := range objects {
+			a.keepKnown(uid, object)
+		}
+	}
+	if err := a.read(ctx, o.IsBuiltIn); err != nil {
+		return nil, err
+	}
+	a.addNodes(known)
+	r.result.Objects = slices.Collect(maps.Values(a.objects))
+	r.sort()
+	r.result.Index()
+	return r.result, nil
+}
+
+// around is one call of Around.
+type around struct {
+	*reader
+	selection *selection
+
+	mu         sync.Mutex
+	objects    map[ownership.UID]*inventory.Object // guarded by mu
+	converters map[ownership.Kind]*converter       // guarded by mu
+}
+
+// keepKnown keeps an object as the graph has it. Of a kind that is not served there is none to read.
+func (a *around) keepKnown(uid ownership.UID, object ownership.Object) {
+	if r := a.selection.resources[object.Kind]; r != nil {
+		a.objects[uid] = &inventory.Object{Object: object, Resource: r}
+	}
+}
+
+// keepRead keeps an object as the server has it.
+func (a *around) keepRead(r *inventory.Resource, meta *metav1.ObjectMeta) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c := a.converters[r.OwnerKind()]
+	if c == nil {
+		c = newConverter(r)
+		a.converters[r.OwnerKind()] = c
+	}
+	a.objects[ownership.UID(meta.UID)] = c.object(meta)
+}
+
+// place is a resource in a namespace.
+type place struct {
+	resource  *inventory.Resource
+	namespace string
+}
+
+// read reads those members of which the graph does not have all that matters: pods and namespaces whole,
+// and the metadata of what is being deleted, is protected or has finalizers of others.
+func (a *around) read(ctx context.Context, isBuiltIn func(string) bool) error {
+	wanted := make(map[place][]ownership.Object)
+	needsWorkloads := false
+	for _, o := range a.selection.members {
+		hasForeign := slices.ContainsFunc(o.Finalizers, func(f string) bool { return !isBuiltIn(f) })
+		needsWorkloads = needsWorkloads || hasForeign
+		isWhole := o.Kind == podKind() || o.Kind == ownership.Kind{Kind: "Namespace"}
+		if r := a.selection.resources[o.Kind]; r != nil && (isWhole || o.Protected || len(o.Finalizers) > 0 || o.Phase != ownership.Active) {
+			at := place{r, o.Namespace}
+			wanted[at] = append(wanted[at], o)
+		}
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(aroundParallel)
+	for at, objects := range wanted {
+		if len(objects) > fewObjects {
+			group.Go(func() error { return a.readAll(ctx, at, objects) })
+			continue
+		}
+		for _, o := range objects {
+			group.Go(func() error { return a.readOne(ctx, at, o) })
+		}
+	}
+	if needsWorkloads {
+		for _, kind := range workloadKinds() {
+			if r := a.selection.resources[kind]; r != nil {
+				group.Go(func() error { return a.readAll(ctx, place{resource: r}, nil) })
+			}
+		}
+	}
+	return group.Wait() //nolint:wrapcheck // of this package
+}
+
+// readOne reads one object. One that is gone by now, or is another of that name, is left out.
+func (a *around) readOne(ctx context.Context, at place, o ownership.Object) error {
+	meta, err := a.get(ctx, at, o)
+	switch {
+	case apierrors.IsNotFound(err):
+		a.drop(o.UID)
+	case err != nil:
+		return a.missedAt(ctx, at, err)
+	case ownership.UID(meta.UID) != o.UID:
+		a.drop(o.UID)
+	default:
+		a.keepRead(at.resource, meta)
+	}
+	return nil
+}
+
+func (a *around) get(ctx context.Context, at place, o ownership.Object) (*metav1.ObjectMeta, error) {
+	switch at.resource.GroupResource() {
+	case corev1.Resource("pods"):
+		pod, err := a.kubernetes.CoreV1().Pods(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
+		if err == nil && ownership.UID(pod.UID) == o.UID {
+			a.keepPod(o.UID, inventory.NewPod(pod))
+		}
+		return &pod.ObjectMeta, err //nolint:wrapcheck // the server's words
+	case corev1.Resource("namespaces"):
+		namespace, err := a.kubernetes.CoreV1().Namespaces().Get(ctx, o.Name, metav1.GetOptions{})
+		if err == nil && ownership.UID(namespace.UID) == o.UID {
+			a.mu.Lock()
+			a.result.Namespaces[o.UID] = namespace
+			a.mu.Unlock()
+		}
+		return &namespace.ObjectMeta, err //nolint:wrapcheck // the server's words
+	default:
+		meta, err := a.metadata.Resource(at.resource.GroupVersionResource).Namespace(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
+		if err != nil {
+			return nil, err //nolint:wrapcheck // the server's words
+		}
+		return &meta.ObjectMeta, nil
+	}
+}
+
+func (a *around) keepPod(uid ownership.UID, pod *inventory.Pod) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.result.Pods[uid] = pod
+}
+
+func (a *around) drop(uid ownership.UID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.objects, uid)
+}
+
+// readAll lists the objects of a resource in a namespace, or in all. Kept are those that are wanted; all,
+// if that is nil.
+func (a *around) readAll(ctx context.Context, at place, wanted []ownership.Object) error {
+	left := make(map[ownership.UID]bool, len(wanted))
+	for n := range wanted {
+		left[wanted[n].UID] = true
+	}
+	err := a.each(ctx, at.resource, part{namespace: at.namespace, isPods: a.readsPods(at.resource)}, func(meta *metav1.ObjectMeta, pod *inventory.Pod) {
+		uid := ownership.UID(meta.UID)
+		if wanted != nil && !left[uid] {
+			return
+		}
+		delete(left, uid)
+		a.keepRead(at.resource, meta)
+		if pod != nil {
+			a.keepPod(uid, pod)
+		}
+	})
+	if err != nil {
+		return a.missedAt(ctx, at, err)
+	}
+	for uid := range left {
+		a.drop(uid) // gone by now
+	}
+	return nil
+}
+
+// missedAt notes what could not be read; the objects stay as the graph has them.
+func (a *around) missedAt(ctx context.Context, at place, err error) error {
+	if err := unless(ctx, err); err != nil {
+		return fmt.Errorf("read %s: %w", at.resource.GroupResource(), err)
+	}
+	u := unread(at.resource, at.namespace, err)
+	a.reader.mu.Lock()
+	defer a.reader.mu.Unlock()
+	if !slices.ContainsFunc(a.result.Unread, func(other inventory.Unread) bool {
+		return other.Resource == u.Resource && other.Namespace == u.Namespace
+	}) {
+		a.result.Unread = append(a.result.Unread, u)
+	}
+	return nil
+}
+
+// addNodes adds the nodes that the pods name: whether they are there decides what becomes of those.
+func (a *around) addNodes(known Known) {
+	names := make(map[string]bool)
+	for _, pod := range a.result.Pods {
+		names[pod.Node] = true
+	}
+	if len(names) == 0 {
+		return
+	}
+	known.View(func(g *ownership.Graph) {
+		for _, uid := range g.Find(func(k ownership.Kind, namespace, name string) bool {
+			return namespace == "" && k.Kind == "Node" && k.Group == "" && names[name]
+		}) {
+			if _, there := a.objects[uid]; !there {
+				object, _ := g.Object(uid)
+				a.keepKnown(uid, object)
+			}
+		}
+	})
+}

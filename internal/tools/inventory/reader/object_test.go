@@ -1,0 +1,60 @@
+package reader
+
+import (
+	"slices"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+)
+
+// TestOwnedBy: who has set blocking owner references is kept, but for Kubernetes' own controllers.
+func TestOwnedBy(t *testing.T) {
+	entry := func(manager, fields string) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{Manager: manager, FieldsV1: metav1.NewFieldsV1(fields)}
+	}
+	const owners, labels = `{"f:metadata":{"f:ownerReferences":{}}}`, `{"f:metadata":{"f:labels":{}}}`
+	fields := []metav1.ManagedFieldsEntry{
+		entry("kube-controller-manager", owners), entry("operator", owners), entry("operator", owners), entry("kubectl-label", labels), {Manager: "empty"},
+	}
+	yes := true
+	for _, test := range []struct {
+		name   string
+		blocks *bool
+		want   []string
+	}{
+		{"blocking", &yes, []string{"operator"}},
+		{"not blocking", nil, nil},
+	} {
+		meta := &metav1.ObjectMeta{
+			UID: "u", Name: "x", ManagedFields: fields,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "o", UID: "o", BlockOwnerDeletion: test.blocks}},
+		}
+		var got []string
+		if by := newConverter(&inventory.Resource{Kind: "ConfigMap"}).object(meta).SetBy; by != nil {
+			got = by.Owners
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		}
+	}
+}
+
+// TestWhatCannotBeListed: what may have objects and cannot be listed is not passed over.
+func TestWhatCannotBeListed(t *testing.T) {
+	for _, test := range []struct {
+		verbs []string
+		want  bool
+	}{
+		{[]string{"create"}, false},
+		{[]string{"create", "get"}, true},
+		{[]string{"delete"}, true},
+		{[]string{"list", "watch"}, true},
+		{nil, false},
+	} {
+		if got := isKept(test.verbs); got != test.want {
+			t.Errorf("%v: %v", test.verbs, got)
+		}
+	}
+}

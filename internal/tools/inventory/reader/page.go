@@ -1,0 +1,297 @@
+package reader
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
+
+	"github.com/coppice-dev/coppice/internal/collect/wire"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+)
+
+// pageSize is how many objects a list returns at a time: some megabytes with their managed fields.
+const pageSize = 1000
+
+const (
+	jsonType     = "application/json"
+	protobufType = "application/vnd.kubernetes.protobuf"
+	// asMetadata asks for the metadata of objects.
+	asMetadata = ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+)
+
+// The numbers of fields, as in generated.proto.
+const (
+	metadataOfList, itemsOfList = 1, 2
+	continueOfList              = 3
+	metadataOfObject            = 1
+	namespaceOfMeta             = 3
+	ownersOfMeta                = 13
+	managedFieldsOfMeta         = 17
+	kindOfOwner                 = 1
+	managerOfEntry              = 1
+)
+
+// keptOfMetadata are the fields of metadata that matter to a deletion, but for managed fields, which are most
+// of it: name, namespace, UID, version, the times of creation and deletion, grace period, labels, owners,
+// finalizers.
+func keptOfMetadata() wire.Fields {
+	return wire.Fields{1: nil, 3: nil, 5: nil, 6: nil, 8: nil, 9: nil, 10: nil, 11: nil, 13: nil, 14: nil}
+}
+
+// keptOfPod are the fields of a pod that inventory.NewPod looks at: in the specification the volumes, the
+// hooks of containers, the grace period and the node; in the status the phase and the conditions.
+func keptOfPod() wire.Fields {
+	return wire.Fields{
+		metadataOfObject: {1: nil}, // names of claims begin with that of the pod
+		2:                {1: nil, 2: {12: nil}, 4: nil, 10: nil},
+		3:                {1: nil, 2: nil},
+	}
+}
+
+// readsPods reports whether more is read than the metadata of the objects of a resource.
+func (r *reader) readsPods(resource *inventory.Resource) bool {
+	return r.options.Pods && resource.GroupResource() == corev1.Resource("pods")
+}
+
+// visitor is called with what is read of an object. The pod is nil where only the metadata are.
+type visitor func(*metav1.ObjectMeta, *inventory.Pod)
+
+// part is what is read of a resource: in a namespace, or in all if it is empty; whole pods, or metadata; and those
+// objects that are wanted, or all if that is nil.
+type part struct {
+	namespace string
+	isPods    bool
+	isWanted  func(namespace string, owners iter.Seq[string]) bool
+}
+
+// each reads objects of a resource: in one piece from a server that does not need room for the whole list, or
+// else page by page.
+func (r *reader) each(ctx context.Context, resource *inventory.Resource, of part, visit visitor) error {
+	d := &listDecoder{isPods: of.isPods, isWanted: of.isWanted, visit: visit, ofMetadata: keptOfMetadata(), ofPod: keptOfPod()}
+	path := []string{"api", resource.Version}
+	if resource.Group != "" {
+		path = []string{"apis", resource.Group, resource.Version}
+	}
+	if of.namespace != "" {
+		path = append(path, "namespaces", of.namespace)
+	}
+	options := metav1.ListOptions{}
+	if !r.streams {
+		options.Limit = pageSize
+	}
+	for {
+		body, err := r.kubernetes.CoreV1().RESTClient().Get().AbsPath(append(path, resource.Resource)...).
+			SetHeader("Accept", d.accept()).VersionedParams(&options, scheme.ParameterCodec).Stream(ctx)
+		if err != nil {
+			return err //nolint:wrapcheck // the server's words
+		}
+		options.Continue, err = d.decode(body)
+		body.Close()
+		if err != nil {
+			return fmt.Errorf("the server's answer cannot be decoded: %w", err)
+		}
+		if options.Continue == "" {
+			return nil
+		}
+	}
+}
+
+// listDecoder decodes lists as they come, of each object no more than what matters.
+type listDecoder struct {
+	isPods     bool
+	visit      visitor
+	ofMetadata wire.Fields
+	ofPod      wire.Fields
+	kept       []byte // what is kept of an object; used again for the next one
+	// isWanted tells by its namespace and the kinds of its owners whether an object is visited; nil for all.
+	isWanted func(namespace string, owners iter.Seq[string]) bool
+}
+
+// isWanted reports whether an object is in the namespaces that the reading is confined to, or has an owner
+// that may be cluster-scoped.
+func (r *reader) isWanted(namespace string, owners iter.Seq[string]) bool {
+	return slices.Contains(r.result.Within, namespace) || r.mayBeOwnedFromBeyond(owners)
+}
+
+// isWantedElsewhere reports the same of objects in other namespaces alone.
+func (r *reader) isWantedElsewhere(namespace string, owners iter.Seq[string]) bool {
+	return !slices.Contains(r.result.Within, namespace) && r.mayBeOwnedFromBeyond(owners)
+}
+
+// mayBeOwnedFromBeyond reports whether one of the kinds of owners is that of cluster-scoped objects.
+func (r *reader) mayBeOwnedFromBeyond(owners iter.Seq[string]) bool {
+	for kind := range owners {
+		if slices.ContainsFunc(r.result.Resources, func(s *inventory.Resource) bool { return !s.Namespaced && s.Kind == kind }) {
+			return true
+		}
+	}
+	return false
+}
+
+// accept returns the media types that are asked for.
+func (d *listDecoder) accept() string {
+	if d.isPods {
+		return protobufType + "," + jsonType
+	}
+	return protobufType + asMetadata + "," + jsonType + asMetadata + "," + jsonType
+}
+
+// decode visits the objects of a list, or of a page of it, and returns where the next page begins.
+func (d *listDecoder) decode(body io.Reader) (next string, err error) {
+	in := bufio.NewReaderSize(body, 64<<10)
+	if prefix, err := in.Peek(len(wire.Prefix)); err != nil || string(prefix) != wire.Prefix {
+		return d.decodeJSON(in)
+	}
+	err = wire.EachOfList(in, func(number int32, value []byte) error {
+		switch number {
+		case metadataOfList:
+			return wire.Each(value, func(number int32, value []byte, _ uint64) error {
+				if number == continueOfList {
+					next = string(value)
+				}
+				return nil
+			})
+		case itemsOfList:
+			return d.object(value)
+		}
+		return nil
+	})
+	return next, err
+}
+
+// decodeJSON does the same for servers that have no protobuf: those of custom resources, and aggregated ones.
+func (d *listDecoder) decodeJSON(body io.Reader) (next string, err error) {
+	if d.isPods {
+		var list corev1.PodList
+		if err := json.NewDecoder(body).Decode(&list); err != nil {
+			return "", err //nolint:wrapcheck // says all of it
+		}
+		for n := range list.Items {
+			if m := &list.Items[n].ObjectMeta; d.isWanted == nil || d.isWanted(m.Namespace, kindsOf(m.OwnerReferences)) {
+				d.visit(m, inventory.NewPod(&list.Items[n]))
+			}
+		}
+		return list.Continue, nil
+	}
+	var list metav1.PartialObjectMetadataList
+	if err := json.NewDecoder(body).Decode(&list); err != nil {
+		return "", err //nolint:wrapcheck // says all of it
+	}
+	for n := range list.Items {
+		if m := &list.Items[n].ObjectMeta; d.isWanted == nil || d.isWanted(m.Namespace, kindsOf(m.OwnerReferences)) {
+			d.visit(m, nil)
+		}
+	}
+	return list.Continue, nil
+}
+
+// object visits one object.
+func (d *listDecoder) object(message []byte) error {
+	metadata, err := wire.Field(message, metadataOfObject)
+	if err != nil {
+		return err
+	}
+	if wanted, err := d.wants(metadata); err != nil || !wanted {
+		return err
+	}
+	var m metav1.ObjectMeta
+	if d.kept, err = d.ofMetadata.Keep(d.kept[:0], metadata); err != nil {
+		return err
+	}
+	if err := m.Unmarshal(d.kept); err != nil {
+		return err //nolint:wrapcheck // says all of it
+	}
+	if m.ManagedFields, err = managedFieldsThatTell(&m, metadata); err != nil || !d.isPods {
+		if err == nil {
+			d.visit(&m, nil)
+		}
+		return err
+	}
+	if d.kept, err = d.ofPod.Keep(d.kept[:0], message); err != nil {
+		return err
+	}
+	var pod corev1.Pod
+	if err := pod.Unmarshal(d.kept); err != nil {
+		return err //nolint:wrapcheck // says all of it
+	}
+	d.visit(&m, inventory.NewPod(&pod))
+	return nil
+}
+
+// wants reports whether an object is visited, by its encoded metadata.
+func (d *listDecoder) wants(metadata []byte) (bool, error) {
+	if d.isWanted == nil {
+		return true, nil
+	}
+	var namespace string
+	var kinds []string
+	err := wire.Each(metadata, func(number int32, value []byte, _ uint64) error {
+		switch number {
+		case namespaceOfMeta:
+			namespace = string(value)
+		case ownersOfMeta:
+			kind, err := wire.Field(value, kindOfOwner)
+			if err != nil {
+				return err
+			}
+			kinds = append(kinds, string(kind))
+		}
+		return nil
+	})
+	return err == nil && d.isWanted(namespace, slices.Values(kinds)), err
+}
+
+// kindsOf returns the kinds of owners.
+func kindsOf(owners []metav1.OwnerReference) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for n := range owners {
+			if !yield(owners[n].Kind) {
+				return
+			}
+		}
+	}
+}
+
+// managedFieldsThatTell returns those entries of encoded metadata that tell who has set finalizers, and owner
+// references that block. Nearly all objects of a cluster have such owners: of an entry that tells of nothing
+// else, no more is decoded than whose it is.
+func managedFieldsThatTell(m *metav1.ObjectMeta, metadata []byte) (entries []metav1.ManagedFieldsEntry, err error) {
+	hasFinalizers := len(m.Finalizers) > 0
+	blocks := slices.ContainsFunc(m.OwnerReferences, func(o metav1.OwnerReference) bool { return ptr.Deref(o.BlockOwnerDeletion, false) })
+	if !hasFinalizers && !blocks {
+		return nil, nil
+	}
+	err = wire.Each(metadata, func(number int32, value []byte, _ uint64) error {
+		if number != managedFieldsOfMeta {
+			return nil
+		}
+		var e metav1.ManagedFieldsEntry
+		switch {
+		case hasFinalizers && bytes.Contains(value, []byte(fieldFinalizers)):
+			if err := e.Unmarshal(value); err != nil {
+				return err //nolint:wrapcheck // says all of it
+			}
+		case blocks && bytes.Contains(value, []byte(fieldOwners)):
+			manager, err := wire.Field(value, managerOfEntry)
+			if err != nil {
+				return err
+			}
+			e.Manager, e.FieldsV1 = string(manager), metav1.NewFieldsV1(fieldOwners)
+		default:
+			return nil
+		}
+		entries = append(entries, e)
+		return nil
+	})
+	return entries, err
+}

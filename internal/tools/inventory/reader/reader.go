@@ -1,0 +1,278 @@
+// Package reader reads a cluster into an inventory: all resources that can be listed, metadata only,
+// several at a time. It sends no other requests than GET, so what is looked at is never changed.
+//
+// The main flow: Read asks discovery what is served (discover.go), lists each resource page by page
+// (list.go), and keeps of each object what deletion depends on (object.go). What cannot be read, be it a
+// group that does not answer or a resource that the user may not list, does not fail the whole: it is
+// noted as unread. Events are left out without a note, as the collector leaves them out (R8): there are
+// many of them, and they own nothing.
+//
+// What a question about objects of one namespace needs is in that namespace, nearly always: the dependents of
+// a namespaced object are in its namespace (R5). Options.Scope has no more read than that, and LackOf says what
+// is to be read besides (more.go).
+//
+// Where a collector runs, its graph knows most of that. Around finds in it what a question about some
+// objects is about (selection.go), and reads only the few objects of which more matters (around.go).
+package reader
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+)
+
+// Options say what is read, and how.
+type Options struct {
+	// Now is the time that the inventory states as that of its reading.
+	Now time.Time
+	// Namespaces are those that are read one by one where the user may not list all.
+	Namespaces []string
+	// Scope, if set, is called with what the server serves, and confines the reading. Lacks, if set, is then
+	// called with what was read, and says what is to be read besides.
+	Scope func(served *inventory.Inventory) Scope
+	Lacks func(read *inventory.Inventory) Lack
+	// Pods has whole pods read, of all namespaces that can be.
+	Pods bool
+	// Parallel is how many lists are read at a time; 0 stands for 8.
+	Parallel int
+	// Progress, if set, is called while resources are read, by one goroutine at a time.
+	Progress func(Progress)
+}
+
+// Scope is what of a cluster is read, besides cluster-scoped objects and Leases, by which controllers show
+// that they work.
+type Scope struct {
+	// Namespaces are those whose objects are read; nil for all.
+	Namespaces []string
+	// Beyond has the objects of other namespaces read that have an owner of a cluster-scoped kind. All others
+	// have to be looked at for that, but need not be kept.
+	Beyond bool
+}
+
+// Progress tells how far the reading has come.
+type Progress struct {
+	Read, Resources int // resources that have been read, of all
+	Objects         int // objects that have been read so far
+}
+
+// defaultParallel keeps a server of two cores busy, and leaves most of its seats to others.
+const defaultParallel = 8
+
+// reader reads one inventory.
+type reader struct {
+	discovery  *discovery.DiscoveryClient
+	metadata   metadata.Interface
+	kubernetes kubernetes.Interface
+	options    Options
+	streams    bool // the server encodes lists as it sends them
+
+	mu       sync.Mutex
+	progress Progress             // guarded by mu
+	result   *inventory.Inventory // guarded by mu
+}
+
+// Read reads a cluster. It fails if the server does not say what it serves, if not a single resource can be
+// listed, or if ctx ends.
+func Read(ctx context.Context, config *rest.Config, o Options) (*inventory.Inventory, error) {
+	r, err := newReader(config, o)
+	if err != nil {
+		return nil, err
+	}
+	resources, unread, err := discover(ctx, r.discovery)
+	if err != nil {
+		return nil, err
+	}
+	r.result.Resources, r.result.Unread = resources.all, slices.Clone(unread)
+	if o.Scope != nil {
+		served := &inventory.Inventory{Resources: resources.all, Unread: unread}
+		served.Index()
+		scope := o.Scope(served)
+		r.result.Within, r.result.Beyond = scope.Namespaces, scope.Beyond
+	}
+	r.streams = r.serverStreams(ctx)
+	if err := r.readAll(ctx, resources.listable); err != nil {
+		return nil, err
+	}
+	if err := r.readMore(ctx, resources.listable, unread); err != nil {
+		return nil, err
+	}
+	return r.result, r.finish(len(resources.listable))
+}
+
+// newReader makes the clients. The server limits the rate of requests, and config's own limits do not apply:
+// somebody waits for the result.
+func newReader(config *rest.Config, o Options) (*reader, error) {
+	config = rest.CopyConfig(config)
+	config.QPS = -1
+	// Warnings are about versions that are read because the server prefers them.
+	config.WarningHandlerWithContext = rest.NoWarnings{}
+	// On one machine, it takes longer to compress than to send.
+	config.DisableCompression = config.DisableCompression || isLocal(config)
+	r := &reader{options: o, result: &inventory.Inventory{Read: o.Now}}
+	var err error
+	if r.discovery, err = discovery.NewDiscoveryClientForConfig(config); err != nil {
+		return nil, fmt.Errorf("make a client for discovery: %w", err)
+	}
+	if r.metadata, err = metadata.NewForConfig(config); err != nil {
+		return nil, fmt.Errorf("make a client for metadata: %w", err)
+	}
+	if r.kubernetes, err = kubernetes.NewForConfig(Protobuf(config)); err != nil {
+		return nil, fmt.Errorf("make a client: %w", err)
+	}
+	return r, nil
+}
+
+// streamsSince is the minor version of Kubernetes since which its API server answers lists from its watch cache,
+// consistently, and encodes them object by object. Before that, it would make the whole answer in memory.
+const streamsSince = 34
+
+// serverStreams reports whether the server can be asked for whole lists.
+func (r *reader) serverStreams(ctx context.Context) bool {
+	of, err := r.discovery.ServerVersionWithContext(ctx)
+	if err != nil {
+		return false
+	}
+	v, err := version.ParseGeneric(of.GitVersion)
+	return err == nil && v.AtLeast(version.MajorMinor(1, streamsSince))
+}
+
+// isLocal reports whether the server is on this machine.
+func isLocal(config *rest.Config) bool {
+	server, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(server.Hostname())
+	return server.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// Protobuf returns a copy of config for a client of Kubernetes' own types, which all servers of them encode as
+// protobuf: whole pods, workloads and nodes are large.
+func Protobuf(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.ContentType = protobufType
+	config.AcceptContentTypes = protobufType + ",application/json"
+	return config
+}
+
+// readAll lists the resources, and what is read whole.
+func (r *reader) readAll(ctx context.Context, resources []*inventory.Resource) error {
+	r.progress.Resources += len(resources)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(cmp.Or(r.options.Parallel, defaultParallel))
+	group.Go(func() error { return r.readNamespaces(ctx) })
+	for _, resource := range resources {
+		group.Go(func() error {
+			if err := r.list(ctx, resource); err != nil {
+				return err
+			}
+			r.advance(1, 0)
+			return nil
+		})
+	}
+	return group.Wait() //nolint:wrapcheck // of this package
+}
+
+// readNamespaces reads namespaces whole: what holds one of them is in its spec and status. A user who
+// may not list them sees what the metadata of other objects tell.
+func (r *reader) readNamespaces(ctx context.Context) error {
+	found := make(map[ownership.UID]*corev1.Namespace)
+	options := metav1.ListOptions{Limit: pageSize}
+	for {
+		page, err := r.kubernetes.CoreV1().Namespaces().List(ctx, options)
+		if err != nil {
+			return unless(ctx, err)
+		}
+		for i := range page.Items {
+			n := &page.Items[i]
+			n.ManagedFields = nil
+			found[ownership.UID(n.UID)] = n
+		}
+		if options.Continue = page.Continue; options.Continue == "" {
+			break
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.result.Namespaces = found
+	return nil
+}
+
+// unless returns an error only if ctx has ended: what cannot be read otherwise is left out.
+func unless(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("read the cluster: %w", err)
+	}
+	return nil
+}
+
+func (r *reader) advance(resources, objects int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.progress.Read += resources
+	r.progress.Objects += objects
+	if r.options.Progress != nil {
+		r.options.Progress(r.progress)
+	}
+}
+
+// keep adds objects to the result, and pods if they are pods.
+func (r *reader) keep(objects []*inventory.Object, pods map[ownership.UID]*inventory.Pod) {
+	r.mu.Lock()
+	r.result.Objects = append(r.result.Objects, objects...)
+	if pods != nil && r.result.Pods == nil {
+		r.result.Pods = make(map[ownership.UID]*inventory.Pod, len(pods))
+	}
+	maps.Copy(r.result.Pods, pods)
+	r.mu.Unlock()
+	r.advance(0, len(objects))
+}
+
+// missed notes what could not be read.
+func (r *reader) missed(u inventory.Unread) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.result.Unread = append(r.result.Unread, u)
+}
+
+// sort sorts the result, so that the same cluster gives the same inventory.
+func (r *reader) sort() {
+	i := r.result
+	slices.SortFunc(i.Unread, func(a, b inventory.Unread) int {
+		return cmp.Or(strings.Compare(a.Resource.Group, b.Resource.Group), strings.Compare(a.Resource.Resource, b.Resource.Resource), strings.Compare(a.Namespace, b.Namespace))
+	})
+}
+
+// finish completes the result.
+func (r *reader) finish(listable int) error {
+	r.sort()
+	i := r.result
+	if len(i.Objects) == 0 && len(i.Unread) >= listable {
+		why := "the server serves nothing that can be listed"
+		if len(i.Unread) > 0 {
+			why = i.Unread[0].Why
+		}
+		return errors.New("nothing can be read: " + why)
+	}
+	i.Index()
+	return nil
+}

@@ -1,0 +1,163 @@
+package reader
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+)
+
+// TestSelection: what the deletion of an object may reach are members; what they are judged by are asides.
+func TestSelection(t *testing.T) {
+	widget, definition := ownership.Kind{Group: "acme.io", Kind: "Widget"}, definitionKind()
+	configMap, namespace := ownership.Kind{Kind: "ConfigMap"}, ownership.Kind{Kind: "Namespace"}
+	claim, lease := ownership.Kind{Kind: "PersistentVolumeClaim"}, ownership.Kind{Group: "coordination.k8s.io", Kind: "Lease"}
+	resources := []*inventory.Resource{
+		{Kind: "Widget", Namespaced: true, GroupVersionResource: schema.GroupVersionResource{Group: "acme.io", Version: "v1", Resource: "widgets"}},
+		{Kind: "ConfigMap", Namespaced: true, GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}},
+	}
+	g := ownership.New()
+	observe := func(kind ownership.Kind, namespace, name string, phase ownership.Phase, owners ...string) {
+		o := ownership.Object{UID: ownership.UID(name), Kind: kind, Namespace: namespace, Name: name, Phase: phase}
+		for _, owner := range owners {
+			kind, named, _ := strings.Cut(owner, "/")
+			version := "v1"
+			if kind == "Widget" {
+				version = "acme.io/v1"
+			}
+			o.Owners = append(o.Owners, ownership.Reference{APIVersion: version, Kind: kind, Name: named, UID: ownership.UID(named)})
+		}
+		g.Observe(o)
+	}
+	observe(namespace, "", "shop", ownership.Active)
+	observe(namespace, "", "other", ownership.Active)
+	observe(definition, "", "widgets.acme.io", ownership.Active)
+	observe(widget, "shop", "root", ownership.Active)
+	observe(widget, "shop", "owner", ownership.Active, "Widget/root")
+	observe(configMap, "shop", "a", ownership.Active, "Widget/owner", "ConfigMap/nobody")
+	observe(configMap, "shop", "b", ownership.Active, "ConfigMap/a", "Widget/leaving")
+	observe(widget, "shop", "leaving", ownership.Foreground)
+	observe(configMap, "shop", "c", ownership.Active, "Widget/leaving")
+	observe(configMap, "other", "far", ownership.Active, "ConfigMap/a") // misplaced, and a claimant nevertheless
+	observe(claim, "shop", "data", ownership.Active)
+	observe(podKind(), "shop", "user", ownership.Active)
+	observe(podKind(), "other", "stranger", ownership.Active)
+	observe(lease, "kube-system", "operator", ownership.Active)
+	observe(lease, "kube-node-lease", "n1", ownership.Active)
+	for _, test := range []struct {
+		name, of        string
+		members, asides string
+	}{
+		{"dependents, and what they hold", "a", "a b c far leaving", "operator other owner root shop widgets.acme.io"},
+		{"a leaf", "user", "user", "operator shop"},
+		{"a claim, and who uses it", "data", "data user", "operator shop"},
+		{"a definition, and its instances", "widgets.acme.io", "a b c far leaving owner root widgets.acme.io", "operator other shop"},
+		{"a namespace, and its contents", "shop", "a b c data far leaving owner root shop user", "operator other widgets.acme.io"},
+		{"nothing", "gone", "", "operator"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := newSelection(resources, []ownership.UID{ownership.UID(test.of)})
+			s.grow(g)
+			if got := joined(s.members); got != test.members {
+				t.Errorf("members %s, want %s", got, test.members)
+			}
+			if got := joined(s.asides); got != test.asides {
+				t.Errorf("asides %s, want %s", got, test.asides)
+			}
+		})
+	}
+}
+
+func joined(objects map[ownership.UID]ownership.Object) string {
+	var names []string
+	for uid := range objects {
+		names = append(names, string(uid))
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
+}
+
+// TestLackOf: what was read of some namespaces is enough for questions that lead nowhere else, and for some that do
+// it is some kinds that lack.
+func TestLackOf(t *testing.T) {
+	resource := func(group, kind, plural string, namespaced bool) *inventory.Resource {
+		return &inventory.Resource{Kind: kind, Namespaced: namespaced, GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}}
+	}
+	widgets, configMaps := resource("acme.io", "Widget", "widgets", true), resource("", "ConfigMap", "configmaps", true)
+	parks, namespaces := resource("acme.io", "Park", "parks", false), resource("", "Namespace", "namespaces", false)
+	definitions := resource("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions", false)
+	deployments, pods := resource("apps", "Deployment", "deployments", true), resource("", "Pod", "pods", true)
+	object := func(r *inventory.Resource, namespace, name string, change func(*ownership.Object)) *inventory.Object {
+		o := ownership.Object{UID: ownership.UID(name), Kind: r.OwnerKind(), Namespace: namespace, Name: name}
+		if change != nil {
+			change(&o)
+		}
+		return &inventory.Object{Object: o, Resource: r}
+	}
+	ownedBy := func(r *inventory.Resource, name string) func(*ownership.Object) {
+		return func(o *ownership.Object) {
+			gv := schema.GroupVersion{Group: r.Group, Version: r.Version}
+			o.Owners = append(o.Owners, ownership.Reference{APIVersion: gv.String(), Kind: r.Kind, Name: name, UID: ownership.UID(name)})
+		}
+	}
+	held := func(o *ownership.Object) { o.Finalizers = []string{"acme.io/held"} }
+	leaving := func(o *ownership.Object) { o.Phase = ownership.Foreground }
+	shop, other := object(namespaces, "", "shop", nil), object(namespaces, "", "other", nil)
+	root := object(configMaps, "shop", "root", nil)
+	for name, test := range map[string]struct {
+		beyond  bool
+		of      string
+		objects []*inventory.Object
+		want    string
+	}{
+		"a leaf":                                 {false, "root", nil, ""},
+		"a dependent":                            {false, "root", []*inventory.Object{object(configMaps, "shop", "a", ownedBy(configMaps, "root"))}, ""},
+		"a dependent that a workload holds":      {false, "root", []*inventory.Object{object(configMaps, "shop", "a", func(o *ownership.Object) { ownedBy(configMaps, "root")(o); held(o) })}, "ConfigMap Deployment.apps Pod"},
+		"somebody else is held":                  {false, "root", []*inventory.Object{object(configMaps, "shop", "a", held)}, ""},
+		"a cluster-scoped owner":                 {false, "a", []*inventory.Object{object(parks, "", "park", nil), object(configMaps, "shop", "a", ownedBy(parks, "park"))}, ""},
+		"a cluster-scoped owner waits":           {false, "a", []*inventory.Object{object(parks, "", "park", leaving), object(configMaps, "shop", "a", ownedBy(parks, "park"))}, "all"},
+		"the definition goes":                    {false, "w", []*inventory.Object{object(definitions, "", "widgets.acme.io", leaving), object(widgets, "shop", "w", nil)}, "all"},
+		"a namespace, and nothing beyond":        {false, "shop", nil, "all"},
+		"a namespace":                            {true, "shop", nil, ""},
+		"a namespace that owns a thing":          {true, "shop", []*inventory.Object{object(parks, "", "park", ownedBy(namespaces, "shop"))}, ""},
+		"a namespace that owns one elsewhere":    {true, "shop", []*inventory.Object{object(configMaps, "other", "far", ownedBy(namespaces, "shop"))}, "all"},
+		"a definition, and instances everywhere": {true, "widgets.acme.io", []*inventory.Object{object(definitions, "", "widgets.acme.io", nil)}, "all"},
+	} {
+		inv := &inventory.Inventory{
+			Resources: []*inventory.Resource{widgets, configMaps, parks, namespaces, definitions, deployments, pods},
+			Objects:   append([]*inventory.Object{shop, other, root}, test.objects...),
+			Within:    []string{"shop"}, Beyond: test.beyond,
+		}
+		inv.Index()
+		isBuiltIn := func(finalizer string) bool { return !strings.HasPrefix(finalizer, "acme.io/") }
+		uids := []ownership.UID{ownership.UID(test.of)}
+		lack := LackOf(inv, uids, isBuiltIn)
+		if got := inWords(lack); got != test.want {
+			t.Errorf("%s: lacks %q, want %q", name, got, test.want)
+		}
+		inv.Everywhere = lack.Everywhere
+		if got := inWords(LackOf(inv, uids, isBuiltIn)); !lack.All && got != "" {
+			t.Errorf("%s: lacks %s when that is read", name, got)
+		}
+		inv.Within = nil
+		if got := inWords(LackOf(inv, uids, isBuiltIn)); got != "" {
+			t.Errorf("%s: the whole cluster lacks %s", name, got)
+		}
+	}
+}
+
+// inWords returns what lacks.
+func inWords(l Lack) string {
+	if l.All {
+		return "all"
+	}
+	words := make([]string, 0, len(l.Everywhere))
+	for _, kind := range l.Everywhere {
+		words = append(words, kind.String())
+	}
+	return strings.Join(words, " ")
+}

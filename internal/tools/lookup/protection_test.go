@@ -1,0 +1,105 @@
+package lookup
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kubeversion "k8s.io/apimachinery/pkg/version"
+	fakediscovery "k8s.io/client-go/discovery/fake"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/version"
+)
+
+// configured is a client of a server with the webhook, which looks up what is newer than it alone.
+func configured(since time.Time) *fake.Clientset {
+	scope := admissionregistrationv1.AllScopes
+	return fake.NewClientset(&admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: protection.Enforcer, UID: "c", CreationTimestamp: metav1.NewTime(since)},
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+			Name: "write.protect.coppice.dev",
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*/*"}, Scope: &scope},
+			}},
+		}},
+	})
+}
+
+// R28: previews and explanations say, as the webhook does, that nobody looks up what it has not checked. They look it
+// up as little.
+func TestR28_PreviewsLookUpNothingUnchecked(t *testing.T) {
+	since := time.Unix(1_000_000, 0)
+	for name, test := range map[string]struct {
+		created time.Time
+		says    string
+		checked bool
+	}{
+		"older":          {since.Add(-time.Hour), "", false},
+		"older, checked": {since.Add(-time.Hour), "c", true},
+		"newer":          {since.Add(time.Hour), "", true},
+	} {
+		asked := false // for the other object
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			if !strings.HasSuffix(r.URL.Path, "/configmaps/db") {
+				asked = true
+				w.WriteHeader(http.StatusNotFound)
+				return
+			}
+			_ = json.NewEncoder(w).Encode(metav1.PartialObjectMetadata{
+				TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"},
+				ObjectMeta: metav1.ObjectMeta{
+					Namespace: "shop", Name: "db", CreationTimestamp: metav1.NewTime(test.created), Labels: map[string]string{protection.Label: "outlives"},
+					Annotations: map[string]string{protection.Annotation: `[{"finalizer":"example.com/x"},{"apiVersion":"v1","kind":"Secret","name":"key"}]`, protection.Checked: test.says},
+				},
+			})
+		}))
+		t.Cleanup(server.Close)
+		client := configured(since)
+		client.Discovery().(*fakediscovery.FakeDiscovery).Resources = []*metav1.APIResourceList{{
+			GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "secrets", Kind: "Secret", Namespaced: true}},
+		}}
+		d := &Details{client: client, config: &rest.Config{Host: server.URL}, ctx: t.Context()}
+		p, left, protected := d.Protection(&inventory.Object{
+			Object: ownership.Object{Namespace: "shop", Name: "db"}, Labels: inventory.Labels{{Name: protection.Label, Value: "outlives"}},
+			Resource: &inventory.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}},
+		})
+		if !protected || (p.Unchecked == "") != test.checked || asked != test.checked || (len(left) > 0) != test.checked {
+			t.Errorf("%s: protected %t, unchecked %q, looked up %t, left %v", name, protected, p.Unchecked, asked, left)
+		}
+	}
+}
+
+// Who may not read the configuration learns that it is not known what is checked, but on our server, which checks all.
+func TestCheckerThatMayNotBeRead(t *testing.T) {
+	for kubernetes, want := range map[string]bool{"v1.37.2": true, version.Kubernetes(): false} {
+		client := fake.NewClientset()
+		client.PrependReactor("get", "validatingwebhookconfigurations", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewForbidden(schema.GroupResource{}, protection.Enforcer, errors.New("no"))
+		})
+		client.Discovery().(*fakediscovery.FakeDiscovery).FakedServerVersion = &kubeversion.Info{GitVersion: kubernetes}
+		d := &Details{client: client, ctx: t.Context()}
+		if checker, err := d.Checker(); checker != nil || (err != nil) != want {
+			t.Errorf("%s: %v, %v", kubernetes, checker, err)
+		}
+	}
+	if checker, err := (&Details{client: fake.NewClientset(), ctx: t.Context()}).Checker(); checker != nil || err != nil {
+		t.Errorf("without a webhook: %v, %v", checker, err)
+	}
+}

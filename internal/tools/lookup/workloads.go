@@ -1,0 +1,154 @@
+package lookup
+
+import (
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/servedby"
+)
+
+const (
+	// fewWorkloads are read one by one. Who needs more looks through all of them.
+	fewWorkloads = 32
+	// workloadPage bounds one list of whole workloads.
+	workloadPage = 500
+)
+
+// Workload implements servedby.Details.
+func (d *Details) Workload(o *inventory.Object) (servedby.Workload, error) {
+	if len(d.workloads) >= fewWorkloads && !d.listed {
+		d.listed = true
+		d.listWorkloads()
+	}
+	if known, ok := d.workloads[o.UID]; ok {
+		return known.value, known.err
+	}
+	w, err := d.getWorkload(o)
+	d.workloads[o.UID] = answer[servedby.Workload]{w, err}
+	return w, err
+}
+
+func (d *Details) getWorkload(o *inventory.Object) (servedby.Workload, error) {
+	apps, options := d.client.AppsV1(), metav1.GetOptions{}
+	switch o.Kind.Kind {
+	case "Deployment":
+		one, err := apps.Deployments(o.Namespace).Get(d.ctx, o.Name, options)
+		if err != nil {
+			return servedby.Workload{}, err //nolint:wrapcheck // the server's own words
+		}
+		return deploymentOf(one), nil
+	case "StatefulSet":
+		one, err := apps.StatefulSets(o.Namespace).Get(d.ctx, o.Name, options)
+		if err != nil {
+			return servedby.Workload{}, err //nolint:wrapcheck // the server's own words
+		}
+		return statefulSetOf(one), nil
+	case "DaemonSet":
+		one, err := apps.DaemonSets(o.Namespace).Get(d.ctx, o.Name, options)
+		if err != nil {
+			return servedby.Workload{}, err //nolint:wrapcheck // the server's own words
+		}
+		return daemonSetOf(one), nil
+	default:
+		return servedby.Workload{}, fmt.Errorf("%s is no workload", o.Kind)
+	}
+}
+
+// listWorkloads reads all workloads, page by page. Of a kind that cannot be listed, each is read alone.
+func (d *Details) listWorkloads() {
+	apps := d.client.AppsV1()
+	pages(workloadPage, func(options metav1.ListOptions) (string, error) {
+		page, err := apps.Deployments("").List(d.ctx, options)
+		if err != nil {
+			return "", err //nolint:wrapcheck // ends the list
+		}
+		for i := range page.Items {
+			d.keep(page.Items[i].ObjectMeta, deploymentOf(&page.Items[i]))
+		}
+		return page.Continue, nil
+	})
+	pages(workloadPage, func(options metav1.ListOptions) (string, error) {
+		page, err := apps.StatefulSets("").List(d.ctx, options)
+		if err != nil {
+			return "", err //nolint:wrapcheck // ends the list
+		}
+		for i := range page.Items {
+			d.keep(page.Items[i].ObjectMeta, statefulSetOf(&page.Items[i]))
+		}
+		return page.Continue, nil
+	})
+	pages(workloadPage, func(options metav1.ListOptions) (string, error) {
+		page, err := apps.DaemonSets("").List(d.ctx, options)
+		if err != nil {
+			return "", err //nolint:wrapcheck // ends the list
+		}
+		for i := range page.Items {
+			d.keep(page.Items[i].ObjectMeta, daemonSetOf(&page.Items[i]))
+		}
+		return page.Continue, nil
+	})
+}
+
+// pages reads a list until its end, or until it fails.
+func pages(size int64, read func(metav1.ListOptions) (next string, err error)) {
+	options := metav1.ListOptions{Limit: size}
+	for {
+		next, err := read(options)
+		if err != nil || next == "" {
+			return
+		}
+		options.Continue = next
+	}
+}
+
+func (d *Details) keep(meta metav1.ObjectMeta, w servedby.Workload) {
+	d.workloads[ownership.UID(meta.UID)] = answer[servedby.Workload]{value: w}
+}
+
+func deploymentOf(one *appsv1.Deployment) servedby.Workload {
+	w := workloadOf(&one.Spec.Template)
+	w.Replicas, w.Ready = replicas(one.Spec.Replicas), one.Status.ReadyReplicas
+	for _, c := range one.Status.Conditions {
+		if c.Type == appsv1.DeploymentAvailable && c.Status == corev1.ConditionFalse {
+			w.UnreadySince = c.LastTransitionTime.Time
+		}
+	}
+	return w
+}
+
+func statefulSetOf(one *appsv1.StatefulSet) servedby.Workload {
+	w := workloadOf(&one.Spec.Template)
+	w.Replicas, w.Ready = replicas(one.Spec.Replicas), one.Status.ReadyReplicas
+	return w
+}
+
+func daemonSetOf(one *appsv1.DaemonSet) servedby.Workload {
+	w := workloadOf(&one.Spec.Template)
+	w.Replicas, w.Ready = one.Status.DesiredNumberScheduled, one.Status.NumberReady
+	return w
+}
+
+// workloadOf returns what a template says of a workload.
+func workloadOf(template *corev1.PodTemplateSpec) servedby.Workload {
+	w := servedby.Workload{ServiceAccount: template.Spec.ServiceAccountName}
+	if w.ServiceAccount == "" {
+		w.ServiceAccount = "default"
+	}
+	for i := range template.Spec.Containers {
+		w.Images = append(w.Images, template.Spec.Containers[i].Image)
+	}
+	return w
+}
+
+// replicas returns how many are wanted; one, where nothing is said.
+func replicas(n *int32) int32 {
+	if n == nil {
+		return 1
+	}
+	return *n
+}

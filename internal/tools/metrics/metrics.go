@@ -1,0 +1,92 @@
+// Package metrics exports the state of a controller as Prometheus metrics.
+//
+// A Set belongs to one controller and is a prometheus.Collector; nothing is registered globally.
+// Most metrics are read at each scrape (Reading). Requests are counted by a round tripper that
+// wraps the client's (Transport).
+//
+// No label contains the name of an object. Finalizers are the only text in them that users choose, and
+// no more than a thousand are told apart: the number of time series is bounded by that, and by the number
+// of resources.
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/coppice-dev/coppice/internal/collect/collector"
+	"github.com/coppice-dev/coppice/internal/collect/feed"
+)
+
+// The values of the label "controller", which distinguishes metrics that several controllers have.
+// They are the names of the same controllers in kube-controller-manager.
+const (
+	GarbageCollector    = "garbage-collector-controller"
+	NamespaceController = "namespace-controller"
+)
+
+// Reading is the state of a garbage collector at one moment.
+type Reading struct {
+	Synced    bool
+	Monitors  []feed.MonitorStatus
+	Collector collector.Status
+}
+
+// Set contains the metrics of one controller. Create one with New or ForNamespaces.
+type Set struct {
+	prometheus.Collector // the metrics that are read at each scrape
+
+	requests  *prometheus.CounterVec
+	durations *prometheus.HistogramVec
+}
+
+// New returns the metrics of a garbage collector. read returns its state.
+func New(read func() Reading) *Set {
+	return newSet(GarbageCollector, reading{read, descriptions()})
+}
+
+// ForNamespaces returns the metrics of a namespace controller.
+func ForNamespaces(isSynced func() bool) *Set {
+	return newSet(NamespaceController, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "coppice_synced", Help: syncedHelp, ConstLabels: labels(NamespaceController),
+	}, func() float64 { return number(isSynced()) }))
+}
+
+func newSet(controller string, state prometheus.Collector) *Set {
+	return &Set{
+		Collector: state,
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "coppice_requests_total", ConstLabels: labels(controller),
+			Help: "Requests to the API server, by verb and HTTP status code; the code is \"none\" when there was no response.",
+		}, []string{"verb", "code"}),
+		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "coppice_request_duration_seconds", ConstLabels: labels(controller),
+			Help:    "Duration of requests to the API server, without watches.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+		}, []string{"verb"}),
+	}
+}
+
+func labels(controller string) prometheus.Labels { return prometheus.Labels{"controller": controller} }
+
+// Describe implements prometheus.Collector.
+func (s *Set) Describe(to chan<- *prometheus.Desc) {
+	s.Collector.Describe(to)
+	s.requests.Describe(to)
+	s.durations.Describe(to)
+}
+
+// Collect implements prometheus.Collector.
+func (s *Set) Collect(to chan<- prometheus.Metric) {
+	s.Collector.Collect(to)
+	s.requests.Collect(to)
+	s.durations.Collect(to)
+}
+
+// Gatherer returns a gatherer of the metrics of the given controllers, of the process and of the Go
+// runtime.
+func Gatherer(sets ...prometheus.Collector) prometheus.Gatherer {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(sets...)
+	return registry
+}

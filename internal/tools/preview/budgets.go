@@ -1,0 +1,90 @@
+package preview
+
+import (
+	"slices"
+	"strings"
+
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+)
+
+// Budget is a PodDisruptionBudget that the deletion exceeds. It holds evictions only: a DELETE takes the
+// pods all the same.
+type Budget struct {
+	Namespace, Name string
+	// Allowed is how many disruptions it allows now; Pods are those that work, go, and count against it,
+	// sorted.
+	Allowed int32
+	Pods    []ownership.UID
+}
+
+// SayBudgets adds the PodDisruptionBudgets that allow less than goes; budgets are asked for in one namespace,
+// or, with an empty name, in all. A budget that goes itself is left out, and one that could not be read is
+// noted as unread.
+func (p *Prediction) SayBudgets(inv *inventory.Inventory, budgets func(namespace string) ([]policyv1.PodDisruptionBudget, error)) {
+	going := p.disrupted(inv)
+	if len(going) == 0 {
+		return
+	}
+	namespace := going[0].Namespace
+	if slices.ContainsFunc(going, func(o *inventory.Object) bool { return o.Namespace != namespace }) {
+		namespace = ""
+	}
+	found, err := budgets(namespace)
+	if err != nil {
+		resource := policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets")
+		if !slices.ContainsFunc(p.Unread, func(u inventory.Unread) bool { return u.Resource.GroupResource() == resource.GroupResource() }) {
+			p.Unread = append(slices.Clip(p.Unread), inventory.Unread{Resource: resource, Namespace: namespace, Why: err.Error()})
+		}
+		return
+	}
+	for n := range found {
+		if b := exceeded(&found[n], going); b != nil && !p.takes(ownership.UID(found[n].UID)) {
+			p.Budgets = append(p.Budgets, *b)
+		}
+	}
+	slices.SortFunc(p.Budgets, func(a, b Budget) int {
+		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
+	})
+}
+
+// disrupted returns the pods that work and go.
+func (p *Prediction) disrupted(inv *inventory.Inventory) []*inventory.Object {
+	var going []*inventory.Object
+	for n := range p.Outcomes {
+		o := &p.Outcomes[n]
+		pod := inv.Pods[o.Object.UID]
+		if o.goes() && o.Object.Phase == ownership.Active && pod != nil && pod.IsServing() {
+			going = append(going, o.Object)
+		}
+	}
+	return going
+}
+
+// takes reports whether an object is deleted.
+func (p *Prediction) takes(uid ownership.UID) bool {
+	return slices.ContainsFunc(p.Outcomes, func(o Outcome) bool { return o.Object.UID == uid && o.goes() })
+}
+
+// exceeded compares a budget with the pods that go; nil if it allows as many. One whose selector is invalid
+// selects nothing, as for an eviction.
+func exceeded(b *policyv1.PodDisruptionBudget, going []*inventory.Object) *Budget {
+	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+	if err != nil {
+		return nil
+	}
+	result := Budget{Namespace: b.Namespace, Name: b.Name, Allowed: b.Status.DisruptionsAllowed}
+	for _, o := range going {
+		if o.Namespace == b.Namespace && selector.Matches(o.Labels) {
+			result.Pods = append(result.Pods, o.UID)
+		}
+	}
+	if len(result.Pods) <= int(result.Allowed) {
+		return nil
+	}
+	slices.Sort(result.Pods)
+	return &result
+}

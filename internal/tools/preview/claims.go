@@ -1,0 +1,65 @@
+package preview
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/controller/volumeprotection"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+)
+
+// freeClaims is one turn of the controller that protects PersistentVolumeClaims: those that no pod uses
+// any more may go.
+func (p *play) freeClaims() {
+	for _, o := range slices.Clone(p.ending) {
+		if users, known := p.claimUsers(o); !o.gone && known && len(users) == 0 {
+			p.dropFinalizers(o, func(f string) bool { return f == volumeprotection.ClaimFinalizer })
+		}
+	}
+}
+
+// claimUsers returns the pods that a protected PersistentVolumeClaim waits for. It is not known if there
+// may be pods that were not read.
+func (p *play) claimUsers(o *object) (users []ownership.UID, known bool) {
+	if o.Resource.GroupResource() != corev1.Resource("persistentvolumeclaims") || !slices.Contains(o.now.Finalizers, volumeprotection.ClaimFinalizer) {
+		return nil, false
+	}
+	pods := p.inventory.Resource(ownership.Kind{Kind: "Pod"})
+	if pods == nil || p.inventory.Pods == nil || !p.inventory.Complete(pods, o.Namespace) {
+		return nil, false
+	}
+	claim := claimOf(o)
+	for _, one := range p.contents[o.Namespace] {
+		if loaded := p.objects[one.UID]; one.Resource != pods || loaded != nil && loaded.gone {
+			continue
+		}
+		pod := p.inventory.Pods[one.UID]
+		if pod == nil {
+			return nil, false
+		}
+		now := pod.Object(metav1.ObjectMeta{Name: one.Name, Namespace: one.Namespace, UID: types.UID(one.UID)})
+		if _, uses := volumeprotection.DecideClaim(claim, []corev1.Pod{now}).(volumeprotection.Keep); uses {
+			users = append(users, one.UID)
+		}
+	}
+	slices.Sort(users)
+	return users, true
+}
+
+// claimOf returns what the controller's decision looks at of a claim.
+func claimOf(o *object) *corev1.PersistentVolumeClaim {
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+		Name: o.Name, Namespace: o.Namespace, UID: types.UID(o.UID),
+		Finalizers: o.now.Finalizers, DeletionTimestamp: &metav1.Time{Time: o.deadline},
+	}}
+	for _, r := range o.now.Owners {
+		isController := r.Controller == ownership.True
+		claim.OwnerReferences = append(claim.OwnerReferences, metav1.OwnerReference{
+			APIVersion: r.APIVersion, Kind: r.Kind, Name: r.Name, UID: types.UID(r.UID), Controller: &isController,
+		})
+	}
+	return claim
+}

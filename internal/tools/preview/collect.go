@@ -1,0 +1,117 @@
+package preview
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/verdict"
+)
+
+// collect is one turn of the collector: each object that was to be reconsidered, once. What
+// follows from that comes next turn.
+func (p *play) collect() {
+	turn := p.schedule.take(p.queue)
+	for _, uid := range turn {
+		delete(p.queue, uid)
+	}
+	for _, uid := range turn {
+		if o := p.objects[uid]; o != nil && !o.gone {
+			p.apply(o)
+		}
+	}
+}
+
+// collectBetween lets the collector work between the DELETEs of another controller, if the schedule has
+// it: as far as it comes, or, if it takes only some of its keys, one turn.
+func (p *play) collectBetween() {
+	if !p.schedule.between {
+		return
+	}
+	p.collect()
+	for p.schedule.seed == 0 && len(p.queue) > 0 {
+		p.collect()
+	}
+}
+
+// apply decides about one object, and does what was decided.
+func (p *play) apply(o *object) {
+	decision, ok := p.decide(o)
+	if !ok {
+		return
+	}
+	switch d := decision.(type) {
+	case verdict.Keep, verdict.Park, verdict.Await, verdict.Reread:
+		// Nothing to do. Nothing is reread: there is one epoch.
+	case verdict.Verify:
+		if p.verify(d.Claims) {
+			p.apply(o) // a collector would have known these owners
+		}
+	case verdict.Detach:
+		o.now.Owners = d.Remaining
+		p.write(o)
+	case verdict.Unblock:
+		o.now.Owners = d.Owners
+		p.write(o)
+	case verdict.Delete:
+		// Only what is protected is refused: the object is not being deleted yet.
+		if err := p.delete(o, metav1.DeletionPropagation(d.Propagation), ByCollector); err != nil {
+			p.parked[o.UID] = p.version
+		}
+	case verdict.Disown:
+		for _, uid := range d.Dependents {
+			p.disown(p.objects[uid], o.UID)
+		}
+		p.queue[o.UID] = true // again, until there are none (R13)
+	case verdict.RemoveFinalizer:
+		o.now.Finalizers = d.Remaining
+		p.write(o)
+	}
+}
+
+// decide asks for a verdict. Where that depends on the object's dependents they are loaded first.
+func (p *play) decide(o *object) (verdict.Decision, bool) {
+	if o.now.Phase == ownership.Foreground || o.now.Phase == ownership.Orphaning {
+		p.loadDependents(o)
+	}
+	facts, ok := verdict.Gather(p.graph, o.UID)
+	if !ok {
+		return nil, false
+	}
+	decision := verdict.Decide(facts)
+	if _, deletes := decision.(verdict.Delete); deletes && !o.dependentsLoaded {
+		p.loadDependents(o)
+		return p.decide(o)
+	}
+	return decision, true
+}
+
+// disown removes the references of a dependent to an owner.
+func (p *play) disown(dependent *object, owner ownership.UID) {
+	if dependent == nil || dependent.gone {
+		return
+	}
+	dependent.now.Owners = slices.DeleteFunc(slices.Clone(dependent.now.Owners), func(r ownership.Reference) bool { return r.UID == owner })
+	p.write(dependent)
+}
+
+// verify answers claims as live reads would: from the inventory. What could not be read stays
+// unknown. It reports whether there were owners that only had to be loaded.
+func (p *play) verify(claims []ownership.Claim) (loaded bool) {
+	for _, c := range claims {
+		r := p.inventory.Resource(c.Kind)
+		if r == nil {
+			continue
+		}
+		if o := p.inventory.Named(r, c.Namespace, c.Name); o != nil && o.UID == c.UID {
+			loaded = loaded || p.objects[o.UID] == nil
+			p.load(o)
+			continue
+		}
+		if p.inventory.Complete(r, c.Namespace) {
+			p.enqueue(p.graph.Resolve(c, ownership.Absent, ownership.Active))
+		}
+	}
+	return loaded
+}

@@ -1,0 +1,199 @@
+package preview
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/collect/namespaces"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+)
+
+// instancesFinalizer holds a CustomResourceDefinition until its instances are gone.
+const instancesFinalizer = "customresourcecleanup.apiextensions.k8s.io"
+
+// empty is one turn of the controllers that delete what an object contains.
+func (p *play) empty() {
+	for _, o := range slices.Clone(p.ending) {
+		switch {
+		case o.gone:
+		case isNamespace(o):
+			p.emptyNamespace(o)
+		case slices.Contains(o.now.Finalizers, instancesFinalizer):
+			p.deleteInstances(o)
+		}
+	}
+}
+
+func isNamespace(o *object) bool {
+	return o.Resource.GroupResource() == corev1.Resource("namespaces")
+}
+
+// emptyNamespace is one sync of a terminating namespace (R22).
+func (p *play) emptyNamespace(ns *object) {
+	if !namespaces.Pending(p.stored(ns).(*corev1.Namespace)) {
+		return
+	}
+	if !ns.contentsLoaded {
+		ns.contentsLoaded = true
+		for _, o := range p.contents[ns.Name] {
+			p.load(o)
+		}
+	}
+	s := p.survey(p.options.Order)
+	for {
+		switch step := namespaces.Next(s).(type) {
+		case namespaces.Read:
+			s.Record(p.list(ns.Name, step.Resources))
+		case namespaces.Delete:
+			p.sweep(step.Contents)
+			for _, content := range step.Contents {
+				s.Sweep(content.Resource, nil)
+			}
+		case namespaces.Finalize:
+			ns.specFinalizers = slices.DeleteFunc(ns.specFinalizers, func(f corev1.FinalizerName) bool { return f == corev1.FinalizerKubernetes })
+			p.write(ns)
+			return
+		case namespaces.Verify:
+			s = p.survey(p.options.Order)
+		case namespaces.Wait:
+			return
+		}
+	}
+}
+
+// list returns what a namespace has of some resources.
+func (p *play) list(namespace string, resources []namespaces.Resource) []namespaces.Content {
+	contents := make([]namespaces.Content, len(resources))
+	index := make(map[schema.GroupResource]int, len(resources))
+	for n, r := range resources {
+		contents[n].Resource = r
+		index[r.GroupResource()] = n
+	}
+	for _, o := range p.contents[namespace] {
+		n, ok := index[o.Resource.GroupResource()]
+		loaded := p.objects[o.UID]
+		if !ok || loaded.gone {
+			continue
+		}
+		contents[n].Remaining++
+		if loaded.deleting {
+			contents[n].Deleting++
+		} else {
+			contents[n].Active = append(contents[n].Active, namespaces.Object{Name: o.Name, UID: types.UID(o.UID)})
+		}
+	}
+	return contents
+}
+
+// sweep deletes what the lists of the namespace controller have found.
+func (p *play) sweep(contents []namespaces.Content) {
+	var uids []ownership.UID
+	for _, content := range contents {
+		for _, o := range content.Active {
+			uids = append(uids, ownership.UID(o.UID))
+		}
+	}
+	p.deleteAll(uids, metav1.DeletePropagationBackground, ByNamespaceController)
+}
+
+// deleteAll deletes objects one after the other, unless others have done so meanwhile.
+func (p *play) deleteAll(uids []ownership.UID, policy metav1.DeletionPropagation, by Actor) {
+	p.schedule.sort(uids)
+	for _, uid := range uids {
+		if o := p.objects[uid]; !o.deleting {
+			// Only what is protected is refused: the object is not being deleted yet.
+			_ = p.delete(o, policy, by)
+		}
+		p.collectBetween()
+	}
+}
+
+// guardInstances adds its finalizer to a CustomResourceDefinition that is about to be deleted, as the
+// server does with the DELETE.
+func (p *play) guardInstances(o *object) {
+	isDefinition := o.Resource.GroupResource() == schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}
+	if isDefinition && !o.deleting && !slices.Contains(o.now.Finalizers, instancesFinalizer) {
+		o.now.Finalizers = append(slices.Clone(o.now.Finalizers), instancesFinalizer)
+	}
+}
+
+// deleteInstances deletes the instances of a CustomResourceDefinition, as the server does, and
+// lets the definition go when there are none.
+func (p *play) deleteInstances(definition *object) {
+	instances := p.instances[p.defined(definition)]
+	var active []ownership.UID
+	for _, o := range instances {
+		if !p.load(o).deleting {
+			active = append(active, o.UID)
+		}
+	}
+	p.deleteAll(active, "", ByServer)
+	left := slices.ContainsFunc(instances, func(o *inventory.Object) bool { return !p.objects[o.UID].gone })
+	if !left {
+		p.dropFinalizers(definition, func(f string) bool { return f == instancesFinalizer })
+	}
+}
+
+// defined returns the resource that a CustomResourceDefinition defines; its name says which.
+func (p *play) defined(definition *object) *inventory.Resource {
+	for _, r := range p.inventory.Resources {
+		if r.GroupResource().String() == definition.Name {
+			return r
+		}
+	}
+	return nil
+}
+
+// endPods is one turn of the nodes: what they were to end has ended. A pod whose node is known to
+// be gone, or not to answer, stays.
+func (p *play) endPods() {
+	for _, o := range slices.Clone(p.ending) {
+		if o.gone || o.grace == 0 || o.Resource.GroupResource() != corev1.Resource("pods") || p.nodeIsLost(o) {
+			continue
+		}
+		now := int64(0)
+		// The node's DELETE asks for no policy, so it is never refused.
+		_ = p.deleteWith(o, &metav1.DeleteOptions{GracePeriodSeconds: &now}, ByNode)
+	}
+}
+
+func (p *play) nodeIsLost(o *object) bool {
+	pod := p.inventory.Pods[o.UID]
+	nodes := p.inventory.Resource(ownership.Kind{Kind: "Node"})
+	if pod != nil && p.options.Lost != nil && p.options.Lost(pod.Node) {
+		return true
+	}
+	if pod == nil || nodes == nil || !p.inventory.Complete(nodes, "") {
+		return false
+	}
+	return p.inventory.Named(nodes, "", pod.Node) == nil
+}
+
+// release is one turn of the controllers whose finalizers are assumed to be removed.
+func (p *play) release() {
+	if p.options.Released == nil {
+		return
+	}
+	for _, o := range slices.Clone(p.ending) {
+		if !o.gone {
+			p.dropFinalizers(o, func(f string) bool { return isForeign(f) && p.options.Released(o.Object, f) })
+		}
+	}
+}
+
+func (p *play) dropFinalizers(o *object, drop func(string) bool) {
+	if remaining := slices.DeleteFunc(slices.Clone(o.now.Finalizers), drop); len(remaining) < len(o.now.Finalizers) {
+		o.now.Finalizers = remaining
+		p.write(o)
+	}
+}
+
+// isForeign reports whether a finalizer is neither the collector's nor the server's.
+func isForeign(finalizer string) bool {
+	return finalizer != ownership.FinalizerOrphan && finalizer != ownership.FinalizerForeground && finalizer != instancesFinalizer
+}

@@ -1,0 +1,322 @@
+package preview
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coppice-dev/coppice/internal/controller/volumeprotection"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/verdict"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/servedby"
+)
+
+// Fate is what becomes of an object.
+type Fate string
+
+// The fates.
+const (
+	// Deleted objects are gone in the end.
+	Deleted Fate = "Deleted"
+	// Waiting objects are being deleted, and stay until what they wait for has happened.
+	Waiting Fate = "Waiting"
+	// Detached objects stay without some of their owner references.
+	Detached Fate = "Detached"
+	// Kept objects stay as they are, although an owner of theirs is deleted.
+	Kept Fate = "Kept"
+	// Unknown is the fate of objects that depend on what could not be read.
+	Unknown Fate = "Unknown"
+)
+
+// Actor is who deletes.
+type Actor string
+
+// The actors.
+const (
+	ByUser                Actor = "User"
+	ByCollector           Actor = "Collector"
+	ByNamespaceController Actor = "NamespaceController"
+	ByServer              Actor = "Server"
+	ByNode                Actor = "Node"
+)
+
+// Prediction is what requests do.
+type Prediction struct {
+	// Outcomes are those of all objects that the requests concern, sorted by fate, step, resource,
+	// namespace and name.
+	Outcomes []Outcome
+	// Counts are sorted by fate and kind.
+	Counts []Count
+	// Grace is the longest that a node may take to end one of the pods. AtLeast is how long one of them
+	// sleeps, as its preStop hooks say, before it is even asked to end.
+	Grace, AtLeast time.Duration
+	// Budgets are the PodDisruptionBudgets that allow less than goes, sorted, if SayBudgets has asked.
+	Budgets []Budget
+	// Unread is what could not be seen, and may be concerned as well.
+	Unread []inventory.Unread
+	// Digest is one of all this: a prediction that has the same digest says the same about the same
+	// versions of the same objects.
+	Digest string
+}
+
+// Count counts the objects of a kind with one fate.
+type Count struct {
+	Fate    Fate
+	Kind    ownership.Kind
+	Objects int
+}
+
+// Outcome is what becomes of one object.
+type Outcome struct {
+	Object *inventory.Object
+	Fate   Fate
+	// Race is true if the fate depends on who of several is first. It is then one of the possible
+	// ones.
+	Race bool
+	// By is who requests the deletion; empty if nobody did, or had before.
+	By Actor
+	// Step is when a deleted object goes: after all those with a lower one.
+	Step int
+	// Requested is true for an object that a request names; Refused is the server's answer if that
+	// is refused.
+	Requested bool
+	Refused   string
+	// Protected says why an object stays that would be deleted because something else is (R28).
+	Protected string
+	// Finalizers and Owners are those in the end of an object that stays.
+	Finalizers []string
+	Owners     []ownership.Reference
+	// Lost are the owners whose references go; KeptBy are those that keep an object. Both are
+	// sorted.
+	Lost, KeptBy []ownership.UID
+	// Waits are what a waiting object waits for.
+	Waits []Wait
+	// RecreatedBy is the controller that stays and may replace a deleted object, if any.
+	RecreatedBy ownership.UID
+}
+
+// Reason is why an object waits.
+type Reason string
+
+// The reasons.
+const (
+	// OnFinalizer: the controller of a foreign finalizer has to remove it.
+	OnFinalizer Reason = "Finalizer"
+	// OnDependents: dependents that block a foreground deletion are still there.
+	OnDependents Reason = "Dependents"
+	// OnContents: a namespace is not empty, or a CustomResourceDefinition has instances.
+	OnContents Reason = "Contents"
+	// OnDiscovery: a group version does not answer, and may have objects in a namespace.
+	OnDiscovery Reason = "Discovery"
+	// OnUsers: pods use a PersistentVolumeClaim, or one is bound to a PersistentVolume.
+	OnUsers Reason = "Users"
+	// OnNode: the node of a pod, which is gone or does not answer, would have to end it.
+	OnNode Reason = "Node"
+)
+
+// Wait is something that an object waits for.
+type Wait struct {
+	Reason Reason
+	// Name is that of the finalizer, of the node or of the group version.
+	Name string
+	// Objects are the dependents, the contents or the users, sorted.
+	Objects []ownership.UID
+	// ServedBy is who removes a finalizer, if SayWhoServes has asked. TakenAlong is true if the deletion
+	// takes that controller away, too: then it may be gone before its work is done.
+	ServedBy   *servedby.Answer
+	TakenAlong bool
+}
+
+// SayWhoServes adds to each finalizer that is waited for who serves it.
+func (p *Prediction) SayWhoServes(of func(o *inventory.Object, finalizer string) servedby.Answer) {
+	goes := make(map[ownership.UID]bool, len(p.Outcomes))
+	for n := range p.Outcomes {
+		o := &p.Outcomes[n]
+		goes[o.Object.UID] = o.goes()
+	}
+	for n := range p.Outcomes {
+		o := &p.Outcomes[n]
+		for i := range o.Waits[:min(len(o.Waits), mostListed)] { // no report has more
+			w := &o.Waits[i]
+			if w.Reason == OnFinalizer {
+				answer := of(o.Object, w.Name)
+				w.ServedBy, w.TakenAlong = &answer, answer.Workload != "" && goes[answer.Workload]
+			}
+		}
+	}
+}
+
+// prediction tells what the play has come to.
+func (p *play) prediction(requests []Request, races map[ownership.UID]bool) Prediction {
+	requested := make(map[ownership.UID]bool, len(requests))
+	for _, r := range requests {
+		requested[r.UID] = true
+	}
+	result := Prediction{Unread: p.inventory.Unread}
+	for uid, o := range p.objects {
+		if !requested[uid] && !races[uid] && !p.concerned(o) {
+			continue
+		}
+		outcome := p.outcome(o)
+		outcome.Requested, outcome.Race = requested[uid], races[uid]
+		result.Outcomes = append(result.Outcomes, outcome)
+		grace := p.graceOf(o)
+		result.Grace = max(result.Grace, grace)
+		result.AtLeast = max(result.AtLeast, min(grace, p.sleepOf(o)))
+	}
+	slices.SortFunc(result.Outcomes, compareOutcomes)
+	result.Counts = count(result.Outcomes)
+	result.Digest = digest(result.Outcomes)
+	return result
+}
+
+// concerned reports whether anything happens to an object or to an owner of it.
+func (p *play) concerned(o *object) bool {
+	return o.changed() || o.isHeld() || slices.ContainsFunc(o.Owners, func(r ownership.Reference) bool {
+		owner := p.objects[r.UID]
+		return owner != nil && owner.UID != o.UID && owner.changed()
+	})
+}
+
+func (p *play) outcome(o *object) Outcome {
+	result := Outcome{Object: o.Object, By: o.by, Refused: o.refused}
+	if o.gone {
+		result.Fate, result.Step, result.RecreatedBy = Deleted, o.step, p.recreator(o)
+		return result
+	}
+	result.Finalizers, result.Owners = o.now.Finalizers, o.now.Owners
+	if o.isHeld() {
+		result.Protected = o.protection.held
+	}
+	for _, r := range o.Owners {
+		if !named(o.now.Owners, r.UID) {
+			result.Lost = append(result.Lost, r.UID)
+		}
+	}
+	slices.Sort(result.Lost)
+	result.Lost = slices.Compact(result.Lost)
+	facts, _ := verdict.Gather(p.graph, o.UID)
+	for _, owner := range facts.Owners {
+		switch owner.Standing {
+		case verdict.Solid:
+			result.KeptBy = append(result.KeptBy, owner.Reference.UID)
+		case verdict.Unverified:
+			result.Fate = Unknown
+		case verdict.Waiting, verdict.Dangling, verdict.Unmapped, verdict.Misplaced:
+		}
+	}
+	slices.Sort(result.KeptBy)
+	result.KeptBy = slices.Compact(result.KeptBy)
+	switch {
+	case o.deleting:
+		result.Fate, result.Waits = Waiting, p.waits(o, facts)
+	case result.Fate == Unknown && len(result.KeptBy) == 0:
+	case len(result.Lost) > 0:
+		result.Fate = Detached
+	default:
+		result.Fate = Kept
+	}
+	return result
+}
+
+// waits returns what an object that is being deleted waits for.
+func (p *play) waits(o *object, facts verdict.Facts) []Wait {
+	var waits []Wait
+	users, _ := p.claimUsers(o)
+	users = append(users, p.volumeUsers(o)...)
+	for _, f := range o.now.Finalizers {
+		switch {
+		case (f == volumeprotection.ClaimFinalizer || f == volumeprotection.VolumeFinalizer) && len(users) > 0:
+			waits = append(waits, Wait{Reason: OnUsers, Name: f, Objects: users})
+		case f == instancesFinalizer:
+			waits = append(waits, Wait{Reason: OnContents, Name: f, Objects: p.remaining(p.instances[p.defined(o)])})
+		case isForeign(f):
+			waits = append(waits, Wait{Reason: OnFinalizer, Name: f})
+		case f == ownership.FinalizerForeground && len(facts.Blocking) > 0:
+			waits = append(waits, Wait{Reason: OnDependents, Name: f, Objects: facts.Blocking})
+		}
+	}
+	for _, f := range o.specFinalizers {
+		if f == corev1.FinalizerKubernetes {
+			waits = append(waits, p.waitsOfNamespace(o)...)
+		} else {
+			waits = append(waits, Wait{Reason: OnFinalizer, Name: string(f)})
+		}
+	}
+	if pod := p.inventory.Pods[o.UID]; pod != nil && o.grace > 0 {
+		waits = append(waits, Wait{Reason: OnNode, Name: pod.Node})
+	}
+	return waits
+}
+
+// waitsOfNamespace returns what the namespace controller waits for.
+func (p *play) waitsOfNamespace(o *object) []Wait {
+	var waits []Wait
+	remaining := p.remaining(p.contents[o.Name])
+	if len(remaining) > 0 || p.undiscovered == nil {
+		waits = append(waits, Wait{Reason: OnContents, Name: string(corev1.FinalizerKubernetes), Objects: remaining})
+	}
+	if p.undiscovered != nil {
+		for gv := range p.undiscovered.Groups {
+			waits = append(waits, Wait{Reason: OnDiscovery, Name: gv.String()})
+		}
+	}
+	slices.SortFunc(waits, func(a, b Wait) int { return cmp.Or(cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Name, b.Name)) })
+	return waits
+}
+
+// remaining returns those of some objects that are still there.
+func (p *play) remaining(objects []*inventory.Object) []ownership.UID {
+	var uids []ownership.UID
+	for _, o := range objects {
+		if loaded := p.objects[o.UID]; loaded != nil && !loaded.gone {
+			uids = append(uids, o.UID)
+		}
+	}
+	slices.Sort(uids)
+	return uids
+}
+
+// recreator returns the controller of a deleted object, if it is not being deleted itself.
+func (p *play) recreator(o *object) ownership.UID {
+	for _, r := range o.Owners {
+		owner := p.inventory.Object(r.UID)
+		if r.Controller != ownership.True || owner == nil || owner.Phase != ownership.Active {
+			continue
+		}
+		if played := p.objects[r.UID]; played == nil || !played.deleting && !played.gone {
+			return r.UID
+		}
+	}
+	return ""
+}
+
+// graceOf returns how long the node of a pod may take to end it.
+func (p *play) graceOf(o *object) time.Duration {
+	if o.deleting && o.Resource.GroupResource() == corev1.Resource("pods") {
+		return max(0, o.deadline.Sub(p.options.Now))
+	}
+	return 0
+}
+
+// sleepOf returns how long a pod sleeps before its containers are asked to end. What was being deleted
+// already may have slept.
+func (p *play) sleepOf(o *object) time.Duration {
+	pod := p.inventory.Pods[o.UID]
+	if pod == nil || o.Phase != ownership.Active {
+		return 0
+	}
+	return pod.Sleep
+}
+
+// goes reports whether the object is deleted, at once or later.
+func (o *Outcome) goes() bool { return o.Fate == Deleted || o.Fate == Waiting }
+
+func compareOutcomes(a, b Outcome) int {
+	return cmp.Or(cmp.Compare(a.Fate, b.Fate), cmp.Compare(a.Step, b.Step),
+		cmp.Compare(a.Object.Kind.Kind, b.Object.Kind.Kind), cmp.Compare(a.Object.Kind.Group, b.Object.Kind.Group),
+		cmp.Compare(a.Object.Namespace, b.Object.Namespace), cmp.Compare(a.Object.Name, b.Object.Name))
+}

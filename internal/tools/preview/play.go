@@ -1,0 +1,249 @@
+package preview
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/rules/deletion"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+)
+
+// firstVersion is above every resourceVersion that a server gives: what is played is newer than
+// what was read.
+const firstVersion = uint64(1) << 60
+
+// play is the copy on which a deletion is played: a server's storage, and the graph of a collector
+// whose watches are never late.
+type play struct {
+	*Cluster
+	options  Options
+	schedule schedule
+
+	objects map[ownership.UID]*object // those that were loaded
+	graph   *ownership.Graph
+	queue   map[ownership.UID]bool   // what the collector is to reconsider
+	parked  map[ownership.UID]uint64 // what is protected from the collector, by the version then
+	ending  []*object                // what is being deleted, in the order of the marks
+	version uint64                   // of the last write
+	step    int
+}
+
+// object is an object in the copy.
+type object struct {
+	*inventory.Object // as it was read
+
+	now ownership.Object // as it is in the copy
+
+	deleting       bool
+	deadline       time.Time
+	grace          int64                  // in seconds
+	specFinalizers []corev1.FinalizerName // of a namespace
+	gone           bool
+
+	by      Actor  // who asked for the deletion first
+	step    int    // in which it went
+	refused string // why a request was refused
+
+	protection *protected // nil if it was not looked up, or there is none
+
+	dependentsLoaded, contentsLoaded bool
+}
+
+func newPlay(w *Cluster, o Options, s schedule) *play {
+	p := &play{
+		Cluster: w, options: o, schedule: s,
+		objects: map[ownership.UID]*object{},
+		graph:   ownership.New(),
+		queue:   map[ownership.UID]bool{},
+		parked:  map[ownership.UID]uint64{},
+		version: firstVersion,
+	}
+	for _, r := range w.inventory.Resources {
+		scope := ownership.Cluster
+		if r.Namespaced {
+			scope = ownership.Namespaced
+		}
+		p.graph.SetScope(r.OwnerKind(), scope)
+	}
+	return p
+}
+
+// load copies an object, unless it was copied before.
+func (p *play) load(o *inventory.Object) *object {
+	if known := p.objects[o.UID]; known != nil {
+		return known
+	}
+	loaded := &object{Object: o, now: o.Object, deleting: o.Phase != ownership.Active}
+	loaded.deadline, loaded.grace = o.Deadline(), int64(o.Grace/time.Second)
+	if o.Resource.GroupResource() == corev1.Resource("namespaces") {
+		loaded.specFinalizers = []corev1.FinalizerName{corev1.FinalizerKubernetes}
+		if ns := p.inventory.Namespaces[o.UID]; ns != nil {
+			loaded.specFinalizers = slices.Clone(ns.Spec.Finalizers)
+		}
+	}
+	p.objects[o.UID] = loaded
+	if loaded.deleting {
+		p.ending = append(p.ending, loaded)
+	}
+	p.enqueue(p.graph.Observe(o.Object))
+	return loaded
+}
+
+// loadDependents copies whatever names an object as its owner: what happens to the object may
+// change what is known of these claims.
+func (p *play) loadDependents(o *object) {
+	if o.dependentsLoaded {
+		return
+	}
+	o.dependentsLoaded = true
+	for _, dependent := range p.claimants[o.UID] {
+		p.load(dependent)
+	}
+}
+
+func (p *play) enqueue(uids []ownership.UID) {
+	for _, uid := range uids {
+		p.queue[uid] = true
+	}
+}
+
+// request makes a DELETE of a user's.
+func (p *play) request(r Request) {
+	o := p.inventory.Object(r.UID)
+	if o == nil {
+		return
+	}
+	loaded := p.load(o)
+	if err := p.delete(loaded, r.Propagation, ByUser); err != nil {
+		loaded.refused = err.Error()
+	}
+}
+
+// delete makes a DELETE (R17-R19).
+func (p *play) delete(o *object, policy metav1.DeletionPropagation, by Actor) error {
+	options := &metav1.DeleteOptions{}
+	if policy != "" {
+		options.PropagationPolicy = &policy
+	}
+	return p.deleteWith(o, options, by)
+}
+
+func (p *play) deleteWith(o *object, options *metav1.DeleteOptions, by Actor) error {
+	if o.gone {
+		return nil
+	}
+	p.guardInstances(o)
+	strategy := deletion.StrategyOf(o.Resource.GroupResource())
+	strategy.RepeatedReplaces = o.deleting && p.options.RepeatedReplaces != nil && p.options.RepeatedReplaces()
+	plan, err := deletion.Decide(p.stored(o), options, strategy, p.options.Now)
+	if err != nil {
+		return err
+	}
+	if err := p.protect(o, by); err != nil {
+		return err
+	}
+	if o.by == "" && !o.deleting {
+		o.by = by
+	}
+	switch plan := plan.(type) {
+	case deletion.Remove:
+		p.remove(o)
+	case deletion.Mark:
+		o.now.Finalizers = plan.Finalizers
+		o.deadline, o.grace = plan.DeletionTimestamp.Time, plan.GracePeriodSeconds
+		if !o.deleting {
+			o.deleting = true
+			p.ending = append(p.ending, o)
+		}
+		p.write(o)
+	case deletion.Keep:
+	}
+	return nil
+}
+
+// write stores an object as it now is, or removes it if nothing holds it any more (R18).
+func (p *play) write(o *object) {
+	if deletion.Finished(p.stored(o), deletion.StrategyOf(o.Resource.GroupResource())) {
+		p.remove(o)
+		return
+	}
+	if o.deleting {
+		p.loadDependents(o)
+	}
+	p.version++
+	o.now.ResourceVersion = strconv.FormatUint(p.version, 10)
+	o.now.Phase = ownership.PhaseOf(o.deleting, o.now.Finalizers)
+	p.enqueue(p.graph.Observe(o.now))
+}
+
+func (p *play) remove(o *object) {
+	p.loadDependents(o)
+	for _, r := range o.now.Owners {
+		// Owners in foreground deletion may have waited for this object.
+		if owner := p.inventory.Object(r.UID); owner != nil && owner.Phase != ownership.Active {
+			p.load(owner)
+		}
+	}
+	o.gone, o.step = true, p.step
+	p.version++
+	p.enqueue(p.graph.Forget(o.UID, strconv.FormatUint(p.version, 10)))
+}
+
+// stored returns an object as the server has it, with what its kind's strategy looks at.
+func (p *play) stored(o *object) runtime.Object {
+	m := metav1.ObjectMeta{
+		Name: o.Name, Namespace: o.Namespace, UID: types.UID(o.UID), Finalizers: slices.Clone(o.now.Finalizers),
+	}
+	if o.deleting {
+		m.DeletionTimestamp = &metav1.Time{Time: o.deadline}
+		m.DeletionGracePeriodSeconds = &o.grace
+	}
+	switch o.Resource.GroupResource() {
+	case corev1.Resource("pods"):
+		return p.pod(o, m)
+	case corev1.Resource("namespaces"):
+		return &corev1.Namespace{ObjectMeta: m, Spec: corev1.NamespaceSpec{Finalizers: o.specFinalizers}}
+	}
+	return &metav1.PartialObjectMetadata{ObjectMeta: m}
+}
+
+// pod returns a pod. One of which only the metadata was read counts as running, with the grace
+// period that is usual.
+func (p *play) pod(o *object, m metav1.ObjectMeta) *corev1.Pod {
+	known := p.inventory.Pods[o.UID]
+	if known == nil {
+		known = &inventory.Pod{Node: "unknown", Grace: corev1.DefaultTerminationGracePeriodSeconds * time.Second}
+	}
+	pod := known.Object(m)
+	return &pod
+}
+
+// settle lets all actors work until nothing changes any more.
+func (p *play) settle() {
+	for {
+		before := p.version
+		p.step++
+		p.unpark()
+		if !p.schedule.late {
+			p.collect()
+		}
+		p.empty()
+		p.endPods()
+		p.freeClaims()
+		p.freeVolumes()
+		p.release()
+		if p.schedule.late && p.version == before {
+			p.collect()
+		}
+		if p.version == before && len(p.queue) == 0 {
+			return
+		}
+	}
+}

@@ -1,0 +1,451 @@
+package preview_test
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/preview"
+)
+
+// cluster makes an inventory from lines "KIND NAME [< OWNER[!]...] [# FINALIZER...] [@ NODE] [deleting]".
+// KIND is one of kinds; all but cluster-scoped ones are in the namespace shop. An owner is named by
+// its name, which is its uid too; ! stands for blockOwnerDeletion. deleting marks it as terminating;
+// always, cascading and outlives say how it is protected.
+func cluster(t *testing.T, lines ...string) *inventory.Inventory {
+	t.Helper()
+	inv := &inventory.Inventory{Pods: map[ownership.UID]*inventory.Pod{}, Namespaces: map[ownership.UID]*corev1.Namespace{}}
+	resources := map[string]*inventory.Resource{}
+	for _, r := range []*inventory.Resource{
+		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("configmaps"), Kind: "ConfigMap", Namespaced: true, Deletable: true},
+		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), Kind: "Pod", Namespaced: true, Deletable: true},
+		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), Kind: "PersistentVolumeClaim", Namespaced: true, Deletable: true},
+		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("persistentvolumes"), Kind: "PersistentVolume", Deletable: true},
+		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("namespaces"), Kind: "Namespace", Deletable: true},
+		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), Kind: "Node", Deletable: true},
+		{GroupVersionResource: schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}, Kind: "Job", Namespaced: true, Deletable: true},
+		{GroupVersionResource: schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}, Kind: "Role", Namespaced: true, Deletable: true},
+		{GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}, Kind: "Widget", Namespaced: true, Deletable: true},
+		{GroupVersionResource: schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, Kind: "CustomResourceDefinition", Deletable: true},
+	} {
+		inv.Resources = append(inv.Resources, r)
+		resources[r.Kind] = r
+	}
+	kindOf := map[string]*inventory.Resource{}
+	for _, line := range lines {
+		words := strings.Fields(line)
+		kindOf[words[1]] = resources[words[0]]
+	}
+	for n, line := range lines {
+		words := strings.Fields(line)
+		r := resources[words[0]]
+		o := &inventory.Object{Resource: r}
+		o.UID, o.Kind, o.Name, o.ResourceVersion = ownership.UID(words[1]), r.OwnerKind(), words[1], fmt.Sprint(n+1)
+		if r.Namespaced {
+			o.Namespace = "shop"
+		}
+		mode, deleting, node := "", false, ""
+		for _, word := range words[2:] {
+			switch {
+			case word == "always" || word == "cascading" || word == "outlives":
+				o.Protected, o.Labels = true, inventory.LabelsOf(map[string]string{protection.Label: word})
+			case strings.Contains("<#@", word):
+				mode = word
+			case word == "deleting":
+				deleting = true
+			case mode == "#":
+				o.Finalizers = append(o.Finalizers, word)
+			case mode == "@":
+				node = word
+			default:
+				name, blocks := strings.CutSuffix(word, "!")
+				of := kindOf[name]
+				if of == nil {
+					of = resources["ConfigMap"]
+				}
+				reference := ownership.Reference{APIVersion: of.GroupVersion().String(), Kind: of.Kind, Name: name, UID: ownership.UID(name)}
+				if blocks {
+					reference.BlockOwnerDeletion = ownership.True
+				}
+				o.Owners = append(o.Owners, reference)
+			}
+		}
+		o.Phase = ownership.PhaseOf(deleting, o.Finalizers)
+		if r.Kind == "Pod" {
+			inv.Pods[o.UID] = &inventory.Pod{Node: node, Grace: 30 * time.Second}
+		}
+		inv.Objects = append(inv.Objects, o)
+	}
+	slices.SortFunc(inv.Objects, func(a, b *inventory.Object) int {
+		return cmp.Or(cmp.Compare(a.Resource.Group, b.Resource.Group), cmp.Compare(a.Resource.Resource, b.Resource.Resource), cmp.Compare(a.Name, b.Name))
+	})
+	inv.Index()
+	return inv
+}
+
+// told is a prediction in words, a line for each object, sorted by name.
+func told(p preview.Prediction) []string {
+	var lines []string
+	for _, o := range p.Outcomes {
+		line := string(o.Object.UID) + " " + string(o.Fate)
+		if o.By != "" {
+			line += " by " + string(o.By)
+		}
+		for _, w := range o.Waits {
+			line += fmt.Sprintf(" for %s %s%v", w.Reason, w.Name, w.Objects)
+		}
+		if len(o.Lost) > 0 {
+			line += fmt.Sprintf(" from %v", o.Lost)
+		}
+		if o.Fate == preview.Kept || o.Fate == preview.Detached {
+			line += fmt.Sprintf(" by owners %v", o.KeptBy)
+		}
+		if o.Race {
+			line += " in a race"
+		}
+		if o.Protected != "" {
+			line += " protected"
+		}
+		if o.Refused != "" {
+			line += " refused"
+		}
+		lines = append(lines, line)
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+func requests(policy string, uids ...string) []preview.Request {
+	var all []preview.Request
+	for _, uid := range uids {
+		all = append(all, preview.Request{UID: ownership.UID(uid), Propagation: metav1.DeletionPropagation(policy)})
+	}
+	return all
+}
+
+// NS-06: a group that does not answer may have objects in a namespace, which stays.
+func TestGroupThatIsDown(t *testing.T) {
+	inv := cluster(t, "Namespace shop", "ConfigMap a", "ConfigMap b # example.com/hold")
+	inv.Unread = []inventory.Unread{{Resource: schema.GroupVersionResource{Group: "metrics.example.com", Version: "v1"}, Why: "no route to host"}}
+	p := preview.New(inv).Predict(requests("Background", "shop"), preview.Options{})
+	want := []string{
+		"a Deleted by NamespaceController",
+		"b Waiting by NamespaceController for Finalizer example.com/hold[]",
+		"shop Waiting by User for Contents kubernetes[b] for Discovery metrics.example.com/v1[]",
+	}
+	if got := told(p); !slices.Equal(got, want) {
+		t.Errorf("%q\nwant %q", got, want)
+	}
+	if text := p.Report(inv).String(); !strings.Contains(text, "group metrics.example.com/v1 of the API, which does not answer") {
+		t.Error(text)
+	}
+}
+
+// TestRaces: what depends on whether a dependent or its owner is dealt with first, or on whether the collector
+// comes between two requests, is called a race.
+func TestRaces(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		lines    []string
+		requests []preview.Request
+		races    []string
+	}{
+		{
+			"an owner that loses the collector's finalizer at once, and stays",
+			[]string{"ConfigMap other", "ConfigMap owner # example.com/hold", "ConfigMap dependent < other! owner"},
+			requests("Foreground", "owner"),
+			[]string{"dependent"},
+		},
+		{
+			"a request that comes too late to orphan",
+			[]string{"ConfigMap a", "ConfigMap b < a", "ConfigMap c < b!", "ConfigMap d < c! # example.com/hold"},
+			slices.Concat(requests("Foreground", "a"), requests("Orphan", "b")),
+			[]string{"b", "c", "d"},
+		},
+		{
+			"none", []string{"ConfigMap a", "ConfigMap b < a!", "ConfigMap c < b!"}, requests("Foreground", "a"), nil,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var races []string
+			for _, o := range preview.New(cluster(t, test.lines...)).Predict(test.requests, preview.Options{}).Outcomes {
+				if o.Race {
+					races = append(races, o.Object.Name)
+				}
+			}
+			slices.Sort(races)
+			if !slices.Equal(races, test.races) {
+				t.Errorf("%q are in a race, want %q", races, test.races)
+			}
+		})
+	}
+}
+
+func TestPredict(t *testing.T) {
+	tests := []struct {
+		name    string
+		cluster []string
+		policy  string
+		delete  []string
+		want    []string
+	}{
+		{
+			"background takes what has no other owner",
+			[]string{"ConfigMap a", "ConfigMap b < a", "ConfigMap c < b", "ConfigMap d < a e", "ConfigMap e"},
+			"Background",
+			[]string{"a"},
+			[]string{"a Deleted by User", "b Deleted by Collector", "c Deleted by Collector", "d Detached from [a] by owners [e]"},
+		},
+		{
+			"orphan detaches",
+			[]string{"ConfigMap a", "ConfigMap b < a", "ConfigMap c < b"},
+			"Orphan",
+			[]string{"a"},
+			[]string{"a Deleted by User", "b Detached from [a] by owners []"},
+		},
+		{
+			"foreground waits for what blocks",
+			[]string{"ConfigMap a", "ConfigMap b < a!", "ConfigMap c < b! # example.com/hold"},
+			"Foreground",
+			[]string{"a"},
+			[]string{
+				"a Waiting by User for Dependents foregroundDeletion[b]", "b Waiting by Collector for Dependents foregroundDeletion[c]",
+				"c Waiting by Collector for Finalizer example.com/hold[]",
+			},
+		},
+		{
+			"a held owner keeps its dependents",
+			[]string{"ConfigMap a # example.com/hold", "ConfigMap b < a"},
+			"Background",
+			[]string{"a"},
+			[]string{"a Waiting by User for Finalizer example.com/hold[]", "b Kept by owners [a]"},
+		},
+		{
+			"a cycle in foreground deletion is cut",
+			[]string{"ConfigMap a < b!", "ConfigMap b < a!"},
+			"Foreground",
+			[]string{"a", "b"},
+			[]string{"a Deleted by User", "b Deleted by User"},
+		},
+		{
+			"jobs orphan by default",
+			[]string{"Job a", "Pod b < a"},
+			"",
+			[]string{"a"},
+			[]string{"a Deleted by User", "b Detached from [a] by owners []"},
+		},
+		{
+			"a namespace with its contents in stages",
+			[]string{"Namespace shop", "Pod p @ n1", "Node n1", "ConfigMap c # example.com/hold", "ConfigMap d < c", "Role r"},
+			"",
+			[]string{"shop"},
+			[]string{
+				"c Waiting by NamespaceController for Finalizer example.com/hold[]", "d Deleted by NamespaceController",
+				"p Deleted by NamespaceController", "shop Waiting by User for Contents kubernetes[c r]",
+			},
+		},
+		{
+			"a pod of a node that is gone",
+			[]string{"Namespace shop", "Pod p @ n1", "ConfigMap c"},
+			"",
+			[]string{"p"},
+			[]string{"p Waiting by User for Node n1[]"},
+		},
+		{
+			"a definition with its instances, and what they own",
+			[]string{"CustomResourceDefinition widgets.example.com # customresourcecleanup.apiextensions.k8s.io", "Widget w", "ConfigMap c < w"},
+			"Background",
+			[]string{"widgets.example.com"},
+			[]string{"c Deleted by Collector", "w Deleted by Server", "widgets.example.com Deleted by User"},
+		},
+		{
+			"a late orphan deletion is refused",
+			[]string{"ConfigMap a # example.com/hold deleting", "ConfigMap b < a"},
+			"Orphan",
+			[]string{"a"},
+			[]string{"a Waiting for Finalizer example.com/hold[] refused"},
+		},
+		{"nothing of what is not concerned", []string{"ConfigMap a", "ConfigMap b", "ConfigMap c < b"}, "Background", []string{"a"}, []string{"a Deleted by User"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			w := preview.New(cluster(t, test.cluster...))
+			got := told(w.Predict(requests(test.policy, test.delete...), preview.Options{Now: now()}))
+			if !slices.Equal(got, test.want) {
+				t.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(test.want, "\n  "))
+			}
+		})
+	}
+}
+
+func now() time.Time { return time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC) }
+
+// TestReleased: with the controllers of finalizers at work, nothing waits.
+func TestReleased(t *testing.T) {
+	w := preview.New(cluster(t, "ConfigMap a # example.com/hold", "ConfigMap b < a # example.com/other"))
+	released := func(_ *inventory.Object, finalizer string) bool { return finalizer == "example.com/hold" }
+	got := told(w.Predict(requests("Background", "a"), preview.Options{Now: now(), Released: released}))
+	want := []string{"a Deleted by User", "b Waiting by Collector for Finalizer example.com/other[]"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestReleasedChain: the owners that waited for what goes, go too, and it is said that the user did
+// not ask for that.
+func TestReleasedChain(t *testing.T) {
+	w := preview.New(cluster(t, "ConfigMap a # foregroundDeletion deleting", "ConfigMap b < a! # foregroundDeletion deleting",
+		"ConfigMap c < b! # example.com/hold deleting", "ConfigMap d < a"))
+	released := func(*inventory.Object, string) bool { return true }
+	got := told(w.Predict(requests("Background", "c"), preview.Options{Now: now(), Released: released}))
+	want := []string{"a Deleted", "b Deleted", "c Deleted", "d Deleted by Collector"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestClaims: a protected volume claim waits for the pods on nodes that use it, and goes with them.
+func TestClaims(t *testing.T) {
+	const claim = "PersistentVolumeClaim data # kubernetes.io/pvc-protection"
+	for name, test := range map[string]struct {
+		node   string
+		delete []string
+		want   []string
+	}{
+		"used":                  {"n1", []string{"data"}, []string{"data Waiting by User for Users kubernetes.io/pvc-protection[p]"}},
+		"used by one that goes": {"n1", []string{"data", "p"}, []string{"data Deleted by User", "p Deleted by User"}},
+		"on no node":            {"", []string{"data"}, []string{"data Deleted by User"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inv := cluster(t, claim, "Node n1", "Pod p @ "+test.node, "Pod q @ n1")
+			inv.Pods["p"].Claims = []inventory.Claim{{Name: "data"}}
+			got := told(preview.New(inv).Predict(requests("Background", test.delete...), preview.Options{Now: now()}))
+			if !slices.Equal(got, test.want) {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// TestVolumes: a protected volume waits for the claim that is bound to it, and goes with that.
+func TestVolumes(t *testing.T) {
+	const volume, finalizer = "PersistentVolume v # kubernetes.io/pv-protection", "Waiting by User for Finalizer kubernetes.io/pv-protection[]"
+	for name, test := range map[string]struct {
+		bound, unread bool
+		delete, want  []string
+	}{
+		"bound":                {bound: true, delete: []string{"v"}, want: []string{"v Waiting by User for Users kubernetes.io/pv-protection[data]"}},
+		"its claim goes, too":  {bound: true, delete: []string{"v", "data"}, want: []string{"v Deleted by User", "data Deleted by User"}},
+		"bound to nobody":      {delete: []string{"v"}, want: []string{"v Deleted by User"}},
+		"what cannot be read":  {unread: true, delete: []string{"v"}, want: []string{"v " + finalizer}},
+		"what nobody protects": {bound: true, delete: []string{"w"}, want: []string{"w Deleted by User"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inv := cluster(t, volume, "PersistentVolume w", "PersistentVolumeClaim data")
+			read := func(name string) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim, error) {
+				if test.unread {
+					return nil, nil, errors.New("forbidden")
+				}
+				v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
+				if !test.bound {
+					return v, nil, nil
+				}
+				v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "shop", Name: "data", UID: "data"}
+				return v, &corev1.PersistentVolumeClaim{
+					ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "data"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: name},
+				}, nil
+			}
+			got := told(preview.New(inv).Predict(requests("Background", test.delete...), preview.Options{Now: now(), Volume: read}))
+			slices.Sort(got)
+			slices.Sort(test.want)
+			if !slices.Equal(got, test.want) {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// TestLostNode: a node that does not answer ends no pods.
+func TestLostNode(t *testing.T) {
+	inv := cluster(t, "Node n1", "Node n2", "Pod p @ n1", "Pod q @ n2")
+	lost := func(node string) bool { return node == "n1" }
+	got := told(preview.New(inv).Predict(requests("Background", "p", "q"), preview.Options{Now: now(), Lost: lost}))
+	if want := []string{"p Waiting by User for Node n1[]", "q Deleted by User"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestRace: b stays if the orphan deletion of a is done first only where c is still there; who is
+// first is not promised.
+func TestRace(t *testing.T) {
+	w := preview.New(cluster(t, "ConfigMap a", "ConfigMap b < a c", "ConfigMap c"))
+	both := []preview.Request{{UID: "a", Propagation: metav1.DeletePropagationOrphan}, {UID: "c", Propagation: metav1.DeletePropagationBackground}}
+	for _, o := range w.Predict(both, preview.Options{Now: now()}).Outcomes {
+		if o.Race != (o.Object.UID == "b") {
+			t.Errorf("%s: race is %t", o.Object.UID, o.Race)
+		}
+	}
+}
+
+// The collector may remove the reference to an instance that is gone before the next instance is being
+// deleted, or find that it is.
+func TestRaceBetweenInstances(t *testing.T) {
+	w := preview.New(cluster(t, "CustomResourceDefinition widgets.example.com", "ConfigMap stays",
+		"Widget a", "Widget b < stays a # example.com/hold"))
+	requests := []preview.Request{{UID: "widgets.example.com", Propagation: metav1.DeletePropagationBackground}}
+	for _, o := range w.Predict(requests, preview.Options{Now: now()}).Outcomes {
+		if o.Race != (o.Object.UID == "b") {
+			t.Errorf("%s: race is %t", o.Object.UID, o.Race)
+		}
+	}
+}
+
+// TestUnread: what depends on an owner that could not be read is unknown.
+func TestUnread(t *testing.T) {
+	inv := cluster(t, "ConfigMap a", "ConfigMap b < a w", "Widget w")
+	inv.Objects = slices.DeleteFunc(inv.Objects, func(o *inventory.Object) bool { return o.UID == "w" })
+	inv.Unread = []inventory.Unread{{Resource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}, Forbidden: true}}
+	inv.Index()
+	got := told(preview.New(inv).Predict(requests("Background", "a"), preview.Options{Now: now()}))
+	if want := []string{"a Deleted by User", "b Unknown"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestDigest: the digest is that of what is seen, and of nothing else.
+func TestDigest(t *testing.T) {
+	lines := []string{"ConfigMap a", "ConfigMap b < a", "ConfigMap c"}
+	digest := func(change func(*inventory.Object)) string {
+		inv := cluster(t, lines...)
+		for _, o := range inv.Objects {
+			change(o)
+		}
+		return preview.New(inv).Predict(requests("Background", "a"), preview.Options{Now: now()}).Digest
+	}
+	change := func(uid ownership.UID) func(*inventory.Object) {
+		return func(o *inventory.Object) {
+			if o.UID == uid {
+				o.ResourceVersion = "17"
+			}
+		}
+	}
+	before := digest(func(*inventory.Object) {})
+	if digest(change("c")) != before {
+		t.Error("it changes with an object that is not concerned")
+	}
+	if digest(change("b")) == before {
+		t.Error("it does not change with a dependent")
+	}
+}

@@ -1,0 +1,76 @@
+package preview
+
+import (
+	"slices"
+
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
+)
+
+// protected is how an object is protected (R28).
+type protected struct {
+	protection.Protection
+
+	left []protection.Left // of the others, when they were looked up
+	held string            // what a cascade was refused; empty if none was
+}
+
+// protect returns the refusal to delete an object that is protected.
+func (p *play) protect(o *object, by Actor) error {
+	if !o.Protected || o.deleting || p.options.Protection == nil {
+		return nil
+	}
+	if o.protection == nil {
+		how, left, ok := p.options.Protection(o.Object)
+		if !ok {
+			return nil
+		}
+		o.protection = &protected{Protection: how, left: left}
+	}
+	deleter := protection.Cascade
+	if by == ByUser || by == ByNode {
+		deleter = protection.Request
+	}
+	refusal := o.protection.Decide(deleter, slices.DeleteFunc(slices.Clone(o.protection.left), p.hasGone(o)))
+	if refusal == nil {
+		return nil
+	}
+	if deleter == protection.Cascade {
+		o.protection.held = refusal.Reason()
+	}
+	return refusal.Error(o.Resource.GroupResource(), o.Namespace, o.Name)
+}
+
+// hasGone reports of an object that another one outlives whether it is gone by now.
+func (p *play) hasGone(o *object) func(protection.Left) bool {
+	return func(l protection.Left) bool {
+		kind := l.GroupVersionKind().GroupKind()
+		r := p.inventory.Resource(ownership.Kind{Group: kind.Group, Kind: kind.Kind})
+		if l.Finalizer != "" || r == nil {
+			return false
+		}
+		namespace := ""
+		if r.Namespaced {
+			if namespace = l.Namespace; namespace == "" {
+				namespace = o.Namespace
+			}
+		}
+		other := p.inventory.Named(r, namespace, l.Name)
+		return other != nil && p.objects[other.UID] != nil && p.objects[other.UID].gone
+	}
+}
+
+// unpark has the collector reconsider what was refused, if anything has changed since.
+func (p *play) unpark() {
+	for uid, version := range p.parked {
+		if version != p.version {
+			delete(p.parked, uid)
+			p.queue[uid] = true
+		}
+	}
+}
+
+// isHeld reports whether the object stays because a cascade was refused.
+func (o *object) isHeld() bool {
+	return o.protection != nil && o.protection.held != "" && !o.deleting && !o.gone
+}

@@ -1,0 +1,54 @@
+package preview
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/internal/controller/volumeprotection"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+)
+
+// freeVolumes is one turn of the controller that protects PersistentVolumes: those that no claim is bound to may
+// go.
+func (p *play) freeVolumes() {
+	for _, o := range slices.Clone(p.ending) {
+		if claim, known := p.boundClaim(o); !o.gone && known && claim == nil {
+			p.dropFinalizers(o, func(f string) bool { return f == volumeprotection.VolumeFinalizer })
+		}
+	}
+}
+
+// boundClaim returns the claim that a protected PersistentVolume waits for; nil if it waits for none. It is not
+// known if the volume could not be read.
+func (p *play) boundClaim(o *object) (claim *corev1.PersistentVolumeClaim, known bool) {
+	if p.options.Volume == nil || o.Resource.GroupResource() != corev1.Resource("persistentvolumes") ||
+		!slices.Contains(o.now.Finalizers, volumeprotection.VolumeFinalizer) {
+		return nil, false
+	}
+	volume, claim, err := p.options.Volume(o.Name)
+	if err != nil || ownership.UID(volume.UID) != o.UID {
+		return nil, false
+	}
+	if claim != nil {
+		if loaded := p.objects[ownership.UID(claim.UID)]; loaded != nil && loaded.gone {
+			claim = nil
+		}
+	}
+	now := *volume
+	now.Finalizers, now.DeletionTimestamp = o.now.Finalizers, &metav1.Time{Time: o.deadline}
+	if _, isFree := volumeprotection.DecideVolume(&now, claim).(volumeprotection.RemoveFinalizer); isFree {
+		return nil, true
+	}
+	return claim, true
+}
+
+// volumeUsers returns the claim that a volume waits for, if the inventory has it.
+func (p *play) volumeUsers(o *object) []ownership.UID {
+	claim, _ := p.boundClaim(o)
+	if claim == nil || p.inventory.Object(ownership.UID(claim.UID)) == nil {
+		return nil
+	}
+	return []ownership.UID{ownership.UID(claim.UID)}
+}

@@ -1,0 +1,125 @@
+package recreate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/coppice-dev/coppice/internal/tools/undo"
+)
+
+// link writes what could not be part of the first write: references to owners that came later, and the
+// references of volumes to their claims.
+func (r *Run) link(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
+	for _, s := range r.plan.Unlinked() {
+		group.Go(func() error { return r.linkOwners(ctx, s) })
+	}
+	for _, name := range r.plan.Volumes() {
+		group.Go(func() error { return r.linkVolume(ctx, name) })
+	}
+	return group.Wait() //nolint:wrapcheck // the caller does
+}
+
+// linkOwners adds the owners that an object lacks. The write is conditioned on what was read (R12).
+func (r *Run) linkOwners(ctx context.Context, s *undo.Step) error {
+	objects := r.objects(s)
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		there, err := objects.Get(ctx, s.Place().Name, metav1.GetOptions{})
+		if err != nil {
+			return err //nolint:wrapcheck // below
+		}
+		if there.GetUID() != s.UID {
+			return fmt.Errorf("another object has its name now")
+		}
+		r.mu.Lock()
+		owners, lacks := r.plan.Owners(s, there.GetOwnerReferences())
+		r.mu.Unlock()
+		if !lacks {
+			return nil
+		}
+		written, err := objects.Patch(ctx, there.GetName(), types.MergePatchType, patchOf(there, map[string]any{"metadata": map[string]any{"ownerReferences": owners}}), metav1.PatchOptions{FieldManager: fieldManager})
+		if err == nil {
+			r.mu.Lock()
+			r.plan.Linked(s, written.GetOwnerReferences())
+			r.mu.Unlock()
+		}
+		return err //nolint:wrapcheck // below
+	})
+	if err != nil && ctx.Err() == nil {
+		r.failed(s, "it is there, without some of its owner references: "+oneLine(err))
+	}
+	return ctx.Err()
+}
+
+// linkVolume has the claimRef of a volume lead to its claim.
+func (r *Run) linkVolume(ctx context.Context, name string) error {
+	volumes := r.Server.dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "persistentvolumes"})
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		there, err := volumes.Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil // the plan has said so
+		}
+		if err != nil {
+			return err //nolint:wrapcheck // below
+		}
+		r.mu.Lock()
+		uid, differs := r.plan.Claim(there)
+		r.mu.Unlock()
+		if !differs {
+			return nil
+		}
+		ref := map[string]any{"uid": uid, "resourceVersion": nil}
+		_, err = volumes.Patch(ctx, name, types.MergePatchType, patchOf(there, map[string]any{"spec": map[string]any{"claimRef": ref}}), metav1.PatchOptions{FieldManager: fieldManager})
+		return err //nolint:wrapcheck // below
+	})
+	if err != nil && ctx.Err() == nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.plan.VolumeFailed(name, oneLine(err))
+	}
+	return ctx.Err()
+}
+
+// patchOf returns a merge patch that is conditioned on the object as it was read.
+func patchOf(o *unstructured.Unstructured, change map[string]any) []byte {
+	metadata, _ := change["metadata"].(map[string]any)
+	if metadata == nil {
+		metadata = map[string]any{}
+		change["metadata"] = metadata
+	}
+	metadata["uid"], metadata["resourceVersion"] = o.GetUID(), o.GetResourceVersion()
+	text, _ := json.Marshal(change) // of texts
+	return text
+}
+
+// writeStatus writes the status that an object had. A kind without that subresource has it already.
+func (r *Run) writeStatus(ctx context.Context, s *undo.Step, objects dynamic.ResourceInterface) error {
+	status, has := s.Kept().Object.Object["status"]
+	if !has {
+		return nil
+	}
+	text, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": s.UID}, "status": status})
+	if err == nil {
+		_, err = objects.Patch(ctx, s.Place().Name, types.MergePatchType, text, metav1.PatchOptions{FieldManager: fieldManager}, "status")
+	}
+	if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.plan.StatusFailed(s, oneLine(err))
+	}
+	return ctx.Err()
+}
+
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

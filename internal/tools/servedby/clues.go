@@ -1,0 +1,94 @@
+package servedby
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+)
+
+// clue is a name under which the controller may be found.
+type clue struct {
+	name string
+	// isManager is true for a field manager that set the finalizer; others are words of its name.
+	isManager bool
+}
+
+// clues returns names to look for, the surest first, and where they come from.
+func (x *Index) clues(o *inventory.Object, finalizer string) (clues []clue, evidence []string) {
+	setters, where := map[string]int{}, "on this object"
+	for _, m := range o.Managers() {
+		if slices.Contains(m.Finalizers, finalizer) {
+			setters[m.Name]++
+		}
+	}
+	if !hasController(setters) && hasController(x.setters[finalizer]) {
+		setters, where = x.setters[finalizer], "on other objects"
+	}
+	for _, name := range slices.Sorted(maps.Keys(setters)) {
+		switch {
+		case isTool(name):
+			evidence = append(evidence, fmt.Sprintf("the finalizer was set by %s, a tool and no controller, %s", name, where))
+		case isAnonymous(name):
+			evidence = append(evidence, fmt.Sprintf("the finalizer was set %s by field manager %s, a name that many controllers use", where, name))
+		default:
+			evidence = append(evidence, fmt.Sprintf("the finalizer was set by field manager %s %s", name, where))
+			clues = append(clues, clue{name: name, isManager: true})
+		}
+	}
+	if len(evidence) == 0 {
+		evidence = append(evidence, "no field manager shows who set the finalizer")
+	}
+	for _, word := range words(finalizer) {
+		clues = append(clues, clue{name: word})
+	}
+	return clues, evidence
+}
+
+func hasController(setters map[string]int) bool {
+	for name := range setters {
+		if !isTool(name) && !isAnonymous(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// isTool reports whether a field manager is something that people and pipelines apply objects with.
+func isTool(manager string) bool {
+	return strings.HasPrefix(manager, "kubectl") || slices.Contains([]string{
+		"helm", "Helm", "kustomize-controller", "helm-controller", "Terraform", "HashiCorp", "pulumi-kubernetes", "curl",
+		"Mozilla", "python-requests", "OpenAPI-Generator", "k9s", "node-fetch", "okhttp",
+	}, manager)
+}
+
+// isAnonymous reports whether a field manager is what a library calls a program without a name.
+func isAnonymous(manager string) bool {
+	return slices.Contains([]string{
+		"manager", "main", "controller", "operator", "controller-manager", "unknown", "before-first-apply", "Go-http-client",
+		"app", "server", "fabric8-kubernetes-client", "kubernetes-client", "__debug_bin", "java-operator-sdk",
+	}, manager)
+}
+
+// words returns the parts of a finalizer's domain that may be the name of its controller.
+func words(finalizer string) []string {
+	domain, _, _ := strings.Cut(finalizer, "/")
+	var found []string
+	for word := range strings.SplitSeq(strings.ToLower(domain), ".") {
+		if len(word) > 2 && !isCommon(word) {
+			found = append(found, word)
+		}
+	}
+	return found
+}
+
+// isCommon reports whether a part of a domain says nothing about whose it is.
+func isCommon(word string) bool {
+	return slices.Contains([]string{
+		"com", "net", "org", "dev", "cloud", "app", "apps", "example", "k8s", "x-k8s", "sigs", "kubernetes", "finalizer",
+		"finalizers", "foregrounddeletion", "cleanup", "controller", "operator", "manager", "core", "api", "system", "www",
+		"resources-finalizer", "protection",
+	}, word)
+}

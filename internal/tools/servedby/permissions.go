@@ -1,0 +1,76 @@
+package servedby
+
+import (
+	"slices"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/auth/rbac/validation"
+
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+)
+
+// Permissions says what RBAC does not let controllers do. It answers only about a controller that is known
+// for sure: the one workload that is named as the field manager is.
+type Permissions struct {
+	index   *Index
+	denials map[denial]types.NamespacedName // to nobody: it is permitted, or not known
+}
+
+type denial struct {
+	manager         string
+	resource        *inventory.Resource
+	namespace, name string
+}
+
+// NewPermissions returns what the roles say that the index's details have.
+func NewPermissions(x *Index) *Permissions {
+	return &Permissions{index: x, denials: make(map[denial]types.NamespacedName)}
+}
+
+// Denied returns the service account of a field manager that may not update the finalizers of an object;
+// false if it may, or if that cannot be told.
+func (p *Permissions) Denied(manager string, r *inventory.Resource, namespace, name string) (types.NamespacedName, bool) {
+	if !r.Namespaced {
+		namespace = ""
+	}
+	key := denial{manager, r, namespace, name}
+	account, ok := p.denials[key]
+	if !ok {
+		account = p.find(key)
+		p.denials[key] = account
+	}
+	return account, account.Name != ""
+}
+
+func (p *Permissions) find(d denial) (nobody types.NamespacedName) {
+	x := p.index
+	if x.details == nil || isTool(d.manager) || isAnonymous(d.manager) {
+		return nobody
+	}
+	var named []*inventory.Object
+	for _, w := range x.workloads {
+		if isNamed(w, d.manager) {
+			named = append(named, w)
+		}
+	}
+	if len(named) != 1 {
+		return nobody
+	}
+	w, err := x.details.Workload(named[0])
+	if err != nil || w.ServiceAccount == "" {
+		return nobody
+	}
+	account := types.NamespacedName{Namespace: named[0].Namespace, Name: w.ServiceAccount}
+	rules, err := x.details.Rules(account, d.namespace)
+	// A controller without any rule about the resource acts as somebody else, or is none.
+	if err != nil || !slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.APIGroups, d.resource.Group) }) {
+		return nobody
+	}
+	if ok, _ := validation.Covers(rules, []rbacv1.PolicyRule{{
+		Verbs: []string{"update"}, APIGroups: []string{d.resource.Group}, Resources: []string{d.resource.Resource + "/finalizers"}, ResourceNames: []string{d.name},
+	}}); ok {
+		return nobody
+	}
+	return account
+}

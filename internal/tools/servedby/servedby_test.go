@@ -1,0 +1,227 @@
+package servedby_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/servedby"
+)
+
+var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+const cleanup = "shop.acme.io/cleanup"
+
+// details are literals; what is not in them does not exist.
+type details struct {
+	workloads map[string]servedby.Workload // by name
+	leases    map[string]servedby.Lease
+	rules     map[string][]rbacv1.PolicyRule // by service account
+	err       error
+}
+
+func (d details) Workload(o *inventory.Object) (servedby.Workload, error) {
+	return d.workloads[o.Name], d.err
+}
+
+func (d details) Lease(o *inventory.Object) (servedby.Lease, error) { return d.leases[o.Name], d.err }
+
+func (d details) Rules(account types.NamespacedName, _ string) ([]rbacv1.PolicyRule, error) {
+	return d.rules[account.Name], d.err
+}
+
+var resources = map[string]*inventory.Resource{
+	"Widget":      resource("shop.acme.io", "Widget"),
+	"Deployment":  resource("apps", "Deployment"),
+	"StatefulSet": resource("apps", "StatefulSet"),
+	"DaemonSet":   resource("apps", "DaemonSet"),
+	"Pod":         resource("", "Pod"),
+	"Lease":       resource("coordination.k8s.io", "Lease"),
+}
+
+func resource(group, kind string) *inventory.Resource {
+	return &inventory.Resource{
+		GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: strings.ToLower(kind) + "s"},
+		Kind:                 kind, Namespaced: true, Deletable: true,
+	}
+}
+
+func object(kind, name string, managers ...inventory.Manager) *inventory.Object {
+	r := resources[kind]
+	return &inventory.Object{
+		Object:   ownership.Object{UID: ownership.UID(kind + "/" + name), Kind: r.OwnerKind(), Namespace: "ops", Name: name},
+		Resource: r, SetBy: &inventory.SetBy{Finalizers: managers},
+	}
+}
+
+func setBy(name string) inventory.Manager {
+	return inventory.Manager{Name: name, Time: now.Add(-24 * time.Hour), Finalizers: []string{cleanup}}
+}
+
+func index(d servedby.Details, objects ...*inventory.Object) *servedby.Index {
+	inv := &inventory.Inventory{Read: now, Objects: objects}
+	for _, r := range resources {
+		inv.Resources = append(inv.Resources, r)
+	}
+	inv.Index()
+	return servedby.New(inv, d, now)
+}
+
+func update(resource, group string) []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{{Verbs: []string{"update"}, APIGroups: []string{group}, Resources: []string{resource}}}
+}
+
+func TestOf(t *testing.T) {
+	fresh := map[string]servedby.Lease{"shop-operator": {Holder: "pod_1", Renewed: now.Add(-5 * time.Second), Duration: 15 * time.Second}}
+	running := map[string]servedby.Workload{"shop-operator": {Replicas: 1, Ready: 1}, "other": {Replicas: 1, Ready: 1, ServiceAccount: "sa"}}
+	for _, test := range []struct {
+		name       string
+		manager    string
+		others     []*inventory.Object
+		details    servedby.Details
+		state      servedby.State
+		confidence servedby.Confidence
+		controller string
+		evidence   string // a part of one of the sentences
+	}{
+		{
+			"by name", "shop-operator",
+			[]*inventory.Object{object("Deployment", "shop-operator")},
+			details{workloads: running},
+			servedby.Alive, servedby.High, "Deployment.apps ops/shop-operator", "ready replicas: 1 of 1",
+		},
+		{
+			"by a longer name", "shop-operator-webhook",
+			[]*inventory.Object{object("StatefulSet", "shop-operator")},
+			details{workloads: running},
+			servedby.Alive, servedby.Medium, "StatefulSet.apps ops/shop-operator", "has a name like",
+		},
+		{
+			"by a word of the finalizer", "manager",
+			[]*inventory.Object{object("DaemonSet", "shop-operator")},
+			details{workloads: running},
+			servedby.Alive, servedby.Low, "DaemonSet.apps ops/shop-operator", "a name that many controllers use",
+		},
+		{
+			"by a role that names the resource", "manager",
+			[]*inventory.Object{object("Deployment", "other")},
+			details{workloads: running, rules: map[string][]rbacv1.PolicyRule{"sa": update("widgets", "shop.acme.io")}},
+			servedby.Alive, servedby.Medium, "Deployment.apps ops/other", "by a role that names them",
+		},
+		{
+			"a role for everything is no trace", "manager",
+			[]*inventory.Object{object("Deployment", "other")},
+			details{workloads: running, rules: map[string][]rbacv1.PolicyRule{"sa": update("*", "*")}},
+			servedby.Unknown, servedby.Low, "", "may be the controller",
+		},
+		{
+			"a role for everything is no doubt about a name", "gone",
+			[]*inventory.Object{object("Deployment", "other")},
+			details{workloads: running, rules: map[string][]rbacv1.PolicyRule{"sa": update("*", "*")}},
+			servedby.Gone, servedby.Medium, "", "no Deployment, StatefulSet, DaemonSet or pod",
+		},
+		{
+			"without the right", "other",
+			[]*inventory.Object{object("Deployment", "other")},
+			details{workloads: running, rules: map[string][]rbacv1.PolicyRule{"sa": update("gadgets", "shop.acme.io")}},
+			servedby.Forbidden, servedby.High, "Deployment.apps ops/other", "no role lets its service account ops/sa update widgets.shop.acme.io",
+		},
+		{
+			"only a Lease", "shop-operator",
+			[]*inventory.Object{object("Lease", "shop-operator")},
+			details{leases: fresh},
+			servedby.Alive, servedby.Medium, "the holder of Lease ops/shop-operator", "renewed 5s ago, by pod_1",
+		},
+		{
+			"set by hand", "kubectl-edit", nil,
+			details{},
+			servedby.Gone, servedby.Medium, "", "a tool and no controller",
+		},
+		{
+			"a part of the control plane", "kube-controller-manager", nil,
+			details{},
+			servedby.Unknown, servedby.High, "a controller of kube-controller-manager", "there is no Lease",
+		},
+		{
+			"the replicas cannot be read", "shop-operator",
+			[]*inventory.Object{object("Deployment", "shop-operator")},
+			details{err: errors.New("forbidden")},
+			servedby.Unknown, servedby.High, "Deployment.apps ops/shop-operator", "could not be read: forbidden",
+		},
+		{
+			"no details", "gone", nil, nil,
+			servedby.Unknown, servedby.Low, "", "was not read",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			o := object("Widget", "w", setBy(test.manager))
+			a := index(test.details, append(test.others, o)...).Of(o, cleanup)
+			if a.State != test.state || a.Confidence != test.confidence || a.Controller != test.controller {
+				t.Errorf("%s, %s, by %q; want %s, %s, %q; evidence: %q", a.State, a.Confidence, a.Controller, test.state, test.confidence, test.controller, a.Evidence)
+			}
+			if !strings.Contains(strings.Join(a.Evidence, "\n"), test.evidence) {
+				t.Errorf("the evidence is %q, want %q in it", a.Evidence, test.evidence)
+			}
+		})
+	}
+}
+
+// What is one of Kubernetes' own finalizers is not looked up by name: a workload called "kubernetes" or
+// "orphan" has nothing to do with it.
+func TestKubernetesOwn(t *testing.T) {
+	renewed := func(ago time.Duration) details {
+		return details{leases: map[string]servedby.Lease{"kube-controller-manager": {Holder: "cp-1", Renewed: now.Add(-ago), Duration: 15 * time.Second}}}
+	}
+	lease := object("Lease", "kube-controller-manager")
+	lease.Namespace = "kube-system"
+	for _, test := range []struct {
+		name, finalizer string
+		details         servedby.Details
+		want            servedby.State
+	}{
+		{"renewed", "foregroundDeletion", renewed(3 * time.Second), servedby.Alive},
+		{"late, within patience", "orphan", renewed(time.Minute), servedby.Alive},
+		{"silent", "kubernetes.io/pvc-protection", renewed(time.Hour), servedby.Silent},
+		{"another component", "service.kubernetes.io/load-balancer-cleanup", renewed(time.Second), servedby.Unknown},
+		{"of the API server", "customresourcecleanup.apiextensions.k8s.io", renewed(time.Hour), servedby.Alive},
+		{"the Lease cannot be read", "kubernetes", details{err: errors.New("forbidden")}, servedby.Unknown},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			o := object("Widget", "w")
+			a := index(test.details, o, lease, object("Deployment", "orphan"), object("Deployment", "kubernetes")).Of(o, test.finalizer)
+			if a.State != test.want || a.Workload != "" {
+				t.Errorf("%s by %s, want %s; evidence: %q", a.State, a.Controller, test.want, a.Evidence)
+			}
+		})
+	}
+}
+
+// That nobody serves a finalizer needs everything to have been read that a controller may run as, or announce
+// itself by.
+func TestNobodyNeedsAllToBeRead(t *testing.T) {
+	o := object("Widget", "w", setBy("shop-operator"))
+	for kind, r := range resources {
+		inv := &inventory.Inventory{
+			Read: now, Objects: []*inventory.Object{o},
+			Unread: []inventory.Unread{{Resource: r.GroupVersionResource, Why: "forbidden", Forbidden: true}},
+		}
+		for _, r := range resources {
+			inv.Resources = append(inv.Resources, r)
+		}
+		inv.Index()
+		want := servedby.Unknown
+		if kind == "Widget" {
+			want = servedby.Gone
+		}
+		if a := servedby.New(inv, details{}, now).Of(o, cleanup); a.State != want {
+			t.Errorf("without %ss: %s, want %s; evidence: %q", kind, a.State, want, a.Evidence)
+		}
+	}
+}

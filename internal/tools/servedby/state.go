@@ -1,0 +1,238 @@
+package servedby
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/component-helpers/auth/rbac/validation"
+
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+)
+
+// startup is how long a controller may be without a ready replica before it counts as not ready: a
+// rollout, or a node that is drained, takes a while.
+const startup = 10 * time.Minute
+
+// recent is how long ago a write shows that a controller, wherever it runs, is there.
+const recent = 5 * time.Minute
+
+// judge sets the state of a candidate.
+func (x *Index) judge(c *candidate, o *inventory.Object) {
+	c.state = Unknown
+	if x.details == nil {
+		c.evidence = append(c.evidence, "its replicas were not read")
+		return
+	}
+	w, err := x.details.Workload(c.object)
+	switch {
+	case err != nil:
+		c.evidence = append(c.evidence, fmt.Sprintf("its replicas could not be read: %v", err))
+	case w.Replicas == 0 && c.object.Kind.Kind != "DaemonSet":
+		c.state = ScaledToZero
+		c.evidence = append(c.evidence, "it is scaled to 0")
+	case w.Ready > 0:
+		c.state = Alive
+		c.evidence = append(c.evidence, fmt.Sprintf("ready replicas: %d of %d", w.Ready, w.Replicas))
+		x.judgeRights(c, w, o)
+		x.judgeStay(c)
+	case !w.UnreadySince.IsZero() && x.now.Sub(w.UnreadySince) > startup:
+		c.state, c.since = NotReady, w.UnreadySince
+		c.evidence = append(c.evidence, fmt.Sprintf("no replica of %d has been ready for %s", w.Replicas, duration.HumanDuration(x.now.Sub(w.UnreadySince))))
+	default:
+		c.evidence = append(c.evidence, fmt.Sprintf("no replica of %d is ready now", w.Replicas))
+	}
+}
+
+// judgeStay notices a controller that is about to go: it, or its namespace, is being deleted.
+func (x *Index) judgeStay(c *candidate) {
+	switch {
+	case c.state != Alive:
+	case c.object.Phase != ownership.Active:
+		c.state = Leaving
+		c.evidence = append(c.evidence, "it is being deleted itself")
+	default:
+		if ns := x.namespace(c.object.Namespace); ns != nil && ns.Phase != ownership.Active {
+			c.state = Leaving
+			c.evidence = append(c.evidence, fmt.Sprintf("its namespace %s is being deleted", ns.Name))
+		}
+	}
+}
+
+func (x *Index) namespace(name string) *inventory.Object {
+	r := x.inventory.Resource(ownership.Kind{Kind: "Namespace"})
+	if r == nil {
+		return nil
+	}
+	return x.inventory.Named(r, "", name)
+}
+
+// judgeRights asks RBAC whether the controller may write the object.
+func (x *Index) judgeRights(c *candidate, w Workload, o *inventory.Object) {
+	if w.ServiceAccount == "" || o.Resource == nil {
+		return
+	}
+	account := types.NamespacedName{Namespace: c.object.Namespace, Name: w.ServiceAccount}
+	rules, err := x.details.Rules(account, o.Namespace)
+	if err != nil {
+		c.evidence = append(c.evidence, fmt.Sprintf("what %s may could not be read: %v", account, err))
+		return
+	}
+	if mayUpdate(rules, o) {
+		return
+	}
+	// A controller that was found by a name like the finalizer's may be another one.
+	c.state = Unknown
+	if c.confidence == High {
+		c.state = Forbidden
+	}
+	c.evidence = append(c.evidence, fmt.Sprintf("no role lets its service account %s update %s", account, o.Resource.GroupResource()))
+}
+
+// mayUpdate reports whether rules suffice to remove a finalizer.
+func mayUpdate(rules []rbacv1.PolicyRule, o *inventory.Object) bool {
+	return slices.ContainsFunc([]string{"update", "patch"}, func(verb string) bool {
+		ok, _ := validation.Covers(rules, []rbacv1.PolicyRule{{
+			Verbs: []string{verb}, APIGroups: []string{o.Resource.Group}, Resources: []string{o.Resource.Resource}, ResourceNames: []string{o.Name},
+		}})
+		return ok
+	})
+}
+
+// nobody is the answer when no workload matches: a Lease or a recent write may still show a controller
+// that runs elsewhere.
+func (x *Index) nobody(o *inventory.Object, finalizer string, clues []clue, evidence []string) Answer {
+	if a, ok := x.freshLease(o, finalizer, clues); ok {
+		a.Evidence = slices.Concat(evidence, a.Evidence)
+		return a
+	}
+	a := Answer{Finalizer: finalizer, State: Unknown, Confidence: Low, Evidence: evidence}
+	for _, c := range clues {
+		if at, ok := x.wrote[c.name]; ok && c.isManager && x.now.Sub(at) < recent {
+			a.State, a.Controller = Alive, c.name
+			a.Evidence = append(a.Evidence, fmt.Sprintf("no workload has that name, but %s wrote an object %s ago", c.name, duration.HumanDuration(x.now.Sub(at))))
+			return a
+		}
+	}
+	if missed := x.missed(); len(missed) > 0 {
+		a.Evidence = append(a.Evidence, "its controller may be among what could not be read: "+strings.Join(missed, ", "))
+		return a
+	}
+	if pod := x.pod(clues); pod != "" {
+		a.State, a.Controller = Alive, pod
+		a.Evidence = append(a.Evidence, "no workload has that name, but a ready pod does: "+pod)
+		return a
+	}
+	if x.details == nil {
+		a.Evidence = append(a.Evidence, "no workload has that name; what workloads run and may was not read")
+		return a
+	}
+	a.Evidence = append(a.Evidence, "no Deployment, StatefulSet, DaemonSet or pod in the cluster matches")
+	for _, lease := range x.leases {
+		if !matchLease(lease, o, finalizer, clues) {
+			continue
+		}
+		if state, since, says := x.leaseState(lease); state == Silent {
+			a.State, a.Confidence, a.Since = Gone, High, &since
+			a.Evidence = append(a.Evidence, says)
+			return a
+		}
+	}
+	if says := x.doubt(o, finalizer, clues); says != "" {
+		a.Evidence = append(a.Evidence, says)
+		return a
+	}
+	a.State, a.Confidence = Gone, Medium
+	return a
+}
+
+// doubt says why a controller may exist although no trace leads to it: where no field manager has a name
+// of its own, a program that may update everything may be it, and Kubernetes has parts that are no
+// workloads.
+func (x *Index) doubt(o *inventory.Object, finalizer string, clues []clue) string {
+	if slices.ContainsFunc(clues, func(c clue) bool { return c.isManager }) {
+		return ""
+	}
+	domain, _, _ := strings.Cut(finalizer, "/")
+	if strings.HasSuffix(domain, "kubernetes.io") || strings.HasSuffix(domain, "k8s.io") {
+		return "the finalizer is in a domain of Kubernetes, parts of which may run outside of the cluster"
+	}
+	if o.Resource == nil {
+		return ""
+	}
+	for _, w := range x.workloads {
+		d, err := x.details.Workload(w)
+		if err != nil || d.ServiceAccount == "" || d.Replicas == 0 {
+			continue
+		}
+		rules, err := x.details.Rules(types.NamespacedName{Namespace: w.Namespace, Name: d.ServiceAccount}, o.Namespace)
+		if err != nil || mayUpdate(rules, o) {
+			return fmt.Sprintf("%s %s/%s may update it, like everything, and may be the controller", w.Kind, w.Namespace, w.Name)
+		}
+	}
+	return ""
+}
+
+// missed returns what was not read of the kinds that a controller may run as, or announces itself by.
+func (x *Index) missed() []string {
+	var missed []string
+	for _, kind := range append(workloadKinds(), ownership.Kind{Kind: "Pod"}, leaseKind()) {
+		r := x.inventory.Resource(kind)
+		if slices.ContainsFunc(x.inventory.Unread, func(u inventory.Unread) bool {
+			return u.Resource.Group == kind.Group && (u.Resource.Resource == "" || r != nil && u.Resource.Resource == r.Resource)
+		}) {
+			missed = append(missed, kind.String())
+		}
+	}
+	return missed
+}
+
+// pod returns a ready pod that a clue leads to, "" if there is none.
+func (x *Index) pod(clues []clue) string {
+	for _, o := range x.inventory.Objects {
+		pod := x.inventory.Pods[o.UID]
+		if pod == nil || o.Phase != ownership.Active || !pod.IsServing() {
+			continue
+		}
+		for _, c := range clues {
+			if isNamed(o, c.name) || c.isManager && strings.HasPrefix(o.Name, c.name+"-") {
+				return "Pod " + o.Namespace + "/" + o.Name
+			}
+		}
+	}
+	return ""
+}
+
+// freshLease finds a Lease by which the controller shows that it works.
+func (x *Index) freshLease(o *inventory.Object, finalizer string, clues []clue) (Answer, bool) {
+	for _, lease := range x.leases {
+		if !matchLease(lease, o, finalizer, clues) {
+			continue
+		}
+		if state, _, says := x.leaseState(lease); state == Alive {
+			return Answer{
+				Finalizer: finalizer, Controller: "the holder of Lease " + lease.Namespace + "/" + lease.Name,
+				State: Alive, Confidence: Medium, Evidence: []string{says},
+			}, true
+		}
+	}
+	return Answer{}, false
+}
+
+// matchLease reports whether a Lease may be the controller's: by its name, or by a domain at the end of
+// its name, which is how kubebuilder names them.
+func matchLease(lease, o *inventory.Object, finalizer string, clues []clue) bool {
+	for _, c := range clues {
+		if lease.Name == c.name || c.isManager && (isAlike(lease.Name, c.name) || isAlike(c.name, lease.Name)) {
+			return true
+		}
+	}
+	domain, _, _ := strings.Cut(finalizer, "/")
+	_, suffix, ok := strings.Cut(lease.Name, ".")
+	return ok && strings.Contains(suffix, ".") && (suffix == o.Kind.Group || suffix == domain || strings.HasSuffix(domain, "."+suffix))
+}

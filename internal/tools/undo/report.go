@@ -1,0 +1,125 @@
+package undo
+
+import (
+	"strings"
+
+	"github.com/coppice-dev/coppice/internal/rules/escape"
+)
+
+// Report is what becomes of a deletion that is undone, for programs: the output of coppice undo -o json.
+// Fields are added to it, and never renamed.
+type Report struct {
+	// DryRun is true if nothing was done: Made is what would be.
+	DryRun  bool           `json:"dryRun,omitempty"`
+	Counts  []CountReport  `json:"counts"`
+	Objects []ObjectReport `json:"objects"`
+}
+
+// CountReport counts the objects with one outcome.
+type CountReport struct {
+	Outcome Outcome `json:"outcome"`
+	Objects int     `json:"objects"`
+}
+
+// ObjectReport is what has become of one object.
+type ObjectReport struct {
+	Kind      string   `json:"kind"`
+	Namespace string   `json:"namespace,omitempty"`
+	Name      string   `json:"name"`
+	Outcome   Outcome  `json:"outcome"`
+	Why       string   `json:"why,omitempty"`
+	Notes     []string `json:"notes,omitempty"`
+	// From is the UID that it had, UID the one that it has.
+	From string `json:"from"`
+	UID  string `json:"uid,omitempty"`
+	Wave int    `json:"wave,omitempty"`
+}
+
+// outcomes are in the order in which they are told.
+func outcomes() []Outcome {
+	return []Outcome{Made, MadeBefore, Remade, Exists, LeftOut, Terminating, Occupied, Failed}
+}
+
+// Report tells how far the plan has come.
+func (p *Plan) Report() Report {
+	r := Report{Counts: []CountReport{}, Objects: []ObjectReport{}}
+	for _, o := range outcomes() {
+		count := 0
+		for _, s := range p.Steps {
+			if s.Outcome != o || s.kept.Stays && o == Exists && len(s.Notes) == 0 {
+				continue
+			}
+			count++
+			r.Objects = append(r.Objects, ObjectReport{
+				Kind: s.place.Kind.String(), Namespace: s.place.Namespace, Name: s.place.Name,
+				Outcome: o, Why: s.Why, Notes: s.Notes, From: string(s.kept.UID()), UID: string(s.UID), Wave: s.Wave,
+			})
+		}
+		if count > 0 {
+			r.Counts = append(r.Counts, CountReport{o, count})
+		}
+	}
+	return r
+}
+
+// Missing counts the objects that should be there and are not.
+func (r Report) Missing() int {
+	missing := 0
+	for _, c := range r.Counts {
+		if c.Outcome.IsMissing() {
+			missing += c.Objects
+		}
+	}
+	return missing
+}
+
+// String returns the report for people.
+func (r Report) String() string {
+	var text strings.Builder
+	last := Outcome("")
+	for n := range r.Objects {
+		o := &r.Objects[n]
+		if o.Outcome != last {
+			last = o.Outcome
+			text.WriteString(escape.Line(r.heading(last)) + "\n")
+		}
+		name := o.Name
+		if o.Namespace != "" {
+			name = o.Namespace + "/" + name
+		}
+		line := o.Kind + " " + name
+		if o.Why != "" {
+			line += ": " + o.Why
+		}
+		text.WriteString("  " + escape.Line(strings.Join(append([]string{line}, o.Notes...), "; ")) + "\n")
+	}
+	for _, c := range r.Counts {
+		text.WriteString(escape.Sprintf("%s: %d\n", strings.TrimSuffix(r.heading(c.Outcome), ":"), c.Objects))
+	}
+	return text.String()
+}
+
+func (r Report) heading(o Outcome) string {
+	switch o {
+	case Made:
+		if r.DryRun {
+			return "Would be made again:"
+		}
+		return "Made again:"
+	case MadeBefore:
+		return "Made again before:"
+	case Remade:
+		return "Made anew by a controller, according to their owner references:"
+	case Exists:
+		return "Still there:"
+	case Terminating:
+		return "Still being deleted:"
+	case Occupied:
+		return "Not made, the name is taken:"
+	case LeftOut:
+		return "Left out:"
+	case Failed:
+		return "Could not be made:"
+	}
+	return string(o)
+}

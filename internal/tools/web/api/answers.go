@@ -1,0 +1,268 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/internal/collect/namespaces"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/explain"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/preview"
+)
+
+// Details reads what more than metadata is needed to foretell and explain deletions, as the caller.
+type Details interface {
+	explain.Details
+	preview.Details
+}
+
+// Surroundings are the part of the cluster that a question about the deletion of some objects is about.
+type Surroundings struct {
+	Inventory *inventory.Inventory
+	Details   Details
+	// Collector is the state of the collector; nil if none works.
+	Collector *explain.Collector
+	// Order is the order in which the contents of namespaces are deleted.
+	Order namespaces.Order
+	Now   time.Time
+}
+
+// Explanations are the answer of explain.
+type Explanations struct {
+	Items []explain.Explanation `json:"items"`
+}
+
+// DeletionList is the answer about all deletions that are under way.
+type DeletionList struct {
+	Items []explain.Group `json:"items"`
+	// Unread says that objects may be left out.
+	Unread []string `json:"unread,omitempty"`
+}
+
+// preview answers what a DELETE of the named objects would do.
+func (h *handler) preview(w http.ResponseWriter, r *http.Request, s *Sight) error {
+	query := r.URL.Query()
+	policy := metav1.DeletionPropagation(query.Get("propagationPolicy"))
+	switch policy {
+	case "", metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan:
+	default:
+		return &refusal{http.StatusBadRequest, fmt.Sprintf("propagationPolicy is %q: it is Background, Foreground, Orphan, or left out", policy)}
+	}
+	uids, around, err := h.around(r, s)
+	if err != nil {
+		return err
+	}
+	question := preview.Question{Now: around.Now, Order: around.Order, AssumeReleased: query.Get("assumeReleased") == "true"}
+	for _, uid := range uids {
+		question.Requests = append(question.Requests, preview.Request{UID: uid, Propagation: policy})
+	}
+	return writeJSON(w, preview.Foretell(around.Inventory, around.Details, question).Report(around.Inventory))
+}
+
+// explain answers why the named objects are still there.
+func (h *handler) explain(w http.ResponseWriter, r *http.Request, s *Sight) error {
+	uids, around, err := h.around(r, s)
+	if err != nil {
+		return err
+	}
+	explainer := explain.New(explain.Input{Inventory: around.Inventory, Details: around.Details, Collector: around.Collector, Now: around.Now})
+	answer, size := Explanations{Items: []explain.Explanation{}}, &spool{}
+	for _, uid := range uids {
+		explanation, _ := explainer.Explain(uid)
+		if err := element(size, explanation, "    ", ""); err != nil {
+			return err // they would be too large together
+		}
+		answer.Items = append(answer.Items, explanation)
+	}
+	return writeJSON(w, answer)
+}
+
+// deletions answers what all objects wait for that are being deleted, as far as the caller may list them.
+func (h *handler) deletions(w http.ResponseWriter, r *http.Request, s *Sight) error {
+	uids, err := h.deleting(r.Context(), s)
+	if err != nil {
+		return err
+	}
+	answer := DeletionList{Items: []explain.Group{}, Unread: s.Unread()}
+	if len(uids) == 0 {
+		return writeJSON(w, answer)
+	}
+	around, err := h.source.Around(r.Context(), s.caller.Config, uids)
+	if err != nil {
+		return err //nolint:wrapcheck // says all of it
+	}
+	if around, err = s.surroundings(r.Context(), around, uids); err != nil {
+		return err
+	}
+	for _, u := range around.Inventory.Unread {
+		if !u.Forbidden {
+			answer.Unread = append(answer.Unread, u.String())
+		}
+	}
+	answer.Items = explain.New(explain.Input{
+		Inventory: around.Inventory, Details: around.Details, Collector: around.Collector, Now: around.Now,
+	}).All()
+	return writeJSON(w, answer)
+}
+
+// deleting returns the objects that are being deleted and that the caller may list.
+func (h *handler) deleting(ctx context.Context, s *Sight) ([]ownership.UID, error) {
+	return h.visible(ctx, s, (*ownership.Graph).Deleting)
+}
+
+// visible returns the objects that the caller may list, out of some that the graph has.
+func (h *handler) visible(ctx context.Context, s *Sight, of func(*ownership.Graph) []ownership.UID) ([]ownership.UID, error) {
+	var uids []ownership.UID
+	var places []ownership.Location
+	h.source.View(func(g *ownership.Graph) {
+		for _, uid := range of(g) {
+			if kind, namespace, observed := g.Place(uid); observed {
+				uids, places = append(uids, uid), append(places, ownership.Location{Kind: kind, Namespace: namespace})
+			}
+		}
+	})
+	seen := make([]ownership.UID, 0, len(uids))
+	for n, uid := range uids {
+		sees, err := s.Sees(ctx, places[n].Kind, places[n].Namespace)
+		if err != nil {
+			return nil, err
+		}
+		if sees {
+			seen = append(seen, uid)
+		}
+	}
+	return seen, nil
+}
+
+// around reads the surroundings of the objects in a request, as far as the caller may list them.
+func (h *handler) around(r *http.Request, s *Sight) ([]ownership.UID, *Surroundings, error) {
+	uids, err := h.named(r, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(uids) == 0 {
+		return nil, nil, &refusal{http.StatusBadRequest, "name an object: ?object=RESOURCE.GROUP/NAMESPACE/NAME or ?uid=UID"}
+	}
+	shown, err := h.shown(r.Context(), s, uids)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, uid := range uids {
+		if !slices.Contains(shown, uid) {
+			return nil, nil, notKnown(uid)
+		}
+	}
+	around, err := h.source.Around(r.Context(), s.caller.Config, uids)
+	if err != nil {
+		return nil, nil, err //nolint:wrapcheck // says all of it
+	}
+	if around, err = s.surroundings(r.Context(), around, uids); err != nil {
+		return nil, nil, err
+	}
+	for _, uid := range uids {
+		if around.Inventory.Object(uid) == nil {
+			return nil, nil, notKnown(uid)
+		}
+	}
+	return uids, around, nil
+}
+
+func notKnown(uid ownership.UID) error {
+	return &refusal{http.StatusNotFound, fmt.Sprintf("nothing is known of object %s, or you may not list it", ownership.Excerpt(string(uid), mostUID))}
+}
+
+// mostUID is how much of a UID is repeated in an error, in bytes.
+const mostUID = 128
+
+// mostScopes bounds the namespaces in which rights are checked resource by resource. If the objects of a request are in more
+// namespaces, only rights in all namespaces count.
+const mostScopes = 8
+
+// surroundings returns the part that the caller may list. Its Unread has the other resources: these depend on the rights
+// of the caller and on the objects of the request, not on the objects that exist.
+func (s *Sight) surroundings(ctx context.Context, a *Surroundings, uids []ownership.UID) (*Surroundings, error) {
+	if s.all {
+		return a, nil
+	}
+	seen := *a
+	seen.Inventory = &inventory.Inventory{
+		Read: a.Inventory.Read, Resources: a.Inventory.Resources,
+		Namespaces: a.Inventory.Namespaces, Pods: a.Inventory.Pods,
+	}
+	for _, o := range a.Inventory.Objects {
+		sees, err := s.Sees(ctx, o.Kind, o.Namespace)
+		if err != nil {
+			return nil, err
+		}
+		if sees {
+			seen.Inventory.Objects = append(seen.Inventory.Objects, o)
+		}
+	}
+	var err error
+	if seen.Inventory.Unread, err = s.unreadAround(ctx, a.Inventory, namespacesOf(a.Inventory, uids)); err != nil {
+		return nil, err
+	}
+	seen.Inventory.Index()
+	return &seen, nil
+}
+
+// namespacesOf returns the namespaces of objects, and of namespaces their own names; an empty one for other cluster-scoped
+// objects, and for too many.
+func namespacesOf(inv *inventory.Inventory, uids []ownership.UID) []string {
+	var all []string
+	for _, uid := range uids {
+		o := inv.Object(uid)
+		switch {
+		case o == nil:
+		case o.Kind == (ownership.Kind{Kind: "Namespace"}):
+			all = append(all, o.Name)
+		default:
+			all = append(all, o.Namespace)
+		}
+	}
+	slices.Sort(all)
+	if all = slices.Compact(all); len(all) > mostScopes {
+		return []string{""}
+	}
+	return all
+}
+
+// unreadAround returns the resources that the caller may not list in some namespaces, and those that could not be read for
+// another reason. A refusal of the server tells that an object exists, so it counts only where the caller may list.
+func (s *Sight) unreadAround(ctx context.Context, inv *inventory.Inventory, namespaces []string) ([]inventory.Unread, error) {
+	const why = "what you may not list is left out"
+	hidden, err := s.hidden(ctx, namespaces)
+	if err != nil {
+		return nil, err
+	}
+	var all []inventory.Unread
+	for _, u := range inv.Unread {
+		if u.Forbidden {
+			seen, err := s.mayResource(ctx, u.Resource.GroupResource(), u.Namespace)
+			if err != nil {
+				return nil, err
+			}
+			if !seen {
+				continue
+			}
+			u.Why = why
+		}
+		all = append(all, u)
+	}
+	for _, r := range inv.Resources {
+		u := inventory.Unread{Resource: r.GroupVersionResource, Why: why, Forbidden: true}
+		if !slices.Contains(hidden, r.GroupResource()) {
+			u.Except = namespaces
+		}
+		if !s.answers[scope{r.GroupResource(), ""}] {
+			all = append(all, u)
+		}
+	}
+	return all, nil
+}

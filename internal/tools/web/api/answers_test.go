@@ -1,0 +1,196 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/explain"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/preview"
+	"github.com/coppice-dev/coppice/internal/tools/servedby"
+	"github.com/coppice-dev/coppice/internal/tools/web/api"
+)
+
+// Around implements api.Source: the surroundings are the whole cluster.
+func (w cluster) Around(context.Context, *rest.Config, []ownership.UID) (*api.Surroundings, error) {
+	inv := &inventory.Inventory{Resources: served()}
+	w.View(func(g *ownership.Graph) {
+		for o := range g.All() {
+			r := slices.IndexFunc(inv.Resources, func(r *inventory.Resource) bool { return r.OwnerKind() == o.Kind })
+			if o.Phase == ownership.Foreground {
+				o.Finalizers = []string{ownership.FinalizerForeground}
+			}
+			inv.Objects = append(inv.Objects, &inventory.Object{Object: o, Resource: inv.Resources[r]})
+		}
+	})
+	inv.Index()
+	return &api.Surroundings{Inventory: inv, Details: details{}, Now: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)}, nil
+}
+
+// details are those of a cluster in which a webhook stands in the way.
+type details struct{}
+
+func (details) Workload(*inventory.Object) (servedby.Workload, error) {
+	return servedby.Workload{}, nil
+}
+
+func (details) Lease(*inventory.Object) (servedby.Lease, error) { return servedby.Lease{}, nil }
+
+func (details) Rules(types.NamespacedName, string) ([]rbacv1.PolicyRule, error) { return nil, nil }
+
+func (details) Node(string) (explain.Node, error) { return explain.Node{Exists: true}, nil }
+
+func (details) IsLost(string) bool { return false }
+
+func (details) RepeatedReplaces() bool { return false }
+
+func (details) Volume(string) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim, error) {
+	return &corev1.PersistentVolume{}, nil, nil
+}
+
+func (details) Budgets(string) ([]policyv1.PodDisruptionBudget, error) { return nil, nil }
+
+func (details) Webhooks() ([]explain.Webhook, error) { return nil, nil }
+
+// A preview tells what becomes of what the caller may list, and what was left out.
+func TestPreview(t *testing.T) {
+	for _, c := range []struct {
+		name, token, query, want, unread string
+	}{
+		{
+			"of a Deployment", everything, "object=deployments.apps/shop/web&propagationPolicy=Background",
+			"Deleted ConfigMap/copy, Deleted Deployment.apps/web, Deleted ReplicaSet.apps/web-1, Deleted Secret/password", "",
+		},
+		{
+			"that orphans, of what holds a Deployment", everything, "uid=password&propagationPolicy=Orphan",
+			"Deleted Deployment.apps/web, Deleted ReplicaSet.apps/web-1, Deleted Secret/password, Detached ConfigMap/copy", "",
+		},
+		{
+			"without secrets", noSecrets, "object=deployments.apps/shop/web&propagationPolicy=Background",
+			"Deleted Deployment.apps/web, Deleted ReplicaSet.apps/web-1", "secrets",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			code, body := ask(t, cluster{}, c.token, api.Preview+"?"+c.query)
+			var report preview.Report
+			if err := json.Unmarshal([]byte(body), &report); code != http.StatusOK || err != nil {
+				t.Fatalf("%d %s", code, body)
+			}
+			var got []string
+			for _, o := range report.Objects {
+				got = append(got, string(o.Fate)+" "+o.Kind+"/"+o.Name)
+			}
+			slices.Sort(got)
+			if all := strings.Join(got, ", "); all != c.want {
+				t.Errorf("%s\nwant %s", all, c.want)
+			}
+			if unread := strings.Join(report.Unread, "; "); !strings.HasPrefix(unread, c.unread) || c.unread == "" && unread != "" {
+				t.Errorf("unread %q, want %q", unread, c.unread)
+			}
+			if c.unread != "" && strings.Contains(body, "password") {
+				t.Errorf("names a secret: %s", body)
+			}
+		})
+	}
+}
+
+// An explanation names what holds an object as far as the caller may list it.
+func TestExplain(t *testing.T) {
+	for token, names := range map[string][]string{everything: {"web-1", "password"}, noSecrets: {"web-1"}} {
+		code, body := ask(t, cluster{}, token, api.Explain+"?uid=web")
+		var answer api.Explanations
+		if err := json.Unmarshal([]byte(body), &answer); code != http.StatusOK || err != nil || len(answer.Items) != 1 {
+			t.Fatalf("%d %s", code, body)
+		}
+		for _, name := range []string{"web-1", "password"} {
+			if strings.Contains(body, name) != slices.Contains(names, name) {
+				t.Errorf("%s: %s, want %v to be named", token, body, names)
+			}
+		}
+		if unseen := answer.Items[0].Unseen; (len(unseen) > 0) != (token == noSecrets) {
+			t.Errorf("%s: unseen %q", token, unseen)
+		}
+	}
+}
+
+// refused is a cluster that has refused to tell the caller about an object that the collector knows.
+type refused struct{ cluster }
+
+func (w refused) Around(ctx context.Context, config *rest.Config, uids []ownership.UID) (*api.Surroundings, error) {
+	around, err := w.cluster.Around(ctx, config, uids)
+	around.Inventory.Unread = append(around.Inventory.Unread, inventory.Unread{
+		Resource: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, Namespace: "shop", Forbidden: true, Why: `secrets "password" is forbidden`,
+	})
+	return around, err
+}
+
+// What the server says when it refuses the caller something names it: that is not told on.
+func TestRefusalsNameNothing(t *testing.T) {
+	for _, path := range []string{api.Preview + "?object=deploy/shop/web", api.Explain + "?object=deploy/shop/web", api.Deletions} {
+		if code, body := ask(t, refused{}, noSecrets, path); code != http.StatusOK || strings.Contains(body, "password") {
+			t.Errorf("%s: %d %s", path, code, body)
+		}
+		if _, body := ask(t, refused{}, noSecrets, path); !strings.Contains(body, "left out") {
+			t.Errorf("%s does not say that objects may be left out: %s", path, body)
+		}
+	}
+}
+
+// All deletions are told of that the caller may list, by what they wait for; what was left out is said.
+func TestDeletions(t *testing.T) {
+	for token, want := range map[string]struct{ waits, unread bool }{
+		everything: {true, false}, noSecrets: {true, true}, "secrets,configmaps": {false, true}, "nodes": {false, true},
+	} {
+		code, body := ask(t, cluster{}, token, api.Deletions)
+		var answer api.DeletionList
+		if err := json.Unmarshal([]byte(body), &answer); code != http.StatusOK || err != nil {
+			t.Fatalf("%s: %d %s", token, code, body)
+		}
+		waits := slices.ContainsFunc(answer.Items, func(g explain.Group) bool {
+			return slices.ContainsFunc(g.Objects, func(o explain.Ref) bool { return o.Name == "web" })
+		})
+		if waits != want.waits || (len(answer.Unread) > 0) != want.unread || !want.waits && len(answer.Items) > 0 {
+			t.Errorf("%s: %s", token, body)
+		}
+		if token != everything && strings.Contains(body, "password") {
+			t.Errorf("%s: %s", token, body)
+		}
+	}
+	if code, _ := ask(t, cluster{}, "", api.Deletions); code != http.StatusUnauthorized {
+		t.Errorf("without a token: %d", code)
+	}
+}
+
+// What is refused is refused before anything is read.
+func TestAnswersRefused(t *testing.T) {
+	for _, c := range []struct {
+		token, path string
+		code        int
+	}{
+		{"", api.Preview + "?uid=web", http.StatusUnauthorized},
+		{"", api.Explain + "?uid=web", http.StatusUnauthorized},
+		{everything, api.Preview, http.StatusBadRequest},
+		{everything, api.Preview + "?uid=web&propagationPolicy=Sideways", http.StatusBadRequest},
+		{noSecrets, api.Preview + "?object=secrets/shop/password", http.StatusForbidden},
+		{noSecrets, api.Preview + "?uid=password", http.StatusNotFound},
+		{noSecrets, api.Explain + "?uid=password", http.StatusNotFound},
+		{everything, api.Explain + "?uid=nobody", http.StatusNotFound},
+	} {
+		if code, body := ask(t, cluster{}, c.token, c.path); code != c.code {
+			t.Errorf("%q asks for %s: %d %s, want %d", c.token, c.path, code, body, c.code)
+		}
+	}
+}

@@ -1,0 +1,219 @@
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"github.com/coppice-dev/coppice/internal/collect/story"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/web/api"
+)
+
+// counted is a Source with a Secret that owns many ConfigMaps, and counts what is read. The graph is read in batches, so
+// that the number of views tells how many objects were visited.
+type counted struct {
+	cluster
+
+	graph   *ownership.Graph
+	views   atomic.Int64
+	arounds atomic.Int64
+	hold    chan struct{} // Around waits until it is closed; nil: it does not wait
+}
+
+const dependents = 5000
+
+func newCounted() *counted { return &counted{graph: manyDependents()} }
+
+// manyDependents returns a graph that nobody changes.
+var manyDependents = sync.OnceValue(func() *ownership.Graph {
+	g := ownership.New()
+	for _, r := range served() {
+		scope := ownership.Cluster
+		if r.Namespaced {
+			scope = ownership.Namespaced
+		}
+		g.SetScope(r.OwnerKind(), scope)
+	}
+	observe := func(kind, name string, owners ...ownership.Reference) {
+		g.Observe(ownership.Object{UID: ownership.UID(name), Kind: ownership.Kind{Kind: kind}, Namespace: "shop", Name: name, Owners: owners})
+	}
+	observe("Secret", "owner")
+	observe("ConfigMap", "visible")
+	for n := range dependents {
+		observe("ConfigMap", fmt.Sprint("c", n), ownership.Reference{APIVersion: "v1", Kind: "Secret", Name: "owner", UID: "owner"})
+		observe("ConfigMap", fmt.Sprint("d", n), ownership.Reference{APIVersion: "v1", Kind: "Secret", Name: "missing", UID: "missing"})
+	}
+	return g
+})
+
+func (c *counted) View(read func(g *ownership.Graph)) {
+	c.views.Add(1)
+	read(c.graph)
+}
+
+func (c *counted) Around(ctx context.Context, config *rest.Config, uids []ownership.UID) (*api.Surroundings, error) {
+	c.arounds.Add(1)
+	if c.hold != nil {
+		<-c.hold
+	}
+	return c.cluster.Around(ctx, config, uids)
+}
+
+// For a caller who may not list an object, everything is as if it did not exist: status, answer, and what is read.
+func TestHiddenObjectIsAsAbsent(t *testing.T) {
+	for _, token := range []string{"nothing", "nodes", "configmaps/other", "deployments.apps,replicasets.apps"} {
+		for _, path := range []string{api.Owners, api.Dependents, api.Component, api.Preview, api.Explain, api.Records} {
+			for _, with := range []string{"", "&uid=other-absent"} {
+				ask := func(uid string) (answer string, views, arounds int64) {
+					c := newCounted()
+					code, body := ask(t, c, token, path+"?uid="+uid+with)
+					return strings.ReplaceAll(fmt.Sprint(code, " ", body), uid, "UID"), c.views.Load(), c.arounds.Load()
+				}
+				absent, views, arounds := ask("absent")
+				if views > 3 || arounds > 0 {
+					t.Errorf("%s: for an absent object, the graph is read %d times, and its surroundings %d times", path, views, arounds)
+				}
+				for _, uid := range []string{"owner", "missing"} {
+					if got, v, a := ask(uid); got != absent || v != views || a != arounds {
+						t.Errorf("%s %s%s as %s: %d views, %d arounds, %s\nabsent: %d views, %d arounds, %s", path, uid, with, token, v, a, got, views, arounds, absent)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Beside an object that the caller may list, a hidden one leaves no trace either.
+func TestHiddenObjectBesideAnotherIsAsAbsent(t *testing.T) {
+	for _, path := range []string{api.Owners, api.Dependents, api.Component} {
+		_, absent := ask(t, newCounted(), "configmaps", path+"?uid=visible&uid=absent")
+		c := newCounted()
+		if code, got := ask(t, c, "configmaps", path+"?uid=visible&uid=owner"); code != http.StatusOK || got != absent || c.views.Load() > 10 {
+			t.Errorf("%s: %d with %d views: %s\nwant %s", path, code, c.views.Load(), got, absent)
+		}
+	}
+}
+
+// Callers who may list an owner, and not its dependents, do not have the dependents read.
+func TestHiddenDependentsAreNotRead(t *testing.T) {
+	c := newCounted()
+	code, body := ask(t, c, "secrets", api.Dependents+"?uid=owner")
+	if code != http.StatusOK || strings.Contains(body, "ConfigMap") {
+		t.Errorf("%d %.300s", code, body)
+	}
+	if !strings.Contains(body, api.LeftOut) {
+		t.Errorf("does not say that something may be left out: %s", body)
+	}
+	everything := newCounted()
+	if _, body := ask(t, everything, "secrets,configmaps", api.Dependents+"?uid=owner"); strings.Count(body, `"kind"`) != dependents+1 {
+		t.Errorf("%d objects, want %d", strings.Count(body, `"kind"`), dependents+1)
+	}
+}
+
+// A story is as absent for a caller who may not list its root.
+func TestHiddenStoryIsAsAbsent(t *testing.T) {
+	book := story.NewBook()
+	at := time.Now()
+	owner := &ownership.Object{UID: "owner", Kind: ownership.Kind{Kind: "Secret"}, Namespace: "shop", Name: "owner", Phase: ownership.Foreground}
+	book.Seen(owner, shopUID, at)
+	source := cluster{book: book}
+	code, absent := ask(t, source, "configmaps", api.Stories+"/absent")
+	if got, hidden := ask(t, source, "configmaps", api.Stories+"/owner"); got != code || hidden != absent || code != http.StatusNotFound {
+		t.Errorf("%d %s, absent: %d %s", got, hidden, code, absent)
+	}
+	if code, _ := ask(t, source, everything, api.Stories+"/owner"); code != http.StatusOK {
+		t.Errorf("%d for a caller who may list it", code)
+	}
+}
+
+// Of one user, two costly requests are answered at once, whatever they ask; the others wait, and other users do not.
+func TestCostlyRequestsOfAUserTakeTurns(t *testing.T) {
+	for _, path := range []string{api.Preview, api.Explain} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCounted()
+			c.hold = make(chan struct{})
+			handler := api.Handler(c, access)
+			answered := atomic.Int64{}
+			send := func(token string) {
+				go func() {
+					if code := serve(handler, token, path+"?uid=visible"); code == http.StatusOK || code == http.StatusNotFound {
+						answered.Add(1)
+					}
+				}()
+			}
+			for range 5 {
+				send("configmaps")
+			}
+			synctest.Wait()
+			if at := c.arounds.Load(); at != 2 {
+				t.Errorf("%s: %d of five requests are being answered at once, want 2", path, at)
+			}
+			send("configmaps,secrets")
+			synctest.Wait()
+			if at := c.arounds.Load(); at != 3 {
+				t.Errorf("%s: another user waits", path)
+			}
+			close(c.hold)
+			synctest.Wait()
+			if answered.Load() != 6 {
+				t.Errorf("%s: %d of six requests were answered", path, answered.Load())
+			}
+		})
+	}
+}
+
+// Five requests of a user without rights read nothing but where the named objects are, and leave no seat taken.
+func TestRequestsWithoutRightsCostNothing(t *testing.T) {
+	c := newCounted()
+	handler := api.Handler(c, access)
+	for _, path := range []string{api.Preview, api.Explain, api.Dependents, api.Owners, api.Component} {
+		for range 5 {
+			if code := serve(handler, "nothing", path+"?uid=owner&uid=visible"); code != http.StatusNotFound {
+				t.Errorf("%s: %d", path, code)
+			}
+		}
+	}
+	if c.arounds.Load() != 0 || c.views.Load() > 25 {
+		t.Errorf("%d surroundings and %d views were read for 25 requests", c.arounds.Load(), c.views.Load())
+	}
+}
+
+// The whole graph costs a caller without rights a look at each kind in each namespace, however many objects there are.
+func TestWholeWithoutRightsCostsNothing(t *testing.T) {
+	for token, want := range map[string]int64{"nothing": 2, "nodes": 2, "secrets": 5} {
+		c := newCounted()
+		asked := atomic.Int64{}
+		handler := api.Handler(c, func(r *http.Request) (api.Caller, error) {
+			caller, err := access(r)
+			mayList := caller.MayList
+			caller.MayList = func(ctx context.Context, resource schema.GroupResource, namespace string) (bool, error) {
+				asked.Add(1)
+				return mayList(ctx, resource, namespace)
+			}
+			return caller, err
+		})
+		if code := serve(handler, token, api.Component); code != http.StatusOK {
+			t.Errorf("%s: %d", token, code)
+		}
+		if c.views.Load() > want || asked.Load() > 8 {
+			t.Errorf("%s: the graph of %d objects is read %d times, and %d rights are asked for", token, 2*dependents, c.views.Load(), asked.Load())
+		}
+	}
+}
+
+// A request may name a bounded number of objects.
+func TestNamedObjectsAreBounded(t *testing.T) {
+	if code, body := ask(t, newCounted(), everything, api.Preview+"?"+strings.Repeat("uid=x&", 1001)); code != http.StatusBadRequest {
+		t.Errorf("%d %s", code, body)
+	}
+}

@@ -1,0 +1,146 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
+
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/tools/explain"
+	"github.com/coppice-dev/coppice/internal/tools/lookup"
+)
+
+const (
+	// mostProtected bounds how many protected objects are told: each takes a request.
+	mostProtected = 200
+	// readsAtOnce is how many of these are made at the same time.
+	readsAtOnce = 8
+)
+
+// ProtectedList is the answer about what is protected.
+type ProtectedList struct {
+	Items []ProtectedObject `json:"items"`
+	// More is how many there are besides.
+	More int `json:"more,omitempty"`
+	// Unread says that objects may be left out.
+	Unread []string `json:"unread,omitempty"`
+}
+
+// ProtectedObject is an object that is protected (R28).
+type ProtectedObject struct {
+	explain.Ref
+
+	Resource string   `json:"resource"` // "deployments.apps"
+	Mode     string   `json:"mode"`     // the value of the label
+	Outlives []string `json:"outlives,omitempty"`
+	Invalid  string   `json:"invalid,omitempty"` // why it is protected as by always
+	// Unchecked says why nobody looks up what it outlives: all of it counts as there.
+	Unchecked string `json:"unchecked,omitempty"`
+}
+
+// protected answers what is protected, as far as the caller may list it. The graph knows which objects these are; how
+// they are protected is read as the caller.
+func (h *handler) protected(w http.ResponseWriter, r *http.Request, s *Sight) error {
+	uids, err := h.visible(r.Context(), s, (*ownership.Graph).Protected)
+	if err != nil {
+		return err
+	}
+	var seen []ownership.Object
+	h.source.View(func(g *ownership.Graph) {
+		for _, uid := range uids {
+			if o, observed := g.Object(uid); observed {
+				seen = append(seen, o)
+			}
+		}
+	})
+	slices.SortFunc(seen, func(a, b ownership.Object) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Kind.String(), b.Kind.String()), cmp.Compare(a.Name, b.Name))
+	})
+	answer := ProtectedList{Items: []ProtectedObject{}, More: max(0, len(seen)-mostProtected), Unread: s.Unread()}
+	read, err := h.readProtected(r.Context(), s, seen[:min(len(seen), mostProtected)])
+	if err != nil {
+		return err
+	}
+	for _, one := range read {
+		if one.err != nil && !slices.Contains(answer.Unread, one.err.Error()) {
+			answer.Unread = append(answer.Unread, one.err.Error())
+		}
+		if one.Mode != "" {
+			answer.Items = append(answer.Items, one.ProtectedObject)
+		}
+	}
+	return writeJSON(w, answer)
+}
+
+// readOne is an object as it was read; without a mode, it is not protected any more.
+type readOne struct {
+	ProtectedObject
+
+	err error
+}
+
+// readProtected reads how objects are protected.
+func (h *handler) readProtected(ctx context.Context, s *Sight, objects []ownership.Object) ([]readOne, error) {
+	details, err := lookup.New(ctx, s.caller.Config)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // says all of it
+	}
+	checker := sync.OnceValues(details.Checker) // which few callers need
+	client, err := metadata.NewForConfig(s.caller.Config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for metadata: %w", err)
+	}
+	resources := map[ownership.Kind]schema.GroupVersionResource{}
+	for _, r := range h.source.Resources() {
+		resources[r.OwnerKind()] = r.GroupVersionResource
+	}
+	all := make([]readOne, len(objects))
+	var reads errgroup.Group
+	reads.SetLimit(readsAtOnce)
+	for n := range objects {
+		o, one := &objects[n], &all[n]
+		resource := resources[o.Kind]
+		one.Ref = explain.Ref{Kind: o.Kind.String(), Namespace: o.Namespace, Name: o.Name, UID: o.UID}
+		one.Resource = resource.GroupResource().String()
+		reads.Go(func() error {
+			m, err := client.Resource(resource).Namespace(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
+			switch {
+			case apierrors.IsNotFound(err):
+			case err != nil:
+				one.err = fmt.Errorf("%s: %w", one.Ref, err)
+			case ownership.UID(m.UID) == o.UID:
+				one.err = one.fill(m, checker)
+			}
+			return nil
+		})
+	}
+	_ = reads.Wait()
+	return all, ctx.Err()
+}
+
+// fill fills in how an object is protected. It returns an error if it could not be found out whether that is checked.
+func (p *ProtectedObject) fill(m *metav1.PartialObjectMetadata, checkedBy func() (*protection.Checker, error)) error {
+	how, _ := protection.Of(m)
+	var err error
+	if how.NeedsLookup() {
+		var checker *protection.Checker
+		if checker, err = checkedBy(); checker != nil {
+			how = how.CheckedBy(*checker, m)
+		}
+	}
+	p.Mode, p.Invalid, p.Unchecked = how.Label, how.Invalid, how.Unchecked
+	for _, other := range how.Others {
+		p.Outlives = append(p.Outlives, other.String())
+	}
+	return err
+}

@@ -1,0 +1,265 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"time"
+
+	"github.com/coppice-dev/coppice/internal/collect/story"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+)
+
+// The names of the events of stories.
+const (
+	EventStory   = "story"   // a summary that has changed
+	EventRemoved = "removed" // a story that is not told any more: its id
+	EventObjects = "objects" // objects of the story that have changed, or all at first
+)
+
+const (
+	// storyBatch is for how long the changes of a story are gathered before they are sent, and listBatch those
+	// of the list.
+	storyBatch = 40 * time.Millisecond
+	listBatch  = 100 * time.Millisecond
+	// storyTick is how often it is looked whether a story has ended by nothing happening.
+	storyTick = time.Second
+)
+
+// StoryList is the answer about all stories.
+type StoryList struct {
+	Items []story.Summary `json:"items"` // the latest first
+	// Unread says that objects may be left out.
+	Unread []string `json:"unread,omitempty"`
+}
+
+// Story is the answer about one story. The counts are of the objects that the caller may list.
+type Story struct {
+	story.Summary
+
+	Objects []story.Object `json:"objects"`
+	// Unread says that objects may be left out.
+	Unread []string `json:"unread,omitempty"`
+}
+
+// teller tells stories to one caller, as far as they may list what these are of.
+type teller struct {
+	book  *story.Book
+	sight *Sight
+	ctx   context.Context //nolint:containedctx // of the one request that it is made for
+	err   error           // of the API server, which was asked about the caller
+}
+
+// teller returns who tells stories; an error if no collector works here.
+func (h *handler) teller(r *http.Request, s *Sight) (*teller, error) {
+	book := h.source.Stories()
+	if book == nil {
+		return nil, &refusal{http.StatusServiceUnavailable, "no collector works in this process"}
+	}
+	return &teller{book: book, sight: s, ctx: r.Context()}, nil
+}
+
+// reader returns the filter for the caller; nil for callers who see everything.
+func (t *teller) reader() story.Sees {
+	if t.sight.all {
+		return nil
+	}
+	return t.sees
+}
+
+func (t *teller) sees(object story.Ref) bool {
+	if t.err != nil {
+		return false
+	}
+	seen, err := t.sight.sawNamed(t.ctx, object.Kind, object.Namespace, object.NamespaceUID)
+	t.err = err
+	return seen && err == nil
+}
+
+func now() time.Time { return time.Now() } //nolint:forbidigo // when somebody asks
+
+// stories answers with all stories.
+func (h *handler) stories(w http.ResponseWriter, r *http.Request, s *Sight) error {
+	t, err := h.teller(r, s)
+	if err != nil {
+		return err
+	}
+	list := StoryList{Items: []story.Summary{}}
+	list.Items = append(list.Items, t.book.List(t.reader(), now())...)
+	if t.err != nil {
+		return t.err
+	}
+	list.Unread = s.Unread()
+	return writeJSON(w, list)
+}
+
+// story answers with one story, as JSON or as text.
+func (h *handler) story(w http.ResponseWriter, r *http.Request, s *Sight) error {
+	t, err := h.teller(r, s)
+	if err != nil {
+		return err
+	}
+	at := now()
+	summary, objects, _, found := t.book.Story(ownership.UID(r.PathValue("id")), 0, t.reader(), at)
+	switch format := r.URL.Query().Get("format"); {
+	case t.err != nil:
+		return t.err
+	case !found:
+		return errNoStory
+	case format == "text":
+		text := summary.Text(objects, at)
+		return write(w, "text/plain; charset=utf-8", func(out io.Writer) error {
+			_, err := io.WriteString(out, text)
+			return err //nolint:wrapcheck // says all of it
+		})
+	case format != "" && format != "json":
+		return &refusal{http.StatusBadRequest, fmt.Sprintf("format is %q: it is json or text", format)}
+	}
+	return writeJSON(w, Story{Summary: summary, Objects: objects, Unread: s.Unread()})
+}
+
+var errNoStory = &refusal{http.StatusNotFound, "no such story is told: it may be too long ago, or you may not list what was deleted"}
+
+// watchStories sends summaries of all stories, and again when they change.
+func (h *handler) watchStories(w http.ResponseWriter, r *http.Request, s *Sight) error {
+	t, err := h.teller(r, s)
+	if err != nil {
+		return err
+	}
+	last, err := after(r)
+	if err != nil {
+		return err
+	}
+	if last > t.book.Changes() {
+		last = 0 // it was another process that the caller has heard it from
+	}
+	sent := map[ownership.UID]*story.Summary{}
+	send := func(out *events) bool {
+		changed, removed, at := t.book.Since(last, t.reader(), now())
+		for n := range changed {
+			one := &changed[n]
+			if reflect.DeepEqual(sent[one.ID], one) {
+				continue // something has changed that the caller does not see
+			}
+			sent[one.ID] = one
+			out.add(EventStory, at, one)
+		}
+		for _, id := range removed {
+			delete(sent, id)
+			out.add(EventRemoved, at, map[string]any{"id": id})
+		}
+		last = at
+		return true
+	}
+	ended := func(out *events) {
+		for id, before := range sent {
+			if before.Done {
+				continue
+			}
+			if one, _, _, found := t.book.Story(id, story.End, t.reader(), now()); found && one.Done {
+				sent[id] = &one
+				out.add(EventStory, last, one)
+			}
+		}
+	}
+	return t.follow(w, listBatch, func() uint64 { return last }, send, ended)
+}
+
+// watchStory sends a story, then its objects as they change.
+func (h *handler) watchStory(w http.ResponseWriter, r *http.Request, s *Sight) error {
+	t, err := h.teller(r, s)
+	if err != nil {
+		return err
+	}
+	id := ownership.UID(r.PathValue("id"))
+	since, err := positionOf(r)
+	if err != nil {
+		return err
+	}
+	if _, _, end, found := t.book.Story(id, story.End, t.reader(), now()); !found {
+		return errNoStory
+	} else if since > end {
+		since = 0 // as above
+	}
+	var last uint64
+	var sent *story.Summary // the last one
+	send := func(out *events) bool {
+		last = t.book.Changes()
+		summary, objects, next, found := t.book.Story(id, since, t.reader(), now())
+		if !found {
+			out.add(EventRemoved, uint64(next), map[string]any{"id": id})
+			return false
+		}
+		if len(objects) == 0 && reflect.DeepEqual(sent, &summary) {
+			since = next
+			return true // something has changed that the caller does not see
+		}
+		out.add(EventStory, uint64(since), Story{Summary: summary, Unread: t.sight.Unread()})
+		for len(objects) > 0 {
+			some := objects[:min(len(objects), mostInEvent)]
+			objects = objects[len(some):]
+			at := since // who loses the rest asks for all of it again
+			if len(objects) == 0 {
+				at = next
+			}
+			out.add(EventObjects, uint64(at), some)
+		}
+		since, sent = next, &summary
+		return true
+	}
+	return t.follow(w, storyBatch, func() uint64 { return last }, send, func(out *events) { send(out) })
+}
+
+// mostInEvent is how many objects one event has.
+const mostInEvent = 500
+
+// positionOf returns the position in a story that a caller has come to.
+func positionOf(r *http.Request) (story.Position, error) {
+	number, err := after(r)
+	return story.Position(min(number, uint64(story.End))), err //nolint:gosec // it is no more than End
+}
+
+// follow sends events until the caller leaves, has to ask again, or send says that it was the last: at first,
+// after each change of the book, and whatever tick has to say.
+func (t *teller) follow(w http.ResponseWriter, batch time.Duration, last func() uint64, send func(*events) bool, tick func(*events)) error {
+	out := newEvents(w)
+	ctx, cancel := context.WithTimeout(t.ctx, longest)
+	defer cancel()
+	t.ctx = ctx
+	ticker := time.NewTicker(storyTick)
+	defer ticker.Stop()
+	for {
+		goesOn := send(out)
+		if !out.flush() || !goesOn || t.err != nil {
+			return nil // the answer has begun: it ends here, and the caller asks again
+		}
+		if !t.await(ctx, out, ticker.C, last, tick) {
+			return nil
+		}
+		select { // more follows at once, more often than not
+		case <-ctx.Done():
+			return nil
+		case <-time.After(batch): //nolint:forbidigo // somebody looks on
+		}
+	}
+}
+
+// await waits for a change of the book, and sends what tick has to say meanwhile. It reports whether there was
+// one, and the caller is still there.
+func (t *teller) await(ctx context.Context, out *events, ticks <-chan time.Time, last func() uint64, tick func(*events)) bool {
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-t.book.Changed(last()):
+			return true
+		case <-ticks:
+			tick(out)
+			if !out.flush() || t.err != nil {
+				return false
+			}
+		}
+	}
+}

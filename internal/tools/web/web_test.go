@@ -1,0 +1,241 @@
+package web_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/insight"
+	"github.com/coppice-dev/coppice/internal/tools/web"
+)
+
+// fake is a Source with two objects.
+type fake struct{ ready error }
+
+func (f fake) Ready() error                 { return f.ready }
+func (f fake) Status() any                  { return map[string]bool{"synced": f.ready == nil} }
+func (f fake) Records() any                 { return []string{} }
+func (f fake) Settle(context.Context) any   { return map[string]bool{"settled": true} }
+func (f fake) Resume(kind string) bool      { return kind == "Pod" }
+func (f fake) Metrics() prometheus.Gatherer { return prometheus.NewRegistry() }
+func (f fake) Picture(uids ...ownership.UID) insight.Graph {
+	g := ownership.New()
+	g.SetScope(ownership.Kind{Kind: "Pod"}, ownership.Namespaced)
+	g.Observe(ownership.Object{UID: "a", Kind: ownership.Kind{Kind: "Pod"}, Namespace: "ns", Name: "a"})
+	g.Observe(ownership.Object{UID: "b", Kind: ownership.Kind{Kind: "Pod"}, Namespace: "ns", Name: "b", Owners: []ownership.Reference{{APIVersion: "v1", Kind: "Pod", Name: "a", UID: "a"}}})
+	g.Observe(ownership.Object{UID: "c", Kind: ownership.Kind{Kind: "Pod"}, Namespace: "ns", Name: "c"})
+	view := func(read func(g *ownership.Graph)) { read(g) }
+	if len(uids) == 0 {
+		return insight.Whole(view)
+	}
+	return insight.Around(view, uids...)
+}
+
+func get(t *testing.T, h http.Handler, path string) *http.Response {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost:10270"+path, http.NoBody))
+	return w.Result()
+}
+
+func body(t *testing.T, r *http.Response) string {
+	t.Helper()
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestPaths(t *testing.T) {
+	h := web.Handler(fake{})
+	for path, contentType := range map[string]string{
+		web.Healthz:                 "text/plain",
+		web.Livez:                   "text/plain",
+		web.Readyz:                  "text/plain",
+		web.Metrics:                 "text/plain",
+		web.Status:                  "application/json",
+		web.Records:                 "application/json",
+		web.Settled:                 "application/json",
+		web.Settled + "?timeout=2s": "application/json",
+		web.Graph:                   "text/vnd.graphviz",
+		web.Graph + "?format=dot":   "text/vnd.graphviz",
+		web.Graph + "?format=json":  "application/json",
+		web.Graph + "?format=svg":   "image/svg+xml",
+		"/":                         "text/plain",
+	} {
+		r := get(t, h, path)
+		if r.StatusCode != http.StatusOK || !strings.HasPrefix(r.Header.Get("Content-Type"), contentType) || r.Header.Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%s: %s %s", path, r.Status, r.Header)
+		}
+	}
+	for path, code := range map[string]int{"/nowhere": http.StatusNotFound, web.Graph + "?format=png": http.StatusBadRequest, web.Settled + "?timeout=soon": http.StatusBadRequest} {
+		if r := get(t, h, path); r.StatusCode != code {
+			t.Errorf("%s: %s, want %d", path, r.Status, code)
+		}
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "http://localhost"+web.Status, http.NoBody))
+	if w.Code != http.StatusMethodNotAllowed {
+		t.Errorf("POST of the status: %d", w.Code)
+	}
+}
+
+func TestReadiness(t *testing.T) {
+	r := get(t, web.Handler(fake{ready: errors.New("3 of 34 resources are not read yet")}), web.Readyz)
+	if text := body(t, r); r.StatusCode != http.StatusServiceUnavailable || !strings.Contains(text, "3 of 34") {
+		t.Errorf("%s %s", r.Status, text)
+	}
+	if r := get(t, web.Handler(fake{ready: errors.New("no")}), web.Healthz); r.StatusCode != http.StatusOK {
+		t.Errorf("healthz of one that is not ready: %s", r.Status)
+	}
+}
+
+// TestGraphOfSome asks for the connected components of some objects (GB-09).
+func TestGraphOfSome(t *testing.T) {
+	h := web.Handler(fake{})
+	for query, want := range map[string]int{"": 2, "?uid=b": 2, "?uid=c": 1, "?uid=c&uid=a": 3, "?uid=nobody": 0} {
+		separator := "?"
+		if query != "" {
+			separator = "&"
+		}
+		var g insight.Graph
+		if err := json.Unmarshal([]byte(body(t, get(t, h, web.Graph+query+separator+"format=json"))), &g); err != nil {
+			t.Fatal(err)
+		}
+		if len(g.Objects) != want {
+			t.Errorf("%s: %d objects, want %d", query, len(g.Objects), want)
+		}
+	}
+}
+
+// TestResume resumes deletions, but not on behalf of a web page from elsewhere.
+func TestResume(t *testing.T) {
+	h := web.Handler(fake{})
+	post := func(path, site string) int {
+		r := httptest.NewRequest(http.MethodPost, "http://localhost:10270"+path, http.NoBody)
+		if site != "" {
+			r.Header.Set("Sec-Fetch-Site", site)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code
+	}
+	for _, c := range []struct {
+		path, site string
+		code       int
+	}{
+		{"/resume?kind=Pod", "", http.StatusOK},
+		{"/resume?kind=ReplicaSet.apps", "", http.StatusNotFound},
+		{"/resume", "", http.StatusBadRequest},
+		{"/resume?kind=Pod", "cross-site", http.StatusForbidden},
+	} {
+		if code := post(c.path, c.site); code != c.code {
+			t.Errorf("POST %s from %q: %d, want %d", c.path, c.site, code, c.code)
+		}
+	}
+	if r := get(t, h, "/resume?kind=Pod"); r.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("GET of resume: %s", r.Status)
+	}
+}
+
+// TestProbes checks that the probes name no object.
+func TestProbes(t *testing.T) {
+	h := web.Probes(fake{})
+	for path, code := range map[string]int{
+		web.Healthz: http.StatusOK, web.Livez: http.StatusOK, web.Readyz: http.StatusOK, web.Metrics: http.StatusOK,
+		web.Status: http.StatusNotFound, web.Records: http.StatusNotFound, web.Graph: http.StatusNotFound,
+	} {
+		if r := get(t, h, path); r.StatusCode != code {
+			t.Errorf("%s: %s, want %d", path, r.Status, code)
+		}
+	}
+}
+
+// TestLocal rejects the requests that a browser sends for a page whose own host name resolves to
+// this address.
+func TestLocal(t *testing.T) {
+	h := web.Local(web.Handler(fake{}))
+	for host, code := range map[string]int{
+		"localhost": http.StatusOK, "localhost:10270": http.StatusOK, "127.0.0.1:10270": http.StatusOK, "[::1]:10270": http.StatusOK, "127.1.2.3": http.StatusOK,
+		"evil.example": http.StatusForbidden, "evil.example:10270": http.StatusForbidden, "localhost.evil.example": http.StatusForbidden,
+		"127.0.0.1.evil.example:80": http.StatusForbidden, "10.0.0.1:10270": http.StatusForbidden, "": http.StatusForbidden,
+	} {
+		r := httptest.NewRequest(http.MethodGet, "http://localhost"+web.Status, http.NoBody)
+		r.Host = host
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != code {
+			t.Errorf("host %q: %d, want %d", host, w.Code, code)
+		}
+	}
+}
+
+// A process that stands by is healthy and ready, and names the leader.
+func TestStandBy(t *testing.T) {
+	var holder string
+	handler := web.StandBy(func() (string, bool) { return holder, holder != "" },
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+	for _, test := range []struct {
+		holder, path string
+		code         int
+	}{
+		{"", web.Graph, http.StatusTeapot},
+		{"other", web.Graph, http.StatusServiceUnavailable},
+		{"other", web.Readyz, http.StatusOK},
+		{"other", web.Metrics, http.StatusTeapot},
+		{"other", web.Healthz, http.StatusTeapot},
+		{"other", web.Livez, http.StatusTeapot},
+	} {
+		holder = test.holder
+		r := get(t, handler, test.path)
+		if text := body(t, r); r.StatusCode != test.code || test.code != http.StatusTeapot && !strings.Contains(text, "other leads") {
+			t.Errorf("%+v: %s %s", test, r.Status, text)
+		}
+	}
+}
+
+// A page from elsewhere cannot make a browser have everything compared.
+func TestSettledIsNotForPagesFromElsewhere(t *testing.T) {
+	for site, code := range map[string]int{"cross-site": http.StatusForbidden, "same-site": http.StatusForbidden, "same-origin": http.StatusOK, "": http.StatusOK} {
+		r := httptest.NewRequest(http.MethodGet, "http://localhost"+web.Settled, http.NoBody)
+		if site != "" {
+			r.Header.Set("Sec-Fetch-Site", site)
+		}
+		w := httptest.NewRecorder()
+		web.Handler(fake{}).ServeHTTP(w, r)
+		if w.Code != code {
+			t.Errorf("a page that is %q: %d, want %d", site, w.Code, code)
+		}
+	}
+}
+
+// large is a source whose graph has a long text in very many objects.
+type large struct{ fake }
+
+func (large) Picture(...ownership.UID) insight.Graph {
+	name := strings.Repeat("n", 1000)
+	g := insight.Graph{Objects: make([]insight.Object, 70_000)}
+	for n := range g.Objects {
+		g.Objects[n] = insight.Object{Kind: "Pod", Name: name}
+	}
+	return g
+}
+
+// A graph of more than 64 MiB is refused, before it is encoded.
+func TestGraphIsBounded(t *testing.T) {
+	for _, format := range []string{"dot", "json", "tree", "mermaid"} {
+		r := get(t, web.Handler(large{}), web.Graph+"?format="+format)
+		if text := body(t, r); r.StatusCode != http.StatusRequestEntityTooLarge || !strings.Contains(text, "?uid=UID") {
+			t.Errorf("%s: %d %.200s", format, r.StatusCode, text)
+		}
+	}
+}
