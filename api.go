@@ -84,7 +84,7 @@ func (s apiSource) Living(ctx context.Context, namespace string) (ownership.UID,
 	if s.Collector == nil {
 		return "", errNoCollector
 	}
-	return s.Collector.inside().Collector.Living(ctx, namespace) //nolint:wrapcheck // the caller says what it reads
+	return s.Collector.inside().Collector.Living(ctx, namespace)
 }
 
 func inventoryResourceOf(r *feed.Resource) *inventory.Resource {

@@ -17,7 +17,7 @@ func TestFind(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(full), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(full, nil, 0o700); err != nil { //nolint:gosec // as a binary is
+		if err := os.WriteFile(full, nil, 0o700); err != nil {
 			t.Fatal(err)
 		}
 		return full

@@ -67,7 +67,7 @@ func TestInstallScriptOnAnotherPlatform(t *testing.T) {
 			}
 			fake := t.TempDir()
 			uname := "#!/bin/sh\ncase $1 in -s) echo " + test.system + " ;; -m) echo " + test.machine + " ;; esac\n"
-			if err := os.WriteFile(filepath.Join(fake, "uname"), []byte(uname), 0o755); err != nil { //nolint:gosec // a program
+			if err := os.WriteFile(filepath.Join(fake, "uname"), []byte(uname), 0o755); err != nil {
 				t.Fatal(err)
 			}
 			out, home, err := install(t, dir, "PATH="+fake+":"+os.Getenv("PATH"), "COPPICE_BASE_URL=http://127.0.0.1:1")

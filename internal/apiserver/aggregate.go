@@ -100,7 +100,7 @@ func lookupIn(groups []*genericapiserver.APIGroupInfo) (serviceendpoints.Lookup,
 func cached[T any](ctx context.Context, from restregistry.Getter, name string) (*T, error) {
 	obj, err := from.Get(ctx, name, &metav1.GetOptions{ResourceVersion: "0"})
 	if apierrors.IsNotFound(err) {
-		return nil, nil //nolint:nilnil // as serviceendpoints.Lookup says
+		return nil, nil // as serviceendpoints.Lookup says
 	}
 	if err != nil {
 		return nil, err

@@ -43,7 +43,7 @@ const orReadUsage = addressUsage + `; ` + noCollector + ` reads the whole cluste
 func (f *askFlags) collector(ctx context.Context) (*asker, error) {
 	switch f.address {
 	case noCollector:
-		return nil, nil //nolint:nilnil // nobody is asked
+		return nil, nil // nobody is asked
 	case "":
 		a, err := f.asker()
 		if err != nil {
@@ -52,7 +52,7 @@ func (f *askFlags) collector(ctx context.Context) (*asker, error) {
 		ctx, cancel := context.WithTimeout(ctx, collectorTimeout)
 		defer cancel()
 		if !isCoppice(ctx, a.read) {
-			return nil, nil //nolint:nilnil // nobody is asked
+			return nil, nil // nobody is asked
 		}
 		return a, nil
 	}

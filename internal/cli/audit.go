@@ -101,10 +101,10 @@ func runAudit(c *cobra.Command, f auditFlags, s Streams) error {
 	report := audit.Check(inv, f.options).Without(known)
 	text, err := report.Encode(f.output)
 	if err != nil {
-		return err //nolint:wrapcheck // says all of it
+		return err
 	}
 	if _, err := s.Out.Write(text); err != nil {
-		return err //nolint:wrapcheck // of the output, which the user has chosen
+		return err
 	}
 	if f.writeBaseline != "" {
 		return writeBaseline(f.writeBaseline, report.Baseline())
@@ -140,9 +140,9 @@ func readBaseline(file string) (audit.Baseline, error) {
 func writeBaseline(file string, b audit.Baseline) error {
 	text, err := b.Encode()
 	if err != nil {
-		return err //nolint:wrapcheck // says all of it
+		return err
 	}
-	if err := os.WriteFile(file, text, 0o644); err != nil { //nolint:gosec // names of objects, to be shared
+	if err := os.WriteFile(file, text, 0o644); err != nil {
 		return fmt.Errorf("write the baseline: %w", err)
 	}
 	return nil

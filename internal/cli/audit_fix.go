@@ -82,14 +82,14 @@ func apply(ctx context.Context, client metadata.Interface, inv *inventory.Invent
 	}
 	patch, err := f.Patch()
 	if err != nil {
-		return err //nolint:wrapcheck // says all of it
+		return err
 	}
 	resource := schema.GroupVersionResource{Group: f.Object.Group, Version: f.Object.Version, Resource: f.Object.Resource}
 	_, err = client.Resource(resource).Namespace(f.Object.Namespace).Patch(ctx, f.Object.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
 	if apierrors.IsInvalid(err) || apierrors.IsConflict(err) {
 		return fmt.Errorf("it has changed since it was read: %w", err)
 	}
-	return err //nolint:wrapcheck // the server's words
+	return err
 }
 
 // verifyAbsent fails unless the server answers that an owner does not exist, or that its name is another

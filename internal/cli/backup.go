@@ -84,23 +84,23 @@ func (f *backupFlags) write(ctx context.Context, cluster *clusterFlags, r previe
 	}
 	server, err := recreate.NewServer(config, nil)
 	if err != nil {
-		return err //nolint:wrapcheck // says all of it
+		return err
 	}
 	kinds, err := server.Kinds(ctx)
 	if err != nil {
-		return err //nolint:wrapcheck // says all of it
+		return err
 	}
 	wanted, unserved := backup.Of(r, kinds)
 	kept, missed, err := backup.Read(ctx, server.Dynamic(), wanted)
 	if err != nil {
-		return err //nolint:wrapcheck // says all of it
+		return err
 	}
 	content, err := backup.Seal(kept, key, time.Now()) //nolint:forbidigo // the time at which a user asks
 	if err != nil {
-		return err //nolint:wrapcheck // says all of it
+		return err
 	}
 	if err := backup.Write(f.file, content); err != nil {
-		return err //nolint:wrapcheck // says all of it
+		return err
 	}
 	missed = append(unserved, missed...)
 	sayMissed(s.Err, missed)
@@ -136,7 +136,7 @@ func readBackup(file, keyFile string) ([]undo.Kept, error) {
 		return nil, fmt.Errorf("the key of backups is not in %s: name the file that has it with --backup-key", path)
 	}
 	if err != nil {
-		return nil, err //nolint:wrapcheck // says all of it
+		return nil, err
 	}
 	kept, _, err := backup.Open(content, key)
 	if err != nil {

@@ -220,10 +220,10 @@ func (f *conformanceFlags) write(report conformance.Report, s Streams) error {
 	}
 	text, err := report.Encode(f.output)
 	if err != nil {
-		return err //nolint:wrapcheck // says all of it
+		return err
 	}
 	if _, err := s.Out.Write(text); err != nil {
-		return err //nolint:wrapcheck // of the output, which the user has chosen
+		return err
 	}
 	if len(report.Left) > 0 {
 		terminal.Fprintf(s.Err, "not removed: namespaces %s\n", strings.Join(report.Left, ", "))
@@ -262,5 +262,5 @@ func listChecks(w io.Writer, turns []conformance.Turn) error {
 			terminal.Fprintf(columns, "%s\t%s\t%s\n", c.Rules, c.Needs, c.Name)
 		}
 	}
-	return columns.Flush() //nolint:wrapcheck // of the output, which the user has chosen
+	return columns.Flush()
 }

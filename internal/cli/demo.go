@@ -225,7 +225,7 @@ func kubectlFor(p system.Plane) (func(context.Context, string, []string) (string
 		if err := kubeconfigIn(p.Kubeconfig, kubeconfig, namespace); err != nil {
 			return "", err
 		}
-		command := exec.CommandContext(ctx, program, append([]string{"kubectl"}, args...)...) //nolint:gosec // this program
+		command := exec.CommandContext(ctx, program, append([]string{"kubectl"}, args...)...)
 		command.Dir = home
 		command.Env = append(os.Environ(), clientcmd.RecommendedConfigPathEnvVar+"="+kubeconfig, "KUBECACHEDIR="+filepath.Join(home, "cache"))
 		out, err := command.CombinedOutput()

@@ -222,7 +222,7 @@ func (o said) print(w io.Writer, format string) error {
 		text = string(encoded) + "\n"
 	}
 	_, err := io.WriteString(w, text)
-	return err //nolint:wrapcheck // of the output, which the user has chosen
+	return err
 }
 
 // goneError is the error for an object that is not there.
@@ -264,7 +264,7 @@ func objectsToExplain(inv *inventory.Inventory, f *explainFlags, args []string) 
 		}
 		objects, err := inv.Select(here)
 		if err != nil {
-			return nil, nil, err //nolint:wrapcheck // says all of it
+			return nil, nil, err
 		}
 		for _, o := range objects {
 			uids = append(uids, o.UID)

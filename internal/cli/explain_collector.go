@@ -44,7 +44,7 @@ type collectorClient struct {
 func (f *explainFlags) findCollector(ctx context.Context, config *rest.Config) (*collectorClient, error) {
 	switch f.address {
 	case noCollector:
-		return nil, nil //nolint:nilnil // a client that asks nobody
+		return nil, nil // a client that asks nobody
 	case "":
 	default:
 		server, err := url.Parse(f.address)
@@ -67,7 +67,7 @@ func (f *explainFlags) findCollector(ctx context.Context, config *rest.Config) (
 		return client.CoreV1().RESTClient().Get().AbsPath(path).DoRaw(ctx)
 	}
 	if !isCoppice(ctx, get) {
-		return nil, nil //nolint:nilnil // a client that asks nobody
+		return nil, nil // a client that asks nobody
 	}
 	return &collectorClient{where: "the collector of coppice up", metrics: ourMetrics, get: get}, nil
 }
@@ -86,7 +86,7 @@ func getFrom(ctx context.Context, path string) ([]byte, error) {
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, path, http.NoBody)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // failed says where
+		return nil, err
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
@@ -97,7 +97,7 @@ func getFrom(ctx context.Context, path string) ([]byte, error) {
 	if err == nil && response.StatusCode != http.StatusOK {
 		err = errors.New(strings.TrimSpace(string(text)))
 	}
-	return text, err //nolint:wrapcheck // failed says where
+	return text, err
 }
 
 // failed returns the error of a collector that must answer; of another, nothing is concluded.
@@ -111,7 +111,7 @@ func (c *collectorClient) failed(err error) error {
 // state returns what the collector says of itself, or nil.
 func (c *collectorClient) state(ctx context.Context) (*explain.Collector, error) {
 	if c == nil {
-		return nil, nil //nolint:nilnil // nobody was asked
+		return nil, nil // nobody was asked
 	}
 	var status coppice.Status
 	text, err := c.get(ctx, web.Status)

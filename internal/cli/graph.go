@@ -141,7 +141,7 @@ func graphOfCluster(ctx context.Context, f graphFlags, args []string, format ins
 		return fmt.Errorf("draw the graph: %w", err)
 	}
 	_, err = s.Out.Write(text)
-	return err //nolint:wrapcheck // of the output, which the user has chosen
+	return err
 }
 
 // uidsOf returns the objects that arguments name.
@@ -158,7 +158,7 @@ func uidsOf(inv *inventory.Inventory, f *clusterFlags, args []string) ([]ownersh
 	for _, selector := range selectors {
 		objects, err := inv.Select(selector)
 		if err != nil {
-			return nil, err //nolint:wrapcheck // says all of it
+			return nil, err
 		}
 		for _, o := range objects {
 			uids = append(uids, o.UID)
@@ -194,7 +194,7 @@ func (a *asker) graph(ctx context.Context, f graphFlags, args []string, format i
 		return fmt.Errorf("draw the graph: %w", err)
 	}
 	_, err = s.Out.Write(text)
-	return err //nolint:wrapcheck // of the output, which the user has chosen
+	return err
 }
 
 // graphOfCollector prints the graph of a running collector, as its diagnostics have it: they need no token,

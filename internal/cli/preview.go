@@ -235,9 +235,9 @@ func (f *foretold) encode(format string) ([]byte, error) {
 	switch format {
 	case "json":
 		text, err := json.MarshalIndent(f.report, "", "  ")
-		return append(text, '\n'), err //nolint:wrapcheck // a report can always be encoded
+		return append(text, '\n'), err
 	case "yaml":
-		return yaml.Marshal(f.report) //nolint:wrapcheck // a report can always be encoded
+		return yaml.Marshal(f.report)
 	case "name":
 		var text strings.Builder
 		for _, o := range f.report.Objects {
@@ -247,7 +247,7 @@ func (f *foretold) encode(format string) ([]byte, error) {
 		}
 		return []byte(text.String()), nil
 	case "tree", "dot", "svg":
-		return pictureOf(f.report).Encode(insight.Format(format)) //nolint:wrapcheck // says all of it
+		return pictureOf(f.report).Encode(insight.Format(format))
 	}
 	return []byte(f.report.String()), nil
 }

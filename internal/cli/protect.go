@@ -381,7 +381,7 @@ func (w *protecting) write(mapping *meta.RESTMapping, m metav1.Object, change ch
 		now, err := objects.Get(w.ctx, m.GetName(), metav1.GetOptions{})
 		switch {
 		case err != nil:
-			return done, err //nolint:wrapcheck // each says where
+			return done, err
 		case now.UID != uid:
 			return done, errors.New("it was deleted and made again meanwhile; look at it, and say so again")
 		}

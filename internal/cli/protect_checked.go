@@ -60,7 +60,7 @@ func (w *protecting) checkedValue(objects metadata.ResourceInterface, m metav1.O
 		value = cmp.Or(value, protection.CheckedValue(warning))
 		return protection.CheckedValue(warning) != ""
 	}))
-	return value, err //nolint:wrapcheck // each says where
+	return value, err
 }
 
 // apply gives an object a protection, and reports whether that changed it.
@@ -72,5 +72,5 @@ func (w *protecting) apply(objects metadata.ResourceInterface, m metav1.Object, 
 	}
 	_, err = objects.Patch(w.ctx, m.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: protectManager})
 	w.warnings.print(w.warnings.take())
-	return true, err //nolint:wrapcheck // each says where
+	return true, err
 }

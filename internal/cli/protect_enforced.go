@@ -39,5 +39,5 @@ func (w *protecting) exists(resource string) (bool, error) {
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
-	return err == nil, err //nolint:wrapcheck // only whether there is one matters
+	return err == nil, err
 }

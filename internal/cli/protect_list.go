@@ -83,7 +83,7 @@ func protectList(ctx context.Context, f *protectListFlags, s Streams) error {
 	}
 	details, err := lookup.New(ctx, config)
 	if err != nil {
-		return err //nolint:wrapcheck // says all of it
+		return err
 	}
 	checker, uncertain := details.Checker()
 	found, unread, err := listProtected(ctx, discover, client, namespace, checker)
@@ -117,7 +117,7 @@ func writeProtected(w io.Writer, found []protectedObject) error {
 		}
 		terminal.Fprintf(table, "%s\t%s/%s\t%s\t%s\n", p.Namespace, p.Resource, p.Name, mode, outlivedBy(p.Outlives))
 	}
-	return table.Flush() //nolint:wrapcheck // of the output, which the user has chosen
+	return table.Flush()
 }
 
 // listProtected returns the protected objects of a namespace, or of all, and those in none, sorted.
@@ -195,7 +195,7 @@ func listProtectedOf(ctx context.Context, client metadata.Interface, r listableR
 	for options := (metav1.ListOptions{LabelSelector: protection.Label, Limit: listPage}); ; {
 		page, err := objects.List(ctx, options)
 		if err != nil {
-			return found, err //nolint:wrapcheck // it is said with the resource
+			return found, err
 		}
 		for i := range page.Items {
 			m := &page.Items[i]

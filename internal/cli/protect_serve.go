@@ -59,7 +59,7 @@ func (f *protectServer) listen(ctx context.Context, c coppice.Controllers, confi
 	}
 	handler, err := c.ProtectionHandler(ctx, config)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // says all of it
+		return nil, err
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", f.address)
 	if err != nil {

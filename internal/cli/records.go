@@ -87,7 +87,7 @@ func writeRecords(w io.Writer, all []coppice.Record) error {
 	for _, r := range all {
 		terminal.Fprintf(table, "%s\t%s\t%s\t%s\n", timeOf(r), r.Action, objectOf(r), whyOf(r))
 	}
-	return table.Flush() //nolint:wrapcheck // of the output, which the user has chosen
+	return table.Flush()
 }
 
 // recordRow has columns of fixed width, for rows that are printed before the next is known.
@@ -105,7 +105,7 @@ func writeRecord(w io.Writer, format string, r coppice.Record) error {
 	default:
 		_, err = io.WriteString(w, escape.Sprintf(recordRow, timeOf(r), r.Action, objectOf(r), whyOf(r)))
 	}
-	return err //nolint:wrapcheck // of the output, which the user has chosen
+	return err
 }
 
 func timeOf(r coppice.Record) string { return r.Time.UTC().Format(time.RFC3339) }
@@ -148,5 +148,5 @@ func writeAs(w io.Writer, format string, value any) error {
 	if err == nil {
 		_, err = w.Write(text)
 	}
-	return err //nolint:wrapcheck // of the output, which the user has chosen
+	return err
 }

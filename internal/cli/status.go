@@ -94,7 +94,7 @@ func statusOnce(ctx context.Context, a *asker, format, before string, s Streams)
 	if err == nil && text.String() != before {
 		_, err = io.WriteString(s.Out, text.String())
 	}
-	return text.String(), err //nolint:wrapcheck // of the output, which the user has chosen
+	return text.String(), err
 }
 
 // writeStatus writes tables: what there is, and only if there is any, what hinders the collector.
@@ -129,7 +129,7 @@ func writeStatus(w io.Writer, s coppice.SeenStatus) error {
 	for _, p := range s.Paused {
 		terminal.Fprintf(table, "%s\t%s\t%d\t%d\n", p.Kind, p.Since.UTC().Format(time.RFC3339), p.Deleted, p.Objects)
 	}
-	return table.Flush() //nolint:wrapcheck // of the output, which the user has chosen
+	return table.Flush()
 }
 
 // writeUnreadResources writes the resources that are not watched as they should be.

@@ -99,7 +99,7 @@ func writeStories(w io.Writer, all []story.Summary, now time.Time) error {
 		terminal.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\n", one.ID, rootsOf(one), one.Policy, byOf(one),
 			one.Gone, one.Waiting, one.Kept, duration.HumanDuration(now.Sub(one.Began)), stateOf(one))
 	}
-	return table.Flush() //nolint:wrapcheck // of the output, which the user has chosen
+	return table.Flush()
 }
 
 // oneStory prints one, as text instead of as a table.
@@ -201,7 +201,7 @@ func writeStory(w io.Writer, format string, data []byte, id string, before map[s
 	if err == nil && id != "" && one.Done {
 		err = errStoryDone
 	}
-	return err //nolint:wrapcheck // of the output, which the user has chosen
+	return err
 }
 
 // storyRow has columns of fixed width, for rows that are printed before the next is known.

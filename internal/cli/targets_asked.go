@@ -86,13 +86,13 @@ func readDescribed(info *resource.Info, w io.Writer) (there bool, err error) {
 		terminal.Fprintf(w, "not there: %s %q in %s\n", info.Mapping.GroupVersionKind.GroupKind(), info.Name, info.Source)
 		return false, nil
 	}
-	return err == nil, err //nolint:wrapcheck // says all of it
+	return err == nil, err
 }
 
 // eachObject calls visit with an object, or with each of a list.
 func eachObject(o runtime.Object, visit func(runtime.Object) error) error {
 	if meta.IsListType(o) {
-		return meta.EachListItem(o, visit) //nolint:wrapcheck // of visit
+		return meta.EachListItem(o, visit)
 	}
 	return visit(o)
 }

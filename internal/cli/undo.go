@@ -102,11 +102,11 @@ func takeBack(ctx context.Context, f *undoFlags, args []string, s Streams) error
 	defer journal.Close()
 	server, err := recreate.NewServer(config, journal)
 	if err != nil {
-		return err //nolint:wrapcheck // says all of it
+		return err
 	}
 	found, err := server.Survey(ctx, kept)
 	if err != nil {
-		return err //nolint:wrapcheck // says all of it
+		return err
 	}
 	plan := undo.New(kept, found, f.options)
 	var interrupted error
@@ -136,11 +136,11 @@ func (f *undoFlags) journal(s Streams) (*recreate.Journal, error) {
 	key, err := keyPath(f.key)
 	if err != nil {
 		terminal.Fprintf(s.Err, "another undo will not recognize what this one makes again: %v\n", err)
-		return nil, nil //nolint:nilnil // nil is an empty journal
+		return nil, nil // nil is an empty journal
 	}
 	journal, err := recreate.OpenJournal(filepath.Join(filepath.Dir(key), "undone.jsonl"))
 	if err != nil || f.dryRun {
-		return journal, err //nolint:wrapcheck // says all of it
+		return journal, err
 	}
 	if err := journal.Open(); err != nil {
 		terminal.Fprintf(s.Err, "another undo will not recognize what this one makes again: %v; name a file in another directory with --backup-key\n", err)
@@ -201,5 +201,5 @@ func printUndo(s Streams, format string, r undo.Report) error {
 		return nil
 	}
 	_, err := io.WriteString(s.Out, r.String())
-	return err //nolint:wrapcheck // of the output, which the user has chosen
+	return err
 }

@@ -208,7 +208,7 @@ func (f upFlags) options(ctx context.Context, logs io.Writer) (system.Options, e
 // advertised returns --advertise-address; nil if it is not set.
 func (f upFlags) advertised() (net.IP, error) {
 	if f.advertiseAddress == "" {
-		return nil, nil //nolint:nilnil // the default is chosen later
+		return nil, nil // the default is chosen later
 	}
 	ip := net.ParseIP(f.advertiseAddress)
 	if ip == nil || !ip.IsGlobalUnicast() {

@@ -24,7 +24,7 @@ func openAudit(o Options, dir *dataDir) (io.WriteCloser, error) {
 	path := o.AuditPath
 	switch path {
 	case NoAuditLog:
-		return nil, nil //nolint:nilnil // no audit log is a valid choice
+		return nil, nil // no audit log is a valid choice
 	case "-":
 		return nopCloser{os.Stdout}, nil
 	case "":

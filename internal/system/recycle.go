@@ -11,9 +11,9 @@ import (
 // openBin opens the recycle bin; it returns nil if nothing is to be kept.
 func openBin(o Options, dir *dataDir, store *storage.Store) (*recyclebin.Bin, error) {
 	if o.Recycle == (recyclebin.Bounds{}) {
-		return nil, nil //nolint:nilnil // no bin is a valid choice
+		return nil, nil // no bin is a valid choice
 	}
-	return recyclebin.Open(dir.path, store, o.Recycle, o.Log) //nolint:wrapcheck // says all of it
+	return recyclebin.Open(dir.path, store, o.Recycle, o.Log)
 }
 
 func (o *Options) closeBin(ctx context.Context) {
@@ -30,7 +30,7 @@ func (o *Options) recycle(ctx context.Context) error {
 	if o.bin == nil {
 		return nil
 	}
-	return o.bin.Follow(ctx) //nolint:wrapcheck // says all of it
+	return o.bin.Follow(ctx)
 }
 
 // serveBin serves what is kept, or says that nothing is.

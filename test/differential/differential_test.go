@@ -180,7 +180,7 @@ func (r *report) compare(t *testing.T, pair [2]*apiServer) {
 
 // run plays one sequence on both servers, until it is over or they differ.
 func (r *report) run(ctx context.Context, pair [2]*apiServer, seed int64) error {
-	g := newGenerator(rand.New(rand.NewPCG(uint64(seed), 1)), fmt.Sprintf("d-%d-%d", seed, os.Getpid())) //nolint:gosec // it is to be repeatable
+	g := newGenerator(rand.New(rand.NewPCG(uint64(seed), 1)), fmt.Sprintf("d-%d-%d", seed, os.Getpid()))
 	var trace []string
 	for _, s := range pair {
 		if err := s.prepare(ctx, g.place); err != nil {

@@ -124,7 +124,7 @@ func (c *objectComparison) run(t *testing.T) {
 
 // compareKind plays the experiments with one kind.
 func (c *objectComparison) compareKind(ctx context.Context, k *objectKind) error {
-	random := rand.New(rand.NewPCG(uint64(c.seed), 2)) //nolint:gosec // it is to be repeatable
+	random := rand.New(rand.NewPCG(uint64(c.seed), 2))
 	pairs := c.limit
 	if c.all {
 		pairs = len(k.spec())
@@ -144,7 +144,7 @@ func (c *objectComparison) compareKind(ctx context.Context, k *objectKind) error
 
 // compareState plays the experiments with an object in a state.
 func (c *objectComparison) compareState(ctx context.Context, k *objectKind) error {
-	random := rand.New(rand.NewPCG(uint64(c.seed), 3)) //nolint:gosec // it is to be repeatable
+	random := rand.New(rand.NewPCG(uint64(c.seed), 3))
 	stored, err := c.store(ctx, k)
 	if err == nil {
 		err = errors.Join(
@@ -342,7 +342,7 @@ func (c *objectComparison) record(t *testing.T) {
 		maps.Copy(all, c.known)
 	}
 	text := recordedHeader + strings.Join(slices.Sorted(maps.Keys(all)), "\n") + "\n"
-	if err := os.WriteFile(recordedFile, []byte(text), 0o644); err != nil { //nolint:gosec // it is no secret
+	if err := os.WriteFile(recordedFile, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }

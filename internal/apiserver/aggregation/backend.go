@@ -65,7 +65,7 @@ func newBackend(s *apiregistrationv1.APIService, certificate func() (*tls.Certif
 		DialContext:         serviceendpoints.Dialer().DialContext,
 		MaxIdleConnsPerHost: idlePerHost,
 		DisableCompression:  true,                                                      // what the server sends goes on as it is
-		Proxy:               func(*http.Request) (*url.URL, error) { return nil, nil }, //nolint:nilnil // http.Transport wants it
+		Proxy:               func(*http.Request) (*url.URL, error) { return nil, nil }, // http.Transport wants it
 	})
 	return b
 }

@@ -103,7 +103,7 @@ func (a *Aggregator) reconcile(ctx context.Context, watches *sync.WaitGroup, nam
 	}
 	again = checkInterval
 	if problem != nil {
-		again = min(firstCheck<<min(b.failures.Add(1)-1, 16), checkInterval) //nolint:mnd // enough to reach checkInterval
+		again = min(firstCheck<<min(b.failures.Add(1)-1, 16), checkInterval)
 	} else {
 		b.failures.Store(0)
 	}
@@ -242,7 +242,7 @@ func (b *backend) resources(ctx context.Context, address string) (*metav1.APIRes
 	}
 	list := &metav1.APIResourceList{}
 	if json.Unmarshal(body, list) != nil || list.GroupVersion != b.version.String() {
-		return nil, nil //nolint:nilnil // it answers, if not with discovery
+		return nil, nil // it answers, if not with discovery
 	}
 	for i := range list.APIResources {
 		if r := &list.APIResources[i]; r.Group == "" && r.Version == "" { // that of the list

@@ -80,7 +80,7 @@ func Open(content []byte, key *sealed.Key) ([]undo.Kept, Header, error) {
 	}
 	text, err := key.Open(rest, line)
 	if err != nil {
-		return nil, header, err //nolint:wrapcheck // says all of it
+		return nil, header, err
 	}
 	plain, err := gzip.NewReader(bytes.NewReader(text))
 	if err != nil {

@@ -150,7 +150,7 @@ func (b *Bin) follow(ctx context.Context) error {
 		b.log.WarnContext(ctx, "etcd has dropped what was removed before the recycle bin has seen it", "after", after)
 		return errors.Join(err, b.write(nil, now))
 	}
-	return err //nolint:wrapcheck // says all of it
+	return err
 }
 
 // keep writes what was removed.
@@ -218,7 +218,7 @@ func (b *Bin) namespaceOf(ctx context.Context, known map[string]types.UID, o *un
 func (b *Bin) namespaceAt(ctx context.Context, name string, revision int64) (types.UID, error) {
 	stored, found, err := b.store.ReadAt(ctx, b.store.Prefix()+"/namespaces/"+name, revision)
 	if err != nil || !found {
-		return "", err //nolint:wrapcheck // says all of it
+		return "", err
 	}
 	namespace, err := b.decode.decode(stored.Value)
 	if err != nil {
@@ -236,7 +236,7 @@ func (b *Bin) before(ctx context.Context, last storage.Stored, o *unstructured.U
 		}
 		older, found, err := b.store.ReadAt(ctx, last.Key, last.Revision-1)
 		if err != nil {
-			return nil, err //nolint:wrapcheck // says all of it
+			return nil, err
 		}
 		if !found {
 			break

@@ -78,7 +78,7 @@ func (b *Bin) open() error {
 		db, err := bolt.Open(b.path, 0o600, &bolt.Options{Timeout: time.Second})
 		if err != nil {
 			if _, isFile := errors.AsType[*fs.PathError](err); isFile || errors.Is(err, bolterrors.ErrTimeout) {
-				return err //nolint:wrapcheck // says all of it
+				return err
 			}
 			return damaged(err)
 		}
@@ -87,7 +87,7 @@ func (b *Bin) open() error {
 			if !isDamage(err) { // or else it is closed when it is set aside
 				return errors.Join(err, db.Close())
 			}
-			return err //nolint:wrapcheck // says all of it
+			return err
 		}
 		return nil
 	})
@@ -125,7 +125,7 @@ func (b *Bin) load(tx *bolt.Tx) error {
 	case isDamage(err) && !known && len(all) == 0 && state.Get(keyIDKey()) == nil:
 		return errAnotherKey // of a database of before keys were named in it
 	case err != nil:
-		return err //nolint:wrapcheck // says all of it
+		return err
 	case size != number(state.Get(sizeKey())):
 		return damaged(errors.New("the objects are not as many bytes as were written"))
 	}

@@ -25,7 +25,7 @@ func newKept() *kept { return &kept{index: newIndex(), items: map[uint64]*Item{}
 func (k *kept) add(dropped int, items ...*Item) {
 	var added []indexed
 	for _, i := range items {
-		i.Revision, i.Removed = int64(k.next), time.Unix(1000, 0) //nolint:gosec // small
+		i.Revision, i.Removed = int64(k.next), time.Unix(1000, 0)
 		added = append(added, k.entry(k.next, i))
 		k.items[k.next] = i
 		k.next++
@@ -83,7 +83,7 @@ func (k *kept) model(uid types.UID) []uint64 {
 // However objects come and go, what went with an object is found.
 func TestAlongIsTheClosure(t *testing.T) {
 	for seed := range uint64(30) {
-		random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a history
+		random := rand.New(rand.NewPCG(seed, 1))
 		k := newKept()
 		for range 12 {
 			var items []*Item

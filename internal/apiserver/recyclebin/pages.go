@@ -40,12 +40,12 @@ func verify(path string) error {
 		return nil
 	}
 	if err != nil {
-		return err //nolint:wrapcheck // says all of it
+		return err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil || info.Size() == 0 {
-		return err //nolint:wrapcheck // says all of it
+		return err
 	}
 	p := &pages{file: f, size: uint64(os.Getpagesize()), used: map[uint64]bool{}}
 	root, free, err := p.meta()
@@ -87,7 +87,7 @@ func (p *pages) meta() (root, free uint64, err error) {
 
 func (p *pages) read(at, length uint64) ([]byte, error) {
 	text := make([]byte, length)
-	if _, err := p.file.ReadAt(text, int64(at)); err != nil { //nolint:gosec // within the file
+	if _, err := p.file.ReadAt(text, int64(at)); err != nil {
 		return nil, damaged(err)
 	}
 	return text, nil

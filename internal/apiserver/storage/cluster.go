@@ -112,7 +112,7 @@ func Connect(ctx context.Context, c Cluster) (*Store, error) {
 // tls returns nil if the servers do not use https.
 func (c Cluster) tls() (*tls.Config, error) {
 	if !strings.HasPrefix(c.Servers[0], "https:") {
-		return nil, nil //nolint:nilnil // etcd's client expects nil then
+		return nil, nil // etcd's client expects nil then
 	}
 	info := transport.TLSInfo{CertFile: c.CertFile, KeyFile: c.KeyFile, TrustedCAFile: c.CAFile}
 	config, err := info.ClientConfig()

@@ -104,7 +104,7 @@ const (
 
 // firstKey returns the first key of a page, nil if it has none, after it has compared those below it.
 func (b branches) firstKey(id uint64) (first []byte, err error) {
-	at := int64(id) * b.pageSize //nolint:gosec // within the file
+	at := int64(id) * b.pageSize
 	header, err := b.read(at, pageHeader)
 	if err != nil {
 		return nil, err

@@ -31,7 +31,7 @@ func sizeOf(object runtime.Object) int {
 }
 
 func encodeSize(object runtime.Object, to io.Writer) error {
-	_, err := to.Write(binary.BigEndian.AppendUint64(nil, uint64(sizeOf(object)))) //nolint:gosec // not negative
+	_, err := to.Write(binary.BigEndian.AppendUint64(nil, uint64(sizeOf(object))))
 	return err
 }
 
@@ -40,7 +40,7 @@ type sizeWriter int
 
 // Write implements io.Writer.
 func (s *sizeWriter) Write(encoded []byte) (int, error) {
-	*s = sizeWriter(binary.BigEndian.Uint64(encoded)) //nolint:gosec // as it was encoded
+	*s = sizeWriter(binary.BigEndian.Uint64(encoded))
 	return len(encoded), nil
 }
 

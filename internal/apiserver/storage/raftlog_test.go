@@ -20,7 +20,7 @@ func TestRaftLogIsShortened(t *testing.T) {
 		var stats runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&stats)
-		return int(stats.HeapAlloc) //nolint:gosec // fits
+		return int(stats.HeapAlloc)
 	}
 	s := open(t)
 	contents := s.configMapStorage(t)

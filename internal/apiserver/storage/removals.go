@@ -48,7 +48,7 @@ func (s *Store) Removals(ctx context.Context, after int64, pass func(removed []R
 		}
 	}
 	if ctx.Err() != nil {
-		return ctx.Err() //nolint:wrapcheck // it was asked for
+		return ctx.Err()
 	}
 	return errors.New("watch etcd: it has ended")
 }

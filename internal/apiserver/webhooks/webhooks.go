@@ -68,9 +68,9 @@ func Authentication(c Config) webhook.AuthenticationInfoResolverWrapper {
 				if err != nil {
 					return nil, err
 				}
-				ref := serviceendpoints.Reference{Namespace: namespace, Name: name, Port: int32(port)} //nolint:gosec // validated
+				ref := serviceendpoints.Reference{Namespace: namespace, Name: name, Port: int32(port)}
 				config.Dial = serviceendpoints.Dialer().DialContext
-				config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } //nolint:nilnil // http.Transport wants it
+				config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } // http.Transport wants it
 				config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &endpointTransport{next, c.Endpoints, ref} })
 				config.Wrap(boundAnswers)
 				return config, nil
@@ -97,7 +97,7 @@ type aggregatedOnly struct {
 
 // RoundTrip implements http.RoundTripper.
 func (a aggregatedOnly) RoundTrip(r *http.Request) (*http.Response, error) {
-	parts := strings.SplitN(strings.TrimPrefix(r.URL.Path, "/"), "/", 4) //nolint:mnd // apis, group, version, the rest
+	parts := strings.SplitN(strings.TrimPrefix(r.URL.Path, "/"), "/", 4)
 	if len(parts) == 4 && parts[0] == "apis" && a.aggregated(schema.GroupVersion{Group: parts[1], Version: parts[2]}) {
 		return a.next.RoundTrip(r)
 	}

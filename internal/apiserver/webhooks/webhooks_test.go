@@ -51,12 +51,12 @@ func newCluster(t *testing.T, answer http.HandlerFunc) *cluster {
 	c.resolver.Use(serviceendpoints.Lookup{
 		Service: func(_ context.Context, namespace, name string) (*corev1.Service, error) {
 			if namespace != metav1.NamespaceDefault || name != "hook" {
-				return nil, nil //nolint:nilnil // as Lookup says
+				return nil, nil // as Lookup says
 			}
 			return &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "https", Port: 443}}}}, nil
 		},
 		EndpointSlices: func(context.Context, string, string) ([]*discoveryv1.EndpointSlice, error) { return c.slices(), nil },
-		Node:           func(context.Context, string) (*corev1.Node, error) { return nil, nil }, //nolint:nilnil // as Lookup says
+		Node:           func(context.Context, string) (*corev1.Node, error) { return nil, nil }, // as Lookup says
 	})
 	return c
 }

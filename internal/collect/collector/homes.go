@@ -90,7 +90,7 @@ func (c *Collector) Living(ctx context.Context, namespace string) (ownership.UID
 	case apierrors.IsNotFound(err):
 		return "", nil
 	case err != nil:
-		return "", err //nolint:wrapcheck // says all of it
+		return "", err
 	}
 	return found.UID, nil
 }

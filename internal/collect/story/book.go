@@ -366,7 +366,7 @@ func (b *Book) touch(m member, now time.Time) {
 	s.change, s.last = b.changes, now
 	if m.entry != nil {
 		m.entry.change, m.entry.last = b.changes, now.UnixNano()
-		s.log = append(s.log, int32(m.entry.at)) //nolint:gosec // there are at most limits.objects
+		s.log = append(s.log, int32(m.entry.at))
 	}
 	if len(s.log) > 4*len(s.entries)+64 {
 		s.base += len(s.log)

@@ -141,7 +141,7 @@ func eachIn(message *io.LimitedReader, read func(number int32, value []byte) err
 func header(in *bufio.Reader) (number int32, size int, err error) {
 	tag, err := binary.ReadUvarint(in)
 	if err != nil {
-		return 0, 0, err //nolint:wrapcheck // io.EOF
+		return 0, 0, err
 	}
 	field, kind := protowire.DecodeTag(tag)
 	if kind != protowire.BytesType {

@@ -137,7 +137,7 @@ func (r *rollout) limits() error {
 	if surge == 0 && unavailable == 0 {
 		unavailable = 1
 	}
-	r.surge, r.unavailable = int32(surge), min(int32(unavailable), r.size) //nolint:gosec // numbers of pods
+	r.surge, r.unavailable = int32(surge), min(int32(unavailable), r.size)
 	return nil
 }
 

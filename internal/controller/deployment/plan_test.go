@@ -374,7 +374,7 @@ func TestEnding(t *testing.T) {
 // all are new.
 func TestUpdatesKeepTheirLimits(t *testing.T) {
 	for seed := range uint64(200) {
-		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // reproducible on purpose
+		r := rand.New(rand.NewPCG(seed, 1))
 		size, surge, unavailable := 1+r.Int32N(6), r.Int32N(3), r.Int32N(3)
 		w := newRolloutTest(t, size, fmt.Sprint(surge), fmt.Sprint(unavailable))
 		w.settle()

@@ -102,7 +102,7 @@ func portsOf(service *corev1.Service, pod *corev1.Pod) []corev1.EndpointPort {
 		if err != nil {
 			continue // the pod has no port of that name
 		}
-		ports = append(ports, corev1.EndpointPort{Name: port.Name, Port: int32(number), Protocol: port.Protocol, AppProtocol: port.AppProtocol}) //nolint:gosec // within the range of ports
+		ports = append(ports, corev1.EndpointPort{Name: port.Name, Port: int32(number), Protocol: port.Protocol, AppProtocol: port.AppProtocol})
 	}
 	return ports
 }

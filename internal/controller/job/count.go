@@ -32,7 +32,7 @@ func (d *decision) count() {
 	d.plan.Status.UncountedTerminatedPods = &uncounted
 	if isIndexed(d.job) {
 		d.succeeded = d.completed.Len()
-		d.plan.Status.Succeeded = int32(d.succeeded) //nolint:gosec // no more than completions
+		d.plan.Status.Succeeded = int32(d.succeeded)
 		d.plan.Status.CompletedIndexes = d.completed.String()
 	}
 	if isPerIndex(d.job) {
@@ -190,7 +190,7 @@ func (d *decision) report() {
 			ready++
 		}
 	}
-	count := func(n int) int32 { return int32(n) } //nolint:gosec // as many as fit into memory
+	count := func(n int) int32 { return int32(n) }
 	readyNow, terminatingNow := count(ready), count(len(in(d.pods, terminating, leaving)))
 	d.plan.Status.Active, d.plan.Status.Ready, d.plan.Status.Terminating = count(len(running)), &readyNow, &terminatingNow
 }

@@ -68,7 +68,7 @@ func (k replicaSets) informer() cache.SharedIndexInformer { return k.cached }
 func (k replicaSets) get(key cache.ObjectName, now func() time.Time) (*object, error) {
 	rs, err := k.lister.ReplicaSets(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
-		return nil, nil //nolint:nilnil // gone
+		return nil, nil // gone
 	}
 	if err != nil {
 		return nil, err
@@ -140,7 +140,7 @@ func (k replicationControllers) informer() cache.SharedIndexInformer { return k.
 func (k replicationControllers) get(key cache.ObjectName, now func() time.Time) (*object, error) {
 	rc, err := k.lister.ReplicationControllers(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
-		return nil, nil //nolint:nilnil // gone
+		return nil, nil // gone
 	}
 	if err != nil {
 		return nil, err

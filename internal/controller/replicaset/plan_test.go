@@ -142,7 +142,7 @@ func TestRelated(t *testing.T) {
 func TestDecideReachesTheDesiredNumber(t *testing.T) {
 	words := []string{"unbound", "pending", "unready", "failed", "succeeded", "terminating", "cheap", "restarted", "young", "just-ready", "elsewhere"}
 	for seed := range uint64(2000) {
-		r := rand.New(rand.NewPCG(seed, 7)) //nolint:gosec // reproducible on purpose
+		r := rand.New(rand.NewPCG(seed, 7))
 		var mine []*corev1.Pod
 		active := 0
 		for i := range r.IntN(12) {

@@ -123,7 +123,7 @@ func (c *reconciler) account(ctx context.Context, secret *corev1.Secret) (*corev
 	}
 	live, err := c.Client.CoreV1().ServiceAccounts(secret.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && !belongs(secret, live) {
-		return nil, nil //nolint:nilnil // as the comment says
+		return nil, nil // as the comment says
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read service account %s/%s: %w", secret.Namespace, name, err)

@@ -152,7 +152,7 @@ func (a *Agent) admit(ctx context.Context, pod *corev1.Pod, found bool) (*lifecy
 	object := a.nodeObject(pod.Spec.NodeName)
 	r := a.admissions.try(pod, object)
 	if r == nil {
-		return nil, nil //nolint:nilnil // it is admitted
+		return nil, nil // it is admitted
 	}
 	// The caches may lag behind the client that bound the pod: pods may have ended since, and the labels of the
 	// node may have changed.
@@ -165,7 +165,7 @@ func (a *Agent) admit(ctx context.Context, pod *corev1.Pod, found bool) (*lifecy
 		}
 	}
 	if r = a.admissions.try(pod, object); r == nil {
-		return nil, nil //nolint:nilnil // it is admitted
+		return nil, nil // it is admitted
 	}
 	a.log.InfoContext(ctx, "pod rejected", "pod", pod.Namespace+"/"+pod.Name, "node", pod.Spec.NodeName, "reason", r.Reason, "message", r.Message)
 	a.record(pod, []lifecycle.Event{{Type: corev1.EventTypeWarning, Reason: r.Reason, Message: r.Message}})

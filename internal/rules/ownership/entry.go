@@ -195,7 +195,7 @@ func parseUUID(uid UID) (key [16]byte, ok bool) {
 	c, okC := parseDigits(load4(uid[19:23]) | load4(uid[24:28])<<32)
 	d, okD := parseDigits(load4(uid[28:32]) | load4(uid[32:36])<<32)
 	for n, four := range [4]uint32{a, b, c, d} {
-		key[4*n], key[4*n+1], key[4*n+2], key[4*n+3] = byte(four), byte(four>>8), byte(four>>16), byte(four>>24) //nolint:gosec // byte by byte
+		key[4*n], key[4*n+1], key[4*n+2], key[4*n+3] = byte(four), byte(four>>8), byte(four>>16), byte(four>>24)
 	}
 	return key, okA && okB && okC && okD
 }
@@ -220,7 +220,7 @@ func parseDigits(text uint64) (packed uint32, ok bool) {
 	ok = values&(0xf0*everyByte) == 0 && values+'0'*everyByte+('a'-10-'0')*aboveNine == text
 	pairs := (values<<4 | values>>8) & 0x00ff00ff00ff00ff
 	pairs = (pairs | pairs>>8) & 0x0000ffff0000ffff
-	return uint32(pairs | pairs>>16), ok //nolint:gosec // the upper half is a copy
+	return uint32(pairs | pairs>>16), ok
 }
 
 func formatUUID(key [16]byte) UID {

@@ -28,7 +28,7 @@ func (x *index) hash(key *[16]byte) uint32 { return uint32(maphash.Bytes(x.seed,
 
 // find returns the entry with that UUID, zero if there is none.
 func (x *index) find(key *[16]byte, entries *slab[entryID, entry]) entryID {
-	hash, last := x.hash(key), uint32(len(x.places)-1) //nolint:gosec // there is no memory for more places than that
+	hash, last := x.hash(key), uint32(len(x.places)-1)
 	for at := hash & last; ; at = (at + 1) & last {
 		p := x.places[at]
 		if p.entry == 0 || p.hash == hash && entries.at(p.entry).uid == *key {
@@ -40,7 +40,7 @@ func (x *index) find(key *[16]byte, entries *slab[entryID, entry]) entryID {
 // search returns the place of an entry with that hash; if there is none, the free place where the
 // search for it ends.
 func (x *index) search(hash uint32, i entryID) uint32 {
-	last := uint32(len(x.places) - 1) //nolint:gosec // as above
+	last := uint32(len(x.places) - 1)
 	at := hash & last
 	for x.places[at].entry != 0 && x.places[at].entry != i {
 		at = (at + 1) & last
@@ -74,7 +74,7 @@ func (x *index) resize(n int) {
 // remove removes an entry that is in the index. Entries that collided with it move up, so that
 // the next search for them does not stop at the place that is free now.
 func (x *index) remove(key *[16]byte, i entryID) {
-	last := uint32(len(x.places) - 1) //nolint:gosec // as above
+	last := uint32(len(x.places) - 1)
 	free := x.search(x.hash(key), i)
 	for at := (free + 1) & last; x.places[at].entry != 0; at = (at + 1) & last {
 		home := x.places[at].hash & last

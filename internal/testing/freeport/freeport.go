@@ -15,7 +15,7 @@ func Find(t testing.TB) string {
 	const attempts = 100
 	var last error
 	for range attempts {
-		port := strconv.Itoa(15_000 + rand.IntN(17_000)) //nolint:gosec // any port will do
+		port := strconv.Itoa(15_000 + rand.IntN(17_000))
 		var config net.ListenConfig
 		l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:"+port)
 		if err == nil {

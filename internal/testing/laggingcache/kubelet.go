@@ -66,7 +66,7 @@ func Unlucky(seed uint64, many int) func(verb, resource, name string) Fate {
 		times[request]++
 		hash := fnv.New64a()
 		_, _ = fmt.Fprintf(hash, "%d %s %d", seed, request, times[request])
-		switch hash.Sum64() % uint64(many) { //nolint:gosec // a small number
+		switch hash.Sum64() % uint64(many) {
 		case 0:
 			return Refused
 		case 1:

@@ -259,13 +259,13 @@ func (s *Server) updateLocked(resource string, was object, action clienttesting.
 	}
 	switch changed := was.DeepCopyObject().(type) {
 	case *appsv1.StatefulSet:
-		changed.Status = sent.(*appsv1.StatefulSet).Status //nolint:forcetypeassert // of one resource
+		changed.Status = sent.(*appsv1.StatefulSet).Status
 		return s.putLocked(resource, changed), nil
 	case *appsv1.DaemonSet:
-		changed.Status = sent.(*appsv1.DaemonSet).Status //nolint:forcetypeassert // of one resource
+		changed.Status = sent.(*appsv1.DaemonSet).Status
 		return s.putLocked(resource, changed), nil
 	case *resourcev1.ResourceClaim:
-		changed.Status = sent.(*resourcev1.ResourceClaim).Status //nolint:forcetypeassert // of one resource
+		changed.Status = sent.(*resourcev1.ResourceClaim).Status
 		return s.putLocked(resource, changed), nil
 	default:
 		return nil, fmt.Errorf("write the status of %T: not modelled", was)

@@ -241,7 +241,7 @@ func (s *apiServer) withdraw(r *resource) {
 // newest returns the revision at which each kind was last written to, other than by a removal.
 func (s *apiServer) newest() client.Newest {
 	answer := client.Newest{
-		History: strconv.Itoa(s.restored + 1), Now: uint64(s.revision), Writes: make(map[ownership.Kind]uint64), //nolint:gosec // it is positive
+		History: strconv.Itoa(s.restored + 1), Now: uint64(s.revision), Writes: make(map[ownership.Kind]uint64),
 	}
 	for _, r := range s.resources {
 		if r.served && r.watched {
@@ -251,7 +251,7 @@ func (s *apiServer) newest() client.Newest {
 	for _, l := range s.lives {
 		for _, v := range l.versions {
 			if n, ok := answer.Writes[v.Kind]; ok && !v.gone {
-				answer.Writes[v.Kind] = max(n, uint64(v.revision)) //nolint:gosec // it is positive
+				answer.Writes[v.Kind] = max(n, uint64(v.revision))
 			}
 		}
 	}

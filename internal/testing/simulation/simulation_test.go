@@ -34,7 +34,7 @@ const (
 // seedOfTheDay returns the first of the seeds that runs of this day explore, which those of
 // other days do not.
 func seedOfTheDay(now time.Time) uint64 {
-	return uint64(now.Unix()/int64(24*time.Hour/time.Second)) * 10_000_000 //nolint:gosec // it is after 1970
+	return uint64(now.Unix()/int64(24*time.Hour/time.Second)) * 10_000_000
 }
 
 // TestSeeds runs random schedules.
@@ -100,7 +100,7 @@ func (c *campaign) least() int {
 
 // seedOf returns the nth seed of the campaign.
 func (c *campaign) seedOf(n uint64) uint64 {
-	same := uint64(scaled(sameSeeds)) //nolint:gosec // it is positive
+	same := uint64(scaled(sameSeeds))
 	switch {
 	case *firstFlag != 0:
 		return *firstFlag + n
@@ -117,7 +117,7 @@ func (c *campaign) run() {
 		workers.Go(func() {
 			for {
 				n := c.next.Add(1) - 1
-				isLate := *durationFlag > 0 && time.Since(began) > *durationFlag && n >= uint64(c.least()) //nolint:gosec // it is positive
+				isLate := *durationFlag > 0 && time.Since(began) > *durationFlag && n >= uint64(c.least())
 				if isLate || *seedsFlag > 0 && n >= *seedsFlag {
 					return
 				}

@@ -72,7 +72,7 @@ func New(ctx context.Context, config *rest.Config) (*Details, error) {
 func (d *Details) Lease(o *inventory.Object) (servedby.Lease, error) {
 	one, err := d.client.CoordinationV1().Leases(o.Namespace).Get(d.ctx, o.Name, metav1.GetOptions{})
 	if err != nil {
-		return servedby.Lease{}, err //nolint:wrapcheck // the server's own words
+		return servedby.Lease{}, err
 	}
 	return leaseOf(one), nil
 }
@@ -96,13 +96,13 @@ func (d *Details) Volume(name string) (*corev1.PersistentVolume, *corev1.Persist
 func (d *Details) readVolume(name string) (volume, error) {
 	one, err := d.client.CoreV1().PersistentVolumes().Get(d.ctx, name, metav1.GetOptions{})
 	if err != nil || one.Spec.ClaimRef == nil {
-		return volume{volume: one}, err //nolint:wrapcheck // the server's own words
+		return volume{volume: one}, err
 	}
 	claim, err := d.client.CoreV1().PersistentVolumeClaims(one.Spec.ClaimRef.Namespace).Get(d.ctx, one.Spec.ClaimRef.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return volume{volume: one}, nil
 	}
-	return volume{one, claim}, err //nolint:wrapcheck // the server's own words
+	return volume{one, claim}, err
 }
 
 // Budgets implements preview.Details. A server without the kind has none.
@@ -112,7 +112,7 @@ func (d *Details) Budgets(namespace string) ([]policyv1.PodDisruptionBudget, err
 		return nil, nil
 	}
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the server's own words
+		return nil, err
 	}
 	return all.Items, nil
 }
@@ -129,11 +129,11 @@ func (d *Details) Webhooks() ([]explain.Webhook, error) {
 func (d *Details) readWebhooks() ([]explain.Webhook, error) {
 	validating, err := d.client.AdmissionregistrationV1().ValidatingWebhookConfigurations().List(d.ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the server's own words
+		return nil, err
 	}
 	mutating, err := d.client.AdmissionregistrationV1().MutatingWebhookConfigurations().List(d.ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the server's own words
+		return nil, err
 	}
 	found := webhooksOf(validating.Items, mutating.Items)
 	for n := range found {

@@ -41,7 +41,7 @@ func (d *Details) listNodes() {
 	pages(nodePage, func(options metav1.ListOptions) (string, error) {
 		page, err := d.client.CoreV1().Nodes().List(d.ctx, options)
 		if err != nil {
-			return "", err //nolint:wrapcheck // ends the list
+			return "", err
 		}
 		for i := range page.Items {
 			d.nodes[page.Items[i].Name] = answer[explain.Node]{value: nodeOf(&page.Items[i])}

@@ -25,25 +25,25 @@ func readRoles(ctx context.Context, client rbac.RbacV1Interface) (*roles, error)
 	r := &roles{clusterRoles: make(map[string][]rbacv1.PolicyRule), roles: make(map[types.NamespacedName][]rbacv1.PolicyRule)}
 	everywhere, err := client.ClusterRoles().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the server's own words
+		return nil, err
 	}
 	for i := range everywhere.Items {
 		r.clusterRoles[everywhere.Items[i].Name] = everywhere.Items[i].Rules
 	}
 	local, err := client.Roles("").List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the server's own words
+		return nil, err
 	}
 	for i := range local.Items {
 		r.roles[types.NamespacedName{Namespace: local.Items[i].Namespace, Name: local.Items[i].Name}] = local.Items[i].Rules
 	}
 	clusterBindings, err := client.ClusterRoleBindings().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the server's own words
+		return nil, err
 	}
 	bindings, err := client.RoleBindings("").List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the server's own words
+		return nil, err
 	}
 	r.clusterBindings, r.bindings = clusterBindings.Items, bindings.Items
 	return r, nil

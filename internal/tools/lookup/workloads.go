@@ -39,19 +39,19 @@ func (d *Details) getWorkload(o *inventory.Object) (servedby.Workload, error) {
 	case "Deployment":
 		one, err := apps.Deployments(o.Namespace).Get(d.ctx, o.Name, options)
 		if err != nil {
-			return servedby.Workload{}, err //nolint:wrapcheck // the server's own words
+			return servedby.Workload{}, err
 		}
 		return deploymentOf(one), nil
 	case "StatefulSet":
 		one, err := apps.StatefulSets(o.Namespace).Get(d.ctx, o.Name, options)
 		if err != nil {
-			return servedby.Workload{}, err //nolint:wrapcheck // the server's own words
+			return servedby.Workload{}, err
 		}
 		return statefulSetOf(one), nil
 	case "DaemonSet":
 		one, err := apps.DaemonSets(o.Namespace).Get(d.ctx, o.Name, options)
 		if err != nil {
-			return servedby.Workload{}, err //nolint:wrapcheck // the server's own words
+			return servedby.Workload{}, err
 		}
 		return daemonSetOf(one), nil
 	default:
@@ -65,7 +65,7 @@ func (d *Details) listWorkloads() {
 	pages(workloadPage, func(options metav1.ListOptions) (string, error) {
 		page, err := apps.Deployments("").List(d.ctx, options)
 		if err != nil {
-			return "", err //nolint:wrapcheck // ends the list
+			return "", err
 		}
 		for i := range page.Items {
 			d.keep(page.Items[i].ObjectMeta, deploymentOf(&page.Items[i]))
@@ -75,7 +75,7 @@ func (d *Details) listWorkloads() {
 	pages(workloadPage, func(options metav1.ListOptions) (string, error) {
 		page, err := apps.StatefulSets("").List(d.ctx, options)
 		if err != nil {
-			return "", err //nolint:wrapcheck // ends the list
+			return "", err
 		}
 		for i := range page.Items {
 			d.keep(page.Items[i].ObjectMeta, statefulSetOf(&page.Items[i]))
@@ -85,7 +85,7 @@ func (d *Details) listWorkloads() {
 	pages(workloadPage, func(options metav1.ListOptions) (string, error) {
 		page, err := apps.DaemonSets("").List(d.ctx, options)
 		if err != nil {
-			return "", err //nolint:wrapcheck // ends the list
+			return "", err
 		}
 		for i := range page.Items {
 			d.keep(page.Items[i].ObjectMeta, daemonSetOf(&page.Items[i]))

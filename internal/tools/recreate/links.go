@@ -29,7 +29,7 @@ func (r *Run) link(ctx context.Context) error {
 	for _, name := range r.plan.Volumes() {
 		group.Go(func() error { return r.linkVolume(ctx, name) })
 	}
-	return group.Wait() //nolint:wrapcheck // the caller does
+	return group.Wait()
 }
 
 // linkOwners adds the owners that an object lacks. The write is conditioned on what was read (R12).
@@ -38,7 +38,7 @@ func (r *Run) linkOwners(ctx context.Context, s *undo.Step) error {
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		there, err := objects.Get(ctx, s.Place().Name, metav1.GetOptions{})
 		if err != nil {
-			return err //nolint:wrapcheck // below
+			return err
 		}
 		if there.GetUID() != s.UID {
 			return fmt.Errorf("another object has its name now")
@@ -55,7 +55,7 @@ func (r *Run) linkOwners(ctx context.Context, s *undo.Step) error {
 			r.plan.Linked(s, written.GetOwnerReferences())
 			r.mu.Unlock()
 		}
-		return err //nolint:wrapcheck // below
+		return err
 	})
 	if err != nil && ctx.Err() == nil {
 		r.failed(s, "it is there, without some of its owner references: "+oneLine(err))
@@ -72,7 +72,7 @@ func (r *Run) linkVolume(ctx context.Context, name string) error {
 			return nil // the plan has said so
 		}
 		if err != nil {
-			return err //nolint:wrapcheck // below
+			return err
 		}
 		r.mu.Lock()
 		uid, differs := r.plan.Claim(there)
@@ -82,7 +82,7 @@ func (r *Run) linkVolume(ctx context.Context, name string) error {
 		}
 		ref := map[string]any{"uid": uid, "resourceVersion": nil}
 		_, err = volumes.Patch(ctx, name, types.MergePatchType, patchOf(there, map[string]any{"spec": map[string]any{"claimRef": ref}}), metav1.PatchOptions{FieldManager: fieldManager})
-		return err //nolint:wrapcheck // below
+		return err
 	})
 	if err != nil && ctx.Err() == nil {
 		r.mu.Lock()

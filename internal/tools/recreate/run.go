@@ -134,7 +134,7 @@ func createServed(ctx context.Context, objects dynamic.ResourceInterface, o *uns
 	defer cancel()
 	for wait := firstRetry; ; wait = min(2*wait, maxRetry) {
 		if ctx.Err() != nil {
-			return nil, ctx.Err() //nolint:wrapcheck // the caller looks at its context
+			return nil, ctx.Err()
 		}
 		made, err := objects.Create(context.WithoutCancel(ctx), o, metav1.CreateOptions{FieldManager: fieldManager})
 		if !isLater(err) {
@@ -180,7 +180,7 @@ func (r *Run) restoreAccount(ctx context.Context, s *undo.Step, objects dynamic.
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		there, err := objects.Get(ctx, s.Place().Name, metav1.GetOptions{})
 		if err != nil {
-			return err //nolint:wrapcheck // below
+			return err
 		}
 		r.mu.Lock()
 		o, why := r.plan.Object(s, false)
@@ -191,7 +191,7 @@ func (r *Run) restoreAccount(ctx context.Context, s *undo.Step, objects dynamic.
 		o.SetUID(there.GetUID())
 		o.SetResourceVersion(there.GetResourceVersion())
 		_, err = objects.Update(ctx, o, metav1.UpdateOptions{FieldManager: fieldManager})
-		return err //nolint:wrapcheck // below
+		return err
 	})
 	if err != nil && ctx.Err() == nil {
 		r.failed(s, "it was made anew, and could not be given what it had: "+oneLine(err))

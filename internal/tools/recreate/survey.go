@@ -168,7 +168,7 @@ func (s *survey) list(ctx context.Context, objects metadata.ResourceInterface, n
 		case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
 			return ctx.Err()
 		case err != nil:
-			return err //nolint:wrapcheck // look does
+			return err
 		}
 		for n := range page.Items {
 			if p, wanted := names[page.Items[n].Name]; wanted {

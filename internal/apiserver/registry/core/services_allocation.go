@@ -333,13 +333,13 @@ func (a serviceAllocation) requestPort(port int32, at *field.Path) field.ErrorLi
 // own.
 func (a serviceAllocation) nodePort(own map[string]bool) (int32, error) {
 	port, ok := a.Find(uint64(a.ranges.FirstPort), uint64(a.ranges.LastPort)+1, func(port uint64) bool {
-		value := nodePortValue(int32(port)) //nolint:gosec // within the range of ports
+		value := nodePortValue(int32(port))
 		return !a.Taken(value) && !own[value]
 	})
 	if !ok {
 		return 0, apierrors.NewInternalError(errors.New("failed to allocate a nodePort: range is full"))
 	}
-	number := int32(port) //nolint:gosec // within the range of ports
+	number := int32(port)
 	own[nodePortValue(number)] = true
 	return number, nil
 }

@@ -24,13 +24,13 @@ func (w *Space) Delete(o Object, options metav1.DeleteOptions) (Answer, error) {
 // DeleteCollection deletes the check's objects of a kind that a label selector selects.
 func (w *Space) DeleteCollection(k Kind, selector string, options metav1.DeleteOptions) error {
 	o := Object{Kind: k, Namespace: w.namespaceOf(k)}
-	return w.Objects(o).DeleteCollection(w.T.Context(), options, metav1.ListOptions{LabelSelector: selector}) //nolint:wrapcheck // checks look at it
+	return w.Objects(o).DeleteCollection(w.T.Context(), options, metav1.ListOptions{LabelSelector: selector})
 }
 
 func (w *Space) delete(path string, options metav1.DeleteOptions) (Answer, error) {
 	text, err := w.Server.Kube.CoreV1().RESTClient().Delete().AbsPath(path).Body(&options).Do(w.T.Context()).Raw()
 	if err != nil {
-		return Answer{}, err //nolint:wrapcheck // checks look at it
+		return Answer{}, err
 	}
 	var answer Answer
 	if err := json.Unmarshal(text, &answer); err != nil {

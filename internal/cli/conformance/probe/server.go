@@ -144,7 +144,7 @@ type recording struct{ next http.RoundTripper }
 func (t recording) RoundTrip(r *http.Request) (*http.Response, error) {
 	record, ok := r.Context().Value(recordKey{}).(*Record)
 	if !ok {
-		return t.next.RoundTrip(r) //nolint:wrapcheck // a transport adds nothing
+		return t.next.RoundTrip(r)
 	}
 	one := Request{Method: r.Method, Path: r.URL.RequestURI()}
 	if r.Body != nil && (r.Method == http.MethodDelete || r.Method == http.MethodPatch) {
@@ -163,7 +163,7 @@ func (t recording) RoundTrip(r *http.Request) (*http.Response, error) {
 		one.Code = response.StatusCode
 	}
 	record.note(one)
-	return response, err //nolint:wrapcheck // a transport adds nothing
+	return response, err
 }
 
 // WrappedRoundTripper returns the transport behind this one, which client-go asks for.

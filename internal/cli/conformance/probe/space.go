@@ -152,7 +152,7 @@ func (w *Space) TryCreate(k Kind, name string, options ...Option) (Object, error
 	o, u := w.draft(k, name, options...)
 	created, err := w.Whole(o).Create(w.T.Context(), u, metav1.CreateOptions{})
 	if err != nil {
-		return Object{}, err //nolint:wrapcheck // checks look at it
+		return Object{}, err
 	}
 	o.UID = created.GetUID()
 	w.made.Lock()
@@ -165,7 +165,7 @@ func (w *Space) TryCreate(k Kind, name string, options ...Option) (Object, error
 func (w *Space) DryCreate(k Kind, name string, options ...Option) error {
 	o, u := w.draft(k, name, options...)
 	_, err := w.Whole(o).Create(w.T.Context(), u, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-	return err //nolint:wrapcheck // checks look at it
+	return err
 }
 
 func (w *Space) draft(k Kind, name string, options ...Option) (Object, *unstructured.Unstructured) {
@@ -236,7 +236,7 @@ func (w *Space) RemoveWith(o Object, options metav1.DeleteOptions) {
 
 // TryRemove is RemoveWith for a DELETE that may be refused.
 func (w *Space) TryRemove(o Object, options metav1.DeleteOptions) error {
-	return w.Objects(o).Delete(w.T.Context(), o.Name, options) //nolint:wrapcheck // checks look at it
+	return w.Objects(o).Delete(w.T.Context(), o.Name, options)
 }
 
 // Look reads an object; it returns false if the object is gone, even if another one has its name.
@@ -280,7 +280,7 @@ func (w *Space) TryPatch(o Object, change map[string]any) error {
 	ctx, cancel := w.cleaning()
 	defer cancel()
 	_, err = w.Objects(o).Patch(ctx, o.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	return err //nolint:wrapcheck // checks look at it
+	return err
 }
 
 // SetOwners replaces the owner references of an object.

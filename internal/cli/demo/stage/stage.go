@@ -155,7 +155,7 @@ func (p *play) step(ctx context.Context, s demo.Step) error {
 	open, err := p.watch(timed, answers, s.Expect)
 	switch {
 	case err == nil && isAsked:
-		return p.Audience.Judge(ctx, s, p.view) //nolint:wrapcheck // says all of it
+		return p.Audience.Judge(ctx, s, p.view)
 	case err == nil:
 		p.Display.Pause(ctx)
 		return nil

@@ -42,7 +42,7 @@ func Checker(ctx context.Context, configurations admissionregistrationclient.Val
 func ReadChecker(ctx context.Context, configurations admissionregistrationclient.ValidatingWebhookConfigurationInterface) (protection.Checker, error) {
 	c, err := configurations.Get(ctx, protection.Enforcer, metav1.GetOptions{})
 	if err != nil {
-		return protection.Checker{}, err //nolint:wrapcheck // callers tell what is wrong, and of what
+		return protection.Checker{}, err
 	}
 	checker := protection.Checker{UID: c.UID, Since: c.CreationTimestamp.Time}
 	if !slices.ContainsFunc(c.Webhooks, checksAll) {

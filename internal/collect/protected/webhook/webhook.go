@@ -154,7 +154,7 @@ func (h Handler) object(ctx context.Context, r *admissionv1.AdmissionRequest) (*
 		return h.Others.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("pods")).Namespace(r.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
 	}
 	if r.Operation != admissionv1.Delete || r.SubResource != "" {
-		return nil, nil //nolint:nilnil // nothing is deleted
+		return nil, nil // nothing is deleted
 	}
 	return decode(r.OldObject.Raw)
 }

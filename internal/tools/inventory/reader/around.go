@@ -140,7 +140,7 @@ func (a *around) read(ctx context.Context, isBuiltIn func(string) bool) error {
 			}
 		}
 	}
-	return group.Wait() //nolint:wrapcheck // of this package
+	return group.Wait()
 }
 
 // readOne reads one object. One that is gone by now, or is another of that name, is left out.
@@ -166,7 +166,7 @@ func (a *around) get(ctx context.Context, at place, o ownership.Object) (*metav1
 		if err == nil && ownership.UID(pod.UID) == o.UID {
 			a.keepPod(o.UID, inventory.NewPod(pod))
 		}
-		return &pod.ObjectMeta, err //nolint:wrapcheck // the server's words
+		return &pod.ObjectMeta, err
 	case corev1.Resource("namespaces"):
 		namespace, err := a.kubernetes.CoreV1().Namespaces().Get(ctx, o.Name, metav1.GetOptions{})
 		if err == nil && ownership.UID(namespace.UID) == o.UID {
@@ -174,11 +174,11 @@ func (a *around) get(ctx context.Context, at place, o ownership.Object) (*metav1
 			a.result.Namespaces[o.UID] = namespace
 			a.mu.Unlock()
 		}
-		return &namespace.ObjectMeta, err //nolint:wrapcheck // the server's words
+		return &namespace.ObjectMeta, err
 	default:
 		meta, err := a.metadata.Resource(at.resource.GroupVersionResource).Namespace(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
 		if err != nil {
-			return nil, err //nolint:wrapcheck // the server's words
+			return nil, err
 		}
 		return &meta.ObjectMeta, nil
 	}

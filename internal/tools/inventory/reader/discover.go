@@ -84,7 +84,7 @@ func (a *askedOnce) GroupsAndMaybeResourcesWithContext(ctx context.Context) (
 	if a.resources == nil {
 		a.groups, a.resources, a.failed, err = a.AggregatedDiscoveryInterfaceWithContext.GroupsAndMaybeResourcesWithContext(ctx)
 	}
-	return a.groups, a.resources, a.failed, err //nolint:wrapcheck // of the interface that this implements
+	return a.groups, a.resources, a.failed, err
 }
 
 // isKept reports whether a resource that cannot be listed may have objects nevertheless: what can only be

@@ -93,7 +93,7 @@ func (r *reader) each(ctx context.Context, resource *inventory.Resource, of part
 		body, err := r.kubernetes.CoreV1().RESTClient().Get().AbsPath(append(path, resource.Resource)...).
 			SetHeader("Accept", d.accept()).VersionedParams(&options, scheme.ParameterCodec).Stream(ctx)
 		if err != nil {
-			return err //nolint:wrapcheck // the server's words
+			return err
 		}
 		options.Continue, err = d.decode(body)
 		body.Close()
@@ -174,7 +174,7 @@ func (d *listDecoder) decodeJSON(body io.Reader) (next string, err error) {
 	if d.isPods {
 		var list corev1.PodList
 		if err := json.NewDecoder(body).Decode(&list); err != nil {
-			return "", err //nolint:wrapcheck // says all of it
+			return "", err
 		}
 		for n := range list.Items {
 			if m := &list.Items[n].ObjectMeta; d.isWanted == nil || d.isWanted(m.Namespace, kindsOf(m.OwnerReferences)) {
@@ -185,7 +185,7 @@ func (d *listDecoder) decodeJSON(body io.Reader) (next string, err error) {
 	}
 	var list metav1.PartialObjectMetadataList
 	if err := json.NewDecoder(body).Decode(&list); err != nil {
-		return "", err //nolint:wrapcheck // says all of it
+		return "", err
 	}
 	for n := range list.Items {
 		if m := &list.Items[n].ObjectMeta; d.isWanted == nil || d.isWanted(m.Namespace, kindsOf(m.OwnerReferences)) {
@@ -209,7 +209,7 @@ func (d *listDecoder) object(message []byte) error {
 		return err
 	}
 	if err := m.Unmarshal(d.kept); err != nil {
-		return err //nolint:wrapcheck // says all of it
+		return err
 	}
 	if m.ManagedFields, err = managedFieldsThatTell(&m, metadata); err != nil || !d.isPods {
 		if err == nil {
@@ -222,7 +222,7 @@ func (d *listDecoder) object(message []byte) error {
 	}
 	var pod corev1.Pod
 	if err := pod.Unmarshal(d.kept); err != nil {
-		return err //nolint:wrapcheck // says all of it
+		return err
 	}
 	d.visit(&m, inventory.NewPod(&pod))
 	return nil
@@ -279,7 +279,7 @@ func managedFieldsThatTell(m *metav1.ObjectMeta, metadata []byte) (entries []met
 		switch {
 		case hasFinalizers && bytes.Contains(value, []byte(fieldFinalizers)):
 			if err := e.Unmarshal(value); err != nil {
-				return err //nolint:wrapcheck // says all of it
+				return err
 			}
 		case blocks && bytes.Contains(value, []byte(fieldOwners)):
 			manager, err := wire.Field(value, managerOfEntry)

@@ -189,7 +189,7 @@ func (r *reader) readAll(ctx context.Context, resources []*inventory.Resource) e
 			return nil
 		})
 	}
-	return group.Wait() //nolint:wrapcheck // of this package
+	return group.Wait()
 }
 
 // readNamespaces reads namespaces whole: what holds one of them is in its spec and status. A user who

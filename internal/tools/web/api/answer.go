@@ -83,7 +83,7 @@ func encode(out io.Writer, value any) error {
 			continue
 		}
 		if _, err := fmt.Fprintf(out, "%s\n  %q: ", separator, name); err != nil {
-			return err //nolint:wrapcheck // of the answer, which the caller does not get
+			return err
 		}
 		separator = ","
 		if err := member(out, field); err != nil {
@@ -94,7 +94,7 @@ func encode(out io.Writer, value any) error {
 		return element(out, value, "", "\n")
 	}
 	_, err := io.WriteString(out, "\n}\n")
-	return err //nolint:wrapcheck // as above
+	return err
 }
 
 // isEmpty reports whether omitempty leaves a value out.
@@ -120,14 +120,14 @@ func member(out io.Writer, v reflect.Value) error {
 			before = ",\n    "
 		}
 		if _, err := io.WriteString(out, before); err != nil {
-			return err //nolint:wrapcheck // as above
+			return err
 		}
 		if err := element(out, v.Index(n).Interface(), "    ", ""); err != nil {
 			return err
 		}
 	}
 	_, err := io.WriteString(out, "\n  ]")
-	return err //nolint:wrapcheck // as above
+	return err
 }
 
 // element writes a value whose further lines are indented.
@@ -137,5 +137,5 @@ func element(out io.Writer, value any, indent, after string) error {
 		return &refusal{http.StatusInternalServerError, err.Error()}
 	}
 	_, err = out.Write(append(text, after...))
-	return err //nolint:wrapcheck // as above
+	return err
 }

@@ -92,7 +92,7 @@ func TestLargeAnswersAreNotKept(t *testing.T) {
 	err := write(httptest.NewRecorder(), "text/plain", func(out io.Writer) error {
 		for range 100 {
 			if _, err := out.Write(make([]byte, 1<<20)); err != nil {
-				return err //nolint:wrapcheck // as it is
+				return err
 			}
 			produced++
 		}

@@ -95,7 +95,7 @@ func (h *handler) deletions(w http.ResponseWriter, r *http.Request, s *Sight) er
 	}
 	around, err := h.source.Around(r.Context(), s.caller.Config, uids)
 	if err != nil {
-		return err //nolint:wrapcheck // says all of it
+		return err
 	}
 	if around, err = s.surroundings(r.Context(), around, uids); err != nil {
 		return err
@@ -160,7 +160,7 @@ func (h *handler) around(r *http.Request, s *Sight) ([]ownership.UID, *Surroundi
 	}
 	around, err := h.source.Around(r.Context(), s.caller.Config, uids)
 	if err != nil {
-		return nil, nil, err //nolint:wrapcheck // says all of it
+		return nil, nil, err
 	}
 	if around, err = s.surroundings(r.Context(), around, uids); err != nil {
 		return nil, nil, err

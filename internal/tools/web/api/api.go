@@ -307,7 +307,7 @@ func (h *handler) records(w http.ResponseWriter, r *http.Request, s *Sight) erro
 func (h *handler) status(w http.ResponseWriter, r *http.Request, s *Sight) error {
 	status, err := h.source.Status(r.Context(), s)
 	if err != nil {
-		return err //nolint:wrapcheck // says all of it
+		return err
 	}
 	return writeJSON(w, status)
 }

@@ -93,7 +93,7 @@ type readOne struct {
 func (h *handler) readProtected(ctx context.Context, s *Sight, objects []ownership.Object) ([]readOne, error) {
 	details, err := lookup.New(ctx, s.caller.Config)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // says all of it
+		return nil, err
 	}
 	checker := sync.OnceValues(details.Checker) // which few callers need
 	client, err := metadata.NewForConfig(s.caller.Config)

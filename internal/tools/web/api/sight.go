@@ -165,7 +165,7 @@ func (s *Sight) askAll(ctx context.Context, all []scope) error {
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return err //nolint:wrapcheck // says all of it
+		return err
 	}
 	for n, about := range all {
 		s.answers[about] = answers[n]

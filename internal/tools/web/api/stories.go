@@ -112,7 +112,7 @@ func (h *handler) story(w http.ResponseWriter, r *http.Request, s *Sight) error 
 		text := summary.Text(objects, at)
 		return write(w, "text/plain; charset=utf-8", func(out io.Writer) error {
 			_, err := io.WriteString(out, text)
-			return err //nolint:wrapcheck // says all of it
+			return err
 		})
 	case format != "" && format != "json":
 		return &refusal{http.StatusBadRequest, fmt.Sprintf("format is %q: it is json or text", format)}
@@ -218,7 +218,7 @@ const mostInEvent = 500
 // positionOf returns the position in a story that a caller has come to.
 func positionOf(r *http.Request) (story.Position, error) {
 	number, err := after(r)
-	return story.Position(min(number, uint64(story.End))), err //nolint:gosec // it is no more than End
+	return story.Position(min(number, uint64(story.End))), err
 }
 
 // follow sends events until the caller leaves, has to ask again, or send says that it was the last: at first,

@@ -179,7 +179,7 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, problem, http.StatusGone)
 		return
 	}
-	http.SetCookie(w, &http.Cookie{ //nolint:gosec // not Secure: this is http, on loopback
+	http.SetCookie(w, &http.Cookie{
 		Name: cookieName, Value: cookie, Path: page.Root, HttpOnly: true, SameSite: http.SameSiteStrictMode,
 	})
 	w.Header().Set("Cache-Control", "no-store")

@@ -25,7 +25,7 @@ func openInside(dir, path string) (*os.File, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
 	var fd int
 	for range mostRaces {
-		fd, err = unix.Openat2(int(root.Fd()), path, &how) //nolint:gosec // a file descriptor is small
+		fd, err = unix.Openat2(int(root.Fd()), path, &how)
 		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
 			break
 		}
@@ -56,7 +56,7 @@ func bindInside(dir, path, at string) error {
 	if err != nil {
 		return err
 	}
-	source := "/proc/self/fd/" + strconv.Itoa(int(file.Fd())) //nolint:gosec // a file descriptor is small
+	source := "/proc/self/fd/" + strconv.Itoa(int(file.Fd()))
 	if err := unix.Mount(source, at, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("bind: %w", err)
 	}

@@ -36,7 +36,7 @@ func containerConfig(b blueprint) *runtimeapi.ContainerConfig {
 	labels := podLabels(b.pod, b.own)
 	labels[labelContainerName] = c.Name
 	config := &runtimeapi.ContainerConfig{
-		Metadata: &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(b.start.Attempt)}, //nolint:gosec // attempts are never negative
+		Metadata: &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(b.start.Attempt)},
 		Image:    &runtimeapi.ImageSpec{Image: b.image.GetId(), UserSpecifiedImage: c.Image},
 		Command:  expandAll(c.Command, known), Args: expandAll(c.Args, known), WorkingDir: c.WorkingDir, Mounts: b.mounts,
 		Labels: labels, Annotations: map[string]string{

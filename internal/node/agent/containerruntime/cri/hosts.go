@@ -24,10 +24,10 @@ const clusterDomain = "cluster.local"
 // to it is lost when one of them starts.
 func (r *Runtime) mountHosts(of *corev1.Pod, c *corev1.Container) (*runtimeapi.Mount, error) {
 	if !of.Spec.HostNetwork && len(of.Status.PodIPs) == 0 {
-		return nil, nil //nolint:nilnil // there is nothing to mount
+		return nil, nil // there is nothing to mount
 	}
 	if slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return filepath.Clean(m.MountPath) == hostsPath }) {
-		return nil, nil //nolint:nilnil // there is nothing to mount
+		return nil, nil // there is nothing to mount
 	}
 	var host []byte
 	if of.Spec.HostNetwork {
@@ -57,7 +57,7 @@ func writeInPlace(path string, text []byte) error {
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		return err
 	}
-	return os.Chmod(path, 0o644) //nolint:gosec // any user of a container may read it; the directories above are closed
+	return os.Chmod(path, 0o644)
 }
 
 // hosts returns the path of a pod's hosts file.

@@ -72,7 +72,7 @@ func instant(nanoseconds, otherwise int64) time.Time {
 }
 
 // attemptOf converts the number of an attempt to the API's int32.
-func attemptOf(n uint32) int32 { return int32(min(n, 1<<31-1)) } //nolint:gosec // bounded by min
+func attemptOf(n uint32) int32 { return int32(min(n, 1<<31-1)) }
 
 func backoffOf(annotations map[string]string) time.Duration {
 	n, err := strconv.ParseInt(annotations[annotationBackoff], 10, 64)

@@ -39,7 +39,7 @@ const hostnameLength = 63
 func sandboxConfig(of *corev1.Pod, attempt int32, own map[string]string, cgroups, logs string) (*runtimeapi.PodSandboxConfig, error) {
 	c := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{
-			Name: of.Name, Uid: string(of.UID), Namespace: of.Namespace, Attempt: uint32(attempt), //nolint:gosec // attempts are never negative
+			Name: of.Name, Uid: string(of.UID), Namespace: of.Namespace, Attempt: uint32(attempt),
 		},
 		LogDirectory: logs, Labels: podLabels(of, own), Annotations: of.Annotations, PortMappings: portMappings(of),
 		Linux: &runtimeapi.LinuxPodSandboxConfig{CgroupParent: cgroups, SecurityContext: sandboxSecurity(of), Sysctls: sysctls(of)},
@@ -75,7 +75,7 @@ func dnsConfig(of *corev1.Pod) (*runtimeapi.DNSConfig, error) {
 		if asked != nil {
 			return nil, errors.New("dnsConfig is supported by this node with dnsPolicy None only")
 		}
-		return nil, nil //nolint:nilnil // the CRI represents it like this
+		return nil, nil // the CRI represents it like this
 	}
 	c := &runtimeapi.DNSConfig{}
 	if asked == nil {

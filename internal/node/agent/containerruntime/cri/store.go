@@ -40,7 +40,7 @@ func openStore(dir string) (*store, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "pods"), 0o700); err != nil {
 		return nil, fmt.Errorf("make the directory of the node agent: %w", err)
 	}
-	if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // directories need the x bit
+	if err := os.Chmod(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("protect the directory of the node agent: %w", err)
 	}
 	path := filepath.Join(dir, "agent-id")
@@ -101,7 +101,7 @@ func (s *store) makeMessage(uid types.UID, container string, attempt int32) (str
 		return "", err
 	}
 	// The container may run as any user; the directories above are not accessible to others.
-	return path, os.Chmod(path, 0o666) //nolint:gosec // see above
+	return path, os.Chmod(path, 0o666)
 }
 
 // readMessage returns the end of the termination message of an instance, or "" if it has none.

@@ -112,7 +112,7 @@ func checkHostPath(v *corev1.HostPathVolumeSource) error {
 	case corev1.HostPathUnset:
 		return nil
 	case corev1.HostPathDirectoryOrCreate:
-		return os.MkdirAll(v.Path, 0o755) //nolint:gosec // the API defines this mode
+		return os.MkdirAll(v.Path, 0o755)
 	case corev1.HostPathDirectory:
 		if info, err := os.Stat(v.Path); err != nil || !info.IsDir() {
 			return fmt.Errorf("hostPath type check failed: %s is not a directory", v.Path)

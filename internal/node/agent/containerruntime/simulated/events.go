@@ -25,7 +25,7 @@ func (q eventQueue) Less(i, j int) bool { return q[i].at.Before(q[j].at) }
 func (q eventQueue) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
 
 // Push implements heap.Interface.
-func (q *eventQueue) Push(x any) { *q = append(*q, x.(event)) } //nolint:forcetypeassert // heap.Push is called with events only
+func (q *eventQueue) Push(x any) { *q = append(*q, x.(event)) }
 
 // Pop implements heap.Interface.
 func (q *eventQueue) Pop() any {
@@ -87,7 +87,7 @@ func (r *Runtime) happen() time.Time {
 			r.mu.Unlock()
 			return first
 		}
-		e := heap.Pop(&r.events).(event) //nolint:forcetypeassert // the heap contains events only
+		e := heap.Pop(&r.events).(event)
 		r.happening = true
 		r.mu.Unlock()
 		e.happen()
