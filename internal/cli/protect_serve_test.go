@@ -106,8 +106,10 @@ func protectingSecrets(t *testing.T, asked func()) http.Handler {
 
 // callersOfCluster are the identities of a cluster, who may reach the port of the webhook.
 func callersOfCluster() []string {
-	return []string{"system:anonymous", "bob", "ann", "admin", "system:node:na", "system:coppice:collector", "system:coppice:namespace-controller",
-		"system:kube-controller-manager", "system:serviceaccount:coppice-system:coppice"}
+	return []string{
+		"system:anonymous", "bob", "ann", "admin", "system:node:na", "system:coppice:collector", "system:coppice:namespace-controller",
+		"system:kube-controller-manager", "system:serviceaccount:coppice-system:coppice",
+	}
 }
 
 // R28: the webhook answers nobody but callers with a certificate of the authority for API servers, whatever token they send

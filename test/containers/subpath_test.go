@@ -31,7 +31,8 @@ func TestSubPath(t *testing.T) {
 			{
 				Name: "part", Env: []corev1.EnvVar{name},
 				VolumeMounts: []corev1.VolumeMount{
-					{Name: "data", MountPath: "/part", SubPathExpr: "deep/$(NAME)"}, {Name: "host", MountPath: "/host", SubPath: "made"},
+					{Name: "data", MountPath: "/part", SubPathExpr: "deep/$(NAME)"},
+					{Name: "host", MountPath: "/host", SubPath: "made"},
 					{Name: "host", MountPath: "/kept", SubPath: "kept", ReadOnly: true},
 				},
 				Command: shell(`if [ -e /part/first ]; then touch /part/second /host/second; ` + idle + `; fi
