@@ -11,6 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // proxied makes this process have the agent of the node here, and another have that of elsewhere.
@@ -80,7 +82,10 @@ func TestNodeProxyStreamsNeedCreate(t *testing.T) {
 		if _, err := client.ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		s.bind(t, s.namespace(t), user, user)
+		eventually.Agrees(t, func() string { // the binding is effective
+			_, err := typed(t, s.acting(user)).CoreV1().Pods(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
+			return errText(err)
+		})
 	}
 	for user, want := range map[string]int{"reader": http.StatusForbidden, "runner": http.StatusOK} {
 		if status, text := forge(t, s.acting(user), forged{method: http.MethodGet, path: "/api/v1/nodes/here/proxy/pods"}); status != http.StatusOK {

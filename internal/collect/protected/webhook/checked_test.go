@@ -98,7 +98,7 @@ func TestR28_WebhookLooksUpOnlyWhatItHasChecked(t *testing.T) {
 // deployed is the configuration that deploy has.
 func deployed(t *testing.T) *admissionregistrationv1.ValidatingWebhookConfiguration {
 	t.Helper()
-	manifest, err := os.ReadFile(filepath.Join("..", "..", "..", filepath.FromSlash(source), "webhook.yaml"))
+	manifest, err := os.ReadFile(filepath.Join("..", "..", "..", "..", filepath.FromSlash(source), "webhook.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
