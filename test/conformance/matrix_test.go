@@ -44,7 +44,7 @@ func TestMatrix(t *testing.T) {
 			}
 		}
 	}
-	scenarios := idsIn(t, filepath.Join(root, "internal", "verdict", "testdata"))
+	scenarios := idsIn(t, filepath.Join(root, "internal", "rules", "verdict", "testdata"))
 	tests := map[string]map[string]map[string]bool{} // the IDs in them, by directory and name
 	known := map[string]bool{}
 	last := map[string]int{} // number in each group
