@@ -153,7 +153,7 @@ import (
 	"fmt"
 
 	light "github.com/coppice-dev/collector"
-	"github.com/coppice-dev/collector/internal/feed"
+	"github.com/coppice-dev/collector/internal/collect/feed"
 )
 
 const c = "github.com/coppice-dev/coppice/internal/collect/feed"
