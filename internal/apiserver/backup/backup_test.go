@@ -93,7 +93,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// Only what is as it was previewed is kept; the rest is told, whether read one by one or listed.
+// Read returns only unchanged objects, and reports the others, whether it gets or lists them.
 func TestRead(t *testing.T) {
 	for _, count := range []int{4, fewGets + 4} {
 		scheme := runtime.NewScheme()

@@ -1,8 +1,8 @@
-// Package backup keeps what a deletion is going to take: it reads the objects of a preview whole (read.go), and
-// writes them into a file that undo reads (file.go).
+// Package backup saves objects before their deletion: it reads the objects of a preview (read.go), and writes them into
+// a file that undo reads (file.go).
 //
-// A file begins with a line of JSON that says what it is. The rest is encrypted, as there may be secrets in it:
-// compressed JSON, an object a line.
+// A file begins with one line of JSON, the Header. The rest is compressed JSON, one object per line. It is encrypted,
+// because the objects may be secrets.
 package backup
 
 import (
@@ -29,7 +29,7 @@ const (
 	fileKind   = "DeletionBackup"
 )
 
-// Header is the first line of a file. It is not encrypted, but cannot be changed without notice.
+// Header is the first line of a file. It is not encrypted, but Open detects changes to it.
 type Header struct {
 	APIVersion string    `json:"apiVersion"`
 	Kind       string    `json:"kind"`
@@ -69,7 +69,7 @@ func Seal(kept []undo.Kept, key *sealed.Key, now time.Time) ([]byte, error) {
 	return append(append(header, '\n'), key.Seal(text.Bytes(), header)...), nil
 }
 
-// Open returns what is in a file.
+// Open returns the objects and the header of a file.
 func Open(content []byte, key *sealed.Key) ([]undo.Kept, Header, error) {
 	header, line, rest, err := split(content)
 	if err != nil {
@@ -112,7 +112,7 @@ func split(content []byte) (header Header, line, rest []byte, err error) {
 	return header, line, rest, nil
 }
 
-// Write writes a file that only its owner may read, completely or not at all. A file that is there stays.
+// Write writes a file that only its owner may read, completely or not at all. It never overwrites a file.
 func Write(path string, content []byte) error {
 	if _, err := os.Lstat(path); err == nil {
 		return fmt.Errorf("%s is there already: name another file, or remove it", path)
@@ -126,7 +126,7 @@ func Write(path string, content []byte) error {
 	if err := errors.Join(err, temporary.Sync(), temporary.Close()); err != nil {
 		return fmt.Errorf("write the backup: %w", err)
 	}
-	// A link, unlike a rename, fails if somebody else has made the file meanwhile.
+	// Unlike a rename, a link fails if another process has created the file meanwhile.
 	if err := os.Link(temporary.Name(), path); err != nil {
 		return fmt.Errorf("write the backup: %w", err)
 	}

@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// fewGets is the number of objects of a resource in a namespace that are read one by one. More are listed.
+	// fewGets is the most objects of one resource and namespace that Read gets one by one. It lists more.
 	fewGets = 20
-	// pageSize is that of the lists.
+	// pageSize is the number of objects per page of a list.
 	pageSize = 500
-	// parallel is how many requests are sent at a time.
+	// parallel is the number of concurrent requests.
 	parallel = 8
 )
 
-// reading reads objects whole.
+// reading is one call of Read.
 type reading struct {
 	client dynamic.Interface
 
@@ -35,7 +35,7 @@ type reading struct {
 	missed []string    // guarded by mu
 }
 
-// Read reads objects whole. missed says which could not be read as they were previewed, and why.
+// Read reads the wanted objects. missed names each object that cannot be read or has changed, with the reason.
 func Read(ctx context.Context, client dynamic.Interface, wanted []Wanted) (kept []undo.Kept, missed []string, err error) {
 	type scope struct {
 		resource  schema.GroupVersionResource
@@ -80,7 +80,7 @@ func (r *reading) get(ctx context.Context, objects dynamic.ResourceInterface, w 
 	return nil
 }
 
-// list reads the objects of a scope page by page. What it does not have is gone.
+// list reads the objects of a scope page by page. A wanted object that no page has was deleted.
 func (r *reading) list(ctx context.Context, objects dynamic.ResourceInterface, all []*Wanted) error {
 	left := make(map[types.UID]*Wanted, len(all))
 	for _, w := range all {
@@ -115,7 +115,7 @@ func (r *reading) list(ctx context.Context, objects dynamic.ResourceInterface, a
 	return nil
 }
 
-// keep keeps an object if it is as it was previewed.
+// keep records an object that has not changed since the preview, or why it cannot be kept.
 func (r *reading) keep(w *Wanted, o *unstructured.Unstructured, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

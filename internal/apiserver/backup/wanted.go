@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
-// Wanted is an object that is to be kept, in the version that was previewed.
+// Wanted is an object to save, in the version that was previewed.
 type Wanted struct {
 	Resource        schema.GroupVersionResource
 	Namespace, Name string
@@ -27,8 +27,9 @@ func (w *Wanted) String() string {
 	return w.Resource.GroupResource().String() + " " + w.Namespace + "/" + w.Name
 }
 
-// Of returns what a preview says that goes, may go, or loses references. What controllers make by themselves is
-// never made again, and changes all the time: it is left out. unserved says of which kinds nothing can be read.
+// Of returns the objects of a preview that are deleted, may be deleted, or lose owner references. It omits objects that
+// undo never restores, because controllers create and change them all the time. unserved lists the kinds that cannot be
+// read.
 func Of(r preview.Report, kinds map[schema.GroupKind]undo.Kind) (wanted []Wanted, unserved []string) {
 	for n := range r.Objects {
 		o := &r.Objects[n]

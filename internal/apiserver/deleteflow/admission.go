@@ -13,9 +13,9 @@ import (
 )
 
 // OptionsPlugin returns an admission plug-in for DELETEs that go through upstream's registry. It
-// keeps the options for Guard, to which the registry does not pass them, and refuses a DELETE for
-// which there is no plan. Then it changes the registry's own options so that the registry arrives
-// at the result of the plan, and so at its response (R20), even in a dry run.
+// keeps the options for Guard, because the registry does not pass them on, and refuses a DELETE
+// that has no plan. Then it changes the registry's own options so that the registry has the result
+// and the response of the plan (R20), even in a dry run.
 func (f *Flow) OptionsPlugin() admission.MutationInterface { return optionsPlugin{f} }
 
 type optionsPlugin struct{ flow *Flow }
@@ -54,17 +54,17 @@ func (c optionsPlugin) Admit(ctx context.Context, a admission.Attributes, _ admi
 	return adjustOptions(options, plan, obj)
 }
 
-// adjustOptions changes the registry's options so that it does to a terminating object what the
-// plan does. With the client's options it would add a collector's finalizer, which R19 forbids.
+// adjustOptions changes the registry's options so that it treats a terminating object as the plan
+// does. With the client's options it would add a collector's finalizer, which R19 forbids.
 func adjustOptions(options *metav1.DeleteOptions, plan deletion.Plan, obj runtime.Object) error {
 	m, err := meta.Accessor(obj)
 	if err != nil {
 		return err
 	}
 	if m.GetDeletionTimestamp() == nil {
-		return nil // the registry does what the plan of a first DELETE is
+		return nil // the registry handles a first DELETE as the plan does
 	}
-	var finalizers []string // as the plan leaves them
+	var finalizers []string // after the plan
 	switch p := plan.(type) {
 	case deletion.Remove:
 	case deletion.Mark:

@@ -16,18 +16,18 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
-// Asked is a request for an object to be deleted.
+// Asked is a request to delete an object.
 type Asked struct {
 	// Request is its audit ID: the same for all objects of a collection.
 	Request string
 	UID     types.UID
-	// User is who asks, and Agent with which program.
+	// User is the name of the user, and Agent the name of the client program.
 	User, Agent string
-	// Policy is what the request says about dependents; empty if it says nothing.
+	// Policy is the propagation policy in the request; empty if the request has none.
 	Policy metav1.DeletionPropagation
 }
 
-// tell tells who asks for the deletion of an object.
+// tell reports a request to delete an object to Config.Asked.
 func (f *Flow) tell(ctx context.Context, obj runtime.Object, options *metav1.DeleteOptions) {
 	m, err := meta.Accessor(obj)
 	who, isKnown := genericrequest.UserFrom(ctx)

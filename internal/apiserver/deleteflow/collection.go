@@ -27,13 +27,12 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
-// optionsLimit is the number of bytes read from a body, more than DeleteOptions take.
+// optionsLimit is the most bytes that are read from a body. DeleteOptions are smaller.
 const optionsLimit = 1 << 20
 
-// refusals are the errors of a DELETE of a collection, by object. Upstream's registry would stop at
-// the first object that is refused. So each refused object is reported to it as already gone, which
-// stops nothing. The refusal is kept here, and in the end the refusals form the response, as for
-// built-in kinds.
+// refusals are the errors of a DELETE of a collection, by object. Upstream's registry stops at the first object that is
+// refused. So the registry gets the error that the object is not found, and goes on. The refusals are kept here, and
+// form the response at the end, as for built-in kinds.
 type refusals struct {
 	resource schema.GroupResource
 	// conditions are the preconditions for each object; nil if there are none.
@@ -55,7 +54,7 @@ func serveCollection(next http.Handler, codecs runtime.NegotiatedSerializer, w h
 	}}, withRequest(r, &request{deletes: true, reasons: statesReason(r), agent: agentOf(r), refused: refused}))
 }
 
-// refusalsFrom returns those of the request; nil if it is not for a collection.
+// refusalsFrom returns the refusals of the request; nil if the request is not for a collection.
 func refusalsFrom(ctx context.Context) *refusals {
 	if r := requestFrom(ctx); r != nil && !isPlanned(ctx) {
 		return r.refused
@@ -72,8 +71,8 @@ func conditionsOf(r *http.Request) *storage.Preconditions {
 	return preconditionsOf(options)
 }
 
-// optionsOf returns the options in the body, which stays readable; nil if there are none. A body that cannot
-// be decoded is left to the handler to refuse.
+// optionsOf returns the options in the body, which stays readable; nil if there are none. The handler refuses a body
+// that cannot be decoded.
 func optionsOf(r *http.Request) *metav1.DeleteOptions {
 	if r.Body == nil {
 		return nil
@@ -122,8 +121,8 @@ func (f *refusals) keep(ctx context.Context, key string, err error) error {
 	return apierrors.NewNotFound(f.resource, path.Base(key))
 }
 
-// err returns the error for the whole collection: that of the first object in key order, with
-// the number of all refusals. It is nil if none was refused.
+// err returns the error for the whole collection: the refusal of the first object in key order, with the number of all
+// refusals. It is nil if no object was refused.
 func (f *refusals) err() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -142,7 +141,7 @@ type collectionWriter struct {
 	http.ResponseWriter
 	header  http.Header
 	refused *refusals
-	fail    func(error) // answers with an error
+	fail    func(error) // sends an error
 
 	wroteHeader, discarded bool
 }
@@ -150,7 +149,8 @@ type collectionWriter struct {
 // Header implements http.ResponseWriter.
 func (w *collectionWriter) Header() http.Header { return w.header }
 
-// WriteHeader implements http.ResponseWriter. By then every object of the collection was tried.
+// WriteHeader implements http.ResponseWriter. When it is called, the registry has tried to delete every object of the
+// collection.
 func (w *collectionWriter) WriteHeader(status int) {
 	if w.wroteHeader {
 		return

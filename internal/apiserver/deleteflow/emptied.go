@@ -23,16 +23,16 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/deletion"
 )
 
-// `kubectl delete -f` deletes a namespace and then its contents, one after the other. The contents may have gone
-// with the namespace by then, and each DELETE would get 404. The client gets the Status that it would have got had
-// its request come first (R21): emptied remembers for a moment which client deleted which namespace, and etcd
-// still has the contents of the namespace at that revision.
+// `kubectl delete -f` deletes a namespace and then its contents, one by one. The contents may have been removed with
+// the namespace by then, and each DELETE would get 404. Instead, the client gets the same Status as for a DELETE before
+// the namespace's (R21): emptied remembers for some seconds which client deleted which namespace, and etcd still has
+// the contents of the namespace at that revision.
 
 const (
-	// emptiedFor is how long a client's deletion of a namespace is remembered after its last DELETE there: the
-	// time for which upstream leaves the contents of a terminating namespace alone.
+	// emptiedFor is how long a client's deletion of a namespace is remembered after the client's last DELETE there.
+	// Upstream waits as long before it deletes the contents of a terminating namespace.
 	emptiedFor = 5 * time.Second
-	// mostEmptied bounds how many deletions of namespaces are remembered. Each takes some 200 bytes.
+	// mostEmptied bounds the number of remembered deletions of namespaces. Each takes some 200 bytes.
 	mostEmptied = 1000
 )
 
@@ -40,7 +40,7 @@ const (
 // which it was read. The uid is empty if there was no such object.
 type StoredMetadata func(ctx context.Context, resource schema.GroupResource, namespace, name string, at int64) (types.UID, int64, error)
 
-// emptied has the namespaces that clients had deleted a moment ago. It is safe for concurrent use.
+// emptied has the namespaces that clients have deleted in the last seconds. It is safe for concurrent use.
 type emptied struct {
 	now func() time.Time
 
@@ -48,8 +48,8 @@ type emptied struct {
 	by map[emptiedBy]emptiedNamespace // guarded by mu
 }
 
-// emptiedBy is a namespace and the client that had it deleted: a user with a program. Other clients are
-// told the truth, controllers above all, which would wait for an event.
+// emptiedBy is a namespace and the client that deleted it: a user and a program. All other clients get 404. This is
+// important for controllers, which would otherwise wait for an event.
 type emptiedBy struct {
 	namespace string
 	client    [sha256.Size]byte
@@ -57,7 +57,7 @@ type emptiedBy struct {
 
 type emptiedNamespace struct {
 	uid    types.UID
-	marked int64 // the revision at which its deletion began, and its contents were all there
+	marked int64 // the revision at which its deletion began, with all of its contents
 	until  time.Time
 }
 
@@ -70,7 +70,7 @@ func keyOfEmptied(ctx context.Context, agent, namespace string) (emptiedBy, bool
 	return emptiedBy{namespace, sha256.Sum256([]byte(strconv.Quote(who.GetName()) + strconv.Quote(who.GetUID()) + agent))}, true
 }
 
-// add remembers that the request's client had a namespace deleted, which is still there.
+// add remembers that the request's client has deleted a namespace, which still exists.
 func (e *emptied) add(ctx context.Context, namespace runtime.Object) {
 	m, err := meta.Accessor(namespace)
 	r := requestFrom(ctx)
@@ -105,7 +105,7 @@ func (e *emptied) forgetLocked() (removed bool) {
 	return removed
 }
 
-// renewed returns the namespace if the client had it deleted a moment ago, and remembers it for longer.
+// renewed returns the namespace if the client has deleted it recently, and remembers it for another emptiedFor.
 func (e *emptied) renewed(ctx context.Context, agent, namespace string) (emptiedNamespace, bool) {
 	key, known := keyOfEmptied(ctx, agent, namespace)
 	e.mu.Lock()
@@ -123,8 +123,8 @@ func (e *emptied) renewed(ctx context.Context, agent, namespace string) (emptied
 	return found, true
 }
 
-// wentWithNamespace returns the response to a DELETE of an object that is not there any more; nil if it did not
-// go with its namespace, whose deletion the client had requested a moment before.
+// wentWithNamespace returns the response to a DELETE of an object that no longer exists; nil if the object was not
+// removed with the namespace that the client has deleted.
 func (f *Flow) wentWithNamespace(ctx context.Context, info *genericrequest.RequestInfo, of emptiedNamespace) *metav1.Status {
 	resource := f.rowOf(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource})
 	uid, _, err := f.stored(ctx, resource, info.Namespace, info.Name, of.marked)
@@ -145,8 +145,8 @@ func (f *Flow) wentWithNamespace(ctx context.Context, info *genericrequest.Reque
 	return status
 }
 
-// insteadOfNotFound returns the call that answers a DELETE in place of a response 404, or returns false; nil
-// if every such response stands. The body of a request is in body when the call is made.
+// insteadOfNotFound returns a function that replaces the response 404 to a DELETE, or returns false. It returns nil if
+// no response 404 may be replaced. When the function is called, body has the body of the request.
 func (f *Flow) insteadOfNotFound(codecs runtime.NegotiatedSerializer, w http.ResponseWriter, r *http.Request, info *genericrequest.RequestInfo, body *bytes.Buffer) func() bool {
 	if info.Namespace == "" || info.Resource == namespacesResource().Resource || info.Subresource != "" || info.Name == "" {
 		return nil
@@ -176,7 +176,7 @@ func isConditional(r *http.Request, body []byte) bool {
 	if options == nil {
 		options = &metav1.DeleteOptions{}
 		if len(body) > 0 || internalversionscheme.ParameterCodec.DecodeParameters(r.URL.Query(), metav1.SchemeGroupVersion, options) != nil {
-			return true // nobody knows
+			return true // unknown
 		}
 	}
 	return options.Preconditions != nil

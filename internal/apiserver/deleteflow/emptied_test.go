@@ -44,8 +44,7 @@ func TestR21_DeletedNamespacesAreForgotten(t *testing.T) {
 	}
 }
 
-// What is remembered has a bound, however many namespaces are deleted, and however long names are. What is
-// over makes room.
+// Memory is bounded, for any number of deleted namespaces and for names of any length. Expired entries make room.
 func TestR21_DeletedNamespacesAreBounded(t *testing.T) {
 	now := time.Now()
 	e := &emptied{now: func() time.Time { return now }, by: map[emptiedBy]emptiedNamespace{}}

@@ -42,14 +42,14 @@ const (
 
 // memory is a storage of one object. Before each write it lets the test act as another client.
 type memory struct {
-	storage.Interface // what is missing panics
+	storage.Interface // missing methods panic
 
 	// before is called at the beginning of each write, without the lock.
 	before func(write string)
 
 	mu       sync.Mutex
 	object   runtime.Object // nil: there is none; guarded by mu
-	stale    runtime.Object // what a stale cache still shows, if not nil; guarded by mu
+	stale    runtime.Object // the object in a stale cache, if not nil; guarded by mu
 	revision int            // guarded by mu
 	writes   []string       // attempted and completed writes; guarded by mu
 }
@@ -109,8 +109,8 @@ func (m *memory) Get(_ context.Context, key string, _ storage.GetOptions, out ru
 	return nil
 }
 
-// transact runs f on the object, like etcd's storage: first on what the cache shows and, if that
-// fails or is stale, on what is stored.
+// transact runs f on the object, like etcd's storage: first on the cached object and, if that fails
+// or is stale, on the stored object.
 func (m *memory) transact(key string, p *storage.Preconditions, f func(obj runtime.Object) error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -188,8 +188,8 @@ type fixture struct {
 	flow     *Flow
 	kind     registry.Resource
 	registry rest.Storage // ours
-	tries    int          // how often a request was served
-	response []byte       // the body of the last
+	tries    int          // how many times a request was served
+	response []byte       // the body of the last response
 }
 
 func testNow() time.Time { return time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC) }
@@ -241,7 +241,7 @@ func (o restOptions) GetRESTOptions(resource schema.GroupResource, _ runtime.Obj
 	}, nil
 }
 
-// upstream is the registry as it is for custom resources: with the Delete of genericregistry.Store.
+// upstream is the registry of custom resources, with the Delete of genericregistry.Store.
 func (w *fixture) upstream() *upstreamREST {
 	return &upstreamREST{w.registry.(*registry.REST)}
 }
@@ -253,7 +253,8 @@ func (r *upstreamREST) Delete(ctx context.Context, name string, validate rest.Va
 }
 
 func (r *upstreamREST) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) error {
-	// Upstream lists first, which the memory cannot. It deletes each object this way.
+	// Upstream first lists the objects, which memory cannot, and then deletes each object like
+	// this.
 	_, _, err := r.Store.Delete(ctx, "a", validate, options.DeepCopy())
 	return err
 }
@@ -326,7 +327,7 @@ func (w *fixture) deleteWith(r rest.GracefulDeleter, options metav1.DeleteOption
 	})
 }
 
-// admit is the admission of a DELETE: only our plug-in, and nothing that refuses.
+// admit is the admission of a DELETE: only our plug-in, which refuses nothing.
 func (w *fixture) admit(name string, options *metav1.DeleteOptions) rest.ValidateObjectFunc {
 	return func(ctx context.Context, obj runtime.Object) error {
 		return w.flow.OptionsPlugin().Admit(ctx, admission.NewAttributesRecord(nil, obj, w.kind.GVK(), metav1.NamespaceDefault, name,

@@ -1,18 +1,18 @@
-// Package deleteflow carries out deletions: package deletion makes the plan for an object, and this
-// package executes it in storage transactions, each conditioned on exactly the object that the plan
-// was made for. So no accepted finalizer is ever overlooked (R18).
+// Package deleteflow carries out deletions: package deletion makes the plan for an object, and this package executes it
+// in storage transactions, each conditioned on exactly the object that the plan was made for. So it never overlooks an
+// accepted finalizer (R18).
 //
 // There are two entry points. Built-in kinds have registries of our own, which call Flow.Delete.
-// Custom resources, and CustomResourceDefinitions, are served by k8s.io/apiextensions-apiserver:
-// its registries are upstream's genericregistry.Store and cannot be replaced. For them Guard sits
-// between the registry and the storage, and executes the same plan in the same transactions.
+// k8s.io/apiextensions-apiserver serves custom resources and CustomResourceDefinitions: its registries are upstream's
+// genericregistry.Store and cannot be replaced. For them, Guard is between the registry and the storage, and executes
+// the same plan in the same transactions.
 //
 //	         built-in kind                        custom resource
 //	DELETE ───────┬──────────────────────────────────┬──────────────────────── HTTP
-//	              │                          WithRequest  request.go     a place in the context where
-//	              │                                  │                   the parts below meet
-//	              │                                  ├─ serveWithRetries  retry.go: serves again what a
-//	              │                                  │                   concurrent write made wrong
+//	              │                          WithRequest  request.go     a value in the context for
+//	              │                                  │                   the parts below
+//	              │                                  ├─ serveWithRetries  retry.go: serves a request again
+//	              │                                  │                   after a concurrent write
 //	              │                                  └─ serveCollection  collection.go: a refused object
 //	              │                                  │                   does not stop the others
 //	       registry.REST                   genericregistry.Store         decides first, then writes
@@ -24,17 +24,16 @@
 //	              └────────────────┬─────────────────┘
 //	                      execution.run  flow.go
 //	              refuse, if the object is protected (R28, protected.go);
-//	              remove, if deletion.Decide says so of the object in the transaction;
-//	              else mark it, if Decide still says so; else again.
+//	              remove, if deletion.Decide plans that for the object in the transaction;
+//	              else mark it, if Decide still plans that; else start again.
 //	              A pod is marked before it is removed, even if it waits for nothing
 //	                               │
 //	                      storage transactions
 //
-// What Flow.Delete does passes through Guard, too, which lets it through (planned, request.go).
+// The storage calls of Flow.Delete pass through Guard unchanged (planned, request.go).
 //
-// Guard also enforces R18 on updates: one that removes the last finalizer of a terminating
-// object removes the object, on the condition that it still is what the update was computed
-// from.
+// Guard also enforces R18 on updates: an update that removes the last finalizer of a terminating object removes the
+// object, unless the object has changed since the update was computed.
 package deleteflow
 
 import (
@@ -58,13 +57,13 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
-// maxTries limits how often one DELETE retries on an object that keeps changing between "can be
-// removed" and "must stay" before the client is told to try again.
+// maxTries limits the tries of one DELETE of an object that keeps changing between "can be removed" and "must stay".
+// After that, the client must try again.
 const maxTries = 10
 
-// removalTimeout limits the second of the two transactions that remove an object of a kind that is
-// deleted gracefully. It does not end with the request: an object that is marked and waits for
-// nothing would otherwise stay until the next DELETE.
+// removalTimeout limits the second of the two transactions that remove an object of a kind that is deleted gracefully.
+// It does not end with the request: otherwise, an object that is marked and waits for nothing would stay until the next
+// DELETE.
 const removalTimeout = 30 * time.Second
 
 var (
@@ -72,7 +71,7 @@ var (
 	errStays = errors.New("the object stays for now")
 	// errGoes ends an update if nothing holds the object any more.
 	errGoes = errors.New("the object can be removed")
-	// errChanged ends a removal if the object is not what the update was computed from.
+	// errChanged ends a removal if the object has changed since the update was computed.
 	errChanged = errors.New("the object has changed")
 )
 
@@ -80,18 +79,18 @@ var (
 type Config struct {
 	// Now is the clock of deletionTimestamp.
 	Now func() time.Time
-	// Resources are the resources with rules of their own. Any other is deleted like custom
-	// resources.
+	// Resources are the resources with rules of their own. All others are deleted like custom resources.
 	Resources []registry.Resource
-	// CollectorDisabled is set if no garbage collector runs: no finalizer is then added that
-	// only a collector would remove.
+	// CollectorDisabled is set if no garbage collector runs. Then the flow adds no finalizer that only a collector
+	// removes.
 	CollectorDisabled bool
-	// Asked, if set, is called when somebody asks for an object to be deleted that is not yet, and may be:
-	// maybe several times for one request, and before it has succeeded. It is not called for the cascades of
-	// collectors and namespaces.
+	// Asked, if set, is called for a DELETE of an object that is not terminating and not protected. The call comes
+	// before the DELETE succeeds, and may be repeated for one request. Dry runs, collectors and namespace controllers
+	// cause no calls.
 	Asked func(Asked)
-	// Left returns which of the others are there that an object in a namespace outlives (R28), as far as the
-	// user of the request may read them. It is called in storage transactions. Nil: that is not known of any.
+	// Left returns the outlived objects of a protected object in a namespace (R28) that still exist or could not be
+	// checked with the rights of the request's user. It is called in storage transactions. If it is nil, none can be
+	// checked.
 	Left func(ctx context.Context, namespace string, others []protection.Other) []protection.Left
 	// Stored reads the metadata of stored objects. Nil: no object is found.
 	Stored StoredMetadata
@@ -104,7 +103,7 @@ type Flow struct {
 	left              func(ctx context.Context, namespace string, others []protection.Other) []protection.Left
 	asked             func(Asked)
 	strategies        map[schema.GroupResource]deletion.Strategy
-	rows              map[schema.GroupResource]schema.GroupResource // where resources with several groups are stored
+	rows              map[schema.GroupResource]schema.GroupResource // where a resource with several groups is stored
 	stored            StoredMetadata
 	emptied           emptied
 }
@@ -150,7 +149,7 @@ func (f *Flow) rowOf(resource schema.GroupResource) schema.GroupResource {
 	return resource
 }
 
-// nothingStored is for a server that cannot look at the past.
+// nothingStored is for a server without Config.Stored.
 func nothingStored(context.Context, schema.GroupResource, string, string, int64) (types.UID, int64, error) {
 	return "", 0, nil
 }
@@ -161,8 +160,8 @@ func (f *Flow) withServer(strategy deletion.Strategy) deletion.Strategy {
 	return strategy
 }
 
-// Delete removes the object or marks it as being deleted, as planned (R17, R18). It returns the
-// object as the deletion left it, and whether it is gone. Errors are API errors.
+// Delete removes the object or marks it as being deleted, as planned (R17, R18). It returns the last state of the
+// object, and whether the object was removed. Errors are API errors.
 func (f *Flow) Delete(ctx context.Context, d registry.Deletion) (runtime.Object, bool, error) {
 	strategy := f.withServer(d.Strategy)
 	execution := execution{
@@ -228,8 +227,8 @@ func (e execution) remove(ctx context.Context, out runtime.Object) error {
 	return e.storage.Delete(ctx, e.key, out, e.preconditions, removable, e.dryRun, nil, storage.DeleteOptions{})
 }
 
-// mark writes the changes that the plan makes to an object that stays, or is marked before it goes.
-// It returns the plan.
+// mark writes the changes of the plan to an object that stays, or that is marked before its removal. It returns the
+// plan.
 func (e execution) mark(ctx context.Context, out runtime.Object) (plan deletion.Plan, err error) {
 	update := func(existing runtime.Object, _ storage.ResponseMeta) (runtime.Object, *uint64, error) {
 		var err error
@@ -246,9 +245,9 @@ func (e execution) mark(ctx context.Context, out runtime.Object) (plan deletion.
 	return plan, err
 }
 
-// removeMarked removes an object that mark has just written and that waits for nothing. Preconditions
-// and admission held then; since, nothing can hold it (R19), so only its identity is checked. If
-// another write has removed it meanwhile, out stays as it was marked.
+// removeMarked removes an object that mark has just written and that waits for nothing. mark has checked preconditions
+// and admission, and after that nothing can keep the object (R19). So removeMarked checks only its identity. If another
+// write has removed the object meanwhile, out stays unchanged.
 func (e execution) removeMarked(ctx context.Context, out runtime.Object) error {
 	object, err := meta.Accessor(out)
 	if err != nil || e.dryRun {
@@ -264,8 +263,8 @@ func (e execution) removeMarked(ctx context.Context, out runtime.Object) error {
 	return err
 }
 
-// admit runs admission on the current object, once the plan is known: it is asked by the transaction
-// that carries the plan out, and not by one that only finds that the other is needed.
+// admit runs admission on the current object, after the plan is made. Only the transaction that executes the plan calls
+// it, not a transaction which finds that the other one is necessary.
 func (e execution) admit(ctx context.Context, obj runtime.Object) error {
 	if e.validate == nil {
 		return nil
@@ -273,7 +272,7 @@ func (e execution) admit(ctx context.Context, obj runtime.Object) error {
 	return e.validate(ctx, obj.DeepCopyObject())
 }
 
-// applied returns the object as the plan leaves it, or errGoes.
+// applied applies the plan to the object and returns it, or returns errGoes.
 func applied(plan deletion.Plan, obj runtime.Object) (runtime.Object, error) {
 	switch p := plan.(type) {
 	case deletion.Remove:

@@ -28,8 +28,7 @@ func readAll(t *testing.T, r *http.Request) []byte {
 	return data
 }
 
-// deleters runs a test for both entry points: our registry, and upstream's with the guard below
-// it.
+// deleters runs a test for both entry points: our registry, and upstream's registry on the guard.
 func deleters(t *testing.T, test func(t *testing.T, deleterOf func(*fixture) rest.GracefulDeleter)) {
 	t.Helper()
 	t.Run("Flow.Delete", func(t *testing.T) {
@@ -40,8 +39,8 @@ func deleters(t *testing.T, test func(t *testing.T, deleterOf func(*fixture) res
 	})
 }
 
-// kubernetes#77988: a finalizer that is accepted while a DELETE is in progress holds the object,
-// and the response says so.
+// kubernetes#77988: a finalizer that is accepted during a DELETE keeps the object, and the response
+// has the finalizer.
 func TestR18_FinalizerBetweenDecisionAndRemoval(t *testing.T) {
 	deleters(t, func(t *testing.T, deleterOf func(*fixture) rest.GracefulDeleter) {
 		w := newFixture(t, configMap())
@@ -58,7 +57,7 @@ func TestR18_FinalizerBetweenDecisionAndRemoval(t *testing.T) {
 	})
 }
 
-// Conversely: what held the object is removed while it is being marked.
+// The reverse: the last finalizer is removed while the object is being marked.
 func TestR18_LastFinalizerGoesBeforeTheMark(t *testing.T) {
 	deleters(t, func(t *testing.T, deleterOf func(*fixture) rest.GracefulDeleter) {
 		w := newFixture(t, configMap(foreign))
@@ -73,8 +72,8 @@ func TestR18_LastFinalizerGoesBeforeTheMark(t *testing.T) {
 	})
 }
 
-// A DELETE retries for a while on an object that keeps changing, and then gives up without
-// having lost a finalizer.
+// A DELETE of an object that keeps changing retries for some time, and then fails without losing a
+// finalizer.
 func TestR18_ObjectThatKeepsChanging(t *testing.T) {
 	deleters(t, func(t *testing.T, deleterOf func(*fixture) rest.GracefulDeleter) {
 		w := newFixture(t, configMap())
@@ -98,7 +97,7 @@ func TestR18_ObjectThatKeepsChanging(t *testing.T) {
 	})
 }
 
-// AS-10, AS-11: nothing is decided from a cache.
+// AS-10, AS-11: the flow never decides from a cache.
 func TestR18_StaleCache(t *testing.T) {
 	deleters(t, func(t *testing.T, deleterOf func(*fixture) rest.GracefulDeleter) {
 		w := newFixture(t, configMap())
@@ -127,8 +126,7 @@ func TestR18_StaleCache(t *testing.T) {
 	})
 }
 
-// AS-03: an object that a crash left marked with nothing to wait for is removed by the next
-// DELETE or update.
+// AS-03: after a crash, the next DELETE or update removes a marked object that waits for nothing.
 func TestR18_MarkedWithNothingToWaitFor(t *testing.T) {
 	deleters(t, func(t *testing.T, deleterOf func(*fixture) rest.GracefulDeleter) {
 		for _, p := range []metav1.DeletionPropagation{"", metav1.DeletePropagationBackground, metav1.DeletePropagationForeground} {
@@ -152,8 +150,9 @@ func TestR18_MarkedWithNothingToWaitFor(t *testing.T) {
 	}
 }
 
-// AS-02: the version of a terminating object holds for the DELETE that takes its last finalizer,
-// where upstream's registry, with nothing to write, compares with the version of an empty object.
+// AS-02: a DELETE that removes the last finalizer of a terminating object compares the precondition
+// with the object's version. Upstream's registry, which has nothing to write, compares it with the
+// version of an empty object.
 func TestR17_VersionOfTheLastFinalizer(t *testing.T) {
 	deleters(t, func(t *testing.T, deleterOf func(*fixture) rest.GracefulDeleter) {
 		for version, conflict := range map[string]bool{"1": false, "7": true} {
@@ -171,7 +170,7 @@ func TestR17_VersionOfTheLastFinalizer(t *testing.T) {
 	})
 }
 
-// AS-12: admission sees the object of the transaction, and has the last word.
+// AS-12: admission sees the object of the transaction, and can refuse the DELETE.
 func TestR18_AdmissionSeesTheFreshObject(t *testing.T) {
 	deleters(t, func(t *testing.T, deleterOf func(*fixture) rest.GracefulDeleter) {
 		w := newFixture(t, configMap(foreign))
@@ -197,8 +196,8 @@ func TestR18_AdmissionSeesTheFreshObject(t *testing.T) {
 	})
 }
 
-// Options computed for a terminating object that a cache still shows do not apply to a new
-// object of that name.
+// Options for a terminating object in a stale cache do not apply to a new object with the same
+// name.
 func TestR17_OptionsAreForTheObjectOfTheTransaction(t *testing.T) {
 	deleters(t, func(t *testing.T, deleterOf func(*fixture) rest.GracefulDeleter) {
 		for _, finalizers := range [][]string{{foreign}, {metav1.FinalizerOrphanDependents}, {metav1.FinalizerDeleteDependents}} {
@@ -219,7 +218,7 @@ func TestR17_OptionsAreForTheObjectOfTheTransaction(t *testing.T) {
 	})
 }
 
-// A dry run that would take the last finalizer is answered as the DELETE would be.
+// A dry run that would remove the last finalizer has the same response as the DELETE.
 func TestR20_DryRunOfTheLastFinalizer(t *testing.T) {
 	obj := configMap()
 	marked(obj, metav1.FinalizerOrphanDependents)
@@ -252,8 +251,8 @@ func TestDryRunWritesNothing(t *testing.T) {
 	}
 }
 
-// The objects of a collection share a request, which cannot be served again, so they are marked
-// in place.
+// The objects of a collection share one request, which cannot be served again, so the flow marks
+// them in place.
 func TestR18_FinalizerDuringDeleteCollection(t *testing.T) {
 	w := newFixture(t, configMap())
 	w.before = once("remove", 1, func() { w.change(withFinalizers(late)) })
@@ -288,7 +287,7 @@ func TestR18_DeletionWithoutRequest(t *testing.T) {
 	}
 }
 
-// A refusal names the resource, even one that is not in the table.
+// A refusal names the resource, even if the resource is not in the table.
 func TestStrategyOf(t *testing.T) {
 	flow := newFixture(t, configMap()).flow
 	for _, resource := range []schema.GroupResource{{Resource: "configmaps"}, {Group: "example.com", Resource: "widgets"}} {

@@ -46,8 +46,8 @@ func (g *guard) Get(ctx context.Context, key string, opts storage.GetOptions, ou
 }
 
 // GuaranteedUpdate lets the registry compute its update, and then applies the rules: a DELETE marks
-// as planned (markAsPlanned), and an update that leaves the object with nothing to wait for removes
-// it (removeFinished).
+// the object as planned (markAsPlanned), and an update after which the object waits for nothing
+// removes it (removeFinished).
 func (g *guard) GuaranteedUpdate(
 	ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, cached runtime.Object,
@@ -78,9 +78,9 @@ func (g *guard) GuaranteedUpdate(
 	}
 }
 
-// removeFinished makes an update end with errGoes if it leaves the object with nothing to wait for,
-// and keeps the version that it was computed from. For most kinds the registry notices that itself
-// and calls Delete; objects of other kinds it would keep although nothing holds them.
+// removeFinished makes an update end with errGoes if the object waits for nothing afterwards, and
+// keeps the version from which the update was computed. For most kinds the registry notices this
+// itself and calls Delete; it would keep objects of the other kinds.
 func (g *guard) removeFinished(r *request, registry storage.UpdateFunc) storage.UpdateFunc {
 	return func(existing runtime.Object, m storage.ResponseMeta) (runtime.Object, *uint64, error) {
 		if err := r.observe(existing); err != nil {
@@ -139,14 +139,14 @@ func unmark(obj, existing runtime.Object) error {
 	return nil
 }
 
-// isCollectors reports whether a finalizer is one of the garbage collector's.
+// isCollectors reports whether a finalizer belongs to the garbage collector.
 func isCollectors(finalizer string) bool {
 	return finalizer == metav1.FinalizerOrphanDependents || finalizer == metav1.FinalizerDeleteDependents
 }
 
 // Delete removes the object if that is the plan for the object in the transaction. If the object
-// must stay after all, because a finalizer was added meanwhile, the request is served again or, if
-// that is impossible, the object is marked.
+// must stay, because a finalizer was added meanwhile, the request is served again or, if that is
+// impossible, the object is marked.
 func (g *guard) Delete(
 	ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
 	validate storage.ValidateObjectFunc, cached runtime.Object, opts storage.DeleteOptions,
@@ -192,8 +192,8 @@ func (g *guard) removeUnchanged(ctx context.Context, r *request, what removal) e
 	return err
 }
 
-// execution executes a plan on the storage below. Admission comes before the plan, because a plug-in
-// of it supplies the options (OptionsPlugin).
+// execution executes a plan on the inner storage. Admission runs before the plan is made, because
+// an admission plug-in supplies the options (OptionsPlugin).
 func (g *guard) execution(key string, preconditions *storage.Preconditions, validate storage.ValidateObjectFunc) execution {
 	return execution{
 		storage: genericregistry.DryRunnableStorage{Storage: g.Interface}, key: key, preconditions: preconditions,

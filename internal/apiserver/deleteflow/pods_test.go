@@ -12,7 +12,8 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// deletePod deletes a pod that is not bound to a node, while other clients do what before says.
+// deletePod deletes a pod that is not bound to a node. before has the actions of other clients
+// meanwhile.
 func deletePod(t *testing.T, options metav1.DeleteOptions, before func(w *fixture) func(string)) (*fixture, answer) {
 	t.Helper()
 	w := newFixture(t, &corev1.Pod{})
@@ -22,7 +23,7 @@ func deletePod(t *testing.T, options metav1.DeleteOptions, before func(w *fixtur
 	return w, w.deleteWith(w.registry.(rest.GracefulDeleter), options)
 }
 
-// A pod is marked before it is removed, even if nothing of it runs.
+// A pod is marked before it is removed, even if it has no running container.
 func TestR18_PodIsMarkedFirst(t *testing.T) {
 	var seen metav1.Object
 	w, got := deletePod(t, metav1.DeleteOptions{}, func(w *fixture) func(string) {
@@ -41,7 +42,7 @@ func TestR18_PodIsMarkedFirst(t *testing.T) {
 	}
 }
 
-// AS-02: a precondition on the version is one on the object before the mark.
+// AS-02: a precondition on the version applies to the object before the mark.
 func TestR18_PodIsMarkedFirstAtItsVersion(t *testing.T) {
 	for version, conflict := range map[string]bool{"1": false, "7": true} {
 		w, got := deletePod(t, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &version}}, nil)
@@ -51,7 +52,7 @@ func TestR18_PodIsMarkedFirstAtItsVersion(t *testing.T) {
 	}
 }
 
-// What happens between the two transactions changes nothing about the outcome.
+// Writes between the two transactions do not change the outcome.
 func TestR18_BetweenMarkAndRemoval(t *testing.T) {
 	gone := func(w *fixture) {
 		w.mu.Lock()
@@ -75,7 +76,7 @@ func TestR18_BetweenMarkAndRemoval(t *testing.T) {
 	}
 }
 
-// A client that goes away in between leaves no pod behind that waits for nothing.
+// If the client disconnects in between, a pod that waits for nothing is removed anyway.
 func TestR18_ClientGoesBetweenMarkAndRemoval(t *testing.T) {
 	w := newFixture(t, &corev1.Pod{})
 	ctx, cancel := context.WithCancel(w.context(t.Context()))
@@ -86,7 +87,7 @@ func TestR18_ClientGoesBetweenMarkAndRemoval(t *testing.T) {
 	}
 }
 
-// Admission is asked once, and has the last word.
+// Admission runs once, and can refuse the deletion.
 func TestR18_AdmissionOfAPodIsAskedOnce(t *testing.T) {
 	for _, refusal := range []error{nil, errRefused} {
 		w, asked := newFixture(t, &corev1.Pod{}), 0

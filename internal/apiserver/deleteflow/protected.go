@@ -19,8 +19,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
-// decide makes the plan of a DELETE, unless the object is protected (R28). The object is that of the
-// storage transaction, or, before it, of admission.
+// decide makes the plan of a DELETE, or refuses it if the object is protected (R28). The object comes from the storage
+// transaction, or from admission before it.
 func (f *Flow) decide(ctx context.Context, obj runtime.Object, options *metav1.DeleteOptions, strategy deletion.Strategy) (deletion.Plan, error) {
 	plan, err := deletion.Decide(obj, options, strategy, f.now())
 	if err == nil && isLabelled(obj) {
@@ -32,7 +32,7 @@ func (f *Flow) decide(ctx context.Context, obj runtime.Object, options *metav1.D
 	return plan, err
 }
 
-// isLabelled reports whether an object has the label of R28. It copies nothing: every deletion asks.
+// isLabelled reports whether an object has the label of R28. It copies nothing, because every deletion calls it.
 func isLabelled(obj runtime.Object) bool {
 	if custom, ok := obj.(*unstructured.Unstructured); ok {
 		metadata, _ := custom.Object["metadata"].(map[string]any)
@@ -68,7 +68,7 @@ func (f *Flow) protect(ctx context.Context, obj runtime.Object, resource schema.
 	return nil
 }
 
-// unknownWhetherLeft is for a server that cannot look up anything.
+// unknownWhetherLeft is for a server without Config.Left.
 func unknownWhetherLeft(_ context.Context, _ string, others []protection.Other) []protection.Left {
 	left := make([]protection.Left, len(others))
 	for i, o := range others {
@@ -77,9 +77,9 @@ func unknownWhetherLeft(_ context.Context, _ string, others []protection.Other) 
 	return left
 }
 
-// deleterOf returns who deletes. The server itself, without a user, deletes the instances of a
-// CustomResourceDefinition. Collectors and namespace controllers of Coppice that are none of the known
-// users say themselves what they are.
+// deleterOf returns the kind of client that deletes. The server itself, without a user, deletes the instances of a
+// CustomResourceDefinition. Collectors and namespace controllers of Coppice that run as another user identify
+// themselves with a header.
 func deleterOf(ctx context.Context) protection.Deleter {
 	who, ok := genericrequest.UserFrom(ctx)
 	if !ok || protection.IsCascade(who.GetName()) {
@@ -91,14 +91,13 @@ func deleterOf(ctx context.Context) protection.Deleter {
 	return protection.Request
 }
 
-// statesReason reports whether a request states the reason that collectors of Coppice have, or is marked as
-// that of a namespace controller.
+// statesReason reports whether a request has the header of Coppice's collectors or of its namespace controllers.
 func statesReason(r *http.Request) bool {
 	return r.Header.Get(collectionreason.Header) != "" || cascade.Marked(r)
 }
 
-// keepProtected makes an update of the server itself, which belongs to no request, fail if it would
-// mark a protected object. Marks that belong to a request are planned (markAsPlanned).
+// keepProtected makes an update by the server itself fail if it would mark a protected object. Such an update belongs
+// to no request; markAsPlanned handles requests.
 func (g *guard) keepProtected(ctx context.Context, registry storage.UpdateFunc) storage.UpdateFunc {
 	return func(existing runtime.Object, m storage.ResponseMeta) (runtime.Object, *uint64, error) {
 		if !isLabelled(existing) {
@@ -118,9 +117,9 @@ func isMarked(obj runtime.Object) bool {
 	return err == nil && m.GetDeletionTimestamp() != nil
 }
 
-// passOver replaces the refusal of an object by the server's own deletion of all instances of a
-// CustomResourceDefinition, which would stop at it. It goes on, waits until all are gone, and tries
-// again after a minute.
+// passOver returns NotFound for an object whose deletion is refused while the server deletes all instances of a
+// CustomResourceDefinition. The server would stop at a refusal. Instead it goes on, waits until all instances are
+// removed, and tries again after a minute.
 func (g *guard) passOver(r *request, err error) error {
 	if r != nil {
 		return err

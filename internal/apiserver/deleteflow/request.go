@@ -23,31 +23,31 @@ const (
 	plannedKey
 )
 
-// request is what Guard needs to know about the HTTP request that a storage call belongs to.
+// request is the state of an HTTP request that Guard needs in its storage calls.
 type request struct {
 	deletes bool   // DELETE, of one object or a collection
-	reasons bool   // it states the reason of a collector
-	agent   string // the program that sends it
-	tries   int    // how many more times it may be served again (retry.go)
+	reasons bool   // it has a header of a collector or namespace controller
+	agent   string // the client program
+	tries   int    // remaining tries (retry.go)
 	// refused is set if the request is for a collection (collection.go).
 	refused *refusals
 
 	mu sync.Mutex
-	// options of the DELETE as the client sent them; nil until admission has run for
-	// the first object. Guarded by mu, and not changed.
+	// options are the client's options of the DELETE; nil until admission has run for the first
+	// object. Guarded by mu; the value never changes.
 	options *metav1.DeleteOptions
 	// version is the resourceVersion of the object from which the last update was computed;
 	// empty before. Guarded by mu.
 	version string
-	// removedUID and removedVersion are the uid of the object that the request has
-	// removed, and the resourceVersion of the removal. Guarded by mu.
+	// removedUID and removedVersion are the uid of the removed object and the resourceVersion of
+	// its removal. Guarded by mu.
 	removedUID     types.UID
 	removedVersion string
-	// answer is the response to a dry run of a DELETE that would remove the object; nil if it
-	// would not. Guarded by mu, and not changed.
+	// answer is the response to a dry run of a DELETE that would remove the object; nil if it would
+	// not. Guarded by mu; the value never changes.
 	answer *metav1.Status
-	// discarded is set if the request is to be served again and the current response is not
-	// sent. Guarded by mu.
+	// discarded is set if the request will be served again, without sending the current response.
+	// Guarded by mu.
 	discarded bool
 }
 
@@ -93,7 +93,8 @@ func isPlanned(ctx context.Context) bool {
 	return done
 }
 
-// keepOptions keeps the options of a DELETE as they were before adjustOptions, and returns them.
+// keepOptions keeps the options of a DELETE before adjustOptions changes them, and returns the kept
+// options.
 func (r *request) keepOptions(options *metav1.DeleteOptions) *metav1.DeleteOptions {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,7 +104,7 @@ func (r *request) keepOptions(options *metav1.DeleteOptions) *metav1.DeleteOptio
 	return r.options
 }
 
-// deleteOptions returns the options of a DELETE; nil if admission was not run.
+// deleteOptions returns the options of a DELETE; nil if admission has not run.
 func (r *request) deleteOptions() *metav1.DeleteOptions {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,7 +120,7 @@ func (r *request) keepAnswer(plan deletion.Plan, obj runtime.Object, strategy de
 	status, _ := answer.(*metav1.Status) // nil if the object stays
 	if status != nil {
 		status.SetGroupVersionKind(metav1.Unversioned.WithKind("Status"))
-		status.ResourceVersion = "" // of a removal that was none
+		status.ResourceVersion = "" // nothing was removed
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,16 +128,16 @@ func (r *request) keepAnswer(plan deletion.Plan, obj runtime.Object, strategy de
 	return nil
 }
 
-// dryRunAnswer returns what keepAnswer has kept.
+// dryRunAnswer returns the response of keepAnswer.
 func (r *request) dryRunAnswer() *metav1.Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.answer
 }
 
-// preconditionsOr returns the preconditions with which the registry removes an object, or, where it
-// has lost them, those of the client. The registry replaces the resourceVersion with that of the
-// object it has just written, even if it found that there was nothing to write: then with "".
+// preconditionsOr returns the registry's preconditions of a removal, or the client's preconditions
+// if the registry has lost them. The registry sets the resourceVersion to the version of the object
+// that it has just written. If it had nothing to write, it sets the resourceVersion to "".
 func (r *request) preconditionsOr(registry *storage.Preconditions) *storage.Preconditions {
 	if r == nil || registry == nil || registry.ResourceVersion == nil || *registry.ResourceVersion != "" {
 		return registry
@@ -160,11 +161,10 @@ func (r *request) observe(obj runtime.Object) error {
 	return nil
 }
 
-// unchanged returns the condition under which an object is removed because an update leaves it with
-// nothing to wait for (R18). Such an update is never written, so the object may only be removed in
-// the state from which the update was computed. If anything else was written meanwhile, such as a
-// finalizer, a longer grace period or another object of that name, the update must be computed
-// again.
+// unchanged returns the condition for removing an object that waits for nothing after an update
+// (R18). Such an update is never written, so the object may only be removed in the state from which
+// the update was computed. After any other write meanwhile, such as a finalizer, a longer grace
+// period or another object with the name, the update must be computed again.
 func (r *request) unchanged(validate storage.ValidateObjectFunc) storage.ValidateObjectFunc {
 	return func(ctx context.Context, obj runtime.Object) error {
 		m, err := meta.Accessor(obj)
@@ -181,7 +181,7 @@ func (r *request) unchanged(validate storage.ValidateObjectFunc) storage.Validat
 	}
 }
 
-// recordRemoval keeps the identity of the removed object in its last state.
+// recordRemoval keeps the uid and the resourceVersion of the removed object.
 func (r *request) recordRemoval(removed runtime.Object) {
 	m, err := meta.Accessor(removed)
 	if r == nil || err != nil {
@@ -192,7 +192,7 @@ func (r *request) recordRemoval(removed runtime.Object) {
 	r.removedUID, r.removedVersion = m.GetUID(), m.GetResourceVersion()
 }
 
-// removal returns what recordRemoval has kept.
+// removal returns the values of recordRemoval.
 func (r *request) removal() (types.UID, string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,11 +13,11 @@ import (
 
 // serveWithRetries serves a request for one object, more than once if necessary.
 //
-// Upstream's registry first decides to remove the object and then has the storage remove it, with
-// the response that the object is gone already determined. If the storage finds that the object has
-// changed, nothing has been written yet. The response is then discarded and the request is served
-// again, so that the registry sees the current object. So a DELETE that meets a new finalizer marks
-// the object and responds with it (R20), and an update without a resourceVersion does not get a
+// Upstream's registry first decides to remove the object, with the response that the object is
+// gone, and then calls the storage to remove it. If the storage finds that the object has changed,
+// nothing has been written yet. The response is then discarded and the request is served again, so
+// that the registry sees the current object. So a DELETE that meets a new finalizer marks the
+// object and responds with it (R20), and an update without a resourceVersion does not get a
 // conflict.
 func serveWithRetries(next http.Handler, w http.ResponseWriter, r *http.Request, s served) {
 	for tries := maxTries; ; tries-- {
@@ -35,7 +35,7 @@ func serveWithRetries(next http.Handler, w http.ResponseWriter, r *http.Request,
 type served struct {
 	verb string
 	body *bytes.Buffer // the part of its body that was read so far
-	// instead answers in place of a response 404, or returns false; nil if every such response stands.
+	// instead replaces a response 404, or returns false; nil if no response 404 may be replaced.
 	instead func() bool
 }
 
@@ -44,14 +44,14 @@ type readCloser struct {
 	io.Closer
 }
 
-// retryWriter sends a response unless the request is to be served again.
+// retryWriter sends a response unless the request will be served again.
 type retryWriter struct {
 	http.ResponseWriter
 	state       *request
 	instead     func() bool // see served
 	header      http.Header
 	wroteHeader bool
-	discarded   bool // nothing of this response is sent
+	discarded   bool // this response is not sent
 }
 
 // Header implements http.ResponseWriter.
@@ -84,9 +84,9 @@ func (w *retryWriter) Write(p []byte) (int, error) {
 }
 
 // completed returns the response to a DELETE that has removed an object: upstream's, with the
-// resourceVersion of the removal added (R20). For a dry run that would have taken a finalizer and
-// removed the object, upstream's is an object without a name; it is replaced. Other responses are
-// returned unchanged.
+// resourceVersion of the removal added (R20). For a dry run that would remove a finalizer and the
+// object, upstream's response is an object without a name, which completed replaces. It returns
+// other responses unchanged.
 func (w *retryWriter) completed(p []byte) []byte {
 	if w.header.Get("Content-Type") != runtime.ContentTypeJSON {
 		return p
@@ -112,7 +112,7 @@ func isBlank(p []byte) bool {
 	return json.Unmarshal(p, &object) == nil && object.Kind != "Status" && object.Name == ""
 }
 
-// encoded returns a Status as JSON, or instead, should it not be encodable.
+// encoded returns a Status as JSON, or instead if it cannot be encoded.
 func encoded(status *metav1.Status, instead []byte) []byte {
 	p, err := json.Marshal(status)
 	if err != nil {

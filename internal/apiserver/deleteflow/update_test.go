@@ -31,8 +31,8 @@ func TestR18_EmptyingUpdate(t *testing.T) {
 	}
 }
 
-// A finalizer that is added between the update that empties the list and the removal holds the
-// object; the update is computed again and removes what it intended to.
+// A finalizer that is added between the update that empties the list and the removal keeps the
+// object; the update is computed again and removes its own finalizer.
 func TestR18_FinalizerBetweenEmptyingUpdateAndRemoval(t *testing.T) {
 	w := newFixture(t, terminating())
 	w.before = once("remove", 1, func() { w.change(withFinalizers(foreign, late)) })
@@ -50,8 +50,8 @@ func TestR18_FinalizerBetweenEmptyingUpdateAndRemoval(t *testing.T) {
 	}
 }
 
-// H1: what is removed is the object from which the update was computed, not another one that has
-// its name by now.
+// H1: the update removes the object from which it was computed, not a new object with the same
+// name.
 func TestR1_RecreatedBetweenEmptyingUpdateAndRemoval(t *testing.T) {
 	w := newFixture(t, terminating())
 	w.before = once("remove", 1, w.recreate)

@@ -1,15 +1,17 @@
-// Package establishing makes new CustomResourceDefinitions effective in the write that creates them,
-// if nobody else has their names.
+// Package establishing establishes a new CustomResourceDefinition in the write that creates it, if
+// no other definition has its names.
 //
 // apiextensions-apiserver creates a definition without a status. One controller then accepts the
-// names, and another one establishes it. Both take one definition after the other, and write, encode
-// and decode the whole of it: hundreds of them take seconds. Whatever is not plain is left to these
-// controllers: names that are in use, conversion by a webhook, several servers on one store.
+// names, and another one establishes the definition. Both process definitions one by one, and
+// encode, write and decode each one completely: hundreds of definitions take seconds. These
+// controllers still handle the other cases: names that are in use, conversion by a webhook, several
+// servers on one store.
 //
-// A client may see that a definition is established before this server's informer does, by which the
-// handler of custom resources knows what it serves. WithDefinitions has requests for it wait, for
-// milliseconds. The handler itself would have the first objects wait for two seconds, for the sake of
-// servers that are behind; here there are none (SetDefinitions).
+// A client may see an established definition before this server's informer does, and the handler of
+// custom resources serves the definitions in the informer. WithDefinitions delays requests for the
+// new resource until then, for milliseconds. The handler itself would delay the first objects by
+// two seconds, for other servers whose informers are behind; here there are no others
+// (SetDefinitions).
 package establishing
 
 import (
@@ -31,17 +33,17 @@ import (
 )
 
 const (
-	// longestWait bounds the time that a definition is remembered which the informer does not show,
+	// longestWait is the time after which a definition that is not in the informer is forgotten,
 	// because it was deleted at once.
 	longestWait = 5 * time.Second
-	// waitInterval is the time between two looks at the informer.
+	// waitInterval is the time between two checks of the informer.
 	waitInterval = time.Millisecond
 )
 
 // Establisher establishes definitions.
 type Establisher struct {
 	now func() time.Time
-	// definitions are those that the informer has; nil until SetDefinitions.
+	// definitions is the store of the informer; nil until SetDefinitions.
 	definitions atomic.Pointer[definitions]
 
 	mu      sync.Mutex
@@ -49,14 +51,14 @@ type Establisher struct {
 	waiting atomic.Int64       // the length of pending
 }
 
-// definitions are those that an informer has.
+// definitions is the store of an informer of definitions.
 type definitions struct {
 	cache.Store
 
 	synced func() bool
 }
 
-// created is a definition that was created here, and that the informer may not have yet.
+// created is a definition that was created here and may not be in the informer yet.
 type created struct {
 	claim
 	group string
@@ -69,14 +71,14 @@ func New(now func() time.Time) *Establisher {
 	return &Establisher{now: now, pending: make(map[string]created)}
 }
 
-// SetDefinitions sets the store of the informer of definitions. Until that is synced, nothing is
-// established.
+// SetDefinitions sets the store of the informer of definitions. Nothing is established until the
+// informer has synced.
 func (e *Establisher) SetDefinitions(store cache.Store, synced func() bool) {
 	e.definitions.Store(&definitions{store, synced})
 }
 
-// Transform is a cache.TransformFunc for that informer, so that the handler of custom resources has
-// nobody wait (inEffect).
+// Transform is a cache.TransformFunc for that informer. It prevents the handler of custom resources
+// from delaying requests (inEffect).
 func (e *Establisher) Transform(obj any) (any, error) {
 	if definition, ok := obj.(*apiextensionsv1.CustomResourceDefinition); ok {
 		inEffect(definition, e.now())
@@ -112,7 +114,7 @@ func (s *establishingStorage) Create(ctx context.Context, key string, obj, out r
 	return err
 }
 
-// claim reports whether a new definition can be established, and remembers its names.
+// claim reports whether a new definition can be established, and reserves its names.
 func (e *Establisher) claim(definition *apiextensions.CustomResourceDefinition) bool {
 	store := e.definitions.Load()
 	if _, ok := established(definition, metav1.Time{}); !ok || store == nil || !store.synced() {
@@ -156,7 +158,7 @@ func (e *Establisher) forget(definition *apiextensions.CustomResourceDefinition)
 	}
 }
 
-// settleLocked drops the definitions that the informer has, and those that it will never have.
+// settleLocked drops pending definitions that the informer has or that have expired.
 func (e *Establisher) settleLocked(store cache.Store) {
 	for name, c := range e.pending {
 		obj, _, _ := store.GetByKey(name) // never an error
@@ -167,7 +169,7 @@ func (e *Establisher) settleLocked(store cache.Store) {
 	e.waiting.Store(int64(len(e.pending)))
 }
 
-// isPending reports whether the informer does not have a definition yet that was created here.
+// isPending reports whether a definition was created here and is not in the informer yet.
 func (e *Establisher) isPending(name string) bool {
 	store := e.definitions.Load()
 	if store == nil || e.waiting.Load() == 0 {
@@ -180,7 +182,7 @@ func (e *Establisher) isPending(name string) bool {
 	return ok
 }
 
-// WithDefinitions has requests for custom resources wait until the server knows their definitions.
+// WithDefinitions delays requests for custom resources until the server knows their definitions.
 func WithDefinitions(next http.Handler, e *Establisher) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if info, ok := apirequest.RequestInfoFrom(r.Context()); ok && info.IsResourceRequest && info.APIGroup != "" {

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// claim is what a definition calls its resource.
+// claim is the names that a definition gives its resource.
 type claim struct {
 	resources []string // plural, singular and short names
 	kinds     []string // of an object and of a list
@@ -20,7 +20,7 @@ func claimOf(plural, singular string, short []string, kinds ...string) claim {
 	return claim{append([]string{plural, singular}, short...), kinds}
 }
 
-// conflicts reports whether two definitions of a group cannot both have their names.
+// conflicts reports whether two definitions of a group share a name.
 func (c claim) conflicts(other claim) bool {
 	share := func(a, b []string) bool {
 		return slices.ContainsFunc(a, func(name string) bool { return name != "" && slices.Contains(b, name) })
@@ -28,9 +28,9 @@ func (c claim) conflicts(other claim) bool {
 	return share(c.resources, other.resources) || share(c.kinds, other.kinds)
 }
 
-// established returns the status of a new definition whose names nobody else has. It is what
-// apiextensions' controllers write, one after the other. It returns false for a definition about
-// which they have more to decide.
+// established returns the status that apiextensions' controllers write, in two steps, for a new
+// definition whose names are free. It returns false if the controllers must decide more about the
+// definition.
 func established(definition *apiextensions.CustomResourceDefinition, now metav1.Time) (apiextensions.CustomResourceDefinitionStatus, bool) {
 	conversion := definition.Spec.Conversion
 	if conversion != nil && conversion.Strategy != apiextensions.NoneConverter || len(definition.Status.Conditions) > 0 {
@@ -52,8 +52,9 @@ func established(definition *apiextensions.CustomResourceDefinition, now metav1.
 // before the first object is created (customresource_handler.go, 1.37).
 const catchUp = 2 * time.Second
 
-// inEffect makes a definition look as if it had been established before that time. It is not for
-// what is stored: at most, a controller writes a transition two seconds early.
+// inEffect backdates the Established condition of a definition in the informer, so that catchUp is
+// over. The store keeps the real time, unless a controller writes a definition from the informer:
+// then the transition is stored two seconds early.
 func inEffect(definition *apiextensionsv1.CustomResourceDefinition, now time.Time) {
 	c := apihelpers.FindCRDCondition(definition, apiextensionsv1.Established)
 	if before := now.Add(-catchUp); c != nil && c.LastTransitionTime.After(before) {

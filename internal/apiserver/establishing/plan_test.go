@@ -62,8 +62,8 @@ func TestEstablished(t *testing.T) {
 	}
 }
 
-// Names are held from the moment at which their definition is about to be created, until it is
-// deleted or could not be created.
+// Names are reserved just before their definition is created, until it is deleted or its creation
+// fails.
 func TestClaims(t *testing.T) {
 	now := time.Now()
 	e := New(func() time.Time { return now })
@@ -115,7 +115,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// Whoever serves a definition in this process sees it as established for long enough.
+// The informer of this process shows a definition as established for at least catchUp.
 func TestDefinitionsAreInEffect(t *testing.T) {
 	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 	for name, test := range map[string]struct{ established, want time.Time }{

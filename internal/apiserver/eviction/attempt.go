@@ -21,11 +21,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
-// maxTries limits how often a decision is made again about a pod that keeps changing before the
-// client is told to try again.
+// maxTries limits the tries for a pod that keeps changing. After that, the client must try again.
 const maxTries = 20
 
-// errChanged ends a try if the pod or the budget is not what the decision was about.
+// errChanged ends a try if the pod or the budget has changed since the decision.
 var errChanged = errors.New("the pod or its budget has changed")
 
 // attempt is the eviction of one pod.
@@ -35,12 +34,12 @@ type attempt struct {
 	name       string
 	options    *metav1.DeleteOptions
 
-	uid   types.UID // of the pod that was there first
-	spent string    // the budget that has allowed the disruption; it is asked once
+	uid   types.UID // of the pod that the first try found
+	spent string    // the budget that has allowed the disruption, and has counted it
 }
 
-// evict decides about the pod as it is and carries the decision out, until nothing changes in
-// between.
+// evict makes a plan for the current pod and executes it. It starts again if the pod or its budget
+// changes in between.
 func (a *attempt) evict(ctx context.Context) error {
 	for range maxTries {
 		if err := a.try(ctx); !errors.Is(err, errChanged) {
@@ -71,8 +70,7 @@ func (a *attempt) try(ctx context.Context) error {
 	return a.remove(ctx, pod, plan)
 }
 
-// get reads the pod. One that has been created under its name since is another: the pod that was
-// to go has gone.
+// get reads the pod. If the name has a pod with another UID now, the pod to evict is gone.
 func (a *attempt) get(ctx context.Context) (*corev1.Pod, error) {
 	obj, err := a.registries.Pods.Get(ctx, a.name, &metav1.GetOptions{})
 	if err != nil {
@@ -94,8 +92,8 @@ func unexpected(name string, obj runtime.Object) error {
 	return apierrors.NewInternalError(fmt.Errorf("%s is a %T", name, obj))
 }
 
-// checkPreconditions refuses an eviction of another pod, or of another state of the pod, before
-// a budget is asked.
+// checkPreconditions refuses an eviction whose preconditions the pod does not meet, before a budget
+// is changed.
 func checkPreconditions(pod *corev1.Pod, want *metav1.Preconditions) error {
 	switch {
 	case want == nil:
@@ -108,8 +106,8 @@ func checkPreconditions(pod *corev1.Pod, want *metav1.Preconditions) error {
 	return nil
 }
 
-// checkProtection refuses the eviction of a pod that is protected (R28) as its DELETE would be, but
-// before a budget is asked and before the pod is marked.
+// checkProtection refuses the eviction of a protected pod (R28) with the error of its DELETE,
+// before a budget is changed and before the pod is marked.
 func (a *attempt) checkProtection(ctx context.Context, pod *corev1.Pod) error {
 	if _, labelled := pod.Labels[protection.Label]; !labelled {
 		return nil
@@ -145,7 +143,8 @@ func (a *attempt) plan(ctx context.Context, pod *corev1.Pod) (plan, error) {
 	return a.pinned(p), err
 }
 
-// pinned returns a plan that also holds for nothing but what the client's preconditions name.
+// pinned limits a plan to the current state of the pod if the client's preconditions have a
+// resourceVersion.
 func (a *attempt) pinned(p plan) plan {
 	if want := a.options.Preconditions; want != nil && want.ResourceVersion != nil {
 		p.about = unchanged
@@ -153,7 +152,7 @@ func (a *attempt) pinned(p plan) plan {
 	return p
 }
 
-// ask enters the pod in a budget. Whether the budget allows it is checked in the transaction.
+// ask records the pod in a budget. The transaction checks whether the budget allows the disruption.
 func (a *attempt) ask(ctx context.Context, budget string) error {
 	if budget == "" || budget == a.spent {
 		return nil
@@ -176,8 +175,8 @@ func (a *attempt) ask(ctx context.Context, budget string) error {
 	return err
 }
 
-// remove marks the pod as disrupted and deletes it. What is written between the two, such as a
-// status from the node, is checked like what was written before.
+// remove marks the pod as disrupted and deletes it. If another client writes the pod in between,
+// for example the node its status, remove checks the new state and repeats both.
 func (a *attempt) remove(ctx context.Context, pod *corev1.Pod, p plan) error {
 	for range maxTries {
 		marked, err := a.mark(ctx, pod, p)
@@ -195,14 +194,14 @@ func (a *attempt) remove(ctx context.Context, pod *corev1.Pod, p plan) error {
 			return failed
 		}
 		if now.ResourceVersion == marked.ResourceVersion {
-			return err // the conflict is not about a change
+			return err // the conflict has another cause
 		}
 	}
 	return errChanged
 }
 
-// mark sets the condition DisruptionTarget of a pod that the plan still holds for, and returns
-// the pod. A dry run only checks.
+// mark sets the condition DisruptionTarget of the pod if the plan still holds, and returns the pod.
+// A dry run only checks.
 func (a *attempt) mark(ctx context.Context, pod *corev1.Pod, p plan) (*corev1.Pod, error) {
 	if dryrun.IsDryRun(a.options.DryRun) {
 		now, err := a.get(ctx)

@@ -57,8 +57,8 @@ var (
 	_ rest.GroupVersionKindProvider = (*Endpoint)(nil)
 )
 
-// NewEndpoint returns an endpoint for the pods of the registries. now is the clock of conditions
-// and of the disruptions in budgets.
+// NewEndpoint returns an endpoint for the pods of the registries. now returns the time for
+// conditions and for disruptions in budgets.
 func NewEndpoint(registries Registries, now func() time.Time) *Endpoint {
 	return &Endpoint{registries, now}
 }
@@ -101,8 +101,7 @@ func (e *Endpoint) Create(
 	return &metav1.Status{Status: metav1.StatusSuccess}, nil
 }
 
-// deleteOptions returns the options of the deletion: those in the eviction, which is a dry run if
-// the request is one.
+// deleteOptions returns the delete options in the eviction, with a dry run if the request is one.
 func deleteOptions(eviction *policyv1.Eviction, dryRun []string) (*metav1.DeleteOptions, error) {
 	options := &metav1.DeleteOptions{}
 	if eviction.DeleteOptions != nil {

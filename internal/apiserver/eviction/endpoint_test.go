@@ -20,16 +20,16 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
-// registry has one pod and budgets. Before each write somebody else may come.
+// registry has one pod and budgets. Another client may write before each write.
 type registry struct {
 	pod     *corev1.Pod // nil: gone
 	budgets map[string]*policyv1.PodDisruptionBudget
-	// deleted is the pod as it was when it was deleted, and options those of the deletion.
+	// deleted is the last state of the deleted pod, and options are the options of its deletion.
 	deleted *corev1.Pod
 	options *metav1.DeleteOptions
 	log     []string
-	// beforeDisrupt, beforeMark and beforeDelete are what others do just before a write; they may
-	// be nil.
+	// beforeDisrupt, beforeMark and beforeDelete are the actions of another client before a write;
+	// they may be nil.
 	beforeDisrupt, beforeMark, beforeDelete func(*registry)
 }
 
@@ -45,7 +45,7 @@ func (r *registry) registries() Registries {
 	return Registries{Pods: podRegistry{r}, PodStatus: statusRegistry{r}, Budgets: budgetRegistry{r}, BudgetStatus: budgetRegistry{r}}
 }
 
-// change is a write to the pod by somebody else.
+// change is a write to the pod by another client.
 func (r *registry) change(changes ...func(*corev1.Pod)) {
 	r.pod = r.pod.DeepCopy()
 	for _, change := range changes {
@@ -252,7 +252,7 @@ func TestEvictOptions(t *testing.T) {
 	}
 }
 
-// A dry run asks the budget, and changes nothing.
+// A dry run checks the budget, and changes nothing.
 func TestEvictDryRun(t *testing.T) {
 	all := []string{metav1.DryRunAll}
 	e := func(r *registry) *Endpoint { return NewEndpoint(r.registries(), func() time.Time { return epoch }) }
@@ -302,7 +302,7 @@ func TestCreateChecksTheEviction(t *testing.T) {
 	}
 }
 
-// Whatever others do between the steps, the pod that is deleted is one that may be.
+// No write of another client between the steps makes Evict delete a pod that it must not delete.
 func TestEvictRaces(t *testing.T) {
 	becomesReady := func(r *registry) { r.change(func(p *corev1.Pod) { p.Status = pod().Status }) }
 	reports := func(r *registry) { r.change(func(p *corev1.Pod) { p.Status.PodIP = "10.0.0.1" }) }

@@ -1,12 +1,12 @@
 // Package eviction serves pods/eviction: a deletion that the pod's PodDisruptionBudget can refuse.
 //
-//	pod, budgets of its namespace ──▶ decide (pure): which budget is asked, if any
-//	    ──▶ the budget allows one disruption less, in a transaction that checks whether it may
+//	pod, budgets of its namespace ──▶ decide (pure): which budget must allow it, if any
+//	    ──▶ disruptionsAllowed of the budget decreases by one, in a transaction that checks it
 //	    ──▶ the pod gets the condition DisruptionTarget
-//	    ──▶ DELETE, conditioned on the pod as that left it
+//	    ──▶ DELETE, conditioned on the pod with this condition
 //
-// The last two steps check that the pod still is what the decision was about. If it is not, the
-// decision is made again.
+// The last two steps check that the decision still holds for the pod. If not, the eviction starts
+// again.
 package eviction
 
 import (
@@ -27,7 +27,8 @@ import (
 )
 
 const (
-	// mostDisrupted is the number of evictions that the disruption controller may be behind by.
+	// mostDisrupted is the most evictions that the disruption controller may not have processed
+	// yet.
 	mostDisrupted = 2000
 	// tryAgain is the time in seconds after which the client may try again.
 	tryAgain = 10
@@ -38,28 +39,29 @@ const (
 // errSeveralBudgets is the error for a pod that more than one budget guards.
 var errSeveralBudgets = errors.New("This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.") //nolint:staticcheck // ST1005: the text is upstream's
 
-// scope is how much of a pod must be as it was for a decision about it to hold. It is always
-// about the pod with that uid.
+// scope is the part of a pod that must not change for a decision to hold. The uid must never
+// change.
 type scope int
 
 const (
 	// anyState: the pod has ended or is being deleted, and neither can be undone.
 	anyState scope = iota
-	// sameLabels: the pod is guarded by the same budgets.
+	// sameLabels: the decision depends on the budgets that select the pod.
 	sameLabels
-	// unchanged: it matters that the pod is not ready yet.
+	// unchanged: the decision depends on the pod's status, or the client requires a
+	// resourceVersion.
 	unchanged
 )
 
 // plan is how a pod may be evicted.
 type plan struct {
-	// budget is the name of the budget that has to allow it; "" if none has to.
+	// budget is the name of the budget that must allow the eviction; "" if none must.
 	budget string
-	// about is what the plan depends on.
+	// about is the part of the pod on which the plan depends.
 	about scope
 }
 
-// holds reports whether a plan about one state of a pod is good for another one.
+// holds reports whether a plan for one state of a pod is valid for another state.
 func (p plan) holds(before, now *corev1.Pod) bool {
 	if before.UID != now.UID {
 		return false
@@ -74,8 +76,8 @@ func (p plan) holds(before, now *corev1.Pod) bool {
 	return before.ResourceVersion == now.ResourceVersion
 }
 
-// unguarded returns the plan for a pod that no budget can keep: nothing runs in it, or it is
-// going anyway.
+// unguarded returns the plan for a pod that no budget can protect: it has ended, is pending or is
+// terminating.
 func unguarded(pod *corev1.Pod) (plan, bool) {
 	switch {
 	case pods.IsFinished(pod), pods.IsTerminating(pod):
@@ -86,7 +88,7 @@ func unguarded(pod *corev1.Pod) (plan, bool) {
 	return plan{}, false
 }
 
-// guarded returns the plan for a pod that the budgets of its namespace may keep.
+// guarded returns the plan for a pod that the budgets of its namespace may protect.
 func guarded(pod *corev1.Pod, budgets []policyv1.PodDisruptionBudget) (plan, error) {
 	var guard *policyv1.PodDisruptionBudget
 	for i := range budgets {
@@ -108,8 +110,8 @@ func guarded(pod *corev1.Pod, budgets []policyv1.PodDisruptionBudget) (plan, err
 	return plan{budget: guard.Name, about: sameLabels}, nil
 }
 
-// sparesUnhealthy reports whether a pod that is not ready may be evicted without the budget being
-// asked: such a pod does not count as healthy, so the budget does not lose it.
+// sparesUnhealthy reports whether a pod that is not ready may be evicted without a change to the
+// budget, which does not count the pod as healthy.
 func sparesUnhealthy(b *policyv1.PodDisruptionBudget) bool {
 	if p := b.Spec.UnhealthyPodEvictionPolicy; p != nil && *p == policyv1.AlwaysAllow {
 		return true
@@ -117,7 +119,8 @@ func sparesUnhealthy(b *policyv1.PodDisruptionBudget) bool {
 	return b.Status.CurrentHealthy >= b.Status.DesiredHealthy && b.Status.DesiredHealthy > 0
 }
 
-// disrupt enters a pod in a budget as disrupted, or returns why the budget does not allow it.
+// disrupt records a pod in a budget as disrupted, or returns an error if the budget does not allow
+// it.
 func disrupt(b *policyv1.PodDisruptionBudget, pod string, now time.Time) error {
 	status := &b.Status
 	switch {
@@ -144,12 +147,12 @@ func disrupt(b *policyv1.PodDisruptionBudget, pod string, now time.Time) error {
 	return nil
 }
 
-// refusal says why a budget allows no disruption.
+// refusal returns the reason why a budget allows no disruption.
 func refusal(b *policyv1.PodDisruptionBudget) string {
 	c := meta.FindStatusCondition(b.Status.Conditions, policyv1.DisruptionAllowedCondition)
 	explained := c != nil && c.Status == metav1.ConditionFalse && c.Message != ""
 	switch {
-	case explained && c.Reason == policyv1.SyncFailedReason: // the numbers are not to be trusted
+	case explained && c.Reason == policyv1.SyncFailedReason: // the numbers are not reliable
 		return fmt.Sprintf("The disruption budget %s does not allow evicting pods currently because it failed sync: %s", b.Name, c.Message)
 	case b.Status.CurrentHealthy <= b.Status.DesiredHealthy:
 		return fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently", b.Name, b.Status.DesiredHealthy, b.Status.CurrentHealthy)
@@ -159,7 +162,7 @@ func refusal(b *policyv1.PodDisruptionBudget) string {
 	return fmt.Sprintf("The disruption budget %s does not allow evicting pods currently", b.Name)
 }
 
-// stillProcessed is the answer while the disruption controller has not caught up.
+// stillProcessed is the error while the disruption controller has not observed the latest budget.
 func stillProcessed(budget string) error {
 	return tooMany(tryAgain, fmt.Sprintf("The disruption budget %s is still being processed by the server.", budget))
 }

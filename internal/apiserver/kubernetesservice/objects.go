@@ -17,10 +17,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// key is that of all objects but the slices beyond the first.
+// key is the key of all objects except the slices beyond the first.
 const key = metav1.NamespaceDefault + "/" + name
 
-// caches have the stored objects, and no others of their kinds.
+// caches hold the stored objects of the Service, and no others of their kinds.
 type caches struct {
 	services, endpoints, slices cache.SharedIndexInformer
 }
@@ -44,7 +44,7 @@ func (c caches) all() []cache.SharedIndexInformer {
 	return []cache.SharedIndexInformer{c.services, c.endpoints, c.slices}
 }
 
-// cached returns the object with that key; nil if there is none.
+// cached returns the object with a key, or nil.
 func cached[T any](from cache.SharedIndexInformer, key string) *T {
 	obj, exists, err := from.GetStore().GetByKey(key)
 	if err != nil || !exists {
@@ -61,8 +61,8 @@ type client[T any] interface {
 	Update(ctx context.Context, obj *T, options metav1.UpdateOptions) (*T, error)
 }
 
-// keep creates an object, or corrects the stored one. What is read for a correction is also what the
-// update is conditioned on, by the uid and the resourceVersion in it.
+// keep creates an object, or corrects the stored one. The update is conditioned on the uid and the
+// resourceVersion of the object that was corrected.
 func keep[T any](ctx context.Context, to client[T], name string, stored, desired *T, corrected func(stored, desired *T) *T) error {
 	if stored == nil {
 		_, err := to.Create(ctx, desired, metav1.CreateOptions{})
@@ -98,7 +98,7 @@ func (p *Publisher) keepEndpoints(ctx context.Context, desired *corev1.Endpoints
 	return nil
 }
 
-// keepSlices also removes slices that were written here and are not desired any more.
+// keepSlices also removes slices of this package that are no longer desired.
 func (p *Publisher) keepSlices(ctx context.Context, desired []*discoveryv1.EndpointSlice) error {
 	var errs []error
 	for _, s := range desired {

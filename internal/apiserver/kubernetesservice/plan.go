@@ -17,25 +17,26 @@ import (
 )
 
 const (
-	// name is that of the Service, of its Endpoints, and of its first EndpointSlice.
+	// name is the name of the Service, its Endpoints, and its first EndpointSlice.
 	name = "kubernetes"
 	// portName and port are the Service's only port.
 	portName = "https"
 	port     = 443
-	// managedBy labels the slices beyond the first one. That has no such label, as upstream.
+	// managedBy labels the slices beyond the first one. The first one has no such label, as
+	// upstream.
 	managedBy = "apiserver.coppice.dev"
 )
 
-// plan is what is to be stored. A nil object is to be left as it is.
+// plan has the desired objects. A nil object is not changed.
 type plan struct {
 	service   *corev1.Service
 	endpoints *corev1.Endpoints
 	slices    []*discoveryv1.EndpointSlice
 }
 
-// decide returns what is to be stored for the servers that are present; own is the port of this one.
-// Every server decides the same about the same servers, so that they do not write against each
-// other.
+// decide returns the desired objects for the servers that are present; own is the port of this
+// server. All servers make the same decision for the same servers, so that they do not overwrite
+// each other.
 func decide(ip netip.Addr, own uint16, servers []netip.AddrPort) plan {
 	servers = slices.Compact(slices.SortedFunc(slices.Values(servers), netip.AddrPort.Compare))
 	target := own
@@ -67,7 +68,7 @@ func desiredService(ip netip.Addr, target uint16) *corev1.Service {
 // desiredEndpoints has a subset for each port that servers listen on.
 func desiredEndpoints(servers []netip.AddrPort) *corev1.Endpoints {
 	e := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{
-		// The slices are written here, not by the controller that mirrors Endpoints.
+		// This package writes the slices, not the controller that mirrors Endpoints.
 		Namespace: metav1.NamespaceDefault, Name: name, Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"},
 	}}
 	for _, group := range grouped(servers, netip.AddrPort.Port) {
@@ -80,7 +81,7 @@ func desiredEndpoints(servers []netip.AddrPort) *corev1.Endpoints {
 	return e
 }
 
-// family is what all endpoints of a slice have in common.
+// family is the address type and port of all endpoints of a slice.
 type family struct {
 	addresses discoveryv1.AddressType
 	port      uint16
@@ -120,7 +121,7 @@ func desiredSlices(servers []netip.AddrPort) []*discoveryv1.EndpointSlice {
 	return all
 }
 
-// grouped returns the servers with the same key together, in the order of the first of each group.
+// grouped groups servers by key, in the order of the first server of each group.
 func grouped[K comparable](servers []netip.AddrPort, key func(netip.AddrPort) K) [][]netip.AddrPort {
 	var groups [][]netip.AddrPort
 	index := map[K]int{}
@@ -135,8 +136,8 @@ func grouped[K comparable](servers []netip.AddrPort, key func(netip.AddrPort) K)
 	return groups
 }
 
-// correctedService returns the stored Service with what is wrong about it corrected; nil if nothing
-// is. Its address cannot be changed, and what people may add stays: labels, node ports.
+// correctedService returns the stored Service with its labels, selector and ports corrected; nil if
+// they are right. Its address is immutable. Labels and node ports that users have added stay.
 func correctedService(stored, desired *corev1.Service) *corev1.Service {
 	next := stored.DeepCopy()
 	next.Labels = withLabels(stored.Labels, desired.Labels)
@@ -160,7 +161,7 @@ func correctedEndpoints(stored, desired *corev1.Endpoints) *corev1.Endpoints {
 	return changed(stored, next)
 }
 
-// correctedSlice is like correctedService. The type of a slice's addresses cannot be changed.
+// correctedSlice is like correctedService. The address type of a slice is immutable.
 func correctedSlice(stored, desired *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	next := stored.DeepCopy()
 	next.Labels, next.Ports, next.Endpoints = withLabels(stored.Labels, desired.Labels), desired.Ports, desired.Endpoints
@@ -183,8 +184,7 @@ func withLabels(stored, desired map[string]string) map[string]string {
 	return all
 }
 
-// surplus reports whether a stored slice of the Service is one that was written here and is not
-// desired any more.
+// surplus reports whether a stored slice was written by this package and is no longer desired.
 func surplus(stored *discoveryv1.EndpointSlice, desired []*discoveryv1.EndpointSlice) bool {
 	return stored.Labels[discoveryv1.LabelManagedBy] == managedBy &&
 		!slices.ContainsFunc(desired, func(s *discoveryv1.EndpointSlice) bool { return s.Name == stored.Name })

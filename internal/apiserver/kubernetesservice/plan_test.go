@@ -91,7 +91,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// Names, labels and ports are those that clients know from kube-apiserver.
+// Names, labels and ports are the same as in kube-apiserver.
 func TestDecideAsUpstream(t *testing.T) {
 	p := decide(serviceIP, 6443, addresses("192.0.2.1:6443"))
 	s := p.service
@@ -152,7 +152,7 @@ func TestCorrected(t *testing.T) {
 	}
 }
 
-// Slices of others stay, also those that people have made for the Service.
+// Slices of others stay, including slices that users have created for the Service.
 func TestSurplus(t *testing.T) {
 	desired := decide(serviceIP, 6443, addresses("192.0.2.1:6443", "192.0.2.1:7443")).slices
 	labelled := func(name, by string) *discoveryv1.EndpointSlice {

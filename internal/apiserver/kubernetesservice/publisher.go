@@ -1,14 +1,14 @@
-// Package kubernetesservice keeps the Service default/kubernetes, by which clients in the cluster
-// reach the API server, with its Endpoints and its EndpointSlices. They are created at the start, and
-// put right when somebody has changed or deleted them.
+// Package kubernetesservice maintains the Service default/kubernetes, by which clients in the
+// cluster reach the API server, with its Endpoints and its EndpointSlices. It creates them at the
+// start, and corrects them when a client has changed or deleted them.
 //
 //	tick ───────────▶ presence renewed ─┐
 //	watch event ─────────────────────▶ the servers that are present ─▶ decide (pure) ─▶ writes
 //
-// Each server on a store announces its address and port there (storage.Presence), and publishes those
-// of all that are present: one that was killed is left out when its presence has expired, at the
-// latest a tick later. Before anything is written the store is asked who is present, so that a server
-// that has just come is not taken out again by those that have not heard of it.
+// Each server on a store announces its address and port there (storage.Presence), and publishes the
+// addresses of all servers that are present. A killed server is removed when its presence has
+// expired, at the latest one tick later. Each server reads the presences from the store before it
+// writes, so that it does not remove a server that has just started.
 package kubernetesservice
 
 import (
@@ -28,14 +28,14 @@ import (
 const (
 	// Group is the name under which servers announce their presence.
 	Group = "kubernetes-service"
-	// TimeToLive is how long a server that has been killed counts as present.
+	// TimeToLive is how long a killed server counts as present.
 	TimeToLive = 15 * time.Second
 
 	// interval is the time between two renewals.
 	interval = TimeToLive / 3
-	// withdrawal bounds the time in which a server that stops ends its presence.
+	// withdrawal bounds the time that a stopping server takes to end its presence.
 	withdrawal = time.Second
-	// startLimit bounds the time that a start waits until all is published.
+	// startLimit bounds the time that Start waits for the first publication.
 	startLimit = time.Second
 
 	firstRetry = 10 * time.Millisecond
@@ -46,8 +46,7 @@ const (
 	logEvery = time.Minute
 )
 
-// Presence tells servers on one store about each other (storage.Presence). Names are those of
-// netip.AddrPort.String.
+// Presence lists the servers on one store (storage.Presence). A name is a netip.AddrPort as text.
 type Presence interface {
 	Renew(ctx context.Context) error
 	Names(ctx context.Context) ([]string, error)
@@ -56,9 +55,9 @@ type Presence interface {
 
 // Config configures a Publisher. All fields are required.
 type Config struct {
-	// Client is an administrator's.
+	// Client has the rights of an administrator.
 	Client kubernetes.Interface
-	// Presence is that of this server.
+	// Presence is the presence of this server.
 	Presence Presence
 	// IP is the address of the Service.
 	IP netip.Addr
@@ -68,7 +67,7 @@ type Config struct {
 	Log   *slog.Logger
 }
 
-// Publisher keeps the Service.
+// Publisher maintains the Service.
 type Publisher struct {
 	Config
 	caches    caches
@@ -105,7 +104,7 @@ func New(c Config) (*Publisher, error) {
 }
 
 // Start publishes in the background until ctx ends or Stop is called. It returns when all is
-// published, or when that takes too long: a server whose store is full must be able to start.
+// published, or after startLimit: a server whose store is full must be able to start.
 func (p *Publisher) Start(ctx context.Context) {
 	p.running.Go(func() { p.run(ctx) })
 	limit := p.Clock.NewTimer(startLimit)
@@ -118,7 +117,7 @@ func (p *Publisher) Start(ctx context.Context) {
 	}
 }
 
-// Stop ends publishing and the presence of this server. The others take its address out.
+// Stop ends publishing and the presence of this server. The other servers then remove its address.
 func (p *Publisher) Stop() {
 	p.stop.Do(func() { close(p.stopping) })
 	p.running.Wait()
@@ -184,7 +183,7 @@ func (p *Publisher) announce() {
 // failures decides how long to wait after an attempt, and logs failures that last.
 type failures struct {
 	log    *slog.Logger
-	since  time.Time // of the first of consecutive failures
+	since  time.Time // time of the first consecutive failure
 	logged time.Time
 	wait   time.Duration
 }
@@ -207,7 +206,7 @@ func (f *failures) observe(ctx context.Context, err error, now time.Time) time.D
 	return f.wait
 }
 
-// publish brings what is stored to what is desired.
+// publish renews the presence when that is due, and writes the desired objects.
 func (p *Publisher) publish(ctx context.Context) error {
 	if now := p.Clock.Now(); now.Sub(p.renewed) >= interval {
 		if err := p.Presence.Renew(ctx); err != nil {

@@ -87,7 +87,8 @@ func published(t *testing.T, client *fake.Clientset) (endpoints, slices string) 
 	return endpointsText(e), slicesText(all)
 }
 
-// The servers that are present are published: others that come, and not those that are gone.
+// The published servers are the servers that are present: new servers are added, and stopped
+// servers removed.
 func TestPublisherFollowsPresence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, store := fake.NewClientset(), &room{}
@@ -116,7 +117,7 @@ func TestPublisherFollowsPresence(t *testing.T) {
 	})
 }
 
-// A server that cannot publish starts all the same, and publishes when it can.
+// A server that cannot publish starts anyway, and publishes when it can.
 func TestPublisherDoesNotHoldUpTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, store := fake.NewClientset(), &room{}
@@ -135,7 +136,7 @@ func TestPublisherDoesNotHoldUpTheStart(t *testing.T) {
 			return ""
 		})
 		p.Stop()
-		p.Stop() // again is no harm
+		p.Stop() // a second call does nothing
 	})
 }
 

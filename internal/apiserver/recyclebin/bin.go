@@ -1,12 +1,12 @@
-// Package recyclebin keeps objects for a while that were removed from the store, so that their deletion can
-// be undone (R29). Deletions know nothing of it, and are no slower.
+// Package recyclebin keeps removed objects for some time, so that their deletion can be undone (R29). It does not take
+// part in deletions, and does not slow them down.
 //
-// The main flow: Follow reads from etcd what is removed, with the last value of each, after the revision that
-// was reached last (storage.Removals); keep decodes it and writes it, encrypted, into a database in the data
-// directory, in one transaction with the revision; so a crash loses nothing that etcd has not dropped. The
-// oldest goes when there is more than the bounds allow (database.go). An index in memory has what is needed to
-// decide who may get what, without anything being decrypted (index.go). The handler tells what is kept to those
-// who may get it (handler.go, rights.go). A damaged database is set aside, and a new one begun (damage.go).
+// The main flow: Follow reads removals from etcd, with the last value of each object, after the last revision that it
+// has reached (storage.Removals). keep decodes the objects and writes them, encrypted, into a database in the data
+// directory. The same transaction writes the revision, so a crash loses nothing that etcd still has. The oldest objects
+// are dropped when the bounds are exceeded (database.go). An index in memory has the facts for authorization, so that
+// it needs no decryption (index.go). The handler checks the rights of the user, and returns kept objects (handler.go,
+// rights.go). A damaged database is renamed, and a new one begins (damage.go).
 package recyclebin
 
 import (
@@ -34,15 +34,15 @@ import (
 const (
 	databaseFile = "recycle.db"
 	keyFile      = "recycle.key"
-	// retryDelay is how long to wait when etcd does not answer.
+	// retryDelay is the time between two attempts to follow etcd.
 	retryDelay = time.Second
-	// history bounds how many older versions of an object are looked at for what it was before its deletion.
+	// history bounds the number of older versions in which keep looks for the state of an object before its deletion.
 	history = 20
-	// maxItems bounds how many objects are kept: each takes about 100 bytes of memory.
+	// maxItems bounds the number of kept objects: each takes about 100 bytes of memory.
 	maxItems = 500_000
 )
 
-// Bounds say what is kept. Either is enough for the oldest to go.
+// Bounds limits the kept objects. If either limit is exceeded, the oldest objects are dropped.
 type Bounds struct {
 	Bytes int64 // encrypted and compressed
 	Age   time.Duration
@@ -58,15 +58,15 @@ type Bin struct {
 	clock  clock.Clock
 	log    *slog.Logger
 	index  *index
-	// living returns the UID of a namespace; empty if it is not there.
+	// living returns the UID of a namespace; empty if it does not exist.
 	living func(ctx context.Context, namespace string) (types.UID, error)
 
 	mu sync.RWMutex
 	db *bolt.DB // guarded by mu; another one after damage
 }
 
-// Open opens the bin in a directory, which must be locked, and makes it and its key if they are not there. It
-// fails if the bin was written with another key. A damaged bin is set aside.
+// Open opens the bin in a directory, which must be locked. It creates a missing bin and a missing key. It fails if the
+// bin was written with another key. It sets a damaged bin aside.
 func Open(dir string, store *storage.Store, bounds Bounds, log *slog.Logger) (*Bin, error) {
 	key, _, err := sealed.LoadOrMake(filepath.Join(dir, keyFile))
 	if err != nil {
@@ -101,7 +101,7 @@ func Open(dir string, store *storage.Store, bounds Bounds, log *slog.Logger) (*B
 func (b *Bin) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.db == nil { // it was set aside, and no other one could be opened
+	if b.db == nil { // it was set aside, and opening a new one failed
 		return nil
 	}
 	if err := b.db.Close(); err != nil {
@@ -110,13 +110,13 @@ func (b *Bin) Close() error {
 	return nil
 }
 
-// Follow keeps what is removed from the store until ctx ends.
+// Follow keeps the objects that are removed from the store, until ctx ends.
 func (b *Bin) Follow(ctx context.Context) error {
 	failures := pace.NewFailures(b.log, b.clock)
 	for ctx.Err() == nil {
 		err := b.follow(ctx)
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the end was asked for
+			return nil //nolint:nilerr // the caller has ended it
 		}
 		failures.Warn(ctx, "the recycle bin does not follow the store", "", err)
 		select {
@@ -153,7 +153,7 @@ func (b *Bin) follow(ctx context.Context) error {
 	return err
 }
 
-// keep writes what was removed.
+// keep writes removed objects and the revision that was reached.
 func (b *Bin) keep(ctx context.Context, removed []storage.Removal, upTo int64) error {
 	var entries []entry
 	namespaces := map[string]types.UID{}
@@ -161,7 +161,7 @@ func (b *Bin) keep(ctx context.Context, removed []storage.Removal, upTo int64) e
 		o, err := b.decode.decode(removed[n].Value)
 		if err != nil {
 			b.log.DebugContext(ctx, "not kept: no object", "key", removed[n].Key, "error", err)
-			continue // a lease of a server, a reserved address
+			continue // for example the lease of a server or a reserved address
 		}
 		in, err := b.namespaceOf(ctx, namespaces, o, removed[n].At)
 		if err != nil {
@@ -193,8 +193,8 @@ func (b *Bin) keep(ctx context.Context, removed []storage.Removal, upTo int64) e
 	return b.write(entries, upTo)
 }
 
-// namespaceOf returns the UID of the namespace that an object was in when it was removed. known are those of earlier
-// removals; another namespace may follow one that is removed.
+// namespaceOf returns the UID of the namespace that an object was in when it was removed. known has the namespaces of
+// earlier removals; after the removal of a namespace, there may be another one with its name.
 func (b *Bin) namespaceOf(ctx context.Context, known map[string]types.UID, o *unstructured.Unstructured, at int64) (types.UID, error) {
 	name := o.GetNamespace()
 	if name == "" {
@@ -213,8 +213,8 @@ func (b *Bin) namespaceOf(ctx context.Context, known map[string]types.UID, o *un
 	return uid, err
 }
 
-// namespaceAt returns the UID of a namespace at a revision; revision 0 is the current one. The UID is empty if
-// there was no such namespace, or if etcd no longer has it.
+// namespaceAt returns the UID of a namespace at a revision; revision 0 is the current one. The UID is empty if there
+// was no such namespace, or if etcd has dropped it.
 func (b *Bin) namespaceAt(ctx context.Context, name string, revision int64) (types.UID, error) {
 	stored, found, err := b.store.ReadAt(ctx, b.store.Prefix()+"/namespaces/"+name, revision)
 	if err != nil || !found {
@@ -227,8 +227,8 @@ func (b *Bin) namespaceAt(ctx context.Context, name string, revision int64) (typ
 	return namespace.GetUID(), nil
 }
 
-// before returns an object as it was when its deletion began, with its finalizers and its status. When it is
-// removed it has no finalizers any more, and the containers of a pod have ended.
+// before returns the state of an object before its deletion began, with its finalizers and its status. At its removal
+// an object has no finalizers any more, and the containers of a pod have ended.
 func (b *Bin) before(ctx context.Context, last storage.Stored, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	for range history {
 		if o.GetDeletionTimestamp() == nil {
@@ -247,7 +247,7 @@ func (b *Bin) before(ctx context.Context, last storage.Stored, o *unstructured.U
 		}
 		last, o = older, decoded
 	}
-	return o, nil //nolint:nilerr // what cannot be decoded is no better than what is at hand
+	return o, nil //nolint:nilerr // without an older state, the last one is used
 }
 
 func encodeJSON(value any) []byte {

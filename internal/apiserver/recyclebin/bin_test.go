@@ -15,7 +15,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// What is too old, or too much, goes, the oldest first; the revision that was reached is kept with it.
+// The bin drops the oldest objects that exceed the age or the size, and stores the revision that it
+// has reached.
 func TestBounds(t *testing.T) {
 	dir, clock := t.TempDir(), clocktesting.NewFakeClock(time.Unix(1000, 0))
 	b, err := Open(dir, nil, Bounds{Bytes: 4000, Age: time.Hour}, slog.New(slog.DiscardHandler))
@@ -79,7 +80,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// A bin is not opened with another key than its own, and nothing in it is lost when that was tried.
+// A bin cannot be opened with another key, and the attempt loses nothing.
 func TestAnotherKey(t *testing.T) {
 	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
 	bounds := Bounds{Bytes: 4000, Age: time.Hour}

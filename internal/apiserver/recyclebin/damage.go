@@ -14,12 +14,12 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// asideSuffix is the suffix of a damaged database. The bin keeps one at most.
+// asideSuffix is the suffix of a damaged database. The bin keeps at most one.
 const asideSuffix = ".damaged"
 
 var errAnotherKey = errors.New("it was written with another key")
 
-// damage is an error that says that the database is damaged.
+// damage is the error for a damaged database.
 type damage struct{ cause error }
 
 func (d damage) Error() string { return d.cause.Error() }
@@ -52,7 +52,7 @@ func (b *Bin) update(write func(tx *bolt.Tx) error) error {
 	return b.use(func(db *bolt.DB) error { return db.Update(write) })
 }
 
-// use runs a function on the database, and sets that aside if it turns out to be damaged.
+// use runs a function on the database. If the function finds damage, use sets the database aside.
 func (b *Bin) use(run func(db *bolt.DB) error) error {
 	b.mu.RLock()
 	db := b.db
@@ -84,7 +84,7 @@ func (b *Bin) open() error {
 		}
 		b.db = db
 		if err := db.View(b.load); err != nil {
-			if !isDamage(err) { // or else it is closed when it is set aside
+			if !isDamage(err) { // startAnew closes a damaged one
 				return errors.Join(err, db.Close())
 			}
 			return err
@@ -93,7 +93,8 @@ func (b *Bin) open() error {
 	})
 }
 
-// load reads the index of an opened database, and checks the database as far as it can.
+// load reads the index of an opened database. It checks the metadata of all objects and the total size, but decrypts no
+// object.
 func (b *Bin) load(tx *bolt.Tx) error {
 	items, bodies, state := tx.Bucket(itemsBucket()), tx.Bucket(bodiesBucket()), tx.Bucket(stateBucket())
 	if items == nil && bodies == nil && state == nil {
@@ -123,7 +124,7 @@ func (b *Bin) load(tx *bolt.Tx) error {
 	})
 	switch {
 	case isDamage(err) && !known && len(all) == 0 && state.Get(keyIDKey()) == nil:
-		return errAnotherKey // of a database of before keys were named in it
+		return errAnotherKey // a database from before the key's ID was stored in it
 	case err != nil:
 		return err
 	case size != number(state.Get(sizeKey())):
@@ -133,10 +134,10 @@ func (b *Bin) load(tx *bolt.Tx) error {
 	return nil
 }
 
-// startAnew sets the damaged database aside and opens an empty one. b.mu is locked, or b not in use yet.
+// startAnew sets the damaged database aside and opens an empty one. The caller has locked b.mu, or b is not in use yet.
 func (b *Bin) startAnew(cause error) error {
 	if old := b.db; old != nil {
-		// Damage may keep the database from being closed. Nothing waits for it: the new one is another file.
+		// Damage may block Close. Nothing waits for it, because the new database is another file.
 		go func() { _ = guard(old.Close) }()
 	}
 	b.db = nil
@@ -152,7 +153,7 @@ func (b *Bin) startAnew(cause error) error {
 	return nil
 }
 
-// checked returns a text with a checksum, by which damage can be told from another text.
+// checked returns a text with a checksum, which distinguishes a damaged text from another text.
 func checked(text string) string {
 	return fmt.Sprintf("%s %08x", text, crc32.ChecksumIEEE([]byte(text)))
 }

@@ -20,8 +20,8 @@ import (
 
 var damageSeed = flag.Uint64("damage.seed", 0, "of TestDamage; 0: a random one")
 
-// A damaged database never ends the process, at its start or later: it is set aside with one line, or all in it that is
-// answered is as it was written; and what comes after it is kept.
+// A damaged database never ends the process, at its start or later. Either it is set aside with one log line, or all
+// objects that it returns are as they were written. Later removals are kept.
 func TestDamage(t *testing.T) {
 	seed := *damageSeed
 	if seed == 0 {

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Item is what is told of a kept object without what it contains.
+// Item is the metadata of a kept object.
 type Item struct {
 	Group     string `json:"group,omitempty"`
 	Version   string `json:"version"`
@@ -33,7 +33,7 @@ type Item struct {
 	Finalizers        []string                `json:"finalizers,omitempty"`
 	Revision          int64                   `json:"revision"`
 	Removed           time.Time               `json:"removed"`
-	// Object is the whole object, where that was asked for.
+	// Object is the complete object, if the request is for it.
 	Object *unstructured.Unstructured `json:"object,omitempty"`
 }
 
@@ -44,10 +44,10 @@ type entry struct {
 	body []byte
 }
 
-// maxValue bounds the value of an entry, in bytes. etcd accepts less.
+// maxValue bounds the value of an entry, in bytes. etcd accepts only smaller values.
 const maxValue = 64 << 20
 
-// The buckets: what is told of objects, and the objects, by revision; and the revision that was reached.
+// The buckets for the metadata of objects, for the objects, and for the state of the bin; and the keys of the state.
 func itemsBucket() []byte  { return []byte("items") }
 func bodiesBucket() []byte { return []byte("objects") }
 func stateBucket() []byte  { return []byte("state") }
@@ -55,7 +55,7 @@ func reachedKey() []byte   { return []byte("revision") }
 func sizeKey() []byte      { return []byte("bytes") }
 func keyIDKey() []byte     { return []byte("key") }
 
-// write writes entries and the revision that was reached, and drops what is too much.
+// write writes entries and the revision that was reached, and drops the oldest objects that exceed the bounds.
 func (b *Bin) write(entries []entry, reached int64) error {
 	var added []indexed
 	dropped := 0
@@ -113,11 +113,11 @@ func (b *Bin) add(items, bodies *bolt.Bucket, e *entry) (sequence uint64, size i
 
 func keyOf(sequence uint64) []byte { return binary.BigEndian.AppendUint64(nil, sequence) }
 
-// drop drops the oldest as long as there is too much, there are too many, or it is too old. It returns how many were
-// dropped, and the size that is left.
+// drop drops the oldest object as long as the total size, the number of objects or its age exceeds the bounds. It
+// returns the number of dropped objects, and the remaining size.
 func (b *Bin) drop(items, bodies *bolt.Bucket, added []indexed, size int64) (dropped int, left int64, err error) {
 	oldest := b.clock.Now().Add(-b.bounds.Age)
-	before := b.index.entries() // up to maxItems, so they are not copied for each write
+	before := b.index.entries() // up to maxItems, therefore not copied for each write
 	next := func() *indexed {
 		if dropped < len(before) {
 			return &before[dropped]
@@ -139,7 +139,7 @@ func (b *Bin) drop(items, bodies *bolt.Bucket, added []indexed, size int64) (dro
 	return dropped, size, nil
 }
 
-// reached returns the revision up to which the bin has all that was removed; 0 if it is new.
+// reached returns the revision up to which the bin has all removals; 0 if the bin is new.
 func (b *Bin) reached() (revision int64, err error) {
 	err = b.view(func(tx *bolt.Tx) error {
 		if state := tx.Bucket(stateBucket()); state != nil {
@@ -164,7 +164,7 @@ func (b *Bin) head(key uint64) (i *Item, err error) {
 	return i, err
 }
 
-// body returns the object with a key; nil if it is not kept any more.
+// body returns the object with a key, or nil if the bin no longer has the object.
 func (b *Bin) body(key uint64) (o *unstructured.Unstructured, err error) {
 	err = b.view(func(tx *bolt.Tx) error {
 		if bodies := tx.Bucket(bodiesBucket()); bodies != nil {

@@ -17,7 +17,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-// decoder reads objects as they are stored: in protobuf, or, custom resources, in JSON.
+// decoder reads stored objects: custom resources are in JSON, all others in protobuf.
 type decoder struct {
 	runtime.Decoder
 
@@ -49,7 +49,7 @@ func (d decoder) decode(value []byte) (*unstructured.Unstructured, error) {
 		return nil, fmt.Errorf("decode: %w", err)
 	}
 	if kind.Group == apiextensionsv1.GroupName {
-		// They are stored in a version that is not served.
+		// Definitions are stored in a version that is not served.
 		internal, err := d.types.ConvertToVersion(decoded, apiextensions.SchemeGroupVersion)
 		if err == nil {
 			decoded, err = d.types.ConvertToVersion(internal, apiextensionsv1.SchemeGroupVersion)
@@ -68,8 +68,8 @@ func (d decoder) decode(value []byte) (*unstructured.Unstructured, error) {
 	return o, nil
 }
 
-// resourceOf returns the plural name of the resource of an object. The key of a custom resource begins with its
-// group and that name. For Kubernetes' own kinds it follows from the kind.
+// resourceOf returns the plural name of the resource of an object. The key of a custom resource begins with its group
+// and this name. For a built-in kind, the name follows from the kind.
 func resourceOf(prefix, key string, kind schema.GroupVersionKind) string {
 	parts := strings.Split(strings.TrimPrefix(key, prefix+"/"), "/")
 	if len(parts) > 2 && parts[0] == kind.Group {

@@ -17,20 +17,20 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
-// Path is where the bin answers: GET with ?name= and ?namespace= tells what is kept, without what objects
-// contain; with ?uid=, which may be repeated, it has the whole object, and all that went with it.
+// Path is the path of the bin. GET with ?name= and ?namespace= lists the metadata of kept objects. With ?uid=, which
+// may be repeated, it returns the complete object, and all objects that were deleted with it.
 const Path = "/coppice/v1/deleted"
 
-// List is the answer.
+// List is the response.
 type List struct {
 	Items []Item `json:"items"`
-	// Unread says of which resources something was left out that the caller may not get.
+	// Unread lists the resources with objects that the caller may not get, which are omitted.
 	Unread []string `json:"unread,omitempty"`
-	// Off says why nothing is kept at all, where that is so.
+	// Off is the reason why nothing is kept; empty if there is a bin.
 	Off string `json:"off,omitempty"`
 }
 
-// Off answers where there is no bin, and says so.
+// Off returns the handler for a server without a bin.
 func Off(why string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { write(w, List{Items: []Item{}, Off: why}) })
 }
@@ -46,7 +46,7 @@ func setHeaders(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/json")
 }
 
-// Handler answers callers whom the API server has authenticated, about what they may get.
+// Handler returns a handler of authenticated requests. It serves only objects that the user may get.
 func (b *Bin) Handler(authorize authorizer.Authorizer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, known := request.UserFrom(r.Context())
@@ -63,7 +63,7 @@ func (b *Bin) Handler(authorize authorizer.Authorizer) http.Handler {
 		err := b.answer(s, r.URL.Query(), out)
 		switch {
 		case err != nil && out.begun:
-			panic(http.ErrAbortHandler) // an answer that ends early must not look like a whole one
+			panic(http.ErrAbortHandler) // an incomplete response must not look complete
 		case err != nil:
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 		case r.URL.Query().Has("uid") && !out.begun:
@@ -74,15 +74,15 @@ func (b *Bin) Handler(authorize authorizer.Authorizer) http.Handler {
 	})
 }
 
-// answer writes the objects that match a query and that the caller may get, one after the other. It decrypts other
-// objects only if a right of the caller may depend on their names. It does not authorize the caller while it reads
-// the database, because writes may wait for that.
+// answer writes the objects that match a query and that the caller may get, one by one. It decrypts other objects only
+// if a right of the caller may depend on their names. It does not call the authorizer during a read transaction,
+// because writes may wait for the transaction.
 func (b *Bin) answer(s *sight, query url.Values, out *stream) error {
 	if query.Has("uid") {
 		return b.whole(s, query["uid"], out)
 	}
 	err := b.named(s, query, out)
-	s.unread = nil // who only lists learns not that there is more
+	s.unread = nil // a list does not reveal that there are other objects
 	if err == nil {
 		out.begin()
 	}
@@ -110,7 +110,7 @@ func (b *Bin) named(s *sight, query url.Values, out *stream) error {
 	return nil
 }
 
-// allowed returns the keys of the objects that a query may mean and the caller may get.
+// allowed returns the keys of the objects that may match a query and that the caller may get.
 func (b *Bin) allowed(s *sight, query url.Values) (keys []uint64, err error) {
 	name, seen := b.index.hash(query.Get("name")), map[*scope]bool{}
 	for _, o := range b.young() {
@@ -131,15 +131,15 @@ func (b *Bin) allowed(s *sight, query url.Values) (keys []uint64, err error) {
 	return keys, nil
 }
 
-// whole writes the objects with some UIDs that the caller may get, and the objects that went with them, with their
-// contents.
+// whole writes the complete objects with the given UIDs that the caller may get, and the objects that were deleted with
+// them.
 func (b *Bin) whole(s *sight, uids []string, out *stream) error {
 	all := b.young()
 	roots, err := b.roots(s, all, uids)
 	if err != nil || len(roots) == 0 {
 		return err
 	}
-	s.unread = nil // of objects that nobody may know to be kept
+	s.unread = nil // the response must not reveal that these are kept
 	wanted, err := b.index.along(all, roots, b.head)
 	if err != nil {
 		return err
@@ -164,7 +164,7 @@ func (b *Bin) whole(s *sight, uids []string, out *stream) error {
 	return nil
 }
 
-// roots returns the objects of UIDs that the caller may get.
+// roots returns the objects with the given UIDs that the caller may get.
 func (b *Bin) roots(s *sight, all []indexed, uids []string) (roots []indexed, err error) {
 	asked := map[uint64]bool{}
 	for _, uid := range uids {
@@ -185,7 +185,7 @@ func (b *Bin) roots(s *sight, all []indexed, uids []string) (roots []indexed, er
 	return roots, nil
 }
 
-// seen returns an item that the caller may get; nil if they may not, or it is not kept any more.
+// seen returns the item of an object; nil if the caller may not get it, or the bin no longer has it.
 func (b *Bin) seen(s *sight, o *indexed) (*Item, error) {
 	sees, err := s.sees(o.scope, "")
 	if err != nil {
@@ -250,7 +250,8 @@ func (o *stream) end(unread []string) {
 	_, _ = io.WriteString(o.w, rest+"}\n")
 }
 
-// Kept returns an item as package undo takes it. Without the whole object, it has what Closure looks at.
+// Kept converts an item for package undo. If the item has no object, the result has only the metadata that Closure
+// reads.
 func (i *Item) Kept() undo.Kept {
 	o := i.Object
 	if o == nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/sealed"
 )
 
-// grants are rights to get, as RESOURCE/NAMESPACE/NAME; the namespace and the name may be empty: all.
+// grants are rights to get objects, as RESOURCE/NAMESPACE/NAME; an empty namespace or name means all.
 type grants []string
 
 func (g grants) decide(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -34,7 +34,7 @@ func (g grants) decide(_ context.Context, a authorizer.Attributes) (authorizer.D
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
-// filled returns a bin with objects of namespace team, which was made again: the former one had the UID old.
+// filled returns a bin with objects of namespace team, which was recreated: the former one had the UID old.
 func filled(t *testing.T) *Bin {
 	t.Helper()
 	b, err := Open(t.TempDir(), nil, Bounds{Bytes: 1 << 20, Age: time.Hour}, slog.New(slog.DiscardHandler))
@@ -78,7 +78,7 @@ func ask(t *testing.T, b *Bin, g grants, query string) (code int, names, unread 
 	return w.Code, names, list.Unread
 }
 
-// What was removed in a former namespace is not for holders of rights in the one that has its name now.
+// A right in a namespace does not cover objects that were removed in a former namespace with the same name.
 func TestR29FormerNamespaces(t *testing.T) {
 	b := filled(t)
 	for _, test := range []struct {
@@ -114,14 +114,14 @@ func TestR29FormerNamespaces(t *testing.T) {
 	}
 }
 
-// Nothing is decrypted for callers who may not get it.
+// The handler decrypts nothing that the caller may not get.
 func TestR29NothingIsDecryptedInVain(t *testing.T) {
 	b := filled(t)
 	other, err := sealed.NewKey(make([]byte, 32))
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.key = other // with which nothing can be decrypted
+	b.key = other // which can decrypt nothing
 	for _, query := range []string{"", "?name=former", "?namespace=team", "?uid=absent"} {
 		if code, names, _ := ask(t, b, grants{"configmaps/other/"}, query); code == http.StatusInternalServerError || len(names) > 0 {
 			t.Errorf("%q: %d %v", query, code, names)

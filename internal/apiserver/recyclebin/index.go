@@ -12,8 +12,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
-// scope is a resource in a namespace: the right to get an object depends on it. A namespace that was created again
-// under the same name is another scope.
+// scope is a resource in a namespace: the right to get an object depends on it. A namespace that was recreated with the
+// same name is another scope.
 type scope struct {
 	group, resource, namespace string
 	namespaceUID               types.UID
@@ -23,7 +23,7 @@ func (s *scope) groupResource() schema.GroupResource {
 	return schema.GroupResource{Group: s.group, Resource: s.resource}
 }
 
-// indexed is a kept object in memory. Its size does not depend on its name, nor on the names of its owners.
+// indexed is a kept object in memory. Its size does not depend on the lengths of names.
 type indexed struct {
 	key      uint64 // in the database
 	scope    *scope
@@ -34,12 +34,12 @@ type indexed struct {
 	removed  time.Time
 }
 
-// index has all kept objects, the oldest first. It is safe for concurrent use.
+// index has all kept objects, oldest first. It is safe for concurrent use.
 type index struct {
 	seed maphash.Seed
 
 	mu     sync.RWMutex
-	all    []indexed         // guarded by mu; a slice that was returned does not change
+	all    []indexed         // guarded by mu; returned slices do not change
 	scopes map[scope]*scope  // guarded by mu
 	counts map[*scope]uint64 // guarded by mu
 
@@ -52,7 +52,7 @@ func newIndex() *index {
 
 func (x *index) hash(text string) uint64 { return maphash.String(x.seed, text) }
 
-// entry returns what the index has of an item.
+// entry returns the indexed object of an item.
 func (x *index) entry(key uint64, i *Item) indexed {
 	owners := make([]uint64, 0, len(i.Owners))
 	for _, owner := range i.Owners {
@@ -91,7 +91,7 @@ func (x *index) change(added []indexed, dropped int) {
 	}
 }
 
-// clear forgets everything.
+// clear removes all objects.
 func (x *index) clear() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -99,7 +99,7 @@ func (x *index) clear() {
 	x.links.clear()
 }
 
-// entries returns all objects, the oldest first.
+// entries returns all objects, oldest first.
 func (x *index) entries() []indexed {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -127,8 +127,8 @@ func beginningOf(roots []indexed, head func(key uint64) (*Item, error)) (undo.Mo
 	return undo.Beginning(kept), nil
 }
 
-// latest returns the wanted objects, of several that had the same place the one that was removed last; a root in any
-// case.
+// latest returns the wanted objects. Of several objects with the same resource, namespace and name, it returns a root,
+// or else the one that was removed last.
 func latest(all, roots []indexed, wanted map[uint64]bool) []*indexed {
 	type place struct {
 		scope *scope

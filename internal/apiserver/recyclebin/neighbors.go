@@ -8,22 +8,22 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
-// link says that an object names an owner: the hash of the owner's UID, and the key of the object.
+// link is an owner reference: the hash of the owner's UID, and the key of the dependent.
 type link struct{ owner, key uint64 }
 
 func (l link) compare(m link) int {
 	return cmp.Or(cmp.Compare(l.owner, m.owner), cmp.Compare(l.key, m.key))
 }
 
-// links are the links of all but the newest objects, sorted, so that a request need not look at all objects: 16 bytes for
-// each. They are brought up to date when somebody asks and there are many newer objects. It is safe for concurrent use.
+// links has the links of all but the newest objects, sorted, so that a request need not read all objects. Each link
+// takes 16 bytes. A request updates links if there are many newer objects. It is safe for concurrent use.
 type links struct {
 	mu     sync.Mutex
-	sorted []link // guarded by mu; a slice that was returned does not change
+	sorted []link // guarded by mu; returned slices do not change
 	end    uint64 // guarded by mu; the links of objects with lower keys are in sorted
 }
 
-// mostNew is how many objects have links of their own in each request; besides, one in 16 of all.
+// mostNew is the number of new objects, besides one in 16 of all, whose links each request sorts itself.
 const mostNew = 1000
 
 func (l *links) clear() {
@@ -32,8 +32,8 @@ func (l *links) clear() {
 	l.sorted, l.end = nil, 0
 }
 
-// of returns sorted links of all objects with lower keys than end. Links of objects that are dropped may be among them.
-// all are the objects of the index, in the order of their keys.
+// of returns sorted links of all objects with lower keys than end. They may include links of dropped objects. all are
+// the objects of the index, in the order of their keys.
 func (l *links) of(all []indexed) (sorted []link, end uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,12 +69,12 @@ func linksOf(objects []indexed) []link {
 	return all
 }
 
-// place returns where the object with a key is, or would be, among objects in the order of their keys.
+// place returns the index of the object with a key, or its insertion point, in objects sorted by key.
 func place(all []indexed, key uint64) (int, bool) {
 	return slices.BinarySearchFunc(all, key, func(o indexed, key uint64) int { return cmp.Compare(o.key, key) })
 }
 
-// along returns the keys of some objects and of all objects that went with them: their direct and indirect
+// along returns the keys of the roots and of all objects that were deleted with them: their direct and indirect
 // dependents, the contents of namespaces, the instances of definitions, as undo.Closure does. Because it compares
 // hashes, it may return a few objects more. head returns the metadata of a kept object.
 func (x *index) along(all, roots []indexed, head func(key uint64) (*Item, error)) (map[uint64]bool, error) {
@@ -105,23 +105,23 @@ func (x *index) along(all, roots []indexed, head func(key uint64) (*Item, error)
 	return reached, nil
 }
 
-// linked returns the links of the objects with lower keys than end. The index does not change meanwhile: keys begin anew
-// when it is cleared.
+// linked returns the links of the objects with lower keys than end. It locks the index, because the keys start again
+// from the beginning when the index is cleared.
 func (x *index) linked() (sorted []link, end uint64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.links.of(x.all)
 }
 
-// neighbors finds the objects that may have gone with another since a deletion began.
+// neighbors finds the objects that may have been deleted with another one since a deletion began.
 type neighbors struct {
 	all    []indexed
 	began  undo.Moment
 	links  [][]link
-	scopes map[*scope][]int // places of the objects of each scope; nil until somebody asks
+	scopes map[*scope][]int // places of the objects of each scope; nil until the first use
 }
 
-// of returns what went with an object.
+// of returns the objects that were deleted with an object.
 func (n *neighbors) of(o *indexed, head func(key uint64) (*Item, error)) ([]*indexed, error) {
 	next := n.dependents(o.uid)
 	if !o.isNamespace() && !o.isDefinition() {
@@ -142,7 +142,7 @@ func (n *neighbors) of(o *indexed, head func(key uint64) (*Item, error)) ([]*ind
 	}
 }
 
-// dependents returns the objects that name an owner.
+// dependents returns the objects with an owner reference to an owner.
 func (n *neighbors) dependents(owner uint64) []*indexed {
 	var found []*indexed
 	for _, links := range n.links {

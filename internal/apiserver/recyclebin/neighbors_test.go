@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// kept is an index with the items that it was made of.
+// kept is an index with its items.
 type kept struct {
 	*index
 
@@ -54,7 +54,7 @@ func (k *kept) rootsOf(all []indexed, uid types.UID) (roots []indexed) {
 	return roots
 }
 
-// model does what along does, by looking at all items until nothing is added.
+// model does the same as along, but reads all items until it finds no other object.
 func (k *kept) model(uid types.UID) []uint64 {
 	all := k.entries()
 	reached := map[uint64]bool{}
@@ -80,7 +80,7 @@ func (k *kept) model(uid types.UID) []uint64 {
 	return slices.Sorted(maps.Keys(reached))
 }
 
-// However objects come and go, what went with an object is found.
+// along finds all objects that were deleted with an object, after any additions and drops.
 func TestAlongIsTheClosure(t *testing.T) {
 	for seed := range uint64(30) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -104,7 +104,7 @@ func TestAlongIsTheClosure(t *testing.T) {
 	}
 }
 
-// force sorts the links of half of the objects, although there are few.
+// force sorts the links of half of the objects, although they are few.
 func (k *kept) force() {
 	k.links.mu.Lock()
 	defer k.links.mu.Unlock()
@@ -133,8 +133,8 @@ func randomItem(random *rand.Rand) *Item {
 	return i
 }
 
-// A request looks at what it is about, and makes nothing of all objects: the number of allocations does not depend on
-// how many there are, and writes in between make no difference.
+// A request allocates only for the objects that it returns: the number of allocations depends neither on the number of
+// kept objects nor on writes in between.
 func TestAlongReadsWhatItNeeds(t *testing.T) {
 	k := newKept()
 	var items []*Item
@@ -160,7 +160,7 @@ func TestAlongReadsWhatItNeeds(t *testing.T) {
 	}
 }
 
-// After the bin has begun anew, with the same keys, the links are those of the new objects.
+// After the bin was cleared, the same keys have the links of the new objects.
 func TestLinksBeginAnew(t *testing.T) {
 	k := newKept()
 	fill := func(name string) {

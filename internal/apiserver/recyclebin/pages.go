@@ -24,8 +24,8 @@ const (
 	maxDepth      = 64
 )
 
-// pages is a database whose pages are verified before bbolt reads them: bbolt trusts what pages say of lengths and
-// of other pages, and damage can make it allocate without end.
+// pages is a database whose pages are verified before bbolt reads them: bbolt trusts the lengths and page numbers in
+// pages, and damage can make it allocate without limit.
 type pages struct {
 	file io.ReaderAt
 	size uint64 // of a page
@@ -33,7 +33,7 @@ type pages struct {
 	used map[uint64]bool
 }
 
-// verify returns an error if the structure of a database is damaged. The values are not read.
+// verify returns an error if the structure of a database is damaged. verify does not read the values.
 func verify(path string) error {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -116,7 +116,7 @@ func (p *pages) page(id uint64) (flags, count uint16, length uint64, err error) 
 	return binary.LittleEndian.Uint16(head[8:]), binary.LittleEndian.Uint16(head[10:]), (following + 1) * p.size, nil
 }
 
-// tree verifies a page and those below it.
+// tree verifies a page and the pages below it.
 func (p *pages) tree(id uint64, depth int) error {
 	flags, count, length, err := p.page(id)
 	if err != nil {
@@ -147,7 +147,7 @@ func (p *pages) elements(begin uint64, flags, count uint16, length uint64, depth
 		if isBranch {
 			position, keySize, valueSize, isBucket = number(0), number(4), 0, false
 		}
-		key := pageHeader + n*pageElement + position // positions are counted from the element
+		key := pageHeader + n*pageElement + position // a position is relative to the element
 		if key+keySize+valueSize > length {
 			return damaged(fmt.Errorf("an element of the page at %d is too long", begin))
 		}
@@ -189,7 +189,7 @@ func (p *pages) bucket(at, length uint64, depth int) error {
 	return p.elements(at+bucketHeader, leafPage, binary.LittleEndian.Uint16(inline[10:]), length-bucketHeader, depth)
 }
 
-// freelist verifies the list of the pages that are not used.
+// freelist verifies the list of unused pages.
 func (p *pages) freelist(id uint64) error {
 	flags, short, length, err := p.page(id)
 	if err != nil {

@@ -12,21 +12,21 @@ import (
 
 // sight decides which objects a caller may get, for one request.
 type sight struct {
-	ctx        context.Context //nolint:containedctx // of the one request that it is for
+	ctx        context.Context //nolint:containedctx // of the request
 	who        user.Info
 	authorize  authorizer.Authorizer
 	living     func(ctx context.Context, namespace string) (types.UID, error)
 	answers    map[right]bool
-	namespaces map[string]types.UID // that are there
+	namespaces map[string]types.UID // that exist
 	unread     []string
 }
 
-// right is the right to get an object, or all objects if name is empty; in all namespaces if namespace is.
+// right is the right to get an object; all objects if name is empty, in all namespaces if namespace is empty.
 type right struct{ group, resource, namespace, name string }
 
-// sees reports whether the caller may get the objects of a scope, or the object with a name if name is not empty.
-// A right in a namespace does not cover the objects of a former namespace with that name: these need a right in
-// all namespaces.
+// sees reports whether the caller may get the objects of a scope, or the object with a name if name is not empty. A
+// right in a namespace does not cover the objects of a former namespace with the same name, which need a right in all
+// namespaces.
 func (s *sight) sees(of *scope, name string) (bool, error) {
 	for _, named := range slices.Compact([]string{"", name}) {
 		if allowed, err := s.may(right{of.group, of.resource, "", named}); allowed || err != nil {
@@ -66,7 +66,7 @@ func (s *sight) may(r right) (bool, error) {
 	return s.answers[r], nil
 }
 
-// lives reports whether the namespace of a scope is the one that is there under its name.
+// lives reports whether the namespace of a scope still exists, with the same UID.
 func (s *sight) lives(of *scope) (bool, error) {
 	uid, known := s.namespaces[of.namespace]
 	if !known {

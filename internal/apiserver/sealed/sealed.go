@@ -1,6 +1,6 @@
-// Package sealed encrypts what is kept of deleted objects, so that secrets are not readable at rest: AES-256
-// in Galois/counter mode, with a key in a file that only its owner may read. What is sealed with one key and
-// for one purpose cannot be opened with another, nor changed without notice.
+// Package sealed encrypts copies of deleted objects, so that secrets are not readable at rest: AES-256 in
+// Galois/counter mode, with a key in a file that only its owner may read. A sealed text can only be opened with the
+// same key and purpose, and Open detects changes to it.
 package sealed
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/keyfile"
 )
 
-// keySize is that of AES-256, in bytes.
+// keySize is the size of an AES-256 key, in bytes.
 const keySize = 32
 
 // Key encrypts and decrypts. It may be used concurrently.
@@ -43,13 +43,13 @@ func NewKey(secret []byte) (*Key, error) {
 	return &Key{id: hex.EncodeToString(sum[:8]), aead: aead}, nil
 }
 
-// ID names the key and tells nothing of it.
+// ID identifies the key without revealing it.
 func (k *Key) ID() string { return k.id }
 
 // Seal encrypts a text for a purpose, which is not secret.
 func (k *Key) Seal(text, purpose []byte) []byte { return k.aead.Seal(nil, nil, text, purpose) }
 
-// Open decrypts what Seal has returned for a purpose.
+// Open decrypts a text that Seal encrypted for the same purpose.
 func (k *Key) Open(text, purpose []byte) ([]byte, error) {
 	plain, err := k.aead.Open(nil, nil, text, purpose)
 	if err != nil {
@@ -58,7 +58,7 @@ func (k *Key) Open(text, purpose []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// Load reads the key in a file. keyfile.IsMissing tells whether there is none.
+// Load reads the key in a file. keyfile.IsMissing reports whether its error means that there is no file.
 func Load(path string) (*Key, error) {
 	text, err := keyfile.Load(path)
 	if err != nil {
@@ -71,7 +71,7 @@ func Load(path string) (*Key, error) {
 	return NewKey(secret)
 }
 
-// LoadOrMake reads the key in a file, and makes one if there is none. made says so.
+// LoadOrMake reads the key in a file, or makes a key if there is no file; then made is true.
 func LoadOrMake(path string) (key *Key, made bool, err error) {
 	key, err = Load(path)
 	if !keyfile.IsMissing(err) {

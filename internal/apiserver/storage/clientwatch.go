@@ -15,21 +15,21 @@ import (
 const (
 	// clientPatience is how long a watch waits for its client to take an event.
 	clientPatience = 10 * time.Second
-	// statePatience is how long a watch waits that cannot be opened anew, because its client does not have the state
-	// yet with which it begins, once all watches together hold mostOfAll.
+	// statePatience is how long a watch waits once all watches together hold mostOfAll, if the watch cannot be reopened
+	// because its client does not have the initial state yet.
 	statePatience = time.Second
-	// mostEvents and mostBytes are the most that a watch holds for its client, besides one event of any size.
+	// mostEvents and mostBytes bound the events that a watch holds for its client, besides one event of any size.
 	mostEvents = 100
 	mostBytes  = 1 << 20
-	// mostOfAll is the number of bytes that all watches hold together from which on each holds one event.
+	// mostOfAll is the number of bytes of all watches together above which each watch holds only one event.
 	mostOfAll = 64 << 20
 	// batch is the most events that a client may take at once. The handler of watches in k8s.io/apiserver flushes its
 	// response when no other event is in the channel.
 	batch = 10
-	// drainInterval is how often a watch looks whether its client has taken what is in the channel, when nothing else
-	// may go in.
+	// drainInterval is the interval at which a watch checks whether its client has taken events from the channel, while
+	// no other event may be sent.
 	drainInterval = 10 * time.Millisecond
-	// idleResumptions is how often in a row a watch that gets no event is opened anew.
+	// idleResumptions is how many times in a row a watch without events is reopened.
 	idleResumptions = 16
 )
 
@@ -38,39 +38,39 @@ type openWatch func(ctx context.Context, opts apistorage.ListOptions) (watch.Int
 
 // clientWatch is a watch of a client that lasts as long as the client takes its events.
 //
-// What it works around: the watch cache of k8s.io/apiserver ends a watch as soon as the watch is more
-// than its two channels behind, once a time budget for all watches is spent. The channels have room for
-// 10 events each if the watch began while the cache had seen few changes, which is the rule for a cache
-// that begins with its first watch. Changes come faster than the scheduler wakes the goroutines of a
-// hundred watches. A watch of etcd is never ended: its events are kept without a limit.
+// Problem: the watch cache of k8s.io/apiserver ends a watch as soon as the watch is more than its two channels behind,
+// once a time budget for all watches is spent. The channels have room for 10 events each if the watch began while the
+// cache had seen few changes, which is usual for a cache that begins with its first watch. Changes come faster than the
+// scheduler wakes the goroutines of a hundred watches. A watch of etcd is never ended: its events are kept without a
+// limit.
 //
-// What it does: it holds events for its client, up to mostEvents and mostBytes. When a client is further
-// behind, it stops the watch of the cache or of etcd, and with it all that is held there. When the client
-// has taken what it holds, it opens the watch anew after the last of these. The cache serves the events
-// since then from its window, without a copy for each watch. A client that takes no event for clientPatience,
-// or that has fallen behind the window, is ended.
+// Solution: clientWatch holds events for its client, up to mostEvents and mostBytes. When the client is further behind,
+// it stops the watch of the cache or of etcd, which drops the events that are held there. When the client has taken the
+// events, it reopens the watch after the last one. The cache serves the events since then from its window, without a
+// copy for each watch. The watch of a client that takes no event for clientPatience, or that has fallen behind the
+// window, ends.
 //
-// What it buys: with 32 writers, 100 watches were ended 809 times in 2000 changes (make bench, section
-// requests). TestClientBehindIsNotEnded fails without it.
+// Benefit: with 32 writers, 100 watches were ended 809 times in 2000 changes (make bench, section requests).
+// TestClientBehindIsNotEnded fails without it.
 type clientWatch struct {
 	ctx     context.Context //nolint:containedctx // the watch's own; Stop ends it
 	cancel  context.CancelFunc
-	resume  func(after uint64) (watch.Interface, error) // nil if the watch is not opened anew
-	results chan watch.Event                            // has the first of the queue
-	total   *atomic.Int64                               // the bytes that all watches hold, or have held until they last looked at their channels
+	resume  func(after uint64) (watch.Interface, error) // nil if the watch is not reopened
+	results chan watch.Event                            // has the first events of the queue
+	total   *atomic.Int64                               // the bytes that all watches hold, as of the last check of each channel
 
-	// Of the goroutine that passes events on.
+	// The goroutine of pass owns the fields below.
 	bookmarks bool   // the client wants them
-	after     uint64 // the client has all events up to this revision, or the queue does; 0 while it is not known
+	after     uint64 // the client or the queue has all events up to this revision; 0 while it is unknown
 	idle      int    // resumptions since the last event
 	queue     []heldEvent
 	bytes     int         // of the queue
-	sent      int         // how many of the queue are in the channel, as far as is known
+	sent      int         // events of the queue in the channel, as of the last check
 	sentBytes int         // of these
-	patience  *time.Timer // fires when the client's patience is to be examined, if timed
+	patience  *time.Timer // fires when isPatient must be called, if timed
 	timed     bool        // at least while the queue is not empty
 	since     time.Time   // the client has taken nothing since then, if the queue is not empty
-	counted   int         // the part of total
+	counted   int         // this watch's part of total
 }
 
 // heldEvent is an event that waits for the client.
@@ -85,7 +85,7 @@ type heldEvent struct {
 func watchFor(ctx context.Context, opts apistorage.ListOptions, total *atomic.Int64, open openWatch) (watch.Interface, error) {
 	w := newClientWatch(ctx, opts.Predicate.AllowWatchBookmarks, total)
 	if initial := opts.SendInitialEvents; initial == nil || !*initial {
-		// The revision of a bookmark is one to resume after, if other events are rare.
+		// The watch can resume after a bookmark if other events are rare.
 		opts.Predicate.AllowWatchBookmarks = true
 		w.after, _ = strconv.ParseUint(opts.ResourceVersion, 10, 64) // the cache reports an error
 	}
@@ -141,8 +141,8 @@ func (w *clientWatch) pass(source watch.Interface) {
 	}
 }
 
-// step waits for one event of the source, or for the client. It returns the source, nil if that has ended or was
-// stopped, and false if the client's watch ends.
+// step waits for one event of the source, or for the client. It returns the source, or nil if the source has ended or
+// was stopped. It returns false if the client's watch ends.
 func (w *clientWatch) step(source watch.Interface) (watch.Interface, bool) {
 	var from <-chan watch.Event
 	if source != nil && !w.isFull() {
@@ -154,7 +154,7 @@ func (w *clientWatch) step(source watch.Interface) (watch.Interface, bool) {
 		to, next = w.results, w.queue[w.sent].Event
 	}
 	var drained <-chan time.Time
-	if from == nil && to == nil { // a client that takes events from a channel that is not full wakes nobody
+	if from == nil && to == nil { // a client that receives from a channel with free space wakes no goroutine
 		drained = time.After(drainInterval) //nolint:forbidigo // tests have a clock of their own (synctest)
 	}
 	select {
@@ -180,7 +180,7 @@ func (w *clientWatch) step(source watch.Interface) (watch.Interface, bool) {
 	}
 }
 
-// take holds an event, and passes it on if it may. It returns the source, or nil if it has stopped that.
+// take holds an event, and sends it if possible. It returns the source, or nil if it has stopped the source.
 func (w *clientWatch) take(event watch.Event, source watch.Interface) watch.Interface {
 	w.note(event)
 	if event.Type == watch.Bookmark && !w.bookmarks {
@@ -235,8 +235,7 @@ func (w *clientWatch) forget(from, to int) {
 	}
 }
 
-// mayBeSent reports whether there is a next event for the channel that may be there beside those which the client
-// has not taken yet.
+// mayBeSent reports whether there is a next event that may be sent besides the events in the channel.
 func (w *clientWatch) mayBeSent() bool {
 	if w.sent == len(w.queue) {
 		return false
@@ -244,7 +243,7 @@ func (w *clientWatch) mayBeSent() bool {
 	return w.sent == 0 || w.sentBytes+w.queue[w.sent].bytes <= mostBytes && w.total.Load() <= mostOfAll
 }
 
-// noteSent follows an event that has gone into the channel.
+// noteSent records that the next event of the queue is in the channel.
 func (w *clientWatch) noteSent() {
 	w.sentBytes += w.queue[w.sent].bytes
 	w.sent++
@@ -265,8 +264,8 @@ func (w *clientWatch) settle(source watch.Interface) {
 	w.count(source)
 }
 
-// drain drops what the client has not taken. A client that takes an event meanwhile may have missed the ones before it,
-// and lists again.
+// drain drops the events that the client has not taken. If the client takes an event meanwhile, it may have missed the
+// events before it: it gets an error, and lists again.
 func (w *clientWatch) drain() {
 	dropped := 0
 	for len(w.results) > 0 {
@@ -284,8 +283,8 @@ func (w *clientWatch) drain() {
 	w.count(nil)
 }
 
-// isPatient returns false if the client has taken nothing for too long. Otherwise it is to be called again later, if
-// anything is held.
+// isPatient returns false if the client has taken nothing for too long. Otherwise it sets the time of its next call, if
+// the watch holds events.
 func (w *clientWatch) isPatient() bool {
 	if w.timed = len(w.queue) > 0; !w.timed {
 		return true
@@ -310,8 +309,8 @@ func (w *clientWatch) isFull() bool {
 // isResumable reports whether a new watch can follow the events that this one holds.
 func (w *clientWatch) isResumable() bool { return w.resume != nil && w.after != 0 }
 
-// count counts bytes that the watch holds. A source that cannot be stopped holds as many events as its channel has
-// room for, of the same size, when the watch takes no more from it.
+// count counts the bytes that the watch holds. When the watch takes no more events from a source that cannot be
+// stopped, the channel of the source counts as full of events of average size.
 func (w *clientWatch) count(source watch.Interface) {
 	bytes := w.bytes
 	if source != nil && len(w.queue) > 0 && w.isFull() && !w.isResumable() {
@@ -321,8 +320,8 @@ func (w *clientWatch) count(source watch.Interface) {
 	w.counted = bytes
 }
 
-// note notes the revision of an event. The first events of a watch that begins with a state are
-// additions in no order, and no resumption would complete them. Any other event comes after them.
+// note records the revision of an event. The first events of a watch that begins with a state are additions in no
+// order, so the watch cannot resume between them. All other events come after them.
 func (w *clientWatch) note(event watch.Event) {
 	w.idle = 0
 	if event.Type == watch.Error || event.Type == watch.Added && w.after == 0 {
@@ -333,14 +332,15 @@ func (w *clientWatch) note(event watch.Event) {
 	}
 }
 
-// reopen returns nil if the watch ends when the client has all events, or as long as no more may be held.
+// reopen reopens the watch. It returns nil if the watch may hold no more events, or will end when the client has all
+// events.
 func (w *clientWatch) reopen() watch.Interface {
 	if w.isFull() || !w.isResumable() || w.idle == idleResumptions || w.ctx.Err() != nil {
 		return nil
 	}
 	w.idle++
 	events, err := w.resume(w.after)
-	if err != nil { // the cache has stopped, or is being filled anew
+	if err != nil { // the cache has stopped, or is being refilled
 		w.resume = nil
 		return nil
 	}

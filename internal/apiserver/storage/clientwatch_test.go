@@ -17,8 +17,8 @@ import (
 	apistorage "k8s.io/apiserver/pkg/storage"
 )
 
-// A client that takes nothing while 500 objects change gets all changes afterwards, in order, however the
-// watch began. The cache has ended the watch meanwhile.
+// A client that takes no event while 500 objects change gets all changes afterwards, in order, for each kind of start
+// of the watch. The cache has ended the watch meanwhile.
 func TestClientBehindIsNotEnded(t *testing.T) {
 	const first, last = 2, 502
 	announceEtcdFeatures(t.Context())
@@ -62,8 +62,8 @@ func TestClientBehindIsNotEnded(t *testing.T) {
 	}
 }
 
-// initialState reads the first events of a watch: a state, and the bookmark or the change that shows that
-// the state is complete. It returns the revision of the last.
+// initialState reads the first events of a watch: a state, and the bookmark or the change that shows that the state is
+// complete. It returns the revision of the last event.
 func initialState(t *testing.T, events <-chan watch.Event, marked bool, source *source) (seen int) {
 	t.Helper()
 	if event := <-events; event.Type != watch.Added || nameOf(event) != "a" {
@@ -79,7 +79,7 @@ func initialState(t *testing.T, events <-chan watch.Event, marked bool, source *
 	return at(event)
 }
 
-// A client that has fallen behind the window of the cache gets the error that has it list again.
+// A client that has fallen behind the window of the cache gets the error that makes it list again.
 func TestClientBehindTheWindowListsAgain(t *testing.T) {
 	const last = 4 * windowChanges
 	source := newSource()
@@ -114,13 +114,13 @@ func TestClientBehindTheWindowListsAgain(t *testing.T) {
 	t.Errorf("the watch ends after revision %d without an error", next-1)
 }
 
-// revisions are those of a source of watches: objects of a size at the revisions from 1 on.
+// revisions is a source of watches, with objects of one size at the revisions from 1 on.
 type revisions struct {
 	size, changes int
 	open          *watch.FakeWatcher // the latest watch
 }
 
-// watch opens a watch of what comes after a revision. It has all events at once, in its channel.
+// watch opens a watch of the events after a revision. Its channel has all events at once.
 func (h *revisions) watch(_ context.Context, opts apistorage.ListOptions) (watch.Interface, error) {
 	after, _ := strconv.Atoi(opts.ResourceVersion)
 	h.open = watch.NewFakeWithChanSize(h.changes, false)
@@ -137,13 +137,13 @@ func (h *revisions) watch(_ context.Context, opts apistorage.ListOptions) (watch
 	return h.open, nil
 }
 
-// A watch holds little for a client that takes nothing, ends what holds more for it, and ends after
-// clientPatience, not before. A client that goes on gets all events in order.
+// A watch holds few events for a client that takes none, ends the watch of the source, and ends after clientPatience,
+// not before. A client that continues gets all events in order.
 func TestWhatIsHeldForSlowClientIsBounded(t *testing.T) {
 	const changes = 300
 	for name, c := range map[string]struct {
 		size    int
-		others  int64 // what other watches hold
+		others  int64 // bytes that other watches hold
 		from    string
 		held    int  // events
 		stopped bool // the watch of the source
@@ -196,8 +196,8 @@ func TestWhatIsHeldForSlowClientIsBounded(t *testing.T) {
 	}
 }
 
-// A watch ends when its client takes nothing for clientPatience. One that begins with a state ends after
-// statePatience, if all watches hold much. Their bytes count no more then.
+// A watch ends when its client takes no event for clientPatience. A watch that begins with a state ends after
+// statePatience, if all watches hold many bytes. Its bytes no longer count then.
 func TestPatienceWithClients(t *testing.T) {
 	for name, c := range map[string]struct {
 		others int64
@@ -238,8 +238,8 @@ func TestPatienceWithClients(t *testing.T) {
 	}
 }
 
-// A watch that the server ends is opened anew after the last event, and only if all events before it
-// were passed on. It ends if it cannot be opened, if nothing comes time and again, and with its client.
+// A watch that the server ends is reopened after the last event, and only if all events before it were passed on. It
+// ends if it cannot be reopened, if it gets no event several times, and with its client.
 func TestResumption(t *testing.T) {
 	added := watch.Event{Type: watch.Added, Object: configMap("a", 8)}
 	modified := watch.Event{Type: watch.Modified, Object: configMap("a", 9)}
@@ -249,7 +249,7 @@ func TestResumption(t *testing.T) {
 	endless := make([][]watch.Event, 2*idleResumptions)
 	for name, c := range map[string]struct {
 		opts    apistorage.ListOptions
-		events  [][]watch.Event // of each watch that is opened; then no more can be opened
+		events  [][]watch.Event // of each watch that is opened; after them, opening fails
 		opened  []string        // the revisions of the watches
 		results int
 	}{
@@ -289,7 +289,7 @@ func TestResumption(t *testing.T) {
 	}
 }
 
-// at returns the revision of an event's object, which may be one that many watches share.
+// at returns the revision of an event's object, which several watches may share.
 func at(event watch.Event) int {
 	revision, err := apistorage.APIObjectVersioner{}.ObjectResourceVersion(event.Object)
 	if err != nil {
@@ -308,7 +308,7 @@ func endedAfter(events []watch.Event) watch.Interface {
 	return w
 }
 
-// A client that stops its watch ends the watch of the cache, also while an event waits for the client.
+// A client that stops its watch ends the watch of the cache, even while an event waits for the client.
 func TestStoppedClientWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := watch.NewFakeWithChanSize(mostEvents/2, false)
@@ -331,7 +331,7 @@ func TestStoppedClientWatch(t *testing.T) {
 	})
 }
 
-// A client that wants no bookmarks gets none. A watch that cannot be opened has an error.
+// A client that does not request bookmarks gets none. A watch that cannot be opened returns an error.
 func TestClientWatchWithoutBookmarks(t *testing.T) {
 	for _, wanted := range []bool{false, true} {
 		opts := apistorage.ListOptions{ResourceVersion: "1"}

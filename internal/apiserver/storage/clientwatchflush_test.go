@@ -44,7 +44,7 @@ func (f *flushes) Flush() {
 	}
 }
 
-// serve has k8s.io/apiserver serve a watch until the response has some events.
+// serve serves a watch with k8s.io/apiserver until the response has some events.
 func (f *flushes) serve(ctx context.Context, events watch.Interface, last int) {
 	ctx, f.end = context.WithCancel(ctx)
 	defer f.end()
@@ -64,7 +64,7 @@ type noTimeout struct{}
 // TimeoutCh implements handlers.TimeoutFactory.
 func (noTimeout) TimeoutCh() (<-chan time.Time, func() bool) { return nil, func() bool { return true } }
 
-// The events of a burst are flushed in batches, if a flush takes longer than to hand over ten events.
+// The events of a burst are flushed in batches, if a flush takes longer than passing on ten events.
 func TestBurstIsFlushedInBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const changes = 300
@@ -103,7 +103,7 @@ func TestSingleEventIsFlushed(t *testing.T) {
 	})
 }
 
-// A client that takes an event while those before it are dropped lists again.
+// A client that takes an event while the events before it are dropped lists again.
 func TestClientThatMayHaveMissedEventsListsAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		sent, inChannel int

@@ -19,7 +19,7 @@ const (
 	// connectTimeout bounds the first response of an etcd cluster.
 	connectTimeout = 10 * time.Second
 
-	// Keepalives detect a member that hangs, as opposed to one that is gone.
+	// Keepalives detect a member that hangs, as opposed to a member that has stopped.
 	keepaliveTime    = 5 * time.Second
 	keepaliveTimeout = 3 * time.Second
 )
@@ -29,7 +29,7 @@ type Cluster struct {
 	// Servers are the URLs of its members.
 	Servers []string
 	// CAFile contains the certificate authorities, in PEM, that verify the members' certificates.
-	// Default: the system's.
+	// Default: the authorities of the system.
 	CAFile string
 	// CertFile and KeyFile contain the client certificate and its key, in PEM. Both or neither must
 	// be set.
@@ -37,8 +37,8 @@ type Cluster struct {
 	// Prefix is the prefix of all keys. Default: DefaultPrefix. Control planes that share a cluster
 	// but not the objects need different prefixes.
 	Prefix string
-	// Exclusive promises that no other control plane uses the objects while this one does. Then none
-	// waits for the others: controllers work at once, and definitions are effective at once.
+	// Exclusive promises that no other control plane uses the objects while this one does. Then it
+	// need not wait for them: it starts controllers and establishes definitions at once.
 	Exclusive bool
 }
 

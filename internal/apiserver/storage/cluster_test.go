@@ -42,7 +42,7 @@ func connect(t testing.TB, c Cluster) *Store {
 	return s
 }
 
-// cluster is an etcd cluster that is reached over sockets, as one in other processes is.
+// cluster is an etcd cluster with sockets, like a cluster in other processes.
 type cluster struct {
 	configs []*embed.Config
 	members []*embed.Etcd // nil when stopped
@@ -141,7 +141,7 @@ func certificates(t testing.TB) (server, client transport.TLSInfo) {
 	return files("serving", serving), files("admin", admin)
 }
 
-// Whoever has a cluster for itself waits for nobody; it is still the cluster that is asked.
+// A store with exclusive use of a cluster waits for no other server, but still uses the cluster.
 func TestExclusive(t *testing.T) {
 	urls := startCluster(t, 1, nil).urls()
 	for exclusive, shared := range map[bool]bool{true: false, false: true} {

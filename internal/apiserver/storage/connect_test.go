@@ -61,7 +61,7 @@ func TestConnectSecurely(t *testing.T) {
 	}
 }
 
-// A server that is not there is named, within a bounded time.
+// The error for a missing server names it, within a bounded time.
 func TestConnectToNobody(t *testing.T) {
 	nobody := freeURL(t, "http")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -76,8 +76,7 @@ func TestConnectToNobody(t *testing.T) {
 	}
 }
 
-// Control planes with different prefixes do not see each other's objects, and those with the same
-// prefix do.
+// Control planes see each other's objects if they have the same prefix, and only then.
 func TestPrefixes(t *testing.T) {
 	urls := startCluster(t, 1, nil).urls()
 	one := connect(t, Cluster{Servers: urls, Prefix: "one"})
@@ -103,8 +102,8 @@ func TestAgree(t *testing.T) {
 	}
 }
 
-// R21 between servers: a namespace that one server has seen active is marked by another, and the
-// first one rejects creations in it from then on.
+// R21 between servers: after one server has seen a namespace active, another server marks it. From
+// then on the first server rejects creations in it.
 func TestR21_AcrossServers(t *testing.T) {
 	urls := startCluster(t, 1, nil).urls()
 	one, other := connect(t, Cluster{Servers: urls}), connect(t, Cluster{Servers: urls})
@@ -117,9 +116,9 @@ func TestR21_AcrossServers(t *testing.T) {
 	}
 }
 
-// Of three members two must be there. A member that is gone is named, and nothing is lost; without
-// the second, requests fail in a bounded time with an error that says why; with it they are served
-// again.
+// Two of three members must be up. The error names a stopped member, and nothing is lost. Without a
+// second one, requests fail in a bounded time with an error that has the reason; with it they
+// succeed again.
 func TestQuorum(t *testing.T) {
 	c := startCluster(t, 3, nil)
 	urls := c.urls()

@@ -58,13 +58,13 @@ func (t corruptTransformer) TransformFromStorage(ctx context.Context, data []byt
 // expiringCodec is the codec of etcd3's watches. Its error for an object that cannot be decoded is
 // 410 "Expired", although nothing has expired.
 //
-// What it works around: after an expired watch, the reflector of the watch cache lists again at
-// once, and the list fails and names the object. Any other error it considers temporary: it watches
+// Problem: after an expired watch, the reflector of the watch cache lists again at once, and the
+// list fails and names the object. The reflector considers any other error temporary: it watches
 // again, for half a minute without a pause, while the cache serves lists that lack the object.
 //
-// What it buys: it saves half a minute of wrong answers, which no client can notice.
-// BenchmarkCorruptObject prints how long it takes until a list fails, with and without it.
-// TestCorruptObjectIsNamed fails should the reflector treat expired watches differently.
+// Benefit: it prevents half a minute of wrong answers, which no client can detect.
+// BenchmarkCorruptObject prints the time until a list fails, with and without it.
+// TestCorruptObjectIsNamed fails if the reflector treats expired watches differently.
 type expiringCodec struct {
 	runtime.Codec
 	corrupt *atomic.Bool
@@ -86,12 +86,12 @@ func (c expiringCodec) Decode(data []byte, kind *schema.GroupVersionKind, into r
 
 // listFallback is a storage with a watch cache that lists from etcd while the cache cannot be
 // filled because of an object that cannot be decoded. The list fails with an error that names the
-// object, where the cacher would answer 429 "storage is (re)initializing".
+// object, instead of the cacher's 429 "storage is (re)initializing".
 type listFallback struct {
 	apistorage.Interface
 	direct  apistorage.Interface
 	cache   interface{ Ready() bool }
-	corrupt *atomic.Bool // such an object was seen
+	corrupt *atomic.Bool // the storage has met such an object
 }
 
 // GetList implements storage.Interface.

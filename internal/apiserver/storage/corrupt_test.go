@@ -17,8 +17,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// The codec of watches returns "expired" for an object that cannot be decoded, and records that it
-// met one.
+// The codec of watches returns "expired" for an object that cannot be decoded, and records that
+// there was one.
 func TestExpiringCodec(t *testing.T) {
 	corrupt := new(atomic.Bool)
 	codec := expiringCodec{builtin.NewSchemes().Codecs.LegacyCodec(corev1.SchemeGroupVersion), corrupt}
@@ -31,7 +31,7 @@ func TestExpiringCodec(t *testing.T) {
 }
 
 // Once a watch cache has met an object that cannot be decoded, the lists that it served before
-// fail, and name the object. That does not take the half minute in which a reflector retries.
+// fail, and name the object. That takes less than the half minute in which a reflector retries.
 func TestCorruptObjectIsNamed(t *testing.T) {
 	s := open(t)
 	maps := s.configMapStorage(t)

@@ -72,7 +72,7 @@ func readBucket(name string, bucket *bolt.Bucket) error {
 	seeking := bucket.Cursor()
 	return bucket.ForEach(func(key, value []byte) error {
 		if value == nil {
-			// etcd has none. Looking for free pages, bbolt follows it on a goroutine of its own.
+			// etcd has no nested buckets. bbolt follows them on another goroutine when it looks for free pages.
 			return fmt.Errorf("a bucket within %q", name)
 		}
 		found, _ := seeking.Seek(key)
@@ -87,9 +87,9 @@ func readBucket(name string, bucket *bolt.Bucket) error {
 	})
 }
 
-// branches compares the keys of the branches of a database with the first keys of the pages below them, as bbolt
-// does when etcd opens it; it panics if they do not fit. Readers do not notice: readThrough does not either. All
-// else was read before.
+// branches compares each key in the branch pages of a database with the first key of the page below it. bbolt does the
+// same when etcd opens the database, and panics if the key in the branch page is greater. Reads do not detect this
+// damage. readThrough has checked everything else before.
 type branches struct {
 	file     io.ReaderAt
 	pageSize int64
@@ -102,7 +102,7 @@ const (
 	branchFlag  = 1
 )
 
-// firstKey returns the first key of a page, nil if it has none, after it has compared those below it.
+// firstKey returns the first key of a page, or nil if the page has none. It also checks all pages below.
 func (b branches) firstKey(id uint64) (first []byte, err error) {
 	at := int64(id) * b.pageSize
 	header, err := b.read(at, pageHeader)
@@ -130,8 +130,8 @@ func (b branches) firstKey(id uint64) (first []byte, err error) {
 	return first, err
 }
 
-// key returns the key of an element, nil if there are none. An element has the position of the key, counted from its
-// own, and the length of it, after some bytes of other things.
+// key returns the key of an element, or nil if count is 0. After some other bytes, an element has the position of its
+// key, relative to the element, and the length of the key.
 func (b branches) key(element, count, after int64) ([]byte, error) {
 	if count == 0 {
 		return nil, nil

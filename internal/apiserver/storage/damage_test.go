@@ -14,8 +14,8 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Whatever part of the database is overwritten, either everything can still be read, or one line
-// names the file and says what to do. No damage causes a stack trace.
+// After overwriting any part of the database, either everything can still be read, or one line names the file and the
+// remedy. No damage causes a stack trace.
 func TestDamagedDatabase(t *testing.T) {
 	dir, file, whole := database(t, 2000)
 	must(t, checkDatabase(dir))
@@ -65,8 +65,8 @@ func database(t *testing.T, objects int) (dir, file string, contents []byte) {
 	return dir, file, contents
 }
 
-// A single bit can make a value a bucket, whose pages bbolt then looks for on a goroutine of its own, where
-// nothing recovers it.
+// A single bit can make a value a bucket, whose pages bbolt then looks for on its own goroutine, where no code can
+// recover a panic.
 func TestValueThatBecomesABucket(t *testing.T) {
 	dir, file, whole := database(t, 100)
 	const isBucket = 1 // the first of a leaf element's flags, which are its first bytes
@@ -79,8 +79,8 @@ func TestValueThatBecomesABucket(t *testing.T) {
 	checkFatalLine(t, err.Error(), file)
 }
 
-// A key of a branch that is greater than the first key below it hides nothing from readers. bbolt looks for it
-// when etcd opens the database, and panics.
+// Readers find all keys even if a key of a branch is greater than the first key below it. bbolt checks for this when
+// etcd opens the database, and panics.
 func TestKeyOfABranchThatIsTooGreat(t *testing.T) {
 	dir, file, whole := database(t, 2000)
 	must(t, checkDatabase(dir))
@@ -147,7 +147,7 @@ func pagesInUse(t *testing.T, file string) (used pages, size int) {
 	return used, size
 }
 
-// beginWithin reports whether a page in use begins within these bytes.
+// beginWithin reports whether a page in use begins within a range of bytes.
 func (p pages) beginWithin(at, length int) bool {
 	return slices.ContainsFunc(p, func(page int) bool { return at <= page && page+pageHeader <= at+length })
 }

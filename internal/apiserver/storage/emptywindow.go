@@ -14,39 +14,37 @@ import (
 )
 
 const (
-	// emptyFrom is the number of events from which on a window is emptied after a burst, and largeFrom the number of
-	// bytes of objects that are no longer stored from which on it is emptied whenever it is quiet.
+	// emptyFrom is the least number of events for which a window is emptied after a burst. largeFrom is the least
+	// number of bytes of objects that are no longer stored for which a quiet window is emptied.
 	emptyFrom = 1000
 	largeFrom = 8 << 20
 
-	// leastCapacity and mostCapacity are those of a watch cache's window: defaultLowerBoundCapacity
-	// and defaultUpperBoundCapacity of k8s.io/apiserver's storage/cacher.
+	// leastCapacity and mostCapacity bound the window of a watch cache: defaultLowerBoundCapacity and
+	// defaultUpperBoundCapacity of k8s.io/apiserver's storage/cacher.
 	leastCapacity = 100
 	mostCapacity  = 1024 * leastCapacity
 
-	// fillerAge is more than the age from which on the cache does without an event.
+	// fillerAge is more than the age at which the cache may drop an event.
 	fillerAge = cacher.DefaultEventFreshDuration + time.Second
-	// fillerKey is the key of a filler. It is below that of no resource.
+	// fillerKey is the key of a filler. It is below the prefix of no resource.
 	fillerKey = "-"
 
-	// fillersAtOnce are passed on at once, fewer than a watcher has room for (chanSize of
-	// k8s.io/apiserver's storage/cacher, at least 10), and then none for a fillerPause.
+	// fillersAtOnce fillers are sent at once, followed by a fillerPause. A watcher has room for more (chanSize of
+	// k8s.io/apiserver's storage/cacher, at least 10).
 	fillersAtOnce = 8
 	fillerPause   = time.Millisecond
 )
 
-// A window of a resource that is quiet is emptied with fillers: events of an object whose key no
-// list and no watcher covers. They take the place of the past, and their times have the cache halve
-// its capacity down to the least. It is the only way to do so while the cache goes on: a cache that
-// starts anew ends all its watches. Should the cache size its window otherwise,
-// TestCapacityIsThatOfTheCache and TestWindowIsEmptied fail.
+// The window of a quiet resource is emptied with fillers: events of an object whose key no list and no watcher covers.
+// Fillers replace past events, and their times make the cache halve its capacity down to the least. There is no other
+// way to empty a running cache: a cache that restarts ends all its watches. TestCapacityIsThatOfTheCache and
+// TestWindowIsEmptied fail if the cache sizes its window differently.
 //
-// Fillers have a revision after that of the last event, up to which etcd has confirmed that there
-// are no others: a watcher that resumes from before it has to list again.
+// Fillers have a later revision than the last event, and etcd has confirmed that there are no other events up to it. So
+// a watcher that resumes from an earlier revision has to list again.
 
-// emptyAfter has the window emptied as soon as etcd confirms that there are no more events. It
-// returns the call that asks etcd for that, or nil if the window has hardly any events, or some
-// after the given revision.
+// emptyAfter empties the window as soon as etcd confirms that there are no more events. It returns the function that
+// requests this from etcd, or nil if the window has few events, or has events after the given revision.
 func (w *window) emptyAfter(revision int64) (ask func() error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -56,7 +54,7 @@ func (w *window) emptyAfter(revision int64) (ask func() error) {
 	return w.emptyLocked(revision)
 }
 
-// emptyLargeAfter is emptyAfter for a window that keeps many bytes in whatever number of events.
+// emptyLargeAfter is emptyAfter for a window that keeps many bytes in any number of events.
 func (w *window) emptyLargeAfter(revision int64) (ask func() error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -94,16 +92,16 @@ func (w *window) attributesOf(next apistorage.AttrFunc) apistorage.AttrFunc {
 	}
 }
 
-// isFiller: all objects that are stored have names.
+// isFiller reports whether an object is a filler. All stored objects have names.
 func isFiller(object runtime.Object) bool {
 	m, err := meta.Accessor(object)
 	return err == nil && m.GetName() == ""
 }
 
-// capacity follows the capacity of a watch cache's window, by the times of the events in it.
+// capacity computes the capacity of a watch cache's window from the times of its events.
 type capacity struct {
 	events     []keptEvent // a ring; its length is the capacity
-	start, end int         // the positions of the first event, and after the last, counted from the very first
+	start, end int         // the positions of the first event and after the last one, counted from the start
 	bytes      int         // of the events in the ring
 }
 
@@ -124,8 +122,8 @@ func (c *capacity) drop(until int) {
 	}
 }
 
-// add adds an event as the cache does: the capacity is doubled when it is used up by events that are
-// recent, and halved when those in three quarters of it are old.
+// add adds an event as the cache does: it doubles the capacity when recent events use it up, and halves it when the
+// events in three quarters of it are old.
 func (c *capacity) add(event keptEvent) {
 	if c.events == nil {
 		c.events = make([]keptEvent, leastCapacity)
@@ -158,18 +156,17 @@ func (c *capacity) resize(length int) {
 	c.events = events
 }
 
-// large reports whether the next event has the capacity halved, if it is late enough.
+// large reports whether the next event halves the capacity if it is late enough.
 func (c *capacity) large() bool { return c.full() && len(c.events) > leastCapacity }
 
-// filling is what empties a window after a bookmark, which confirms that there are no more events up to
-// its revision.
+// filling empties a window after a bookmark, which confirms that there are no more events up to its revision.
 type filling struct {
 	window  *window
 	object  runtime.Object // the filler
-	fillers int            // that were passed on; none is in the cache before the first
+	fillers int            // the number that was sent; before the first, the cache has none
 }
 
-// fillAt returns nil if the window is not to be emptied, or not at this revision.
+// fillAt returns the filling for a bookmark; nil if the window need not be emptied, or not at this revision.
 func (w *window) fillAt(bookmark runtime.Object) *filling {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -199,7 +196,7 @@ func (f *filling) follow(bookmark runtime.Object) (revision int64, ok bool) {
 	return revision, err == nil
 }
 
-// next returns the next filler, and whether the window holds nothing but fillers with it.
+// next returns the next filler, and whether the window then holds only fillers.
 func (f *filling) next() (filler watch.Event, done bool) {
 	w := f.window
 	w.mu.Lock()
@@ -230,15 +227,15 @@ func (f *filling) eventLocked(kind watch.EventType) watch.Event {
 	}
 	w.capacity.add(keptEvent{time: w.clock})
 	f.fillers++
-	// Each has an object of its own: the revision of the next may be another.
+	// Each filler has its own object, because the next one may have another revision.
 	return watch.Event{Type: kind, Object: timedObject{f.object.DeepCopyObject(), w.clock}}
 }
 
-// fill passes fillers on until the window is empty or there is another event, which it returns; nil
-// if there is none. It returns false if the watch is over.
+// fill sends fillers until the window is empty, or until another event arrives, which it returns. It returns false if
+// the watch is over.
 //
-// Every watcher of the cache is offered every filler, and one that falls behind is ended: they
-// come no faster than it can take.
+// The cache passes every filler to every watcher, and ends a watcher that falls behind. So fillers come no faster than
+// a watcher can take them.
 func (w *windowWatch) fill(f *filling) (next *watch.Event, ok bool) {
 	pace := time.NewTicker(fillerPause)
 	defer pace.Stop()

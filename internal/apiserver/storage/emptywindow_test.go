@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// The capacity that is followed is that of the cache: its window begins with the same event.
+// The computed capacity is the capacity of the cache: both windows begin with the same event.
 func TestCapacityIsThatOfTheCache(t *testing.T) {
 	for name, steps := range map[string][]struct {
 		events int
@@ -60,8 +60,8 @@ func isExpired(event watch.Event) bool {
 	return event.Type == watch.Error && apierrors.IsResourceExpired(apierrors.FromObject(event.Object))
 }
 
-// After a window was filled there is nothing in it but fillers, in the least capacity, whatever was
-// there before; and they are few, and not from a distant future.
+// After a window was filled it has only fillers, in the least capacity, for any events before; and they are few, and
+// not from a distant future.
 func TestFillersTakeTheWholeWindow(t *testing.T) {
 	const step = time.Millisecond
 	for _, n := range []int{1, 99, 100, 101, 150, 12_799, 12_800, 12_801, 60_000, 102_399, 102_400, 250_000} {
@@ -90,7 +90,7 @@ func TestFillersTakeTheWholeWindow(t *testing.T) {
 	}
 }
 
-// Other events do not wait until a window is emptied; it is emptied when there are none again.
+// Other events do not wait until a window is emptied; it is emptied when there are no events again.
 func TestEventsComeBeforeFillers(t *testing.T) {
 	const n = 3 * emptyFrom
 	past, source := &window{newFunc: newConfigMap}, &source{events: watch.NewFakeWithChanSize(n+10, false)}
@@ -149,11 +149,10 @@ func TestEventsComeBeforeFillers(t *testing.T) {
 	}
 }
 
-// A window is emptied when etcd confirms that there are no further events. Watchers get none of the
-// fillers, lists neither; who resumes from before has to list again.
+// A window is emptied when etcd confirms that there are no further events. Neither watchers nor lists get the fillers.
+// A watcher that resumes from an earlier revision has to list again.
 //
-// The cache ends a watcher that falls behind, as one may on a machine that is busy at that moment; it is
-// not always the fillers that it falls behind.
+// The cache ends a watcher that falls behind, which can happen on a busy machine, not only because of the fillers.
 func TestWindowIsEmptied(t *testing.T) {
 	const attempts = 5
 	for range attempts {

@@ -1,39 +1,38 @@
 // Package storage keeps the API server's objects in etcd: in a member that runs in this process
 // (Open), or in a cluster elsewhere (Connect, cluster.go).
 //
-// RESTOptions has every registry, of built-in kinds and of custom resources, open its storage
-// here (resource.go). It is this stack, and a call passes through it from the top:
+// RESTOptions makes every registry, of built-in kinds and of custom resources, open its storage here (resource.go). A
+// storage is this stack; calls pass through it from the top:
 //
 //	the caller's Wrap      deleteflow.Guard
-//	onDemand               until the watch cache is needed, reads from etcd; the watches that begin
-//	                       before the cache, too (ondemand.go)
+//	onDemand               serves reads from etcd until the watch cache is necessary, and watches that begin
+//	                       before the cache (ondemand.go)
 //	listFallback           lists from etcd if a corrupt object keeps the cache empty (corrupt.go)
 //	cacher.CacheDelegator  k8s.io/apiserver: reads from the watch cache, writes to the storage below
-//	  cacher.Cacher        the watch cache; its clock is progressClock (progress.go), it is filled
-//	                       through what follows, too
-//	window                 the cache's watch: events and states of the past that it keeps (window.go)
-//	separateStreams        the cache's watch has a stream to etcd of its own (streams.go)
+//	  cacher.Cacher        the watch cache; its clock is progressClock (progress.go); the layers
+//	                       below fill it, too
+//	window                 bounds the past events and states that the cache keeps (window.go)
+//	separateStreams        the cache's watch has its own stream to etcd (streams.go)
 //	corruptErrorStorage    errors name the object that cannot be read (corrupt.go)
 //	etcd3.Store            k8s.io/apiserver: objects to bytes; its codec is expiringCodec, its decoder
 //	                       and transformer are markCorrupt's (corrupt.go)
-//	statusErrors           what etcd refuses, in the API's words (statuserrors.go)
+//	statusErrors           converts errors of etcd into API errors (statuserrors.go)
 //	resourceClient         creations depend on their namespace (namespacecondition.go), unique values
 //	                       are reserved in the same transaction (unique.go)
 //	clientv3.Client        calls the member, or connects to the cluster; its watches:
 //	  streamWatcher        opens the streams of separateStreams (streams.go)
 //	  sendQueue            in process only: a stream that does not block its sender (sendqueue.go)
 //
-// Five of these work around a library; their comments say which, what that buys, and which test
-// fails when that library changes: progressClock, window, separateStreams with streamWatcher,
-// sendQueue, expiringCodec.
+// Five of these work around a library. Their comments name the problem, the benefit, and the test that fails when that
+// library changes: progressClock, window, separateStreams with streamWatcher, sendQueue, expiringCodec.
 //
-// Besides that, the Store maintains the member: compaction, the quota and defragmentation
-// (space.go), the end of a burst's history (quiet.go, emptywindow.go), a check of the database before etcd opens it (damage.go), snapshots (snapshot.go),
-// health (health.go); it keeps the revision of the last write of each resource (newest.go), and passes
-// on the writes to all objects from one watch (follow.go).
+// The Store also checks the database before etcd opens it (damage.go) and maintains the member: compaction, quota and
+// defragmentation (space.go), dropping the history of a burst (quiet.go, emptywindow.go), snapshots (snapshot.go),
+// health (health.go). It keeps the revision of the last write of each resource (newest.go), and passes on the writes to
+// all objects from one watch (follow.go).
 //
-// Acknowledged writes are on disk, however the process ends, unless the store is Ephemeral.
-// Nothing listens for connections, not even on a unix socket.
+// Acknowledged writes are on disk, even after a crash, unless the store is Ephemeral. Nothing listens for connections,
+// not even on a unix socket.
 package storage
 
 import (
@@ -68,8 +67,8 @@ const (
 	// startTimeout is long because a member that was killed first replays its log.
 	startTimeout = 60 * time.Second
 
-	// snapshotCount and catchUpEntries bound the raft log kept in memory, which has whole objects: no follower ever
-	// has to catch up. The member keeps a hundred entries besides.
+	// snapshotCount and catchUpEntries bound the raft log in memory, which has complete objects: no follower ever has
+	// to catch up. The member keeps another hundred entries.
 	snapshotCount  = 5000
 	catchUpEntries = 1
 
@@ -80,8 +79,8 @@ const (
 	// compactionInterval is how long old revisions are kept for watches that resume.
 	compactionInterval = 5 * time.Minute
 
-	// progressNotifyInterval is how often etcd tells a watch without events how far it has come. It
-	// is the interval of bookmarks from a watch cache.
+	// progressNotifyInterval is the interval at which etcd sends its revision to a watch without events. Bookmarks from
+	// a watch cache have the same interval.
 	progressNotifyInterval = time.Minute
 
 	// DefaultPrefix is the prefix of the keys of all objects, as in kube-apiserver.
@@ -94,10 +93,10 @@ type Options struct {
 	Dir string
 	// Ephemeral trades durability for speed: writes are not synced to disk.
 	Ephemeral bool
-	// QuotaBytes is the size of the database from which on writes are refused until objects are
-	// deleted. Default: DefaultQuota.
+	// QuotaBytes is the size of the database above which etcd refuses writes until objects are deleted. Default:
+	// DefaultQuota.
 	QuotaBytes int64
-	// Log gets a line when the quota is used up, and when it no longer is. Nil: none.
+	// Log gets a line when the quota is used up, and when etcd accepts writes again. Nil: none.
 	Log *slog.Logger
 	// FatalLog gets one line when etcd ends the process, which it does if its disk is full or its
 	// files are damaged. Nil: none.
@@ -170,7 +169,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	s.compact()
-	// It must know of every write that a list may contain.
+	// newest must observe every write that a list may contain.
 	s.newest.start(ctx)
 	keeping, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var keeper sync.WaitGroup
@@ -200,8 +199,8 @@ func (s *Store) isElsewhere() bool { return s.member == nil }
 func (o Options) quota() int64 { return cmp.Or(o.QuotaBytes, DefaultQuota) }
 
 func start(ctx context.Context, o Options) (*embed.Etcd, error) {
-	// A member that is stopped before it has written down its own membership leaves a directory on
-	// which no member becomes ready again. So do not start a member after ctx has ended.
+	// A member that is stopped before it has stored its own membership leaves a directory on which no member becomes
+	// ready again. So do not start a member after ctx has ended.
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

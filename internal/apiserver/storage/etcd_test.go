@@ -22,7 +22,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Environment variables that make the test binary do something that may end its process.
+// Environment variables for actions of the test binary that may end its process.
 const (
 	// damagedVariable names a damaged directory to open.
 	damagedVariable = "COPPICE_TEST_DAMAGED"
@@ -127,8 +127,7 @@ func letOthersIn(dir string) error {
 	return nil
 }
 
-// self returns a command that runs this test binary with an environment variable that TestMain
-// knows.
+// self returns a command that runs this test binary with an environment variable for TestMain.
 func self(t *testing.T, variable, dir string) *exec.Cmd {
 	t.Helper()
 	path, err := os.Executable()
@@ -168,7 +167,7 @@ func TestOpenIsCancelled(t *testing.T) {
 	must(t, s.Close())
 }
 
-// A single line says that etcd's log is damaged, and what to do.
+// A single line reports that etcd's log is damaged, and the remedy.
 func TestDamagedLog(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(t.Context(), Options{Dir: dir})
@@ -188,7 +187,8 @@ func TestDamagedLog(t *testing.T) {
 	checkFatalLine(t, err.Error(), dir)
 }
 
-// The message of etcd before it ends the process is one line: what, why, and what to do.
+// The message of etcd before it ends the process is one line: the failure, its cause and the
+// remedy.
 func TestFatalLog(t *testing.T) {
 	for _, test := range []struct {
 		level  zapcore.Level
@@ -288,7 +288,7 @@ func TestStorageIsWrapped(t *testing.T) {
 	must(t, wrapped.create("team", "a"))
 }
 
-// A namespace that cannot be decoded is an error, and not a missing namespace.
+// A namespace that cannot be decoded causes an error, and does not count as missing.
 func TestUnreadableNamespace(t *testing.T) {
 	s := open(t)
 	s.namespaceStorage(t)

@@ -10,9 +10,9 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// fatalLog is etcd's logger. It drops what etcd logs in normal operation; failures are returned as
-// errors. But when etcd cannot write, or finds its files damaged, it ends the process from a
-// goroutine of its own: that message is written, as one line.
+// fatalLog is etcd's logger. It drops the logs of normal operation, because failures are returned
+// as errors. But when etcd cannot write, or finds its files damaged, it ends the process from one
+// of its goroutines: fatalLog writes that message, as one line.
 type fatalLog struct {
 	to  io.Writer // nil: none
 	dir string
@@ -55,7 +55,7 @@ func (l fatalLog) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	return err
 }
 
-// advice returns what to do after etcd has ended the process.
+// advice returns the remedy after etcd has ended the process.
 func advice(cause error) string {
 	for _, full := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
 		if errors.Is(cause, full) {

@@ -13,7 +13,7 @@ import (
 // Change is a write to the key of an object, or its deletion.
 type Change struct {
 	Key string
-	// Value is what is stored; of a deletion, what was stored last, or nil if etcd has dropped it.
+	// Value is the stored value. For a deletion, it is the last one, or nil if etcd has dropped it.
 	Value    []byte
 	Revision int64
 	Created  bool
@@ -24,13 +24,13 @@ type Change struct {
 // called one at a time. They must not wait, nor call the Follower.
 type Subscriber interface {
 	Changed(c Change)
-	// Lost reports that changes were lost: etcd has dropped them, or its history is another one.
-	// What is stored must be read again. It is the last call.
+	// Lost reports that changes were lost: etcd has dropped them, or a backup was restored. The
+	// subscriber must read the stored objects again. It is the last call.
 	Lost()
 }
 
-// Follower passes on the writes to all objects from one watch on all keys. Whoever needs all of
-// them, but only their metadata, can do with that in place of a watch cache for each resource.
+// Follower passes on the writes to all objects from one watch on all keys. A client that needs the
+// metadata of all objects can use it in place of a watch cache for each resource.
 type Follower struct {
 	client   *clientv3.Client
 	prefix   string // of the keys of all objects, with a slash at the end
@@ -47,7 +47,8 @@ type Follower struct {
 	restart     context.CancelFunc                 // ends the watch, so that another one begins after reached
 }
 
-// Position is a revision, and the call that ends a subscription which began there.
+// Position is the revision at which a subscription begins, and the function that ends the
+// subscription.
 type Position struct {
 	Revision int64
 	Cancel   func()
@@ -68,8 +69,8 @@ func (f *Follower) PrefixOf(resource schema.GroupResource) (prefix string, ok bo
 	return f.newest.prefixOf(resource)
 }
 
-// CustomPrefix returns the prefix of the keys of custom resources, and from now on has Newest
-// report their last write whether or not their storage is opened.
+// CustomPrefix returns the prefix of the keys of custom resources. From now on, Newest reports
+// their last write even if their storage was not opened.
 func (f *Follower) CustomPrefix(resource schema.GroupResource) string {
 	prefix := f.prefix + resource.Group + "/" + resource.Resource + "/"
 	if _, ok := f.newest.prefixOf(resource); !ok {
@@ -79,7 +80,7 @@ func (f *Follower) CustomPrefix(resource schema.GroupResource) string {
 }
 
 // Subscribe passes all changes below a prefix after the returned position to a subscriber, until it
-// is cancelled. The prefix is that of a resource.
+// is cancelled. It must be the prefix of a resource.
 func (f *Follower) Subscribe(ctx context.Context, prefix string, to Subscriber) (Position, error) {
 	if err := f.start(ctx); err != nil {
 		return Position{}, err
@@ -102,15 +103,16 @@ func (f *Follower) unsubscribe(prefix string, to Subscriber) {
 	}
 }
 
-// At calls a function with the revision up to which all changes were passed on, while none is.
+// At calls a function with the revision up to which all changes were passed on. No change is passed
+// on during the call.
 func (f *Follower) At(do func(reached int64)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	do(f.reached)
 }
 
-// Read tells the follower which revision a read has returned that began after At had returned
-// reached. If it is lower, the history is another one: a backup was restored.
+// Read compares the revision of a read with the revision reached, which At returned before the
+// read. If it is lower, a backup was restored, and all subscriptions end.
 func (f *Follower) Read(reached, revision int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -138,12 +140,12 @@ func (f *Follower) start(ctx context.Context) error {
 	return nil
 }
 
-// close ends the watch, and with it what is passed on.
+// close ends the watch. After that, no change is passed on.
 func (f *Follower) close() {
 	f.starting.Lock()
 	defer f.starting.Unlock()
 	if f.stop == nil {
-		f.stop = func() {} // it never starts
+		f.stop = func() {} // start does nothing then
 	}
 	f.stop()
 	f.ended.Wait()
@@ -207,8 +209,7 @@ func (f *Follower) resourcePrefixLocked(key string) string {
 	return key[:first]
 }
 
-// loseLocked ends all subscriptions, and has the changes after a revision passed on to those that
-// follow.
+// loseLocked ends all subscriptions. New subscribers get the changes after a revision.
 func (f *Follower) loseLocked(revision int64) {
 	for _, subscribers := range f.subscribers {
 		for to := range subscribers {

@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// changes is a Subscriber that records what it is told.
+// changes is a Subscriber that records its calls.
 type changes struct {
 	mu   sync.Mutex
 	list []string
@@ -71,8 +71,8 @@ func (s *Store) drop(t *testing.T, key string) int64 {
 	return response.Header.Revision
 }
 
-// A subscriber gets the changes below its prefix, those before its position excluded; of a deletion
-// it gets what was stored last.
+// A subscriber gets the changes below its prefix after its position; for a deletion it gets the
+// last value.
 func TestFollowerPassesChangesOn(t *testing.T) {
 	s := open(t)
 	f := s.Follower()
@@ -99,8 +99,8 @@ func TestFollowerPassesChangesOn(t *testing.T) {
 	}
 }
 
-// A read whose revision is lower than what was passed on before it shows another history: whoever
-// follows the old one is told, and whoever comes then gets what follows the read.
+// A read with a lower revision than the changes before it shows that a backup was restored:
+// subscribers get Lost, and new subscribers get the changes after the read.
 func TestFollowerOfAnotherHistory(t *testing.T) {
 	s := open(t)
 	f := s.Follower()
@@ -129,7 +129,7 @@ func TestFollowerOfAnotherHistory(t *testing.T) {
 	}
 }
 
-// Subscribers are told when etcd has dropped what they have not got.
+// Subscribers get Lost when etcd has dropped changes before passing them on.
 func TestFollowerOfWhatWasCompacted(t *testing.T) {
 	f := open(t).Follower()
 	got := &changes{}
@@ -143,7 +143,7 @@ func TestFollowerOfWhatWasCompacted(t *testing.T) {
 	}
 }
 
-// Replay passes on what lies between two revisions, unless it has been compacted.
+// Replay passes on the changes between two revisions, unless they have been compacted.
 func TestFollowerReplays(t *testing.T) {
 	s := open(t)
 	f := s.Follower()
@@ -175,7 +175,7 @@ func TestFollowerReplays(t *testing.T) {
 	}
 }
 
-// Pages are of one revision, also when objects are written meanwhile.
+// Pages have one revision, even when objects are written meanwhile.
 func TestReadPages(t *testing.T) {
 	s := open(t)
 	f := s.Follower()
@@ -212,7 +212,7 @@ func TestReadPages(t *testing.T) {
 	}
 }
 
-// R15: custom resources that nobody has requested are in the answer, too.
+// R15: custom resources without a request are in the answer, too.
 func TestR15NewestOfFollowedResources(t *testing.T) {
 	s := open(t)
 	things := schema.GroupResource{Group: "example.com", Resource: "things"}

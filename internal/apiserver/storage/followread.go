@@ -11,25 +11,25 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 )
 
-// ErrCompacted is the error of a read at, or of changes after, a revision that etcd has dropped.
+// ErrCompacted is the error for a read or a watch at a revision that etcd has dropped.
 var ErrCompacted = errors.New("the revision has been compacted")
 
-// Stored is an object as it is stored.
+// Stored is a stored object.
 type Stored struct {
 	Key      string
 	Value    []byte
 	Revision int64 // of its last write
 }
 
-// Page is a part of what is stored below a prefix.
+// Page is a part of the stored objects below a prefix.
 type Page struct {
 	Objects   []Stored
 	Revision  int64 // at which it was read
-	Remaining int64 // how many objects follow
+	Remaining int64 // the number of objects after the page
 }
 
-// ReadPage reads what is stored below a prefix after a key, in the order of keys; limit bounds the
-// number of objects. At revision 0 it reads the newest state: what was written before the call.
+// ReadPage reads the objects below a prefix after a key, in the order of keys; limit bounds the
+// number of objects. At revision 0 it reads the newest state, with all writes before the call.
 func (f *Follower) ReadPage(ctx context.Context, prefix, after string, revision, limit int64) (Page, error) {
 	from := prefix
 	if after != "" {
@@ -55,10 +55,10 @@ func (f *Follower) ReadPage(ctx context.Context, prefix, after string, revision,
 	return page, nil
 }
 
-// Replay passes on the changes below a prefix after one revision and up to another one, which was
-// reached already.
+// Replay passes on the changes below a prefix after one revision and up to another one, which etcd
+// has already reached.
 func (f *Follower) Replay(ctx context.Context, prefix string, after, upTo int64, pass func(Change)) error {
-	// A stream of its own: of a shared one, the progress may be that of other watches.
+	// The watch needs its own stream: on a shared one, the progress may belong to other watches.
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(withStream(ctx, "replay-"+rand.String(16))))
 	defer cancel()
 	changes := f.client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(after+1), clientv3.WithPrevKV())

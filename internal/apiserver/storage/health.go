@@ -22,8 +22,8 @@ import (
 const (
 	// healthTimeout is how long etcd may take to respond before it counts as unhealthy.
 	healthTimeout = 2 * time.Second
-	// statusTimeout bounds the status request to each member. To find out that the certificate is
-	// refused, it may be necessary to load the system's CAs first.
+	// statusTimeout bounds the status request to each member. The check for a refused certificate
+	// may have to load the system's CAs first.
 	statusTimeout = 3 * time.Second
 )
 
@@ -44,7 +44,7 @@ func (s *Store) reach(ctx context.Context) error {
 	case !s.isElsewhere():
 		return fmt.Errorf("read from etcd: %w", err)
 	}
-	// The failed read has used up the time of ctx, and the diagnosis needs some.
+	// The failed read may have used up the time of ctx, so the diagnosis has its own timeout.
 	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), statusTimeout)
 	defer cancel()
 	return cause{"etcd does not answer: " + strings.Join(s.conditions(asking), ", "), err}
@@ -64,8 +64,8 @@ func (s *Store) conditions(ctx context.Context) []string {
 	return said
 }
 
-// ask requests the status of one server on a connection of its own: the client would retry until
-// ctx ends, and then not return the cause.
+// ask requests the status of one server on a new connection: the client would retry until ctx ends,
+// and not return the cause.
 func (s *Store) ask(ctx context.Context, endpoint string) (*etcdserverpb.StatusResponse, error) {
 	secure := insecure.NewCredentials()
 	if s.tls != nil {
@@ -87,7 +87,7 @@ func (s *Store) ask(ctx context.Context, endpoint string) (*etcdserverpb.StatusR
 	return nil, err
 }
 
-// refusal returns why a server refuses this client's certificate, or nil if it does not. With TLS
+// refusal returns the error of a server that refuses this client's certificate, or nil. With TLS
 // 1.3 the server responds after the client's side of the handshake has ended: a client that has
 // begun to write by then may find the connection broken before it reads the reason.
 func (s *Store) refusal(ctx context.Context, address string) error {

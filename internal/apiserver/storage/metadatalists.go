@@ -12,9 +12,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/wire"
 )
 
-// WithMetadataLists has lists that are answered with metadata alone (PartialObjectMetadataList) decode no more
-// of what etcd has: a quarter of the work, and of the memory. Lists that select by fields are left as they
-// are, since these may be of the rest of the objects.
+// WithMetadataLists makes lists of metadata (PartialObjectMetadataList) decode only the metadata of stored objects: a
+// quarter of the work, and of the memory. It does not change lists with a field selector, which may need other fields
+// of the objects.
 func WithMetadataLists(handler http.Handler, serializer runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
@@ -27,16 +27,17 @@ func WithMetadataLists(handler http.Handler, serializer runtime.NegotiatedSerial
 
 type contextKey int
 
-// metadataOnly is the key under which a context says that only the metadata of objects is needed.
+// metadataOnly is the context key of requests that need only the metadata of objects.
 const metadataOnly contextKey = iota
 
-// wantsMetadata reports whether the handler of a list will find that its client wants metadata alone.
+// wantsMetadata reports whether the handler of a list will respond with metadata only.
 func wantsMetadata(r *http.Request, serializer runtime.NegotiatedSerializer) bool {
 	options, ok := negotiation.NegotiateMediaTypeOptions(r.Header.Get("Accept"), serializer.SupportedMediaTypes(), transforms{})
 	return ok && options.Convert != nil && options.Convert.Kind == "PartialObjectMetadataList"
 }
 
-// transforms allows more than any handler does: what a handler may prefer to metadata counts as preferred.
+// transforms allows more than any handler does. So wantsMetadata is false if a handler might prefer another response to
+// metadata.
 type transforms struct{}
 
 // AllowsMediaTypeTransform implements negotiation.EndpointRestrictions.
@@ -48,8 +49,8 @@ func (transforms) AllowsServerVersion(string) bool { return true }
 // AllowsStreamSchema implements negotiation.EndpointRestrictions.
 func (transforms) AllowsStreamSchema(string) bool { return true }
 
-// metadataOf returns a stored object without all that is not metadata. ok is false if ctx does not say that
-// this suffices, and for custom resources, which are JSON.
+// metadataOf returns a stored object reduced to its metadata. ok is false if ctx does not have metadataOnly, and for
+// custom resources, which are JSON.
 func metadataOf(ctx context.Context, data []byte) (metadata []byte, ok bool) {
 	if ctx.Value(metadataOnly) == nil || len(data) < len(wire.Prefix) || string(data[:len(wire.Prefix)]) != wire.Prefix {
 		return nil, false
@@ -58,7 +59,7 @@ func metadataOf(ctx context.Context, data []byte) (metadata []byte, ok bool) {
 	return metadata, err == nil
 }
 
-// keptOfStored are the fields of a runtime.Unknown that are kept, and of the object in it the metadata.
+// keptOfStored are the kept fields of a runtime.Unknown, and the metadata of the object in it.
 func keptOfStored() wire.Fields {
 	return wire.Fields{1: nil, wire.RawOfUnknown: {1: nil}, 3: nil, 4: nil}
 }

@@ -19,7 +19,7 @@ const (
 	metadataInJSON     = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 )
 
-// listsMetadata reports whether a request is marked as one whose answer is metadata alone.
+// listsMetadata reports whether a request is marked as a list of metadata only.
 func listsMetadata(verb, target, accept string) (is bool) {
 	r := httptest.NewRequest(http.MethodGet, target, http.NoBody)
 	r.Header.Set("Accept", accept)
@@ -30,7 +30,7 @@ func listsMetadata(verb, target, accept string) (is bool) {
 	return is
 }
 
-// Only lists whose answer is certain to be metadata are decoded no further.
+// Only lists with a response that is certainly metadata skip the decoding of other fields.
 func TestWhichListsAreOfMetadata(t *testing.T) {
 	const path = "/api/v1/pods"
 	for _, test := range []struct {
@@ -56,7 +56,7 @@ func TestWhichListsAreOfMetadata(t *testing.T) {
 	}
 }
 
-// A list of metadata has the same metadata as one of whole objects, does not decode the rest, and begins no cache.
+// A list of metadata has the same metadata as a list of objects, does not decode other fields, and begins no cache.
 func TestListOfMetadata(t *testing.T) {
 	s := open(t)
 	maps := s.configMapStorage(t)

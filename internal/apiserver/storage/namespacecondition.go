@@ -22,9 +22,9 @@ import (
 // maxKnown bounds the number of namespaces that are remembered, at some 100 bytes each.
 const maxKnown = 100_000
 
-// namespaces remembers the revision in which each namespace was last seen active, so that the
-// creation of an object can be conditioned on it (R21). If that revision is outdated, the condition
-// fails, and the transaction returns the current namespace.
+// namespaces remembers the revision at which each namespace was last seen active, as a condition
+// for creations of objects (R21). If that revision is outdated, the condition fails, and the
+// transaction returns the current namespace.
 type namespaces struct {
 	mu     sync.Mutex
 	reader *namespaceReader // nil until the storage of namespaces is open; guarded by mu
@@ -44,7 +44,7 @@ func (n *namespaces) open(r *namespaceReader) {
 	n.reader = r
 }
 
-// lookup returns the reader, and the revision in which the namespace was last seen active, or
+// lookup returns the reader, and the revision at which the namespace was last seen active, or
 // never.
 func (n *namespaces) lookup(name string) (*namespaceReader, int64) {
 	n.mu.Lock()
@@ -55,7 +55,7 @@ func (n *namespaces) lookup(name string) (*namespaceReader, int64) {
 	return n.reader, never
 }
 
-// never is a revision that no key has, not even one that does not exist, which has 0.
+// never is a revision that no key has. Even a key that does not exist has another one, 0.
 const never = -1
 
 func (n *namespaces) remember(name string, revision int64) {
@@ -107,11 +107,11 @@ func (r objectReader) read(ctx context.Context, key string, stored []byte, revis
 
 // resourceClient is the etcd client of one resource. It creates an object in a namespace in a
 // transaction that fails unless the namespace exists and is not terminating (R21), and reserves the
-// unique values of an object in the transaction that writes it (unique.go). Everything else is
-// passed to the client that it wraps.
+// unique values of an object in the transaction that writes it (unique.go). All other calls go to
+// the client that it wraps.
 //
-// Usually the namespace has not changed since something was last created in it. Then the cost is a
-// second comparison in the transaction, and nothing is read.
+// Usually the namespace has not changed since the last creation in it. Then the cost is a second
+// comparison in the transaction, without a read.
 type resourceClient struct {
 	etcdkubernetes.Interface
 	kv         clientv3.KV

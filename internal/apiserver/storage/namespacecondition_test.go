@@ -101,8 +101,8 @@ func TestCreateWithoutNamespaces(t *testing.T) {
 	must(t, s.configMapStorage(t).create("nowhere", "a"))
 }
 
-// A creation in a namespace in which something was created before reads nothing, and every creation
-// is a single transaction.
+// After the first creation in a namespace, creations in it read nothing. Every creation is a single
+// transaction.
 func TestR21_CreationCosts(t *testing.T) {
 	s := open(t)
 	namespaces, contents := s.namespaceStorage(t), s.configMapStorage(t)
@@ -140,8 +140,8 @@ func TestNamespacesAreForgotten(t *testing.T) {
 	}
 }
 
-// Creations that admission has allowed just before the namespace was marked leave nothing behind in
-// a namespace that is removed as soon as it is found empty once.
+// Creations that admission has allowed just before the namespace was marked leave no objects in a
+// namespace that is removed when it was empty once.
 func TestR21_RaceOfCreationAndRemovalOfNamespace(t *testing.T) {
 	for where, open := range stores() {
 		t.Run(where, func(t *testing.T) { testRaceOfCreationAndRemoval(t, open(t)) })
@@ -180,7 +180,7 @@ func testRaceOfCreationAndRemoval(t *testing.T, s *Store) {
 	t.Logf("%d namespaces, %d objects created, %d refused after their admission, none left behind", rounds, created.Load(), late.Load())
 }
 
-// isActive reports what an admission check sees.
+// isActive returns the result of an admission check.
 func (o objects) isActive(name string) bool {
 	ns := &corev1.Namespace{}
 	err := o.Get(context.Background(), o.key("", name), apistorage.GetOptions{}, ns)

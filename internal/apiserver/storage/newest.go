@@ -25,17 +25,17 @@ const (
 
 // Newest contains the last write of each resource.
 type Newest struct {
-	// History changes when it is no longer certain that this answer continues earlier ones.
+	// History changes when this answer may not continue earlier ones.
 	History string `json:"history"`
 	// Now is the revision of the store.
 	Now int64 `json:"now"`
 	// Writes are the revisions of the last creation or update of each resource, by
-	// GroupResource.String, or later revisions where those are unknown. Deletions do not count.
+	// GroupResource.String, or later revisions if those are unknown. Deletions do not count.
 	Writes map[string]int64 `json:"writes"`
 }
 
-// Newest returns the last write of each resource, as of a moment after the call. It allows a
-// watching client to verify that it has seen everything (R15) without reading everything again.
+// Newest returns the last write of each resource, at a time after the call. With it, a watching
+// client can verify that it has seen all writes (R15) without reading all objects again.
 func (s *Store) Newest(ctx context.Context) (Newest, error) {
 	ctx, cancel := context.WithTimeout(ctx, newestTimeout)
 	defer cancel()
@@ -66,7 +66,7 @@ type newest struct {
 	history   string                          // empty while there is no watch
 	floor     int64                           // writes up to this revision are unknown
 	reached   int64                           // writes after floor and up to this revision are known
-	moved     chan struct{}                   // closed, and replaced, whenever something changes
+	moved     chan struct{}                   // closed and replaced at each change
 }
 
 func newNewest(client *clientv3.Client, prefix string) *newest {
@@ -91,8 +91,8 @@ func (n *newest) close() {
 	n.ended.Wait()
 }
 
-// onOwnStream gives the watch a stream of its own, so that requests for its progress are not
-// answered to other watches.
+// onOwnStream gives the watch its own stream, so that responses to its progress requests do not go
+// to other watches.
 func onOwnStream(ctx context.Context) context.Context {
 	return withStream(ctx, "newest")
 }
@@ -166,7 +166,7 @@ func (n *newest) isOpenLocked(prefix string) bool {
 	return false
 }
 
-// open adds the prefix of a resource's keys. Earlier writes there are not known.
+// open adds the prefix of a resource's keys. Earlier writes of these keys are unknown.
 func (n *newest) open(resource schema.GroupResource, prefix string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -205,8 +205,8 @@ func (n *newest) at(ctx context.Context, now int64) (Newest, error) {
 	}
 }
 
-// look returns the answer if all writes up to a revision are known, and otherwise a channel that is
-// closed when more are.
+// look returns the answer if all writes up to a revision are known, or else a channel that is
+// closed when more writes are known.
 func (n *newest) look(now int64) (Newest, <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

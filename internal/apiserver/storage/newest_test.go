@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// R15: every acknowledged write is in the next answer, and no deletion is.
+// R15: the next answer has every acknowledged write, and no deletion.
 func TestR15NewestWrites(t *testing.T) {
 	s := open(t)
 	spaces, maps := s.namespaceStorage(t), s.configMapStorage(t)
@@ -34,7 +34,7 @@ func TestR15NewestWrites(t *testing.T) {
 	}
 }
 
-// Writes of other keys only advance the revision, and the progress of the watch is requested.
+// Writes of other keys only advance the revision; Newest then requests the progress of the watch.
 func TestNewestAfterOtherWrites(t *testing.T) {
 	s := open(t)
 	s.configMapStorage(t)
@@ -49,7 +49,7 @@ func TestNewestAfterOtherWrites(t *testing.T) {
 	}
 }
 
-// What was written before the resource was opened counts as new.
+// Writes before the resource was opened count as new.
 func TestNewestOfWhatIsOpenedLater(t *testing.T) {
 	s := open(t)
 	_, err := s.client.Put(t.Context(), s.Prefix()+"/configmaps/team/a", "x")

@@ -11,10 +11,10 @@ import (
 // sizeIdentifier identifies the "encoding" of an object as its size.
 const sizeIdentifier runtime.Identifier = "coppice-size"
 
-// sizeOf returns about the number of bytes of an object.
+// sizeOf returns the approximate number of bytes of an object.
 func sizeOf(object runtime.Object) int {
 	switch o := object.(type) {
-	case runtime.CacheableObject: // it hands out copies only, and encodes once for all watches
+	case runtime.CacheableObject: // it returns only copies, and encodes once for all watches
 		var encoded sizeWriter
 		_ = o.CacheEncode(sizeIdentifier, encodeSize, &encoded)
 		return int(encoded)
@@ -35,7 +35,7 @@ func encodeSize(object runtime.Object, to io.Writer) error {
 	return err
 }
 
-// sizeWriter takes what encodeSize writes.
+// sizeWriter receives the output of encodeSize.
 type sizeWriter int
 
 // Write implements io.Writer.
@@ -44,7 +44,7 @@ func (s *sizeWriter) Write(encoded []byte) (int, error) {
 	return len(encoded), nil
 }
 
-// sizeOfValue returns about the number of bytes of a value as JSON.
+// sizeOfValue returns the approximate number of bytes of a value as JSON.
 func sizeOfValue(value any) (size int) {
 	const scalar = 8
 	switch v := value.(type) {

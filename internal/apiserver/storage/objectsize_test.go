@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// The size of an object is near that of its longest text, wherever that is, and for each form that an object has.
+// The size of an object is near the size of its longest text, in any field, and for each type of object.
 func TestSizeOf(t *testing.T) {
 	const n = 1 << 20
 	long := strings.Repeat("x", n)
@@ -42,7 +42,7 @@ type plainObject struct {
 
 func (p *plainObject) DeepCopyObject() runtime.Object { return p }
 
-// sharedObject encodes once, as the objects do that a watch cache hands to several watches.
+// sharedObject encodes once, like the objects that a watch cache passes to several watches.
 type sharedObject struct {
 	runtime.Object
 	raw     strings.Builder

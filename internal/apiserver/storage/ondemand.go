@@ -19,33 +19,31 @@ import (
 )
 
 const (
-	// listsWithoutCache is the number of objects that the lists of a resource read from etcd before its
-	// watch cache begins. A list of so many takes a tenth of a second.
+	// listsWithoutCache is the number of objects that the lists of a resource read from etcd before its watch cache
+	// begins. A list of that many takes a tenth of a second.
 	listsWithoutCache = 10_000
-	// listsAtATime is the number of lists of a resource that etcd serves at a time. One more begins the
-	// watch cache, and waits for it.
+	// listsAtATime is the number of concurrent lists of a resource that etcd serves. Another list begins the watch
+	// cache, and waits for it.
 	listsAtATime = 16
-	// fillTime bounds the time that a watch, or one list too many, waits until a cache that has just
-	// begun is filled. After that the watch gets the answer that k8s.io/apiserver has for a cache which
-	// cannot be filled: 429. The list is served from etcd, as other reads are all the while.
+	// fillTime bounds the time that a watch, or a list beyond listsAtATime, waits until a new cache is filled. After
+	// that the watch gets 429, as from k8s.io/apiserver for a cache that cannot be filled. The list is served from
+	// etcd, like all other reads meanwhile.
 	fillTime = 3 * time.Second
-	// stopGrace bounds the time that the cache of a resource may take to stop. One that is stopped
-	// within milliseconds of its start never does if a hundred events have come meanwhile: what passes
-	// them on has ended, and what receives them waits for it (k8s.io/apiserver 1.37).
+	// stopGrace bounds the time that the cache of a resource may take to stop. A cache that is stopped within
+	// milliseconds of its start, after a hundred events, never stops: the goroutine that passes them on has ended, and
+	// the goroutine that receives them waits for it (k8s.io/apiserver 1.37).
 	stopGrace = 5 * time.Second
 )
 
-// onDemand is the storage of a resource whose watch cache begins when it is needed: with the first
-// watch of a client, the second at a time of this process, or when lists have read much from etcd or are many at a
-// time. Of most resources of a small cluster none ever begins: the controllers in the process read metadata
-// from the store (follow.go), and have one informer for each resource, which needs no cache besides
-// its own. A cache takes 17 goroutines and keeps every object once more; once begun it stays.
+// onDemand is the storage of a resource whose watch cache begins when it is necessary: with the first watch of a
+// client, with the second concurrent watch of this process, or when lists have read many objects from etcd or are too
+// many at a time. Most resources of a small cluster never get a cache: the controllers in the process read metadata
+// from the store (follow.go), and have one informer for each resource, which needs no other cache. A cache takes 17
+// goroutines and keeps another copy of every object. It never ends before the storage.
 //
-// Until then reads are served from etcd, so none is older than it would be with a cache. A watch from
-// a revision before the cache's first state, which the cache cannot serve, is served from etcd as
-// well: whoever has listed before the cache began must be able to watch from there. That ends with
-// the revision at which this store was opened, where a cache that began with the server would have
-// ended.
+// Until then etcd serves reads, so no read is older than with a cache. etcd also serves a watch from a revision before
+// the cache's first state, because a client that has listed before the cache began must be able to watch from there.
+// The watch fails if the revision is from before the store was opened, as with a cache that began with the server.
 type onDemand struct {
 	apistorage.Interface // etcd, without a cache
 
@@ -55,19 +53,19 @@ type onDemand struct {
 	opened uint64        // the revision when the store was opened
 	remote bool          // etcd is in other processes
 	filled atomic.Pointer[watchCache]
-	lists  atomic.Int64 // that etcd serves now
+	lists  atomic.Int64 // the lists that etcd serves now
 
 	ended context.Context //nolint:containedctx // it ends when the storage is stopped
 	end   context.CancelFunc
 
 	mu      sync.Mutex
 	cache   *watchCache // guarded by mu; nil until it begins
-	err     error       // guarded by mu; why it does not
-	watched bool        // guarded by mu; without the cache, by this process
+	err     error       // guarded by mu; the reason why it does not begin
+	watched bool        // guarded by mu; this process has a watch without the cache
 }
 
-// newOnDemand returns the storage of a resource in a store. open opens a cache; listed counts what
-// lists read.
+// newOnDemand returns the storage of a resource in a store. open opens a cache; listed counts the objects that lists
+// read.
 func newOnDemand(direct apistorage.Interface, open func() (*watchCache, error), listed *listedObjects, in *Store) *onDemand {
 	s := &onDemand{Interface: direct, open: open, listed: listed, held: &in.heldForWatches, opened: uint64(in.opened), remote: in.Shared()}
 	s.ended, s.end = context.WithCancel(context.Background()) //nolint:forbidigo // it ends with the storage
@@ -108,7 +106,7 @@ func (s *onDemand) begin() (*watchCache, error) {
 	return cache, nil
 }
 
-// current is where everything but watches goes.
+// current returns the storage for all calls except watches.
 func (s *onDemand) current() apistorage.Interface {
 	if cache := s.filled.Load(); cache != nil {
 		return cache
@@ -136,10 +134,9 @@ func (s *onDemand) Watch(ctx context.Context, key string, opts apistorage.ListOp
 	})
 }
 
-// isFirst reports whether a watch, which ends with ctx, is the only one and there is no cache. It
-// gets its first events late if there are writes when it begins: etcd looks every 100 ms for watches
-// from the past. An etcd in other processes has better things to do than to serve the informers of
-// each server.
+// isFirst reports whether a watch, which ends with ctx, is the only one and there is no cache. Such a watch gets its
+// first events late if there are writes when it begins: etcd looks every 100 ms for watches from the past. An etcd in
+// other processes does not serve the informers of each server, to reduce its load.
 func (s *onDemand) isFirst(ctx context.Context) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,20 +152,19 @@ func (s *onDemand) isFirst(ctx context.Context) bool {
 	return true
 }
 
-// resumesAt returns the revision after which a watch wants events, and 0 if it begins with a state.
+// resumesAt returns the revision after which a watch gets events, or 0 if the watch begins with a state.
 func (s *onDemand) resumesAt(opts apistorage.ListOptions) uint64 {
 	if opts.SendInitialEvents != nil && *opts.SendInitialEvents {
 		return 0
 	}
 	revision, err := s.Versioner().ParseResourceVersion(opts.ResourceVersion)
 	if err != nil {
-		return 0 // the cache says what is wrong
+		return 0 // the cache reports the error
 	}
 	return revision
 }
 
-// watchDirectly watches etcd until ctx, or the storage, ends. Its bookmarks are etcd's notifications
-// of progress.
+// watchDirectly watches etcd until ctx, or the storage, ends. Its bookmarks are etcd's progress notifications.
 func (s *onDemand) watchDirectly(ctx context.Context, key string, opts apistorage.ListOptions) (watch.Interface, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	forget := context.AfterFunc(s.ended, cancel) //nolint:contextcheck // it ends with the storage, too
@@ -217,7 +213,7 @@ func (s *onDemand) GetList(ctx context.Context, key string, opts apistorage.List
 	}
 	err := s.Interface.GetList(ctx, key, opts, list)
 	if s.listed.n.Load() >= listsWithoutCache {
-		_, _ = s.begin() // a watch gets the error
+		_, _ = s.begin() // the next watch gets the error
 	}
 	return err
 }
@@ -249,8 +245,7 @@ type watchCache struct {
 	delegator *cacher.CacheDelegator
 	stopped   func()        // called when it stops
 	filled    chan struct{} // closed when it has its first state, or was stopped
-	// first is a revision from which on it has all events; 0 if that is not known. It is set before
-	// filled is closed.
+	// first is a revision after which the cache has all events; 0 if unknown. It is set before filled is closed.
 	first uint64
 }
 
@@ -265,7 +260,7 @@ func (c *watchCache) fill(ctx context.Context) bool {
 	if c.cached.Wait(ctx) != nil {
 		return false
 	}
-	// The revision of its first state is not to be had, but the one after that will do.
+	// The revision of the first state is not available, but a later one is sufficient.
 	if revision, err := c.GetCurrentResourceVersion(ctx); err == nil {
 		c.first = revision
 	}
@@ -294,7 +289,7 @@ func (c *watchCache) stop() {
 	})
 }
 
-// within calls a function and returns when it does, or after that time.
+// within calls a function, and returns when the function does, or after a limit.
 func within(limit time.Duration, do func()) {
 	done := make(chan struct{})
 	go func() {
@@ -307,8 +302,9 @@ func within(limit time.Duration, do func()) {
 	}
 }
 
-// listedObjects is a decoder that counts the objects of lists, as far as these are decoded whole. They have the list's version, and no
-// kind and version each, as those that a watch cache has decoded; custom resources keep theirs.
+// listedObjects is a decoder that counts the objects of lists, except objects of which it decodes only the metadata. It
+// removes kind and version from the objects, which have the list's version, as in a watch cache; custom resources keep
+// theirs.
 type listedObjects struct {
 	etcd3.Decoder
 
@@ -320,7 +316,7 @@ func countListed(decoder etcd3.Decoder) *listedObjects { return &listedObjects{D
 // DecodeListItem implements etcd3.Decoder.
 func (l *listedObjects) DecodeListItem(ctx context.Context, data []byte, revision uint64, newItem func() runtime.Object) (runtime.Object, error) {
 	if metadata, ok := metadataOf(ctx, data); ok {
-		data = metadata // which takes so little that it is not counted
+		data = metadata // so small that it is not counted
 	} else {
 		l.n.Add(1)
 	}

@@ -68,7 +68,7 @@ func TestCacheBeginsWithLargeLists(t *testing.T) {
 	}
 }
 
-// Lists begin a cache, too, if there are too many at a time. It serves them.
+// Too many concurrent lists begin a cache, too. It serves them.
 func TestCacheBeginsWithManyLists(t *testing.T) {
 	s := open(t)
 	maps := s.configMapStorage(t)
@@ -107,7 +107,7 @@ func TestListsAreTheSame(t *testing.T) {
 	}
 }
 
-// A cache that cannot be filled leaves reads and writes to etcd.
+// While a cache cannot be filled, etcd serves reads and writes.
 func TestCacheThatIsNotFilled(t *testing.T) {
 	s := open(t)
 	maps := s.configMapStorage(t)
@@ -125,7 +125,7 @@ func TestCacheThatIsNotFilled(t *testing.T) {
 	must(t, maps.ReadinessCheck())
 }
 
-// Many watches at once begin one cache, and each gets what is stored.
+// Many concurrent watches begin one cache, and each watch gets the stored objects.
 func TestCacheBeginsOnce(t *testing.T) {
 	const watches = 20
 	s := open(t)
@@ -158,7 +158,7 @@ func TestCacheBeginsOnce(t *testing.T) {
 	}
 }
 
-// Whoever has listed before the cache began can watch from there, and misses nothing.
+// A client that has listed before the cache began can watch from there, and misses nothing.
 func TestWatchFromBeforeTheCache(t *testing.T) {
 	s := open(t)
 	maps := s.configMapStorage(t)
@@ -179,8 +179,8 @@ func TestWatchFromBeforeTheCache(t *testing.T) {
 	}
 }
 
-// From before the store was opened nobody can watch, as nobody can from before the start of a cache
-// that begins with the server.
+// A watch from before the store was opened fails, as from before the start of a cache that begins
+// with the server.
 func TestWatchFromBeforeTheStore(t *testing.T) {
 	s := open(t)
 	must(t, s.namespaceStorage(t).create("", "team"))
@@ -197,8 +197,8 @@ func TestWatchFromBeforeTheStore(t *testing.T) {
 	}
 }
 
-// The first watch of this process does without a cache: it gets the initial state, the bookmark
-// after it, and the events. A second one at the same time has a cache.
+// The first watch of this process needs no cache: it gets the initial state, the bookmark after it,
+// and the events. A second concurrent watch has a cache.
 func TestWatchOfThisProcess(t *testing.T) {
 	s := open(t)
 	maps := s.configMapStorage(t)
@@ -238,7 +238,7 @@ func TestWatchOfThisProcess(t *testing.T) {
 	}
 }
 
-// Servers that share an etcd spare it the watches of their informers.
+// Servers that share an etcd do not open the watches of their informers there.
 func TestWatchOfThisProcessOnSharedStore(t *testing.T) {
 	s := open(t)
 	maps := s.configMapStorage(t)
@@ -249,7 +249,7 @@ func TestWatchOfThisProcessOnSharedStore(t *testing.T) {
 	}
 }
 
-// A storage that is stopped ends the watches that are served without its cache, and begins none.
+// A storage that is stopped ends the watches without a cache, and begins no cache.
 func TestStopWithoutCache(t *testing.T) {
 	s := open(t)
 	maps := s.configMapStorage(t)
@@ -263,8 +263,7 @@ func TestStopWithoutCache(t *testing.T) {
 	}
 }
 
-// fromThisProcess returns the context of a request that was sent in this process, and that ends with
-// the test.
+// fromThisProcess returns the context of a request from this process, which ends with the test.
 func fromThisProcess(t *testing.T) context.Context {
 	t.Helper()
 	var within context.Context
@@ -301,7 +300,7 @@ func (o objects) watchFrom(t testing.TB, ctx context.Context, revision string) <
 	return events.ResultChan()
 }
 
-// listedAt lists, and returns the resourceVersion of the list.
+// listedAt lists objects, and returns the resourceVersion of the list.
 func (o objects) listedAt(t *testing.T) string {
 	t.Helper()
 	list := &corev1.ConfigMapList{}

@@ -12,9 +12,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Presence tells all servers that share the store that this one is there. It is a key with a lease
-// of etcd: it goes when the server has not renewed it for a while, whatever became of the server. It
-// is not safe for concurrent use.
+// Presence announces a server to all servers that share the store. It is a key with a lease of
+// etcd: it expires if the server does not renew it, for any reason. It is not safe for concurrent
+// use.
 type Presence struct {
 	client      *clientv3.Client
 	group, name string // the prefix of the group's keys, with a slash at the end, and the rest of the key
@@ -22,9 +22,9 @@ type Presence struct {
 	lease       clientv3.LeaseID
 }
 
-// Presence returns the presence of a server of that name in a group. It begins with Renew, and ends
-// when it has not been renewed for the time to live, which is rounded up to seconds. A server without
-// a name only looks.
+// Presence returns the presence of a server with a name in a group. It begins with Renew, and ends
+// when it was not renewed for the time to live, which is rounded up to seconds. A server without a
+// name can only read the names of others.
 func (s *Store) Presence(group, name string, timeToLive time.Duration) *Presence {
 	return &Presence{
 		client: s.client, group: s.agreementKey(group) + "/", name: name,
@@ -57,7 +57,7 @@ func (p *Presence) Renew(ctx context.Context) error {
 	return nil
 }
 
-// Names returns the names of all that are present in the group, in order.
+// Names returns the names of all servers that are present in the group, in order.
 func (p *Presence) Names(ctx context.Context) ([]string, error) {
 	got, err := p.client.Get(ctx, p.group, clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {

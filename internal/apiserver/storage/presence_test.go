@@ -38,7 +38,7 @@ func TestPresence(t *testing.T) {
 			present(t, a, "10.0.0.1:6443", "[fd00::1]:6443")
 			present(t, silent, "10.0.0.1:6443", "[fd00::1]:6443")
 			present(t, other, "c")
-			for range 2 { // what has ended can be ended again
+			for range 2 { // a second call does nothing
 				if err := a.End(ctx); err != nil {
 					t.Fatal(err)
 				}
@@ -51,7 +51,7 @@ func TestPresence(t *testing.T) {
 	}
 }
 
-// A server that was silent for too long is gone, and back when it renews its presence.
+// A server that has not renewed its presence in time is absent, until it renews it.
 func TestPresenceExpires(t *testing.T) {
 	s, ctx := open(t), context.Background()
 	gone, watching := s.Presence("servers", "a", time.Millisecond), s.Presence("servers", "", long)
@@ -74,8 +74,8 @@ func TestPresenceExpires(t *testing.T) {
 	}
 }
 
-// A server that was killed and has come back has the presence that it had: the old lease must not
-// take the key of the new one with it.
+// A server that restarts after a kill has its presence again: the end of the old lease must not
+// remove the key of the new lease.
 func TestPresenceOfOneThatCameBack(t *testing.T) {
 	s, ctx := open(t), context.Background()
 	killed, back := s.Presence("servers", "a", long), s.Presence("servers", "a", long)

@@ -48,8 +48,8 @@ func (t timerSeen) Reset(d time.Duration) bool {
 	return t.Timer.Reset(d)
 }
 
-// The watch cache of k8s.io/apiserver requests the progress of its watch by a timer of the clock
-// that it is given, with the interval that progressClock expects.
+// The watch cache of k8s.io/apiserver requests the progress of its watch by a timer of its
+// configured clock, with the interval that progressClock expects.
 func TestProgressClock(t *testing.T) {
 	s := open(t)
 	seen := &timersSeen{times: map[time.Duration]bool{}}

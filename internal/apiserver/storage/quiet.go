@@ -13,31 +13,30 @@ import (
 )
 
 const (
-	// quietInterval is the interval at which the store is looked at, and quietWrites the most writes
-	// in that time with which it is quiet.
+	// quietInterval is the interval between two looks at the store. The store is quiet if it had at
+	// most quietWrites writes in that time.
 	quietInterval = 5 * time.Second
 	quietWrites   = 100
-	// quietLooks is how often in a row it has to be quiet until the past of a burst is dropped.
+	// quietLooks is the number of quiet looks in a row after which the past of a burst is dropped.
 	quietLooks = 3
-	// burstWrites is the number of writes, other than those of quiet times, that make a burst.
+	// burstWrites is the number of writes outside of quiet times that make a burst.
 	burstWrites = 10_000
 )
 
-// quiet finds the moment at which the past of a burst of writes is dropped.
+// quiet decides when the past of a burst of writes is dropped.
 //
 // The revisions that etcd keeps for watches that resume, and the events in the windows of the watch
-// caches, are small objects that were allocated all over a heap that was large at the time. As long
-// as they are there, next to none of its pages can be returned: after 100 000 objects that were
-// created and deleted, 60 MB of them held 350 MB. Once nothing has been written for a while, those
-// who follow the store have seen it all.
+// caches, are small objects in all parts of a heap that was large at the time. While they exist,
+// almost none of its pages can be returned: after the creation and deletion of 100 000 objects, 60
+// MB of them held 350 MB. When the store is quiet, all of its watchers have received the events.
 type quiet struct {
 	seen  int64 // the revision of the last look; 0 before the first
-	burst int64 // writes since the past was dropped, without those of quiet times
-	looks int   // in a row that have found the store quiet
+	burst int64 // writes outside of quiet times since the past was dropped
+	looks int   // quiet looks in a row
 	since int64 // the revision at the first of these
 }
 
-// look takes the current revision. It returns the revision up to which the past is to be dropped
+// look records the current revision. It returns the revision up to which the past must be dropped
 // now, or 0.
 func (q *quiet) look(revision int64) (until int64) {
 	writes := revision - q.seen
@@ -86,22 +85,22 @@ func (s *Store) dropPast(ctx context.Context, ticks clock.Ticker) {
 	}
 }
 
-// dropUntil drops what was there before a revision; none if it is 0.
+// dropUntil drops the past before a revision; nothing if the revision is 0.
 func (s *Store) dropUntil(ctx context.Context, revision int64) error {
 	if revision == 0 {
 		return nil
 	}
-	// The compaction comes first: with it comes a write, and the windows are emptied at a revision
-	// after that of their last event.
+	// The compaction comes first, because it causes a write: windows are emptied at a revision
+	// after their last event.
 	err := s.compactUntil(ctx, revision)
 	s.windows.empty(revision)
 	return err
 }
 
-// compactUntil compacts etcd in the name of the periodic compactor, which takes another turn then,
-// in place of one that fails.
+// compactUntil compacts etcd in a turn of the periodic compactor, which then skips its next turn.
+// Otherwise that turn would fail.
 func (s *Store) compactUntil(ctx context.Context, revision int64) error {
-	const attempts = 3 // the first one learns how many turns there were, others may be overtaken
+	const attempts = 3 // the first one reads the number of turns; other servers may take a turn before the next ones
 	version := int64(0)
 	for range attempts {
 		turn, _, compacted, err := etcd3.Compact(ctx, s.client, version, revision)
@@ -115,16 +114,16 @@ func (s *Store) compactUntil(ctx context.Context, revision int64) error {
 		}
 		version = turn
 	}
-	return nil // others compact all the time
+	return nil // other servers compact all the time
 }
 
-// windows are those of all watch caches.
+// windows are the windows of all watch caches.
 type windows struct {
 	mu  sync.Mutex
 	all map[*window]struct{} // guarded by mu
 }
 
-// add returns the call that removes the window.
+// add adds a window, and returns the function that removes it.
 func (s *windows) add(w *window) (remove func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,14 +138,14 @@ func (s *windows) add(w *window) (remove func()) {
 	}
 }
 
-// empty empties those whose last event is not after a revision.
+// empty empties the windows whose last event is not after a revision.
 func (s *windows) empty(revision int64) {
 	for _, w := range s.list() {
 		ask(w.emptyAfter(revision))
 	}
 }
 
-// emptyLarge empties those that keep many bytes and whose last event is not after a revision.
+// emptyLarge empties the windows that keep many bytes and whose last event is not after a revision.
 func (s *windows) emptyLarge(revision int64) {
 	for _, w := range s.list() {
 		ask(w.emptyLargeAfter(revision))

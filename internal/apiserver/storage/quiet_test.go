@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// The past is dropped once after each burst, up to where the quiet began.
+// The past is dropped once after each burst, up to the start of the quiet time.
 func TestQuietAfterABurst(t *testing.T) {
 	q := quiet{}
 	revision, began := int64(5_000_000), int64(0)
@@ -51,7 +51,7 @@ func TestQuietAfterABurst(t *testing.T) {
 	}
 }
 
-// What is dropped is the past: in etcd, in the windows of the caches. Watches go on.
+// The past is dropped in etcd and in the windows of the caches. Watches continue.
 func TestPastIsDropped(t *testing.T) {
 	s := open(t)
 	contents := s.configMapStorage(t)
@@ -88,7 +88,7 @@ func TestPastIsDropped(t *testing.T) {
 	}
 	before, err := s.Revision(t.Context())
 	must(t, err)
-	for range 2 { // the second time there is nothing left to do
+	for range 2 { // the second time does nothing
 		must(t, s.dropUntil(t.Context(), before))
 	}
 	if _, err := s.Follower().ReadPage(t.Context(), s.Prefix(), "", before-1, 1); !errors.Is(err, ErrCompacted) {

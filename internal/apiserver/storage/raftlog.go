@@ -7,10 +7,10 @@ import (
 )
 
 const (
-	// raftEntries is the number of entries after which the member in this process drops the earlier ones from memory:
-	// memorySnapshotCount of etcd's server/etcdserver, and one.
+	// raftEntries is the number of entries after which the member in this process drops earlier entries from memory:
+	// memorySnapshotCount of etcd's server/etcdserver, plus one.
 	raftEntries = 101
-	// raftBytes is the number of bytes of the last raftEntries values from which on they are dropped in time.
+	// raftBytes is the least number of bytes of the last raftEntries values for which shortenLog drops them.
 	raftBytes = 8 << 20
 	// bufferCommits is the number of commits after which etcd's buffer of writes is dropped.
 	bufferCommits = 2
@@ -18,17 +18,17 @@ const (
 
 // raftLog counts the bytes of the last values that this process has written.
 //
-// What it works around: the member keeps the last hundred entries of its log in memory for its followers, although it
-// has none, and no option lowers the number. A hundred objects of 1.5 MB are 150 MB. The buffer of its latest writes has
-// a slot for each write of 100 ms, and each slot keeps its value until another write takes the slot.
+// Problem: the member keeps the last hundred entries of its log in memory for its followers, although it has none, and
+// no option lowers the number. A hundred objects of 1.5 MB are 150 MB. The buffer of its latest writes has a slot for
+// each write of 100 ms, and each slot keeps its value until another write takes the slot.
 //
-// What it does: some seconds after large writes, the store makes the member log entries without content. Then it makes
-// the member commit twice without a write: a commit drops the buffer that had no write since the commit before.
+// Solution: some seconds after large writes, the store makes the member log entries without content. Then it makes the
+// member commit twice without a write: a commit drops the buffer that had no write since the commit before.
 //
-// What it buys: 400 objects of 1 MB leave up to 100 MB less. TestRaftLogIsShortened fails without it.
+// Benefit: 400 objects of 1 MB leave up to 100 MB less. TestRaftLogIsShortened fails without it.
 type raftLog struct {
 	mu    sync.Mutex
-	sizes [raftEntries]int // guarded by mu, as all below; a ring
+	sizes [raftEntries]int // guarded by mu, like all fields below; a ring
 	next  int
 	bytes int // of all
 }
@@ -42,7 +42,7 @@ func (l *raftLog) wrote(bytes int) {
 	l.next = (l.next + 1) % raftEntries
 }
 
-// takeLarge reports whether the last values are large, once.
+// takeLarge reports whether the last values are large, and then forgets them.
 func (l *raftLog) takeLarge() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,13 +53,13 @@ func (l *raftLog) takeLarge() bool {
 	return true
 }
 
-// shortenLog has the member drop its last log entries from memory if they are large.
+// shortenLog makes the member drop its last log entries from memory if they are large.
 func (s *Store) shortenLog(ctx context.Context) error {
 	if s.isElsewhere() || !s.raftLog.takeLarge() {
 		return nil
 	}
 	for range raftEntries {
-		if _, err := s.client.AlarmList(ctx); err != nil { // which etcd logs, and which changes nothing
+		if _, err := s.client.AlarmList(ctx); err != nil { // adds a log entry, and changes nothing
 			return fmt.Errorf("shorten the log of etcd: %w", plain(err))
 		}
 	}

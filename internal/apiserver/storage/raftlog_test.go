@@ -11,9 +11,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// The member keeps the last hundred values in memory, until it is to shorten its log. (The store does so by itself, too,
-// when the writes take longer than its interval. Memory that earlier tests leave may be freed meanwhile; then this test
-// proves less, and does not fail.)
+// The member keeps the last hundred values in memory, until shortenLog. (The store also calls it itself, when the
+// writes take longer than its interval. Memory of earlier tests may be freed meanwhile; then this test proves less, and
+// does not fail.)
 func TestRaftLogIsShortened(t *testing.T) {
 	const size, n = 1 << 20, 60
 	live := func() int {

@@ -9,7 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Removal is the removal of a key, with what was stored last.
+// Removal is the removal of a key, with the last value.
 type Removal struct {
 	Stored
 
@@ -17,9 +17,9 @@ type Removal struct {
 	At int64
 }
 
-// Removals passes on what is removed after a revision, in order, until ctx ends or pass returns an error. Each call
-// of pass has what is known up to a revision, which may be nothing. The error is ErrCompacted if etcd has dropped
-// what follows the revision.
+// Removals passes on the removals after a revision, in order, until ctx ends or pass returns an error. Each call of
+// pass has all further removals up to a revision, possibly none. The error is ErrCompacted if etcd has dropped
+// revisions after the first one.
 func (s *Store) Removals(ctx context.Context, after int64, pass func(removed []Removal, upTo int64) error) error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(withStream(ctx, "removals")))
 	defer cancel()
@@ -53,7 +53,7 @@ func (s *Store) Removals(ctx context.Context, after int64, pass func(removed []R
 	return errors.New("watch etcd: it has ended")
 }
 
-// ReadAt returns what was stored under a key at a revision; false if nothing was, or if etcd has dropped it.
+// ReadAt returns the value of a key at a revision; false if there was none, or if etcd has dropped it.
 func (s *Store) ReadAt(ctx context.Context, key string, revision int64) (Stored, bool, error) {
 	response, err := s.client.Get(ctx, key, clientv3.WithRev(revision))
 	switch {

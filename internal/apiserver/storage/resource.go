@@ -25,8 +25,8 @@ import (
 // Wrap decorates the storage of one resource.
 type Wrap func(schema.GroupResource, apistorage.Interface) apistorage.Interface
 
-// RESTOptions returns options with which registries keep their objects in this store; the rest of
-// the options are those of next. wrap, if not nil, is put around each storage, outermost. unique
+// RESTOptions returns options with which registries keep their objects in this store; all other
+// options come from next. wrap, if not nil, wraps each storage as the outermost layer. unique
 // defines the values that no two objects of a resource may share.
 func (s *Store) RESTOptions(next generic.RESTOptionsGetter, wrap Wrap, unique Unique) generic.RESTOptionsGetter {
 	return &restOptions{store: s, next: next, wrap: wrap, unique: unique}
@@ -108,7 +108,7 @@ func (o *restOptions) open(
 	return served, destroy, nil
 }
 
-// resourceClient returns the etcd client of a resource whose keys have that prefix.
+// resourceClient returns the etcd client of a resource. Its keys begin with prefix.
 func (s *Store) resourceClient(resource schema.GroupResource, prefix string, unique *uniqueKeys) *etcdkubernetes.Client {
 	client := &etcdkubernetes.Client{Client: s.client}
 	client.Kubernetes = statusErrors{resourceClient{
@@ -118,9 +118,9 @@ func (s *Store) resourceClient(resource schema.GroupResource, prefix string, uni
 	return client
 }
 
-// announceEtcdFeatures tells k8s.io/apiserver that this etcd supports requests for the progress of
-// a watch, which it would otherwise find out over a connection. Only then are consistent and
-// streaming lists served from the watch cache.
+// announceEtcdFeatures tells k8s.io/apiserver that this etcd supports progress requests for
+// watches. Otherwise, k8s.io/apiserver would check this over a connection. Without the feature, the
+// watch cache does not serve consistent and streaming lists.
 func announceEtcdFeatures(ctx context.Context) {
 	feature.DefaultFeatureSupportChecker.CheckClient(ctx, inProcess{}, apistorage.RequestWatchProgress)
 }

@@ -36,15 +36,15 @@ func (u queueingWatchClient) Watch(ctx context.Context, options ...grpc.CallOpti
 	return queue, nil
 }
 
-// sendQueue is a watch stream that queues what is sent.
+// sendQueue is a watch stream that queues the requests of its sender.
 //
-// What it works around: at each end of a watch stream, clientv3 and etcd's server have one
-// goroutine that sends and receives in turn. Over a network there are the buffers of a connection
-// between them; in process, with grpcproxy's adapter, there is nothing. When some twenty watches
-// that share a stream end at once, each end waits for the other to receive.
+// Problem: at each end of a watch stream, clientv3 and etcd's server have one goroutine that sends
+// and receives in turn. Over a network, the buffers of a connection are between them; in process,
+// grpcproxy's adapter has no buffer. When some twenty watches that share a stream end at once, each
+// end waits for the other to receive.
 //
-// What it buys: without it, after as many custom resource definitions were deleted, no watch of the
-// process got another event. TestWatchesThatEndTogether fails without it.
+// Benefit: without it, no watch of the process got another event after the deletion of as many
+// custom resource definitions. TestWatchesThatEndTogether fails without it.
 type sendQueue struct {
 	etcdserverpb.Watch_WatchClient
 	filled chan struct{} // signals that requests may not be empty
@@ -53,9 +53,9 @@ type sendQueue struct {
 	requests []*etcdserverpb.WatchRequest
 }
 
-// Send implements etcdserverpb.Watch_WatchClient. It does not block. The queue is at most as
-// long as the number of watches that begin or end: of consecutive requests for progress, one is
-// kept.
+// Send implements etcdserverpb.Watch_WatchClient. It does not block. The queue is at most as long
+// as the number of watches that begin or end: Send keeps only one of several consecutive progress
+// requests.
 func (q *sendQueue) Send(request *etcdserverpb.WatchRequest) error {
 	if err := q.Context().Err(); err != nil {
 		return err
@@ -72,7 +72,7 @@ func (q *sendQueue) Send(request *etcdserverpb.WatchRequest) error {
 	return nil
 }
 
-// forward sends what is in the queue until the stream ends. The receiver sees the error.
+// forward sends the requests in the queue until the stream ends. The receiver gets the error.
 func (q *sendQueue) forward() {
 	for {
 		select {

@@ -12,7 +12,7 @@ import (
 )
 
 // Watches that end together, while events arrive for all of them and their progress is requested,
-// leave the stream that they share in working order.
+// do not block the stream that they share.
 func TestWatchesThatEndTogether(t *testing.T) {
 	const watches, rounds = 100, 20
 	s := open(t)

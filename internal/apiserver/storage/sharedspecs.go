@@ -16,26 +16,26 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/wire"
 )
 
-// sharedSpecs is the codec of writes of CustomResourceDefinitions, and of the watch that fills their
-// watch cache. The objects that it decodes share their specification with others that are stored with
-// the same one, and with the object that was written.
+// sharedSpecs is the codec of writes of CustomResourceDefinitions, and of the watch that fills
+// their watch cache. The decoded objects share their specification with other decoded objects that
+// have the same one, and with the written object.
 //
-// Nearly all of a definition is the schema, which takes a hundred kilobytes and more. It is the same in
-// what a request writes, in the event of that write, and in all writes of the status that follow; the
-// history of the cache has each state, and the one before it, for more than a minute. Neither objects
-// in a watch cache nor the specifications of those that were written are ever changed.
+// Most of a definition is the schema, which takes a hundred kilobytes and more. It is the same in
+// the object of a request, in the event of the write, and in all later writes of the status; the
+// history of the cache has each state, and the one before it, for more than a minute. Objects in a
+// watch cache and specifications of written objects never change.
 type sharedSpecs struct {
 	runtime.Codec
 
 	mu    sync.Mutex
 	known map[specSum]weak.Pointer[apiextensions.CustomResourceDefinition] // guarded by mu
-	sweep int                                                              // guarded by mu; the size of known at which those that are gone are removed
+	sweep int                                                              // guarded by mu; the size of known at which unused definitions are removed
 }
 
-// specSum identifies a specification, by what is stored of it.
+// specSum identifies a specification by its stored bytes.
 type specSum [sha256.Size]byte
 
-// minSweep is the smallest number of definitions that are remembered.
+// minSweep is the least value of sweep.
 const minSweep = 64
 
 // withSharedSpecs returns the codec of a resource's writes and watch.
@@ -63,7 +63,8 @@ func (s *sharedSpecs) Encode(object runtime.Object, w io.Writer) error {
 	return err
 }
 
-// Decode implements runtime.Decoder. Of a definition whose specification is known it decodes the rest.
+// Decode implements runtime.Decoder. If it knows the specification of a definition, it decodes only
+// the rest.
 func (s *sharedSpecs) Decode(data []byte, kind *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	rest, spec, ok := cutSpec(data)
 	if !ok || into != nil {
@@ -72,7 +73,7 @@ func (s *sharedSpecs) Decode(data []byte, kind *schema.GroupVersionKind, into ru
 	sum := sha256.Sum256(spec)
 	if known := s.find(sum); known != nil {
 		object, found, err := s.Codec.Decode(rest, kind, nil)
-		// Without stored versions, they would be those of the specification.
+		// Without stored versions, the defaults come from the specification.
 		if definition, ok := object.(*apiextensions.CustomResourceDefinition); ok && err == nil && len(definition.Status.StoredVersions) > 0 {
 			definition.Spec = known.Spec
 			s.remember(sum, definition)
@@ -111,8 +112,7 @@ func (s *sharedSpecs) remember(sum specSum, definition *apiextensions.CustomReso
 // specOfObject is the field of the specification in an object.
 const specOfObject = 2
 
-// cutSpec separates the specification of an object that is stored as protobuf from the object without
-// it.
+// cutSpec splits an object in protobuf into the specification and the rest.
 func cutSpec(data []byte) (rest, spec []byte, ok bool) {
 	message, ok := bytes.CutPrefix(data, []byte(wire.Prefix))
 	if !ok {
@@ -132,7 +132,8 @@ func cutSpec(data []byte) (rest, spec []byte, ok bool) {
 	return slices.Concat(rest, beforeSpec, afterSpec, after), spec, true
 }
 
-// cutField returns the value of a field of a message, which is a message, and what is around it.
+// cutField returns the value of a field of a message, and the bytes before and after the field. The
+// value is a message, too.
 func cutField(message []byte, wanted protowire.Number) (before, value, after []byte, ok bool) {
 	for at := 0; at < len(message); {
 		number, kind, tag := protowire.ConsumeTag(message[at:])

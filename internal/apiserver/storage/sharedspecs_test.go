@@ -24,7 +24,7 @@ func definitionCodec() apiruntime.Codec {
 	return codecs.CodecForVersions(binary, codecs.UniversalDeserializer(), versions, apiruntime.InternalGroupVersioner)
 }
 
-// newDefinition returns a definition as a client has created it.
+// newDefinition returns the definition that a client creates.
 func newDefinition(t *testing.T, uid, description string) *apiextensions.CustomResourceDefinition {
 	t.Helper()
 	versioned := &apiextensionsv1.CustomResourceDefinition{
@@ -104,7 +104,7 @@ func TestSpecsAreShared(t *testing.T) {
 	}
 }
 
-// What is cut short is not a definition.
+// Truncated data are not a definition.
 func TestDamagedDefinitions(t *testing.T) {
 	codec := withSharedSpecs(definitionCodec(), apiextensions.Resource("customresourcedefinitions"))
 	written := newDefinition(t, "a", "first")
@@ -118,7 +118,7 @@ func TestDamagedDefinitions(t *testing.T) {
 	runtime.KeepAlive(written)
 }
 
-// Definitions that are gone are not remembered.
+// Unused definitions are not remembered.
 func TestSharedSpecsAreForgotten(t *testing.T) {
 	codec := withSharedSpecs(definitionCodec(), apiextensions.Resource("customresourcedefinitions")).(*sharedSpecs)
 	for i := range 20 * minSweep {

@@ -21,7 +21,7 @@ import (
 // revision must list again.
 const revisionBump = 1_000_000_000
 
-// ErrDamaged is the error for a snapshot that differs from what was saved.
+// ErrDamaged is the error for a snapshot whose checksum does not match.
 var ErrDamaged = errors.New("it is not a snapshot, or is damaged: its checksum does not match its contents")
 
 // Snapshot streams the state of the store in etcd's format: the database and, in the last 32 bytes,
@@ -38,7 +38,7 @@ func (s *Store) Snapshot(ctx context.Context) (io.ReadCloser, error) {
 	return stream, nil
 }
 
-// snapshotOfCluster tries the members of a cluster one after the other.
+// snapshotOfCluster tries the members of a cluster one by one.
 func (s *Store) snapshotOfCluster(ctx context.Context) (io.ReadCloser, error) {
 	var refusals []error
 	for _, endpoint := range s.client.Endpoints() {
@@ -54,8 +54,8 @@ func (s *Store) snapshotOfCluster(ctx context.Context) (io.ReadCloser, error) {
 	return nil, fmt.Errorf("take a snapshot of the etcd cluster: %w", errors.Join(refusals...))
 }
 
-// snapshotOf takes the snapshot of one member. A member may lag behind the others: a linearizable
-// read is answered only when it has caught up.
+// snapshotOf takes the snapshot of one member. A member may lag behind the others. A linearizable
+// read returns only when it has caught up.
 func (s *Store) snapshotOf(ctx context.Context, endpoint string) (io.ReadCloser, error) {
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: []string{endpoint}, TLS: s.tls, Logger: zap.NewNop(),
@@ -98,7 +98,7 @@ func CopySnapshot(to io.Writer, from io.Reader) error {
 	return nil
 }
 
-// checksum compares the last 32 bytes written to it with the SHA-256 of those before.
+// checksum compares the last 32 bytes written to it with the SHA-256 of the bytes before them.
 type checksum struct {
 	sum  hash.Hash
 	tail []byte // possibly the checksum
@@ -117,8 +117,8 @@ func (c *checksum) Write(p []byte) (int, error) {
 func (c *checksum) matches() bool { return bytes.Equal(c.sum.Sum(nil), c.tail) }
 
 // Restore creates the directory of an etcd member from a snapshot; dir must not exist. Its revision
-// is far beyond that of the snapshot, and everything before counts as compacted, so that no client
-// mistakes the restored objects for a continuation of what it has seen (R4).
+// is far beyond the snapshot's, and all earlier revisions count as compacted, so that no client
+// mistakes the restored objects for a continuation of an earlier state (R4).
 func Restore(file, dir string) error {
 	from, err := os.Open(file)
 	if err != nil {

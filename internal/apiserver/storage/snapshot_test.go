@@ -33,9 +33,9 @@ func (s *Store) save(t *testing.T) string {
 	return file
 }
 
-// Under load, a snapshot contains everything that was acknowledged before it was requested. A
-// restored store has revisions beyond all earlier ones, and a watch from before is told so (R4); it
-// can be written to, and saved again.
+// Under load, a snapshot contains all writes that were acknowledged before its request. A restored
+// store has revisions beyond all earlier ones, and a watch from an earlier revision fails (R4). The
+// store accepts writes, and can be saved again.
 func TestR4_SnapshotUnderLoad(t *testing.T) {
 	s := open(t)
 	contents := s.configMapStorage(t)
@@ -137,7 +137,7 @@ func TestDamagedSnapshots(t *testing.T) {
 	}
 }
 
-// The checksum is found wherever the data are split.
+// CopySnapshot finds the checksum for any split of the data.
 func TestCopySnapshotInPieces(t *testing.T) {
 	s := open(t)
 	whole, err := os.ReadFile(s.save(t))
@@ -153,8 +153,8 @@ func TestCopySnapshotInPieces(t *testing.T) {
 	}
 }
 
-// A snapshot of a cluster contains everything that was acknowledged, also if it is taken from a
-// member that was away, and if the first member is gone; it can be restored in this process.
+// A snapshot of a cluster contains all acknowledged writes, even from a member that was down
+// before, and even if the first member is down. It can be restored in this process.
 func TestSnapshotOfACluster(t *testing.T) {
 	c := startCluster(t, 3, nil)
 	s := connect(t, Cluster{Servers: c.urls()})
@@ -163,7 +163,7 @@ func TestSnapshotOfACluster(t *testing.T) {
 	var names []string
 	for i := range 50 {
 		names = append(names, fmt.Sprintf("a-%02d", i))
-		eventually.Succeeds(t, func() error { // the client may have a connection whose loss it has not noticed yet
+		eventually.Succeeds(t, func() error { // the client may not have noticed yet that its connection is lost
 			if err := contents.create("team", names[i]); err != nil && !apistorage.IsExist(err) {
 				return err
 			}

@@ -77,8 +77,8 @@ func (s *Store) maintainSpace(ctx context.Context, ticks clock.Ticker) {
 func (s *Store) reclaimSpace(ctx context.Context) (full bool, err error) {
 	now := s.space()
 	if now.full {
-		// Revisions are kept for some minutes for watches that resume. These have to list again
-		// now, which does less harm than accepting no writes.
+		// Revisions are kept for some minutes for watches that resume. These watches have to list
+		// again now, which does less harm than accepting no writes.
 		if err := s.compactNow(ctx); err != nil {
 			return true, err
 		}
@@ -108,7 +108,7 @@ func (s *Store) space() space {
 	return now
 }
 
-// compactNow drops every revision but the last of each key.
+// compactNow drops every revision except the last of each key.
 func (s *Store) compactNow(ctx context.Context) error {
 	revision, err := s.Revision(ctx)
 	if err != nil {

@@ -50,8 +50,8 @@ func (o objects) createLarge(namespace, name string) error {
 }
 
 // When the quota is used up, writes are refused with a reason that clients can recognize, and
-// existing objects can be read and deleted. Writes are refused until something has been deleted;
-// then they are accepted again, without a restart.
+// existing objects can be read and deleted. After deletions, writes are accepted again, without a
+// restart.
 func TestQuota(t *testing.T) {
 	s, err := Open(t.Context(), Options{Dir: t.TempDir(), Ephemeral: true, QuotaBytes: 4 << 20})
 	must(t, err)
@@ -66,8 +66,8 @@ func TestQuota(t *testing.T) {
 		if apierrors.ReasonForError(err) != ReasonInsufficientStorage || !strings.Contains(err.Error(), "etcd is full") {
 			t.Fatalf("after %d objects: %v", n, err)
 		}
-		// Twice, because pages that the first attempt has freed are known after the next commit
-		// only.
+		// Twice, because pages that the first attempt has freed are only known after the next
+		// commit.
 		full = true
 		for i := 0; i < 2 && full; i++ {
 			full, err = s.reclaimSpace(t.Context())
@@ -81,8 +81,8 @@ func TestQuota(t *testing.T) {
 	if err := contents.createLarge("team", "more"); err == nil {
 		t.Error("a write is taken")
 	}
-	// All of them, because the quota is checked between commits, and several times as much may have
-	// been written by then.
+	// All of them, because etcd checks the quota between commits, and may have written several
+	// times the quota by then.
 	for _, name := range contents.names(t, s, "team") {
 		must(t, contents.remove("team", name))
 	}
@@ -148,7 +148,7 @@ func fill(dir string) error {
 	}
 }
 
-// verify checks that the acknowledged writes are there.
+// verify checks that the acknowledged writes exist.
 func verify(dir string) error {
 	s, err := Open(context.Background(), Options{Dir: dir, FatalLog: os.Stderr})
 	if err != nil {
@@ -175,8 +175,8 @@ func verify(dir string) error {
 	return err
 }
 
-// When the disk is full the process ends with one line that says so; acknowledged writes are there
-// when there is space again.
+// When the disk is full, the process ends with one line that reports it. Acknowledged writes still
+// exist when there is space again.
 func TestFullDisk(t *testing.T) {
 	const mount = `mount -t tmpfs -o size=%s tmpfs "$DIR"`
 	dir := t.TempDir()
@@ -186,8 +186,8 @@ func TestFullDisk(t *testing.T) {
 		command.Env = append(os.Environ(), "DIR="+dir, "SELF="+os.Args[0], "ACKNOWLEDGED="+acknowledged, "SAID="+said)
 		return command.CombinedOutput()
 	}
-	// In namespaces of its own any user may mount; where user namespaces are forbidden, only root
-	// may.
+	// Any user may mount in its own namespaces; where user namespaces are forbidden, only root may
+	// mount.
 	namespaces := []string{"--user", "--map-root-user", "--mount"}
 	if _, err := script(namespaces, fmt.Sprintf(mount, "1m")); err != nil {
 		namespaces = []string{"--mount"}

@@ -81,7 +81,7 @@ func readError(err error) error {
 }
 
 // writeError returns the API error for a failed write. A write without a response may have been
-// carried out, so the client is not told to retry it.
+// carried out, so the error does not ask the client to retry.
 func writeError(err error) error {
 	switch {
 	case errors.Is(err, rpctypes.ErrNoSpace):

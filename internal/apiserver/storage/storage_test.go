@@ -56,7 +56,7 @@ func (o objects) key(namespace, name string) string {
 	return o.prefix + "/" + namespace + "/" + name
 }
 
-// codec is that of the server's registries, which stores protobuf.
+// codec is the codec of the server's registries, which stores protobuf.
 func codec(t testing.TB) runtime.Codec {
 	t.Helper()
 	codecs := builtin.NewSchemes().Codecs

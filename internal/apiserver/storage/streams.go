@@ -13,25 +13,25 @@ import (
 	apistorage "k8s.io/apiserver/pkg/storage"
 )
 
-// watchStreams gives the watch that fills a resource's watch cache a stream of its own to etcd, and
-// a new one to each watch that succeeds it.
+// watchStreams gives the watch that fills a resource's watch cache its own stream to etcd, and a
+// new stream to each successor of the watch.
 //
-// What it works around: clientv3 puts watches with the same metadata into one stream. etcd answers
-// a request for progress to all watches that the stream has when the response arrives, also to one
-// that was created after the response was sent. That watch then appears to have reached a revision
-// whose events it has not received; should it end before it receives them, as it does when one of
-// them cannot be decoded, its successor begins after them, and the cache never learns of them. With
-// a stream for each watch, and no request for progress before the watch is created, that cannot
-// happen. Nor does a request for one resource cause a response to the caches of all others.
+// Problem: clientv3 puts watches with the same metadata into one stream. The response to a progress
+// request goes to all watches that the stream has when the response arrives, even to a watch that
+// was created after etcd sent it. That watch then appears to have reached a revision whose events
+// it has not received. If it ends before it receives them, for example because one of them cannot
+// be decoded, its successor begins after them, and the cache never gets them. With a stream for
+// each watch, and no progress request before the watch is created, that cannot happen. Also, a
+// request for one resource causes no responses to the caches of other resources.
 //
-// What it buys: no event is lost; TestProgressDoesNotOvertakeEvents fails without it.
-// BenchmarkWatchProgress prints what it saves. TestStreamsEndWithTheirWatches fails should clientv3
-// no longer end a stream with its last watch, on which closeStream relies.
+// Benefit: no event is lost; TestProgressDoesNotOvertakeEvents fails without it.
+// BenchmarkWatchProgress prints the cost with and without it. TestStreamsEndWithTheirWatches fails
+// if clientv3 no longer ends a stream with its last watch, on which closeStream relies.
 type watchStreams struct {
 	resource schema.GroupResource
 
 	mu      sync.Mutex
-	opened  int          // guarded by mu, like the others; the number of watches so far
+	opened  int          // guarded by mu, like all fields below; the number of watches so far
 	current int          // the number of the newest watch that was created; 0 for none
 	err     func() error // not nil once the current watch is cancelled
 }
@@ -73,9 +73,9 @@ func (w *watchStreams) created(ctx context.Context, number int) {
 	}
 }
 
-// existing returns the number of the watch that exists, or 0 for none. It asks the watch's context,
-// whose error is set before anything that waits for its end can notice: a watch that clientv3 has
-// ended never exists here.
+// existing returns the number of the watch that exists, or 0 for none. It checks the watch's
+// context, whose error is set before any goroutine that waits for its end continues. So it never
+// returns a watch that clientv3 has ended.
 func (w *watchStreams) existing() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -85,8 +85,8 @@ func (w *watchStreams) existing() int {
 	return w.current
 }
 
-// streamWatcher is the Watcher of an etcd client. It gives the watches of watchStreams streams of
-// their own.
+// streamWatcher is the Watcher of an etcd client. It gives each watch of watchStreams its own
+// stream.
 type streamWatcher struct{ clientv3.Watcher }
 
 // Watch implements clientv3.Watcher.
@@ -106,9 +106,9 @@ func (s streamWatcher) Watch(ctx context.Context, key string, options ...clientv
 	return events
 }
 
-// closeStream ends a stream that has no watch, and may never have had one: clientv3 ends a stream
-// with the last of its watches. ctx must be one that was used for the stream: any other metadata it
-// has is part of the stream's identity.
+// closeStream ends a stream that has no watch, or never had one, by opening and ending a watch on
+// it: clientv3 ends a stream with its last watch. ctx must be a context that was used for the
+// stream, because its other metadata are part of the stream's identity.
 func (s streamWatcher) closeStream(ctx context.Context, streams *watchStreams, number int, key string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeStreamTimeout)
 	defer cancel()
@@ -133,7 +133,7 @@ func (s streamWatcher) RequestProgress(ctx context.Context) error {
 	return err
 }
 
-// separateStreams is a storage whose watches have streams of their own.
+// separateStreams is a storage whose watches have their own streams.
 type separateStreams struct {
 	apistorage.Interface
 	streams *watchStreams

@@ -47,7 +47,7 @@ func TestProgressDoesNotOvertakeEvents(t *testing.T) {
 	}
 }
 
-// Progress is requested of the newest watch, even if an older one is reported late.
+// Progress requests go to the newest watch, even if an older one is reported late.
 func TestStreamsKnowTheNewestWatch(t *testing.T) {
 	w := &watchStreams{resource: corev1.Resource("pods")}
 	older, newer := w.next(), w.next()
@@ -71,12 +71,12 @@ func TestStreamsKnowTheNewestWatch(t *testing.T) {
 	}
 }
 
-// Watches that end leave no stream behind, even if they are cancelled before they were created and
-// their progress is requested at that moment.
+// Watches that end leave no stream behind, even if they are cancelled before their creation, during
+// a progress request.
 func TestStreamsEndWithTheirWatches(t *testing.T) {
 	const rounds = 300
 	s := open(t)
-	const own = 2 // the compactor's and that of the newest writes
+	const own = 2 // the streams of the compactor and of newest
 	// As etcd3 does; this metadata is also part of the identity of a stream.
 	background := clientv3.WithRequireLeader(context.WithValue(t.Context(), streamsKey{}, &watchStreams{resource: corev1.Resource("pods")}))
 	for round := range rounds {

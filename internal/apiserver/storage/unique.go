@@ -35,8 +35,8 @@ func (v Values) in(s *Store, resource schema.GroupResource, reader objectReader)
 
 // uniqueKeys keeps, beside each object of a resource, one key for each of its unique values. The
 // keys are written and removed in the transaction that writes or removes the object, on condition
-// that no other object has reserved them. So no value is ever used twice, whichever server writes,
-// and none is leaked: there is nothing to repair after a crash.
+// that no other object has reserved them. So no value is ever used twice, even with several
+// servers, and no value is leaked: a crash leaves nothing to repair.
 type uniqueKeys struct {
 	kv     clientv3.KV
 	values Values
@@ -44,7 +44,7 @@ type uniqueKeys struct {
 	reader objectReader
 }
 
-// reservations are the keys that a write adds, and those that it removes.
+// reservations are the keys that a write adds and removes.
 type reservations struct {
 	holder    string // the object's own key, which is the value of the added keys
 	add, drop []string
@@ -78,8 +78,8 @@ func (c reservations) reads() []clientv3.Op {
 	return ops
 }
 
-// conflict returns a TakenError if a value that another object has reserved made a transaction
-// fail. The results of reads begin at its nth operation.
+// conflict returns a TakenError if a transaction failed because another object has reserved a
+// value. The results of reads begin at its nth operation.
 func (c reservations) conflict(txn *clientv3.TxnResponse, n int) error {
 	for i, value := range c.add {
 		if holder := firstOf(txn, n+i); holder != nil {
@@ -89,7 +89,7 @@ func (c reservations) conflict(txn *clientv3.TxnResponse, n int) error {
 	return nil
 }
 
-// reservationsFor returns what the creation of an object reserves.
+// reservationsFor returns the reservations for the creation of an object.
 func (u *uniqueKeys) reservationsFor(ctx context.Context, key string, data []byte) (reservations, error) {
 	if u == nil {
 		return reservations{}, nil
@@ -121,8 +121,8 @@ func (u *uniqueKeys) stored(ctx context.Context, key string, expectedRevision in
 	return u.valuesOf(obj), nil
 }
 
-// heldBy returns the values of an object that cannot be decoded and is to be removed nevertheless.
-// It reads all reservations of the resource.
+// heldBy returns the reserved values of an object that will be removed although it cannot be
+// decoded. It reads all reservations of the resource.
 func (u *uniqueKeys) heldBy(ctx context.Context, key string) ([]string, error) {
 	found, err := u.kv.Get(ctx, u.prefix, clientv3.WithPrefix())
 	if err != nil {

@@ -132,8 +132,8 @@ func readerOf(t *testing.T) objectReader {
 	return objectReader{decoder: decoder, transformer: transformer, newFunc: func() runtime.Object { return &corev1.ConfigMap{} }}
 }
 
-// Of concurrent writers exactly one gets a value, and no object holds values afterwards that were
-// changed, freed or lost in races.
+// Exactly one of several concurrent writers gets a value. Afterwards, no object holds values that
+// were changed, freed or lost in races.
 func TestUniqueValuesInARace(t *testing.T) {
 	s := open(t)
 	o := s.uniqueStorage(t)

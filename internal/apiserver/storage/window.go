@@ -16,51 +16,49 @@ import (
 )
 
 const (
-	// windowChanges is how many of the latest updates and deletions a watch cache keeps at least,
-	// however fast they come. It keeps at most three times as many.
+	// windowChanges is the least number of the latest updates and deletions that a watch cache keeps, at any rate of
+	// changes. It keeps at most three times as many.
 	windowChanges = 5000
-	// changeTime is how far the clock of a window advances, at least, from one change to the next.
+	// changeTime is the least time by which a change advances the clock of a window.
 	changeTime = cacher.DefaultEventFreshDuration / windowChanges
 	// windowBytes bounds the bytes of objects that are no longer stored in a window: it drops the oldest events beyond
-	// that, but not the last leastCapacity events. When the resource is quiet, the window drops all events.
+	// this limit, but not the last leastCapacity events. When the resource is quiet, the window drops all events.
 	windowBytes = 32 << 20
-	// keptSnapshots is the number of a resource's latest states that are kept for lists of a certain
-	// resourceVersion, such as the next page of one; at times there are twice as many. Lists of
-	// earlier states are read from etcd.
+	// keptSnapshots is the number of a resource's latest states that a watch cache keeps for lists at a
+	// resourceVersion, such as the next page of a list; at times it keeps twice as many. etcd serves lists of earlier
+	// states.
 	keptSnapshots = 1000
 )
 
 // window bounds the memory that the watch cache of one resource takes for the past.
 //
-// What it works around: the cache keeps every event of the last 75 seconds, up to 102 400 of them,
-// until others take their place. Each update and each deletion keeps an object, or two, that is no
-// longer stored, whatever its size, and each event a state of the cache for lists of that resourceVersion.
-// Neither the time nor the number can be configured to less.
+// Problem: the cache keeps every event of the last 75 seconds, up to 102 400 events, until others replace them. Each
+// update and each deletion keeps one or two objects of any size that are no longer stored, and each event keeps a state
+// of the cache for lists at its resourceVersion. Neither the time nor the number can be configured to less.
 //
-// What it buys: 100 000 objects of 1 kB that were created and deleted left 560 MB in the heap. A
-// deletion keeps one object now, where the cache would have kept two. Changes advance the clock by
-// which the cache determines the age of its events, so that those that come fast or are large are old sooner.
-// Watchers that resume have to list again if they have missed more than what is kept. Creations do
-// not advance the clock: what they keep is stored anyway.
+// Benefit: 100 000 objects of 1 kB that were created and deleted left 560 MB in the heap. Now a deletion keeps one
+// object instead of two. Changes advance the clock by which the cache determines the age of its events, so that
+// frequent or large events are old sooner. Watchers that resume have to list again if they have missed more events than
+// the cache keeps. Creations do not advance the clock, because their objects are stored anyway.
 //
-// The price: in a burst, the metrics of the cache on how long events take are too low.
+// Cost: in a burst, the metrics of the cache on the latency of events are too low.
 //
-// BenchmarkWindow prints the memory with and without it. TestWindowIsBounded fails should the cache
-// bound what it keeps otherwise.
+// BenchmarkWindow prints the memory with and without it. TestWindowIsBounded fails if the cache bounds its events
+// differently.
 type window struct {
 	newFunc  func() runtime.Object
 	compacts atomic.Pointer[compactable] // the cache; nil at first
 
 	mu     sync.Mutex
-	clock  time.Time // guarded by mu, as is all below; that of the last event
+	clock  time.Time // guarded by mu, like all fields below; the time of the last event
 	events int       // since the last call of compact
 	first  string    // the resourceVersion of the first of these
 
-	// What emptywindow.go needs.
+	// The fields below are for emptywindow.go.
 	progress func() error // asks etcd for the progress of the watch
 	kept     int          // events since the window was empty
-	last     int64        // the revision of the last of these
-	emptying bool         // it is to be emptied
+	last     int64        // the revision of the last event
+	emptying bool         // the window must be emptied
 	capacity capacity
 }
 
@@ -94,7 +92,7 @@ func (b boundedWindow) Watch(ctx context.Context, key string, opts apistorage.Li
 	return passing, nil
 }
 
-// windowWatch passes on the events of a watch as the window is to keep them.
+// windowWatch passes on the events of a watch, as changed by the window.
 type windowWatch struct {
 	watch.Interface
 	results chan watch.Event
@@ -123,8 +121,8 @@ func (w *windowWatch) pass(through *window) {
 	}
 }
 
-// passOn passes an event on, and after a bookmark what empties the window, if it is to be emptied.
-// It returns the event that comes meanwhile, and false if the watch is over.
+// passOn passes an event on. After a bookmark it empties the window, if necessary. It returns an event that arrives
+// meanwhile, and false if the watch is over.
 func (w *windowWatch) passOn(event watch.Event, through *window) (next *watch.Event, ok bool) {
 	if !w.send(through.take(event)) {
 		return nil, false
@@ -139,7 +137,7 @@ func (w *windowWatch) passOn(event watch.Event, through *window) (next *watch.Ev
 	return w.fill(f)
 }
 
-// send returns false if the watch was stopped.
+// send sends an event. It returns false if the watch was stopped.
 func (w *windowWatch) send(event watch.Event) bool {
 	select {
 	case w.results <- event:
@@ -149,15 +147,15 @@ func (w *windowWatch) send(event watch.Event) bool {
 	}
 }
 
-// restart follows a new watch.
+// restart prepares the window for a new watch.
 func (w *window) restart(progress func() error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.progress, w.emptying = progress, false
 }
 
-// take returns an event as the cache is to keep it. Only events with a time, which are those after
-// the cache's initial state, become part of its window, and bookmarks never do.
+// take returns the event that the cache keeps. Only events with a time become part of the cache's window: the events
+// after its initial state, except bookmarks.
 func (w *window) take(event watch.Event) watch.Event {
 	timed, ok := event.Object.(apistorage.WatchEventWithRecordTime)
 	if !ok || event.Type == watch.Bookmark {
@@ -182,8 +180,8 @@ func (w *window) take(event watch.Event) watch.Event {
 	return event
 }
 
-// withoutContent returns what the cache needs of a deleted object: its watchers get the state that
-// is in the cache, with the resourceVersion of the deletion.
+// withoutContent returns the part of a deleted object that the cache needs. Watchers get the state in the cache, with
+// the resourceVersion of the deletion.
 func (w *window) withoutContent(deleted runtime.Object) runtime.Object {
 	stub := w.newFunc()
 	from, err := meta.Accessor(deleted)
@@ -201,7 +199,7 @@ func (w *window) withoutContent(deleted runtime.Object) runtime.Object {
 	return stub
 }
 
-// advance returns the time of an event: its own, or a later one after many changes, or large ones.
+// advance returns the time of an event: its own, or a later one after many or large changes.
 func (w *window) advance(now time.Time, kind watch.EventType, size int) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -216,8 +214,7 @@ func (w *window) advance(now time.Time, kind watch.EventType, size int) time.Tim
 	return next
 }
 
-// compact has the cache drop its states before the previous call's first event, once for every
-// keptSnapshots events.
+// compact makes the cache drop old states once for every keptSnapshots events: all states before the previous drop.
 func (w *window) compact(resourceVersion string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -229,7 +226,7 @@ func (w *window) compact(resourceVersion string) {
 		return
 	}
 	if c := w.compacts.Load(); c != nil {
-		// It fails for something that is no resourceVersion.
+		// It only fails for an invalid resourceVersion.
 		_ = (*c).Compact(w.first)
 	}
 	w.events, w.first = 0, resourceVersion

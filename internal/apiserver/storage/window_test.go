@@ -27,7 +27,7 @@ import (
 
 func newConfigMap() apiruntime.Object { return &corev1.ConfigMap{} }
 
-// Changes are at least changeTime apart; creations, and initial state, are as old as they are.
+// Changes are at least changeTime apart; creations and the initial state keep their times.
 func TestWindowClock(t *testing.T) {
 	began := time.Unix(1000, 0)
 	at := func(ms int) time.Time { return began.Add(time.Duration(ms) * time.Millisecond) }
@@ -56,7 +56,7 @@ func TestWindowClock(t *testing.T) {
 	}
 }
 
-// The last keptSnapshots states of a cache are kept, and not more than twice as many.
+// A cache keeps its last keptSnapshots states, and at most twice as many.
 func TestWindowDropsStates(t *testing.T) {
 	h := &window{newFunc: newConfigMap}
 	states := &kept{}
@@ -69,7 +69,7 @@ func TestWindowDropsStates(t *testing.T) {
 	}
 }
 
-// kept records the first revision of which a cache keeps the state.
+// kept records the first revision at which a cache keeps its state.
 type kept struct{ before int }
 
 func (k *kept) Compact(resourceVersion string) error {
@@ -78,7 +78,7 @@ func (k *kept) Compact(resourceVersion string) error {
 	return err
 }
 
-// Of changes that come fast, the cache keeps windowChanges and at most three times as many.
+// In a burst of changes, the cache keeps at least windowChanges, and at most three times as many.
 func TestWindowIsBounded(t *testing.T) {
 	const n = 4 * windowChanges
 	source := newSource()
@@ -102,8 +102,8 @@ func TestWindowIsBounded(t *testing.T) {
 	}
 }
 
-// Of large changes, the cache keeps windowBytes, or the last leastCapacity; none once it is quiet. Small changes
-// are kept after them as ever.
+// The cache keeps windowBytes of large changes, or the last leastCapacity of them; none when the resource is quiet. It
+// keeps later small changes as before.
 func TestWindowIsBoundedInBytes(t *testing.T) {
 	for size, most := range map[int]int{1 << 20: leastCapacity, 100 << 10: 4 * windowBytes / (100 << 10)} {
 		const n = 3000
@@ -145,7 +145,7 @@ func TestWindowIsBoundedInBytes(t *testing.T) {
 	}
 }
 
-// Creations are kept as by upstream's cache, however fast they come.
+// The cache keeps creations like upstream's cache, at any rate.
 func TestWindowKeepsCreations(t *testing.T) {
 	const n = 5 * windowChanges
 	source := newSource()
@@ -161,7 +161,7 @@ func TestWindowKeepsCreations(t *testing.T) {
 	}
 }
 
-// The event of a deletion has the whole object, with the resourceVersion of the deletion.
+// The event of a deletion has the complete object, with the resourceVersion of the deletion.
 func TestDeletedObjectIsWhole(t *testing.T) {
 	source := newSource()
 	cached := source.cache(t, &window{newFunc: newConfigMap})
@@ -191,8 +191,8 @@ func TestDeletedObjectIsWhole(t *testing.T) {
 	}
 }
 
-// BenchmarkWindow creates 100 000 objects of 1 kB and deletes them, without and with the bounds, and
-// reports how much memory of the heap the watch cache has then, in MB of 2^20 bytes.
+// BenchmarkWindow creates 100 000 objects of 1 kB and deletes them, without and with the bounds, and reports the heap
+// memory of the watch cache after that, in MB of 2^20 bytes.
 func BenchmarkWindow(b *testing.B) {
 	for name, past := range map[string]*window{"upstream": nil, "window": {newFunc: newConfigMap}} {
 		b.Run(name, func(b *testing.B) {
@@ -241,7 +241,7 @@ func revisionOf(event watch.Event) int {
 	return revision
 }
 
-// source is a storage that is empty at revision 1, and from then on has the events that are sent.
+// source is a storage that is empty at revision 1. After that, a test sends its events.
 type source struct {
 	apistorage.Interface
 	events *watch.FakeWatcher

@@ -24,8 +24,8 @@ func typeOfMetadata() metav1.TypeMeta {
 	return metav1.TypeMeta{Kind: "PartialObjectMetadata", APIVersion: metav1.SchemeGroupVersion.String()}
 }
 
-// decode returns the metadata of a stored object, without its managed fields. The rest of the object
-// is not looked at.
+// decode returns the metadata of a stored object, without its managed fields. It does not read the
+// rest of the object.
 func decode(value []byte, revision int64) (*metav1.PartialObjectMetadata, error) {
 	object := &metav1.PartialObjectMetadata{TypeMeta: typeOfMetadata()}
 	message, isProtobuf, err := wire.Object(value)

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// object has all metadata that are not managed fields, and an own field of the name metadata.
+// object has all metadata except managed fields, and another field with the name metadata.
 func object() *corev1.ConfigMap {
 	deleted := metav1.NewTime(time.Unix(1_700_000_000, 0).UTC())
 	return &corev1.ConfigMap{
@@ -58,7 +58,7 @@ func TestDecode(t *testing.T) {
 		}
 		for length := range value[:len(value)/2] {
 			if name == "JSON" && length > strings.Index(string(text), `"creationTimestamp"`) {
-				break // what follows the metadata is not read
+				break // the fields after the metadata are not read
 			}
 			if _, err := decode(value[:length], 42); err == nil {
 				t.Errorf("%s: the first %d bytes are an object", name, length)

@@ -9,8 +9,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/wire"
 )
 
-// The numbers of the fields that are read of a CustomResourceDefinition. They are the same in v1 and
-// in v1beta1.
+// The numbers of the fields that definitionOf reads. They are the same in v1 and in v1beta1.
 const (
 	specOfDefinition   = 2
 	statusOfDefinition = 3
@@ -23,14 +22,15 @@ const (
 	statusOfCondition  = 2
 )
 
-// definition is what is read of a CustomResourceDefinition.
+// definition is the scope and the served versions of a CustomResourceDefinition.
 type definition struct {
 	namespaced bool
 	versions   []string
 }
 
-// definitionOf returns what a stored CustomResourceDefinition says. It is not served before it is
-// established. Of one that cannot be read, the API says so, to whoever asks for the resource.
+// definitionOf returns the definition in a stored CustomResourceDefinition; false if it is not
+// established or cannot be read. In the second case, the API returns the error to clients of the
+// resource.
 func definitionOf(value []byte) (definition, bool) {
 	message, isProtobuf, err := wire.Object(value)
 	switch {
@@ -42,7 +42,7 @@ func definitionOf(value []byte) (definition, bool) {
 	return definitionFromJSON(value)
 }
 
-// definitionFromProtobuf passes over the schemas, which are nearly all of a definition.
+// definitionFromProtobuf skips the schemas, which are most of a definition.
 func definitionFromProtobuf(message []byte) (found definition, established bool) {
 	err := wire.Each(message, func(number int32, value []byte, _ uint64) error {
 		switch number {
@@ -108,11 +108,11 @@ func isEstablished(condition []byte) (bool, error) {
 	return is && isTrue, err
 }
 
-// establishedInJSON is in every definition that is served, as it is encoded in JSON. A match within a
-// description would have its quotes escaped.
+// establishedInJSON is in the JSON of every definition that is served. It cannot match in a
+// description, where quotes are escaped.
 const establishedInJSON = `"type":"Established","status":"True"`
 
-// definitionFromJSON reads what versions before this one have stored.
+// definitionFromJSON reads a definition that an earlier version of Coppice has stored.
 func definitionFromJSON(value []byte) (definition, bool) {
 	var stored struct {
 		Spec struct {
@@ -130,7 +130,7 @@ func definitionFromJSON(value []byte) (definition, bool) {
 		} `json:"status"`
 	}
 	if !bytes.Contains(value, []byte(establishedInJSON)) {
-		return definition{}, false // what is not served yet need not be parsed
+		return definition{}, false // not served yet: parsing is not necessary
 	}
 	if json.Unmarshal(value, &stored) != nil {
 		return definition{}, false

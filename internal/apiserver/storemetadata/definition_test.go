@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 )
 
-// storedDefinition has two served versions and one that is not, and a schema.
+// storedDefinition has two served versions, one version that is not served, and a schema.
 func storedDefinition(scope apiextensionsv1.ResourceScope, conditions ...apiextensionsv1.CustomResourceDefinitionCondition) *apiextensionsv1.CustomResourceDefinition {
 	d := &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com", Labels: map[string]string{"app": "x"}},
@@ -67,8 +67,8 @@ func TestDefinitionOf(t *testing.T) {
 	}
 }
 
-// storedForms returns what versions of this program have stored of a definition, and both versions
-// of the API.
+// storedForms returns a definition as each version of Coppice has stored it, in both versions of
+// the API.
 func storedForms(t *testing.T, d *apiextensionsv1.CustomResourceDefinition) map[string][]byte {
 	t.Helper()
 	forms := make(map[string][]byte)

@@ -12,11 +12,11 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 )
 
-// definitions are the custom resources that are served, from their CustomResourceDefinitions in the
-// store. They change in the order of the store's revisions, as the custom resources do: when a
-// definition goes, all of its objects have gone.
+// definitions has the served custom resources, from their CustomResourceDefinitions in the store.
+// It changes in the order of the store's revisions, as the custom resources do: when a definition
+// is removed, all of its objects have been removed.
 type definitions struct {
-	changed func(schema.GroupResource) // called when a resource is no longer served as it was
+	changed func(schema.GroupResource) // called when the scope or the served versions of a resource change
 
 	mu     sync.Mutex
 	served map[schema.GroupResource]definition // guarded by mu
@@ -30,7 +30,7 @@ func newDefinitions(changed func(schema.GroupResource)) *definitions {
 	return &definitions{changed: changed, served: make(map[schema.GroupResource]definition), known: make(map[string]int64)}
 }
 
-// read reads all definitions, after changes are passed on.
+// read reads all definitions. The subscription to changes must begin before.
 func (d *definitions) read(ctx context.Context, follower *storage.Follower, prefix string) error {
 	for after := ""; ; {
 		page, err := follower.ReadPage(ctx, prefix, after, 0, pageSize)
@@ -43,7 +43,7 @@ func (d *definitions) read(ctx context.Context, follower *storage.Follower, pref
 		}
 		if page.Remaining <= 0 {
 			d.mu.Lock()
-			d.known = nil // from here on, changes come one after the other
+			d.known = nil // from now on, changes arrive in order
 			d.mu.Unlock()
 			return nil
 		}

@@ -16,10 +16,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 )
 
-// pageSize is the number of objects that are read at once. They are read whole.
+// pageSize is the number of objects that are read at once, with all their fields.
 const pageSize = 250
 
-// continuation is where a list goes on, in the continue token that the client sends back.
+// continuation is the position in a list, as the client's continue token has it.
 type continuation struct {
 	Revision int64  `json:"rv"`
 	After    string `json:"after"` // the key of the last object, without the prefix
@@ -47,7 +47,7 @@ func parseContinuation(token string) (c continuation, err error) {
 	return c, err
 }
 
-// list reads the newest state, or goes on with the state of a list that has begun.
+// list reads the newest state, or the state at which an earlier page of the list was read.
 func (t *target) list(ctx context.Context, prefix string, options metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
 	from, err := parseContinuation(options.Continue)
 	if err != nil {
@@ -56,7 +56,7 @@ func (t *target) list(ctx context.Context, prefix string, options metav1.ListOpt
 	list := &metav1.PartialObjectMetadataList{TypeMeta: typeOfMetadata()}
 	list.Kind += "List"
 	last, remaining, err := t.read(ctx, prefix, from, options.Limit, func(object *metav1.PartialObjectMetadata) bool {
-		object.TypeMeta = metav1.TypeMeta{} // that of the list says it
+		object.TypeMeta = metav1.TypeMeta{} // the list has the type
 		list.Items = append(list.Items, *object)
 		return true
 	})
@@ -71,7 +71,7 @@ func (t *target) list(ctx context.Context, prefix string, options metav1.ListOpt
 	return list, nil
 }
 
-// page reads what follows the end of another page.
+// page reads the objects after the end of another page.
 func (t *target) page(ctx context.Context, prefix string, last continuation, size int64) (storage.Page, error) {
 	after := ""
 	if last.After != "" {
@@ -87,8 +87,8 @@ func (t *target) page(ctx context.Context, prefix string, last continuation, siz
 	return page, nil
 }
 
-// read passes what is stored to a function, until that returns false. It returns where it has ended
-// and how many objects follow.
+// read passes the stored objects to a function, until the function returns false. It returns the position of the last
+// one and the number of objects after it.
 func (t *target) read(
 	ctx context.Context, prefix string, from continuation, limit int64, pass func(*metav1.PartialObjectMetadata) bool,
 ) (last continuation, remaining int64, err error) {
@@ -126,7 +126,7 @@ func (t *target) read(
 }
 
 // At returns the uid that an object had at a revision, now at revision 0, and the revision at which it was read. The
-// uid is empty if there was no such object, or nobody knows any more. It authorizes nobody.
+// uid is empty if there was no such object, or if etcd has dropped the revision. It does not check authorization.
 func (s *Source) At(ctx context.Context, resource schema.GroupResource, namespace, name string, revision int64) (types.UID, int64, error) {
 	prefix, ok := s.Follower.PrefixOf(resource)
 	if !ok {
@@ -136,7 +136,7 @@ func (s *Source) At(ctx context.Context, resource schema.GroupResource, namespac
 	if namespace != "" {
 		key = prefix + namespace + "/" + name
 	}
-	page, err := s.Follower.ReadPage(ctx, key, "", revision, 1) // keys that begin with another come after it
+	page, err := s.Follower.ReadPage(ctx, key, "", revision, 1) // a longer key with this prefix comes after it
 	switch {
 	case errors.Is(err, storage.ErrCompacted):
 		return "", 0, nil

@@ -1,16 +1,16 @@
 // Package storemetadata reads the metadata of objects from the store, for components in this
 // process: lists and watches without a request, a handler or a watch cache. The collector watches
-// every kind there is; with this, a custom resource that nobody else uses costs next to nothing.
+// every kind; with this package, a custom resource without other clients costs almost nothing.
 //
 // A Source follows the keys of all objects (storage.Follower), and Client is client-go's interface
-// to it, for one user. The metadata of an object are decoded from what is stored (decode.go), lists
-// are read from etcd (list.go), and watches receive what the follower passes on (watch.go,
-// watcher.go). Users are authorized as they are for requests. What is not in the store, such as the
-// resources of aggregated API servers, and what is not a plain list or watch, goes to the API.
+// to it, for one user. decode.go decodes the metadata of stored objects, list.go reads lists from
+// etcd, and watches receive the events of the follower (watch.go, watcher.go). Users need the same
+// permissions as for requests. Resources that are not in the store, such as the resources of
+// aggregated API servers, and all calls except plain lists and watches go to the API.
 //
-// Custom resources are served from the moment at which the store has an established definition,
-// until it goes (definitions.go). As the follower passes on everything in one order, that is after
-// their last objects have gone.
+// Custom resources are served from the time at which the store has an established definition, until
+// the definition is removed (definitions.go). The follower passes on all events in one order, so
+// the definition is removed after the last object.
 package storemetadata
 
 import (
@@ -42,7 +42,7 @@ type Source struct {
 	Config
 
 	opening sync.Mutex
-	custom  *definitions // guarded by opening; nil before it is first used
+	custom  *definitions // guarded by opening; nil before the first use
 
 	mu       sync.Mutex
 	watchers map[schema.GroupResource]map[*watcher]struct{} // guarded by mu; of custom resources
@@ -53,8 +53,8 @@ func New(c Config) *Source {
 	return &Source{Config: c, watchers: make(map[schema.GroupResource]map[*watcher]struct{})}
 }
 
-// Client returns a client that lists and watches with the permissions of a user. Everything else
-// it leaves to next.
+// Client returns a client that lists and watches with the permissions of a user. All other calls go
+// to next.
 func (s *Source) Client(who user.Info, next metadata.Interface) metadata.Interface {
 	return client{source: s, user: who, next: next}
 }
@@ -85,12 +85,12 @@ func (g getter) Namespace(namespace string) metadata.ResourceInterface {
 
 // objects are the objects of a resource.
 type objects struct {
-	metadata.ResourceInterface // that of the API
+	metadata.ResourceInterface // of the API
 
 	target *target
 }
 
-// target is what is listed or watched, by whom.
+// target is the resource and namespace to list or watch, with the user.
 type target struct {
 	client
 	resource  schema.GroupVersionResource
@@ -133,7 +133,7 @@ func (o objects) Watch(ctx context.Context, options metav1.ListOptions) (watch.I
 	return o.target.watch(ctx, prefix, options)
 }
 
-// isPlain reports whether a list or watch is for all objects as they are now.
+// isPlain reports whether a list or watch selects all objects in their current state.
 func isPlain(options metav1.ListOptions) bool {
 	return options.LabelSelector == "" && options.FieldSelector == "" && options.ResourceVersionMatch != metav1.ResourceVersionMatchExact
 }
@@ -161,7 +161,7 @@ func (t *target) prefix(ctx context.Context) (prefix string, ok bool, err error)
 	return prefix, ok, nil
 }
 
-// authorize returns the error that a request of the user would be answered with.
+// authorize returns the error that the API would return to a request of the user.
 func (t *target) authorize(ctx context.Context, verb string) error {
 	where := "at the cluster scope"
 	if t.namespace != "" {
@@ -213,7 +213,7 @@ func (s *Source) definitions(ctx context.Context) (*definitions, error) {
 	return custom, nil
 }
 
-// endWatches ends the watches of a custom resource, whose definition has changed or gone.
+// endWatches ends the watches of a custom resource whose definition has changed or was removed.
 func (s *Source) endWatches(resource schema.GroupResource) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,12 +13,12 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 )
 
-// bookmarkInterval is the time between two bookmarks of a watch. A watch that is resumed begins at
-// the last one: that has to be later than what etcd still has, which is five minutes at least.
+// bookmarkInterval is the time between two bookmarks of a watch. A client resumes a watch at its
+// last bookmark, whose revision etcd must still have: etcd keeps at least five minutes.
 const bookmarkInterval = time.Minute
 
-// isFollowable reports whether a watch begins with all objects, or at a revision. One that begins
-// somewhere in between is left to the API.
+// isFollowable reports whether a watch begins with all objects, or at a revision. Other watches go
+// to the API.
 func isFollowable(options metav1.ListOptions) bool {
 	if beginsWithAll(options) {
 		return options.AllowWatchBookmarks
@@ -27,7 +27,7 @@ func isFollowable(options metav1.ListOptions) bool {
 	return err == nil && revision > 0
 }
 
-// beginsWithAll reports whether the watch begins with all objects that there are.
+// beginsWithAll reports whether the watch begins with all existing objects.
 func beginsWithAll(options metav1.ListOptions) bool {
 	return options.SendInitialEvents != nil && *options.SendInitialEvents
 }
@@ -51,7 +51,8 @@ func (t *target) watch(ctx context.Context, prefix string, options metav1.ListOp
 		s.removeWatch(resource, w)
 	}
 	context.AfterFunc(ctx, w.Stop)
-	// The definition may have gone before the watch was added, which would never end then.
+	// The definition may have been removed before the watch was added: then endWatches never ends
+	// the watch.
 	if _, ok, err := t.prefix(ctx); err != nil || !ok {
 		w.end()
 	}
@@ -66,7 +67,7 @@ func (t *target) watch(ctx context.Context, prefix string, options metav1.ListOp
 	return w, nil
 }
 
-// beginWithAll delivers what is stored now, and a bookmark which says that this was all.
+// beginWithAll delivers the stored objects, and a bookmark that marks their end.
 func (t *target) beginWithAll(ctx context.Context, prefix string, w *watcher) {
 	last, _, err := t.read(ctx, prefix, continuation{}, 0, func(object *metav1.PartialObjectMetadata) bool {
 		return w.deliver(watch.Event{Type: watch.Added, Object: object})
@@ -81,7 +82,7 @@ func (t *target) beginWithAll(ctx context.Context, prefix string, w *watcher) {
 	w.deliver(watch.Event{Type: watch.Bookmark, Object: all})
 }
 
-// resume delivers what has changed since a revision, up to where the subscription begins.
+// resume delivers the changes since a revision, up to the start of the subscription.
 func (t *target) resume(ctx context.Context, prefix string, w *watcher, from string, position int64) {
 	after, err := strconv.ParseInt(from, 10, 64)
 	if err != nil {
@@ -102,17 +103,17 @@ func (t *target) resume(ctx context.Context, prefix string, w *watcher, from str
 	}
 }
 
-// bookmarks sends the bookmarks of a watch, and ends the watch when its time is over. The last
-// bookmark is as new as can be: the watch may be resumed there.
+// bookmarks sends the bookmarks of a watch, and ends the watch when its time is over. Just before
+// the end it sends a bookmark of the newest revision, at which the client may resume.
 type bookmarks struct {
 	follower *storage.Follower
 	watcher  *watcher
-	limited  bool // left is the time that the watch has
+	limited  bool // the watch has a timeout, and left is used
 	allowed  bool
 
 	mu      sync.Mutex
 	timer   *time.Timer   // guarded by mu, like all fields below
-	left    time.Duration // when timer fires
+	left    time.Duration // the remaining time when timer fires
 	stopped bool
 }
 

@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// resultsBuffer is the number of events that a client may be late by before a goroutine has to
-	// wait for it. Most kinds are quiet: there are many watches, and no goroutines.
+	// resultsBuffer is the number of events that wait for a client without a goroutine. Most kinds
+	// are quiet: there are many watches, and no goroutines.
 	resultsBuffer = 4
-	// mostQueued bounds the events that wait for a client. The watch of one that is slower than
-	// that ends. It may be resumed where it was.
+	// mostQueued bounds the events that wait for a client. If there are more, the watch ends, and
+	// the client may resume it.
 	mostQueued = 100_000
 )
 
@@ -28,8 +28,8 @@ type event struct {
 	watch.Event
 }
 
-// isOld reports whether the client has what the event says when it has everything up to a revision. A
-// bookmark at that revision is news: a watch that was resumed has not told the client so.
+// isOld reports whether a client that has everything up to a revision has the event. A bookmark at
+// that revision is not old: a resumed watch has not sent it yet.
 func (e event) isOld(after int64) bool {
 	return e.revision < after || e.revision == after && e.Type != watch.Bookmark
 }
@@ -44,10 +44,10 @@ type watcher struct {
 	once sync.Once
 
 	mu      sync.Mutex
-	after   int64   // guarded by mu, like all fields below; events up to this revision are not passed on
-	queue   []event // that wait for the client
-	passing bool    // a goroutine passes them on
-	ended   bool    // nothing follows what is in the queue
+	after   int64   // guarded by mu, like all fields below; the client has the events up to this revision
+	queue   []event // waiting for the client
+	passing bool    // a goroutine delivers the queue
+	ended   bool    // no event is added to the queue any more
 }
 
 var (
@@ -55,7 +55,7 @@ var (
 	_ watch.Interface    = (*watcher)(nil)
 )
 
-// newWatcher returns a watcher that keeps its events until pass is called.
+// newWatcher returns a watcher that queues its events until pass is called.
 func newWatcher() *watcher {
 	return &watcher{results: make(chan watch.Event, resultsBuffer), stopped: make(chan struct{}), onStop: func() {}, passing: true}
 }
@@ -79,15 +79,16 @@ func (w *watcher) Changed(c storage.Change) {
 	}
 }
 
-// replay delivers a change that came before the subscription. Only whoever is passing events calls
-// it.
+// replay delivers a change from before the subscription. Only the goroutine that delivers events
+// calls it.
 func (w *watcher) replay(c storage.Change) {
 	if e, ok := w.eventOf(c); ok {
 		w.deliver(e)
 	}
 }
 
-// eventOf returns the event of a change. If it cannot be known, the watch ends.
+// eventOf returns the event of a change. If the change cannot be decoded or has no value, the watch
+// ends.
 func (w *watcher) eventOf(c storage.Change) (watch.Event, bool) {
 	kind := watch.Modified
 	switch {
@@ -97,7 +98,7 @@ func (w *watcher) eventOf(c storage.Change) (watch.Event, bool) {
 		kind = watch.Added
 	}
 	if c.Value == nil {
-		w.Lost() // nobody knows what was deleted
+		w.Lost() // etcd has dropped the deleted object
 		return watch.Event{}, false
 	}
 	object, err := decode(c.Value, c.Revision)
@@ -113,7 +114,7 @@ func (w *watcher) Lost() {
 	w.fail(apierrors.NewResourceExpired("what was stored at that revision has been compacted, or replaced by a backup"))
 }
 
-// bookmark tells the client that it has all events up to a revision.
+// bookmark sends a bookmark: the client has all events up to its revision.
 func (w *watcher) bookmark(revision int64) {
 	w.send(event{revision, watch.Event{Type: watch.Bookmark, Object: bookmarkAt(revision)}})
 }
@@ -125,7 +126,7 @@ func bookmarkAt(revision int64) *metav1.PartialObjectMetadata {
 	}
 }
 
-// send passes an event on, or queues it.
+// send delivers an event, or queues it.
 func (w *watcher) send(e event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -160,7 +161,7 @@ func (w *watcher) fail(err error) {
 	w.end()
 }
 
-// end ends the watch when the client has received what was sent.
+// end ends the watch after the client has received all events that were sent.
 func (w *watcher) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -176,7 +177,7 @@ func (w *watcher) endLocked() {
 	}
 }
 
-// begin sets the revision after which events are passed on.
+// begin sets the revision after which events are delivered.
 func (w *watcher) begin(after int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -184,7 +185,7 @@ func (w *watcher) begin(after int64) {
 }
 
 // deliver waits until the client has room for an event. It returns false if the client has stopped
-// the watch. Only whoever is passing events calls it.
+// the watch. Only the goroutine that delivers events calls it.
 func (w *watcher) deliver(e watch.Event) bool {
 	select {
 	case w.results <- e:

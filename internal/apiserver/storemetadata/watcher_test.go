@@ -15,7 +15,7 @@ func change(name string, revision int64) storage.Change {
 	return storage.Change{Key: "/registry/configmaps/team/" + name, Revision: revision, Value: []byte(`{"metadata":{"name":"` + name + `"}}`)}
 }
 
-// received returns what a watch has until it ends.
+// received returns the events of a watch until it ends.
 func received(w *watcher) (all []string) {
 	for e := range w.ResultChan() {
 		if e.Type == watch.Error {
@@ -27,7 +27,7 @@ func received(w *watcher) (all []string) {
 	return all
 }
 
-// A client that reads late gets everything, in order, and nothing that it has already.
+// A slow client gets all events, in order, and none twice.
 func TestWatcherQueues(t *testing.T) {
 	w := newWatcher()
 	const events = 20 * resultsBuffer
