@@ -23,8 +23,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/serviceendpoints"
 )
 
-// aggregate connects aggregation and the registration of the server's own groups with the API that
-// is installed now.
+// aggregate connects aggregation, and the registration of the server's own groups, with the installed API.
 func (s *Server) aggregate(ctx context.Context, c Config, groups []*genericapiserver.APIGroupInfo, definitions cache.SharedIndexInformer) error {
 	lookup, err := lookupIn(groups)
 	if err != nil {
@@ -57,7 +56,7 @@ func (s *Server) runAggregation(ctx context.Context) error {
 	return s.registrar.Ensure(ctx)
 }
 
-// lookupIn returns how to read the objects behind Services, from the watch caches of the registries.
+// lookupIn returns a Lookup of the objects behind Services, from the watch caches of the registries.
 func lookupIn(groups []*genericapiserver.APIGroupInfo) (serviceendpoints.Lookup, error) {
 	storage := func(group, resource string) restregistry.Storage {
 		at := slices.IndexFunc(groups, func(g *genericapiserver.APIGroupInfo) bool { return g.PrioritizedVersions[0].Group == group })
@@ -100,7 +99,7 @@ func lookupIn(groups []*genericapiserver.APIGroupInfo) (serviceendpoints.Lookup,
 func cached[T any](ctx context.Context, from restregistry.Getter, name string) (*T, error) {
 	obj, err := from.Get(ctx, name, &metav1.GetOptions{ResourceVersion: "0"})
 	if apierrors.IsNotFound(err) {
-		return nil, nil // as serviceendpoints.Lookup says
+		return nil, nil // serviceendpoints.Lookup specifies this
 	}
 	if err != nil {
 		return nil, err

@@ -32,8 +32,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// The aggregated API server of these tests is another server of this package with the same
-// authorities, and a custom resource as its API.
+// The aggregated API server of these tests is another server of this package with the same authorities. It
+// serves a custom resource.
 const (
 	orchardsGroup   = "orchards.example.com"
 	orchardsService = "orchards"
@@ -65,8 +65,7 @@ func (s *server) apiServices(t testing.TB) collection {
 	return s.collection(t, gvk("apiregistration.k8s.io", "v1", "APIService"), "apiservices", "", nil)
 }
 
-// expose creates a Service of that name for a server on this machine, which has no other address
-// than that of loopback.
+// expose creates a Service of that name for a server on this machine, which has only a loopback address.
 func (s *server) expose(t *testing.T, name string) {
 	t.Helper()
 	services := s.collection(t, schema.GroupVersionKind{Version: "v1", Kind: "Service"}, "services", metav1.NamespaceDefault, map[string]any{
@@ -96,7 +95,7 @@ func (s *server) register(t *testing.T, group, service, url string, change map[s
 	return s.apiServices(t).post(o)
 }
 
-// availability is "STATUS REASON" of an APIService's condition.
+// availability returns "STATUS REASON" of the condition of an APIService.
 func (s *server) availability(t testing.TB, name string) string {
 	t.Helper()
 	o := s.apiServices(t).get(name)
@@ -152,7 +151,7 @@ func TestAggregatedGroupIsServed(t *testing.T) {
 		t.Errorf("the watch sends %s", event.Type)
 	}
 
-	// Who asks is who the user is, here and there.
+	// Both servers see the same user.
 	ann := typed(t, s.acting("ann"))
 	treesOf := func() error {
 		return ann.CoreV1().RESTClient().Get().AbsPath(trees.path).Do(t.Context()).Error()
@@ -188,14 +187,14 @@ func TestAggregatedGroupIsServed(t *testing.T) {
 		return ""
 	})
 
-	// Owners there protect their dependents here.
+	// An object of the aggregated server can own objects here.
 	pear := trees.create("pear")
 	fruit := s.configMaps(t, metav1.NamespaceDefault).named("fruit")
 	fruit.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: orchardsGroup + "/v1", Kind: "Tree", Name: "pear", UID: pear.GetUID()}})
 	s.configMaps(t, metav1.NamespaceDefault).post(fruit)
 }
 
-// foundIn returns where the discovery documents of a server have a group version: "aggregated",
+// foundIn returns the discovery documents of a server that contain a group version: "aggregated",
 // "aggregated but stale", "unaggregated" or both.
 func foundIn(t testing.TB, s *server, version schema.GroupVersion) string {
 	t.Helper()
@@ -292,7 +291,7 @@ func TestAggregatedGroupIsDiscovered(t *testing.T) {
 	s.becomes(t, "v1."+orchardsGroup, "False ServiceNotFound")
 	is("stale listed unavailable")
 
-	// A server that has never seen the other one does not take its group for one that does not exist.
+	// A server that has never reached the other one must not conclude that its group does not exist.
 	s.restart(t)
 	is("stale listed unavailable")
 	s.expose(t, orchardsService)
@@ -301,7 +300,7 @@ func TestAggregatedGroupIsDiscovered(t *testing.T) {
 	is("")
 }
 
-// TestServerIsVerified: without its authority, or under another name, a server is not spoken to.
+// TestServerIsVerified checks that no request goes to a server with an unknown authority or another name.
 func TestServerIsVerified(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, nil)
@@ -326,7 +325,8 @@ func TestServerIsVerified(t *testing.T) {
 		s.register(t, name+".example.com", test.service, orchards.url, test.change)
 		s.becomes(t, "v1."+name+".example.com", test.want)
 	}
-	// What does not serve the group is not available either, but it was verified: the message differs.
+	// A server without the group is not available either, but its certificate was accepted: the message
+	// differs.
 	messages := fmt.Sprint(s.apiServices(t).get("v1.insecure.example.com").Object["status"])
 	if !strings.Contains(messages, "bad status") {
 		t.Error(messages)
@@ -336,8 +336,8 @@ func TestServerIsVerified(t *testing.T) {
 	}
 }
 
-// witness is a server that records the requests for a group version, and answers with a redirect
-// where it is told to.
+// witness is a server that records the requests for a group version, and answers with a redirect on
+// request.
 type witness struct {
 	mu    sync.Mutex
 	heads []http.Header // guarded by mu
@@ -374,7 +374,8 @@ func (w *witness) ServeHTTP(response http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestProxiedRequests: a server is told who asks by the proxy only, and cannot send the proxy on.
+// TestProxiedRequests checks that only the proxy names the user of a request to the server, and that the
+// proxy follows no redirects.
 func TestProxiedRequests(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, nil)
@@ -424,7 +425,7 @@ func TestProxiedRequests(t *testing.T) {
 	}
 	upgraded(t, s, "/apis/seen.example.com/v1/namespaces/default/things/a/upgrade")
 
-	backend.Close() // what fails is checked
+	backend.Close() // a failed request causes a check
 	if status, _, _ := s.client(t).exchange(http.MethodGet, "/apis/seen.example.com/v1/things/a", "", nil); status != http.StatusServiceUnavailable {
 		t.Errorf("a server that is gone is answered for with %d", status)
 	}
@@ -468,7 +469,7 @@ func upgraded(t *testing.T, s *server, path string) {
 	}
 }
 
-// TestOwnGroupsAreRegistered: every group version that the server itself serves has an APIService.
+// TestOwnGroupsAreRegistered checks that every group version of the server itself has an APIService.
 func TestOwnGroupsAreRegistered(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, nil)
@@ -512,7 +513,7 @@ func TestOwnGroupsAreRegistered(t *testing.T) {
 	s.definitions(t).mustRemove("things."+group, nil)
 	s.becomes(t, name, "gone")
 
-	// Those that are built in belong to the administrator until the next start.
+	// Built-in APIServices belong to the administrator until the next start.
 	s.apiServices(t).mustRemove("v1.apps", nil)
 	s.restart(t)
 	if got := s.availability(t, "v1.apps"); got != "True Local" {
@@ -523,7 +524,7 @@ func TestOwnGroupsAreRegistered(t *testing.T) {
 	}
 }
 
-// TestAuthoritiesArePublished: other servers can verify the proxy and the users.
+// TestAuthoritiesArePublished checks that other servers can verify the proxy and the users.
 func TestAuthoritiesArePublished(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, nil)
@@ -545,7 +546,7 @@ func TestAuthoritiesArePublished(t *testing.T) {
 			t.Errorf("%s is %q, want %q", key, data[key], want)
 		}
 	}
-	// Another server on the store may have an authority of its own for the proxy.
+	// Another server on the store may have a different authority for the proxy.
 	other, err := auth.LoadAuthority(t.TempDir(), time.Now)
 	if err != nil {
 		t.Fatal(err)

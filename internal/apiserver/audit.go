@@ -11,10 +11,10 @@ import (
 	auditlog "k8s.io/apiserver/plugin/pkg/audit/log"
 )
 
-// applyAudit makes the server write requests to w, each as a line of JSON, as the policy in a file
-// says, or else at level Metadata: the user, the request, the time and the status of the response, but
-// no bodies. Health checks are left out. A line is written before the next request of the same
-// connection is read, not through a queue: queues drop events under load, when the log is needed most.
+// applyAudit makes the server write an audit event for each request to w, as a line of JSON. The policy in
+// the file applies, or else level Metadata without health checks: the user, the request, the time and the
+// status of the response, but no bodies. A line is written before the next request of the same connection
+// is read, not through a queue: queues drop events under load, when the log is needed most.
 func applyAudit(base *genericapiserver.Config, w io.Writer, file string) error {
 	rules := &auditinternal.Policy{
 		OmitStages: []auditinternal.Stage{auditinternal.StageRequestReceived},

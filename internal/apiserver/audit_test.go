@@ -16,7 +16,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/transcript"
 )
 
-// Every request is logged with its user and its status code, and without contents.
+// Every request is logged with its user and its status code, but without contents.
 func TestAuditLog(t *testing.T) {
 	log := &transcript.Transcript{}
 	s := startServer(t, func(c *apiserver.Config) { c.Audit = log })
@@ -71,8 +71,8 @@ func TestAuditLog(t *testing.T) {
 	}
 }
 
-// The reason that the collector states for a deletion is in the audit log as it was stated; a
-// reason that another user states is not.
+// The audit log contains the reason that the collector gives for a deletion, but not a reason that another
+// user gives.
 func TestReasonsInTheAuditLog(t *testing.T) {
 	log := &transcript.Transcript{}
 	s := startServer(t, func(c *apiserver.Config) { c.Audit = log })

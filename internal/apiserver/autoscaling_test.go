@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// autoscaling/v1 and v2 have the same objects: what only v2 can say survives a write in v1.
+// autoscaling/v1 and v2 have the same objects: fields that only v2 has survive a write in v1.
 func TestAutoscalersOfBothVersions(t *testing.T) {
 	s := sharedServer(t)
 	namespace := s.namespace(t)

@@ -33,7 +33,7 @@ func TestBindings(t *testing.T) {
 	}
 }
 
-// componentstatuses asks etcd at each request, and cannot be written.
+// componentstatuses queries etcd for each request, and cannot be written.
 func TestComponentStatuses(t *testing.T) {
 	s := startServer(t, nil)
 	c := s.collection(t, gvk("", "v1", "ComponentStatus"), "componentstatuses", "", nil)
@@ -67,7 +67,7 @@ func TestComponentStatuses(t *testing.T) {
 	}
 }
 
-// The ServiceCIDR kubernetes says which range the server was started with.
+// The ServiceCIDR kubernetes contains the range with which the server was started.
 func TestServiceCIDR(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, smallRanges)

@@ -16,10 +16,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 )
 
-// BenchmarkClientCertificate measures what share of the processor time of a request the
-// verification of the client certificate would take if each request verified it, as
-// k8s.io/apiserver does. The client's own time counts as part of the request, so the share
-// on the server is larger. This cost is why package auth caches verified certificates.
+// BenchmarkClientCertificate measures the share of the verification of the client certificate in the
+// processor time of a request, if each request verified it as in k8s.io/apiserver. The client's own time
+// counts as part of the request, so the share on the server is larger. This cost is why package auth caches
+// verified certificates.
 func BenchmarkClientCertificate(b *testing.B) {
 	s, err := start(nil)
 	if err != nil {

@@ -41,8 +41,8 @@ func certificateRequest(name, signer string, subject pkix.Name) (*certificatesv1
 	}, nil
 }
 
-// nodeRequest returns the body of a request, named after a node, for a certificate of the node.
-// An error takes its place: the server refuses that.
+// nodeRequest returns the body of a request, named after a node, for a certificate of the node. On an
+// error, it returns the error text, which the server refuses.
 func nodeRequest(signer, node string) string {
 	csr, err := certificateRequest(node, signer, pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}})
 	if err != nil {
@@ -89,7 +89,7 @@ func onSigner(verb, signer string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{Verbs: []string{verb}, APIGroups: []string{certificatesv1.GroupName}, Resources: []string{"signers"}, ResourceNames: []string{signer}}
 }
 
-// The server, not the client, says who requests a certificate, and nothing changes it later.
+// The server, not the client, sets the user of a request for a certificate, and no update changes it.
 func TestRequesterOfACertificate(t *testing.T) {
 	s := sharedServer(t)
 	name := unique("ann")
@@ -124,7 +124,8 @@ func TestRequesterOfACertificate(t *testing.T) {
 	}
 }
 
-// The permission to update a subresource is not enough: approvers and signers are so for a signer.
+// The permission to update a subresource is not enough: approvers and signers also need the permission for
+// the signer.
 func TestApproversAndSigners(t *testing.T) {
 	s := sharedServer(t)
 	name := unique("request")
@@ -188,7 +189,7 @@ func approve(csr *certificatesv1.CertificateSigningRequest) *certificatesv1.Cert
 	return csr
 }
 
-// Nobody gets the certificate of an administrator by a request.
+// No request results in the certificate of an administrator.
 func TestNoRequestsOfAdministrators(t *testing.T) {
 	s := sharedServer(t)
 	csr, err := certificateRequest(unique("root"), certificatesv1.KubeAPIServerClientSignerName, pkix.Name{CommonName: "root", Organization: []string{"system:masters"}})

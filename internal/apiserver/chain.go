@@ -15,9 +15,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 )
 
-// handlerChain returns the filters around a handler. Restrictions, aggregation, definitions and the
-// delete flow come after those of k8s.io/apiserver, so after authentication and authorization. The gate
-// comes first: a request that waits takes no place of one that priority and fairness counts.
+// handlerChain returns the filters around a handler. Restrictions, aggregation, definitions and the delete
+// flow come after the filters of k8s.io/apiserver, so after authentication and authorization. The gate
+// comes first: a request that waits there takes no seat of priority and fairness.
 func handlerChain(s *Server, flow *deleteflow.Flow) func(http.Handler, *genericapiserver.Config) http.Handler {
 	return func(handler http.Handler, c *genericapiserver.Config) http.Handler {
 		handler = withBoundedYAML(storage.WithMetadataLists(handler, c.Serializer), c.MaxRequestBodyBytes, c.Serializer)
@@ -35,8 +35,8 @@ func handlerChain(s *Server, flow *deleteflow.Flow) func(http.Handler, *generica
 	}
 }
 
-// isOfCollection reports whether a request of this process is one that the collector may have sent: a
-// DELETE, or a PATCH of owner references and finalizers, in its own name.
+// isOfCollection reports whether the collector may have sent a request of this process: a DELETE or PATCH
+// without impersonation.
 func isOfCollection(r *http.Request) bool {
 	if r.Method != http.MethodDelete && r.Method != http.MethodPatch {
 		return false
@@ -44,7 +44,7 @@ func isOfCollection(r *http.Request) bool {
 	return !impersonates(r)
 }
 
-// impersonates reports whether a request asks to be made in another user's name.
+// impersonates reports whether a request impersonates another user.
 func impersonates(r *http.Request) bool {
 	for name := range r.Header {
 		if strings.HasPrefix(name, "Impersonate-") {
@@ -54,16 +54,15 @@ func impersonates(r *http.Request) bool {
 	return false
 }
 
-// ownChain returns the filters around the handler of the DELETEs and PATCHes that this process sends
-// itself: those of a cascade, above all, one for each object. They are authenticated, authorized and logged as
-// all others are. They are left out where a filter protects the server from its clients, or tells
-// how long it takes: priority and fairness, since the collector limits how many it sends at a time; the
-// timeout, for which each request gets a goroutine, since their contexts end; tracing; CORS. Together they take a
-// quarter of the processor time of a cascade. The filter that has somebody impersonated is left out, too:
-// who asks for that does not come here.
+// ownChain returns the filters around the handler of the DELETEs and PATCHes that this process sends to itself,
+// most of them in cascades: one for each object. These requests are authenticated, authorized and logged like all
+// others. ownChain leaves out filters that protect the server from its clients or measure it: priority and
+// fairness, since the collector limits its concurrent requests; the timeout, which starts a goroutine for each
+// request, since the contexts of these requests end; tracing; CORS. Together they take a quarter of the processor
+// time of a cascade. Impersonation is left out, too: handlerChain sends such requests through the other filters.
 //
-// Until the server is ready, a path may be missing that is only being added, which one of the filters
-// for everybody answers with 503, not 404.
+// Until the server is ready, handlerChain does not use ownChain: the path of a resource that is just being
+// added may be missing, and only the full chain answers 503 instead of 404.
 func ownChain(handler http.Handler, c *genericapiserver.Config) http.Handler {
 	handler = filters.WithAuthorization(handler, c.Authorization.Authorizer, c.Serializer)
 	handler = filters.WithAudit(handler, c.AuditBackend, c.AuditPolicyRuleEvaluator, nil)

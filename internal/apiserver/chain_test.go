@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/transcript"
 )
 
-// What this process deletes and patches itself is authenticated, authorized and logged like all else,
+// Deletions and patches of this process itself are authenticated, authorized and logged like all others,
 // with fewer filters.
 func TestOwnRequests(t *testing.T) {
 	log := &transcript.Transcript{}

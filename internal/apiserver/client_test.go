@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// client sends and receives JSON, so that tests see what is on the wire.
+// client sends and receives JSON, so that tests see the data on the wire.
 type client struct {
 	http *http.Client
 	base string
@@ -37,7 +37,7 @@ func newClient(config *rest.Config) (*client, error) {
 	return &client{http: transport, base: config.Host}, nil
 }
 
-// client returns a client of the administrator, in process.
+// client returns an in-process client of the administrator.
 func (s *server) client(t testing.TB) *client {
 	t.Helper()
 	c, err := newClient(s.config)

@@ -33,8 +33,8 @@ func (s *Server) NamespaceController() (*rest.Config, error) {
 	return s.as(bootstrappolicy.NamespaceController)
 }
 
-// CollectorMetadata returns a client that lists and watches metadata as the user of the garbage
-// collector, straight from the store. The rest it leaves to next.
+// CollectorMetadata returns a client that lists and watches metadata as the user of the garbage collector,
+// straight from the store. It leaves all other calls to next.
 func (s *Server) CollectorMetadata(next metadata.Interface) metadata.Interface {
 	return s.metadata.Client(componentUser(bootstrappolicy.Collector), next)
 }
@@ -44,7 +44,7 @@ func (s *Server) NamespaceControllerMetadata(next metadata.Interface) metadata.I
 	return s.metadata.Client(componentUser(bootstrappolicy.NamespaceController), next)
 }
 
-// componentUser returns a component as requests with its credential are authenticated.
+// componentUser returns the user as which requests of a component are authenticated.
 func componentUser(name string) user.Info {
 	return &user.DefaultInfo{Name: name, Groups: []string{user.AllAuthenticated}}
 }
@@ -55,7 +55,8 @@ func (s *Server) Workloads() (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	// They retry what is refused; deletions of protected objects, once a minute.
+	// The controllers retry refused requests; parking sends deletions of protected objects once a minute
+	// only.
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return parking.New(next, clock.RealClock{}) })
 	return config, nil
 }
@@ -65,9 +66,9 @@ func (s *Server) ProtectionController() (*rest.Config, error) {
 	return s.as(bootstrappolicy.ProtectionController)
 }
 
-// ResourceQuotaController is like Client, as the user of the controller of ResourceQuotas. Admission
-// charges to a quota what this controller counts: its watches of the objects must be no later than
-// that of the quota.
+// ResourceQuotaController is like Client, as the user of the ResourceQuota controller. Admission adds its
+// charges to the usage that this controller counts, so the controller's watches of objects must be no later
+// than its watch of ResourceQuotas.
 func (s *Server) ResourceQuotaController() (*rest.Config, error) {
 	config, err := s.as(bootstrappolicy.ResourceQuotaController)
 	if err != nil {
@@ -77,17 +78,18 @@ func (s *Server) ResourceQuotaController() (*rest.Config, error) {
 	return config, nil
 }
 
-// HorizontalPodAutoscaler is like Client, as the user of the controller of HorizontalPodAutoscalers.
+// HorizontalPodAutoscaler is like Client, as the user of the HorizontalPodAutoscaler controller.
 func (s *Server) HorizontalPodAutoscaler() (*rest.Config, error) {
 	return s.as(bootstrappolicy.HorizontalPodAutoscaler)
 }
 
-// TokensController is like Client, as the user of the controller of service account tokens in Secrets.
+// TokensController is like Client, as the user of the controller that puts service account tokens into
+// Secrets.
 func (s *Server) TokensController() (*rest.Config, error) {
 	return s.as(bootstrappolicy.TokensController)
 }
 
-// SignForSecret returns a token of a service account that is valid while a Secret has it.
+// SignForSecret returns a token of a service account that is valid while the Secret contains it.
 func (s *Server) SignForSecret(account *corev1.ServiceAccount, secret string) (string, error) {
 	return s.access.SignForSecret(account, secret)
 }
@@ -125,18 +127,18 @@ func (s *Server) ServeLogs(source podlogs.Source) { s.logs.SetSource(source) }
 // ServeStreams sets the source of streams to pods on nodes in this process; nil means none.
 func (s *Server) ServeStreams(source podstreams.Source) { s.streams.SetSource(source) }
 
-// ServeAgents sets what the agents of nodes in this process serve; nil means nothing.
+// ServeAgents sets the handlers of the agents of nodes in this process; nil means none.
 func (s *Server) ServeAgents(source nodeproxy.Source) { s.agents.SetSource(source) }
 
-// SetComponent sets the check of a component that runs in this process, for componentstatuses; nil
-// means that it runs no more.
+// SetComponent sets the check of a component that runs in this process, for componentstatuses; nil means
+// that the component has stopped.
 func (s *Server) SetComponent(name string, check func(context.Context) error) {
 	s.components.Set(name, check)
 }
 
-// CountBacklog sets the function that returns how many objects of a namespace wait for the
-// collector, which limits the owner references that may be added there (package
-// ownerreferences); nil if that is unknown. It may be called at any time.
+// CountBacklog sets the function that returns how many objects of a namespace wait for the collector; nil
+// if that is unknown. The number limits how many owner references may be added in the namespace (package
+// ownerreferences). CountBacklog may be called at any time.
 func (s *Server) CountBacklog(backlog func(namespace string) int) {
 	if backlog == nil {
 		s.backlog.Store(nil)
@@ -145,8 +147,8 @@ func (s *Server) CountBacklog(backlog func(namespace string) int) {
 	s.backlog.Store(&backlog)
 }
 
-// FollowRequests sets the function that is told who asks for deletions (deleteflow.Config.Asked); nil if
-// nobody wants to know. It may be called at any time.
+// FollowRequests sets the function that observes deletion requests and their users
+// (deleteflow.Config.Asked); nil for none. It may be called at any time.
 func (s *Server) FollowRequests(asked func(deleteflow.Asked)) {
 	if asked == nil {
 		s.asked.Store(nil)

@@ -107,8 +107,8 @@ func TestR17_DeleteCollectionPreconditions(t *testing.T) {
 	})
 }
 
-// AS-13: limit is respected, and two requests for one collection do not disturb each other.
-// (Paging is tested with the registries, where pages can be small.)
+// AS-13: limit is respected, and two concurrent deletions of one collection do not disturb each other. (The
+// tests of the registries cover paging, with small pages.)
 func TestR18_DeleteCollectionTwice(t *testing.T) {
 	const all = 60
 	s := sharedServer(t)
@@ -154,7 +154,7 @@ func TestNamespacesAreNotDeletedAsCollection(t *testing.T) {
 	}
 }
 
-// Legacy defaults (AS-08): the policy for dependents when the request has none.
+// Legacy defaults (AS-08): the policy for dependents of a request without one.
 func TestR17_KindDefaults(t *testing.T) {
 	s := sharedServer(t)
 	namespace := s.namespace(t)
@@ -186,7 +186,7 @@ func TestR17_KindDefaults(t *testing.T) {
 			} else if got := answer.GetFinalizers(); !slices.Equal(got, test.wants) {
 				t.Errorf("finalizers %v, want %v", got, test.wants)
 			}
-			// An explicit option beats the default.
+			// An explicit option overrides the default.
 			created = c.create("b")
 			isGone(t, c, c.mustRemove("b", policy(metav1.DeletePropagationBackground)), created)
 		})
@@ -276,8 +276,8 @@ func refuseDeletions(t *testing.T, c collection) {
 	})
 }
 
-// AS-13: in a large collection, the deletion of some objects is refused, some are gone already,
-// and some have a finalizer: all others are removed, and the answer says how many were not, and why.
+// AS-13: in a large collection, some deletions are refused, some objects no longer exist, and some have a
+// finalizer. All others are removed, and the response contains the number of failures and their reasons.
 func TestR18_DeleteCollectionGoesOn(t *testing.T) {
 	const all = 600 // more than a page of the built-in kinds
 	onSubjects(t, func(t *testing.T, c collection) {
@@ -323,7 +323,7 @@ func TestR18_DeleteCollectionGoesOn(t *testing.T) {
 	})
 }
 
-// A refusal by the delete flow, and a precondition that holds for one object only.
+// The delete flow refuses one object, and a precondition holds for one object only.
 func TestR19_DeleteCollectionRefusedInPart(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		c.create("hangs", foreign)

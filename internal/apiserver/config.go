@@ -29,14 +29,14 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/storageendpoints"
 )
 
-// When the server stops, requests in flight are finished, watches are ended within
-// watchGrace, and connections may take connectionGrace to close: HTTP/2 keeps a connection
-// open for a second after it has sent GOAWAY.
+// When the server stops, it finishes requests in flight, ends watches within watchGrace, and gives
+// connections connectionGrace to close: HTTP/2 keeps a connection open for a second after it has sent
+// GOAWAY.
 const (
 	watchGrace      = 100 * time.Millisecond
 	connectionGrace = 1200 * time.Millisecond
-	// startPatience is how long a server that is to stop may take to end its start. It takes a fraction
-	// of a second, unless etcd does not answer.
+	// startPatience bounds how long a stopping server waits for its start to finish. The start takes a
+	// fraction of a second, unless etcd does not answer.
 	startPatience = 10 * time.Second
 )
 
@@ -85,9 +85,8 @@ func applySecureServing(c Config, base *genericapiserver.Config) error {
 	if err := secure.ApplyTo(&base.SecureServing); err != nil {
 		return fmt.Errorf("set up serving: %w", err)
 	}
-	// SecureServingOptions.WithLoopback would generate a certificate for the loopback, which
-	// takes a quarter of a start. The loopback has a transport of its own here (package
-	// loopback) and needs no TLS.
+	// SecureServingOptions.WithLoopback would generate a certificate for the loopback, which takes a
+	// quarter of the start. Our loopback has a transport of its own (package loopback) and needs no TLS.
 	var err error
 	if base.LoopbackClientConfig, err = base.SecureServing.NewLoopbackClientConfig(rand.Text(), nil); err != nil {
 		return fmt.Errorf("set up the loopback: %w", err)
@@ -99,7 +98,8 @@ func applySecureServing(c Config, base *genericapiserver.Config) error {
 	return nil
 }
 
-// useServingCertificate serves with the certificate of the files, or else with one of the authority.
+// useServingCertificate serves with the certificate from the files, or else with one that the authority
+// issues.
 func useServingCertificate(c Config, secure *genericoptions.SecureServingOptions, address net.IP) error {
 	if c.External.ServingCert != "" && !c.External.ServingAbsent {
 		secure.ServerCert.CertKey = genericoptions.CertKey{CertFile: c.External.ServingCert, KeyFile: c.External.ServingKey}

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// manyFields is a definition with what is easily lost between encodings: defaults and enumerations of
-// any type, numbers, what is false or empty, either of two types, schemas that differ between versions.
+// manyFields is a definition with values that encodings easily lose: defaults and enumerations of any type,
+// numbers, false and empty values, int-or-string, schemas that differ between versions.
 const manyFields = `{
 	"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
 	"metadata": {"name": "widgets.example.com", "uid": "u", "generation": 2, "creationTimestamp": "2026-01-02T03:04:05Z"},
@@ -45,7 +45,7 @@ const manyFields = `{
 	}
 }`
 
-// What is stored of a definition is what it was, and what earlier versions have stored can be read.
+// A stored definition is unchanged, and definitions that earlier versions have stored can be read.
 func TestStoredDefinitions(t *testing.T) {
 	codec := definitionCodec()
 	original, err := runtime.Decode(apiextensions.Codecs.UniversalDecoder(), []byte(manyFields))
@@ -72,7 +72,7 @@ func TestStoredDefinitions(t *testing.T) {
 	}
 }
 
-// asJSON returns a definition as clients see it.
+// asJSON returns a definition in the form that clients receive.
 func asJSON(t *testing.T, definition runtime.Object) (answer map[string]any) {
 	t.Helper()
 	text, err := runtime.Encode(apiextensions.Codecs.LegacyCodec(apiextensionsv1.SchemeGroupVersion), definition)

@@ -24,8 +24,8 @@ func (s *server) things(t *testing.T, finalizers ...string) (name string, instan
 	return "things." + group, s.collection(t, gvk(group, "v1", "Thing"), "things", s.namespace(t), nil)
 }
 
-// A definition is deleted like any other object: with the finalizer of the policy, and with its
-// own for the deletion of its instances.
+// A definition is deleted like any other object: with the finalizer of the policy, and with its own for the
+// deletion of its instances.
 func TestR17_DefinitionPolicies(t *testing.T) {
 	s := sharedServer(t)
 	crds := s.definitions(t)

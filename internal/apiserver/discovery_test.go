@@ -27,8 +27,8 @@ const recordedDiscovery = "testdata/discovery-1.36.txt"
 // their verbs.
 type endpoints map[string][]string
 
-// readEndpoints reads a list of endpoints, one in a line: the group version, the resource, the
-// verbs. Lines that begin with # are comments.
+// readEndpoints reads a list of endpoints, one per line: the group version, the resource, the verbs. Lines
+// that begin with # are comments.
 func readEndpoints(t *testing.T, file string) endpoints {
 	t.Helper()
 	all := endpoints{}
@@ -131,8 +131,8 @@ func differences(t *testing.T) []difference {
 	return all
 }
 
-// TestServesWhatKubernetesServes compares with the recorded discovery of kube-apiserver: each of
-// its endpoints is served with its verbs, or is among the differences, and none of these is.
+// TestServesWhatKubernetesServes compares with the recorded discovery of kube-apiserver: the server serves
+// each of its endpoints with its verbs, except the listed differences.
 func TestServesWhatKubernetesServes(t *testing.T) {
 	served := sharedServer(t).client(t).served(t)
 	declared := map[string]bool{}
@@ -167,7 +167,8 @@ func TestServesWhatKubernetesServes(t *testing.T) {
 	}
 }
 
-// TestUnservedResourcesAreDocumented: docs/semantics.md names what is not served, and nothing else.
+// TestUnservedResourcesAreDocumented checks that docs/semantics.md names exactly the resources that are not
+// served.
 func TestUnservedResourcesAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/semantics.md")
 	if err != nil {

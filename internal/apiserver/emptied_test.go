@@ -14,7 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// bundle is a namespace whose contents a client deletes after it, as `kubectl delete -f` does with a file.
+// bundle is a namespace whose contents a client deletes after the namespace, as `kubectl delete -f` does
+// with a file.
 type bundle struct {
 	*server
 	t      *testing.T
@@ -22,14 +23,14 @@ type bundle struct {
 	config *rest.Config
 }
 
-// newBundle creates a namespace. The client is an administrator of a name of its own.
+// newBundle creates a namespace. The client is an administrator with a name of its own.
 func newBundle(t *testing.T, s *server) bundle {
 	config := s.acting(unique("jane"), "system:masters")
 	config.UserAgent = "kubectl/v1.32.4 (linux/amd64)"
 	return bundle{s, t, s.namespace(t), config}
 }
 
-// as returns a collection for the client, with a change of it.
+// as returns a collection with the client's configuration, modified by change.
 func (b bundle) as(c collection, change func(*rest.Config)) collection {
 	b.t.Helper()
 	config := rest.CopyConfig(b.config)
@@ -43,7 +44,8 @@ func (b bundle) as(c collection, change func(*rest.Config)) collection {
 	return c
 }
 
-// empty has the client delete the namespace, and others its contents, and then the namespace.
+// empty deletes the namespace as the client. Then it deletes the contents and finalizes the namespace as
+// another user.
 func (b bundle) empty(contents collection, names ...string) {
 	b.t.Helper()
 	all := b.namespaces(b.t)
@@ -56,8 +58,8 @@ func (b bundle) empty(contents collection, names ...string) {
 	}
 }
 
-// A client that deletes a namespace and then its contents, one by one, need not be faster than the namespace
-// controller: every object that went with the namespace has been deleted.
+// A client that deletes a namespace and then its contents, one by one, may be slower than the namespace
+// controller: the deletion of each object that was in the namespace succeeds.
 func TestR21_ContentsThatWentWithTheirNamespaceAreDeleted(t *testing.T) {
 	s := sharedServer(t)
 	_, things := s.things(t)
@@ -101,7 +103,7 @@ func TestR21_ContentsThatWentWithTheirNamespaceAreDeleted(t *testing.T) {
 	}
 }
 
-// Nobody else is told that it was there, and no request that is about more than the name.
+// Other clients get 404, and so do requests with more than the name.
 func TestR21_NotFoundIsTheTruthForOthers(t *testing.T) {
 	s := sharedServer(t)
 	remove := func(name string, options *metav1.DeleteOptions) func(collection) error {
@@ -155,8 +157,8 @@ func TestR21_NotFoundIsTheTruthForOthers(t *testing.T) {
 	}
 }
 
-// A dry run of the deletion of a namespace deletes nothing, and a user who may not delete an object is refused, gone
-// or not.
+// A dry run of the deletion of a namespace deletes nothing, and a user without permission to delete an object is
+// refused, whether or not the object exists.
 func TestR21_OnlyWhoMayDeleteIsAnswered(t *testing.T) {
 	s := sharedServer(t)
 	b := newBundle(t, s)

@@ -10,8 +10,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// A definition whose names nobody has is established by the write that creates it, and its resource
-// can be used at once: apiextensions-apiserver would have each first object wait for two seconds.
+// A definition with unused names is established by the write that creates it, and its resource can be used
+// at once: in apiextensions-apiserver, each first object would wait for two seconds.
 func TestDefinitionsAreEstablishedAtOnce(t *testing.T) {
 	s := sharedServer(t)
 	group := unique("g") + ".coppice.dev"
@@ -34,7 +34,7 @@ func TestDefinitionsAreEstablishedAtOnce(t *testing.T) {
 	}
 }
 
-// Of two definitions with one kind, the second is not established before the first has gone.
+// If two definitions have one kind, the second is established only after the first has been removed.
 func TestDefinitionsThatConflict(t *testing.T) {
 	s := sharedServer(t)
 	name, instances := s.things(t)

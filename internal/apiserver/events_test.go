@@ -19,7 +19,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// eventsIn returns the events of a namespace in both of their groups.
+// eventsIn returns the events of a namespace in both groups.
 func (s *server) eventsIn(t *testing.T, namespace string) (core, current collection) {
 	t.Helper()
 	about := map[string]any{"kind": "Pod", "namespace": namespace, "name": "web"}
@@ -33,7 +33,7 @@ func (s *server) eventsIn(t *testing.T, namespace string) (core, current collect
 	return core, current
 }
 
-// Events are the same objects in both groups, whichever they were written in.
+// Both groups have the same events, whichever group they were written in.
 func TestEventsOfBothGroups(t *testing.T) {
 	s := sharedServer(t)
 	core, current := s.eventsIn(t, s.namespace(t))
@@ -56,7 +56,7 @@ func TestEventsOfBothGroups(t *testing.T) {
 			t.Errorf("%s: %v", c.kind.GroupVersion(), names)
 		}
 	}
-	// What was never said in the core group can be said there, and is refused in events.k8s.io.
+	// Events that are invalid in events.k8s.io can be written in the core group.
 	if _, err := current.tryPost(current.named("Not_a_subdomain")); !apierrors.IsInvalid(err) {
 		t.Errorf("a name that only the core group accepts: %v", err)
 	}
@@ -89,7 +89,7 @@ func TestEventsOfBothGroups(t *testing.T) {
 	}
 }
 
-// Each group has its own names for field selectors.
+// Each group has its own names of fields for field selectors.
 func TestEventFieldSelectors(t *testing.T) {
 	s := sharedServer(t)
 	core, current := s.eventsIn(t, s.namespace(t))
@@ -131,8 +131,8 @@ func TestEventFieldSelectors(t *testing.T) {
 	}
 }
 
-// Events can be applied in either group. (Managers of one are forgotten by an apply in the other:
-// k8s.io/apiserver has schemas for the core group apart from those of all others.)
+// Events can be applied in either group. (An apply in one group drops the field managers of the other:
+// k8s.io/apiserver has separate schemas for the core group.)
 func TestEventsAreApplied(t *testing.T) {
 	s := sharedServer(t)
 	core, current := s.eventsIn(t, s.namespace(t))

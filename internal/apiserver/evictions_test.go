@@ -18,8 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// evictions is a namespace with pods that are ready and a budget for them. No disruption
-// controller works there.
+// evictions is a namespace with ready pods and a budget for them. No disruption controller runs there.
 type evictions struct {
 	collection // of the pods
 
@@ -95,7 +94,7 @@ func (e *evictions) evict(name string, options map[string]any, query string) (in
 	return code, err
 }
 
-// stays checks that a pod is not being deleted, and that nothing says that it will be.
+// stays checks that a pod is not being deleted, and has no condition that announces a deletion.
 func (e *evictions) stays(name string) {
 	e.t.Helper()
 	pod, err := e.typed.CoreV1().Pods(e.namespace).Get(e.t.Context(), name, metav1.GetOptions{})
@@ -152,7 +151,7 @@ func TestEviction(t *testing.T) {
 	}
 	e.stays("b")
 
-	// A pod that is being deleted already is none of the budget's business.
+	// The budget does not apply to a pod that is already being deleted.
 	if code, err := e.evict("a", map[string]any{"gracePeriodSeconds": 0}, ""); code != http.StatusCreated || err != nil {
 		t.Errorf("again: %d, %v", code, err)
 	}
@@ -197,7 +196,7 @@ func TestEvictionRefused(t *testing.T) {
 	e.stays("a")
 }
 
-// Of evictions at the same time no more succeed than the budget allows.
+// Concurrent evictions succeed only as often as the budget allows.
 func TestEvictionsAtTheSameTime(t *testing.T) {
 	s := sharedServer(t)
 	const pods, allowed = 12, 5

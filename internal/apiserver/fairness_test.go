@@ -31,7 +31,8 @@ func TestFlood(t *testing.T) {
 		t.Skip("a flood takes its time")
 	}
 	const flood, objects = 1000, 60
-	// The server handles few requests at a time, so none waits long on a slow machine: after 15 s in a queue it is refused.
+	// The server handles few requests at a time, so that none waits long on a slow machine: a request is refused after
+	// 15 s in a queue.
 	s := startServer(t, func(c *apiserver.Config) { c.MaxRequests, c.MaxWrites = 40, 20 })
 	namespace := s.namespace(t)
 	s.bind(t, namespace, bootstrappolicy.Edit, "flooder")
@@ -45,8 +46,8 @@ func TestFlood(t *testing.T) {
 	var (
 		running           sync.WaitGroup
 		answered, refused atomic.Int64
-		stop              = make(chan struct{}) // closed when the flood is to end
-		refusing          = make(chan struct{}) // closed when some of it has been refused
+		stop              = make(chan struct{}) // closed to end the flood
+		refusing          = make(chan struct{}) // closed when a request of it has been refused
 		first             sync.Once
 	)
 	for range flood {
@@ -58,7 +59,7 @@ func TestFlood(t *testing.T) {
 				case http.StatusTooManyRequests:
 					refused.Add(1)
 					first.Do(func() { close(refusing) })
-					return // a client that comes back later
+					return // such a client would retry later
 				default:
 					t.Errorf("a request of the flood: %d %.200s", code, answer)
 				}
@@ -71,7 +72,7 @@ func TestFlood(t *testing.T) {
 		})
 	}
 	<-refusing
-	// These clients do not repeat requests that are refused.
+	// These clients do not repeat refused requests.
 	ann, err := newClient(s.acting("ann"))
 	if err != nil {
 		t.Fatal(err)
@@ -122,8 +123,8 @@ func TestFlowSchemas(t *testing.T) {
 	}
 }
 
-// Requests to the tools and to the recycle bin have a seat for as long as they last, in the priority level of their user:
-// they are not exempt as long-running requests are.
+// Requests to the tools and to the recycle bin have a seat for as long as they last, in the priority level of their
+// user: unlike long-running requests, they are not exempt.
 func TestToolsHaveSeats(t *testing.T) {
 	s := sharedServer(t)
 	want, err := typed(t, s.config).FlowcontrolV1().FlowSchemas().Get(t.Context(), "global-default", metav1.GetOptions{})
@@ -150,7 +151,7 @@ func TestToolsHaveSeats(t *testing.T) {
 	}
 }
 
-// Lists of the controllers are never refused, whatever else goes on.
+// Lists of the controllers are never refused, whatever the load.
 func TestControllersReadAtOnce(t *testing.T) {
 	s := sharedServer(t)
 	want, err := typed(t, s.config).FlowcontrolV1().FlowSchemas().Get(t.Context(), "coppice-controllers-reading", metav1.GetOptions{})
@@ -180,8 +181,8 @@ type roundTrip func(*http.Request) (*http.Response, error)
 // RoundTrip implements http.RoundTripper.
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// Default flow schemas and priority levels that somebody deletes are created again while the server
-// runs; what an administrator has changed, and said so, stays.
+// Deleted default flow schemas and priority levels are created again while the server runs; changes of an
+// administrator stay if an annotation says so.
 func TestDefaultFlowSchemasAreKept(t *testing.T) {
 	s := startServer(t, nil)
 	client := typed(t, s.config).FlowcontrolV1()
@@ -231,7 +232,7 @@ func TestDefaultFlowSchemasAreKept(t *testing.T) {
 	}
 }
 
-// The system's priority classes cannot be deleted, neither by name nor with the others.
+// The system's priority classes cannot be deleted, neither by name nor as a collection.
 func TestSystemPriorityClassesStay(t *testing.T) {
 	s := startServer(t, nil)
 	classes := typed(t, s.config).SchedulingV1().PriorityClasses()

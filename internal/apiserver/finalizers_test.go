@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// setFinalizers are the ways to reduce the finalizers of an object to the given ones.
+// setFinalizers are the ways to reduce an object's finalizers to the given ones.
 var setFinalizers = map[string]func(c collection, o *object, finalizers ...string) (*object, error){
 	"PUT": func(c collection, o *object, finalizers ...string) (*object, error) {
 		o = o.DeepCopy()
@@ -44,8 +44,8 @@ func onWriters(t *testing.T, test func(t *testing.T, c collection, write func(c 
 	}
 }
 
-// AS-04, AS-05: the update that removes the last finalizer removes the object, by whatever verb,
-// and no other update does.
+// AS-04, AS-05: the update that removes the last finalizer removes the object, with any verb, and no other
+// update does.
 func TestR18_EmptyingUpdateRemoves(t *testing.T) {
 	onWriters(t, func(t *testing.T, c collection, write func(c collection, o *object, finalizers ...string) (*object, error)) {
 		if _, err := c.apply("a", foreign, other); err != nil {
@@ -149,7 +149,7 @@ func TestR18_StatusDecidesNothing(t *testing.T) {
 	})
 }
 
-// What a DELETE of a terminating object does, according to the table in R19.
+// The effect of a DELETE of a terminating object, according to the table in R19.
 func TestR19_RepeatedDelete(t *testing.T) {
 	const (
 		refused = "refused"
@@ -180,7 +180,7 @@ func TestR19_RepeatedDelete(t *testing.T) {
 	} {
 		for _, held := range []bool{true, false} {
 			if test.first == nil && !held {
-				continue // it is gone after the first DELETE
+				continue // the first DELETE removes it
 			}
 			t.Run(fmt.Sprintf("%s, held %t", test.name, held), func(t *testing.T) {
 				onSubjects(t, func(t *testing.T, c collection) {

@@ -20,10 +20,10 @@ import (
 )
 
 const (
-	// gatePatience is how long a request may wait for a server that starts, and how long administrators wait at most,
-	// counted from the start of the server. It is as long as admission plug-ins wait for their informers.
+	// gatePatience is how long a request may wait for a server that starts. For administrators, it counts from the
+	// start of the server. Admission plug-ins wait as long for their informers.
 	gatePatience = 10 * time.Second
-	// gateRetry is the number of seconds after which a client that has waited in vain may ask again.
+	// gateRetry is the number of seconds after which a client whose wait has timed out may retry.
 	gateRetry = 1
 )
 
@@ -31,9 +31,9 @@ const (
 // definitions and APIServices, it would answer a request that depends on them wrongly, with 403 or 404, and the clients
 // of kube-apiserver believe such an answer. Requests that wait longer than gatePatience are answered with 503.
 //
-// Requests of this process pass: the server needs them to start, and its controllers start later. So do
-// health checks. Requests of administrators pass some time after the start, because they may have to repair what
-// keeps the server from reading everything.
+// Requests of this process pass: the server needs them to start, and its controllers start later. Health checks
+// pass, too. Requests of administrators pass some time after the start, because administrators may have to
+// repair the cause of an incomplete read.
 //
 // It is safe for concurrent use. Each of its events may occur once.
 type gate struct {
@@ -48,8 +48,8 @@ func newGate() *gate {
 }
 
 // run opens the gate when ready is closed. If that takes longer than gatePatience, it opens the gate as soon as read
-// returns nil: what the server waits for then may itself wait for requests, as a webhook that a default role has
-// to pass does. read retries until its context ends. So does run.
+// returns nil: the rest of the start may itself wait for requests, for example to a webhook that admits default
+// roles. read retries until its context ends. So does run.
 func (g *gate) run(ctx context.Context, ready <-chan struct{}, read func(context.Context) error) {
 	context.AfterFunc(ctx, func() { close(g.stopped) })
 	patience := time.NewTimer(g.patience)
@@ -77,7 +77,7 @@ func (g *gate) isOpen() bool {
 	}
 }
 
-// filter holds the requests to a handler. authenticate tells administrators.
+// filter holds the requests to a handler. authenticate identifies administrators.
 func (g *gate) filter(next http.Handler, authenticate authenticator.Request, codecs runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if g.isOpen() || inprocess.Is(r.Context()) || isHealthCheck(r) || g.wait(r, authenticate) {
@@ -116,8 +116,8 @@ func isHealthCheck(r *http.Request) bool {
 	})
 }
 
-// isAdministrator reports whether the user of a request may do everything, whatever the roles are, and
-// acts in no other user's name.
+// isAdministrator reports whether the user of a request has all permissions, whatever the roles are, and
+// impersonates no other user.
 func isAdministrator(r *http.Request, authenticate authenticator.Request) bool {
 	if impersonates(r) {
 		return false
@@ -127,8 +127,8 @@ func isAdministrator(r *http.Request, authenticate authenticator.Request) bool {
 	return err == nil && ok && slices.Contains(who.User.GetGroups(), user.SystemPrivilegedGroup)
 }
 
-// readChecks are the checks of /readyz that pass when the server has read what answers depend on. None of them waits for
-// a write, which a webhook may refuse.
+// readChecks returns the checks of /readyz that pass when the server has read everything on which answers depend. None
+// of them waits for a write, which a webhook may refuse.
 func readChecks() []string {
 	return []string{
 		"poststarthook/start-informers", "poststarthook/generic-apiserver-start-informers", "informer-sync",
@@ -136,7 +136,8 @@ func readChecks() []string {
 	}
 }
 
-// hasRead returns when the server has read what answers depend on, or with an error when ctx ends.
+// hasRead returns when the server has read everything on which answers depend, or with an error when ctx
+// ends.
 func (s *Server) hasRead(ctx context.Context) error {
 	return poststart.Retry(ctx, s.log, "read what answers depend on", func(ctx context.Context) error {
 		for _, check := range readChecks() {

@@ -24,7 +24,7 @@ var byHeader = authenticator.RequestFunc(func(r *http.Request) (*authenticator.R
 	return &authenticator.Response{User: &user.DefaultInfo{Name: "ann", Groups: []string{group}}}, group != "", nil
 })
 
-// gateway is a gate in front of a handler that counts what reaches it.
+// gateway is a gate in front of a handler that counts the requests that pass.
 type gateway struct {
 	*gate
 	handler http.Handler
@@ -42,7 +42,7 @@ func newGateway(t *testing.T) *gateway {
 	return g
 }
 
-// ask sends a request of a user of a group. The channel has the answer.
+// ask sends a request of a user in a group. The channel receives the response.
 func (g *gateway) ask(ctx context.Context, path, group string, change func(http.Header)) <-chan *http.Response {
 	r := httptest.NewRequestWithContext(ctx, http.MethodDelete, path, http.NoBody)
 	r.Header.Set("Group", group)
@@ -80,7 +80,7 @@ func TestRequestsWaitUntilTheServerIsReady(t *testing.T) {
 	})
 }
 
-// A request is never answered as if the server had read what it has not.
+// No answer depends on data that the server has not read yet.
 func TestRequestsThatWaitInVainMayBeRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGateway(t)
@@ -134,7 +134,7 @@ func TestRequestsThatNeverWait(t *testing.T) {
 	response.Body.Close()
 }
 
-// When a start takes long, something may wait for requests, or for an administrator.
+// When a start takes long, its completion may depend on requests or on an administrator.
 func TestSlowStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, read := newGateway(t), make(chan error)

@@ -15,15 +15,15 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/systemobjects"
 )
 
-// leaseRemoval bounds how long the removal of the server's Lease may hold up the end: the store may be
-// gone already.
+// leaseRemoval bounds how long the removal of the server's Lease may delay the shutdown: the store may
+// already be gone.
 const leaseRemoval = time.Second
 
 // aggregatedHook returns when the server knows which API groups other servers serve.
 const aggregatedHook = "aggregated-api-groups"
 
-// addHooks adds the post-start hooks, and what is done before the server stops. The server is not
-// ready before the former have returned. Hooks that kube-apiserver has too are named as there: test suites wait for
+// addHooks adds the post-start hooks and the pre-shutdown hook. The server becomes ready after all post-start hooks
+// have returned. A hook that kube-apiserver also has keeps its name: test suites wait for
 // /readyz/poststarthook/rbac/bootstrap-roles. defaults sets the defaults of a built-in object.
 func (s *Server) addHooks(services core.ServiceRanges, now func() time.Time, defaults func(runtime.Object)) error {
 	hooks := []struct {
@@ -38,7 +38,7 @@ func (s *Server) addHooks(services core.ServiceRanges, now func() time.Time, def
 			if err := bootstrappolicy.Ensure(ctx, s.log, s.client.RbacV1(), s.access.Policy); err != nil {
 				return err
 			}
-			go s.aggregator.Run(ctx) // now: it would take rules from aggregated roles until the others are there
+			go s.aggregator.Run(ctx) // not earlier: it would remove rules from aggregated roles whose sources do not exist yet
 			return nil
 		}},
 		{"priority-and-fairness-config-producer", func(ctx context.Context) error {
@@ -75,7 +75,7 @@ func (s *Server) addHooks(services core.ServiceRanges, now func() time.Time, def
 			return s.identity.Start(ctx.Done())
 		}},
 		{"token-tracking", func(ctx context.Context) error {
-			go func() { _ = systemobjects.EnsureTokenTracking(ctx, s.log, s.client.CoreV1(), now) }() // the error is that ctx has ended
+			go func() { _ = systemobjects.EnsureTokenTracking(ctx, s.log, s.client.CoreV1(), now) }() // it fails only when ctx ends
 			return nil
 		}},
 		{"announce-readiness", func(ctx context.Context) error {
@@ -89,14 +89,14 @@ func (s *Server) addHooks(services core.ServiceRanges, now func() time.Time, def
 			return fmt.Errorf("add hook %s: %w", h.name, err)
 		}
 	}
-	// While requests are still served, so that the others hear of it.
+	// The hook runs while the server still serves requests, so that other servers observe the withdrawal.
 	if err := s.generic.AddPreShutdownHook("kubernetes-service", s.withdraw); err != nil {
 		return fmt.Errorf("add hook kubernetes-service: %w", err)
 	}
 	return nil
 }
 
-// withdraw takes back what tells others of this server.
+// withdraw removes the Lease and the endpoint that announce this server.
 func (s *Server) withdraw() error {
 	limit := time.NewTimer(leaseRemoval)
 	defer limit.Stop()
@@ -113,8 +113,8 @@ func (s *Server) withdraw() error {
 	return nil
 }
 
-// untilStopped drops the error of a hook that has not finished when the server stops:
-// k8s.io/apiserver would exit the process.
+// untilStopped drops the error of a hook that has not finished when the server stops: k8s.io/apiserver
+// would exit the process because of it.
 func untilStopped(hook func(context.Context) error) genericapiserver.PostStartHookFunc {
 	return func(h genericapiserver.PostStartHookContext) error {
 		if err := hook(h); err != nil && h.Err() == nil {

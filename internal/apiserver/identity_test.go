@@ -10,8 +10,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// TestIdentity: others in the cluster find a server by its Lease, of which there is one however often it
-// starts, and since when it records the use of older tokens in a ConfigMap, which stays as it is.
+// TestIdentity checks that a server has one Lease however often it starts, and a ConfigMap with the time
+// since when it records the use of older tokens, which does not change.
 func TestIdentity(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, nil)
@@ -62,7 +62,7 @@ func TestIdentity(t *testing.T) {
 	})
 }
 
-// A pod has a service account only by the plug-in of that name, which these tests leave out.
+// Only the plug-in ServiceAccount, which these tests leave out, gives pods a service account.
 func TestPodWithoutAccount(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, nil)

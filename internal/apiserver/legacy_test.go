@@ -22,8 +22,8 @@ func legacyDeployment() map[string]any {
 	}}}
 }
 
-// AS-08: the group version of the request determines the default policy for dependents, in
-// whatever version the object was created.
+// AS-08: the group version of the request, not of the creation, determines the default policy for
+// dependents.
 func TestR17_LegacyDefaults(t *testing.T) {
 	s := sharedServer(t)
 	namespace := s.namespace(t)
@@ -51,7 +51,7 @@ func TestR17_LegacyDefaults(t *testing.T) {
 			if got := legacy.get("c").GetFinalizers(); !slices.Equal(got, []string{orphan}) {
 				t.Errorf("of a collection: finalizers %v", got)
 			}
-			// An update in the legacy version removes it, as one in any other version.
+			// An update in the legacy version removes it, like one in any other version.
 			if _, err := legacy.patch("c", "application/merge-patch+json", mergeFinalizers()); err != nil {
 				t.Fatal(err)
 			}
@@ -107,8 +107,8 @@ func TestLegacyVersionsAreServed(t *testing.T) {
 	}
 }
 
-// /scale has a type of its own in each legacy version, and the same effect on the object; the
-// field manager of replicas is tracked for each endpoint.
+// /scale has its own type in each legacy version, and the same effect on the object; the field manager of
+// replicas is tracked for each endpoint.
 func TestLegacyScale(t *testing.T) {
 	s := sharedServer(t)
 	namespace := s.namespace(t)

@@ -6,10 +6,9 @@ import (
 	"time"
 )
 
-// A consistent list of an idle resource waits until the watch cache knows that it is up to
-// date. With the interval of k8s.io/apiserver, the second of two lists in a row waits 100 ms,
-// every time; package storage makes the interval shorter. So most pairs of lists take less,
-// also on a busy machine.
+// A consistent list of an idle resource waits until the watch cache knows that it is up to date. With the
+// interval of k8s.io/apiserver, the second of two consecutive lists always waits 100 ms; package storage
+// makes the interval shorter. So most pairs of lists take less, even on a busy machine.
 func TestConsistentListsDoNotWaitForATick(t *testing.T) {
 	const pairs, limit = 21, 90 * time.Millisecond
 	s := startServer(t, nil)

@@ -24,8 +24,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// shared is the server for tests that need no server of their own. Each test uses its own
-// namespaces.
+// shared is the server for tests that do not need their own. Each test uses its own namespaces.
 var shared struct {
 	once   sync.Once
 	server *server

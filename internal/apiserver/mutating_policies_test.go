@@ -30,8 +30,7 @@ func annotated(key, expression string) admissionregistrationv1.Mutation {
 	return apply(`Object{metadata: Object.metadata{annotations: {"` + key + `": ` + expression + `}}}`)
 }
 
-// mutated creates a policy about new objects of a collection, and binds it. change may change
-// both.
+// mutated creates a policy for new objects of a collection, and a binding of it. change may change both.
 func mutated(t *testing.T, c collection, change func(*admissionregistrationv1.MutatingAdmissionPolicySpec, *admissionregistrationv1.MutatingAdmissionPolicyBindingSpec), mutations ...admissionregistrationv1.Mutation) string {
 	t.Helper()
 	client := typed(t, sharedServer(t).config).AdmissionregistrationV1()
@@ -63,8 +62,8 @@ func mutated(t *testing.T, c collection, change func(*admissionregistrationv1.Mu
 	return policy.Name
 }
 
-// A MutatingAdmissionPolicy changes what is stored, of built-in and custom kinds: by merging and
-// by JSON patches, with variables, if its conditions match.
+// A MutatingAdmissionPolicy changes stored objects of built-in and custom kinds, by merging and by JSON
+// patches, with variables, if its conditions match.
 func TestMutatingAdmissionPolicy(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		mutated(t, c, func(p *admissionregistrationv1.MutatingAdmissionPolicySpec, _ *admissionregistrationv1.MutatingAdmissionPolicyBindingSpec) {
@@ -95,8 +94,8 @@ func keys(m map[string]string) []string {
 	return all
 }
 
-// Parameters come from an object in the namespace of the request. If it does not exist, the
-// binding says what follows.
+// Parameters come from an object in the namespace of the request. If it does not exist, the binding decides
+// what follows.
 func TestMutatingAdmissionPolicyParameters(t *testing.T) {
 	s := sharedServer(t)
 	c := s.subject(t, subjects[0], s.namespace(t))
@@ -128,7 +127,7 @@ func TestMutatingAdmissionPolicyParameters(t *testing.T) {
 	})
 }
 
-// An expression that fails refuses the request, or is left out, as the policy says.
+// The failurePolicy decides whether an expression that fails refuses the request or is skipped.
 func TestMutatingAdmissionPolicyFailures(t *testing.T) {
 	const fails = `object.metadata.annotations["is not there"]`
 	for _, failure := range []admissionregistrationv1.FailurePolicyType{admissionregistrationv1.Fail, admissionregistrationv1.Ignore} {
@@ -155,7 +154,7 @@ func TestMutatingAdmissionPolicyFailures(t *testing.T) {
 	}
 }
 
-// A policy that asks for it sees what policies after it have changed.
+// A policy with reinvocation sees the changes of later policies.
 func TestMutatingAdmissionPolicyReinvocation(t *testing.T) {
 	s := sharedServer(t)
 	c := s.subject(t, subjects[0], s.namespace(t))
@@ -172,7 +171,7 @@ func TestMutatingAdmissionPolicyReinvocation(t *testing.T) {
 	})
 }
 
-// Custom resources are merged by the schema of their definition, from the first one on.
+// Custom resources are merged by the schema of their definition, from the first object on.
 func TestMutatingAdmissionPolicyMergesByTheSchema(t *testing.T) {
 	s := sharedServer(t)
 	c := s.collection(t, schema.GroupVersionKind{Group: "merged.coppice.dev", Version: "v1", Kind: "Gadget"}, "gadgets", s.namespace(t), map[string]any{

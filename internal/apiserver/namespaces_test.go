@@ -48,7 +48,7 @@ func TestR21_TerminatingAtOnce(t *testing.T) {
 		t.Errorf("the answer is %v", answer.Object)
 	}
 	e := next(t, events)
-	for e.Object.GetUID() != created.GetUID() { // of another test
+	for e.Object.GetUID() != created.GetUID() { // events of other tests come first
 		e = next(t, events)
 	}
 	if e.Type != watch.Modified || e.Object.GetDeletionTimestamp() == nil || phaseOf(&e.Object) != corev1.NamespaceTerminating {
@@ -77,7 +77,7 @@ func TestR18_NamespaceStaysUntilBothListsAreEmpty(t *testing.T) {
 	}
 	metadataFirst := func(ns *object) []func() error {
 		steps := specFirst(ns)
-		ns.SetResourceVersion("") // the first step makes another version of it
+		ns.SetResourceVersion("") // the first step creates another version
 		return []func() error{steps[1], steps[0]}
 	}
 	for name, order := range map[string]func(*object) []func() error{"spec first": specFirst, "metadata first": metadataFirst} {
@@ -149,14 +149,14 @@ func TestR18_NamespaceTokens(t *testing.T) {
 	}
 }
 
-// NS-24: the effect of the options on the collector's finalizers.
+// NS-24: how the options change the collector's finalizers.
 func TestR17_NamespacePrecedence(t *testing.T) {
 	s := sharedServer(t)
 	c := s.namespaces(t)
 	for _, test := range []struct {
 		name     string
 		options  *metav1.DeleteOptions
-		existing map[string][]string // by the finalizer that it has, what it ends with
+		existing map[string][]string // the finalizers after the DELETE, by the finalizer before
 	}{
 		{"nothing", nil, map[string][]string{"": nil, orphan: {orphan}, foreground: {foreground}}},
 		{"empty options", &metav1.DeleteOptions{}, map[string][]string{"": nil, orphan: {orphan}, foreground: {foreground}}},
@@ -254,7 +254,7 @@ func TestR21_ImmortalNamespaces(t *testing.T) {
 	}
 }
 
-// kube-node-lease can be deleted and is created again.
+// kube-node-lease can be deleted, and is then created again.
 func TestNodeLeaseNamespaceComesAgain(t *testing.T) {
 	s := startServer(t, nil)
 	namespaces := s.namespaces(t)
@@ -275,7 +275,7 @@ func TestNodeLeaseNamespaceComesAgain(t *testing.T) {
 	}
 }
 
-// NS-13: every namespace has its name as a label, no matter what clients send.
+// NS-13: every namespace has its name as a label, whatever clients send.
 func TestNamespaceIsLabelledWithItsName(t *testing.T) {
 	namespaces := sharedServer(t).namespaces(t)
 	ns := namespaces.create(unique("labelled"))

@@ -15,7 +15,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// proxied makes this process have the agent of the node here, and another have that of elsewhere.
+// proxied serves the agent of the node "here" in this process. The agent of the node "elsewhere" is in
+// another one.
 func (s *server) proxied(t *testing.T) {
 	t.Helper()
 	s.ServeAgents(func(node string) (http.Handler, error) {
@@ -62,8 +63,8 @@ func TestNodeProxy(t *testing.T) {
 	}
 }
 
-// Who may only get nodes/proxy reads what an agent serves, but opens no stream: a WebSocket begins
-// with a GET, and with it commands could be run in every container of the node.
+// A user who may only get nodes/proxy can read from agents, but cannot open streams: a WebSocket begins
+// with a GET, and could run commands in every container of the node.
 func TestNodeProxyStreamsNeedCreate(t *testing.T) {
 	s := startServer(t, nil)
 	s.proxied(t)
@@ -104,7 +105,7 @@ func TestNodeProxyStreamsNeedCreate(t *testing.T) {
 	}
 }
 
-// upgrade sends a GET that asks to upgrade the connection, and returns the status of the answer.
+// upgrade sends a GET with a connection upgrade, and returns the status of the response.
 func (s *server) upgrade(t *testing.T, user, path string) int {
 	t.Helper()
 	config := s.acting(user)

@@ -19,8 +19,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// nodeCluster is a server with two nodes and a namespace with a pod on each node, an unbound
-// pod, and secrets that the pods refer to.
+// nodeCluster is a server with two nodes and a namespace with a pod on each node, an unbound pod, and
+// secrets to which the pods refer.
 type nodeCluster struct {
 	*server
 	admin     kubernetes.Interface
@@ -95,7 +95,7 @@ func (w *nodeCluster) tokens(account string) string {
 	return "/api/v1/namespaces/" + w.namespace + "/serviceaccounts/" + account + "/token"
 }
 
-// tokenOf returns a request for a token that is bound to a pod.
+// tokenOf returns a request for a token bound to a pod.
 func (w *nodeCluster) tokenOf(pod, audience string) string {
 	return fmt.Sprintf(`{"spec":{"audiences":[%q],"boundObjectRef":{"apiVersion":"v1","kind":"Pod","name":%q,"uid":%q}}}`, audience, pod, w.pods[pod].UID)
 }
@@ -109,7 +109,7 @@ const (
 	mergeType  = string(types.MergePatchType)
 	nodesPath  = "/api/v1/nodes"
 	leasesPath = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-	// requestsPath are requests for certificates.
+	// requestsPath is the path of certificate requests.
 	requestsPath = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 )
 
@@ -122,7 +122,7 @@ func anEvent(kind, namespace, name string) string {
 	return fmt.Sprintf(`{"metadata":{"generateName":"e"},"involvedObject":{"apiVersion":"v1","kind":%q,"namespace":%q,"name":%q},"reason":"Forged"}`, kind, namespace, name)
 }
 
-// forgedOfNode returns requests that no node agent sends, and a part of their refusal.
+// forgedOfNode returns requests that no node agent sends, and a part of the error for each.
 func (w *nodeCluster) forgedOfNode() map[string]struct {
 	forged
 	want string
@@ -227,7 +227,7 @@ func (w *nodeCluster) forgedOfNode() map[string]struct {
 	}
 }
 
-// With the credential of a node, requests that no agent sends are refused with a reason.
+// Requests with a node's credential that no agent sends are refused with a reason.
 func TestForgedRequestsOfANode(t *testing.T) {
 	w := newNodeCluster(t)
 	for name, f := range w.forgedOfNode() {
@@ -252,7 +252,7 @@ func TestRolesDoNotLiftTheRestrictionOfANode(t *testing.T) {
 	defer w.bind(t, "cluster-admin", bootstrappolicy.NodeUserPrefix+w.own)()
 	for name, f := range w.forgedOfNode() {
 		if f.path == "/metrics" {
-			continue // not a resource: only roles decide
+			continue // a path that is not a resource: only roles decide
 		}
 		if code, answer := forge(t, w.config, f.forged); code != http.StatusForbidden || !strings.Contains(answer, "is restricted: ") {
 			t.Errorf("%s: %d %s", name, code, answer)
@@ -286,7 +286,7 @@ func (w *nodeCluster) bind(t *testing.T, role, user string) (undo func()) {
 	return func() { forge(t, w.Client(), remove(bindings+"/"+w.namespace, "")) }
 }
 
-// A user with the name of a node or the group of nodes, but not both, may do nothing.
+// A user that has the name of a node or the group of nodes, but not both, may do nothing.
 func TestHalfANode(t *testing.T) {
 	w := newNodeCluster(t)
 	for name, u := range map[string]rest.ImpersonationConfig{
@@ -352,7 +352,7 @@ func TestTheNodesOwnRequests(t *testing.T) {
 	}
 }
 
-// A node counts repetitions of its own Events, and neither changes nor reads those of others.
+// A node counts repetitions of its own Events. It can neither change nor read the Events of others.
 func TestNodeCountsItsEvents(t *testing.T) {
 	w := newNodeCluster(t)
 	events := "/api/v1/namespaces/" + w.namespace + "/events"

@@ -16,8 +16,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// Each group version has a document, in which types of all group versions have the names of this
-// group version and of core/v1 only.
+// Each group version has a document. In it, types of all group versions have only the names of this group
+// version and of core/v1.
 func TestSchemasOfAGroupVersion(t *testing.T) {
 	s := sharedServer(t)
 	c := s.client(t)
@@ -53,8 +53,8 @@ func TestSchemasOfAGroupVersion(t *testing.T) {
 	}
 }
 
-// Many clients request the documents as soon as a server is ready. The race detector checks what
-// they share.
+// Many clients request the documents as soon as a server is ready. The race detector checks their shared
+// data.
 func TestSchemasAreAskedForAtOnce(t *testing.T) {
 	c := startServer(t, nil).client(t)
 	var asking sync.WaitGroup
@@ -74,8 +74,8 @@ func TestSchemasAreAskedForAtOnce(t *testing.T) {
 	asking.Wait()
 }
 
-// Custom resources are described in OpenAPI v3, by their definitions as they are now. The list of
-// documents has another hash for each, and the old one leads to the new document.
+// Custom resources are described in OpenAPI v3 by their current definitions. When a definition changes, the
+// list of documents contains another hash, and the old URL serves the new document.
 func TestCustomResourcesAreDescribed(t *testing.T) {
 	s := sharedServer(t)
 	c := s.client(t)
@@ -117,7 +117,7 @@ func TestCustomResourcesAreDescribed(t *testing.T) {
 	}
 }
 
-// documentOf returns the URL of a document, which the list of documents has.
+// documentOf returns the URL of a document from the list of documents.
 func (s *server) documentOf(t *testing.T, path string) string {
 	t.Helper()
 	var index struct {
@@ -132,7 +132,7 @@ func (s *server) documentOf(t *testing.T, path string) string {
 	return index.Paths[path].ServerRelativeURL
 }
 
-// read returns what is served at a URL of the server.
+// read returns the response at a URL of the server.
 func (s *server) read(t *testing.T, url string) string {
 	t.Helper()
 	c := s.client(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
-// left returns which of the others exist that a protected object outlives, as far as the user of the request
-// may read them. The server itself, without a user, reads all.
+// left returns the objects that a protected object outlives and that still exist, as far as the user of the
+// request may read them. The server itself, without a user, reads all.
 func (s *Server) left(ctx context.Context, namespace string, outlived []protection.Other) []protection.Left {
 	var may others.May
 	if who, ok := genericrequest.UserFrom(ctx); ok {
@@ -30,13 +30,14 @@ func (s *Server) checkOutlived(ctx context.Context, who user.Info, namespace str
 	return s.others().Check(ctx, s.rightsOf(who), namespace, added)
 }
 
-// others looks up what protected objects outlive.
+// others returns the lookup of the objects that protected objects outlive.
 func (s *Server) others() others.Lookup {
 	return others.Lookup{Mapper: s.mapper, Metadata: s.objects, Carried: s.isCarried}
 }
 
-// rightsOf returns what a user may read. A restricted user, such as a node, has fewer rights than its roles
-// say: it may read nothing here. The collector and the namespace controller may read the metadata of everything.
+// rightsOf returns a check of the user's read permissions. A restricted user, such as a node, may read nothing
+// here, although its roles allow more. The collector and the namespace controller may read the metadata of
+// everything.
 func (s *Server) rightsOf(who user.Info) others.May {
 	authorize := s.Authorizer()
 	if name := who.GetName(); name == bootstrappolicy.Collector || name == bootstrappolicy.NamespaceController {

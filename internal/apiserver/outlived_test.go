@@ -57,7 +57,7 @@ func (o outliving) listing(t *testing.T, entry protection.Other) metav1.ObjectMe
 	return metav1.ObjectMeta{Labels: map[string]string{protection.Label: "outlives"}, Annotations: map[string]string{protection.Annotation: list}}
 }
 
-// answers returns what a user learns from every request that the entry could influence.
+// answers returns the responses to all requests of a user that the entry could influence.
 func (o outliving) answers(t *testing.T, config *rest.Config) map[string]string {
 	t.Helper()
 	ctx, client, answers := t.Context(), typed(t, config), map[string]string{}
@@ -114,7 +114,7 @@ func podSpec() corev1.PodSpec {
 	return corev1.PodSpec{NodeName: "none", Containers: []corev1.Container{{Name: "c", Image: "i"}}}
 }
 
-// prepare creates the objects that the requests are about, as an administrator.
+// prepare creates the objects of the requests, as an administrator.
 func (o outliving) prepare(t *testing.T) kubernetes.Interface {
 	t.Helper()
 	admin := typed(t, o.config)
@@ -129,8 +129,8 @@ func (o outliving) prepare(t *testing.T) kubernetes.Interface {
 	return admin
 }
 
-// R28: whoever may not read an object learns nothing of whether it exists from objects that outlive it: the
-// answers to every write and to every deletion are the same. Whoever may read it gets the true answer.
+// R28: a user who may not read an object cannot learn from objects that outlive it whether it exists: the
+// responses to all writes and deletions are the same. A user who may read it gets the true response.
 func TestR28_AnswersDependOnNothingUnreadable(t *testing.T) {
 	o := newOutliving(t)
 	admin := o.prepare(t)
@@ -182,8 +182,8 @@ func TestR28_AnswersDependOnNothingUnreadable(t *testing.T) {
 	}
 }
 
-// R28: who protects an object needs no right that the entries do not need, and may change an object whose entries
-// others added.
+// R28: a user who protects an object needs only the rights for the entries, and may change an object with entries
+// that others have added.
 func TestR28_EntriesNeedRightsWhenTheyAreAdded(t *testing.T) {
 	o := newOutliving(t)
 	admin := o.prepare(t)
@@ -223,7 +223,7 @@ func TestR28_EntriesNeedRightsWhenTheyAreAdded(t *testing.T) {
 			t.Errorf("%s: %v, want refused %t", name, test.err, test.refused)
 		}
 	}
-	// The controllers of workloads copy what a template says, which its writer was allowed to say.
+	// The workload controllers copy the entries of a template, which its writer was allowed to set.
 	workloads, err := o.Workloads()
 	if err != nil {
 		t.Fatal(err)
@@ -237,7 +237,7 @@ func TestR28_EntriesNeedRightsWhenTheyAreAdded(t *testing.T) {
 	}
 }
 
-// bindPod binds a pod, with an entry that would become the pod's.
+// bindPod binds a pod with an entry in the binding, which would be copied to the pod.
 func (o outliving) bindPod(ctx context.Context, client kubernetes.Interface) error {
 	binding := &corev1.Binding{ObjectMeta: named(o.metadata, "plain"), Target: corev1.ObjectReference{Kind: "Node", Name: "none"}}
 	return client.CoreV1().Pods(o.namespace).Bind(ctx, binding, metav1.CreateOptions{})

@@ -103,8 +103,8 @@ func (s *server) writer(t *testing.T, c collection, rules ...rbacv1.PolicyRule) 
 	return c
 }
 
-// OwnerReferencesPermissionEnforcement as in Kubernetes (AD-01 to AD-06): what users with and
-// without permissions may write.
+// OwnerReferencesPermissionEnforcement works as in Kubernetes (AD-01 to AD-06), for users with and without
+// permissions.
 func TestOwnerReferenceAdmission(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		s := sharedServer(t)
@@ -172,8 +172,8 @@ func TestOwnerReferenceAdmission(t *testing.T) {
 	})
 }
 
-// AD-05: references are checked without reading the owner, so without delay even if the owner
-// cannot be read because the conversion webhook of its kind does not respond.
+// AD-05: references are checked without reading the owner, so without delay even if the owner is unreadable
+// because the conversion webhook of its kind does not respond.
 func TestOwnersNeedNoReading(t *testing.T) {
 	s := sharedServer(t)
 	plural := "hanging"
@@ -183,7 +183,7 @@ func TestOwnersNeedNoReading(t *testing.T) {
 	second := maps.Clone(first)
 	first["storage"], second["name"] = false, "v2"
 	spec["versions"] = []any{first, second}
-	s.define(t, d) // nothing is stored in a version that needs conversion
+	s.define(t, d) // no object is stored in a version that needs conversion
 	silent := holdConnections(t)
 	spec["conversion"] = map[string]any{"strategy": "Webhook", "webhook": map[string]any{
 		"conversionReviewVersions": []any{"v1"}, "clientConfig": map[string]any{"url": "https://" + silent + "/"},
@@ -208,7 +208,7 @@ func holdConnections(t *testing.T) (address string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { listener.Close() })
-	return listener.Addr().String() // the backlog of the socket takes them
+	return listener.Addr().String() // the backlog of the socket accepts connections
 }
 
 func errText(err error) string {
@@ -256,7 +256,7 @@ func TestStatusDoesNotOwn(t *testing.T) {
 	})
 }
 
-// Tests of a collector need objects that the admission would refuse.
+// Tests of a collector need objects that admission would refuse.
 func TestOwnersUnchecked(t *testing.T) {
 	s := startServer(t, func(c *apiserver.Config) { c.OwnersUnchecked = true })
 	c := s.configMaps(t, "default")

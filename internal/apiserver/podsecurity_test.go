@@ -40,7 +40,8 @@ func onTheHost(name string) *corev1.Pod {
 	}}
 }
 
-// TestPodSecurityRefusesPods: the level of enforce holds for new pods and for containers that are added to them.
+// TestPodSecurityRefusesPods checks that the level of enforce applies to new pods and to containers that are
+// added to them.
 func TestPodSecurityRefusesPods(t *testing.T) {
 	t.Parallel()
 	s := sharedServer(t)
@@ -67,8 +68,8 @@ func TestPodSecurityRefusesPods(t *testing.T) {
 	}
 }
 
-// TestPodSecurityWarnsOfTemplates: of pods that the level of warn does not permit, and of templates of such pods in
-// whatever kind and version, clients are warned. Templates are not refused.
+// TestPodSecurityWarnsOfTemplates checks that clients are warned of pods that the level of warn does not permit,
+// and of templates of such pods in any kind and version. Templates are not refused.
 func TestPodSecurityWarnsOfTemplates(t *testing.T) {
 	t.Parallel()
 	s := sharedServer(t)
@@ -110,7 +111,7 @@ func TestPodSecurityWarnsOfTemplates(t *testing.T) {
 	}
 }
 
-// headers sends a request and returns the code and the headers of the answer.
+// headers sends a request and returns the code and the headers of the response.
 func (s *server) headers(t *testing.T, method, path string, body any) (int, http.Header) {
 	t.Helper()
 	data, err := json.Marshal(body)
@@ -134,8 +135,8 @@ func (s *server) headers(t *testing.T, method, path string, body any) (int, http
 	return answer.StatusCode, answer.Header
 }
 
-// TestPodSecurityOfNamespaces: labels that name no level are refused, and a level that pods which are there do not
-// meet is accepted with a warning.
+// TestPodSecurityOfNamespaces checks that labels with unknown levels are refused, and that a level which existing
+// pods violate is accepted with a warning.
 func TestPodSecurityOfNamespaces(t *testing.T) {
 	t.Parallel()
 	s := sharedServer(t)
@@ -161,7 +162,7 @@ func TestPodSecurityOfNamespaces(t *testing.T) {
 		fmt.Sprintf(`299 - "existing pods in namespace \"%s\" violate the new PodSecurity enforce level \"baseline:latest\""`, namespace),
 		`299 - "a (and 2 other pods): host namespaces"`,
 	}
-	// A server that needs more than a second to list the pods says so instead.
+	// A server that needs more than a second to list the pods warns of that instead.
 	eventually.Agrees(t, func() string {
 		code, headers := s.headers(t, http.MethodPatch, "/api/v1/namespaces/"+namespace+"?dryRun=All", labelled(podsecurity.EnforceLevelLabel, "baseline"))
 		if got := headers.Values("Warning"); code != http.StatusOK || !slices.Equal(got, want) {
@@ -171,8 +172,8 @@ func TestPodSecurityOfNamespaces(t *testing.T) {
 	})
 }
 
-// TestPodSecurityConfiguration: the file of --admission-control-config-file sets the levels of namespaces without labels,
-// and exemptions. The audit log has the level, and what violates that of audit.
+// TestPodSecurityConfiguration checks that the file of --admission-control-config-file sets exemptions, and the levels
+// of namespaces without labels. The audit log contains the level, and violations of the level of audit.
 func TestPodSecurityConfiguration(t *testing.T) {
 	log := &transcript.Transcript{}
 	file := filepath.Join(t.TempDir(), "admission.yaml")

@@ -57,7 +57,7 @@ func (s *server) volumes(t *testing.T, claim *object) collection {
 	}})
 }
 
-// goes waits until the object does not exist.
+// goes waits until the object no longer exists.
 func (c collection) goes(name string) {
 	c.t.Helper()
 	eventually.Agrees(c.t, func() string {

@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/kubernetesservice"
 )
 
-// newPublisher returns what keeps the service default/kubernetes.
+// newPublisher returns the publisher that maintains the service default/kubernetes.
 func newPublisher(ctx context.Context, c Config, client kubernetes.Interface) (*kubernetesservice.Publisher, error) {
 	listens, ok := c.Listener.Addr().(*net.TCPAddr)
 	if !ok {
@@ -30,8 +30,8 @@ func newPublisher(ctx context.Context, c Config, client kubernetes.Interface) (*
 	})
 }
 
-// advertised returns the address at which others in the cluster are told to reach the server. A
-// loopback address would mean another machine to each of them.
+// advertised returns the address that the server announces in the cluster. It is no loopback address unless
+// configured: on every other machine, loopback means that machine.
 func advertised(ctx context.Context, c Config, listens net.IP) (netip.Addr, bool) {
 	ip := c.AdvertiseAddress
 	if ip == nil {

@@ -20,8 +20,8 @@ func advertise(ip string) func(*apiserver.Config) {
 	return func(c *apiserver.Config) { c.AdvertiseAddress = net.ParseIP(ip) }
 }
 
-// publishedBy returns the addresses of the service default/kubernetes: those in its Endpoints, if its
-// EndpointSlices have the same, and otherwise what is wrong.
+// publishedBy returns the addresses of the service default/kubernetes from its Endpoints if its
+// EndpointSlices have the same ones, and otherwise a description of the difference.
 func publishedBy(client kubernetes.Interface) string {
 	ctx := context.Background()
 	service, err := client.CoreV1().Services("default").Get(ctx, "kubernetes", metav1.GetOptions{})
@@ -70,8 +70,8 @@ func portOf(t *testing.T, s *server) string {
 	return port
 }
 
-// The service is there when the server is ready, with the first address of the range, and is restored
-// when somebody deletes or changes it.
+// The service exists when the server is ready, with the first address of the range, and is restored after a
+// deletion or change.
 func TestKubernetesService(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, func(c *apiserver.Config) {
@@ -122,8 +122,7 @@ func TestKubernetesService(t *testing.T) {
 	}
 }
 
-// Each server on a store publishes its address beside those of the others, and none is left when its
-// server is gone.
+// Each server on a store publishes its address beside those of the others, and withdraws it when it stops.
 func TestKubernetesServiceOfTwoServers(t *testing.T) {
 	t.Parallel()
 	first := startServer(t, advertise("192.0.2.1"))

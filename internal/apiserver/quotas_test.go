@@ -23,13 +23,13 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// startQuotas runs the controller of ResourceQuotas until the test ends.
+// startQuotas runs the ResourceQuota controller until the test ends.
 func (s *server) startQuotas(t *testing.T) {
 	t.Helper()
 	s.startQuotasAt(t, clock.RealClock{})
 }
 
-// startQuotasAt runs it by a clock.
+// startQuotasAt is like startQuotas, with a clock.
 func (s *server) startQuotasAt(t *testing.T, clock clock.WithTicker) {
 	t.Helper()
 	config, err := s.ResourceQuotaController()
@@ -72,7 +72,7 @@ func (s *server) limitRanges(t *testing.T, namespace string, limits map[string]a
 	return s.collection(t, gvk("", "v1", "LimitRange"), "limitranges", namespace, map[string]any{"spec": map[string]any{"limits": []any{limits}}})
 }
 
-// uses waits until the status of a quota says that so much is used.
+// uses waits until the status of a quota reports this usage.
 func (c collection) uses(name, resource, want string) {
 	c.t.Helper()
 	eventually.Agrees(c.t, func() string {
@@ -84,7 +84,7 @@ func (c collection) uses(name, resource, want string) {
 	})
 }
 
-// accepts creates an object, as soon as admission knows that there is room for it.
+// accepts creates an object, as soon as admission knows that the quota permits it.
 func (c collection) accepts(name string) {
 	c.t.Helper()
 	eventually.Succeeds(c.t, func() error {
@@ -93,8 +93,8 @@ func (c collection) accepts(name string) {
 	})
 }
 
-// refuses checks that an object is refused, as soon as admission knows why. What it accepts before is
-// removed again.
+// refuses checks that an object is refused, as soon as admission knows the reason. It removes objects that
+// are accepted before.
 func (c collection) refuses(name, want string) {
 	c.t.Helper()
 	eventually.Agrees(c.t, func() string {
@@ -109,8 +109,8 @@ func (c collection) refuses(name, want string) {
 	})
 }
 
-// A pod is charged to its namespace's quota until it is gone: neither its mark nor its grace period
-// frees anything, only its removal.
+// A pod is charged to its namespace's quota until it is removed: neither deletionTimestamp nor the end of
+// its grace period frees quota.
 func TestQuotaIsFreedWhenAPodIsGone(t *testing.T) {
 	s := startServer(t, nil)
 	s.startQuotas(t)
@@ -130,7 +130,7 @@ func TestQuotaIsFreedWhenAPodIsGone(t *testing.T) {
 		t.Fatal("the pod with a finalizer is not marked")
 	}
 	pods.mustRemove("b", nil)
-	quotas.uses("two", "pods", "1") // so the mark, which came before, has been seen as well
+	quotas.uses("two", "pods", "1") // so the controller has observed the earlier mark, too
 	pods.accepts("c")
 	pods.refuses("d", exceeded)
 
@@ -141,7 +141,7 @@ func TestQuotaIsFreedWhenAPodIsGone(t *testing.T) {
 	pods.accepts("d")
 	pods.refuses("e", exceeded)
 
-	// A pod that has finished is not one of the pods that a quota limits.
+	// A finished pod does not count as one of the pods that a quota limits.
 	if _, err := pods.patch("d", types.MergePatchType, map[string]any{"status": map[string]any{"phase": "Succeeded"}}, "status"); err != nil {
 		t.Fatal(err)
 	}
@@ -150,8 +150,8 @@ func TestQuotaIsFreedWhenAPodIsGone(t *testing.T) {
 	quotas.uses("two", "pods", "2")
 }
 
-// What is limited can change, and so can the resources that are watched; custom resources are counted
-// like all others.
+// The limited resources can change, and so can the watched ones; custom resources are counted like all
+// others.
 func TestQuotaOfNumbers(t *testing.T) {
 	s := startServer(t, nil)
 	s.startQuotas(t)
@@ -176,7 +176,7 @@ func TestQuotaOfNumbers(t *testing.T) {
 		t.Fatal(err)
 	}
 	quotas.uses(name, "configmaps", "1")
-	quotas.uses(name, counted, "") // it is limited no more
+	quotas.uses(name, counted, "") // it is no longer limited
 	configMaps.refuses("c", "exceeded quota: numbers, requested: configmaps=1, used: configmaps=1, limited: configmaps=1")
 	widgets.accepts("b")
 	widgets.accepts("c")
@@ -194,8 +194,8 @@ func TestQuotaOfNumbers(t *testing.T) {
 	quotas.uses(name, "services", "1")
 }
 
-// However many create at a time, there are never more objects than a quota allows. The controller counts nothing
-// meanwhile, however long that takes here: its clock stands still.
+// Concurrent creations never exceed a quota. The controller counts nothing meanwhile, however long that takes
+// here, because its clock does not advance.
 func TestQuotaUnderLoad(t *testing.T) {
 	s := startServer(t, nil)
 	s.startQuotasAt(t, clocktesting.NewFakeClock(time.Now()))
@@ -204,7 +204,7 @@ func TestQuotaUnderLoad(t *testing.T) {
 	quotas, configMaps := s.quotas(t, namespace, map[string]any{"configmaps": "0"}), s.configMaps(t, namespace)
 	quotas.create("ten")
 	dry := configMaps
-	dry.path += "?dryRun=All" // what admission accepts before it has the quota is not created, so nothing is freed later
+	dry.path += "?dryRun=All" // objects that admission accepts before it has the quota are not created, so nothing is freed later
 	dry.refuses("early", "exceeded quota: ten, requested: configmaps=1, used: configmaps=0, limited: configmaps=0")
 	if _, err := quotas.patch("ten", types.MergePatchType, map[string]any{"spec": map[string]any{"hard": map[string]any{"configmaps": fmt.Sprint(limit)}}}); err != nil {
 		t.Fatal(err)
@@ -220,12 +220,12 @@ func TestQuotaUnderLoad(t *testing.T) {
 	}
 	for i := range clients {
 		creating.Go(func() {
-			// A refusal may be about the old limit. Conflicts among so many are answered, too.
+			// A refusal may refer to the old limit, and a conflict among so many requests is possible.
 			_ = create(fmt.Sprint("c-", i))
 		})
 	}
 	creating.Wait()
-	eventually.Agrees(t, func() string { // what is left is given out one by one
+	eventually.Agrees(t, func() string { // the rest of the quota is used one by one
 		err := create(unique("more"))
 		n := len(configMaps.names())
 		if n > limit {
@@ -238,7 +238,7 @@ func TestQuotaUnderLoad(t *testing.T) {
 	})
 }
 
-// What is charged and then not created is given back.
+// The charge of a request that creates no object is returned.
 func TestQuotaOfARequestThatFails(t *testing.T) {
 	s := startServer(t, nil)
 	s.startQuotas(t)
@@ -259,7 +259,7 @@ func TestQuotaOfARequestThatFails(t *testing.T) {
 	quotas.uses("five", "configmaps", "1")
 }
 
-// A LimitRange fills in what containers leave out, and refuses what is outside.
+// A LimitRange sets the defaults of containers, and refuses values outside its limits.
 func TestLimitRanges(t *testing.T) {
 	s := sharedServer(t)
 	namespace := s.namespace(t)
@@ -289,7 +289,7 @@ func TestLimitRanges(t *testing.T) {
 		t.Errorf("annotated with %q", set)
 	}
 
-	// The limits of volume claims hold for updates, too, but not for those that are being deleted.
+	// The limits of volume claims apply to updates, too, but not to claims that are being deleted.
 	claims := s.claims(t, namespace)
 	claims.create("small")
 	s.limitRanges(t, namespace, map[string]any{"type": "PersistentVolumeClaim", "max": map[string]any{"storage": "500Mi"}}).create("claims")
@@ -314,7 +314,8 @@ func TestLimitRanges(t *testing.T) {
 	}
 }
 
-// The controller of ResourceQuotas writes their status, and reads only metadata of all else (R16).
+// The ResourceQuota controller writes the status of ResourceQuotas, and reads only metadata of all other
+// objects (R16).
 func TestForgedRequestsOfTheResourceQuotaController(t *testing.T) {
 	s := sharedServer(t)
 	config, err := s.ResourceQuotaController()

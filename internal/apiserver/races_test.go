@@ -26,16 +26,15 @@ const raceVariable = "COPPICE_TEST_RACES"
 const (
 	// minRounds is the minimum number of rounds of a race.
 	minRounds = 60
-	// maxRounds is the number of rounds after which an outcome that has not come up never will:
-	// then there is no race. The rarest outcome of any race here comes up about once in 20
-	// rounds.
+	// maxRounds is the number of rounds after which a missing outcome is considered impossible: then there
+	// is no race. The rarest outcome of any race here occurs about once in 20 rounds.
 	maxRounds = 2000
 	// concurrentRounds is the number of rounds of a race that run concurrently.
 	concurrentRounds = 3
 )
 
-// race runs rounds of a race until there were enough and each of the expected outcomes has come
-// up, or a round fails. A race in which an expected outcome never comes up fails the test.
+// race runs rounds of a race until there were enough and each of the expected outcomes has occurred, or a
+// round fails. A race in which an expected outcome never occurs fails the test.
 func race(t *testing.T, outcomes *tally, expected []string, round func(name string)) {
 	t.Helper()
 	enough := raceLength(t)
@@ -107,16 +106,16 @@ func (c *tally) add(outcome string) {
 	c.counts[outcome]++
 }
 
-// have reports whether each of the outcomes has come up.
+// have reports whether each of the outcomes has occurred.
 func (c *tally) have(outcomes []string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return !slices.ContainsFunc(outcomes, func(outcome string) bool { return c.counts[outcome] == 0 })
 }
 
-// hold adds a finalizer to the object with that uid, and keeps the others. It reports whether
-// that was accepted; the only refusals are that the object is gone, that another write came
-// first, and that it is terminating.
+// hold adds a finalizer to the object with that uid, and keeps the others. It reports whether the server
+// accepted that. The only permitted refusals are: the object does not exist, another write came first, and
+// the object is terminating.
 func (c collection) hold(o *object, finalizer string) (accepted bool) {
 	applied := &object{Object: map[string]any{}}
 	applied.SetGroupVersionKind(c.kind)
@@ -236,8 +235,8 @@ func checkHeld(t *testing.T, c collection, o *object, accepted []bool, answers [
 	return fmt.Sprintf("held by %d", len(want))
 }
 
-// The update that removes the last finalizer removes the object that it updates, and no other
-// that has its name by then (S5).
+// The update that removes the last finalizer removes the object that it updates, and no later object of the
+// same name (S5).
 func TestR1_RaceOfEmptyingUpdatesAndRecreation(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		var outcomes tally
@@ -362,8 +361,8 @@ func TestR18_RaceOfFinalizersAndDeleteCollection(t *testing.T) {
 	})
 }
 
-// R21: an object in a namespace is created before the namespace is marked, and then seen by the
-// namespace controller, or not at all. Nothing is left behind in a namespace that is gone.
+// R21: an object is created before its namespace is marked, and then observed by the namespace controller,
+// or not at all. No object remains in a deleted namespace.
 func TestR21_RaceOfCreationAndNamespaceDeletion(t *testing.T) {
 	s := sharedServer(t)
 	namespaces := s.namespaces(t)
@@ -390,7 +389,8 @@ func TestR21_RaceOfCreationAndNamespaceDeletion(t *testing.T) {
 				case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 					outcomes.add("refused: terminating")
 				case apierrors.IsNotFound(err), strings.Contains(err.Error(), `namespaces "`+name+`" not found`):
-					// Policies of other tests select by namespace, and say so if it is gone by then.
+					// Policies of other tests select by namespace, and return this error if it no longer
+					// exists.
 					outcomes.add("refused: gone")
 				default:
 					t.Errorf("create: %v", err)

@@ -21,8 +21,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// startResourceClaims runs the controllers of ResourceClaims until the test ends, with the rights that
-// they have.
+// startResourceClaims runs the ResourceClaim controllers until the test ends, with their own rights.
 func (s *server) startResourceClaims(t *testing.T) {
 	t.Helper()
 	config, err := s.Workloads()
@@ -58,7 +57,7 @@ func gpu(adminAccess bool) resourcev1.ResourceClaimSpec {
 	return resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{Name: "gpu", Exactly: exactly}}}}
 }
 
-// claimPod creates a pod with a claim from the template "gpus", and returns the claim that was made.
+// claimPod creates a pod with a claim from the template "gpus", and returns the created claim.
 func claimPod(t *testing.T, client kubernetes.Interface, namespace string) *resourcev1.ResourceClaim {
 	t.Helper()
 	template := "gpus"
@@ -86,8 +85,8 @@ func claimPod(t *testing.T, client kubernetes.Interface, namespace string) *reso
 	return claim
 }
 
-// A claim that is allocated and reserved for a pod outlives its own deletion until the pod has gone, as
-// a volume claim does.
+// A deleted claim that is allocated and reserved for a pod exists until the pod has been removed, like a
+// volume claim.
 func TestR23ResourceClaimInUseStays(t *testing.T) {
 	s := startServer(t, nil)
 	s.startResourceClaims(t)
@@ -105,7 +104,7 @@ func TestR23ResourceClaimInUseStays(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// What a scheduler does.
+	// A scheduler does this.
 	claim.Finalizers = append(claim.Finalizers, resourcev1.Finalizer)
 	if claim, err = claims.Update(t.Context(), claim, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
@@ -140,7 +139,7 @@ func TestR23ResourceClaimInUseStays(t *testing.T) {
 	})
 }
 
-// Who labels a namespace decides whether devices in use may be accessed in it.
+// The label of a namespace decides whether devices in use may be accessed in it.
 func TestAdminAccessToDevices(t *testing.T) {
 	s := sharedServer(t)
 	client := typed(t, s.config)

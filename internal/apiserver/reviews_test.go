@@ -14,7 +14,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 )
 
-// A review answers as the server would answer the request.
+// A review returns the decision that the server would make about the request.
 func TestAccessReviews(t *testing.T) {
 	s := sharedServer(t)
 	namespace, name := s.namespace(t), unique("viewer")

@@ -131,7 +131,7 @@ func TestNoEscalation(t *testing.T) {
 	}
 }
 
-// The verbs bind and escalate allow to grant permissions that the user does not have.
+// The verbs bind and escalate allow granting permissions that the user does not have.
 func TestBindAndEscalate(t *testing.T) {
 	s := sharedServer(t)
 	namespace, user := s.namespace(t), unique("officer")
@@ -195,7 +195,7 @@ func TestAggregatedRoles(t *testing.T) {
 	}
 }
 
-// After a restart, the default roles and bindings grant again what they did at first, unless they have the annotation
+// After a restart, the default roles and bindings grant all default rules again, unless they have the annotation
 // autoupdate "false". Additions stay.
 func TestDefaultRolesAreRestored(t *testing.T) {
 	const system, reader = metav1.NamespaceSystem, "extension-apiserver-authentication-reader"
@@ -264,7 +264,7 @@ func TestDefaultRolesAreRestored(t *testing.T) {
 	must(err)
 }
 
-// The server is not ready before the default roles are there, and says so under the name that upstream uses.
+// The server is not ready before the default roles exist, and reports that under upstream's name.
 func TestReadinessWaitsForDefaultRoles(t *testing.T) {
 	s := sharedServer(t)
 	answer, err := typed(t, s.config).Discovery().RESTClient().Get().AbsPath("/readyz/poststarthook/rbac/bootstrap-roles").DoRaw(t.Context())

@@ -4,9 +4,9 @@ import (
 	"github.com/emicklei/go-restful/v3"
 )
 
-// shareRoutes lets routes share what they have in common, which go-restful makes anew for each: those
-// of one path its regular expression, and all of them the description of each parameter. There are
-// thousands; together, these were a seventh of the live heap of an idle server.
+// shareRoutes lets routes share values that go-restful creates anew for each route: routes with one path
+// share its regular expression, and all routes share the description of each parameter. There are thousands
+// of routes; these values were a seventh of the live heap of an idle server.
 func shareRoutes(services []*restful.WebService) {
 	parameters := make(map[parameter]*restful.Parameter)
 	for _, service := range services {
@@ -26,8 +26,8 @@ func shareRoutes(services []*restful.WebService) {
 	}
 }
 
-// withPathOf returns a route with what go-restful has derived from the path of another one, which is
-// the same. These are the fields that are not exported.
+// withPathOf returns a route with the unexported fields of another route of the same path. go-restful has
+// derived these fields from the path.
 func withPathOf(same, route restful.Route) restful.Route {
 	same.ExtensionProperties = route.ExtensionProperties
 	same.Method, same.Path = route.Method, route.Path
@@ -40,7 +40,7 @@ func withPathOf(same, route restful.Route) restful.Route {
 	return same
 }
 
-// parameter is what k8s.io/apiserver says about a parameter.
+// parameter is the description of a parameter by k8s.io/apiserver.
 type parameter struct {
 	name, description, dataType, dataFormat  string
 	kind                                     int
@@ -49,7 +49,7 @@ type parameter struct {
 	uniqueItems                              bool
 }
 
-// shared returns a parameter of the same description, which nobody changes any more.
+// shared returns a known parameter with the same description, or p. Nobody modifies either any more.
 func shared(p *restful.Parameter, known map[parameter]*restful.Parameter) *restful.Parameter {
 	d := p.Data()
 	bounded := d.Minimum != nil || d.Maximum != nil || d.MinLength != nil || d.MaxLength != nil || d.MinItems != nil || d.MaxItems != nil

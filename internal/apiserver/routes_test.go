@@ -10,7 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// newService has routes of two paths, of which one has all that a route can say of itself.
+// newService returns a service with routes of two paths. One of them sets all attributes that a route can
+// have.
 func newService() *restful.WebService {
 	service := new(restful.WebService)
 	service.Path("/apis/example.com/v1")
@@ -32,7 +33,7 @@ func newService() *restful.WebService {
 	return service
 }
 
-// Routes that share are the routes that they were.
+// Sharing does not change routes.
 func TestShareRoutes(t *testing.T) {
 	service, want := newService(), newService()
 	shareRoutes([]*restful.WebService{service})

@@ -23,7 +23,7 @@ func (s *Server) Run(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	if !s.hasStarted() {
-		stopping = false // it ends with the process
+		stopping = false // the goroutine ends with the process
 		return fmt.Errorf("serve the API: stopped while it was starting, and the start has not ended within %s", startPatience)
 	}
 	stop()
@@ -37,9 +37,9 @@ func ended(err error) error {
 	return nil
 }
 
-// hasStarted waits until the server may be stopped. k8s.io/apiserver ends the process, with 255 and whatever it has in
-// temporary files, if a post-start hook fails because the server is stopped. Ours do not (untilStopped); that of
-// k8s.io/apiextensions-apiserver, which waits for its informer, does.
+// hasStarted waits until the server may be stopped. k8s.io/apiserver exits the process with 255, and leaves its
+// temporary files behind, if a post-start hook fails because the server stops. Our hooks do not fail then
+// (untilStopped); the hook of k8s.io/apiextensions-apiserver, which waits for its informer, does.
 func (s *Server) hasStarted() bool {
 	patience := time.NewTimer(startPatience)
 	defer patience.Stop()

@@ -63,7 +63,7 @@ func (s *server) tokenIn(t *testing.T, namespace, name string) *corev1.Secret {
 	return filled
 }
 
-// becomesAbsent waits until a Secret is gone.
+// becomesAbsent waits until a Secret no longer exists.
 func (s *server) becomesAbsent(t *testing.T, namespace, name string) {
 	t.Helper()
 	eventually.Agrees(t, func() string {
@@ -84,7 +84,7 @@ func (s *server) wantCode(t *testing.T, token, when string, want int) authentica
 	return info
 }
 
-// A token in a Secret is valid for as long as the Secret has it and the service account exists.
+// A token in a Secret is valid as long as the Secret contains it and the service account exists.
 func TestTokenInASecret(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, nil)
@@ -119,7 +119,7 @@ func TestTokenInASecret(t *testing.T) {
 	label(nil)
 	s.wantCode(t, token, "no longer marked invalid", http.StatusCreated)
 
-	// The Secret goes, and another one of its name does not bring the token back.
+	// The Secret is deleted, and a new one of the same name does not make the token valid again.
 	if err := client.Secrets(namespace).Delete(t.Context(), "robot-token", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestTokenInASecret(t *testing.T) {
 	next := string(s.tokenIn(t, namespace, "robot-token").Data[corev1.ServiceAccountTokenKey])
 	s.wantCode(t, next, "the next one", http.StatusCreated)
 
-	// The account goes, and its Secrets with it.
+	// The account is deleted, and its Secrets with it.
 	if err := client.ServiceAccounts(namespace).Delete(t.Context(), "robot", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

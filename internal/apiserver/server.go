@@ -86,50 +86,49 @@ type Config struct {
 	Store *storage.Store
 	// Authority issues the serving certificate and verifies client certificates.
 	Authority *auth.Authority
-	// ServingNames are further names and IP addresses in the serving certificate, besides the
-	// address of Listener: those of a load balancer, for example.
+	// ServingNames are additional names and IP addresses in the serving certificate besides the address of
+	// Listener, such as the name of a load balancer.
 	ServingNames []string
-	// AdvertiseAddress is the address at which others in the cluster reach the server, in the
-	// Endpoints of the service default/kubernetes. Default: the address of Listener, or, if that is
-	// unspecified or loopback, the address of the machine's default route.
+	// AdvertiseAddress is the address that the Endpoints of the service default/kubernetes contain for this
+	// server. Default: the address of Listener, or, if that is unspecified or loopback, the address of the
+	// machine's default route.
 	AdvertiseAddress net.IP
-	// Version is what /version reports as gitVersion: a semantic version with a leading v.
+	// Version is the gitVersion in /version: a semantic version with a leading v.
 	Version string
-	// CollectorDisabled is set if no garbage collector runs against this server: deletions then
-	// never add a finalizer that only a collector removes.
+	// CollectorDisabled means that no garbage collector runs against this server: deletions then never add
+	// a finalizer that only a collector removes.
 	CollectorDisabled bool
-	// ProtectionDisabled is set if no volume protection controller runs against this server:
-	// PersistentVolumeClaims and PersistentVolumes then get no finalizers that only it removes.
+	// ProtectionDisabled means that no volume protection controller runs against this server:
+	// PersistentVolumeClaims and PersistentVolumes then get no finalizers that only this controller
+	// removes.
 	ProtectionDisabled bool
-	// ServiceAccountsUnchecked is set if no controller creates the service account "default" in
-	// namespaces: pods then get neither an account that exists nor a token.
+	// ServiceAccountsUnchecked means that no controller creates the service account "default" in
+	// namespaces: pods then need no existing account and get no token.
 	ServiceAccountsUnchecked bool
-	// NodesUntainted is set if no controller of nodes runs against this server: new Nodes then do not
-	// get the taint that only it removes.
+	// NodesUntainted means that no node controller runs against this server: new Nodes then do not get the
+	// taint that only this controller removes.
 	NodesUntainted bool
 	// OwnersUnchecked disables the admission of package ownerreferences.
 	OwnersUnchecked bool
-	// DisabledPlugins are names of further admission plug-ins to leave out, of
-	// admissionchain.Optional.
+	// DisabledPlugins are names of additional admission plug-ins to disable, from admissionchain.Optional.
 	DisabledPlugins []string
-	// AdmissionConfig is the file that configures admission plug-ins; none if empty.
+	// AdmissionConfig is the path of the AdmissionConfiguration; none if empty.
 	AdmissionConfig string
-	// External has the authentication and authorization that files configure.
+	// External is the authentication and authorization that files configure.
 	External external.Config
-	// MaxRequests and MaxWrites are how many requests are handled at a time, of those that read and
-	// of those that write; 0: the defaults.
+	// MaxRequests and MaxWrites limit the concurrent reads and the concurrent writes; 0: the defaults.
 	MaxRequests, MaxWrites int
-	// ConnectionGrace is how long connections may take to close when the server stops, after the
-	// requests in flight. Default: 1.2 s, in which clients of HTTP/2 close theirs.
+	// ConnectionGrace is how long connections may take to close when the server stops, after the requests
+	// in flight have finished. Default: 1.2 s, in which HTTP/2 clients close their connections.
 	ConnectionGrace time.Duration
 	// Services are the ranges of cluster IPs and node ports; zero: the defaults.
 	Services core.ServiceRanges
 	// Audit receives a line for every request; nil disables it. It must be safe for concurrent
 	// use.
 	Audit io.Writer
-	// AuditPolicy is the file of the audit policy. Default: metadata of all requests but health checks.
+	// AuditPolicy is the path of the audit policy. Default: metadata of all requests except health checks.
 	AuditPolicy string
-	// Now is the clock of deletions, certificates and printed ages.
+	// Now is the clock for deletions, certificates and printed ages.
 	Now func() time.Time
 	Log *slog.Logger // nil: nothing is logged
 }
@@ -142,24 +141,25 @@ type Server struct {
 
 	authority  *auth.Authority
 	access     *accesscontrol.AccessControl
-	loopback   *rest.Config         // as an administrator
+	loopback   *rest.Config         // with the rights of an administrator
 	client     kubernetes.Interface // by loopback
 	objects    metadata.Interface   // by loopback
 	informers  informers.SharedInformerFactory
 	aggregator *rbacauthorizer.Aggregator
 	mapper     *restmapper.DeferredDiscoveryRESTMapper // for admission; reset when CustomResourceDefinitions change
 	served     *discovery.Served
-	// definitions is by loopback, too.
+	// definitions uses loopback, too.
 	definitions apiextensionsclient.Interface
 	mergeTypes  *mergetypes.Types
 	metadata    *storemetadata.Source
-	// establisher establishes definitions; not on a store that several servers share.
+	// establisher establishes definitions; nil on a store that several servers share.
 	establisher *establishing.Establisher
 	publisher   *kubernetesservice.Publisher
 	// endpoints resolves the Services of webhooks and aggregated servers.
 	endpoints serviceendpoints.Resolver
 	identity  lease.Controller
-	// aggregation has the groups of other servers, registrar the APIServices of this one's.
+	// aggregation serves the groups of other servers; registrar maintains the APIServices of this server's
+	// own groups.
 	aggregation *aggregation.Aggregator
 	registrar   *autoregister.Registrar
 	logs        *podlogs.Endpoint
@@ -168,7 +168,7 @@ type Server struct {
 	components  *core.ComponentStatuses
 	// backlog returns how many objects of a namespace wait for the collector; nil if unknown.
 	backlog atomic.Pointer[func(namespace string) int]
-	// asked is told who asks for deletions; nil if nobody wants to know.
+	// asked observes deletion requests and their users; nil if unset.
 	asked atomic.Pointer[func(deleteflow.Asked)]
 	// carried reports whether any object has a finalizer; nil if unknown.
 	carried atomic.Pointer[func(finalizer string) (bool, error)]
@@ -178,7 +178,7 @@ type Server struct {
 	readyOnce sync.Once
 }
 
-// complete checks what is required, and fills in the defaults of the rest.
+// complete validates the required fields and sets the defaults of the others.
 func (c *Config) complete() error {
 	if c.Listener == nil || c.Store == nil || c.Authority == nil || c.Now == nil {
 		return errors.New("apiserver: Listener, Store, Authority and Now are required")
@@ -246,7 +246,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	return s, nil
 }
 
-// setDefinitions gives the informer of CustomResourceDefinitions to those who need to know them.
+// setDefinitions passes the informer of CustomResourceDefinitions to the parts that need it.
 func (s *Server) setDefinitions(c Config, definitions cache.SharedIndexInformer) error {
 	s.served.SetDefinitions(definitions.GetStore(), s.readDefinition)
 	s.mergeTypes.SetDefinitions(definitions.GetStore())
@@ -260,14 +260,14 @@ func (s *Server) setDefinitions(c Config, definitions cache.SharedIndexInformer)
 	return nil
 }
 
-// prepare adds the paths that are no resources, and what is needed once all resources are there.
+// prepare adds the paths that are not resources, and OpenAPI, which needs all resources to be installed.
 func (s *Server) prepare(c Config, base *genericapiserver.Config, schemes registry.Schemes, definitions cache.Store) {
 	s.generic.ShutdownTimeout = cmp.Or(c.ConnectionGrace, connectionGrace)
 	s.prepared = s.generic.PrepareRun().RunWithContext
 	s.Handle(storageendpoints.SnapshotPath, storageendpoints.Snapshot{Store: c.Store})
 	s.Handle(storageendpoints.NewestPath, storageendpoints.Newest{Store: c.Store})
 	issuer, err := s.access.IssuerDiscovery(s.generic.ExternalAddress)
-	if err != nil { // as upstream: tokens are issued nevertheless
+	if err != nil { // like upstream: tokens are issued nevertheless
 		c.Log.Warn("the issuer of service account tokens cannot be discovered", "reason", err)
 	}
 	for path, handler := range issuer {
@@ -275,7 +275,7 @@ func (s *Server) prepare(c Config, base *genericapiserver.Config, schemes regist
 	}
 	serving.InstallV2(s.generic, schemes.External, c.Version, definitions, s.aggregation.OpenAPIV2)
 	serving.InstallV3(s.generic, base.OpenAPIV3Config, c.Version, definitions)
-	// What the groups were installed with. Who describes types later makes definitions of its own.
+	// The groups were installed with these definitions. Later descriptions of types create their own.
 	base.OpenAPIV3Config.Definitions = nil
 }
 
@@ -334,8 +334,8 @@ func (s *Server) secure(ctx context.Context, c Config, base *genericapiserver.Co
 	})
 }
 
-// install adds the API groups to the server. The named groups are installed together,
-// because k8s.io/apiserver builds one set of schemas for each installation.
+// install adds the API groups to the server. The groups with a name are installed together, because
+// k8s.io/apiserver builds one set of schemas for each installation.
 func (s *Server) install(c Config, builtin, reviews []*genericapiserver.APIGroupInfo) error {
 	of := func(group string) int {
 		return slices.IndexFunc(builtin, func(g *genericapiserver.APIGroupInfo) bool { return g.PrioritizedVersions[0].Group == group })
@@ -361,9 +361,9 @@ func (s *Server) install(c Config, builtin, reviews []*genericapiserver.APIGroup
 	return nil
 }
 
-// extendCore adds what is in the core group but not in its table: pods/log, pods/exec,
-// pods/attach, pods/portforward, the proxies of pods, services and nodes, pods/eviction,
-// serviceaccounts/token, bindings and componentstatuses.
+// extendCore adds resources of the core group that are not in its table: pods/log, pods/exec, pods/attach,
+// pods/portforward, the proxies of pods, services and nodes, pods/eviction, serviceaccounts/token, bindings
+// and componentstatuses.
 func (s *Server) extendCore(c Config, legacy, policy *genericapiserver.APIGroupInfo) error {
 	storages := legacy.VersionedResourcesStorageMap["v1"]
 	if err := s.access.UseRegistries(storages); err != nil {
@@ -399,8 +399,8 @@ func (s *Server) extendCore(c Config, legacy, policy *genericapiserver.APIGroupI
 	return nil
 }
 
-// customResources builds the server of CustomResourceDefinitions and their instances, which
-// is also the one that the built-in kinds are installed on.
+// customResources builds the server of CustomResourceDefinitions and their instances. The built-in kinds
+// are installed on the same server.
 func customResources(c Config, base *genericapiserver.Config, options options, shared informers.SharedInformerFactory, hooks webhooks.Config) (*apiextensions.CustomResourceDefinitions, error) {
 	servers := 1
 	if c.Store.Shared() {
@@ -425,28 +425,28 @@ func customResources(c Config, base *genericapiserver.Config, options options, s
 	return crds, nil
 }
 
-// severalServers stands for any number of servers on one store: apiextensions-apiserver then
-// establishes a CustomResourceDefinition only when all of them have seen it, 5 s later.
+// severalServers tells apiextensions-apiserver that several servers share the store: it then establishes a
+// CustomResourceDefinition only after 5 s, when all of them have observed it.
 const severalServers = 2
 
-// Handle serves a path that is not a resource. Its users are authenticated, and need the permission for the path. It
-// may be called at any time.
+// Handle serves a path that is not a resource. Its users are authenticated and need RBAC permission for the path.
+// Handle may be called at any time.
 func (s *Server) Handle(path string, handler http.Handler) {
 	s.generic.Handler.NonGoRestfulMux.Handle(path, handler)
 }
 
-// HandlePrefix is as Handle, for all paths below a prefix, which ends with a slash.
+// HandlePrefix is like Handle, for all paths below a prefix, which ends with a slash.
 func (s *Server) HandlePrefix(prefix string, handler http.Handler) {
 	s.generic.Handler.NonGoRestfulMux.HandlePrefix(prefix, handler)
 }
 
-// Authorizer decides what the users of handlers may see that show objects in other ways than the API does (Handle):
-// restricted users see nothing there.
+// Authorizer returns the authorizer for handlers that show objects in other ways than the API does (Handle): it
+// lets restricted users see nothing there.
 func (s *Server) Authorizer() authorizer.Authorizer {
 	return s.access.Restrictions.Unrestricted(s.access.Authorizer)
 }
 
-// Authority returns the certificate, in PEM, by which clients verify the server.
+// Authority returns the certificate, in PEM, with which clients verify the server.
 func (s *Server) Authority() []byte { return s.authority.Certificate() }
 
 // Signer issues certificates that the server accepts from clients.

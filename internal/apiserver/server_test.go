@@ -74,7 +74,7 @@ func TestStartAndStop(t *testing.T) {
 	}
 }
 
-// A serving certificate that is not there is written: who trusts the file trusts the server, and a later
+// A missing serving certificate is written: clients that trust the file trust the server, and a later
 // server can use it.
 func TestServingCertificateIsWritten(t *testing.T) {
 	dir := t.TempDir()
@@ -98,7 +98,7 @@ func TestServingCertificateIsWritten(t *testing.T) {
 	}
 }
 
-// outside returns a client over the network, with these certificates.
+// outside returns a client over the network with these certificates.
 func (s *server) outside(t *testing.T, change func(*tls.Config), certificates ...auth.Pair) *http.Client {
 	t.Helper()
 	roots := x509.NewCertPool()
@@ -204,8 +204,8 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// Aggregated and unaggregated discovery have built-in and custom resources, the latter until
-// their definition is deleted.
+// Aggregated and unaggregated discovery contain built-in and custom resources, the latter until their
+// definition is deleted.
 func TestDiscovery(t *testing.T) {
 	s := sharedServer(t)
 	name, _ := s.things(t)

@@ -20,7 +20,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// addressed is a server of few addresses, with the controllers of ranges and addresses and their clock.
+// addressed starts a server with few addresses, and the controllers of ranges and addresses. It returns a
+// client and the controllers' clock.
 func addressed(t *testing.T) (kubernetes.Interface, *clocktesting.FakeClock) {
 	t.Helper()
 	s := startServer(t, smallRanges)
@@ -68,7 +69,8 @@ func addRange(t *testing.T, client kubernetes.Interface, name, cidr string) {
 	})
 }
 
-// Each service with an address has an IPAddress, which is put back, and goes with the service.
+// Each service with an address has an IPAddress, which is restored after a deletion, and deleted with the
+// service.
 func TestAddressesFollowServices(t *testing.T) {
 	t.Parallel()
 	client, _ := addressed(t)
@@ -78,7 +80,7 @@ func TestAddressesFollowServices(t *testing.T) {
 		t.Fatal(err)
 	}
 	ip, addresses := created.Spec.ClusterIP, client.NetworkingV1().IPAddresses()
-	for _, address := range []string{ip, "10.7.0.1"} { // and that of default/kubernetes
+	for _, address := range []string{ip, "10.7.0.1"} { // and the address of default/kubernetes
 		eventually.Agrees(t, func() string {
 			a, err := addresses.Get(ctx, address, metav1.GetOptions{})
 			if err != nil {
@@ -114,8 +116,9 @@ func TestAddressesFollowServices(t *testing.T) {
 	})
 }
 
-// A ServiceCIDR widens the range of the server. It stays while a service has an address of it,
-// gives no more away, and says why; when the service is gone, so is the range, after its grace.
+// A ServiceCIDR extends the server's range. A deleted one stays while a service uses one of its addresses,
+// allocates no more, and its condition says why. After the deletion of the service and a grace period, it
+// is removed.
 func TestR23_ServiceCIDRStaysWhileInUse(t *testing.T) {
 	t.Parallel()
 	client, clock := addressed(t)
@@ -153,7 +156,7 @@ func TestR23_ServiceCIDRStaysWhileInUse(t *testing.T) {
 	eventually.Agrees(t, func() string {
 		created, err := services.Create(ctx, plainService("late"), metav1.CreateOptions{})
 		if err != nil {
-			return "" // a dry run would not see that the other addresses are taken
+			return "" // a dry run would not notice that the other addresses are taken
 		}
 		if err := services.Delete(ctx, "late", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
@@ -164,7 +167,7 @@ func TestR23_ServiceCIDRStaysWhileInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually.Agrees(t, func() string {
-		clock.Step(servicecidrs.Grace) // the controller begins to wait when it has seen the deletion
+		clock.Step(servicecidrs.Grace) // the controller starts to wait when it observes the deletion
 		if _, err := ranges.Get(ctx, "further", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			return fmt.Sprintf("it stays: %v", err)
 		}
@@ -172,7 +175,7 @@ func TestR23_ServiceCIDRStaysWhileInUse(t *testing.T) {
 	})
 }
 
-// The range that the server was started with has a ServiceCIDR again when it was deleted.
+// The ServiceCIDR of the server's own range is recreated after a deletion.
 func TestServiceCIDROfTheServerIsKept(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, smallRanges)
@@ -192,7 +195,7 @@ func TestServiceCIDROfTheServerIsKept(t *testing.T) {
 	})
 }
 
-// Services do not get an address that an IPAddress says is something else's.
+// Services do not get an address whose IPAddress belongs to another object.
 func TestReservedAddress(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, smallRanges)
@@ -224,7 +227,8 @@ func TestReservedAddress(t *testing.T) {
 	}
 }
 
-// TestGeneratedNamesOfAddresses: the prefix of an IPAddress is its name, as that of no other object is.
+// TestGeneratedNamesOfAddresses checks that the generateName of an IPAddress becomes its name unchanged,
+// unlike that of all other objects.
 func TestGeneratedNamesOfAddresses(t *testing.T) {
 	t.Parallel()
 	c := sharedServer(t).collection(t, gvk("networking.k8s.io", "v1", "IPAddress"), "ipaddresses", "", map[string]any{

@@ -19,8 +19,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 )
 
-// smallRanges returns ranges with six addresses, one of them that of default/kubernetes, and four node
-// ports.
+// smallRanges sets ranges with six addresses, one of them for default/kubernetes, and four node ports.
 func smallRanges(c *apiserver.Config) {
 	c.Services = core.ServiceRanges{Addresses: netip.MustParsePrefix("10.7.0.0/29"), FirstPort: 30000, LastPort: 30003}
 }
@@ -38,8 +37,8 @@ func plainService(name string) *corev1.Service {
 	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
 }
 
-// Two servers on one store allocate no address twice, and all that there are. Those of a deleted
-// service, however it was deleted, are free again.
+// Two servers on one store allocate all addresses, and none twice. The addresses of a deleted service,
+// however it was deleted, are free again.
 func TestServiceAddressesOfTwoServers(t *testing.T) {
 	t.Parallel()
 	first := startServer(t, smallRanges)
@@ -135,7 +134,7 @@ func TestServiceByApply(t *testing.T) {
 	}
 }
 
-// Unknown fields are refused, warned of or dropped, as the client requests.
+// Unknown fields are refused, dropped, or cause a warning, as the client requests.
 func TestUnknownFields(t *testing.T) {
 	t.Parallel()
 	s := sharedServer(t)

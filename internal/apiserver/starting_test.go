@@ -23,8 +23,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// hold keeps the next server from reading resources until release is called. arrived counts down when a request comes
-// from outside.
+// hold keeps the next server from reading resources until release is called. arrived counts down when a request
+// arrives from outside.
 func (s *server) hold(t *testing.T, resources []string, arrived *sync.WaitGroup) (release func()) {
 	released := make(chan struct{})
 	s.intercept = func(next http.Handler) http.Handler {
@@ -46,7 +46,7 @@ func (s *server) hold(t *testing.T, resources []string, arrived *sync.WaitGroup)
 	return release
 }
 
-// awaitRest waits until /readyz lacks nothing but what the server is kept from reading.
+// awaitRest waits until only the checks that the test blocks fail in /readyz.
 func (s *server) awaitRest(t *testing.T, admin *client) {
 	t.Helper()
 	eventually.Agrees(t, func() string {
@@ -91,8 +91,8 @@ type startingCase struct {
 	want   string
 }
 
-// A server that has just been started, on a store with objects, gives no answer that is wrong because
-// it has not read something yet: the request waits.
+// A server that has just started on a store with objects gives no wrong answer because of data that it has
+// not read yet: the request waits.
 func TestRequestsDuringAStart(t *testing.T) {
 	s := startServer(t, nil)
 	cases := s.startingCases(t)
@@ -129,7 +129,7 @@ func TestRequestsDuringAStart(t *testing.T) {
 	}
 }
 
-// answer sends the request, and returns the code, the outcome of a review, and the reason of an error.
+// answer sends the request, and returns the code, the outcome of a review, or the reason of an error.
 func (c startingCase) answer(user *client) string {
 	code, answer, err := user.exchange(c.method, c.path, "application/json", c.body)
 	text := strconv.Itoa(code)
@@ -142,7 +142,7 @@ func (c startingCase) answer(user *client) string {
 	return text
 }
 
-// The checks that a slow start waits for exist, and pass in the end.
+// The checks for which a slow start waits exist, and pass in the end.
 func TestReadChecks(t *testing.T) {
 	s := sharedServer(t)
 	pair, err := s.authority.Admin()
@@ -157,7 +157,7 @@ func TestReadChecks(t *testing.T) {
 	}
 }
 
-// startingCases creates what the requests are about.
+// startingCases creates the objects of the requests.
 func (s *server) startingCases(t *testing.T) map[string]startingCase {
 	const rbac, admission = "/apis/rbac.authorization.k8s.io/v1/", "/apis/admissionregistration.k8s.io/v1/"
 	namespace := s.namespace(t)
@@ -196,7 +196,7 @@ func (s *server) startingCases(t *testing.T) map[string]startingCase {
 	}
 }
 
-// robot returns the client of a service account that may read what is in a namespace.
+// robot returns the client of a service account that may read the objects in a namespace.
 func (s *server) robot(t *testing.T, namespace string) func() *rest.Config {
 	s.account(t, namespace, "robot")
 	token := s.token(t, namespace, "robot", authenticationv1.TokenRequestSpec{})
@@ -255,7 +255,7 @@ func (s *server) denyCreation(t *testing.T, namespace, name string) {
 	}
 }
 
-// over returns a client by a configuration.
+// over returns a client with a configuration.
 func over(t *testing.T, config *rest.Config) *client {
 	t.Helper()
 	c, err := newClient(config)

@@ -23,8 +23,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 )
 
-// collectionWorkers is the number of objects of a collection of custom resources that are
-// deleted concurrently; the registries of the built-in kinds have their own limit.
+// collectionWorkers is the number of custom resources that a deletion of a collection deletes concurrently;
+// the registries of the built-in kinds have their own limit.
 const collectionWorkers = 8
 
 // options are the storage options of the registries.
@@ -65,17 +65,17 @@ func restOptions(c Config, schemes registry.Schemes, flow *deleteflow.Flow, esta
 	}
 }
 
-// definitionCodec returns the codec of stored CustomResourceDefinitions: protobuf, which takes a
-// fraction of the time of JSON for schemas with many fields. JSON, which they were stored in by
-// earlier versions, can be read, too. The version is upstream's: v1beta1 has a schema once that is the
-// same in all versions.
+// definitionCodec returns the codec of stored CustomResourceDefinitions: protobuf, which takes a fraction
+// of the time of JSON for schemas with many fields. It also reads JSON, which earlier versions stored. It
+// stores the same version as upstream: v1beta1 contains a schema only once if all versions have the same
+// one.
 func definitionCodec() runtime.Codec {
 	codecs, versions := apiextensions.Codecs, schema.GroupVersions{v1beta1.SchemeGroupVersion, apiextensionsv1.SchemeGroupVersion}
 	binary := protobuf.NewSerializer(apiextensions.Scheme, apiextensions.Scheme)
 	return codecs.CodecForVersions(binary, codecs.UniversalDeserializer(), versions, runtime.InternalGroupVersioner)
 }
 
-// unique returns the values that no two objects of a built-in kind may share.
+// unique returns the values that two objects of a built-in kind may not share.
 func unique() storage.Unique {
 	all := storage.Unique{}
 	for _, k := range builtin.Resources() {

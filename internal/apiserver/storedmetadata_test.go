@@ -22,7 +22,7 @@ import (
 
 var configMapsResource = corev1.SchemeGroupVersion.WithResource("configmaps")
 
-// storedMetadata returns the collector's clients of metadata: from the store, and of the API.
+// storedMetadata returns the collector's metadata clients: of the store, and of the API.
 func (s *server) storedMetadata(t *testing.T) (stored, api metadata.Interface) {
 	t.Helper()
 	config, err := s.Collector()
@@ -60,8 +60,8 @@ func nextMetadata(t *testing.T, w watch.Interface) (string, *metav1.PartialObjec
 	}
 }
 
-// awaitEvents reads events until the last of them has come, and compares their types and names.
-// Bookmarks without meaning are left out.
+// awaitEvents reads events up to the last expected one, and compares their types and names. It ignores
+// bookmarks.
 func awaitEvents(t *testing.T, w watch.Interface, want ...string) (last *metav1.PartialObjectMetadata) {
 	t.Helper()
 	var got []string
@@ -78,7 +78,7 @@ func awaitEvents(t *testing.T, w watch.Interface, want ...string) (last *metav1.
 	return last
 }
 
-// What is read from the store is what the API answers, page by page, and in one namespace or all.
+// Reads from the store return the same objects as the API, page by page, in one namespace or all.
 func TestStoredMetadataAreThoseOfTheAPI(t *testing.T) {
 	s := sharedServer(t)
 	stored, api := s.storedMetadata(t)
@@ -128,8 +128,8 @@ func TestStoredMetadataAreThoseOfTheAPI(t *testing.T) {
 	}
 }
 
-// A watch begins with all objects, and goes on from there; another one resumes it. R3: the event of
-// a deletion has the object as it was last, and the revision of the deletion.
+// A watch begins with all objects and continues from there; another one resumes it. R3: the event of a
+// deletion contains the last state of the object, and the revision of the deletion.
 func TestR3_StoredMetadataAreWatched(t *testing.T) {
 	s := sharedServer(t)
 	stored, _ := s.storedMetadata(t)
@@ -167,7 +167,7 @@ func TestR3_StoredMetadataAreWatched(t *testing.T) {
 		if last.UID != uid || last.ResourceVersion != gone.ResourceVersion {
 			t.Errorf("from %s, the deletion is of %s at revision %s", from, last.UID, last.ResourceVersion)
 		}
-		resumed.Stop() // which may end the decoder in the midst of an event: that is the client's own error
+		resumed.Stop() // this may stop the decoder within an event, which is an error of the client itself
 		for e, ok := <-resumed.ResultChan(); ok; e, ok = <-resumed.ResultChan() {
 			isClients := e.Type == watch.Error && apierrors.HasStatusCause(apierrors.FromObject(e.Object), "ClientWatchDecoding")
 			if e.Type != watch.Bookmark && !isClients {
@@ -177,7 +177,7 @@ func TestR3_StoredMetadataAreWatched(t *testing.T) {
 	}
 }
 
-// When its time is over, a watch says how far it has come, and ends there.
+// At its timeout, a watch sends its current revision, and ends.
 func TestStoredMetadataWatchIsLimited(t *testing.T) {
 	s := sharedServer(t)
 	stored, _ := s.storedMetadata(t)
@@ -202,7 +202,7 @@ func TestStoredMetadataWatchIsLimited(t *testing.T) {
 	}
 }
 
-// When a kind goes, the deletions of its last objects come first; then it is not found.
+// When a kind is removed, the deletions of its last objects come first; then it is not found.
 func TestStoredMetadataOfAKindThatGoes(t *testing.T) {
 	s := sharedServer(t)
 	stored, _ := s.storedMetadata(t)
@@ -233,7 +233,7 @@ func TestStoredMetadataOfAKindThatGoes(t *testing.T) {
 	})
 }
 
-// Who may not list or watch a resource over the API may not do so here, and gets the same error.
+// A user who may not list or watch a resource through the API may not do so here, and gets the same error.
 func TestStoredMetadataAreForTheAuthorized(t *testing.T) {
 	s := startServer(t, nil)
 	stored, api := s.storedMetadata(t)
@@ -254,7 +254,7 @@ func TestStoredMetadataAreForTheAuthorized(t *testing.T) {
 	})
 }
 
-// R18: an object that cannot be decoded is named.
+// R18: the error names an object that cannot be decoded.
 func TestR18_UnreadableStoredMetadata(t *testing.T) {
 	s := startServer(t, nil)
 	stored, _ := s.storedMetadata(t)

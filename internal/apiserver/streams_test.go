@@ -18,9 +18,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// streamed creates the pods of a namespace to which streams are requested: two bound to the node
-// of this process, which answers with the request that it got, and others. It returns the path of
-// the pods.
+// streamed creates pods for streams in a namespace: two bound to the node of this process, which responds
+// with the request that it got, and others. It returns the namespace and the path of the pods.
 func (s *server) streamed(t *testing.T) (namespace, path string) {
 	t.Helper()
 	s.ServeStreams(func(_ context.Context, pod *corev1.Pod, r containerstreams.Request) (*url.URL, error) {
@@ -44,7 +43,7 @@ func (s *server) streamed(t *testing.T) (namespace, path string) {
 	return namespace, "/api/v1/namespaces/" + namespace + "/pods/"
 }
 
-// A stream is requested of the node as the client asked for it; what cannot be is refused.
+// The node gets the request for a stream as the client has sent it; impossible requests are refused.
 func TestStreams(t *testing.T) {
 	s := startServer(t, nil)
 	_, path := s.streamed(t)
@@ -77,7 +76,7 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// A user who may only get a stream, which is what a WebSocket asks for, may not open one.
+// A user who may only get a stream, the verb of a WebSocket, may not open one.
 func TestStreamsNeedCreate(t *testing.T) {
 	s := startServer(t, nil)
 	namespace, path := s.streamed(t)
@@ -99,7 +98,7 @@ func TestStreamsNeedCreate(t *testing.T) {
 	}
 }
 
-// Admission sees the options of a stream, with the operation CONNECT.
+// Admission gets the options of a stream, with the operation CONNECT.
 func TestStreamsAreAdmitted(t *testing.T) {
 	s := startServer(t, nil)
 	_, path := s.streamed(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// The rules of deletion are the same for every kind, however it is served. Tests of a rule run
-// for each subject: a built-in kind with status and generation, and a custom resource.
+// The rules of deletion are the same for every kind, whichever registry serves it. Tests of a rule run for
+// each subject: a built-in kind with status and generation, and a custom resource.
 type subject struct {
 	name    string
 	kind    schema.GroupVersionKind

@@ -195,7 +195,8 @@ func TestForgedTokens(t *testing.T) {
 	}
 }
 
-// Others verify a token with what its issuer says of itself, and a service account may read that.
+// Other parties can verify a token with the discovery documents of its issuer, and a service account may
+// read them.
 func TestIssuerDiscovery(t *testing.T) {
 	s := sharedServer(t)
 	namespace := s.namespace(t)
@@ -230,7 +231,7 @@ func TestIssuerDiscovery(t *testing.T) {
 	}
 }
 
-// keyOf returns the key of a token from a set of keys, made from nothing but the text of the set.
+// keyOf returns the key of a token from a JSON Web Key Set, using only its text.
 func keyOf(t *testing.T, set string) jwt.Keyfunc {
 	return func(token *jwt.Token) (any, error) {
 		var keys struct {

@@ -35,7 +35,7 @@ func TestPodsHaveTheTopologyOfTheirNode(t *testing.T) {
 		}
 		return created
 	}
-	eventually.Agrees(t, func() string { // the server has seen the node
+	eventually.Agrees(t, func() string { // the server has observed the node
 		if p := create("dry", "here", metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); p.Labels[corev1.LabelTopologyZone] != "z1" {
 			return fmt.Sprint(p.Labels)
 		}
@@ -60,7 +60,7 @@ func TestPodsHaveTheTopologyOfTheirNode(t *testing.T) {
 	}
 }
 
-// The generation of a pod counts changes of its users, and binding it is none.
+// The generation of a pod counts changes by users, but not its binding.
 func TestBindingIsNoNewGeneration(t *testing.T) {
 	pods := clientOf(t, startServer(t, nil)).CoreV1().Pods("default")
 	spec := corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "a"}}}
@@ -77,7 +77,7 @@ func TestBindingIsNoNewGeneration(t *testing.T) {
 	}
 }
 
-// A new Node has the taint of one that is not ready, once, unless nobody would remove it.
+// A new Node gets the taint of nodes that are not ready, once, unless no controller would remove it.
 func TestNewNodesAreTainted(t *testing.T) {
 	notReady := corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}
 	for name, test := range map[string]struct {

@@ -71,8 +71,8 @@ func (s *server) storeJunk(t *testing.T, resource, key string) {
 	}
 }
 
-// An object whose stored bytes cannot be decoded is named in every error that it causes, and is
-// deleted with the option ignoreStoreReadErrorWithClusterBreakingPotential, which deletes no other.
+// All errors about an object whose stored bytes cannot be decoded name it. The option
+// ignoreStoreReadErrorWithClusterBreakingPotential deletes it, and no other object.
 func TestR18_UnreadableObject(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, nil)

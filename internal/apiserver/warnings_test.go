@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// warned collects the warnings of answers.
+// warned collects the warnings in responses.
 type warned struct {
 	mu   sync.Mutex
 	text []string // guarded by mu
@@ -32,7 +32,7 @@ func (w *warned) take() []string {
 	return w.text
 }
 
-// A Job that is deleted without a policy leaves its pods, of which its client is warned, once.
+// A deletion of a Job without a policy keeps its pods, and warns the client of that once.
 func TestDeletionOfJobsWarnsOfOrphans(t *testing.T) {
 	t.Parallel()
 	s := sharedServer(t)
@@ -63,7 +63,7 @@ func TestDeletionOfJobsWarnsOfOrphans(t *testing.T) {
 		"orphan":             {*policy(metav1.DeletePropagationOrphan), 0},
 		"orphanDependents":   {metav1.DeleteOptions{OrphanDependents: new(true)}, 0},
 	} {
-		namespace := s.namespace(t) // what is deleted stays: no collector runs
+		namespace := s.namespace(t) // deleted objects stay: no collector runs
 		jobs := client.Jobs(namespace)
 		create(namespace, "one", "two")
 		check := func(what string) {

@@ -133,7 +133,7 @@ func TestR20_VersionOfTheDeletion(t *testing.T) {
 	})
 }
 
-// A list that is at least as new as the version in the response does not have the object.
+// A list that is at least as new as the version in the response does not contain the object.
 func TestR20_ReadYourDelete(t *testing.T) {
 	s := sharedServer(t)
 	c := s.configMaps(t, s.namespace(t))

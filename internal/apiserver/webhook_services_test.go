@@ -28,7 +28,7 @@ import (
 )
 
 // behindService serves HTTPS with a certificate for a service hook in a namespace, and returns the port.
-// The service is one for this machine: EndpointSlices may not have its loopback addresses.
+// The service has the external name localhost: EndpointSlices may not contain loopback addresses.
 func (s *server) behindService(t *testing.T, namespace string, handler http.HandlerFunc) int32 {
 	t.Helper()
 	certificate, err := auth.NewServingCertificate(s.authority, net.IPv4(192, 0, 2, 1), clock.RealClock{}, func(err error) { t.Error(err) }, "hook."+namespace+".svc")
@@ -68,7 +68,7 @@ func (s *server) inService(namespace, name string, port int32) admissionregistra
 	}
 }
 
-// validates has ConfigMaps of a namespace validated on creation.
+// validates registers a webhook that validates new ConfigMaps of a namespace.
 func (s *server) validates(t *testing.T, namespace string, client admissionregistrationv1.WebhookClientConfig, change func(*admissionregistrationv1.ValidatingWebhook)) {
 	t.Helper()
 	hook := admissionregistrationv1.ValidatingWebhook{
@@ -176,8 +176,8 @@ func TestMutatingWebhookInAService(t *testing.T) {
 	})
 }
 
-// The failure policy decides about requests whose webhook cannot be reached, and the error says what
-// to do.
+// The failure policy decides about requests whose webhook cannot be reached, and the error contains a
+// remedy.
 func TestFailurePolicyOfAWebhookInAService(t *testing.T) {
 	t.Parallel()
 	s := sharedServer(t)
@@ -206,7 +206,7 @@ func TestFailurePolicyOfAWebhookInAService(t *testing.T) {
 		"slow": {
 			func(t *testing.T, namespace string) admissionregistrationv1.WebhookClientConfig {
 				return s.inService(namespace, "hook", s.behindService(t, namespace, func(_ http.ResponseWriter, r *http.Request) {
-					_, _ = io.Copy(io.Discard, r.Body) // or the server does not notice that the client goes
+					_, _ = io.Copy(io.Discard, r.Body) // otherwise the server does not notice that the client disconnects
 					<-r.Context().Done()
 				}))
 			},
@@ -245,7 +245,7 @@ func TestFailurePolicyOfAWebhookInAService(t *testing.T) {
 	}
 }
 
-// An aggregated API server may have webhooks of its own, which are reached as its resources are.
+// An aggregated API server may have webhooks of its own, which are reached like its resources.
 func TestWebhookInAnAggregatedServer(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, nil)
@@ -274,7 +274,7 @@ func TestWebhookInAnAggregatedServer(t *testing.T) {
 	s.refusedWith(t, refused, apierrors.IsInternalError, "aggregated API servers only", "/api/v1/namespaces")
 }
 
-// convert answers conversion reviews: it changes the version, and notes where the object has come from.
+// convert answers conversion reviews: it changes the version, and records the original one.
 func convert(w http.ResponseWriter, r *http.Request) {
 	var review apiextensionsv1.ConversionReview
 	if err := json.NewDecoder(r.Body).Decode(&review); err != nil || review.Request == nil {
@@ -296,7 +296,7 @@ func convert(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(review)
 }
 
-// Custom resources are converted by a webhook in a service, and fail with its reason when it is gone.
+// A webhook in a service converts custom resources. When it is unavailable, requests fail with its reason.
 func TestConversionInAService(t *testing.T) {
 	t.Parallel()
 	s := sharedServer(t)
@@ -344,7 +344,7 @@ func TestConversionInAService(t *testing.T) {
 		}
 		return ""
 	})
-	// What is not converted is served nevertheless.
+	// Objects that need no conversion are served nevertheless.
 	if _, err := first.patch("a", types.MergePatchType, map[string]any{"metadata": map[string]any{"labels": map[string]any{"a": "b"}}}); err != nil {
 		t.Error(err)
 	}

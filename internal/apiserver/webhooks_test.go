@@ -82,8 +82,8 @@ func TestMutatingWebhook(t *testing.T) {
 	})
 }
 
-// A validating webhook sees the user and the operation, including deletions, and can refuse. If
-// it cannot be reached and its failure policy is Fail, the request is refused, too.
+// A validating webhook gets the user and the operation, including deletions, and can refuse. If it cannot
+// be reached and its failure policy is Fail, the request is refused, too.
 func TestValidatingWebhook(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		namespace, none, fail := namespaceOf(c), admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.Fail

@@ -15,9 +15,9 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// withBoundedYAML refuses YAML bodies whose aliases expand to more than limit bytes, the limit of a body in JSON.
-// The YAML decoder limits the number of nodes that aliases create, but not the length of the texts that they
-// repeat: 160 kB became 860 MB.
+// withBoundedYAML refuses YAML bodies whose aliases expand to more than limit bytes, the limit of a JSON body.
+// The YAML decoder limits the number of nodes that aliases create, but not the length of the repeated strings:
+// 160 kB became 860 MB.
 func withBoundedYAML(next http.Handler, limit int64, codecs runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body == nil || !isYAML(r.Header.Get("Content-Type")) {
@@ -34,7 +34,7 @@ func withBoundedYAML(next http.Handler, limit int64, codecs runtime.NegotiatedSe
 			responsewriters.ErrorNegotiated(refused, codecs, version, w, r)
 			return
 		}
-		// Another error, and a body that is too long, are for the handler to find.
+		// The handler reports other errors, and bodies that are too long.
 		r = r.Clone(r.Context())
 		r.Body = readCloser{io.MultiReader(bytes.NewReader(body), r.Body), r.Body}
 		next.ServeHTTP(w, r)
@@ -46,16 +46,16 @@ type readCloser struct {
 	io.Closer
 }
 
-// isYAML reports whether a handler may take a body for YAML: an object, or one that is applied. The
-// handler of patches cuts parameters off without parsing them, so one that is malformed changes nothing.
+// isYAML reports whether a handler may decode a body as YAML: an object, or an apply patch. The handler of
+// patches cuts parameters off without parsing them, so malformed parameters make no difference.
 func isYAML(contentType string) bool {
 	media, _, _ := strings.Cut(contentType, ";")
 	return strings.HasSuffix(strings.ToLower(strings.TrimSpace(media)), "yaml")
 }
 
-// expands reports whether the aliases of a document stand for more than limit bytes of JSON. A document
-// without an anchor or without an alias has none, and one that cannot be decoded is refused by who
-// decodes it next.
+// expands reports whether the aliases of a document expand to more than limit bytes of JSON. A document
+// without an anchor or without an alias has none. The next decoder refuses a document that cannot be
+// decoded.
 func expands(document []byte, limit int64) bool {
 	if !bytes.ContainsRune(document, '&') || !bytes.ContainsRune(document, '*') {
 		return false
@@ -67,7 +67,7 @@ func expands(document []byte, limit int64) bool {
 	return lengthOf(content, limit) > limit
 }
 
-// lengthOf returns about how long a value is in JSON, or a number above limit once it is longer.
+// lengthOf returns the approximate length of a value in JSON, or a number above limit if it is longer.
 func lengthOf(value any, limit int64) int64 {
 	length := int64(2)
 	switch v := value.(type) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Aliases in bodies of YAML stand for no more than a body may have, wherever a body is YAML.
+// Aliases in YAML bodies cannot expand beyond the limit of a body, wherever YAML is accepted.
 func TestAliasesOfYAMLAreBounded(t *testing.T) {
 	s := sharedServer(t)
 	namespace := s.namespace(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/agent/nodeconfig"
 )
 
-// listen opens the port. That comes first, so that nothing has been done if the port is in use.
+// listen opens the port. It runs first, so that a port in use stops the start before anything has changed.
 func listen(ctx context.Context, o Options) (net.Listener, error) {
 	address := o.BindAddress
 	if address == nil {
@@ -34,7 +34,7 @@ func listenOn(ctx context.Context, address net.IP, port int, flag string) (net.L
 	return listener, nil
 }
 
-// serverURL returns the URL by which clients reach the server.
+// serverURL returns the URL with which clients reach the server.
 func (o Options) serverURL(address net.Addr) string {
 	host, port, err := net.SplitHostPort(address.String())
 	if err != nil {

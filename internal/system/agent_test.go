@@ -101,8 +101,7 @@ func (n *aNode) runs(ctx context.Context, pod string) error {
 	})
 }
 
-// An agent whose node was marked as unreachable reports that the node is ready once it sends
-// heartbeats again.
+// An agent whose node was marked as unreachable reports the node as ready once it sends heartbeats again.
 func TestNodeThatIsHeardAgain(t *testing.T) {
 	withNode(t, func(ctx context.Context, n *aNode) error {
 		nodes := n.client.CoreV1().Nodes()
@@ -136,7 +135,7 @@ func TestNodeThatIsHeardAgain(t *testing.T) {
 	})
 }
 
-// A deleted Lease is created again as long as the node exists.
+// A deleted Lease is recreated as long as the node exists.
 func TestLeaseThatIsGone(t *testing.T) {
 	withNode(t, func(ctx context.Context, n *aNode) error {
 		leases := n.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
@@ -154,7 +153,7 @@ func TestLeaseThatIsGone(t *testing.T) {
 	})
 }
 
-// A new node of the same name does not belong to the agent: it neither reports its status nor sends
+// A new node of the same name does not belong to the agent: the agent neither reports its status nor sends
 // its heartbeats.
 func TestNodeThatIsAnother(t *testing.T) {
 	withNode(t, func(ctx context.Context, n *aNode) error {
@@ -212,7 +211,7 @@ func TestPodIsRemovedOnce(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		// The test's clock stands still. That another pod runs shows that the agent has had time to
+		// The test's clock does not advance. Another running pod shows that the agent has had time to
 		// repeat the removal.
 		if _, err := pods.Create(ctx, boundPod("later", "worker"), metav1.CreateOptions{}); err != nil {
 			return err

@@ -10,8 +10,8 @@ import (
 	"gopkg.in/natefinch/lumberjack.v2"
 )
 
-// The audit log is rotated: besides the current file, auditFiles files of auditMegabytes each
-// are kept, compressed, for auditDays at most.
+// The audit log is rotated: besides the current file, auditFiles files of auditMegabytes each are kept,
+// compressed, for at most auditDays.
 const (
 	auditFile      = "audit.log"
 	auditMegabytes = 100
@@ -19,7 +19,7 @@ const (
 	auditDays      = 30
 )
 
-// openAudit opens the audit log; it returns nil if none is to be written.
+// openAudit opens the audit log; it returns nil if no audit log is written.
 func openAudit(o Options, dir *dataDir) (io.WriteCloser, error) {
 	path := o.AuditPath
 	switch path {
@@ -48,7 +48,7 @@ func openAudit(o Options, dir *dataDir) (io.WriteCloser, error) {
 	return &auditLog{log: &lumberjack.Logger{Filename: path, MaxSize: auditMegabytes, MaxBackups: auditFiles, MaxAge: auditDays, Compress: true}}, nil
 }
 
-// auditLog is a rotated file that stays closed: lumberjack would make it anew, and its directory, for a request that
+// auditLog is a rotated file that stays closed: lumberjack would recreate it, and its directory, for a request that
 // ends after the server has stopped.
 type auditLog struct {
 	mu  sync.Mutex

@@ -46,7 +46,7 @@ func TestAuditLog(t *testing.T) {
 	}
 }
 
-// A request that ends after the server has stopped makes neither the log nor its directory anew.
+// A request that ends after the server has stopped recreates neither the log nor its directory.
 func TestAuditLogStaysClosed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "below")
 	log, err := openAudit(Options{AuditPath: filepath.Join(dir, "audit")}, nil)

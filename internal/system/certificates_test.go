@@ -26,9 +26,8 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// TestCertificates: a user whose request an administrator approves, and a node whose request the
-// controller approves, get certificates with which the server knows them; a request that its
-// signer refuses fails.
+// TestCertificates checks that a user whose request an administrator approves, and a node whose request the
+// controller approves, get certificates that the server accepts; a request that its signer refuses fails.
 func TestCertificates(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -91,7 +90,7 @@ func (c certificateClient) approve(ctx context.Context, csr *certificatesv1.Cert
 	return err
 }
 
-// becomes waits until a request is as wanted, and returns it.
+// becomes waits until wanted holds for a request, and returns the request.
 func (c certificateClient) becomes(ctx context.Context, name, what string, wanted func(certificatesv1.CertificateSigningRequestStatus) bool) (csr *certificatesv1.CertificateSigningRequest, err error) {
 	err = becomesTrue(ctx, name+" is "+what, func(ctx context.Context) (bool, error) {
 		csr, err = c.admin.CertificatesV1().CertificateSigningRequests().Get(ctx, name, metav1.GetOptions{})
@@ -100,7 +99,7 @@ func (c certificateClient) becomes(ctx context.Context, name, what string, wante
 	return csr, err
 }
 
-// holder waits for the certificate, and returns the configuration of a client that has it.
+// holder waits for the certificate, and returns a client configuration with it.
 func (c certificateClient) holder(ctx context.Context, name string, key []byte) (*rest.Config, error) {
 	csr, err := c.becomes(ctx, name, "issued", func(s certificatesv1.CertificateSigningRequestStatus) bool { return len(s.Certificate) > 0 })
 	if err != nil {
@@ -122,7 +121,7 @@ func (c certificateClient) holder(ctx context.Context, name string, key []byte) 
 	return config, nil
 }
 
-// isUser checks whom the server takes a client for.
+// isUser checks the user and group that the server assigns to a client.
 func isUser(ctx context.Context, config *rest.Config, user, group string) error {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -153,9 +152,9 @@ func (c certificateClient) user(ctx context.Context) error {
 	return isUser(ctx, config, "ann", "team")
 }
 
-// node requests a certificate as a user that may have those of nodes approved, and with it
-// another one as the node, which may have its own approved. The role that is bound last is
-// effective last, so the request that is accepted is approved, too.
+// node requests a certificate as a user whose requests for node certificates are approved, and with it
+// another one as the node, whose requests for its own certificate are approved. The role that is bound last
+// takes effect last, so an accepted request is also approved.
 func (c certificateClient) node(ctx context.Context) error {
 	const approved = "system:certificates.k8s.io:certificatesigningrequests:"
 	user := rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "bootstrap"}

@@ -31,7 +31,7 @@ import (
 const controllersPrefix = "/coppice"
 
 // runControllers runs the controllers until ctx ends. It calls answering once the collector and the
-// namespace controller answer for themselves. It may then be called again: they keep no state.
+// namespace controller answer requests. It may then be called again: the controllers keep no state.
 func runControllers(ctx context.Context, o Options, api *apiserver.Server, d *diagnostics, answering func()) error {
 	group, ctx := errgroup.WithContext(ctx)
 	var nodes atomic.Pointer[agent.Agent]
@@ -81,10 +81,9 @@ func runControllers(ctx context.Context, o Options, api *apiserver.Server, d *di
 	return group.Wait()
 }
 
-// newParts returns the workload controllers, the nodes and the scheduler, as far as they run in
-// this process. They share one informer of pods, the most numerous objects; all three may read all
-// pods. Each adds an index to it, so they are created one after the other, and before any of them
-// runs.
+// newParts returns the workload controllers, the nodes and the scheduler, as far as they run in this
+// process. They share one informer of pods, the most numerous objects; all three may read all pods. Each
+// adds an index to it, so they are created sequentially, before any of them runs.
 func newParts(ctx context.Context, o Options, api *apiserver.Server, running *atomic.Pointer[agent.Agent]) (parts []func() error, err error) {
 	var pods, namespaces, nodeObjects cache.SharedIndexInformer
 	if o.Workloads == InProcess {
@@ -126,14 +125,14 @@ func newParts(ctx context.Context, o Options, api *apiserver.Server, running *at
 	return parts, nil
 }
 
-// The names of the components that parts of this process stand for. They are Kubernetes'.
+// The names of components for componentstatuses. They are Kubernetes'.
 const (
 	controllersComponent = "controller-manager"
 	schedulerComponent   = "scheduler"
 )
 
-// asComponent returns a part that is a healthy component while it runs. One that fails ends the
-// process.
+// asComponent returns a part that appears as a healthy component while it runs. If it fails, the process
+// ends.
 func asComponent(api *apiserver.Server, name string, run func() error) func() error {
 	return func() error {
 		api.SetComponent(name, func(context.Context) error { return nil })
@@ -142,8 +141,8 @@ func asComponent(api *apiserver.Server, name string, run func() error) func() er
 	}
 }
 
-// newControllers returns the collector and the namespace controller. Each has a user of its own,
-// with the permissions that it needs and no others.
+// newControllers returns the collector and the namespace controller. Each has its own user, with only the
+// permissions that it needs.
 func newControllers(o Options, api *apiserver.Server) (controllers coppice.Controllers, err error) {
 	if o.GarbageCollector == InProcess {
 		config, err := api.Collector()
@@ -169,8 +168,8 @@ func newControllers(o Options, api *apiserver.Server) (controllers coppice.Contr
 	return controllers, nil
 }
 
-// diagnostics serves the diagnostics of the controllers through the API server, to administrators.
-// A process that stands by responds with the identity of the leader.
+// diagnostics serves the diagnostics of the controllers through the API server, to administrators. A
+// standby process responds with the identity of the leader.
 type diagnostics struct {
 	role election.Role
 
@@ -197,8 +196,7 @@ func (d *diagnostics) serve(api *apiserver.Server) {
 	api.Handle(controllersPrefix+web.Metrics, http.StripPrefix(controllersPrefix, answer))
 }
 
-// usersOnly refuses nodes and components of a control plane, whether they are ours, which have restrictions besides, or
-// upstream's.
+// usersOnly refuses nodes and components of a control plane: upstream's, and ours, which have additional restrictions.
 func usersOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if who, ok := request.UserFrom(r.Context()); ok {
@@ -211,9 +209,9 @@ func usersOnly(next http.Handler) http.Handler {
 	})
 }
 
-// diagnosticsOf returns the handler of all that the controllers tell of themselves. The paths that name
-// objects to everybody are for administrators; those of the API are for all users, who see there what they may
-// list.
+// diagnosticsOf returns the handler of the diagnostics of the controllers. Paths that name objects regardless
+// of the user are for administrators. The paths of the API are for all users, and show only objects that the
+// user may list.
 func diagnosticsOf(controllers coppice.Controllers, api *apiserver.Server) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(coppice.APIPrefix+"/", controllers.APIHandler(ownAccess(api)))
@@ -221,7 +219,8 @@ func diagnosticsOf(controllers coppice.Controllers, api *apiserver.Server) http.
 	return mux
 }
 
-// ownAccess takes from a request who the API server has found its user to be, and asks its authorizer.
+// ownAccess returns the user of a request as the API server has authenticated it, with permissions from the
+// server's authorizer.
 func ownAccess(api *apiserver.Server) coppice.Access {
 	authorize := api.Authorizer()
 	return func(r *http.Request) (coppice.Caller, error) {

@@ -30,7 +30,7 @@ func administrator() identity {
 	return identity{auth.AdminUser, ContextName, (*auth.Authority).Admin}
 }
 
-// collectorOutside is the user of a collector in another process, which is the same as in this one.
+// collectorOutside is the user of a collector in another process: the same as in this one.
 func collectorOutside() identity {
 	return identity{bootstrappolicy.Collector, ContextName + "-collector", func(a *auth.Authority) (auth.Pair, error) { return a.Component(bootstrappolicy.Collector) }}
 }
@@ -40,8 +40,8 @@ func nodeOutside(name string) identity {
 	return identity{bootstrappolicy.NodeUserPrefix + name, ContextName + "-node-" + name, func(a *auth.Authority) (auth.Pair, error) { return a.Node(name) }}
 }
 
-// issue issues a certificate and writes it to the kubeconfigs. It sets their current context to
-// choose unless that is empty: the first write of a run selects our context, later ones do not.
+// issue issues a certificate and writes it to the kubeconfigs. It sets their current context to choose
+// unless that is empty: the first write of a run selects our context, later ones do not.
 func (c credentials) issue(choose string) (auth.Pair, error) {
 	pair, err := c.identity.issue(c.authority)
 	if err != nil {

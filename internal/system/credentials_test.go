@@ -16,8 +16,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// The administrator's kubeconfig stays valid as long as the control plane runs; its current context
-// is left as the user has set it.
+// The administrator's kubeconfig stays valid as long as the control plane runs; the current context remains
+// as the user has set it.
 func TestKubeconfigIsRenewed(t *testing.T) {
 	dir := t.TempDir()
 	clk := clocktesting.NewFakeClock(time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC))

@@ -23,8 +23,8 @@ const (
 // KubeconfigPath returns the path of the administrator's kubeconfig for a control plane on dir.
 func KubeconfigPath(dir string) string { return filepath.Join(dir, kubeconfigFile) }
 
-// holder is the process that has locked a data directory, for error messages only: the lock itself
-// is authoritative.
+// holder is the process that has locked a data directory. It is for error messages only: the lock itself is
+// authoritative.
 type holder struct {
 	PID     int       `json:"pid"`
 	Server  string    `json:"server,omitempty"`
@@ -42,15 +42,15 @@ func (h holder) String() string {
 	return s
 }
 
-// dataDir is a data directory that this process has locked. The lock ends with the process, however
-// the process ends.
+// dataDir is a data directory that this process has locked. The lock ends with the process, even if it is
+// killed.
 type dataDir struct {
 	path string
 	lock *fileutil.LockedFile
 }
 
-// lockDir locks the directory, which it creates if it does not exist. If another process has locked
-// it, the error names that process.
+// lockDir locks the directory, and creates it if necessary. If another process has locked it, the error
+// names that process.
 func lockDir(path string) (*dataDir, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -96,8 +96,8 @@ func (d *dataDir) sign(h holder) error {
 	return writePrivate(filepath.Join(d.path, holderFile), data)
 }
 
-// unlock unlocks the directory. It keeps the lock file: removing it would race with another process
-// that is about to lock it.
+// unlock unlocks the directory. It keeps the lock file: removing it would race with another process that is
+// about to lock it.
 func (d *dataDir) unlock() {
 	_ = os.Remove(filepath.Join(d.path, holderFile))
 	_ = d.lock.Close()
@@ -111,7 +111,7 @@ func writePrivate(path string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(temporary.Name()) }() // gone after the rename unless something failed
+	defer func() { _ = os.Remove(temporary.Name()) }() // after a rename, nothing remains to remove
 	if _, err := temporary.Write(data); err != nil {
 		temporary.Close()
 		return err

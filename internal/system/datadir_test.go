@@ -63,15 +63,14 @@ func TestDataDirHasOneHolder(t *testing.T) {
 	refusedWith("in use by another process")
 }
 
-// The lock is authoritative, and ends with its holder; what a killed holder has written does not
-// keep the next one out.
+// The lock is authoritative, and ends with its holder; files of a killed holder do not block the next one.
 func TestDataDirAfterItsHolder(t *testing.T) {
 	path := t.TempDir()
 	first := mustLock(t, path)
 	if err := first.sign(holder{PID: 4711}); err != nil {
 		t.Fatal(err)
 	}
-	if err := first.lock.Close(); err != nil { // as the end of the process does
+	if err := first.lock.Close(); err != nil { // like the end of the process
 		t.Fatal(err)
 	}
 	second := mustLock(t, path)

@@ -18,11 +18,11 @@ import (
 // SnapshotPath is the path at which a running control plane serves snapshots.
 const SnapshotPath = storageendpoints.SnapshotPath
 
-// Etcd is an etcd cluster in which the objects are kept.
+// Etcd is an etcd cluster that stores the objects.
 type Etcd = storage.Cluster
 
-// DefaultOptions returns the defaults of the flags of coppice up, as far as the parts of a control
-// plane have defaults.
+// DefaultOptions returns the defaults of the flags of coppice up, as far as the parts of a control plane
+// define them.
 func DefaultOptions() Options {
 	return Options{
 		Etcd: Etcd{Prefix: storage.DefaultPrefix}, QuotaBytes: storage.DefaultQuota,
@@ -37,8 +37,8 @@ func DefaultNodeOptions() NodeOptions {
 	return NodeOptions{Runtime: nodeconfig.Simulated, Bind: net.IPv4(127, 0, 0, 1), Lease: agent.DefaultLease}
 }
 
-// ServiceRanges returns the default ranges of services, with another address range unless addresses
-// is empty.
+// ServiceRanges returns the default ranges of services, with the given address range unless addresses is
+// empty.
 func ServiceRanges(addresses string) (core.ServiceRanges, error) {
 	ranges := core.DefaultServiceRanges()
 	if addresses == "" {

@@ -22,8 +22,8 @@ import (
 
 const shared = "shared"
 
-// A namespace that is deleted and created again for another tenant does not show them its former life: neither its records
-// nor its stories, and nothing of an object that is gone.
+// A namespace that is recreated for another tenant does not show the tenant its former contents: neither its deletion
+// records nor any deleted object.
 func TestFormerNamespacesAreNotTold(t *testing.T) {
 	runWithPlane(t, Options{Ephemeral: true}, func(ctx context.Context, p Plane) error {
 		config, err := clientcmd.BuildConfigFromFlags("", p.Kubeconfig)
@@ -42,8 +42,8 @@ func TestFormerNamespacesAreNotTold(t *testing.T) {
 	})
 }
 
-// changeTenants makes a namespace for a tenant, deletes it, and makes it for another one, who is not shown what the first
-// one had. admin and as are configurations of the server that tells.
+// changeTenants creates a namespace for a tenant, deletes it, and creates it for another tenant, who must not see the
+// first one's objects. admin and as return configurations of the server with the records.
 func changeTenants(ctx context.Context, t *testing.T, client kubernetes.Interface, admin *rest.Config, as func(name string) *rest.Config) error {
 	t.Helper()
 	former, err := tenancy(ctx, t, client, admin, "first", "former")
@@ -66,7 +66,7 @@ func changeTenants(ctx context.Context, t *testing.T, client kubernetes.Interfac
 	}
 	tells(t, as("second"), present)
 	tells(t, admin, present)
-	// Its story may be part of that of the namespace.
+	// Its deletion may be part of the namespace's.
 	if code, body := getAs(t, admin, api.Records); !strings.Contains(body, string(former)) {
 		t.Errorf("an administrator is not told of the former tenant: %d %s", code, body)
 	}
@@ -80,7 +80,7 @@ func changeTenants(ctx context.Context, t *testing.T, client kubernetes.Interfac
 	return nil
 }
 
-// formerPaths are the questions about an object that is gone.
+// formerPaths returns the queries about an object that no longer exists.
 func formerPaths(uid types.UID) []string {
 	var paths []string
 	for _, path := range []string{api.Records, api.Explain, api.Preview, api.Owners, api.Dependents, api.Component, api.Stories} {
@@ -89,15 +89,15 @@ func formerPaths(uid types.UID) []string {
 	return append(paths, api.Records, api.Stories, api.Component, api.Deletions, api.Stories+"/"+string(uid), api.Stories+"/"+string(uid)+"?format=text")
 }
 
-// tenancy makes the namespace, in which a user may edit, and a ConfigMap with a dependent, which goes with it once the
-// collector has observed them. It returns the UID of the ConfigMap.
+// tenancy creates the namespace, in which a user may edit, and a ConfigMap with a dependent. Once the collector has
+// observed them, it deletes the ConfigMap and with it the dependent. It returns the UID of the ConfigMap.
 func tenancy(ctx context.Context, t *testing.T, client kubernetes.Interface, admin *rest.Config, user, name string) (types.UID, error) {
 	t.Helper()
 	namespace, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shared}}, metav1.CreateOptions{})
 	if err != nil {
 		return "", err
 	}
-	// The server's cache may still have the former namespace, which is terminating.
+	// The server's cache may still contain the former namespace, which is terminating.
 	eventually.Agrees(t, func() string {
 		_, err := client.RbacV1().RoleBindings(shared).Create(ctx, &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: "edits"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"},
@@ -130,8 +130,8 @@ func tenancy(ctx context.Context, t *testing.T, client kubernetes.Interface, adm
 	return owner.UID, maps.Delete(ctx, name, metav1.DeleteOptions{})
 }
 
-// tells waits until a user is told of a deletion: in the list of stories, in its own story, and in the record of its
-// dependent, which the collector made.
+// tells waits until a user sees a deletion: in the list of deletions, in its own entry, and in the collector's
+// record of its dependent.
 func tells(t *testing.T, config *rest.Config, uid types.UID) {
 	t.Helper()
 	for path, says := range map[string]string{

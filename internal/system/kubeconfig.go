@@ -27,8 +27,8 @@ func kubeconfigOf(who identity, server string, authority []byte, pair auth.Pair)
 	return c
 }
 
-// writeKubeconfig merges config into the kubeconfig at path, mode 0600. Its current context is set if
-// config has one. All other entries of the file are kept.
+// writeKubeconfig merges config into the kubeconfig at path, mode 0600. It sets the current context if
+// config has one, and keeps all other entries of the file.
 func writeKubeconfig(path string, config *clientcmdapi.Config) error {
 	merged, err := clientcmd.LoadFromFile(path)
 	switch {

@@ -27,8 +27,7 @@ import (
 type NodeOptions struct {
 	// Config reaches the API server with the node's own credential.
 	Config *rest.Config
-	// Reread reads Config again, because the certificate may have been renewed; nil if it is never
-	// renewed.
+	// Reread reads Config again, after a renewal of the certificate; nil if it is never renewed.
 	Reread func() (*rest.Config, error)
 	// Name is the name of the node. Default: the name in its credential.
 	Name string
@@ -37,8 +36,8 @@ type NodeOptions struct {
 	Runtime, Socket, Dir string
 	// Address is the IP address of the node.
 	Address net.IP
-	// Bind is the IP address to serve logs on, and Port the port, or a free one if 0. Logs are
-	// served if the API server can reach them at Address.
+	// Bind is the IP address to serve logs on, and Port the port, or a free one if 0. Logs are served if
+	// the API server can reach them at Address.
 	Bind net.IP
 	Port int
 	// Lease is the duration of the node's Lease. Default: agent.DefaultLease.
@@ -48,12 +47,11 @@ type NodeOptions struct {
 	Log     *slog.Logger
 }
 
-// ErrNoNode is returned if no name is given and the credential does not belong to a node.
+// ErrNoNode means that no name is given and the credential does not belong to a node.
 var ErrNoNode = errors.New("is not a node's")
 
-// RunNode runs the agent of one node until ctx ends. It calls ready once, with the node's name,
-// when the node is registered. Real containers keep running afterwards; the next agent takes them
-// over.
+// RunNode runs the agent of one node until ctx ends. It calls ready once, with the node's name, when the
+// node is registered. Real containers keep running afterwards; the next agent adopts them.
 func RunNode(ctx context.Context, o NodeOptions, ready func(name string)) error {
 	credential, err := loadCredential(o)
 	if err != nil {

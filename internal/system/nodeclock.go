@@ -33,5 +33,5 @@ func (c nodeClock) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]time.Time{"now": now}) // a client that has disconnected asks again
+	_ = json.NewEncoder(w).Encode(map[string]time.Time{"now": now}) // a client that has disconnected retries
 }

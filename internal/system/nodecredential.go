@@ -19,8 +19,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// rereadEvery is the interval at which a kubeconfig is read again. It is renewed four months before
-// its certificate expires.
+// rereadEvery is the interval at which a kubeconfig is read again. A kubeconfig is renewed four months
+// before its certificate expires.
 const rereadEvery = 10 * time.Minute
 
 // The timeout and keep-alive of connections, as in client-go.
@@ -29,9 +29,9 @@ const (
 	dialKeepAlive = 30 * time.Second
 )
 
-// nodeCredential is the certificate in a node's kubeconfig, which the node's agent uses as a client
-// and as a server. When the kubeconfig is renewed, it is replaced while the agent runs. It is nil
-// if the kubeconfig has none.
+// nodeCredential is the certificate in a node's kubeconfig, which the node's agent uses as a client and as
+// a server. It is replaced while the agent runs when the kubeconfig is renewed. It is nil if the kubeconfig
+// has no certificate.
 type nodeCredential struct {
 	read        func() (*rest.Config, error) // nil: it is never renewed
 	connections *connrotation.Dialer         // to the API server
@@ -89,7 +89,7 @@ func (c *nodeCredential) client(config *rest.Config) (kubernetes.Interface, erro
 	return kubernetes.NewForConfigAndClient(config, &http.Client{Transport: connect, Timeout: config.Timeout})
 }
 
-// certificate returns the current one.
+// certificate returns the current certificate.
 func (c *nodeCredential) certificate() (*tls.Certificate, error) { return c.current.Load(), nil }
 
 // keepFresh reads the kubeconfig periodically, until ctx ends.
@@ -116,8 +116,7 @@ func (c *nodeCredential) keepFresh(ctx context.Context, clk clock.WithTicker) {
 }
 
 // reread adopts the kubeconfig's certificate if it is a new one of the same user, and closes the
-// connections: the server authenticates each of them once, by the certificate with which it was
-// opened.
+// connections: the server authenticates each connection once, with the certificate at its start.
 func (c *nodeCredential) reread() (replaced bool, err error) {
 	config, err := c.read()
 	if err != nil {

@@ -46,8 +46,8 @@ func apiThatKeeps(t *testing.T, authority *auth.Authority) (url string, last *at
 	return server.URL, last
 }
 
-// An agent that runs beyond the expiry of its certificate adopts the next one from its kubeconfig,
-// as a client, on existing connections too, and as a server. Its identity stays the same.
+// An agent that runs beyond the expiry of its certificate uses the next one from its kubeconfig, as a
+// client, also on existing connections, and as a server. Its identity stays the same.
 func TestNodeCredentialIsRenewed(t *testing.T) {
 	dir := t.TempDir()
 	authority, err := auth.LoadAuthority(filepath.Join(dir, "pki"), time.Now)
@@ -78,8 +78,7 @@ func TestNodeCredentialIsRenewed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// asks returns the certificate that the client presents, or nil if that is not the one that the
-	// agent serves with.
+	// asks returns the client's certificate, or nil if the agent serves with another one.
 	asks := func() *x509.Certificate {
 		_, _ = client.CoreV1().Nodes().Get(t.Context(), "worker", metav1.GetOptions{})
 		own, err := credential.certificate()

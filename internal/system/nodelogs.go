@@ -16,7 +16,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/agent/nodeserver"
 )
 
-// nodeLogs serves the logs of one node's pods, and streams to them, to the API server; nil if they are not served.
+// nodeLogs serves the logs of one node's pods, and streams to them, to the API server; nil if logs are not served.
 type nodeLogs struct {
 	listener    net.Listener
 	authorities *x509.CertPool
@@ -24,7 +24,7 @@ type nodeLogs struct {
 	log         *slog.Logger
 }
 
-// openLogs opens the port. It returns nil, and logs why, if the API server could not be
+// openLogs opens the port. It returns nil, and logs the reason, if the API server could not be
 // authenticated or could not reach the port.
 func openLogs(ctx context.Context, o NodeOptions, credential *nodeCredential) (*nodeLogs, error) {
 	authorities, err := clientAuthorities(o.Config, credential, o.Name)
@@ -42,7 +42,7 @@ func openLogs(ctx context.Context, o NodeOptions, credential *nodeCredential) (*
 	return &nodeLogs{listener, authorities, credential, o.Log}, nil
 }
 
-// reaches reports whether a listener on bind can be reached at the address of the node.
+// reaches reports whether the API server can reach a listener on bind at the address of the node.
 func reaches(node, bind net.IP) bool { return bind.IsUnspecified() || bind.Equal(node) }
 
 // port returns the port on which logs are served, or 0.
@@ -73,10 +73,9 @@ func (l *nodeLogs) close() {
 	}
 }
 
-// clientAuthorities returns the CAs in a kubeconfig that have signed the node's own certificate:
-// they also vouch for the authority of the API server's client certificate. The kubeconfig may trust further CAs to
-// identify servers, but not to identify clients. It fails if the certificate does not identify the
-// agent, as an administrator's does not.
+// clientAuthorities returns the CAs in a kubeconfig that have signed the node's own certificate: they also identify
+// the authority of the API server's client certificate. Other CAs in the kubeconfig may identify servers, but not
+// clients. clientAuthorities fails if the certificate does not identify the agent, for example an administrator's.
 func clientAuthorities(c *rest.Config, credential *nodeCredential, node string) (*x509.CertPool, error) {
 	if credential == nil {
 		return nil, errors.New("the kubeconfig has no client certificate")

@@ -89,9 +89,8 @@ func runsOn(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) e
 	})
 }
 
-// TestLogsOfNodeOutside: logs of pods on a node in another process are read like those of nodes in
-// the server's process, with the same errors, and only from the node itself, whichever port it
-// reports as its own.
+// TestLogsOfNodeOutside checks that logs of pods on a node in another process are read like those of nodes
+// in the server's process, with the same errors, and only from the node itself, whichever port it reports.
 func TestLogsOfNodeOutside(t *testing.T) {
 	o := outsideOptions(t, "worker", "other")
 	var address string
@@ -147,8 +146,8 @@ func refusedWith(ctx context.Context, client kubernetes.Interface, pod string, o
 	return nil
 }
 
-// posesAs makes a node report the address and port of another server. The API server does not trust
-// the other, and reads the log again when the node serves it. address is the node's.
+// posesAs makes a node report the address and port of another server. The API server does not trust that
+// server, and reads the log again when the node serves it. address is the node's.
 func posesAs(ctx context.Context, client kubernetes.Interface, node, other string, address *string) error {
 	ports := map[string]int32{}
 	for _, name := range []string{node, other} {
@@ -184,8 +183,8 @@ func posesAs(ctx context.Context, client kubernetes.Interface, node, other strin
 	return nil
 }
 
-// TestNodeThatServesNoLogs: an agent that the server could not authenticate, or could not reach,
-// serves no logs, says why, and runs pods nevertheless. An agent whose configured port is in use
+// TestNodeThatServesNoLogs checks that an agent that the server could not authenticate, or could not reach,
+// serves no logs, logs the reason, and runs pods nevertheless. An agent whose configured port is in use
 // does not start.
 func TestNodeThatServesNoLogs(t *testing.T) {
 	o := outsideOptions(t, "worker")
@@ -222,8 +221,7 @@ func TestNodeThatServesNoLogs(t *testing.T) {
 	})
 }
 
-// identify loads the credential of a configuration, and returns the CAs of the clients that the
-// node would accept.
+// identify loads the credential of a configuration, and returns the CAs of accepted clients.
 func identify(config *rest.Config, node string) (*x509.CertPool, error) {
 	credential, err := loadCredential(NodeOptions{Config: config})
 	if err != nil {
@@ -232,8 +230,8 @@ func identify(config *rest.Config, node string) (*x509.CertPool, error) {
 	return clientAuthorities(config, credential, node)
 }
 
-// A node accepts clients with a certificate of the CA that has signed its own, and of no other CA
-// that its kubeconfig trusts.
+// A node accepts clients with a certificate of the CA that has signed its own, and of no other CA in its
+// kubeconfig.
 func TestWhomToAnswer(t *testing.T) {
 	load := func() *auth.Authority {
 		authority, err := auth.LoadAuthority(t.TempDir(), time.Now)

@@ -24,14 +24,14 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/scheduler"
 )
 
-// nodesDir is the directory of an agent with real containers in the data directory.
+// nodesDir is the directory in the data directory for an agent with real containers.
 const nodesDir = "node"
 
 // clearTimeout bounds the removal of all containers of an ephemeral control plane.
 const clearTimeout = time.Minute
 
-// openMachine opens the container runtime of this process's nodes, if it has any. closeMachine
-// removes the containers if the control plane is ephemeral.
+// openMachine opens the container runtime of this process's nodes, if there is one. closeMachine removes
+// the containers if the control plane is ephemeral.
 func openMachine(ctx context.Context, o *Options, dir *workDir) (closeMachine func(), err error) {
 	if o.Nodes.Nodes == 0 {
 		return func() {}, nil
@@ -58,8 +58,8 @@ func openMachine(ctx context.Context, o *Options, dir *workDir) (closeMachine fu
 	}, nil
 }
 
-// references reads the objects that pods with real containers refer to. The runtime is opened
-// before there is an API server to read from.
+// references reads the objects to which pods with real containers refer. The runtime is opened before the
+// API server, so the source of the objects is set later.
 type references struct {
 	client atomic.Pointer[kubernetes.Clientset]
 	server atomic.Pointer[string]
@@ -124,8 +124,8 @@ func newNodes(o Options, api *apiserver.Server, pods, objects cache.SharedIndexI
 		return nil, fmt.Errorf("create the client of the node agent: %w", err)
 	}
 	if o.Nodes.Runtime == nodeconfig.CRI {
-		// With the permissions of the one node, which may read what its pods refer to. The agent of
-		// all nodes may not read secrets.
+		// With the permissions of the one node, which may read objects that its pods refer to. The agent of
+		// all nodes may not read Secrets.
 		reader, err := kubernetes.NewForConfig(api.Node(o.machine.Nodes[0].Name))
 		if err != nil {
 			return nil, fmt.Errorf("create the client of the node: %w", err)
@@ -176,7 +176,7 @@ func newScheduler(o Options, api *apiserver.Server, pods, namespaces cache.Share
 	return scheduler.New(scheduler.Config{Client: client, Logger: o.Log, Pods: pods, Namespaces: namespaces})
 }
 
-// ending says what the nodes are still doing about the pods among objects that are being deleted.
+// ending returns the pending work of the nodes for the pods among objects that are being deleted.
 func ending(nodes *agent.Agent, deleted []coppice.HeldObject) []string {
 	if nodes == nil {
 		return nil

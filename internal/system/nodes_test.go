@@ -19,8 +19,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// becomesTrue waits until a condition holds. It returns an error because it is called on goroutines
-// that must not end the test.
+// becomesTrue waits until a condition holds. It returns an error because it is called on goroutines that
+// must not end the test.
 func becomesTrue(ctx context.Context, what string, holds func(context.Context) (bool, error)) error {
 	if err := wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, eventually.Patience, true, holds); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -63,8 +63,8 @@ func boundPod(name, node string) *corev1.Pod {
 	}
 }
 
-// TestNodes: nodes are registered; pods on them run, keep running across a restart of the process,
-// and end gracefully when they are deleted.
+// TestNodes checks that nodes are registered; pods on them run, keep running across a restart of the
+// process, and end gracefully when they are deleted.
 func TestNodes(t *testing.T) {
 	o := options(t.TempDir())
 	o.Nodes.Nodes = 2
@@ -89,7 +89,7 @@ func TestNodes(t *testing.T) {
 		return becomesTrue(ctx, "the pod runs", running(client, &before))
 	})
 	runWith(t, o, func(ctx context.Context, client kubernetes.Interface) error {
-		// A new pod that runs shows that the agent has reconciled the others.
+		// A new running pod shows that the agent has reconciled the others.
 		if _, err := client.CoreV1().Pods("default").Create(ctx, boundPod("later", "node-1"), metav1.CreateOptions{}); err != nil {
 			return err
 		}
@@ -123,8 +123,8 @@ func logsOf(ctx context.Context, client kubernetes.Interface, pod string, o *cor
 	return string(text), err
 }
 
-// TestLogs: the API serves what simulated containers have written, and rejects invalid requests
-// with the reason.
+// TestLogs checks that the API serves the output of simulated containers, and rejects invalid requests with
+// the reason.
 func TestLogs(t *testing.T) {
 	o := options(t.TempDir())
 	o.Nodes.Nodes = 1
@@ -161,8 +161,8 @@ func TestLogs(t *testing.T) {
 	})
 }
 
-// TestScheduler: a pod that fits is bound to a node and runs; for one that does not, its condition
-// and an Event say why, until there is capacity.
+// TestScheduler checks that a pod that fits is bound to a node and runs. For one that does not fit, its
+// condition and an Event give the reason, until there is capacity.
 func TestScheduler(t *testing.T) {
 	o := options(t.TempDir())
 	o.Nodes.Nodes, o.Scheduler = 2, true

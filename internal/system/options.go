@@ -27,19 +27,19 @@ const (
 	InProcess Placement = iota
 	// Elsewhere relies on another process to run the controller.
 	Elsewhere
-	// Disabled means that no controller runs. The API server then does nothing that the controller
-	// would have to follow up, such as adding a finalizer that only the controller removes.
+	// Disabled means that the controller does not run anywhere. The API server then does nothing that
+	// requires the controller, such as adding a finalizer that only the controller removes.
 	Disabled
 )
 
 // The admission plug-ins that can be disabled.
 const (
-	// OwnerReferencesPlugin rejects owner references which are invalid or which their writer has no
-	// permission for.
+	// OwnerReferencesPlugin rejects owner references that are invalid or for which their writer lacks a
+	// permission.
 	OwnerReferencesPlugin = "OwnerReferencesPermissionEnforcement"
-	// ServiceAccountPlugin rejects pods whose service account does not exist, and mounts a token of it
-	// into the others. It is disabled too where Workloads is Disabled: one of these controllers creates
-	// the accounts.
+	// ServiceAccountPlugin rejects pods whose service account does not exist, and mounts a token into the
+	// others. It is also disabled if Workloads is Disabled: one of the workload controllers creates the
+	// accounts.
 	ServiceAccountPlugin = "ServiceAccount"
 )
 
@@ -54,13 +54,13 @@ const NoAuditLog = os.DevNull
 type Options struct {
 	// DataDir is the directory of the objects, the certificate authority and the kubeconfig.
 	DataDir string
-	// Ephemeral uses a temporary directory that is removed at the end instead of DataDir.
+	// Ephemeral uses a temporary directory instead of DataDir, and removes it at the end.
 	Ephemeral bool
-	// TempDir is where the directory of an Ephemeral control plane is made. Default: the system's
-	// directory of temporary files.
+	// TempDir is the parent directory of the temporary directory of an Ephemeral control plane. Default:
+	// the system's directory of temporary files.
 	TempDir string
-	// Etcd is the cluster that keeps the objects, which other control planes may share. If it has
-	// no Servers, an etcd in this process keeps them in DataDir.
+	// Etcd is the cluster for the objects, which other control planes may share. If it has no Servers, an
+	// etcd in this process stores them in DataDir.
 	Etcd storage.Cluster
 	// QuotaBytes is the maximum size of the database of the etcd in this process. Default:
 	// storage.DefaultQuota.
@@ -73,53 +73,53 @@ type Options struct {
 	// Port is the port to listen on; a free one if 0.
 	Port int
 	// AdvertiseAddress is the address at which pods and nodes reach the server, in the Endpoints of the
-	// service default/kubernetes. Default: BindAddress, or, if that is loopback or unspecified, the
-	// address of the machine's default route.
+	// service default/kubernetes. Default: BindAddress, or, if that is loopback or unspecified, the address
+	// of the machine's default route.
 	AdvertiseAddress net.IP
 	// ExternalHost is the name or IP address, with an optional port, at which clients reach the
 	// server if that is not its own address. The kubeconfig contains it.
 	ExternalHost string
 
-	// WriteKubeconfig is an additional file to write the kubeconfig to; none if empty.
+	// WriteKubeconfig is an additional file for the kubeconfig; none if empty.
 	WriteKubeconfig string
 	// WriteCollectorKubeconfig is the file for the kubeconfig of a collector in another process,
 	// with the same permissions as the one in this process; none if empty. It must not be
 	// WriteKubeconfig.
 	WriteCollectorKubeconfig string
-	// WriteNodeKubeconfigs are the files for the kubeconfigs of nodes in other processes, by node
-	// name. None of them may be another of these files.
+	// WriteNodeKubeconfigs are the files for the kubeconfigs of nodes in other processes, by node name.
+	// They must differ from each other and from the files above.
 	WriteNodeKubeconfigs map[string]string
 
-	// GarbageCollector determines where the garbage collector runs. If it is Disabled, deletions do
-	// not add the collector's finalizers.
+	// GarbageCollector determines where the garbage collector runs. If it is Disabled, deletions do not add
+	// the collector's finalizers.
 	GarbageCollector Placement
 	// NamespaceController determines where the controller of terminating namespaces runs.
 	NamespaceController Placement
 	// NamespaceDeletionOrder is the order in which the contents of a namespace are deleted.
 	// Default: coppice.DefaultDeletionOrder.
 	NamespaceDeletionOrder coppice.DeletionOrder
-	// VolumeProtection determines where the controller runs that lets go of protected volumes and volume
-	// claims. Unless it is Disabled, new ones get the finalizers that this controller removes.
+	// VolumeProtection determines where the controller runs that removes the finalizers of volumes and
+	// volume claims that are not in use. Unless it is Disabled, new ones get these finalizers.
 	VolumeProtection Placement
-	// Workloads determines where the workload controllers run: those of deployments, replica sets and so
-	// on. Unless it is Disabled, new nodes are tainted until one of them finds the node ready, and pods
-	// need a service account, which one of them creates. If it is Elsewhere, this process still keeps the
-	// IPAddresses of services: that is the work of an API server in Kubernetes.
+	// Workloads determines where the workload controllers run, such as those for Deployments and
+	// ReplicaSets. Unless it is Disabled, new nodes are tainted until one of these controllers finds the
+	// node ready, and pods need a service account, which one of them creates. If it is Elsewhere, this
+	// process still maintains the IPAddresses of services: in Kubernetes, the API server does that.
 	Workloads Placement
 	// Nodes are the nodes of this process; none if Nodes.Nodes is 0. Dir, Version and Log are set
 	// by Run.
 	Nodes nodeconfig.Options
 	// MovableNodeClock lets administrators move the clock of the simulated nodes forward, for tests.
 	MovableNodeClock bool
-	// NodeGrace is how long a node may be silent before it is not ready. Default:
+	// NodeGrace is how long a node may be silent before it becomes not ready. Default:
 	// nodelifecycle.DefaultGrace.
 	NodeGrace time.Duration
 	// Scheduler runs the scheduler, which assigns pods to nodes.
 	Scheduler bool
 
-	// DisableAdmissionPlugins lists admission plug-ins to disable, of OptionalPlugins.
+	// DisableAdmissionPlugins lists admission plug-ins to disable, from OptionalPlugins.
 	DisableAdmissionPlugins []string
-	// Server is what only the flags of kube-apiserver configure.
+	// Server contains options that only the flags of kube-apiserver set.
 	Server ServerOptions
 	// Services are the ranges of service addresses and ports. The zero value means the default
 	// ranges.
@@ -127,8 +127,8 @@ type Options struct {
 	// AuditPath is the file of the audit log, "-" for standard output, or NoAuditLog. Default:
 	// audit.log in the data directory.
 	AuditPath string
-	// Recycle says how much of what is deleted is kept in the data directory, so that it can be undone; the zero
-	// value: nothing.
+	// Recycle limits the deleted objects that are kept in the data directory for undo; the zero value keeps
+	// none.
 	Recycle recyclebin.Bounds
 	// Version is the Kubernetes version to report, with a leading v. Default: version.Kubernetes.
 	Version string
@@ -142,24 +142,23 @@ type Options struct {
 	bin        *recyclebin.Bin     // nil unless Recycle
 }
 
-// ServerOptions configure the API server in ways that kube-apiserver has, and coppice up does not
-// offer.
+// ServerOptions are options of the API server that kube-apiserver has and coppice up does not.
 type ServerOptions struct {
-	// External has the authentication and authorization that files configure.
+	// External is the authentication and authorization that files configure.
 	External external.Config
-	// DisabledPlugins are names of admission plug-ins. Those that are not there are disabled already.
+	// DisabledPlugins are names of admission plug-ins to disable. Names of plug-ins that this server lacks
+	// have no effect.
 	DisabledPlugins []string
-	// AdmissionConfig is the file that configures admission plug-ins, and AuditPolicy that of what is in
-	// the audit log; none if empty.
+	// AdmissionConfig and AuditPolicy are the paths of an AdmissionConfiguration and of an audit policy;
+	// none if empty.
 	AdmissionConfig, AuditPolicy string
-	// MaxRequests and MaxWrites are how many requests that read, and that write, are handled at a time;
-	// 0: the defaults.
+	// MaxRequests and MaxWrites limit the concurrent reads and the concurrent writes; 0: the defaults.
 	MaxRequests, MaxWrites int
 	// ConnectionGrace is how long connections may take to close when the server stops; 0: the default.
 	ConnectionGrace time.Duration
 }
 
-// complete validates the options and fills in the defaults.
+// complete validates the options and sets the defaults.
 func (o Options) complete() (Options, error) {
 	if o.DataDir == "" && !o.Ephemeral {
 		return o, errors.New("system: a DataDir is required, or Ephemeral")

@@ -23,9 +23,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
-// A collector that works on another server is asked on every path by every identity, and gives the answers that the
-// control plane gives: nodes and components are refused, nobody learns of objects that they may not list, and a namespace
-// that was made again does not show its former life.
+// Every identity requests every path of a collector that works on another server, with the same results as in the
+// control plane: nodes and components are refused, no identity gets objects that it may not list, and a recreated
+// namespace does not show its former contents.
 func TestEveryPathOfCollectByEveryIdentity(t *testing.T) {
 	runWithPlane(t, Options{Ephemeral: true, GarbageCollector: Disabled, NamespaceController: Disabled}, func(ctx context.Context, p Plane) error {
 		config, err := clientcmd.BuildConfigFromFlags("", p.Kubeconfig)
@@ -80,7 +80,7 @@ func TestEveryPathOfCollectByEveryIdentity(t *testing.T) {
 	})
 }
 
-// adminToken is the token of an administrator, and their name.
+// adminToken is the token and the name of an administrator.
 const adminToken = "admin"
 
 func asToken(config *rest.Config, token string) *rest.Config {
@@ -89,7 +89,7 @@ func asToken(config *rest.Config, token string) *rest.Config {
 	return one
 }
 
-// tokenServer returns the configuration of a proxy of a server that takes the name of a user for their token.
+// tokenServer returns the configuration of a proxy that accepts the name of a user as the user's token.
 func tokenServer(t *testing.T, config *rest.Config) (*rest.Config, error) {
 	t.Helper()
 	target, err := url.Parse(config.Host)
@@ -123,15 +123,15 @@ func tokenServer(t *testing.T, config *rest.Config) (*rest.Config, error) {
 	return &rest.Config{Host: server.URL}, nil
 }
 
-// collect is what coppice collect runs and serves.
+// collect is the controllers and handlers of coppice collect.
 type collect struct {
 	tools   *rest.Config
 	protect http.Handler // the webhook for protected objects
 	stop    func()
 }
 
-// collecting runs the controllers of coppice collect, and serves their API. Callers are known by the tokens of another
-// server.
+// collecting runs the controllers of coppice collect, and serves their API. It authenticates callers by the tokens of
+// another server.
 func collecting(ctx context.Context, t *testing.T, config, tokens *rest.Config) (*collect, error) {
 	t.Helper()
 	collector, err := coppice.New(config, coppice.Options{})
@@ -166,7 +166,7 @@ func collecting(ctx context.Context, t *testing.T, config, tokens *rest.Config) 
 	return &collect{tools: &rest.Config{Host: server.URL}, protect: protect, stop: stop}, nil
 }
 
-// prepareCollectWalk makes a Secret in a namespace in which ann may view.
+// prepareCollectWalk creates a Secret in a namespace in which ann may view.
 func prepareCollectWalk(ctx context.Context, client kubernetes.Interface) error {
 	if _, err := client.CoreV1().Secrets("default").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: secretName}}, metav1.CreateOptions{}); err != nil {
 		return err

@@ -26,7 +26,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
-// reviewed is a user whom an API server names in a review, and the objects of walkProtect that this user may read.
+// reviewed is a user that an API server names in a review: it lists the objects of walkProtect that this user may
+// read.
 type reviewed struct {
 	groups                      []string
 	secret, settings, finalizer bool
@@ -39,7 +40,7 @@ func reviewedUsers() map[string]reviewed {
 		"ann":                                   {settings: true}, // a reader of one namespace, but not of Secrets
 		adminToken:                              {groups: []string{"system:masters"}, secret: true, settings: true, finalizer: true},
 		bootstrappolicy.NodeUserPrefix + "na":   {groups: []string{"system:nodes"}},
-		bootstrappolicy.Collector:               {secret: true, settings: true, finalizer: true}, // their metadata, which is all that is looked up
+		bootstrappolicy.Collector:               {secret: true, settings: true, finalizer: true}, // their metadata, and the webhook reads no more
 		bootstrappolicy.NamespaceController:     {secret: true, settings: true, finalizer: true},
 		bootstrappolicy.Scheduler:               {},
 		"system:kube-scheduler":                 {},
@@ -48,9 +49,9 @@ func reviewedUsers() map[string]reviewed {
 	}
 }
 
-// walkProtect asks the webhook of a collector about every identity: the answers about an entry of coppice.dev/outlives
-// depend on whether there is such an object only if the user may read it. internal/cli has the walk of those who call the
-// webhook: it answers nobody but API servers.
+// walkProtect sends reviews for every identity to the webhook of a collector: the answers about an entry of
+// coppice.dev/outlives depend on the existence of the object only if the user may read it. internal/cli has the test
+// for callers of the webhook: it answers API servers only.
 func walkProtect(ctx context.Context, t *testing.T, client kubernetes.Interface, handler http.Handler) error {
 	t.Helper()
 	const carried = "acme.io/carried"
@@ -96,8 +97,8 @@ func walkProtect(ctx context.Context, t *testing.T, client kubernetes.Interface,
 	return nil
 }
 
-// installWebhook creates the webhook's configuration and returns since when it is there. The server calls nobody: it has
-// no object with the label.
+// installWebhook creates the webhook's configuration and returns its creation time. The server never calls the webhook:
+// no object has the label.
 func installWebhook(ctx context.Context, client kubernetes.Interface) (time.Time, error) {
 	url, none := "https://127.0.0.1:1/", admissionregistrationv1.SideEffectClassNone
 	rule := admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*/*"}}
@@ -115,8 +116,8 @@ func installWebhook(ctx context.Context, client kubernetes.Interface) (time.Time
 	return configuration.GetCreationTimestamp().Time, err
 }
 
-// reviewDelete asks whether a user may delete an object that outlives another one. It returns the refusal, without the
-// name of the other one.
+// reviewDelete reviews whether a user may delete an object that outlives another one. It returns the refusal, without
+// the name of the other one.
 func reviewDelete(t *testing.T, handler http.Handler, created metav1.Time, user string, groups []string, other protection.Other) string {
 	t.Helper()
 	list, err := protection.FormatOthers([]protection.Other{other})

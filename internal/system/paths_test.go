@@ -27,7 +27,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/web/page"
 )
 
-// walked is what each identity may learn: nothing, that a path answers, or what is secret.
+// walked is the result of a request: a refusal, an answer without the secret, or the secret.
 type walked int
 
 const (
@@ -38,7 +38,8 @@ const (
 
 const theCollector = "the collector"
 
-// identities are those that walk every path, and the outcome for the tools and for what administrators may see.
+// identities returns the identities that request every path, with the expected results for the tools and for
+// the administrators' paths.
 func identities(config *rest.Config) map[string]struct {
 	config       *rest.Config
 	tools, admin walked
@@ -65,8 +66,8 @@ func identities(config *rest.Config) map[string]struct {
 	}
 }
 
-// Every path that the control plane serves besides resources is walked by every identity. Restricted users, which may
-// read little or metadata alone, are refused; nobody learns of objects that they may not read.
+// Every identity requests every path of the control plane that is not a resource. Restricted users, with few rights
+// or metadata only, are refused; no identity gets objects that it may not read.
 func TestEveryPathByEveryIdentity(t *testing.T) {
 	o := Options{Ephemeral: true, Recycle: recyclebin.Bounds{Bytes: 1 << 20, Age: time.Hour}}
 	runWithPlane(t, o, func(ctx context.Context, p Plane) error {
@@ -103,7 +104,7 @@ func TestEveryPathByEveryIdentity(t *testing.T) {
 	})
 }
 
-// countsObjects reports whether a status says how many objects there are in all.
+// countsObjects reports whether a status contains the total number of objects.
 func countsObjects(body string) bool {
 	var status struct {
 		Graph struct{ Objects, References int }
@@ -112,10 +113,10 @@ func countsObjects(body string) bool {
 	return json.Unmarshal([]byte(body), &status) == nil && status.Graph.Objects+status.Graph.References+int(status.Stats.Gets+status.Stats.Lists) > 0
 }
 
-// secretName is in what only administrators may learn of.
+// secretName is a name that only administrators may learn.
 const secretName = "hidden-name"
 
-// prepareWalk makes a Secret, and another one that is deleted. It returns the UIDs of both.
+// prepareWalk creates a Secret, and another one that it deletes. It returns the UIDs of both.
 func prepareWalk(ctx context.Context, t *testing.T, config *rest.Config) (uids []string, err error) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(config)
@@ -151,7 +152,8 @@ func prepareWalk(ctx context.Context, t *testing.T, config *rest.Config) (uids [
 	return uids, bringsBack(ctx, t, client, config)
 }
 
-// bringsBack deletes a ConfigMap in a namespace that is still there: who may get ConfigMaps there gets it from the bin.
+// bringsBack deletes a ConfigMap and checks that a user who may get ConfigMaps in its namespace, which still exists,
+// gets it from the recycle bin.
 func bringsBack(ctx context.Context, t *testing.T, client kubernetes.Interface, config *rest.Config) error {
 	t.Helper()
 	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}}
@@ -172,8 +174,8 @@ func bringsBack(ctx context.Context, t *testing.T, client kubernetes.Interface, 
 	return nil
 }
 
-// pathsOf returns all paths that the server itself says it has, besides those of Kubernetes and the files of the page,
-// and those with a variable part.
+// pathsOf returns all paths in the server's own index, without those of Kubernetes and the files of the web page, and
+// the API's paths with a variable part.
 func pathsOf(t *testing.T, config *rest.Config) ([]string, error) {
 	t.Helper()
 	_, body := getAs(t, config, "/")
@@ -202,7 +204,7 @@ func pathsOf(t *testing.T, config *rest.Config) ([]string, error) {
 	return paths, nil
 }
 
-// queriesOf returns the questions to ask at a path.
+// queriesOf returns the queries to send to a path.
 func queriesOf(path string, uids []string) []string {
 	if path == api.Watch || strings.HasSuffix(path, "/watch") {
 		return []string{"?after=nonsense"} // a stream would not end

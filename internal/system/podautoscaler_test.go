@@ -32,7 +32,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/podautoscaler"
 )
 
-// autoscaled is an autoscaler that wants pods to use half of the CPU that they request.
+// autoscaled returns an autoscaler with a target of half of the requested CPU.
 func autoscaled(kind, apiVersion string, least int32) *autoscalingv2.HorizontalPodAutoscaler {
 	return &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
 		ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: apiVersion, Kind: kind, Name: "web"}, MinReplicas: &least, MaxReplicas: 5,
@@ -58,8 +58,8 @@ func hasCondition(ctx context.Context, client kubernetes.Interface, reason strin
 	return message, err
 }
 
-// TestPodAutoscalerWithoutMetrics: no metrics are served, which an autoscaler says. It keeps to its
-// minimum nevertheless, with the permissions that it has.
+// TestPodAutoscalerWithoutMetrics checks that an autoscaler reports missing metrics, and keeps to its
+// minimum nevertheless, with its own permissions.
 func TestPodAutoscalerWithoutMetrics(t *testing.T) {
 	runWith(t, options(t.TempDir()), func(ctx context.Context, client kubernetes.Interface) error {
 		labels := map[string]string{"app": "web"}
@@ -118,8 +118,8 @@ spec:
     subresources: {status: {}, scale: {specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas, labelSelectorPath: .status.selector}}
 `
 
-// metricsServer answers for metrics.k8s.io in the transport of a client: each pod uses as many
-// thousandths of a CPU as it says.
+// metricsServer serves metrics.k8s.io in the transport of a client: each pod uses as many thousandths of a
+// CPU as uses contains.
 type metricsServer struct {
 	rest http.RoundTripper
 	uses *atomic.Int64
@@ -143,8 +143,8 @@ func (m metricsServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, err
 }
 
-// TestPodAutoscalerScales: a custom resource is scaled by the CPU that its pods use: up at once,
-// and down when the window is over.
+// TestPodAutoscalerScales checks that a custom resource is scaled by the CPU usage of its pods: up at once,
+// and down after the window.
 func TestPodAutoscalerScales(t *testing.T) {
 	o := options(t.TempDir())
 	o.Workloads = Disabled
@@ -157,7 +157,7 @@ func TestPodAutoscalerScales(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		clock := clocktesting.NewFakeClock(time.Now().Add(time.Hour)) // so that the pods have started long ago
+		clock := clocktesting.NewFakeClock(time.Now().Add(time.Hour)) // the pods have then started long ago
 		shared, err := controller.NewContext(client, clock, slog.New(slog.DiscardHandler))
 		if err != nil {
 			return err
@@ -195,8 +195,8 @@ func TestPodAutoscalerScales(t *testing.T) {
 	})
 }
 
-// createWidget creates a Widget of two replicas with its pods, and returns what tells how many it
-// is to have.
+// createWidget creates a Widget of two replicas with its pods, and returns a condition on its desired
+// replicas.
 func createWidget(ctx context.Context, client kubernetes.Interface, config *rest.Config) (func(int64) func(context.Context) (bool, error), error) {
 	objects, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -235,7 +235,7 @@ func createWidget(ctx context.Context, client kubernetes.Interface, config *rest
 			return nil, err
 		}
 		now := metav1.Now()
-		created.ResourceVersion = "" // whatever controllers have written since
+		created.ResourceVersion = "" // controllers may have written it since
 		created.Status = corev1.PodStatus{Phase: corev1.PodRunning, StartTime: &now, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: now}}}
 		if _, err := client.CoreV1().Pods("default").UpdateStatus(ctx, created, metav1.UpdateOptions{}); err != nil {
 			return nil, err

@@ -25,9 +25,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
-// No way to delete an object is a hole in its protection: whoever deletes, and by whatever request, is
-// refused in the modes in which they are to be, and in no other; and when the protection is lifted, the
-// same way leads to the deletion.
+// No way to delete an object bypasses its protection: every deletion, by any user and request, is refused
+// exactly in the modes that refuse it. After the protection is removed, the same way deletes the object.
 func TestR28NoHoles(t *testing.T) {
 	o := options(t.TempDir())
 	o.Workloads, o.AuditPath = InProcess, filepath.Join(t.TempDir(), "audit.log")
@@ -91,17 +90,19 @@ type subject struct {
 // way is a way to delete an object.
 type way struct {
 	name string
-	// cascade: the object is deleted because something else is.
+	// cascade means that the object is deleted because another one is.
 	cascade bool
-	// prepare creates what there is before, among it the object.
+	// prepare creates the initial objects, including the subject.
 	prepare func(ctx context.Context, in attempt) (subject, error)
-	// begin deletes. Its error is that of the request for the object itself, if begin makes one.
+	// begin deletes. It returns the error of the request for the object itself, if begin sends one.
 	begin func(ctx context.Context, in attempt, what subject) error
-	// requested is set if begin makes the request; else a controller makes it, and is refused in the audit log.
+	// requested means that begin sends the request; otherwise a controller sends it, and the audit log
+	// contains the refusal.
 	requested bool
-	// slow: it is tried again after a minute only, which the test does not wait for.
+	// slow means that a refused deletion is tried again only after a minute, for which the test does not
+	// wait.
 	slow bool
-	// refused checks what others can be seen to do, or to say, when the object stays; nil: nothing.
+	// refused checks the visible effects on other objects when the object stays; nil: none.
 	refused func(ctx context.Context, in attempt, what subject) error
 }
 
@@ -165,7 +166,7 @@ func (in attempt) stays(ctx context.Context, w way, what subject, err error) err
 	return nil
 }
 
-// goes waits until the object is being deleted, or is gone.
+// goes waits until the object is being deleted, or no longer exists.
 func (in attempt) goes(ctx context.Context, what subject) error {
 	return becomesTrue(ctx, "it goes", func(ctx context.Context) (bool, error) {
 		object, err := in.of(what).Get(ctx, what.name, metav1.GetOptions{})
@@ -216,7 +217,7 @@ func refusedInAudit(ctx context.Context, in attempt, what subject) error {
 	})
 }
 
-// countRefusals returns how many DELETEs of an object the audit log has that were refused.
+// countRefusals returns the number of refused DELETEs of an object in the audit log.
 func countRefusals(audit string, what subject) (int, error) {
 	file, err := os.Open(audit)
 	if err != nil {
@@ -230,7 +231,7 @@ func countRefusals(audit string, what subject) (int, error) {
 		}
 		var event auditv1.Event
 		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
-			continue // the last line, which is being written
+			continue // the last line may be incomplete
 		}
 		of := event.ObjectRef
 		if event.Verb == "delete" && of != nil && of.Namespace == what.namespace && of.Name == what.name && event.ResponseStatus != nil && event.ResponseStatus.Code == 403 {
@@ -255,8 +256,8 @@ func (in attempt) patchSpec(ctx context.Context, what subject, patch string) err
 	return err
 }
 
-// An operator stays as long as any object has the finalizer that only it serves, of whatever kind and in
-// whatever namespace.
+// An operator stays as long as any object, of any kind and in any namespace, has the finalizer that only
+// this operator removes.
 func TestR28OutlivesFinalizer(t *testing.T) {
 	o := options(t.TempDir())
 	runWithPlane(t, o, func(ctx context.Context, p Plane) error {

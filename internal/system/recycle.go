@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 )
 
-// openBin opens the recycle bin; it returns nil if nothing is to be kept.
+// openBin opens the recycle bin; it returns nil if Recycle keeps no objects.
 func openBin(o Options, dir *dataDir, store *storage.Store) (*recyclebin.Bin, error) {
 	if o.Recycle == (recyclebin.Bounds{}) {
 		return nil, nil // no bin is a valid choice
@@ -25,7 +25,7 @@ func (o *Options) closeBin(ctx context.Context) {
 	}
 }
 
-// recycle keeps what is deleted until ctx ends.
+// recycle puts deleted objects into the recycle bin until ctx ends.
 func (o *Options) recycle(ctx context.Context) error {
 	if o.bin == nil {
 		return nil
@@ -33,7 +33,7 @@ func (o *Options) recycle(ctx context.Context) error {
 	return o.bin.Follow(ctx)
 }
 
-// serveBin serves what is kept, or says that nothing is.
+// serveBin serves the recycle bin, or an error without one.
 func (o *Options) serveBin(api *apiserver.Server) {
 	if o.bin != nil {
 		api.Handle(recyclebin.Path, usersOnly(o.bin.Handler(api.Authorizer())))

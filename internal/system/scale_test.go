@@ -28,8 +28,8 @@ var (
 // replicasEach is the number of pods of each Deployment in TestScale.
 const replicasEach = 100
 
-// TestScale prints what a control plane with many simulated nodes and pods takes, all in
-// this process: the time from the first Deployment until all pods run, and memory then.
+// TestScale prints the cost of a control plane with many simulated nodes and pods, all in this process: the
+// time from the first Deployment until all pods run, and the memory at that point.
 //
 //	make nodes
 func TestScale(t *testing.T) {
@@ -97,7 +97,7 @@ func deployMany(ctx context.Context, client kubernetes.Interface, count int) err
 	})
 }
 
-// waits polls, but seldom enough not to be a load itself.
+// waits polls, with an interval that causes little load.
 func waits(ctx context.Context, what string, holds func() (bool, error)) error {
 	for tick := time.NewTicker(500 * time.Millisecond); ; {
 		done, err := holds()
@@ -112,7 +112,7 @@ func waits(ctx context.Context, what string, holds func() (bool, error)) error {
 	}
 }
 
-// settle waits until the consequences of the last changes have been handled: heartbeats, statuses.
+// settle waits until the effects of the last changes have been handled: heartbeats, statuses.
 func settle(ctx context.Context) {
 	select {
 	case <-time.After(15 * time.Second):
@@ -120,7 +120,7 @@ func settle(ctx context.Context) {
 	}
 }
 
-// liveBytesNow returns the size of the live heap after a collection.
+// liveBytesNow returns the size of the live heap after a garbage collection.
 func liveBytesNow() uint64 {
 	runtime.GC()
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}

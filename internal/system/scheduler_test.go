@@ -11,9 +11,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// TestSchedulerKeepsApart: of three pods that may not be on one node with each other, in namespaces
-// with the same label, two run on two nodes, and the third waits, says why, and runs when there is
-// room.
+// TestSchedulerKeepsApart checks that two of three pods with anti-affinity, in namespaces with the same
+// label, run on two nodes. The third waits with a reason, and runs when there is room.
 func TestSchedulerKeepsApart(t *testing.T) {
 	o := options(t.TempDir())
 	o.Nodes.Nodes, o.Scheduler = 2, true

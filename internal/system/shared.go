@@ -27,10 +27,10 @@ func openStore(ctx context.Context, o Options, dir *workDir) (*storage.Store, er
 	})
 }
 
-// loadAuthority reads the certificate authority, or creates it at the first start. Control planes
-// that share an etcd must have the same one: a client has one certificate and trusts one authority,
-// whichever control plane serves it. The first one stores the fingerprint in etcd, and one with
-// another authority does not start.
+// loadAuthority reads the certificate authority, or creates it at the first start. Control planes that
+// share an etcd must have the same one: a client has one certificate and trusts one authority, whichever
+// control plane serves it. The first one stores the fingerprint in etcd, and a control plane with another
+// authority does not start.
 func loadAuthority(ctx context.Context, o Options, dir *workDir, store *storage.Store) (*auth.Authority, error) {
 	path := o.PKIDir
 	if path == "" {
@@ -51,8 +51,8 @@ func loadAuthority(ctx context.Context, o Options, dir *workDir, store *storage.
 	return authority, nil
 }
 
-// loadAlone locks the directory, so that control planes that start on it at the same time do not
-// create two authorities.
+// loadAlone locks the directory, so that control planes that start on it at the same time do not create two
+// authorities.
 func loadAlone(path string) (*auth.Authority, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("create the directory of the certificate authority: %w", err)

@@ -50,14 +50,14 @@ func SaveSnapshot(ctx context.Context, dir, file string) error {
 	return WriteSnapshot(file, func(out *os.File) error { return storage.CopySnapshot(out, stream) })
 }
 
-// WriteSnapshot writes a file atomically and syncs it. Only its owner can read it: a snapshot
-// contains every Secret.
+// WriteSnapshot writes a file atomically and syncs it. Only its owner can read it: a snapshot contains
+// every Secret.
 func WriteSnapshot(file string, write func(*os.File) error) error {
 	out, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+"-*") // mode 0600
 	if err != nil {
 		return fmt.Errorf("write the snapshot: %w", err)
 	}
-	defer func() { _ = os.Remove(out.Name()) }() // gone after the rename unless something failed
+	defer func() { _ = os.Remove(out.Name()) }() // after a rename, nothing remains to remove
 	defer out.Close()
 	if err := write(out); err != nil {
 		return fmt.Errorf("write the snapshot %s: %w", file, err)
@@ -71,9 +71,9 @@ func WriteSnapshot(file string, write func(*os.File) error) error {
 	return nil
 }
 
-// RestoreSnapshot creates a data directory from a snapshot. dir must be empty, except for the keys
-// that the control plane is to keep. Objects are restored unchanged, under revisions that were
-// never used before, which begins a new epoch (R4).
+// RestoreSnapshot creates a data directory from a snapshot. dir must be empty, except for keys that the
+// control plane should keep. Objects are restored unchanged, under revisions that were never used before,
+// which begins a new epoch (R4).
 func RestoreSnapshot(file, dir string) error {
 	if err := checkEmpty(dir); err != nil {
 		return err
@@ -97,7 +97,7 @@ func RestoreSnapshot(file, dir string) error {
 	return syncDir(locked.path)
 }
 
-// checkEmpty prevents a restore from overwriting anything.
+// checkEmpty returns an error if a restore would overwrite files.
 func checkEmpty(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -4,8 +4,8 @@
 // Run is the boot order: lock the data directory, open the port, open the store, issue the
 // certificates, serve the API, start the controllers, report ready. It stops in reverse order.
 //
-// Nothing here is set process-wide (GC, GOMAXPROCS, feature gates): a process may run several
-// control planes, as tests do. Package cmd does that.
+// This package sets nothing process-wide (GC, GOMAXPROCS, feature gates), because a process may run several
+// control planes, as tests do. Package cmd sets these.
 package system
 
 import (
@@ -30,13 +30,13 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/election"
 )
 
-// Plane is a control plane that is ready.
+// Plane is a ready control plane.
 type Plane struct {
 	// Server is its URL.
 	Server string
 	// Kubeconfig is the administrator's kubeconfig file.
 	Kubeconfig string
-	// Config is the administrator's config for clients in this process: they need no socket.
+	// Config is the administrator's configuration for clients in this process, which need no socket.
 	Config *rest.Config
 	// Started is the duration of the start.
 	Started time.Duration
@@ -176,8 +176,8 @@ func writeCredentials(o Options, authority *auth.Authority, plane Plane) (keepFr
 	}, nil
 }
 
-// serve runs the API server and, once that is ready, the controllers, until ctx ends or one of them
-// fails. The controllers stop first: they cannot work without the server.
+// serve runs the API server and, once it is ready, the controllers, until ctx ends or one of them fails.
+// The controllers stop first: they cannot work without the server.
 func serve(ctx context.Context, o Options, api *apiserver.Server, shared bool, ready func()) error {
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServing()
@@ -231,7 +231,7 @@ func control(ctx context.Context, o Options, api *apiserver.Server, shared bool,
 			})
 		})
 	default:
-		// Whoever is told that this is ready may ask for the records at once.
+		// After ready, callers may request records at once.
 		answering := make(chan struct{})
 		group.Go(func() error {
 			return runControllers(ctx, o, api, diagnostics, func() { close(answering) })
@@ -276,8 +276,8 @@ func openDir(o Options) (*workDir, error) {
 	return &workDir{dataDir: dir, remove: o.Ephemeral}, nil
 }
 
-// makeTempDir makes a directory in one that it makes if it does not exist; by default in that of
-// temporary files.
+// makeTempDir creates a directory in within, which it creates if necessary; by default in the system's
+// directory of temporary files.
 func makeTempDir(within string) (string, error) {
 	if within != "" {
 		if err := os.MkdirAll(within, 0o700); err != nil {

@@ -55,7 +55,7 @@ func TestServerURL(t *testing.T) {
 	}
 }
 
-// If the port is taken, nothing is created before the error.
+// If the port is in use, nothing is created before the error.
 func TestTakenPort(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -82,7 +82,7 @@ func TestTakenDirectory(t *testing.T) {
 	}
 }
 
-// The zero value of the options, with a place for the data, is useful.
+// The zero value of the options, with a data directory, is useful.
 func TestDefaults(t *testing.T) {
 	for name, o := range map[string]Options{"DataDir": {DataDir: t.TempDir()}, "Ephemeral": {Ephemeral: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -108,8 +108,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// A control plane starts, can be reached with its kubeconfig, removes namespaces and garbage, and
-// stops; the objects are there when it starts again.
+// A control plane starts, can be reached with its kubeconfig, removes namespaces and garbage, and stops;
+// the objects exist when it starts again.
 func TestRun(t *testing.T) {
 	o := options(t.TempDir())
 	o.WriteKubeconfig = filepath.Join(t.TempDir(), "config")
@@ -144,7 +144,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// Whoever is told that a control plane is ready reads its records, without a second try.
+// After a control plane is ready, the first request for its records succeeds.
 func TestRecordsWhenReady(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -160,7 +160,7 @@ func TestRecordsWhenReady(t *testing.T) {
 	}
 }
 
-// isExplained checks that the audit log says why the garbage was collected.
+// isExplained checks that the audit log contains the reason for the collection of the garbage.
 func isExplained(t *testing.T, log string) {
 	t.Helper()
 	for line := range strings.Lines(log) {
@@ -210,11 +210,11 @@ func use(t *testing.T, o Options, p Plane, start int) {
 			t.Errorf("start %d: %v", start, err)
 			return
 		}
-		start = -1 // with the second file, only check
+		start = -1 // with the second file, work only checks
 	}
 }
 
-// work leaves objects behind, finds them again, and checks that the controllers work.
+// work creates objects that stay, finds them after a restart, and checks that the controllers work.
 func work(ctx context.Context, client kubernetes.Interface, start int) error {
 	configMaps := client.CoreV1().ConfigMaps(metav1.NamespaceDefault)
 	if start != 0 {
@@ -246,7 +246,7 @@ func work(ctx context.Context, client kubernetes.Interface, start int) error {
 	})
 }
 
-// gone waits until every get finds nothing.
+// gone waits until all gets return NotFound.
 func gone(ctx context.Context, gets ...func() error) error {
 	for i, get := range gets {
 		err := becomesTrue(ctx, fmt.Sprintf("object %d is gone", i), func(context.Context) (bool, error) {

@@ -20,7 +20,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
-// A control plane tells each user of what the user may list, and nobody else of anything.
+// A control plane shows each user the objects that the user may list, and nothing to other clients.
 func TestToolsAPI(t *testing.T) {
 	runWithPlane(t, Options{Ephemeral: true}, func(ctx context.Context, p Plane) error {
 		config, err := clientcmd.BuildConfigFromFlags("", p.Kubeconfig)
@@ -41,7 +41,7 @@ func TestToolsAPI(t *testing.T) {
 		ann := rest.CopyConfig(config)
 		ann.Impersonate.UserName = "ann"
 		var body string
-		eventually.Agrees(t, func() string { // the server may not have observed yet what ann may do
+		eventually.Agrees(t, func() string { // the server may not have observed ann's role yet
 			code, answer := getAs(t, ann, of)
 			if body = answer; code != http.StatusOK {
 				return fmt.Sprintf("ann asks: %d %s", code, answer)

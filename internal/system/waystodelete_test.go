@@ -27,7 +27,7 @@ func jobs() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}
 }
 
-// waysToDelete are the ways by which an object of our server may be deleted.
+// waysToDelete returns the ways in which an object of our server may be deleted.
 func waysToDelete() []way {
 	return []way{
 		{name: "DELETE in the background", requested: true, prepare: aConfigMap, begin: deleteWith(metav1.DeletePropagationBackground)},
@@ -62,13 +62,13 @@ func aConfigMap(ctx context.Context, in attempt) (subject, error) {
 	return what, nil
 }
 
-// aPod is bound to a node that does not exist.
+// aPod creates a pod that is bound to a node that does not exist.
 func aPod(ctx context.Context, in attempt) (subject, error) {
 	what := subject{pods(), in.namespace, "kept"}
 	return what, becomesTrue(ctx, "a pod is created", func(ctx context.Context) (bool, error) {
 		_, err := create(ctx, in.of(what), `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"kept"},"spec":{"nodeName":"gone","containers":[{"name":"c","image":"i"}]}}`)
 		if err != nil && strings.Contains(err.Error(), "serviceaccount") {
-			return false, nil // is not there yet
+			return false, nil // the service account does not exist yet
 		}
 		return err == nil, err
 	})
@@ -89,7 +89,7 @@ func aDependent(ctx context.Context, in attempt) (subject, error) {
 	return what, err
 }
 
-// aCustomResource is of a kind of its own.
+// aCustomResource creates an object of a kind of its own.
 func aCustomResource(ctx context.Context, in attempt) (subject, error) {
 	group := in.namespace + ".example.com"
 	_, err := create(ctx, in.objects.Resource(definitions()), `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widgets.`+group+`"},
@@ -140,7 +140,8 @@ func scaleDown(ctx context.Context, in attempt, _ subject) error {
 	return in.patchSpec(ctx, subject{replicaSets(), in.namespace, "web"}, `{"spec":{"replicas":0}}`)
 }
 
-// aFinishedJob needs no pod. The CronJob that owns it keeps one, and is suspended.
+// aFinishedJob creates a Job that needs no pod. The CronJob that owns it keeps one finished Job, and is
+// suspended.
 func aFinishedJob(ctx context.Context, in attempt) (subject, error) {
 	what := subject{jobs(), in.namespace, "kept"}
 	pod := `{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}`
@@ -184,7 +185,7 @@ func deleteCollection(ctx context.Context, in attempt, what subject) error {
 	return in.of(what).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "app=web"})
 }
 
-// othersGo waits until the other object of the resource is gone.
+// othersGo waits until the other object of the resource is being deleted, or no longer exists.
 func othersGo(ctx context.Context, in attempt, what subject) error {
 	return in.goes(ctx, subject{what.resource, what.namespace, "other"})
 }
@@ -193,7 +194,7 @@ func evict(ctx context.Context, in attempt, what subject) error {
 	return in.client.PolicyV1().Evictions(in.namespace).Evict(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: what.name, Namespace: in.namespace}})
 }
 
-// collectPods runs the pods' garbage collector with less patience for missing nodes.
+// collectPods runs the pod garbage collector with a shorter limit for missing nodes.
 func collectPods(ctx context.Context, in attempt, _ subject) error {
 	shared, err := controller.NewContext(in.client, clock.RealClock{}, silent())
 	if err != nil {
@@ -210,7 +211,7 @@ func deleteOwner(policy metav1.DeletionPropagation) func(context.Context, attemp
 	}
 }
 
-// ownerSaysSo waits for the Event that says what the owner waits for.
+// ownerSaysSo waits for the Event that names the object for which the owner waits.
 func ownerSaysSo(ctx context.Context, in attempt, what subject) error {
 	return becomesTrue(ctx, "an Event about the owner", func(ctx context.Context) (bool, error) {
 		events, err := in.client.CoreV1().Events(in.namespace).List(ctx, metav1.ListOptions{})
@@ -230,7 +231,7 @@ func deleteNamespace(ctx context.Context, in attempt, _ subject) error {
 	return in.client.CoreV1().Namespaces().Delete(ctx, in.namespace, metav1.DeleteOptions{})
 }
 
-// namespaceSaysSo waits for the condition that says what the namespace waits for.
+// namespaceSaysSo waits for the condition that names the object for which the namespace waits.
 func namespaceSaysSo(ctx context.Context, in attempt, what subject) error {
 	return becomesTrue(ctx, "a condition of the namespace", func(ctx context.Context) (bool, error) {
 		namespace, err := in.client.CoreV1().Namespaces().Get(ctx, in.namespace, metav1.GetOptions{})
@@ -246,7 +247,8 @@ func namespaceSaysSo(ctx context.Context, in attempt, what subject) error {
 	})
 }
 
-// deleteDefinition first makes another protected instance, whose deletion would be a mark and no removal.
+// deleteDefinition first creates another protected instance with a finalizer: its deletion would only mark
+// it, not remove it.
 func deleteDefinition(ctx context.Context, in attempt, what subject) error {
 	held := subject{what.resource, what.namespace, "held"}
 	_, err := create(ctx, in.of(held), `{"apiVersion":"`+what.resource.GroupVersion().String()+`","kind":"Widget","metadata":{"name":"held","finalizers":["example.com/hold"]}}`)

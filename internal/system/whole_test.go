@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// TestParts: what one part of the process does is seen by the others. A new node loses its taint, so
-// that pods are placed there; its agent is reached through the API; the address of a service has an
+// TestParts checks that the parts of the process observe each other's changes. A new node loses its taint,
+// so that pods are placed there; its agent is reached through the API; the address of a service has an
 // object; and the parts are listed as components while they run.
 func TestParts(t *testing.T) {
 	o := options(t.TempDir())
@@ -29,7 +29,7 @@ func TestParts(t *testing.T) {
 		err = becomesTrue(ctx, "a pod runs there", func(ctx context.Context) (bool, error) {
 			if _, err := client.CoreV1().Pods("default").Create(ctx, boundPod("web", ""), metav1.CreateOptions{}); err != nil {
 				pod, err := client.CoreV1().Pods("default").Get(ctx, "web", metav1.GetOptions{})
-				return err == nil && pod.Status.Phase == corev1.PodRunning, unlessMissing(err) // refused while there is no service account
+				return err == nil && pod.Status.Phase == corev1.PodRunning, unlessMissing(err) // refused until the service account exists
 			}
 			return false, nil
 		})
@@ -43,7 +43,7 @@ func TestParts(t *testing.T) {
 	})
 }
 
-// reachesAgent returns an error unless nodes/proxy leads to the agent of the node with the pod web.
+// reachesAgent returns an error unless nodes/proxy reaches the agent of the node with the pod web.
 func reachesAgent(ctx context.Context, client kubernetes.Interface) error {
 	for path, want := range map[string]string{"healthz": "ok", "pods": `"items":[{"metadata":{"name":"web"`, "containerLogs/default/web/c": ""} {
 		for _, node := range []string{"node-1", "node-1:10250", "https:node-1:10250"} {

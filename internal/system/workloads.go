@@ -32,7 +32,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/statefulset"
 )
 
-// newControllerContext returns what the workload controllers share.
+// newControllerContext returns the shared context of the workload controllers.
 func newControllerContext(o Options, api *apiserver.Server) (*controller.Context, error) {
 	config, err := api.Workloads()
 	if err != nil {
@@ -45,8 +45,8 @@ func newControllerContext(o Options, api *apiserver.Server) (*controller.Context
 	return controller.NewContext(client, clock.RealClock{}, o.Log)
 }
 
-// newResourceQuotas returns the controller of ResourceQuotas. It uses the caches of the workload
-// controllers, and has a user of its own for what these may not read: the metadata of everything.
+// newResourceQuotas returns the ResourceQuota controller. It uses the caches of the workload controllers,
+// and a user of its own to read the metadata of all objects, which these controllers may not read.
 func newResourceQuotas(o Options, api *apiserver.Server, shared *controller.Context) (*resourcequota.Controller, error) {
 	config, err := api.ResourceQuotaController()
 	if err != nil {
@@ -67,7 +67,7 @@ func newResourceQuotas(o Options, api *apiserver.Server, shared *controller.Cont
 	})
 }
 
-// newServiceAddresses returns a function that keeps the IPAddresses of services until its context ends.
+// newServiceAddresses returns a function that maintains the IPAddresses of services until its context ends.
 func newServiceAddresses(o Options, api *apiserver.Server) (func(context.Context) error, error) {
 	config, err := api.Workloads()
 	if err != nil {
@@ -85,7 +85,7 @@ func newServiceAddresses(o Options, api *apiserver.Server) (func(context.Context
 	return func(ctx context.Context) error { return shared.Run(ctx, addresses) }, nil
 }
 
-// newPodAutoscaler returns the controller of HorizontalPodAutoscalers.
+// newPodAutoscaler returns the HorizontalPodAutoscaler controller.
 func newPodAutoscaler(api *apiserver.Server, shared *controller.Context) (*controller.Controller, error) {
 	config, err := api.HorizontalPodAutoscaler()
 	if err != nil {
@@ -94,7 +94,7 @@ func newPodAutoscaler(api *apiserver.Server, shared *controller.Context) (*contr
 	return podautoscaler.New(shared, config)
 }
 
-// newTokens returns the controller of service account tokens in Secrets. It has a user of its own, for the
+// newTokens returns the controller of service account tokens in Secrets. It has its own user, because the
 // workload controllers may not read Secrets.
 func newTokens(api *apiserver.Server) (*controller.Controller, error) {
 	config, err := api.TokensController()

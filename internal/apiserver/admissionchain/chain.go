@@ -40,7 +40,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
-// The names of plug-ins that k8s.io/apiserver does not have. The first three are Kubernetes' own.
+// The names of plug-ins that k8s.io/apiserver does not have. The first three exist in Kubernetes.
 const (
 	nodeTaintName              = "TaintNodesByCondition"
 	podTopologyLabelsName      = "PodTopologyLabels"
@@ -58,16 +58,16 @@ type Config struct {
 	Mapper       meta.RESTMapper
 	Flow         *deleteflow.Flow
 	Restrictions *restriction.Restrictions
-	// Served, OwnerExists and Backlog are used by the plug-ins for owner references.
+	// Served, OwnerExists and Backlog are for the plug-ins that check owner references.
 	Served      ownerreferences.FindServed
 	OwnerExists ownerreferences.Exists
 	Backlog     func(namespace string) int
-	// Outlived returns an error if a user adds an entry to what a protected object in a namespace outlives, and may
-	// not read the object of that entry (R28).
+	// Outlived returns an error if the user may not read an object of the added entries: objects that a
+	// protected object in the namespace outlives (R28).
 	Outlived func(ctx context.Context, who user.Info, namespace string, added []protection.Other) error
-	// MergeTypes are the types by which MutatingAdmissionPolicies apply their changes.
+	// MergeTypes are the types with which MutatingAdmissionPolicies apply their changes.
 	MergeTypes patch.TypeConverterManager
-	// Webhooks says how webhooks are reached.
+	// Webhooks configures how the server reaches webhooks.
 	Webhooks webhooks.Config
 
 	// ServiceAccountsUnchecked leaves out the plug-in of package serviceaccount.
@@ -78,14 +78,14 @@ type Config struct {
 	NodesUntainted bool
 	// OwnersUnchecked leaves out the plug-ins for owner references.
 	OwnersUnchecked bool
-	// Disabled are the names of further plug-ins to leave out, of Optional().
+	// Disabled are the names of additional plug-ins to leave out, from Optional().
 	Disabled []string
-	// File configures the plug-ins for webhooks and PodSecurity: an AdmissionConfiguration; none if empty.
+	// File is the path of an AdmissionConfiguration for webhooks and PodSecurity; none if empty.
 	File string
 }
 
 // Optional returns the names of the plug-ins that Config.Disabled may leave out: those of Kubernetes.
-// Without the others, deletions would not follow their rules, or users could give themselves rights.
+// Without the other plug-ins, deletions would break our rules, or users could escalate their privileges.
 func Optional() []string {
 	return []string{
 		lifecycle.PluginName, limitranger.PluginName, serviceaccount.PluginName, mutatingpolicy.PluginName, mutatingwebhook.PluginName,
@@ -101,9 +101,9 @@ type plugin struct {
 	new  func(config io.Reader) (admission.Interface, error)
 }
 
-// plugins returns the plug-ins in the order in which requests pass them; k8s.io/apiserver
-// calls mutating plug-ins before validating ones. Plug-ins of our own have no configuration,
-// those of k8s.io/apiserver are configured by API objects; webhooks and PodSecurity by Config.File.
+// plugins returns the plug-ins in the order in which requests pass them; k8s.io/apiserver calls mutating
+// plug-ins before validating ones. Our plug-ins have no configuration. API objects configure those of
+// k8s.io/apiserver, and Config.File configures webhooks and PodSecurity.
 func plugins(c Config, base *genericapiserver.Config) []plugin {
 	instance := func(p admission.Interface) func(io.Reader) (admission.Interface, error) {
 		return func(io.Reader) (admission.Interface, error) { return p, nil }
@@ -154,7 +154,7 @@ func plugins(c Config, base *genericapiserver.Config) []plugin {
 		plugin{validatingwebhook.PluginName, func(config io.Reader) (admission.Interface, error) {
 			return validatingwebhook.NewValidatingAdmissionWebhook(config)
 		}},
-		// Last: what another plug-in refuses is not charged.
+		// Last: a request that another plug-in refuses is not charged.
 		plugin{resourcequota.PluginName, func(io.Reader) (admission.Interface, error) { return newQuotaAdmission(base.DrainedNotify()) }},
 	)
 }
@@ -191,7 +191,7 @@ func Apply(ctx context.Context, base *genericapiserver.Config, c Config) error {
 	return nil
 }
 
-// configuration reads the file that configures plug-ins.
+// configuration reads the AdmissionConfiguration in file for the named plug-ins.
 func configuration(names []string, file string) (admission.ConfigProvider, error) {
 	scheme := runtime.NewScheme()
 	if file != "" {

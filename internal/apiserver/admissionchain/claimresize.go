@@ -14,8 +14,8 @@ import (
 // claimResizeName is upstream's name of the plug-in.
 const claimResizeName = "PersistentVolumeClaimResize"
 
-// claimResize lets a bound volume claim grow only if its storage class allows that: otherwise nobody
-// would make its volume larger.
+// claimResize lets a bound volume claim grow only if its storage class allows that: otherwise no controller
+// would expand its volume.
 type claimResize struct {
 	*admission.Handler
 
@@ -57,7 +57,7 @@ func (p *claimResize) allowsExpansion(class string) bool {
 	return err == nil && ptr.Deref(found.AllowVolumeExpansion, false)
 }
 
-// classOf returns the storage class of a volume claim; the older annotation comes first.
+// classOf returns the storage class of a volume claim; the older annotation has precedence.
 func classOf(claim *corev1.PersistentVolumeClaim) string {
 	if class, ok := claim.Annotations[corev1.BetaStorageClassAnnotation]; ok {
 		return class

@@ -21,11 +21,11 @@ import (
 )
 
 // newMutatingPolicies returns the plug-in of MutatingAdmissionPolicies. mutating.NewPlugin of
-// k8s.io/apiserver would have the OpenAPI documents of all kinds built at the start, and
-// again after every change (package mergetypes).
+// k8s.io/apiserver would build the OpenAPI documents of all kinds at the start, and again after every
+// change (package mergetypes).
 func newMutatingPolicies(types patch.TypeConverterManager) *mutating.Plugin {
 	return &mutating.Plugin{Plugin: generic.NewPlugin(
-		admission.NewHandler(admission.Create, admission.Update, admission.Connect), // what is deleted is not mutated
+		admission.NewHandler(admission.Create, admission.Update, admission.Connect), // deletions are not mutated
 		func(f informers.SharedInformerFactory, _ kubernetes.Interface, client dynamic.Interface, mapper meta.RESTMapper) generic.Source[mutating.PolicyHook] {
 			kinds := f.Admissionregistration().V1()
 			return generic.NewPolicySource(
@@ -39,12 +39,12 @@ func newMutatingPolicies(types patch.TypeConverterManager) *mutating.Plugin {
 	)}
 }
 
-// compile compiles the expressions of a policy, which were valid when it was stored. One that
-// is not any more fails when it is evaluated; the policy says what follows.
+// compile compiles the expressions of a policy, which were valid when it was stored. An expression that is
+// no longer valid fails when it is evaluated; the policy's failurePolicy decides what follows.
 func compile(p *admissionregistrationv1.MutatingAdmissionPolicy) mutating.PolicyEvaluator {
 	compiler, err := plugincel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 	if err != nil {
-		// Without mutators the policy fails.
+		// A policy without mutators fails.
 		return mutating.PolicyEvaluator{Error: err}
 	}
 	declared := plugincel.OptionalVariableDeclarations{HasParams: p.Spec.ParamKind != nil, HasAuthorizer: true}
@@ -67,7 +67,7 @@ func compile(p *admissionregistrationv1.MutatingAdmissionPolicy) mutating.Policy
 	return evaluator
 }
 
-// patcher compiles one mutation. Validation has seen to it that the expression is there.
+// patcher compiles one mutation. Validation has checked that the expression exists.
 func patcher(compiler *plugincel.CompositedCompiler, declared plugincel.OptionalVariableDeclarations, m admissionregistrationv1.Mutation) patch.Patcher {
 	switch {
 	case m.PatchType == admissionregistrationv1.PatchTypeJSONPatch && m.JSONPatch != nil:
@@ -80,8 +80,8 @@ func patcher(compiler *plugincel.CompositedCompiler, declared plugincel.Optional
 	return nil // the dispatcher refuses the request
 }
 
-// withoutReviews keeps policies from what is asked in reviews, which nothing stores: a policy
-// that refused them would lock everybody out.
+// withoutReviews excludes reviews, which are never stored, from policies: a policy that refused them would
+// lock everybody out.
 type withoutReviews struct{}
 
 // Initialize implements admission.PluginInitializer.

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// nodeTaint taints every new Node as not ready. The controller of nodes removes the taint when the
-// node is ready; until it has looked at the node, no pod is placed there.
+// nodeTaint taints every new Node as not ready. The node controller removes the taint when the node is
+// ready; until it has checked the node, no pod is placed there.
 type nodeTaint struct{}
 
 // Handles implements admission.Interface.

@@ -10,11 +10,13 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
-// outlived refuses a write that adds an entry to what an object outlives, if its user may not read the object
-// of that entry (R28). Otherwise the deletion of the object would tell the user whether the other one exists.
+// outlived refuses a write that adds an entry to the list of objects that an object outlives, if the user may
+// not read the object of that entry (R28). Otherwise the deletion of the first object would tell the user
+// whether the second one exists.
 //
-// An entry in a template counts as one of the object: a controller copies it to the objects that it makes. So
-// the users who write templates need the rights, and the controllers that copy them need none.
+// An entry in a template counts like an entry of the object itself: a controller copies it to the objects
+// that it creates. So the users who write templates need the permission, and the controllers that copy them
+// do not.
 type outlived struct {
 	*admission.Handler
 
@@ -42,7 +44,8 @@ func (p outlived) Validate(ctx context.Context, a admission.Attributes, _ admiss
 	return nil
 }
 
-// namespaceOf returns the namespace of an object; empty for a namespace, for which k8s.io/apiserver has its name.
+// namespaceOf returns the namespace of an object; "" for a Namespace, whose attributes in k8s.io/apiserver have
+// its name there.
 func namespaceOf(a admission.Attributes) string {
 	m, err := meta.Accessor(a.GetObject())
 	if err != nil || a.GetResource().Group == "" && a.GetResource().Resource == "namespaces" {

@@ -14,7 +14,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
-// R28: an entry counts wherever in an object a controller may find it to copy it.
+// R28: an entry counts wherever in an object a controller may copy it from.
 func TestR28_EntriesInTemplatesCount(t *testing.T) {
 	const list = `[{"finalizer":"example.com/x"}]`
 	m := metav1.ObjectMeta{Annotations: map[string]string{protection.Annotation: list}}

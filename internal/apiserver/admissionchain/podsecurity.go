@@ -30,11 +30,11 @@ import (
 // podSecurityName is upstream's name of the plug-in.
 const podSecurityName = "PodSecurity"
 
-// podsOfOneList bounds how many pods of a namespace are decoded at a time when its labels change.
+// podsOfOneList is the number of pods that are decoded at a time when the labels of a namespace change.
 const podsOfOneList = 500
 
-// podSecurity holds pods to the Pod Security Standard that the labels of their namespace name, and warns of
-// templates that do not meet it. k8s.io/pod-security-admission decides.
+// podSecurity enforces the Pod Security Standard that the labels of a namespace name, and warns of
+// templates that violate it. k8s.io/pod-security-admission decides.
 type podSecurity struct {
 	*admission.Handler
 
@@ -98,8 +98,8 @@ func (p *podSecurity) Validate(ctx context.Context, a admission.Attributes, _ ad
 	return refusal
 }
 
-// isOfPods reports whether a request is about a namespace or a pod, or about an object with a template of pods,
-// in whatever group version.
+// isOfPods reports whether a request is for a namespace, a pod, or an object with a pod template, in any group
+// version.
 func isOfPods(a admission.Attributes) bool {
 	switch a.GetObject().(type) {
 	case *corev1.Namespace, *corev1.Pod, *corev1.PodTemplate, *corev1.ReplicationController,
@@ -130,11 +130,11 @@ func (a podSecurityAttributes) GetOperation() admissionv1.Operation {
 // GetUserName implements podsecurityapi.Attributes.
 func (a podSecurityAttributes) GetUserName() string { return a.GetUserInfo().GetName() }
 
-// podPages lists the pods of a namespace page by page. An informer would keep all pods of the cluster for
-// changes of labels, which are rare.
+// podPages lists the pods of a namespace page by page. An informer would keep all pods of the cluster in
+// memory for label changes, which are rare.
 type podPages struct{ client kubernetes.Interface }
 
-// ListPods implements podsecurityadmission.PodLister. It returns what the checks read of a pod.
+// ListPods implements podsecurityadmission.PodLister. It returns only the fields that the checks read.
 func (l podPages) ListPods(ctx context.Context, namespace string) ([]*corev1.Pod, error) {
 	var pods []*corev1.Pod
 	for options := (metav1.ListOptions{Limit: podsOfOneList}); ; {

@@ -11,7 +11,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// TestPodPages: all pages of the pods of a namespace are read, each of a bounded size, and what no check reads is left out.
+// TestPodPages checks that all pages of the pods of a namespace are read, each of a bounded size, and that fields which
+// no check reads are left out.
 func TestPodPages(t *testing.T) {
 	client := fake.NewClientset()
 	next := map[string]string{"": "second", "second": "third", "third": ""}

@@ -12,8 +12,8 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 )
 
-// podTopologyLabels gives pods the zone and the region of their node as labels, when they are bound
-// or created on it, so that they can read them without reading Nodes.
+// podTopologyLabels sets the zone and the region of a node as labels of its pods, when they are bound to it
+// or created on it. So pods can read them without access to Nodes.
 type podTopologyLabels struct {
 	*admission.Handler
 
@@ -27,7 +27,7 @@ func newPodTopologyLabels(shared informers.SharedInformerFactory) *podTopologyLa
 	return p
 }
 
-// Admit implements admission.MutationInterface. The labels of a binding become those of its pod.
+// Admit implements admission.MutationInterface. The labels of a binding are copied to its pod.
 func (p *podTopologyLabels) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetResource().GroupResource() != corev1.Resource("pods") {
 		return nil
@@ -59,7 +59,7 @@ func (p *podTopologyLabels) Admit(_ context.Context, a admission.Attributes, _ a
 	return nil
 }
 
-// topology returns the labels of a node that its pods get; none if there is no such node.
+// topology returns the topology labels of a node; none if the node does not exist.
 func (p *podTopologyLabels) topology(name string) (map[string]string, error) {
 	node, err := p.nodes.Get(name)
 	if apierrors.IsNotFound(err) {

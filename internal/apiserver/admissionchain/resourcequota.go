@@ -16,11 +16,11 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/quota"
 )
 
-// quotaEvaluators is how many namespaces are looked at concurrently.
+// quotaEvaluators is the number of namespaces that are evaluated concurrently.
 const quotaEvaluators = 5
 
-// quotaAdmission refuses requests that would exceed a ResourceQuota, and charges others to it: the
-// plug-in of k8s.io/apiserver, which most namespaces, those without a quota, are spared.
+// quotaAdmission refuses requests that would exceed a ResourceQuota, and charges others to it. It is the
+// plug-in of k8s.io/apiserver, but skips namespaces without a quota, which most are.
 type quotaAdmission struct {
 	*resourcequota.QuotaAdmission
 	quotas corev1listers.ResourceQuotaLister
@@ -33,8 +33,8 @@ var (
 	_ initializer.WantsDrainedNotification         = (*quotaAdmission)(nil)
 )
 
-// newQuotaAdmission returns the plug-in. It works until drained is closed, when no request is being
-// handled any more.
+// newQuotaAdmission returns the plug-in. It works until drained is closed, after the last request has been
+// handled.
 func newQuotaAdmission(drained <-chan struct{}) (*quotaAdmission, error) {
 	upstream, err := resourcequota.NewResourceQuota(nil, quotaEvaluators)
 	if err != nil {
@@ -44,8 +44,8 @@ func newQuotaAdmission(drained <-chan struct{}) (*quotaAdmission, error) {
 	return &quotaAdmission{QuotaAdmission: upstream}, nil
 }
 
-// SetDrainedNotification implements initializer.WantsDrainedNotification. It keeps the channel that the
-// plug-in has: that of the initializer is closed earlier, and a request would then wait in vain.
+// SetDrainedNotification implements initializer.WantsDrainedNotification. It ignores the channel of the
+// initializer, which is closed earlier: a request would then wait in vain.
 func (p *quotaAdmission) SetDrainedNotification(<-chan struct{}) {}
 
 // SetExternalKubeInformerFactory implements initializer.WantsExternalKubeInformerFactory. The client has
@@ -73,8 +73,8 @@ func (p *quotaAdmission) Validate(ctx context.Context, a admission.Attributes, o
 	return p.QuotaAdmission.Validate(ctx, a, o)
 }
 
-// inApps is a request in the group extensions, whose objects are those of the group apps: a quota
-// counts them together.
+// inApps presents a request in the group extensions as one in the group apps: a quota counts the objects of
+// both together.
 type inApps struct{ admission.Attributes }
 
 // GetResource implements admission.Attributes.

@@ -14,8 +14,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
-// entriesIn returns the entries of all annotations of R28 in an object: in its metadata and in those of the
-// templates that it contains, wherever these are. A list that cannot be read has no entries; it protects as always.
+// entriesIn returns the entries of all annotations of R28 in an object: in its metadata and in the metadata of all
+// templates that it contains. A list that cannot be parsed has no entries; it protects as always.
 func entriesIn(obj runtime.Object) []protection.Other {
 	var entries []protection.Other
 	found := func(annotation string) {
@@ -91,7 +91,7 @@ func visit(v reflect.Value, found func(string)) {
 	}
 }
 
-// visitRaw is for the template in a ControllerRevision.
+// visitRaw is like visit, for the template in a ControllerRevision.
 func visitRaw(raw []byte, found func(string)) {
 	if !bytes.Contains(raw, []byte(protection.Annotation)) {
 		return
@@ -102,7 +102,7 @@ func visitRaw(raw []byte, found func(string)) {
 	}
 }
 
-// contains has for the types that were met whether their values may contain metadata.
+// contains caches whether values of a type may contain metadata.
 //
 //nolint:gochecknoglobals // a cache of a function of types
 var contains sync.Map
@@ -117,7 +117,7 @@ func mayContain(t reflect.Type) bool {
 	return may
 }
 
-// reaches reports whether metadata are reached from a type, without the types that were visited.
+// reaches reports whether a type contains metadata, apart from the visited types.
 func reaches(t reflect.Type, visited map[reflect.Type]bool) bool {
 	if t == metadataType || t == rawType {
 		return true

@@ -7,13 +7,13 @@
 //	                                                        of the group version
 //	        ──▶ routes, aggregated and unaggregated discovery, the condition Available
 //
-// The types, the client and the conditions' helpers are those of k8s.io/kube-aggregator. Its server
-// is not used: it is a second generic server in front of the first, keeps every Service and
-// EndpointSlice in memory, downloads the OpenAPI documents of all servers at the start, and asks
-// each aggregated server for three documents where its discovery says everything. Here nothing but
-// an informer of APIServices runs before the first of them names a Service.
+// The types, the client and the helpers for conditions come from k8s.io/kube-aggregator. Its server is not
+// used: it is a second generic server in front of the first, keeps every Service and EndpointSlice in
+// memory, downloads the OpenAPI documents of all servers at the start, and requests three documents from
+// each aggregated server although its discovery document is enough. Here only an informer of APIServices
+// runs until one of them names a Service.
 //
-// Reconcile (controller.go) decides by plan.go, which is pure.
+// Reconcile (controller.go) decides with plan.go, which is pure.
 package aggregation
 
 import (
@@ -51,7 +51,7 @@ const (
 type Config struct {
 	// Loopback reaches the server itself.
 	Loopback *rest.Config
-	// FrontProxy has the client certificate for aggregated servers.
+	// FrontProxy provides the client certificate for aggregated servers.
 	FrontProxy *auth.FrontProxy
 	// Discovery is the server's aggregated discovery.
 	Discovery discoveryendpoint.ResourceManager
@@ -63,7 +63,7 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// Aggregator is the part of a server that knows other servers.
+// Aggregator is the part of a server that connects to other servers.
 type Aggregator struct {
 	config   Config
 	client   apiregistrationclient.APIServicesGetter
@@ -80,7 +80,7 @@ type Aggregator struct {
 	certificates certificates
 }
 
-// New returns an Aggregator that knows no servers yet.
+// New returns an Aggregator that does not know any server yet.
 func New(c Config) (*Aggregator, error) {
 	all, err := clientset.NewForConfig(c.Loopback)
 	if err != nil {
@@ -99,7 +99,7 @@ func New(c Config) (*Aggregator, error) {
 	}, nil
 }
 
-// Use sets what there is only when the server's own API is installed. It is called before Run.
+// Use sets the groups, which exist only once the server's own API is installed. It is called before Run.
 func (a *Aggregator) Use(groups *discovery.Groups) { a.groups = groups }
 
 // Listed returns the group versions of other servers, for the unaggregated list of groups.
@@ -114,8 +114,8 @@ func (a *Aggregator) Serves(version schema.GroupVersion) bool { return a.routes.
 // Client returns the client of APIServices.
 func (a *Aggregator) Client() apiregistrationclient.APIServicesGetter { return a.client }
 
-// ResourceOf implements ownerreferences.Served for the kinds of aggregated servers, also of those
-// that are down now.
+// ResourceOf implements ownerreferences.Served for the kinds of aggregated servers, including unavailable
+// ones.
 func (a *Aggregator) ResourceOf(kind schema.GroupKind) (ownerreferences.ServedResource, bool) {
 	for version, b := range a.routes.all() {
 		discovered := b.discovered.Load()
@@ -131,7 +131,7 @@ func (a *Aggregator) ResourceOf(kind schema.GroupKind) (ownerreferences.ServedRe
 	return ownerreferences.ServedResource{}, false
 }
 
-// certificates loads the front proxy's certificate, again whenever it has been replaced.
+// certificates loads the front proxy's certificate, and reloads it when it has been replaced.
 type certificates struct {
 	proxy *auth.FrontProxy
 

@@ -32,17 +32,18 @@ type backend struct {
 	transport *http.Transport
 	broken    error
 
-	// available is whether the last check succeeded.
+	// available reports whether the last check succeeded.
 	available atomic.Bool
-	// discovered is what the server has said that it serves; nil before it was asked.
+	// discovered is the last discovery document of the server; nil before the first check.
 	discovered atomic.Pointer[apidiscoveryv2.APIVersionDiscovery]
-	// published is what discovery says of it; nil before anything was published. It is set before
-	// the backend is in use, and by Reconcile, which is never called twice at a time for one.
+	// published is its entry in our discovery; nil before the first one. It is set before the backend is in
+	// use, and by Reconcile, which never runs twice at a time for one backend.
 	published *apidiscoveryv2.APIVersionDiscovery
-	// openAPI is where it has the OpenAPI document of the group version; nil before it was asked.
+	// openAPI is the path of its OpenAPI v3 document for the group version; nil before the first request
+	// for it.
 	openAPI   atomic.Pointer[openAPIPath]
 	openAPIV2 atomic.Pointer[openAPIV2] // nil before it was fetched
-	// failures is the number of checks that have failed since one succeeded.
+	// failures is the number of failed checks since the last success.
 	failures atomic.Int32
 }
 
@@ -50,7 +51,7 @@ type backend struct {
 func newBackend(s *apiregistrationv1.APIService, certificate func() (*tls.Certificate, error)) *backend {
 	b := &backend{version: schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}, spec: *s.Spec.DeepCopy()}
 	config, err := transport.TLSConfigFor(&transport.Config{TLS: transport.TLSConfig{
-		// Clients inside a cluster know the server by this name, so its certificate is for it.
+		// Clients inside a cluster know the server by this name, so its certificate must contain it.
 		ServerName: s.Spec.Service.Name + "." + s.Spec.Service.Namespace + ".svc",
 		Insecure:   s.Spec.InsecureSkipTLSVerify, CAData: s.Spec.CABundle,
 	}})
@@ -64,25 +65,25 @@ func newBackend(s *apiregistrationv1.APIService, certificate func() (*tls.Certif
 		TLSHandshakeTimeout: handshakeTimeout,
 		DialContext:         serviceendpoints.Dialer().DialContext,
 		MaxIdleConnsPerHost: idlePerHost,
-		DisableCompression:  true,                                                      // what the server sends goes on as it is
+		DisableCompression:  true,                                                      // the proxy passes responses on unchanged
 		Proxy:               func(*http.Request) (*url.URL, error) { return nil, nil }, // http.Transport wants it
 	})
 	return b
 }
 
-// describes reports whether the backend is what the APIService says.
+// describes reports whether the backend has the spec of the APIService.
 func (b *backend) describes(s *apiregistrationv1.APIService) bool {
 	return equality.Semantic.DeepEqual(b.spec, s.Spec)
 }
 
-// close ends the connections that no request uses.
+// close closes idle connections.
 func (b *backend) close() {
 	if b.transport != nil {
 		b.transport.CloseIdleConnections()
 	}
 }
 
-// send sends a request of the control plane itself.
+// send sends a request on behalf of the control plane itself.
 func (b *backend) send(ctx context.Context, address, path, accept string) (*http.Response, error) {
 	if b.broken != nil {
 		return nil, b.broken
@@ -94,7 +95,7 @@ func (b *backend) send(ctx context.Context, address, path, accept string) (*http
 	}
 	request.Header.Set("Accept", accept)
 	transport.SetAuthProxyHeaders(request, aggregatorUser, "", []string{aggregatorGroup}, nil)
-	// The round trip of a transport follows no redirects.
+	// RoundTrip follows no redirects.
 	response, err := b.transport.RoundTrip(request)
 	if err != nil {
 		return nil, fmt.Errorf("failing or missing response from %s: %w", location.String(), err)

@@ -27,17 +27,16 @@ import (
 )
 
 const (
-	// checkInterval is the time between two checks of a server, and the longest between two of one
-	// that is down.
+	// checkInterval is the time between two checks of a server, and the maximum while it is unavailable.
 	checkInterval = 30 * time.Second
-	// firstCheck is the time after which one that has just gone down is checked again; it doubles
-	// with every failure.
+	// firstCheck is the time after which a server that has just become unavailable is checked again; it
+	// doubles with every failure.
 	firstCheck = 100 * time.Millisecond
-	// checkTimeout bounds a check. Discovery is quick.
+	// checkTimeout bounds a check. Discovery is fast.
 	checkTimeout = 5 * time.Second
-	// checkedAddresses is how many endpoints of a Service are asked, at most; one must answer.
+	// checkedAddresses is the maximum number of endpoints of a Service that a check tries; one must answer.
 	checkedAddresses = 5
-	// maxDiscovery is the size of the largest discovery document that is read.
+	// maxDiscovery is the maximum size of a discovery document, in bytes.
 	maxDiscovery = 4 << 20
 	workers      = 2
 )
@@ -61,8 +60,9 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	return c.Run(ctx, a.config.Log, clock.RealClock{})
 }
 
-// Ensure announces the group versions of all servers, as stale: until a server was asked, nobody may
-// take its group for one that does not exist, and its objects for gone. It retries until ctx ends.
+// Ensure announces the group versions of all servers, as stale: before the first check of a server, no
+// client may conclude that its group does not exist, and that its objects are gone. Ensure retries until
+// ctx ends.
 func (a *Aggregator) Ensure(ctx context.Context) error {
 	return poststart.Retry(ctx, a.config.Log, "announce the aggregated API groups", func(context.Context) error {
 		if !a.services.HasSynced() {
@@ -77,8 +77,8 @@ func (a *Aggregator) Ensure(ctx context.Context) error {
 	})
 }
 
-// sameSpec reports that a change leaves the server where it is. Conditions are not followed: several
-// servers on one store would answer each other.
+// sameSpec reports whether a change keeps the spec. Conditions are ignored: otherwise several servers on
+// one store would react to each other's.
 func sameSpec(before, now any) bool {
 	x, xOK := before.(*apiregistrationv1.APIService)
 	y, yOK := now.(*apiregistrationv1.APIService)
@@ -86,7 +86,7 @@ func sameSpec(before, now any) bool {
 }
 
 func (a *Aggregator) reconcile(ctx context.Context, watches *sync.WaitGroup, name string) (again time.Duration, err error) {
-	obj, ok, _ := a.services.GetStore().GetByKey(name) // a store in memory does not fail
+	obj, ok, _ := a.services.GetStore().GetByKey(name) // an in-memory store does not fail
 	s, _ := obj.(*apiregistrationv1.APIService)
 	if !ok || s == nil || s.Spec.Service == nil {
 		a.forget(helper.APIServiceNameToGroupVersion(name))
@@ -107,13 +107,13 @@ func (a *Aggregator) reconcile(ctx context.Context, watches *sync.WaitGroup, nam
 	} else {
 		b.failures.Store(0)
 	}
-	// Before the condition is written: who sees that must find the group.
+	// Publish before the condition is written: a client that sees the condition must find the group.
 	a.publish(b, list, problem)
 	return again, a.report(ctx, s, availability(problem))
 }
 
-// backendOf returns the backend that an APIService describes, a new one if it has changed. One that
-// is seen for the first time is announced.
+// backendOf returns the backend that an APIService describes, or a new one if the APIService has changed.
+// It announces a new APIService.
 func (a *Aggregator) backendOf(s *apiregistrationv1.APIService) *backend {
 	a.creating.Lock()
 	defer a.creating.Unlock()
@@ -125,7 +125,7 @@ func (a *Aggregator) backendOf(s *apiregistrationv1.APIService) *backend {
 	b := newBackend(s, a.certificates.current)
 	a.routes.set(version, b)
 	if last == nil {
-		b.available.Store(helper.IsAPIServiceConditionTrue(s, apiregistrationv1.Available)) // as it was last seen
+		b.available.Store(helper.IsAPIServiceConditionTrue(s, apiregistrationv1.Available)) // the last known condition
 		a.announce(b, &apidiscoveryv2.APIVersionDiscovery{Version: version.Version, Freshness: apidiscoveryv2.DiscoveryFreshnessStale})
 		return b
 	}
@@ -134,7 +134,7 @@ func (a *Aggregator) backendOf(s *apiregistrationv1.APIService) *backend {
 	return b
 }
 
-// forget removes a group version that no other server serves any more.
+// forget removes a group version that other servers no longer serve.
 func (a *Aggregator) forget(version schema.GroupVersion) {
 	b := a.routes.all()[version]
 	if b == nil {
@@ -146,11 +146,11 @@ func (a *Aggregator) forget(version schema.GroupVersion) {
 	b.close()
 }
 
-// publish puts what a server serves into discovery.
+// publish puts the resources of a server into discovery.
 func (a *Aggregator) publish(b *backend, list *metav1.APIResourceList, problem error) {
 	entry := &apidiscoveryv2.APIVersionDiscovery{Version: b.version.Version}
 	if last := b.discovered.Load(); last != nil {
-		entry = last.DeepCopy() // what it served when it last answered
+		entry = last.DeepCopy() // its resources in the last successful check
 	}
 	entry.Freshness = apidiscoveryv2.DiscoveryFreshnessStale
 	if problem == nil && list != nil {
@@ -175,7 +175,7 @@ func (a *Aggregator) announce(b *backend, entry *apidiscoveryv2.APIVersionDiscov
 	a.groups.Refresh()
 }
 
-// report writes the condition of an APIService, if that differs.
+// report writes the condition of an APIService if it has changed.
 func (a *Aggregator) report(ctx context.Context, s *apiregistrationv1.APIService, condition apiregistrationv1.APIServiceCondition) error {
 	changed, ok := withCondition(s, condition, metav1.NewTime(a.config.Now()))
 	if !ok {
@@ -187,14 +187,14 @@ func (a *Aggregator) report(ctx context.Context, s *apiregistrationv1.APIService
 	return nil
 }
 
-// addresses returns where the server of a backend listens.
+// addresses returns the addresses of the server of a backend.
 func (a *Aggregator) addresses(ctx context.Context, b *backend) ([]string, error) {
 	ref := b.spec.Service
 	return a.config.Endpoints.Addresses(ctx, serviceendpoints.Reference{Namespace: ref.Namespace, Name: ref.Name, Port: ptr.Deref(ref.Port, 0)})
 }
 
-// check asks a server for the discovery of its group version. A server may answer with something
-// else; then the list is nil.
+// check requests the discovery document of the group version. The list is nil if the server answers with
+// something else.
 func (a *Aggregator) check(ctx context.Context, b *backend) (*metav1.APIResourceList, error) {
 	addresses, err := a.addresses(ctx, b)
 	if err != nil {
@@ -222,11 +222,11 @@ func (a *Aggregator) check(ctx context.Context, b *backend) (*metav1.APIResource
 		}
 		failed = got.err
 	}
-	b.close() // a connection may have died without a sign
+	b.close() // a connection may have broken unnoticed
 	return nil, failed
 }
 
-// resources returns the resources of the group version, by the server at an address.
+// resources requests the resources of the group version from the server at an address.
 func (b *backend) resources(ctx context.Context, address string) (*metav1.APIResourceList, error) {
 	response, err := b.send(ctx, address, "/apis/"+b.version.Group+"/"+b.version.Version, runtime.ContentTypeJSON)
 	if err != nil {
@@ -242,10 +242,10 @@ func (b *backend) resources(ctx context.Context, address string) (*metav1.APIRes
 	}
 	list := &metav1.APIResourceList{}
 	if json.Unmarshal(body, list) != nil || list.GroupVersion != b.version.String() {
-		return nil, nil // it answers, if not with discovery
+		return nil, nil // it answers, although not with a discovery document
 	}
 	for i := range list.APIResources {
-		if r := &list.APIResources[i]; r.Group == "" && r.Version == "" { // that of the list
+		if r := &list.APIResources[i]; r.Group == "" && r.Version == "" { // the group version of the list
 			r.Group, r.Version = b.version.Group, b.version.Version
 		}
 	}

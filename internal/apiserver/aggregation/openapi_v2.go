@@ -19,18 +19,18 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/openapi/serving"
 )
 
-// maxOpenAPI is the size of the largest OpenAPI v2 document that is read: it describes everything
-// that a server has.
+// maxOpenAPI is the maximum size of an OpenAPI v2 document, in bytes: it describes the whole API of a
+// server.
 const maxOpenAPI = 64 << 20
 
-// openAPIV2 is the part of a server's OpenAPI v2 document that is about the group version.
+// openAPIV2 is the part of a server's OpenAPI v2 document for the group version.
 type openAPIV2 struct {
 	serving.Document
 	asked time.Time
 }
 
-// OpenAPIV2 returns the OpenAPI v2 documents of the group versions whose servers are available and
-// have one. They are fetched when they are wanted, and kept then.
+// OpenAPIV2 returns the OpenAPI v2 documents of the group versions whose servers are available and have
+// one. It fetches them on first use, and caches them.
 func (a *Aggregator) OpenAPIV2(ctx context.Context) []serving.Document {
 	all := a.routes.all()
 	if len(all) == 0 {

@@ -16,20 +16,20 @@ import (
 	"k8s.io/kube-openapi/pkg/handler3"
 )
 
-// The OpenAPI v3 document of an aggregated group version is fetched from its server when a client
-// wants it. Only where it is, is kept.
+// The OpenAPI v3 document of an aggregated group version is fetched from its server when a client requests
+// it. Only its path is cached.
 const (
 	openAPITimeout  = 2 * time.Second
-	openAPIInterval = checkInterval // between two questions where it is; one that is not there may come at any time
+	openAPIInterval = checkInterval // between two requests for the path; a missing document may appear at any time
 )
 
-// openAPIPath is where a server has the document of a group version; nowhere if url is empty.
+// openAPIPath is the path of a server's document for a group version; url is empty without a document.
 type openAPIPath struct {
 	url   string
 	asked time.Time
 }
 
-// serveOpenAPI answers for the path below /openapi/v3. next has the documents of this server.
+// serveOpenAPI serves the path below /openapi/v3. next serves the documents of this server.
 func (a *Aggregator) serveOpenAPI(w http.ResponseWriter, r *http.Request, next http.Handler, path string) {
 	if group, version, ok := strings.Cut(strings.TrimPrefix(path, "/apis/"), "/"); ok {
 		if b := a.routes.all()[schema.GroupVersion{Group: group, Version: version}]; b != nil {
@@ -46,7 +46,7 @@ func (a *Aggregator) serveOpenAPI(w http.ResponseWriter, r *http.Request, next h
 		next.ServeHTTP(w, r)
 		return
 	}
-	// Without conditions: what is not modified here may be modified elsewhere.
+	// Without conditional headers: a document that has not changed here may have changed elsewhere.
 	own, plain := responsewriter.NewInMemoryResponseWriter(), r.Clone(r.Context())
 	for _, header := range []string{"If-None-Match", "If-Modified-Since", "Range"} {
 		plain.Header.Del(header)
@@ -59,10 +59,10 @@ func (a *Aggregator) serveOpenAPI(w http.ResponseWriter, r *http.Request, next h
 	}
 	maps.Copy(all.Paths, remote)
 	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
-	_ = json.NewEncoder(w).Encode(all) // the client may be gone
+	_ = json.NewEncoder(w).Encode(all) // the client may have disconnected
 }
 
-// openAPIPaths returns where the documents of the servers are that are available.
+// openAPIPaths returns the paths of the documents of all available servers.
 func (a *Aggregator) openAPIPaths(ctx context.Context) map[string]handler3.OpenAPIV3DiscoveryGroupVersion {
 	ctx, cancel := context.WithTimeout(ctx, openAPITimeout)
 	defer cancel()
@@ -83,7 +83,7 @@ func (a *Aggregator) openAPIPaths(ctx context.Context) map[string]handler3.OpenA
 	return paths
 }
 
-// openAPIPath asks a server where it has the document of its group version.
+// openAPIPath asks a server for the path of the document of its group version.
 func (a *Aggregator) openAPIPath(ctx context.Context, b *backend) string {
 	addresses, err := a.addresses(ctx, b)
 	if err != nil {
@@ -98,7 +98,7 @@ func (a *Aggregator) openAPIPath(ctx context.Context, b *backend) string {
 	if json.NewDecoder(io.LimitReader(response.Body, maxDiscovery)).Decode(&list) != nil {
 		return ""
 	}
-	// Only a path of this kind: clients follow it with their credentials.
+	// Other paths are ignored: clients follow the path with their credentials.
 	path := "/openapi/v3/apis/" + b.version.String()
 	url := list.Paths["apis/"+b.version.String()].ServerRelativeURL
 	if rest, ok := strings.CutPrefix(url, path); ok && (rest == "" || rest[0] == '?') {

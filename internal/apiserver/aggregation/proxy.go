@@ -16,10 +16,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller"
 )
 
-// What a client is told when a server is not there, as by kube-apiserver.
+// unavailable is the response of kube-apiserver for an unavailable server.
 const unavailable = "service unavailable"
 
-// proxy sends a request on to the server, in the name of the user who has sent it.
+// proxy forwards a request to the server, in the name of its user.
 func (a *Aggregator) proxy(w http.ResponseWriter, r *http.Request, b *backend) {
 	if b.broken != nil {
 		http.Error(w, b.broken.Error(), http.StatusInternalServerError)
@@ -42,34 +42,34 @@ func (a *Aggregator) proxy(w http.ResponseWriter, r *http.Request, b *backend) {
 	location := &url.URL{Scheme: "https", Host: addresses[rand.IntN(len(addresses))], Path: r.URL.Path, RawQuery: r.URL.Query().Encode()}
 	onward, done := proxyutil.NewRequestForProxy(location, r)
 	defer done()
-	// Headers of the client that look like these are removed.
+	// The handler removes such headers of the client.
 	upgrade := httpstream.IsUpgradeRequest(r)
 	through := transport.NewAuthProxyRoundTripper(user.GetName(), user.GetUID(), user.GetGroups(), user.GetExtra(), b.transport)
-	if upgrade { // does not go through the round tripper
+	if upgrade { // an upgrade bypasses the round tripper
 		transport.SetAuthProxyHeaders(onward, user.GetName(), user.GetUID(), user.GetGroups(), user.GetExtra())
 	}
 	handler := proxy.NewUpgradeAwareHandler(location, through, true, upgrade, responder{func() { a.suspect(b) }})
-	handler.RejectForwardingRedirects = true // or the server could send users' credentials elsewhere
+	handler.RejectForwardingRedirects = true // otherwise the server could send users' credentials elsewhere
 	utilflowcontrol.RequestDelegated(r.Context())
 	handler.ServeHTTP(w, onward)
 }
 
-// responder answers requests that did not reach the server.
+// responder answers requests that could not reach the server.
 type responder struct{ failed func() }
 
 // Error implements proxy.ErrorResponder.
 func (p responder) Error(w http.ResponseWriter, r *http.Request, err error) {
-	if r.Context().Err() == nil { // the client is still there
+	if r.Context().Err() == nil { // the client has not disconnected
 		p.failed()
 	}
 	http.Error(w, err.Error(), http.StatusServiceUnavailable)
 }
 
-// suspect asks for a check of a server that a request did not reach, so that discovery and its
-// condition need not wait for the next one.
+// suspect requests a check of a server that a request could not reach, so that discovery and the condition
+// are updated before the next regular check.
 func (a *Aggregator) suspect(b *backend) {
 	select {
 	case a.requests <- controller.Request{Key: cache.ObjectName{Name: b.version.Version + "." + b.version.Group}}:
-	default: // others ask, too
+	default: // other checks are queued already
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/discovery"
 )
 
-// routes are the backends by group version. Readers take a snapshot, which is not changed.
+// routes are the backends by group version. Readers take a snapshot, which never changes.
 type routes struct {
 	mu       sync.Mutex // held by writers
 	snapshot atomic.Pointer[map[schema.GroupVersion]*backend]
@@ -54,8 +54,8 @@ func (r *routes) listed() []discovery.Remote {
 	return remotes
 }
 
-// Filter is an HTTP filter that sends the requests for aggregated group versions to their servers,
-// and answers what concerns several servers. It comes after authentication and authorization.
+// Filter is an HTTP filter that sends the requests for aggregated group versions to their servers, and
+// answers requests that concern several servers. It comes after authentication and authorization.
 func (a *Aggregator) Filter(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		all := a.routes.all()
@@ -86,7 +86,7 @@ func (a *Aggregator) Filter(next http.Handler) http.Handler {
 	})
 }
 
-// serveGroup answers /apis/GROUP, where versions of a group are on other servers.
+// serveGroup serves /apis/GROUP if other servers serve versions of the group.
 func (a *Aggregator) serveGroup(w http.ResponseWriter, r *http.Request, next http.Handler, name string) {
 	group, ok := a.groups.Aggregated(name)
 	if !ok || r.Method != http.MethodGet {

@@ -17,8 +17,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller"
 )
 
-// watch asks for checks when Services or EndpointSlices of servers change, until ctx ends. Nothing is
-// kept of these objects: a check reads those that it needs from the server's own caches.
+// watch requests checks when Services or EndpointSlices of servers change, until ctx ends. It keeps none of
+// these objects: a check reads the objects that it needs from the server's own caches.
 func (a *Aggregator) watch(ctx context.Context, running *sync.WaitGroup) {
 	for resource, service := range map[schema.GroupVersionResource]func(metav1.Object) string{
 		{Version: "v1", Resource: "services"}: metav1.Object.GetName,
@@ -40,8 +40,8 @@ func (a *Aggregator) watch(ctx context.Context, running *sync.WaitGroup) {
 	}
 }
 
-// checkOn returns a function that asks for checks of the servers behind the Service that an object
-// belongs to.
+// checkOn returns a function that requests checks of the servers behind the Service to which an object
+// belongs.
 func (a *Aggregator) checkOn(ctx context.Context, service func(metav1.Object) string) func(any) {
 	return func(obj any) {
 		o, ok := obj.(metav1.Object)

@@ -1,10 +1,9 @@
 // Package allocation finds values that only one object of a resource may have, such as
 // the cluster IP of a Service.
 //
-// The storage keeps them unique, in the transaction that writes the object. This package
-// guesses a value, and guesses again when the storage responds that it is taken
-// (TakenError). There is no allocator with state of its own that could be wrong after a
-// crash, and any number of servers may write to one store.
+// The storage keeps them unique, in the transaction that writes the object. This package guesses a value,
+// and guesses again when the storage returns that it is taken (TakenError). There is no allocator whose
+// state could be wrong after a crash, and any number of servers may write to one store.
 //
 // A value is a string with a prefix for its kind, such as "clusterIP/10.96.0.1".
 package allocation
@@ -18,11 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// TakenError reports that an object was not written because another object has one of
-// its unique values.
+// TakenError means that an object was not written because another object has one of its unique values.
 type TakenError struct {
 	Value string
-	// Holder is the storage key of the object that has it.
+	// Holder is the storage key of the other object.
 	Holder string
 }
 
@@ -32,20 +30,20 @@ func (e TakenError) Error() string { return fmt.Sprintf("%s is taken by %s", e.V
 // maxGuesses is the number of guesses before all values in use are listed.
 const maxGuesses = 4
 
-// Allocation is the state of one request that has to find values.
+// Allocation is the state of one request that allocates values.
 type Allocation struct {
 	pick func(n uint64) uint64 // a random number below n
-	// taken are the values known to be in use; complete is set when these are all.
+	// taken contains the values known to be in use; complete means that it contains all of them.
 	taken    map[string]bool
 	complete bool
-	// requested maps each value that the client requested to the error if it is taken.
+	// requested maps each value that the client requested to the error to return if it is taken.
 	requested map[string]*field.Error
 }
 
 // New returns an Allocation that knows of no value in use.
 func New() *Allocation { return NewWithPick(rand.Uint64N) }
 
-// NewWithPick returns an Allocation that picks numbers below n by a given function.
+// NewWithPick returns an Allocation that calls pick for random numbers below n.
 func NewWithPick(pick func(n uint64) uint64) *Allocation {
 	return &Allocation{pick: pick, taken: map[string]bool{}, requested: map[string]*field.Error{}}
 }
@@ -56,12 +54,11 @@ func (a *Allocation) Taken(value string) bool { return a.taken[value] }
 // MarkTaken records that a value is in use.
 func (a *Allocation) MarkTaken(value string) { a.taken[value] = true }
 
-// Request records that the client requested a value, and the error to return if it turns out to
-// be taken.
+// Request records a value that the client requested, and the error to return if it is taken.
 func (a *Allocation) Request(value string, taken *field.Error) { a.requested[value] = taken }
 
-// Find returns a number in [low, high) for which free is true. It starts at a random one, so
-// that servers that allocate at the same time rarely collide.
+// Find returns a number in [low, high) for which free is true. It starts at a random one, so that
+// concurrent allocations of different servers rarely collide.
 func (a *Allocation) Find(low, high uint64, free func(uint64) bool) (uint64, bool) {
 	if low >= high {
 		return 0, false
@@ -75,9 +72,9 @@ func (a *Allocation) Find(low, high uint64, free func(uint64) bool) (uint64, boo
 	return 0, false
 }
 
-// Run calls write, which allocates on a fresh copy of the object and writes it, until no
-// value is taken. After a few guesses it gets all values in use from inUse. The error is
-// a *field.Error if a value that the client requested is taken.
+// Run calls write, which allocates on a fresh copy of the object and writes it, until no value is taken.
+// After a few guesses it reads all values in use from inUse. The error is a *field.Error if a value that
+// the client requested is taken.
 func (a *Allocation) Run(write func() error, inUse func() (iter.Seq[string], error)) error {
 	for guesses := 1; ; guesses++ {
 		clear(a.requested)

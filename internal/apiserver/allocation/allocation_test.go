@@ -91,7 +91,7 @@ func TestRunRefusesARequestedValue(t *testing.T) {
 	}
 }
 
-// A storage that reports a value as taken although no object has it must not be retried forever.
+// A storage that reports a value as taken although no object has it must not cause endless retries.
 func TestRunEnds(t *testing.T) {
 	a := New()
 	stuck := TakenError{Value: "n/1", Holder: "/gone"}

@@ -22,16 +22,16 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/web/page"
 )
 
-// openPaths are the only paths that anonymous users may read: health, and the files of the page, which know
-// nothing of the cluster. They are the same for everybody, and a browser loads them before it has a token to send.
+// openPaths are the only paths that anonymous users may read: health, and the files of the web page. These files
+// contain nothing about the cluster and are the same for everybody; a browser loads them before it has a token to
+// send.
 func openPaths() []string {
 	return slices.Concat([]string{"/healthz", "/livez", "/readyz"}, page.Paths())
 }
 
-// Authenticator authenticates a request as the subject of a client certificate that verify
-// accepts, as the user of a bearer token according to tokens, as whom a front proxy says or, on the
-// open paths only, as anonymous. A request with an invalid credential is refused, never treated as
-// anonymous.
+// Authenticator authenticates a request as the subject of a client certificate that verify accepts, as the
+// user of a bearer token according to tokens, as the user that a front proxy names or, on the open paths
+// only, as anonymous. A request with an invalid credential is refused, never treated as anonymous.
 func Authenticator(verify x509.VerifyOptionFunc, tokens authenticator.Token, proxies authenticator.Request) authenticator.Request {
 	var conditions []apiserver.AnonymousAuthCondition
 	for _, p := range openPaths() {
@@ -44,13 +44,13 @@ func Authenticator(verify x509.VerifyOptionFunc, tokens authenticator.Token, pro
 	)
 }
 
-// Tokens asks the authenticators one after the other until one accepts a token.
+// Tokens tries the authenticators in order until one accepts a token.
 func Tokens(all ...authenticator.Token) authenticator.Token {
 	return group.NewTokenGroupAdder(tokenunion.NewFailOnError(all...), []string{user.AllAuthenticated})
 }
 
-// Authorizer allows administrators everything, every user to read the open paths, and every
-// user what roles allows. The server refuses a request that none of them has an opinion on.
+// Authorizer allows administrators everything, every user to read the open paths, and every user the
+// requests that roles allows. The server refuses a request on which none of them has an opinion.
 func Authorizer(roles authorizer.Authorizer) (authorizer.Authorizer, error) {
 	open, err := path.NewAuthorizer(openPaths())
 	if err != nil {

@@ -49,7 +49,8 @@ func request(t *testing.T, path string, cert *x509.Certificate) *http.Request {
 	return r
 }
 
-// What anonymous users may read is the same in every cluster: health, and the files of the page.
+// The paths for anonymous users have the same content in every cluster: health, and the files of the web
+// page.
 func TestAnonymousMayAskForHealthAndThePage(t *testing.T) {
 	auth := authenticatorOf(t, currentAuthority(t))
 	for _, path := range []string{"/healthz", "/livez", "/readyz", "/coppice/", "/coppice/page/app.js"} {
@@ -79,7 +80,7 @@ func TestAdministratorIsKnown(t *testing.T) {
 	}
 }
 
-// An invalid credential is refused, also on paths where none is needed.
+// An invalid credential is refused, even on paths that need none.
 func TestBadCertificateIsRefused(t *testing.T) {
 	a := currentAuthority(t)
 	past, err := LoadAuthority(t.TempDir(), func() time.Time { return time.Now().Add(-2 * certValidity) })

@@ -10,20 +10,18 @@ import (
 )
 
 const (
-	// cachedFor is how long a certificate is cached before it is verified again. Nothing
-	// that verification depends on changes while a server runs except the time: the
-	// authority is one file, read at the start, and there is no revocation. Were there a
-	// reload of the authority, or revocation, it would have to clear this cache.
+	// cachedFor is how long a certificate is cached before it is verified again. While a server runs, only
+	// the time can change the result: the authority is one file, read at the start, and there is no
+	// revocation. A reload of the authority, or revocation, would have to clear this cache.
 	cachedFor = time.Minute
 	// maxCached bounds how many certificates are cached, of 2 kB each.
 	maxCached = 1000
 )
 
-// certificateCache caches the users of verified client certificates. k8s.io/apiserver
-// verifies the certificate of a connection in each of its requests, which takes 9 % of the
-// processor time of a small write and 18 % of that of a small read
-// (BenchmarkClientCertificate). That the client has the key of the certificate has been
-// proved by the TLS handshake.
+// certificateCache caches the users of verified client certificates. k8s.io/apiserver verifies the
+// certificate of a connection in each of its requests, which takes 9 % of the processor time of a small
+// write and 18 % for a small read (BenchmarkClientCertificate). The TLS handshake has proved that the
+// client has the key of the certificate.
 type certificateCache struct {
 	next  authenticator.Request
 	clock clock.PassiveClock
@@ -32,7 +30,7 @@ type certificateCache struct {
 	users map[string]cachedUser // by certificate, DER; guarded by mu
 }
 
-// cachedUser is the user of a certificate, until that has to be verified again.
+// cachedUser is the user of a certificate, until the certificate must be verified again.
 type cachedUser struct {
 	response *authenticator.Response // shared: must not be modified
 	until    time.Time
@@ -42,9 +40,8 @@ func newCertificateCache(next authenticator.Request, clock clock.PassiveClock) *
 	return &certificateCache{next: next, clock: clock, users: map[string]cachedUser{}}
 }
 
-// AuthenticateRequest implements authenticator.Request. It caches only accepted certificates,
-// and only if the client presents no others with it: a certificate with intermediates may
-// depend on one that expires earlier.
+// AuthenticateRequest implements authenticator.Request. It caches only accepted certificates, and only if
+// the client presents no others: a certificate with intermediates may depend on one that expires earlier.
 func (c *certificateCache) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) != 1 {
 		return c.next.AuthenticateRequest(r)

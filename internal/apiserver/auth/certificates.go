@@ -1,12 +1,11 @@
 // Package auth issues the certificates of a control plane, and assembles its authentication and
 // authorization.
 //
-// A control plane has one certificate authority, created on its first start and kept with
-// mode 0600 in its data directory, so that a kubeconfig stays valid across restarts; and, beside
-// it, one for its requests to aggregated API servers (FrontProxy). The
-// serving certificate and the administrator's are issued on each start, and again when a
-// third of their year is left; they are kept in memory, and only the kubeconfig has a copy
-// of the latter.
+// A control plane has one certificate authority, created on its first start and kept with mode 0600 in its
+// data directory, so that a kubeconfig stays valid across restarts. Beside it is another one for requests
+// to aggregated API servers (FrontProxy). The serving certificate and the administrator's certificate are
+// issued on each start, and again when a third of their year is left. They are kept in memory; only the
+// kubeconfig contains a copy of the administrator's.
 package auth
 
 import (
@@ -44,7 +43,7 @@ const (
 	authorityKey  = "ca.key"
 
 	certValidity = 365 * 24 * time.Hour
-	// clockSkew is the tolerance for clients whose clocks are behind.
+	// clockSkew is how far a client's clock may be behind.
 	clockSkew = 5 * time.Minute
 )
 
@@ -52,7 +51,7 @@ const (
 type Pair struct {
 	Certificate []byte
 	Key         []byte
-	// Due is when the certificate is to be replaced, well before it expires.
+	// Due is when the certificate should be replaced, well before it expires.
 	Due time.Time
 }
 
@@ -66,13 +65,14 @@ type Authority struct {
 	now        func() time.Time
 }
 
-// authorityFiles are where an authority is kept, and its common name.
+// authorityFiles are the common name and the files of an authority.
 type authorityFiles struct{ name, certificate, key string }
 
 func mainAuthority() authorityFiles { return authorityFiles{"coppice-ca", authorityFile, authorityKey} }
 
-// LoadAuthority reads the authority, that of the front proxy and the key of service account tokens
-// from dir, or creates them if they do not exist. The directory is created with mode 0700, keys with 0600.
+// LoadAuthority reads the authority, the authority of the front proxy, and the key of service account
+// tokens from dir, or creates them if they do not exist. It creates the directory with mode 0700, and keys
+// with mode 0600.
 func LoadAuthority(dir string, now func() time.Time) (*Authority, error) {
 	a, err := loadAuthority(dir, mainAuthority(), now)
 	if err != nil {
@@ -135,7 +135,7 @@ func createAuthority(dir string, files authorityFiles, now func() time.Time) (*A
 		return nil, fmt.Errorf("encode the key of the certificate authority: %w", err)
 	}
 	a := &Authority{pem: encodeCertificate(cert.Raw), cert: cert, key: key, now: now}
-	// The key is written first: a certificate without its key would look like an authority.
+	// The key is written first: a certificate without its key would look like a complete authority.
 	if err := keyfile.Store(filepath.Join(dir, files.key), keyPEM); err != nil {
 		return nil, fmt.Errorf("write the key of the certificate authority: %w", err)
 	}
@@ -151,8 +151,8 @@ func (a *Authority) Fingerprint() string { return fmt.Sprintf("%x", sha256.Sum25
 // Certificate returns the authority's own certificate in PEM.
 func (a *Authority) Certificate() []byte { return a.pem }
 
-// Serving issues the serving certificate of the API server, valid for the address and for the
-// further names and addresses, for loopback, and for the server's names inside a cluster.
+// Serving issues the serving certificate of the API server, valid for the address, the additional names and
+// addresses, loopback, and the server's names inside a cluster.
 func (a *Authority) Serving(address net.IP, also ...string) (Pair, error) {
 	ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
 	if address != nil && !address.IsUnspecified() && !address.IsLoopback() {
@@ -244,9 +244,8 @@ func (a *Authority) issue(template *x509.Certificate) (Pair, error) {
 	return Pair{Certificate: certificate, Key: keyPEM, Due: dueAt(now, template.NotAfter)}, nil
 }
 
-// Sign issues a certificate in PEM with the contents of the template, for somebody else's public
-// key. It sets the serial number in the template, and the end of its validity to that of the
-// authority if that is earlier.
+// Sign issues a certificate in PEM from the template, for the public key of another party. It sets the
+// serial number in the template, and limits its validity to the end of the authority's.
 func (a *Authority) Sign(template *x509.Certificate, publicKey any) ([]byte, error) {
 	if end := a.cert.NotAfter; !a.now().Before(end) {
 		return nil, fmt.Errorf("the certificate authority expired at %s", end.Format(time.RFC3339))

@@ -97,8 +97,8 @@ func TestAuthorityIsKept(t *testing.T) {
 	}
 }
 
-// A start that was interrupted between writing the two files leaves a key without a certificate;
-// the next start replaces both.
+// A start that was interrupted between the two files leaves a key without a certificate; the next start
+// replaces both.
 func TestAuthorityAfterInterruptedStart(t *testing.T) {
 	dir := t.TempDir()
 	load(t, dir)
@@ -248,7 +248,7 @@ func TestAdminCertificate(t *testing.T) {
 	}
 }
 
-// A certificate for another's key does not outlive the authority, which ends with it.
+// A certificate for another party's key expires no later than the authority.
 func TestSign(t *testing.T) {
 	now := testNow()
 	a, err := LoadAuthority(t.TempDir(), func() time.Time { return now })

@@ -10,11 +10,11 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// Components has the tokens by which components in this process authenticate to the API
-// server, each as a user of its own. They are generated at each start and kept in memory only.
+// Components has the tokens with which components in this process authenticate to the API server, each as
+// its own user. They are generated at each start and kept in memory only.
 type Components struct {
 	tokens map[string]string                       // by user
-	users  map[[sha256.Size]byte]*user.DefaultInfo // by hash of the token, so that the time of a look-up discloses nothing
+	users  map[[sha256.Size]byte]*user.DefaultInfo // by hash of the token, so that the duration of a look-up discloses nothing
 }
 
 var _ authenticator.Token = (*Components)(nil)
@@ -30,7 +30,7 @@ func NewComponents(users ...string) *Components {
 	return c
 }
 
-// Token returns the bearer token of a user that was given to NewComponents.
+// Token returns the bearer token of one of the users of NewComponents.
 func (c *Components) Token(name string) (string, error) {
 	token, ok := c.tokens[name]
 	if !ok {

@@ -11,11 +11,11 @@ import (
 	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
 )
 
-// FrontProxyUser is the common name of the client certificate that the API server presents to
-// aggregated API servers, and the only one that may name users in headers.
+// FrontProxyUser is the common name of the client certificate that the API server presents to aggregated
+// API servers. Only a client with this name may name users in headers.
 const FrontProxyUser = "front-proxy-client"
 
-// The headers in which a front proxy says who sends a request.
+// The headers in which a front proxy names the user of a request.
 const (
 	userHeader        = "X-Remote-User"
 	uidHeader         = "X-Remote-Uid"
@@ -27,10 +27,10 @@ func frontProxyAuthority() authorityFiles {
 	return authorityFiles{"coppice-front-proxy-ca", "front-proxy-ca.crt", "front-proxy-ca.key"}
 }
 
-// FrontProxy is by what aggregated API servers recognise requests of this control plane: a client
-// certificate of an authority that issues no others. Who holds one may say in headers who a request
-// is from, so the authority of users must not be accepted for it. The certificate is kept in memory,
-// and replaced when it is due.
+// FrontProxy holds the client certificate that identifies requests of this control plane to aggregated API
+// servers. Its authority issues no others: a client with such a certificate may name any user in headers,
+// so the authority of users must not be accepted for it. The certificate is kept in memory, and replaced
+// when it is due.
 type FrontProxy struct {
 	authority *Authority
 
@@ -38,10 +38,10 @@ type FrontProxy struct {
 	pair Pair // guarded by mu
 }
 
-// FrontProxy returns what identifies the control plane to aggregated API servers.
+// FrontProxy returns the identity of the control plane for aggregated API servers.
 func (a *Authority) FrontProxy() *FrontProxy { return a.frontProxy }
 
-// Authority returns the certificate, in PEM, by which aggregated API servers verify the proxy.
+// Authority returns the certificate, in PEM, with which aggregated API servers verify the proxy.
 func (p *FrontProxy) Authority() []byte { return p.authority.Certificate() }
 
 // Current returns the client certificate.
@@ -62,8 +62,8 @@ func (p *FrontProxy) Current() (Pair, error) {
 	return pair, nil
 }
 
-// FrontProxyHeaders says which headers name the user, under the keys that aggregated API servers
-// look for.
+// FrontProxyHeaders returns the headers that name the user, under the keys that aggregated API servers
+// expect.
 func FrontProxyHeaders() map[string][]string {
 	return map[string][]string{
 		"requestheader-username-headers":     {userHeader},
@@ -74,8 +74,8 @@ func FrontProxyHeaders() map[string][]string {
 	}
 }
 
-// FrontProxies authenticates requests of front proxies, whose certificates verify accepts, as the
-// users in their headers. The headers of anybody else mean nothing.
+// FrontProxies authenticates requests of front proxies, whose certificates verify accepts, as the users in
+// their headers. It ignores the headers of all other clients.
 func FrontProxies(verify x509request.VerifyOptionFunc) authenticator.Request {
 	one := func(value string) headerrequest.StringSliceProvider { return headerrequest.StaticStringSlice{value} }
 	headers := headerrequest.NewDynamicVerifyOptionsSecure(verify, one(FrontProxyUser), one(userHeader), one(uidHeader), one(groupHeader), one(extraHeaderPrefix))
@@ -90,7 +90,7 @@ func FrontProxies(verify x509request.VerifyOptionFunc) authenticator.Request {
 	})
 }
 
-// isFrontProxy reports whether the client's certificate is of the authority of front proxies.
+// isFrontProxy reports whether the authority of front proxies has issued the client's certificate.
 func isFrontProxy(presented []*x509.Certificate, verify x509request.VerifyOptionFunc) bool {
 	options, ok := verify()
 	if !ok {

@@ -60,7 +60,7 @@ func TestFrontProxyNamesUsers(t *testing.T) {
 	}
 }
 
-// The proxy's certificate is kept until it is due, and means nothing to the authority of users.
+// The proxy's certificate is kept until it is due, and the authority of users does not accept it.
 func TestFrontProxyCertificate(t *testing.T) {
 	now := testNow()
 	a, err := LoadAuthority(t.TempDir(), func() time.Time { return now })

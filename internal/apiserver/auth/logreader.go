@@ -16,14 +16,14 @@ import (
 // node agents when it reads logs. In the API server itself, that user has no role.
 const LogReaderUser = "coppice-apiserver-kubelet-client"
 
-// LogReaderIssuer is the common name of the authority that signs this certificate, and nothing else. The control
-// plane's authority also signs client certificates for approved requests, so agents cannot trust it to vouch for
-// their client.
+// LogReaderIssuer is the common name of the authority that signs only this certificate. The control plane's
+// authority also signs client certificates for approved requests, so a signature of it does not prove to an
+// agent that the client is the API server.
 const LogReaderIssuer = "coppice-agent-clients"
 
-// CheckLogReader returns an error unless a client of an agent is the API server. verified are its chains
-// to the authorities that the agent trusts: in one of them, the authority of LogReaderIssuer has signed
-// the certificate of LogReaderUser.
+// CheckLogReader returns an error unless a client of an agent is the API server. verified are the client's
+// chains to the authorities that the agent trusts: in one of them, the authority of LogReaderIssuer has
+// signed the certificate of LogReaderUser.
 func CheckLogReader(verified [][]*x509.Certificate) error {
 	for _, chain := range verified {
 		if len(chain) == 3 && chain[0].Subject.CommonName == LogReaderUser && chain[1].Subject.CommonName == LogReaderIssuer {
@@ -33,23 +33,23 @@ func CheckLogReader(verified [][]*x509.Certificate) error {
 	return errors.New("the client is not the API server")
 }
 
-// NodeServingName returns the DNS name in the serving certificate of a node's agent. It is
-// never a host name, whatever the node is called: the certificate of a node named localhost
-// cannot be used to impersonate the API server.
+// NodeServingName returns the DNS name in the serving certificate of a node's agent. It is never a host
+// name, whatever the name of the node: the certificate of a node named localhost cannot be used to
+// impersonate the API server.
 func NodeServingName(node string) string { return bootstrappolicy.NodeUserPrefix + node }
 
-// LogReader holds the API server's client certificate for node agents. It is kept in memory and
-// replaced when it is due. Each certificate has an authority of its own, whose key is forgotten as soon
-// as it has signed: nobody can have another certificate signed by it.
+// LogReader holds the API server's client certificate for node agents. The certificate is kept in memory
+// and replaced when it is due. Each certificate has its own authority, whose key is discarded after one
+// signature: nobody can have another certificate signed by it.
 type LogReader struct {
 	authority *Authority
 
 	mu          sync.Mutex
 	pair        Pair            // guarded by mu
-	certificate tls.Certificate // that of pair; guarded by mu
+	certificate tls.Certificate // parsed from pair; guarded by mu
 }
 
-// NewLogReader returns a LogReader. Its certificate is issued when it is first needed.
+// NewLogReader returns a LogReader. It issues its certificate on first use.
 func NewLogReader(a *Authority) *LogReader { return &LogReader{authority: a} }
 
 // TLS returns the configuration of a connection to the agent of a node. Another server at

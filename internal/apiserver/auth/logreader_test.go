@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// As a serving certificate, that of a node is valid for that node and for no host name,
-// whatever the node is called.
+// The serving certificate of a node is valid for that node and for no host name, whatever the name of the
+// node.
 func TestNodeServesAsItselfOnly(t *testing.T) {
 	a := newAuthority(t)
 	for _, node := range []string{"worker", "localhost", "kubernetes.default.svc", "127.0.0.1"} {

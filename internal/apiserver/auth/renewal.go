@@ -10,16 +10,16 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// renewalCheck is the interval at which certificates are checked for being due, by wall-clock
-// time: a machine may have slept for a month.
+// renewalCheck is the interval between checks of whether certificates are due, in wall-clock time: a
+// machine may have slept for a month.
 const renewalCheck = time.Hour
 
-// dueAt returns when a certificate is to be replaced: when a third of its lifetime is left, so
-// that there is time to notice that renewal fails.
+// dueAt returns when a certificate must be replaced: when a third of its lifetime is left, so that there is
+// time to notice failed renewals.
 func dueAt(from, until time.Time) time.Time { return until.Add(-until.Sub(from) / 3) }
 
-// KeepFresh calls renew whenever the last pair is due, until ctx ends. If renew fails, failed
-// is called with the error, and renew again an hour later.
+// KeepFresh calls renew whenever the last pair is due, until ctx ends. If renew fails, KeepFresh calls
+// failed with the error, and renew again an hour later.
 func KeepFresh(ctx context.Context, c clock.WithTicker, current Pair, renew func() (Pair, error), failed func(error)) {
 	ticker := c.NewTicker(renewalCheck)
 	defer ticker.Stop()
@@ -29,7 +29,7 @@ func KeepFresh(ctx context.Context, c clock.WithTicker, current Pair, renew func
 			return
 		case <-ticker.C():
 		}
-		if c.Now().Round(0).Before(current.Due) { // without the monotonic clock, which stands still in sleep
+		if c.Now().Round(0).Before(current.Due) { // without the monotonic clock, which stops during sleep
 			continue
 		}
 		fresh, err := renew()
@@ -41,12 +41,11 @@ func KeepFresh(ctx context.Context, c clock.WithTicker, current Pair, renew func
 	}
 }
 
-// ServingCertificate is a server's certificate that is replaced, while the server serves,
-// before it expires.
+// ServingCertificate is a server's certificate. It is replaced before it expires, while the server serves.
 type ServingCertificate struct {
 	authority *Authority
 	address   net.IP
-	also      []string // names and addresses besides address
+	also      []string // additional names and addresses
 	clock     clock.WithTicker
 	failed    func(error)
 
@@ -86,7 +85,7 @@ func (s *ServingCertificate) AddListener(l dynamiccertificates.Listener) {
 	s.listeners = append(s.listeners, l)
 }
 
-// RunOnce implements dynamiccertificates.ControllerRunner. There is a certificate already.
+// RunOnce implements dynamiccertificates.ControllerRunner. A certificate exists already.
 func (s *ServingCertificate) RunOnce(context.Context) error { return nil }
 
 // Run implements dynamiccertificates.ControllerRunner. The server runs it.

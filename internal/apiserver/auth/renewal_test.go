@@ -27,7 +27,7 @@ type heard struct{ times int }
 
 func (h *heard) Enqueue() { h.times++ }
 
-// A server that runs for three years never shows an invalid certificate.
+// A server that runs for three years never presents an invalid certificate.
 func TestServingCertificateIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		authority, err := LoadAuthority(t.TempDir(), time.Now)
@@ -64,7 +64,7 @@ func TestServingCertificateIsRenewed(t *testing.T) {
 	})
 }
 
-// A renewal that failed is tried again.
+// A failed renewal is tried again.
 func TestRenewalIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())

@@ -1,11 +1,11 @@
-// Package autoregister keeps an APIService for every group version that the server serves itself:
-// built-in ones are put right when it starts, those of CustomResourceDefinitions always.
+// Package autoregister maintains an APIService for every group version that the server serves itself: for
+// built-in ones when it starts, for those of CustomResourceDefinitions always.
 //
-//	group versions, CustomResourceDefinitions ──▶ what is desired ─┐
+//	group versions, CustomResourceDefinitions ──▶ desired state ───┐
 //	APIServices, as observed ──────────────────────────────────────┴─▶ decide (pure) ──▶ one conditioned write
 //
-// Nothing is served because of these APIServices, and nothing stops being served without them. They
-// tell users and controllers what there is.
+// These APIServices only tell users and controllers which group versions exist. The server serves a group
+// version with or without its APIService.
 package autoregister
 
 import (
@@ -30,10 +30,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller"
 )
 
-// workers is the number of APIServices that are put right concurrently after the start.
+// workers is the number of APIServices that are reconciled concurrently after the start.
 const workers = 2
 
-// Registrar keeps the APIServices. All fields are required.
+// Registrar maintains the APIServices. All fields are required.
 type Registrar struct {
 	Client      apiregistrationclient.APIServicesGetter
 	Services    cache.SharedIndexInformer // of APIServices
@@ -42,7 +42,7 @@ type Registrar struct {
 	Log         *slog.Logger
 }
 
-// Ensure puts all APIServices right, and retries until ctx ends.
+// Ensure reconciles all APIServices, and retries until ctx ends.
 func (r *Registrar) Ensure(ctx context.Context) error {
 	return poststart.Retry(ctx, r.Log, "register the API groups", r.ensure)
 }
@@ -67,7 +67,7 @@ func (r *Registrar) ensure(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Run keeps the APIServices of CustomResourceDefinitions right until ctx ends.
+// Run reconciles the APIServices of CustomResourceDefinitions until ctx ends.
 func (r *Registrar) Run(ctx context.Context) error {
 	c := &controller.Controller{
 		Name: "apiservice-registration",
@@ -83,7 +83,7 @@ func (r *Registrar) Run(ctx context.Context) error {
 	return c.Run(ctx, r.Log, clock.RealClock{})
 }
 
-// desired returns the APIServices that there should be, by name.
+// desired returns the desired APIServices by name.
 func (r *Registrar) desired() map[string]*apiregistrationv1.APIService {
 	all := map[string]*apiregistrationv1.APIService{}
 	for _, obj := range r.Definitions.GetStore().List() {
@@ -99,7 +99,7 @@ func (r *Registrar) desired() map[string]*apiregistrationv1.APIService {
 	return all
 }
 
-// desiredOf returns one of them, or nil.
+// desiredOf returns the desired APIService of that name, or nil.
 func (r *Registrar) desiredOf(name string) *apiregistrationv1.APIService {
 	for _, version := range r.Builtin {
 		if nameOf(version) == name {
@@ -121,7 +121,7 @@ func (r *Registrar) desiredOf(name string) *apiregistrationv1.APIService {
 }
 
 func (r *Registrar) observed(name string) *apiregistrationv1.APIService {
-	obj, _, _ := r.Services.GetStore().GetByKey(name) // a store in memory does not fail
+	obj, _, _ := r.Services.GetStore().GetByKey(name) // an in-memory store does not fail
 	observed, _ := obj.(*apiregistrationv1.APIService)
 	return observed
 }
@@ -148,7 +148,7 @@ func (r *Registrar) carryOut(ctx context.Context, s step) error {
 	return err
 }
 
-// definedVersions returns the names of the APIServices that a definition has to do with.
+// definedVersions returns the names of the APIServices for the versions of a definition.
 func definedVersions(obj any) []cache.ObjectName {
 	d, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
 	if !ok {
@@ -161,14 +161,15 @@ func definedVersions(obj any) []cache.ObjectName {
 	return keys
 }
 
-// sameVersions reports that a change of a definition does not concern its versions.
+// sameVersions reports whether a change of a definition leaves its versions unchanged.
 func sameVersions(before, now any) bool {
 	a, aOK := before.(*apiextensionsv1.CustomResourceDefinition)
 	b, bOK := now.(*apiextensionsv1.CustomResourceDefinition)
 	return aOK && bOK && slices.Equal(versionsOf(a), versionsOf(b))
 }
 
-// sameRegistration reports that only the status or the like of an APIService has changed.
+// sameRegistration reports whether a change of an APIService leaves its registration unchanged, for example
+// a status update.
 func sameRegistration(before, now any) bool {
 	a, aOK := before.(*apiregistrationv1.APIService)
 	b, bOK := now.(*apiregistrationv1.APIService)

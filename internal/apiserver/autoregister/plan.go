@@ -8,24 +8,24 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-// managedLabel says that an APIService is kept by the server, and when.
+// managedLabel marks an APIService that the server maintains. Its value says when.
 const managedLabel = "kube-aggregator.kubernetes.io/automanaged"
 
 const (
-	onStart = "onstart" // put right when a server starts; an administrator may change it until then
-	always  = "true"    // put right whenever it is changed
+	onStart = "onstart" // reconciled when a server starts; an administrator may change it in between
+	always  = "true"    // reconciled after every change
 )
 
-// step is what to do about one APIService: nothing if it is nil.
+// step is the write for one APIService; nil for none.
 //
 //sumtype:decl
 type step interface{ isStep() }
 
 type (
 	create struct{ object *apiregistrationv1.APIService }
-	// update replaces the spec; the object is as observed otherwise.
+	// update replaces the spec, and keeps the rest of the observed object.
 	update struct{ object *apiregistrationv1.APIService }
-	// remove deletes the object as it was observed.
+	// remove deletes the object, with the observed object as precondition.
 	remove struct{ object *apiregistrationv1.APIService }
 )
 
@@ -33,7 +33,7 @@ func (create) isStep() {}
 func (update) isStep() {}
 func (remove) isStep() {}
 
-// moment is when a decision is made.
+// moment is the time of a decision: while the server starts, or later.
 type moment int
 
 const (
@@ -41,8 +41,7 @@ const (
 	starting
 )
 
-// decide returns what brings an APIService from what was observed to what is desired; each may be
-// nil.
+// decide returns the step from the observed to the desired APIService; each may be nil.
 func decide(desired, observed *apiregistrationv1.APIService, now moment) step {
 	switch {
 	case observed == nil && desired == nil:
@@ -54,7 +53,7 @@ func decide(desired, observed *apiregistrationv1.APIService, now moment) step {
 		return create{desired}
 	}
 	switch managed := observed.Labels[managedLabel]; {
-	case managed != onStart && managed != always: // a user's
+	case managed != onStart && managed != always: // a user has created it
 		return nil
 	case managed == onStart && now != starting:
 		return nil
@@ -81,7 +80,7 @@ func local(version schema.GroupVersion, p Priority, managed string) *apiregistra
 	}
 }
 
-// versionsOf returns the group versions that a definition has served.
+// versionsOf returns the served group versions of a definition.
 func versionsOf(d *apiextensionsv1.CustomResourceDefinition) []schema.GroupVersion {
 	var served []schema.GroupVersion
 	for _, v := range d.Spec.Versions {

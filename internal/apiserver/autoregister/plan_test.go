@@ -51,7 +51,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestPriorities: groups and versions are in upstream's order.
+// TestPriorities checks that groups and versions are in upstream's order.
 func TestPriorities(t *testing.T) {
 	order := []schema.GroupVersion{
 		{Version: "v1"},

@@ -9,11 +9,11 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/discovery"
 )
 
-// Priority places a group version in discovery: clients take the group with the higher one for a
-// name that several have.
+// Priority determines the order of a group version in discovery: if several groups have a resource of one
+// name, clients take the group with the higher priority.
 type Priority struct{ Group, Version int32 }
 
-// Priorities of versions within their group, where nothing else is said.
+// The default priorities of versions within their group.
 const (
 	stable = 15
 	old    = 9
@@ -22,12 +22,12 @@ const (
 // others is the priority of a built-in group version that is not in the table.
 func others() Priority { return Priority{15500, old} }
 
-// custom is the priority of the versions of CustomResourceDefinitions. Versions with the same
-// priority are in the order of their names, the most mature first.
+// custom is the priority of the versions of CustomResourceDefinitions. Versions with the same priority are
+// ordered by name, the most mature first.
 func custom() Priority { return Priority{1000, discovery.CustomPriority} }
 
-// PriorityOf returns the priority of a built-in group version: that in kube-apiserver, which clients
-// may have come to rely on. Versions that kube-apiserver no longer has come after all others.
+// PriorityOf returns the priority of a built-in group version. It is the one in kube-apiserver, on which
+// clients may rely. Versions that kube-apiserver no longer has come last.
 func PriorityOf(version schema.GroupVersion) Priority {
 	groups := map[string]int32{
 		"":                             18000,
@@ -71,8 +71,8 @@ func PriorityOf(version schema.GroupVersion) Priority {
 	return priority
 }
 
-// first is higher than any that an APIService can have, so that the group of APIServices itself is
-// always found.
+// first is higher than any priority that an APIService can have, so that clients always find the group of
+// APIServices.
 const first = 20001
 
 // Prioritize orders the built-in group versions in aggregated discovery.

@@ -1,4 +1,4 @@
-// Package discovery lists what the server serves: to clients at /apis, and to admission.
+// Package discovery lists the served groups and kinds: to clients at /apis, and to admission.
 package discovery
 
 import (
@@ -22,17 +22,15 @@ import (
 // Remote is a group version that another server serves.
 type Remote struct {
 	schema.GroupVersion
-	// Priority is that of the version among those of its group.
+	// Priority is the priority of the version within its group.
 	Priority int32
 }
 
-// Install serves /apis: aggregated discovery, which k8s.io/apiserver, apiextensions-apiserver and
-// package aggregation fill themselves, and the unaggregated list of groups, to which the groups of
-// CustomResourceDefinitions and of other servers (remotes) are added here. changed is called when
-// they have changed.
+// Install serves /apis: aggregated discovery, which k8s.io/apiserver, apiextensions-apiserver and package
+// aggregation fill themselves, and the unaggregated list of groups, to which it adds the groups of
+// CustomResourceDefinitions and of other servers (remotes). It calls changed after each update of the list.
 //
-// The server of apiextensions-apiserver leaves /apis to kube-aggregator in front of it; there
-// is none here.
+// apiextensions-apiserver leaves /apis to kube-aggregator in front of it, which does not exist here.
 func Install(ctx context.Context, server *genericapiserver.GenericAPIServer, definitions cache.SharedIndexInformer, remotes func() []Remote, changed func()) (*Groups, error) {
 	server.Handler.GoRestfulContainer.Add(discoveryendpoint.WrapAggregatedDiscoveryToHandler(
 		server.DiscoveryGroupManager, server.AggregatedDiscoveryGroupManager, nil,
@@ -61,7 +59,7 @@ func Install(ctx context.Context, server *genericapiserver.GenericAPIServer, def
 	return groups, nil
 }
 
-// groupManager is the part of discovery.GroupManager of k8s.io/apiserver that is used here.
+// groupManager is the used part of discovery.GroupManager of k8s.io/apiserver.
 type groupManager interface {
 	AddGroup(metav1.APIGroup)
 	RemoveGroup(string)
@@ -76,11 +74,11 @@ type Groups struct {
 	builtin     map[string]metav1.APIGroup
 
 	mu     sync.Mutex
-	listed map[string]metav1.APIGroup // guarded by mu: the groups that were added
-	remote map[string]bool            // guarded by mu: those with versions of other servers
+	listed map[string]metav1.APIGroup // guarded by mu: the added groups
+	remote map[string]bool            // guarded by mu: groups with versions of other servers
 }
 
-// Refresh brings the list up to date.
+// Refresh updates the list.
 func (g *Groups) Refresh() {
 	g.refresh()
 	g.changed()
@@ -130,7 +128,7 @@ func (g *Groups) refresh() {
 	}
 }
 
-// Aggregated returns a group of which other servers serve versions.
+// Aggregated returns a group; false if no other server serves a version of it.
 func (g *Groups) Aggregated(name string) (metav1.APIGroup, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -142,8 +140,8 @@ func (g *Groups) Aggregated(name string) (metav1.APIGroup, bool) {
 // CustomPriority is the priority of the versions of CustomResourceDefinitions within their group.
 const CustomPriority = 100
 
-// apiGroup returns a group with its versions by priority, the first one preferred. Those that are
-// built in come first.
+// apiGroup returns a group with its versions by priority, the first one preferred. Built-in versions come
+// first.
 func apiGroup(name string, builtin metav1.APIGroup, priorities map[string]int32) metav1.APIGroup {
 	group := metav1.APIGroup{Name: name, Versions: slices.Clone(builtin.Versions)}
 	for _, v := range builtin.Versions {

@@ -15,8 +15,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 )
 
-// Served knows which kinds the server serves, from the server's own tables and caches. Only what is
-// in neither is read.
+// Served finds the resources of served kinds, in the server's own tables and caches. It reads a definition
+// live only if neither has the kind.
 type Served struct {
 	builtin map[schema.GroupKind]ownerreferences.ServedResource
 	stored  map[schema.GroupResource]bool // the built-in kinds, under the name by which they are stored
@@ -26,7 +26,7 @@ type Served struct {
 	aggregated atomic.Pointer[ownerreferences.Served]
 }
 
-// definitions are the CustomResourceDefinitions as a cache has them, and as they are.
+// definitions provides the CustomResourceDefinitions, cached and live.
 type definitions struct {
 	cache cache.Store
 	read  ReadDefinition
@@ -35,7 +35,7 @@ type definitions struct {
 // ReadDefinition reads a CustomResourceDefinition live.
 type ReadDefinition func(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error)
 
-// NewServed returns the built-in kinds.
+// NewServed returns a Served with the built-in kinds.
 func NewServed() *Served {
 	s := &Served{builtin: map[schema.GroupKind]ownerreferences.ServedResource{
 		{Group: apiextensionsv1.GroupName, Kind: "CustomResourceDefinition"}: {Resource: "customresourcedefinitions"},
@@ -88,9 +88,9 @@ func (s *Served) ResourceOf(ctx context.Context, kind schema.GroupKind) (ownerre
 	return definitions.readKind(ctx, kind)
 }
 
-// readKind looks for a kind that the cache does not have: a client that saw its definition
-// established may be ahead of the cache. The definition is looked for under the plural that a kind
-// usually has; one with another plural is served once the cache has it.
+// readKind reads the definition of a kind that is not in the cache: a client that has seen the definition
+// established may be ahead of the cache. It reads the definition with the usual plural of the kind; a kind
+// with another plural is served once the cache has it.
 func (d *definitions) readKind(ctx context.Context, kind schema.GroupKind) (ownerreferences.ServedResource, bool) {
 	if !strings.Contains(kind.Group, ".") || kind.Kind == "" {
 		return ownerreferences.ServedResource{}, false // the group of a definition has a dot
@@ -98,12 +98,12 @@ func (d *definitions) readKind(ctx context.Context, kind schema.GroupKind) (owne
 	plural, _ := meta.UnsafeGuessKindToResource(kind.WithVersion("v1"))
 	found, err := d.read(ctx, plural.Resource+"."+kind.Group)
 	if err != nil {
-		return ownerreferences.ServedResource{}, false // not found; and what cannot be read cannot be served
+		return ownerreferences.ServedResource{}, false // not found, or unreadable and therefore not served
 	}
 	return serves(found, kind)
 }
 
-// serves returns the resource of a kind if a definition is the kind's, and established.
+// serves returns the resource of a kind if the definition is established and has this kind.
 func serves(d *apiextensionsv1.CustomResourceDefinition, kind schema.GroupKind) (ownerreferences.ServedResource, bool) {
 	if d.Spec.Group != kind.Group || d.Status.AcceptedNames.Kind != kind.Kind || !apihelpers.IsCRDConditionTrue(d, apiextensionsv1.Established) {
 		return ownerreferences.ServedResource{}, false

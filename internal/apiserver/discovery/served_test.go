@@ -22,7 +22,7 @@ func definition(name, group, kind string, established apiextensionsv1.ConditionS
 	}
 }
 
-// A definition that the cache does not have yet is read before its kind counts as not served.
+// A definition that is not in the cache yet is read before its kind counts as not served.
 func TestServedAheadOfTheCache(t *testing.T) {
 	stored := map[string]*apiextensionsv1.CustomResourceDefinition{
 		"widgets.example.com": definition("widgets.example.com", "example.com", "Widget", apiextensionsv1.ConditionTrue),

@@ -19,7 +19,7 @@ func (t transport) answer(request *http.Request) (*http.Response, error) {
 	case aborted != nil:
 		return nil, aborted
 	case client.Err() != nil:
-		return nil, client.Err() // what the handler has said about that is not for this client
+		return nil, client.Err() // the handler's response to the cancellation is not for this client
 	}
 	a.WriteHeader(http.StatusOK)
 	return responseOf(request, a.status, a.sentHeader, io.NopCloser(&a.body)), nil
@@ -55,5 +55,5 @@ func (a *answer) Write(p []byte) (int, error) {
 // Flush implements http.Flusher.
 func (a *answer) Flush() { a.WriteHeader(http.StatusOK) }
 
-// CloseNotify implements http.CloseNotifier, like that of an exchange.
+// CloseNotify implements http.CloseNotifier, as exchange does.
 func (a *answer) CloseNotify() <-chan bool { return closeNotify(a.ctx) }

@@ -1,14 +1,14 @@
 // Package inprocess is an HTTP transport to a handler in the same process, without sockets, TLS or
 // framing. The control plane's own controllers use it to reach their API server.
 //
-// RoundTrip runs the handler of a GET on a goroutine of its own, as a server does, and returns as
-// soon as the handler has sent its header. The body is a buffer of bounded size between the handler,
-// which writes, and the client, which reads: a watch whose client does not read blocks the handler,
-// as it would on a socket. Closing the body, or ending the request's context, ends the handler's
-// context.
+// RoundTrip runs the handler of a GET on its own goroutine, as a server does, and returns as soon as the
+// handler has sent its header. The body is a buffer of bounded size between the handler, which writes, and
+// the client, which reads: a watch whose client does not read blocks the handler, as it would on a socket.
+// Closing the body, or ending the request's context, ends the handler's context.
 //
-// The handlers of writes run on the caller's goroutine (answer.go): their answers are short and come
-// at once, and a goroutine each, whose stack would have to grow anew, costs more than it is good for.
+// The handlers of writes run on the caller's goroutine (answer.go): their responses are short and come at
+// once. A goroutine for each write, with a stack that has to grow each time, would cost more than it is
+// worth.
 package inprocess
 
 import (
@@ -41,7 +41,7 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 }
 
-// stream returns while the handler may still write.
+// stream returns while the handler may still write to the body.
 func (t transport) stream(request *http.Request) (*http.Response, error) { //nolint:contextcheck // the handler has the client's context, without its values
 	ctx, cancel := context.WithCancel(request.Context())
 	x := &exchange{header: http.Header{}, sent: make(chan struct{}), ctx: ctx, cancel: cancel}
@@ -65,7 +65,7 @@ func (t transport) stream(request *http.Request) (*http.Response, error) { //nol
 	return responseOf(request, x.status, x.sentHeader, x), nil
 }
 
-// responseOf returns a response as the client sees it.
+// responseOf returns a response in the form that the client expects.
 func responseOf(request *http.Request, status int, header http.Header, body io.ReadCloser) *http.Response {
 	return &http.Response{
 		Status: strconv.Itoa(status) + " " + http.StatusText(status), StatusCode: status,
@@ -74,10 +74,9 @@ func responseOf(request *http.Request, status int, header http.Header, body io.R
 	}
 }
 
-// detached ends with the client's context, but has none of its values, save what Is and
-// MayLag read. The client may be a handler
-// of the same server, and the values of its context, such as the audit event, describe its own
-// request, not the one that it sends. A socket carries no values either.
+// detached is a context that ends with the client's context, but has only the values for Is and MayLag. The
+// client may be a handler of the same server, and the values of its context, such as the audit event,
+// belong to its own request, not to the one that it sends. A socket carries no values either.
 type detached struct{ context.Context } //nolint:containedctx // it is a context itself
 
 // Value implements context.Context.
@@ -93,30 +92,29 @@ func (d detached) Value(key any) any {
 }
 
 type (
-	// own is the key under which the context of a handler says that this process sent the request.
+	// own is the key of the value that marks a request of this process in a handler's context.
 	own struct{}
-	// lag is the key under which the context of a handler says whether the client minds a lag.
+	// lag is the key of the value in a handler's context that says whether the client tolerates lag.
 	lag struct{}
-	// prompt is the key under which the context of a client's request says that it does.
+	// prompt is the key of the value in a client's context that says that it tolerates none.
 	prompt struct{}
 )
 
-// Is reports whether ctx is that of a request which came through this transport, so from this process.
+// Is reports whether ctx is the context of a request through this transport, so from this process.
 func Is(ctx context.Context) bool {
 	is, _ := ctx.Value(own{}).(bool)
 	return is
 }
 
-// MayLag reports whether ctx is that of a request which came through this transport: its client
-// takes what it gets without delay, and does not mind if the events of a watch come a tenth of a
-// second late, unless it is Prompt.
+// MayLag reports whether ctx is the context of a request through this transport whose client is not Prompt.
+// The client reads without delay, and tolerates events of a watch that are a tenth of a second late.
 func MayLag(ctx context.Context) bool {
 	may, _ := ctx.Value(lag{}).(bool)
 	return may
 }
 
-// Prompt returns a RoundTripper for a client that compares what different watches tell it, so that
-// none of them may lag behind the others.
+// Prompt returns a RoundTripper for a client that compares the events of different watches: none of them
+// may lag behind the others.
 func Prompt(next http.RoundTripper) http.RoundTripper { return promptly{next} }
 
 type promptly struct{ next http.RoundTripper }
@@ -129,10 +127,10 @@ func (p promptly) RoundTrip(r *http.Request) (*http.Response, error) {
 // WrappedRoundTripper lets client-go find the wrapped transport.
 func (p promptly) WrappedRoundTripper() http.RoundTripper { return p.next }
 
-// AfterFunc saves package context a goroutine per request.
+// AfterFunc saves package context a goroutine for each request.
 func (d detached) AfterFunc(do func()) (stop func() bool) { return context.AfterFunc(d.Context, do) }
 
-// incoming returns the request as a server would see it.
+// incoming returns the request in the form that a server receives.
 func incoming(ctx context.Context, request *http.Request) *http.Request {
 	r := request.Clone(ctx)
 	r.RequestURI = r.URL.RequestURI()
@@ -147,8 +145,7 @@ func incoming(ctx context.Context, request *http.Request) *http.Request {
 	return r
 }
 
-// exchange is one request under way: the handler's ResponseWriter and the
-// client's response body.
+// exchange is one request in flight: the handler's ResponseWriter and the client's response body.
 type exchange struct {
 	header http.Header     // the handler's, until it is sent
 	ctx    context.Context //nolint:containedctx // the context of the request, with which it ends
@@ -162,7 +159,7 @@ type exchange struct {
 	mu      sync.Mutex
 	changed sync.Cond
 	buffer  bytes.Buffer // guarded by mu
-	done    error        // guarded by mu: why the handler writes no more; io.EOF when it has returned
+	done    error        // guarded by mu: why no more data comes; io.EOF when the handler has returned
 }
 
 func (x *exchange) serve(handler http.Handler, r *http.Request) {
@@ -171,7 +168,7 @@ func (x *exchange) serve(handler http.Handler, r *http.Request) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if end == nil {
-		end = x.ctx.Err() // the request was cancelled, however the handler returned
+		end = x.ctx.Err() // the request was cancelled, whether or not the handler panicked
 	}
 	if end == nil {
 		end = io.EOF
@@ -180,12 +177,12 @@ func (x *exchange) serve(handler http.Handler, r *http.Request) {
 	x.changed.Broadcast()
 }
 
-// call calls a handler, which panics to abort a response that it cannot finish.
+// call calls a handler, which may panic to abort a response that it cannot finish.
 func call(handler http.Handler, w http.ResponseWriter, r *http.Request) (aborted error) {
 	defer func() {
 		switch broken := recover(); broken {
 		case nil:
-		case http.ErrAbortHandler: // a panic value, compared as net/http does
+		case http.ErrAbortHandler: // a panic value; net/http compares it in the same way
 			aborted = errors.New("the answer was aborted")
 		default:
 			aborted = fmt.Errorf("the handler panicked: %v", broken)
@@ -227,8 +224,8 @@ func (x *exchange) Write(p []byte) (int, error) {
 // Flush implements http.Flusher. It only sends the header: everything written can already be read.
 func (x *exchange) Flush() { x.WriteHeader(http.StatusOK) }
 
-// CloseNotify implements http.CloseNotifier, without which k8s.io/apiserver does not
-// recognise a writer that can flush.
+// CloseNotify implements http.CloseNotifier: without it, k8s.io/apiserver does not recognise a writer that
+// can flush.
 func (x *exchange) CloseNotify() <-chan bool { return closeNotify(x.ctx) }
 
 func closeNotify(ctx context.Context) <-chan bool {

@@ -83,7 +83,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// TestSlowClient stops a handler that is too far ahead, until its client goes away.
+// TestSlowClient checks that a handler that is too far ahead blocks until its client disconnects.
 func TestSlowClient(t *testing.T) {
 	wrote := make(chan error, 1)
 	c := client(func(w http.ResponseWriter, _ *http.Request) {
@@ -133,8 +133,8 @@ func TestCancelEndsBothSides(t *testing.T) {
 	<-ended
 }
 
-// A handler that sends a request itself, with its own context, passes on the end of that context,
-// but none of its values, which describe the request that it serves.
+// A handler that sends a request itself, with its own context, passes on the end of that context, but none
+// of its values, which belong to the request that it serves.
 func TestValuesStayOnTheirSide(t *testing.T) {
 	type key struct{}
 	ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "outer"), time.Hour)
@@ -161,7 +161,7 @@ func TestValuesStayOnTheirSide(t *testing.T) {
 	}
 }
 
-// The answer to a write may be longer than what a handler can write ahead of a client that reads.
+// The response to a write may be longer than the buffer of a streamed response.
 func TestLongAnswerToAWrite(t *testing.T) {
 	long := strings.Repeat("x", 2*bufferSize)
 	c := client(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, long) })
@@ -175,7 +175,7 @@ func TestLongAnswerToAWrite(t *testing.T) {
 	}
 }
 
-// The end of a write's context ends its handler, and whatever that answers then is not an answer.
+// The end of a write's context ends its handler, and the handler's later response is discarded.
 func TestCancelledWrite(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	c := client(func(w http.ResponseWriter, r *http.Request) {
@@ -220,8 +220,8 @@ func TestPanicAbortsTheAnswer(t *testing.T) {
 	}
 }
 
-// The server knows which requests come from its own process, and which of their clients mind a lag;
-// nothing else that a client's context carries.
+// The server knows which requests come from its own process, and which of their clients tolerate lag, and
+// no other values of a client's context.
 func TestMayLag(t *testing.T) {
 	type own struct{}
 	var lags []bool

@@ -21,13 +21,12 @@ var errStaleStatus = errors.New("the status of the CustomResourceDefinition was 
 // apiextensions-apiserver retry after a conflict: it turns a 409 response to an update of a
 // definition's status into a 500.
 //
-// On a conflict those controllers give up without an error, because another event for the
-// definition must be on its way. That need not be so: the finalizing controller writes the
-// status twice in a sync, does not look at its own first write, and is called again by the
-// event of that write. If it then reads a cache without the second write, its update
-// conflicts, and no event follows. The deletion of the definition, and of all its instances,
-// would hang until the informer's next resync, up to 5 minutes later. After any other error
-// the controllers retry with back-off.
+// On a conflict these controllers give up without an error, because they expect another event for the
+// definition. It may never come: the finalizing controller writes the status twice in a sync, ignores its
+// own first write, and is called again by the event of that write. If it then reads a cache without the
+// second write, its update conflicts, and no event follows. The deletion of the definition, and of all its
+// instances, would hang until the informer's next resync, up to 5 minutes later. After any other error the
+// controllers retry with back-off.
 //
 // TestDefinitionFinalizerIgnoresConflicts fails once apiextensions-apiserver retries by itself.
 func RetryStatusConflicts(next http.RoundTripper) http.RoundTripper { return retryConflicts{next} }

@@ -56,10 +56,9 @@ func TestRetryStatusConflicts(t *testing.T) {
 	}
 }
 
-// RetryStatusConflicts exists because the finalizing controller of apiextensions-apiserver
-// does not retry after a conflict, and works because it does retry after an internal error.
-// If it is called more than once after a conflict, it retries by itself: then remove
-// RetryStatusConflicts.
+// RetryStatusConflicts exists because the finalizing controller of apiextensions-apiserver does not retry
+// after a conflict, and works because the controller retries after an internal error. If it is called more
+// than once after a conflict, it retries by itself: then remove RetryStatusConflicts.
 func TestDefinitionFinalizerIgnoresConflicts(t *testing.T) {
 	const conflicting, failing, retries = "a.example.com", "b.example.com", 6
 	errs := map[string]error{

@@ -1,5 +1,5 @@
-// Package loopback lets the server, and the controllers beside it, reach the server through its
-// whole handler chain, but without a socket.
+// Package loopback lets the server, and the controllers beside it, send requests to the server through its
+// whole handler chain, without a socket.
 package loopback
 
 import (
@@ -19,16 +19,15 @@ type Transport struct {
 	handler atomic.Pointer[http.RoundTripper]
 }
 
-// Config returns a client configuration with the address and the credential of the
-// generic server's own loopback configuration and with this transport. It uses no TLS and
-// has no rate limit.
+// Config returns a client configuration with the address and the credential of the generic server's own
+// loopback configuration, and with this transport. It uses no TLS and has no rate limit.
 func (t *Transport) Config(generic *rest.Config) *rest.Config {
 	return &rest.Config{
 		Host:          generic.Host,
 		BearerToken:   generic.BearerToken,
 		ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeProtobuf, AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON},
 		QPS:           -1,
-		// Warnings are for whoever wrote a template; controllers get them again with each pod.
+		// Warnings are for the author of a template; controllers would get them again with each pod.
 		WarningHandler: rest.NoWarnings{},
 		Transport:      t,
 	}

@@ -1,9 +1,9 @@
-// Package nodeagents is what the subresources of pods have in common whose requests the agent of
-// the pod's node answers: which container is meant, and where the agent is.
+// Package nodeagents contains code for the subresources of pods whose requests the agent of the pod's node
+// answers: it chooses the container, and finds the agent.
 //
-// The address of an agent is in the status of its Node, which the node itself writes. So the
-// server at that address is trusted, and sees the client certificate, only if it presents the
-// certificate of that node.
+// The address of an agent is in the status of its Node, which the node itself writes. So the server at that
+// address is trusted, and receives the client certificate, only if it presents the certificate of that
+// node.
 package nodeagents
 
 import (
@@ -21,8 +21,8 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// Find returns the address of the agent of a pod's node. task is what the agent is needed for, for
-// the error: "read the logs".
+// Find returns the address of the agent of a pod's node. task describes the request in the error: "read the
+// logs".
 func Find(ctx context.Context, nodes rest.Getter, pod *corev1.Pod, task string) (address string, err error) {
 	node := pod.Spec.NodeName
 	obj, err := nodes.Get(ctx, node, &metav1.GetOptions{})
@@ -52,7 +52,7 @@ func Address(node *corev1.Node) (string, error) {
 	return address, nil
 }
 
-// locate returns the address of the agent of a node, or why it cannot be reached.
+// locate returns the address of the agent of a node, or the reason why it cannot be reached.
 func locate(node *corev1.Node) (address, flaw string) {
 	port := node.Status.DaemonEndpoints.KubeletEndpoint.Port
 	if port < 1 || port > 65535 {
@@ -75,14 +75,14 @@ func Unavailable(pod *corev1.Pod, task, why string) error {
 	return apierrors.NewServiceUnavailable(fmt.Sprintf("cannot %s of pod %s from the agent of node %s, which %s", task, pod.Name, pod.Spec.NodeName, why))
 }
 
-// IsUnknownNode reports whether the error of an agent says that it does not have the pod's node.
+// IsUnknownNode reports whether an agent's error says that it does not manage the pod's node.
 func IsUnknownNode(err error) bool {
 	answer, ok := errors.AsType[*apierrors.StatusError](err)
 	return ok && apierrors.IsNotFound(err) && answer.ErrStatus.Details != nil && answer.ErrStatus.Details.Kind == "nodes"
 }
 
-// ChooseContainer returns the container of a pod that a request is for: the one that it names, or
-// else the only one of the pod.
+// ChooseContainer returns the container of a pod for a request: the requested one, or else the only one of
+// the pod.
 func ChooseContainer(pod *corev1.Pod, requested string) (string, error) {
 	names := namesOf(pod.Spec.Containers)
 	initial := namesOf(pod.Spec.InitContainers)

@@ -1,10 +1,10 @@
-// Package nodeproxy serves nodes/proxy: HTTP requests through the API server to the agent of a node,
-// in the same process (Source) or in another one, or to another port of the machine.
+// Package nodeproxy serves nodes/proxy: HTTP requests through the API server to the agent of a node, in the
+// same process (Source) or in another one, or to another port of the machine.
 //
-// The address of a machine is in the status of its Node, which the node itself writes. What answers
-// there as the agent has to prove that it is the agent of that node (package nodeagents). Another
-// port is reached only at an address that is neither this machine's loopback nor link-local, and
-// only of a node that is not simulated.
+// The address of a machine is in the status of its Node, which the node itself writes. A server that
+// answers there as the agent must prove that it is the agent of that node (package nodeagents). Other ports
+// are reached only at addresses that are neither this machine's loopback nor link-local, and only of nodes
+// that are not simulated.
 package nodeproxy
 
 import (
@@ -36,8 +36,8 @@ import (
 // connectWithin limits connecting to a machine.
 const connectWithin = 10 * time.Second
 
-// Source returns what the agent of a node in this process serves. The error for a node that it does
-// not have is a NotFound of nodes.
+// Source returns the handler of the agent of a node in this process. For a node of another process, the
+// error is a NotFound of nodes.
 type Source func(node string) (http.Handler, error)
 
 // Config configures an Endpoint. All fields are required.
@@ -47,7 +47,7 @@ type Config struct {
 	// TLS returns the configuration of connections to the agent of a node, which accepts only the
 	// certificate of that node.
 	TLS func(node string) (*tls.Config, error)
-	// Authorizer is that of the server.
+	// Authorizer authorizes requests to the server.
 	Authorizer authorizer.Authorizer
 }
 
@@ -113,8 +113,8 @@ func (e *Endpoint) Connect(ctx context.Context, id string, options runtime.Objec
 	return e.authorized(handler, responder), nil
 }
 
-// authorized lets only who may create nodes/proxy upgrade a connection: who may only get it, and so
-// read what agents serve, must not be able to run commands in containers by a WebSocket.
+// authorized requires the permission to create nodes/proxy for upgrades of a connection. A user with get,
+// who can read from agents, must not be able to run commands in containers through a WebSocket.
 func (e *Endpoint) authorized(next http.Handler, responder rest.Responder) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if httpstream.IsUpgradeRequest(r) {
@@ -127,7 +127,7 @@ func (e *Endpoint) authorized(next http.Handler, responder rest.Responder) http.
 	})
 }
 
-// handler returns what serves a path at a port of a node, or of its agent if there is no port.
+// handler returns the handler of a path at a port of a node, or of its agent if there is no port.
 func (e *Endpoint) handler(node *corev1.Node, scheme, port, path string, responder rest.Responder) (http.Handler, error) {
 	if source := e.source.Load(); source != nil && isAgent(node, port) {
 		local, err := (*source)(node.Name)
@@ -146,8 +146,7 @@ func (e *Endpoint) handler(node *corev1.Node, scheme, port, path string, respond
 	return proxy.NewUpgradeAwareHandler(to, transport, true, false, proxy.NewErrorResponder(responder)), nil
 }
 
-// locate returns the URL of a port of a node, or of its agent in another process, and the transport
-// to there.
+// locate returns the URL of a port of a node, or of its agent in another process, and the transport to it.
 func (e *Endpoint) locate(node *corev1.Node, scheme, port string) (*url.URL, http.RoundTripper, error) {
 	dialer := &net.Dialer{Timeout: connectWithin}
 	if isAgent(node, port) {
@@ -159,14 +158,15 @@ func (e *Endpoint) locate(node *corev1.Node, scheme, port string) (*url.URL, htt
 		if err != nil {
 			return nil, nil, fmt.Errorf("connect to the agent of node %s: %w", node.Name, err)
 		}
-		// A kept connection would be looked up by its address, which any node can put into its status.
+		// A kept-alive connection would be looked up by its address, which any node can put into its
+		// status.
 		return &url.URL{Scheme: "https", Host: address}, &http.Transport{TLSClientConfig: config, DialContext: dialer.DialContext, DisableKeepAlives: true}, nil
 	}
 	host, err := machine(node)
 	if err != nil {
 		return nil, nil, err
 	}
-	// What listens there has certificates of its own, by nobody that the server knows.
+	// The server there has its own certificates, which no authority known to the API server has issued.
 	own := &http.Transport{
 		DialContext: dialer.DialContext, DisableKeepAlives: true,
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
@@ -174,7 +174,7 @@ func (e *Endpoint) locate(node *corev1.Node, scheme, port string) (*url.URL, htt
 	return &url.URL{Scheme: scheme, Host: net.JoinHostPort(host, port)}, own, nil
 }
 
-// at returns a handler that serves requests as if they were for a path of the agent.
+// at returns a handler that serves requests at a path of the agent.
 func at(of string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		to := *r.URL

@@ -22,8 +22,8 @@ func aNode(runtime, address string, port int32) *corev1.Node {
 	return node
 }
 
-// The agent is reached as the agent of that very node, whatever scheme was asked for; another port
-// only at an address that can be that of another machine.
+// The agent must identify as the agent of this node, whatever scheme was requested. Other ports are reached
+// only at addresses that can belong to another machine.
 func TestLocate(t *testing.T) {
 	const real = "containerd://2"
 	asked := ""
@@ -70,8 +70,8 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// A node in this process is asked there, for the path that is left; one that is not there is looked
-// for elsewhere.
+// Requests for a node in this process are served here, with the rest of the path; other nodes are reached
+// at their address.
 func TestSource(t *testing.T) {
 	e := New(Config{})
 	e.SetSource(func(node string) (http.Handler, error) {

@@ -10,11 +10,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// agentPort is the port of an agent whose Node names none: that of kubelets. An agent in this process
-// listens at no port, so that its Node cannot name one.
+// agentPort is the kubelets' port, for an agent whose Node names none. An agent in this process listens on
+// no port, so its Node cannot name one.
 const agentPort = 10250
 
-// isAgent reports whether a port of a node is that of its agent. So is no port.
+// isAgent reports whether a port of a node, or no port, is the port of its agent.
 func isAgent(node *corev1.Node, port string) bool {
 	own := node.Status.DaemonEndpoints.KubeletEndpoint.Port
 	if own == 0 {
@@ -23,7 +23,7 @@ func isAgent(node *corev1.Node, port string) bool {
 	return port == "" || port == strconv.Itoa(int(own))
 }
 
-// machine returns the address at which other ports of a node are reached.
+// machine returns the address for other ports of a node.
 func machine(node *corev1.Node) (string, error) {
 	if strings.HasPrefix(node.Status.NodeInfo.ContainerRuntimeVersion, "simulated:") {
 		return "", apierrors.NewServiceUnavailable(fmt.Sprintf("error trying to reach service: node %s is simulated, and nothing listens at its ports", node.Name))

@@ -26,7 +26,7 @@ const (
 	// agentTimeout limits connecting to an agent, the TLS handshake, and the wait for the
 	// response header.
 	agentTimeout = 10 * time.Second
-	// task is what an agent is needed for.
+	// task describes the request in errors about the agent.
 	task = "read the logs"
 	// maxErrorBody is the number of bytes read from an error response.
 	maxErrorBody = 1 << 10
@@ -34,8 +34,7 @@ const (
 	maxHeader = 16 << 10
 )
 
-// errDisconnected is the error for a log that ends early because the connection to the agent
-// broke.
+// errDisconnected is the error for a log that ends early because the connection to the agent broke.
 var errDisconnected = errors.New("the agent has disconnected")
 
 // Agents reads logs from the agents of nodes in other processes.
@@ -66,8 +65,8 @@ func (a Agents) Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptio
 	if err != nil {
 		return nil, fmt.Errorf("request logs from the agent of node %s: %w", node, err)
 	}
-	// Each connection serves one request: the transport would look up a kept one by its address,
-	// which any node can put into its status. A RoundTripper does not follow redirects.
+	// Each connection serves one request: the transport would look up a kept-alive connection by its
+	// address, which any node can put into its status. A RoundTripper does not follow redirects.
 	timeout := cmp.Or(a.timeout, agentTimeout)
 	transport := &http.Transport{
 		TLSClientConfig: config, DisableKeepAlives: true, DisableCompression: true,

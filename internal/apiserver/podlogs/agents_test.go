@@ -88,8 +88,8 @@ func listen(t *testing.T) net.Listener {
 	return listener
 }
 
-// impostor is a server with a certificate at the address in the status of a node, and counts
-// what it gets from clients.
+// impostor is a server with a certificate at the address in the status of a node. It counts the
+// certificates and requests of clients.
 type impostor struct {
 	address      net.Addr
 	certificates atomic.Int64
@@ -125,8 +125,8 @@ func newImpostor(t *testing.T, issue func() (auth.Pair, error)) *impostor {
 	return i
 }
 
-// A server at the address in a node's status that does not have that node's certificate is not
-// trusted, and does not see the client's certificate or request.
+// A server at the address in a node's status that does not have that node's certificate is not trusted, and
+// receives neither the client's certificate nor a request.
 func TestImpostors(t *testing.T) {
 	authority, other := newAuthority(t), newAuthority(t)
 	worker := func(a *auth.Authority) func() (auth.Pair, error) {

@@ -1,6 +1,6 @@
-// Package podlogs serves pods/log. The API server has no logs itself: it validates the options
-// of a request and reads the log from the agent of the pod's node, in the same process
-// (Source) or in another one (Agents).
+// Package podlogs serves pods/log. The API server has no logs itself: it validates the options of a request
+// and reads the log from the agent of the pod's node, in the same process (Source) or in another one
+// (Agents).
 package podlogs
 
 import (
@@ -23,8 +23,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/containerlogs"
 )
 
-// Source opens the log of a container. The error for a pod on a node that it does not have, or
-// for a container that it does not have, is a NotFound.
+// Source opens the log of a container. For a pod on a node of another process, or for an unknown container,
+// the error is a NotFound.
 type Source func(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error)
 
 // Endpoint is pods/NAME/log.
@@ -36,8 +36,8 @@ type Endpoint struct {
 
 var _ rest.Connecter = (*Endpoint)(nil)
 
-// NewEndpoint returns an endpoint for the pods of a registry. fallback is the source of logs on
-// nodes that the source set by SetSource does not have.
+// NewEndpoint returns an endpoint for the pods of a registry. fallback is the source of logs on nodes that
+// the source of SetSource does not have.
 func NewEndpoint(pods rest.Getter, fallback Source) *Endpoint {
 	return &Endpoint{pods: pods, fallback: fallback}
 }
@@ -118,7 +118,7 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, pod *corev1.Pod
 	return nil
 }
 
-// open opens a log on a node in this process, or otherwise in another one.
+// open opens a log on a node in this process, or else in another one.
 func (e *Endpoint) open(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {
 	if source := e.source.Load(); source != nil {
 		log, err := (*source)(ctx, pod, o)
@@ -129,7 +129,7 @@ func (e *Endpoint) open(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOp
 	return e.fallback(ctx, pod, o)
 }
 
-// waitingReason returns why a container has not started; "" if it has.
+// waitingReason returns the reason why a container has not started; "" if it has.
 func waitingReason(pod *corev1.Pod, container string) string {
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses) {
 		if s.Name == container && s.State.Waiting != nil {

@@ -67,8 +67,8 @@ func get(t *testing.T, url string) (status int, text string, err error) {
 	return response.StatusCode, string(body), err
 }
 
-// The logs of pods on nodes of this process come from the source that is set, all others from
-// the fallback.
+// The logs of pods on nodes of this process come from the source of SetSource, all others from the
+// fallback.
 func TestEndpointChoosesTheSource(t *testing.T) {
 	answers := func(text string) Source {
 		return func(_ context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {

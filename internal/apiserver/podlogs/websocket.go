@@ -12,8 +12,8 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 )
 
-// The subprotocols by which browsers and others read a log as messages. A client that names none has
-// the first.
+// The subprotocols with which browsers and other clients read a log as messages. The first one is the
+// default.
 const (
 	binaryProtocol = "binary.k8s.io"
 	base64Protocol = "base64.binary.k8s.io"
@@ -22,24 +22,24 @@ const (
 const (
 	// messageBytes is the size of the longest message, before it is encoded.
 	messageBytes = 2048
-	// mostReceived bounds a message of the client, in bytes. It has nothing to say.
+	// mostReceived limits a message of the client, in bytes. Clients have no data to send.
 	mostReceived = 1 << 10
 )
 
-// isWebSocket reports whether a client asks for messages.
+// isWebSocket reports whether a client requests messages.
 func isWebSocket(r *http.Request) bool {
 	return strings.EqualFold(r.Header.Get("Upgrade"), "websocket") && httpstream.IsUpgradeRequest(r)
 }
 
-// streamMessages sends a log as messages, the first of which is empty, until the log ends or the
-// client leaves. If the client and the server have no protocol in common, the response is 403.
+// streamMessages sends a log as messages, the first of which is empty, until the log ends or the client
+// disconnects. If the client and the server have no protocol in common, the response is 403.
 //
-// The reader of k8s.io/streaming is not used: it waits for ever if the handshake fails.
+// The reader of k8s.io/streaming is not used: it waits forever if the handshake fails.
 func streamMessages(w http.ResponseWriter, r *http.Request, log io.ReadCloser) {
 	websocket.Server{Handshake: choose, Handler: func(client *websocket.Conn) {
 		client.MaxPayloadBytes = mostReceived
 		go func() {
-			defer log.Close() // which ends the copying
+			defer log.Close() // this stops copyMessages
 			var ignored []byte
 			for websocket.Message.Receive(client, &ignored) == nil {
 			}
@@ -48,7 +48,7 @@ func streamMessages(w http.ResponseWriter, r *http.Request, log io.ReadCloser) {
 	}}.ServeHTTP(w, r)
 }
 
-// choose selects the first protocol of the client that is known.
+// choose selects the client's first protocol that is known.
 func choose(config *websocket.Config, _ *http.Request) error {
 	if len(config.Protocol) == 0 {
 		return nil

@@ -34,7 +34,7 @@ func of(log io.ReadCloser) *Endpoint {
 	return NewEndpoint(pods{aPod()}, func(context.Context, *corev1.Pod, *corev1.PodLogOptions) (io.ReadCloser, error) { return log, nil })
 }
 
-// A log is sent as messages to a client that asks for a WebSocket, with the protocol that both know.
+// A log is sent as messages to a client that requests a WebSocket, with the protocol that both support.
 func TestLogByWebSocket(t *testing.T) {
 	text := strings.Repeat("a line\n", 1000)
 	for name, test := range map[string]struct {
@@ -81,7 +81,7 @@ func TestLogByWebSocket(t *testing.T) {
 	}
 }
 
-// A handshake that fails is answered, whatever the log does.
+// A failed handshake gets a response, whatever the log does.
 func TestUnknownWebSocketProtocol(t *testing.T) {
 	log, _ := io.Pipe()
 	url := endpoint(t, of(log))
@@ -105,7 +105,7 @@ func TestUnknownWebSocketProtocol(t *testing.T) {
 	}
 }
 
-// A log that is followed is closed when its reader leaves.
+// A followed log is closed when its reader disconnects.
 func TestFollowedLogIsClosedWithTheWebSocket(t *testing.T) {
 	log, container := io.Pipe()
 	client, err := dial(t, endpoint(t, of(log)), "binary.k8s.io")

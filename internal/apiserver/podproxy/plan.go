@@ -12,7 +12,7 @@ import (
 // candidate is an address at which a pod serves a port of a service.
 type candidate struct{ pod, address, port string }
 
-// portName returns the name of the port of a service that a request names, by number or name.
+// portName returns the name of a port of a service, given its number or name.
 func portName(service *corev1.Service, port string) (string, error) {
 	number, err := strconv.ParseInt(port, 10, 32)
 	if err != nil {
@@ -26,8 +26,8 @@ func portName(service *corev1.Service, port string) (string, error) {
 	return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", number, service.Name))
 }
 
-// candidates returns the addresses of pods in Endpoints that serve the port of that name. Others,
-// which somebody has written there, are not among them.
+// candidates returns the addresses of pods in Endpoints that serve the port of that name. Addresses without
+// a pod, which a user has written there, are left out.
 func candidates(endpoints *corev1.Endpoints, port string) []candidate {
 	var all []candidate
 	for _, subset := range endpoints.Subsets {
@@ -46,7 +46,7 @@ func candidates(endpoints *corev1.Endpoints, port string) []candidate {
 	return all
 }
 
-// hasAddress reports whether an address is one of a pod.
+// hasAddress reports whether a pod has an address.
 func hasAddress(pod *corev1.Pod, address string) bool {
 	return pod.Status.PodIP == address || slices.ContainsFunc(pod.Status.PodIPs, func(ip corev1.PodIP) bool { return ip.IP == address })
 }

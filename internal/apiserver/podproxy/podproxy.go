@@ -1,10 +1,10 @@
 // Package podproxy serves pods/proxy and services/proxy: HTTP requests through the API server to a
 // port of a pod.
 //
-// Where a request goes is decided by addresses that others have written: nodes into the status of
-// pods, and anyone who may write Endpoints into those. So it goes to addresses of pods only, and
-// never to this machine's loopback, a link-local address, or the address of a simulated pod, which
-// somebody else may have.
+// The addresses of requests come from other users: nodes write them into the status of pods, and users with
+// write access to Endpoints into Endpoints. So requests go to addresses of pods only, and never to this
+// machine's loopback, a link-local address, or the address of a simulated pod, which another machine may
+// have.
 package podproxy
 
 import (
@@ -33,12 +33,12 @@ import (
 // connectWithin limits connecting to a pod.
 const connectWithin = 30 * time.Second
 
-// Registries read what requests are about. All fields are required.
+// Registries read the pods, nodes, services and endpoints of requests. All fields are required.
 type Registries struct{ Pods, Nodes, Services, Endpoints rest.Getter }
 
 // AddTo adds the subresources to the storages of the core group.
 func (r Registries) AddTo(core map[string]rest.Storage) {
-	// The certificates of pods are signed by nobody that the server knows.
+	// No authority known to the server has issued the certificates of pods.
 	transport := &http.Transport{
 		DialContext:     (&net.Dialer{Timeout: connectWithin}).DialContext,
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
@@ -93,7 +93,7 @@ func (e *endpoint) Connect(ctx context.Context, id string, options runtime.Objec
 	return proxy.NewUpgradeAwareHandler(to, e.transport, true, false, proxy.NewErrorResponder(responder)), nil
 }
 
-// pod returns where a port of a pod is served: the one that is given, or the first of the pod.
+// pod returns the URL of a port of a pod: the given one, or the pod's first.
 func (r Registries) pod(ctx context.Context, scheme, name, port string) (*url.URL, error) {
 	pod, err := get[corev1.Pod](ctx, r.Pods, name)
 	if err != nil {
@@ -105,7 +105,7 @@ func (r Registries) pod(ctx context.Context, scheme, name, port string) (*url.UR
 	return r.at(ctx, pod, pod.Status.PodIP, scheme, port)
 }
 
-// at returns the URL of a port at an address of a pod. Without a port it is that of the scheme.
+// at returns the URL of a port at an address of a pod. The default is the port of the scheme.
 func (r Registries) at(ctx context.Context, pod *corev1.Pod, address, scheme, port string) (*url.URL, error) {
 	ip := net.ParseIP(address)
 	if ip == nil || !ip.IsGlobalUnicast() {
@@ -135,8 +135,8 @@ func firstPort(pod *corev1.Pod) string {
 	return ""
 }
 
-// service returns where a port of a service is served by one of its pods that are ready. The port
-// is a name or a number; without one it is the port without a name.
+// service returns the URL of a port of a service at one of its ready pods. The port is a name or a number;
+// the default is the port without a name.
 func (r Registries) service(ctx context.Context, scheme, name, port string) (*url.URL, error) {
 	service, err := get[corev1.Service](ctx, r.Services, name)
 	if err != nil {
@@ -153,7 +153,7 @@ func (r Registries) service(ctx context.Context, scheme, name, port string) (*ur
 		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", name))
 	}
 	all := candidates(endpoints, port)
-	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] }) // requests are spread over the pods
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] }) // spread requests over the pods
 	for _, candidate := range all {
 		pod, err := get[corev1.Pod](ctx, r.Pods, candidate.pod)
 		if err != nil || !hasAddress(pod, candidate.address) {

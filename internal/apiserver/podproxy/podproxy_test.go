@@ -36,7 +36,7 @@ func aNode(runtime string) *corev1.Node {
 	return node
 }
 
-// backed returns Endpoints of a service with an address, which may be that of a pod.
+// backed returns Endpoints of a service with an address; pod is the name of its pod, if it has one.
 func backed(address, pod string) *corev1.Endpoints {
 	e := &corev1.Endpoints{Subsets: []corev1.EndpointSubset{{
 		Addresses: []corev1.EndpointAddress{{IP: address}},
@@ -89,7 +89,7 @@ func TestPod(t *testing.T) {
 	}
 }
 
-// A service leads to its pods only, whatever addresses its Endpoints have.
+// Requests to a service go to its pods only, whatever addresses its Endpoints have.
 func TestService(t *testing.T) {
 	const none = `no endpoints available for service "front"`
 	for name, test := range map[string]struct {

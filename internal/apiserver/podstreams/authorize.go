@@ -12,8 +12,8 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// verb is what a user needs for any stream. A WebSocket is opened with GET, for which the server
-// has authorized "get" only: who may read pods must not be able to run commands in them.
+// verb is the permission for any stream. A WebSocket is opened with GET, for which the server has
+// authorized "get" only: a user with read access to pods must not be able to run commands in them.
 const verb = "create"
 
 // AuthorizeCreate returns an error unless the user of a request may create the subresource.
@@ -39,7 +39,7 @@ func AuthorizeCreate(ctx context.Context, a authorizer.Authorizer) error {
 	return nil
 }
 
-// creation are the attributes of a request as if its verb were create.
+// creation presents a request as one with the verb create.
 type creation struct{ authorizer.Attributes }
 
 // GetVerb implements authorizer.Attributes.

@@ -12,8 +12,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/containerstreams"
 )
 
-// forward returns a handler that hands a stream on. WebSockets that can close single streams, and
-// those through which ports are forwarded, become SPDY; everything else is handed on as it is.
+// forward returns a handler that forwards a stream. It translates WebSockets that can close single streams,
+// and WebSockets for port forwarding, to SPDY; it forwards all other streams unchanged.
 func forward(to *url.URL, transport http.RoundTripper, r containerstreams.Request, responder rest.Responder) http.Handler {
 	direct := proxy.NewUpgradeAwareHandler(to, transport, false, true, proxy.NewErrorResponder(responder))
 	direct.RejectForwardingRedirects = true

@@ -1,10 +1,9 @@
-// Package podstreams serves pods/exec, pods/attach and pods/portforward. The API server only hands
-// bytes on, to the container runtime of a node in the same process (Source), or to the agent of a
-// node in another one. Before that it chooses the container, and checks that the user may create
-// such a stream.
+// Package podstreams serves pods/exec, pods/attach and pods/portforward. The API server only forwards
+// bytes, to the container runtime of a node in the same process (Source), or to the agent of a node in
+// another one. Before that, it chooses the container, and checks that the user may create such a stream.
 //
-// Clients upgrade the connection to SPDY, or to WebSocket. What runtimes do not understand of the
-// latter is translated to SPDY here, as kube-apiserver does.
+// Clients upgrade the connection to SPDY or WebSocket. Like kube-apiserver, this package translates to SPDY
+// the WebSocket protocols that runtimes do not support.
 package podstreams
 
 import (
@@ -32,12 +31,12 @@ import (
 const (
 	// connectWithin limits connecting to an agent.
 	connectWithin = 10 * time.Second
-	// task is what an agent is needed for.
+	// task describes the request in errors about the agent.
 	task = "reach the containers"
 )
 
-// Source returns the URL at which a stream of a pod is served on this machine. The error for a pod
-// on a node that it does not have is a NotFound of nodes.
+// Source returns the URL of a stream of a pod on this machine. For a pod on a node of another process, the
+// error is a NotFound of nodes.
 type Source func(ctx context.Context, pod *corev1.Pod, r containerstreams.Request) (*url.URL, error)
 
 // Config configures Streams. All fields are required.
@@ -47,7 +46,7 @@ type Config struct {
 	// TLS returns the configuration of connections to the agent of a node, which accepts only
 	// the certificate of that node.
 	TLS func(node string) (*tls.Config, error)
-	// Authorizer is that of the server.
+	// Authorizer authorizes requests to the server.
 	Authorizer authorizer.Authorizer
 }
 
@@ -160,8 +159,8 @@ func withStreams(requested ...bool) error {
 	return apierrors.NewBadRequest("you must specify at least 1 of stdin, stdout, stderr")
 }
 
-// locate returns where a stream is served, and the transport to there: on a node in this process,
-// or otherwise by the agent of a node in another one.
+// locate returns the URL of a stream and the transport to it: on a node in this process, or else at the
+// agent of a node in another one.
 func (s *Streams) locate(ctx context.Context, pod *corev1.Pod, r containerstreams.Request) (*url.URL, http.RoundTripper, error) {
 	dialer := &net.Dialer{Timeout: connectWithin}
 	if source := s.source.Load(); source != nil {

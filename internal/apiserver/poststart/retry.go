@@ -1,6 +1,6 @@
-// Package poststart contains what the API server's post-start hooks share. A hook creates
-// objects that every cluster has. It runs when the server has just started to serve and
-// requests may still fail, so it retries until it succeeds or the server stops.
+// Package poststart contains shared code of the API server's post-start hooks. A hook creates objects that
+// every cluster has. It runs when the server has just started to serve and requests may still fail, so it
+// retries until it succeeds or the server stops.
 package poststart
 
 import (
@@ -13,28 +13,28 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Concurrency is the number of objects that a hook writes concurrently. One after the other, the
-// writes would take a considerable part of a start.
+// Concurrency is the number of objects that a hook writes concurrently. Sequential writes would take a
+// considerable part of a start.
 const Concurrency = 16
 
 const (
-	// minRetry is the interval at which a hook retries at first. Readiness waits for the
-	// hooks, and most of them succeed within some 100 ms.
+	// minRetry is the first retry interval. Readiness waits for the hooks, and most of them succeed within
+	// some 100 ms.
 	minRetry = 10 * time.Millisecond
-	// maxRetry is the interval at which it retries in the end.
+	// maxRetry is the maximum retry interval.
 	maxRetry = 5 * time.Second
-	// backOff is the divisor of the elapsed time that a hook waits before it retries, so that it
-	// waits at most a tenth longer than necessary.
+	// backOff is the divisor that turns the elapsed time into the wait before a retry: a hook waits at most
+	// a tenth longer than necessary.
 	backOff = 10
-	// logAfter is how long a hook may fail before the failure is logged: a starting server is
-	// expected to fail some requests.
+	// logAfter is how long a hook may fail before the failure is logged: some requests to a starting server
+	// are expected to fail.
 	logAfter = 5 * time.Second
 	// logEvery is the interval at which a failure is logged again.
 	logEvery = time.Minute
 )
 
-// Retry calls do until it returns nil or ctx ends, less and less often. task describes do in the
-// imperative, for the log and the error. A persistent failure is logged.
+// Retry calls do with growing intervals until it returns nil or ctx ends. task describes do in the
+// imperative, for the log and the error. Retry logs a persistent failure.
 func Retry(ctx context.Context, log *slog.Logger, task string, do func(context.Context) error) error {
 	clock := clock.RealClock{}
 	began := clock.Now()

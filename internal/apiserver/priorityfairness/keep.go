@@ -22,13 +22,13 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/pace"
 )
 
-// keepEvery is the interval at which the default objects are put right: upstream's.
+// keepEvery is the interval at which the default objects are reconciled, as upstream.
 const keepEvery = time.Minute
 
-// Keep puts the default priority levels and flow schemas right every minute, and creates those again
-// that somebody has deleted, in the background until ctx ends. The specs of mandatory ones are always
-// the default ones; of others, those with the annotation apf.kubernetes.io/autoupdate-spec "true", or
-// without it while nobody has changed their spec. defaults sets the defaults of an object.
+// Keep reconciles the default priority levels and flow schemas every minute, and recreates deleted ones, in
+// the background until ctx ends. It always resets the specs of mandatory ones. It resets the specs of
+// others if they have the annotation apf.kubernetes.io/autoupdate-spec "true", or if they lack it and only
+// the server has written their spec. defaults sets the defaults of an object.
 func Keep(ctx context.Context, log *slog.Logger, client flowcontrolclient.FlowcontrolV1Interface, shared informers.SharedInformerFactory, defaults func(runtime.Object)) error {
 	levels, schemas := shared.Flowcontrol().V1().PriorityLevelConfigurations(), shared.Flowcontrol().V1().FlowSchemas()
 	k := keeper{
@@ -103,7 +103,7 @@ func (k keeper) ensure(ctx context.Context) error {
 	return nil
 }
 
-// kind is a kind of objects to keep, with its operations.
+// kind is a kind of objects that Keep reconciles, with its operations.
 type kind[T interface {
 	metav1.Object
 	runtime.Object
@@ -119,8 +119,7 @@ type kind[T interface {
 	replace  func(to, from T)  // the spec
 }
 
-// ensure creates an object that is missing, or puts it right. Another write at the same time is seen
-// a minute later.
+// ensure creates a missing object, or updates its spec. It observes a concurrent write a minute later.
 func (k kind[T]) ensure(ctx context.Context, bootstrap T, mandatory bool) error {
 	wanted := k.clone(bootstrap)
 	k.defaults(wanted)

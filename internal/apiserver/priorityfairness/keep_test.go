@@ -26,7 +26,7 @@ func (w *written) Update(_ context.Context, s *flowcontrolv1.FlowSchema, _ metav
 	return s, nil
 }
 
-// Mandatory objects always have the default spec; others follow their annotation or, without one, their
+// Mandatory objects always have the default spec. Others follow their annotation or, without one, their
 // generation, and are annotated accordingly.
 func TestEnsure(t *testing.T) {
 	schema := func(precedence int32, annotation string, generation int64) *flowcontrolv1.FlowSchema {

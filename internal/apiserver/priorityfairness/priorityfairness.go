@@ -1,5 +1,5 @@
-// Package priorityfairness sets up API Priority and Fairness with the flow schemas and
-// priority levels that every cluster has.
+// Package priorityfairness sets up API Priority and Fairness with the flow schemas and priority levels that
+// every cluster has.
 package priorityfairness
 
 import (
@@ -21,22 +21,21 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/poststart"
 )
 
-// The flow schemas of the control plane's own users.
+// The flow schemas for the control plane's own users.
 const (
 	ControllersFlowSchema    = "coppice-controllers"
 	ControllersReadingSchema = "coppice-controllers-reading"
 	LeaderElectionFlowSchema = "coppice-leader-election"
 )
 
-// Apply makes requests wait for their turn by priority level and user, so that a flood of
-// requests delays the user that sends it and no other. Requests whose queue is full are
-// refused with 429. Administrators are exempt.
+// Apply queues requests by priority level and user, so that a flood of requests delays only its own user.
+// Requests whose queue is full are refused with 429. Administrators are exempt.
 func Apply(base *genericapiserver.Config, shared informers.SharedInformerFactory, client kubernetes.Interface) {
 	base.FlowControl = flowcontrol.New(shared, client.FlowcontrolV1(), base.MaxRequestsInFlight+base.MaxMutatingRequestsInFlight)
 }
 
-// EnsureDefaults creates the default priority levels and flow schemas that are missing, and
-// retries until ctx ends. Existing ones stay as they are, until Keep puts them right.
+// EnsureDefaults creates the missing default priority levels and flow schemas, and retries until ctx ends.
+// It does not change existing ones; Keep does.
 func EnsureDefaults(ctx context.Context, log *slog.Logger, client flowcontrolclient.FlowcontrolV1Interface) error {
 	return poststart.Retry(ctx, log, "create the default flow schemas", func(ctx context.Context) error {
 		return createDefaults(ctx, client)
@@ -71,8 +70,8 @@ func createDefaults(ctx context.Context, client flowcontrolclient.FlowcontrolV1I
 // flowSchemas returns the default flow schemas of k8s.io/apiserver, two for the control plane's
 // controllers, and one for leader election among control planes.
 //
-// Lists and watches of the controllers are exempt. They open them for all kinds at once, when they
-// start and when kinds are defined, and are few otherwise. Refused, they would not see a kind.
+// Lists and watches of the controllers are exempt. The controllers open them for all kinds at once, when
+// they start and when kinds are defined, and few otherwise. A refused watch would hide a kind from them.
 func flowSchemas() []*flowcontrolv1.FlowSchema {
 	all := append([]*flowcontrolv1.FlowSchema{}, bootstrap.MandatoryFlowSchemas...)
 	all = append(all, bootstrap.SuggestedFlowSchemas...)

@@ -1,8 +1,7 @@
-// Package serviceaddresses reads from ServiceCIDRs and IPAddresses which addresses services may get.
+// Package serviceaddresses reads the allowed addresses of services from ServiceCIDRs and IPAddresses.
 //
-// It reads them from caches. That no two services have one address does not depend on it: the
-// storage sees to that. A range that is being deleted is kept, by its controller, for longer than
-// these caches lag.
+// It reads them from caches. The storage, not this package, ensures that no two services have one address.
+// A controller keeps a range that is being deleted for longer than these caches lag.
 package serviceaddresses
 
 import (
@@ -16,7 +15,7 @@ import (
 	networkinglisters "k8s.io/client-go/listers/networking/v1"
 )
 
-// managedBy is the value of the label of IPAddresses that follow a service.
+// managedBy is the label value of IPAddresses that follow a service.
 const managedBy = "ipallocator.k8s.io"
 
 // Source reads from the informers of a server.
@@ -25,30 +24,30 @@ type Source struct {
 	addresses networkinglisters.IPAddressLister
 }
 
-// New returns a Source. The informers are started by the caller; until they have synced there are no
-// further ranges.
+// New returns a Source. The caller starts the informers; until they have synced, there are no additional
+// ranges.
 func New(informers networkinginformers.Interface) *Source {
 	return &Source{informers.ServiceCIDRs().Lister(), informers.IPAddresses().Lister()}
 }
 
-// Ranges returns the ranges that services may get addresses from, that of the server first.
+// Ranges returns the ranges for the addresses of services, starting with the server's own.
 func (s *Source) Ranges(own netip.Prefix) []netip.Prefix {
 	all, err := s.ranges.List(labels.Everything())
 	if err != nil {
-		return []netip.Prefix{own} // a lister reads from memory
+		return []netip.Prefix{own} // a lister reads from memory and cannot fail
 	}
 	return usable(own, all)
 }
 
-// Reserved reports whether an address belongs to something else than a service.
+// Reserved reports whether an address belongs to an object other than a service.
 func (s *Source) Reserved(address netip.Addr) bool {
 	known, err := s.addresses.Get(address.String())
 	return err == nil && known.Labels[networkingv1.LabelManagedBy] != managedBy
 }
 
-// usable returns the ranges of ServiceCIDRs that are ready and not being deleted, of the family of
-// the server's own range. That one needs no ServiceCIDR, but is not used while all that say so are
-// being deleted.
+// usable returns the ranges of ServiceCIDRs that are ready and not being deleted, in the address family of
+// the server's own range. The own range needs no ServiceCIDR, but is not used while all ServiceCIDRs with
+// this range are being deleted.
 func usable(own netip.Prefix, all []*networkingv1.ServiceCIDR) []netip.Prefix {
 	var live, ending []netip.Prefix
 	for _, cidr := range all {

@@ -46,7 +46,7 @@ func TestUsable(t *testing.T) {
 	}
 }
 
-// An address that has an IPAddress is reserved, unless that only says that a service has it.
+// An address with an IPAddress is reserved, unless the IPAddress belongs to a service.
 func TestReserved(t *testing.T) {
 	factory := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
 	s := New(factory.Networking().V1())

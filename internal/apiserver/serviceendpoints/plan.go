@@ -16,7 +16,7 @@ type Reference struct {
 	Port            int32
 }
 
-// Unreachable is the error about a Service to which no request can be sent. The condition Available of an
+// Unreachable is the error about a Service that cannot receive requests. The condition Available of an
 // APIService with this Service has the same reason and message.
 type Unreachable struct {
 	Reason, Message string
@@ -27,18 +27,18 @@ type Unreachable struct {
 // Error implements error.
 func (u *Unreachable) Error() string { return u.Message }
 
-// endpoint is where a Service is served.
+// endpoint is an address that serves a Service.
 type endpoint struct {
 	host string
 	port int32
 	node string // of its pod; empty if unknown
 }
 
-// resolve returns the endpoints of a Service, sorted. service is nil if there is none; slicesOf are its
+// resolve returns the endpoints of a Service, sorted. service is nil if it does not exist; slicesOf are its
 // EndpointSlices.
 //
-// Requests go to the endpoints, not to the cluster IP: that needs no kube-proxy on the machine of
-// the API server. The name of an ExternalName service is an endpoint like any other.
+// Requests go to the endpoints, not to the cluster IP, so that the API server's machine needs no
+// kube-proxy. The name of an ExternalName service counts as an endpoint.
 func resolve(ref Reference, service *corev1.Service, slicesOf []*discoveryv1.EndpointSlice) ([]endpoint, error) {
 	if service == nil {
 		return nil, &Unreachable{
@@ -72,7 +72,7 @@ func resolve(ref Reference, service *corev1.Service, slicesOf []*discoveryv1.End
 // bringBack is the remedy for a Service without endpoints.
 const bringBack = "wait until a pod of the service is ready; if none will be, remove the configuration that names it"
 
-// ready returns the endpoints that are ready, at the port of that name.
+// ready returns the ready endpoints, at the port of that name.
 func ready(slicesOf []*discoveryv1.EndpointSlice, name string) []endpoint {
 	var found []endpoint
 	for _, slice := range slicesOf {
@@ -92,8 +92,8 @@ func ready(slicesOf []*discoveryv1.EndpointSlice, name string) []endpoint {
 	return slices.Compact(found)
 }
 
-// withProcesses returns the endpoints on nodes that are not simulated. Pods of those run nowhere, and
-// have addresses that somebody else may have.
+// withProcesses returns the endpoints on nodes that are not simulated. Pods of simulated nodes have no
+// processes, and other machines may have their addresses.
 func withProcesses(ref Reference, all []endpoint, simulated func(node string) bool) ([]endpoint, error) {
 	left := slices.DeleteFunc(slices.Clone(all), func(e endpoint) bool { return e.node != "" && simulated(e.node) })
 	if len(left) == 0 {

@@ -79,7 +79,7 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// Pods on simulated nodes have addresses that somebody else may have.
+// Other machines may have the addresses of pods on simulated nodes.
 func TestEndpointsOnSimulatedNodesAreLeftOut(t *testing.T) {
 	simulated := func(node string) bool { return strings.HasPrefix(node, "simulated") }
 	ref := Reference{"fruit", "api", 443}

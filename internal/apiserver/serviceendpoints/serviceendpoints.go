@@ -1,10 +1,10 @@
 // Package serviceendpoints finds the endpoints of the Services that API objects name as servers:
 // APIServices, admission webhooks, and the webhooks that convert custom resources.
 //
-// Who may write Services and EndpointSlices decides where these requests go. Therefore their clients
-// verify the server's certificate, and Dialer connects to no link-local address, at which machines
-// have services of their own. Validation keeps loopback addresses out of EndpointSlices; an
-// ExternalName may be localhost.
+// Any user with write access to Services and EndpointSlices controls where these requests go. Therefore the
+// clients of this package verify the server's certificate, and Dialer does not connect to link-local
+// addresses, which machines use for services of their own. Validation keeps loopback addresses out of
+// EndpointSlices; an ExternalName may be localhost.
 package serviceendpoints
 
 import (
@@ -23,7 +23,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// Lookup reads the objects that Addresses needs. Service and Node return nil if the object does not exist.
+// Lookup reads the objects for Addresses. Service and Node return nil if the object does not exist.
 type Lookup struct {
 	Service        func(ctx context.Context, namespace, name string) (*corev1.Service, error)
 	EndpointSlices func(ctx context.Context, namespace, service string) ([]*discoveryv1.EndpointSlice, error)
@@ -33,7 +33,7 @@ type Lookup struct {
 // Resolver resolves Services to addresses. The zero value is ready for Use.
 type Resolver struct{ lookup atomic.Pointer[Lookup] }
 
-// Use sets how objects are read, once the server's own API is installed.
+// Use sets the lookup, once the server's own API is installed.
 func (r *Resolver) Use(lookup Lookup) { r.lookup.Store(&lookup) }
 
 // Addresses returns the addresses, HOST:PORT, of the endpoints that serve a port of a Service. It returns at least
@@ -80,8 +80,8 @@ func (r *Resolver) Addresses(ctx context.Context, ref Reference) ([]string, erro
 	return addresses, nil
 }
 
-// withoutValues is a context that ends with another one. The values of a request, such as that its
-// client wants metadata only, are not about reads that it causes.
+// withoutValues is a context without the values of its parent, but with its end. The values of a request,
+// for example that its client wants metadata only, do not apply to reads that it causes.
 type withoutValues struct{ context.Context } //nolint:containedctx // it is one
 
 // Value implements context.Context.
@@ -89,7 +89,7 @@ func (withoutValues) Value(any) any { return nil }
 
 const (
 	dialTimeout = 5 * time.Second
-	// keepAlive is the time between two signs of life of an idle connection.
+	// keepAlive is the interval between two probes on an idle connection.
 	keepAlive = 30 * time.Second
 )
 
@@ -98,7 +98,7 @@ func Dialer() *net.Dialer {
 	return &net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive, Control: func(_, address string, _ syscall.RawConn) error { return allowed(address) }}
 }
 
-// allowed refuses addresses, HOST:PORT, that no server in a cluster has.
+// allowed returns an error for an address, HOST:PORT, that no server in a cluster has.
 func allowed(address string) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {

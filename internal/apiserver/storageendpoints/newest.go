@@ -27,5 +27,5 @@ func (n Newest) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(newest) // a client that has disconnected asks again
+	_ = json.NewEncoder(w).Encode(newest) // a client that has disconnected retries
 }

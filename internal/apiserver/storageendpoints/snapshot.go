@@ -1,4 +1,4 @@
-// Package storageendpoints serves what clients may read of the store as a whole.
+// Package storageendpoints serves endpoints that read the store as a whole.
 package storageendpoints
 
 import (
@@ -10,9 +10,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 )
 
-// SnapshotPath serves a snapshot of the store. A snapshot has every object in it, Secrets
-// included: the right to read this path is the right to read everything, and no default role
-// but cluster-admin grants it.
+// SnapshotPath serves a snapshot of the store. It contains every object, including Secrets: permission to
+// read this path is permission to read everything, and of the default roles only cluster-admin grants it.
 const SnapshotPath = "/coppice/snapshot"
 
 // Snapshot serves snapshots of a store.
@@ -31,10 +30,10 @@ func (s Snapshot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer stream.Close()
 	w.Header().Set("Content-Type", "application/octet-stream")
-	// The status has been sent: a client notices a truncated snapshot by its checksum.
+	// The status has been sent: a client detects a truncated snapshot by its checksum.
 	_, _ = io.Copy(w, stream)
 }
 
-// IsSnapshot reports whether a request is for a snapshot, which may take longer than the
-// server's request timeout.
+// IsSnapshot reports whether a request is for a snapshot, which may take longer than the server's request
+// timeout.
 func IsSnapshot(info *apirequest.RequestInfo) bool { return info.Path == SnapshotPath }

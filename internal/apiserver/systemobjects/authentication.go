@@ -19,14 +19,15 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/poststart"
 )
 
-// The ConfigMap from which aggregated API servers learn whose requests to believe. The names are Kubernetes'.
+// The ConfigMap with which aggregated API servers authenticate requests of front proxies. The names are
+// Kubernetes'.
 const (
 	authenticationConfigMap = "extension-apiserver-authentication"
 	clientAuthority         = "client-ca-file"
 	proxyAuthority          = "requestheader-client-ca-file"
 )
 
-// EnsureAuthentication creates it, or puts it right, and retries until ctx ends.
+// EnsureAuthentication creates or updates this ConfigMap, and retries until ctx ends.
 func EnsureAuthentication(ctx context.Context, log *slog.Logger, client kubernetes.Interface, authority *auth.Authority, now func() time.Time) error {
 	return poststart.Retry(ctx, log, "publish the authorities of client certificates", func(ctx context.Context) error {
 		return ensureAuthentication(ctx, client, authority, now())
@@ -58,8 +59,8 @@ func ensureAuthentication(ctx context.Context, client kubernetes.Interface, auth
 	return err
 }
 
-// authentication returns the contents of the ConfigMap. Authorities of other servers on the same
-// store stay until they expire.
+// authentication returns the contents of the ConfigMap. It keeps the authorities of other servers on the
+// same store until they expire.
 func authentication(stored map[string]string, authority *auth.Authority, now time.Time) (map[string]string, error) {
 	data := map[string]string{
 		clientAuthority: joined(string(authority.Certificate()), stored[clientAuthority], now),
@@ -75,12 +76,12 @@ func authentication(stored map[string]string, authority *auth.Authority, now tim
 	return data, nil
 }
 
-// joined returns the own certificates and the others that are valid, each once, in PEM.
+// joined returns the own certificates and the valid ones of the others, each once, in PEM.
 func joined(own, others string, now time.Time) string {
 	text := own
 	certificates, err := certutil.ParseCertsPEM([]byte(others))
 	if err != nil {
-		return text // nothing that anybody could use
+		return text // it contains no valid certificate
 	}
 	for _, c := range certificates {
 		pem, err := certutil.EncodeCertificates(c)

@@ -24,13 +24,13 @@ const (
 	identityLabel   = "apiserver.kubernetes.io/identity"
 	identityValue   = "kube-apiserver"
 	identitySeconds = 3600
-	// identityInterval is the time between two renewals. It is longer than Kubernetes' ten seconds: in a
-	// cluster where nothing happens, nothing else is written.
+	// identityInterval is the renewal interval of the Lease. It is longer than Kubernetes' ten seconds:
+	// nothing else is written in an idle cluster.
 	identityInterval = 10 * time.Minute
 )
 
-// NewIdentity returns the controller of the Lease by which others in the cluster find the API server with
-// this ID. It removes the Lease when it is stopped.
+// NewIdentity returns the controller of the Lease that announces the API server with this ID in the
+// cluster. It removes the Lease when it is stopped.
 func NewIdentity(client kubernetes.Interface, id string) lease.Controller {
 	label := func(l *coordinationv1.Lease) error {
 		hostname, err := os.Hostname()
@@ -44,13 +44,14 @@ func NewIdentity(client kubernetes.Interface, id string) lease.Controller {
 	return lease.NewController(clock.RealClock{}, client, holder, identitySeconds, nil, identityInterval, id, metav1.NamespaceSystem, label)
 }
 
-// The ConfigMap that says since when the API server records the use of service account tokens in Secrets.
+// The ConfigMap that contains the date since when the API server records the use of service account tokens
+// in Secrets.
 const (
 	tokenTracking      = "kube-apiserver-legacy-service-account-token-tracking"
 	tokenTrackingSince = "since"
 )
 
-// EnsureTokenTracking creates the ConfigMap if it is missing, and retries until ctx ends.
+// EnsureTokenTracking creates a missing ConfigMap, and retries until ctx ends.
 func EnsureTokenTracking(ctx context.Context, log *slog.Logger, client corev1client.ConfigMapsGetter, now func() time.Time) error {
 	return poststart.Retry(ctx, log, "create config map "+tokenTracking, func(ctx context.Context) error {
 		configMaps := client.ConfigMaps(metav1.NamespaceSystem)

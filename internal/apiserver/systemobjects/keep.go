@@ -7,7 +7,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// keep calls ensure whenever the cluster-scoped object of that name was deleted, in the background
+// keep calls ensure whenever the cluster-scoped object of that name has been deleted, in the background
 // until ctx ends or ensure fails.
 func keep(ctx context.Context, informer cache.SharedInformer, name string, ensure func() error) error {
 	deleted := make(chan struct{}, 1)

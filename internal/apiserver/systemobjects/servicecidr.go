@@ -16,12 +16,12 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/poststart"
 )
 
-// serviceCIDRName is the name of the range that the server was started with.
+// serviceCIDRName is the name of the ServiceCIDR with the server's own range.
 const serviceCIDRName = "kubernetes"
 
-// EnsureServiceCIDR creates the ServiceCIDR that says where the addresses of services come from,
-// and retries until ctx ends. The ranges of a ServiceCIDR cannot be changed: one of an earlier
-// start with another range stays, and is logged.
+// EnsureServiceCIDR creates the ServiceCIDR with the address range of services, and retries until ctx ends.
+// The ranges of a ServiceCIDR cannot be changed: if an earlier start has created it with another range, it
+// stays, and EnsureServiceCIDR logs that.
 func EnsureServiceCIDR(ctx context.Context, log *slog.Logger, client networkingclient.ServiceCIDRsGetter, addresses netip.Prefix) error {
 	ranges := addresses.Masked().String()
 	return poststart.Retry(ctx, log, "create service CIDR "+serviceCIDRName, func(ctx context.Context) error {
@@ -33,7 +33,7 @@ func EnsureServiceCIDR(ctx context.Context, log *slog.Logger, client networkingc
 	})
 }
 
-// KeepServiceCIDR creates it again whenever it is gone, in the background until ctx ends.
+// KeepServiceCIDR recreates the ServiceCIDR whenever it has been deleted, in the background until ctx ends.
 func KeepServiceCIDR(
 	ctx context.Context, log *slog.Logger, informer cache.SharedInformer, client networkingclient.ServiceCIDRsGetter, addresses netip.Prefix,
 ) error {

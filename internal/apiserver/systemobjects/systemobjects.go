@@ -1,7 +1,7 @@
-// Package systemobjects creates the objects that every cluster has: the system namespaces,
-// the system priority classes, the range of the services' addresses, and what aggregated API
-// servers need to believe this one. Default roles are created
-// by package bootstrappolicy, flow schemas by package priorityfairness.
+// Package systemobjects creates the objects that every cluster has: the system namespaces, the system
+// priority classes, the ServiceCIDR, and the ConfigMap with which aggregated API servers authenticate
+// requests of this one. Package bootstrappolicy creates the default roles, package priorityfairness the
+// flow schemas.
 package systemobjects
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/scheduling"
 )
 
-// EnsureNamespaces creates the system namespaces that are missing, and retries until ctx ends.
+// EnsureNamespaces creates the missing system namespaces, and retries until ctx ends.
 func EnsureNamespaces(ctx context.Context, log *slog.Logger, client corev1client.NamespacesGetter) error {
 	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease} {
 		err := poststart.Retry(ctx, log, "create namespace "+name, func(ctx context.Context) error {
@@ -42,14 +42,14 @@ func ensureNamespace(ctx context.Context, client corev1client.NamespaceInterface
 	return ignoreExisting(err)
 }
 
-// KeepNamespaces creates kube-node-lease again whenever it has been deleted, in the
-// background until ctx ends. The other system namespaces cannot be deleted.
+// KeepNamespaces recreates kube-node-lease whenever it has been deleted, in the background until ctx ends.
+// The other system namespaces cannot be deleted.
 func KeepNamespaces(ctx context.Context, log *slog.Logger, informer cache.SharedInformer, client corev1client.NamespacesGetter) error {
 	return keep(ctx, informer, corev1.NamespaceNodeLease, func() error { return EnsureNamespaces(ctx, log, client) })
 }
 
-// EnsurePriorityClasses creates the system priority classes that are missing, and retries
-// until ctx ends. The server refuses to delete them.
+// EnsurePriorityClasses creates the missing system priority classes, and retries until ctx ends. The server
+// refuses to delete them.
 func EnsurePriorityClasses(ctx context.Context, log *slog.Logger, client schedulingclient.PriorityClassesGetter) error {
 	for _, class := range scheduling.SystemPriorityClasses() {
 		err := poststart.Retry(ctx, log, "create priority class "+class.Name, func(ctx context.Context) error {

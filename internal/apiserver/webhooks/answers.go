@@ -13,20 +13,20 @@ const (
 	// convert answer with as many objects as they get.
 	largestAnswer = 16 << 20
 	largestGrowth = 4
-	// longestRetryAfter is the longest pause, in seconds, that a webhook may impose before the client
-	// repeats a request. The requests of conversions have no end of their own.
+	// longestRetryAfter is the maximum pause, in seconds, that a webhook may impose before the client
+	// repeats a request. Conversion requests have no deadline of their own.
 	longestRetryAfter = 5
-	// quotedLocation bounds how much of a redirect's target an error quotes.
+	// quotedLocation limits how much of a redirect's target an error quotes.
 	quotedLocation = 200
 )
 
-// redirects returns the codes by which http.Client goes elsewhere.
+// redirects returns the status codes on which http.Client follows a redirect.
 func redirects() []int {
 	return []int{http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect}
 }
 
-// boundAnswers returns a transport that bounds what an answer may cost the server, and that follows no
-// redirect: webhooks do not choose the address to which the server sends objects.
+// boundAnswers returns a transport that limits the cost of a response to the server, and that follows no
+// redirect: webhooks must not choose the address to which the server sends objects.
 func boundAnswers(next http.RoundTripper) http.RoundTripper { return boundedAnswers{next} }
 
 type boundedAnswers struct{ next http.RoundTripper }
@@ -63,7 +63,7 @@ func tooLarge(most int64) error {
 	return fmt.Errorf("the webhook's answer is larger than %d bytes: it must hold no more than an AdmissionReview or ConversionReview", most)
 }
 
-// boundedBody ends with an error after too many bytes.
+// boundedBody returns an error after too many bytes.
 type boundedBody struct {
 	io.ReadCloser
 

@@ -14,15 +14,15 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/serviceendpoints"
 )
 
-// mostAttempts bounds how many endpoints one request tries.
+// mostAttempts limits the number of endpoints that one request tries.
 const mostAttempts = 5
 
-// idempotent is the header that, without a value, is not sent, and lets http.Transport repeat a request
-// on another connection if an idle one turns out to have been closed: the pod may have ended.
+// idempotent is a header that is not sent if it has no value. It lets http.Transport repeat a request on
+// another connection if an idle connection turns out to be closed: the pod may have ended.
 const idempotent = "Idempotency-Key"
 
-// endpointTransport sends each request to an endpoint of a Service. If it gets no connection to one,
-// it tries another. A request that was sent on a new connection is not sent again: it may have had
+// endpointTransport sends each request to an endpoint of a Service. If it cannot connect to one, it tries
+// another. It does not repeat a request that was sent on a new connection: the request may have had
 // effects.
 type endpointTransport struct {
 	next      http.RoundTripper
@@ -36,7 +36,7 @@ func (t *endpointTransport) WrappedRoundTripper() http.RoundTripper { return t.n
 // RoundTrip implements http.RoundTripper.
 func (t *endpointTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body != nil {
-		defer r.Body.Close() // each attempt has a copy
+		defer r.Body.Close() // each attempt has its own copy
 	}
 	addresses, err := t.endpoints.Addresses(r.Context(), t.ref)
 	if problem, ok := errors.AsType[*serviceendpoints.Unreachable](err); ok {
@@ -61,8 +61,8 @@ func (t *endpointTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, failed
 }
 
-// patience returns how long to wait for a connection, if that many endpoints are left to try: a part
-// of the time that the request has.
+// patience returns how long to wait for a connection if that many endpoints are left to try: a part of the
+// remaining time of the request.
 func patience(ctx context.Context, left int) time.Duration {
 	whole := callTimeout
 	if deadline, ok := ctx.Deadline(); ok {
@@ -74,13 +74,13 @@ func patience(ctx context.Context, left int) time.Duration {
 // errNoConnection ends an attempt.
 var errNoConnection = errors.New("no connection in time")
 
-// send sends a request to one address. sent reports whether it may have arrived there.
+// send sends a request to one address. sent reports whether the request may have arrived there.
 func (t *endpointTransport) send(r *http.Request, address string, patience time.Duration) (response *http.Response, sent bool, err error) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	timer := time.AfterFunc(patience, func() { cancel(errNoConnection) })
 	var connected atomic.Bool
 	attempt := r.Clone(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { connected.Store(false) }, // also when a connection that was idle has turned out to be closed
+		GetConn: func(string) { connected.Store(false) }, // also when an idle connection turns out to be closed
 		GotConn: func(httptrace.GotConnInfo) { timer.Stop(); connected.Store(true) },
 	}))
 	if attempt.Host == "" {

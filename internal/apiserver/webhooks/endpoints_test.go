@@ -16,7 +16,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/serviceendpoints"
 )
 
-// silent is a transport to addresses that never answer, and others that do.
+// silent is a transport to addresses of which some never answer.
 type silent struct {
 	silent   map[string]bool
 	attempts []string
@@ -35,12 +35,12 @@ func (s *silent) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 }
 
-// A request does not spend all of its time on an endpoint to which nothing connects.
+// A request does not spend all of its time on an endpoint that accepts no connection.
 func TestSilentEndpointLeavesTimeForTheNext(t *testing.T) {
 	for name, test := range map[string]struct {
 		silent   map[string]bool
 		answers  bool
-		attempts int // most
+		attempts int // maximum
 	}{
 		"one":  {map[string]bool{"10.0.0.1:1": true}, true, 2},
 		"all":  {map[string]bool{"10.0.0.1:1": true, "10.0.0.2:1": true}, false, 2},

@@ -3,8 +3,8 @@
 //	k8s.io/apiserver's client ──▶ one endpoint of the Service after the other (endpoints.go)
 //	                          ──▶ answers, bounded (answers.go)
 //
-// A webhook's Service is resolved as that of an aggregated API server, with each request: to the
-// endpoints that are ready at that moment. The client verifies the certificate for SERVICE.NAMESPACE.svc.
+// With each request, the Service of a webhook is resolved to its endpoints that are ready then, like the
+// Services of aggregated API servers. The client verifies the certificate for SERVICE.NAMESPACE.svc.
 package webhooks
 
 import (
@@ -23,10 +23,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/serviceendpoints"
 )
 
-// callTimeout is the longest that a request takes, unless the webhook's own timeout is shorter.
+// callTimeout limits a request, unless the webhook's own timeout is shorter.
 const callTimeout = 30 * time.Second
 
-// The Service of the API server itself. A webhook that names it is in an aggregated API server.
+// The Service of the API server itself. A webhook with this Service is in an aggregated API server.
 const (
 	ownService = "kubernetes"
 	ownPort    = 443
@@ -42,11 +42,11 @@ type Config struct {
 	Aggregated func(schema.GroupVersion) bool
 }
 
-// ServiceResolver returns the resolver for k8s.io/apiserver's clients. It leaves the name of the
-// Service as it is, because the transports that Authentication adds resolve it.
+// ServiceResolver returns the resolver for k8s.io/apiserver's clients. It keeps the name of the Service:
+// the transports that Authentication adds resolve it.
 func ServiceResolver() webhook.ServiceResolver { return webhook.NewDefaultServiceResolver() }
 
-// Authentication returns how the server connects and authenticates to webhooks.
+// Authentication returns the wrapper that configures how the server connects and authenticates to webhooks.
 func Authentication(c Config) webhook.AuthenticationInfoResolverWrapper {
 	return func(configured webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
 		return &webhook.AuthenticationInfoResolverDelegator{
@@ -79,7 +79,7 @@ func Authentication(c Config) webhook.AuthenticationInfoResolverWrapper {
 	}
 }
 
-// own returns the configuration for webhooks of aggregated API servers, which the server reaches
+// own returns the configuration for webhooks of aggregated API servers, to which the server sends requests
 // through itself.
 func (c Config) own() *rest.Config {
 	config := &rest.Config{BearerToken: c.Loopback.BearerToken, QPS: -1, Timeout: callTimeout}
@@ -88,8 +88,8 @@ func (c Config) own() *rest.Config {
 	return config
 }
 
-// aggregatedOnly sends requests on that are for aggregated API servers. The server sends them as
-// itself, with all rights, so who configures a webhook must not reach anything else by it.
+// aggregatedOnly forwards only requests for aggregated API servers. The server sends them as itself, with
+// all permissions, so users who configure webhooks must not be able to send requests elsewhere.
 type aggregatedOnly struct {
 	next       http.RoundTripper
 	aggregated func(schema.GroupVersion) bool

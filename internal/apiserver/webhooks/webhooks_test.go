@@ -186,7 +186,7 @@ func TestServiceIsReachedAtItsEndpoints(t *testing.T) {
 	}
 }
 
-// The proxy of the environment leads out of the cluster.
+// The proxy in the environment leads out of the cluster, so requests to a service must not use it.
 func TestServiceIsReachedWithoutProxy(t *testing.T) {
 	delegate, err := webhook.NewDefaultAuthenticationInfoResolver("")
 	if err != nil {
@@ -209,8 +209,8 @@ func TestServiceWithoutEndpoints(t *testing.T) {
 	wantError(t, err, `service/missing in "default" is not present`, "create the service")
 }
 
-// An endpoint that refuses connections does not fail a request that another one can answer, and
-// connections to endpoints that have gone are not used again.
+// An endpoint that refuses connections does not fail a request that another one can serve, and connections
+// to removed endpoints are not reused.
 func TestNextEndpoint(t *testing.T) {
 	c := newCluster(t, func(w http.ResponseWriter, r *http.Request) {
 		says(w, r.Context().Value(http.LocalAddrContextKey).(net.Addr).String())
@@ -229,7 +229,7 @@ func TestNextEndpoint(t *testing.T) {
 	at(second)
 	c.serve(t, first.URL)
 	at(first)
-	first.Close() // with the connection that is idle
+	first.Close() // with its idle connection
 	c.serve(t, first.URL, second.URL)
 	for range 20 {
 		at(second)
@@ -239,7 +239,7 @@ func TestNextEndpoint(t *testing.T) {
 	wantError(t, err, "endpoint 127.0.0.1:", `service/hook in "default"`, "connection refused")
 }
 
-// A webhook may have had effects although its answer is lost.
+// A webhook may have had effects although its response is lost.
 func TestRequestThatArrivedIsNotRepeated(t *testing.T) {
 	var requests atomic.Int32
 	c := newCluster(t, func(http.ResponseWriter, *http.Request) {
@@ -270,7 +270,7 @@ func TestCertificateOfAServiceIsVerified(t *testing.T) {
 	wantError(t, err, "not other.default.svc")
 }
 
-// forms calls a webhook by its service and by its URL.
+// forms calls a webhook through its service and through its URL.
 func forms(t *testing.T, answer http.HandlerFunc, check func(*testing.T, *rest.RESTClient)) {
 	t.Helper()
 	t.Run("service", func(t *testing.T) {
@@ -354,7 +354,7 @@ func TestPausesAreBounded(t *testing.T) {
 	}
 }
 
-// The larger the request, the larger the answer may be.
+// A larger request permits a larger response.
 func TestAnswersGrowWithRequests(t *testing.T) {
 	r := httptest.NewRequest(http.MethodPost, "/", http.NoBody)
 	r.ContentLength = 1 << 20
@@ -374,7 +374,8 @@ type zeros struct{}
 // Read implements io.Reader.
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-// The server speaks to itself with all rights; webhooks get to aggregated API servers by it, only.
+// The server sends requests to itself with all rights; webhooks may use this to reach aggregated API
+// servers only.
 func TestOwnServiceLeadsToAggregatedServersOnly(t *testing.T) {
 	var reached []string
 	own := answering(func(r *http.Request) *http.Response {

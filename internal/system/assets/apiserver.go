@@ -18,13 +18,13 @@ import (
 	"github.com/coppice-dev/coppice/internal/system"
 )
 
-// The environment variables that add to what a test framework starts.
+// The environment variables that configure more than the flags of a test framework.
 const (
 	controllersVariable = "COPPICE_CONTROLLERS"
 	nodesVariable       = "COPPICE_NODES"
 )
 
-// The controllers, as coppice up names them, and the word for none of them.
+// The names of the controllers in coppice up, and the name for none of them.
 const (
 	controllerNone       = "none"
 	controllerGC         = "gc"
@@ -48,26 +48,26 @@ const (
 	servingKey         = "apiserver.key"
 )
 
-// connectionGrace is short: whoever stops a server of a test has no connections that matter.
+// connectionGrace is short, because a test that stops its server no longer needs its connections.
 const connectionGrace = 50 * time.Millisecond
 
-// APIServer is what the flags of kube-apiserver ask for.
+// APIServer is the configuration from the flags of kube-apiserver.
 type APIServer struct {
 	Options system.Options
-	// Version asks for the version only.
+	// Version means that the process should only print its version.
 	Version bool
 	// Verbosity is --v.
 	Verbosity int
 	// CertDir is --cert-dir.
 	CertDir string
-	// FeatureGates are the gates that were named.
+	// FeatureGates are the given feature gates.
 	FeatureGates map[string]bool
-	// Notes are about what has no effect, a line each.
+	// Notes are messages about flags without effect, one line each.
 	Notes []string
 }
 
-// ParseAPIServer parses the flags of kube-apiserver. environment has the variables that add to them, and
-// listed has the controllers that run if nothing else names any; "": the default.
+// ParseAPIServer parses the flags of kube-apiserver. environment returns the variables that add to them;
+// listed contains the controllers to run unless a flag or variable names them, "" for the default.
 func ParseAPIServer(args []string, environment func(string) string, listed string) (APIServer, error) {
 	v, err := parse(args)
 	if err != nil {
@@ -121,8 +121,8 @@ func addressFrom(v *values, o *system.Options) error {
 	return nil
 }
 
-// storageFrom has the objects kept where --etcd-servers says. The keys and the like of the run are in a
-// directory in --cert-dir, which whoever made that removes if this process cannot.
+// storageFrom configures the storage in --etcd-servers. The keys and similar files of the run are in a
+// directory in --cert-dir. If this process cannot remove them, the creator of --cert-dir does.
 func storageFrom(v *values, o *system.Options) error {
 	o.Ephemeral, o.TempDir = true, v.text("cert-dir")
 	o.Etcd = system.Etcd{
@@ -165,7 +165,7 @@ func serviceRangeFrom(v *values, o *system.Options) error {
 	return nil
 }
 
-// auditFrom has the audit log written as kube-apiserver does: if there is a file, and a policy.
+// auditFrom configures the audit log as in kube-apiserver: it needs a file and a policy.
 func auditFrom(v *values, o *system.Options) error {
 	o.AuditPath, o.Server.AuditPolicy = v.text("audit-log-path"), v.text("audit-policy-file")
 	if o.AuditPath == "" || o.Server.AuditPolicy == "" {
@@ -177,7 +177,7 @@ func auditFrom(v *values, o *system.Options) error {
 	return nil
 }
 
-// absent are the admission plug-ins of kube-apiserver that are not there.
+// absent returns the admission plug-ins of kube-apiserver that this server lacks.
 func absent() []string {
 	return []string{
 		"AlwaysAdmit", "AlwaysDeny", "AlwaysPullImages", "ClusterTrustBundleAttest", "DenyServiceExternalIPs", "EventRateLimit",
@@ -186,13 +186,13 @@ func absent() []string {
 	}
 }
 
-// always are the admission plug-ins of kube-apiserver whose work other parts of the server do in any case.
+// always returns the admission plug-ins of kube-apiserver whose work other parts of the server always do.
 func always() []string {
 	return []string{"DefaultIngressClass", "DefaultStorageClass", "DefaultTolerationSeconds", "NodeRestriction", "Priority", "RuntimeClass"}
 }
 
-// admissionFrom disables what is named, and owner references' permissions unless they are named: they
-// are not enforced by default in kube-apiserver.
+// admissionFrom disables the plug-ins in --disable-admission-plugins, and the one for permissions on owner
+// references unless it is enabled: kube-apiserver does not enable it by default.
 func admissionFrom(v *values, o *system.Options) error {
 	o.Server.AdmissionConfig = v.text("admission-control-config-file")
 	enabled, disabled := v.list("enable-admission-plugins"), v.list("disable-admission-plugins")
@@ -260,8 +260,8 @@ func accessFrom(v *values, o *system.Options) error {
 	return nil
 }
 
-// servingFrom has the certificate in --cert-dir served unless another is named, and written if it is not
-// there.
+// servingFrom configures the certificate in --cert-dir unless the flags name another one. The server writes
+// it if it does not exist.
 func servingFrom(dir string, c *external.Config) error {
 	if dir == "" || c.ServingCert != "" {
 		return nil
@@ -280,9 +280,9 @@ func isFile(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// controllersFrom has the controllers run that the flag, or else the environment, or else the directory of
-// the assets names. Those of Kubernetes that do not run are elsewhere: the server does what kube-apiserver
-// does, which never knows who runs them.
+// controllersFrom configures the controllers that the flag, or else the environment, or else the directory
+// of the assets names. Other controllers of Kubernetes count as running elsewhere: kube-apiserver does not
+// know either which controllers run.
 func controllersFrom(v *values, o *system.Options, environment func(string) string, listed string) error {
 	names, err := controllersOf(v, environment, listed)
 	if err != nil {
@@ -310,7 +310,7 @@ func controllersFrom(v *values, o *system.Options, environment func(string) stri
 	return o.Nodes.Validate("--nodes")
 }
 
-// controllersOf returns the names of the controllers that run.
+// controllersOf returns the names of the controllers to run.
 func controllersOf(v *values, environment func(string) string, listed string) ([]string, error) {
 	var names []string
 	var source string
@@ -336,7 +336,7 @@ func controllersOf(v *values, environment func(string) string, listed string) ([
 	return names, nil
 }
 
-// gatesFrom returns the feature gates; a name may have the component in front of it.
+// gatesFrom returns the feature gates; a name may have the prefix of a component.
 func gatesFrom(v *values) (map[string]bool, error) {
 	gates := map[string]bool{}
 	names, entries := v.entries("feature-gates")

@@ -21,7 +21,7 @@ func parsed(t *testing.T, line string, environment map[string]string) APIServer 
 	return a
 }
 
-// The flags of envtest and of its ports.
+// The flags of envtest and of its ports to other languages.
 func TestParseAPIServer(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{servingCertificate, servingKey} {
@@ -66,9 +66,9 @@ func TestParseAPIServer(t *testing.T) {
 	}
 }
 
-// TestControllersOfAPIServer: the flag counts more than the environment, and that more than the list in
-// the directory of the assets. What does not run is elsewhere, not disabled: the server then does what
-// kube-apiserver does.
+// TestControllersOfAPIServer checks that the flag overrides the environment, which overrides the list in
+// the directory of the assets. Other controllers are Elsewhere, not Disabled: the server then works like
+// kube-apiserver.
 func TestControllersOfAPIServer(t *testing.T) {
 	for name, test := range map[string]struct {
 		flags, environment, listed string
@@ -117,7 +117,7 @@ func TestControllersOfAPIServer(t *testing.T) {
 	}
 }
 
-// TestWrongControllers: the error names where the wrong word is.
+// TestWrongControllers checks that the error names the source of the wrong word.
 func TestWrongControllers(t *testing.T) {
 	for _, test := range []struct{ flags, controllers, nodes, listed, says string }{
 		{controllers: "all", says: "$COPPICE_CONTROLLERS"},
@@ -136,7 +136,7 @@ func TestWrongControllers(t *testing.T) {
 	}
 }
 
-// What has no effect is said, what is nonsense is refused.
+// Flags without effect cause notes; invalid flags are refused.
 func TestNotesAndRefusals(t *testing.T) {
 	for line, says := range map[string]string{
 		"--runtime-config=api/all=true":                "--runtime-config has no effect",
@@ -174,7 +174,7 @@ func TestNotesAndRefusals(t *testing.T) {
 	}
 }
 
-// TestAdmissionPlugins: each plug-in either can be disabled, or is not there, or always acts.
+// TestAdmissionPlugins checks that each plug-in is either optional, or absent, or always active.
 func TestAdmissionPlugins(t *testing.T) {
 	seen := map[string]bool{}
 	for _, name := range slices.Concat(admissionchain.Optional(), absent(), always()) {
@@ -185,7 +185,7 @@ func TestAdmissionPlugins(t *testing.T) {
 	}
 }
 
-// TestCertDir: a certificate that is not there is to be written; one without its key is refused.
+// TestCertDir checks that a missing certificate will be written, and one without its key is refused.
 func TestCertDir(t *testing.T) {
 	dir := t.TempDir()
 	flag := "--cert-dir=" + dir

@@ -1,10 +1,10 @@
-// Package assets is what test frameworks start a control plane with: a directory with binaries named
-// kube-apiserver, etcd and kubectl, all of which are this one ([Make]), and what they do.
+// Package assets provides the binaries with which test frameworks start a control plane: a directory with
+// kube-apiserver, etcd and kubectl, all of which are this binary ([Make]), and the code that they run.
 //
-// Package role tells what a process is called as. As kube-apiserver it runs with the options that its
-// flags become ([ParseAPIServer]), and with the controllers that a file beside it names ([Listed]); as
-// etcd it is etcd ([RunEtcd]). Both end when their parent does
-// (package parent), and then remove what a killed test could not ([RemoveLeftovers]).
+// Package role derives the role of a process from its name. As kube-apiserver, it runs with the options
+// from its flags ([ParseAPIServer]), and with the controllers that a file beside it lists ([Listed]); as
+// etcd, it runs etcd ([RunEtcd]). Both end when their parent does (package parent), and then remove files
+// that a killed test could not remove ([RemoveLeftovers]).
 package assets
 
 import (
@@ -25,19 +25,19 @@ import (
 
 // The files in the directory besides the binaries.
 const (
-	// markerFile has the hash of the binary that the directory was made of.
+	// markerFile contains the hash of the binary from which the directory was made.
 	markerFile = ".coppice"
-	// controllersFile lists the controllers that run in kube-apiserver if they are not the default ones.
+	// controllersFile lists the controllers that run in kube-apiserver, unless they are the default ones.
 	// Test frameworks pass the directory on, but not always the environment.
 	controllersFile = "coppice-controllers"
 )
 
-// Collecting are the controllers by which owned objects, and the contents of namespaces, are deleted.
+// Collecting are the controllers that delete owned objects and the contents of namespaces.
 const Collecting = controllerGC + "," + controllerNamespace
 
-// Make makes the directory of the assets of a binary, unless it is there already, and returns its
-// path. If dir is empty, it is in the user's cache, and named after the contents of the binary and after
-// its controllers: those that run in the kube-apiserver in there, separated by commas; the default ones
+// Make creates the directory of the assets of a binary, unless it exists already, and returns its path. If
+// dir is empty, the directory is in the user's cache, and its name depends on the contents of the binary
+// and on controllers: the controllers that run in its kube-apiserver, separated by commas; the default ones
 // if empty. Any number of processes may call Make at the same time.
 func Make(dir, binary, controllers string) (string, error) {
 	binary, err := filepath.EvalSymlinks(binary)
@@ -73,7 +73,7 @@ func Make(dir, binary, controllers string) (string, error) {
 	return dir, nil
 }
 
-// list writes the list of controllers, or removes it where the default ones are to run.
+// list writes the list of controllers, or removes it if the default ones should run.
 func list(dir, controllers string) error {
 	path := filepath.Join(dir, controllersFile)
 	if controllers == "" {
@@ -99,8 +99,7 @@ func list(dir, controllers string) error {
 	return nil
 }
 
-// Listed returns the controllers that are listed beside a program, which has this path; "" if there is no
-// list.
+// Listed returns the controllers in the list beside the program with this path; "" without a list.
 func Listed(program string) (string, error) {
 	path, err := exec.LookPath(program)
 	if err != nil {
@@ -132,7 +131,7 @@ func hashOf(path string) (string, error) {
 	return hex.EncodeToString(hash.Sum(nil)), nil
 }
 
-// isMade reports whether the directory was made of the binary, and is complete.
+// isMade reports whether the directory was made from this binary, and is complete.
 func isMade(dir, binary, hash string) bool {
 	marker, err := os.ReadFile(filepath.Join(dir, markerFile))
 	if err != nil || string(marker) != hash {
@@ -159,8 +158,8 @@ func pathOf(dir string, r role.Role) string {
 	return filepath.Join(dir, name)
 }
 
-// fill makes the files, each under another name first, so that nobody sees half of one. The marker is
-// the last.
+// fill creates the files, each under a temporary name first, so that no process sees a partial file. The
+// marker is the last.
 func fill(dir, binary, hash string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -186,8 +185,8 @@ func fill(dir, binary, hash string) error {
 	return os.Rename(marker, filepath.Join(dir, markerFile))
 }
 
-// provide makes the binary available at another path: by a link of the file system, by a symbolic link
-// to a binary that will stay where it is, or as a copy.
+// provide makes the binary available at another path: as a hard link, as a symbolic link to a binary that
+// is not temporary, or as a copy.
 func provide(binary, path string) error {
 	if runtime.GOOS != "windows" {
 		if os.Link(binary, path) == nil {
@@ -228,17 +227,17 @@ func isTemporary(path string) bool {
 	return err == nil && within != "." && filepath.IsLocal(within)
 }
 
-// frameworkPrefix begins the names of the temporary directories of controller-runtime's envtest.
+// frameworkPrefix is the prefix of the temporary directories of controller-runtime's envtest.
 const frameworkPrefix = "k8s_test_framework_"
 
-// RemoveLeftovers removes a directory that a test framework has made for this run, and cannot remove
-// because it was killed: one of envtest's temporary directories, or a temporary one that was empty
-// before this process used it. Any other stays.
+// RemoveLeftovers removes a directory that a killed test framework has created for this run: one of
+// envtest's temporary directories, or a temporary one that was empty before this process used it. It keeps
+// all others.
 func RemoveLeftovers(dir string, wasEmpty bool) { //nolint:revive // a fact, not a choice of what to do
 	if dir == "" || !isTemporary(dir) || !wasEmpty && !strings.HasPrefix(filepath.Base(dir), frameworkPrefix) {
 		return
 	}
-	// Whoever still writes there must not make the directory anew.
+	// After the rename, a process that still writes there must not recreate the directory.
 	gone := dir + ".gone"
 	if os.Rename(dir, gone) != nil {
 		gone = dir

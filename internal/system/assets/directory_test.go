@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/system/assets/role"
 )
 
-// binary writes a file to make assets of.
+// binary writes a file to use as the binary of assets.
 func binary(t *testing.T, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "coppice")
@@ -36,7 +36,7 @@ func contents(t *testing.T, dir string) string {
 	return strings.Join(all, " ")
 }
 
-// The assets are made once, and anew when the binary has changed or one of them is damaged.
+// The assets are created once, and again when the binary has changed or one of them is damaged.
 func TestMake(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "assets")
 	first := binary(t, "first")
@@ -69,7 +69,7 @@ func TestMake(t *testing.T) {
 	}
 }
 
-// By default they are in the user's cache, a directory for each binary.
+// By default the assets are in the user's cache, in a directory for each binary.
 func TestMakeInCache(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
@@ -84,7 +84,7 @@ func TestMakeInCache(t *testing.T) {
 	}
 }
 
-// TestCollecting: a directory says that the garbage collector is to run in it, as the last call asked for.
+// TestCollecting checks that a directory enables the garbage collector as in the last call of Make.
 func TestCollecting(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
@@ -127,7 +127,7 @@ func TestCollecting(t *testing.T) {
 	}
 }
 
-// TestListed: the list is beside the program, whatever way leads to that.
+// TestListed checks that the list beside the program is found through any path to it.
 func TestListed(t *testing.T) {
 	dir := t.TempDir()
 	program := pathOf(dir, role.APIServer)
@@ -172,7 +172,7 @@ func TestMakeAtTheSameTime(t *testing.T) {
 	}
 }
 
-// Whoever cannot write there is told what to do.
+// If the directory is not writable, the error contains a remedy.
 func TestMakeNowhere(t *testing.T) {
 	file := binary(t, "a file")
 	if _, err := Make(filepath.Join(file, "assets"), file, ""); err == nil || !strings.Contains(err.Error(), "--dir") {

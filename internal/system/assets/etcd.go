@@ -10,13 +10,13 @@ import (
 	"github.com/coppice-dev/coppice/internal/system/assets/parent"
 )
 
-// etcdDefaults come before the flags that are given. A single member elects itself; the ticks only
+// etcdDefaults returns flags that precede the given ones. A single member elects itself; the intervals only
 // determine how soon after its start.
 func etcdDefaults() []string {
 	return []string{"--heartbeat-interval=10", "--election-timeout=100", "--log-level=fatal"}
 }
 
-// RunEtcd is etcd with these flags. It does not return before etcd ends, and may end the process.
+// RunEtcd runs etcd with these flags. It returns only after etcd has ended, and may exit the process.
 func RunEtcd(args []string) {
 	if !Outlives() {
 		dir := etcdDataDir(args)
@@ -31,7 +31,7 @@ func RunEtcd(args []string) {
 	etcdmain.Main(slices.Concat([]string{"etcd"}, etcdDefaults(), args))
 }
 
-// etcdDataDir returns the data directory that the flags of etcd name, or else the environment.
+// etcdDataDir returns the data directory in the flags of etcd, or else in the environment.
 func etcdDataDir(args []string) string {
 	dir := os.Getenv("ETCD_DATA_DIR")
 	for i, arg := range args {
@@ -49,8 +49,8 @@ func etcdDataDir(args []string) string {
 	return dir
 }
 
-// outliveVariable is the environment variable by which a process goes on when its parent has ended.
+// outliveVariable is the environment variable that lets a process continue after its parent has ended.
 const outliveVariable = "COPPICE_OUTLIVE_PARENT"
 
-// Outlives reports whether the process is to go on when its parent has ended.
+// Outlives reports whether the process should continue after its parent has ended.
 func Outlives() bool { return os.Getenv(outliveVariable) != "" }

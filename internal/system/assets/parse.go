@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/system/assets/role"
 )
 
-// values are the values of the flags of kube-apiserver that were given.
+// values are the values of the given flags of kube-apiserver.
 type values struct {
 	texts     map[string]*string
 	numbers   map[string]*int
@@ -22,11 +22,10 @@ type values struct {
 	lists     map[string]*[]string
 	maps      map[string]*map[string]string
 	given     map[string]bool
-	notes     []string // about flags that were given, and have no effect
+	notes     []string // about given flags that have no effect
 }
 
-// parse parses the flags. As with kube-apiserver, it is an error if one is unknown, or if there are
-// arguments.
+// parse parses the flags. As in kube-apiserver, unknown flags and arguments are errors.
 func parse(args []string) (*values, error) {
 	v := &values{
 		texts: map[string]*string{}, numbers: map[string]*int{}, bools: map[string]*bool{}, durations: map[string]*time.Duration{},
@@ -42,7 +41,7 @@ func parse(args []string) (*values, error) {
 		idle[f.Name] = f.Idle
 	}
 	v.bools["version"] = set.Bool("version", false, "")
-	insecure := set.Int("insecure-port", 0, "") // of old servers, which had to be told not to use it
+	insecure := set.Int("insecure-port", 0, "") // old servers needed --insecure-port=0
 	if err := set.Parse(args); err != nil {
 		return nil, err
 	}

@@ -1,6 +1,6 @@
-// Package limitranger enforces LimitRanges: an admission plug-in that fills in what the containers of a
-// new pod leave out (Admit), and refuses pods and volume claims outside the limits of their namespace
-// (Validate). The rules are in limits.go, which is pure.
+// Package limitranger enforces LimitRanges. Its admission plug-in sets the defaults of the containers of a
+// new pod (Admit), and refuses pods and volume claims outside the limits of their namespace (Validate). The
+// rules are in limits.go, which is pure.
 package limitranger
 
 import (
@@ -84,7 +84,7 @@ func (p *Admission) Validate(ctx context.Context, a admission.Attributes, _ admi
 	})
 }
 
-// each calls apply for the LimitRanges of the namespace. What it returns refuses the request.
+// each calls apply for the LimitRanges of the namespace. An error of apply refuses the request.
 func (p *Admission) each(ctx context.Context, a admission.Attributes, apply func(*corev1.LimitRange, runtime.Object) error) error {
 	if !isLimited(a) || isBeingDeleted(a.GetOldObject()) {
 		return nil
@@ -102,7 +102,7 @@ func (p *Admission) each(ctx context.Context, a admission.Attributes, apply func
 	return nil
 }
 
-// ranges returns the LimitRanges of a namespace: live ones, until the informer has them.
+// ranges returns the LimitRanges of a namespace: live ones, until the informer has synced.
 func (p *Admission) ranges(ctx context.Context, namespace string) ([]*corev1.LimitRange, error) {
 	if p.synced() {
 		return p.lister.LimitRanges(namespace).List(labels.Everything())
@@ -118,8 +118,8 @@ func (p *Admission) ranges(ctx context.Context, namespace string) ([]*corev1.Lim
 	return ranges, nil
 }
 
-// isLimited reports whether a request may change what is limited. The requirements of a pod are fixed
-// when it is created, except by its subresource resize.
+// isLimited reports whether a request may set requests or limits that a LimitRange bounds. A pod's requests
+// and limits are fixed when it is created, except for the subresource resize.
 func isLimited(a admission.Attributes) bool {
 	switch a.GetResource().GroupResource() {
 	case corev1.Resource("pods"):
@@ -131,7 +131,8 @@ func isLimited(a admission.Attributes) bool {
 	return false
 }
 
-// isBeingDeleted reports whether an object can only lose its finalizers. old is nil for a creation.
+// isBeingDeleted reports whether an object is being deleted, so that it can only lose finalizers. old is
+// nil for a creation.
 func isBeingDeleted(old runtime.Object) bool {
 	if old == nil {
 		return false

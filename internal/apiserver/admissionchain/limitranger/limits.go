@@ -14,10 +14,11 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// setAnnotation is the annotation of a pod that lists what has been filled in.
+// setAnnotation is the annotation of a pod that lists the defaults that were set.
 const setAnnotation = "kubernetes.io/limit-ranger"
 
-// SetDefaults fills in what the containers of a pod leave out of what a LimitRange has defaults for.
+// SetDefaults sets the requests and limits that a LimitRange has defaults for and the containers of a pod
+// leave out.
 func SetDefaults(limits *corev1.LimitRange, pod *corev1.Pod) {
 	defaults := corev1.ResourceRequirements{Requests: corev1.ResourceList{}, Limits: corev1.ResourceList{}}
 	for _, item := range limits.Spec.Limits {
@@ -38,7 +39,7 @@ func SetDefaults(limits *corev1.LimitRange, pod *corev1.Pod) {
 	}
 }
 
-// setContainer fills in the defaults of one container, and returns what it has filled in.
+// setContainer sets the defaults of one container, and returns a description of them.
 func setContainer(c *corev1.Container, defaults corev1.ResourceRequirements, what string) []string {
 	var set []string
 	for _, list := range []struct {
@@ -67,7 +68,7 @@ func setContainer(c *corev1.Container, defaults corev1.ResourceRequirements, wha
 	return set
 }
 
-// CheckPod returns how a pod violates a LimitRange.
+// CheckPod returns an error that lists how a pod violates a LimitRange.
 func CheckPod(limits *corev1.LimitRange, pod *corev1.Pod) error {
 	var errs []error
 	for _, item := range limits.Spec.Limits {
@@ -85,8 +86,8 @@ func CheckPod(limits *corev1.LimitRange, pod *corev1.Pod) error {
 	return utilerrors.NewAggregate(errs)
 }
 
-// CheckClaim returns how a volume claim violates a LimitRange. Its limits do not count, only what it
-// requests.
+// CheckClaim returns an error that lists how the requests of a volume claim violate a LimitRange. The
+// limits of a claim do not count.
 func CheckClaim(limits *corev1.LimitRange, claim *corev1.PersistentVolumeClaim) error {
 	var errs []error
 	for _, item := range limits.Spec.Limits {
@@ -108,7 +109,7 @@ func CheckClaim(limits *corev1.LimitRange, claim *corev1.PersistentVolumeClaim) 
 	return utilerrors.NewAggregate(errs)
 }
 
-// checkRequirements returns how requests and limits violate the limits of one type.
+// checkRequirements returns errors for requests and limits that violate the limits of one type.
 func checkRequirements(item *corev1.LimitRangeItem, requested, limited corev1.ResourceList) []error {
 	return slices.Concat(
 		eachLimit(item.Min, func(name corev1.ResourceName, least resource.Quantity) error {
@@ -164,7 +165,7 @@ func checkRatio(b bound, requested, limited corev1.ResourceList) error {
 	if max(requestValue, limitValue) <= resource.MaxMilliValue {
 		requestValue, limitValue = request.MilliValue(), limit.MilliValue()
 	}
-	// In thousandths, as the ratio is: 900m of 300m must not be more than 3 by a rounding.
+	// In thousandths, like the ratio: rounding must not make 900m of 300m more than 3.
 	ratio := float64(limitValue) / float64(requestValue)
 	if ratio*1000 > float64(b.value.MilliValue()) {
 		return fmt.Errorf(format, b.name, b.limitType, b.value.String(), fmt.Sprintf("provided ratio is %f", ratio))
@@ -180,7 +181,7 @@ type bound struct {
 	value     resource.Quantity
 }
 
-// String returns the bound as errors name it.
+// String returns the bound in the form of error messages.
 func (b bound) String() string {
 	return fmt.Sprintf("%s %s usage per %s is %s", b.word, b.name, b.limitType, b.value.String())
 }

@@ -64,7 +64,7 @@ func TestSetDefaults(t *testing.T) {
 		t.Error(diff)
 	}
 	once := pod.DeepCopy()
-	SetDefaults(limits, pod) // webhooks make admission call it again
+	SetDefaults(limits, pod) // admission calls it again after webhooks
 	if !equality.Semantic.DeepEqual(once, pod) {
 		t.Errorf("the second time changes it: %s", cmp.Diff(once, pod))
 	}

@@ -1,5 +1,5 @@
-// Package serviceaccount is the admission plug-in that gives pods their service account: it must
-// exist, pods get its pull secrets, and a token of it in a volume. What a pod gets is in mount.go and
+// Package serviceaccount is the admission plug-in that gives pods their service account. The account must
+// exist; pods get its pull secrets, and a token of it in a volume. The rules are in mount.go and
 // secrets.go, which are pure.
 package serviceaccount
 
@@ -27,9 +27,9 @@ const PluginName = "ServiceAccount"
 // defaultAccount is the account of pods that name none. A controller creates it in every namespace.
 const defaultAccount = "default"
 
-// How long a pod waits for the account "default" of a namespace that has just been made. The first
-// waits are short: the controller is usually done by then. All of them are longer than in Kubernetes,
-// because a control plane is ready here before its controllers have begun.
+// How long a pod waits for the account "default" of a namespace that has just been created. The first waits
+// are short: the controller is usually done by then. The waits are longer than in Kubernetes, because this
+// control plane becomes ready before its controllers have begun.
 const (
 	firstWait = 5 * time.Millisecond
 	lastWait  = 200 * time.Millisecond
@@ -41,7 +41,7 @@ type Admission struct {
 	*admission.Handler
 	client   kubernetes.Interface
 	accounts corev1listers.ServiceAccountLister
-	// clock is that of the waits.
+	// clock measures the waits.
 	clock clock.Clock
 	// volumeName returns the name of the volume with the token.
 	volumeName func() string
@@ -102,7 +102,7 @@ func (p *Admission) Admit(ctx context.Context, a admission.Attributes, o admissi
 	return nil
 }
 
-// Validate implements admission.ValidationInterface. Others may have changed the pod since Admit.
+// Validate implements admission.ValidationInterface. Other plug-ins may have changed the pod since Admit.
 func (p *Admission) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	pod, ok := a.GetObject().(*corev1.Pod)
 	isDebugged := a.GetOperation() == admission.Update && a.GetResource().GroupResource() == corev1.Resource("pods") && a.GetSubresource() == "ephemeralcontainers"
@@ -132,13 +132,13 @@ func isNewPod(a admission.Attributes) bool {
 	return a.GetOperation() == admission.Create && a.GetResource().GroupResource() == corev1.Resource("pods") && a.GetSubresource() == ""
 }
 
-// isMirror reports whether a pod stands for one that a node has from elsewhere.
+// isMirror reports whether a pod is a mirror pod: it represents a static pod of a node.
 func isMirror(pod *corev1.Pod) bool {
 	_, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]
 	return ok
 }
 
-// account returns the account of a pod. One that the cache does not show is read live.
+// account returns the account of a pod. It reads an account live that is not in the cache.
 func (p *Admission) account(ctx context.Context, a admission.Attributes, name string) (*corev1.ServiceAccount, error) {
 	account, err := p.accounts.ServiceAccounts(a.GetNamespace()).Get(name)
 	if apierrors.IsNotFound(err) {
@@ -150,7 +150,8 @@ func (p *Admission) account(ctx context.Context, a admission.Attributes, name st
 	return account, nil
 }
 
-// await reads an account live, and for a while again if it is one that is about to appear.
+// await reads an account live. If the account "default" does not exist, it retries for a while: a
+// controller may be about to create it.
 func (p *Admission) await(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
 	began := p.clock.Now()
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {

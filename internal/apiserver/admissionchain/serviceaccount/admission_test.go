@@ -55,7 +55,7 @@ func creation(pod *corev1.Pod) admission.Attributes {
 		corev1.SchemeGroupVersion.WithResource("pods"), "", admission.Create, nil, false, nil)
 }
 
-// mounts returns which containers mount which volumes where.
+// mounts describes which containers mount which volumes at which paths.
 func mounts(p *corev1.Pod) string {
 	var words []string
 	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
@@ -115,7 +115,7 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// TestTokenVolume: the volume is what programs expect of Kubernetes.
+// TestTokenVolume checks that the volume is the same as in Kubernetes.
 func TestTokenVolume(t *testing.T) {
 	got, err := json.Marshal(tokenVolume())
 	if err != nil {
@@ -161,8 +161,8 @@ func TestAccount(t *testing.T) {
 	}
 }
 
-// TestDefaultAccountIsAwaited: in a new namespace the account appears a moment later. Without it the
-// pod is refused, but not at once.
+// TestDefaultAccountIsAwaited checks that a pod waits for the account of a new namespace, which appears a
+// moment later. Without it the pod is refused, but not at once.
 func TestDefaultAccountIsAwaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, client := plugin(t)
@@ -248,7 +248,7 @@ func TestSecrets(t *testing.T) {
 	t.Run("an ephemeral container", func(t *testing.T) {
 		p, _ := plugin(t, strict)
 		debugged := pod(func(p *corev1.Pod) {
-			p.Spec.ServiceAccountName, p.Spec.Volumes = "default", secret("x") // it had that before
+			p.Spec.ServiceAccountName, p.Spec.Volumes = "default", secret("x") // the old pod has this value
 			p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "e", Env: env("y")}}}
 		})
 		a := admission.NewAttributesRecord(debugged, debugged, corev1.SchemeGroupVersion.WithKind("Pod"), "ns", "p",

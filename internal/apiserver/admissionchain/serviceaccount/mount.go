@@ -7,17 +7,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// What Kubernetes mounts, where programs look for it.
+// The mount path and the ConfigMap of Kubernetes, where programs expect them.
 const (
 	volumePrefix = "kube-api-access-"
 	mountPath    = "/var/run/secrets/kubernetes.io/serviceaccount"
-	// authority is the ConfigMap in each namespace with the certificate authority of the server.
+	// authority is the ConfigMap in each namespace with the CA certificate of the server.
 	authority    = "kube-root-ca.crt"
 	authorityKey = "ca.crt"
 )
 
-// lifetime is the lifetime of a token, in seconds: an hour, and 7 s by which its requests can be told
-// from those of pods that ask for an hour.
+// lifetime is the lifetime of a token, in seconds: an hour, and 7 s that distinguish its requests from
+// those of pods that ask for an hour.
 const lifetime = 60*60 + 7
 
 // mountsToken reports whether a pod gets a token: the pod decides, then the account.
@@ -30,7 +30,7 @@ func mountsToken(account *corev1.ServiceAccount, pod *corev1.Pod) bool {
 	return true
 }
 
-// mountToken mounts a volume with a token into the containers that have nothing mounted in its place.
+// mountToken mounts a volume with a token into the containers that have no other mount at its path.
 func mountToken(pod *corev1.Pod, newName func() string) {
 	name, has := "", false
 	for _, v := range pod.Spec.Volumes {
@@ -57,7 +57,7 @@ func mountToken(pod *corev1.Pod, newName func() string) {
 	}
 }
 
-// tokenVolume returns the volume: a token, what verifies the server, and the pod's namespace.
+// tokenVolume returns the volume: a token, the server's CA certificate, and the pod's namespace.
 func tokenVolume() *corev1.ProjectedVolumeSource {
 	seconds, mode := int64(lifetime), corev1.ProjectedVolumeSourceDefaultMode
 	return &corev1.ProjectedVolumeSource{DefaultMode: &mode, Sources: []corev1.VolumeProjection{

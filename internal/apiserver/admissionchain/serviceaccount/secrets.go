@@ -9,11 +9,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// enforceAnnotation on an account means that its pods use no secrets but those that it lists.
-// Kubernetes has deprecated it.
+// enforceAnnotation on an account restricts its pods to the secrets that the account lists. Kubernetes has
+// deprecated it.
 const enforceAnnotation = "kubernetes.io/enforce-mountable-secrets"
 
-// checkMirror checks that a pod that a node has from elsewhere is given nothing by the server.
+// checkMirror checks that a mirror pod uses no service account, secret or token.
 func checkMirror(pod *corev1.Pod) error {
 	if pod.Spec.ServiceAccountName != "" {
 		return errors.New("a mirror pod may not reference service accounts")
@@ -34,8 +34,8 @@ func checkMirror(pod *corev1.Pod) error {
 	return nil
 }
 
-// checkSecrets checks that a pod uses only secrets that its account lists, if the account says so. Of a
-// pod that runs, only its ephemeral containers are checked.
+// checkSecrets checks that a pod uses only secrets that its account lists, if the account requires that. Of
+// a running pod, only ephemeral containers are checked.
 func checkSecrets(account *corev1.ServiceAccount, pod *corev1.Pod, running bool) error { //nolint:revive // a state of the pod
 	if enforced, _ := strconv.ParseBool(account.Annotations[enforceAnnotation]); !enforced {
 		return nil

@@ -1,6 +1,6 @@
-// Package accesscontrol sets up the authentication and authorization of an API server from
-// the parts in the packages beside it, and serves the API groups and subresources that
-// belong to them: reviews, and service account tokens.
+// Package accesscontrol sets up the authentication and authorization of an API server from the packages
+// beside it, and serves the API groups and subresources that belong to them: reviews, and service account
+// tokens.
 package accesscontrol
 
 import (
@@ -35,7 +35,7 @@ type AccessControl struct {
 	Authorizer authorizer.Authorizer
 	// Components authenticates the control plane's own components.
 	Components *auth.Components
-	// Restrictions bound what components and nodes may do beyond what RBAC can express.
+	// Restrictions limit components and nodes further than RBAC can.
 	Restrictions *restriction.Restrictions
 
 	authority       *auth.Authority
@@ -47,13 +47,13 @@ type AccessControl struct {
 	pods            *restriction.PodRegistry
 }
 
-// Config is what an AccessControl is made of.
+// Config configures an AccessControl.
 type Config struct {
 	Authority *auth.Authority
-	// External adds what files configure.
+	// External is the authentication and authorization that files configure.
 	External external.Config
 	Client   kubernetes.Interface
-	// Informers have not been started.
+	// Informers must not have been started.
 	Informers informers.SharedInformerFactory
 	Now       func() time.Time
 }
@@ -113,10 +113,10 @@ func (a *AccessControl) applyAuthentication(base *genericapiserver.Config) error
 	return nil
 }
 
-// audiences returns the audiences of which a token must name one to be valid here.
+// audiences returns the audiences of this server: a token must name at least one.
 func (a *AccessControl) audiences() authenticator.Audiences { return a.key.Audiences() }
 
-// SignForSecret returns a token of a service account that is valid while a Secret has it.
+// SignForSecret returns a token of a service account that is valid while the Secret contains it.
 func (a *AccessControl) SignForSecret(account *corev1.ServiceAccount, secret string) (string, error) {
 	return a.key.SignForSecret(account, secret)
 }
@@ -128,8 +128,8 @@ func (a *AccessControl) ReviewGroups(schemes registry.Schemes, base *genericapis
 	})
 }
 
-// UseRegistries gives authentication and authorization the registries of the core group, by
-// resource, and adds serviceaccounts/token to them. Until then no service account token is valid.
+// UseRegistries passes the registries of the core group, by resource, to authentication and authorization,
+// and adds serviceaccounts/token to them. Until then no service account token is valid.
 func (a *AccessControl) UseRegistries(core map[string]rest.Storage) error {
 	objects := serviceaccounttoken.Getters{}
 	for _, resource := range []string{"serviceaccounts", "pods", "secrets", "nodes"} {
@@ -153,8 +153,8 @@ func (a *AccessControl) GuardRoles(storages map[string]rest.Storage) error {
 	return rbacauthorizer.NewEscalationCheck(a.Policy, a.Authorizer).Guard(storages)
 }
 
-// IssuerDiscovery returns the handlers by which others learn to verify service account tokens, by path.
-// host is that of this server.
+// IssuerDiscovery returns the handlers with which clients discover how to verify service account tokens, by
+// path. host is this server's.
 func (a *AccessControl) IssuerDiscovery(host string) (map[string]http.Handler, error) {
 	return a.key.Discovery(host)
 }

@@ -9,12 +9,12 @@ import (
 
 const signingRequests = "certificatesigningrequests"
 
-// requestRule allows to request a certificate and to wait for it.
+// requestRule allows requesting a certificate and waiting for it.
 func requestRule() rbacv1.PolicyRule {
 	return rule(certificatesv1.GroupName, slices.Concat(reading(), []string{"create"}), signingRequests)
 }
 
-// signerRule allows to approve requests of signers, or to sign for them.
+// signerRule allows approving requests for signers, or signing for them.
 func signerRule(verb string, signers ...string) rbacv1.PolicyRule {
 	return named(rule(certificatesv1.GroupName, []string{verb}, "signers"), signers...)
 }

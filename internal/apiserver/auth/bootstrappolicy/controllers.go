@@ -6,8 +6,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// workloadRules are for controllers that create dependents, wait for them and write the status
-// of owners. To set blockOwnerDeletion they need update on the finalizers of the owners.
+// workloadRules are for controllers that create dependents, wait for them and write the status of owners.
+// To set blockOwnerDeletion, they need update on the finalizers of the owners.
 func workloadRules() []rbacv1.PolicyRule {
 	return append(certificateControllerRules(),
 		rule("", slices.Concat(reading(), []string{"create", "delete", "patch", "update"}), "pods", "persistentvolumeclaims"),
@@ -33,7 +33,7 @@ func workloadRules() []rbacv1.PolicyRule {
 		rule("networking.k8s.io", []string{"update"}, "servicecidrs/status"),
 		rule("policy", reading(), "poddisruptionbudgets"),
 		rule("policy", []string{"update"}, "poddisruptionbudgets/status"),
-		// A disruption budget may be about pods of any controller.
+		// A disruption budget may select pods of any controller.
 		rule("*", []string{"get"}, "*/scale"),
 		rule("resource.k8s.io", slices.Concat(reading(), []string{"create", "delete", "update"}), "resourceclaims"),
 		rule("resource.k8s.io", []string{"update"}, "resourceclaims/status", "resourceclaims/binding"),
@@ -42,7 +42,7 @@ func workloadRules() []rbacv1.PolicyRule {
 	)
 }
 
-// podAutoscalerRules are for the controller of HorizontalPodAutoscalers, which may scale anything.
+// podAutoscalerRules are for the HorizontalPodAutoscaler controller, which may scale anything.
 func podAutoscalerRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		rule("autoscaling", reading(), "horizontalpodautoscalers"),

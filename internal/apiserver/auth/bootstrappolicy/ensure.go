@@ -16,13 +16,13 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/poststart"
 )
 
-// Ensure creates the default roles and bindings, completes existing ones that grant less, and
+// Ensure creates the default roles and bindings, adds missing rules and subjects to existing ones, and
 // returns when policy has them all. It retries until ctx ends.
 func Ensure(ctx context.Context, log *slog.Logger, client rbacclient.RbacV1Interface, policy rbac.Policy) error {
 	defaults := Defaults()
 	err := poststart.Retry(ctx, log, "create the default roles", func(ctx context.Context) error {
-		// Those of the cluster first: components that start now need them, and the namespaces of the others may not
-		// exist yet.
+		// Cluster roles and bindings come first: components that start now need them, and the namespaces of
+		// the others may not exist yet.
 		if err := ensureInCluster(ctx, client, defaults); err != nil {
 			return err
 		}
@@ -108,7 +108,7 @@ type object[T any] interface {
 	metav1.Object
 }
 
-// find returns the one of the objects that has the name of wanted, or nil.
+// find returns the object with the name of wanted, or nil.
 func find[T any, P object[T]](wanted P, objects []T) P {
 	for i := range objects {
 		if P(&objects[i]).GetName() == wanted.GetName() {
@@ -149,7 +149,7 @@ func ensureBinding[T any, P object[T]](ctx context.Context, client writer[P], ex
 	return write(ctx, client, operation, next.GetObject(), existing)
 }
 
-// write carries out an operation of which existing is the object before it.
+// write executes an operation. existing is the object before it.
 func write[T any, P object[T]](ctx context.Context, client writer[P], operation reconciliation.ReconcileOperation, obj any, existing P) error {
 	next, ok := obj.(P)
 	if !ok {

@@ -22,7 +22,7 @@ func kubernetesRoles() Objects {
 	return objects
 }
 
-// parsePolicy reads roles in the form that kubernetes.txt describes.
+// parsePolicy parses roles in the format that kubernetes.txt describes.
 func parsePolicy(text string) (Objects, error) {
 	var objects Objects
 	var current *parsedRole
@@ -45,7 +45,8 @@ func parsePolicy(text string) (Objects, error) {
 	return objects, nil
 }
 
-// parsedRole is a role and its binding while their lines are read. A Role is kept as a ClusterRole in a namespace.
+// parsedRole is a role and its binding while their lines are parsed. A Role is stored as a ClusterRole with a
+// namespace.
 type parsedRole struct {
 	role     *rbacv1.ClusterRole
 	binding  string // its name

@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/accesspolicy"
 )
 
-// Each role is there once, has metadata by which it is completed, and binds existing roles of its kind.
+// Each role exists once, has the metadata for its completion, and binds existing roles of its kind.
 func TestKubernetesRoles(t *testing.T) {
 	all := kubernetesRoles()
 	roles := map[string]bool{}
@@ -45,7 +45,7 @@ func TestKubernetesRoles(t *testing.T) {
 	}
 }
 
-// A mistake in the text is an error that names its line.
+// An error in the text names its line.
 func TestParsePolicy(t *testing.T) {
 	for _, text := range []string{
 		"Role x", "ClusterRole a/x", "ClusterRole", "Binding x", "  get core pods", "ClusterRole x\n  get", "ClusterRole x\n  get core",
@@ -58,7 +58,7 @@ func TestParsePolicy(t *testing.T) {
 }
 
 // Controllers of Kubernetes act as service accounts, the scheduler as a user. The users of our own components,
-// and the nodes, get nothing by the roles of Kubernetes but what every user has.
+// and the nodes, get only the roles of Kubernetes that every user has.
 func TestSubjectsOfKubernetesRoles(t *testing.T) {
 	all := kubernetesRoles()
 	p := accesspolicy.Policy{Roles: all.Roles, Bindings: all.RoleBindings, ClusterRoles: all.ClusterRoles, ClusterBindings: all.ClusterRoleBindings}

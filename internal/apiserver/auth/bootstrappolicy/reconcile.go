@@ -6,12 +6,12 @@ import (
 	"k8s.io/component-helpers/auth/rbac/reconciliation"
 )
 
-// planRole returns the write that makes an existing role, nil for none, grant at least what wanted does, and
-// the role to write. An administrator's additions are kept, and so is everything in a role with the annotation
+// planRole returns the operation and the role to write so that an existing role, nil for none, grants at least
+// the rules of wanted. Additions of an administrator are kept, and so is a whole role with the annotation
 // autoupdate "false".
 func planRole(existing, wanted reconciliation.RuleOwner) (reconciliation.ReconcileOperation, reconciliation.RuleOwner, error) {
 	if existing != nil && wanted.GetAggregationRule() != nil {
-		// The Aggregator writes its rules.
+		// The Aggregator writes the rules of this role.
 		wanted = wanted.DeepCopyRuleOwner()
 		wanted.SetRules(nil)
 	}
@@ -22,8 +22,8 @@ func planRole(existing, wanted reconciliation.RuleOwner) (reconciliation.Reconci
 	return result.Operation, result.Role, nil
 }
 
-// planBinding is planRole for bindings: subjects are added, none is removed. The role of a binding is immutable;
-// if it differs, the binding has to be deleted and created.
+// planBinding is like planRole, for bindings: subjects are added, never removed. The role of a binding is
+// immutable; if it differs, the binding must be deleted and created again.
 func planBinding(existing, wanted reconciliation.RoleBinding) (reconciliation.ReconcileOperation, reconciliation.RoleBinding, error) {
 	result, err := (&reconciliation.ReconcileRoleBindingOptions{RoleBinding: wanted, Client: existingBinding{existing: existing}}).Run()
 	if err != nil || result.Protected {
@@ -32,7 +32,7 @@ func planBinding(existing, wanted reconciliation.RoleBinding) (reconciliation.Re
 	return result.Operation, result.RoleBinding, nil
 }
 
-// existingRole answers with a role that has been read. Without Confirm, nothing is written through it.
+// existingRole returns a role that has been read. Without Confirm, nothing is written through it.
 type existingRole struct {
 	reconciliation.RuleOwnerModifier
 	existing reconciliation.RuleOwner
@@ -46,7 +46,7 @@ func (r existingRole) Get(_, name string) (reconciliation.RuleOwner, error) {
 	return r.existing, nil
 }
 
-// existingBinding is existingRole for bindings.
+// existingBinding is like existingRole, for bindings.
 type existingBinding struct {
 	reconciliation.RoleBindingModifier
 	existing reconciliation.RoleBinding

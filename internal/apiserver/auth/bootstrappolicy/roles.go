@@ -25,14 +25,15 @@ const (
 	// ProtectionController removes its finalizers from PersistentVolumeClaims,
 	// PersistentVolumes and VolumeAttributesClasses that are not in use.
 	ProtectionController = "system:coppice:protection-controller"
-	// ResourceQuotaController counts what is used of ResourceQuotas.
+	// ResourceQuotaController counts the usage of ResourceQuotas.
 	ResourceQuotaController = "system:coppice:resourcequota-controller"
 	// HorizontalPodAutoscaler reads metrics and scales.
 	HorizontalPodAutoscaler = "system:coppice:horizontal-pod-autoscaler"
-	// TokensController fills Secrets with tokens of service accounts. Apart from the collector, the namespace
-	// controller and the resource quotas', no other controller's user may read Secrets.
+	// TokensController puts service account tokens into Secrets. Only this user and the users of the
+	// collector, the namespace controller and the ResourceQuota controller may read Secrets; other
+	// controllers may not.
 	TokensController = "system:coppice:tokens-controller"
-	// ToolsUser may ask what the collector knows, and is told as much as the user may list.
+	// ToolsUser may query the collector, but sees only objects that the user may list.
 	ToolsUser = "system:coppice:tools-user"
 	// LeaderElection acquires and renews ControllersLease for a control plane.
 	LeaderElection = "system:coppice:leader-election"
@@ -62,10 +63,10 @@ func Components() []string {
 // one whose controllers work.
 const ControllersLease = "coppice-controllers"
 
-// NewestPath is the path at which the collector asks to which revisions resources were written.
+// NewestPath is the path at which the collector reads the newest revision of each resource.
 const NewestPath = "/coppice/newest"
 
-// monitoring lets the group of the same purpose read the metrics of Coppice.
+// monitoring is the role with which Kubernetes' monitoring group reads the metrics of Coppice.
 const monitoring = "system:coppice:monitoring"
 
 // The user-facing roles of Kubernetes.
@@ -99,7 +100,7 @@ type Objects struct {
 func Defaults() Objects {
 	all := kubernetesRoles()
 	all.ClusterRoles = slices.Concat(all.ClusterRoles, supplements(), componentRoles())
-	// In this order: each aggregates the previous one.
+	// The order matters: each role aggregates the previous one.
 	for _, name := range []string{View, Edit, Admin} {
 		i := slices.IndexFunc(all.ClusterRoles, func(r *rbacv1.ClusterRole) bool { return r.Name == name })
 		all.ClusterRoles[i].Rules = rbac.Aggregate(all.ClusterRoles[i], all.ClusterRoles)
@@ -134,7 +135,7 @@ func binding(role, kind, subject string) *rbacv1.ClusterRoleBinding {
 	}
 }
 
-// supplements add to the roles of Kubernetes what only this server has.
+// supplements returns the rules of this server that Kubernetes' roles lack.
 func supplements() []*rbacv1.ClusterRole {
 	get := []string{"get"}
 	edit := role("system:coppice:aggregate-to-edit",
@@ -148,7 +149,7 @@ func supplements() []*rbacv1.ClusterRole {
 		edit,
 		role(monitoring, rbacv1.PolicyRule{Verbs: get, NonResourceURLs: []string{"/metrics/*", "/coppice/metrics"}}),
 		role(ToolsUser, rbacv1.PolicyRule{Verbs: get, NonResourceURLs: []string{"/coppice/v1/*"}},
-			// Who may resume what, is for its handler to find out.
+			// The handler checks which user may resume deletions of which kind.
 			rbacv1.PolicyRule{Verbs: []string{"post"}, NonResourceURLs: []string{"/coppice/v1/resume"}}),
 	}
 }

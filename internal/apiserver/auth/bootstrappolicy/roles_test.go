@@ -179,7 +179,8 @@ func TestPlanRole(t *testing.T) {
 	}
 }
 
-// An aggregated role gets its selector back, and keeps others. Its rules are the Aggregator's.
+// An aggregated role gets its selector back, and keeps additional ones. Only the Aggregator writes its
+// rules.
 func TestPlanAggregatedRole(t *testing.T) {
 	all := Defaults().ClusterRoles
 	view := all[slices.IndexFunc(all, func(r *rbacv1.ClusterRole) bool { return r.Name == View })]

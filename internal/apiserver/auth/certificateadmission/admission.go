@@ -1,10 +1,9 @@
-// Package certificateadmission has the admission plug-ins of Kubernetes for
-// CertificateSigningRequests: who may approve and sign the requests of which signer, and which
-// subjects nobody gets a certificate for.
+// Package certificateadmission has the admission plug-ins of Kubernetes for CertificateSigningRequests.
+// They check which users may approve and sign requests of a signer, and refuse certificates for some
+// subjects.
 //
-// The permissions are the verbs approve and sign on the resource signers of certificates.k8s.io,
-// which is not served; the name of the object is that of the signer, or DOMAIN/* for all signers
-// of a domain.
+// The permissions are the verbs approve and sign on the resource signers of certificates.k8s.io, which is
+// not served. The name of the object is the name of the signer, or DOMAIN/* for all signers of a domain.
 package certificateadmission
 
 import (
@@ -73,8 +72,8 @@ func NewSubjectRestriction() *SubjectRestriction {
 	return &SubjectRestriction{admission.NewHandler(admission.Create)}
 }
 
-// Validate implements admission.ValidationInterface. The signer is that of the stored request,
-// which the one that was sent cannot change.
+// Validate implements admission.ValidationInterface. It uses the signer of the stored request, which an
+// update cannot change.
 func (p *Approval) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if !isFor(a, "approval") {
 		return nil
@@ -133,7 +132,7 @@ func (p *SubjectRestriction) Validate(_ context.Context, a admission.Attributes,
 	return nil
 }
 
-// isFor reports whether a request is for CertificateSigningRequests, or a subresource of them.
+// isFor reports whether a request is for CertificateSigningRequests, or for a subresource of them.
 func isFor(a admission.Attributes, subresource string) bool {
 	return a.GetResource().GroupResource() == certificatesv1.Resource("certificatesigningrequests") && a.GetSubresource() == subresource
 }
@@ -142,12 +141,12 @@ func unexpected(a admission.Attributes, got any) error {
 	return admission.NewForbidden(a, fmt.Errorf("expected type CertificateSigningRequest, got: %T", got))
 }
 
-// signers decides what users may do in the name of signers.
+// signers decides which users may act for signers.
 type signers struct {
 	authorize authorizer.UnconditionalAuthorizer
 }
 
-// allow reports whether a user has a permission for a signer, or for all of its domain.
+// allow reports whether a user has a permission for a signer, or for its whole domain.
 func (s signers) allow(ctx context.Context, u user.Info, verb, signer string) bool {
 	domain, _, _ := strings.Cut(signer, "/")
 	for _, name := range []string{signer, domain + "/*"} {

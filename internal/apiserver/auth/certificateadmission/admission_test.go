@@ -19,7 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// permissions are those of every user: "approve example.com/a".
+// permissions are the permissions of every user: "approve example.com/a".
 type permissions []string
 
 func (p permissions) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {

@@ -1,4 +1,4 @@
-// Package claimadmission decides who may change which part of the status of a ResourceClaim. The
+// Package claimadmission checks which users may change which part of the status of a ResourceClaim. The
 // permission to update resourceclaims/status is not enough:
 //
 //	allocation, reservedFor  update on resourceclaims/binding, in all namespaces
@@ -6,8 +6,8 @@
 //	                         associated-node:update for a pod on the node that has the devices
 //	admin access             in namespaces that are labelled for it only
 //
-// These subresources are not served. As in Kubernetes, who lacks a permission is told that the object
-// is invalid.
+// These subresources are not served. As in Kubernetes, a user who lacks a permission gets the error that
+// the object is invalid.
 package claimadmission
 
 import (
@@ -91,7 +91,8 @@ func (p *Admission) Validate(ctx context.Context, a admission.Attributes, _ admi
 	return apierrors.NewInvalid(resourcev1.SchemeGroupVersion.WithKind("ResourceClaim").GroupKind(), claim.Name, errs)
 }
 
-// checkAdminAccess checks that the namespace of a claim is labelled for admin access, if that is new.
+// checkAdminAccess checks that the namespace of a claim is labelled for admin access, if the claim newly
+// has it.
 func (p *Admission) checkAdminAccess(ctx context.Context, claim, old *resourcev1.ResourceClaim) field.ErrorList {
 	at, was := adminAccessOf(claim), adminAccessOf(old)
 	if at == nil || was != nil {
@@ -135,8 +136,8 @@ func (p *Admission) checkBinding(ctx context.Context, request authorizer.Attribu
 		`changing status.allocation or status.reservedFor requires resource="resourceclaims/binding", verb=%q permission`, asked.verb))}
 }
 
-// checkDevices checks the permission to report about the devices of each driver. Nothing is left to
-// report when nothing is allocated.
+// checkDevices checks the permission to report on the devices of each driver. Without an allocation, there
+// is nothing to report.
 func (p *Admission) checkDevices(ctx context.Context, request authorizer.Attributes, claim, old *resourcev1.ResourceClaim) field.ErrorList {
 	if claim.Status.Allocation == nil {
 		return nil
@@ -196,7 +197,7 @@ func changedDrivers(devices, old []resourcev1.AllocatedDeviceStatus) []string {
 	return slices.Compact(drivers)
 }
 
-// nodeOf returns the one node that has the allocated devices, or "".
+// nodeOf returns the single node that has the allocated devices, or "".
 func nodeOf(allocation *resourcev1.AllocationResult) string {
 	if allocation.NodeSelector == nil || len(allocation.NodeSelector.NodeSelectorTerms) != 1 {
 		return ""

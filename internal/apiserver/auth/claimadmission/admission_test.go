@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// permissions are those of every user: "VERB SUBRESOURCE NAMESPACE/NAME".
+// permissions are the permissions of every user: "VERB SUBRESOURCE NAMESPACE/NAME".
 type permissions []string
 
 func (p permissions) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -109,7 +109,7 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
-// TestOthersAreNotConcerned: other resources, and the claim itself, are nothing to it.
+// TestOthersAreNotConcerned checks that the plug-in ignores other resources, and the claim itself.
 func TestOthersAreNotConcerned(t *testing.T) {
 	p, err := New(permissions{})
 	if err != nil {

@@ -1,8 +1,7 @@
-// Package external has the authentication and authorization that files configure, as the flags of
-// kube-apiserver name them: further authorities of clients, tokens in a file, webhooks, and the modes
-// of authorization. It adds to what the control plane has of its own, and takes nothing from that:
-// certificates and components of the control plane itself are authenticated, and components
-// authorized, whatever the files say.
+// Package external has the authentication and authorization that files configure, with the names of
+// kube-apiserver's flags: additional client authorities, tokens in a file, webhooks, and authorization
+// modes. It only adds to the control plane's own: whatever the files configure, the certificates and
+// components of the control plane are authenticated, and its components authorized.
 package external
 
 import (
@@ -29,39 +28,38 @@ const initialDelay = 500 * time.Millisecond
 
 // Config names the files. The zero value configures nothing.
 type Config struct {
-	// ServingCert and ServingKey are used in place of a certificate of the control plane's authority.
+	// ServingCert and ServingKey replace a certificate of the control plane's authority.
 	ServingCert, ServingKey string
-	// ServingAbsent says that these files do not exist: a certificate of the authority is used, and
-	// written there.
+	// ServingAbsent means that these files do not exist: the server uses a certificate of the authority,
+	// and writes it there.
 	ServingAbsent bool
-	// MinTLSVersion is the least version of TLS, such as VersionTLS12. Default: VersionTLS13.
+	// MinTLSVersion is the minimum TLS version, such as VersionTLS12. Default: VersionTLS13.
 	MinTLSVersion string
-	// ClientCA has the authorities of clients that are accepted besides the control plane's own.
+	// ClientCA is a file of client authorities that are accepted besides the control plane's own.
 	ClientCA string
 	// Tokens is a CSV file of token, user, uid, and groups.
 	Tokens string
-	// TokenWebhook is asked about tokens that nobody else knows.
+	// TokenWebhook authenticates tokens that no other authenticator accepts.
 	TokenWebhook Webhook
-	// ServiceAccounts are the keys and issuers of service account tokens.
+	// ServiceAccounts configures the keys and issuers of service account tokens.
 	ServiceAccounts serviceaccounttoken.Files
-	// Modes are the modes of authorization, of Modes(). Default: RBAC.
+	// Modes are the authorization modes, from Modes(). Default: RBAC.
 	Modes []string
-	// AuthorizationWebhook is asked in mode Webhook.
+	// AuthorizationWebhook authorizes requests in mode Webhook.
 	AuthorizationWebhook Webhook
 }
 
-// Webhook is a server that decides.
+// Webhook is a server that authenticates or authorizes.
 type Webhook struct {
-	// Kubeconfig is the file that says how to reach it; none if empty.
+	// Kubeconfig is the file that configures the connection to it; none if empty.
 	Kubeconfig string
-	// Version is that of the API that it is asked in: v1 or v1beta1. Default: v1beta1, as in
-	// kube-apiserver.
+	// Version is the version of the review API: v1 or v1beta1. Default: v1beta1, as in kube-apiserver.
 	Version string
-	// AcceptedFor and RefusedFor are how long its answers are kept.
+	// AcceptedFor and RefusedFor are how long its answers are cached.
 	AcceptedFor, RefusedFor time.Duration
 }
 
-// client returns how to reach the webhook, and how often.
+// client returns the client configuration of the webhook, and its backoff.
 func (w Webhook) client() (*rest.Config, wait.Backoff, error) {
 	client, err := webhook.LoadKubeconfig(w.Kubeconfig, nil)
 	if err != nil {
@@ -70,8 +68,8 @@ func (w Webhook) client() (*rest.Config, wait.Backoff, error) {
 	return client, webhook.DefaultRetryBackoffWithInitialDelay(initialDelay), nil
 }
 
-// StoreServing writes the certificate that is served, with the authority that has issued it: who trusts
-// the file trusts the server, as with the one that kube-apiserver writes.
+// StoreServing writes the serving certificate together with the certificate of its authority: clients that
+// trust the file trust the server, as with the file that kube-apiserver writes.
 func (c Config) StoreServing(certificate, key, authority []byte) error {
 	// The key is written first: a certificate without its key cannot be used.
 	if err := keyfile.Store(c.ServingKey, key); err != nil {
@@ -83,7 +81,7 @@ func (c Config) StoreServing(certificate, key, authority []byte) error {
 	return nil
 }
 
-// ClientAuthorities returns the authorities of clients in PEM: own, and those of the file.
+// ClientAuthorities returns the client authorities in PEM: own, and the contents of the file.
 func (c Config) ClientAuthorities(own []byte) ([]byte, error) {
 	if c.ClientCA == "" {
 		return own, nil
@@ -98,7 +96,7 @@ func (c Config) ClientAuthorities(own []byte) ([]byte, error) {
 	return slices.Concat(own, []byte("\n"), further), nil
 }
 
-// Authenticators returns the authenticators of tokens that the files configure.
+// Authenticators returns the token authenticators that the files configure.
 func (c Config) Authenticators(audiences authenticator.Audiences) ([]authenticator.Token, error) {
 	var all []authenticator.Token
 	if c.Tokens != "" {

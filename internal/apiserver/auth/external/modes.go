@@ -14,7 +14,7 @@ import (
 	"k8s.io/apiserver/plugin/pkg/authorizer/webhook/metrics"
 )
 
-// The modes of authorization.
+// The authorization modes.
 const (
 	ModeAlwaysAllow = "AlwaysAllow"
 	ModeAlwaysDeny  = "AlwaysDeny"
@@ -23,14 +23,14 @@ const (
 	ModeWebhook     = "Webhook"
 )
 
-// Modes returns the modes of authorization that there are.
+// Modes returns the supported authorization modes.
 func Modes() []string {
 	return []string{ModeAlwaysAllow, ModeAlwaysDeny, ModeNode, ModeRBAC, ModeWebhook}
 }
 
-// Authorizer returns the authorizer of the modes, in their order. roles authorizes by RBAC, and the
-// components that it is asked about in any mode. Mode Node adds nothing to RBAC: here the rights of
-// nodes are roles, and restricted beyond them in every mode.
+// Authorizer returns the authorizer of the modes, in their order. roles authorizes by RBAC; it also
+// authorizes the components in every mode. Mode Node adds nothing to RBAC: here nodes have roles, and
+// restrictions beyond them in every mode.
 func (c Config) Authorizer(roles authorizer.Authorizer, components []string) (authorizer.Authorizer, error) {
 	if len(c.Modes) == 0 {
 		return roles, nil
@@ -84,7 +84,7 @@ func (w Webhook) authorizer() (authorizer.Authorizer, error) {
 	return asked, nil
 }
 
-// only asks an authorizer about some users.
+// only is an authorizer for some users only.
 type only struct {
 	users []string
 	authorizer.Authorizer

@@ -14,8 +14,8 @@ const (
 	fileMode = 0o600
 )
 
-// Load reads a key. The error is fs.ErrNotExist if it does not exist. A file that others may
-// read or write is made private: it may have been restored from a backup.
+// Load reads a key. The error is fs.ErrNotExist if the file does not exist. Load makes a file private that
+// others may read or write: it may have been restored from a backup.
 func Load(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -40,7 +40,7 @@ func Store(path string, key []byte) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(temporary.Name()) }() // renamed already on success
+	defer func() { _ = os.Remove(temporary.Name()) }() // no longer exists on success
 	_, err = temporary.Write(key)
 	if err := errors.Join(err, temporary.Sync(), temporary.Close()); err != nil {
 		return err

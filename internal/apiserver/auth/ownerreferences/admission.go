@@ -17,8 +17,8 @@ import (
 // PluginName is the name of Kubernetes' plug-in for the same purpose.
 const PluginName = "OwnerReferencesPermissionEnforcement"
 
-// Admission refuses writes that Check rejects, and those of users who lack a permission. It is
-// safe for concurrent use.
+// Admission refuses writes that Check rejects, and writes of users who lack a permission. It is safe for
+// concurrent use.
 type Admission struct {
 	*admission.Handler
 	served    FindServed
@@ -57,7 +57,7 @@ func (p *Admission) Validate(ctx context.Context, a admission.Attributes, _ admi
 func writeOf(a admission.Attributes) (Write, bool) {
 	creates := a.GetOperation() == admission.Create
 	if creates && a.GetSubresource() != "" {
-		return Write{}, false // not an object but an operation on one, such as a binding
+		return Write{}, false // an operation on an object, such as a binding
 	}
 	obj, err := meta.Accessor(a.GetObject())
 	if err != nil {

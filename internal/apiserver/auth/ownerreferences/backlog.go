@@ -19,19 +19,19 @@ const (
 	backlogRetry = 1
 )
 
-// BacklogLimit is admission that keeps a namespace from handing the collector references to
-// absent owners faster than it can verify them. While more than MaxBacklog objects of the
-// namespace wait, the owners of new references are read, and a write that names an absent one
-// is refused with 429. References to existing owners are never refused: a large deletion in a
-// namespace does not stop other work there. It is safe for concurrent use.
+// BacklogLimit is an admission plug-in that keeps a namespace from creating references to absent owners
+// faster than the collector can verify them. While more than MaxBacklog objects of the namespace wait, it
+// reads the owners of new references, and refuses a write that names an absent one with 429. It never
+// refuses references to existing owners: a large deletion in a namespace does not stop other work there. It
+// is safe for concurrent use.
 type BacklogLimit struct {
 	*admission.Handler
 	backlog func(namespace string) int
 	exists  Exists
 }
 
-// Exists reports whether the owner that a reference names exists with the reference's UID.
-// namespace is that of the dependent, "" for none. The owner is read live.
+// Exists reports whether the owner that a reference names exists with the reference's UID. namespace is the
+// dependent's, "" for none. Exists reads the owner live.
 type Exists func(ctx context.Context, kind schema.GroupKind, namespace string, ref metav1.OwnerReference) (bool, error)
 
 var _ admission.ValidationInterface = (*BacklogLimit)(nil)

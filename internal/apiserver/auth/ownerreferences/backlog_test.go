@@ -13,8 +13,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// Over the limit, and only there, the owners of new references are read, and references to
-// absent ones are refused.
+// Over the limit, and only there, the owners of new references are read, and references to absent owners
+// are refused.
 func TestBacklog(t *testing.T) {
 	const there, absent = "apps/Deployment there 1", "apps/Deployment absent 2"
 	object := func(owners []metav1.OwnerReference) *corev1.Pod {

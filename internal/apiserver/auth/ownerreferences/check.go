@@ -1,10 +1,10 @@
-// Package ownerreferences is the admission of owner references: a client that sets one
-// decides when the object is deleted and, with blockOwnerDeletion, when its owner may be.
+// Package ownerreferences checks owner references at admission: a client that sets one decides when the
+// object is deleted and, with blockOwnerDeletion, when its owner may be deleted.
 //
-// Check implements the rules, without I/O: what is wrong with a write, regardless of the
-// user, and which permissions its user needs. Admission asks the authorizer for these
-// permissions, and names the missing RBAC rule in its refusal. It has the name of
-// Kubernetes' plug-in OwnerReferencesPermissionEnforcement, and checks more:
+// Check implements the rules, without I/O: it returns the errors of a write, regardless of the user, and
+// the permissions that its user needs. Admission asks the authorizer for these permissions, and names the
+// missing RBAC rule in its refusal. It has the name of Kubernetes' plug-in
+// OwnerReferencesPermissionEnforcement, and checks more:
 //
 //   - A change of an object's owner references needs the permission to delete the object,
 //     unless it only removes references or makes them stop blocking.
@@ -16,7 +16,7 @@
 //
 // Existing references are not checked: an object that breaks a rule can still be changed.
 //
-// BacklogLimit refuses references to absent owners in namespaces that already have many.
+// BacklogLimit refuses references to absent owners in namespaces that already have many of them.
 package ownerreferences
 
 import (
@@ -48,10 +48,10 @@ type Write struct {
 // Served returns the resource of a kind; ok is false for a kind that is not served.
 type Served func(schema.GroupKind) (r ServedResource, ok bool)
 
-// FindServed is Served where the answer may have to be read.
+// FindServed is like Served, but may have to read the answer.
 type FindServed func(context.Context, schema.GroupKind) (r ServedResource, ok bool)
 
-// ServedResource is the resource at which the objects of a kind are served.
+// ServedResource is the resource that serves the objects of a kind.
 type ServedResource struct {
 	Resource   string
 	Namespaced bool
@@ -62,7 +62,7 @@ type Permission struct {
 	Verb        string
 	Resource    schema.GroupResource
 	Subresource string
-	Namespace   string // "" for a permission that is needed cluster-wide
+	Namespace   string // "" for a cluster-wide permission
 	Name        string
 	// Why begins the error for a user without the permission.
 	Why string
@@ -77,7 +77,7 @@ func (r Permission) Rule() string {
 	return fmt.Sprintf(`{apiGroups: [%q], resources: [%q], verbs: [%q]}`, r.Resource.Group, resource, r.Verb)
 }
 
-// Scope describes in which role the rule is needed.
+// Scope describes the kind of role that needs the rule.
 func (r Permission) Scope() string {
 	if r.Namespace == "" {
 		return "in a ClusterRole bound by a ClusterRoleBinding"
@@ -85,7 +85,7 @@ func (r Permission) Scope() string {
 	return fmt.Sprintf("in a Role in namespace %q", r.Namespace)
 }
 
-// Check returns the permissions that a write needs, and what is wrong with it.
+// Check returns the permissions that a write needs, and its errors.
 func Check(w Write, served Served) ([]Permission, field.ErrorList) {
 	if slices.EqualFunc(w.Old, w.Wants, equal) {
 		return nil, nil
@@ -120,7 +120,7 @@ func Check(w Write, served Served) ([]Permission, field.ErrorList) {
 	return permissions, errs
 }
 
-// checkOwner returns why an owner is impossible.
+// checkOwner returns the errors for an impossible owner.
 func (w Write) checkOwner(ref metav1.OwnerReference, at *field.Path, served Served) field.ErrorList {
 	kind, group, err := kindOf(ref)
 	if err != nil {
@@ -135,15 +135,16 @@ func (w Write) checkOwner(ref metav1.OwnerReference, at *field.Path, served Serv
 	case ref.UID == w.UID && w.UID != "":
 		return field.ErrorList{field.Invalid(at.Child("uid"), ref.UID, "an object cannot own itself")}
 	case kind == w.Kind && ref.Name == w.Name && w.Name != "":
-		// No other object can have these coordinates: the owner is absent, or the object itself.
+		// No other object can have this kind, namespace and name: the owner is absent, or the object
+		// itself.
 		return field.ErrorList{field.Invalid(at.Child("name"), ref.Name, "an object cannot own itself, nor be owned by an earlier object of its kind and name")}
 	default:
 		return nil
 	}
 }
 
-// permissionToBlock returns the permission that is needed to block the deletion of an owner;
-// none for an impossible owner, because the write is refused anyway.
+// permissionToBlock returns the permission to block the deletion of an owner; none for an impossible owner,
+// because the write is refused anyway.
 func (w Write) permissionToBlock(ref metav1.OwnerReference, served Served) (Permission, bool) {
 	kind, _, err := kindOf(ref)
 	if err != nil {
@@ -175,8 +176,8 @@ func kindOf(ref metav1.OwnerReference) (kind schema.GroupKind, group string, err
 	return gv.WithKind(ref.Kind).GroupKind(), group, nil
 }
 
-// onlyRemoves reports whether a change only removes references and makes references stop
-// blocking, and leaves the others in their order.
+// onlyRemoves reports whether a change only removes references and makes references stop blocking, without
+// reordering the others.
 func onlyRemoves(old, wants []metav1.OwnerReference) bool {
 	rest := old
 	for _, ref := range wants {

@@ -29,7 +29,7 @@ func served(kind schema.GroupKind) (ServedResource, bool) {
 	return where, ok
 }
 
-// ref is "group/Kind name uid", with a ! at its end if it blocks.
+// ref parses "group/Kind name uid", with a ! at its end if it blocks.
 func ref(text string) metav1.OwnerReference {
 	text, blocking := strings.CutSuffix(text, "!")
 	words := strings.Fields(text)

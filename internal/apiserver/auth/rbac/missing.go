@@ -13,8 +13,8 @@ import (
 	"k8s.io/component-helpers/auth/rbac/validation"
 )
 
-// Missing returns the part of the rules that a user does not have in the namespace ("" for the
-// whole cluster), which would be an escalation to grant: one rule for each resource or path.
+// Missing returns the part of the rules that a user does not have in the namespace ("" for the whole
+// cluster), one rule for each resource or path. To grant them would be an escalation.
 func Missing(p Policy, u user.Info, namespace string, rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	var own []rbacv1.PolicyRule
 	for grant := range Grants(p, u, namespace) {
@@ -66,8 +66,8 @@ func Compact(rule rbacv1.PolicyRule) string {
 	return "{" + strings.Join(parts, ", ") + "}"
 }
 
-// Aggregate returns the desired rules of a role with an aggregationRule: those of all other
-// roles that it selects, in the order of their names, without duplicates.
+// Aggregate returns the desired rules of a role with an aggregationRule: the rules of all other roles that
+// it selects, in the order of their names, without duplicates.
 func Aggregate(role *rbacv1.ClusterRole, all []*rbacv1.ClusterRole) []rbacv1.PolicyRule {
 	if role.AggregationRule == nil {
 		return role.Rules
@@ -90,7 +90,7 @@ func Aggregate(role *rbacv1.ClusterRole, all []*rbacv1.ClusterRole) []rbacv1.Pol
 func selected(rule *rbacv1.AggregationRule, role *rbacv1.ClusterRole) bool {
 	return slices.ContainsFunc(rule.ClusterRoleSelectors, func(s metav1.LabelSelector) bool {
 		selector, err := metav1.LabelSelectorAsSelector(&s)
-		// An invalid selector is not admitted; if there is one nevertheless, it selects nothing.
+		// Admission refuses an invalid selector; if one exists nevertheless, it selects nothing.
 		return err == nil && selector.Matches(labels.Set(role.Labels))
 	})
 }

@@ -1,12 +1,11 @@
 // Package rbac evaluates Roles, ClusterRoles and their bindings.
 //
-// It has no state and does no I/O: a Policy provides the current roles and bindings. Decide
-// authorizes one request; Grants yields the rules of a user; Missing returns what a user
-// would grant without having it (escalation); Aggregate returns the rules of an aggregated
-// ClusterRole.
+// It has no state and does no I/O: a Policy provides the current roles and bindings. Decide authorizes one
+// request; Grants yields the rules of a user; Missing returns the rules that a user would grant without
+// having them (escalation); Aggregate returns the rules of an aggregated ClusterRole.
 //
-// The rules of Kubernetes apply: what no rule allows is refused, no rule denies, and a
-// ClusterRole that a RoleBinding names counts in the namespace of the binding.
+// The rules of Kubernetes apply: a request that no rule allows is refused, no rule denies, and a
+// ClusterRole that a RoleBinding names applies in the namespace of the binding.
 package rbac
 
 import (
@@ -22,7 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// Policy provides the roles and bindings of a server. What it returns must not be modified.
+// Policy provides the roles and bindings of a server. Callers must not modify the returned objects.
 type Policy interface {
 	Role(namespace, name string) (*rbacv1.Role, bool)
 	ClusterRole(name string) (*rbacv1.ClusterRole, bool)
@@ -45,8 +44,8 @@ func (g Grant) By() string {
 	return fmt.Sprintf("%s %q of %s %q to %s", g.binding, g.name, g.role.Kind, g.role.Name, g.user)
 }
 
-// Decide reports whether a request is allowed, and by which binding. A request that is not
-// allowed is not denied either: another authorizer may allow it.
+// Decide reports whether a request is allowed, and by which binding. It does not deny other requests:
+// another authorizer may allow them.
 func Decide(p Policy, a authorizer.Attributes) (allowed bool, reason string) {
 	for grant := range Grants(p, a.GetUser(), a.GetNamespace()) {
 		if Allows(&grant.Rule, a) {
@@ -56,7 +55,7 @@ func Decide(p Policy, a authorizer.Attributes) (allowed bool, reason string) {
 	return false, ""
 }
 
-// Grants yields the rules that a user has in the whole cluster, and in the namespace if it is not "".
+// Grants yields the rules that a user has in the whole cluster, and in the namespace unless it is "".
 func Grants(p Policy, u user.Info, namespace string) iter.Seq[Grant] {
 	return func(yield func(Grant) bool) {
 		for _, binding := range p.ClusterRoleBindings() {
@@ -93,8 +92,8 @@ func each(rules []rbacv1.PolicyRule, grant Grant, yield func(Grant) bool) bool {
 	return true
 }
 
-// RulesOf returns the rules of the role that a binding in the namespace refers to; none if it
-// does not exist, or if such a binding cannot refer to it.
+// RulesOf returns the rules of the role that a binding in the namespace refers to; none if the role does
+// not exist, or if such a binding cannot refer to it.
 func RulesOf(p Policy, ref rbacv1.RoleRef, namespace string) []rbacv1.PolicyRule {
 	if ref.APIGroup != rbacv1.GroupName {
 		return nil
@@ -113,8 +112,8 @@ func RulesOf(p Policy, ref rbacv1.RoleRef, namespace string) []rbacv1.PolicyRule
 	return nil
 }
 
-// applies reports whether a binding has this user as a subject. A service account without a
-// namespace is in the namespace of the binding.
+// applies reports whether this user is a subject of a binding. A service account without a namespace is in
+// the namespace of the binding.
 func applies(subjects []rbacv1.Subject, u user.Info, namespace string) bool {
 	return slices.ContainsFunc(subjects, func(s rbacv1.Subject) bool {
 		switch s.Kind {
@@ -148,9 +147,9 @@ func hasOrAll(values []string, value string) bool {
 	return slices.Contains(values, rbacv1.ResourceAll) || slices.Contains(values, value)
 }
 
-// allowsResource reports whether rules about these resources cover a resource: "*" covers every
-// resource and subresource, "*/status" that subresource of every resource, and a resource
-// does not cover its subresources.
+// allowsResource reports whether rules for these resources cover a resource: "*" covers every resource and
+// subresource, "*/status" covers that subresource of every resource, and a resource does not cover its
+// subresources.
 func allowsResource(resources []string, resource, subresource string) bool {
 	if subresource == "" {
 		return hasOrAll(resources, resource)
@@ -158,7 +157,7 @@ func allowsResource(resources []string, resource, subresource string) bool {
 	return hasOrAll(resources, resource+"/"+subresource) || slices.Contains(resources, rbacv1.ResourceAll+"/"+subresource)
 }
 
-// pathMatches reports whether a path matches a pattern: one that ends in * matches by prefix.
+// pathMatches reports whether a path matches a pattern: a pattern that ends in * matches by prefix.
 func pathMatches(pattern, path string) bool {
 	if prefix, ok := strings.CutSuffix(pattern, rbacv1.NonResourceAll); ok {
 		return strings.HasPrefix(path, prefix)

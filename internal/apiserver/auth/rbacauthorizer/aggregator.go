@@ -18,8 +18,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
 )
 
-// Aggregator writes the rules of ClusterRoles with an aggregationRule when a ClusterRole that
-// they select has changed.
+// Aggregator writes the rules of ClusterRoles with an aggregationRule when a ClusterRole that they select
+// has changed.
 type Aggregator struct {
 	client rbacclient.ClusterRolesGetter
 	roles  rbaclisters.ClusterRoleLister
@@ -45,7 +45,7 @@ func NewAggregator(shared informers.SharedInformerFactory, client rbacclient.Clu
 	return a, nil
 }
 
-// enqueue queues all aggregated roles: there are few, and any change may concern each of them.
+// enqueue queues all aggregated roles: there are few, and any change may affect each of them.
 func (a *Aggregator) enqueue() {
 	for _, role := range a.all() {
 		if role.AggregationRule != nil {

@@ -24,22 +24,21 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
-// EscalationCheck keeps users from granting permissions that they do not have: by writing a
-// role, or by binding one. A user with the verb escalate on the role, or bind on the role that
-// is bound, may do so nevertheless.
+// EscalationCheck keeps users from granting permissions that they do not have, by writing or binding a
+// role. A user with the verb escalate on the role, or bind on the bound role, may do so nevertheless.
 //
-// It checks the whole object with each write, whatever the write changes: a label alone makes
-// another role aggregate the rules of a role, and a binding that is written again is a grant
-// that is made again. Only a write of nothing but owner references and finalizers passes
-// unchecked, because garbage collection must be able to release every object.
+// It checks the whole object with each write, whatever the write changes: a label alone makes another role
+// aggregate the rules of a role, and an update of a binding repeats the grant. Only a write of nothing but
+// owner references and finalizers is not checked, because garbage collection must be able to release every
+// object.
 type EscalationCheck struct {
 	policy    rbac.Policy
 	authorize authorizer.UnconditionalAuthorizer
 	roles     map[string]rest.Getter // "roles" and "clusterroles", live
 }
 
-// NewEscalationCheck returns a check against the rules that policy grants; authorize decides
-// about the verbs escalate and bind.
+// NewEscalationCheck returns a check against the rules that policy grants; authorize decides about the
+// verbs escalate and bind.
 func NewEscalationCheck(policy rbac.Policy, authorize authorizer.UnconditionalAuthorizer) *EscalationCheck {
 	return &EscalationCheck{policy: policy, authorize: authorize, roles: map[string]rest.Getter{}}
 }
@@ -59,8 +58,8 @@ func (e *EscalationCheck) Guard(storages map[string]rest.Storage) error {
 	return nil
 }
 
-// guarded is a registry whose writes are checked. The check comes after mutating admission, and
-// before validation, as in kube-apiserver.
+// guarded is a registry with checked writes. As in kube-apiserver, the check comes after mutating admission
+// and before validation.
 type guarded struct {
 	*registry.REST
 	check *EscalationCheck
@@ -85,7 +84,7 @@ func (g guarded) Update(
 	return g.REST.Update(ctx, name, checked, create, update, forceAllowCreate, options)
 }
 
-// write returns why a write is refused. old is nil, or an empty object, for a new one.
+// write returns an error if a write is refused. old is nil, or an empty object, for a new one.
 func (e *EscalationCheck) write(ctx context.Context, obj, old runtime.Object) error {
 	u, ok := genericrequest.UserFrom(ctx)
 	if !ok {
@@ -112,9 +111,8 @@ func (e *EscalationCheck) write(ctx context.Context, obj, old runtime.Object) er
 	}
 }
 
-// changesOnlyReferences reports whether an update changes owner references and finalizers only.
-// Everything else counts, also the resourceVersion: an object that was sent without its metadata
-// is written anew.
+// changesOnlyReferences reports whether an update changes owner references and finalizers only. All other
+// fields count, including the resourceVersion: an object without its metadata is written anew.
 func changesOnlyReferences(obj, old runtime.Object) bool {
 	obj, old = obj.DeepCopyObject(), old.DeepCopyObject()
 	now, err := meta.Accessor(obj)
@@ -128,7 +126,7 @@ func changesOnlyReferences(obj, old runtime.Object) bool {
 	now.SetOwnerReferences(before.GetOwnerReferences())
 	now.SetFinalizers(before.GetFinalizers())
 	now.SetManagedFields(before.GetManagedFields())
-	// An object that was decoded has its kind set; one from the storage may not.
+	// A decoded object has its kind set; one from the storage may not.
 	for _, o := range []runtime.Object{obj, old} {
 		o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	}
@@ -139,7 +137,7 @@ func aggregates(role *rbacv1.ClusterRole) bool {
 	return role != nil && role.AggregationRule != nil && len(role.AggregationRule.ClusterRoleSelectors) > 0
 }
 
-// writeRole checks a role, which grants rules, and those that its aggregation rule may add.
+// writeRole checks a role, which grants rules, and the rules that its aggregation rule may add.
 func (e *EscalationCheck) writeRole(ctx context.Context, u user.Info, resource schema.GroupResource, name string, grants ...[]rbacv1.PolicyRule) error {
 	request, ok := genericrequest.RequestInfoFrom(ctx)
 	if ok && e.allows(ctx, authorizer.AttributesRecord{
@@ -159,12 +157,12 @@ func (e *EscalationCheck) writeRole(ctx context.Context, u user.Info, resource s
 	return nil
 }
 
-// writeBinding checks a binding. A user without the verb bind needs the rules of the role, so the
-// role has to exist.
+// writeBinding checks a binding. A user without the verb bind needs the rules of the role, so the role must
+// exist.
 func (e *EscalationCheck) writeBinding(ctx context.Context, u user.Info, resource schema.GroupResource, name string, ref rbacv1.RoleRef) error {
 	referenced := map[string]string{"Role": "roles", "ClusterRole": "clusterroles"}[ref.Kind]
 	if referenced == "" {
-		// Validation, which would say 422, comes later. The code is upstream's.
+		// Validation, which would respond with 422, comes later. The code is upstream's.
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: fmt.Sprintf("unsupported role reference kind: %q", ref.Kind),
 		}}
@@ -183,7 +181,7 @@ func (e *EscalationCheck) writeBinding(ctx context.Context, u user.Info, resourc
 	return nil
 }
 
-// rulesOf reads the rules of a role live: a role that was created a moment ago exists.
+// rulesOf reads the rules of a role live, so that it finds a role that has just been created.
 func (e *EscalationCheck) rulesOf(ctx context.Context, resource, name string) ([]rbacv1.PolicyRule, error) {
 	if resource == "clusterroles" {
 		ctx = genericrequest.WithNamespace(ctx, metav1.NamespaceNone)

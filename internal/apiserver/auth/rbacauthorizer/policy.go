@@ -1,9 +1,9 @@
-// Package rbacauthorizer applies the Roles, ClusterRoles and bindings of a server, which
-// package rbac evaluates.
+// Package rbacauthorizer applies the Roles, ClusterRoles and bindings of a server. Package rbac evaluates
+// them.
 //
-// Policy reads them from informers. Authorizer authorizes requests by it, and resolves the
-// rules of users. EscalationCheck guards the registries against privilege escalation, and
-// Aggregator the controller that aggregates ClusterRoles.
+// Policy reads them from informers. Authorizer authorizes requests with a Policy, and resolves the rules of
+// users. EscalationCheck guards the registries against privilege escalation. Aggregator is the controller
+// that aggregates ClusterRoles.
 package rbacauthorizer
 
 import (
@@ -31,8 +31,7 @@ type Policy struct {
 
 var _ rbac.Policy = (*Policy)(nil)
 
-// NewPolicy returns a Policy that reads from shared. Until shared has synced, no user has any
-// role.
+// NewPolicy returns a Policy that reads from shared. Until shared has synced, no user has a role.
 func NewPolicy(shared informers.SharedInformerFactory) *Policy {
 	v1 := shared.Rbac().V1()
 	return &Policy{v1.Roles().Lister(), v1.ClusterRoles().Lister(), v1.RoleBindings().Lister(), v1.ClusterRoleBindings().Lister()}
@@ -64,7 +63,7 @@ func (p *Policy) ClusterRoleBindings() []*rbacv1.ClusterRoleBinding {
 	return bindings
 }
 
-// Authorizer allows what a role allows, and has no opinion about other requests.
+// Authorizer allows requests that a role allows, and has no opinion about others.
 type Authorizer struct {
 	policy rbac.Policy
 }

@@ -50,8 +50,8 @@ func (p *Admission) Validate(ctx context.Context, a admission.Attributes, _ admi
 	return nil
 }
 
-// checkMarks refuses changes of labels and annotations in the domain coppice.dev. They decide whether objects are
-// deleted: with coppice.dev/protect, a node could keep administrators from deleting its Node.
+// checkMarks refuses changes of labels and annotations in the domain coppice.dev. They determine whether objects
+// are deleted: with coppice.dev/protect, a node could keep administrators from deleting its Node.
 func checkMarks(a admission.Attributes) error {
 	if a.GetOperation() != admission.Create && a.GetOperation() != admission.Update {
 		return nil
@@ -69,7 +69,7 @@ func checkMarks(a admission.Attributes) error {
 	return nil
 }
 
-// ownDomain is the domain of labels and annotations that mean something to Coppice.
+// ownDomain is the domain of Coppice's labels and annotations.
 const ownDomain = "coppice.dev"
 
 // marks returns the labels or annotations whose keys are in Coppice's domain.
@@ -82,7 +82,7 @@ func marks(all map[string]string) map[string]string {
 	return own
 }
 
-// isSelfReview reports whether a write is a user's review of itself, which is answered and not
+// isSelfReview reports whether a write is a review by which a user asks about itself. Reviews are not
 // stored.
 func isSelfReview(a admission.Attributes) bool {
 	group, resource := a.GetResource().Group, a.GetResource().Resource
@@ -90,7 +90,7 @@ func isSelfReview(a admission.Attributes) bool {
 		slices.Contains([]string{"selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews"}, resource)
 }
 
-// checkCollectorWrite allows what R16 says, and Events.
+// checkCollectorWrite allows the writes of R16, and Events.
 func checkCollectorWrite(_ context.Context, a admission.Attributes) error {
 	switch a.GetOperation() {
 	case admission.Create:
@@ -133,7 +133,7 @@ func checkCollectorUpdate(old, changed runtime.Object) error {
 	return nil
 }
 
-// checkRemovedFinalizers allows a change of finalizers that only removes some of own.
+// checkRemovedFinalizers allows a change of finalizers that only removes finalizers of own.
 func checkRemovedFinalizers[F ~string](before, after []F, own ...F) error {
 	for _, finalizer := range before {
 		if !slices.Contains(after, finalizer) && !slices.Contains(own, finalizer) {
@@ -158,8 +158,7 @@ func isSubsequence[T any](before, left []T, same func(before, left T) bool) bool
 	return true
 }
 
-// sameOrUnblocked reports whether a reference is the same, or differs only in that it has
-// stopped blocking.
+// sameOrUnblocked reports whether a reference is unchanged, or differs only in that it no longer blocks.
 func sameOrUnblocked(before, left metav1.OwnerReference) bool {
 	stops := left.BlockOwnerDeletion == nil || !*left.BlockOwnerDeletion
 	if stops {
@@ -168,14 +167,14 @@ func sameOrUnblocked(before, left metav1.OwnerReference) bool {
 	return equality.Semantic.DeepEqual(before, left)
 }
 
-// equalExceptReferences reports whether two objects differ only in owner references,
-// finalizers, and what every write changes.
+// equalExceptReferences reports whether two objects differ only in owner references, finalizers, and the
+// metadata that changes with every write.
 func equalExceptReferences(old, changed runtime.Object) bool {
 	return equality.Semantic.DeepEqual(withoutReferences(old), withoutReferences(changed))
 }
 
-// withoutReferences returns a copy of an object without owner references, finalizers, and what
-// every write changes.
+// withoutReferences returns a copy of an object without owner references, finalizers, and the metadata that
+// changes with every write.
 func withoutReferences(obj runtime.Object) runtime.Object {
 	obj = obj.DeepCopyObject()
 	m, err := meta.Accessor(obj)
@@ -191,8 +190,8 @@ func withoutReferences(obj runtime.Object) runtime.Object {
 	return obj
 }
 
-// checkPreconditions returns an error for a precondition that a deletion lacks (R12). The
-// deletion of a collection cannot have any.
+// checkPreconditions returns an error for a precondition that a deletion lacks (R12). The deletion of a
+// collection cannot have preconditions.
 func checkPreconditions(a admission.Attributes, conditions ...string) error {
 	options, ok := a.GetOperationOptions().(*metav1.DeleteOptions)
 	if !ok || a.GetName() == "" {
@@ -258,8 +257,8 @@ func checkNamespaceUpdate(a admission.Attributes) error {
 	return nil
 }
 
-// checkProtectionWrite allows what R23 says: the removal of the controller's own finalizer from
-// a PersistentVolumeClaim, PersistentVolume or VolumeAttributesClass that is being deleted.
+// checkProtectionWrite allows the write of R23: the removal of the controller's own finalizer from a
+// PersistentVolumeClaim, PersistentVolume or VolumeAttributesClass that is being deleted.
 func checkProtectionWrite(_ context.Context, a admission.Attributes) error {
 	var own string
 	switch {
@@ -301,7 +300,7 @@ func checkQuotaWrite(_ context.Context, a admission.Attributes) error {
 	}
 	old = old.DeepCopy()
 	old.Status = changed.Status
-	if !equalExceptReferences(old, changed) { // these are kept whatever is sent
+	if !equalExceptReferences(old, changed) { // the server keeps references and finalizers in an update of a status
 		return errors.New("it can change the status only")
 	}
 	return nil

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestR16_CollectorChanges: what the collector may change in an object, built-in or custom.
+// TestR16_CollectorChanges checks the changes that the collector may make to an object, built-in or custom.
 func TestR16_CollectorChanges(t *testing.T) {
 	const foreign = "example.com/hold"
 	owner := func(uid string, blocking bool) metav1.OwnerReference {
@@ -59,7 +59,7 @@ func TestR16_CollectorChanges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			after := before()
 			test.change(after)
-			after.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"} // as a patch leaves it
+			after.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"} // the result of a patch has them
 			if err := checkCollectorUpdate(before(), after); (err == nil) != test.want {
 				t.Errorf("typed: %v", err)
 			}

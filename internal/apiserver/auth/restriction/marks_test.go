@@ -14,8 +14,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
-// R28: no restricted identity decides what is protected: neither of the objects that it creates nor of
-// those that it updates, on any endpoint.
+// R28: no restricted identity can change the protection of objects that it creates or updates, on any
+// endpoint.
 func TestR28_RestrictedIdentitiesDoNotProtect(t *testing.T) {
 	node := func(labels, annotations map[string]string) runtime.Object {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "na", Labels: labels, Annotations: annotations}}

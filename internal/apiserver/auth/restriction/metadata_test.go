@@ -2,7 +2,7 @@ package restriction
 
 import "testing"
 
-// Metadata comes in an encoding that the client accepts, and in JSON if it names none.
+// The server sends metadata in an encoding that the client accepts, and in JSON if the client names none.
 func TestMetadataAs(t *testing.T) {
 	const (
 		json     = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"

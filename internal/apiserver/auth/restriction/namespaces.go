@@ -19,8 +19,8 @@ type namespaces struct {
 	live   corev1client.NamespacesGetter
 }
 
-// NewNamespaces returns Namespaces that check a cache first. A namespace that is active there is
-// read live: it may just have been marked.
+// NewNamespaces returns Namespaces that check a cache first. They read a namespace live if it is active in
+// the cache: it may just have been deleted.
 func NewNamespaces(cached corev1listers.NamespaceLister, live corev1client.NamespacesGetter) Namespaces {
 	return namespaces{cached, live}
 }

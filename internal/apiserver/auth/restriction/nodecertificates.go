@@ -15,8 +15,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/signingrequest"
 )
 
-// checkCertificateRequest allows a node to request a certificate and to wait for it by the name of
-// the request. There is nothing secret in a request, but who makes which is not a node's business.
+// checkCertificateRequest allows a node to request a certificate and to wait for it by the name of the
+// request. Requests contain no secrets, but a node need not know the requests of others.
 func checkCertificateRequest(r *http.Request, info *genericrequest.RequestInfo) error {
 	if err := checkVerb(info, "create", "get", "list", "watch"); err != nil {
 		return err
@@ -36,7 +36,7 @@ func checkCertificateRequest(r *http.Request, info *genericrequest.RequestInfo) 
 	return errors.New("it must select by metadata.name")
 }
 
-// checkCertificateRequest allows requests of a node for certificates of its own.
+// checkCertificateRequest allows requests of a node for its own certificates.
 func (n nodeWrites) checkCertificateRequest(a admission.Attributes) error {
 	csr, ok := a.GetObject().(*certificatesv1.CertificateSigningRequest)
 	if !ok || n.node == "" {

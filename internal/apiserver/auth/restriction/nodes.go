@@ -33,9 +33,9 @@ type Pods interface {
 	HasMatch(ctx context.Context, node, namespace string, matches func(*corev1.Pod) bool) (bool, error)
 }
 
-// nodeRestriction returns the restriction of a node; false for a user that is not a node. A user
-// with the name of a node that is not in the group of nodes, or vice versa, may do nothing: such
-// an identity was issued by mistake.
+// nodeRestriction returns the restriction of a node; false for a user that is not a node. A user that has
+// the name of a node, but is not in the group of nodes, or vice versa, may do nothing: such an identity was
+// issued by mistake.
 func nodeRestriction(u user.Info, pods Pods) (Restriction, bool) {
 	name, named := strings.CutPrefix(u.GetName(), bootstrappolicy.NodeUserPrefix)
 	grouped := slices.Contains(u.GetGroups(), user.NodesGroup)
@@ -52,8 +52,8 @@ func nodeRestriction(u user.Info, pods Pods) (Restriction, bool) {
 	return Restriction{checkRequest: nodeRequests{name, pods}.check, checkWrite: nodeWrites{name, pods}.check}, true
 }
 
-// nodeRequests checks the requests of a node before they are handled: how a patch of another
-// node's object fails would disclose its contents.
+// nodeRequests checks the requests of a node before they are handled: the error of a patch of another
+// node's object would disclose its contents.
 type nodeRequests struct {
 	node string
 	pods Pods
@@ -95,8 +95,8 @@ func (n nodeRequests) check(r *http.Request, info *genericrequest.RequestInfo) e
 	}
 }
 
-// checkEventRequest allows creating Events and patching them, which admission checks. A JSON patch could
-// test what an Event of another says before that.
+// checkEventRequest allows creating and patching Events, which admission checks. It refuses JSON patches,
+// which could test the contents of other Events before admission.
 func checkEventRequest(r *http.Request, info *genericrequest.RequestInfo) error {
 	if form := r.Header.Get("Content-Type"); info.Verb == "patch" && form != string(types.StrategicMergePatchType) {
 		return fmt.Errorf("it can patch events by %s only", types.StrategicMergePatchType)
@@ -111,8 +111,8 @@ func checkVerb(info *genericrequest.RequestInfo, verbs ...string) error {
 	return nil
 }
 
-// checkOwn allows verbs on the object of the node's own name, and listing and watching it.
-// Admission checks the name of an object that is created.
+// checkOwn allows verbs on the object with the node's own name, and listing and watching it. Admission
+// checks the name of a created object.
 func (n nodeRequests) checkOwn(r *http.Request, info *genericrequest.RequestInfo, verbs ...string) error {
 	switch {
 	case slices.Contains([]string{"list", "watch"}, info.Verb) && info.Subresource == "":
@@ -156,8 +156,8 @@ func (n nodeRequests) checkReferenced(r *http.Request, info *genericrequest.Requ
 	return err
 }
 
-// checkAccount allows requests for tokens of the service account of a pod on the node. Admission
-// checks which pod they are bound to.
+// checkAccount allows requests for tokens of the service account of a pod on the node. Admission checks to
+// which pod they are bound.
 func (n nodeRequests) checkAccount(r *http.Request, info *genericrequest.RequestInfo) error {
 	if err := checkVerb(info, "create"); err != nil {
 		return err
@@ -169,8 +169,8 @@ func (n nodeRequests) checkAccount(r *http.Request, info *genericrequest.Request
 	return err
 }
 
-// checkServices allows listing the services of a namespace in which the node has a pod: their
-// names and addresses are in the environment of its containers.
+// checkServices allows listing the services of a namespace in which the node has a pod: the environment of
+// its containers contains their names and addresses.
 func (n nodeRequests) checkServices(r *http.Request, info *genericrequest.RequestInfo) error {
 	if err := checkVerb(info, "list"); err != nil {
 		return err
@@ -185,7 +185,7 @@ func (n nodeRequests) checkServices(r *http.Request, info *genericrequest.Reques
 	return err
 }
 
-// checkSelector allows a list or watch that selects a field by exactly this value.
+// checkSelector allows a list or watch whose field selector requires exactly this value.
 func checkSelector(r *http.Request, name, value string) error {
 	selectors := r.URL.Query()["fieldSelector"]
 	if len(selectors) == 1 {

@@ -14,8 +14,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/serviceaccounttoken"
 )
 
-// checkToken allows a request for a token of the service account of a pod on the node, bound to
-// that very pod, for audiences that a volume of the pod names.
+// checkToken allows a request for a token of the service account of a pod on the node, bound to this pod,
+// for audiences that a volume of the pod names.
 func (n nodeWrites) checkToken(ctx context.Context, a admission.Attributes) error {
 	request, ok := a.GetObject().(*authenticationv1.TokenRequest)
 	if !ok || n.node == "" {

@@ -19,15 +19,15 @@ import (
 // errOwnOnly refuses a write that no node may make.
 var errOwnOnly = errors.New("it can write its node, the lease of the node, and the status of pods that are bound to it, and delete such pods only")
 
-// nodeWrites checks the writes of a node agent: of the node of that name or, without a name,
-// of the agent in the control plane's own process, which acts for all nodes there.
+// nodeWrites checks the writes of a node agent: of the named node or, without a name, of the agent in the
+// control plane's process, which acts for all nodes there.
 //
-// An agent creates nodes and their leases, writes the status of nodes and pods, deletes pods,
-// with their UID as precondition, and requests the tokens that their volumes hold. It may not cause a node or a pod to be deleted, kept
-// or moved: it sets no owner references, finalizers or taints, except that a node owns its lease.
+// An agent creates nodes and their leases, writes the status of nodes and pods, deletes pods, with their UID as
+// precondition, and requests tokens for their volumes. It may not cause a node or a pod to be deleted, kept or moved:
+// it sets no owner references, finalizers or taints, except that a node owns its lease.
 type nodeWrites struct {
 	node string
-	pods Pods // needed with a name only
+	pods Pods // required if there is a name
 }
 
 func (n nodeWrites) check(ctx context.Context, a admission.Attributes) error {
@@ -66,8 +66,8 @@ func (n nodeWrites) checkName(name string) error {
 	return nil
 }
 
-// checkCreate allows registering a node without fields that determine when it is deleted and
-// what runs there.
+// checkCreate allows registering a node without fields that determine when it is deleted and which pods run
+// there.
 func (n nodeWrites) checkCreate(a admission.Attributes) error {
 	node, ok := a.GetObject().(*corev1.Node)
 	if !ok {
@@ -76,7 +76,7 @@ func (n nodeWrites) checkCreate(a admission.Attributes) error {
 	if err := n.checkName(node.Name); err != nil {
 		return err
 	}
-	// Admission has added that of new nodes.
+	// The admission plug-in nodeTaint has added the taint of new nodes.
 	if slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
 		return t != corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}
 	}) {
@@ -137,7 +137,7 @@ func (n nodeWrites) checkStatus(a admission.Attributes) error {
 	return checkStatusOnly(a)
 }
 
-// checkStatusOnly refuses changes of metadata that come with a status.
+// checkStatusOnly refuses status updates that also change metadata.
 func checkStatusOnly(a admission.Attributes) error {
 	old, was := a.GetOldObject().(metav1.Object)
 	now, is := a.GetObject().(metav1.Object)
@@ -153,7 +153,7 @@ func checkStatusOnly(a admission.Attributes) error {
 	return nil
 }
 
-// checkBound allows a write of a pod that is, in the store now, bound to the node.
+// checkBound allows a write of a pod that is bound to the node in the store now.
 func (n nodeWrites) checkBound(a admission.Attributes) error {
 	pod, ok := a.GetOldObject().(*corev1.Pod)
 	switch {
@@ -179,7 +179,7 @@ func (n nodeWrites) checkPodDelete(a admission.Attributes) error {
 	return checkPreconditions(a, "uid")
 }
 
-// checkLease allows a lease that is deleted with its node, and blocks no deletion.
+// checkLease allows a lease that is deleted with its node and blocks no deletion.
 func (n nodeWrites) checkLease(a admission.Attributes) error {
 	lease, ok := a.GetObject().(*coordinationv1.Lease)
 	if !ok || a.GetNamespace() != corev1.NamespaceNodeLease {
@@ -231,7 +231,7 @@ func (n nodeWrites) checkEvent(ctx context.Context, a admission.Attributes) erro
 	return err
 }
 
-// checkRepeated allows counting repetitions of an Event that a node has created itself.
+// checkRepeated allows counting repetitions of an Event that the node itself has created.
 func (n nodeWrites) checkRepeated(ctx context.Context, a admission.Attributes) error {
 	if err := checkCounted(a); err != nil {
 		return err
@@ -243,7 +243,7 @@ func (n nodeWrites) checkRepeated(ctx context.Context, a admission.Attributes) e
 	return n.checkEvent(ctx, a)
 }
 
-// checkCounted allows changes of an Event that count it: of its message, count and times.
+// checkCounted allows changes of an Event that count repetitions: of its message, count and times.
 func checkCounted(a admission.Attributes) error {
 	old, was := a.GetOldObject().(*corev1.Event)
 	changed, is := a.GetObject().(*corev1.Event)
@@ -261,8 +261,8 @@ func checkCounted(a admission.Attributes) error {
 	return nil
 }
 
-// checkLabels refuses changes of labels that keep workloads apart, and of Kubernetes' own
-// labels except those that describe the node.
+// checkLabels refuses changes of labels that isolate workloads, and of Kubernetes' own labels except those
+// that describe the node.
 func checkLabels(old, now map[string]string) error {
 	for key, value := range now {
 		if was, ok := old[key]; (!ok || was != value) && !isOwnLabel(key) {
@@ -292,5 +292,5 @@ func isOwnLabel(key string) bool {
 	}, key)
 }
 
-// isIn reports whether a domain is another, or a subdomain of it.
+// isIn reports whether a domain equals another one, or is a subdomain of it.
 func isIn(domain, of string) bool { return domain == of || strings.HasSuffix(domain, "."+of) }

@@ -9,7 +9,7 @@ import (
 )
 
 // mayRead reports whether the user may read a path that is not a resource. All restricted users may read discovery and
-// health. The handlers of other paths show objects as the user's roles allow, and know nothing of restrictions.
+// health. The handlers of other paths check the user's roles only, not restrictions.
 func (allowed Restriction) mayRead(path string) bool {
 	return isDiscovery(path) || slices.Contains(allowed.Paths, path)
 }
@@ -21,8 +21,8 @@ func isDiscovery(path string) bool {
 		slices.Contains([]string{"/.well-known/openid-configuration", "/openid/v1/jwks"}, path)
 }
 
-// Unrestricted returns an authorizer that decides as another one does, and refuses restricted users whatever
-// they ask for. It is for handlers that show objects in other ways than the API does.
+// Unrestricted returns an authorizer that decides like next, but refuses all requests of restricted users.
+// It is for handlers that show objects in other ways than the API does.
 func (r *Restrictions) Unrestricted(next authorizer.Authorizer) authorizer.Authorizer {
 	return authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 		if u := a.GetUser(); u != nil {

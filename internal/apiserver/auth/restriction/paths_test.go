@@ -15,8 +15,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 )
 
-// Restricted users are refused at paths that are no resources, whatever their roles allow, and by the authorizer of
-// handlers that show objects: what a role allows a group may be more than a node may know.
+// Restricted users are refused at paths that are not resources, whatever their roles allow, and by the authorizer
+// of handlers that show objects: a role for a group may allow more than a node may read.
 func TestRestrictedIdentitiesReadFewPaths(t *testing.T) {
 	restrictions := New(nil, nil)
 	reached := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })

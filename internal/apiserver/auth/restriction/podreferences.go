@@ -9,9 +9,9 @@ import (
 // podReferences are names of objects in the namespace of a pod.
 type podReferences struct{ configMaps, secrets []string }
 
-// referencesOf returns the ConfigMaps and Secrets that a pod refers to by its volumes, the
-// environment of its containers, and imagePullSecrets. The secretRefs of volume drivers are
-// not among them: an agent does not read those.
+// referencesOf returns the ConfigMaps and Secrets that a pod refers to in its volumes, the environment of
+// its containers, and imagePullSecrets. It ignores the secretRefs of volume drivers: an agent does not read
+// them.
 func referencesOf(pod *corev1.Pod) podReferences {
 	var r podReferences
 	for i := range pod.Spec.Volumes {

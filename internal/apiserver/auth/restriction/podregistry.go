@@ -13,9 +13,8 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// PodRegistry implements Pods by the registry of pods. A positive answer may come from the
-// watch cache: a node learns of its pods by a watch on the same cache. A negative one
-// comes from the store.
+// PodRegistry implements Pods with the registry of pods. A positive answer may come from the watch cache: a
+// node observes its pods through the same cache. A negative one comes from the store.
 type PodRegistry struct {
 	registry podReader
 }

@@ -35,9 +35,9 @@ const ReasonAnnotation = "collector.coppice.dev/reason"
 // noReason is recorded for a deletion by the collector that states no valid reason.
 const noReason = `{"decision":"no reason was given"}`
 
-// WithRestrictions is a filter that refuses requests that the user's restriction does not
-// allow, and makes the server answer the others with metadata where the user may read no
-// more. It comes after authentication, and after the filter that parses the request.
+// WithRestrictions is a filter that refuses requests that the user's restriction does not allow. It makes
+// the server answer other requests with metadata if the user may read no more. It comes after
+// authentication, and after the filter that parses the request.
 func WithRestrictions(next http.Handler, restrictions *Restrictions, codecs runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		u, known := genericrequest.UserFrom(r.Context())
@@ -71,12 +71,12 @@ func WithRestrictions(next http.Handler, restrictions *Restrictions, codecs runt
 	})
 }
 
-// refusal says who is refused, and why.
+// refusal returns the error that names the refused user and the reason.
 func refusal(u user.Info, why error) error {
 	return fmt.Errorf("user %q is restricted: %w", u.GetName(), why)
 }
 
-// reasonOf returns the reason that the collector states for a deletion.
+// reasonOf returns the reason that the collector gives for a deletion.
 func reasonOf(r *http.Request) string {
 	reason := r.Header.Get(collectionreason.Header)
 	if len(reason) > collectionreason.MaxBytes || !json.Valid([]byte(reason)) {
@@ -85,8 +85,8 @@ func reasonOf(r *http.Request) string {
 	return reason
 }
 
-// check returns why a request is refused. It narrows an allowed request: the accepted media
-// types to those that may be answered, and the body to what was checked.
+// check returns an error if a request is refused. It narrows an allowed request: to the accepted media
+// types that the user may read, and to the checked body.
 func (allowed Restriction) check(r *http.Request, info *genericrequest.RequestInfo) error {
 	if allowed.checkRequest != nil {
 		return allowed.checkRequest(r, info)
@@ -104,7 +104,7 @@ func (allowed Restriction) check(r *http.Request, info *genericrequest.RequestIn
 		return err
 	}
 	switch info.Verb {
-	case "create": // the answer is what the user has sent
+	case "create": // the answer contains only the object that the user has sent
 		return nil
 	case "get", "list", "watch":
 		accepted := metadataOnly(r.Header.Values("Accept"))
@@ -127,8 +127,8 @@ func (allowed Restriction) check(r *http.Request, info *genericrequest.RequestIn
 	}
 }
 
-// metadataAs returns the Accept header that asks for metadata of a kind, in protobuf if the client
-// accepts that, and in JSON if it accepts nothing else, or both.
+// metadataAs returns the Accept header that asks for metadata of a kind, in protobuf if the client accepts
+// that, in JSON if it accepts nothing else, or in both.
 func metadataAs(kind string, accepted []string) string {
 	as, all := ";as="+kind+";g="+metav1.GroupName+";v=v1", strings.Join(accepted, ",")
 	switch {
@@ -141,8 +141,8 @@ func metadataAs(kind string, accepted []string) string {
 	}
 }
 
-// metadataOnly returns the clauses of an Accept header that ask for metadata. They are formatted
-// again, so that the server cannot parse them differently from this function.
+// metadataOnly returns the clauses of an Accept header that ask for metadata. It formats them again, so
+// that the server cannot parse them differently.
 func metadataOnly(header []string) string {
 	var accepted []string
 	for clause := range strings.SplitSeq(strings.Join(header, ","), ",") {
@@ -157,8 +157,8 @@ func metadataOnly(header []string) string {
 	return strings.Join(accepted, ",")
 }
 
-// metadataSelector returns an error if a request selects by a field that is not metadata: whether
-// objects are selected would disclose what such a field contains.
+// metadataSelector returns an error if a field selector of a request names a field outside the metadata:
+// the selected objects would disclose the contents of that field.
 func metadataSelector(r *http.Request) error {
 	for _, text := range r.URL.Query()["fieldSelector"] {
 		selector, err := fields.ParseSelector(text)
@@ -174,9 +174,9 @@ func metadataSelector(r *http.Request) error {
 	return nil
 }
 
-// checkPatch allows a patch of the one form that our controllers send (R12): a merge patch of
-// metadata only, with uid and resourceVersion as preconditions. Other fields must not even be
-// named, so that their contents cannot be guessed.
+// checkPatch allows a patch of the one form that our controllers send (R12): a merge patch of metadata
+// only, with uid and resourceVersion as preconditions. A patch that names other fields is refused, so that
+// their contents cannot be guessed.
 func (allowed Restriction) checkPatch(r *http.Request) error {
 	if !allowed.Patches {
 		return errors.New("it cannot patch")
@@ -210,7 +210,7 @@ func (allowed Restriction) checkPatch(r *http.Request) error {
 			return fmt.Errorf("its patches must have the precondition metadata.%s", name)
 		}
 	}
-	// The server handles exactly what was checked: after re-encoding, no name can occur twice.
+	// The server handles exactly the checked patch: after re-encoding, no name can occur twice.
 	checked, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
 		return fmt.Errorf("encode the patch: %w", err)

@@ -1,20 +1,17 @@
-// Package restriction bounds what the control plane's own components and nodes may do
-// beyond what RBAC can express, as NodeRestriction does in Kubernetes. RBAC can allow the
-// collector to patch every object, but not restrict it to patching owner references. With
-// restrictions, a stolen credential of a component is worth little more than the
-// component.
+// Package restriction limits the control plane's own components and nodes further than RBAC can, as
+// NodeRestriction does in Kubernetes. RBAC can allow the collector to patch every object, but cannot limit
+// its patches to owner references. With restrictions, a stolen credential of a component is worth little
+// more than the component.
 //
-// There are two halves. WithRestrictions looks at a request before it is handled: a
-// restricted user reads metadata only, uses only its own subresources, selects by no field
-// but metadata, and sends patches of one form. Requests that would disclose contents by how
-// they fail are refused, too: a patch that succeeds only if a guess is right is as good as a
-// read. Admission looks at what a write does to the object.
+// There are two halves. WithRestrictions checks a request before it is handled: a restricted user reads
+// metadata only, uses only its own subresources, selects by no field but metadata, and sends patches of one
+// form. It also refuses requests whose failure would disclose contents: a patch that succeeds only if a
+// guess is right is as good as a read. Admission checks how a write changes the object.
 //
-// The rules of each user are a Restriction; what they leave open is up to the user's roles
-// (package bootstrappolicy).
+// The rules of each user are a Restriction; within it, the user's roles decide (package bootstrappolicy).
 //
-// Nodes in other processes, users system:node:NAME, are restricted as well: each to its Node,
-// its Lease, and the pods that are bound to it (nodes.go).
+// Nodes in other processes, users system:node:NAME, are restricted, too: each to its Node, its Lease, and
+// the pods that are bound to it (nodes.go).
 package restriction
 
 import (
@@ -36,24 +33,24 @@ import (
 type Restriction struct {
 	// Whole are the resources whose objects the user may read in full.
 	Whole []schema.GroupResource
-	// Subresources are those that the user may access, as "namespaces/status".
+	// Subresources lists the subresources that the user may access, as "namespaces/status".
 	Subresources []string
 	// Paths are the paths besides resources, discovery and health that the user may read.
 	Paths []string
 	// Patches allows the user to patch in the single form that checkPatch allows.
 	Patches bool
-	// AnyPatch lists what the user may patch in any form, as "pods/status", among resources that
-	// it reads in full: admission checks what it writes there.
+	// AnyPatch lists resources that the user reads in full and may patch in any form, as "pods/status":
+	// admission checks these patches.
 	AnyPatch []string
-	// StatesReason means that the user states the reason for each deletion, for the audit log.
+	// StatesReason means that the user gives a reason for each deletion, for the audit log.
 	StatesReason bool
-	// checkRequest returns why a request is refused; it replaces all of the above.
+	// checkRequest returns an error if a request is refused; if set, it replaces all of the above.
 	checkRequest func(*http.Request, *genericrequest.RequestInfo) error
-	// checkWrite returns why admission refuses a write.
+	// checkWrite returns an error if admission refuses a write.
 	checkWrite func(context.Context, admission.Attributes) error
 }
 
-// Restrictions are the restrictions of all users that have one. They do not change.
+// Restrictions are the restrictions of all restricted users. They do not change.
 type Restrictions struct {
 	components map[string]Restriction // by user
 	pods       Pods

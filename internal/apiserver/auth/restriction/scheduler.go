@@ -12,7 +12,7 @@ import (
 func checkSchedulerWrite(_ context.Context, a admission.Attributes) error {
 	switch a.GetOperation() {
 	case admission.Create:
-		return nil // its role bounds what it may create
+		return nil // its role limits creations
 	case admission.Update:
 		if a.GetResource().GroupResource() == corev1.Resource("events") {
 			return checkCounted(a)

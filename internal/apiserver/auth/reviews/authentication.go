@@ -38,8 +38,8 @@ func (c Config) reviewToken(ctx context.Context, r *authenticationv1.TokenReview
 	r.Status.User = infoOf(response.User)
 	r.Status.Audiences = response.Audiences
 	if len(response.Audiences) == 0 && len(r.Spec.Audiences) > 0 {
-		// A token without audiences is that of a component: it is valid for the server's
-		// audiences, and for no others that the review names.
+		// A token without audiences belongs to a component: it is valid for the server's audiences only,
+		// whatever other audiences the review names.
 		r.Status.Audiences = c.Audiences.Intersect(r.Spec.Audiences)
 		if len(r.Status.Audiences) == 0 {
 			r.Status = authenticationv1.TokenReviewStatus{Error: "the token is not valid for any of the audiences"}

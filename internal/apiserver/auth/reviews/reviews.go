@@ -26,7 +26,7 @@ type Config struct {
 	Authorizer authorizer.UnconditionalAuthorizer
 	Rules      authorizer.RuleResolver
 	Tokens     authenticator.Token
-	// Audiences are those of a TokenReview that names none.
+	// Audiences apply to a TokenReview that names none.
 	Audiences authenticator.Audiences
 }
 
@@ -97,7 +97,7 @@ func (r *endpoint[T, P]) Create(ctx context.Context, obj runtime.Object, validat
 	return review, nil
 }
 
-// validateMetadata requires that a review has no metadata but the namespace of a local one.
+// validateMetadata requires that a review has no metadata, except the namespace of a local one.
 func validateMetadata(meta metav1.ObjectMeta, namespace string) field.ErrorList {
 	meta.ManagedFields = nil
 	if equality.Semantic.DeepEqual(meta, metav1.ObjectMeta{Namespace: namespace}) {

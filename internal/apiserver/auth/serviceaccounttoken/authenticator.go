@@ -18,8 +18,8 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// leeway is how long a token stays valid after the end of the grace period of an object that it
-// is bound to: a terminating pod may still have to report to the server.
+// leeway is how long a token stays valid after the end of the grace period of its bound object: a
+// terminating pod may still have to report to the server.
 const leeway = time.Minute
 
 // Getters read the objects that tokens are bound to, by resource.
@@ -28,7 +28,7 @@ type Getters map[string]rest.Getter
 // Authenticator authenticates service accounts by their tokens.
 type Authenticator struct {
 	key *Key
-	// secrets is for the label of Secrets whose tokens are used.
+	// secrets labels Secrets whose tokens are used.
 	secrets typedcorev1.SecretsGetter
 	// getters is nil until SetGetters.
 	getters atomic.Pointer[Getters]
@@ -36,7 +36,8 @@ type Authenticator struct {
 
 var _ authenticator.Token = (*Authenticator)(nil)
 
-// NewAuthenticator returns an Authenticator of the tokens that key has signed. secrets labels Secrets whose tokens are used.
+// NewAuthenticator returns an Authenticator of the tokens that key has signed. It uses secrets to label Secrets whose
+// tokens are used.
 func NewAuthenticator(key *Key, secrets typedcorev1.SecretsGetter) *Authenticator {
 	return &Authenticator{key: key, secrets: secrets}
 }
@@ -45,8 +46,8 @@ func NewAuthenticator(key *Key, secrets typedcorev1.SecretsGetter) *Authenticato
 // is valid.
 func (a *Authenticator) SetGetters(getters Getters) { a.getters.Store(&getters) }
 
-// AuthenticateToken implements authenticator.Token. A token of another issuer is left to other
-// authenticators; one of this issuer that is not valid is refused with the reason.
+// AuthenticateToken implements authenticator.Token. It leaves tokens of other issuers to other
+// authenticators, and refuses an invalid token of this issuer with the reason.
 func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	claims, err := a.key.verify(token)
 	switch {

@@ -14,14 +14,14 @@ import (
 	"slices"
 )
 
-// The paths at which others learn how to verify the tokens. Upstream's role
-// system:service-account-issuer-discovery names them with a slash at the end, too.
+// The paths at which clients discover how to verify tokens. Upstream's role
+// system:service-account-issuer-discovery also names them with a slash at the end.
 const (
 	DiscoveryPath = "/.well-known/openid-configuration"
 	KeysPath      = "/openid/v1/jwks"
 )
 
-// maxAge is how long clients may keep the answers: as long as with upstream.
+// maxAge is how long clients may cache the answers: as long as with upstream.
 const maxAge = "public, max-age=3600"
 
 // discovery is the metadata of an OpenID Provider.
@@ -46,8 +46,8 @@ type webKey struct {
 	E         string `json:"e,omitempty"`
 }
 
-// Discovery returns the handlers of both paths, by path; the keys are at the host. It fails for an
-// issuer that OpenID Connect does not allow.
+// Discovery returns the handlers of both paths, by path; host serves the keys. It fails for an issuer that
+// OpenID Connect does not allow.
 func (k *Key) Discovery(host string) (map[string]http.Handler, error) {
 	issuer, err := url.Parse(k.Issuer())
 	if err != nil {
@@ -87,7 +87,7 @@ func (k *Key) Discovery(host string) (map[string]http.Handler, error) {
 	return handlers, nil
 }
 
-// document is an answer that is always the same.
+// document is a response that never changes.
 type document struct {
 	media   string
 	content any
@@ -124,7 +124,7 @@ func webKeyOf(public crypto.PublicKey) (webKey, error) {
 	case *rsa.PublicKey:
 		key.Type, key.N, key.E = "RSA", encode(p.N.Bytes()), encode(big.NewInt(int64(p.E)).Bytes())
 	case *ecdsa.PublicKey:
-		point, err := p.Bytes() // 4, X, Y
+		point, err := p.Bytes() // 0x04, X, Y
 		if err != nil {
 			return webKey{}, fmt.Errorf("encode a public key of service account tokens: %w", err)
 		}

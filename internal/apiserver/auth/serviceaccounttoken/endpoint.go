@@ -41,8 +41,8 @@ var (
 	_ rest.GroupVersionKindProvider = (*Endpoint)(nil)
 )
 
-// NewEndpoint returns an endpoint for the service accounts of getters. It binds tokens to the
-// other objects of getters.
+// NewEndpoint returns an endpoint for the service accounts of getters. It binds tokens to the other objects
+// of getters.
 func NewEndpoint(key *Key, getters Getters) *Endpoint { return &Endpoint{key, getters} }
 
 // New implements rest.Storage.

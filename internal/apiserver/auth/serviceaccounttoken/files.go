@@ -16,17 +16,17 @@ import (
 // Files configure the tokens of service accounts as the flags of kube-apiserver do. The zero value
 // configures nothing.
 type Files struct {
-	// SigningKey contains the private key that signs tokens, RSA or on a curve, in PEM.
+	// SigningKey is the file of the private key that signs tokens, RSA or elliptic curve, in PEM.
 	SigningKey string
-	// VerifyingKeys contain public keys of tokens that are accepted, in PEM: keys or certificates.
+	// VerifyingKeys are files of public keys or certificates in PEM, whose tokens are accepted.
 	VerifyingKeys []string
-	// Issuers are the issuers that are accepted. The first one issues.
+	// Issuers are the accepted issuers. The first one issues.
 	Issuers []string
-	// Audiences are those of which a token must name one. Default: Issuers.
+	// Audiences are the audiences of this server: a token must name at least one. Default: Issuers.
 	Audiences []string
 }
 
-// Key returns own, with what the files configure in place of what it has.
+// Key returns own with the configuration of the files applied.
 func (f Files) Key(own *Key, now func() time.Time) (*Key, error) {
 	k := *own
 	if f.SigningKey != "" {
@@ -68,7 +68,7 @@ func readSigner(path string) (crypto.Signer, error) {
 	return signer, nil
 }
 
-// readPublic reads public keys that can be used. A file that has none is an error.
+// readPublic reads public keys of supported types. A file without any is an error.
 func readPublic(path string) ([]crypto.PublicKey, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -88,7 +88,7 @@ func readPublic(path string) ([]crypto.PublicKey, error) {
 	return keys, nil
 }
 
-// methodOf returns how tokens of a key are signed.
+// methodOf returns the signing method for tokens of a key.
 func methodOf(public crypto.PublicKey) (jwt.SigningMethod, error) {
 	switch key := public.(type) {
 	case *rsa.PublicKey:

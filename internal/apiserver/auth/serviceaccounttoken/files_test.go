@@ -46,7 +46,7 @@ func onCurve(t *testing.T, curve elliptic.Curve) crypto.Signer {
 	return key
 }
 
-// Tokens of the suite's own keys are signed and accepted, of whichever kind the keys are.
+// The suite's own keys, of any type, sign accepted tokens.
 func TestFiles(t *testing.T) {
 	c := noon()
 	own := loaded(t, t.TempDir(), c)
@@ -88,7 +88,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// A key that is not among those that are accepted signs nothing that is.
+// Tokens of a key that is not configured are refused.
 func TestFilesRefuse(t *testing.T) {
 	c := noon()
 	own := loaded(t, t.TempDir(), c)

@@ -1,11 +1,11 @@
 // Package serviceaccounttoken issues and verifies service account tokens: JSON Web Tokens,
 // signed by a key of the control plane.
 //
-// A token names a service account, and possibly an object that it is bound to, each with its
-// UID, its audiences, and when it expires. It is valid as long as its signature is and as all
-// of these objects exist: Authenticator reads them for every request. So a token ends with
-// its service account, and stays invalid when another one is created under that name.
-// Endpoint serves token requests at serviceaccounts/NAME/token.
+// A token names a service account, and possibly an object that it is bound to, each with its UID; its
+// audiences; and when it expires. It is valid as long as its signature is valid and all of these objects
+// exist: Authenticator reads them for every request. So a token ends with its service account, and stays
+// invalid when another one is created under that name. Endpoint serves token requests at
+// serviceaccounts/NAME/token.
 package serviceaccounttoken
 
 import (
@@ -28,14 +28,14 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/keyfile"
 )
 
-// Issuer is the issuer of tokens, and the audience of tokens for this server, unless files say
-// otherwise (Files).
+// Issuer is the issuer of tokens, and the audience of tokens for this server, unless Files configure
+// others.
 const Issuer = "https://kubernetes.default.svc.cluster.local"
 
 // keyFile is the name of the key's file in the directory of the certificates.
 const keyFile = "service-accounts.key"
 
-// clockSkew is the tolerance for clocks that are set back after a token was signed.
+// clockSkew is how far a clock may be set back after a token was signed.
 const clockSkew = time.Minute
 
 // Key signs and verifies tokens.
@@ -45,15 +45,15 @@ type Key struct {
 	id        string
 	verifying []crypto.PublicKey
 	issuers   []string // the first one issues
-	audiences []string // of which a token must name one
+	audiences []string // a token must name at least one
 	now       func() time.Time
 }
 
 // Issuer returns the issuer of the tokens that the key signs.
 func (k *Key) Issuer() string { return k.issuers[0] }
 
-// Audiences returns the audiences of which a token must name one to be valid for this server. A token
-// gets them unless it is requested for others.
+// Audiences returns the audiences of this server: a token must name at least one of them. A token gets all
+// of them unless the request names others.
 func (k *Key) Audiences() []string { return k.audiences }
 
 // LoadKey reads the key from dir, or creates it if it does not exist. The directory is created
@@ -82,7 +82,7 @@ func LoadKey(dir string, now func() time.Time) (*Key, error) {
 	return k, nil
 }
 
-// newKey returns a key that verifies what it signs.
+// newKey returns a Key that signs with private and verifies with its public key.
 func newKey(private crypto.Signer, now func() time.Time) (*Key, error) {
 	method, err := methodOf(private.Public())
 	if err != nil {
@@ -98,7 +98,7 @@ func newKey(private crypto.Signer, now func() time.Time) (*Key, error) {
 	}, nil
 }
 
-// keyID returns the name of a public key in the header of tokens.
+// keyID returns the ID of a public key in the header of tokens.
 func keyID(public crypto.PublicKey) (string, error) {
 	encoded, err := x509.MarshalPKIXPublicKey(public)
 	if err != nil {
@@ -174,8 +174,8 @@ func (k *Key) verify(token string) (Claims, error) {
 	return c, nil
 }
 
-// parse checks the signature and the times of a token, and the claims that options require. into returns empty
-// claims.
+// parse checks the signature and the times of a token, and the claims that options require. into returns new,
+// empty claims.
 func (k *Key) parse(token string, into func() jwt.Claims, options ...jwt.ParserOption) error {
 	var refused error
 	for _, public := range k.verifying {

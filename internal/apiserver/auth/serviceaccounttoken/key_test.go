@@ -97,7 +97,7 @@ func TestTokenHasItsTime(t *testing.T) {
 	}
 }
 
-// A token of another issuer is left to other authenticators; a forged one of ours is refused.
+// A token of another issuer is left to other authenticators; a forged token of ours is refused.
 func TestTokensOfOthers(t *testing.T) {
 	c := noon()
 	key := loaded(t, t.TempDir(), c)

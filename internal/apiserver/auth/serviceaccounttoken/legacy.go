@@ -37,7 +37,7 @@ type legacyClaims struct {
 	UID       string `json:"kubernetes.io/serviceaccount/service-account.uid"`
 }
 
-// SignForSecret returns a token of a service account that is valid while a Secret has it.
+// SignForSecret returns a token of a service account that is valid while the Secret contains it.
 func (k *Key) SignForSecret(account *corev1.ServiceAccount, secret string) (string, error) {
 	token := jwt.NewWithClaims(k.method, legacyClaims{
 		RegisteredClaims: jwt.RegisteredClaims{Issuer: legacyIssuer, Subject: serviceaccount.MakeUsername(account.Namespace, account.Name)},
@@ -97,7 +97,7 @@ func (a *Authenticator) authenticateLegacy(ctx context.Context, token string) (*
 	return &authenticator.Response{User: info.UserInfo(), Audiences: audiences}, true, nil
 }
 
-// secretWith returns the Secret of a token, which must have that token still.
+// secretWith returns the Secret of a token. The Secret must still contain that token.
 func (a *Authenticator) secretWith(ctx context.Context, claims legacyClaims, token string) (*corev1.Secret, error) {
 	secret, err := read[corev1.Secret](ctx, a, "secrets", claims.Namespace, claims.Secret)
 	if err != nil {
@@ -109,7 +109,7 @@ func (a *Authenticator) secretWith(ctx context.Context, claims legacyClaims, tok
 	return secret, nil
 }
 
-// liveAccount returns the service account of a token, which must be the one of its UID.
+// liveAccount returns the service account of a token. It must have the UID in the token.
 func (a *Authenticator) liveAccount(ctx context.Context, claims legacyClaims) (*corev1.ServiceAccount, error) {
 	account, err := read[corev1.ServiceAccount](ctx, a, "serviceaccounts", claims.Namespace, claims.Account)
 	if err != nil {
@@ -121,7 +121,7 @@ func (a *Authenticator) liveAccount(ctx context.Context, claims legacyClaims) (*
 	return account, nil
 }
 
-// read reads an object that a token is about.
+// read reads an object that a token names.
 func read[T any](ctx context.Context, a *Authenticator, resource, namespace, name string) (*T, error) {
 	getters := a.getters.Load()
 	if getters == nil {

@@ -1,10 +1,10 @@
-// Package mergetypes has the types of the served kinds in the form that merging objects needs
-// (structured-merge-diff). Policies that mutate use them. A type is built when it is first
-// asked for: most servers have no such policy, and those that have one are about few kinds.
+// Package mergetypes provides the types of the served kinds for merging objects (structured-merge-diff).
+// Mutating policies use them. A type is built on first use: most servers have no such policy, and most
+// policies are for few kinds.
 //
-// k8s.io/apiserver has a patch.TypeConverterManager, too. It asks the server for the list of
-// its OpenAPI documents every five seconds, for which all of them are built and kept, and it
-// does not know a new custom resource until it has asked.
+// k8s.io/apiserver has a patch.TypeConverterManager, too. It requests the server's list of OpenAPI
+// documents every five seconds, for which the server builds and keeps all of them, and it does not know a
+// new custom resource before the next request.
 package mergetypes
 
 import (
@@ -28,10 +28,10 @@ import (
 	"k8s.io/kube-openapi/pkg/util"
 )
 
-// Types has the types of kinds. It implements patch.TypeConverterManager.
+// Types provides the types of kinds. It implements patch.TypeConverterManager.
 type Types struct {
 	config  *common.OpenAPIV3Config
-	schemes []*runtime.Scheme // those that have the Go types of the built-in kinds
+	schemes []*runtime.Scheme // schemes with the Go types of the built-in kinds
 	log     *slog.Logger
 	// definitions are the CustomResourceDefinitions; nil until SetDefinitions.
 	definitions atomic.Pointer[cache.Store]
@@ -41,15 +41,14 @@ type Types struct {
 	custom  map[schema.GroupVersionKind]customType                  // guarded by mu
 }
 
-// customType is the type of a custom resource, as one generation of its definition has it.
+// customType is the type of a custom resource in one generation of its definition.
 type customType struct {
 	definition types.UID
 	generation int64
 	managedfields.TypeConverter
 }
 
-// New returns the types of the built-in kinds: config describes them, and external has their Go
-// types.
+// New returns the types of the built-in kinds: config describes them, and external has their Go types.
 func New(config *common.OpenAPIV3Config, external *runtime.Scheme, log *slog.Logger) *Types {
 	return &Types{
 		config:  config,
@@ -67,8 +66,7 @@ func (t *Types) SetDefinitions(definitions cache.Store) { t.definitions.Store(&d
 // Run implements patch.TypeConverterManager. There is nothing to run.
 func (t *Types) Run(context.Context) {}
 
-// GetTypeConverter implements patch.TypeConverterManager. It returns nil for a kind that is not
-// served.
+// GetTypeConverter implements patch.TypeConverterManager. It returns nil for a kind that is not served.
 func (t *Types) GetTypeConverter(kind schema.GroupVersionKind) managedfields.TypeConverter {
 	converter, err := t.typeOf(kind)
 	if err != nil {
@@ -105,7 +103,7 @@ func (t *Types) buildBuiltin(scheme *runtime.Scheme, kind schema.GroupVersionKin
 	if err != nil {
 		return nil, fmt.Errorf("create an object: %w", err)
 	}
-	// kube-openapi writes into the definitions, of which others may build documents meanwhile.
+	// kube-openapi writes into the definitions, while other documents may be built from them.
 	own := *t.config
 	own.Definitions = nil
 	schemas, err := builder3.BuildOpenAPIDefinitionsForResources(&own, util.GetCanonicalTypeName(obj))
@@ -120,8 +118,8 @@ func (t *Types) buildBuiltin(scheme *runtime.Scheme, kind schema.GroupVersionKin
 	return converter, nil
 }
 
-// buildCustom builds the type of a custom resource, and forgets those whose definitions are
-// gone. mu is held.
+// buildCustom builds the type of a custom resource, and drops types whose definitions no longer exist. mu
+// is held.
 func (t *Types) buildCustom(definition *apiextensionsv1.CustomResourceDefinition, kind schema.GroupVersionKind) (managedfields.TypeConverter, error) {
 	document, err := builder.BuildOpenAPIV3(definition, kind.Version, builder.Options{})
 	if err != nil {
@@ -140,7 +138,7 @@ func (t *Types) buildCustom(definition *apiextensionsv1.CustomResourceDefinition
 	return converter, nil
 }
 
-// definitionOf returns the definition of a custom resource that is served in the version, or nil.
+// definitionOf returns the definition of a custom resource that serves the version, or nil.
 func (t *Types) definitionOf(kind schema.GroupVersionKind) *apiextensionsv1.CustomResourceDefinition {
 	definitions := t.definitions.Load()
 	if definitions == nil {

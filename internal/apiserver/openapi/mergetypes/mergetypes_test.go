@@ -51,7 +51,7 @@ func TestBuiltinTypes(t *testing.T) {
 	}
 }
 
-// widgets defines a custom resource whose size is of a type.
+// widgets defines a custom resource with a field size of the given type.
 func widgets(uid types.UID, generation int64, size string) *apiextensionsv1.CustomResourceDefinition {
 	names := apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Singular: "widget", Kind: "Widget", ListKind: "WidgetList"}
 	return &apiextensionsv1.CustomResourceDefinition{
@@ -72,7 +72,7 @@ func widgets(uid types.UID, generation int64, size string) *apiextensionsv1.Cust
 	}
 }
 
-// The type of a custom resource is that of its definition as it is now.
+// The type of a custom resource follows its current definition.
 func TestCustomTypes(t *testing.T) {
 	kinds, definitions := newTypes()
 	kind := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}
@@ -95,7 +95,7 @@ func TestCustomTypes(t *testing.T) {
 	}{
 		{widgets("u1", 1, "integer"), true, false},
 		{widgets("u1", 2, "string"), false, true},
-		{widgets("u2", 2, "integer"), true, false}, // deleted and made again
+		{widgets("u2", 2, "integer"), true, false}, // deleted and created again
 	} {
 		if err := definitions.Update(step.definition); err != nil {
 			t.Fatal(err)

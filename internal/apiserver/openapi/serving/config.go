@@ -1,6 +1,6 @@
-// Package serving serves OpenAPI v2 and v3. Both are built when they are first requested,
-// not when the server starts as in k8s.io/apiserver: most servers are never asked for
-// them, and v2 alone is a quarter of the heap of an idle server.
+// Package serving serves OpenAPI v2 and v3. It builds both when they are first requested, not when the
+// server starts as in k8s.io/apiserver: most servers never get a request for them, and v2 alone is a
+// quarter of the heap of an idle server.
 package serving
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/openapi"
 )
 
-// title is the title of both documents, as clients of Kubernetes expect it.
+// title is the title of both documents that clients of Kubernetes expect.
 const title = "Kubernetes"
 
 // V3Config returns the configuration of OpenAPI v3, which kubectl explain and server-side apply
@@ -26,13 +26,13 @@ const title = "Kubernetes"
 func V3Config(external *runtime.Scheme) *common.OpenAPIV3Config {
 	config := genericapiserver.DefaultOpenAPIV3Config(definitions(), namer(external))
 	config.Info.Title = title
-	// Were it not set, kube-openapi would set it to a function that keeps the first document that is
-	// built, and all definitions.
+	// Otherwise kube-openapi would set it to a function that keeps the first document and all definitions
+	// in memory.
 	config.GetOperationIDAndTagsFromRoute = operationOf
 	return config
 }
 
-// operationOf returns the ID and the tags of the operation that a route is.
+// operationOf returns the ID and the tags of the operation of a route.
 func operationOf(route common.Route) (id string, tags []string, err error) {
 	adapted, ok := route.(*restfuladapter.RouteAdapter)
 	if !ok {
@@ -41,7 +41,7 @@ func operationOf(route common.Route) (id string, tags []string, err error) {
 	return openapinamer.GetOperationIDAndTags(adapted.Route)
 }
 
-// v2Config returns the configuration of OpenAPI v2. Its binary form is not valid without a version.
+// v2Config returns the configuration of OpenAPI v2. Its binary form is invalid without a version.
 func v2Config(external *runtime.Scheme, version string) *common.Config {
 	config := genericapiserver.DefaultOpenAPIConfig(definitions(), namer(external))
 	config.Info.Title, config.Info.Version = title, version

@@ -11,8 +11,8 @@ import (
 	"k8s.io/kube-openapi/pkg/util"
 )
 
-// The configuration lives as long as the server. Definitions, of which there are megabytes, live no
-// longer than what is built of them.
+// The configuration lives as long as the server. Definitions, which take megabytes, live no longer than the
+// documents that are built from them.
 func TestConfigurationKeepsNoDefinitions(t *testing.T) {
 	scheme := apiruntime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {

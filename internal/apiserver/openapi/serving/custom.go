@@ -33,9 +33,9 @@ func served(definitions cache.Store) []*apiextensionsv1.CustomResourceDefinition
 	return served
 }
 
-// customV3 serves OpenAPI v3. The documents of the built-in kinds are kept once they were asked
-// for; those of custom resources are built for each request. A client asks once for each version
-// of a document, because the list of documents has the hash of each, while there may be hundreds of
+// customV3 serves OpenAPI v3. It keeps the documents of the built-in kinds after the first request for
+// them, and builds the documents of custom resources for each request. A client requests each version of a
+// document once, because the list of documents contains their hashes, while there may be hundreds of
 // definitions with a megabyte of documents.
 type customV3 struct {
 	builtin     *handler3.OpenAPIService
@@ -93,7 +93,7 @@ func (s *customV3) serveDocument(w http.ResponseWriter, r *http.Request) {
 	once := handler3.NewOpenAPIService()
 	once.UpdateGroupVersion(path, document)
 	plain := r.Clone(r.Context())
-	plain.URL.RawQuery = "" // the hash that the service knows is another one
+	plain.URL.RawQuery = "" // the service knows a different hash
 	once.HandleGroupVersion(w, plain)
 }
 
@@ -128,12 +128,12 @@ func describe(definitions []*apiextensionsv1.CustomResourceDefinition, version s
 	return document, nil
 }
 
-// url returns where a document is, with its hash.
+// url returns the path of a document, with its hash.
 func (s *customV3) url(path string, definitions []*apiextensionsv1.CustomResourceDefinition) string {
 	return v3Path + "/" + path + "?hash=" + url.QueryEscape(s.hash(definitions))
 }
 
-// hash returns what changes when the document of the definitions does.
+// hash returns a hash that changes with the document of the definitions.
 func (s *customV3) hash(definitions []*apiextensionsv1.CustomResourceDefinition) string {
 	var about strings.Builder
 	about.WriteString(s.version)

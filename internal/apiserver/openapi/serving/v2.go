@@ -23,8 +23,8 @@ import (
 
 const v2Path = "/openapi/v2"
 
-// v2 serves OpenAPI v2, which kubectl before 1.27 uses to explain and validate. The document is
-// rebuilt when a CustomResourceDefinition has changed.
+// v2 serves OpenAPI v2, which kubectl before 1.27 uses to explain and validate. It rebuilds the document
+// when a CustomResourceDefinition has changed.
 type v2 struct {
 	config      *common.Config
 	routes      func() []*restful.WebService
@@ -32,11 +32,11 @@ type v2 struct {
 	others      func(context.Context) []Document
 
 	mu      sync.Mutex
-	version string       // guarded by mu: of what handler describes
+	version string       // guarded by mu: of the APIs that handler describes
 	handler http.Handler // guarded by mu
 }
 
-// Document describes what another server serves.
+// Document describes the API of another server.
 type Document struct {
 	Spec *spec.Swagger // is not changed
 	// Version identifies the document.
@@ -93,8 +93,8 @@ func versionOf(definitions []*apiextensionsv1.CustomResourceDefinition, others [
 	return version.String()
 }
 
-// build describes the built-in kinds by their routes and custom resources by their definitions, and
-// adds what others say of theirs. Types of the same name that differ are renamed.
+// build describes the built-in kinds with their routes and custom resources with their definitions, and
+// adds the documents of other servers. It renames different types of the same name.
 func (s *v2) build(definitions []*apiextensionsv1.CustomResourceDefinition, others []Document) (*spec.Swagger, error) {
 	document, err := kubebuilder.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices(s.routes()), s.config)
 	if err != nil {

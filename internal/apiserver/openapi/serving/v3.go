@@ -20,19 +20,18 @@ import (
 
 const v3Path = "/openapi/v3"
 
-// InstallV3 serves OpenAPI v3, a document for each group version. It is called after
-// PrepareRun, when all routes are registered; SkipOpenAPIInstallation is set in the generic
-// configuration. version is the version of the server, definitions has the
-// CustomResourceDefinitions.
+// InstallV3 serves OpenAPI v3, a document for each group version. Call it after PrepareRun, when all routes
+// are registered, with SkipOpenAPIInstallation set in the generic configuration. version is the version of
+// the server; definitions has the CustomResourceDefinitions.
 //
-// apiextensions-apiserver would add the documents of custom resources to the same service, and
-// keep them all. It does so only if the server has a StaticOpenAPISpec, which PrepareRun would
-// set if it installed OpenAPI itself. Here they are built for each request (customV3).
+// apiextensions-apiserver would add the documents of custom resources to the same service, and keep them
+// all. It does so only if the server has a StaticOpenAPISpec, which PrepareRun would set if it installed
+// OpenAPI itself. Here customV3 builds them for each request.
 func InstallV3(server *genericapiserver.GenericAPIServer, config *common.OpenAPIV3Config, version string, definitions cache.Store) {
 	service := handler3.NewOpenAPIService()
 	builtin := make(map[string]bool)
-	// Each document is built from definitions of its own: kube-openapi writes into them while
-	// another document may be built or encoded. Building one at a time takes less memory.
+	// Each document is built from its own copy of the definitions: kube-openapi writes into them while
+	// another document may be built or encoded. Building one document at a time takes less memory.
 	var building sync.Mutex
 	separate := *config
 	separate.Definitions = nil
@@ -56,8 +55,8 @@ func InstallV3(server *genericapiserver.GenericAPIServer, config *common.OpenAPI
 	server.Handler.NonGoRestfulMux.HandlePrefix(v3Path+"/", http.HandlerFunc(custom.serveDocument))
 }
 
-// nameSharedTypes keeps, of the types that every group version has (DeleteOptions,
-// WatchEvent), only the names in this group version and in core/v1.
+// nameSharedTypes reduces the names of types that every group version has (DeleteOptions, WatchEvent) to
+// the names in this group version and in core/v1.
 func nameSharedTypes(document *spec3.OpenAPI, path string) {
 	here, ok := versionOfPath(path)
 	if !ok || document.Components == nil {
@@ -84,7 +83,7 @@ func nameSharedTypes(document *spec3.OpenAPI, path string) {
 	}
 }
 
-// versionOfPath returns the group version that is served below api/v1, apis/apps/v1 and so on.
+// versionOfPath returns the group version that api/v1, apis/apps/v1 and so on serve.
 func versionOfPath(path string) (schema.GroupVersion, bool) {
 	switch parts := strings.Split(path, "/"); {
 	case len(parts) == 2 && parts[0] == "api":

@@ -1,14 +1,14 @@
-// Package parent notices that the process which started this one has ended, in whatever way. A test
-// that is killed cannot stop what it has started.
+// Package parent detects that the parent process has ended, for whatever reason. A killed test cannot stop
+// the processes that it has started.
 package parent
 
 import "time"
 
-// interval is how often the parent is looked for where the system does not tell.
+// interval is the polling interval for the parent on systems without a notification.
 const interval = 100 * time.Millisecond
 
-// Ended returns a channel that is closed when the parent has ended. Call it early: if the parent ends
-// before, that may go unnoticed.
+// Ended returns a channel that is closed when the parent has ended. Call it early: it may miss an earlier
+// end of the parent.
 func Ended() <-chan struct{} {
 	ended := make(chan struct{})
 	wait := watch()

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// A process is known to be elsewhere by its directory, and one that does not exist is not.
+// isElsewhere detects another process by its working directory, and returns false for a process that does
+// not exist.
 func TestIsElsewhere(t *testing.T) {
 	own, err := os.Getwd()
 	if err != nil {

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A child hears that its parent was killed, and nothing before.
+// A child detects that its parent was killed, and not earlier.
 func TestEnded(t *testing.T) {
 	process := exec.Command(os.Args[0])
 	process.Env = append(os.Environ(), roleVariable+"=parent")

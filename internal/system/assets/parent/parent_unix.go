@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watch returns a function that returns when the parent has ended: then another process adopts this
-// one, so that the parent is another one. PR_SET_PDEATHSIG of Linux would be sent when the thread of
-// the parent ends that started this process, too.
+// watch returns a function that returns when the parent has ended: another process then adopts this one, so
+// the parent changes. PR_SET_PDEATHSIG of Linux is no alternative: its signal is also sent when only the
+// thread of the parent ends that started this process.
 func watch() func() {
 	parent := os.Getppid()
 	if isAdopted(parent) {
@@ -27,10 +27,10 @@ func watch() func() {
 	}
 }
 
-// isAdopted reports whether this process has lost its parent before it could look. There are two signs
-// of it: a child is in the session of its parent, unless it has begun one of its own; and process 1
-// adopts, but seldom starts a process in another directory than its own. Both are absent when what
-// adopts is in the same session and in the same directory: then this process outlives its parent.
+// isAdopted reports whether the parent of this process ended before watch was called. There are two signs:
+// a child is in the session of its parent, unless it has started its own; and process 1 adopts, but seldom
+// starts a process in a directory other than its own. Both are absent when the adopting process is in the
+// same session and in the same directory: then this process outlives its parent.
 func isAdopted(parent int) bool {
 	own, err := unix.Getsid(0)
 	if err != nil || own == os.Getpid() {
@@ -42,8 +42,8 @@ func isAdopted(parent int) bool {
 	return parent == 1 && isElsewhere(parent)
 }
 
-// isElsewhere reports whether a process is in another directory than this one, as far as the system
-// tells: only that with /proc does.
+// isElsewhere reports whether a process has another working directory than this one. It needs /proc;
+// without it, the result is false.
 func isElsewhere(process int) bool {
 	own, err := os.Readlink("/proc/self/cwd")
 	if err != nil {

@@ -6,12 +6,12 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// watch returns a function that returns when the parent has ended. Windows does not give a process
-// another parent, but may give its id to another process: so the handle is opened first.
+// watch returns a function that returns when the parent has ended. Windows does not give a process another
+// parent, but may reuse its id, so the handle is opened first.
 func watch() func() {
 	handle, err := windows.OpenProcess(windows.SYNCHRONIZE, false, uint32(os.Getppid()))
 	if err != nil {
-		return func() {} // there is none any more
+		return func() {} // the parent has ended already
 	}
 	return func() {
 		defer func() { _ = windows.CloseHandle(handle) }()

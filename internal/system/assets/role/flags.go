@@ -26,11 +26,11 @@ type Flag struct {
 	Name  string
 	Kind  Kind
 	Usage string
-	// Idle is the reason why the flag has no effect here; empty if it has.
+	// Idle is the reason why the flag has no effect here; empty if it has one.
 	Idle string
 }
 
-// Flags returns the flags of kube-apiserver: first those that have an effect.
+// Flags returns the flags of kube-apiserver, the ones with an effect first.
 func Flags() []Flag { return append(effective(), idle()...) }
 
 func effective() []Flag {
@@ -79,8 +79,8 @@ func effective() []Flag {
 	}
 }
 
-// idle returns the flags that have no effect. In the text, a reason is followed by its flags, and
-// those by their kind unless they are texts.
+// idle returns the flags that have no effect. In the text, each reason is followed by its flags, and each
+// flag by its kind unless its value is text.
 func idle() []Flag {
 	kinds := map[string]Kind{"bool": Bool, "int": Number, "duration": Duration, "list": List, "map": Map, "text": Text}
 	var all []Flag

@@ -1,9 +1,8 @@
-// Package role is what the binary is when it is called by another name: kube-apiserver, etcd or
-// kubectl, by which test frameworks start a control plane.
+// Package role defines the names under which test frameworks start this binary: kube-apiserver, etcd and
+// kubectl.
 //
-// It imports little, and answers kube-apiserver --help while the process is being initialized, before
-// packages that take longer: test frameworks ask for it before each start, to find out which flags
-// there are.
+// It imports little, and answers kube-apiserver --help during initialization, before slower packages: test
+// frameworks request it before each start to find the supported flags.
 package role
 
 import (
@@ -14,7 +13,7 @@ import (
 	"strings"
 )
 
-// Role is the name of a binary that this one stands for.
+// Role is the name of a binary that this one replaces.
 type Role string
 
 // The roles.
@@ -22,14 +21,14 @@ const (
 	APIServer Role = "kube-apiserver"
 	Etcd      Role = "etcd"
 	Kubectl   Role = "kubectl"
-	// None is the role of a binary that goes by its own name.
+	// None is the role of a binary with its own name.
 	None Role = ""
 )
 
 // All returns the roles besides None.
 func All() []Role { return []Role{APIServer, Etcd, Kubectl} }
 
-// Of returns the role of a process from the path that it was called by.
+// Of returns the role of a process from the path with which it was started.
 func Of(path string) Role {
 	name := Role(strings.TrimSuffix(strings.ToLower(filepath.Base(path)), ".exe"))
 	if slices.Contains(All(), name) {
@@ -48,7 +47,7 @@ func init() { //nolint:gochecknoinits // only what comes before main comes befor
 	}
 }
 
-// asksForHelp reports whether a flag asks for help.
+// asksForHelp reports whether a flag requests help.
 func asksForHelp(args []string) bool {
 	return slices.ContainsFunc(args, func(arg string) bool { return arg == "--help" || arg == "-h" || arg == "--help=true" })
 }

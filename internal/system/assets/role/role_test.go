@@ -24,7 +24,7 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// Test frameworks look for flags at the beginning of lines.
+// Test frameworks search for flags at the beginning of lines.
 func TestHelp(t *testing.T) {
 	for flag, want := range map[string]bool{
 		"insecure-port": false, "no-such-flag": false,
@@ -46,7 +46,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// A process that is asked for help answers before it does anything else.
+// A process with --help responds before it does anything else.
 func TestHelpOfProcess(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
