@@ -21,11 +21,10 @@ const (
 	collectionWorkers = 8
 )
 
-// DeleteCollection deletes the objects that the list options select, page by page, each
-// along the path of a single deletion and with options of its own. An object that is
-// already gone counts as deleted. One that cannot be deleted does not stop the others,
-// and is in the error. The response is the list of the objects as they were before, as
-// from kube-apiserver.
+// DeleteCollection deletes the objects that the list options select, page by page, each along the path of a single
+// deletion and with options of its own. An object that is already gone counts as deleted. An object that cannot be
+// deleted does not stop the others; its error is in the result. The response is the list of the objects as they were
+// before, as from kube-apiserver.
 func (r *REST) DeleteCollection(
 	ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, selection *internalversion.ListOptions,
 ) (runtime.Object, error) {
@@ -34,7 +33,7 @@ func (r *REST) DeleteCollection(
 	if selection != nil {
 		page = selection.DeepCopy()
 	}
-	// A limit means: delete that many objects, not all of them.
+	// A limit means: delete at most that many objects, not all of them.
 	limited := page.Limit > 0
 	if !limited {
 		page.Limit = collectionPage
@@ -68,7 +67,7 @@ func (r *REST) DeleteCollection(
 func (r *REST) deleteAll(ctx context.Context, items []runtime.Object, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) []error {
 	errs := make([]error, len(items))
 	workqueue.ParallelizeUntil(ctx, collectionWorkers, len(items), func(i int) {
-		// A deletion writes into its options: each has its own.
+		// A deletion writes into its options, so each gets a copy.
 		_, _, err := r.Delete(ctx, metaOf(items[i]).GetName(), validate, options.DeepCopy())
 		if !apierrors.IsNotFound(err) {
 			errs[i] = err
@@ -79,7 +78,7 @@ func (r *REST) deleteAll(ctx context.Context, items []runtime.Object, validate r
 
 // deletedCollection collects the outcomes of the deletions.
 type deletedCollection struct {
-	first runtime.Object // the first page: its metadata is that of the response
+	first runtime.Object // the first page, whose metadata the response has
 	items []runtime.Object
 	errs  []error
 }
@@ -106,9 +105,9 @@ func (d *deletedCollection) answer() (runtime.Object, error) {
 	return d.first, nil
 }
 
-// CollectionError returns one API error for the errors of several objects out of a number
-// of objects: it has the reason and code of the first one, for clients that act on them,
-// and its message says how many there were. errs must not be empty.
+// CollectionError combines the errors of several objects into one API error. It has the reason and code of the first
+// error, for clients that act on them, and its message counts the errors out of the number of objects. errs must not be
+// empty.
 func CollectionError(errs []error, of int) error {
 	if len(errs) == 1 {
 		return errs[0]

@@ -20,11 +20,11 @@ import (
 // Deleter carries out one deletion: in one transaction it decides what to do with the
 // object, and marks or removes it. It is safe for concurrent use.
 type Deleter interface {
-	// Delete returns the object as the deletion left it, and whether it is gone.
+	// Delete returns the object as the deletion left it, and whether it was removed.
 	Delete(ctx context.Context, d Deletion) (obj runtime.Object, removed bool, err error)
 }
 
-// Deletion is one object to be deleted.
+// Deletion is the deletion of one object.
 type Deletion struct {
 	Resource schema.GroupResource
 	Name     string
@@ -75,8 +75,8 @@ func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateOb
 	return answer, removed, err
 }
 
-// warnOfOrphans warns the client that dependents are kept, if it has not said that it wants that. The
-// warning about a collection is sent even if it is empty, and once.
+// warnOfOrphans warns a client that has not chosen a propagation policy that dependents are kept. For a collection it
+// sends the warning once, even if the collection is empty.
 func (r *REST) warnOfOrphans(ctx context.Context, options *metav1.DeleteOptions) {
 	if r.Resource.OrphansWarning != "" && options.PropagationPolicy == nil && options.OrphanDependents == nil {
 		warning.AddWarning(ctx, "", r.Resource.OrphansWarning)

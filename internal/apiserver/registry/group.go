@@ -45,8 +45,8 @@ func APIGroups(resources []Resource, schemes Schemes, c Config) ([]*genericapise
 	return groups.list, nil
 }
 
-// endpointsOf returns the endpoints of a resource that a peer version serves too. Subresources
-// beyond /status and /scale are of the row's own version.
+// endpointsOf returns the endpoints of a resource that a peer version serves too. Only the row's own version serves
+// subresources beyond /status and /scale.
 func endpointsOf(resource Resource, storages map[string]rest.Storage) map[string]rest.Storage {
 	shared := map[string]rest.Storage{}
 	for _, path := range []string{resource.Plural, resource.Plural + "/status", resource.Plural + "/scale"} {

@@ -15,17 +15,15 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// LegacyVersion is an older group version in which a resource is also served: the same
-// stored objects, with other defaults, and with dependents that are orphaned unless the
-// client says otherwise (R17, AS-08).
+// LegacyVersion is an older group version that serves the same stored objects of a resource, with other defaults. It
+// orphans dependents unless the client specifies otherwise (R17, AS-08).
 type LegacyVersion struct {
 	GroupVersion schema.GroupVersion
-	// Object and List are empty ones of the version's types.
+	// Object and List are empty objects of the version's types.
 	Object, List runtime.Object
 	// Scale is an empty object of the type that /scale has in this version.
 	Scale runtime.Object
-	// Default sets the defaults of this version that differ, in an object of the row's type.
-	// Nil: none differs.
+	// Default sets the defaults in which this version differs, in an object of the row's type. Nil: none differs.
 	Default func(obj runtime.Object)
 	// Keep moves fields that the row's type does not have into annotations of an object of this
 	// version, and Restore moves them back. Nil: there are none.
@@ -93,7 +91,7 @@ func conversionFunc(convert func(from, to runtime.Object) error) conversion.Conv
 	}
 }
 
-// defaulter returns a function that fills in what a client of the legacy version left out.
+// defaulter returns a function that sets the fields that a client of the legacy version left out.
 func (l LegacyVersion) defaulter(resource Resource) func(any) {
 	return func(sent any) {
 		obj, fresh := resource.New(), reflect.New(reflect.TypeOf(l.Object).Elem())
@@ -107,8 +105,7 @@ func (l LegacyVersion) defaulter(resource Resource) func(any) {
 	}
 }
 
-// toHub makes the type of a row from a legacy one. The versions name and nest their
-// fields alike.
+// toHub converts a legacy object to the type of the row. Fields have the same names and nesting in both versions.
 func (l LegacyVersion) toHub(legacy, hub runtime.Object) error {
 	legacy = legacy.DeepCopyObject()
 	if err := forEach(legacy, l.Keep); err != nil {
@@ -117,7 +114,7 @@ func (l LegacyVersion) toHub(legacy, hub runtime.Object) error {
 	return transcribe(legacy, hub)
 }
 
-// fromHub makes a legacy type from that of a row.
+// fromHub converts an object of the row's type to the legacy type.
 func (l LegacyVersion) fromHub(hub, legacy runtime.Object) error {
 	if err := transcribe(hub, legacy); err != nil {
 		return err
@@ -125,8 +122,8 @@ func (l LegacyVersion) fromHub(hub, legacy runtime.Object) error {
 	return forEach(legacy, l.Restore)
 }
 
-// transcribe copies all fields that both types have. Legacy versions are rarely used, so the
-// cost matters less than that no field is forgotten.
+// transcribe copies all fields that both types have. It uses JSON, so that no field is forgotten; legacy versions are
+// rarely used, so the cost matters less.
 func transcribe(from, to runtime.Object) error {
 	data, err := json.Marshal(from)
 	if err != nil {
@@ -138,7 +135,7 @@ func transcribe(from, to runtime.Object) error {
 	return nil
 }
 
-// forEach applies f, unless it is nil, to an object, or to each of a list.
+// forEach applies f, unless it is nil, to an object or to each item of a list.
 func forEach(obj runtime.Object, f func(runtime.Object)) error {
 	switch {
 	case f == nil:
@@ -153,10 +150,9 @@ func forEach(obj runtime.Object, f func(runtime.Object)) error {
 	return nil
 }
 
-// legacyStorages returns the endpoints of a resource in a legacy version: those of the
-// main one, with another default for the dependents, and another type of /scale. They
-// have no short names and no categories, so that a client that uses one does not find the
-// objects twice.
+// legacyStorages returns the endpoints of a resource in a legacy version: the main version's endpoints, with another
+// default propagation policy and another type of /scale. They have no short names and no categories, so that a client
+// that uses one does not find the objects twice.
 func legacyStorages(resource Resource, version schema.GroupVersion, current map[string]rest.Storage) map[string]rest.Storage {
 	main, ok := current[resource.Plural].(*REST)
 	if !ok {

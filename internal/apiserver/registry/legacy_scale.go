@@ -14,9 +14,8 @@ import (
 // scaleKind is the kind of /scale in all group versions.
 const scaleKind = "Scale"
 
-// addLegacyScaleConversions lets the hub convert the Scale of autoscaling/v1 to that of a
-// legacy version, and back: each had a type of its own, all alike, before there was one
-// for all resources.
+// addLegacyScaleConversions lets the hub convert the Scale of autoscaling/v1 to the Scale of a legacy version, and
+// back. Each legacy version has its own type, with the same fields.
 func addLegacyScaleConversions(hub *runtime.Scheme, l LegacyVersion) {
 	internal := schema.GroupVersion{Group: l.GroupVersion.Group, Version: runtime.APIVersionInternal}
 	hub.AddKnownTypeWithName(internal.WithKind(scaleKind), &autoscalingv1.Scale{})
@@ -28,7 +27,7 @@ func addLegacyScaleConversions(hub *runtime.Scheme, l LegacyVersion) {
 	})))
 }
 
-// scaleToHub makes the type of autoscaling/v1 from a legacy one.
+// scaleToHub converts a legacy Scale to autoscaling/v1.
 func scaleToHub(legacy runtime.Object, hub *autoscalingv1.Scale) error {
 	var from extensionsv1beta1.Scale
 	if err := transcribe(legacy, &from); err != nil {
@@ -42,8 +41,8 @@ func scaleToHub(legacy runtime.Object, hub *autoscalingv1.Scale) error {
 	return nil
 }
 
-// scaleFromHub makes a legacy type from that of autoscaling/v1. Where the selector is no
-// more than a set of labels, it is shown as labels too.
+// scaleFromHub converts a Scale of autoscaling/v1 to a legacy type. It also shows the selector as labels if the
+// selector has nothing but labels.
 func scaleFromHub(hub *autoscalingv1.Scale, legacy runtime.Object) error {
 	from := extensionsv1beta1.Scale{
 		ObjectMeta: hub.ObjectMeta,

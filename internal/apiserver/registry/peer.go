@@ -11,16 +11,15 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 )
 
-// PeerVersion is another group version in which clients of today read and write the objects of a
-// resource: Events are in events.k8s.io and in the core group. Unlike a legacy version it names
-// its fields differently, so it is converted field by field; everything else, deletions
-// included, is as in the row.
+// PeerVersion is another current group version in which clients read and write the objects of a resource: Events are in
+// events.k8s.io and in the core group. Unlike a legacy version it names its fields differently, so it is converted
+// field by field; everything else, including deletion, works as in the row.
 type PeerVersion struct {
 	GroupVersion schema.GroupVersion
 	// New and NewList return empty objects of the version's types.
 	New, NewList func() runtime.Object
-	// FieldLabels are the labels that field selectors may use in this version besides the
-	// object's name and namespace, and the row's labels that they stand for. Nil: the row's.
+	// FieldLabels maps the labels that field selectors may use in this version, besides the object's name and
+	// namespace, to the row's labels. Nil: the row's labels are used.
 	FieldLabels map[string]string
 
 	// toRow and fromRow convert one object. They change nothing but their second argument,
@@ -54,8 +53,7 @@ func addPeerTypes(scheme *runtime.Scheme, resources []Resource) {
 	}
 }
 
-// addPeerConversions lets the hub convert the types of the rows to those of peer versions, and
-// back.
+// addPeerConversions lets the hub convert the types of the rows to the types of peer versions, and back.
 func addPeerConversions(hub *runtime.Scheme, resources []Resource) {
 	for _, resource := range resources {
 		for _, p := range resource.Peers {
@@ -112,7 +110,7 @@ func eachOfList(newItem func() runtime.Object, convert func(from, to runtime.Obj
 	}
 }
 
-// fieldLabels returns a function that turns the label of a field selector into the row's.
+// fieldLabels returns a function that translates the label of a field selector to the row's label.
 func (p PeerVersion) fieldLabels(resource Resource) runtime.FieldLabelConversionFunc {
 	own := acceptLabels(resource.FieldLabels())
 	if p.FieldLabels == nil {

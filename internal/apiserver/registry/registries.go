@@ -12,12 +12,12 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// Registries are the registries of all resources, for what one resource needs to know about
-// another. They are collected before the server serves, and not changed afterwards.
+// Registries are the registries of all resources. Through them one resource reads the objects of another. They are
+// collected before the server serves, and not changed afterwards.
 type Registries map[schema.GroupResource]*REST
 
-// ListFromCache lists a cluster-scoped resource from its watch cache: what was written a
-// moment ago may be missing. A resource that is not served has no objects.
+// ListFromCache lists a cluster-scoped resource from its watch cache, so the latest writes may be missing. A resource
+// that is not served has no objects.
 func ListFromCache[P runtime.Object](ctx context.Context, rs Registries, resource schema.GroupResource) ([]P, error) {
 	r := rs[resource]
 	if r == nil {

@@ -29,16 +29,17 @@ type Resource struct {
 	Namespaced bool
 	ShortNames []string
 	Categories []string
-	// NameGenerator makes a name of a prefix. Nil: it adds random characters.
+	// NameGenerator makes a name from a prefix. Nil: it adds random characters.
 	NameGenerator names.NameGenerator
 	// ValidateName is the rule for names.
 	ValidateName apivalidation.ValidateNameFunc
-	// AnyFinalizer: finalizers may have names without a domain, as upstream has it for this kind.
+	// AnyFinalizer: finalizers may have names without a domain, as upstream allows for this kind.
 	AnyFinalizer bool
-	// Unmanaged are the top-level fields, besides the status, of which the main endpoint does not record who
-	// manages them, as no client can change them there.
+	// Unmanaged are the top-level fields, besides the status, that clients cannot change on the main endpoint. It
+	// records no field managers for them.
 	Unmanaged []string
-	// ExactGeneration: an empty list counts as another value than none, as upstream has it for this kind.
+	// ExactGeneration: a change between an empty and an absent list increments the generation, as upstream does for
+	// this kind.
 	ExactGeneration bool
 	// CreateOnUpdate: a PUT to a name that does not exist creates the object.
 	CreateOnUpdate bool
@@ -49,11 +50,12 @@ type Resource struct {
 	ReturnDeletedObject bool
 	// NoDeleteCollection: the collection cannot be deleted as a whole.
 	NoDeleteCollection bool
-	// Kept returns why nobody deletes an object of this name, or nil. Nil: every object can be deleted.
+	// Kept returns the reason why no client may delete the object of this name, or nil. Nil: every object can be
+	// deleted.
 	Kept func(name string) error
-	// OrphansWarning is the warning about a DELETE that says nothing about dependents, if those are kept then.
+	// OrphansWarning is the warning about a DELETE without a propagation policy that keeps the dependents.
 	OrphansWarning string
-	// TTL, if not zero, is how long an object is kept after its last write.
+	// TTL is the time after its last write for which an object is kept. 0: forever.
 	TTL time.Duration
 	// Deletion is the resource's part in the delete flow. Define sets its Resource.
 	Deletion deletion.Strategy
@@ -67,7 +69,7 @@ type Resource struct {
 	Singular string
 	// New and NewList return empty objects of the kind and of its list.
 	New, NewList func() runtime.Object
-	// Columns are those of kubectl get.
+	// Columns are the columns of kubectl get.
 	Columns []table.Column
 	// Strategy is the strategy given to Define, for objects of any type. Only functions
 	// whose absence has a meaning may be nil: Allocate, Unique, Desired, CopyStatus and
@@ -78,7 +80,7 @@ type Resource struct {
 	assign func(to, from runtime.Object)
 }
 
-// Define returns the row of a resource whose Go type is T and whose list's is L.
+// Define returns the row of a resource with the Go types T, for objects, and L, for lists.
 func Define[T, L any, P object[T], PL object[L]](r Resource, columns []table.Column, s Strategy[P]) Resource {
 	r.Singular = strings.ToLower(r.Kind)
 	r.New = func() runtime.Object { return P(new(T)) }

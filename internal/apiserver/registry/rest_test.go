@@ -10,9 +10,8 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// TestWithoutDeleteCollection compares the list of methods in singleObjectStorage with
-// those that a REST has. It fails when a new version of k8s.io/apiserver gives
-// genericregistry.Store a method that the API installer may look for.
+// TestWithoutDeleteCollection compares the methods listed in singleObjectStorage with the methods of REST. It fails
+// when a new version of k8s.io/apiserver gives genericregistry.Store a method that the API installer may look for.
 func TestWithoutDeleteCollection(t *testing.T) {
 	reduced, full := reflect.TypeFor[withoutDeleteCollection](), reflect.TypeFor[*REST]()
 	var missing []string
@@ -23,7 +22,7 @@ func TestWithoutDeleteCollection(t *testing.T) {
 	}
 	want := []string{
 		"CompleteWithOptions", // makes the store
-		"DeleteCollection",    // what this is about
+		"DeleteCollection",    // excluded on purpose
 		// Only callers that know the type use these.
 		"GetCreateStrategy", "GetDeleteStrategy", "GetUpdateStrategy", "ListPredicate", "WatchPredicate",
 	}

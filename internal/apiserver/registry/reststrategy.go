@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// restStrategy is the strategy of genericregistry.Store for the main endpoint. It implements
-// what is the same for all resources and leaves the rest to the row.
+// restStrategy is the strategy of genericregistry.Store for the main endpoint. It implements the behavior that all
+// resources share and leaves the rest to the row.
 type restStrategy struct {
 	runtime.ObjectTyper
 	names.NameGenerator
@@ -68,8 +68,8 @@ func (s restStrategy) content(ctx context.Context, obj, old runtime.Object) fiel
 	return append(row.Validate(obj), row.ValidateIn(s.requestVersion(ctx), obj, old)...)
 }
 
-// requestVersion returns the group version in which a client has sent an object, and the row's
-// for other callers.
+// requestVersion returns the group version in which a client has sent an object. For other callers it returns the row's
+// version.
 func (s restStrategy) requestVersion(ctx context.Context) schema.GroupVersion {
 	if info, ok := genericrequest.RequestInfoFrom(ctx); ok {
 		version := schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}
@@ -96,8 +96,8 @@ func (s restStrategy) AllowUnconditionalUpdate(context.Context) bool {
 	return s.resource.UnconditionalUpdate
 }
 
-// PrepareForUpdate keeps the status, lets the row complete the object, and increments the
-// generation if what the user desires has changed.
+// PrepareForUpdate keeps the status, lets the row complete the object, and increments the generation if the desired
+// state has changed.
 func (s restStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	row := s.resource.Strategy
 	if row.CopyStatus != nil {
@@ -151,8 +151,8 @@ func (s restStrategy) newFinalizers(finalizers, old []string) field.ErrorList {
 	return errs
 }
 
-// ValidateFinalizerDomain checks that a finalizer says who removes it: one without a domain is one of
-// Kubernetes' own. Its syntax is checked by apimachinery.
+// ValidateFinalizerDomain checks that the name of a finalizer has a domain or is one of Kubernetes' own. The domain
+// identifies the controller that removes it. apimachinery checks the syntax.
 func ValidateFinalizerDomain(name string, at *field.Path) field.ErrorList {
 	own := []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents, string(corev1.FinalizerKubernetes)}
 	if strings.Contains(name, "/") || slices.Contains(own, name) {

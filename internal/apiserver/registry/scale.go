@@ -20,7 +20,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// Scaling is what /scale needs to know about a resource.
+// Scaling has the functions of a resource that /scale needs.
 type Scaling[T runtime.Object] struct {
 	// Replicas returns a pointer to spec.replicas.
 	Replicas func(T) **int32
@@ -38,13 +38,12 @@ func (s *Scaling[P]) untyped() *Scaling[runtime.Object] {
 	}
 }
 
-// scaleREST is /scale: the current and desired number of replicas of an object, as the
-// same type for every kind. It writes spec.replicas through the main endpoint's strategy,
-// so that the generation is incremented.
+// scaleREST is /scale: the current and desired number of replicas of an object, with the same type for every kind. It
+// writes spec.replicas through the main endpoint's strategy, so that the generation is incremented.
 type scaleREST struct {
 	store    *genericregistry.Store
 	resource Resource
-	as       schema.GroupVersion // whose Scale clients send and get
+	as       schema.GroupVersion // the group version of the Scale that clients send and get
 }
 
 // New implements rest.Storage.
@@ -176,7 +175,7 @@ func (i *scaledObject) UpdatedObject(ctx context.Context, old runtime.Object) (r
 	obj := old.DeepCopyObject()
 	m := metaOf(obj)
 	if scale.ResourceVersion != "" {
-		// The client's precondition: genericregistry.Store compares it with what is stored.
+		// The client's precondition: genericregistry.Store compares it with the stored version.
 		m.SetResourceVersion(scale.ResourceVersion)
 	}
 	*r.resource.Strategy.Scale.Replicas(obj) = &scale.Spec.Replicas

@@ -19,8 +19,8 @@ type Schemes struct {
 	// Hub holds every type twice, as v1 and as the internal version, which is the same Go
 	// type: k8s.io/apiserver converts between the two, and there is nothing to convert.
 	Hub *runtime.Scheme
-	// External holds only the names on the wire. OpenAPI definitions are named by it: named by
-	// Hub, every definition would claim to be of version __internal.
+	// External has only the names on the wire. OpenAPI definitions take their names from it: with names from Hub, every
+	// definition would claim the version __internal.
 	External *runtime.Scheme
 
 	Codecs         serializer.CodecFactory
@@ -37,7 +37,7 @@ func NewSchemes(groups []Group) Schemes {
 	hub.AddKnownTypes(schema.GroupVersion{Group: autoscalingv1.GroupName, Version: runtime.APIVersionInternal}, &autoscalingv1.Scale{})
 	for _, group := range groups {
 		addInternal(hub, group.GroupVersion)
-		// Before those that are not named.
+		// The named versions come before all others.
 		versions := append([]schema.GroupVersion{group.GroupVersion}, legacyGroupVersions(resources, group.GroupVersion.Group)...)
 		utilruntime.Must(hub.SetVersionPriority(versions...))
 	}

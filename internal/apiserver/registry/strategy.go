@@ -21,7 +21,7 @@ type Strategy[T runtime.Object] struct {
 	// Allocate gives an object its unique values. old is the stored object, nil for a new one.
 	// It runs before all of the following.
 	Allocate func(a *allocation.Allocation, obj, old T) (field.ErrorList, error)
-	// Unique returns those values.
+	// Unique returns an object's unique values.
 	Unique func(T) []string
 	// BeginCreate completes a new object from other objects. It runs before PrepareForCreate.
 	// Its error is returned to the client.
@@ -41,27 +41,26 @@ type Strategy[T runtime.Object] struct {
 
 	// Validate checks everything but metadata, on create and on update.
 	Validate func(T) field.ErrorList
-	// ValidateCreate checks what a new object may not have yet.
+	// ValidateCreate checks the rules that apply to new objects only.
 	ValidateCreate func(T) field.ErrorList
-	// ValidateIn checks what depends on the group version of the request. old is nil for a new
-	// object.
+	// ValidateIn checks the rules that depend on the group version of the request. old is nil for a new object.
 	ValidateIn func(version schema.GroupVersion, obj, old T) field.ErrorList
-	// ValidateWith checks what depends on other objects, on the main endpoint and on /status. old is nil for
-	// a new object.
+	// ValidateWith checks the rules that depend on other objects, on the main endpoint and on /status. old is nil for a
+	// new object.
 	ValidateWith func(ctx context.Context, rs Registries, obj, old T) field.ErrorList
-	// ValidateUpdate checks what may change on the main endpoint.
+	// ValidateUpdate checks the changes on the main endpoint.
 	ValidateUpdate func(obj, old T) field.ErrorList
-	// ValidateStatusUpdate checks what may change on /status.
+	// ValidateStatusUpdate checks the changes on /status.
 	ValidateStatusUpdate func(obj, old T) field.ErrorList
 
-	// Warn returns what is accepted on the main endpoint although it is most likely not meant. old is nil for a
-	// new object.
+	// Warn returns warnings about valid objects with probable mistakes, on the main endpoint. old is nil for a new
+	// object.
 	Warn func(obj, old T) []string
-	// WarnOfStatus returns what is accepted on /status although it is most likely not meant.
+	// WarnOfStatus returns such warnings on /status.
 	WarnOfStatus func(T) []string
 
-	// Desired returns the part of the object that the user controls: when it changes, the
-	// generation is incremented. Nil: objects have no generation.
+	// Desired returns the part of the object that the user controls: when it changes, the generation is incremented.
+	// Nil: objects have no generation.
 	Desired func(T) any
 	// CopyStatus copies the status. Nil: the kind has none.
 	CopyStatus func(to, from T)
@@ -71,9 +70,9 @@ type Strategy[T runtime.Object] struct {
 
 	// SelectableFields returns the values of the kind's own field labels.
 	SelectableFields func(T) fields.Set
-	// IndexedFields are the field labels that the watch cache keeps an index of.
+	// IndexedFields are the field labels for which the watch cache keeps an index.
 	IndexedFields []string
-	// Scale describes /scale. Nil: there is none.
+	// Scale describes /scale. Nil: the resource has no /scale.
 	Scale *Scaling[T]
 	// Subresources returns further subresources, by their last path segment.
 	Subresources func(*REST) map[string]rest.Storage

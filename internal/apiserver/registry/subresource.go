@@ -82,13 +82,13 @@ type subresourceStrategy struct {
 	sibling string
 	// validate checks a changed part.
 	validate func(obj, old runtime.Object) field.ErrorList
-	// validateWith checks what depends on other objects.
+	// validateWith checks the rules that depend on other objects.
 	validateWith func(ctx context.Context, rs Registries, obj, old runtime.Object) field.ErrorList
-	// warn returns what is accepted of the part although it is most likely not meant.
+	// warn returns the warnings about the part.
 	warn func(runtime.Object) []string
 }
 
-// PrepareForUpdate resets obj to what is stored, except for the part.
+// PrepareForUpdate resets obj to the stored object, except for the part.
 func (s subresourceStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	sent := s.resource.New()
 	s.resource.assign(sent, obj)
@@ -106,17 +106,17 @@ func (s subresourceStrategy) PrepareForUpdate(_ context.Context, obj, old runtim
 	to.SetResourceVersion(from.GetResourceVersion())
 }
 
-// ValidateUpdate checks the part; the rest was checked when it was stored.
+// ValidateUpdate checks the part. The rest was checked when it was stored.
 func (s subresourceStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
 	return append(s.validateWith(ctx, s.registries, obj, old), s.validate(obj, old)...)
 }
 
-// WarningsOnUpdate returns those about the part: the others are about what other endpoints change.
+// WarningsOnUpdate returns the warnings about the part. Other endpoints warn about their own changes.
 func (s subresourceStrategy) WarningsOnUpdate(_ context.Context, obj, _ runtime.Object) []string {
 	return s.warn(obj)
 }
 
-// AllowCreateOnUpdate is false: a part alone makes no object.
+// AllowCreateOnUpdate returns false: a part alone is not an object.
 func (s subresourceStrategy) AllowCreateOnUpdate(context.Context) bool { return false }
 
 // GetResetFields returns the fields that a client cannot own by applying to this endpoint.

@@ -12,9 +12,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/scheduler/placement"
 )
 
-// A node rejects its first pods at once, and then as many in a second as a cluster's controllers
-// make: those that replace a failed pod at once, and know no back-off, would make thousands
-// otherwise.
+// A node rejects its first pods at once, and later ones at a limited rate, the rate at which a cluster's controllers
+// create pods. Controllers that replace a failed pod at once, without a back-off, would otherwise create thousands.
 const (
 	rejectionsAtOnce = 20
 	rejectionEvery   = 100 * time.Millisecond
@@ -47,7 +46,7 @@ func newAdmissions() admissions {
 	return admissions{nodes: map[string]*admittingNode{}, verdicts: map[types.UID]*verdict{}}
 }
 
-// node returns a node as it is in the API. The caller holds the lock.
+// node returns the entry of a node, updated from the API. The caller holds the lock.
 func (a *admissions) node(object *corev1.Node) *admittingNode {
 	n := a.nodes[object.Name]
 	switch {
@@ -61,14 +60,14 @@ func (a *admissions) node(object *corev1.Node) *admittingNode {
 	return n
 }
 
-// add counts what an admitted pod uses, as the pod is now.
+// add counts the current usage of an admitted pod.
 func (n *admittingNode) add(pod *corev1.Pod) {
 	if n.Pod(pod.UID) != pod {
 		n.Add(pod)
 	}
 }
 
-// forget forgets a pod that is gone.
+// forget drops a pod that is gone.
 func (a *admissions) forget(uid types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -83,8 +82,8 @@ func (a *admissions) releaseLocked(uid types.UID) {
 	}
 }
 
-// decided returns the rejection of a pod, and whether there is anything left to decide. The resources
-// of a pod that has ended are free.
+// decided returns the rejection of a pod, and whether the decision is known. It frees the resources of a pod that has
+// ended.
 func (a *admissions) decided(pod *corev1.Pod, found bool) (rejection *lifecycle.Rejection, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -106,8 +105,8 @@ func hasEnded(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// try admits a pod, unless the node rejects it. A pod that the node has started before was admitted
-// then, whatever has changed since.
+// try admits a pod, unless the node rejects it. A pod that the node has already started stays admitted, whatever has
+// changed since.
 func (a *admissions) try(pod *corev1.Pod, object *corev1.Node) *placement.Rejection {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -144,7 +143,7 @@ func (a *admissions) reject(pod *corev1.Pod, r placement.Rejection, now time.Tim
 	return rejection
 }
 
-// admit decides, once, whether a pod may run, and returns the rejection of one that may not.
+// admit decides once whether a pod may run. It returns the rejection if it may not.
 func (a *Agent) admit(ctx context.Context, pod *corev1.Pod, found bool) (*lifecycle.Rejection, error) {
 	if r, known := a.admissions.decided(pod, found); known {
 		return r, nil
@@ -154,7 +153,7 @@ func (a *Agent) admit(ctx context.Context, pod *corev1.Pod, found bool) (*lifecy
 	if r == nil {
 		return nil, nil // it is admitted
 	}
-	// The caches may lag behind the client that bound the pod: pods may have ended since, and the labels of the
+	// The caches may lag behind the client that bound the pod: since then, pods may have ended, and the labels of the
 	// node may have changed.
 	a.admissions.free(pod.Spec.NodeName, a.isOver)
 	if r.Reason == placement.NodeAffinity {
@@ -172,7 +171,7 @@ func (a *Agent) admit(ctx context.Context, pod *corev1.Pod, found bool) (*lifecy
 	return a.admissions.reject(pod, *r, a.clock.Now()), nil
 }
 
-// nodeObject returns a node as it was last observed in the API, or as it will be registered.
+// nodeObject returns the last observed API object of a node, or the object with which it will be registered.
 func (a *Agent) nodeObject(name string) *corev1.Node {
 	obj, _, err := a.objects.GetStore().GetByKey(name)
 	if node, ok := obj.(*corev1.Node); ok && err == nil {
@@ -191,7 +190,7 @@ func (a *Agent) isOver(uid types.UID) bool {
 	return ok && hasEnded(pod)
 }
 
-// countStarted admits the pods that an earlier agent has started, before any other is admitted.
+// countStarted admits the pods that an earlier agent has started, before it admits any other.
 func (a *Agent) countStarted() {
 	for _, obj := range a.pods.GetStore().List() {
 		if pod, ok := obj.(*corev1.Pod); ok && a.isOurs(pod) && pod.Status.StartTime != nil && !hasEnded(pod) {

@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// withPort returns a pod on node n with a port of the node.
+// withPort returns a pod on node n with a host port.
 func withPort(name string, number int32) *corev1.Pod {
 	p := pod(name, "n", nil)
 	p.Spec.Containers[0].Ports = []corev1.ContainerPort{{HostPort: number, Protocol: corev1.ProtocolTCP}}
@@ -38,8 +38,8 @@ func (h *host) rejects(name, reason string) {
 	})
 }
 
-// A pod that does not fit on its node fails. What it needs is free again when the pods that have it
-// have ended, or are gone.
+// TestPodsThatDoNotFitAreRejected checks that a pod that does not fit on its node fails, and that resources are free
+// again when their pods have ended or are gone.
 func TestPodsThatDoNotFitAreRejected(t *testing.T) {
 	h := newHost(t)
 	h.run()
@@ -60,7 +60,7 @@ func (h *host) isGone(name string) bool {
 	return err != nil
 }
 
-// The labels that a node has got since it was observed count.
+// TestNodeSelectorIsComparedWithTheNodeAsItIs checks that labels count that the node got after it was observed.
 func TestNodeSelectorIsComparedWithTheNodeAsItIs(t *testing.T) {
 	h := newHost(t)
 	h.run()
@@ -77,8 +77,8 @@ func TestNodeSelectorIsComparedWithTheNodeAsItIs(t *testing.T) {
 	h.rejects("slow", "NodeAffinity")
 }
 
-// A pod that an earlier agent has started keeps running, although it would be rejected now, and what
-// it uses counts before any new pod is admitted.
+// TestPodsThatRunAreNotRejected checks that a pod that an earlier agent has started keeps running, although it would be
+// rejected now, and that its usage counts before a new pod is admitted.
 func TestPodsThatRunAreNotRejected(t *testing.T) {
 	now := metav1.Now()
 	there := withPort("there", 80)
@@ -98,7 +98,7 @@ func TestPodsThatRunAreNotRejected(t *testing.T) {
 	})
 }
 
-// What happens to a pod on its node is recorded as Events of that node.
+// TestEventsOfAPod checks that the steps of a pod on its node are recorded as Events of that node.
 func TestEventsOfAPod(t *testing.T) {
 	h := newHost(t)
 	h.run()

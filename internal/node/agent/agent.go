@@ -51,13 +51,13 @@ type Config struct {
 	// Nodes are the nodes that the agent runs.
 	Nodes []Node
 	Clock clock.WithTicker // default: the system clock
-	// MovedByHand says that Clock is moved by a test, which decides when a grace period ends.
+	// MovedByHand: a test moves Clock, and so decides when a grace period ends.
 	MovedByHand bool
 	Logger      *slog.Logger
 	// Pods is an informer of all pods, without managed fields, that the caller runs for at least as
 	// long as the agent. If nil, the agent runs an informer of its own for the pods on its nodes.
 	Pods cache.SharedIndexInformer
-	// NodeObjects is the same for nodes. If nil, the agent runs an informer of its own for its nodes.
+	// NodeObjects is such an informer of nodes. If nil, the agent runs an informer of its own for its nodes.
 	NodeObjects cache.SharedIndexInformer
 	// Lease is the duration of the nodes' Leases. Default: DefaultLease.
 	Lease time.Duration
@@ -205,7 +205,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.events.Start() // before there is anything to record
 	running.Go(func() { a.events.Run(ctx) })
 	running.Go(func() { a.keepNodes(ctx) })
-	// Pods that only the runtime has can be told apart once the informer has synced.
+	// The agent can identify pods that only the runtime has once the informer has synced.
 	if cache.WaitForCacheSync(ctx.Done(), a.pods.HasSynced, a.objects.HasSynced) {
 		a.countStarted()
 		for _, uid := range a.runtime.Known() {

@@ -77,7 +77,7 @@ func newHost(t *testing.T, objects ...runtime.Object) *host {
 	return h
 }
 
-// aNode is a node for as many pods as a test makes.
+// aNode is a node for as many pods as a test creates.
 func aNode(name string) agent.Node {
 	return agent.Node{Name: name, Addresses: []string{"10.0.0.1"}, Capacity: corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourcePods: resource.MustParse("1000"),
@@ -127,7 +127,7 @@ func (h *host) create(name string, annotations map[string]string) {
 	}
 }
 
-// mark marks a pod as a user's DELETE does: it is being deleted.
+// mark marks a pod as being deleted, like a user's DELETE.
 func (h *host) mark(name string) {
 	h.t.Helper()
 	p, err := h.CoreV1().Pods("ns").Get(h.t.Context(), name, metav1.GetOptions{})
@@ -155,7 +155,7 @@ func (h *host) removals() []removal {
 	return append([]removal(nil), h.removed...)
 }
 
-// TestManyPodsEnd: workers are free again when pods are gone: there are more pods than workers.
+// TestManyPodsEnd checks that workers are free again when pods are gone. It has more pods than workers.
 func TestManyPodsEnd(t *testing.T) {
 	const many = 40
 	h := newHost(t)
@@ -175,8 +175,8 @@ func TestManyPodsEnd(t *testing.T) {
 	}
 }
 
-// TestRemovalIsOfThisPod: the DELETE has a UID precondition and no grace period, and follows the
-// report of how the pod ended.
+// TestRemovalIsOfThisPod checks that the DELETE has a UID precondition and no grace period, and follows the report of
+// the pod's end.
 func TestRemovalIsOfThisPod(t *testing.T) {
 	h := newHost(t)
 	h.run()
@@ -194,7 +194,7 @@ func TestRemovalIsOfThisPod(t *testing.T) {
 	}
 }
 
-// TestPodThatStaysAfterItsRemoval: a pod that stays because of a finalizer keeps no worker busy.
+// TestPodThatStaysAfterItsRemoval checks that a pod that stays because of a finalizer keeps no worker busy.
 func TestPodThatStaysAfterItsRemoval(t *testing.T) {
 	h := newHost(t)
 	h.hold = true
@@ -210,7 +210,7 @@ func TestPodThatStaysAfterItsRemoval(t *testing.T) {
 	h.runs("next")
 }
 
-// TestPodsOfOtherNodes: pods of other nodes are left alone.
+// TestPodsOfOtherNodes checks that the agent does not touch pods of other nodes.
 func TestPodsOfOtherNodes(t *testing.T) {
 	h := newHost(t, pod("other", "m", nil), pod("nowhere", "", nil))
 	h.run()
@@ -224,7 +224,7 @@ func TestPodsOfOtherNodes(t *testing.T) {
 	}
 }
 
-// TestReportThatIsRefused: a refused report is retried; a report about a pod that is gone stops no
+// TestReportThatIsRefused checks that a refused report is retried, and that a report about a pod that is gone stops no
 // worker.
 func TestReportThatIsRefused(t *testing.T) {
 	h := newHost(t)
@@ -254,15 +254,15 @@ func TestReportThatIsRefused(t *testing.T) {
 	}
 }
 
-// TestConfigIsChecked: missing fields are reported at once, not by a panic later.
+// TestConfigIsChecked checks that missing fields are reported at once, not by a panic later.
 func TestConfigIsChecked(t *testing.T) {
 	if _, err := agent.New(agent.Config{Client: fake.NewClientset()}); err == nil {
 		t.Error("New accepts a config without a runtime")
 	}
 }
 
-// TestPodsOfTheAgent: an agent knows the pods of its own nodes, and does not return NotFound before
-// its informer has synced.
+// TestPodsOfTheAgent checks that an agent returns the pods of its own nodes, and no NotFound before its informer has
+// synced.
 func TestPodsOfTheAgent(t *testing.T) {
 	h := newHost(t)
 	release := make(chan struct{})
@@ -309,7 +309,8 @@ func TestPodsOfTheAgent(t *testing.T) {
 	}
 }
 
-// Pods whose removal or whose status is refused take few lines of the log, however often the agent tries.
+// TestRefusedPodsTakeFewLines checks that pods whose removal or status is refused take few lines of the log, however
+// often the agent tries.
 func TestRefusedPodsTakeFewLines(t *testing.T) {
 	refusal := apierrors.NewInternalError(errors.New("failed calling webhook"))
 	for name, refuse := range map[string]func(*host){

@@ -8,15 +8,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ending is what the agent knows of a pod that is being deleted, for Ending.
+// ending is the agent's state of a pod that is being deleted, for Ending.
 type ending struct {
 	woken   int       // how often it was enqueued
-	calm    bool      // there was nothing more to do about it when it was last reconciled
-	version string    // the resourceVersion that this is about
-	until   time.Time // when there will be; zero if only an event can change that
+	calm    bool      // the last reconciliation left nothing to do
+	version string    // the resourceVersion of that reconciliation
+	until   time.Time // when there is something to do again; zero if only an event can change that
 }
 
-// wake enqueues a pod of which something has changed on the node.
+// wake enqueues a pod after a change on the node.
 func (a *Agent) wake(uid types.UID) {
 	a.mu.Lock()
 	if e := a.endings[uid]; e != nil {
@@ -27,7 +27,7 @@ func (a *Agent) wake(uid types.UID) {
 	a.queue.Add(uid)
 }
 
-// reconciling records that a pod is reconciled. calm is to be called when nothing is left to do.
+// reconciling records that a pod is being reconciled. The caller calls calm when nothing is left to do.
 func (a *Agent) reconciling(pod *corev1.Pod) (calm func(until time.Time)) {
 	if pod.DeletionTimestamp == nil {
 		return func(time.Time) {}
@@ -50,9 +50,9 @@ func (a *Agent) reconciling(pod *corev1.Pod) (calm func(until time.Time)) {
 	}
 }
 
-// Ending says which pods of these nodes are being ended. A pod is not if only others can go on
-// with it; or, on nodes whose clock is moved by hand, if its time has not come. The caller knows
-// the resourceVersions of pods that are being deleted: the agent may not have observed these yet.
+// Ending lists the pods of these nodes that the agent is ending. It leaves out pods that wait for others, and, on nodes
+// whose clock a test moves, pods that wait for a later time. versions has the resourceVersions of pods that are being
+// deleted, which the agent may not have observed yet.
 func (a *Agent) Ending(versions map[types.UID]string) []string {
 	var all []string
 	if r, ok := a.runtime.(interface{ Due() bool }); ok && r.Due() {

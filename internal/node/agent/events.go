@@ -12,7 +12,7 @@ import (
 // component is the source of the Events of nodes.
 const component = "kubelet"
 
-// record records Events about a pod. A pod of which only the runtime knows has no name.
+// record records Events about a pod. A pod that only the runtime knows has no name.
 func (a *Agent) record(pod *corev1.Pod, events []lifecycle.Event) {
 	for _, e := range events {
 		if pod.Name == "" {
@@ -34,7 +34,7 @@ func (a *Agent) recordReady(node string, uid types.UID) {
 	a.events.Event(node, about, corev1.EventTypeNormal, "NodeReady", fmt.Sprintf("Node %s status is now: NodeReady", node))
 }
 
-// fieldOf returns the field of a pod that has a container.
+// fieldOf returns the path of a container in its pod.
 func fieldOf(pod *corev1.Pod, container string) string {
 	field := "containers"
 	for i := range pod.Spec.InitContainers {

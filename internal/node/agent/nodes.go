@@ -18,17 +18,16 @@ import (
 )
 
 const (
-	// DefaultLease is the default duration of a node's Lease, which is also the kubelet's. A Lease
-	// is renewed four times within its duration.
+	// DefaultLease is the default duration of a node's Lease, as for the kubelet. A Lease is renewed four times within
+	// its duration.
 	DefaultLease = 40 * time.Second
 	renewals     = 4
 	statusEvery  = 5 * time.Minute
-	// registrars is the number of nodes that are registered, or whose heartbeats are sent,
-	// concurrently.
+	// registrars is the number of nodes that the agent registers, or whose heartbeats it sends, concurrently.
 	registrars = 4
 	// retryAfter is the delay after a failed registration.
 	retryAfter = time.Second
-	// reports is the number of attempts to report a node's status when writes conflict.
+	// reports is the maximum number of attempts to report a node's status when writes conflict.
 	reports = 3
 )
 
@@ -58,9 +57,8 @@ type registered struct {
 	// heard and reported are the wall-clock times of the last heartbeat and of the last status
 	// report.
 	heard, reported time.Time
-	// again requests that the report is repeated with the next heartbeat. A controller that watches
-	// nodes may have seen the last report before the heartbeat that preceded it, and have reverted
-	// it.
+	// again repeats the report with the next heartbeat. A controller that watches nodes may have seen the last report
+	// before the heartbeat that preceded it, and have reverted it.
 	again bool
 }
 
@@ -118,8 +116,8 @@ func (a *Agent) keepNodes(ctx context.Context) {
 	}
 }
 
-// beat sends a heartbeat and, if it is due, reports the node's status. The report is due after
-// missed heartbeats: the node may have been marked as unreachable.
+// beat sends a heartbeat and, if it is due, reports the node's status. The report is due after missed heartbeats: a
+// controller may have marked the node as unreachable.
 func (a *Agent) beat(ctx context.Context, n *registered) error {
 	now := a.clock.Now().Round(0)
 	missed := now.Sub(n.heard) > a.lease*3/(2*renewals)
@@ -233,7 +231,7 @@ func (a *Agent) beginLease(ctx context.Context, name string, node types.UID) (*c
 	return lease, nil
 }
 
-// patchLease renews a Lease on condition that it has not been written meanwhile.
+// patchLease renews a Lease, provided that it has not been written meanwhile.
 func (a *Agent) patchLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": lease.UID, "resourceVersion": lease.ResourceVersion},
@@ -312,8 +310,8 @@ func isReady(node *corev1.Node) bool {
 	})
 }
 
-// nodePatch returns a patch of the node's status, on condition that the node is unchanged since it
-// was read. It keeps the transition times of conditions whose status does not change.
+// nodePatch returns a patch of the node's status, provided that the node is unchanged since it was read. It keeps the
+// transition times of conditions whose status does not change.
 func (a *Agent) nodePatch(n Node, node *corev1.Node) ([]byte, error) {
 	status := a.object(n).Status
 	for i := range status.Conditions {

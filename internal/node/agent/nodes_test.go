@@ -17,7 +17,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// An Event tells that a node has become ready: when it is registered, and when it comes back.
+// TestReadinessOfNodesIsTold checks that an Event records when a node becomes ready: when it is registered, and when it
+// comes back.
 func TestReadinessOfNodesIsTold(t *testing.T) {
 	client := fake.NewClientset()
 	names := []string{"new", "known", "lost", "last"}

@@ -9,14 +9,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// OneNode is an agent as the agent of one of its nodes: it has no pods but those of that node.
+// OneNode is the view of an agent for one of its nodes: it has only the pods of that node.
 type OneNode struct {
 	*Agent
 
 	name string
 }
 
-// Only returns the agent as that of one node. The error is NotFound if it does not run that node.
+// Only returns the view of the agent for one node. The error is NotFound if the agent does not run that node.
 func (a *Agent) Only(node string) (OneNode, error) {
 	if _, ours := a.nodes[node]; !ours {
 		return OneNode{}, apierrors.NewNotFound(corev1.Resource("nodes"), node)
@@ -24,7 +24,7 @@ func (a *Agent) Only(node string) (OneNode, error) {
 	return OneNode{a, node}, nil
 }
 
-// Pod returns a pod of the node, as last seen. The error is NotFound if there is none.
+// Pod returns a pod of the node, as last observed. The error is NotFound if the node has no such pod.
 func (n OneNode) Pod(namespace, name string) (*corev1.Pod, error) {
 	pod, err := n.Agent.Pod(namespace, name)
 	if err == nil && pod.Spec.NodeName != n.name {
@@ -33,7 +33,7 @@ func (n OneNode) Pod(namespace, name string) (*corev1.Pod, error) {
 	return pod, err
 }
 
-// Pods returns the pods of the node, as last seen, in the order of their namespaces and names.
+// Pods returns the pods of the node, as last observed, ordered by namespace and name.
 func (n OneNode) Pods() ([]*corev1.Pod, error) {
 	if !n.pods.HasSynced() {
 		return nil, errNotSeen()

@@ -34,8 +34,7 @@ type record struct {
 	changed bool            // guarded by mu; a step has ended since the last decision
 }
 
-// leftover returns a record for a pod that only the runtime has, or nil if the runtime has nothing
-// of it.
+// leftover returns a record for a pod that only the runtime has. It returns nil if the runtime has nothing of it.
 func (a *Agent) leftover(uid types.UID) *record {
 	observed := a.runtime.Observe(uid)
 	if observed.Sandbox.ID == "" && len(observed.Instances) == 0 {
@@ -52,8 +51,8 @@ func (a *Agent) leftover(uid types.UID) *record {
 	return &record{pod: left}
 }
 
-// find returns the record of a pod, updated from the API, and reports whether the API has the pod.
-// If the record is nil there is nothing to do.
+// find returns the record of a pod, updated from the API, and reports whether the API has the pod. A nil record means
+// that there is nothing to do.
 func (a *Agent) find(uid types.UID) (r *record, found bool, err error) {
 	known, err := a.pods.GetIndexer().ByIndex(byUID, string(uid))
 	if err != nil {
@@ -179,7 +178,7 @@ func (a *Agent) begin(ctx context.Context, r *record, steps []lifecycle.Step) {
 	}
 }
 
-// logStep logs the steps that end something. Starts of pods are only routine.
+// logStep logs the steps that end something. Starts are routine.
 func (a *Agent) logStep(ctx context.Context, pod *corev1.Pod, s lifecycle.Step) {
 	switch s := s.(type) {
 	case lifecycle.Kill:
@@ -216,8 +215,7 @@ func (a *Agent) report(ctx context.Context, r *record, status *corev1.PodStatus)
 	return true, nil
 }
 
-// statusPatch returns a patch of the status of this very pod. Fields that others report are left
-// alone.
+// statusPatch returns a patch of the status of this very pod. It does not touch the fields that others report.
 func statusPatch(pod *corev1.Pod, status *corev1.PodStatus) ([]byte, error) {
 	before, err := json.Marshal(corev1.Pod{Status: pod.Status})
 	if err != nil {
@@ -230,7 +228,7 @@ func statusPatch(pod *corev1.Pod, status *corev1.PodStatus) ([]byte, error) {
 	return strategicpatch.CreateTwoWayMergePatch(before, after, corev1.Pod{})
 }
 
-// remove removes a pod from the API once nothing is left of it on the node.
+// remove removes a pod from the API when the node has nothing left of it.
 func (a *Agent) remove(ctx context.Context, pod *corev1.Pod) error {
 	now, uid := int64(0), pod.UID
 	err := a.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
@@ -243,7 +241,7 @@ func (a *Agent) remove(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// Pod returns a pod on a node of this agent, as last seen. The error is NotFound if there is none.
+// Pod returns a pod on a node of this agent, as last observed. The error is NotFound if the agent has no such pod.
 func (a *Agent) Pod(namespace, name string) (*corev1.Pod, error) {
 	if !a.pods.HasSynced() {
 		return nil, errNotSeen()
@@ -258,8 +256,8 @@ func (a *Agent) Pod(namespace, name string) (*corev1.Pod, error) {
 	return nil, apierrors.NewNotFound(corev1.Resource("pods"), name)
 }
 
-// Stream returns the URL, on this machine, at which a stream to a pod is served, if the pod is on a
-// node of this agent. The error is NotFound if there is no such container.
+// Stream returns the URL, on this machine, of a stream to a pod on a node of this agent. The error is NotFound if there
+// is no such container.
 func (a *Agent) Stream(ctx context.Context, pod *corev1.Pod, r containerstreams.Request) (*url.URL, error) {
 	if !a.isOurs(pod) {
 		return nil, apierrors.NewNotFound(corev1.Resource("nodes"), pod.Spec.NodeName)
@@ -283,8 +281,8 @@ func notFound(err error) error {
 	}}
 }
 
-// Logs returns the lines that a container of a pod has written, if the pod is on a node of this
-// agent. The error is NotFound if there is no such container.
+// Logs returns the lines that a container of a pod on a node of this agent has written. The error is NotFound if there
+// is no such container.
 func (a *Agent) Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {
 	if !a.isOurs(pod) {
 		return nil, apierrors.NewNotFound(corev1.Resource("nodes"), pod.Spec.NodeName)

@@ -12,8 +12,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/scheduler/placement"
 )
 
-// A controller that replaces rejected pods at once does not make thousands: a node rejects some at
-// once, and then ten in a second. Nodes do not wait for one another.
+// TestRejectionsOfANodeAreSpread checks that a controller that replaces rejected pods at once does not create
+// thousands: a node rejects some at once, and then ten in a second. Nodes do not wait for one another.
 func TestRejectionsOfANodeAreSpread(t *testing.T) {
 	a, now := newAdmissions(), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	made := 0

@@ -17,7 +17,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/containerstreams"
 )
 
-// A stream to a simulated pod is refused with the reason; one to a pod elsewhere is left to others.
+// TestStreamsToSimulatedPods checks that a stream to a simulated pod is refused with the reason, and that the agent
+// does not serve streams to pods of other nodes.
 func TestStreamsToSimulatedPods(t *testing.T) {
 	a, err := agent.New(agent.Config{
 		Client: fake.NewClientset(), Runtime: simulated.New(clock.RealClock{}), Nodes: []agent.Node{{Name: "n"}}, Logger: slog.New(slog.DiscardHandler),

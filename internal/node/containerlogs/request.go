@@ -1,9 +1,9 @@
-// Package containerlogs is the protocol by which the API server reads the logs of
-// containers from the agent of a node in another process:
+// Package containerlogs is the protocol between the API server and the agent of a node in
+// another process for the logs of containers:
 //
 //	kubectl logs ─▶ pods/NAME/log ─▶ GET /containerLogs/NAMESPACE/POD/CONTAINER?… ─▶ agent
 //
-// Path and query parameters are those of the kubelet. The API server (package podlogs)
+// Path and query parameters are the same as for the kubelet. The API server (package podlogs)
 // parses a client's options and writes the URL for the agent; the agent's server parses the
 // same options again, and both stream the log with Stream.
 package containerlogs
@@ -23,8 +23,8 @@ import (
 // PathPrefix is the path below which an agent serves logs, as the kubelet does.
 const PathPrefix = "/containerLogs/"
 
-// uidParameter carries the pod's UID to the agent. The kubelet has no such parameter; with
-// it, the log of an earlier or later pod of the same name is never returned.
+// uidParameter carries the pod's UID to the agent. The kubelet has no such parameter. With it, the
+// agent never returns the log of an earlier or later pod of the same name.
 const uidParameter = "uid"
 
 // optionsQuery reads options from query parameters and keeps the first error.
@@ -33,8 +33,8 @@ type optionsQuery struct {
 	err    error
 }
 
-// ParseOptions returns the log options in the query parameters of a request, either a client's to
-// the API server or the API server's to an agent.
+// ParseOptions returns the log options in the query parameters of a request, from a client to the
+// API server or from the API server to an agent.
 func ParseOptions(values url.Values) (*corev1.PodLogOptions, error) {
 	q := &optionsQuery{values: values}
 	o := &corev1.PodLogOptions{
@@ -98,8 +98,7 @@ func RequestURL(pod *corev1.Pod, o *corev1.PodLogOptions) (path, query string) {
 	return PathPrefix + pod.Namespace + "/" + pod.Name + "/" + o.Container, values.Encode()
 }
 
-// MatchesUID reports whether a request with these query parameters may be for a pod with
-// this UID: it names that UID or none.
+// MatchesUID reports whether these query parameters name this UID, or no UID.
 func MatchesUID(values url.Values, uid types.UID) bool {
 	requested := values.Get(uidParameter)
 	return requested == "" || requested == string(uid)

@@ -15,7 +15,7 @@ func testPod() *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "uid-1"}}
 }
 
-// The agent parses the options that the API server was given.
+// TestRequestURLRoundTrips checks that the agent parses the same options that the API server got.
 func TestRequestURLRoundTrips(t *testing.T) {
 	since := metav1.NewTime(time.Date(2026, 7, 1, 12, 0, 0, 123456789, time.FixedZone("", 2*60*60)))
 	for name, o := range map[string]corev1.PodLogOptions{

@@ -5,10 +5,10 @@ import (
 	"net/http"
 )
 
-// Stream writes a log as a response and flushes whatever it reads at once, so that a
-// client that follows the log sees each line when it is written. The header is flushed
-// before the first line. The returned error is that of reading the log; an error of writing
-// means that the client has gone away and is dropped.
+// Stream writes a log as a response and flushes each part at once, so that a client that follows
+// the log sees each line when it is written. It flushes the header before the first line. The
+// returned error is an error of reading the log; a write error means that the client has gone away
+// and is dropped.
 func Stream(w http.ResponseWriter, log io.Reader) error {
 	w.Header().Set("Content-Type", "text/plain")
 	w.WriteHeader(http.StatusOK)

@@ -1,10 +1,10 @@
-// Package containerstreams is the protocol by which the API server reaches the processes and the
-// ports of a pod through the agent of its node in another process:
+// Package containerstreams is the protocol between the API server and the agent of a node in
+// another process for streams to the processes and ports of a pod:
 //
 //	kubectl exec ─▶ pods/NAME/exec ─▶ POST /exec/NAMESPACE/POD/CONTAINER?… ─▶ agent ─▶ runtime
 //
-// Paths and query parameters are those of the kubelet. The connection of such a request is
-// upgraded (SPDY or WebSocket), and each of the parts above hands its bytes on to the next one.
+// Paths and query parameters are the same as for the kubelet. The connection of such a request is
+// upgraded (SPDY or WebSocket), and each of the parts above forwards its bytes to the next one.
 package containerstreams
 
 import (
@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Kind is what a stream is for. Its value is the first element of the path on an agent.
+// Kind is the kind of a stream. Its value is the first element of the path on an agent.
 type Kind string
 
 // The kinds of streams.
@@ -116,8 +116,7 @@ func Parse(kind Kind, container string, values url.Values) (Request, error) {
 	return r, nil
 }
 
-// MatchesUID reports whether a request with these query parameters may be for a pod with
-// this UID: it names that UID or none.
+// MatchesUID reports whether these query parameters name this UID, or no UID.
 func MatchesUID(values url.Values, uid types.UID) bool {
 	requested := values.Get(uidParameter)
 	return requested == "" || requested == string(uid)

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The agent parses the request that the API server was given.
+// TestRequestRoundTrips checks that the agent parses the same request that the API server got.
 func TestRequestRoundTrips(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "uid-1"}}
 	for name, test := range map[string]struct {

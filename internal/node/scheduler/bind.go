@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/scheduler/placement"
 )
 
-// reconcile binds a pod if it still has to be placed.
+// reconcile binds a pod that is not placed yet.
 func (s *Scheduler) reconcile(ctx context.Context, name cache.ObjectName) error {
 	obj, exists, err := s.pods.GetStore().GetByKey(name.String())
 	if err != nil || !exists {
@@ -45,15 +45,14 @@ func (s *Scheduler) reconcile(ctx context.Context, name cache.ObjectName) error 
 		s.unplace(pod.UID, node) // gone, or bound by another scheduler: the watch will show it
 		return nil
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		s.unplace(pod.UID, node) // it goes with its namespace, where nothing starts any more
+		s.unplace(pod.UID, node) // its namespace is being deleted, where no pod starts any more
 		return nil
 	}
 	s.unplace(pod.UID, node)
 	return fmt.Errorf("bind pod %s to node %s: %w", name, node, err)
 }
 
-// place finds a node and reserves on it what the pod needs. It returns no node if the pod
-// already has one.
+// place finds a node and reserves the pod's resources on it. It returns no node if the pod already has one.
 func (s *Scheduler) place(name cache.ObjectName, pod *corev1.Pod) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +83,7 @@ func (s *Scheduler) unplace(uid types.UID, node string) {
 	}
 }
 
-// report writes into the pod's condition why it fits nowhere, unless it already says so.
+// report writes the reasons why no node fits into the pod's condition, unless the condition already has them.
 func (s *Scheduler) report(ctx context.Context, pod *corev1.Pod, message string) error {
 	now := metav1.NewTime(s.clock.Now()).Rfc3339Copy()
 	condition := corev1.PodCondition{

@@ -31,7 +31,7 @@ func (s *Scheduler) observeNode(obj any) {
 	s.retryLocked()
 }
 
-// addPodsLocked adds the pods to a node that were seen before it.
+// addPodsLocked adds pods to a node that were observed before the node.
 func (s *Scheduler) addPodsLocked(node *placement.Node) {
 	on, err := s.pods.GetIndexer().ByIndex(pods.ByNode, node.Name())
 	if err != nil {
@@ -58,7 +58,7 @@ func (s *Scheduler) forgetNode(obj any) {
 	s.retryLocked() // there may be one topology domain less
 }
 
-// observeNamespace records the labels of a namespace, by which the affinity of pods may select it.
+// observeNamespace records the labels of a namespace. Pod affinity may select namespaces by their labels.
 func (s *Scheduler) observeNamespace(obj any) {
 	namespace, ok := obj.(*corev1.Namespace)
 	if !ok {
@@ -84,7 +84,7 @@ func (s *Scheduler) forgetNamespace(obj any) {
 	s.cluster.RemoveNamespace(namespace.Name)
 }
 
-// observePod enqueues a pod that has to be placed, and records the node of a bound one.
+// observePod enqueues an unplaced pod, and records the node of a bound one.
 func (s *Scheduler) observePod(obj any) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -149,7 +149,7 @@ func (s *Scheduler) retryLocked() {
 	clear(s.unschedulable)
 }
 
-// retryConcernedLocked enqueues the unschedulable pods that have constraints on one of the pods.
+// retryConcernedLocked enqueues the unschedulable pods that have constraints on one of the changed pods.
 func (s *Scheduler) retryConcernedLocked(changed ...*corev1.Pod) {
 	for name, unplaced := range s.unschedulable {
 		if slices.ContainsFunc(changed, unplaced.Concerns) {

@@ -17,7 +17,7 @@ func inZone(zone, name string) *corev1.Node {
 	return n
 }
 
-// placed is a pod of an app that is on a node.
+// placed is a pod of an app on a node.
 func placed(name, app, on string) *corev1.Pod {
 	p := pod(name, "1m")
 	p.Labels, p.Spec.NodeName = map[string]string{"app": app}, on
@@ -52,8 +52,8 @@ func evenly(s *corev1.PodSpec) {
 	}}
 }
 
-// TestPodWaitsForOthers: a pod whose constraints on others hold nowhere is placed when another pod
-// comes, goes, changes or is being deleted, or when a node or a namespace does.
+// TestPodWaitsForOthers checks that a pod whose constraints on others hold on no node is placed when another pod is
+// added, removed, changed or being deleted, or when a node or a namespace changes.
 func TestPodWaitsForOthers(t *testing.T) {
 	cordoned := inZone("2", "n2")
 	cordoned.Spec.Unschedulable = true
@@ -135,8 +135,8 @@ func TestPodWaitsForOthers(t *testing.T) {
 	}
 }
 
-// TestAntiAffinityBetweenPlacements: pods that avoid each other are not placed together, although
-// the cache does not show the bindings yet; the one too many is reported.
+// TestAntiAffinityBetweenPlacements checks that pods that avoid each other are not placed together, although the cache
+// does not show the bindings yet. The surplus pod is reported.
 func TestAntiAffinityBetweenPlacements(t *testing.T) {
 	c := newCluster(t, inZone("1", "n1"), inZone("2", "n2"))
 	for _, name := range []string{"p1", "p2", "p3"} {

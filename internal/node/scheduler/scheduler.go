@@ -52,7 +52,7 @@ type Config struct {
 	// Pods is a shared informer of all pods, which the caller runs for as long as the scheduler
 	// runs. If nil, the scheduler runs its own once there is a node.
 	Pods cache.SharedIndexInformer
-	// Namespaces is the same for namespaces.
+	// Namespaces is such an informer of namespaces.
 	Namespaces cache.SharedIndexInformer
 }
 
@@ -64,7 +64,7 @@ type Scheduler struct {
 	nodes  cache.SharedIndexInformer
 	// pods and namespaces have our event handlers once there is a node.
 	pods, namespaces cache.SharedIndexInformer
-	// own are those of these that the scheduler runs itself.
+	// own are the informers that the scheduler runs itself.
 	own   []cache.SharedIndexInformer
 	queue workqueue.TypedRateLimitingInterface[cache.ObjectName]
 
@@ -75,9 +75,9 @@ type Scheduler struct {
 	handlers   atomic.Pointer[[]cache.ResourceEventHandlerRegistration]
 
 	mu      sync.Mutex
-	cluster *placement.Cluster   // guarded by mu, and so is all below
+	cluster *placement.Cluster   // guarded by mu, like all fields below
 	placed  map[types.UID]string // the node that a pod is bound to, or is being bound to
-	// unschedulable are the pods that fit nowhere, and why.
+	// unschedulable maps the pods that fit on no node to the reasons.
 	unschedulable map[cache.ObjectName]placement.Unplaced
 }
 
@@ -104,7 +104,7 @@ func New(c Config) (*Scheduler, error) {
 	return s, s.prepare()
 }
 
-// prepare creates the informers that were not given, and adds the index of pods.
+// prepare creates the informers that the configuration lacks, and adds the index of pods.
 func (s *Scheduler) prepare() error {
 	if s.pods == nil {
 		s.pods = coreinformers.NewPodInformer(s.client, metav1.NamespaceAll, 0, cache.Indexers{})
@@ -142,7 +142,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	running.Go(func() { s.events.Run(ctx) })
 	running.Go(func() { s.nodes.RunWithContext(ctx) })
 	running.Go(func() { s.watchPods(ctx) })
-	// No pod is placed before all pods that are on nodes are known.
+	// No pod is placed before all pods on nodes are known.
 	podsKnown := func() bool {
 		handlers := s.handlers.Load()
 		return handlers != nil && !slices.ContainsFunc(*handlers, func(h cache.ResourceEventHandlerRegistration) bool { return !h.HasSynced() })

@@ -145,7 +145,7 @@ func (c *cluster) isOn(name, node string) {
 	eventually.Holds(c.t, name+" is on "+node, func() bool { return c.get(name).Spec.NodeName == node })
 }
 
-// isUnschedulable waits until the pod, as it is now, is reported to fit nowhere.
+// isUnschedulable waits until the current pod is reported to fit on no node.
 func (c *cluster) isUnschedulable(name string) {
 	c.t.Helper()
 	eventually.Holds(c.t, name+" is unschedulable", func() bool {
@@ -155,8 +155,8 @@ func (c *cluster) isUnschedulable(name string) {
 	})
 }
 
-// TestEachPlacementSeesTheOnesBefore: four pods of half a node each are not all placed on one
-// node, although the cache does not show the bindings yet.
+// TestEachPlacementSeesTheOnesBefore checks that four pods of half a node each are not all placed on one node, although
+// the cache does not show the bindings yet.
 func TestEachPlacementSeesTheOnesBefore(t *testing.T) {
 	c := newCluster(t, node("a", "1"), node("b", "1"))
 	for i := range 4 {
@@ -174,7 +174,7 @@ func TestEachPlacementSeesTheOnesBefore(t *testing.T) {
 	}
 }
 
-// TestPodsOnNodesCountFromTheStart: pods that were bound before the scheduler started count.
+// TestPodsOnNodesCountFromTheStart checks that pods that were bound before the scheduler started count.
 func TestPodsOnNodesCountFromTheStart(t *testing.T) {
 	there := pod("there", "1")
 	there.Spec.NodeName = "a"
@@ -183,8 +183,8 @@ func TestPodsOnNodesCountFromTheStart(t *testing.T) {
 	c.isOn("new", "b")
 }
 
-// TestUnschedulablePodIsRetried: a pod that fits nowhere is placed when another one is gone or
-// has ended, or when a node grows or is added.
+// TestUnschedulablePodIsRetried checks that an unschedulable pod is placed when another pod is gone or has ended, or
+// when a node grows or is added.
 func TestUnschedulablePodIsRetried(t *testing.T) {
 	for name, free := range map[string]func(*cluster) error{
 		"a pod is gone": func(c *cluster) error {
@@ -219,8 +219,8 @@ func TestUnschedulablePodIsRetried(t *testing.T) {
 	}
 }
 
-// TestRefusedBindingFreesTheNode: the resources of a failed binding are free again, whatever the
-// error was, and the pod is retried unless it is gone or bound elsewhere.
+// TestRefusedBindingFreesTheNode checks that the resources of a failed binding are free again, whatever the error was,
+// and that the pod is retried unless it is gone or bound elsewhere.
 func TestRefusedBindingFreesTheNode(t *testing.T) {
 	for name, c := range map[string]struct {
 		err   error
@@ -258,8 +258,8 @@ func TestRefusedBindingFreesTheNode(t *testing.T) {
 	}
 }
 
-// TestAnotherSchedulerWasFaster: a pod that another scheduler has bound elsewhere takes its
-// resources there, and not on the node that was chosen for it here.
+// TestAnotherSchedulerWasFaster checks that a pod that another scheduler has bound elsewhere takes its resources there,
+// and not on the node that this scheduler chose.
 func TestAnotherSchedulerWasFaster(t *testing.T) {
 	c := newCluster(t, node("a", "1"), node("b", "1"))
 	c.refuse = func(name string) error {
@@ -289,8 +289,8 @@ func TestAnotherSchedulerWasFaster(t *testing.T) {
 	c.isOn("second", other)
 }
 
-// TestNotForThisScheduler: pods of other schedulers, and pods that have scheduling gates, have
-// finished or are being deleted, stay as they are.
+// TestNotForThisScheduler checks that pods of other schedulers, and pods that have scheduling gates, have finished or
+// are being deleted, stay as they are.
 func TestNotForThisScheduler(t *testing.T) {
 	others, gated, ended, leaving := pod("others", "1m"), pod("gated", "1m"), pod("ended", "1m"), pod("leaving", "1m")
 	others.Spec.SchedulerName = "mine"
@@ -315,13 +315,12 @@ func TestNotForThisScheduler(t *testing.T) {
 	}
 }
 
-// TestReasonIsReportedOnce: nothing is reported again about a pod that still fits nowhere for
-// the same reason.
+// TestReasonIsReportedOnce checks that a pod that still fits on no node for the same reason is not reported again.
 func TestReasonIsReportedOnce(t *testing.T) {
 	c := newCluster(t, node("a", "1"), pod("large", "5"))
 	c.run()
 	c.isUnschedulable("large")
-	// Each makes the scheduler look at the large pod again before the next one.
+	// Each makes the scheduler try the large pod again before the next one.
 	for i := range 3 {
 		name := fmt.Sprintf("p%d", i)
 		c.create(pod(name, "1"))
@@ -341,8 +340,8 @@ func TestReasonIsReportedOnce(t *testing.T) {
 	}
 }
 
-// Pods that cannot be bound take a few lines of the log in a minute. Pods of a namespace that is being deleted take
-// none, and one request each: they go with it.
+// TestFailedBindingsTakeFewLines checks that pods that cannot be bound take a few lines of the log in a minute. Pods of
+// a namespace that is being deleted take none, and one request each: they are deleted with it.
 func TestFailedBindingsTakeFewLines(t *testing.T) {
 	terminating := apierrors.NewForbidden(corev1.Resource("pods"), "p", errors.New("it is being terminated"))
 	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
-// environmentOf returns the environment of all expressions. It takes megabytes: it is built
-// when the first object with an expression is checked.
+// environmentOf returns the environment of all expressions. It takes megabytes, so it is built when the server checks
+// the first object with an expression.
 func environmentOf() *environment.EnvSet {
 	return environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
 }
@@ -26,12 +26,12 @@ func environmentOf() *environment.EnvSet {
 // first is checked.
 var conditionCompiler = sync.OnceValue(func() plugincel.Compiler { return plugincel.NewCompiler(environmentOf()) }) //nolint:gochecknoglobals // as above
 
-// expressions compiles those of one policy. Variables are added in their order: an
-// expression may use the ones before it.
+// expressions compiles the expressions of one policy. Variables are added in their order: an expression may use the
+// ones before it.
 type expressions struct {
 	compiler *plugincel.CompositedCompiler
 	params   bool
-	err      error // why there is no compiler
+	err      error // the reason why there is no compiler
 }
 
 func newExpressions(params *admissionregistrationv1.ParamKind) *expressions {
@@ -78,7 +78,7 @@ func checkCondition(expression string, params bool, at *field.Path) field.ErrorL
 	return compiled(conditionCompiler().CompileCELExpression(x, declared, environment.NewExpressions), x, at)
 }
 
-// compiled returns why an expression did not compile.
+// compiled returns the error of a compilation, if any.
 func compiled(result plugincel.CompilationResult, x plugincel.ExpressionAccessor, at *field.Path) field.ErrorList {
 	switch err := result.Error; {
 	case err == nil:
@@ -94,7 +94,7 @@ func compiled(result plugincel.CompilationResult, x plugincel.ExpressionAccessor
 
 var identifier = regexp.MustCompile(`^[_a-zA-Z][_a-zA-Z0-9]*$`)
 
-// reservedWords returns those of CEL.
+// reservedWords returns the reserved words of CEL.
 func reservedWords() []string {
 	return []string{
 		"as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "let",

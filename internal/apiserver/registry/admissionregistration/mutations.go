@@ -78,8 +78,7 @@ func validateMutable(m *admissionregistrationv1.MatchResources, at *field.Path) 
 	return errs
 }
 
-// validateMutation checks that the one expression that belongs to the type of the patch is
-// there, and compiles it.
+// validateMutation checks that a mutation has exactly the expression that belongs to its patch type, and compiles it.
 func (e *expressions) validateMutation(m *admissionregistrationv1.Mutation, at *field.Path) field.ErrorList {
 	jsonPatch, apply := at.Child("jsonPatch"), at.Child("applyConfiguration")
 	var errs field.ErrorList

@@ -52,8 +52,7 @@ func paramKindCell(k *admissionregistrationv1.ParamKind) string {
 	return k.APIVersion + "/" + k.Kind
 }
 
-// paramRefCell prints a reference. A cell cannot tell whether a name without a namespace is of
-// a cluster-scoped object.
+// paramRefCell prints a reference. A name without a namespace may be the name of a cluster-scoped object.
 func paramRefCell(ref *admissionregistrationv1.ParamRef) string {
 	switch {
 	case ref == nil:
@@ -84,7 +83,7 @@ func defaultMatch(m *admissionregistrationv1.MatchResources) {
 func validateAdmissionPolicy(p *admissionregistrationv1.ValidatingAdmissionPolicy) field.ErrorList {
 	spec := field.NewPath("spec")
 	expressions := newExpressions(p.Spec.ParamKind)
-	// The variables come before what uses them.
+	// The variables come before the expressions that use them.
 	errs := slices.Concat(
 		validate.OneOfPtr(p.Spec.FailurePolicy, spec.Child("failurePolicy"), admissionregistrationv1.Fail, admissionregistrationv1.Ignore),
 		validateParamKind(p.Spec.ParamKind, spec.Child("paramKind")),
@@ -110,7 +109,7 @@ func validateAdmissionPolicy(p *admissionregistrationv1.ValidatingAdmissionPolic
 	return append(errs, validateMatch(p.Spec.MatchConstraints, constraints)...)
 }
 
-// validatePolicyStatus checks what the type checker and others report of a policy.
+// validatePolicyStatus checks the status that the type checker and other controllers report for a policy.
 func validatePolicyStatus(p, _ *admissionregistrationv1.ValidatingAdmissionPolicy) field.ErrorList {
 	status := field.NewPath("status")
 	errs := metav1validation.ValidateConditions(p.Status.Conditions, status.Child("conditions"))
@@ -198,8 +197,7 @@ func (e *expressions) validateAnnotation(a *admissionregistrationv1.AuditAnnotat
 	return e.check(x, plugincel.OptionalVariableDeclarations{HasAuthorizer: true}, value)
 }
 
-// validateAnnotationKey checks the key of an annotation of the audit log, which has the policy's name in
-// front of it.
+// validateAnnotationKey checks the key of an audit annotation, which gets the policy's name as its prefix.
 func validateAnnotationKey(policy, key string, at *field.Path) field.ErrorList {
 	if policy == "" {
 		return field.ErrorList{field.Invalid(at, key, "requires metadata.name be non-empty")}

@@ -36,7 +36,7 @@ func Group() registry.Group {
 	}
 }
 
-// admissionRow returns what the rows of this group have in common.
+// admissionRow returns the common part of this group's rows.
 func admissionRow(kind, plural string) registry.Resource {
 	return registry.Resource{
 		GroupVersion: admissionregistrationv1.SchemeGroupVersion,
@@ -98,7 +98,7 @@ func mutatingWebhookConfigurations() registry.Resource {
 	})
 }
 
-// commonOf returns a mutating webhook without what only mutating ones have.
+// commonOf returns a mutating webhook without the fields that only mutating ones have.
 func commonOf(w *admissionregistrationv1.MutatingWebhook) admissionregistrationv1.ValidatingWebhook {
 	return admissionregistrationv1.ValidatingWebhook{
 		Name: w.Name, ClientConfig: w.ClientConfig, Rules: w.Rules, FailurePolicy: w.FailurePolicy, MatchPolicy: w.MatchPolicy,
@@ -220,8 +220,8 @@ func validateRuleWithOperations(r *admissionregistrationv1.RuleWithOperations, a
 	return append(errs, validateResources(r.Resources, at.Child("resources"))...)
 }
 
-// validateResources checks resources and subresources, of which '*' stands for all. One that another one of them
-// stands for is a mistake.
+// validateResources checks resources and subresources. '*' matches all. An entry that another one already matches is an
+// error.
 func validateResources(resources []string, at *field.Path) field.ErrorList {
 	if len(resources) == 0 {
 		return field.ErrorList{field.Required(at, "")}
@@ -255,7 +255,7 @@ func validateResources(resources []string, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateWildcards checks a list in which '*' stands for everything. Errors call its items things.
+// validateWildcards checks that a list with '*' has no other element. things names its elements in errors.
 func validateWildcards(values []string, at *field.Path, things string) field.ErrorList {
 	if len(values) == 0 {
 		return field.ErrorList{field.Required(at, "")}
@@ -288,7 +288,7 @@ func validateMatchConditions(conditions []admissionregistrationv1.MatchCondition
 		}))
 }
 
-// warnOfName warns of a name that is only for what a server reads from files.
+// warnOfName warns about a name that is reserved for objects in a server's static files.
 func warnOfName[P metav1.Object](obj, _ P) []string {
 	const reserved = ".static.k8s.io"
 	if !strings.HasSuffix(obj.GetName(), reserved) {

@@ -1,5 +1,5 @@
-// Package apiregistration has the row of the API group apiregistration.k8s.io: APIServices, each of
-// which says who serves a group version, this server or the one behind a Service.
+// Package apiregistration is the API group apiregistration.k8s.io: APIServices. Each assigns a group version to this
+// server or to the server behind a Service.
 package apiregistration
 
 import (
@@ -24,11 +24,11 @@ const (
 	maxVersionPriority = 1000
 )
 
-// defaultPort is the port of a Service at which an API server is expected.
+// defaultPort is the default port of an API server's Service.
 const defaultPort = 443
 
-// Group returns the API group. builtin reports whether this server has a group version itself,
-// whatever APIServices say; no other server may then stand for it.
+// Group returns the API group. builtin reports whether this server serves a group version itself, whatever APIServices
+// say. No other server may then serve it.
 func Group(builtin func(schema.GroupVersion) bool) registry.Group {
 	return registry.Group{
 		GroupVersion: apiregistrationv1.SchemeGroupVersion,
@@ -112,8 +112,7 @@ func validateAPIService(s *apiregistrationv1.APIService, builtin func(schema.Gro
 	return append(errs, validateService(s, spec)...)
 }
 
-// validateVersionName checks that a name, if it is given and is one, is that of the group version. To a
-// generateName it never is.
+// validateVersionName checks that a valid name is the name of the group version. A generateName never is.
 func validateVersionName(s *apiregistrationv1.APIService, name string, at *field.Path) field.ErrorList {
 	required := s.Spec.Version + "." + s.Spec.Group
 	if name == "" || name == required || len(path.ValidatePathSegmentName(name, false)) > 0 {
@@ -122,7 +121,7 @@ func validateVersionName(s *apiregistrationv1.APIService, name string, at *field
 	return field.ErrorList{field.Invalid(at, name, fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", required))}
 }
 
-// validateLocal checks one without a Service.
+// validateLocal checks an APIService without a Service.
 func validateLocal(s *apiregistrationv1.APIService, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if n := len(s.Spec.CABundle); n != 0 {
@@ -134,7 +133,7 @@ func validateLocal(s *apiregistrationv1.APIService, spec *field.Path) field.Erro
 	return errs
 }
 
-// validateService checks how the server is reached.
+// validateService checks the connection to another server.
 func validateService(s *apiregistrationv1.APIService, spec *field.Path) field.ErrorList {
 	service, at := s.Spec.Service, spec.Child("service")
 	errs := slices.Concat(

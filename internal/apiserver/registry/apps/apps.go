@@ -1,4 +1,4 @@
-// Package apps is the API group apps, with its legacy versions and those of extensions:
+// Package apps is the API group apps, with its legacy versions and the legacy versions in the group extensions:
 // Deployments, ReplicaSets, StatefulSets, DaemonSets and ControllerRevisions.
 package apps
 

@@ -41,7 +41,7 @@ func controllerRevisions() registry.Resource {
 	})
 }
 
-// validateRevisionData checks that what a controller has recorded is a JSON object.
+// validateRevisionData checks that the data that a controller has recorded is a JSON object.
 func validateRevisionData(data runtime.RawExtension, at *field.Path) field.ErrorList {
 	if data.Raw == nil {
 		return field.ErrorList{field.Required(at, "data is mandatory")}

@@ -77,8 +77,7 @@ func daemonSets() registry.Resource {
 	})
 }
 
-// templateGeneration returns the generation of the template that old clients read in an
-// annotation; 0 if there is none.
+// templateGeneration returns the generation of the template that old clients read in an annotation, or 0.
 func templateGeneration(d *appsv1.DaemonSet) int64 {
 	n, err := strconv.ParseInt(d.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
 	if err != nil {
@@ -89,7 +88,7 @@ func templateGeneration(d *appsv1.DaemonSet) int64 {
 
 func defaultDaemonSet(d *appsv1.DaemonSet) {
 	podspec.DefaultSpec(&d.Spec.Template.Spec)
-	if _, given := d.Annotations[appsv1.DeprecatedTemplateGeneration]; !given { // so that it has a manager
+	if _, given := d.Annotations[appsv1.DeprecatedTemplateGeneration]; !given { // so that it has a field manager
 		annotate(&d.ObjectMeta, appsv1.DeprecatedTemplateGeneration, 0)
 	}
 	registry.SetDefaultPtr(&d.Spec.RevisionHistoryLimit, 10)

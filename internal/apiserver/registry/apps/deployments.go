@@ -125,7 +125,7 @@ func validateRollingUpdate(unavailable, surge *intstr.IntOrString, path *field.P
 	return append(errs, validateShare(unavailable, path.Child("maxUnavailable"))...)
 }
 
-// validateShare checks that a percentage is none of more than all.
+// validateShare checks that a percentage is at most 100%.
 func validateShare(count *intstr.IntOrString, path *field.Path) field.ErrorList {
 	if share, err := intstr.GetScaledValueFromIntOrPercent(count, 100, true); err == nil && count.Type == intstr.String && share > 100 {
 		return field.ErrorList{field.Invalid(path, count, "must not be greater than 100%")}
@@ -133,12 +133,13 @@ func validateShare(count *intstr.IntOrString, path *field.Path) field.ErrorList 
 	return nil
 }
 
-// deploymentSelector is for ReplicaSets, too, also in the words.
+// deploymentSelector has the rules for the selectors of Deployments and ReplicaSets. Upstream's messages for both name
+// the deployment.
 func deploymentSelector() validate.SelectorRules {
 	return validate.SelectorRules{Empty: "empty selector is invalid for deployment", Invalid: new("invalid label selector")}
 }
 
-// isZero reports whether a count is 0, 0%, absent, or no number.
+// isZero reports whether a count is 0, 0%, absent or not a number.
 func isZero(count *intstr.IntOrString) bool {
 	n, err := intstr.GetScaledValueFromIntOrPercent(intstr.ValueOrDefault(count, intstr.FromInt32(0)), 100, true)
 	return err == nil && n == 0 || err != nil && count.IntValue() == 0

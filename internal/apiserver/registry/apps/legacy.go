@@ -72,7 +72,7 @@ func extensionsBeta1(obj, list runtime.Object) registry.LegacyVersion {
 	}
 }
 
-// defaultAppsBeta1 sets the defaults of apps/v1beta1 that differ from those of apps/v1.
+// defaultAppsBeta1 sets the defaults in which apps/v1beta1 differs from apps/v1.
 func defaultAppsBeta1(obj runtime.Object) {
 	switch o := obj.(type) {
 	case *appsv1.Deployment:
@@ -84,8 +84,7 @@ func defaultAppsBeta1(obj runtime.Object) {
 	}
 }
 
-// defaultExtensionsBeta1 sets the defaults of extensions/v1beta1 that differ from those of
-// apps/v1.
+// defaultExtensionsBeta1 sets the defaults in which extensions/v1beta1 differs from apps/v1.
 func defaultExtensionsBeta1(obj runtime.Object) {
 	switch o := obj.(type) {
 	case *appsv1.Deployment:

@@ -128,8 +128,8 @@ func validateStatefulSet(s *appsv1.StatefulSet) field.ErrorList {
 	return errs
 }
 
-// withClaims returns the template with the volumes that its pods get for the volume
-// claims: containers may mount them; and without the names of hosts, which the pods do not get.
+// withClaims returns the template as its pods get it: with a volume for each volume claim, so that containers may mount
+// it, and without host names.
 func withClaims(s *appsv1.StatefulSet) *corev1.PodTemplateSpec {
 	template := s.Spec.Template
 	template.Spec.Hostname, template.Spec.Subdomain = "", ""
@@ -142,7 +142,7 @@ func withClaims(s *appsv1.StatefulSet) *corev1.PodTemplateSpec {
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name},
 		}})
 	}
-	// A claim replaces the volume of its name.
+	// A claim replaces the volume of the same name.
 	for _, volume := range s.Spec.Template.Spec.Volumes {
 		if !slices.ContainsFunc(s.Spec.VolumeClaimTemplates, func(c corev1.PersistentVolumeClaim) bool { return c.Name == volume.Name }) {
 			template.Spec.Volumes = append(template.Spec.Volumes, volume)

@@ -10,8 +10,8 @@ import (
 // allReplicas is the field that no other number of replicas may exceed.
 const allReplicas = "status.replicas"
 
-// validateObserved checks what a controller reports of its own work. Collisions, which may be nil, only
-// become more: names that have been taken before are not tried again.
+// validateObserved checks the status of a controller's own work. collisions may be nil. It only increases: the
+// controller does not try a name twice.
 func validateObserved(generation int64, collisions, were *int32, status *field.Path) field.ErrorList {
 	at := status.Child("collisionCount")
 	errs := append(validate.NotNegative(&generation, status.Child("observedGeneration")), validate.NotNegative(collisions, at)...)

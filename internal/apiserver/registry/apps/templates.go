@@ -9,11 +9,11 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
 )
 
-// validateSelectedTemplate checks the template of the pods that a selector is to select. With one that is
-// no selector, the pods are not looked into: that is what has to be mended first.
+// validateSelectedTemplate checks the template of the pods that a selector selects. If the selector is invalid, it
+// skips the pods: the user has to fix the selector first.
 func validateSelectedTemplate(kind string, template *corev1.PodTemplateSpec, selector *metav1.LabelSelector, at *field.Path) field.ErrorList {
 	if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
-		if kind == "StatefulSet" { // of which upstream checks the pods that run for ever, all the same
+		if kind == "StatefulSet" { // upstream still checks that its pods run forever
 			return podspec.ValidateEndless(kind, template, at)
 		}
 		return nil
@@ -21,16 +21,16 @@ func validateSelectedTemplate(kind string, template *corev1.PodTemplateSpec, sel
 	return podspec.ValidateTemplate(kind, template, at)
 }
 
-// templatePath is where the kinds of this group have the template of their pods.
+// templatePath is the path of the pod template in the kinds of this group.
 func templatePath() *field.Path { return field.NewPath("spec", "template") }
 
-// made are the kinds whose pods are named after them.
+// made are the kinds whose names become part of their pods' names.
 type made interface {
 	*appsv1.Deployment | *appsv1.ReplicaSet
 	metav1.Object
 }
 
-// warnOfPods warns of the pods that are made from a template.
+// warnOfPods returns the warnings about the pods that a controller creates from a template.
 func warnOfPods[P made](obj, old P, template *corev1.PodTemplateSpec) []string {
 	return append(podspec.WarnOfName(obj, old), podspec.WarnOfTemplate(obj, old, template, templatePath())...)
 }

@@ -192,7 +192,7 @@ func validateAutoscaler(a *autoscalingv2.HorizontalPodAutoscaler) field.ErrorLis
 	return errs
 }
 
-// isMeasuredElsewhere reports whether a metric is there without pods.
+// isMeasuredElsewhere reports whether a metric exists without pods.
 func isMeasuredElsewhere(m autoscalingv2.MetricSpec) bool {
 	return m.Type == autoscalingv2.ObjectMetricSourceType || m.Type == autoscalingv2.ExternalMetricSourceType
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// validateMetric checks a metric. Of several sources, the first counts.
+// validateMetric checks a metric. If it has several sources, the first one counts.
 func validateMetric(m *autoscalingv2.MetricSpec, at *field.Path) field.ErrorList {
 	types := []autoscalingv2.MetricSourceType{
 		autoscalingv2.ContainerResourceMetricSourceType, autoscalingv2.ExternalMetricSourceType,
@@ -115,8 +115,8 @@ func validateReference(ref autoscalingv2.CrossVersionObjectReference, at *field.
 	return append(requiredSegment(ref.Kind, at.Child("kind")), requiredSegment(ref.Name, at.Child("name"))...)
 }
 
-// validateVersions checks the versions of the objects that are referred to, which need not be served.
-// Versions that were stored before they were checked may stay.
+// validateVersions checks the versions of the objects that an autoscaler refers to. The server need not serve them.
+// Versions that were stored before this check existed may stay.
 func validateVersions(a, old *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
 	spec := field.NewPath("spec")
 	var errs field.ErrorList
@@ -149,8 +149,7 @@ func validateVersion(version string, core bool, at *field.Path) field.ErrorList 
 	return nil
 }
 
-// validateUse checks the target of a resource: what is used, absolutely or as a share of what is
-// requested.
+// validateUse checks the target of a resource: its usage, as a quantity or in percent of the request.
 func validateUse(t *autoscalingv2.MetricTarget, at *field.Path) field.ErrorList {
 	errs := validateTarget(t, at)
 	switch {

@@ -14,7 +14,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
-// The annotations in which an object of autoscaling/v1 has what that version has no field for.
+// The annotations in which an object of autoscaling/v1 keeps the fields that only v2 has.
 const (
 	annotationPrefix     = "autoscaling.alpha.kubernetes.io/"
 	metricsAnnotation    = annotationPrefix + "metrics"
@@ -25,14 +25,14 @@ const (
 	upToleranceRetired   = annotationPrefix + "scale-up-tolerance"
 )
 
-// v1 is the version autoscaling/v1, which has one metric, the utilization of the CPU. The others,
-// and all else that only v2 has, are in annotations.
+// v1 is the version autoscaling/v1, which has one metric, the utilization of the CPU. Annotations hold the other
+// metrics and all other fields that only v2 has.
 func v1() registry.PeerVersion {
 	return registry.Peer[autoscalingv1.HorizontalPodAutoscaler, autoscalingv1.HorizontalPodAutoscalerList, autoscalingv2.HorizontalPodAutoscaler](
 		autoscalingv1.SchemeGroupVersion, nil, autoscalerFromV1, autoscalerToV1)
 }
 
-// autoscalerFromV1 leaves the defaults to the row. Annotations that cannot be read are ignored.
+// autoscalerFromV1 leaves the defaults to the row. It ignores annotations that it cannot read.
 func autoscalerFromV1(from *autoscalingv1.HorizontalPodAutoscaler, to *autoscalingv2.HorizontalPodAutoscaler) error {
 	*to = autoscalingv2.HorizontalPodAutoscaler{
 		ObjectMeta: from.ObjectMeta,
@@ -108,7 +108,7 @@ func autoscalerToV1(from *autoscalingv2.HorizontalPodAutoscaler, to *autoscaling
 	if len(others) > 0 {
 		annotations.keep(metricsAnnotation, each(others, metricToV1))
 	}
-	// All of them: the raw value that belongs to the utilization has no field in v1.
+	// All measured values: v1 has no field for the raw value that belongs to the utilization.
 	if measured := from.Status.CurrentMetrics; len(measured) > 0 {
 		annotations.keep(measuredAnnotation, each(measured, measuredToV1))
 	}
@@ -178,7 +178,7 @@ func (r *keptRules) rules() *autoscalingv2.HPAScalingRules {
 	}
 }
 
-// kept reads an annotation.
+// kept reads an annotation of this file.
 func kept[T any](annotations map[string]string, key string) (value T, ok bool) {
 	text, ok := annotations[key]
 	if ok {
@@ -187,7 +187,7 @@ func kept[T any](annotations map[string]string, key string) (value T, ok bool) {
 	return value, ok
 }
 
-// withoutKept returns annotations without those of this file.
+// withoutKept returns the annotations except the ones of this file.
 func withoutKept(annotations map[string]string) map[string]string {
 	own := []string{metricsAnnotation, measuredAnnotation, conditionsAnnotation, behaviorAnnotation, downToleranceRetired, upToleranceRetired}
 	if !slices.ContainsFunc(own, func(key string) bool { _, ok := annotations[key]; return ok }) {
@@ -200,7 +200,7 @@ func withoutKept(annotations map[string]string) map[string]string {
 	return rest
 }
 
-// keeping adds annotations to those of an object, which are shared.
+// keeping adds annotations to an object. It copies the map first, because the map is shared.
 type keeping struct {
 	annotations map[string]string
 	copied      bool

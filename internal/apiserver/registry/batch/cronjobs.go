@@ -136,8 +136,8 @@ func validateTimeZone(zone *string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// zonePart is what a part of the name of a time zone may be, by the rules of the time zone database.
+// zonePart matches one part of a time zone's name, by the rules of the time zone database.
 var zonePart = regexp.MustCompile(`^[A-Za-z._0-9+][A-Za-z._0-9+-]{0,13}$`)
 
-// isNoZone reports whether a part of a name can be in no name of a time zone: it would be another path.
+// isNoZone reports whether no name of a time zone has this part, such as "..", which leads to another path.
 func isNoZone(part string) bool { return part == "." || part == ".." || !zonePart.MatchString(part) }

@@ -63,7 +63,7 @@ func jobs() registry.Resource {
 }
 
 func defaultJob(j *batchv1.Job) {
-	// A Job without numbers is one pod; with parallelism only, it is a work queue.
+	// A Job without both numbers runs one pod; with parallelism only, it is a work queue.
 	if j.Spec.Completions == nil && j.Spec.Parallelism == nil {
 		registry.SetDefaultPtr(&j.Spec.Completions, 1)
 	}
@@ -71,8 +71,8 @@ func defaultJob(j *batchv1.Job) {
 	labelJob(j)
 }
 
-// labelJob gives a Job without labels those of its pods: the same map, so that it also has those that
-// createJob adds. To pods without labels createJob gives the first ones, so it is done again after that.
+// labelJob gives a Job without labels the labels of its pods. Both share the map, so that the Job also gets the labels
+// that createJob adds. If the pods have no labels, createJob makes the map, so labelJob runs again after it.
 func labelJob(j *batchv1.Job) {
 	if len(j.Labels) == 0 {
 		j.Labels = j.Spec.Template.Labels
@@ -96,8 +96,7 @@ func defaultJobSpec(s *batchv1.JobSpec) {
 	registry.SetDefaultPtr(&s.PodReplacementPolicy, batchv1.TerminatingOrFailed)
 }
 
-// defaultPodFailurePolicy takes a condition that is named alone as one that holds. It serves the
-// templates of CronJobs, too.
+// defaultPodFailurePolicy gives a condition without a status the status True. It serves the templates of CronJobs, too.
 func defaultPodFailurePolicy(p *batchv1.PodFailurePolicy) {
 	if p == nil {
 		return
@@ -109,14 +108,14 @@ func defaultPodFailurePolicy(p *batchv1.PodFailurePolicy) {
 	}
 }
 
-// Labels of Jobs from before labels had a prefix. Clients still use them.
+// Labels from before Kubernetes' labels of Jobs had a prefix. Clients still use them.
 const (
 	legacyControllerUID = "controller-uid"
 	legacyJobName       = "job-name"
 )
 
-// createJob makes the Job select exactly its own pods, by its uid, which is new and so unknown
-// to the user. With a manual selector, the user is responsible.
+// createJob makes the Job select exactly its own pods, by its UID, which is new and so unknown to the user. With a
+// manual selector, the user is responsible.
 func createJob(j *batchv1.Job) {
 	if ptr.Deref(j.Spec.ManualSelector, false) {
 		return
@@ -155,7 +154,7 @@ func validateJob(j *batchv1.Job) field.ErrorList {
 		validateJobSpec(&j.Spec, spec)...)
 }
 
-// validateGeneratedSelector checks the selector that the server has made, and the labels that it selects.
+// validateGeneratedSelector checks the selector that the server has generated, and the labels that it selects.
 func validateGeneratedSelector(j *batchv1.Job, own map[string]string) field.ErrorList {
 	if ptr.Deref(j.Spec.ManualSelector, false) || j.Spec.Selector == nil {
 		return nil
@@ -178,7 +177,7 @@ func validateGeneratedSelector(j *batchv1.Job, own map[string]string) field.Erro
 	return errs
 }
 
-// validateGeneratedSelectorUpdate: the labels with a prefix are not required of a Job that had none.
+// validateGeneratedSelectorUpdate does not require the labels with a prefix if the old Job had none.
 func validateGeneratedSelectorUpdate(j, old *batchv1.Job) field.ErrorList {
 	own, had := ownLabels(j), old.Spec.Template.Labels
 	_, hadName := had[batchv1.JobNameLabel]
@@ -212,8 +211,8 @@ func validateJobSpec(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 	return append(errs, validateJobRestarts(s, template.Child("spec", "restartPolicy"))...)
 }
 
-// validateReplacement checks when pods are replaced. With a policy for failures, that is not before they
-// have failed.
+// validateReplacement checks when the controller replaces pods. With a pod failure policy, it must wait until they have
+// failed.
 func validateReplacement(s *batchv1.JobSpec, at *field.Path) field.ErrorList {
 	if s.PodFailurePolicy != nil {
 		return validate.OneOfPtr(s.PodReplacementPolicy, at, batchv1.Failed)
@@ -221,7 +220,7 @@ func validateReplacement(s *batchv1.JobSpec, at *field.Path) field.ErrorList {
 	return validate.OneOfPtr(s.PodReplacementPolicy, at, batchv1.Failed, batchv1.TerminatingOrFailed)
 }
 
-// validateJobRestarts: a Job is complete when its pods have ended, and with Always they would not end.
+// validateJobRestarts refuses Always: a Job is complete when its pods have ended, and with Always they never end.
 func validateJobRestarts(s *batchv1.JobSpec, at *field.Path) field.ErrorList {
 	switch policy := s.Template.Spec.RestartPolicy; {
 	case policy == corev1.RestartPolicyAlways:
@@ -234,7 +233,7 @@ func validateJobRestarts(s *batchv1.JobSpec, at *field.Path) field.ErrorList {
 	return nil
 }
 
-// validateJobUpdate: what a Job runs cannot be changed, but its parallelism can.
+// validateJobUpdate checks that an update changes nothing that the Job runs. The parallelism may change.
 func validateJobUpdate(j, old *batchv1.Job) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := slices.Concat(
@@ -250,8 +249,8 @@ func validateJobUpdate(j, old *batchv1.Job) field.ErrorList {
 	return append(errs, validateCompletionsUpdate(&j.Spec, &old.Spec, spec)...)
 }
 
-// validateCompletionsUpdate: an indexed Job that runs all of its indexes at once can be scaled, by changing
-// both numbers together.
+// validateCompletionsUpdate lets a client scale an indexed Job that runs all of its indexes at once, by changing both
+// numbers together.
 func validateCompletionsUpdate(s, old *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 	at := spec.Child("completions")
 	switch {
@@ -263,8 +262,8 @@ func validateCompletionsUpdate(s, old *batchv1.JobSpec, spec *field.Path) field.
 	return field.ErrorList{field.Invalid(at, s.Completions, "can only be modified in tandem with spec.parallelism")}
 }
 
-// validateJobTemplateUpdate: while a Job is suspended and has no active pods, it may be changed where
-// its pods are to run, and what they request.
+// validateJobTemplateUpdate lets a client change where the pods run and their resources while the Job is suspended and
+// has no active pods.
 func validateJobTemplateUpdate(template *corev1.PodTemplateSpec, old *batchv1.Job, path *field.Path) field.ErrorList {
 	if !isAtRest(old) {
 		return validate.Immutable(*template, old.Spec.Template, path)
@@ -277,7 +276,7 @@ func validateJobTemplateUpdate(template *corev1.PodTemplateSpec, old *batchv1.Jo
 	return validate.Immutable(*undone, *was, path.Child("spec"))
 }
 
-// isAtRest reports whether a Job is suspended, and has not started or has come to rest.
+// isAtRest reports whether a Job is suspended and has no active pods.
 func isAtRest(j *batchv1.Job) bool {
 	rests := j.Status.StartTime == nil || holds(j, batchv1.JobSuspended)
 	return ptr.Deref(j.Spec.Suspend, false) && rests && j.Status.Active == 0
@@ -299,7 +298,7 @@ func withNodeAffinityOf(affinity, other *corev1.Affinity) *corev1.Affinity {
 	return &undone
 }
 
-// undoResources gives containers the resources that those of the same names had.
+// undoResources restores the resources of containers that kept their name and position.
 func undoResources(containers, were []corev1.Container) {
 	if len(containers) != len(were) {
 		return

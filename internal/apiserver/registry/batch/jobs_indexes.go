@@ -44,8 +44,8 @@ func validateSuccessRule(r *batchv1.SuccessPolicyRule, completions int32, at *fi
 // span is a range of indexes.
 type span struct{ first, last int32 }
 
-// countIndexes returns how many indexes a list has: numbers below completions, and ranges of them, in
-// increasing order, such as "0,3-5".
+// countIndexes returns the number of indexes in a list such as "0,3-5": numbers below completions and ranges of them,
+// in increasing order.
 func countIndexes(list string, completions int32) (int32, error) {
 	if list == "" {
 		return 0, nil
@@ -62,7 +62,7 @@ func countIndexes(list string, completions int32) (int32, error) {
 	return total, nil
 }
 
-// parseSpan reads an index or a range, which comes after the last index before it.
+// parseSpan reads an index or a range, which must be greater than last.
 func parseSpan(part string, last, completions int32) (span, error) {
 	ends := strings.Split(part, "-")
 	if len(ends) > 2 {
@@ -76,8 +76,7 @@ func parseSpan(part string, last, completions int32) (span, error) {
 	return span{first, last}, err
 }
 
-// commonIndex returns the first index that is in both lists. Parts that are no index or range of indexes are
-// left out: they are reported elsewhere.
+// commonIndex returns the first index that is in both lists. It skips invalid parts: they are reported elsewhere.
 func commonIndex(a, b string, completions int32) (int32, bool) {
 	spans := func(list string) (all []span) {
 		for part := range strings.SplitSeq(list, ",") {
@@ -112,14 +111,14 @@ func parseIndex(text string, last, completions int32) (int32, error) {
 	return index, nil
 }
 
-// indexedJobs are the kinds whose pods a Job makes.
+// indexedJobs are the kinds that have a job spec.
 type indexedJobs interface {
 	*batchv1.Job | *batchv1.CronJob
 	metav1.Object
 }
 
-// warnOfJob returns what is accepted of a Job, or of those of a CronJob: names and pods, and so many indexes
-// that the status cannot list those that are completed between ones that fail.
+// warnOfJob returns the warnings about a Job or about the job template of a CronJob: its name, its pods, and a number
+// of indexes so large that the status may not be able to list the completed ones when many fail.
 func warnOfJob[P indexedJobs](obj, old P, s *batchv1.JobSpec, at *field.Path) []string {
 	const completions, parallelism = 100_000, 10_000
 	all := podspec.WarnOfName(obj, old)

@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// jobOutcome is how far a Job has come, from the conditions in its status.
+// jobOutcome is the progress of a Job, from the conditions in its status.
 type jobOutcome struct{ complete, failed, willFail, willSucceed bool }
 
 func outcomeOf(j *batchv1.Job) jobOutcome {
@@ -40,8 +40,8 @@ func broken(rules []rule) field.ErrorList {
 	return errs
 }
 
-// validateJobOutcome checks the conditions: a Job fails or succeeds, says so before it ends, and does
-// not take it back.
+// validateJobOutcome checks the conditions: a Job either fails or succeeds, announces it before it ends, and does not
+// revoke it.
 func validateJobOutcome(j, old *batchv1.Job, status *field.Path) field.ErrorList {
 	is, was := outcomeOf(j), outcomeOf(old)
 	completes, fails := is.complete != was.complete, is.failed != was.failed
@@ -98,7 +98,7 @@ func validateJobTimes(j, old *batchv1.Job, status *field.Path) field.ErrorList {
 	})
 }
 
-// isResumed reports whether an update says that a suspended Job runs again.
+// isResumed reports whether an update resumes a suspended Job.
 func isResumed(j, old *batchv1.Job) bool {
 	for _, c := range j.Status.Conditions {
 		if c.Type == batchv1.JobSuspended && c.Status == corev1.ConditionFalse {
@@ -108,7 +108,7 @@ func isResumed(j, old *batchv1.Job) bool {
 	return false
 }
 
-// validateFinishedJob checks that a Job has ended only when its pods have.
+// validateFinishedJob checks that all pods of a finished Job have ended.
 func validateFinishedJob(j, old *batchv1.Job, status *field.Path) field.ErrorList {
 	s, was := &j.Status, &old.Status
 	finished := outcomeOf(j).finished()

@@ -19,13 +19,13 @@ import (
 const (
 	// maxIndexed is the parallelism that an indexed Job may have.
 	maxIndexed = 100_000
-	// maxManager is the length that the name of a Job's manager may have.
+	// maxManager is the maximum length of the name of a Job's manager.
 	maxManager = 63
 	// maxJobRules is the maximum number of rules in a policy of a Job.
 	maxJobRules = 20
 )
 
-// validateIndexed checks what only indexed Jobs have.
+// validateIndexed checks the fields that only indexed Jobs have.
 func validateIndexed(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 	const text = "requires indexed completion mode"
 	var errs field.ErrorList
@@ -138,7 +138,7 @@ func validateJobPolicies(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 	})...)
 }
 
-// oneOfNamed is validate.OneOf, which names the values also if there is none.
+// oneOfNamed is validate.OneOf, but its error for an empty value lists the allowed values, too.
 func oneOfNamed[T ~string](value T, at *field.Path, allowed ...T) field.ErrorList {
 	if value == "" {
 		return field.ErrorList{field.Required(at, fmt.Sprintf("valid values: %q", allowed))}

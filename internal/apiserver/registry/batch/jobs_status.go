@@ -12,7 +12,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// validateJobStatus checks what a controller reports of a Job. What has not changed is not checked again.
+// validateJobStatus checks the status that a controller reports of a Job. Values that have not changed are not checked
+// again.
 func validateJobStatus(j, old *batchv1.Job) field.ErrorList {
 	s, was, status := &j.Status, &old.Status, field.NewPath("status")
 	errs := slices.Concat(
@@ -28,7 +29,7 @@ func validateJobStatus(j, old *batchv1.Job) field.ErrorList {
 	if s.Failed < was.Failed {
 		errs = append(errs, field.Invalid(status.Child("failed"), s.Failed, "cannot decrease the failed counter"))
 	}
-	// The index of a pod that succeeded may be given up, where the number of indexes can be changed.
+	// If the number of indexes can change, an index whose pod has succeeded may be removed.
 	if s.Succeeded < was.Succeeded && (!isIndexed(&j.Spec) || !ptr.Equal(j.Spec.Completions, j.Spec.Parallelism)) {
 		errs = append(errs, field.Invalid(status.Child("succeeded"), s.Succeeded, "cannot decrease the succeeded counter"))
 	}
@@ -78,7 +79,7 @@ func validateJobIndexes(j, old *batchv1.Job, status *field.Path) field.ErrorList
 	return errs
 }
 
-// validateUncounted checks the uids of pods that have ended and are not counted yet: each is in one list, once.
+// validateUncounted checks the UIDs of pods that have ended and are not counted yet: each may be in one list, once.
 func validateUncounted(u *batchv1.UncountedTerminatedPods, path *field.Path) field.ErrorList {
 	if u == nil {
 		return nil

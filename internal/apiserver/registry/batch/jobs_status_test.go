@@ -47,7 +47,7 @@ func TestCommonIndex(t *testing.T) {
 	}
 }
 
-// TestJobStatus: a status that cannot be is refused; one that has not changed is left alone.
+// TestJobStatus checks that an impossible status is refused, unless it has not changed.
 func TestJobStatus(t *testing.T) {
 	with := func(types ...batchv1.JobConditionType) (list []batchv1.JobCondition) {
 		for _, t := range types {

@@ -23,8 +23,8 @@ func suspended(changes ...func(*batchv1.Job)) *batchv1.Job {
 	return j
 }
 
-// Where the pods of a suspended Job run and what they request may be changed, until it starts and
-// again when it has come to rest; nothing else.
+// TestTemplateOfASuspendedJob checks that the nodes and the requests of a suspended Job's pods, and nothing else, can
+// change until it starts, and again when it has no active pods.
 func TestTemplateOfASuspendedJob(t *testing.T) {
 	begun := func(j *batchv1.Job) { j.Status.StartTime = &metav1.Time{} }
 	rests := func(j *batchv1.Job) {

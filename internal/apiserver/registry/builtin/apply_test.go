@@ -61,7 +61,7 @@ func TestApplyRoundTrip(t *testing.T) {
 			}
 			value, err := c.ObjectToTyped(&unstructured.Unstructured{Object: content})
 			if err != nil {
-				// Two elements of a list have the same key by chance, or one has none.
+				// Two elements of a list may have the same key by chance, or one may have none.
 				if refused++; refused > fuzzRounds/2 {
 					t.Fatalf("the last of %d: %v", refused, err)
 				}

@@ -45,8 +45,8 @@ status:
   conditions: [{type: AbleToScale, status: "True", reason: Ready, message: m, lastTransitionTime: "2026-07-01T12:00:00Z"}]
 `
 
-// TestAutoscalersInV1: autoscaling/v1 has one metric of its own; all else is in annotations that
-// come back as they were.
+// TestAutoscalersInV1 checks that autoscaling/v1 has one metric of its own, and all other fields in annotations that
+// convert back unchanged.
 func TestAutoscalersInV1(t *testing.T) {
 	schemes := NewSchemes()
 	_, obj := decode(t, schemes, scaledByMuch)
@@ -72,8 +72,7 @@ func TestAutoscalersInV1(t *testing.T) {
 	}
 }
 
-// TestAutoscalersFromV1: what a client of autoscaling/v1 leaves out, and what it keeps that is
-// unreadable.
+// TestAutoscalersFromV1 checks missing fields and unreadable annotations from a client of autoscaling/v1.
 func TestAutoscalersFromV1(t *testing.T) {
 	schemes := NewSchemes()
 	for name, test := range map[string]struct {

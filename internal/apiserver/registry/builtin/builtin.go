@@ -1,5 +1,4 @@
-// Package builtin is the table of the built-in resources: the API groups of the packages
-// below registry, put together.
+// Package builtin is the table of the built-in resources. It combines the API groups of the packages below registry.
 package builtin
 
 import (

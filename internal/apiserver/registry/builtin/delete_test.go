@@ -103,7 +103,7 @@ func TestDeleteOfSomeKindsAnswersWithObject(t *testing.T) {
 	}
 }
 
-// TestDeletionIsComplete checks what a Deleter receives.
+// TestDeletionIsComplete checks the Deletion that a Deleter receives.
 func TestDeletionIsComplete(t *testing.T) {
 	var got registry.Deletion
 	_, r, _ := registries(t, "jobs", deleterFunc(func(_ context.Context, d registry.Deletion) (runtime.Object, bool, error) {
@@ -176,7 +176,7 @@ func TestNamespaceLifecycle(t *testing.T) {
 	}
 }
 
-// TestNamespaceOrphanDependentsFalse: for namespaces it means foreground (NS-24).
+// TestNamespaceOrphanDependentsFalse checks that it means foreground for namespaces (NS-24).
 func TestNamespaceOrphanDependentsFalse(t *testing.T) {
 	_, r, _ := registries(t, "namespaces", fakeDeleter{})
 	put(t, r, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team"}})
@@ -246,8 +246,8 @@ func TestDeleteCollectionLimit(t *testing.T) {
 	}
 }
 
-// TestDeleteCollectionGoesOn: an object that cannot be deleted does not stop the others, and one
-// that is gone is no failure (AS-13).
+// TestDeleteCollectionGoesOn checks that an object that cannot be deleted does not stop the others, and that an object
+// that is already gone is no failure (AS-13).
 func TestDeleteCollectionGoesOn(t *testing.T) {
 	var mu sync.Mutex
 	var asked []string
@@ -295,7 +295,7 @@ func TestDeleteCollectionStops(t *testing.T) {
 	if _, err := r.DeleteCollection(ctx, nil, &metav1.DeleteOptions{}, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
-	if deleted > 8 { // this many are deleted concurrently
+	if deleted > 8 { // the number of concurrent deletions
 		t.Errorf("%d of %d were deleted after the end of the request", deleted, all)
 	}
 }

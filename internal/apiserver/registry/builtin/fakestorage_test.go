@@ -30,8 +30,8 @@ import (
 // fakeStorage is an in-memory storage for tests of registries. It has no watches, and its
 // continue tokens are keys.
 type fakeStorage struct {
-	storage.Interface                   // what is missing panics
-	services          registry.Resource // whose values it keeps unique
+	storage.Interface                   // panics on missing methods
+	services          registry.Resource // the row whose values it keeps unique
 
 	mu       sync.Mutex
 	objects  map[string]runtime.Object // by key, guarded by mu
@@ -170,7 +170,7 @@ func (m *fakeStorage) GuaranteedUpdate(_ context.Context, key string, out runtim
 	}
 }
 
-// replace stores an object if the given version of it is the current one.
+// replace stores an object if its current version is the given one.
 func (m *fakeStorage) replace(key, version string, obj, out runtime.Object) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

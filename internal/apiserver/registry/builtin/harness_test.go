@@ -84,7 +84,7 @@ func rowVersions() []schema.GroupVersion {
 	return versions
 }
 
-// encode returns an object as YAML, without what differs from run to run.
+// encode returns an object as YAML, without the values that differ from run to run.
 func encode(t *testing.T, resource registry.Resource, obj runtime.Object) string {
 	t.Helper()
 	obj = obj.DeepCopyObject()
@@ -107,7 +107,7 @@ func documents(text string) []string {
 	return docs
 }
 
-// stored fills in what every stored object has.
+// stored sets the metadata that every stored object has.
 func stored(obj runtime.Object) {
 	m := metaOf(obj)
 	if m.GetUID() == "" {
@@ -124,7 +124,7 @@ func stored(obj runtime.Object) {
 	}
 }
 
-// newborn sets what rest.Create sets in a new object before the strategy sees it.
+// newborn sets the values that rest.Create sets in a new object before it calls the strategy.
 func newborn(obj runtime.Object) {
 	m := metaOf(obj)
 	m.SetUID(types.UID("uid-of-" + m.GetName()))

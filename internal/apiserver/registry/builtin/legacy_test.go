@@ -26,7 +26,7 @@ func eachLegacy(t *testing.T, test func(t *testing.T, l registry.LegacyVersion, 
 	})
 }
 
-// TestLegacyVersions: each version serves the kinds that it had in Kubernetes.
+// TestLegacyVersions checks that each version serves the same kinds as in Kubernetes.
 func TestLegacyVersions(t *testing.T) {
 	got := map[string][]string{}
 	eachLegacy(t, func(_ *testing.T, l registry.LegacyVersion, resource registry.Resource) {
@@ -49,7 +49,7 @@ func TestLegacyVersions(t *testing.T) {
 	}
 }
 
-// TestLegacyRoundTrip: nothing of an object is lost in a legacy version.
+// TestLegacyRoundTrip checks that an object loses nothing in a legacy version.
 func TestLegacyRoundTrip(t *testing.T) {
 	schemes := NewSchemes()
 	eachLegacy(t, func(t *testing.T, l registry.LegacyVersion, resource registry.Resource) {
@@ -76,7 +76,7 @@ func TestLegacyRoundTrip(t *testing.T) {
 	})
 }
 
-// TestLegacyLists: lists are converted as a whole.
+// TestLegacyLists checks that lists are converted as a whole.
 func TestLegacyLists(t *testing.T) {
 	schemes := NewSchemes()
 	list := &appsv1.DaemonSetList{Items: []appsv1.DaemonSet{{ObjectMeta: metav1.ObjectMeta{
@@ -96,8 +96,7 @@ func TestLegacyLists(t *testing.T) {
 	}
 }
 
-// TestLegacyDefaults: a field that is left out in a legacy version gets the default of that
-// version.
+// TestLegacyDefaults checks that a field that is missing in a legacy version gets the default of that version.
 func TestLegacyDefaults(t *testing.T) {
 	schemes := NewSchemes()
 	const template = `template: {metadata: {labels: {app: a}}, spec: {containers: [{name: a, image: a}]}}`

@@ -35,8 +35,8 @@ func TestMutations(t *testing.T) {
 	})
 }
 
-// TestEveryKindHasMutations: for every kind an object is accepted, and some change to it is
-// refused on create. Validation without such a test may be missing altogether.
+// TestEveryKindHasMutations checks that each kind has a valid object and a change to it that is refused on create.
+// Without such a test, the whole validation of a kind might be missing.
 func TestEveryKindHasMutations(t *testing.T) {
 	schemes := NewSchemes()
 	eachResource(t, func(t *testing.T, resource registry.Resource) {

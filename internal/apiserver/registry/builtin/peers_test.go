@@ -21,8 +21,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
-// TestPeers: each peer version has the kinds that it has in Kubernetes, and the group's preferred
-// version is as there.
+// TestPeers checks that each peer version has the same kinds as in Kubernetes, and the same preferred version of its
+// group.
 func TestPeers(t *testing.T) {
 	got := map[string][]string{}
 	eachResource(t, func(_ *testing.T, resource registry.Resource) {
@@ -64,7 +64,7 @@ func inPeer(t *testing.T, s registry.Schemes, obj runtime.Object, version schema
 	return got
 }
 
-// TestEventsRoundTrip: nothing of an event is lost in events.k8s.io, alone or in a list.
+// TestEventsRoundTrip checks that an event loses nothing in events.k8s.io, alone or in a list.
 func TestEventsRoundTrip(t *testing.T) {
 	schemes := NewSchemes()
 	fill := newFuzzer(t, schemes)
@@ -88,7 +88,7 @@ func TestEventsRoundTrip(t *testing.T) {
 	}
 }
 
-// TestEventFields: the fields that have another name in events.k8s.io.
+// TestEventFields checks the fields that have another name in events.k8s.io.
 func TestEventFields(t *testing.T) {
 	schemes := NewSchemes()
 	const sent = `{apiVersion: events.k8s.io/v1, kind: Event, metadata: {name: a}, note: hello, type: Normal, regarding: {kind: Pod, name: web}, ` +
@@ -108,7 +108,7 @@ func TestEventFields(t *testing.T) {
 	}
 }
 
-// TestPeerFieldLabels: selectors use the names of their version.
+// TestPeerFieldLabels checks that selectors use the names of their version.
 func TestPeerFieldLabels(t *testing.T) {
 	schemes := NewSchemes()
 	core, events := corev1.SchemeGroupVersion.WithKind("Event"), eventsv1.SchemeGroupVersion.WithKind("Event")
@@ -191,7 +191,7 @@ func reported(change func(*corev1.Event)) *corev1.Event {
 	return e
 }
 
-// TestEventsAreCheckedAsTheirVersionAsks: events.k8s.io demands what the core group never has.
+// TestEventsAreCheckedAsTheirVersionAsks checks that events.k8s.io has stricter rules than the core group.
 func TestEventsAreCheckedAsTheirVersionAsks(t *testing.T) {
 	schemes, row := NewSchemes(), rowFor(t, "events")
 	inCore, inEvents := sentIn(row, corev1.SchemeGroupVersion), sentIn(row, eventsv1.SchemeGroupVersion)
@@ -230,7 +230,7 @@ func TestEventsAreCheckedAsTheirVersionAsks(t *testing.T) {
 	}
 }
 
-// TestEventsStayAsTheyWereReported: in events.k8s.io only the series of an event goes on.
+// TestEventsStayAsTheyWereReported checks that in events.k8s.io only the series of an event can change.
 func TestEventsStayAsTheyWereReported(t *testing.T) {
 	schemes, row := NewSchemes(), rowFor(t, "events")
 	inCore, inEvents := sentIn(row, corev1.SchemeGroupVersion), sentIn(row, eventsv1.SchemeGroupVersion)
@@ -262,7 +262,7 @@ func TestEventsStayAsTheyWereReported(t *testing.T) {
 			}
 		})
 	}
-	// One that was stored before it had to say who reports it can still be labelled and released.
+	// An event without a reporter, from before the check existed, can still be labelled and released.
 	bare := reported(func(e *corev1.Event) { e.ReportingController = "" })
 	labelled := bare.DeepCopy()
 	labelled.Labels = map[string]string{"a": "b"}

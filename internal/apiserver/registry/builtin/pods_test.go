@@ -127,8 +127,8 @@ func TestPodPriority(t *testing.T) {
 	}
 }
 
-// A client that sends its original manifest again changes nothing, if the manifest names the account and the class:
-// tolerations, and what a class stands for, are kept.
+// TestPodReplacedByItsManifest checks that a client that sends its original manifest again changes nothing, if the
+// manifest names the account and the class: the update keeps tolerations and the values of the class.
 func TestPodReplacedByItsManifest(t *testing.T) {
 	p := newFakeServer(t)
 	p.create(`{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: usual}, value: 7, globalDefault: true}`)
@@ -152,8 +152,8 @@ func TestPodReplacedByItsManifest(t *testing.T) {
 	}
 }
 
-// A volume claim without a class gets the newest default class; one with an empty class keeps
-// it.
+// TestDefaultStorageClass checks that a volume claim without a class gets the newest default class, and that a claim
+// with an empty class keeps it.
 func TestDefaultStorageClass(t *testing.T) {
 	p := newFakeServer(t)
 	claim := func(fields string) *string {
@@ -173,8 +173,8 @@ func TestDefaultStorageClass(t *testing.T) {
 	}
 }
 
-// TestPodLabelKeys: what a pod's label keys mean for its own labels becomes part of its selectors
-// when it is created, and an update may send the result again.
+// TestPodLabelKeys checks that the requirements from a pod's label keys become part of its selectors on create, and
+// that an update may send the result again.
 func TestPodLabelKeys(t *testing.T) {
 	p := newFakeServer(t)
 	const term = `{topologyKey: zone, labelSelector: {matchLabels: {app: a}}, matchLabelKeys: [version, none], mismatchLabelKeys: [tenant]}`
@@ -199,7 +199,7 @@ func TestPodLabelKeys(t *testing.T) {
 		}
 	}
 	updated := pod.DeepCopy()
-	updated.Labels["version"] = "3" // the selector keeps what the pod was created with
+	updated.Labels["version"] = "3" // the selector keeps the value from the creation
 	again, _, err := p.mains["pods"].Update(requestContext(p.mains["pods"].Resource), "web", rest.DefaultUpdatedObjectInfo(updated),
 		rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
 	if err != nil {

@@ -144,7 +144,7 @@ func TestNamesAreUnique(t *testing.T) {
 	}
 }
 
-// TestEndpoints lists what is served.
+// TestEndpoints lists the served endpoints.
 func TestEndpoints(t *testing.T) {
 	want := map[string][]string{
 		"": {
@@ -208,7 +208,7 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// TestVerbs: which verbs are served follows from the interfaces of the storages.
+// TestVerbs checks the served verbs, which follow from the interfaces of the storages.
 func TestVerbs(t *testing.T) {
 	eachResource(t, func(t *testing.T, resource registry.Resource) {
 		storages, err := registry.NewStorages(resource, NewSchemes().Hub, fakeConfig(newFakeStorage(), fakeDeleter{}))
@@ -239,8 +239,7 @@ func TestVerbs(t *testing.T) {
 	})
 }
 
-// TestOpenAPIDefinitions: every kind has a definition, and so has every type that a
-// definition refers to.
+// TestOpenAPIDefinitions checks that every kind has a definition, and every type to which a definition refers.
 func TestOpenAPIDefinitions(t *testing.T) {
 	definitions := openapi.GetOpenAPIDefinitions(func(path string) spec.Ref { return spec.MustCreateRef(path) })
 	for name, definition := range definitions {

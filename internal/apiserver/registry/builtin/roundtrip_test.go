@@ -40,7 +40,7 @@ func newFuzzer(t *testing.T, s registry.Schemes) *randfill.Filler {
 			func(v *runtime.RawExtension, c randfill.Continue) {
 				*v = runtime.RawExtension{Raw: []byte(`{"apiVersion":"v1","kind":"Thing","n":1}`)}
 			},
-			// No policies are refused, and absent ones have a default.
+			// Validation refuses an empty list of policies, and an absent one has a default.
 			func(v *autoscalingv2.HPAScalingRules, c randfill.Continue) {
 				c.FillNoCustom(v)
 				if len(v.Policies) == 0 {
@@ -59,7 +59,7 @@ func newFuzzer(t *testing.T, s registry.Schemes) *randfill.Filler {
 	return fuzzer.FuzzerFor(fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs, own), rand.NewSource(seed), s.Codecs)
 }
 
-// TestRoundTrip: what is stored or sent comes back as it was, in each encoding.
+// TestRoundTrip checks that an object comes back unchanged from the wire and from the storage, in each encoding.
 func TestRoundTrip(t *testing.T) {
 	schemes := NewSchemes()
 	for _, mediaType := range []string{runtime.ContentTypeProtobuf, runtime.ContentTypeJSON} {
@@ -102,7 +102,7 @@ func roundTrip(t *testing.T, s registry.Schemes, resource registry.Resource, enc
 	if !equality.Semantic.DeepEqual(before, got) {
 		t.Fatalf("comes back changed (-sent +got):\n%s", cmp.Diff(before, got))
 	}
-	// The storage, with defaults: to what k8s.io/apiserver uses as the internal version.
+	// The storage, with defaults: to the type that k8s.io/apiserver uses as the internal version.
 	want := before.DeepCopyObject()
 	s.Hub.Default(want)
 	stored, err := runtime.Decode(s.Codecs.DecoderToVersion(s.Codecs.UniversalDeserializer(), resource.GroupVersion), data)
@@ -116,8 +116,8 @@ func roundTrip(t *testing.T, s registry.Schemes, resource registry.Resource, enc
 	}
 }
 
-// TestStorageCodec: the codec that k8s.io/apiserver stores with decodes into the internal
-// version, which is the same Go type, and applies defaults.
+// TestStorageCodec checks that the codec with which k8s.io/apiserver stores decodes into the internal version, which is
+// the same Go type, and applies defaults.
 func TestStorageCodec(t *testing.T) {
 	s := NewSchemes()
 	eachResource(t, func(t *testing.T, resource registry.Resource) {
@@ -146,8 +146,7 @@ func TestStorageCodec(t *testing.T) {
 	})
 }
 
-// TestDefaultsAreStable: defaults run on every read, so they must not change what they
-// have defaulted.
+// TestDefaultsAreStable checks that defaults do not change an object that has them, because they run on every read.
 func TestDefaultsAreStable(t *testing.T) {
 	s := NewSchemes()
 	eachResource(t, func(t *testing.T, resource registry.Resource) {

@@ -10,7 +10,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
 )
 
-// TestRuntimeClassOfAPod: a pod gets what the runtime of its class costs, and goes where it is.
+// TestRuntimeClassOfAPod checks that a pod gets the overhead of its runtime class, and the constraints for the nodes
+// with the runtime.
 func TestRuntimeClassOfAPod(t *testing.T) {
 	p := newFakeServer(t)
 	p.create(`{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: plain}, handler: plain}`)

@@ -82,7 +82,7 @@ func update(t *testing.T, schemes registry.Schemes, endpoint string, docs []stri
 	return outcome
 }
 
-// replaced returns the object that is stored and the one that is sent.
+// replaced returns the stored object and the sent one.
 func replaced(t *testing.T, schemes registry.Schemes, docs []string) (resource registry.Resource, old, obj runtime.Object) {
 	t.Helper()
 	if len(docs) != 2 {

@@ -88,7 +88,7 @@ func TestServiceTypes(t *testing.T) {
 	}
 }
 
-// Node ports go with the names of ports. Names outside of the cluster have none, whatever they ask for.
+// TestServiceKeepsNodePorts checks that node ports belong to the names of ports. External names never have node ports.
 func TestServiceKeepsNodePorts(t *testing.T) {
 	p := servicesIn(t, "10.1.0.0/24")
 	p.create(service("name", "type: ExternalName, externalName: example.com, ports: [{port: 80, nodePort: 30001}]"))
@@ -107,7 +107,8 @@ func TestServiceKeepsNodePorts(t *testing.T) {
 	}
 }
 
-// A service without addresses and without a selector has both families until its policy says otherwise.
+// TestServiceFamilies checks that a headless service without a selector has both families until its policy says
+// otherwise.
 func TestServiceFamilies(t *testing.T) {
 	p := servicesIn(t, "10.1.0.0/24")
 	both := []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
@@ -123,7 +124,7 @@ func TestServiceFamilies(t *testing.T) {
 	if spec := specOf(t, obj, err); !slices.Equal(spec.IPFamilies, both[:1]) {
 		t.Errorf("%v", spec.IPFamilies)
 	}
-	// A preference holds for what there is, even if it could not be fulfilled today.
+	// A preference stays valid for existing values, even if it could not be fulfilled now.
 	p.create(service("preferred", "clusterIP: None, ipFamilyPolicy: PreferDualStack"))
 	obj, err = p.replace(service("preferred", "clusterIP: None, ipFamilyPolicy: PreferDualStack, ipFamilies: [IPv4, IPv6], selector: {a: b}"))
 	if spec := specOf(t, obj, err); !slices.Equal(spec.IPFamilies, both) {
@@ -155,18 +156,18 @@ func TestServiceAsksForAValue(t *testing.T) {
 	if want := "spec.ports[1].nodePort: Invalid value: 30002: provided port is already allocated"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
 	}
-	// The first address is that of default/kubernetes: the name is not enough.
+	// The first address belongs to default/kubernetes: the name alone is not enough.
 	if _, err := p.try(service("kubernetes", "clusterIP: 10.1.0.1, ports: [{port: 443}]")); !apierrors.IsInvalid(err) {
 		t.Errorf("the service kubernetes of another namespace: %v", err)
 	}
-	// An update keeps what the service has, even if the client sends it.
+	// An update keeps the values of the service, even if the client sends them.
 	if _, err := p.replace(service("a", "clusterIP: 10.1.0.9, type: NodePort, ports: [{port: 81, nodePort: 30001}]")); err != nil {
 		t.Error(err)
 	}
 }
 
-// Concurrent requests get every address of a range but that of default/kubernetes, and none twice,
-// before it is full.
+// TestServiceRangeIsUsedUp checks that concurrent requests get every address of a range once, except the address of
+// default/kubernetes, before it is full.
 func TestServiceRangeIsUsedUp(t *testing.T) {
 	p := servicesIn(t, "10.1.0.0/28")
 	var wg sync.WaitGroup

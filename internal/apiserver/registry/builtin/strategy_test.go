@@ -23,9 +23,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
-// statusOf returns the field Status of an object's Go type, if it has one. These tests check the
-// rows against it, not against what the rows declare. That of a CSINode does not count: the
-// feature is not enabled by default.
+// statusOf returns the field Status of an object's Go type, if it has one. These tests check the rows against the
+// types, not against their own declarations. The status of a CSINode does not count: its feature is not enabled by
+// default.
 func statusOf(obj runtime.Object) (reflect.Value, bool) {
 	if _, ok := obj.(*storagev1.CSINode); ok {
 		return reflect.Value{}, false
@@ -34,7 +34,7 @@ func statusOf(obj runtime.Object) (reflect.Value, bool) {
 	return status, status.IsValid()
 }
 
-// TestStatusIsDeclared: a row whose type has a status has a /status endpoint.
+// TestStatusIsDeclared checks that a row whose type has a status has a /status endpoint.
 func TestStatusIsDeclared(t *testing.T) {
 	schemes := NewSchemes()
 	eachResource(t, func(t *testing.T, resource registry.Resource) {
@@ -63,7 +63,7 @@ func eachWithStatus(t *testing.T, test func(t *testing.T, resource registry.Reso
 	})
 }
 
-// TestMainEndpointKeepsStatus: whatever a client sends, the stored status is kept.
+// TestMainEndpointKeepsStatus checks that the main endpoint keeps the stored status, whatever a client sends.
 func TestMainEndpointKeepsStatus(t *testing.T) {
 	schemes := NewSchemes()
 	eachWithStatus(t, func(t *testing.T, resource registry.Resource) {
@@ -89,14 +89,14 @@ func statusDiff(want, got reflect.Value) string {
 	if equality.Semantic.DeepEqual(want.Interface(), got.Interface()) {
 		return ""
 	}
-	// Strategies that set conditions themselves take the time.
+	// Strategies that set conditions themselves use the current time.
 	return cmp.Diff(want.Interface(), got.Interface(), cmp.Comparer(func(a, b metav1.Time) bool {
 		return a.Sub(b.Time).Abs() < time.Minute
 	}))
 }
 
-// TestStatusEndpointKeepsTheRest: a status update changes only annotations in the metadata, and
-// only the status in the rest. Many objects are tried, so that each field is set in some of them.
+// TestStatusEndpointKeepsTheRest checks that a status update changes only annotations in the metadata, and only the
+// status in the rest. It tries many objects, so that each field is set in some of them.
 func TestStatusEndpointKeepsTheRest(t *testing.T) {
 	schemes := NewSchemes()
 	eachWithStatus(t, func(t *testing.T, resource registry.Resource) {
@@ -117,8 +117,8 @@ func TestStatusEndpointKeepsTheRest(t *testing.T) {
 	})
 }
 
-// withStatusOf returns the stored object with the status of the one that was sent, and with the
-// times that the strategy has set in the updated one.
+// withStatusOf returns the stored object with the status of the sent one, and with the times that the strategy has set
+// in the updated one.
 func withStatusOf(sent, stored, updated runtime.Object) runtime.Object {
 	want := stored.DeepCopyObject()
 	to, _ := statusOf(want)
@@ -128,7 +128,7 @@ func withStatusOf(sent, stored, updated runtime.Object) runtime.Object {
 	case *corev1.Pod:
 		completeStatus(&want.Status, &stored.(*corev1.Pod).Status)
 	case *corev1.PersistentVolume:
-		if since := &want.Status.LastPhaseTransitionTime; *since == nil { // of another phase than before
+		if since := &want.Status.LastPhaseTransitionTime; *since == nil { // a phase other than the stored one
 			*since = updated.(*corev1.PersistentVolume).Status.LastPhaseTransitionTime
 		}
 	case *resourcev1.ResourceClaim:
@@ -149,8 +149,8 @@ func withStatusOf(sent, stored, updated runtime.Object) runtime.Object {
 	return want
 }
 
-// completeStatus fills in what the status of a pod may leave out, and removes what nobody reports yet.
-// Generated conditions have types that were not there before.
+// completeStatus sets the fields that the status of a pod may leave out, and removes the fields that the server drops.
+// Generated conditions have types that the stored status does not have.
 func completeStatus(s, before *corev1.PodStatus) {
 	if s.QOSClass == "" {
 		s.QOSClass = before.QOSClass
@@ -172,7 +172,7 @@ func completeStatus(s, before *corev1.PodStatus) {
 	}
 }
 
-// TestCreateClearsStatus: a client that creates an object cannot set its status.
+// TestCreateClearsStatus checks that a client that creates an object cannot set its status.
 func TestCreateClearsStatus(t *testing.T) {
 	// Node agents report a status when they register. The default flow schemas are created
 	// together with their priority levels, and their status says so.
@@ -281,7 +281,7 @@ func TestResetFields(t *testing.T) {
 	})
 }
 
-// TestUpdatePermissions: updates are allowed as in kube-apiserver.
+// TestUpdatePermissions checks that the same updates are allowed as in kube-apiserver.
 func TestUpdatePermissions(t *testing.T) {
 	creates := map[string]bool{
 		"services": true, "endpoints": true, "events": true, "leases": true, "limitranges": true,
@@ -321,7 +321,7 @@ func TestUpdatePermissions(t *testing.T) {
 	})
 }
 
-// TestGrace: only pods are deleted gracefully.
+// TestGrace checks that only pods are deleted gracefully.
 func TestGrace(t *testing.T) {
 	eachResource(t, func(t *testing.T, resource registry.Resource) {
 		if graceful := resource.Deletion.Grace != nil; graceful != (resource.Plural == "pods") {

@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
-// warnedKinds are the kinds, and their subresources, about which kube-apiserver has warnings of its own.
+// warnedKinds are the kinds, and their subresources, for which kube-apiserver has warnings of its own.
 var warnedKinds = []string{
 	"CSIDriver", "CSIStorageCapacity", "CronJob", "DaemonSet", "Deployment", "EndpointSlice", "Endpoints",
 	"Ingress", "Ingress/status", "Job", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding",
@@ -24,9 +24,8 @@ var warnedKinds = []string{
 	"ValidatingWebhookConfiguration",
 }
 
-// TestWarnings plays testdata/warnings: of an object, or of one that is stored and one that is sent, it says
-// what a client that creates or replaces it is warned of. endpoint=status: that sends it to /status. All kinds that
-// have warnings are in there.
+// TestWarnings plays testdata/warnings: the warnings for a client that creates an object, or that replaces the first
+// object with the second one. endpoint=status: on that subresource. The files have all kinds with warnings.
 //
 // go test -run TestWarnings ./internal/apiserver/registry/builtin -rewrite rewrites the outcomes.
 func TestWarnings(t *testing.T) {
@@ -54,7 +53,7 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// warned returns the warnings about a request that is carried out, and the kind that it is about.
+// warned returns the warnings about a request that succeeds, and the kind of its object.
 func warned(t *testing.T, schemes registry.Schemes, endpoint string, docs []string) (kind string, all []string, err error) {
 	t.Helper()
 	if len(docs) == 1 {
@@ -72,7 +71,8 @@ func warned(t *testing.T, schemes registry.Schemes, endpoint string, docs []stri
 	return resource.Kind, s.WarningsOnUpdate(requestContext(resource), obj, old), nil
 }
 
-// A subresource does not warn of what only the main endpoint changes.
+// TestSubresourcesWarnOfTheirPartOnly checks that a subresource does not warn about parts that only the main endpoint
+// changes.
 func TestSubresourcesWarnOfTheirPartOnly(t *testing.T) {
 	schemes := NewSchemes()
 	const stored = "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nspec: {externalID: a}\n"

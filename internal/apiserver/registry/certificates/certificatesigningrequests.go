@@ -27,8 +27,8 @@ func Group() registry.Group {
 	}
 }
 
-// CertificateSigningRequests do not change after their creation, except that /approval adds the
-// decision of an approver and /status the certificate of a signer.
+// CertificateSigningRequests do not change after their creation, except that /approval adds the decision of an approver
+// and /status the certificate of a signer.
 func certificateSigningRequests() registry.Resource {
 	return registry.Define[certificatesv1.CertificateSigningRequest, certificatesv1.CertificateSigningRequestList](registry.Resource{
 		GroupVersion:        certificatesv1.SchemeGroupVersion,
@@ -63,8 +63,7 @@ func certificateSigningRequests() registry.Resource {
 	})
 }
 
-// setRequester sets who requests the certificate, whatever the client has sent: approvers rely on
-// it.
+// setRequester sets the user who requests the certificate, whatever the client has sent: approvers rely on it.
 func setRequester(ctx context.Context, _ registry.Registries, csr *certificatesv1.CertificateSigningRequest) error {
 	csr.Spec.Username, csr.Spec.UID, csr.Spec.Groups, csr.Spec.Extra = "", "", nil, nil
 	u, ok := genericrequest.UserFrom(ctx)

@@ -39,8 +39,8 @@ func statusEndpoint(r *registry.REST) rest.Storage {
 	}, "spec", validateStatus)
 }
 
-// restore puts the stored conditions of a type where such conditions were sent. If some were added
-// or removed it does nothing, and the validation refuses that.
+// restore puts the stored conditions of a type into the conditions that the client sent. If the client added or removed
+// some it does nothing, and the validation refuses the update.
 func restore(conditions []certificatesv1.CertificateSigningRequestCondition, stored *certificatesv1.CertificateSigningRequest, t certificatesv1.RequestConditionType) {
 	was := conditionsOf(stored, t)
 	var at []int
@@ -57,7 +57,7 @@ func restore(conditions []certificatesv1.CertificateSigningRequestCondition, sto
 	}
 }
 
-// dated returns conditions with the times that the client has left out.
+// dated returns conditions with the times set that the client has left out.
 func dated(
 	sent []certificatesv1.CertificateSigningRequestCondition, stored *certificatesv1.CertificateSigningRequest, now time.Time,
 ) []certificatesv1.CertificateSigningRequestCondition {
@@ -113,7 +113,7 @@ func validateStatus(csr, old *certificatesv1.CertificateSigningRequest) field.Er
 	return errs
 }
 
-// refuseRemoval refuses to take a decision or a failure back.
+// refuseRemoval refuses to remove a decision or a failure.
 func refuseRemoval(csr, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
 	var errs field.ErrorList
 	for _, t := range append(decisions(), certificatesv1.CertificateFailed) {

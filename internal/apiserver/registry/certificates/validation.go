@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	// shortestLifetime is the least that a client may request, in seconds.
+	// shortestLifetime is the minimum lifetime that a client may request, in seconds.
 	shortestLifetime = 600
-	// maxSignerPath is the maximum length of what follows the domain in the name of a signer: a
-	// namespace and the name of an object in it.
+	// maxSignerPath is the maximum length of a signer's name after its domain: a namespace and the name of an object in
+	// it.
 	maxSignerPath = validation.DNS1123LabelMaxLength + 1 + validation.DNS1123SubdomainMaxLength
 )
 
@@ -40,7 +40,7 @@ func validateSpec(csr *certificatesv1.CertificateSigningRequest) field.ErrorList
 	return errs
 }
 
-// checkRequest checks that the request is signed with the key that the certificate is for.
+// checkRequest checks that the request is signed with the key of the certificate.
 func checkRequest(request []byte) error {
 	parsed, err := signingrequest.Parse(request)
 	if err != nil {
@@ -94,7 +94,7 @@ func validateSignerName(name string, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateLabels reports the first label of a part of a name that is wrong.
+// validateLabels reports the first invalid label of a part of a name.
 func validateLabels(part string, at *field.Path, check func(string) []string) field.ErrorList {
 	for label := range strings.SplitSeq(part, ".") {
 		var errs field.ErrorList
@@ -132,8 +132,7 @@ func validateConditions(csr *certificatesv1.CertificateSigningRequest) field.Err
 	}, "type")...)
 }
 
-// checkCertificate checks that a certificate, if there is one, is PEM and nothing else than
-// certificates.
+// checkCertificate checks that a certificate, if there is one, is PEM and contains only certificates.
 func checkCertificate(certificate []byte) error {
 	if len(certificate) == 0 {
 		return nil

@@ -34,7 +34,7 @@ func leases() registry.Resource {
 		table.Text("Holder", "Identity of the holder.", func(l *coordinationv1.Lease) string { return ptr.Deref(l.Spec.HolderIdentity, "") }),
 		table.Age(),
 	}, registry.Strategy[*coordinationv1.Lease]{
-		// Coordinated leader election is behind a feature gate that is off by default.
+		// The feature gate for coordinated leader election is off by default.
 		PrepareForCreate: func(l *coordinationv1.Lease) { l.Spec.Strategy, l.Spec.PreferredHolder = nil, nil },
 		PrepareForUpdate: func(l, _ *coordinationv1.Lease) { l.Spec.Strategy, l.Spec.PreferredHolder = nil, nil },
 		Validate: func(l *coordinationv1.Lease) field.ErrorList {

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// bindingsREST is the resource bindings: pods/binding as it was before there were subresources.
-// Nothing is stored.
+// bindingsREST is the resource bindings, the older form of pods/binding from before subresources existed. Nothing is
+// stored.
 type bindingsREST struct {
 	pods rest.NamedCreater
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
 )
 
-// ComponentStatuses is the resource componentstatuses: whether the components that the server
-// depends on, and those that run beside it, are healthy, asked at each request. It can only be read.
+// ComponentStatuses is the read-only resource componentstatuses: the health of the components that the server depends
+// on or that run beside it. Each request runs the checks.
 type ComponentStatuses struct {
 	rest.TableConvertor
 
@@ -28,13 +28,12 @@ type ComponentStatuses struct {
 	checks map[string]func(context.Context) error // guarded by mu; by component
 }
 
-// NewComponentStatuses returns the resource componentstatuses. checks are those of the
-// components, by name.
+// NewComponentStatuses returns the resource componentstatuses. checks maps the names of components to their checks.
 func NewComponentStatuses(checks map[string]func(context.Context) error, now func() time.Time) *ComponentStatuses {
 	return &ComponentStatuses{TableConvertor: table.Convertor{Columns: componentStatusColumns(), Now: now}, checks: maps.Clone(checks)}
 }
 
-// Set sets the check of a component; nil means that there is no such component any more.
+// Set sets the check of a component. Nil removes the component.
 func (r *ComponentStatuses) Set(name string, check func(context.Context) error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -45,7 +44,7 @@ func (r *ComponentStatuses) Set(name string, check func(context.Context) error) 
 	r.checks[name] = check
 }
 
-// known returns the checks as they are now.
+// known returns a snapshot of the checks.
 func (r *ComponentStatuses) known() map[string]func(context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// addToScheme registers the types of the group, and how the options of pods/exec, pods/attach,
-// pods/portforward and the proxies are read from the query parameters of a request.
+// addToScheme registers the types of the group, and the conversions from query parameters to the options of pods/exec,
+// pods/attach, pods/portforward and the proxies.
 func addToScheme(scheme *runtime.Scheme) error {
 	if err := corev1.AddToScheme(scheme); err != nil {
 		return err
@@ -64,7 +64,7 @@ type query struct {
 	err    error
 }
 
-// process reads which container, and which streams of its process, are meant.
+// process reads the container, and the streams of its process.
 func (q *query) process(container *string, stdin, stdout, stderr, tty *bool) {
 	*container = q.values.Get("container")
 	for name, to := range map[string]*bool{"stdin": stdin, "stdout": stdout, "stderr": stderr, "tty": tty} {

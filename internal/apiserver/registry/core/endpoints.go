@@ -72,7 +72,7 @@ func validateSubset(s *corev1.EndpointSubset, path *field.Path) field.ErrorList 
 	return errs
 }
 
-// endpointsText shows the first few addresses, and how many more there are.
+// endpointsText shows the first few addresses and the number of the others.
 func endpointsText(e *corev1.Endpoints) string {
 	const shown = 3
 	var all []string

@@ -7,8 +7,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
-// eventsPeer is the version of events in events.k8s.io: the same objects, of which some fields
-// have other names.
+// eventsPeer is the version of events in events.k8s.io: the same objects, in which some fields have other names.
 func eventsPeer() registry.PeerVersion {
 	return registry.Peer[eventsv1.Event, eventsv1.EventList, corev1.Event](eventsv1.SchemeGroupVersion, map[string]string{
 		"regarding.kind":            "involvedObject.kind",

@@ -22,8 +22,8 @@ const (
 	maxEventMessage = 1024
 )
 
-// validateEvent checks an event. What reporters to the core group were never asked for is
-// demanded in events.k8s.io only. Errors name the fields as the core group does.
+// validateEvent checks an event. Requirements that the core group has never had apply in events.k8s.io only. Errors use
+// the field names of the core group.
 func validateEvent(version schema.GroupVersion, e, old *corev1.Event) field.ErrorList {
 	var errs field.ErrorList
 	if e.EventTime.IsZero() {
@@ -40,8 +40,8 @@ func validateEvent(version schema.GroupVersion, e, old *corev1.Event) field.Erro
 	return append(errs, validateEventUpdate(e, old)...)
 }
 
-// validateEventNamespace keeps an event in the namespace of its object, where those who may see
-// the object may see it too, or in one of some namespaces if the object has none.
+// validateEventNamespace checks that an event is in the namespace of its object, where users with access to the object
+// can see it. An object without a namespace may have events in the namespaces of otherwise.
 func validateEventNamespace(e *corev1.Event, otherwise ...string) field.ErrorList {
 	about := e.InvolvedObject.Namespace
 	if e.Namespace == about || (about == "" && slices.Contains(otherwise, e.Namespace)) {
@@ -50,7 +50,7 @@ func validateEventNamespace(e *corev1.Event, otherwise ...string) field.ErrorLis
 	return field.ErrorList{field.Invalid(field.NewPath("involvedObject", "namespace"), about, "does not match event.namespace")}
 }
 
-// validateReport checks an event with an eventTime, which has to say who reports what.
+// validateReport checks an event with an eventTime. Such an event must name its reporter and its action.
 func validateReport(version schema.GroupVersion, e *corev1.Event) field.ErrorList {
 	var errs field.ErrorList
 	if e.InvolvedObject.Namespace == "" {
@@ -134,8 +134,7 @@ func validateEventFinalizers(e *corev1.Event, old []string) field.ErrorList {
 	return errs
 }
 
-// validateEventUpdate: in events.k8s.io an event is what has happened, and only its series goes
-// on.
+// validateEventUpdate checks that an update in events.k8s.io changes only the series of an event.
 func validateEventUpdate(e, old *corev1.Event) field.ErrorList {
 	errs := validateEventFinalizers(e, old.Finalizers)
 	if len(validate.Immutable(e.Series, old.Series, nil)) > 0 {
@@ -152,8 +151,8 @@ func validateEventUpdate(e, old *corev1.Event) field.ErrorList {
 	constant(e.LastTimestamp, old.LastTimestamp, "lastTimestamp")
 	constant(e.Count, old.Count, "count")
 	constant(e.Type, old.Type, "type")
-	// A time in protobuf has nanoseconds, one in JSON microseconds: the same event, read in
-	// JSON and sent back.
+	// A time has nanoseconds in protobuf and microseconds in JSON. A client may read an event in JSON and send it back
+	// unchanged.
 	if !e.EventTime.Truncate(time.Microsecond).Equal(old.EventTime.Truncate(time.Microsecond)) {
 		constant(e.EventTime, old.EventTime, "eventTime")
 	}

@@ -45,8 +45,8 @@ func limitRanges() registry.Resource {
 	})
 }
 
-// defaultLimits fills in the defaults for containers: the limit is the maximum, and the request the
-// limit or else the minimum.
+// defaultLimits sets the defaults for containers: the limit is the maximum, and the request is the limit or else the
+// minimum.
 func defaultLimits(l *corev1.LimitRangeItem) {
 	if l.Type != corev1.LimitTypeContainer {
 		return
@@ -56,8 +56,7 @@ func defaultLimits(l *corev1.LimitRangeItem) {
 	l.DefaultRequest = withDefaults(l.DefaultRequest, l.Min)
 }
 
-// withDefaults returns a list in which resources that it leaves out are as in another one. It is never
-// nil.
+// withDefaults returns a list with the missing resources added from another list. It is never nil.
 func withDefaults(list, defaults corev1.ResourceList) corev1.ResourceList {
 	all := corev1.ResourceList{}
 	for name, quantity := range defaults {
@@ -94,7 +93,7 @@ func validateLimitType(limitType corev1.LimitType, at *field.Path) field.ErrorLi
 	return nil
 }
 
-// validateLimits checks the limits of one type. A pod has no defaults, only its containers have.
+// validateLimits checks the limits of one type. Only containers have defaults; pods have none.
 func validateLimits(l *corev1.LimitRangeItem, at *field.Path) field.ErrorList {
 	errs := append(validateLimitNames(l.Type, l.Max, at.Child("max")), validateLimitNames(l.Type, l.Min, at.Child("min"))...)
 	if l.Type == corev1.LimitTypePod {
@@ -127,8 +126,8 @@ func validateLimits(l *corev1.LimitRangeItem, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateLimitNames checks the names of resources. Volume claims and types of others have resources
-// that containers do not have.
+// validateLimitNames checks the names of resources. Volume claims and custom types have resources that containers do
+// not have.
 func validateLimitNames(limitType corev1.LimitType, list corev1.ResourceList, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(list)) {
@@ -181,8 +180,8 @@ func validateOrder(l *corev1.LimitRangeItem, name corev1.ResourceName, at *field
 	return errs
 }
 
-// validateRatio checks how far above the request a limit may be: not below the request, and no further
-// than the maximum is above the minimum.
+// validateRatio checks the maximum ratio of limit to request: at least 1, and at most the ratio of the maximum to the
+// minimum.
 func validateRatio(l *corev1.LimitRangeItem, name corev1.ResourceName, at *field.Path) field.ErrorList {
 	ratio, ok := l.MaxLimitRequestRatio[name]
 	if !ok {

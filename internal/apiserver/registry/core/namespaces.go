@@ -14,10 +14,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/deletion"
 )
 
-// Namespaces differ from every other resource in how they are deleted: besides
-// metadata.finalizers there is spec.finalizers, which only /finalize changes, and a
-// namespace stays until both lists are empty (NS-23). The write that sets the
-// deletionTimestamp also sets the phase, by which admission refuses new contents.
+// Namespaces differ from every other resource in how they are deleted: besides metadata.finalizers there is
+// spec.finalizers, which only /finalize changes, and a namespace stays until both lists are empty (NS-23). The write
+// that sets the deletionTimestamp also sets the phase, which makes admission refuse new contents.
 func namespaces() registry.Resource {
 	return registry.Define[corev1.Namespace, corev1.NamespaceList](registry.Resource{
 		GroupVersion:        corev1.SchemeGroupVersion,
@@ -53,8 +52,8 @@ func defaultNamespace(ns *corev1.Namespace) {
 	registry.SetDefault(&ns.Status.Phase, corev1.NamespaceActive)
 }
 
-// labelNamespace sets the label by which a namespace is selected by name, no matter what the
-// client sent (NS-13). It runs again after a name was generated.
+// labelNamespace sets the label that selects a namespace by its name, whatever the client sent (NS-13). It runs again
+// after a name was generated.
 func labelNamespace(ns *corev1.Namespace) {
 	if ns.Name == "" {
 		return
@@ -77,7 +76,7 @@ func createNamespace(ns *corev1.Namespace) {
 
 // validateNamespaceStatus checks that the phase agrees with the deletionTimestamp.
 func validateNamespaceStatus(ns, _ *corev1.Namespace) field.ErrorList {
-	path := field.NewPath("status", "Phase") // that is how Kubernetes writes it
+	path := field.NewPath("status", "Phase") // Kubernetes writes it like this
 	switch {
 	case ns.DeletionTimestamp == nil && ns.Status.Phase != corev1.NamespaceActive:
 		return field.ErrorList{field.Invalid(path, ns.Status.Phase, "may only be 'Active' if `deletionTimestamp` is empty")}
@@ -87,8 +86,8 @@ func validateNamespaceStatus(ns, _ *corev1.Namespace) field.ErrorList {
 	return nil
 }
 
-// finalizeEndpoint returns /finalize, which changes only spec.finalizers. The update that leaves
-// a namespace with nothing to wait for removes it (R18).
+// finalizeEndpoint returns /finalize, which changes only spec.finalizers. The update that removes the last reason to
+// wait removes the namespace (R18).
 func finalizeEndpoint(r *registry.REST) rest.Storage {
 	finalizers := registry.CopyField(func(ns *corev1.Namespace) *[]corev1.FinalizerName { return &ns.Spec.Finalizers })
 	return registry.Subresource(r, finalizers, "status", validateFinalize)
@@ -103,7 +102,7 @@ func validateFinalize(ns, _ *corev1.Namespace) field.ErrorList {
 	return errs
 }
 
-// validateNewNamespace checks the finalizers of a new namespace. Kubernetes reports them for the list.
+// validateNewNamespace checks the finalizers of a new namespace. As in Kubernetes, the errors point to the whole list.
 func validateNewNamespace(ns *corev1.Namespace) field.ErrorList {
 	var errs field.ErrorList
 	for _, f := range ns.Spec.Finalizers {

@@ -36,7 +36,7 @@ func nodes() registry.Resource {
 		Validate: func(n *corev1.Node) field.ErrorList {
 			spec := field.NewPath("spec")
 			return slices.Concat(
-				validateTaints(n.Spec.Taints, field.NewPath("metadata", "taints")), // that is where Kubernetes reports them
+				validateTaints(n.Spec.Taints, field.NewPath("metadata", "taints")), // Kubernetes reports them there
 				validatePodCIDRs(n.Spec.PodCIDRs, spec.Child("podCIDRs")),
 				validateNodeStatus(&n.Status, field.NewPath("status")),
 			)
@@ -51,8 +51,8 @@ func nodes() registry.Resource {
 	})
 }
 
-// defaultNode sets each of two fields that say the same from the other, and drops the dynamic
-// configuration of kubelets, which is no more.
+// defaultNode keeps podCIDR and podCIDRs in agreement, and drops the dynamic configuration of kubelets, which
+// Kubernetes has removed.
 func defaultNode(n *corev1.Node) {
 	switch spec := &n.Spec; {
 	case spec.PodCIDR != "" && (len(spec.PodCIDRs) == 0 || spec.PodCIDRs[0] != spec.PodCIDR):
@@ -154,7 +154,7 @@ func validateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
 	})
 }
 
-// validatePodCIDRs checks the ranges of the addresses of a node's pods: one of each family.
+// validatePodCIDRs checks the ranges of the addresses of a node's pods: at most one of each family.
 func validatePodCIDRs(cidrs []string, path *field.Path) field.ErrorList {
 	errs := validate.Each(cidrs, path, func(cidr *string, at *field.Path) field.ErrorList { return validate.CIDR(*cidr, at) })
 	if len(cidrs) <= 1 {
@@ -170,7 +170,7 @@ func validatePodCIDRs(cidrs []string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateNodeStatus checks what a node has.
+// validateNodeStatus checks the status of a node.
 func validateNodeStatus(s *corev1.NodeStatus, path *field.Path) field.ErrorList {
 	return slices.Concat(
 		validateNodeAmounts(s.Capacity, path.Child("capacity")),
@@ -205,7 +205,7 @@ func validateNodeStatusUpdate(n, _ *corev1.Node) field.ErrorList {
 	return errs
 }
 
-// validateDeclaredFeatures checks the features that a node agent says it has: sorted names, each once.
+// validateDeclaredFeatures checks the features that a node agent declares: their names must be sorted and unique.
 func validateDeclaredFeatures(features []string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, feature := range features {
@@ -229,7 +229,7 @@ func validateDeclaredFeatures(features []string, path *field.Path) field.ErrorLi
 
 var declaredFeature = regexp.MustCompile(`^[A-Z][a-zA-Z0-9]*(/[a-zA-Z][a-zA-Z0-9]*)*$`)
 
-// validateNodeUpdate keeps a Node naming the same machine.
+// validateNodeUpdate checks that a Node still names the same machine.
 func validateNodeUpdate(n, old *corev1.Node) field.ErrorList {
 	spec := field.NewPath("spec")
 	var errs field.ErrorList

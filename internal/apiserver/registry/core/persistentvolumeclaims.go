@@ -47,8 +47,8 @@ func persistentVolumeClaims() registry.Resource {
 	})
 }
 
-// resolveClass sets the class of a volume claim without one to the newest of the classes that
-// are marked as default; an empty name means no class.
+// resolveClass sets the class of a volume claim that names none to the newest default class. An empty name means no
+// class.
 func resolveClass(ctx context.Context, d registry.Registries, c *corev1.PersistentVolumeClaim) error {
 	if _, named := c.Annotations[corev1.BetaStorageClassAnnotation]; named || c.Spec.StorageClassName != nil {
 		return nil
@@ -99,8 +99,8 @@ func claimColumns() []table.Column {
 	)...)
 }
 
-// validateClaimUpdate: a volume claim gets a class and a volume once. When it is bound it can grow, shrink
-// again to more than it has, and change the attributes of its volume.
+// validateClaimUpdate checks the changes of a volume claim. It gets a class and a volume once. While it is bound, it
+// can grow, shrink to a size above its capacity, and change its volume attributes class.
 func validateClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	spec := field.NewPath("spec")
 	undone := c.Spec.DeepCopy()
@@ -126,18 +126,18 @@ func validateClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	if size.Cmp(was) < 0 && size.Cmp(has) <= 0 {
 		errs = append(errs, field.Forbidden(spec.Child("resources", "requests", "storage"), "field can not be less than status.capacity"))
 	}
-	errs = append(errs, validate.Immutable(c.Spec.VolumeMode, old.Spec.VolumeMode, field.NewPath("volumeMode"))...) // that is how Kubernetes names it
+	errs = append(errs, validate.Immutable(c.Spec.VolumeMode, old.Spec.VolumeMode, field.NewPath("volumeMode"))...) // Kubernetes names it like this
 	return append(errs, validateAttributesClass(c.Spec.VolumeAttributesClassName, old, spec.Child("volumeAttributesClassName"))...)
 }
 
-// getsClass reports whether a volume claim that had no class in its spec gets one there: that of the older
-// annotation, if it has that.
+// getsClass reports whether an update sets the class of a volume claim in its spec for the first time. If the older
+// annotation exists, the class must equal it.
 func getsClass(c, old *corev1.PersistentVolumeClaim) bool {
 	annotated, has := old.Annotations[corev1.BetaStorageClassAnnotation]
 	return old.Spec.StorageClassName == nil && c.Spec.StorageClassName != nil && (!has || *c.Spec.StorageClassName == annotated)
 }
 
-// validateClassAnnotation: the older way to say the class stays, unless the newer one replaces it.
+// validateClassAnnotation checks that the older annotation for the class stays, unless the field replaces it.
 func validateClassAnnotation(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	const name = corev1.BetaStorageClassAnnotation
 	_, had := old.Annotations[name]
@@ -147,7 +147,7 @@ func validateClassAnnotation(c, old *corev1.PersistentVolumeClaim) field.ErrorLi
 	return validate.Immutable(c.Annotations[name], old.Annotations[name], field.NewPath("metadata", "annotations", name))
 }
 
-// validateAttributesClass: a volume that has the attributes of a class always has those of some class.
+// validateAttributesClass checks that a volume with a current attributes class does not lose its class.
 func validateAttributesClass(name *string, old *corev1.PersistentVolumeClaim, at *field.Path) field.ErrorList {
 	const set = " is forbidden when status.currentVolumeAttributesClassName is not nil"
 	was := old.Spec.VolumeAttributesClassName
@@ -161,7 +161,7 @@ func validateAttributesClass(name *string, old *corev1.PersistentVolumeClaim, at
 	return nil
 }
 
-// validateClaimStatus checks the size of a volume and how far it has been changed.
+// validateClaimStatus checks the size of a volume and the progress of its resizes.
 func validateClaimStatus(s *corev1.PersistentVolumeClaimStatus) field.ErrorList {
 	status := field.NewPath("status")
 	capacity, resizes, allocated := status.Child("capacity"), status.Child("allocatedResourceStatuses"), status.Child("allocatedResources")
@@ -176,7 +176,7 @@ func validateClaimStatus(s *corev1.PersistentVolumeClaimStatus) field.ErrorList 
 	for _, name := range slices.Sorted(maps.Keys(s.AllocatedResourceStatuses)) {
 		errs = append(errs, validateClaimResource(name, resizes)...)
 		if !slices.Contains(known, s.AllocatedResourceStatuses[name]) {
-			errs = append(errs, field.NotSupported(resizes, name, known)) // it names the resource, as Kubernetes has it
+			errs = append(errs, field.NotSupported(resizes, name, known)) // as in Kubernetes, the error names the resource
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.AllocatedResources)) {
@@ -193,7 +193,7 @@ func validateClaimStatus(s *corev1.PersistentVolumeClaimStatus) field.ErrorList 
 	return errs
 }
 
-// validateClaimResource checks the name of what a volume has: storage, or something with a domain of its own.
+// validateClaimResource checks the name of a resource of a volume: storage, or a name with a domain of its own.
 func validateClaimResource(name corev1.ResourceName, at *field.Path) field.ErrorList {
 	errs := validate.FromMessages(string(name), at, validation.IsQualifiedName(string(name)))
 	if len(errs) == 0 && podspec.IsNative(name) && name != corev1.ResourceStorage {

@@ -50,7 +50,7 @@ func persistentVolumes() registry.Resource {
 	})
 }
 
-// prepareVolumeStatus says since when a volume is in its phase, where whoever changes the status does not.
+// prepareVolumeStatus sets the time of the last phase transition if the client that changes the status does not.
 func prepareVolumeStatus(pv, old *corev1.PersistentVolume) {
 	since, before := &pv.Status.LastPhaseTransitionTime, old.Status.LastPhaseTransitionTime
 	switch {
@@ -103,7 +103,7 @@ func storageText(list corev1.ResourceList) string {
 	return quantity.String()
 }
 
-// accessModes returns the short form that users know, each once.
+// accessModes returns the access modes in the short form that users know, each once.
 func accessModes(modes []corev1.PersistentVolumeAccessMode) string {
 	var short []string
 	for _, m := range []struct {
@@ -122,8 +122,8 @@ func accessModes(modes []corev1.PersistentVolumeAccessMode) string {
 	return strings.Join(short, ",")
 }
 
-// mountOptionSources returns the kinds of volumes that may have mount options in an annotation. The field for them is
-// for all kinds.
+// mountOptionSources returns the kinds of volumes that may have mount options in an annotation. All kinds may have
+// spec.mountOptions.
 func mountOptionSources() []string {
 	return []string{
 		"gcePersistentDisk", "awsElasticBlockStore", "glusterfs", "nfs", "rbd", "quobyte", "iscsi", "cinder", "cephfs",
@@ -131,7 +131,7 @@ func mountOptionSources() []string {
 	}
 }
 
-// validateMountOptions checks that a volume with mount options in an annotation is of a kind that may have them.
+// validateMountOptions checks that the kind of a volume with mount options in an annotation allows them.
 func validateMountOptions(pv *corev1.PersistentVolume) field.ErrorList {
 	_, given := pv.Annotations[corev1.MountOptionAnnotation]
 	may := func(source string) bool { return slices.Contains(mountOptionSources(), source) }
@@ -163,7 +163,7 @@ func validateVolume(pv *corev1.PersistentVolume) field.ErrorList {
 	if len(sources) == 0 {
 		return append(errs, field.Required(spec, "must specify a volume type"))
 	}
-	// The first is the one that counts; hostPath comes first, and flexVolume is never one too many.
+	// The first source counts. hostPath comes first, and flexVolume does not count as a second source.
 	sources = slices.DeleteFunc(sources, func(name string) bool { return name == "flexVolume" })
 	if i := slices.Index(sources, "hostPath"); i > 0 {
 		sources[0], sources[i] = sources[i], sources[0]
@@ -175,13 +175,13 @@ func validateVolume(pv *corev1.PersistentVolume) field.ErrorList {
 		return errs
 	}
 	for _, extra := range sources[1:] {
-		name := cmp.Or(map[string]string{"cephfs": "cephFS"}[extra], extra) // in errors it has another name
+		name := cmp.Or(map[string]string{"cephfs": "cephFS"}[extra], extra) // errors use another name
 		errs = append(errs, field.Forbidden(spec.Child(name), "may not specify more than 1 volume type"))
 	}
 	return append(errs, validateVolumeSource(pv, sources[0], spec)...)
 }
 
-// validateVolumeModes checks how a volume may be accessed: in some way.
+// validateVolumeModes checks the access modes of a volume. It needs at least one.
 func validateVolumeModes(modes []corev1.PersistentVolumeAccessMode, at *field.Path) field.ErrorList {
 	if len(modes) == 0 {
 		return field.ErrorList{field.Required(at, "")}
@@ -197,7 +197,7 @@ func validateWholeQuantity(amount resource.Quantity, at *field.Path) field.Error
 	return nil
 }
 
-// validateCapacity checks how large a volume is.
+// validateCapacity checks the size of a volume.
 func validateCapacity(list corev1.ResourceList, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(list)) {
@@ -210,7 +210,7 @@ func validateCapacity(list corev1.ResourceList, at *field.Path) field.ErrorList 
 	return errs
 }
 
-// validateVolumePlace checks which nodes can reach a volume, and its class.
+// validateVolumePlace checks the node affinity of a volume, and its class.
 func validateVolumePlace(pv *corev1.PersistentVolume, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	affinity := spec.Child("nodeAffinity")
@@ -264,7 +264,7 @@ func validateVolumeSource(pv *corev1.PersistentVolume, source string, spec *fiel
 	return errs
 }
 
-// validateDriverSecrets checks the Secrets that a driver needs. That of nodeStageSecretRef is not checked, as upstream.
+// validateDriverSecrets checks the Secrets that a driver needs. Like upstream, it skips nodeStageSecretRef.
 func validateDriverSecrets(s *corev1.CSIPersistentVolumeSource, csi *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, secret := range []struct {
@@ -288,8 +288,8 @@ func validateDriverSecrets(s *corev1.CSIPersistentVolumeSource, csi *field.Path)
 	return errs
 }
 
-// validateSameSource: the source of a volume does not change. A driver may be given what it needs to expand
-// the volume, once.
+// validateSameSource checks that the source of a volume does not change. A CSI driver may get its
+// controllerExpandSecretRef later, once.
 func validateSameSource(pv, old *corev1.PersistentVolume, at *field.Path) field.ErrorList {
 	is, was := pv.Spec.PersistentVolumeSource.DeepCopy(), &old.Spec.PersistentVolumeSource
 	if is.CSI != nil && was.CSI != nil && was.CSI.ControllerExpandSecretRef == nil {
@@ -304,7 +304,7 @@ func validateSameSource(pv, old *corev1.PersistentVolume, at *field.Path) field.
 func validateVolumeUpdate(pv, old *corev1.PersistentVolume) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := append(
-		validate.Immutable(pv.Spec.VolumeMode, old.Spec.VolumeMode, field.NewPath("volumeMode")), // that is how Kubernetes names it
+		validate.Immutable(pv.Spec.VolumeMode, old.Spec.VolumeMode, field.NewPath("volumeMode")), // Kubernetes names it like this
 		validateSameSource(pv, old, spec.Child("persistentvolumesource"))...)
 	if old.Spec.VolumeAttributesClassName != nil && pv.Spec.VolumeAttributesClassName == nil {
 		errs = append(errs, field.Forbidden(spec.Child("volumeAttributesClassName"), "update from non-nil value to nil is forbidden"))
@@ -340,7 +340,7 @@ func validateSameNodes(affinity, old *corev1.VolumeNodeAffinity) field.ErrorList
 	if equality.Semantic.DeepEqual(undone, old) {
 		return nil
 	}
-	at := field.NewPath("nodeAffinity") // that is how Kubernetes names it
+	at := field.NewPath("nodeAffinity") // Kubernetes names it like this
 	return field.ErrorList{field.Invalid(at, affinity, apivalidation.FieldImmutableErrorMsg+", except for updating from beta label to GA")}
 }
 

@@ -80,10 +80,9 @@ func podFields(p *corev1.Pod) fields.Set {
 	}
 }
 
-// qosClassOf returns the class by which a node evicts pods when it runs out of resources.
-// Guaranteed: every container is limited to what it requests, in CPU and memory.
-// BestEffort: no container specifies anything. Burstable: all others. What is specified for the
-// pod as a whole counts instead of what its containers specify.
+// qosClassOf returns the class by which a node evicts pods when it runs out of resources. Guaranteed: every container
+// has limits for CPU and memory that equal its requests. BestEffort: no container has any. Burstable: all others.
+// Resources of the pod as a whole replace the resources of its containers.
 func qosClassOf(spec *corev1.PodSpec) corev1.PodQOSClass {
 	var specified []corev1.ResourceRequirements
 	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {

@@ -20,8 +20,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// bindingREST is pods/binding, by which the scheduler binds a pod once. It is an endpoint
-// of its own because no update may change a pod's node.
+// bindingREST is pods/binding, through which the scheduler binds a pod once. It is a separate endpoint because no
+// update may change a pod's node.
 type bindingREST struct {
 	store *genericregistry.Store
 	now   func() time.Time
@@ -33,11 +33,11 @@ func (r *bindingREST) New() runtime.Object { return &corev1.Binding{} }
 // Destroy implements rest.Storage. The storage belongs to the main endpoint.
 func (r *bindingREST) Destroy() {}
 
-// PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate keeps the uid in the request: it
-// identifies the pod that the scheduler has seen.
+// PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate keeps the UID in the request: it identifies the pod that the
+// scheduler has seen.
 func (r *bindingREST) PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate() bool { return true }
 
-// Create binds the pod of that name.
+// Create binds a pod by name.
 func (r *bindingREST) Create(
 	ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions,
 ) (runtime.Object, error) {
@@ -95,14 +95,14 @@ func bindPod(p *corev1.Pod, binding *corev1.Binding, now metav1.Time) error {
 	case len(p.Spec.SchedulingGates) > 0:
 		return fmt.Errorf("pod %s has non-empty .spec.schedulingGates", p.Name)
 	}
-	p.Spec.NodeName = binding.Target.Name // which is no change of the generation
+	p.Spec.NodeName = binding.Target.Name // this does not change the generation
 	for key, value := range binding.Annotations {
 		metav1.SetMetaDataAnnotation(&p.ObjectMeta, key, value)
 	}
 	for key, value := range binding.Labels { // the topology of the node
 		metav1.SetMetaDataLabel(&p.ObjectMeta, key, value)
 	}
-	p.Status.NominatedNodeName = "" // it has said where the pod might be bound
+	p.Status.NominatedNodeName = "" // the pod is bound, so no node is nominated any more
 	setScheduled(p, now)
 	return nil
 }
@@ -119,8 +119,8 @@ func setScheduled(p *corev1.Pod, now metav1.Time) {
 	p.Status.Conditions = append(p.Status.Conditions, scheduled)
 }
 
-// bindingError returns the API error for a binding that was not written: a conflict,
-// unless it is something else. A scheduler does not retry after a conflict.
+// bindingError returns the API error for a binding that was not written: a conflict, unless the error has another
+// cause. A scheduler does not retry after a conflict.
 func bindingError(err error, name string) error {
 	err = storeerr.InterpretUpdateError(err, corev1.Resource("pods"), name)
 	if _, ok := errors.AsType[*apierrors.StatusError](err); ok {

@@ -94,7 +94,7 @@ func (s *podSummary) initializing(p *corev1.Pod) bool {
 	return false
 }
 
-// initText returns the state of an init container, or how many are done.
+// initText returns the state of an init container, or the number of finished ones.
 func initText(c corev1.ContainerStatus, done, of int) string {
 	switch {
 	case c.State.Terminated != nil:
@@ -129,7 +129,7 @@ func (s *podSummary) running(p *corev1.Pod) {
 	}
 }
 
-// deleting shows that the pod is being deleted, as long as it has not ended.
+// deleting shows that a pod is being deleted until it has ended.
 func (s *podSummary) deleting(p *corev1.Pod) {
 	switch {
 	case p.Status.Reason == "NodeLost":

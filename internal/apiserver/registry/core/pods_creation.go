@@ -14,10 +14,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
 )
 
-// Defaults that a pod gets when it is created. Templates do not have them, so these must not be
-// fields in which controllers compare a pod with its template.
+// Defaults that a pod gets on create. Templates do not have them, so controllers must not compare these fields of a pod
+// with its template.
 
-// evictAfter is the default time that a pod stays on an unreachable node, in seconds.
+// evictAfter is the default time for which a pod stays on an unreachable node, in seconds.
 const evictAfter = 300
 
 func createPod(p *corev1.Pod) {
@@ -33,8 +33,8 @@ func createPod(p *corev1.Pod) {
 	}
 }
 
-// updatePod keeps what a client may leave out: what the name of a class stands for, but not the name, nor that of an
-// account.
+// updatePod restores fields that a client may leave out: the priority and the preemption policy, and the default
+// tolerations. It does not restore the names of the priority class and of the service account.
 func updatePod(p, old *corev1.Pod) {
 	p.Spec.DeprecatedServiceAccount = p.Spec.ServiceAccountName
 	if p.Spec.Priority == nil {
@@ -51,7 +51,7 @@ func updatePod(p, old *corev1.Pod) {
 // lostTaints returns the taints of nodes that are unreachable or not ready.
 func lostTaints() []string { return []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} }
 
-// tolerateLostNodes adds tolerations by which a pod survives a short outage of its node.
+// tolerateLostNodes adds tolerations that let a pod survive a short outage of its node.
 func tolerateLostNodes(tolerations []corev1.Toleration) []corev1.Toleration {
 	for _, taint := range lostTaints() {
 		if tolerates(tolerations, taint) {
@@ -84,8 +84,8 @@ func resolveClasses(ctx context.Context, d registry.Registries, p *corev1.Pod) e
 	return applyRuntimeClass(ctx, d, p)
 }
 
-// resolvePriority turns the name of a pod's priority class into the value that the
-// scheduler reads. Only those who may create classes decide about values.
+// resolvePriority sets the priority of a pod, which the scheduler reads, from its priority class. Only users who may
+// create classes choose the values.
 func resolvePriority(ctx context.Context, d registry.Registries, p *corev1.Pod) error {
 	class, err := priorityClassOf(ctx, d, p)
 	if err != nil {
@@ -105,8 +105,8 @@ func resolvePriority(ctx context.Context, d registry.Registries, p *corev1.Pod) 
 	return nil
 }
 
-// priorityClassOf returns the class that a pod names, otherwise the default one, otherwise an
-// empty one, whose value is 0.
+// priorityClassOf returns the class that a pod names, otherwise the default one, otherwise an empty one with the value
+// 0.
 func priorityClassOf(ctx context.Context, d registry.Registries, p *corev1.Pod) (*schedulingv1.PriorityClass, error) {
 	classes, err := registry.ListFromCache[*schedulingv1.PriorityClass](ctx, d, schedulingv1.Resource("priorityclasses"))
 	if err != nil {

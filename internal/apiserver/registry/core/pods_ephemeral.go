@@ -12,13 +12,12 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
 )
 
-// ephemeralContainersEndpoint returns /ephemeralcontainers, by which containers are added to a pod
-// that runs, to debug it.
+// ephemeralContainersEndpoint returns /ephemeralcontainers, which adds containers to a running pod, to debug it.
 func ephemeralContainersEndpoint(r *registry.REST) rest.Storage {
 	return registry.Subresource(r, copyEphemeralContainers, "status", validateEphemeralContainersUpdate)
 }
 
-// copyEphemeralContainers copies the containers. They belong to what the user desires.
+// copyEphemeralContainers copies the ephemeral containers. They are part of the desired state.
 func copyEphemeralContainers(to, from *corev1.Pod) {
 	if !equality.Semantic.DeepEqual(to.Spec.EphemeralContainers, from.Spec.EphemeralContainers) {
 		to.Spec.EphemeralContainers = from.Spec.EphemeralContainers
@@ -50,7 +49,7 @@ func validateEphemeralContainersUpdate(pod, old *corev1.Pod) field.ErrorList {
 	return errs
 }
 
-// isStatic reports whether a pod only mirrors one that is defined on its node.
+// isStatic reports whether a pod is the mirror of a static pod, which is defined on its node.
 func isStatic(pod *corev1.Pod) bool {
 	_, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]
 	return ok

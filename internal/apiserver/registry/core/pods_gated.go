@@ -6,9 +6,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// undoPlacement undoes changes of a gated pod's node selector and node affinity. Until its last gate is
-// removed, and in the update that removes it, they may become narrower: the scheduler has not placed
-// the pod yet. Changes that are not narrower are undone, too, and reported.
+// undoPlacement undoes changes of a gated pod's node selector and node affinity. The scheduler has not placed the pod
+// yet, so both may become narrower until the update that removes the last gate, inclusive. Other changes are undone,
+// too, and reported.
 func undoPlacement(spec, old *corev1.PodSpec, path *field.Path) field.ErrorList {
 	if len(old.SchedulingGates) == 0 {
 		return nil
@@ -39,7 +39,7 @@ func nodeAffinityOf(affinity *corev1.Affinity) *corev1.NodeAffinity {
 	return affinity.NodeAffinity
 }
 
-// validateNarrowerSelector checks that all labels that a node needed are still needed.
+// validateNarrowerSelector checks that the selector still requires all labels of the old one.
 func validateNarrowerSelector(selector, old map[string]string, at *field.Path) field.ErrorList {
 	for label, was := range old {
 		if is, ok := selector[label]; !ok || is != was {
@@ -49,8 +49,8 @@ func validateNarrowerSelector(selector, old map[string]string, at *field.Path) f
 	return nil
 }
 
-// validateNarrowerAffinity checks that the required terms, if there were any, have only gained
-// requirements. Preferred terms may change in any way.
+// validateNarrowerAffinity checks that the required terms, if any, have only gained requirements. Preferred terms may
+// change in any way.
 func validateNarrowerAffinity(affinity, old *corev1.NodeAffinity, path *field.Path) field.ErrorList {
 	at := path.Child("requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
 	terms, were := requiredTerms(affinity), requiredTerms(old)

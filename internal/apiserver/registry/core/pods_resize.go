@@ -13,15 +13,14 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
 )
 
-// resizeEndpoint returns /resize, by which the CPU and the memory of a pod that runs, and of its
-// containers, are changed.
+// resizeEndpoint returns /resize, which changes the CPU and the memory of a running pod and of its containers.
 func resizeEndpoint(r *registry.REST) rest.Storage {
 	return registry.Subresource(r, copyResources, "status", validateResize)
 }
 
-// copyResources copies the resources of the pod and of its containers, which are part of the desired state. Of a
-// pod with more or fewer containers it copies everything, of others all of their containers: validation says all that
-// is wrong with it, and refuses it.
+// copyResources copies the resources of the pod and of its containers, which are part of the desired state. If
+// containers were added or removed it copies the whole spec, and if they were renamed or reordered it copies all of
+// them. Validation then refuses the update, with all errors.
 func copyResources(to, from *corev1.Pod) {
 	if len(to.Spec.Containers) != len(from.Spec.Containers) || len(to.Spec.InitContainers) != len(from.Spec.InitContainers) {
 		to.Spec, to.Status.QOSClass = from.Spec, from.Status.QOSClass
@@ -115,8 +114,8 @@ func validateResizedPod(is, was *corev1.ResourceRequirements, spec *field.Path) 
 	return errs
 }
 
-// validateResizedInitContainer checks a container that runs before the others, or beside them. One that runs
-// before them cannot be restarted for new resources.
+// validateResizedInitContainer checks an init container. A sidecar can be resized; any other init container cannot be
+// restarted for new resources.
 func validateResizedInitContainer(is, was *corev1.Container, at *field.Path) field.ErrorList {
 	errs := validateResizedContainer(is, was, at, at, "only cpu and memory resources for init or sidecar containers are mutable")
 	if ptr.Deref(is.RestartPolicy, "") == corev1.ContainerRestartPolicyAlways || equality.Semantic.DeepEqual(is, was) {
@@ -130,15 +129,15 @@ func validateResizedInitContainer(is, was *corev1.Container, at *field.Path) fie
 	return errs
 }
 
-// canResize reports whether a pod is on a node that resizes: such a node reports the resources of
-// containers that run.
+// canResize reports whether the node of a pod supports resizing: such a node reports the resources of running
+// containers.
 func canResize(pod *corev1.Pod) bool {
 	for _, s := range pod.Status.ContainerStatuses {
 		if s.State.Running != nil {
 			return s.Resources != nil
 		}
 	}
-	return true // it is not known yet
+	return true // no node has reported yet
 }
 
 func validateSameContainers(is, was []corev1.Container, what string, path *field.Path) field.ErrorList {
@@ -154,8 +153,8 @@ func validateSameContainers(is, was []corev1.Container, what string, path *field
 	return errs
 }
 
-// validateResizedContainer checks that no amount was removed, and that nothing but CPU and memory
-// differs. The latter is reported at others, in the given words.
+// validateResizedContainer checks that no amount was removed, and that only CPU and memory differ. Other differences
+// are reported at others, with words.
 func validateResizedContainer(is, was *corev1.Container, at, others *field.Path, words string) field.ErrorList {
 	var errs field.ErrorList
 	if anyRemoved(is.Resources.Requests, was.Resources.Requests) {

@@ -19,15 +19,15 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
 )
 
-// applyRuntimeClass gives a pod what the runtime of its class costs, and where that runtime is.
-// Only those who may create classes decide about the cost.
+// applyRuntimeClass gives a pod the overhead of its runtime class, and the node selector and tolerations for the nodes
+// that have the runtime. Only users who may create classes choose the overhead.
 func applyRuntimeClass(ctx context.Context, d registry.Registries, p *corev1.Pod) error {
 	class, err := runtimeClassOf(ctx, d, p)
 	if err != nil {
 		return err
 	}
 	if class.Overhead == nil {
-		if p.Spec.Overhead != nil && len(podspec.ValidatePod(p)) == 0 { // what is invalid is said first
+		if p.Spec.Overhead != nil && len(podspec.ValidatePod(p)) == 0 { // errors of validation come first
 			return podForbidden(p, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
 		}
 	} else {
@@ -48,8 +48,8 @@ func applyRuntimeClass(ctx context.Context, d registry.Registries, p *corev1.Pod
 	return nil
 }
 
-// runtimeClassOf returns the class that a pod names, otherwise an empty one. It is read from the
-// store: a class is often created a moment before the pods that use it.
+// runtimeClassOf returns the class that a pod names, otherwise an empty one. It reads the store, not the cache, because
+// clients often create a class just before the pods that use it.
 func runtimeClassOf(ctx context.Context, d registry.Registries, p *corev1.Pod) (*nodev1.RuntimeClass, error) {
 	if p.Spec.RuntimeClassName == nil {
 		return &nodev1.RuntimeClass{}, nil
@@ -58,7 +58,7 @@ func runtimeClassOf(ctx context.Context, d registry.Registries, p *corev1.Pod) (
 	if classes == nil {
 		return &nodev1.RuntimeClass{}, nil
 	}
-	// These are the words of a client that does not ask for such a name.
+	// client-go has this message for a request without a name.
 	if name == "" {
 		return nil, errors.New("resource name may not be empty")
 	}
@@ -75,7 +75,7 @@ func runtimeClassOf(ctx context.Context, d registry.Registries, p *corev1.Pod) (
 	return obj.(*nodev1.RuntimeClass), nil
 }
 
-// mergeSelectors adds the nodes that have a runtime to a pod's node selector.
+// mergeSelectors adds the labels of the nodes that have the runtime to a pod's node selector.
 func mergeSelectors(p *corev1.Pod, of map[string]string) (map[string]string, error) {
 	if p.Spec.NodeSelector == nil {
 		return maps.Clone(of), nil
@@ -90,7 +90,7 @@ func mergeSelectors(p *corev1.Pod, of map[string]string) (map[string]string, err
 	return merged, nil
 }
 
-// mergeTolerations returns the tolerations of both lists, without those that another one covers.
+// mergeTolerations returns the tolerations of both lists. It drops a toleration that another one covers.
 func mergeTolerations(lists ...[]corev1.Toleration) []corev1.Toleration {
 	all := slices.Concat(lists...)
 	var merged []corev1.Toleration
@@ -106,7 +106,7 @@ func mergeTolerations(lists ...[]corev1.Toleration) []corev1.Toleration {
 	return merged
 }
 
-// covers reports whether a toleration tolerates all that another one does.
+// covers reports whether wide tolerates every taint that narrow tolerates.
 func covers(wide, narrow corev1.Toleration) bool {
 	anyKey := wide.Key == "" && wide.Operator == corev1.TolerationOpExists
 	switch {

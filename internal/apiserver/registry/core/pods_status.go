@@ -15,8 +15,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// completeStatus fills in what an update of a pod's status leaves out, and removes what Kubernetes has
-// behind feature gates that are off by default.
+// completeStatus sets the fields that an update of a pod's status leaves out, and removes the fields of feature gates
+// that Kubernetes disables by default.
 func completeStatus(p, old *corev1.Pod) {
 	s := &p.Status
 	registry.SetDefault(&s.QOSClass, old.Status.QOSClass) // it is derived from the spec
@@ -32,8 +32,8 @@ func completeStatus(p, old *corev1.Pod) {
 	}
 }
 
-// agreeOnAddresses brings the pod's address and the list of its addresses into agreement, for clients
-// that know only one of them. If they differ, the one address is right.
+// agreeOnAddresses keeps the pod's address and the list of its addresses in agreement, for clients that know only one
+// of them. If they differ, the single address wins.
 func agreeOnAddresses(s *corev1.PodStatus) {
 	switch {
 	case s.PodIP != "" && (len(s.PodIPs) == 0 || s.PodIPs[0].IP != s.PodIP):
@@ -43,8 +43,8 @@ func agreeOnAddresses(s *corev1.PodStatus) {
 	}
 }
 
-// keepObservedGenerations keeps the generations that a client does not know of. There may be several
-// conditions of one type.
+// keepObservedGenerations keeps the observed generations that an older client leaves out. Several conditions may have
+// the same type.
 func keepObservedGenerations(s, old *corev1.PodStatus) {
 	registry.SetDefault(&s.ObservedGeneration, old.ObservedGeneration)
 	observed := map[corev1.PodConditionType][]int64{}
@@ -60,7 +60,7 @@ func keepObservedGenerations(s, old *corev1.PodStatus) {
 	}
 }
 
-// validatePodStatus checks what nodes and controllers report, and that what is final is not changed.
+// validatePodStatus checks the status that nodes and controllers report, and that its final fields do not change.
 func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
 	s, was, path := &p.Status, &old.Status, field.NewPath("status")
 	errs := slices.Concat(
@@ -95,7 +95,7 @@ func validatePodConditions(conditions []corev1.PodCondition, path *field.Path) f
 	})
 }
 
-// validateNomination checks where a pod might be bound to. A pod that is bound is nominated no more.
+// validateNomination checks the node that a pod is nominated to. A bound pod gets no nomination.
 func validateNomination(node string, old *corev1.Pod, at *field.Path) field.ErrorList {
 	if node == "" || node == old.Status.NominatedNodeName {
 		return nil
@@ -123,7 +123,7 @@ func hostAddresses(s *corev1.PodStatus) []string {
 	return all
 }
 
-// validateAddresses checks addresses: there may be one of each family. Those that were there may stay.
+// validateAddresses checks addresses: at most one of each family. Old values may stay in any form.
 func validateAddresses(addresses, old []string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, address := range addresses {

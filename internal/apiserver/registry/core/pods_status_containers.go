@@ -11,8 +11,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// validateContainerStatuses checks what a node reports about the containers of a pod. Statuses of
-// containers that the pod does not have are none of the server's business.
+// validateContainerStatuses checks the statuses that a node reports for the containers of a pod. It ignores statuses of
+// containers that the pod does not have.
 func validateContainerStatuses(p *corev1.Pod, path *field.Path) field.ErrorList {
 	windows := p.Spec.OS != nil && p.Spec.OS.Name == corev1.Windows
 	user := func(s *corev1.ContainerStatus, at *field.Path) field.ErrorList {
@@ -47,7 +47,7 @@ func validateContainerStatuses(p *corev1.Pod, path *field.Path) field.ErrorList 
 	)
 }
 
-// validateContainerUser checks as which user a container runs.
+// validateContainerUser checks the user that runs a container.
 func validateContainerUser(user *corev1.ContainerUser, windows bool, at *field.Path) field.ErrorList {
 	switch {
 	case user == nil || user.Linux == nil:
@@ -63,7 +63,7 @@ func validateContainerUser(user *corev1.ContainerUser, windows bool, at *field.P
 	})...)
 }
 
-// validateAllocated checks that a container has a resource: it requests it, or claims it.
+// validateAllocated checks that a container requests or claims a resource.
 func validateAllocated(name corev1.ResourceName, r *corev1.ResourceRequirements, at *field.Path) field.ErrorList {
 	const claim = "claim:"
 	if !strings.HasPrefix(string(name), claim) {
@@ -80,7 +80,7 @@ func validateAllocated(name corev1.ResourceName, r *corev1.ResourceRequirements,
 	return field.ErrorList{field.Invalid(at, name, "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty")}
 }
 
-// validateHealth checks how devices are.
+// validateHealth checks the health of devices.
 func validateHealth(devices []corev1.ResourceHealth, path *field.Path) field.ErrorList {
 	seen := map[corev1.ResourceID]bool{}
 	return validate.Each(devices, path, func(d *corev1.ResourceHealth, at *field.Path) field.ErrorList {

@@ -16,12 +16,12 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// podChangeable names what an update may change in a pod's spec.
+// podChangeable names the fields of a pod's spec that an update may change.
 const podChangeable = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`," +
 	"`spec.tolerations` (only additions to existing tolerations)," +
 	"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 
-// validatePodUpdate checks what an update changes in a pod's spec.
+// validatePodUpdate checks the changes of a pod's spec.
 func validatePodUpdate(pod, old *corev1.Pod) field.ErrorList {
 	spec := field.NewPath("spec")
 	for _, list := range []struct {
@@ -36,7 +36,7 @@ func validatePodUpdate(pod, old *corev1.Pod) field.ErrorList {
 		}
 	}
 	if deadline, at := pod.Spec.ActiveDeadlineSeconds, spec.Child("activeDeadlineSeconds"); deadline != nil {
-		// The errors of annotations come first, and no other ones are looked for.
+		// An invalid deadline ends the validation. Only errors of annotations come before it.
 		switch was := old.Spec.ActiveDeadlineSeconds; {
 		case *deadline < 0 || *deadline > math.MaxInt32:
 			return append(validateChangedAnnotations(pod, old), validate.InRange(*deadline, at, 0, math.MaxInt32)...)
@@ -53,7 +53,7 @@ func validatePodUpdate(pod, old *corev1.Pod) field.ErrorList {
 		errs = append(errs, field.Forbidden(spec.Child("tolerations"), "existing toleration can not be modified except its tolerationSeconds"))
 	}
 	undone.Tolerations = old.Spec.Tolerations
-	for i, gate := range undone.SchedulingGates { // of those with one name, the last is reported
+	for i, gate := range undone.SchedulingGates { // of several gates with one name, the last is reported
 		if !slices.Contains(old.Spec.SchedulingGates, gate) && !slices.Contains(undone.SchedulingGates[i+1:], gate) {
 			errs = append(errs, field.Forbidden(spec.Child("schedulingGates").Index(i).Child("name"), fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", gate.Name)))
 		}
@@ -67,8 +67,8 @@ func validatePodUpdate(pod, old *corev1.Pod) field.ErrorList {
 	return errs
 }
 
-// validateChangedAnnotations checks the annotations that an update changes: others may be from a time when
-// they were not checked.
+// validateChangedAnnotations checks the annotations that an update changes. Older ones may be from before this check
+// existed.
 func validateChangedAnnotations(pod, old *corev1.Pod) field.ErrorList {
 	at := field.NewPath("metadata", "annotations")
 	errs := podspec.ValidateAnnotationsUpdate(pod.Annotations, old.Annotations, at)
@@ -78,7 +78,7 @@ func validateChangedAnnotations(pod, old *corev1.Pod) field.ErrorList {
 	return errs
 }
 
-// undoImages undoes changes of images. Fewer or more containers stay a difference.
+// undoImages undoes changes of images. A different number of containers remains a difference.
 func undoImages(containers, old []corev1.Container) {
 	if len(containers) != len(old) {
 		return
@@ -88,7 +88,7 @@ func undoImages(containers, old []corev1.Container) {
 	}
 }
 
-// undoDeadline undoes a change of the deadline, which can be set and lowered, but not taken away.
+// undoDeadline undoes a change of the deadline. Clients can set and lower it, but not remove it.
 func undoDeadline(spec, old *corev1.PodSpec, path *field.Path) field.ErrorList {
 	deadline := spec.ActiveDeadlineSeconds
 	spec.ActiveDeadlineSeconds = old.ActiveDeadlineSeconds
@@ -102,7 +102,7 @@ func undoDeadline(spec, old *corev1.PodSpec, path *field.Path) field.ErrorList {
 func onlyAdds(tolerations, old []corev1.Toleration) bool {
 	for i := range old {
 		same := func(t corev1.Toleration) bool {
-			// How long a taint is tolerated may change.
+			// The tolerated duration may change.
 			t.TolerationSeconds = old[i].TolerationSeconds
 			return equality.Semantic.DeepEqual(t, old[i])
 		}

@@ -34,7 +34,7 @@ func podTemplates() registry.Resource {
 	})
 }
 
-// podTemplateColumns are always shown: there is nothing else to tell about a template.
+// podTemplateColumns are always shown: a template has no other ones.
 func podTemplateColumns() []table.Column {
 	columns := podspec.TemplateColumns(func(t *corev1.PodTemplate) *corev1.PodTemplateSpec { return &t.Template }, nil)
 	for i := range columns {

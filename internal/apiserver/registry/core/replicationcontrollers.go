@@ -28,7 +28,7 @@ func replicationControllers() registry.Resource {
 		ShortNames:   []string{"rc"},
 		Categories:   []string{"all"},
 		ValidateName: func(name string, prefix bool) []string {
-			if prefix { // only the name that is made of it counts
+			if prefix { // only the generated name counts
 				return nil
 			}
 			return content.IsDNS1123Subdomain(name)
@@ -84,7 +84,7 @@ func validateReplicationControllerStatus(s *corev1.ReplicationControllerStatus, 
 	)
 }
 
-// defaultReplicationController fills in the selector and the labels from the template.
+// defaultReplicationController sets the selector and the labels from the template.
 func defaultReplicationController(rc *corev1.ReplicationController) {
 	registry.SetDefaultPtr(&rc.Spec.Replicas, 1)
 	if rc.Spec.Template == nil {

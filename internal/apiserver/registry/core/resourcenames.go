@@ -14,7 +14,7 @@ import (
 // The names of resources in ResourceQuotas and LimitRanges. A name without a domain is one of
 // Kubernetes' own; any other is an extended resource.
 
-// countedNames returns the names in quotas that are numbers of objects.
+// countedNames returns the names in quotas that limit numbers of objects.
 func countedNames() []corev1.ResourceName {
 	return []corev1.ResourceName{
 		corev1.ResourcePods, corev1.ResourceServices, corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers,
@@ -30,7 +30,7 @@ func isQuotaName(name corev1.ResourceName) bool {
 
 func hasDomain(name corev1.ResourceName) bool { return strings.Contains(string(name), "/") }
 
-// validateQuotaList checks what a quota limits, or how much of it is used.
+// validateQuotaList checks the limits of a quota, or its usage.
 func validateQuotaList(list corev1.ResourceList, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(list)) {

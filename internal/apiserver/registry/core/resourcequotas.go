@@ -46,7 +46,7 @@ func resourceQuotas() registry.Resource {
 
 func isLimitName(name corev1.ResourceName) bool { return strings.HasPrefix(string(name), "limits.") }
 
-// usedText returns how much is used of the resources of a quota that belong to a column.
+// usedText shows the usage of the resources of a quota that belong to a column.
 func usedText(s *corev1.ResourceQuotaStatus, belongs func(corev1.ResourceName) bool) string {
 	var words []string
 	for _, name := range slices.Sorted(maps.Keys(s.Hard)) {
@@ -67,7 +67,7 @@ func validateQuota(q *corev1.ResourceQuota) field.ErrorList {
 	return errs
 }
 
-// validateQuotaUpdate: what a quota is about cannot change.
+// validateQuotaUpdate checks that the scopes of a quota do not change.
 func validateQuotaUpdate(q, old *corev1.ResourceQuota) field.ErrorList {
 	same := func(a, b []corev1.ResourceQuotaScope) bool {
 		return !slices.ContainsFunc(a, func(scope corev1.ResourceQuotaScope) bool { return !slices.Contains(b, scope) })
@@ -103,7 +103,7 @@ func validateScopeSelector(s *corev1.ResourceQuotaSpec, path *field.Path) field.
 	return append(errs, validateScopePairs(scopes, s.Scopes, path)...)
 }
 
-// validateScopeOperator checks how a scope selects. Scopes without values can only exist.
+// validateScopeOperator checks the operator of a scope selector. Scopes without values allow only Exists.
 func validateScopeOperator(r corev1.ScopedResourceSelectorRequirement, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	hasValues := r.ScopeName == corev1.ResourceQuotaScopePriorityClass || r.ScopeName == corev1.ResourceQuotaScopeVolumeAttributesClass
@@ -143,7 +143,7 @@ func validateScopePairs(scopes []corev1.ResourceQuotaScope, value any, path *fie
 	return errs
 }
 
-// validateScopedResources checks that what a quota limits exists in a scope. value is what errors show.
+// validateScopedResources checks that a scope supports the resources that a quota limits. Errors show value.
 func validateScopedResources(scope corev1.ResourceQuotaScope, hard corev1.ResourceList, value any, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(hard)) {
@@ -163,8 +163,8 @@ func isScope(scope corev1.ResourceQuotaScope) bool {
 	}, scope)
 }
 
-// isLimitedInScope reports whether a quota with a scope may limit a resource: those of pods or of
-// volume claims, as the scope selects the one or the other. Pods with the best effort request nothing.
+// isLimitedInScope reports whether a quota with a scope may limit a resource. A scope selects either pods or volume
+// claims, and supports their resources. BestEffort pods request nothing, so only their number is limited.
 func isLimitedInScope(scope corev1.ResourceQuotaScope, name corev1.ResourceName) bool {
 	switch {
 	case scope == corev1.ResourceQuotaScopeVolumeAttributesClass:

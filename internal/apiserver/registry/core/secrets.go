@@ -36,8 +36,7 @@ func secrets() registry.Resource {
 	})
 }
 
-// defaultSecret also moves stringData, which is write-only, into data: stored objects do not
-// have it.
+// defaultSecret also moves stringData, which is write-only, into data. Stored objects have no stringData.
 func defaultSecret(s *corev1.Secret) {
 	registry.SetDefault(&s.Type, corev1.SecretTypeOpaque)
 	if len(s.StringData) == 0 {

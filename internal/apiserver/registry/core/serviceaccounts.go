@@ -30,7 +30,7 @@ func serviceAccounts() registry.Resource {
 	})
 }
 
-// nameSecrets drops all but the names of secrets: they are in the namespace of the account.
+// nameSecrets keeps only the names of secrets, which are in the namespace of the account.
 func nameSecrets(sa *corev1.ServiceAccount) {
 	// The array may be shared with the object that was sent.
 	sa.Secrets = slices.Clone(sa.Secrets)

@@ -19,8 +19,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// services get an address and node ports as their type requires (services_allocation.go):
-// clients read them, though nothing here routes traffic.
+// services get an address and node ports as their type requires (services_allocation.go). Clients read them, although
+// nothing here routes traffic.
 func services(ranges ServiceRanges) registry.Resource {
 	return registry.Define[corev1.Service, corev1.ServiceList](registry.Resource{
 		GroupVersion:        corev1.SchemeGroupVersion,
@@ -41,7 +41,7 @@ func services(ranges ServiceRanges) registry.Resource {
 		},
 		Unique:  serviceValues,
 		Default: defaultService,
-		// Names outside of the cluster have no endpoints in it.
+		// External names have no endpoints in the cluster.
 		Canonicalize: func(s *corev1.Service) {
 			if s.Spec.Type == corev1.ServiceTypeExternalName {
 				s.Spec.InternalTrafficPolicy = nil
@@ -156,7 +156,7 @@ func validateService(s *corev1.Service) field.ErrorList {
 	)
 }
 
-// validateServiceAddress checks how a service is reached within the cluster.
+// validateServiceAddress checks the address of a service within the cluster.
 func validateServiceAddress(s *corev1.Service, spec *field.Path) field.ErrorList {
 	errs := validateClusterIPs(s, spec)
 	headless := s.Spec.ClusterIP == corev1.ClusterIPNone
@@ -232,7 +232,7 @@ func validateServiceTraffic(s *corev1.Service, spec *field.Path) field.ErrorList
 	return errs
 }
 
-// isExposed reports whether a service can be reached from outside of the cluster.
+// isExposed reports whether clients outside of the cluster can reach a service.
 func isExposed(s *corev1.Service) bool {
 	return usesNodePorts(s) || s.Spec.Type == corev1.ServiceTypeClusterIP && len(s.Spec.ExternalIPs) > 0
 }
@@ -241,7 +241,7 @@ func isBalanced(s *corev1.Service) bool { return s.Spec.Type == corev1.ServiceTy
 
 const onlyBalanced = "may only be used when `type` is 'LoadBalancer'"
 
-// validateServiceAnnotations checks annotations that were there before the fields of their meaning.
+// validateServiceAnnotations checks annotations from before the fields with the same meaning existed.
 func validateServiceAnnotations(s *corev1.Service) field.ErrorList {
 	var errs field.ErrorList
 	at := field.NewPath("metadata", "annotations")
@@ -267,7 +267,7 @@ func validateServiceAnnotations(s *corev1.Service) field.ErrorList {
 	return errs
 }
 
-// validateLoadBalancer checks the fields about load balancers.
+// validateLoadBalancer checks the fields of load balancers.
 func validateLoadBalancer(s *corev1.Service, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	ranges := spec.Child("LoadBalancerSourceRanges") // as upstream spells it
@@ -328,7 +328,7 @@ func validateServicePorts(ports []corev1.ServicePort, path *field.Path) field.Er
 	return append(errs, validateNodePorts(ports, path)...)
 }
 
-// validateNodePorts: for each protocol, a node port leads to one port of the service.
+// validateNodePorts checks that for each protocol a node port leads to one port of the service.
 func validateNodePorts(ports []corev1.ServicePort, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	type nodePort struct {
@@ -349,7 +349,7 @@ func validateNodePorts(ports []corev1.ServicePort, path *field.Path) field.Error
 	return errs
 }
 
-// validateServiceStatus checks the addresses at which a load balancer makes a service available.
+// validateServiceStatus checks the addresses of the load balancer of a service.
 func validateServiceStatus(s *corev1.Service, at *field.Path) field.ErrorList {
 	addresses := s.Status.LoadBalancer.Ingress
 	if !isBalanced(s) && len(addresses) > 0 {

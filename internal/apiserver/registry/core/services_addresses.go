@@ -12,10 +12,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// The addresses of services within the cluster. clusterIP is there for clients that know of one address only,
-// and is the first of clusterIPs.
+// The addresses of services within the cluster. clusterIP is for clients that know only one address, and equals the
+// first of clusterIPs.
 
-// validateClusterIPs checks the addresses of a service and their families, each alone and together.
+// validateClusterIPs checks the addresses of a service and their families, one by one and together.
 func validateClusterIPs(s *corev1.Service, spec *field.Path) field.ErrorList {
 	if s.Spec.Type == corev1.ServiceTypeExternalName {
 		return nil
@@ -53,7 +53,7 @@ func validateClusterIPs(s *corev1.Service, spec *field.Path) field.ErrorList {
 	return errs
 }
 
-// maxAddresses is the number of addresses of a service: one of each family.
+// maxAddresses is the maximum number of addresses of a service: one of each family.
 const maxAddresses = 2
 
 func validateFamilies(s *corev1.Service, spec *field.Path) field.ErrorList {
@@ -95,8 +95,8 @@ func familyOf(ip string) corev1.IPFamily {
 	return corev1.IPv4Protocol
 }
 
-// chooseFamilies sets the policy and the families of a service that does not say which it wants. A service without
-// addresses and without pods that it selects has endpoints of its own making, which may be of both families.
+// chooseFamilies sets the policy and the families of a service if the client left them out. A headless service without
+// a selector has endpoints that its user creates, so it may have both families.
 func (a serviceAllocation) chooseFamilies(s, old *corev1.Service, spec *field.Path) field.ErrorList {
 	if old != nil && prefersAsBefore(s, old) {
 		return nil
@@ -138,7 +138,8 @@ func (a serviceAllocation) chooseFamilies(s, old *corev1.Service, spec *field.Pa
 	return errs
 }
 
-// prefersAsBefore reports whether a service that takes the families that it can get is to keep those that it has.
+// prefersAsBefore reports whether a service with the policy PreferDualStack keeps its families: nothing about them has
+// changed.
 func prefersAsBefore(s, old *corev1.Service) bool {
 	prefers := func(s *corev1.Service) bool {
 		return ptr.Deref(s.Spec.IPFamilyPolicy, "") == corev1.IPFamilyPolicyPreferDualStack
@@ -147,7 +148,8 @@ func prefersAsBefore(s, old *corev1.Service) bool {
 		slices.Equal(s.Spec.ClusterIPs, old.Spec.ClusterIPs) && slices.Equal(s.Spec.IPFamilies, old.Spec.IPFamilies)
 }
 
-// dropSecondFamily lets a client give up the second family by the policy alone. By the list alone it cannot.
+// dropSecondFamily lets a client release the second family by changing the policy alone. Changing the list alone is an
+// error.
 func dropSecondFamily(s, old *corev1.Service, spec *field.Path) field.ErrorList {
 	if old == nil {
 		return nil
@@ -163,7 +165,7 @@ func dropSecondFamily(s, old *corev1.Service, spec *field.Path) field.ErrorList 
 	return nil
 }
 
-// inferFamilies adds the families of the addresses that a client has chosen.
+// inferFamilies adds the families of the addresses that a client has specified.
 func (a serviceAllocation) inferFamilies(s *corev1.Service, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if *s.Spec.IPFamilyPolicy == corev1.IPFamilyPolicySingleStack {

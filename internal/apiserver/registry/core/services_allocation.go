@@ -17,44 +17,44 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/allocation"
 )
 
-// ServiceRanges are where services get their addresses and node ports from.
+// ServiceRanges are the ranges of the addresses and node ports of services.
 type ServiceRanges struct {
-	// Addresses are the cluster IPs, IPv4 or IPv6. The first address is not used, nor is
-	// the last of an IPv4 range. The second one belongs to the service default/kubernetes.
+	// Addresses are the cluster IPs, IPv4 or IPv6. The first address is never allocated, nor is the last of an IPv4
+	// range. The second one belongs to the service default/kubernetes.
 	Addresses netip.Prefix
 	// FirstPort to LastPort are the node ports.
 	FirstPort, LastPort int32
-	// Objects say more about the addresses; nil if there is nothing more.
+	// Objects are the ServiceCIDRs and IPAddresses. Nil: only Addresses counts.
 	Objects AddressObjects
 }
 
-// AddressObjects are what ServiceCIDRs and IPAddresses say about the addresses of services.
+// AddressObjects reads the addresses of services from ServiceCIDRs and IPAddresses.
 type AddressObjects interface {
-	// Ranges returns the ranges that addresses may be from, given that of the server.
+	// Ranges returns all allocatable ranges; own is the range of the server.
 	Ranges(own netip.Prefix) []netip.Prefix
-	// Reserved reports whether an address belongs to something else than a service.
+	// Reserved reports whether an address belongs to an object other than a service.
 	Reserved(address netip.Addr) bool
 }
 
-// DefaultServiceRanges returns the ranges that Kubernetes clusters usually have.
+// DefaultServiceRanges returns Kubernetes' usual ranges.
 func DefaultServiceRanges() ServiceRanges {
 	return ServiceRanges{Addresses: netip.MustParsePrefix("10.96.0.0/12"), FirstPort: 30000, LastPort: 32767}
 }
 
-// MinServiceBits is the minimum number of host bits of a range, which gives 6 addresses, that of the
-// service default/kubernetes included.
+// MinServiceBits is the minimum number of host bits of a range. It gives 6 addresses, including the address of the
+// service default/kubernetes.
 const MinServiceBits = 3
 
 // kubernetesService is the service of the API server itself.
 const kubernetesService = "kubernetes"
 
-// maxAddressBits limits the number of addresses of a range that are used to a million.
+// maxAddressBits limits the number of usable addresses of a range to a million.
 const maxAddressBits = 20
 
 // First returns the address of the service default/kubernetes.
 func (r ServiceRanges) First() netip.Addr { return r.address(0) }
 
-// size returns how many addresses can be allocated, from the second one on, First included.
+// size returns the number of allocatable addresses. The first of them is First, the second address of the range.
 func (r ServiceRanges) size() uint64 {
 	bits := min(r.Addresses.Addr().BitLen()-r.Addresses.Bits(), maxAddressBits)
 	size := uint64(1)<<bits - 1
@@ -64,7 +64,7 @@ func (r ServiceRanges) size() uint64 {
 	return size
 }
 
-// address returns the nth address that can be allocated.
+// address returns the nth allocatable address.
 func (r ServiceRanges) address(n uint64) netip.Addr {
 	bytes := r.Addresses.Masked().Addr().As16()
 	low := bytes[8:]
@@ -76,7 +76,7 @@ func (r ServiceRanges) address(n uint64) netip.Addr {
 // so that clients that request specific addresses find free ones.
 func (r ServiceRanges) reserved() uint64 { return min(max(r.size()/16, 16), 256, r.size()) }
 
-// all returns the ranges that addresses are allocated from.
+// all returns the ranges from which addresses are allocated.
 func (r ServiceRanges) all() []netip.Prefix {
 	if r.Objects == nil {
 		return []netip.Prefix{r.Addresses}
@@ -84,13 +84,13 @@ func (r ServiceRanges) all() []netip.Prefix {
 	return r.Objects.Ranges(r.Addresses)
 }
 
-// isOthers reports whether an address belongs to something else than a service, or to another
-// service than that of the request even while that service does not exist.
+// isOthers reports whether only default/kubernetes or an object other than a service may have an address. The service
+// default/kubernetes need not exist yet.
 func (r ServiceRanges) isOthers(address netip.Addr) bool {
 	return address == r.First() || r.Objects != nil && r.Objects.Reserved(address)
 }
 
-// isEdge reports whether an address is that of the network itself, or the broadcast address.
+// isEdge reports whether an address is the network address or the broadcast address.
 func isEdge(in netip.Prefix, address netip.Addr) bool {
 	return address == in.Masked().Addr() || address.Is4() && !in.Contains(address.Next())
 }
@@ -127,7 +127,7 @@ func hasAddress(s *corev1.Service) bool {
 	return s.Spec.Type != corev1.ServiceTypeExternalName && s.Spec.ClusterIP != "" && s.Spec.ClusterIP != corev1.ClusterIPNone
 }
 
-// usesNodePorts reports whether the type of a service is one of those that have node ports.
+// usesNodePorts reports whether services of this type have node ports.
 func usesNodePorts(s *corev1.Service) bool {
 	return s.Spec.Type == corev1.ServiceTypeNodePort || s.Spec.Type == corev1.ServiceTypeLoadBalancer
 }
@@ -148,7 +148,7 @@ type serviceAllocation struct {
 	ranges ServiceRanges
 }
 
-// allocate allocates what the type of a service needs and the service does not have.
+// allocate allocates the values that the type of a service requires and the service does not have.
 func (a serviceAllocation) allocate(s, old *corev1.Service) (field.ErrorList, error) {
 	switch {
 	case old != nil:
@@ -200,7 +200,7 @@ func (a serviceAllocation) allocateAddress(s, old *corev1.Service, had map[strin
 func (a serviceAllocation) requestAddress(s *corev1.Service, at *field.Path) field.ErrorList {
 	ip, err := netip.ParseAddr(s.Spec.ClusterIP)
 	if err != nil {
-		return nil // validation rejects it
+		return nil // validation reports it
 	}
 	refuse := func(why string) *field.Error {
 		return field.Invalid(at, []string{s.Spec.ClusterIP}, fmt.Sprintf("failed to allocate IP %s: %s", ip, why))
@@ -221,7 +221,7 @@ func (a serviceAllocation) requestAddress(s *corev1.Service, at *field.Path) fie
 	return nil
 }
 
-// address returns an address that is free, as far as is known.
+// address returns an address that is free, as far as the allocator knows.
 func (a serviceAllocation) address(service string) (string, error) {
 	for _, prefix := range a.ranges.all() {
 		one := ServiceRanges{Addresses: prefix}
@@ -229,7 +229,7 @@ func (a serviceAllocation) address(service string) (string, error) {
 			address := one.address(i)
 			return !a.Taken(addressValue(address.String())) && !a.ranges.isOthers(address)
 		}
-		// First the part of the range that is not reserved.
+		// The part of the range that is not reserved comes first.
 		n, reserved := one.size(), one.reserved()
 		for _, part := range [][2]uint64{{reserved, n}, {0, reserved}} {
 			if i, ok := a.Find(part[0], part[1], free); ok {
@@ -291,7 +291,7 @@ func (a serviceAllocation) requestPorts(s, old *corev1.Service, had map[string]b
 	shared := map[int32]int32{} // node ports by port
 	for i, port := range s.Spec.Ports {
 		if !usesNodePorts(s) {
-			break // validation says so
+			break // validation reports it
 		}
 		at := field.NewPath("spec", "ports").Index(i).Child("nodePort")
 		if old == nil && own[nodePortValue(port.NodePort)] && shared[port.Port] != port.NodePort {
@@ -305,7 +305,7 @@ func (a serviceAllocation) requestPorts(s, old *corev1.Service, had map[string]b
 	switch port := s.Spec.HealthCheckNodePort; {
 	case !needsHealthCheck(s):
 	case old != nil && needsHealthCheck(old):
-		own[nodePortValue(port)] = true // it may not change, and validation says so
+		own[nodePortValue(port)] = true // it may not change; validation reports it
 	default:
 		want(port, field.NewPath("spec", "healthCheckNodePort"))
 	}
@@ -329,8 +329,7 @@ func (a serviceAllocation) requestPort(port int32, at *field.Path) field.ErrorLi
 	return nil
 }
 
-// nodePort returns a node port that is free, as far as is known, and not in own, and adds it to
-// own.
+// nodePort returns a node port that is free, as far as the allocator knows, and not in own, and adds it to own.
 func (a serviceAllocation) nodePort(own map[string]bool) (int32, error) {
 	port, ok := a.Find(uint64(a.ranges.FirstPort), uint64(a.ranges.LastPort)+1, func(port uint64) bool {
 		value := nodePortValue(int32(port))

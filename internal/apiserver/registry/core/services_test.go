@@ -11,7 +11,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/allocation"
 )
 
-// The first addresses of a range are allocated last, and the very first one never.
+// TestServiceReservedAddresses checks that the first addresses of a range are allocated last, and the very first one
+// never.
 func TestServiceReservedAddresses(t *testing.T) {
 	r := ServiceRanges{Addresses: netip.MustParsePrefix("10.1.0.0/24")}
 	a := serviceAllocation{allocation.NewWithPick(func(uint64) uint64 { return 0 }), r}
@@ -38,7 +39,8 @@ func TestServiceReservedAddresses(t *testing.T) {
 	}
 }
 
-// What only the old type used goes with it, but for what the client changed as well.
+// TestServiceDropsUnused checks that values that only the old type used are dropped, except the ones that the client
+// changed, too.
 func TestServiceDropsUnused(t *testing.T) {
 	balanced := corev1.ServiceSpec{
 		Type: corev1.ServiceTypeLoadBalancer, ClusterIP: "10.0.0.1", ClusterIPs: []string{"10.0.0.1"},

@@ -11,10 +11,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
-// Updates of services. What was allocated need not be sent back, and what the new type does not use goes away
-// with the old one, unless the client changed it as well: then it is a mistake, and validation says so.
+// Updates of services. A client need not send allocated values back. Values that the new type does not use are dropped,
+// unless the client changed them, too: validation reports that as a mistake.
 
-// keepAllocated fills in what a client left out.
+// keepAllocated restores allocated values that a client left out.
 func keepAllocated(s, old *corev1.Service) {
 	keepAddresses(s, old)
 	if hasNodePorts(s) && hasNodePorts(old) {
@@ -25,8 +25,8 @@ func keepAllocated(s, old *corev1.Service) {
 	}
 }
 
-// keepAddresses fills in the addresses, and brings the two fields into line where only one of them was changed.
-// What is left that does not fit together is refused by validateClusterIPs.
+// keepAddresses restores the addresses. If the client changed only one of the two fields, it updates the other one.
+// validateClusterIPs refuses any remaining mismatch.
 func keepAddresses(s, old *corev1.Service) {
 	if s.Spec.Type != corev1.ServiceTypeExternalName && old.Spec.Type != corev1.ServiceTypeExternalName {
 		if s.Spec.ClusterIP == "" {
@@ -46,7 +46,7 @@ func keepAddresses(s, old *corev1.Service) {
 	}
 }
 
-// keepNodePorts gives a port the node port that the port of its name had, unless another one has it now.
+// keepNodePorts gives a port the node port of the old port with the same name, unless another port has it now.
 func keepNodePorts(ports, old []corev1.ServicePort) {
 	had, taken := map[string]int32{}, map[int32]bool{}
 	for _, p := range old {
@@ -62,7 +62,7 @@ func keepNodePorts(ports, old []corev1.ServicePort) {
 	}
 }
 
-// dropUnused drops what only the old type used.
+// dropUnused drops the values that only the old type used.
 func dropUnused(s, old *corev1.Service) {
 	spec, before := &s.Spec, &old.Spec
 	if spec.Type == corev1.ServiceTypeExternalName && before.Type != corev1.ServiceTypeExternalName {
@@ -87,7 +87,7 @@ func dropUnused(s, old *corev1.Service) {
 	}
 }
 
-// dropSame empties a field that the client left as it was.
+// dropSame clears a field that the client did not change.
 func dropSame[T any](value *T, before T) {
 	if equality.Semantic.DeepEqual(*value, before) {
 		var none T
@@ -95,7 +95,7 @@ func dropSame[T any](value *T, before T) {
 	}
 }
 
-// dropNodePorts drops the node ports of a service that asks for no new ones.
+// dropNodePorts drops the node ports, unless the client requests new ones.
 func dropNodePorts(ports, old []corev1.ServicePort) {
 	isNew := func(p corev1.ServicePort) bool {
 		return p.NodePort != 0 && !slices.ContainsFunc(old, func(o corev1.ServicePort) bool { return o.NodePort == p.NodePort })
@@ -108,14 +108,14 @@ func dropNodePorts(ports, old []corev1.ServicePort) {
 	}
 }
 
-// prepareServiceUpdate drops the addresses of a load balancer that the service no longer has.
+// prepareServiceUpdate drops the addresses of the load balancer if the service no longer has one.
 func prepareServiceUpdate(s, old *corev1.Service) {
 	if isBalanced(old) && !isBalanced(s) {
 		s.Status.LoadBalancer = corev1.LoadBalancerStatus{}
 	}
 }
 
-// validateServiceUpdate keeps the addresses of a service: clients may have cached them.
+// validateServiceUpdate checks that the addresses of a service stay the same: clients may have cached them.
 func validateServiceUpdate(s, old *corev1.Service) field.ErrorList {
 	isExternal := s.Spec.Type == corev1.ServiceTypeExternalName || old.Spec.Type == corev1.ServiceTypeExternalName
 	isHeadless, wasHeadless := s.Spec.ClusterIP == corev1.ClusterIPNone, old.Spec.ClusterIP == corev1.ClusterIPNone
@@ -136,7 +136,7 @@ func validateServiceUpdate(s, old *corev1.Service) field.ErrorList {
 	return errs
 }
 
-// validateKept checks that the first values of a list are those that it had.
+// validateKept checks that the elements that both lists have do not change.
 func validateKept[T comparable](list, old []T, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range min(len(list), len(old)) {

@@ -14,7 +14,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// warnOfService warns of addresses, and of fields that a service of its type does not use.
+// warnOfService warns about addresses, and about fields that a service of its type does not use.
 func warnOfService(s, _ *corev1.Service) []string {
 	var all []string
 	spec := field.NewPath("spec")
@@ -48,7 +48,7 @@ func warnOfService(s, _ *corev1.Service) []string {
 	return all
 }
 
-// warnOfServiceStatus warns of the addresses of a load balancer.
+// warnOfServiceStatus warns about the addresses of a load balancer.
 func warnOfServiceStatus(s *corev1.Service) []string {
 	var addresses []string
 	for _, ingress := range s.Status.LoadBalancer.Ingress {
@@ -57,7 +57,7 @@ func warnOfServiceStatus(s *corev1.Service) []string {
 	return validate.WarnOfIPs(field.NewPath("status", "loadBalancer", "ingress"), addresses...)
 }
 
-// warnOfEndpoints warns of addresses, unless the controller wrote them, which reads no warnings.
+// warnOfEndpoints warns about addresses, unless the controller wrote them, which reads no warnings.
 func warnOfEndpoints(e, _ *corev1.Endpoints) []string {
 	if e.Labels["endpoints.kubernetes.io/managed-by"] == "endpoint-controller" {
 		return nil
@@ -76,7 +76,7 @@ func warnOfEndpoints(e, _ *corev1.Endpoints) []string {
 	return all
 }
 
-// warnOfNode warns of a field without effect, and of ranges of addresses.
+// warnOfNode warns about a field without effect, and about ranges of addresses.
 func warnOfNode(n, _ *corev1.Node) []string {
 	var all []string
 	if n.Spec.DoNotUseExternalID != "" {
@@ -85,7 +85,7 @@ func warnOfNode(n, _ *corev1.Node) []string {
 	return append(all, validate.WarnOfCIDRs(field.NewPath("spec", "podCIDRs"), n.Spec.PodCIDRs...)...)
 }
 
-// warnOfPodStatus warns of the addresses of a pod and of its node.
+// warnOfPodStatus warns about the addresses of a pod and of its node.
 func warnOfPodStatus(p *corev1.Pod) []string {
 	var all []string
 	for i, a := range p.Status.PodIPs {
@@ -97,8 +97,8 @@ func warnOfPodStatus(p *corev1.Pod) []string {
 	return all
 }
 
-// warnOfVolume warns of annotations in place of fields, of labels that nodes no longer have, and of kinds of
-// volumes that are no more.
+// warnOfVolume warns about annotations that fields have replaced, about deprecated labels of nodes, and about
+// deprecated or removed kinds of volumes.
 func warnOfVolume(pv, _ *corev1.PersistentVolume) []string {
 	all := warnOfAnnotation(pv.Annotations, corev1.BetaStorageClassAnnotation, "storageClassName", "v1.8")
 	all = append(all, warnOfAnnotation(pv.Annotations, corev1.MountOptionAnnotation, "mountOptions", "v1.31")...)
@@ -113,18 +113,18 @@ func warnOfVolume(pv, _ *corev1.PersistentVolume) []string {
 		}
 	}
 	if pv.Spec.Flocker != nil || pv.Spec.Quobyte != nil {
-		return all // of these, Kubernetes warns in pods only
+		return all // Kubernetes warns about these in pods only
 	}
 	return append(all, podspec.WarnOfSource(&pv.Spec.PersistentVolumeSource, spec)...)
 }
 
-// warnOfClaim warns of an annotation in place of a field, and of parts of bytes.
+// warnOfClaim warns about an annotation that a field has replaced, and about fractional bytes.
 func warnOfClaim(c, _ *corev1.PersistentVolumeClaim) []string {
 	return append(warnOfAnnotation(c.Annotations, corev1.BetaStorageClassAnnotation, "storageClassName", "v1.8"),
 		podspec.WarnOfClaim(&c.Spec, field.NewPath("spec"))...)
 }
 
-// warnOfAnnotation warns of an annotation of the time before there was a field for it.
+// warnOfAnnotation warns about an annotation that a field has replaced.
 func warnOfAnnotation(annotations map[string]string, key, name, since string) []string {
 	if _, given := annotations[key]; !given {
 		return nil
@@ -132,7 +132,7 @@ func warnOfAnnotation(annotations map[string]string, key, name, since string) []
 	return []string{fmt.Sprintf("%s: deprecated since %s; use %q attribute instead", field.NewPath("metadata", "annotations").Key(key), since, name)}
 }
 
-// warnOfSecret warns of a certificate and a key that do not belong together, or are none.
+// warnOfSecret warns about a certificate and a key that are invalid or do not belong together.
 func warnOfSecret(s, _ *corev1.Secret) []string {
 	if s.Type != corev1.SecretTypeTLS {
 		return nil
@@ -143,7 +143,7 @@ func warnOfSecret(s, _ *corev1.Secret) []string {
 	return nil
 }
 
-// warnOfAccount warns of an annotation that is to be used no more, when it is set.
+// warnOfAccount warns when a deprecated annotation is set.
 func warnOfAccount(sa, old *corev1.ServiceAccount) []string {
 	const key = "kubernetes.io/enforce-mountable-secrets"
 	if old != nil {
@@ -157,7 +157,7 @@ func warnOfAccount(sa, old *corev1.ServiceAccount) []string {
 	return []string{"metadata.annotations[" + key + "]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"}
 }
 
-// warnOfQuota warns of a new quota that allows higher requests than limits.
+// warnOfQuota warns about a new quota whose requests exceed its limits.
 func warnOfQuota(q, old *corev1.ResourceQuota) []string {
 	if old != nil {
 		return nil

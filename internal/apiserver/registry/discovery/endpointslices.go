@@ -34,7 +34,7 @@ const (
 	slicePorts        = 20000 // maximum of ports in one slice
 	sliceEndpoints    = 1000  // maximum of endpoints in one slice
 	endpointAddresses = 100   // maximum of addresses of one endpoint
-	maxHints          = 8     // maximum of zones, and of nodes, that an endpoint is meant for
+	maxHints          = 8     // maximum of zone hints, and of node hints, of an endpoint
 )
 
 func endpointSlices() registry.Resource {
@@ -58,7 +58,7 @@ func endpointSlices() registry.Resource {
 				registry.SetDefaultPtr(&s.Ports[i].Protocol, corev1.ProtocolTCP)
 			}
 		},
-		// What v1beta1 called topology cannot be written in v1.
+		// In v1, clients cannot write the topology of v1beta1.
 		PrepareForCreate: dropTopology,
 		PrepareForUpdate: func(s, old *discoveryv1.EndpointSlice) {
 			if !equality.Semantic.DeepEqual(s.Endpoints, old.Endpoints) {
@@ -181,8 +181,8 @@ func validateSliceEndpoint(e *discoveryv1.Endpoint, sort discoveryv1.AddressType
 	return append(errs, validateHints(e.Hints, at.Child("hints"))...)
 }
 
-// validateSliceIP checks an address of a family. That it is of the other one is said of all addresses. Of an address
-// of IPv6, only one spelling is right.
+// validateSliceIP checks an address of a family. A wrong family is reported for the list of addresses. IPv6 addresses
+// must have their canonical spelling.
 func validateSliceIP(ip string, family discoveryv1.AddressType, addresses *field.Path, i int) field.ErrorList {
 	check := validate.IP
 	if family == discoveryv1.AddressTypeIPv6 {
@@ -198,7 +198,7 @@ func validateSliceIP(ip string, family discoveryv1.AddressType, addresses *field
 	return errs
 }
 
-// validateHints checks for whom an endpoint is meant. Of lists that are too long, no more than that is said.
+// validateHints checks the hints of an endpoint. It does not check the elements of a list that is too long.
 func validateHints(h *discoveryv1.EndpointHints, at *field.Path) field.ErrorList {
 	zones, nodes := at.Child("forZones"), at.Child("forNodes")
 	if len(h.ForZones) > maxHints {
@@ -225,8 +225,8 @@ func validateHint[T comparable](before []T, hint T, at *field.Path, name string,
 	return errs
 }
 
-// warnOfSlice warns of a new slice of names, and of addresses, unless a controller wrote them, which reads no
-// warnings.
+// warnOfSlice warns about new slices with the address type FQDN, and about addresses, unless a controller wrote them,
+// which reads no warnings.
 func warnOfSlice(s, old *discoveryv1.EndpointSlice) []string {
 	if s.AddressType == discoveryv1.AddressTypeFQDN {
 		if old != nil {

@@ -7,7 +7,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// Of an endpoint with too many addresses, each is checked; of too many ports, none is.
+// TestLongLists checks that each of too many addresses is checked, and none of too many ports.
 func TestLongLists(t *testing.T) {
 	addresses := make([]string, endpointAddresses+1)
 	for i := range addresses {

@@ -30,7 +30,7 @@ const (
 	maxQueues         = 10_000_000
 )
 
-// validateConditions checks that the conditions of a status have types, each of its own.
+// validateConditions checks that each condition of a status has a type, and that no two have the same.
 func validateConditions[C any](conditions []C, kind func(C) string) field.ErrorList {
 	path := field.NewPath("status", "conditions")
 	var errs field.ErrorList

@@ -72,7 +72,7 @@ func validateFlowSchema(f *flowcontrolv1.FlowSchema) field.ErrorList {
 		flowcontrolv1.FlowDistinguisherMethodByNamespaceType, flowcontrolv1.FlowDistinguisherMethodByUserType,
 	}
 	if m := f.Spec.DistinguisherMethod; m != nil && !slices.Contains(methods, m.Type) {
-		// The error is about the type and says what the method is.
+		// As upstream, the error is about the type and shows the whole method.
 		errs = append(errs, field.NotSupported(spec.Child("distinguisherMethod", "type"), m, methods))
 	}
 	return append(errs, validateMandatorySchema(f, spec)...)
@@ -126,7 +126,7 @@ func validateNonResourceRule(r *flowcontrolv1.NonResourcePolicyRule, at *field.P
 	return append(errs, validate.Each(r.NonResourceURLs, paths, validateURLPath)...)
 }
 
-// validateURLPath checks a path, or the prefix of paths that "/*" ends.
+// validateURLPath checks a path, or a prefix of paths, which ends with "/*".
 func validateURLPath(path *string, at *field.Path) field.ErrorList {
 	complaint := ""
 	switch {
@@ -146,12 +146,12 @@ func validateURLPath(path *string, at *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(at, *path, complaint)}
 }
 
-// verbs returns the verbs that a rule may list: those of resources, even in a rule for other paths.
+// verbs returns the verbs that a rule may list. Rules for non-resource paths have the same ones as rules for resources.
 func verbs() []string {
 	return []string{"create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"}
 }
 
-// validateVerbs checks that the verbs are known, or all.
+// validateVerbs checks that a list has known verbs only, or "*".
 func validateVerbs(listed []string, at *field.Path) field.ErrorList {
 	known := verbs()
 	switch {
@@ -171,7 +171,7 @@ func atLeastOne[T any](values []T, at *field.Path, complaint string) field.Error
 	return nil
 }
 
-// allOrSome checks that a list that says "all" lists nothing else; things are what it lists.
+// allOrSome checks that a list with "*" has no other element. things names the elements in the error.
 func allOrSome(values []string, at *field.Path, things string) field.ErrorList {
 	if len(values) > 1 && slices.Contains(values, "*") {
 		return field.ErrorList{field.Invalid(at, values, "if '*' is present, must not specify other "+things)}
@@ -179,7 +179,7 @@ func allOrSome(values []string, at *field.Path, things string) field.ErrorList {
 	return nil
 }
 
-// validateFlowNamespaces checks the namespaces of a rule, or that it is for all.
+// validateFlowNamespaces checks the namespaces of a rule, or "*" for all of them.
 func validateFlowNamespaces(namespaces []string, at *field.Path) field.ErrorList {
 	if slices.Contains(namespaces, flowcontrolv1.NamespaceEvery) {
 		return allOrSome(namespaces, at, "namespaces")
@@ -193,7 +193,7 @@ func validateFlowNamespaces(namespaces []string, at *field.Path) field.ErrorList
 	})
 }
 
-// validateFlowSubject checks that the one of the three fields that the kind names is set.
+// validateFlowSubject checks that a subject has exactly the field that its kind names.
 func validateFlowSubject(s *flowcontrolv1.Subject, at *field.Path) field.ErrorList {
 	errs := validate.OneOfPtr(&s.Kind, at.Child("kind"),
 		flowcontrolv1.SubjectKindUser, flowcontrolv1.SubjectKindGroup, flowcontrolv1.SubjectKindServiceAccount)
@@ -227,7 +227,7 @@ func validateFlowSubject(s *flowcontrolv1.Subject, at *field.Path) field.ErrorLi
 	return errs
 }
 
-// validateFlowServiceAccount checks a service account, or all those of a namespace.
+// validateFlowServiceAccount checks a subject for one service account, or for all service accounts of a namespace.
 func validateFlowServiceAccount(s *flowcontrolv1.ServiceAccountSubject, at *field.Path) field.ErrorList {
 	errs := validate.Required(s.Name, at.Child("name"))
 	if s.Name != "" && s.Name != flowcontrolv1.NameAll {

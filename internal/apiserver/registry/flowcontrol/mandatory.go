@@ -10,10 +10,10 @@ import (
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
 )
 
-// The server maintains some objects itself, and puts back what others change of them: a change is refused
-// instead, so that nobody takes it for one that has an effect.
+// The server maintains the mandatory objects and reverts changes to them. Validation refuses such a change, so that no
+// user believes that it has an effect.
 
-// validateMandatorySchema checks that a flow schema of the server's is as the server has it.
+// validateMandatorySchema checks that a mandatory flow schema has its fixed spec.
 func validateMandatorySchema(f *flowcontrolv1.FlowSchema, spec *field.Path) field.ErrorList {
 	i := slices.IndexFunc(bootstrap.MandatoryFlowSchemas, func(m *flowcontrolv1.FlowSchema) bool { return m.Name == f.Name })
 	if i < 0 || equality.Semantic.DeepEqual(f.Spec, bootstrap.MandatoryFlowSchemas[i].Spec) {
@@ -22,8 +22,8 @@ func validateMandatorySchema(f *flowcontrolv1.FlowSchema, spec *field.Path) fiel
 	return field.ErrorList{field.Invalid(spec, f.Spec, fmt.Sprintf("spec of '%s' must equal the fixed value", f.Name))}
 }
 
-// validateMandatoryLevel checks that a priority level of the server's is as the server has it. How much of the
-// server's concurrency the exempt level has counts for what others may borrow, and can be chosen.
+// validateMandatoryLevel checks that a mandatory priority level has its fixed spec. Clients may change spec.exempt of
+// the exempt level: its shares determine how much concurrency other levels can borrow from it.
 func validateMandatoryLevel(p *flowcontrolv1.PriorityLevelConfiguration, spec *field.Path) field.ErrorList {
 	i := slices.IndexFunc(bootstrap.MandatoryPriorityLevelConfigurations, func(m *flowcontrolv1.PriorityLevelConfiguration) bool { return m.Name == p.Name })
 	if i < 0 {

@@ -93,8 +93,8 @@ func validatePriorityLevel(p *flowcontrolv1.PriorityLevelConfiguration) field.Er
 	return errs
 }
 
-// validateShares checks what part of the server's concurrency a level has, and how much of it others
-// may borrow.
+// validateShares checks a level's share of the server's concurrency, and the percentage of it that other levels may
+// borrow.
 func validateShares(shares, lendable *int32, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if ptr.Deref(shares, 0) < 0 {
@@ -123,8 +123,8 @@ func validateLimited(l *flowcontrolv1.LimitedPriorityLevelConfiguration, at *fie
 	return errs
 }
 
-// validateQueuing checks the queues of a level and the hands of them that flows are dealt: the hash of a
-// flow must have enough bits for every hand.
+// validateQueuing checks the queues of a level and the hand size of its flows: the hash of a flow must have enough bits
+// to deal a hand of queues.
 func validateQueuing(q *flowcontrolv1.QueuingConfiguration, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	invalid := func(name string, value int32, complaint string) {

@@ -58,7 +58,7 @@ func ingresses() registry.Resource {
 	})
 }
 
-// warnOfIngress warns of the annotation in place of a field.
+// warnOfIngress warns about the annotation that a field has replaced.
 func warnOfIngress(i, old *networkingv1.Ingress) []string {
 	const annotation = "kubernetes.io/ingress.class"
 	if _, given := i.Annotations[annotation]; old != nil || !given || i.Spec.IngressClassName != nil {
@@ -67,7 +67,7 @@ func warnOfIngress(i, old *networkingv1.Ingress) []string {
 	return []string{fmt.Sprintf("annotation %q is deprecated, please use 'spec.ingressClassName' instead", annotation)}
 }
 
-// warnOfIngressStatus warns of the addresses of a load balancer.
+// warnOfIngressStatus warns about the addresses of a load balancer.
 func warnOfIngressStatus(i *networkingv1.Ingress) []string {
 	var addresses []string
 	for _, ingress := range i.Status.LoadBalancer.Ingress {

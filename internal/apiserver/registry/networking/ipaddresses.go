@@ -14,7 +14,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// ipAddresses say who has an address. The name of one is the address.
+// ipAddresses record the owners of addresses. The name of an IPAddress is the address.
 func ipAddresses() registry.Resource {
 	return registry.Define[networkingv1.IPAddress, networkingv1.IPAddressList](registry.Resource{
 		GroupVersion:        networkingv1.SchemeGroupVersion,
@@ -37,7 +37,7 @@ func ipAddresses() registry.Resource {
 	})
 }
 
-// exactly takes prefixes as names: with other characters at its end, an address is another one, or none.
+// exactly generates no suffix: with other characters at its end, an address would be another one, or invalid.
 type exactly struct{}
 
 // GenerateName implements names.NameGenerator.

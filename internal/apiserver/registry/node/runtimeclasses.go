@@ -1,5 +1,4 @@
-// Package node is the API group node.k8s.io: RuntimeClasses. What they do to pods is in package
-// core.
+// Package node is the API group node.k8s.io: RuntimeClasses. Package core applies them to pods.
 package node
 
 import (
@@ -47,7 +46,7 @@ func runtimeClasses() registry.Resource {
 	})
 }
 
-// warnOfRuntimeClass warns of nodes that are chosen by labels that they no longer have.
+// warnOfRuntimeClass warns about deprecated labels of nodes.
 func warnOfRuntimeClass(c, _ *nodev1.RuntimeClass) []string {
 	var all []string
 	if c.Scheduling == nil {
@@ -74,7 +73,7 @@ func validateRuntimeClass(c *nodev1.RuntimeClass) field.ErrorList {
 	return errs
 }
 
-// validateTolerations: unlike those of a pod, they are a set.
+// validateTolerations checks that tolerations are valid and, unlike the tolerations of a pod, unique.
 func validateTolerations(tolerations []corev1.Toleration, at *field.Path) field.ErrorList {
 	errs := podspec.ValidateTolerations(tolerations, at)
 	seen := map[corev1.Toleration]bool{}

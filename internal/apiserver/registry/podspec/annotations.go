@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// ValidateAnnotations checks the annotations that mean something for a pod, or for those made from a
-// template: how expendable it is among its siblings, and that its node runs it without the server.
+// ValidateAnnotations checks the annotations with a meaning for pods, also in templates: the deletion cost, and the
+// annotation of a mirror pod.
 func ValidateAnnotations(annotations map[string]string, spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if node, static := annotations[corev1.MirrorPodAnnotationKey]; static && spec.NodeName == "" {
@@ -23,8 +23,7 @@ func ValidateAnnotations(annotations map[string]string, spec *corev1.PodSpec, at
 	return errs
 }
 
-// isCost reports whether a text is a number, in one way of writing it only: no plus sign, no leading
-// zero.
+// isCost reports whether a text is a number in its only valid spelling: without a plus sign and leading zeros.
 func isCost(text string) bool {
 	if _, err := strconv.ParseInt(text, 10, 32); err != nil || strings.HasPrefix(text, "+") {
 		return false
@@ -32,7 +31,7 @@ func isCost(text string) bool {
 	return text == "0" || !strings.HasPrefix(text, "0")
 }
 
-// ValidateAnnotationsUpdate checks that what the node goes by when it runs a pod has not changed.
+// ValidateAnnotationsUpdate checks that the annotations that the node uses to run the pod have not changed.
 func ValidateAnnotationsUpdate(annotations, old map[string]string, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	keys := maps.Clone(old)

@@ -30,7 +30,7 @@ func validateContainers(spec *corev1.PodSpec, pod *corev1.Pod, path *field.Path)
 // containerChecks checks the containers of one pod.
 type containerChecks struct {
 	spec    *corev1.PodSpec
-	volumes map[string]*corev1.Volume // those that are valid
+	volumes map[string]*corev1.Volume // the valid ones
 	names   map[string]bool           // of the containers checked so far
 	claims  []string                  // names of the pod's resource claims
 }
@@ -98,8 +98,8 @@ func (c containerChecks) checkCommon(container *corev1.Container, at *field.Path
 	)
 }
 
-// validateImageName checks the image of a container that is to run. In templates, spaces around it
-// may be what somebody replaces.
+// validateImageName checks the image of a container in a pod. Templates may have spaces around the image, because a
+// client may replace it later.
 func validateImageName(container *corev1.Container, at *field.Path) field.ErrorList {
 	if strings.TrimSpace(container.Image) != container.Image {
 		return field.ErrorList{field.Invalid(at.Child("image"), container.Image, "must not have leading or trailing whitespace")}
@@ -157,12 +157,12 @@ func validatePort(port *corev1.ContainerPort, at *field.Path) field.ErrorList {
 	return append(errs, validate.Protocol(port.Protocol, at.Child("protocol"))...)
 }
 
-// validateHostPorts checks the ports of the node that containers get: in the node's network they are
-// the containers' own. Init containers run one after another.
+// validateHostPorts checks the host ports of containers. In the node's network they must equal the containers' own
+// ports. Init containers run one after another.
 func validateHostPorts(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	containers := path.Child("containers")
 	errs := validateDistinctPorts(spec.Containers, containers)
-	for i := range spec.InitContainers { // Kubernetes reports each as if it were the first
+	for i := range spec.InitContainers { // Kubernetes reports each with the index 0
 		errs = append(errs, validateDistinctPorts(spec.InitContainers[i:i+1], path.Child("initContainers"))...)
 	}
 	if !spec.HostNetwork {
@@ -179,7 +179,7 @@ func validateHostPorts(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateDistinctPorts: each port of a node can be assigned to only one container.
+// validateDistinctPorts checks that each port of a node is assigned to only one container.
 func validateDistinctPorts(containers []corev1.Container, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	taken := map[string]bool{}
@@ -229,7 +229,7 @@ func (c containerChecks) checkMounts(container *corev1.Container, path *field.Pa
 	return errs
 }
 
-// validateMount checks what of a volume is mounted. Kubernetes reports the paths for the list.
+// validateMount checks the mounted path of a volume. Kubernetes reports the paths for the list.
 func validateMount(mount *corev1.VolumeMount, at, mounts *field.Path) field.ErrorList {
 	errs := slices.Concat(
 		relativePath(mount.SubPath, mounts.Child("subPath")),
@@ -241,8 +241,8 @@ func validateMount(mount *corev1.VolumeMount, at, mounts *field.Path) field.Erro
 	return errs
 }
 
-// validatePropagation checks how mounts below a mount are treated. Kubernetes reports that for the
-// list of mounts, not for the one mount.
+// validatePropagation checks the propagation of mounts. Kubernetes reports errors for the list of mounts, not for the
+// single mount.
 func validatePropagation(mount *corev1.VolumeMount, security *corev1.SecurityContext, mounts *field.Path) field.ErrorList {
 	propagation, recursive := mounts.Child("mountPropagation"), mounts.Child("recursiveReadOnly")
 	mode := ptr.Deref(mount.MountPropagation, corev1.MountPropagationNone)

@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
-// DefaultSpec fills in what the spec of a pod, or of a template, leaves out. Controllers
-// compare templates with pods, so the defaults are the same in both, as far as they are in both.
+// DefaultSpec sets the fields that the spec of a pod, or of a template, leaves out. Controllers compare templates with
+// pods, so both have the same defaults for the fields that both have.
 func DefaultSpec(spec *corev1.PodSpec) {
 	registry.SetDefault(&spec.DNSPolicy, corev1.DNSClusterFirst)
 	registry.SetDefault(&spec.RestartPolicy, corev1.RestartPolicyAlways)
@@ -38,7 +38,7 @@ func DefaultSpec(spec *corev1.PodSpec) {
 	dropDisabled(spec)
 }
 
-// DefaultPod fills in what has defaults in pods, but not in templates.
+// DefaultPod sets the defaults that pods have and templates do not.
 func DefaultPod(pod *corev1.Pod) {
 	registry.SetDefaultPtr(&pod.Spec.EnableServiceLinks, corev1.DefaultEnableServiceLinks)
 	// The node that finds such a pod ends it after the shortest time that there is.
@@ -57,14 +57,14 @@ func DefaultPod(pod *corev1.Pod) {
 	defaultPodResources(pod)
 }
 
-// defaultHostPorts sets the host ports of a pod in the network of its node: they are its own.
+// defaultHostPorts sets the host ports of a pod in the network of its node to the ports of its containers.
 func defaultHostPorts(ports []corev1.ContainerPort) {
 	for i := range ports {
 		registry.SetDefault(&ports[i].HostPort, ports[i].ContainerPort)
 	}
 }
 
-// defaultRequests sets requests that are left out to the limits.
+// defaultRequests sets missing requests to the limits.
 func defaultRequests(r *corev1.ResourceRequirements) {
 	if len(r.Limits) == 0 {
 		return
@@ -102,8 +102,8 @@ func defaultContainer(c *corev1.Container) {
 	}
 }
 
-// pullPolicyOf returns the default pull policy of an image: the tag latest, which is also that of a
-// name without tag and digest, moves, so it is pulled every time. What is no name has no tag.
+// pullPolicyOf returns the default pull policy of an image. The tag latest moves, so such an image is always pulled; it
+// is also the default tag if the name has neither tag nor digest. An invalid name has no tag.
 func pullPolicyOf(image string) corev1.PullPolicy {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {

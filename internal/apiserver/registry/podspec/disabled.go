@@ -2,8 +2,8 @@ package podspec
 
 import corev1 "k8s.io/api/core/v1"
 
-// dropDisabled removes what Kubernetes has behind feature gates that are off by default: what is
-// not there cannot be taken for something that works.
+// dropDisabled removes the fields of feature gates that Kubernetes disables by default, so that no user believes that
+// they work.
 func dropDisabled(spec *corev1.PodSpec) {
 	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range containers {

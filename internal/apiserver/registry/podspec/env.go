@@ -74,8 +74,8 @@ func validateKeyRef(name, key string, at *field.Path) field.ErrorList {
 	return append(errs, validate.FromMessages(key, at.Child("key"), validation.IsConfigMapKey(key))...)
 }
 
-// validateEnvFrom checks where environment variables come from. Kubernetes reports a source that
-// is none, or more than one, for the whole list.
+// validateEnvFrom checks the sources of environment variables. Kubernetes reports for the whole list that an element
+// has no source, or more than one.
 func validateEnvFrom(sources []corev1.EnvFromSource, path *field.Path) field.ErrorList {
 	errs := validate.Each(sources, path, validateEnvFromSource)
 	for i := range sources {
@@ -111,8 +111,8 @@ func requiredSubdomain(name string, at *field.Path) field.ErrorList {
 	return validate.OptionalSubdomain(name, at)
 }
 
-// Fields of a pod that its containers may read. What changes while the pod runs can be
-// in a volume, but not in the environment.
+// Fields of a pod that its containers may read. Fields that change while the pod runs can be in a volume, but not in
+// the environment.
 
 func envFields() []string {
 	return []string{
@@ -193,7 +193,7 @@ func isReadable(resource string) bool {
 		strings.HasPrefix(resource, "limits."+corev1.ResourceHugePagesPrefix) || strings.HasPrefix(resource, "requests."+corev1.ResourceHugePagesPrefix)
 }
 
-// validateDivisor checks the unit in which a quantity is reported, of a resource that can be.
+// validateDivisor checks the unit of a resource that the downward API reports.
 func validateDivisor(ref *corev1.ResourceFieldSelector, at *field.Path) field.ErrorList {
 	if ref.Divisor.IsZero() || !isReadable(ref.Resource) {
 		return nil

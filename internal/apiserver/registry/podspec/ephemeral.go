@@ -36,8 +36,8 @@ func (c containerChecks) checkEphemeral(path *field.Path) field.ErrorList {
 	return errs
 }
 
-// forbidService refuses what makes sense only for a container that serves: it is gone when the
-// debugging is over. A subpath would leave a mount behind until the pod ends.
+// forbidService refuses fields that make sense only for a container that serves: an ephemeral container ends with the
+// debugging. A subpath would leave a mount behind until the pod ends.
 func forbidService(c *corev1.EphemeralContainerCommon, at *field.Path) field.ErrorList {
 	const text = "cannot be set for an Ephemeral Container"
 	may := []string{

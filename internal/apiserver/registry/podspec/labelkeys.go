@@ -11,9 +11,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// MergeLabelKeys adds to the label selectors of affinity terms and topology spread constraints
-// what their matchLabelKeys and mismatchLabelKeys mean for a pod with these labels. The affinity
-// and the constraints may be shared with the object that was sent, so they are copied.
+// MergeLabelKeys adds requirements for matchLabelKeys and mismatchLabelKeys to the label selectors of affinity terms
+// and topology spread constraints, with the values of the pod's labels. The affinity and the constraints may be shared
+// with the object that was sent, so they are copied.
 func MergeLabelKeys(spec *corev1.PodSpec, labels map[string]string) {
 	merge := func(t *corev1.PodAffinityTerm) {
 		mergeKeys(t.LabelSelector, t.MatchLabelKeys, metav1.LabelSelectorOpIn, labels)
@@ -31,7 +31,7 @@ func MergeLabelKeys(spec *corev1.PodSpec, labels map[string]string) {
 	}
 }
 
-// podTerms returns the terms about other pods.
+// podTerms returns the pod affinity terms.
 func podTerms(a *corev1.Affinity) []*corev1.PodAffinityTerm {
 	var all []*corev1.PodAffinityTerm
 	add := func(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
@@ -61,8 +61,8 @@ func mergeKeys(s *metav1.LabelSelector, keys []string, operator metav1.LabelSele
 	}
 }
 
-// validateLabelKeys checks matchLabelKeys and mismatchLabelKeys, which may have been merged into
-// the selector: a key of which the selector speaks once may come from there.
+// validateLabelKeys checks matchLabelKeys and mismatchLabelKeys, which may have been merged into the selector: a key
+// that occurs once in the selector may come from there.
 func validateLabelKeys(match, mismatch []string, s *metav1.LabelSelector, at *field.Path) field.ErrorList {
 	errs := append(validateKeyNames(match, s, at.Child("matchLabelKeys")), validateKeyNames(mismatch, s, at.Child("mismatchLabelKeys"))...)
 	if s != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// validatePlacement checks where a pod may run.
+// validatePlacement checks the constraints on a pod's node.
 func validatePlacement(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	errs := slices.Concat(
 		validate.OptionalSubdomain(spec.NodeName, path.Child("nodeName")),
@@ -54,7 +54,7 @@ func validateToleration(t *corev1.Toleration, path *field.Path) field.ErrorList 
 			errs = append(errs, field.Invalid(path.Child("operator"), t.Value, "value must be empty when `operator` is 'Exists'"))
 		}
 	case corev1.TolerationOpGt, corev1.TolerationOpLt:
-		// These are known, and behind a feature gate that is off by default.
+		// Kubernetes knows these operators, but disables their feature gate by default.
 		errs = append(errs, field.NotSupported(path.Child("operator"), t.Operator,
 			[]corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpLt, corev1.TolerationOpGt}))
 	default:
@@ -66,7 +66,7 @@ func validateToleration(t *corev1.Toleration, path *field.Path) field.ErrorList 
 	return errs
 }
 
-// ValidateTaintEffect accepts the effects that a taint may have.
+// ValidateTaintEffect checks the effect of a taint.
 func ValidateTaintEffect(effect corev1.TaintEffect, at *field.Path) field.ErrorList {
 	return validate.OneOf(effect, at, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
 }
@@ -102,8 +102,8 @@ func validateSpread(constraints []corev1.TopologySpreadConstraint, path *field.P
 	})
 }
 
-// topologyKeyIsGiven checks the topology key of a spread constraint: any label may be named, even one
-// that no node can have.
+// topologyKeyIsGiven checks that a spread constraint has a topology key. Any key is valid, even one that no label can
+// have.
 func topologyKeyIsGiven(key string, at *field.Path) field.ErrorList {
 	if key == "" {
 		return field.ErrorList{field.Required(at, "can not be empty")}
@@ -165,7 +165,7 @@ func ValidateNodeSelector(s *corev1.NodeSelector, at *field.Path) field.ErrorLis
 	return validate.Each(s.NodeSelectorTerms, terms, validateRequiredTerm)
 }
 
-// validateRequiredTerm checks a term that decides: its values are such as labels have.
+// validateRequiredTerm checks a required term: its values must be valid values of labels.
 func validateRequiredTerm(t *corev1.NodeSelectorTerm, at *field.Path) field.ErrorList {
 	errs := validateNodeTerm(t, at)
 	for i, r := range t.MatchExpressions {
@@ -228,8 +228,7 @@ func validatePodTerm(t *corev1.PodAffinityTerm, at *field.Path) field.ErrorList 
 	)
 }
 
-// requiredTopologyKey checks the topology key of a term, which is reported as absent and as
-// invalid.
+// requiredTopologyKey checks the topology key of a term. An absent key is reported as absent and as invalid.
 func requiredTopologyKey(key string, at *field.Path) field.ErrorList {
 	if key == "" {
 		return append(validateTopologyKey(key, at), metav1validation.ValidateLabelName(key, at)...)

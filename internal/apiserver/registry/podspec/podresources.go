@@ -12,9 +12,8 @@ import (
 
 // The resources of a pod as a whole.
 
-// defaultPodResources fills in what the containers tell about the resources of the pod as a whole:
-// its limits of huge pages are what they have together, and it requests what they request together,
-// otherwise its limits.
+// defaultPodResources sets the missing resources of the pod as a whole: the limits of huge pages to the sum of the
+// containers' limits, and requests to the sum of the containers' requests, otherwise to the pod's limits.
 func defaultPodResources(pod *corev1.Pod) {
 	if pod.Spec.Resources == nil || len(pod.Spec.Resources.Limits)+len(pod.Spec.Resources.Requests) == 0 {
 		return
@@ -45,7 +44,7 @@ func defaultPodResources(pod *corev1.Pod) {
 	r.Requests = requests
 }
 
-// withAmount returns a list that has a resource: an amount that was there before stays.
+// withAmount adds an amount of a resource to a list. An existing amount stays.
 func withAmount(list corev1.ResourceList, name corev1.ResourceName, amount resource.Quantity) corev1.ResourceList {
 	if _, given := list[name]; given {
 		return list
@@ -73,8 +72,8 @@ func validatePodResources(spec *corev1.PodSpec, claims []string, at *field.Path)
 	return errs
 }
 
-// validateTogether checks that what the containers request together is within what the pod requests,
-// and the limits of each, for huge pages those of all, within the pod's.
+// validateTogether checks that the sum of the containers' requests is within the pod's requests, and that each
+// container's limit is within the pod's limit; for huge pages, the sum of the limits.
 func validateTogether(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 	pod := &corev1.Pod{Spec: *spec}
 	var errs field.ErrorList

@@ -24,8 +24,7 @@ func (c containerChecks) checkHealth(container *corev1.Container, at *field.Path
 	errs = append(errs, validateProbe(container.ReadinessProbe, at.Child("readinessProbe"))...)
 	errs = append(errs, validateProbe(container.StartupProbe, at.Child("startupProbe"))...)
 
-	// Only readiness may take several successes: one shows that a container is alive or has
-	// started.
+	// Only readiness may require several successes: one success shows that a container is alive or has started.
 	errs = append(errs, oneSuccess(container.LivenessProbe, at.Child("livenessProbe"))...)
 	errs = append(errs, oneSuccess(container.StartupProbe, at.Child("startupProbe"))...)
 	if p := container.ReadinessProbe; p != nil && p.TerminationGracePeriodSeconds != nil {
@@ -73,7 +72,7 @@ func (c containerChecks) checkHandler(h *corev1.LifecycleHandler, at *field.Path
 	return errs
 }
 
-// action is a probe's or a hook's handler: one of these is set.
+// action is the handler of a probe or a hook. One field is set.
 type action struct {
 	exec *corev1.ExecAction
 	get  *corev1.HTTPGetAction
@@ -81,7 +80,7 @@ type action struct {
 	grpc *corev1.GRPCAction
 }
 
-// validateAction checks that exactly one handler is set, and that it is valid. Of several the first
+// validateAction checks that exactly one handler is set, and that it is valid. If several are set, the first one
 // counts.
 func validateAction(a action, set []string, at *field.Path) field.ErrorList {
 	if len(set) == 0 {

@@ -44,8 +44,7 @@ const (
 	maxTokenSeconds = 1 << 32
 )
 
-// validateProjection checks a source of the volume at the path volume, for which Kubernetes reports
-// the paths of tokens.
+// validateProjection checks a source of a projected volume. Kubernetes reports the paths of tokens for the volume.
 func validateProjection(p *corev1.VolumeProjection, at, volume *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(validate.SetMembers(p)) > 1 {
@@ -75,7 +74,7 @@ func validateProjection(p *corev1.VolumeProjection, at, volume *field.Path) fiel
 	return errs
 }
 
-// validateOwnTokens: a pod without a service account gets no token of one.
+// validateOwnTokens checks that a pod without a service account requests no token.
 func validateOwnTokens(pod *corev1.Pod, volumes *field.Path) field.ErrorList {
 	if pod.Spec.ServiceAccountName != "" {
 		return nil
@@ -93,8 +92,8 @@ func validateOwnTokens(pod *corev1.Pod, volumes *field.Path) field.ErrorList {
 	})
 }
 
-// validateDistinctPaths checks that no two files of a projected volume have the same path. Kubernetes
-// says so by the name of the object that the second one is from.
+// validateDistinctPaths checks that no two files of a projected volume have the same path. The error names the object
+// of the second file, as in Kubernetes.
 func validateDistinctPaths(sources []corev1.VolumeProjection, volume *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	taken := map[string]bool{}

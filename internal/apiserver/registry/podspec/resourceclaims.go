@@ -11,8 +11,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// validateResourceClaims checks the claims on devices of a pod: each is a ResourceClaim, or made
-// from a template.
+// validateResourceClaims checks a pod's claims on devices: each names a ResourceClaim or a template of one.
 func validateResourceClaims(claims []corev1.PodResourceClaim, path *field.Path) field.ErrorList {
 	errs := validate.NoDuplicates(claims, path, func(c corev1.PodResourceClaim) string { return c.Name }, "name")
 	return append(errs, validate.Each(claims, path, func(c *corev1.PodResourceClaim, at *field.Path) field.ErrorList {
@@ -47,8 +46,8 @@ func resourceClaimNames(spec *corev1.PodSpec) []string {
 	return slices.Compact(names)
 }
 
-// validateClaimReferences checks which claims a container uses: all devices of a claim, or those
-// of one of its requests, nothing twice.
+// validateClaimReferences checks the claims that a container uses: all devices of a claim, or the devices of one of its
+// requests, without duplicates.
 func validateClaimReferences(references []corev1.ResourceClaim, names []string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	requests := map[string][]string{} // by claim; "" stands for the whole claim
@@ -81,7 +80,7 @@ func validateClaimReferences(references []corev1.ResourceClaim, names []string, 
 	return errs
 }
 
-// ValidateResourceClaimStatuses checks which claims a pod's status names as made from templates.
+// ValidateResourceClaimStatuses checks the claims in a pod's status, which were created from templates.
 func ValidateResourceClaimStatuses(statuses []corev1.PodResourceClaimStatus, spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	errs := validate.NoDuplicates(statuses, path, func(s corev1.PodResourceClaimStatus) string { return s.Name }, "name")
 	return append(errs, validate.Each(statuses, path, func(s *corev1.PodResourceClaimStatus, at *field.Path) field.ErrorList {
@@ -93,8 +92,8 @@ func ValidateResourceClaimStatuses(statuses []corev1.PodResourceClaimStatus, spe
 	})...)
 }
 
-// ValidateExtendedClaimStatus checks the claim that was made for what a pod requests as extended
-// resources: which request of it is for which resource of which container.
+// ValidateExtendedClaimStatus checks the claim that was created for a pod's extended resources. It maps the claim's
+// requests to the resources of containers.
 func ValidateExtendedClaimStatus(s *corev1.PodExtendedResourceClaimStatus, spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	if s == nil {
 		return nil

@@ -16,8 +16,8 @@ func IsNative(name corev1.ResourceName) bool {
 	return !isQualified(name) || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
 }
 
-// IsExtended reports whether a resource is not one of Kubernetes' own, such as a device, and has a
-// name under which a quota can limit what is requested of it.
+// IsExtended reports whether a resource, such as a device, is not one of Kubernetes' own, and has a valid name for
+// requests in a quota.
 func IsExtended(name corev1.ResourceName) bool {
 	return !IsNative(name) && !strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix) &&
 		len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+string(name))) == 0
@@ -48,7 +48,7 @@ func validatePodResource(name corev1.ResourceName, at *field.Path) field.ErrorLi
 	return field.ErrorList{field.NotSupported(at, name, []string{"cpu", corev1.ResourceHugePagesPrefix, "memory"})}
 }
 
-// ValidateResourceName checks the form of a name. One without a domain is known.
+// ValidateResourceName checks the form of a name. A name without a domain must be a known one.
 func ValidateResourceName(name corev1.ResourceName, at *field.Path) field.ErrorList {
 	if errs := validate.FromMessages(name, at, validation.IsQualifiedName(string(name))); len(errs) > 0 {
 		return errs
@@ -59,7 +59,7 @@ func ValidateResourceName(name corev1.ResourceName, at *field.Path) field.ErrorL
 	return field.ErrorList{field.Invalid(at, name, "must be a standard resource type or fully qualified")}
 }
 
-// IsStandard reports whether a name without a domain is known, as what containers have or what quotas limit.
+// IsStandard reports whether a name without a domain is a known resource of containers or of quotas.
 func IsStandard(name corev1.ResourceName) bool {
 	return isHugePages(name) || strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix) ||
 		slices.Contains(containerResources(), name) || slices.Contains(quotaResources(), name)
@@ -69,7 +69,7 @@ func containerResources() []corev1.ResourceName {
 	return []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
 }
 
-// quotaResources are names that are known, but not as something that containers have.
+// quotaResources are the known names that only quotas have.
 func quotaResources() []corev1.ResourceName {
 	return []corev1.ResourceName{
 		corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceRequestsEphemeralStorage, corev1.ResourceRequestsStorage,

@@ -13,11 +13,11 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// nameCheck checks the name of a resource, at the place where it is named.
+// nameCheck checks the name of a resource and reports errors at a path.
 type nameCheck func(corev1.ResourceName, *field.Path) field.ErrorList
 
-// validateResources checks what containers, or a pod as a whole, may use: resources with names that
-// pass the check, and claims of the pod.
+// validateResources checks the resources of a container, or of a pod as a whole: their names must pass the check, and
+// the claims must be claims of the pod.
 func validateResources(r *corev1.ResourceRequirements, check nameCheck, claims []string, at *field.Path) field.ErrorList {
 	limits, requests := at.Child("limits"), at.Child("requests")
 	errs := slices.Concat(
@@ -39,8 +39,8 @@ func validateResources(r *corev1.ResourceRequirements, check nameCheck, claims [
 	return append(errs, validateHugePages(r, at)...)
 }
 
-// validateResizePolicy checks what is to happen when a container is resized. A pod that does not
-// restart its containers does not do so for that either.
+// validateResizePolicy checks the restart policies for resizes. A pod that never restarts its containers does not
+// restart them for a resize either.
 func validateResizePolicy(policies []corev1.ContainerResizePolicy, restart corev1.RestartPolicy, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[corev1.ResourceName]bool{}
@@ -58,8 +58,7 @@ func validateResizePolicy(policies []corev1.ContainerResizePolicy, restart corev
 	return errs
 }
 
-// validateHugePages: a container with huge pages must also request CPU or memory, by which it is
-// scheduled.
+// validateHugePages checks that a container with huge pages also requests CPU or memory, which the scheduler needs.
 func validateHugePages(r *corev1.ResourceRequirements, at *field.Path) field.ErrorList {
 	huge, plain := false, false
 	for _, list := range []corev1.ResourceList{r.Limits, r.Requests} {
@@ -99,7 +98,7 @@ func validateAmounts(list corev1.ResourceList, check nameCheck, at *field.Path) 
 	return errs
 }
 
-// isWholePages reports whether an amount is one of whole pages of the size that the resource names.
+// isWholePages reports whether an amount is a multiple of the page size in the resource's name.
 func isWholePages(name corev1.ResourceName, quantity resource.Quantity) bool {
 	size, err := resource.ParseQuantity(strings.TrimPrefix(string(name), corev1.ResourceHugePagesPrefix))
 	if err != nil || size.Sign() <= 0 || size.MilliValue()%1000 != 0 {
@@ -108,8 +107,8 @@ func isWholePages(name corev1.ResourceName, quantity resource.Quantity) bool {
 	return quantity.Value()%size.Value() == 0
 }
 
-// ValidateOverhead checks what the runtime of a pod's containers costs. The path of an error is
-// that of a limit, as Kubernetes has it.
+// ValidateOverhead checks the overhead of a pod's runtime. As in Kubernetes, the path of an error is the path of a
+// limit.
 func ValidateOverhead(overhead corev1.ResourceList, at *field.Path) field.ErrorList {
 	return validateResources(&corev1.ResourceRequirements{Limits: overhead}, ValidateContainerResource, nil, at)
 }

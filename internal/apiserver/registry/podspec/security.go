@@ -11,8 +11,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// validatePodSecurity checks as which user, and how isolated from its node, a pod runs. Values
-// that a node's kernel would reject are left to the node.
+// validatePodSecurity checks the user of a pod, and its isolation from its node. The node checks the values that depend
+// on its kernel.
 func validatePodSecurity(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if ptr.Deref(spec.ShareProcessNamespace, false) && spec.HostPID {
@@ -39,15 +39,15 @@ func validatePodSecurity(spec *corev1.PodSpec, path *field.Path) field.ErrorList
 		validate.Each(s.Sysctls, at.Child("sysctls"), func(c *corev1.Sysctl, at *field.Path) field.ErrorList {
 			return validate.Required(c.Name, at.Child("name"))
 		}),
-		// MountOption is behind a feature gate that is off by default.
+		// The feature gate for MountOption is off by default.
 		validate.OneOfPtr(s.SELinuxChangePolicy, at.Child("seLinuxChangePolicy"), corev1.SELinuxChangePolicyRecursive),
 		validateSeccomp(s.SeccompProfile, at.Child("seccompProfile")),
 		validateAppArmor(s.AppArmorProfile, at.Child("appArmorProfile")),
 	)
 }
 
-// validateOwnUsers checks a pod whose users are not those of its node: it cannot share the node's other
-// namespaces, nor have block devices, which would keep their owners.
+// validateOwnUsers checks a pod with a user namespace of its own: it cannot share the node's other namespaces, nor have
+// block devices, which would keep their owners.
 func validateOwnUsers(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	const text = "when `hostUsers` is false"
 	var errs field.ErrorList
@@ -103,8 +103,7 @@ func validGroup(id *int64, at *field.Path) field.ErrorList {
 	return validate.FromMessages(*id, at, validation.IsValidGroupID(*id))
 }
 
-// validateContainerSecurity checks as which user a container runs, and what that user may do. The
-// users of the pod may be those of the node.
+// validateContainerSecurity checks the user of a container, and its privileges.
 func validateContainerSecurity(s *corev1.SecurityContext, pod *corev1.PodSpec, at *field.Path) field.ErrorList {
 	if s == nil {
 		return nil

@@ -18,7 +18,7 @@ func ValidateTemplate(kind string, template *corev1.PodTemplateSpec, path *field
 	return append(errs, ForbidEphemeralContainers(template, spec)...)
 }
 
-// ValidateEndless checks that pods are made to run until they are deleted.
+// ValidateEndless checks that the pods of a template run until they are deleted.
 func ValidateEndless(kind string, template *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
 	spec := path.Child("spec")
 	var errs field.ErrorList

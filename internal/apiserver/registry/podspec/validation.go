@@ -18,7 +18,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// ValidatePod checks the spec of a pod: as in a template, and what has to be right when it runs.
+// ValidatePod checks the spec of a pod: with the rules of templates, and with rules that apply to running pods only.
 func ValidatePod(pod *corev1.Pod) field.ErrorList {
 	path := field.NewPath("spec")
 	errs := append(validateSpec(&pod.Spec, pod, path), validateOwnTokens(pod, path.Child("volumes"))...)
@@ -33,7 +33,7 @@ func ValidateSpec(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	return validateSpec(spec, nil, path)
 }
 
-// validateSpec checks the spec of a pod, or of a template if there is none.
+// validateSpec checks the spec of a pod, or of a template if pod is nil.
 func validateSpec(spec *corev1.PodSpec, pod *corev1.Pod, path *field.Path) field.ErrorList {
 	return slices.Concat(
 		validate.OneOf(spec.RestartPolicy, path.Child("restartPolicy"),
@@ -104,7 +104,7 @@ func validateHosts(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	return append(errs, validateResolver(spec, path.Child("dnsConfig"))...)
 }
 
-// validateResolver checks how the pod's containers resolve names.
+// validateResolver checks the DNS configuration of a pod's containers.
 func validateResolver(spec *corev1.PodSpec, dns *field.Path) field.ErrorList {
 	switch none := spec.DNSPolicy == corev1.DNSNone; {
 	case none && spec.DNSConfig == nil:
@@ -128,8 +128,7 @@ func validateResolver(spec *corev1.PodSpec, dns *field.Path) field.ErrorList {
 	})...)
 }
 
-// validateSearches checks the search list of a resolver: its parts may have underscores, and a dot
-// is the root.
+// validateSearches checks the search list of a resolver: its elements may have underscores, and a dot means the root.
 func validateSearches(searches []string, path *field.Path) field.ErrorList {
 	errs := atMost(len(searches), searches, path, maxSearches, "search paths")
 	if len(strings.Join(searches, " ")) > maxSearchLength {
@@ -151,8 +150,7 @@ func atMost(n int, value any, path *field.Path, limit int, what string) field.Er
 	return field.ErrorList{field.Invalid(path, value, "must not have more than "+strconv.Itoa(limit)+" "+what)}
 }
 
-// ValidateTemplateMeta checks the metadata of the pods that are made from a template. Kubernetes
-// reports them at the template.
+// ValidateTemplateMeta checks the metadata of a template's pods. As in Kubernetes, errors point to the template.
 func ValidateTemplateMeta(template *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
 	return slices.Concat(
 		metav1validation.ValidateLabels(template.Labels, path.Child("labels")),
@@ -161,15 +159,13 @@ func ValidateTemplateMeta(template *corev1.PodTemplateSpec, path *field.Path) fi
 	)
 }
 
-// sourcesOf returns the names of the sources that a volume has, in the order of the
-// type's fields.
+// sourcesOf returns the names of a volume's sources, in the order of the type's fields.
 func sourcesOf(source *corev1.VolumeSource) []string { return validate.SetMembers(source) }
 
-// maxHostname is the length of the longest hostname of a Linux host, in bytes.
+// maxHostname is the maximum length of the hostname of a Linux host, in bytes.
 const maxHostname = 64
 
-// validateHostnameOverride checks the hostname that a pod is to have. It excludes what would give it
-// another one.
+// validateHostnameOverride checks the overridden hostname of a pod. It excludes the other fields that set a hostname.
 func validateHostnameOverride(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 	if spec.HostnameOverride == nil {
 		return nil

@@ -19,8 +19,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// DefaultVolumeClaim fills in what a volume claim, or the template of one in a
-// StatefulSet, leaves out.
+// DefaultVolumeClaim sets the defaults of a volume claim, also of a template of one in a StatefulSet.
 func DefaultVolumeClaim(c *corev1.PersistentVolumeClaim) {
 	registry.SetDefault(&c.Status.Phase, corev1.ClaimPending)
 	registry.SetDefaultPtr(&c.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
@@ -60,10 +59,9 @@ func ValidateVolumeClaimSpec(s *corev1.PersistentVolumeClaimSpec, spec *field.Pa
 	return errs
 }
 
-// NormalizeDataSources brings the two fields that say what a volume is filled from into agreement:
-// the older one, which takes volume claims and snapshots only, and the one that takes anything. One
-// that names a namespace is dropped: that is behind a feature gate that is off by default. Clients that
-// know only the older one get no error for what it does not take.
+// NormalizeDataSources brings dataSource and dataSourceRef into agreement. The older dataSource accepts only volume
+// claims and snapshots; it drops any other source without an error, for clients that know only this field. It also
+// drops a dataSourceRef with a namespace: its feature gate is off by default.
 func NormalizeDataSources(s, old *corev1.PersistentVolumeClaimSpec) {
 	if ref := s.DataSourceRef; ref != nil && ptr.Deref(ref.Namespace, "") != "" && (old == nil || old.DataSourceRef == nil) {
 		s.DataSourceRef = nil
@@ -84,8 +82,8 @@ func isClaimOrSnapshot(source *corev1.TypedLocalObjectReference) bool {
 	return group == "" && source.Kind == "PersistentVolumeClaim" || group == "snapshot.storage.k8s.io" && source.Kind == "VolumeSnapshot"
 }
 
-// ValidateClaimTemplateMeta checks the metadata of a template of claims, on volumes or on devices: labels and
-// annotations only.
+// ValidateClaimTemplateMeta checks the metadata of a template of volume or resource claims: it may have only labels and
+// annotations.
 func ValidateClaimTemplateMeta(m *metav1.ObjectMeta, path *field.Path) field.ErrorList {
 	errs := apivalidation.ValidateAnnotations(m.Annotations, path.Child("annotations"))
 	errs = append(errs, metav1validation.ValidateLabels(m.Labels, path.Child("labels"))...)
@@ -101,8 +99,7 @@ func ValidateClaimTemplateMeta(m *metav1.ObjectMeta, path *field.Path) field.Err
 	return errs
 }
 
-// validateDataSource checks what a volume is filled from. Without a group it can only be another
-// volume claim.
+// validateDataSource checks the source of a volume's data. Without a group it can only be another volume claim.
 func validateDataSource(group *string, kind, name string, path *field.Path) field.ErrorList {
 	errs := append(validate.Required(name, path.Child("name")), validate.Required(kind, path.Child("kind"))...)
 	switch group := ptr.Deref(group, ""); {

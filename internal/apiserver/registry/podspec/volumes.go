@@ -13,8 +13,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// validateVolumes checks the volumes of a pod, or of a template if there is none. It returns those that are
-// valid by their names: the others count as absent where they are mounted.
+// validateVolumes checks the volumes of a pod, or of a template if pod is nil. It returns the valid volumes by name:
+// for mounts, the others count as absent.
 func validateVolumes(volumes []corev1.Volume, pod *corev1.Pod, path *field.Path) (map[string]*corev1.Volume, field.ErrorList) {
 	valid := map[string]*corev1.Volume{}
 	errs := validate.Each(volumes, path, func(v *corev1.Volume, at *field.Path) field.ErrorList {
@@ -42,13 +42,13 @@ func validateSources(v *corev1.VolumeSource, at *field.Path) field.ErrorList {
 	if len(sources) == 1 {
 		return append(validateOwnSource(v, at), validateForeignSource(v, at)...)
 	}
-	// The first is the one that counts; hostPath and emptyDir change places in the type.
+	// The first source counts. For upstream emptyDir comes before hostPath; the type has another order.
 	first := sources[0]
 	if v.EmptyDir != nil {
 		first = "emptyDir"
 	}
 	var errs field.ErrorList
-	upstreams := map[string]string{"downwardAPI": "downwarAPI", "cephfs": "cephFS"} // what these fields are called in its errors
+	upstreams := map[string]string{"downwardAPI": "downwarAPI", "cephfs": "cephFS"} // the names of these fields in upstream's errors
 	for _, extra := range sources {
 		if extra != first {
 			errs = append(errs, field.Forbidden(at.Child(cmp.Or(upstreams[extra], extra)), "may not specify more than 1 volume type"))
@@ -153,7 +153,7 @@ func validateForeignSource(v *corev1.VolumeSource, at *field.Path) field.ErrorLi
 		errs = append(errs, ValidateDriverName(s.Driver, at.Child("csi", "driver"))...)
 		if s.NodePublishSecretRef != nil {
 			errs = append(errs, validate.Required(s.NodePublishSecretRef.Name, at.Child("csi", "nodePublishSecretRef", "name"))...)
-			errs = append(errs, validate.OptionalSubdomain(s.NodePublishSecretRef.Name, at.Child("csi", "name"))...) // that is how Kubernetes names it
+			errs = append(errs, validate.OptionalSubdomain(s.NodePublishSecretRef.Name, at.Child("csi", "name"))...) // Kubernetes names it like this
 		}
 	}
 	if s := v.Image; s != nil && s.PullPolicy != "" {

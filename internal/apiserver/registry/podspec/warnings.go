@@ -20,8 +20,7 @@ type stored interface {
 	metav1.Object
 }
 
-// WarnOfPod returns what is accepted of a new pod although it is most likely not meant. Pods that change
-// are changed by controllers, which read no warnings.
+// WarnOfPod returns the warnings about a new pod. Updates come from controllers, which read no warnings.
 func WarnOfPod(pod, old *corev1.Pod) []string {
 	if old != nil {
 		return nil
@@ -29,7 +28,7 @@ func WarnOfPod(pod, old *corev1.Pod) []string {
 	return append(warnOfLabel(pod.Name, "the Pod's hostname"), specWarnings(&pod.ObjectMeta, &pod.Spec, nil)...)
 }
 
-// WarnOfName returns what follows for the pods of a new object from its name, of which theirs are made.
+// WarnOfName warns about the name of a new object from which the names of its pods are made.
 func WarnOfName[P stored](obj, old P) []string {
 	var none P
 	if old != none {
@@ -46,7 +45,7 @@ func warnOfLabel(name, use string) []string {
 	return []string{fmt.Sprintf("metadata.name: this is used in %s, which can result in surprising behavior; a DNS label is recommended: %v", use, complaints)}
 }
 
-// WarnOfTemplate returns what is accepted of the template of an object, which is new or has changed.
+// WarnOfTemplate returns the warnings about the template of a new or changed object.
 func WarnOfTemplate[P stored](obj, old P, template *corev1.PodTemplateSpec, path *field.Path) []string {
 	var none P
 	if template == nil || old != none && obj.GetGeneration() == old.GetGeneration() {
@@ -55,14 +54,14 @@ func WarnOfTemplate[P stored](obj, old P, template *corev1.PodTemplateSpec, path
 	return specWarnings(&template.ObjectMeta, &template.Spec, path)
 }
 
-// warnings collects what is said about a pod or a template.
+// warnings collects the warnings about a pod or a template.
 type warnings []string
 
 func (w *warnings) add(at *field.Path, format string, values ...any) {
 	*w = append(*w, at.String()+": "+fmt.Sprintf(format, values...))
 }
 
-// specWarnings returns what is accepted of a pod, or of the template at a path.
+// specWarnings returns the warnings about a pod, or about the template at path.
 func specWarnings(meta *metav1.ObjectMeta, spec *corev1.PodSpec, path *field.Path) []string {
 	var w warnings
 	at := path.Child("spec")
@@ -99,7 +98,7 @@ func eachContainer(spec *corev1.PodSpec, path *field.Path, visit func(*corev1.Co
 	}
 }
 
-// ofNodes warns of nodes that are chosen by labels that they no longer have.
+// ofNodes warns about deprecated labels of nodes in selectors and constraints.
 func (w *warnings) ofNodes(spec *corev1.PodSpec, at *field.Path) {
 	for _, key := range slices.Sorted(maps.Keys(spec.NodeSelector)) {
 		if text := validate.DeprecatedNodeLabel(key); text != "" {
@@ -129,7 +128,7 @@ func (w *warnings) ofNodes(spec *corev1.PodSpec, at *field.Path) {
 	}
 }
 
-// ofValues warns of values that no label can have, which only a preference may name.
+// ofValues warns about values that no label can have. Only a preferred term may have such a value.
 func (w *warnings) ofValues(term corev1.NodeSelectorTerm, at *field.Path) {
 	for i, expression := range term.MatchExpressions {
 		for n, value := range expression.Values {
@@ -140,7 +139,7 @@ func (w *warnings) ofValues(term corev1.NodeSelectorTerm, at *field.Path) {
 	}
 }
 
-// ofPods warns of terms about other pods that are about none.
+// ofPods warns about pod affinity terms that select no pods.
 func (w *warnings) ofPods(affinity *corev1.Affinity, at *field.Path) {
 	terms := func(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm, at *field.Path) {
 		for i, term := range required {
@@ -166,7 +165,7 @@ func (w *warnings) ofSelector(selector *metav1.LabelSelector, at *field.Path) {
 	}
 }
 
-// ofNames warns of aliases of hosts and of secrets that are named twice, or not at all.
+// ofNames warns about host aliases and secrets with duplicate or empty names.
 func (w *warnings) ofNames(spec *corev1.PodSpec, at *field.Path) {
 	for i, alias := range spec.HostAliases {
 		if slices.ContainsFunc(spec.HostAliases[:i], func(a corev1.HostAlias) bool { return a.IP == alias.IP }) {
@@ -184,7 +183,7 @@ func (w *warnings) ofNames(spec *corev1.PodSpec, at *field.Path) {
 	}
 }
 
-// ofAddresses warns of addresses that other programs read otherwise, or write otherwise.
+// ofAddresses warns about addresses that other programs parse or write differently.
 func (w *warnings) ofAddresses(spec *corev1.PodSpec, at *field.Path) {
 	if spec.DNSConfig != nil {
 		for i, server := range spec.DNSConfig.Nameservers {
@@ -196,7 +195,7 @@ func (w *warnings) ofAddresses(spec *corev1.PodSpec, at *field.Path) {
 	}
 }
 
-// ofAnnotations warns of annotations of the time before there were fields.
+// ofAnnotations warns about annotations that fields have replaced.
 func (w *warnings) ofAnnotations(annotations map[string]string, spec *corev1.PodSpec, at *field.Path) {
 	warn := func(key, since, name string) {
 		if _, given := annotations[key]; given {
@@ -211,7 +210,7 @@ func (w *warnings) ofAnnotations(annotations map[string]string, spec *corev1.Pod
 	}
 }
 
-// ofProfiles warns of annotations in place of the profiles of a container.
+// ofProfiles warns about annotations that the profiles of a container have replaced.
 func (w *warnings) ofProfiles(annotations map[string]string, spec *corev1.PodSpec, c *corev1.Container, at *field.Path) {
 	if len(annotations) == 0 {
 		return
@@ -230,7 +229,7 @@ func (w *warnings) ofProfiles(annotations map[string]string, spec *corev1.PodSpe
 	}
 }
 
-// isProfile reports whether an annotation says what the field says.
+// isProfile reports whether an annotation has the same meaning as a profile.
 func isProfile(annotation string, profile *corev1.AppArmorProfile) bool {
 	if profile == nil {
 		return false

@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// ofFractions warns of parts of bytes.
+// ofFractions warns about fractional bytes.
 func (w *warnings) ofFractions(list corev1.ResourceList, at *field.Path) {
 	w.ofFraction(list, corev1.ResourceMemory, at)
 	w.ofFraction(list, corev1.ResourceEphemeralStorage, at)
@@ -22,7 +22,7 @@ func (w *warnings) ofFraction(list corev1.ResourceList, name corev1.ResourceName
 	}
 }
 
-// WarnOfClaim returns what is accepted of the spec of a volume claim: amounts with parts of bytes.
+// WarnOfClaim warns about fractional bytes in the spec of a volume claim.
 func WarnOfClaim(spec *corev1.PersistentVolumeClaimSpec, at *field.Path) []string {
 	var w warnings
 	w.ofFraction(spec.Resources.Requests, corev1.ResourceStorage, at.Child("resources", "requests"))
@@ -30,7 +30,7 @@ func WarnOfClaim(spec *corev1.PersistentVolumeClaimSpec, at *field.Path) []strin
 	return w
 }
 
-// ofVariables warns of variables that are set twice, unless the second adds to the first.
+// ofVariables warns about variables that are set twice, unless the second value uses the first one.
 func (w *warnings) ofVariables(env []corev1.EnvVar, at *field.Path) {
 	seen := make(map[string]bool, len(env))
 	for i, v := range env {
@@ -43,14 +43,13 @@ func (w *warnings) ofVariables(env []corev1.EnvVar, at *field.Path) {
 	}
 }
 
-// placedPort is a port of a container, and where it is in the object.
+// placedPort is a port of a container and its path in the object.
 type placedPort struct {
 	corev1.ContainerPort
 	at *field.Path
 }
 
-// ofPorts warns of ports, and of names of ports, that are defined twice. What selects a port by its name
-// finds the first.
+// ofPorts warns about duplicate ports and names of ports. A reference to a port by name finds the first one.
 func (w *warnings) ofPorts(spec *corev1.PodSpec, at *field.Path) {
 	var all []placedPort
 	eachContainer(spec, at, func(c *corev1.Container, at *field.Path) {
@@ -81,7 +80,7 @@ func (w *warnings) ofPorts(spec *corev1.PodSpec, at *field.Path) {
 	}
 }
 
-// clash returns how a port is the same as another one; empty if it is not.
+// clash describes how a port duplicates another one. "": it does not.
 func clash(a, b corev1.ContainerPort) string {
 	switch {
 	case a.ContainerPort != b.ContainerPort || a.Protocol != b.Protocol:
@@ -96,7 +95,7 @@ func clash(a, b corev1.ContainerPort) string {
 	return ""
 }
 
-// ofVolumes warns of kinds of volumes that are no more, and of files that replace each other.
+// ofVolumes warns about deprecated kinds of volumes, and about files that replace each other.
 func (w *warnings) ofVolumes(volumes []corev1.Volume, at *field.Path) {
 	for i := range volumes {
 		at := at.Index(i)
@@ -110,7 +109,7 @@ func (w *warnings) ofVolumes(volumes []corev1.Volume, at *field.Path) {
 	}
 }
 
-// WarnOfSource warns of a kind of volume that is no more.
+// WarnOfSource warns about a deprecated kind of volume.
 func WarnOfSource[T corev1.VolumeSource | corev1.PersistentVolumeSource](source *T, at *field.Path) []string {
 	var w warnings
 	for _, name := range validate.SetMembers(source) {
@@ -121,7 +120,7 @@ func WarnOfSource[T corev1.VolumeSource | corev1.PersistentVolumeSource](source 
 	return w
 }
 
-// retiredVolume returns what is said about a source of volumes that is deprecated; empty for others.
+// retiredVolume returns the warning about a deprecated source of volumes, or "".
 func retiredVolume(source string) string {
 	switch source {
 	case "photonPersistentDisk":
@@ -140,7 +139,7 @@ func retiredVolume(source string) string {
 	return ""
 }
 
-// volumeFile is a file in a volume, and what it is from if the volume has several sources.
+// volumeFile is a file in a volume. source is empty if the volume has only one source.
 type volumeFile struct{ path, source string }
 
 func (f volumeFile) String() string {
@@ -150,7 +149,7 @@ func (f volumeFile) String() string {
 	return fmt.Sprintf("%q (%s)", f.path, f.source)
 }
 
-// ofFiles warns of files of a volume of which one replaces, or is in the way of, another one.
+// ofFiles warns about files of a volume that replace or contain another file of it.
 func (w *warnings) ofFiles(v *corev1.Volume) {
 	var files []volumeFile
 	what := ""
@@ -180,7 +179,7 @@ func (w *warnings) ofFiles(v *corev1.Volume) {
 	}
 }
 
-// overlap reports whether two paths are the same, or one is in the other.
+// overlap reports whether two paths are equal, or one contains the other.
 func overlap(a, b string) bool {
 	return a != "" && b != "" && (strings.HasPrefix(a+"/", b+"/") || strings.HasPrefix(b+"/", a+"/"))
 }

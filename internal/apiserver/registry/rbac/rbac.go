@@ -1,5 +1,5 @@
-// Package rbac is the API group rbac.authorization.k8s.io: roles and their bindings.
-// Authorization is decided in package auth/rbac.
+// Package rbac is the API group rbac.authorization.k8s.io: roles and their bindings. Package auth/rbac authorizes
+// requests.
 package rbac
 
 import (
@@ -32,8 +32,7 @@ func Group() registry.Group {
 	}
 }
 
-// rbacRow returns what the four rows have in common. Names are path segments: those of
-// system roles have colons.
+// rbacRow returns the common part of the four rows. Names are path segments, because names of system roles have colons.
 func rbacRow(kind, plural string) registry.Resource {
 	return registry.Resource{
 		GroupVersion:        rbacv1.SchemeGroupVersion,
@@ -45,7 +44,7 @@ func rbacRow(kind, plural string) registry.Resource {
 	}
 }
 
-// createdColumn returns the column that roles have in place of their age.
+// createdColumn returns the column that roles have instead of their age.
 func createdColumn[P interface {
 	runtime.Object
 	metav1.Object
@@ -84,7 +83,7 @@ func validateClusterRole(r *rbacv1.ClusterRole) field.ErrorList {
 	return append(errs, validate.Each(r.AggregationRule.ClusterRoleSelectors, selectors, validateAggregated)...)
 }
 
-// validateAggregated checks a selector of the roles whose rules a role has.
+// validateAggregated checks a selector of the roles whose rules a role aggregates.
 func validateAggregated(selector *metav1.LabelSelector, at *field.Path) field.ErrorList {
 	errs := validate.LabelSelector(selector, at)
 	if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
@@ -203,8 +202,8 @@ func supported(value string, at *field.Path, allowed ...string) field.ErrorList 
 	return field.ErrorList{field.NotSupported(at, value, allowed)}
 }
 
-// validateSubjects checks the subjects of a binding in a namespace, if it is in one: that is then
-// the namespace of the service accounts that do not name theirs.
+// validateSubjects checks the subjects of a binding. The namespace of a RoleBinding is the default namespace of its
+// service accounts.
 func validateSubjects(subjects []rbacv1.Subject, namespace string) field.ErrorList {
 	return validate.Each(subjects, field.NewPath("subjects"), func(s *rbacv1.Subject, at *field.Path) field.ErrorList {
 		errs := validate.Required(s.Name, at.Child("name"))

@@ -8,11 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// maxDiscreteValues is the maximum number of amounts of which a request gets one.
+// maxDiscreteValues is the maximum number of valid amounts in a request policy.
 const maxDiscreteValues = 10
 
-// validateCapacity checks how much a device has of something, and, if it is shared, which amounts
-// can be requested of it.
+// validateCapacity checks a capacity of a device, and, if the device is shared, the amounts that requests may have.
 func validateCapacity(c *resourcev1.DeviceCapacity, shared bool, at *field.Path) field.ErrorList {
 	policy, path := c.RequestPolicy, at.Child("requestPolicy")
 	switch {
@@ -34,7 +33,7 @@ func validateCapacity(c *resourcev1.DeviceCapacity, shared bool, at *field.Path)
 	return nil
 }
 
-// validateValues checks the amounts of which a request gets the next larger one.
+// validateValues checks a list of valid amounts. A request is rounded up to the next one.
 func validateValues(values []resource.Quantity, byDefault, capacity resource.Quantity, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	hasDefault := false
@@ -57,7 +56,7 @@ func validateValues(values []resource.Quantity, byDefault, capacity resource.Qua
 	return errs
 }
 
-// validateRange checks a range of amounts, from its minimum on in steps.
+// validateRange checks a range of amounts, which starts at its minimum and grows in steps.
 func validateRange(r *resourcev1.CapacityRequestPolicyRange, byDefault, capacity resource.Quantity, at *field.Path) field.ErrorList {
 	lowest, highest := at.Child("min"), at.Child("max")
 	if r.Min == nil {

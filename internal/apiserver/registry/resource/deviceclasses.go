@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
 )
 
-// deviceClasses are what claims ask for.
+// deviceClasses are the classes of devices that claims request.
 func deviceClasses() registry.Resource {
 	return registry.Define[resourcev1.DeviceClass, resourcev1.DeviceClassList](registry.Resource{
 		GroupVersion:        resourcev1.SchemeGroupVersion,
@@ -33,7 +33,7 @@ func deviceClasses() registry.Resource {
 	})
 }
 
-// validateClass checks a class. What has not changed was valid when it was stored.
+// validateClass checks a class. Unchanged expressions were valid when they were stored.
 func validateClass(c, old *resourcev1.DeviceClassSpec) field.ErrorList {
 	spec := field.NewPath("spec")
 	stored := equality.Semantic.DeepEqual(c.Selectors, old.Selectors)

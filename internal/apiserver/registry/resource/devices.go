@@ -14,8 +14,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// validateDevice checks a device of a slice; ownNodes says that devices, not the slice, name their
-// nodes.
+// validateDevice checks a device of a slice. With ownNodes, each device names its nodes, not the slice.
 func validateDevice(d, old *resourcev1.Device, ownNodes bool, at *field.Path) field.ErrorList {
 	errs := validateLabel(d.Name, at.Child("name"))
 	if n, limit := len(d.Attributes)+len(d.Capacity), resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice; n > limit {
@@ -52,7 +51,7 @@ func validateDeviceNodes(d *resourcev1.Device, own bool, at *field.Path) field.E
 	return nil
 }
 
-// semanticVersion is that of semver.org, 2.0.0.
+// semanticVersion matches a version of semver.org, 2.0.0.
 var semanticVersion = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)` +
 	`(-(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(\.(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*)?` +
 	`(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?$`)
@@ -105,7 +104,7 @@ func requiredLabel(name string, at *field.Path) field.ErrorList {
 	return validateLabel(name, at)
 }
 
-// validateCounters checks the names of counters; any number may be counted.
+// validateCounters checks the names of counters. Their values may have any size.
 func validateCounters(counters map[string]resourcev1.Counter, limit int, at *field.Path) field.ErrorList {
 	switch {
 	case len(counters) == 0:

@@ -43,7 +43,7 @@ func validateSet[T any, K comparable](list []T, limit int, at *field.Path, key f
 	return errs
 }
 
-// validateLabel checks a name that is a DNS label. An empty one is no label.
+// validateLabel checks a name that must be a DNS label, and so not empty.
 func validateLabel(name string, at *field.Path) field.ErrorList {
 	return validate.FromMessages(name, at, validation.IsDNS1123Label(name))
 }
@@ -70,7 +70,7 @@ func validateName(name string, at *field.Path) field.ErrorList {
 	case !qualified:
 		return validateIdentifier(name, at)
 	case strings.Contains(id, "/"):
-		return nil // as Kubernetes has it
+		return nil // as in Kubernetes
 	}
 	var errs field.ErrorList
 	if domain == "" {
@@ -84,8 +84,8 @@ func validateName(name string, at *field.Path) field.ErrorList {
 	return append(errs, validateIdentifier(id, at)...)
 }
 
-// shortened returns the name of an attribute or a capacity as it appears in paths: if it is longer than any
-// valid one, without its middle.
+// shortened returns the name of an attribute or a capacity as paths show it: without its middle if it is longer than
+// any valid name.
 func shortened(name string) string {
 	const limit, ellipsis = resourcev1.DeviceMaxDomainLength + len("/") + resourcev1.DeviceMaxIDLength, "..."
 	if len(name) <= limit {
@@ -112,8 +112,8 @@ func validateIdentifier(id string, at *field.Path) field.ErrorList {
 	return append(errs, validate.FromMessages(id, at, content.IsCIdentifier(id))...)
 }
 
-// validateSelectors checks expressions that select devices. Stored ones may use what a later
-// version of the server has added.
+// validateSelectors checks expressions that select devices. Stored ones may use features that a later version of the
+// server has added.
 func validateSelectors(selectors []resourcev1.DeviceSelector, at *field.Path, stored bool) field.ErrorList {
 	return validateList(selectors, resourcev1.DeviceSelectorsMaxSize, at, func(s *resourcev1.DeviceSelector, at *field.Path) field.ErrorList {
 		if s.CEL == nil {
@@ -131,7 +131,7 @@ func validateExpression(expression string, at *field.Path, stored bool) field.Er
 	if stored {
 		kind = environment.StoredExpressions
 	}
-	// Its environment takes megabytes: it is built for the first expression, and kept.
+	// The environment of the compiler takes megabytes, so it is built with the first expression, and kept.
 	result := cel.GetCompiler(cel.Features{EnableConsumableCapacity: true}).CompileCELExpression(expression, cel.Options{EnvType: &kind})
 	switch {
 	case result.Error == nil && result.MaxCost > resourcev1.CELSelectorExpressionMaxCost:

@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// validateClaim checks the requests of a claim, and what is to be true of the devices together.
+// validateClaim checks the requests of a claim, its constraints, and its configuration.
 func validateClaim(c *resourcev1.DeviceClaim, at *field.Path) field.ErrorList {
 	names := requestNamesOf(c)
 	errs := validateSet(c.Requests, resourcev1.DeviceRequestsMaxSize, at.Child("requests"),
@@ -28,7 +28,7 @@ func validateClaim(c *resourcev1.DeviceClaim, at *field.Path) field.ErrorList {
 		})...)
 }
 
-// requestNames are the requests of a claim with the names of their alternatives.
+// requestNames maps the names of a claim's requests to the names of their alternatives.
 type requestNames map[string][]string
 
 func requestNamesOf(c *resourcev1.DeviceClaim) requestNames {

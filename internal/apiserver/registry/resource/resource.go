@@ -30,8 +30,8 @@ func Group() registry.Group {
 	}
 }
 
-// allowAdminAccess checks that devices that are in use may be accessed in a namespace: whoever
-// labels the namespace decides about that. at is where access is asked for; nil if it is not.
+// allowAdminAccess checks that a namespace has the label that allows admin access, which includes devices in use. at is
+// the path of the field that requests admin access, or nil.
 func allowAdminAccess(ctx context.Context, rs registry.Registries, at *field.Path) field.ErrorList {
 	if at == nil {
 		return nil
@@ -71,7 +71,7 @@ func adminAllocated(claim *resourcev1.ResourceClaim) *field.Path {
 	return nil
 }
 
-// namespaceOf returns the namespace of a request as it is now.
+// namespaceOf returns the current namespace of a request.
 func namespaceOf(ctx context.Context, rs registry.Registries) (*corev1.Namespace, error) {
 	namespaces := rs[corev1.Resource("namespaces")]
 	if namespaces == nil {

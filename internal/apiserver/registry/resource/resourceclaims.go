@@ -50,7 +50,7 @@ func resourceClaims() registry.Resource {
 		},
 		PrepareForCreate: func(c *resourcev1.ResourceClaim) { dropClaimFields(&c.Spec) },
 		PrepareForUpdate: func(c, _ *resourcev1.ResourceClaim) { dropClaimFields(&c.Spec) },
-		// Of a claim that changes there is nothing more to say than that it must not.
+		// A changed spec is reported as immutable. It needs no other validation.
 		ValidateIn: func(_ schema.GroupVersion, c, old *resourcev1.ResourceClaim) field.ErrorList {
 			if old != nil {
 				return nil
@@ -66,7 +66,7 @@ func resourceClaims() registry.Resource {
 	})
 }
 
-// resourceClaimTemplates are what claims of pods are made from.
+// resourceClaimTemplates are the templates of the claims of pods.
 func resourceClaimTemplates() registry.Resource {
 	return registry.Define[resourcev1.ResourceClaimTemplate, resourcev1.ResourceClaimTemplateList](registry.Resource{
 		GroupVersion:        resourcev1.SchemeGroupVersion,
@@ -115,7 +115,7 @@ func claimState(c *resourcev1.ResourceClaim) string {
 	return strings.Join(words, ",")
 }
 
-// defaultClaim fills in that a request is for one device, and how taints are compared.
+// defaultClaim sets the defaults of requests, one device each, and of tolerations.
 func defaultClaim(spec *resourcev1.ResourceClaimSpec) {
 	for i := range spec.Devices.Requests {
 		request := &spec.Devices.Requests[i]
@@ -143,7 +143,7 @@ func defaultCount(mode *resourcev1.DeviceAllocationMode, count *int64) {
 	}
 }
 
-// dropClaimFields drops what Kubernetes 1.36 does not have.
+// dropClaimFields drops the fields that Kubernetes 1.36 does not have.
 func dropClaimFields(spec *resourcev1.ResourceClaimSpec) {
 	// The array may be shared with the object that was sent.
 	spec.Devices.Requests = slices.Clone(spec.Devices.Requests)

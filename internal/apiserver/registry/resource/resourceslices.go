@@ -65,7 +65,7 @@ func resourceSlices() registry.Resource {
 	})
 }
 
-// prepareSlice says since when devices are tainted, and drops what Kubernetes 1.36 does not have.
+// prepareSlice sets the times of new taints of devices, and drops the fields that Kubernetes 1.36 does not have.
 func prepareSlice(s *resourcev1.ResourceSlice) {
 	// The arrays may be shared with the object that was sent.
 	spec := s.Spec.DeepCopy()
@@ -120,7 +120,7 @@ func validateSlice(s, old *resourcev1.ResourceSliceSpec) field.ErrorList {
 		func(c resourcev1.CounterSet) string { return c.Name }, validateCounterSet)...)
 }
 
-// deviceNamed returns the device of a slice that has the name, or an empty one.
+// deviceNamed returns the device with this name, or an empty one.
 func deviceNamed(s *resourcev1.ResourceSliceSpec, name string) *resourcev1.Device {
 	for i := range s.Devices {
 		if s.Devices[i].Name == name {
@@ -130,7 +130,7 @@ func deviceNamed(s *resourcev1.ResourceSliceSpec, name string) *resourcev1.Devic
 	return &resourcev1.Device{}
 }
 
-// whichNodes says which nodes can access devices.
+// whichNodes are the fields that select the nodes with access to devices.
 type whichNodes struct {
 	name     *string
 	selector *corev1.NodeSelector
@@ -138,7 +138,7 @@ type whichNodes struct {
 	each     *bool
 }
 
-// validate checks each way to say it; emptyName is the complaint about a name that is empty.
+// validate checks each field that is set. emptyName is the message about an empty node name.
 func (n whichNodes) validate(at *field.Path, emptyName string) field.ErrorList {
 	var errs field.ErrorList
 	if n.name != nil && *n.name == "" {
@@ -158,7 +158,7 @@ func (n whichNodes) validate(at *field.Path, emptyName string) field.ErrorList {
 	return errs
 }
 
-// validateOne checks that it is said in one way; none and many are the complaints if it is not.
+// validateOne checks that exactly one field is set. none and many are the messages if it is not.
 func (n whichNodes) validateOne(at *field.Path, none, many string) field.ErrorList {
 	var ways []string
 	for _, way := range []struct {
@@ -183,15 +183,15 @@ func (n whichNodes) validateOne(at *field.Path, none, many string) field.ErrorLi
 	return field.ErrorList{field.Invalid(at, "{"+strings.Join(ways, ", ")+"}", many)}
 }
 
-// sortedKeys returns the keys of a map in a fixed order, so that errors have one.
+// sortedKeys returns the sorted keys of a map, so that errors have a fixed order.
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
-// sameTaints reports whether a device is tainted as it was.
+// sameTaints reports whether the taints of a device have not changed.
 func sameTaints(d, old *resourcev1.Device) bool {
 	return equality.Semantic.DeepEqual(d.Taints, old.Taints)
 }
 
-// warnOfSlice warns of a driver that is not named in lower case.
+// warnOfSlice warns about a driver whose name is not in lower case.
 func warnOfSlice(s, _ *resourcev1.ResourceSlice) []string {
 	if s.Spec.Driver == strings.ToLower(s.Spec.Driver) {
 		return nil

@@ -17,7 +17,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// Limits of what drivers say about devices that are allocated.
+// Limits of the status that drivers report for allocated devices.
 const (
 	maxConditions      = 8
 	maxDeviceData      = 10 << 10
@@ -44,7 +44,7 @@ func idOf(d resourcev1.AllocatedDeviceStatus) deviceID {
 	return deviceID{d.Driver, d.Pool, d.Device, ptr.Deref(d.ShareID, "")}
 }
 
-// prepareClaimStatus forgets the status of devices that are not allocated any more.
+// prepareClaimStatus drops the status of devices that are no longer allocated.
 func prepareClaimStatus(c, old *resourcev1.ResourceClaim) {
 	before, now := allocatedDevices(old.Status.Allocation), allocatedDevices(c.Status.Allocation)
 	var kept []resourcev1.AllocatedDeviceStatus
@@ -112,7 +112,7 @@ func validateAllocation(a *resourcev1.AllocationResult, names requestNames, at *
 				validateBinding(r.BindingConditions, r.BindingFailureConditions, at),
 				validateShare((*string)(r.ShareID), at.Child("shareID")))
 		})
-	// The configuration is that of the claim, and of its class.
+	// The configuration comes from the claim and from its class.
 	errs = append(errs, validateList(a.Devices.Config, 2*resourcev1.DeviceConfigMaxSize, devices.Child("config"),
 		func(c *resourcev1.DeviceAllocationConfiguration, at *field.Path) field.ErrorList {
 			return slices.Concat(
@@ -142,8 +142,8 @@ func validateShare(uid *string, at *field.Path) field.ErrorList {
 	return nil
 }
 
-// validateBinding checks the conditions for which a scheduler waits before it binds a pod to the
-// device's node, and those at which it gives up.
+// validateBinding checks the conditions for which a scheduler waits before it binds a pod to the device's node, and the
+// conditions that make it give up.
 func validateBinding(conditions, failures []string, at *field.Path) field.ErrorList {
 	success, failure := at.Child("bindingConditions"), at.Child("bindingFailureConditions")
 	label := func(c *string, at *field.Path) field.ErrorList { return metav1validation.ValidateLabelName(*c, at) }
@@ -165,7 +165,7 @@ func validateBinding(conditions, failures []string, at *field.Path) field.ErrorL
 	return errs
 }
 
-// validateDeviceStatus checks what a driver says about a device.
+// validateDeviceStatus checks the status that a driver reports for a device.
 func validateDeviceStatus(d *resourcev1.AllocatedDeviceStatus, at *field.Path, allocated map[deviceID]bool) field.ErrorList {
 	errs := slices.Concat(
 		podspec.ValidateDriverName(d.Driver, at.Child("driver")),

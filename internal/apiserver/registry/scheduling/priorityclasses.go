@@ -80,8 +80,8 @@ func priorityClasses() registry.Resource {
 	})
 }
 
-// onlyDefaultPriority rejects a second default class: with two, the priority of a pod
-// would depend on which one is found first.
+// onlyDefaultPriority rejects a second default class: with two, the priority of a pod would depend on the order of the
+// classes.
 func onlyDefaultPriority(ctx context.Context, d registry.Registries, p *schedulingv1.PriorityClass) error {
 	if !p.GlobalDefault {
 		return nil

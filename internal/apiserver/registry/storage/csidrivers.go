@@ -43,7 +43,7 @@ func csiDrivers() registry.Resource {
 		Validate:         validateDriver,
 		ValidateUpdate:   validateDriverUpdate,
 		PrepareForCreate: dropDriverFields,
-		// A new driver is of generation 0, as Kubernetes has it.
+		// As in Kubernetes, a new driver has the generation 0.
 		PrepareForUpdate: func(d, old *storagev1.CSIDriver) {
 			dropDriverFields(d)
 			if !equality.Semantic.DeepEqual(d.Spec, old.Spec) {
@@ -69,10 +69,10 @@ func defaultDriver(d *storagev1.CSIDriver) {
 	}
 }
 
-// dropDriverFields drops what is behind feature gates that are off by default.
+// dropDriverFields drops the fields of feature gates that Kubernetes disables by default.
 func dropDriverFields(d *storagev1.CSIDriver) { d.Spec.PreventPodSchedulingIfMissing = nil }
 
-// minUpdatePeriod is the minimum time between two looks at what a node can hold, in seconds.
+// minUpdatePeriod is the minimum time between two updates of a node's allocatable volumes, in seconds.
 const minUpdatePeriod = 10
 
 // Bounds of the lifetime of a token, in seconds.
@@ -104,7 +104,7 @@ func validateDriver(d *storagev1.CSIDriver) field.ErrorList {
 	return errs
 }
 
-// validateTokenRequests: tokens are told apart by their audience.
+// validateTokenRequests checks the lifetimes of tokens, and that each token has an audience of its own.
 func validateTokenRequests(requests []storagev1.TokenRequest, path *field.Path) field.ErrorList {
 	seen := map[string]bool{}
 	return validate.Each(requests, path, func(r *storagev1.TokenRequest, at *field.Path) field.ErrorList {
@@ -122,15 +122,15 @@ func validateTokenRequests(requests []storagev1.TokenRequest, path *field.Path) 
 	})
 }
 
-// validateDriverUpdate: volumes were made by what the driver said. The first path is misspelt as
-// in Kubernetes.
+// validateDriverUpdate checks that the fields on which existing volumes depend do not change. The first path is
+// misspelt as in Kubernetes.
 func validateDriverUpdate(d, old *storagev1.CSIDriver) field.ErrorList {
 	return append(
 		validate.Immutable(d.Spec.AttachRequired, old.Spec.AttachRequired, field.NewPath("spec", "attachedRequired")),
 		validate.Immutable(d.Spec.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes, field.NewPath("spec", "volumeLifecycleModes"))...)
 }
 
-// warnOfDriver warns of tokens, when they are configured, that a driver gets where it may log them.
+// warnOfDriver warns when a driver is configured to get tokens in volume attributes, which it may log.
 func warnOfDriver(d, old *storagev1.CSIDriver) []string {
 	same := old != nil && equality.Semantic.DeepEqual(d.Spec.TokenRequests, old.Spec.TokenRequests)
 	if same || len(d.Spec.TokenRequests) == 0 || d.Spec.ServiceAccountTokenInSecrets != nil {

@@ -15,10 +15,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// maxNodeID is the maximum length of a driver's name for a node.
+// maxNodeID is the maximum length of a driver's ID for a node.
 const maxNodeID = 256
 
-// csiNodes tell which drivers a node has. They have the name of the node.
+// csiNodes list the drivers of a node. A CSINode has the name of its node.
 func csiNodes() registry.Resource {
 	return registry.Define[storagev1.CSINode, storagev1.CSINodeList](registry.Resource{
 		GroupVersion:        storagev1.SchemeGroupVersion,
@@ -32,7 +32,7 @@ func csiNodes() registry.Resource {
 	}, registry.Strategy[*storagev1.CSINode]{
 		Validate:       validateNode,
 		ValidateUpdate: validateNodeUpdate,
-		// The status is that of a feature which Kubernetes does not enable by default.
+		// The status belongs to a feature that Kubernetes does not enable by default.
 		PrepareForCreate: func(n *storagev1.CSINode) { n.Status = storagev1.CSINodeStatus{} },
 		PrepareForUpdate: func(n, old *storagev1.CSINode) { n.Status = old.Status },
 	})
@@ -69,7 +69,7 @@ func validateNodeDriver(d *storagev1.CSINodeDriver, at *field.Path) field.ErrorL
 	return errs
 }
 
-// validateNodeUpdate: of a driver that stays, only what it can hold changes.
+// validateNodeUpdate checks that only the allocatable volumes of an existing driver change.
 func validateNodeUpdate(n, old *storagev1.CSINode) field.ErrorList {
 	var errs field.ErrorList
 	for _, before := range old.Spec.Drivers {

@@ -14,7 +14,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// csiStorageCapacities tell how much of a storage class is free on some nodes.
+// csiStorageCapacities report the free storage of a storage class on some nodes.
 func csiStorageCapacities() registry.Resource {
 	return registry.Define[storagev1.CSIStorageCapacity, storagev1.CSIStorageCapacityList](registry.Resource{
 		GroupVersion: storagev1.SchemeGroupVersion,
@@ -41,7 +41,7 @@ func csiStorageCapacities() registry.Resource {
 	})
 }
 
-// warnOfCapacity warns of labels that nodes no longer have.
+// warnOfCapacity warns about deprecated labels of nodes.
 func warnOfCapacity(c, _ *storagev1.CSIStorageCapacity) []string {
 	if c.NodeTopology == nil {
 		return nil

@@ -1,5 +1,5 @@
-// Package storage is the API group storage.k8s.io: StorageClasses, and the kinds by which CSI
-// drivers, schedulers and nodes agree about volumes.
+// Package storage is the API group storage.k8s.io: StorageClasses, and the kinds through which CSI drivers, schedulers
+// and nodes coordinate volumes.
 package storage
 
 import (
@@ -33,7 +33,7 @@ func Group() registry.Group {
 	}
 }
 
-// IsDefaultClassAnnotation marks the class of volume claims that name none.
+// IsDefaultClassAnnotation marks the class of volume claims that name no class.
 const IsDefaultClassAnnotation = "storageclass.kubernetes.io/is-default-class"
 
 func storageClasses() registry.Resource {
@@ -72,7 +72,7 @@ func storageClasses() registry.Resource {
 	})
 }
 
-// warnOfClass warns of labels that nodes no longer have.
+// warnOfClass warns about deprecated labels of nodes.
 func warnOfClass(s, _ *storagev1.StorageClass) []string {
 	var all []string
 	for i, term := range s.AllowedTopologies {
@@ -86,7 +86,7 @@ func warnOfClass(s, _ *storagev1.StorageClass) []string {
 	return all
 }
 
-// storageClassName returns the column of the name, which says which class is the default.
+// storageClassName returns the column of the name, which marks the default class.
 func storageClassName() table.Column {
 	c := table.Name()
 	c.Cell = func(obj runtime.Object, _ time.Time) any {
@@ -117,7 +117,7 @@ func validateReclaimPolicy(policy corev1.PersistentVolumeReclaimPolicy, path *fi
 	return validate.OneOf(policy, path, corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain)
 }
 
-// validateTopologies checks where the volumes of a class may be.
+// validateTopologies checks the places that the volumes of a class may have.
 func validateTopologies(terms []corev1.TopologySelectorTerm, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[string]bool{}
@@ -125,7 +125,7 @@ func validateTopologies(terms []corev1.TopologySelectorTerm, path *field.Path) f
 		expressions := path.Index(i).Child("matchLabelExpressions")
 		errs = append(errs, validate.NoDuplicates(term.MatchLabelExpressions, expressions, func(r corev1.TopologySelectorLabelRequirement) string { return r.Key }, "key")...)
 		errs = append(errs, validate.Each(term.MatchLabelExpressions, expressions, validateTopologyRequirement)...)
-		// A term without expressions, which is for every place, counts as a repetition.
+		// A term without expressions, which matches every place, counts as a duplicate.
 		if text := fmt.Sprint(term.MatchLabelExpressions); seen[text] || len(term.MatchLabelExpressions) == 0 {
 			errs = append(errs, field.Duplicate(expressions, ""))
 		} else {
@@ -158,8 +158,7 @@ func validateProvisioner(provisioner string, path *field.Path) field.ErrorList {
 	return validate.FromMessages(name, path, validation.IsQualifiedName(name))
 }
 
-// validateStorageClassUpdate: a class must keep describing the volumes that were created from
-// it.
+// validateStorageClassUpdate checks that a class keeps describing the volumes that were created from it.
 func validateStorageClassUpdate(s, old *storagev1.StorageClass) field.ErrorList {
 	return slices.Concat(
 		validate.Immutable(s.Parameters, old.Parameters, field.NewPath("parameters")),

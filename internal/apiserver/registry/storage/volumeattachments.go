@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// maxAttachmentMetadata is the maximum size of what a driver says about an attachment.
+	// maxAttachmentMetadata is the maximum size of a driver's metadata of an attachment, in bytes.
 	maxAttachmentMetadata = 256 << 10
 	// maxVolumeError is the maximum length of an error message.
 	maxVolumeError = 1024
 )
 
-// volumeAttachments are the intent to attach a volume to a node.
+// volumeAttachments are the intents to attach volumes to nodes.
 func volumeAttachments() registry.Resource {
 	return registry.Define[storagev1.VolumeAttachment, storagev1.VolumeAttachmentList](registry.Resource{
 		GroupVersion:        storagev1.SchemeGroupVersion,
@@ -77,8 +77,7 @@ func validateAttachmentSource(s *storagev1.VolumeAttachmentSource, at *field.Pat
 	return append(errs, validate.FromMessages(name, path, apivalidation.NameIsDNSSubdomain(name, false))...)
 }
 
-// validateInlineVolume checks a volume that was in-tree in the spec of a pod, and has no
-// PersistentVolume.
+// validateInlineVolume checks a migrated in-tree volume from the spec of a pod, which has no PersistentVolume.
 func validateInlineVolume(v *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
 	const context = " in the context of inline volumes"
 	var errs field.ErrorList
@@ -107,7 +106,7 @@ func validateInlineVolume(v *corev1.PersistentVolumeSpec, at *field.Path) field.
 	return errs
 }
 
-// validateInlineSource: there is one source, and it is CSI.
+// validateInlineSource checks that there is one source, and that it is CSI.
 func validateInlineSource(s *corev1.PersistentVolumeSource, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	sources := validate.SetMembers(s)

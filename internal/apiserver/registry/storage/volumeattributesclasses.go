@@ -13,11 +13,11 @@ import (
 const (
 	// maxParameters is the maximum number of parameters of a class.
 	maxParameters = 512
-	// maxParameterSize is their maximum size in bytes.
+	// maxParameterSize is the maximum size of all parameters in bytes.
 	maxParameterSize = 256 << 10
 )
 
-// volumeAttributesClasses are what can be changed of a volume while it is used.
+// volumeAttributesClasses are the attributes of volumes that can change while the volumes are in use.
 func volumeAttributesClasses() registry.Resource {
 	return registry.Define[storagev1.VolumeAttributesClass, storagev1.VolumeAttributesClassList](registry.Resource{
 		GroupVersion:        storagev1.SchemeGroupVersion,
@@ -52,7 +52,7 @@ func volumeAttributesClasses() registry.Resource {
 	})
 }
 
-// validateParameters checks the parameters of a class, which are meant for its driver.
+// validateParameters checks the parameters of a class, which its driver interprets.
 func validateParameters(parameters map[string]string, at *field.Path) field.ErrorList {
 	if len(parameters) > maxParameters {
 		return field.ErrorList{field.TooLong(at, "", maxParameters)}

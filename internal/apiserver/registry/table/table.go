@@ -13,7 +13,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 )
 
-// Column is one column of kubectl get. Those with a priority above 0 are shown with -o wide.
+// Column is one column of kubectl get. Columns with a priority above 0 are shown with -o wide.
 type Column struct {
 	metav1.TableColumnDefinition
 	// Cell returns the value for one object: a string, or an int64 where Type is integer.
@@ -42,7 +42,7 @@ func Number[P runtime.Object](name, description string, cell func(P) int) Column
 	}
 }
 
-// Wide returns the columns as ones that only -o wide shows.
+// Wide returns the columns with the priority of columns that only -o wide shows.
 func Wide(columns ...Column) []Column {
 	for i := range columns {
 		columns[i].Priority = 1

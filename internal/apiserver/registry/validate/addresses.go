@@ -8,7 +8,8 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
-// IP checks an address as fields are checked that were there before addresses had one spelling each.
+// IP checks an address as upstream does in fields that existed before Kubernetes required one spelling for each
+// address.
 func IP(ip string, at *field.Path) field.ErrorList {
 	return validation.IsValidIPForLegacyField(at, ip, true, nil)
 }
@@ -18,7 +19,7 @@ func CIDR(cidr string, at *field.Path) field.ErrorList {
 	return validation.IsValidCIDRForLegacyField(at, cidr, true, nil)
 }
 
-// Reachable checks that an address is one that others than its own host can reach.
+// Reachable checks that other hosts can reach an address.
 func Reachable(ip string, at *field.Path) field.ErrorList {
 	address := netutils.ParseIPSloppy(ip)
 	if address == nil {

@@ -1,5 +1,5 @@
-// Package validate has the checks of which the validation of a resource is composed. Each
-// returns what is wrong with one field, in Kubernetes' wording.
+// Package validate has the checks from which the validation of a resource is composed. Each returns the errors about
+// one field, in Kubernetes' wording.
 package validate
 
 import (
@@ -28,7 +28,7 @@ func Required[T ~string](value T, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// OneOf checks that a field is set to one of the values it may have.
+// OneOf checks that a field has one of the allowed values.
 func OneOf[T ~string](value T, path *field.Path, allowed ...T) field.ErrorList {
 	switch {
 	case value == "":
@@ -39,7 +39,7 @@ func OneOf[T ~string](value T, path *field.Path, allowed ...T) field.ErrorList {
 	return nil
 }
 
-// OneOfPtr checks a field that may be absent. If it is there, it cannot be empty.
+// OneOfPtr checks a field that may be absent, but not empty.
 func OneOfPtr[T ~string](value *T, path *field.Path, allowed ...T) field.ErrorList {
 	if value == nil || slices.Contains(allowed, *value) {
 		return nil
@@ -88,7 +88,7 @@ func Positive[N int32 | int64](value *N, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, *value, "must be greater than zero")}
 }
 
-// IntOrPercent checks a number that may be a percentage of another one.
+// IntOrPercent checks a number or a percentage.
 func IntOrPercent(value *intstr.IntOrString, path *field.Path) field.ErrorList {
 	switch {
 	case value == nil:
@@ -104,8 +104,8 @@ func Immutable(value, old any, path *field.Path) field.ErrorList {
 	return apivalidation.ValidateImmutableField(value, old, path)
 }
 
-// NoDuplicates checks that no two elements of a list have the same name, which is in the field child;
-// without child, errors name the element. Empty names are reported elsewhere.
+// NoDuplicates checks that no two elements of a list have the same name. child is the field that has the name; without
+// child, errors point to the element. Empty names are reported elsewhere.
 func NoDuplicates[T any, K comparable](things []T, path *field.Path, name func(T) K, child string) field.ErrorList {
 	var errs field.ErrorList
 	var empty K
@@ -133,13 +133,13 @@ func Each[T any](things []T, path *field.Path, check func(*T, *field.Path) field
 	return errs
 }
 
-// SelectorRules are in what the checks of selectors differ between kinds.
+// SelectorRules are the differences between kinds in the checks of selectors.
 type SelectorRules struct {
-	// Empty refuses a selector of everything, in the words that upstream has for it.
+	// Empty is upstream's message about a selector that selects everything. "": such a selector is valid.
 	Empty string
-	// Optional leaves it to the labels that a selector that is absent matches nothing.
+	// Optional: the selector may be absent. It then selects nothing, and the check of the template's labels reports it.
 	Optional bool
-	// Invalid is said of a selector that makes no sense, besides what is wrong with it; nil if nothing is.
+	// Invalid is an additional message about a selector that does not parse. Nil: no message.
 	Invalid *string
 }
 
@@ -188,7 +188,7 @@ func Counts(path *field.Path, numbers map[string]int32) field.ErrorList {
 	return errs
 }
 
-// NoMoreThan checks that numbers of pods in a status are not greater than another.
+// NoMoreThan checks that no number of pods in a status is greater than limit.
 func NoMoreThan(limit int32, limitName string, path *field.Path, numbers map[string]int32) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(numbers)) {

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// DeprecatedNodeLabel returns the warning about a label that nodes had once; empty for others.
+// DeprecatedNodeLabel returns the warning about a deprecated label of nodes, or "" for any other label.
 func DeprecatedNodeLabel(key string) string {
 	switch key {
 	case "beta.kubernetes.io/arch":
@@ -32,7 +32,7 @@ func DeprecatedNodeLabel(key string) string {
 	return ""
 }
 
-// WarnOfNodeTerm warns of labels in a term about nodes that nodes no longer have.
+// WarnOfNodeTerm warns about deprecated labels of nodes in a node selector term.
 func WarnOfNodeTerm(term corev1.NodeSelectorTerm, at *field.Path) []string {
 	var all []string
 	for i, expression := range term.MatchExpressions {
@@ -43,7 +43,7 @@ func WarnOfNodeTerm(term corev1.NodeSelectorTerm, at *field.Path) []string {
 	return all
 }
 
-// WarnOfIPs warns of addresses that other programs read otherwise, or write otherwise. Empty ones are none.
+// WarnOfIPs warns about addresses that other programs parse or write differently. It skips empty ones.
 func WarnOfIPs(at *field.Path, addresses ...string) []string {
 	return warnOfEach(at, addresses, validation.GetWarningsForIP)
 }

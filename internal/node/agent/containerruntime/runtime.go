@@ -23,8 +23,8 @@ var ErrNoProcesses = errors.New("it is simulated: no process runs in its contain
 // Runtime runs the containers of pods. It is safe for concurrent use.
 //
 // It makes no decisions: it carries out the steps of package lifecycle, and reports the state of
-// sandboxes and containers. That state survives a restart of the agent, except for what Adopt
-// restores.
+// sandboxes and containers. That state survives a restart of the agent, apart from the part that
+// Adopt restores.
 type Runtime interface {
 	// Name and Version are reported in the node's status.
 	Name() string
@@ -32,26 +32,25 @@ type Runtime interface {
 	// Run does the runtime's background work until ctx ends. It calls changed for a pod whenever
 	// the result of Observe may have changed.
 	Run(ctx context.Context, changed func(types.UID)) error
-	// Adopt tells the runtime about a pod that this agent has not seen before; pod.Status is the
-	// status that was last reported.
+	// Adopt tells the runtime about a pod that is new to this agent; pod.Status is the last reported status.
 	Adopt(pod *corev1.Pod)
-	// Update tells the runtime about a pod as it is in the API now, before its steps and whenever it
-	// has changed.
+	// Update tells the runtime about the current version of a pod in the API, before its steps and
+	// after each change.
 	Update(pod *corev1.Pod)
 	// Observe returns the sandbox and the containers of a pod.
 	Observe(uid types.UID) lifecycle.Observed
 	// Known returns the pods that have a sandbox, containers or files on the node.
 	Known() []types.UID
-	// Forget is called for a pod that is no longer in the API, and of which Observe returns
-	// nothing. If files that it left keep it in Known, Forget removes them.
+	// Forget is called for a pod that is no longer in the API and for which Observe returns
+	// nothing. If files of the pod keep it in Known, Forget removes them.
 	Forget(uid types.UID)
 	// Do begins a step for a pod, and calls done when the step has ended, which may be before Do
 	// returns. The error of Start is a lifecycle.StartError if the pod's status has a reason for
 	// it; the error of a Probe means that the container is unhealthy.
 	Do(ctx context.Context, pod *corev1.Pod, s lifecycle.Step, done func(error))
-	// Stream returns the URL at which the runtime serves a stream to a container or a pod, once, to
-	// whoever knows it. The error is ErrNoContainer if nothing runs there, and ErrNoProcesses if
-	// nothing ever does.
+	// Stream returns the URL at which the runtime serves a stream to a container or a pod. It is
+	// valid once, for every client that knows it. The error is ErrNoContainer if nothing runs
+	// there, and ErrNoProcesses if the runtime runs no processes.
 	Stream(ctx context.Context, pod *corev1.Pod, r containerstreams.Request) (*url.URL, error)
 	// Logs returns the lines that an instance of a container has written, oldest first.
 	Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error)

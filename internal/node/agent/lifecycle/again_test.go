@@ -74,8 +74,8 @@ func (w *fakeNode) loses(container string) {
 	w.observed.Instances = kept
 }
 
-// An init container that has completed, and that the runtime has lost, stays completed: it does not run beside the
-// container after it, nor after a restart of the agent.
+// TestLostInitContainerStaysEnded checks that an init container that has completed and that the runtime has lost stays
+// completed: it does not run beside the container after it, nor after a restart of the agent.
 func TestLostInitContainerStaysEnded(t *testing.T) {
 	for _, policy := range []corev1.RestartPolicy{corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever} {
 		w := newNode(t, corev1.PodSpec{RestartPolicy: policy, InitContainers: containers("i", "j"), Containers: containers("a")})
@@ -98,7 +98,8 @@ func TestLostInitContainerStaysEnded(t *testing.T) {
 	}
 }
 
-// The init containers of a pod that is always restarted run again in a new sandbox, those of other pods do not.
+// TestInitContainersInANewSandbox checks that only the init containers of a pod that is always restarted run again in a
+// new sandbox.
 func TestInitContainersInANewSandbox(t *testing.T) {
 	for policy, want := range map[corev1.RestartPolicy]string{
 		corev1.RestartPolicyAlways:    "KILL a, remove, sandbox, start i",
@@ -115,7 +116,8 @@ func TestInitContainersInANewSandbox(t *testing.T) {
 	}
 }
 
-// A container that may run once does not run again when the runtime has lost it while it ran, and its pod ends.
+// TestLostContainerThatMayRunOnce checks that a container that may run once does not run again if the runtime loses it
+// while it runs, and that its pod ends.
 func TestLostContainerThatMayRunOnce(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: containers("a", "b")})
 	w.settle()
@@ -141,7 +143,8 @@ func TestLostContainerThatMayRunOnce(t *testing.T) {
 	w.want(w.passes(time.Minute), "")
 }
 
-// A sandbox that has died is removed when the API has the ends that only its containers tell.
+// TestEndIsReportedBeforeTheSandboxIsReplaced checks that a dead sandbox is removed only after its containers' ends,
+// which only it shows, are in the API.
 func TestEndIsReportedBeforeTheSandboxIsReplaced(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{RestartPolicy: corev1.RestartPolicyOnFailure, Containers: containers("a", "b")})
 	w.settle()
@@ -153,7 +156,7 @@ func TestEndIsReportedBeforeTheSandboxIsReplaced(t *testing.T) {
 	}
 }
 
-// The runtime has lost the last instance of a container, and has an older one still.
+// TestRestartCountNeverDecreases: the runtime has lost the last instance of a container, and still has an older one.
 func TestRestartCountNeverDecreases(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{Containers: containers("a")})
 	w.settle()
@@ -166,7 +169,8 @@ func TestRestartCountNeverDecreases(t *testing.T) {
 	}
 }
 
-// A container of a finished pod is not reported as running, even if an agent that was killed had begun to start it.
+// TestFinishedPodNeverRuns checks that no container of a finished pod is reported as running, even if a killed agent
+// had begun to start it.
 func TestFinishedPodNeverRuns(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: containers("a")})
 	w.settle()

@@ -15,8 +15,8 @@ const (
 	notReady     = "ContainersNotReady"
 )
 
-// setConditions sets the conditions that the node reports, in the order of a kubelet, after those of
-// others. A transition time is the time when the status of the condition changed.
+// setConditions sets the conditions that the node reports, in the order of a kubelet, after the
+// conditions of others. A transition time is the time when the status of the condition changed.
 func (d *decision) setConditions(s *corev1.PodStatus) {
 	containers := d.containersCondition(s)
 	own := []corev1.PodCondition{
@@ -38,7 +38,7 @@ func (d *decision) setConditions(s *corev1.PodStatus) {
 	}
 }
 
-// withoutOwn returns the conditions that somebody else than a node sets on pods that are bound to it.
+// withoutOwn returns the conditions of bound pods that others than the node set.
 func withoutOwn(all []corev1.PodCondition) []corev1.PodCondition {
 	var others []corev1.PodCondition
 	for _, c := range all {

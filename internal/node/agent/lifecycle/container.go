@@ -33,11 +33,11 @@ type container struct {
 	role     role
 	policy   corev1.RestartPolicy
 	afresh   bool                    // an init container that runs again in each new sandbox
-	current  *Instance               // the last instance, or the one that end is about
+	current  *Instance               // the last instance, or the one that end describes
 	previous *Instance               // the one before it, if the runtime still has it
 	prior    *corev1.ContainerStatus // the status in the API, or nil
 	kept     instanceState           // of current
-	// end is how the container has ended for good, if the runtime has no instance of it any more.
+	// end is the final end of the container, if the runtime no longer has an instance of it.
 	end *corev1.ContainerStateTerminated
 }
 
@@ -123,9 +123,8 @@ func (u *container) find(o *Observed, m *State) {
 	}
 }
 
-// conclude takes the end of a container from its status in the API if the runtime has no instance of it any more,
-// and it may not run again: neither the loss of an instance nor a new sandbox makes a container run twice that may
-// run once.
+// conclude takes the end of a container from its status in the API if the runtime no longer has an instance of it and
+// it may not run again. So neither the loss of an instance nor a new sandbox runs such a container twice.
 func (u *container) conclude(s *Sandbox) {
 	if u.prior == nil || u.prior.ContainerID == "" {
 		return
@@ -138,14 +137,14 @@ func (u *container) conclude(s *Sandbox) {
 	default:
 		return // it waits for its restart
 	}
-	// The API has times in seconds: a container that started in the second in which the sandbox was made ran in it.
+	// The API has times in seconds: a container that started in the second of the sandbox's creation ran in it.
 	isNew := s.ID == "" || instant(s.Created).After(end.StartedAt.Time)
 	if u.mayRunAgain(end.ExitCode, isNew) {
 		return
 	}
 	finished := end.FinishedAt.Time
 	if finished.IsZero() {
-		finished = time.Unix(0, 0) // nobody knows when; it is not alive
+		finished = time.Unix(0, 0) // the time is unknown; it is not alive
 	}
 	u.end, u.current = end, &Instance{
 		ID: u.prior.ContainerID, Container: u.spec.Name, Attempt: u.prior.RestartCount, ImageID: u.prior.ImageID,
@@ -153,8 +152,8 @@ func (u *container) conclude(s *Sandbox) {
 	}
 }
 
-// restore restores what an agent does not remember after a restart from the status that it last
-// reported. A container does not become unready because its agent was restarted.
+// restore restores, from the last reported status, the state that an agent loses at a restart. A
+// restart of the agent does not make a container unready.
 func (u *container) restore() {
 	if p := &u.kept.probes[Startup]; p.outcome == undecided && p.last.IsZero() && u.prior.Started != nil && *u.prior.Started {
 		p.outcome = passing
@@ -168,11 +167,11 @@ func (u *container) alive() bool     { return u.current.Alive() }
 func (u *container) exited() bool    { return u.current != nil && !u.current.Alive() }
 func (u *container) succeeded() bool { return u.exited() && u.current.ExitCode == 0 }
 
-// MayRunAgain reports whether a container of a pod may run again after it has ended with an exit code: in the same
-// sandbox, or in a new one. No container of a pod in a final phase does, and no ephemeral container. A rule of the
-// container that is about its exit code counts first, then the container's policy, then the pod's. An init container
-// that has succeeded has completed, unless its pod is always restarted and gets a new sandbox: its work may have been
-// to set up the network of the old one.
+// MayRunAgain reports whether a container may run again after it has ended with an exit code, in the same sandbox or in
+// a new one. No container of a pod in a final phase may, and no ephemeral container. A rule of the container for its
+// exit code counts first, then the container's policy, then the pod's. An init container that has succeeded has
+// completed. It runs again only in a new sandbox of a pod that is always restarted: it may have set up the network of
+// the old one.
 func MayRunAgain(pod *corev1.Pod, name string, exitCode int32, newSandbox bool) bool {
 	if isFinal(pod.Status.Phase) {
 		return false
@@ -200,14 +199,14 @@ func (u *container) mayRunAgain(exitCode int32, newSandbox bool) bool {
 	return true
 }
 
-// isRestartedByRule reports whether a rule of the container has it restarted. There are only rules that do.
+// isRestartedByRule reports whether a rule of the container restarts it. No other action exists.
 func (u *container) isRestartedByRule(exitCode int32) bool {
 	return slices.ContainsFunc(u.spec.RestartPolicyRules, func(r corev1.ContainerRestartRule) bool {
 		return r.ExitCodes != nil && slices.Contains(r.ExitCodes.Values, exitCode) == (r.ExitCodes.Operator == corev1.ContainerRestartRuleOnExitCodesOpIn)
 	})
 }
 
-// restarts reports whether a container that has ended is to be restarted in its sandbox.
+// restarts reports whether a container that has ended must be restarted in its sandbox.
 func (u *container) restarts() bool { return u.exited() && u.mayRunAgain(u.current.ExitCode, false) }
 
 // isOver reports whether a container has ended for good.
@@ -224,7 +223,7 @@ func (u *container) isReady(now time.Time) bool {
 	case initial:
 		return u.succeeded()
 	case ephemeral:
-		return false // nothing depends on it
+		return false // no container waits for it
 	case regular, sidecar:
 	}
 	return u.hasStarted() && !now.Before(u.current.ReadyAt) &&

@@ -15,7 +15,7 @@ type Input struct {
 	Pod *corev1.Pod
 	// Gone means that the pod is no longer in the API.
 	Gone bool
-	// Rejection is why the node does not run the pod; nil if it does.
+	// Rejection is the reason why the node does not run the pod. Nil: the node runs it.
 	Rejection *Rejection
 	Observed  Observed
 	// HostIPs are the addresses of the node, the primary one first.
@@ -23,15 +23,15 @@ type Input struct {
 	Now     time.Time
 }
 
-// Rejection is why a node does not run a pod that is bound to it. The pod fails.
+// Rejection is the reason why a node does not run a pod that is bound to it. The pod fails.
 type Rejection struct {
 	Reason, Message string
 	// At is the earliest time to report it.
 	At time.Time
 }
 
-// Decide decides what to do about a pod. It records the steps of the plan in m as begun; the caller
-// carries them out and reports their results by m.Finished.
+// Decide decides what to do about a pod. It records the steps of the plan in m as begun. The caller
+// carries them out and reports their results with m.Finished.
 func Decide(in Input, m *State) Plan {
 	d := &decision{in: in, state: m, containers: containersOf(in.Pod, &in.Observed, m)}
 	d.judge()
@@ -70,7 +70,7 @@ type decision struct {
 	next       time.Time
 }
 
-// intend returns what is to happen to the pod, the strongest reason first.
+// intend returns the intent for the pod. The strongest reason counts.
 func (d *decision) intend() intent {
 	pod := d.in.Pod
 	finished, at := d.hasFinished()
@@ -109,8 +109,8 @@ func (d *decision) expired() bool {
 	return !deadline.IsZero() && !d.in.Now.Before(deadline)
 }
 
-// hasFinished reports whether, and when, the containers have ended without being restarted: all
-// regular containers, or a failed init container.
+// hasFinished reports whether and when the containers have ended without a restart: all regular
+// containers, or a failed init container.
 func (d *decision) hasFinished() (finished bool, at time.Time) {
 	finished = true
 	for i := range d.containers {
@@ -135,7 +135,7 @@ func (d *decision) initialized() bool {
 	}) || slices.ContainsFunc(d.containers, func(u container) bool { return u.role == regular && u.current != nil && u.end == nil })
 }
 
-// run begins the steps that are missing for the pod to run.
+// run begins the missing steps for the pod to run.
 func (d *decision) run() {
 	if !d.hasSandbox() {
 		return
@@ -159,7 +159,7 @@ func (d *decision) run() {
 	}
 }
 
-// resize begins to resize a container whose resources are not those of the pod.
+// resize begins to resize a container whose resources differ from its spec.
 func (d *decision) resize(u *container) {
 	has, asked := u.current.Resources, &u.spec.Resources
 	if has != nil && (!sameAmounts(has.Requests, asked.Requests) || !sameAmounts(has.Limits, asked.Limits)) {
@@ -171,8 +171,8 @@ func sameAmounts(a, b corev1.ResourceList) bool {
 	return maps.EqualFunc(a, b, func(a, b resource.Quantity) bool { return a.Cmp(b) == 0 })
 }
 
-// debug starts the ephemeral containers. They wait for no others: an init container that hangs may
-// be what they are to debug.
+// debug starts the ephemeral containers. They wait for no other container, because they may have to
+// debug an init container that hangs.
 func (d *decision) debug() {
 	for i := range d.containers {
 		if u := &d.containers[i]; u.role == ephemeral && u.current == nil {
@@ -193,8 +193,7 @@ func (d *decision) mayPass(u *container) bool {
 	return true
 }
 
-// hasSandbox reports whether the pod has a sandbox to run in, and begins to create one if it has
-// not.
+// hasSandbox reports whether the pod has a sandbox to run in. If not, it begins to create one.
 func (d *decision) hasSandbox() bool {
 	s := d.in.Observed.Sandbox
 	switch {
@@ -208,9 +207,9 @@ func (d *decision) hasSandbox() bool {
 			d.kill(&d.containers[i])
 		}
 	case !d.endsAreReported():
-		// Only the runtime knows how they ended until the status has been written.
+		// Only the runtime knows how the containers ended until the status has been written.
 	default:
-		// Its network is gone, and with it all containers. Attempt numbers continue.
+		// The network of the sandbox is gone, and with it all containers. Attempt numbers continue.
 		d.try(s.ID, RemoveSandbox{ID: s.ID})
 	}
 	return false
@@ -227,8 +226,7 @@ func (d *decision) start(u *container) {
 	d.try(u.spec.Name, Start{Container: u.spec.Name, Attempt: u.nextAttempt(), Backoff: u.nextBackoff()})
 }
 
-// tidy removes what is no longer needed: instances older than the last two of a container, and all
-// instances once the pod has ended.
+// tidy removes instances other than the last two of a container, and all instances of a pod that has ended.
 func (d *decision) tidy() {
 	for i := range d.in.Observed.Instances {
 		instance := &d.in.Observed.Instances[i]
@@ -248,9 +246,9 @@ func (d *decision) tidy() {
 	}
 }
 
-// tidySandbox frees what a pod that has ended holds. The dead containers of a finished pod can be
-// inspected until it is deleted, and only the runtime knows how they ended until the status has been
-// written.
+// tidySandbox frees the resources of a pod that has ended. The dead containers of a finished pod
+// can be inspected until it is deleted, and until the status has been written only the runtime
+// knows how they ended.
 func (d *decision) tidySandbox(s Sandbox) {
 	switch {
 	case d.intent == leave && d.endIsReported() || d.intent == vanish:
@@ -308,7 +306,7 @@ func (d *decision) try(what string, s Step) {
 	d.do(s)
 }
 
-// at requests another decision at time t, unless one is due earlier.
+// at requests another decision at time t, unless an earlier one is due.
 func (d *decision) at(t time.Time) {
 	if t.After(d.in.Now) && (d.next.IsZero() || t.Before(d.next)) {
 		d.next = t

@@ -99,7 +99,7 @@ func TestRestartPolicies(t *testing.T) {
 	}
 }
 
-// A container's own policy counts before the pod's, and its rules before both.
+// TestRestartRules checks that a container's own policy counts before the pod's, and its rules before both.
 func TestRestartRules(t *testing.T) {
 	rule := func(operator corev1.ContainerRestartRuleOnExitCodesOperator, codes ...int32) []corev1.ContainerRestartRule {
 		return []corev1.ContainerRestartRule{{
@@ -134,7 +134,7 @@ func TestRestartRules(t *testing.T) {
 	}
 }
 
-// An init container's own policy and rules count until it has succeeded.
+// TestRestartRulesOfInitContainers checks that an init container's own policy and rules count until it has succeeded.
 func TestRestartRulesOfInitContainers(t *testing.T) {
 	never, init := corev1.ContainerRestartPolicyNever, containers("i")
 	init[0].RestartPolicy = &never
@@ -199,8 +199,8 @@ func TestGracefulEnd(t *testing.T) {
 	w.wantPhase(corev1.PodSucceeded)
 }
 
-// TestEndIsReportedBeforeItIsForgotten: the sandbox is removed only after the API has been told how
-// the containers ended, because that is known only from the sandbox.
+// TestEndIsReportedBeforeItIsForgotten checks that the sandbox is removed only after the API has the ends of the
+// containers, because only the sandbox shows them.
 func TestEndIsReportedBeforeItIsForgotten(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{Containers: containers("a", "b")})
 	w.settle()
@@ -273,7 +273,8 @@ func TestSidecarsEndWithTheGraceOfThePod(t *testing.T) {
 	w.want(w.passes(2*time.Second), "KILL s2, KILL s1, remove, delete")
 }
 
-// A container can handle TERM for two seconds, however short its grace period is.
+// TestGraceIsAtLeastTwoSeconds checks that a container can handle TERM for two seconds, however short its grace period
+// is.
 func TestGraceIsAtLeastTwoSeconds(t *testing.T) {
 	for _, grace := range []int64{1, 2} {
 		w := newNode(t, corev1.PodSpec{Containers: containers("a")})
@@ -290,7 +291,8 @@ func TestGraceIsAtLeastTwoSeconds(t *testing.T) {
 	w.want(w.passes(1), "KILL a, stop")
 }
 
-// The preStop hook of a sidecar begins with those of the others, and its TERM waits for its turn.
+// TestPreStopOfSidecarsBeginsAtOnce checks that the preStop hook of a sidecar begins together with the others, and that
+// its TERM waits for its turn.
 func TestPreStopOfSidecarsBeginsAtOnce(t *testing.T) {
 	hook := &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 5}}}
 	s1, s2, a := aSidecar("s1"), aSidecar("s2"), containers("a")
@@ -306,7 +308,8 @@ func TestPreStopOfSidecarsBeginsAtOnce(t *testing.T) {
 	w.want(w.settle(), "TERM s1")
 }
 
-// Sidecars outlive the regular containers, and neither init containers nor ephemeral ones.
+// TestSidecarsWaitForRegularContainersOnly checks that sidecars outlive the regular containers, but neither init
+// containers nor ephemeral ones.
 func TestSidecarsWaitForRegularContainersOnly(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{InitContainers: []corev1.Container{aSidecar("s"), containers("i")[0]}, Containers: containers("a")})
 	w.settle()
@@ -383,7 +386,7 @@ func TestReadiness(t *testing.T) {
 	if got := w.condition(corev1.PodReady); got != "True" {
 		t.Errorf("ready: %s", got)
 	}
-	// A restarted agent does not make it unready, although it has not probed it yet.
+	// A restart of the agent does not make it unready, although the new agent has not probed it yet.
 	w.state = &lifecycle.State{}
 	w.unwell[lifecycle.Readiness] = true
 	w.settle()
@@ -415,8 +418,8 @@ func TestDeadline(t *testing.T) {
 	w.wantPhase(corev1.PodFailed)
 }
 
-// A finished pod frees its sandbox, keeps the address that it had in its status, and its dead containers, and frees
-// the rest when it is deleted.
+// TestFinishedPodFreesItsSandbox checks that a finished pod frees its sandbox and keeps its dead containers and the
+// address in its status, and that its deletion frees the rest.
 func TestFinishedPodFreesItsSandbox(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: containers("a", "b")})
 	w.settle()
@@ -440,7 +443,7 @@ func TestFinishedPodFreesItsSandbox(t *testing.T) {
 	w.want(w.settle(), "remove, delete")
 }
 
-// A pod that ends gives up the images that are being pulled, once, and ends when the pulls have.
+// TestPullIsGivenUp checks that a pod that ends gives up its pulls once, and ends when the pulls have ended.
 func TestPullIsGivenUp(t *testing.T) {
 	for name, ends := range map[string]func(w *fakeNode){
 		"deletion": func(w *fakeNode) { w.delete(30) },
@@ -498,7 +501,8 @@ func TestSandboxThatDied(t *testing.T) {
 	}
 }
 
-// A container that has completed does not run again in the new sandbox of its pod.
+// TestCompletedContainerDoesNotRunAgain checks that a container that has completed does not run again in the new
+// sandbox of its pod.
 func TestCompletedContainerDoesNotRunAgain(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{RestartPolicy: corev1.RestartPolicyOnFailure, Containers: containers("a", "b", "c")})
 	w.settle()
@@ -561,8 +565,8 @@ func TestStatusOfOthersStays(t *testing.T) {
 	}
 }
 
-// A pod that stays in the API after its removal, because of a finalizer or a late watch event, is
-// removed again later, and not in a busy loop.
+// TestPodThatIsRemovedAndStays checks that a pod that stays in the API after its removal, because of a finalizer or a
+// late watch event, is removed again later, and not in a busy loop.
 func TestPodThatIsRemovedAndStays(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{Containers: containers("a")})
 	w.settle()

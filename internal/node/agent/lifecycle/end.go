@@ -10,12 +10,13 @@ import (
 // all of it.
 const LeastGrace = 2 * time.Second
 
-// killAgain is the delay after which KILL is repeated if the instance is still alive.
+// killAgain is the delay after which KILL is repeated while the instance is alive.
 const killAgain = time.Second
 
-// end terminates the pod. Images that are being pulled are given up. The preStop hooks of all containers begin at once. Each container gets TERM after its
-// hook; a sidecar also waits for the regular containers and for the sidecars after it. When the grace period is
-// over, nothing waits any more.
+// end terminates the pod. It gives up the images that are being pulled. The preStop hooks of all
+// containers begin at once. Each container gets TERM after its hook; a sidecar also waits for the
+// regular containers and for the sidecars after it. When the grace period is over, all waiting
+// ends.
 func (d *decision) end() {
 	deadline := d.endOfGrace()
 	turn := true // of the next sidecar
@@ -42,7 +43,7 @@ func (d *decision) end() {
 	}
 }
 
-// soonest returns the deadline of a container, which is earlier than the pod's if the container was
+// soonest returns the deadline of a container. It is earlier than the pod's if the container was
 // already being stopped on its own.
 func (d *decision) soonest(u *container, deadline time.Time) time.Time {
 	if t := u.kept; !t.stopping.IsZero() && t.stopping.Add(t.grace).Before(deadline) {
@@ -51,13 +52,13 @@ func (d *decision) soonest(u *container, deadline time.Time) time.Time {
 	return deadline
 }
 
-// endOfGrace returns the deadline by which the containers of a terminating pod have to end. For a
-// pod that is being deleted the API determines it, and can only shorten it. Deletion does not
-// extend the grace period of a pod that was terminating before.
+// endOfGrace returns the deadline for the containers of a terminating pod. The API determines it
+// for a deleted pod, and can only shorten it. A deletion does not extend the grace period of a pod
+// that was already terminating.
 func (d *decision) endOfGrace() time.Time {
 	m, pod := d.state, d.in.Pod
 	if d.intent == vanish {
-		return d.in.Now // a new pod may have the same name already
+		return d.in.Now // a new pod may already have the same name
 	}
 	if m.ending.IsZero() {
 		m.ending = d.in.Now
@@ -94,7 +95,8 @@ func (d *decision) endStopping(u *container) {
 	}
 }
 
-// endInstance takes the next step towards the end of a living instance: preStop, TERM if it is its turn, KILL.
+// endInstance takes the next step towards the end of a living instance: preStop, TERM in its turn,
+// KILL.
 func (d *decision) endInstance(u *container, deadline time.Time, turn bool) {
 	now, t := d.in.Now, u.kept
 	hooked := u.spec.Lifecycle != nil && u.spec.Lifecycle.PreStop != nil

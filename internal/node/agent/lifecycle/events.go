@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Event is an event of a pod or of one of its containers, for people. A kubelet uses the same reasons and
-// messages.
+// Event is a Kubernetes Event of a pod or of one of its containers. A kubelet uses the same reasons
+// and messages.
 type Event struct {
 	Container string // "" for the pod
 	Type      string // corev1.EventTypeNormal or corev1.EventTypeWarning
@@ -17,8 +17,8 @@ type Event struct {
 	Message   string
 }
 
-// eventsOf returns the Events of a step that begins: the first to end a living instance, or the removal of a
-// sandbox that is replaced.
+// eventsOf returns the Events of a step that begins: the first step that ends a living instance, or
+// the removal of a sandbox for its replacement.
 func (d *decision) eventsOf(s Step) []Event {
 	var id, container string
 	switch s := s.(type) {
@@ -95,10 +95,11 @@ func EventsOf(s Step, err error) []Event {
 	return nil
 }
 
-// PostStartHookError is the reason of a StartError if the container has started, and its postStart hook failed.
+// PostStartHookError is the reason of a StartError if the container has started but its postStart
+// hook failed.
 const PostStartHookError = "PostStartHookError"
 
-// failedStart returns the Events of a container that could not be started.
+// failedStart returns the Events of a container that failed to start.
 func failedStart(container string, err error) []Event {
 	known, _ := errors.AsType[StartError](err)
 	failed := Event{container, corev1.EventTypeWarning, "Failed", "Error: " + err.Error()}
@@ -130,8 +131,8 @@ func capital(text string) string {
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
-// EventsBetween returns the Events of a change of the status of a pod: back-offs that begin, and a
-// deadline that has expired.
+// EventsBetween returns the Events of a change of a pod's status: back-offs that begin, and an
+// expired deadline.
 func EventsBetween(pod *corev1.Pod, now *corev1.PodStatus) []Event {
 	var all []Event
 	if now.Reason == deadlineExceeded && pod.Status.Reason != deadlineExceeded {

@@ -20,7 +20,7 @@ func text(events []lifecycle.Event) string {
 	return strings.Join(all, "; ")
 }
 
-// The Events of steps that have ended are a kubelet's.
+// TestEventsOfSteps checks that the Events of steps that have ended are the same as a kubelet's.
 func TestEventsOfSteps(t *testing.T) {
 	failed := errors.New("no")
 	start := lifecycle.Start{Container: "c"}
@@ -51,7 +51,7 @@ func TestEventsOfSteps(t *testing.T) {
 	}
 }
 
-// There is one Event for the end of a container, whatever it takes, and it says why.
+// TestKillingIsTold checks that the end of a container has one Event, whatever steps it takes, with the reason.
 func TestKillingIsTold(t *testing.T) {
 	hooked := containers("a")
 	hooked[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 1}}}
@@ -83,7 +83,8 @@ func TestKillingIsTold(t *testing.T) {
 	}
 }
 
-// The replacement of a sandbox is told, and the removal of the last one is not.
+// TestChangeOfSandboxIsTold checks that the replacement of a sandbox has an Event, and the removal of the last one has
+// none.
 func TestChangeOfSandboxIsTold(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{Containers: containers("a")})
 	w.settle()
@@ -98,7 +99,7 @@ func TestChangeOfSandboxIsTold(t *testing.T) {
 	}
 }
 
-// A back-off is told when it begins, and the end of a pod by its deadline.
+// TestEventsBetweenStatuses checks the Events of a back-off that begins, and of an expired deadline.
 func TestEventsBetweenStatuses(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{Containers: containers("a"), ActiveDeadlineSeconds: new(int64(60))})
 	w.settle()

@@ -1,25 +1,25 @@
-// Package lifecycle decides what a node does about one of its pods. It has no I/O, no
-// goroutine and no clock.
+// Package lifecycle decides what a node does about one of its pods. It has no I/O, no goroutine and
+// no clock.
 //
-//	the pod, as the API has it ──┐
-//	what the runtime observes  ──┼──▶ Decide ──▶ Plan: steps, the pod's status, when to look again
-//	State: what was begun      ──┘
+//	the pod in the API         ──┐
+//	the state in the runtime   ──┼──▶ Decide ──▶ Plan: steps, the pod's status, the time of the next decision
+//	State: the begun steps     ──┘
 //
-// It is level-triggered: a plan depends on the current state, never on what has changed.
-// What an agent must remember across a restart is in the runtime (the attempt number of a
-// container and the back-off that preceded it) or in the pod's status. The contents of State
-// are lost at a restart, which is safe for the pod: probes start over from the readiness in
-// the status, and a termination starts over with its whole grace period.
+// It is level-triggered: a plan depends on the current state, not on the changes that led to it.
+// The state that an agent must remember across a restart is in the runtime (the attempt number of a
+// container and the back-off that preceded it) or in the pod's status. The contents of State are
+// lost at a restart, which is safe for the pod: probes start over from the readiness in the status,
+// and a termination starts over with its whole grace period.
 //
-// A pod starts as follows: the sandbox; the init containers in order, each once the one
-// before has succeeded, or has started if its restartPolicy is Always (a sidecar); then all
-// regular containers. Ephemeral containers start as soon as they are added, once there is a
-// sandbox, and have no part in the state of the pod. It ends in reverse: all preStop hooks begin
-// at once, and a container gets TERM after its hook. The sidecars wait until the regular
-// containers have ended, and then end one by one, the last one first. When the pod's grace period
-// is over, the containers that are alive are killed. An image that is being pulled is given up. When
-// no container is alive, the sandbox is stopped, then the pod gets its final phase; if it is being
-// deleted, the sandbox is removed, and then the pod is removed from the API.
+// A pod starts as follows: the sandbox; the init containers in order, each once the one before has
+// succeeded, or has started if its restartPolicy is Always (a sidecar); then all regular
+// containers. Ephemeral containers start as soon as they are added and a sandbox exists. They do
+// not affect the state of the pod. The pod ends in reverse: all preStop hooks begin at once, and a
+// container gets TERM after its hook. The sidecars wait until the regular containers have ended,
+// and then end one by one, the last one first. When the pod's grace period is over, the containers
+// that are alive are killed. An image that is being pulled is given up. When no container is alive,
+// the sandbox is stopped, then the pod gets its final phase. If the pod is being deleted, the
+// sandbox is removed, and then the pod is removed from the API.
 package lifecycle
 
 import (
@@ -35,14 +35,13 @@ type Observed struct {
 	Instances []Instance
 }
 
-// Sandbox is the environment that the containers of a pod share. The zero value means that there is
-// none.
+// Sandbox is the environment that the containers of a pod share. The zero value means that the pod has none.
 type Sandbox struct {
 	ID      string
 	Attempt int32
 	// Ready reports whether containers can run in it.
 	Ready bool
-	// NoAddress means that it is not ready because its network is: it has no address.
+	// NoAddress means that it is not ready because it has no address: its network is not ready.
 	NoAddress bool
 	Created   time.Time
 	IPs       []string
@@ -59,14 +58,14 @@ type Instance struct {
 	Started  time.Time
 	Finished time.Time // zero while it is alive
 	ExitCode int32
-	Reason   string // why it ended, if the exit code does not say
+	Reason   string // why it ended, if the exit code does not show it
 	Message  string
 	ImageID  string
-	// User is the user that its first process began with; nil if the runtime does not say.
+	// User is the initial user of its first process. Nil: the runtime does not report it.
 	User *corev1.LinuxContainerUser
 	// ReadyAt is the time before which it is not ready, whatever its probes return.
 	ReadyAt time.Time
-	// Resources is what it requests and is limited to; nil if the runtime does not resize.
+	// Resources are its requests and limits. Nil: the runtime does not resize.
 	Resources *corev1.ResourceRequirements
 }
 
@@ -79,7 +78,7 @@ type Plan struct {
 	Steps []Step
 	// Events are the Events to record for the steps that begin.
 	Events []Event
-	// Status is the pod's status as of now.
+	// Status is the pod's current status.
 	Status corev1.PodStatus
 	// Next is the time of the next decision if nothing changes before, or zero if none is needed.
 	Next time.Time
@@ -110,7 +109,7 @@ type (
 		Attempt   int32
 		Backoff   time.Duration // recorded with the instance
 	}
-	// GiveUp ends the start of a container that is under way if its image is being pulled.
+	// GiveUp cancels the start of a container while its image is being pulled.
 	GiveUp struct{ Container string }
 	// Remove removes an instance that has ended and is not the last one of its container.
 	Remove struct{ ID string }
@@ -131,7 +130,7 @@ type (
 	}
 	// Kill kills an instance.
 	Kill struct{ ID, Container string }
-	// Resize gives an instance the resources that the pod has now.
+	// Resize gives an instance the current resources of the pod.
 	Resize struct{ ID, Container string }
 	// Delete removes the pod from the API.
 	Delete struct{}

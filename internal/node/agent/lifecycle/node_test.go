@@ -15,8 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
 )
 
-// fakeNode is a node with one pod, and an API. Both behave as the test configures them. Time is the
-// test's.
+// fakeNode is a node with one pod, and an API. The test configures both and controls the time.
 type fakeNode struct {
 	t        *testing.T
 	now      time.Time
@@ -30,7 +29,7 @@ type fakeNode struct {
 	unwell  map[lifecycle.ProbeKind]bool // probes fail
 	deaf    bool                         // TERM has no effect
 	slow    bool                         // starts stay under way
-	exit    int32                        // what TERM ends with
+	exit    int32                        // the exit code after TERM
 	startup error                        // the error of Start
 	setup   error                        // the error of CreateSandbox
 	mute    bool                         // probes cannot be carried out
@@ -67,7 +66,7 @@ func (w *fakeNode) settle() string {
 	for range 100 {
 		w.plan = lifecycle.Decide(lifecycle.Input{Pod: w.pod, Gone: w.gone, Rejection: w.rejection, Observed: w.observed, HostIPs: []string{"10.0.0.1"}, Now: w.now}, w.state)
 		w.events = append(w.events, w.plan.Events...)
-		// What a step has changed is decided on before the status is written.
+		// The changes of a step are decided on before the status is written.
 		for _, s := range w.plan.Steps {
 			w.do(s)
 		}
@@ -152,7 +151,7 @@ func (w *fakeNode) do(s lifecycle.Step) {
 	w.state.Finished(s, err, w.now)
 }
 
-// size gives the instances of a container the resources that the pod has.
+// size gives the instances of a container the resources of the pod.
 func (w *fakeNode) size(container string) {
 	for i := range w.observed.Instances {
 		for _, c := range w.pod.Spec.Containers {
@@ -193,7 +192,7 @@ func (w *fakeNode) delete(grace int64) {
 	w.pod.DeletionTimestamp, w.pod.DeletionGracePeriodSeconds = &end, &grace
 }
 
-// passes advances time, carries out whatever becomes due meanwhile, and returns the steps.
+// passes advances time, carries out the steps that become due meanwhile, and returns them.
 func (w *fakeNode) passes(d time.Duration) string {
 	w.t.Helper()
 	until := w.now.Add(d)

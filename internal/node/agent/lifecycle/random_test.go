@@ -97,7 +97,7 @@ func (h *trace) decide() {
 
 func isFinal(p corev1.PodPhase) bool { return p == corev1.PodFailed || p == corev1.PodSucceeded }
 
-// checkEnds checks that a container that was reported as terminated, and may not run again, stays so.
+// checkEnds checks that a container that was reported as terminated, and may not run again, stays terminated.
 func (h *trace) checkEnds(before, now []corev1.ContainerStatus, final bool) {
 	for i := range before {
 		end, is := before[i].State.Terminated, now[i].State.Terminated
@@ -162,7 +162,7 @@ func (h *trace) graceOver() bool {
 	return h.gone || !h.deletedAt.IsZero() && !h.now.Before(h.deletedAt.Add(time.Duration(*h.pod.DeletionGracePeriodSeconds)*time.Second))
 }
 
-// checkBegin checks what must hold whenever a step is begun.
+// checkBegin checks the invariants for each step that begins.
 func (h *trace) checkBegin(s lifecycle.Step) {
 	switch s := s.(type) {
 	case lifecycle.Start:
@@ -254,7 +254,7 @@ func (h *trace) starting() bool {
 	return false
 }
 
-// carryOut has the effect of a step on the node.
+// carryOut applies the effect of a step to the node.
 func (h *trace) carryOut(s lifecycle.Step) (err error) {
 	o := &h.observed
 	switch s := s.(type) {
@@ -344,7 +344,7 @@ func (h *trace) happen() {
 		h.end(h.observed.Instances[h.r.IntN(len(h.observed.Instances))].ID, int32(h.r.IntN(2)))
 	case n == 4:
 		h.observed.Sandbox.Ready = false
-	case n == 5: // the agent is restarted: steps that were under way may or may not have been carried out
+	case n == 5: // the agent is restarted: steps under way may or may not have been carried out
 		for _, p := range h.pending {
 			if h.r.IntN(2) == 0 && !h.removed {
 				_ = h.carryOut(p.step)

@@ -12,7 +12,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
 )
 
-// Every container's status says why there is no sandbox, and its creation is retried.
+// TestNoSandbox checks that every container's status has the reason why there is no sandbox, and that its creation is
+// retried.
 func TestNoSandbox(t *testing.T) {
 	for reason, err := range map[string]error{
 		"CreatePodSandboxError":      errors.New("no network"),
@@ -32,7 +33,7 @@ func TestNoSandbox(t *testing.T) {
 	}
 }
 
-// A pod's files are kept while it exists, and are removed with it.
+// TestFinal checks that a pod's files are kept while the pod exists, and are removed with it.
 func TestFinal(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{Containers: containers("a")})
 	w.settle()
@@ -49,7 +50,7 @@ func TestFinal(t *testing.T) {
 	}
 }
 
-// A probe that could not be carried out says nothing about the container.
+// TestUndecided checks that a probe that could not be carried out does not change the container's health.
 func TestUndecided(t *testing.T) {
 	probed := containers("a")
 	probed[0].LivenessProbe = &corev1.Probe{PeriodSeconds: 5, FailureThreshold: 3}
@@ -70,8 +71,8 @@ func debugger(name string) corev1.EphemeralContainer {
 	return corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: name, Image: "i"}}
 }
 
-// An ephemeral container starts when it is added, and once. It has no part in the state of the pod,
-// and ends with it.
+// TestEphemeralContainers checks that an ephemeral container starts once, when it is added. It does not affect the
+// state of the pod, and ends with it.
 func TestEphemeralContainers(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: containers("a")})
 	w.want(w.settle(), "sandbox, start a")
@@ -97,7 +98,7 @@ func TestEphemeralContainers(t *testing.T) {
 	w.wantPhase(corev1.PodSucceeded)
 }
 
-// An init container that hangs can be debugged.
+// TestEphemeralContainerBesideAnInitContainer checks that an init container that hangs can be debugged.
 func TestEphemeralContainerBesideAnInitContainer(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{InitContainers: containers("i"), Containers: containers("a")})
 	w.want(w.settle(), "sandbox, start i")
@@ -108,7 +109,8 @@ func TestEphemeralContainerBesideAnInitContainer(t *testing.T) {
 	w.want(w.settle(), "start a")
 }
 
-// A container that runs is resized when its pod asks for other amounts, and reports them.
+// TestResize checks that a running container is resized when its pod requests other amounts, and that its status
+// reports them.
 func TestResize(t *testing.T) {
 	amounts := func(cpu string) corev1.ResourceRequirements {
 		return corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}
@@ -128,8 +130,8 @@ func TestResize(t *testing.T) {
 	}
 }
 
-// What a container or a sandbox lacks is looked for every ten seconds, however long it has been missing. A registry
-// is asked less and less often.
+// TestRetriesAreSteadyUnlessTheyCostOthers checks that a container or sandbox that lacks something is retried every ten
+// seconds, however long it takes, and that requests to a registry become less frequent.
 func TestRetriesAreSteadyUnlessTheyCostOthers(t *testing.T) {
 	noMap := lifecycle.StartError{Reason: "CreateContainerConfigError", Err: errors.New("no such ConfigMap")}
 	for _, test := range []struct {

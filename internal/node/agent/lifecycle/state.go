@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// State is what an agent remembers about a pod between two decisions. The zero value is the state
-// of a pod that has just been seen. It is not safe for concurrent use.
+// State is an agent's memory of a pod between two decisions. The zero value belongs to a pod that
+// is new to the agent. It is not safe for concurrent use.
 type State struct {
 	removed   bool                      // the API has accepted the removal
 	ending    time.Time                 // when its termination began, for any reason
 	leaving   time.Time                 // when its deletion was first seen
 	running   map[Step]struct{}         // steps that have begun and not finished
 	instances map[string]*instanceState // by ID
-	givenUp   map[string]struct{}       // containers whose start is under way, and is to end
+	givenUp   map[string]struct{}       // containers whose start is under way, and must be cancelled
 	failed    map[string]*failure       // by container, or by ID of an instance or sandbox that could not be ended or removed
 }
 
@@ -154,7 +154,7 @@ func (m *State) Finished(s Step, err error, now time.Time) {
 	case Delete:
 		m.removed = err == nil
 		if err == nil {
-			err = errThere // the watch lags behind, or there is a finalizer: retrying at once would change neither
+			err = errThere // the watch lags behind, or there is a finalizer: an immediate retry would change neither
 		}
 		m.tried(removal, err, now)
 	}
@@ -187,8 +187,9 @@ func (m *State) tried(what string, err error, now time.Time) {
 	}
 }
 
-// retryAt returns when to retry a step that has failed; zero if it has not. The delay grows for requests to a registry
-// and to the API server. Other steps, such as those that lack a ConfigMap, are repeated at a constant interval.
+// retryAt returns the time to retry a failed step, or zero if it has not failed. The delay grows
+// for requests to a registry and to the API server. Other steps, for example steps that lack a
+// ConfigMap, are repeated at a constant interval.
 func (m *State) retryAt(what string) time.Time {
 	f := m.failed[what]
 	if f == nil {
@@ -212,7 +213,7 @@ func (m *State) instance(id string) *instanceState {
 	return t
 }
 
-// peek returns a copy of what is remembered about an instance.
+// peek returns a copy of the state of an instance.
 func (m *State) peek(id string) instanceState {
 	if t := m.instances[id]; t != nil {
 		return *t

@@ -11,14 +11,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// lost is the exit code of a container whose real one is unknown: that of KILL.
+// lost is the exit code of a container whose real one is unknown: the exit code after KILL.
 const lost = 137
 
 // deadlineExceeded is the reason for the end of a pod whose activeDeadlineSeconds have expired.
 const deadlineExceeded = "DeadlineExceeded"
 
-// status returns the pod's current status. What others report in it is kept. Once the API has
-// accepted the removal of the pod there is nothing left to report.
+// status returns the pod's current status. It keeps the fields that others report. Once the API has
+// accepted the removal of the pod, the agent reports nothing more.
 func (d *decision) status() corev1.PodStatus {
 	pod := d.in.Pod
 	s := *pod.Status.DeepCopy()
@@ -64,7 +64,7 @@ func (d *decision) status() corev1.PodStatus {
 	return s
 }
 
-// neverBegan reports whether the node has nothing of the pod, and never reported anything of it.
+// neverBegan reports whether the node has nothing of the pod, and has never reported anything about it.
 func (d *decision) neverBegan() bool {
 	return d.in.Observed.Sandbox.ID == "" && !slices.ContainsFunc(d.containers, func(u container) bool { return u.current != nil || u.prior != nil })
 }
@@ -119,7 +119,7 @@ func sortByName(all []corev1.ContainerStatus) {
 
 func (d *decision) containerStatus(u *container) corev1.ContainerStatus {
 	if u.prior != nil && isFinal(d.in.Pod.Status.Phase) && (u.alive() || u.prior.State.Terminated != nil) {
-		return *u.prior.DeepCopy() // an agent that was killed may have begun to start it before the pod finished
+		return *u.prior.DeepCopy() // a killed agent may have begun to start it before the pod finished
 	}
 	started := u.hasStarted()
 	s := corev1.ContainerStatus{
@@ -176,7 +176,7 @@ func (d *decision) shorten(s *corev1.ContainerState) {
 	}
 }
 
-// containerState returns the state of a container of which the runtime has an instance.
+// containerState returns the state of a container that has an instance in the runtime.
 func (d *decision) containerState(u *container) corev1.ContainerState {
 	if u.end != nil {
 		return corev1.ContainerState{Terminated: u.end}
@@ -192,8 +192,8 @@ func (d *decision) containerState(u *container) corev1.ContainerState {
 	return corev1.ContainerState{Terminated: termination(u.current)}
 }
 
-// waiting returns why a container that is to be restarted is not running, or nil if it is about to
-// be.
+// waiting returns the reason why a container that must be restarted is not running, or nil if its
+// start is due.
 func (d *decision) waiting(u *container) *corev1.ContainerStateWaiting {
 	if f := d.state.failed[u.spec.Name]; f != nil {
 		return d.failureOf(u, f)
@@ -208,7 +208,7 @@ func (d *decision) waiting(u *container) *corev1.ContainerStateWaiting {
 	}
 }
 
-// failureOf returns the waiting state of a container that could not be started.
+// failureOf returns the waiting state of a container that failed to start.
 func (d *decision) failureOf(u *container, f *failure) *corev1.ContainerStateWaiting {
 	if f.reason == errImagePull && f.count > 1 {
 		return &corev1.ContainerStateWaiting{
@@ -235,7 +235,7 @@ func (d *decision) neverRan(u *container) corev1.ContainerState {
 	return corev1.ContainerState{Waiting: d.notYet()}
 }
 
-// notYet returns why a container that the runtime does not have is not running.
+// notYet returns the reason why a container that the runtime does not have is not running.
 func (d *decision) notYet() *corev1.ContainerStateWaiting {
 	if len(d.in.Pod.Spec.InitContainers) > 0 {
 		return &corev1.ContainerStateWaiting{Reason: "PodInitializing"}
@@ -243,10 +243,10 @@ func (d *decision) notYet() *corev1.ContainerStateWaiting {
 	return &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}
 }
 
-// mustHaveRun reports whether a pod that has ended had come so far that a container without an instance
-// counts as failed: a regular container once the pod had been initialized, an init container if it, or one
-// after it, has been started, or if it is the first. The others just never ran. A rule about exit codes must
-// not take these for failures.
+// mustHaveRun reports whether a container without an instance counts as failed after its pod has
+// ended. A regular container does if the pod had been initialized. An init container does if it or
+// a later one has been started, or if it is the first. The others never ran, and a rule for exit
+// codes must not treat them as failures.
 func (d *decision) mustHaveRun(u *container) bool {
 	switch u.role {
 	case regular:
@@ -262,7 +262,7 @@ func (d *decision) mustHaveRun(u *container) bool {
 	return false
 }
 
-// hadInitialized reports whether the init containers of the pod had completed, as far as anything shows it.
+// hadInitialized reports whether the init containers of the pod had completed, as far as the state shows.
 func (d *decision) hadInitialized() bool {
 	last := len(d.in.Pod.Spec.InitContainers) - 1 // they are the first containers
 	if last < 0 || slices.ContainsFunc(d.containers, func(u container) bool { return u.role == regular && u.hasRun() }) {
@@ -310,8 +310,8 @@ func unknownEnd(message string) *corev1.ContainerStateTerminated {
 	return &corev1.ContainerStateTerminated{ExitCode: lost, Reason: "ContainerStatusUnknown", Message: message}
 }
 
-// lastTermination returns how the instance before the current one ended or, if the container waits
-// for its restart, how the current one did.
+// lastTermination returns the end of the instance before the current one or, if the container waits
+// for its restart, the end of the current one.
 func (u *container) lastTermination() corev1.ContainerState {
 	switch {
 	case u.exited() && u.restarts():

@@ -32,8 +32,8 @@ func (w *fakeNode) states() string {
 	return strings.Join(all, ", ")
 }
 
-// A container that never ran has no exit code when its pod is deleted, unless the pod had been
-// initialized: a Job's rule about exit code 137 is about containers that were killed.
+// TestContainerThatNeverRanKeepsWaiting checks that a container that never ran has no exit code when its pod is
+// deleted, unless the pod had been initialized: a Job's rule for exit code 137 is about containers that were killed.
 func TestContainerThatNeverRanKeepsWaiting(t *testing.T) {
 	fails := errors.New("no such image")
 	for _, test := range []struct {
@@ -68,7 +68,7 @@ func TestContainerThatNeverRanKeepsWaiting(t *testing.T) {
 			w.delete(30)
 			w.settle()
 			w.gone = false
-			w.settle() // from the status that was reported, the same follows
+			w.settle() // the reported status leads to the same result
 			if got := w.states(); got != test.want {
 				t.Errorf("the containers: %s, want %s", got, test.want)
 			}
@@ -77,7 +77,8 @@ func TestContainerThatNeverRanKeepsWaiting(t *testing.T) {
 	}
 }
 
-// All containers of a pod with init containers wait for the same reason until these have completed.
+// TestContainersWaitForPodToInitialize checks that all containers of a pod with init containers wait for the same
+// reason until these have completed.
 func TestContainersWaitForPodToInitialize(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{InitContainers: containers("i", "j"), Containers: containers("a")})
 	w.plan = lifecycle.Decide(lifecycle.Input{Pod: w.pod, Now: w.now}, w.state)
@@ -87,7 +88,8 @@ func TestContainersWaitForPodToInitialize(t *testing.T) {
 	}
 }
 
-// A node is who says last that the pod is scheduled: with the generation that it has seen.
+// TestConditionsHaveTheGenerationThatWasObserved checks that the node sets the observed generation in its own
+// conditions, and in PodScheduled.
 func TestConditionsHaveTheGenerationThatWasObserved(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{Containers: containers("a")})
 	w.pod.Generation = 3
@@ -103,7 +105,7 @@ func TestConditionsHaveTheGenerationThatWasObserved(t *testing.T) {
 	}
 }
 
-// The messages of all containers of a pod have 12 KiB together.
+// TestTerminationMessagesAreBounded checks that the messages of all containers of a pod have at most 12 KiB together.
 func TestTerminationMessagesAreBounded(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: containers("a", "b", "c", "d")})
 	w.settle()
@@ -115,7 +117,8 @@ func TestTerminationMessagesAreBounded(t *testing.T) {
 	}
 }
 
-// A pod that the node rejects fails with the reason, and nothing is started for it.
+// TestRejectedPodFails checks that a pod that the node rejects fails with the reason, and that nothing is started for
+// it.
 func TestRejectedPodFails(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{InitContainers: containers("i"), Containers: containers("a")})
 	w.pod.Generation = 2
@@ -140,7 +143,7 @@ func TestRejectedPodFails(t *testing.T) {
 	w.want(w.settle(), "delete")
 }
 
-// A pod that is being deleted ends as if it had not been rejected.
+// TestRejectedPodThatIsDeleted checks that a pod that is being deleted ends as if it had not been rejected.
 func TestRejectedPodThatIsDeleted(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{Containers: containers("a")})
 	w.rejection = &lifecycle.Rejection{Reason: "OutOfcpu", At: w.now.Add(time.Hour)}
@@ -149,8 +152,8 @@ func TestRejectedPodThatIsDeleted(t *testing.T) {
 	w.want(w.settle(), "delete")
 }
 
-// The statuses of regular and ephemeral containers are in the order of their names, those of init containers in
-// the order in which they start.
+// TestOrderOfStatuses checks that the statuses of regular and ephemeral containers are ordered by name, and the
+// statuses of init containers by their start.
 func TestOrderOfStatuses(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{InitContainers: []corev1.Container{aSidecar("z"), aSidecar("y")}, Containers: containers("c", "b", "d", "a")})
 	w.pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{debugger("f"), debugger("e")}
@@ -166,8 +169,8 @@ func TestOrderOfStatuses(t *testing.T) {
 	}
 }
 
-// The status of a container has its volume mounts from the beginning, and its user as soon as the runtime has
-// reported it.
+// TestMountsAndUserInStatus checks that the status of a container has its volume mounts from the beginning, and its
+// user as soon as the runtime has reported it.
 func TestMountsAndUserInStatus(t *testing.T) {
 	c := containers("a")
 	c[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}, {Name: "token", MountPath: "/token", ReadOnly: true, SubPath: "x"}}
@@ -192,7 +195,8 @@ func TestMountsAndUserInStatus(t *testing.T) {
 	}
 }
 
-// PodReadyToStartContainers is true as soon as there is a sandbox with its network, and says what is missing.
+// TestSandboxCondition checks that PodReadyToStartContainers is true as soon as the sandbox has its network, and until
+// then says what is missing.
 func TestSandboxCondition(t *testing.T) {
 	for _, test := range []struct {
 		name string

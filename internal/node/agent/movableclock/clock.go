@@ -1,6 +1,6 @@
-// Package movableclock has a clock for simulated nodes whose time a test moves forward: it goes as
-// fast as the system's, and is ahead of it by as much as it was moved. What waits for a time that
-// has come by being moved wakes up at once.
+// Package movableclock has a clock for simulated nodes that a test can move forward. It runs as
+// fast as the system's clock, ahead of it by the total of the moves. A move fires at once all
+// timers that it makes due.
 package movableclock
 
 import (
@@ -10,13 +10,13 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Clock is a clock that can be moved. Create one with New.
+// Clock is a clock that can be moved forward. Create one with New.
 type Clock struct {
-	clock.RealClock // what nothing here depends on, such as tickers
+	clock.RealClock // for methods that no node uses, such as tickers
 
 	mu      sync.Mutex
 	ahead   time.Duration       // guarded by mu, like all fields below
-	waiting map[*timer]struct{} // those that have not fired
+	waiting map[*timer]struct{} // the timers that have not fired
 }
 
 var _ clock.WithTickerAndDelayedExecution = (*Clock)(nil)
@@ -38,7 +38,7 @@ func (c *Clock) nowLocked() time.Time {
 // Since implements clock.Clock.
 func (c *Clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
-// Advance moves the clock forward and returns the time that it shows then.
+// Advance moves the clock forward and returns its new time.
 func (c *Clock) Advance(by time.Duration) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,7 +62,7 @@ func (c *Clock) NewTimer(d time.Duration) clock.Timer {
 	return c.newTimer(d, channel, func() {
 		select {
 		case channel <- c.Now():
-		default: // nobody has received the last one
+		default: // the previous time was not received yet
 		}
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/agent/movableclock"
 )
 
-// TestAdvance checks that timers fire when their time has come, whether it passes or is moved.
+// TestAdvance checks that timers fire when their time has come, whether time passes or is moved.
 func TestAdvance(t *testing.T) {
 	for _, test := range []struct {
 		name          string
@@ -44,7 +44,7 @@ func TestAdvance(t *testing.T) {
 	}
 }
 
-// TestReset checks that a timer that is reset counts from then.
+// TestReset checks that a reset timer starts over.
 func TestReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := movableclock.New()

@@ -60,7 +60,7 @@ func memory() int64 {
 	return int64(*info.MemTotalBytes)
 }
 
-// read returns the contents of a file, or nil: not every machine has it.
+// read returns the contents of a file, or nil, because not every machine has it.
 func read(path string) []byte {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -81,8 +81,8 @@ func osImage(release []byte) string {
 	return runtime.GOOS
 }
 
-// address returns the first address at which other machines may reach this one, IPv4 if there is
-// one, or loopback if there is none.
+// address returns the first address at which other machines may reach this one, preferably IPv4. The default is
+// loopback.
 func address() string {
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {

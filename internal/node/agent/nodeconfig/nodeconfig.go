@@ -25,7 +25,7 @@ const (
 	CRI       = "cri"
 )
 
-// MostNodes is the largest number of simulated nodes that has been tested in one process.
+// MostNodes is the largest tested number of simulated nodes in one process.
 const MostNodes = 5000
 
 // Options configure the nodes and their runtime.
@@ -151,7 +151,7 @@ func simulatedNode(name, address, version string) agent.Node {
 		corev1.ResourceCPU: resource.MustParse(simulatedCPU), corev1.ResourceMemory: resource.MustParse(simulatedMemory),
 		corev1.ResourceEphemeralStorage: resource.MustParse(simulatedDisk), corev1.ResourcePods: resource.MustParse(mostPods),
 	}
-	// No process runs there, whose groups could be others than those of the pod.
+	// No process runs on a simulated node, so no process has groups other than the pod's.
 	features := &corev1.NodeFeatures{SupplementalGroupsPolicy: new(true)}
 	return agent.Node{Name: name, Capacity: capacity, Info: info, Addresses: []string{address}, Features: features}
 }

@@ -1,12 +1,12 @@
 // Package nodeserver serves the logs of a node's pods, and streams to their processes and ports, to
-// an API server in another process. Packages internal/node/containerlogs and internal/node/containerstreams
-// document the protocols. Users reach it too, by nodes/proxy: for them there are /healthz and
-// /pods, as on a kubelet.
+// an API server in another process. Packages internal/node/containerlogs and
+// internal/node/containerstreams document the protocols. Users reach the server through
+// nodes/proxy, too: for them it serves /healthz and /pods, like a kubelet.
 //
-// Logs may contain secrets, and who can run a command in a container has whatever the container
-// has. The server therefore answers a single client, which it identifies by its certificate, and
-// presents a certificate that is valid for its own node only. Neither side sends any data before
-// it has verified the other.
+// Logs may contain secrets, and a user who can run a command in a container has all access that the
+// container has. The server therefore answers a single client, which it identifies by its
+// certificate, and presents a certificate that is valid for its own node only. Neither side sends
+// any data before it has verified the other.
 package nodeserver
 
 import (
@@ -35,7 +35,7 @@ import (
 const (
 	// patience bounds the TLS handshake and the reading of the request header.
 	patience = 10 * time.Second
-	// maxHeader is the largest request header that is accepted, in bytes. Commands are part of it.
+	// maxHeader is the maximum size of a request header, in bytes. It includes the command.
 	maxHeader = 1 << 20
 )
 
@@ -66,8 +66,7 @@ type Server struct {
 	Log         *slog.Logger
 }
 
-// Serve serves until ctx ends, and then closes the listener. Logs that are being followed end then,
-// and so do streams.
+// Serve serves until ctx ends, and then closes the listener, all streams, and the logs that clients follow.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
 		Handler: Handler(s.Agent), ReadHeaderTimeout: patience, MaxHeaderBytes: maxHeader,
@@ -155,7 +154,7 @@ func open(r *http.Request, agent Agent) (io.ReadCloser, error) {
 	return agent.Logs(r.Context(), pod, o)
 }
 
-// podOf returns the pod in the path of a request, if the request may be for it by its UID.
+// podOf returns the pod in the path of a request, if its UID matches the request.
 func podOf(r *http.Request, agent Agent, matches func(url.Values, types.UID) bool) (*corev1.Pod, error) {
 	pod, err := agent.Pod(r.PathValue("namespace"), r.PathValue("pod"))
 	if err != nil {

@@ -29,7 +29,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/containerstreams"
 )
 
-// patient bounds the time that a test waits for what must happen.
+// patient bounds the time that a test waits for an event that must happen.
 const patient = 30 * time.Second
 
 func aPod() *corev1.Pod {
@@ -176,8 +176,8 @@ func (s *site) get(t *testing.T, target string, change func(*tls.Config)) (*http
 	return client.Get("https://" + s.address + target)
 }
 
-// Only the API server gets a response: a client that cannot present its certificate cannot even
-// send a request.
+// TestStrangersAreNotAnswered checks that only the API server gets a response: a client that cannot present its
+// certificate cannot even send a request.
 func TestStrangersAreNotAnswered(t *testing.T) {
 	agent := &anAgent{}
 	s := serve(t, agent, nil)
@@ -185,14 +185,14 @@ func TestStrangersAreNotAnswered(t *testing.T) {
 	show := func(issue func() (auth.Pair, error)) func(*tls.Config) {
 		certificate := certificateOf(t, issue)
 		return func(c *tls.Config) {
-			// Presented whether or not the server announces that it would accept it.
+			// The client presents it whether or not the server announces that it would accept it.
 			c.Certificates, c.GetClientCertificate = nil, func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certificate, nil }
 		}
 	}
 	for name, change := range map[string]func(*tls.Config){
 		"no certificate":       func(c *tls.Config) { c.Certificates = nil },
 		"the name, by another": show(func() (auth.Pair, error) { return other.Component(auth.LogReaderUser) }),
-		// What whoever may approve requests for client certificates can have signed.
+		// Certificates that a user with the permission to approve requests for client certificates can get signed.
 		"the name, for a user":   show(func() (auth.Pair, error) { return s.authority.Component(auth.LogReaderUser) }),
 		"the issuer, for a user": show(func() (auth.Pair, error) { return s.authority.Component(auth.LogReaderIssuer) }),
 		"the name, with the issuer of another certificate": func(c *tls.Config) {
@@ -230,8 +230,7 @@ func TestStrangersAreNotAnswered(t *testing.T) {
 	}
 }
 
-// signedByUser returns a certificate of LogReaderUser that a user has signed who has the name of the
-// issuer.
+// signedByUser returns a certificate of LogReaderUser, signed by a user who has the name of the issuer.
 func signedByUser(t *testing.T, authority *auth.Authority) tls.Certificate {
 	t.Helper()
 	issuer := certificateOf(t, func() (auth.Pair, error) { return authority.Component(auth.LogReaderIssuer) })
@@ -250,8 +249,8 @@ func signedByUser(t *testing.T, authority *auth.Authority) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der, issuer.Certificate[0]}, PrivateKey: key}
 }
 
-// A server without a client name or authorities responds to no client: neither to one that the
-// system's CAs would vouch for, nor to one without a name.
+// TestServerWithoutClient checks that a server without a client name or authorities responds to no client: neither to
+// one with a certificate of a system CA, nor to one without a name.
 func TestServerWithoutClient(t *testing.T) {
 	nameless := func(a *auth.Authority) func() (auth.Pair, error) {
 		return func() (auth.Pair, error) { return a.Component("") }
@@ -279,7 +278,8 @@ func TestServerWithoutClient(t *testing.T) {
 	}
 }
 
-// Missing pods and containers are reported as such, and options are parsed as the API's are.
+// TestHandler checks that missing pods and containers are reported as missing, and that options are parsed like the
+// API's.
 func TestHandler(t *testing.T) {
 	agent := &anAgent{}
 	s := serve(t, agent, nil)
@@ -347,7 +347,7 @@ func followed(lines chan string, gone chan<- struct{}) func(context.Context) io.
 	}
 }
 
-// A client that follows a log gets the response header before there are lines, and each line when
+// TestFollow checks that a client that follows a log gets the response header before the first line, and each line when
 // it is written. The log ends when the client goes away, or the server stops.
 func TestFollow(t *testing.T) {
 	for name, end := range map[string]func(*site, *http.Response){
@@ -379,7 +379,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// A renewed certificate is used from the next connection on.
+// TestRenewedCertificate checks that the next connection uses a renewed certificate.
 func TestRenewedCertificate(t *testing.T) {
 	var current atomic.Pointer[tls.Certificate]
 	s := serve(t, &anAgent{}, func(s *Server) {

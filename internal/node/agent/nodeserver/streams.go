@@ -36,7 +36,7 @@ func (s streams) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.Error(w, r, err)
 		return
 	}
-	// A transport of its own: the default one would ask the environment for a proxy.
+	// A separate transport: the default one would read a proxy from the environment.
 	proxy.NewUpgradeAwareHandler(to, &http.Transport{}, false, true, s).ServeHTTP(endingWriter{w, r.Context()}, r)
 }
 
@@ -45,8 +45,7 @@ func (s streams) Error(w http.ResponseWriter, _ *http.Request, err error) {
 	http.Error(w, err.Error(), statusOf(err))
 }
 
-// endingWriter is a response whose connection ends with a context. A server does not close the
-// connections that have been upgraded.
+// endingWriter is a response whose connection ends with a context. A server does not close upgraded connections.
 type endingWriter struct {
 	http.ResponseWriter
 	ctx context.Context //nolint:containedctx // that of the request

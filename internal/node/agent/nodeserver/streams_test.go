@@ -13,8 +13,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/containerstreams"
 )
 
-// An upgraded connection is handed on to the runtime and back, and ends with the server. Streams
-// that there are not are reported as such.
+// TestStreams checks that an upgraded connection is forwarded to the runtime and back, and ends with the server, and
+// that a missing stream is reported as missing.
 func TestStreams(t *testing.T) {
 	runtime := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		conn, buffer, err := http.NewResponseController(w).Hijack()

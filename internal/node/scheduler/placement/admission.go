@@ -11,8 +11,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Rejection is why a node does not run a pod that is bound to it: the reason and the message of
-// a kubelet.
+// Rejection is the reason why a node does not run a pod that is bound to it, with the reason and
+// the message of a kubelet.
 type Rejection struct{ Reason, Message string }
 
 // NodeAffinity is the reason for rejecting a pod that selects nodes by labels that the node does
@@ -45,7 +45,7 @@ func (n *Node) Admit(pod *corev1.Pod) *Rejection {
 	return nil
 }
 
-// rejectedBySpec returns the rejection of a pod that the node could not run if it were alone.
+// rejectedBySpec returns the rejection of a pod that the node could not run even without other pods.
 func (n *Node) rejectedBySpec(pod *corev1.Pod) *Rejection {
 	if label, labelled := pod.Labels[corev1.LabelOSStable]; labelled && label != operatingSystem {
 		return &Rejection{"PodOSSelectorNodeLabelDoesNotMatch", "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"}
@@ -61,13 +61,13 @@ func (n *Node) rejectedBySpec(pod *corev1.Pod) *Rejection {
 	return nil
 }
 
-// failedPredicate returns the rejection by a check that says no more than that it failed.
+// failedPredicate returns the rejection by a check whose only result is its failure.
 func failedPredicate(name, why string) *Rejection {
 	return &Rejection{name, fmt.Sprintf("Predicate %s failed: %s", name, why)}
 }
 
-// lacks returns the rejection for the first resource of which too little is left, or nil. What a
-// node does not know at all may be a resource of the cluster.
+// lacks returns the rejection for the first insufficient resource, or nil. It skips unknown
+// extended resources, which may be resources of the cluster.
 func (n *Node) lacks(u use) *Rejection {
 	first := []corev1.ResourceName{corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
 	others := slices.DeleteFunc(slices.Sorted(maps.Keys(u.requests)), func(name corev1.ResourceName) bool { return slices.Contains(first, name) })

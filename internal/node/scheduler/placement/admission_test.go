@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// A node rejects pods for the reasons, and in the words, of a kubelet.
+// TestAdmit checks that a node rejects pods with the reasons and messages of a kubelet.
 func TestAdmit(t *testing.T) {
 	wants := func(name corev1.ResourceName, amount string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
@@ -77,7 +77,7 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
-// What pods that are gone have used is free again.
+// TestRemoveFunc checks that the resources of pods that are gone are free again.
 func TestRemoveFunc(t *testing.T) {
 	n := aNode("n")
 	n.Add(aPod("a", requests("3", "1Gi")))

@@ -20,10 +20,10 @@ type term struct {
 	selector          labels.Selector
 	namespaces        []string
 	namespaceSelector labels.Selector
-	weight            int64 // of a preferred one, negative if the pods are to be avoided
+	weight            int64 // of a preferred term, negative for anti-affinity
 }
 
-// newTerm reads a term of a pod of that namespace.
+// newTerm reads a term of a pod in a namespace.
 func newTerm(t *corev1.PodAffinityTerm, namespace string) (term, error) {
 	selector, err := metav1.LabelSelectorAsSelector(t.LabelSelector)
 	if err != nil {
@@ -52,7 +52,7 @@ func newTerms(list []corev1.PodAffinityTerm, namespace string) ([]term, error) {
 	return all, nil
 }
 
-// newWeighted reads preferred terms, whose weights count with that sign.
+// newWeighted reads preferred terms and multiplies their weights by sign.
 func newWeighted(list []corev1.WeightedPodAffinityTerm, namespace string, sign int64) ([]term, error) {
 	var all []term
 	for i := range list {
@@ -73,8 +73,8 @@ func requiredAntiAffinity(pod *corev1.Pod) ([]term, error) {
 	return nil, nil
 }
 
-// attraction returns the terms by which a pod on a node attracts others, or repels them: those of
-// its preferred affinity and anti-affinity, and, with the least weight, of its required affinity.
+// attraction returns the terms by which a pod on a node attracts or repels others: the terms of its
+// preferred affinity and anti-affinity and, with the least weight, of its required affinity.
 func attraction(pod *corev1.Pod) ([]term, error) {
 	own := peers{}
 	if err := own.readAffinity(pod); err != nil {
@@ -88,12 +88,12 @@ func attraction(pod *corev1.Pod) ([]term, error) {
 	return all, nil
 }
 
-// text is the same for terms that mean the same, unless they are written differently.
+// text is the same for terms that are written in the same way.
 func (t *term) text() string {
 	return strings.Join([]string{strconv.FormatInt(t.weight, 10), t.topologyKey, strings.Join(t.namespaces, ","), textOf(t.namespaceSelector), textOf(t.selector)}, "|")
 }
 
-// textOf tells a selector that matches nothing from one that matches everything.
+// textOf distinguishes a selector that matches nothing from one that matches everything.
 func textOf(s labels.Selector) string {
 	if _, selectable := s.Requirements(); !selectable {
 		return "-"
@@ -101,15 +101,15 @@ func textOf(s labels.Selector) string {
 	return s.String()
 }
 
-// isAbout reports whether a term is about the pods of a namespace.
+// isAbout reports whether a term applies to the pods of a namespace with the labels its.
 func (t *term) isAbout(namespace string, its labels.Set) bool {
 	return slices.Contains(t.namespaces, namespace) || t.namespaceSelector.Matches(its)
 }
 
-// domain is the nodes that have a label with that value.
+// domain is the set of nodes that have a label with this value.
 type domain struct{ key, value string }
 
-// domains are numbers of pods, or sums of weights, by topology domain.
+// domains maps topology domains to numbers of pods or to sums of weights.
 type domains map[domain]int64
 
 func (d domains) add(n *Node, key string, amount int64) {
@@ -118,7 +118,7 @@ func (d domains) add(n *Node, key string, amount int64) {
 	}
 }
 
-// at returns the number for the domain that a node is in.
+// at returns the number for the domain of a node.
 func (d domains) at(n *Node, key string) int64 {
 	value, ok := n.object.Labels[key]
 	if !ok {
@@ -127,22 +127,22 @@ func (d domains) at(n *Node, key string) int64 {
 	return d[domain{key, value}]
 }
 
-// peers is what the pods on the nodes mean for a pod that is to be placed.
+// peers are the constraints and preferences between a pod that needs a node and the pods on nodes.
 type peers struct {
 	affinity, antiAffinity, preferred []term
 
 	near        domains  // pods that match all terms of the affinity
-	isFirst     bool     // there are none, and the pod itself would be one
+	isFirst     bool     // there are none, and the pod itself matches
 	apart       domains  // pods that match a term of the anti-affinity
-	avoidedBy   domains  // pods whose anti-affinity is about this one
+	avoidedBy   domains  // pods whose anti-affinity matches this one
 	avoidedKeys []string // the topology keys of avoidedBy
-	weights     domains  // sums of the weights of preferred terms, its own and those of others about it
+	weights     domains  // sums of the weights of preferred terms, of the pod and of others that match it
 	weighedKeys []string // the topology keys of weights
 
 	required, soft []spread
 }
 
-// peersOf returns what the pods on the nodes mean for a pod; nil if nothing.
+// peersOf returns the peers of a pod. It returns nil if there are no constraints and no preferences.
 func (c *Cluster) peersOf(pod *corev1.Pod, nodes nodeaffinity.RequiredNodeAffinity) (*peers, error) {
 	affinity := pod.Spec.Affinity
 	constrained := len(pod.Spec.TopologySpreadConstraints) > 0 || affinity != nil && (affinity.PodAffinity != nil || affinity.PodAntiAffinity != nil)
@@ -175,7 +175,7 @@ func (c *Cluster) peersOf(pod *corev1.Pod, nodes nodeaffinity.RequiredNodeAffini
 	return p, nil
 }
 
-// read reads the constraints that a pod has on others.
+// read reads a pod's constraints on others.
 func (p *peers) read(pod *corev1.Pod) error {
 	err := p.readAffinity(pod)
 	if err == nil {
@@ -190,7 +190,7 @@ func (p *peers) read(pod *corev1.Pod) error {
 	return nil
 }
 
-// readAffinity reads a pod's affinity, and what it prefers.
+// readAffinity reads a pod's affinity terms and its preferred terms.
 func (p *peers) readAffinity(pod *corev1.Pod) error {
 	a := pod.Spec.Affinity
 	if a == nil {
@@ -209,7 +209,7 @@ func (p *peers) readAffinity(pod *corev1.Pod) error {
 	return errors.Join(errs[:]...)
 }
 
-// countAvoiding counts the pods whose required anti-affinity is about a pod.
+// countAvoiding counts the pods whose required anti-affinity matches a pod.
 func (p *peers) countAvoiding(c *Cluster, pod *corev1.Pod) {
 	its := c.namespaces[pod.Namespace]
 	p.avoidedBy = domains{}
@@ -226,7 +226,7 @@ func (p *peers) countAvoiding(c *Cluster, pod *corev1.Pod) {
 	}
 }
 
-// countAttracting adds the weights of what the pods on nodes prefer about a pod.
+// countAttracting adds the weights of the preferred terms of pods on nodes that match a pod.
 func (p *peers) countAttracting(c *Cluster, pod *corev1.Pod) {
 	its := c.namespaces[pod.Namespace]
 	p.weights = domains{}
@@ -241,7 +241,7 @@ func (p *peers) countAttracting(c *Cluster, pod *corev1.Pod) {
 	}
 }
 
-// weigh notes that there are weights for the domains of a topology key.
+// weigh records that the domains of a topology key have weights.
 func (p *peers) weigh(key string) {
 	if !slices.Contains(p.weighedKeys, key) {
 		p.weighedKeys = append(p.weighedKeys, key)
@@ -281,7 +281,7 @@ func (p *peers) countNear(c *Cluster, pod *corev1.Pod) {
 	p.isFirst = len(p.near) == 0 && matchesAll(pod.Namespace, pod.Labels)
 }
 
-// obstacle returns why a pod cannot be with the pods that are on a node or near it; "" if it can.
+// obstacle returns the reason why the pods on a node or near it exclude a pod, or "".
 func (p *peers) obstacle(n *Node) string {
 	if p == nil {
 		return ""
@@ -304,8 +304,8 @@ func (p *peers) obstacle(n *Node) string {
 	return ""
 }
 
-// isNear reports whether the pods that the affinity is about are in the node's domain. The first
-// one of pods that have an affinity to each other may go wherever the node has the labels.
+// isNear reports whether the node's domains have the pods that the affinity requires. The first of
+// several pods with an affinity to each other may go to any node with the labels.
 func (p *peers) isNear(n *Node) bool {
 	isFar := func(t term) bool {
 		_, has := n.object.Labels[t.topologyKey]
@@ -314,11 +314,11 @@ func (p *peers) isNear(n *Node) bool {
 	return !slices.ContainsFunc(p.affinity, isFar)
 }
 
-// prefer reports whether pods make a difference between nodes on which the pod may be.
+// prefer reports whether other pods make a difference between the nodes that fit.
 func (p *peers) prefer() bool { return p != nil && len(p.weighedKeys)+len(p.soft) > 0 }
 
-// score returns how much the pod prefers a node for the pods near it, and these prefer it, and how many there are from
-// which it should be spread.
+// score returns the sum of the preferences between the pod and the pods near a node, and the number of pods from which
+// the pod should be spread.
 func (p *peers) score(n *Node) (near int64, crowd float64) {
 	if !p.prefer() {
 		return 0, 0
@@ -338,7 +338,7 @@ func (p *peers) score(n *Node) (near int64, crowd float64) {
 	return near, crowd
 }
 
-// selectors returns what the required constraints select.
+// selectors returns the selectors of the required constraints.
 func (p *peers) selectors() []labels.Selector {
 	if p == nil {
 		return nil

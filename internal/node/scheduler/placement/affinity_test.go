@@ -220,7 +220,7 @@ func TestSpreadConstraints(t *testing.T) {
 	}
 }
 
-// TestConcerns: a pod waits for those that its required constraints select, and for no others.
+// TestConcerns checks that a pod waits for the pods that its required constraints select, and for no others.
 func TestConcerns(t *testing.T) {
 	c := clusterOf(in("1", "n1", aPod("o", labelled("b"))))
 	_, err := c.Place(aPod("p", near(aTerm("zone", "a")), apart(aTerm("zone", "b"))))

@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/scheduler/placement"
 )
 
-// BenchmarkPlace places a pod among 20 000 pods of 200 apps on 1000 nodes in 3 zones; what the
-// others have, it has too.
+// BenchmarkPlace places a pod among 20 000 pods of 200 apps on 1000 nodes in 3 zones. The pod has the same constraints
+// as the others.
 func BenchmarkPlace(b *testing.B) {
 	const apps = 200
 	for name, constrain := range map[string]func(app string) func(*corev1.Pod){

@@ -9,40 +9,40 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Cluster is the nodes with the pods on them. Create one with NewCluster.
+// Cluster is the set of nodes with the pods on them. Create one with NewCluster.
 type Cluster struct {
 	nodes      map[string]*Node
-	order      []*Node               // the nodes in the order in which Place looks at them
-	first      int                   // where it starts
+	order      []*Node               // the nodes in the order in which Place visits them
+	first      int                   // where Place starts
 	namespaces map[string]labels.Set // their labels
-	// avoided are the terms of required anti-affinity of the pods on nodes, by their text: pods of
+	// avoided maps texts of terms to the required anti-affinity terms of the pods on nodes. Pods of
 	// one template share them.
 	avoided map[string]*bond
-	// attracting are their terms of preferred affinity and anti-affinity, and of required affinity.
+	// attracting maps texts to their terms of preferred affinity and anti-affinity, and of required affinity.
 	attracting map[string]*bond
 	// groups are the pods on nodes by namespace and by the text of their labels. It is nil until a
-	// pod asks which pods are where.
+	// pod has a constraint on other pods.
 	groups map[string]map[string]*group
 }
 
-// bond is a term about other pods, and how many pods have it on each node.
+// bond is a term about other pods, with the number of pods on each node that have it.
 type bond struct {
 	term
 	text  string
 	nodes map[*Node]int
 }
 
-// group is the pods of a namespace that have the same labels: no selector tells them apart.
+// group is the set of pods in a namespace that have the same labels: every selector matches all or none.
 type group struct {
 	namespace, text string
 	labels          labels.Set
 	nodes           map[*Node]tally
 }
 
-// tally is how many pods there are, and how many of them are being deleted.
+// tally is a number of pods, and the number of them that are being deleted.
 type tally struct{ all, terminating int }
 
-// peering is where a pod on a node is counted; nil if nowhere.
+// peering records where a pod on a node is counted. Nil: nowhere.
 type peering struct {
 	group             *group
 	avoids, attracted []*bond
@@ -54,10 +54,10 @@ func NewCluster() *Cluster {
 	return &Cluster{nodes: map[string]*Node{}, namespaces: map[string]labels.Set{}, avoided: map[string]*bond{}, attracting: map[string]*bond{}}
 }
 
-// Node returns the node of that name; nil if there is none.
+// Node returns a node by name, or nil.
 func (c *Cluster) Node(name string) *Node { return c.nodes[name] }
 
-// AddNode adds a node, with the pods on it, under a name that no other has.
+// AddNode adds a node, with the pods on it. Its name must be new.
 func (c *Cluster) AddNode(n *Node) {
 	c.nodes[n.Name()] = n
 	c.order = append(c.order, n)
@@ -95,7 +95,7 @@ func (c *Cluster) RemoveNamespace(name string) { delete(c.namespaces, name) }
 
 // join counts a pod that is on a node.
 func (c *Cluster) join(n *Node, pod *corev1.Pod) *peering {
-	// What is wrong with a term was refused when the pod was created; it means nothing to anybody.
+	// The API server has refused invalid terms. A term that is invalid all the same is ignored.
 	avoids, _ := requiredAntiAffinity(pod)
 	attracts, _ := attraction(pod)
 	if len(avoids)+len(attracts) == 0 && c.groups == nil {
@@ -108,7 +108,7 @@ func (c *Cluster) join(n *Node, pod *corev1.Pod) *peering {
 	return p
 }
 
-// bindTo counts a pod on a node that has those terms.
+// bindTo counts a pod on a node that has these terms.
 func bindTo(bonds map[string]*bond, n *Node, terms []term) []*bond {
 	var all []*bond
 	for _, t := range terms {
@@ -124,7 +124,7 @@ func bindTo(bonds map[string]*bond, n *Node, terms []term) []*bond {
 	return all
 }
 
-// release counts a pod no longer.
+// release undoes bindTo.
 func release(bonds map[string]*bond, n *Node, its []*bond) {
 	for _, b := range its {
 		if b.nodes[n]--; b.nodes[n] == 0 {
@@ -165,7 +165,7 @@ func (g *group) count(n *Node, pod *corev1.Pod, sign int) {
 	g.nodes[n] = t
 }
 
-// leave counts a pod no longer.
+// leave undoes join.
 func (p *peering) leave(n *Node, pod *corev1.Pod) {
 	if p == nil {
 		return
@@ -180,8 +180,7 @@ func (p *peering) leave(n *Node, pod *corev1.Pod) {
 	}
 }
 
-// groupsIn returns the groups of pods in those namespaces that may matter to a term. The first
-// call counts all pods.
+// groupsIn returns the groups of pods that a term matches. The first call counts all pods.
 func (c *Cluster) groupsIn(t *term) iter.Seq[*group] {
 	c.group()
 	return func(yield func(*group) bool) {
@@ -198,7 +197,7 @@ func (c *Cluster) groupsIn(t *term) iter.Seq[*group] {
 	}
 }
 
-// group groups the pods on nodes, from now on.
+// group starts to group the pods on nodes, if it has not yet.
 func (c *Cluster) group() {
 	if c.groups != nil {
 		return

@@ -1,21 +1,21 @@
-// Package placement decides which node a pod goes to. It has no I/O, no goroutines and no clock:
-// nodes, pods and the labels of namespaces go in, a node or the reasons why there is none come
-// out.
+// Package placement decides which node a pod goes to. It has no I/O, no goroutines and no clock.
+// Its input is nodes, pods and the labels of namespaces; its output is a node, or the reasons why
+// no node fits.
 //
-// A node is left out if it is not ready or takes no new pods, if it has a taint that the
-// pod does not tolerate, if the pod's node selector or required node affinity does not
-// match it, if a host port is taken, or if what it can allocate is less than what its pods
-// and this one request. It is also left out if the pod would violate one of its topology
-// spread constraints there (DoNotSchedule), its required affinity or anti-affinity, or the
-// required anti-affinity of a pod that is already placed.
+// A node does not fit if it is not ready or is unschedulable, if it has a taint that the pod does
+// not tolerate, if the pod's node selector or required node affinity does not match it, if a host
+// port is taken, or if its allocatable resources are less than the requests of its pods and this
+// one. It does not fit either if the pod would violate there one of its topology spread constraints
+// (DoNotSchedule), its required affinity or anti-affinity, or the required anti-affinity of a pod
+// that is already placed.
 //
-// Of the nodes that remain, the one that the pod prefers comes first (preferred node affinity, no
-// PreferNoSchedule taint), then the one that it prefers because of the pods there, and these for it
-// (preferred affinity and anti-affinity), then the one that spreads it best (ScheduleAnyway), then the one
-// with the fewest pods of the same controller, then the one with the most free resources.
+// The criteria for the remaining nodes are, in this order: the preferences of the pod for nodes
+// (preferred node affinity, no PreferNoSchedule taint), the preferences between the pod and the
+// pods near the node (preferred affinity and anti-affinity), the spread (ScheduleAnyway), the
+// fewest pods of the same controller, the most free resources.
 //
-// A [Cluster] counts pods only for pods that have constraints on others. Those that have none
-// pay for nothing but the required anti-affinity of others.
+// A [Cluster] counts pods only for pods that have constraints on others. Pods without such
+// constraints pay only for the required anti-affinity of others.
 package placement
 
 import (
@@ -27,18 +27,17 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// Node is a node with the pods that are bound to it, or are being bound. Create one with
-// NewNode.
+// Node is a node with the pods that are bound to it or are being bound. Create one with NewNode.
 type Node struct {
 	object  *corev1.Node
 	cluster *Cluster                      // nil until it is part of one
-	free    map[corev1.ResourceName]int64 // what is allocatable, milli units for CPU
+	free    map[corev1.ResourceName]int64 // free allocatable amounts, milli units for CPU
 	pods    map[types.UID]use
 	ports   map[port]int      // how many pods have it
 	owned   map[types.UID]int // pods by controller
 }
 
-// use is what a pod uses on a node.
+// use is the usage of a node by a pod.
 type use struct {
 	pod      *corev1.Pod
 	peering  *peering
@@ -75,7 +74,7 @@ func (n *Node) Name() string { return n.object.Name }
 // Pods returns the number of pods on the node.
 func (n *Node) Pods() int { return len(n.pods) }
 
-// Pod returns the pod with that uid; nil if it is not on the node.
+// Pod returns the pod with this UID, or nil if it is not on the node.
 func (n *Node) Pod(uid types.UID) *corev1.Pod { return n.pods[uid].pod }
 
 // Add adds a pod to the node. A finished pod needs no resources.
@@ -162,7 +161,7 @@ func hostPorts(c *corev1.Container) []port {
 	return all
 }
 
-// anyIP is the address of a host port that specifies none.
+// anyIP is the address of a host port without an address.
 const anyIP = "0.0.0.0"
 
 func hostIP(ip string) string {
@@ -172,7 +171,7 @@ func hostIP(ip string) string {
 	return ip
 }
 
-// hasPort reports whether a port is in use on this address or on all.
+// hasPort reports whether a port is in use on this address or on all addresses.
 func (n *Node) hasPort(wanted port) bool {
 	if wanted.ip != anyIP {
 		all := wanted

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// model is a cluster as lists of objects, and the placement's Cluster that was told of each change.
+// model is a cluster as lists of objects, and the placement's Cluster, which gets the same changes.
 type model struct {
 	t          *rapid.T
 	cluster    *Cluster
@@ -22,8 +22,8 @@ type model struct {
 	created    int
 }
 
-// TestAsTheOracle: after random histories, each node is ruled out for the reason that a naive
-// reading of the API's documentation gives. The seed of a failure is printed.
+// TestAsTheOracle checks, after random histories, that each node is ruled out for the reason that a naive reading of
+// the API's documentation gives. A failure prints the seed.
 func TestAsTheOracle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &model{t: t, cluster: NewCluster(), nodes: map[string]*corev1.Node{}, pods: map[types.UID]*corev1.Pod{}, namespaces: map[string]labels.Set{}}
@@ -159,7 +159,7 @@ func (m *model) newPod() *corev1.Pod {
 func (m *model) addPod() {
 	p := m.newPod()
 	for name := range m.nodes {
-		p.Spec.NodeName = max(p.Spec.NodeName, name) // whichever; the draws must not depend on the order of a map
+		p.Spec.NodeName = max(p.Spec.NodeName, name) // any of them; the draws must not depend on the order of a map
 	}
 	if on := m.oneOf("on", "n1", "n2", "n3", "n4"); m.nodes[on] != nil {
 		p.Spec.NodeName = on
@@ -195,7 +195,7 @@ func (m *model) changePod() {
 	m.pods[uid] = p
 }
 
-// compare compares why each node is ruled out, and how much it is preferred for the pods there.
+// compare compares the reasons that rule out each node, and the preferences for the pods there.
 func (m *model) compare(pod *corev1.Pod) {
 	r, err := m.cluster.newRequest(pod)
 	if err != nil {

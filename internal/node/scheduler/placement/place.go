@@ -17,20 +17,20 @@ import (
 // and hardly yield a better node. Compare minFeasibleNodesToFind of kube-scheduler.
 const maxCompared = 100
 
-// taintPenalty is what a PreferNoSchedule taint subtracts from the preference for a node: more
-// than the highest weight of a preferred affinity adds.
+// taintPenalty is the penalty of a node with a PreferNoSchedule taint. It exceeds the highest
+// weight of a preferred affinity.
 const taintPenalty = 101
 
 // Unplaced is the error that no node fits a pod.
 type Unplaced struct {
 	Nodes   int
-	Reasons map[string]int // how many nodes each reason rules out
+	Reasons map[string]int // the number of nodes that each reason rules out
 
-	about []labels.Selector // what the pod's constraints on other pods select
+	about []labels.Selector // the selectors of the pod's constraints on other pods
 }
 
-// Concerns reports whether another pod that comes, goes or changes may make a difference because
-// of the constraints on other pods that the pod has. The resources of that pod are another matter.
+// Concerns reports whether the addition, removal or change of another pod may satisfy the pod's
+// constraints on other pods. It ignores resources.
 func (u Unplaced) Concerns(other *corev1.Pod) bool {
 	return slices.ContainsFunc(u.about, func(s labels.Selector) bool { return s.Matches(labels.Set(other.Labels)) })
 }
@@ -54,10 +54,10 @@ type request struct {
 	use
 	required nodeaffinity.RequiredNodeAffinity
 	prefers  *nodeaffinity.PreferredSchedulingTerms
-	peers    *peers // nil if other pods matter only for what they use
+	peers    *peers // nil if only the resources of other pods matter
 }
 
-// newRequest returns what a pod needs, considering the pods that are there.
+// newRequest returns the request of a pod, given the pods on nodes.
 func (c *Cluster) newRequest(pod *corev1.Pod) (*request, error) {
 	r := &request{use: useOf(pod), required: nodeaffinity.GetRequiredNodeAffinity(pod)}
 	var err error
@@ -70,9 +70,9 @@ func (c *Cluster) newRequest(pod *corev1.Pod) (*request, error) {
 	return r, err
 }
 
-// Place finds the node for a pod, which the caller then adds to it. Each time it starts with
-// another node, so that it does not always look at the same ones. The error is an Unplaced, or
-// says what is wrong with the pod.
+// Place finds the node for a pod. The caller then adds the pod to the node. Each call starts with
+// another node, so that Place does not always check the same ones. The error is an Unplaced, or the
+// reason why the pod is invalid.
 func (c *Cluster) Place(pod *corev1.Pod) (*Node, error) {
 	if needsDevices(pod) {
 		return nil, Unplaced{Nodes: len(c.order), Reasons: map[string]int{noDevices: len(c.order)}}
@@ -112,7 +112,7 @@ func (c *Cluster) Place(pod *corev1.Pod) (*Node, error) {
 	return best, nil
 }
 
-// obstacles returns the reasons why a pod cannot go to a node; none if it can.
+// obstacles returns the reasons why a pod cannot go to a node. It is empty if the pod can.
 func (r *request) obstacles(n *Node) ([]string, error) {
 	spec := &n.object.Spec
 	matches, err := r.required.Match(n.object)
@@ -207,8 +207,7 @@ func (r *request) score(n *Node) score {
 	return s
 }
 
-// left returns the share of the node that no pod requests, as the average of CPU, memory and
-// number of pods.
+// left returns the unrequested share of the node, as the average of CPU, memory and number of pods.
 func (n *Node) left() float64 {
 	var sum float64
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods} {

@@ -148,7 +148,7 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// TestSpread: pods of one controller spread evenly, and what is removed frees resources.
+// TestSpread checks that pods of one controller spread evenly, and that removed pods free resources.
 func TestSpread(t *testing.T) {
 	nodes := []*placement.Node{aNode("a"), aNode("b"), aNode("c")}
 	cluster := clusterOf(nodes...)
@@ -181,7 +181,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestUpdateKeepsWhatIsTaken: a heartbeat of a node does not free the resources of its pods.
+// TestUpdateKeepsWhatIsTaken checks that a heartbeat of a node does not free the resources of its pods.
 func TestUpdateKeepsWhatIsTaken(t *testing.T) {
 	n := holding(aNode("a"), aPod("o", requests("3", "1Gi")))
 	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}

@@ -11,19 +11,19 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// spread is a topology spread constraint, with the numbers of pods.
+// spread is a topology spread constraint with the numbers of pods.
 type spread struct {
 	topologyKey      string
 	selector         labels.Selector
 	maxSkew          int
 	minDomains       int
-	affinity, taints bool           // whether only nodes count that the pod's affinity, or tolerations, admit
+	affinity, taints bool           // whether only nodes count that the pod's affinity, or its tolerations, admit
 	itself           int            // 1 if the pod itself counts
 	counts           map[string]int // pods by value of the label
 	least            int            // the smallest number of pods of a domain
 }
 
-// newSpreads reads the topology spread constraints of a pod: those that must hold, and the others.
+// newSpreads reads the topology spread constraints of a pod: the required and the soft ones.
 func newSpreads(pod *corev1.Pod) (required, soft []spread, err error) {
 	for i := range pod.Spec.TopologySpreadConstraints {
 		constraint := &pod.Spec.TopologySpreadConstraints[i]
@@ -58,8 +58,8 @@ func newSpread(c *corev1.TopologySpreadConstraint, pod *corev1.Pod) (spread, err
 	return s, nil
 }
 
-// withKeys makes a selector require the pod's values of labels. The server has done so when it
-// created the pod, unless another one did, before Kubernetes 1.34.
+// withKeys adds the pod's values of labels to a selector. The server has done so when it created
+// the pod, unless the pod is from a server before Kubernetes 1.34.
 func withKeys(selector labels.Selector, keys []string, of map[string]string) labels.Selector {
 	if _, selectable := selector.Requirements(); !selectable {
 		return selector
@@ -77,7 +77,7 @@ func withKeys(selector labels.Selector, keys []string, of map[string]string) lab
 	return selector.DeepCopySelector().Add(its...)
 }
 
-// countSpread counts the pods that constraints of a pod are about, by domain.
+// countSpread counts the pods that a pod's constraints select, by domain.
 func (c *Cluster) countSpread(constraints []spread, pod *corev1.Pod, affinity nodeaffinity.RequiredNodeAffinity) {
 	if len(constraints) == 0 {
 		return
@@ -99,7 +99,7 @@ func (c *Cluster) countSpread(constraints []spread, pod *corev1.Pod, affinity no
 	for i := range constraints {
 		s := &constraints[i]
 		if len(s.counts) < s.minDomains {
-			continue // the least is 0: there should be more domains
+			continue // the minimum is 0, as there are too few domains
 		}
 		s.least = math.MaxInt32
 		for _, count := range s.counts {
@@ -108,8 +108,8 @@ func (c *Cluster) countSpread(constraints []spread, pod *corev1.Pod, affinity no
 	}
 }
 
-// podsOfSpread returns how many pods that are not being deleted a constraint is about, by node. A
-// constraint whose selector matches everything is about none.
+// podsOfSpread returns the number of pods that a constraint selects on each node, except pods that
+// are being deleted. A constraint whose selector matches everything selects none.
 func (c *Cluster) podsOfSpread(s *spread, namespace string) map[*Node]int {
 	if s.selector.Empty() {
 		return nil
@@ -147,7 +147,7 @@ func (s *spread) includes(n *Node, pod *corev1.Pod, affinity nodeaffinity.Requir
 	return !tainted
 }
 
-// obstacle returns why the constraint would not hold with the pod on a node; "" if it would.
+// obstacle returns the reason why the pod on a node would violate the constraint, or "".
 func (s *spread) obstacle(n *Node) string {
 	const mismatch = "node(s) didn't match pod topology spread constraints"
 	value, ok := n.object.Labels[s.topologyKey]

@@ -25,10 +25,10 @@ const (
 	dataPrefix  = "..files-"
 )
 
-// owners are the user and the group that the files of a volume get; nil: those of the agent.
+// owners are the user and the group of the files of a volume. Nil: the user or group of the agent.
 type owners struct{ user, group *int64 }
 
-// write makes the files the contents of a volume, and reports whether they were not already. Only
+// write makes the files the contents of a volume, and reports whether they have changed. Only
 // processes in the pod can read them: the directories above are not accessible to other users.
 func write(dir string, files []file, of owners) (changed bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
@@ -109,7 +109,7 @@ func holds(dir string, files []file, of owners) bool {
 	return true
 }
 
-// link makes the links to the files, and removes those to files that there no longer are.
+// link creates the links to the files, and removes links to missing files.
 func link(dir string, files []file) error {
 	wanted := map[string]bool{}
 	for _, f := range files {
@@ -125,7 +125,7 @@ func link(dir string, files []file) error {
 		case strings.HasPrefix(e.Name(), ".."):
 		case wanted[e.Name()] && e.Type() == fs.ModeSymlink:
 			delete(wanted, e.Name())
-		default: // also a file that was written before there were links
+		default: // also a file from before links were used
 			if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
 				return err
 			}
@@ -139,7 +139,7 @@ func link(dir string, files []file) error {
 	return nil
 }
 
-// sweep removes the directories of files other than the current one.
+// sweep removes all directories of files except the current one.
 func sweep(dir, current string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -169,10 +169,10 @@ func writeDir(dir string, group *int64) error {
 	return give(dir, 0o755, 0o050, owners{group: group})
 }
 
-// ofGroup is the permission that the group of a volume has on its files.
+// ofGroup is the permission of a volume's group on its files.
 const ofGroup = 0o040
 
-// modeFor returns the mode that a file has with these owners.
+// modeFor returns the mode of a file that has these owners.
 func (f file) modeFor(of owners) os.FileMode {
 	if of.group != nil {
 		return f.mode | ofGroup
@@ -190,8 +190,7 @@ func writeFile(at string, f file, of owners) error {
 	return give(at, f.mode, ofGroup, of)
 }
 
-// give sets the mode of a file and its owners. If it gets a group, it also gets the permissions
-// more.
+// give sets the mode of a file and its owners. With a group, the file also gets the permissions in more.
 func give(at string, mode, more os.FileMode, of owners) error {
 	user, group := -1, -1
 	if of.user != nil {

@@ -45,7 +45,7 @@ func contents(t *testing.T, dir string) map[string]string {
 	return found
 }
 
-// New contents replace the earlier ones, all at once; the same contents change nothing.
+// TestWrite checks that new contents replace the earlier ones all at once, and that the same contents change nothing.
 func TestWrite(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "volumes", "v")
 	for _, step := range []struct {
@@ -81,7 +81,7 @@ func TestWrite(t *testing.T) {
 		{"one less", []file{{path: "x", data: []byte("1"), mode: 0o755}}, true, map[string]string{"x": "-rwxr-xr-x 1"}},
 		{"none", nil, true, map[string]string{}},
 	} {
-		open, err := os.Open(dir) // as a process that has the volume as its working directory
+		open, err := os.Open(dir) // like a process that has the volume as its working directory
 		changed, wrong := write(dir, step.files, owners{})
 		if wrong != nil || changed != step.changed {
 			t.Fatalf("%s: %t, %v", step.name, changed, wrong)
@@ -105,7 +105,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// Files from before there were links are replaced by links.
+// TestWriteOverFiles checks that files from before links were used are replaced by links.
 func TestWriteOverFiles(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"a", "b"} {

@@ -11,11 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mostRaces is how often a path is resolved again because something was renamed meanwhile.
+// mostRaces is the maximum number of attempts to resolve a path in which something is being renamed.
 const mostRaces = 100
 
-// openInside opens a path inside a directory. Links count as long as they stay inside; a link that leads out, or that is
-// absolute, is an error. The file can be mounted, and not read: to open a device may have effects.
+// openInside opens a path inside a directory. It follows links inside the directory; a link that
+// leads out, or that is absolute, is an error. The file can only be mounted, not read: opening a
+// device may have effects.
 func openInside(dir, path string) (*os.File, error) {
 	root, err := os.Open(dir)
 	if err != nil {
@@ -36,8 +37,8 @@ func openInside(dir, path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// bindInside mounts a path inside a directory at a path that does not exist yet. Mounts that appear there later appear
-// in the mount too; none that is made or removed in the mount has an effect outside.
+// bindInside mounts a path inside a directory at a path that does not exist yet. Mounts that appear
+// there later appear in the mount too; mounts and unmounts in the mount have no effect outside.
 func bindInside(dir, path, at string) error {
 	file, err := openInside(dir, path)
 	if err != nil {
@@ -72,9 +73,9 @@ func unmount(at string) error {
 		err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 		switch {
 		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
-			return nil // it is none, any more
+			return nil // it is not a mount point, or no longer
 		case errors.Is(err, unix.EPERM) && os.Geteuid() != 0:
-			return nil // without the privilege nothing was mounted
+			return nil // without the privilege, nothing can be mounted
 		case err != nil:
 			return fmt.Errorf("unmount %s: %w", at, err)
 		}

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A link leads wherever it likes inside a volume, and not out of it.
+// TestOpenInside checks that a link may lead to any place inside a volume, and to none outside.
 func TestOpenInside(t *testing.T) {
 	volume, _ := tree(t)
 	for path, want := range map[string]string{"own": "own", "file": "file", "inside": "own", "own/back": "file", "inside/back": "file"} {
@@ -36,7 +36,7 @@ func TestOpenInside(t *testing.T) {
 	}
 }
 
-// canMount skips a test that may not mount.
+// canMount skips a test that has no permission to mount.
 func canMount(t *testing.T) {
 	t.Helper()
 	at := t.TempDir()
@@ -52,8 +52,8 @@ func canMount(t *testing.T) {
 	}
 }
 
-// A part of a volume is mounted where no container can change what it is. What is mounted is unmounted before the
-// directory of a pod is removed, and the volume stays as it was.
+// TestBindPart checks that a part of a volume is mounted at a place that no container can change. Mounts are unmounted
+// before the directory of a pod is removed, and the volume stays as it was.
 func TestBindPart(t *testing.T) {
 	canMount(t)
 	volume, _ := tree(t)
@@ -84,7 +84,7 @@ func TestBindPart(t *testing.T) {
 			t.Errorf("%s is mounted at %s", part, at)
 		}
 	}
-	// Another instance of the container gets the part as it is now.
+	// Another instance of the container gets the current part.
 	if err := errors.Join(os.Rename(filepath.Join(volume, "own"), filepath.Join(volume, "old")), os.Mkdir(filepath.Join(volume, "own"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestBindPart(t *testing.T) {
 	}
 }
 
-// A mount that somebody else has made in the directory of a pod is not removed from within.
+// TestForeignMountStays checks that the contents of a foreign mount in the directory of a pod are not removed.
 func TestForeignMountStays(t *testing.T) {
 	canMount(t)
 	volume, _ := tree(t)

@@ -12,7 +12,7 @@ import (
 // terminationLog is the default terminationMessagePath.
 const terminationLog = "/dev/termination-log"
 
-// blueprint contains everything that a container is created from.
+// blueprint contains the input for the creation of a container.
 type blueprint struct {
 	pod       *corev1.Pod
 	container *corev1.Container

@@ -41,11 +41,9 @@ import (
 const (
 	// answerWithin bounds the request for the runtime's version when an agent starts.
 	answerWithin = 15 * time.Second
-	// requestWithin bounds each request, in addition to the time that the operation itself may
-	// take.
+	// requestWithin bounds each request, in addition to the time of the operation itself.
 	requestWithin = 2 * time.Minute
-	// lookEvery is the interval at which the agent looks for containers that have ended by
-	// themselves.
+	// lookEvery is the interval at which the agent looks for containers that have exited on their own.
 	lookEvery = time.Second
 )
 
@@ -53,16 +51,15 @@ const (
 type Config struct {
 	// Socket is the CRI endpoint: unix:///run/containerd/containerd.sock, or a path.
 	Socket string
-	// Dir is the directory in which the agent keeps logs and volumes of pods. It identifies the
-	// agent: with another directory, it does not find what it has created.
+	// Dir is the directory of the logs and volumes of pods. It identifies the agent: with another directory, the agent
+	// does not find its sandboxes and containers.
 	Dir string
 	// HostIPs are the addresses of the node, the primary one first. Pods in the host network have
 	// them.
 	HostIPs []string
 	// Capacity is the capacity of the node.
 	Capacity corev1.ResourceList
-	// Objects reads the objects that volumes and variables of pods refer to; nil if they cannot be
-	// read.
+	// Objects reads the objects that volumes and variables of pods refer to. Nil: the agent cannot read them.
 	Objects Objects
 	Clock   clock.WithTicker // default: the system clock
 	Logger  *slog.Logger
@@ -289,7 +286,7 @@ func (r *Runtime) refresh(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// mend stops a container whose state the runtime does not know. The next refresh shows the result.
+// mend stops a container in an unknown state. The next refresh shows the result.
 func (r *Runtime) mend(ctx context.Context, s *runtimeapi.ContainerStatus) {
 	if s.GetState() != runtimeapi.ContainerState_CONTAINER_UNKNOWN {
 		return
@@ -302,7 +299,7 @@ func (r *Runtime) mend(ctx context.Context, s *runtimeapi.ContainerStatus) {
 // quiet keeps gRPC from logging errors that its callers report.
 func quiet(ctx context.Context) context.Context { return klog.NewContext(ctx, logr.Discard()) }
 
-// Clear kills and removes all containers, and everything else that belongs to pods.
+// Clear kills and removes all containers, and all other resources of pods.
 func (r *Runtime) Clear(ctx context.Context) error {
 	ctx = quiet(ctx)
 	listings, err := r.listings(ctx, "")

@@ -14,9 +14,9 @@ import (
 // variable is an environment variable.
 type variable struct{ name, value string }
 
-// environment returns the environment of a container: first the variables of services, then those
-// of envFrom, then those of env, which may refer to earlier ones as $(NAME). The last one of a name
-// counts.
+// environment returns the environment of a container: first the variables of services, then the
+// variables of envFrom, then the variables of env, which may refer to earlier ones as $(NAME). The
+// last variable of a name counts.
 func environment(of *corev1.Pod, c *corev1.Container, services []variable, m *references) ([]variable, error) {
 	var e entries
 	for _, v := range services {
@@ -165,7 +165,7 @@ func fieldOf(of *corev1.Pod, path string) (string, error) {
 	return fieldpath.ExtractFieldPathAsString(of, path)
 }
 
-// resourceOf returns a request or limit of a container: of c unless the reference names another.
+// resourceOf returns a request or limit of container c, or of the container that the reference names.
 func resourceOf(of *corev1.Pod, c *corev1.Container, ref *corev1.ResourceFieldSelector) (string, error) {
 	if ref.ContainerName != "" || c == nil {
 		if c = find(of, ref.ContainerName); c == nil {
@@ -175,8 +175,8 @@ func resourceOf(of *corev1.Pod, c *corev1.Container, ref *corev1.ResourceFieldSe
 	return resourcehelper.ExtractContainerResourceValue(ref, c)
 }
 
-// withLimits returns a copy of a pod whose containers have a limit of each resource that can be described to them: where
-// a container has none, that of its pod, or what the node can allocate.
+// withLimits returns a copy of a pod in which each container has a limit of each resource that the downward API offers.
+// Missing limits come from the pod, or else from the node's allocatable resources.
 func withLimits(of *corev1.Pod, allocatable corev1.ResourceList) *corev1.Pod {
 	of = of.DeepCopy()
 	for _, c := range containersOf(of) {
@@ -217,7 +217,7 @@ func expand(text string, values map[string]string) string {
 	})
 }
 
-// expandBy is expand with a function that returns the value of a variable.
+// expandBy expands with a function that returns the value of a variable.
 func expandBy(text string, valueOf func(name string) (string, bool)) string {
 	var out strings.Builder
 	for {

@@ -19,8 +19,8 @@ type file struct {
 	private bool // a token: it belongs to the user of the pod's containers
 }
 
-// isFiles reports whether a volume is made of API objects: ConfigMaps, Secrets, tokens and fields of
-// the pod. Its contents follow them while the pod runs (follow.go).
+// isFiles reports whether a volume consists of API objects: ConfigMaps, Secrets, tokens and fields
+// of the pod. Its files are updated while the pod runs (follow.go).
 func isFiles(v *corev1.VolumeSource) bool {
 	return v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.Projected != nil
 }
@@ -54,7 +54,7 @@ type source struct {
 	mode os.FileMode // of files without a mode of their own
 }
 
-// sourcesOf returns the sources of a volume: a single one unless it is projected.
+// sourcesOf returns the sources of a volume. Only a projected volume has several.
 func sourcesOf(v *corev1.VolumeSource) []source {
 	switch {
 	case v.ConfigMap != nil:
@@ -84,7 +84,7 @@ func modeOf(mode *int32) os.FileMode {
 	return os.FileMode(*mode) & os.ModePerm
 }
 
-// tokenMode is the mode of a token if it is known who is to read it.
+// tokenMode is the mode of a token if the user or the group of its readers is known.
 const tokenMode = 0o600
 
 // projected returns the files of one source.

@@ -95,7 +95,7 @@ func TestFilesOf(t *testing.T) {
 	}
 }
 
-// Volumes of files are mounted read-only, also parts of them.
+// TestMountsOfFiles checks that volumes of files, and parts of them, are mounted read-only.
 func TestMountsOfFiles(t *testing.T) {
 	s, err := openStore(t.TempDir())
 	if err != nil {

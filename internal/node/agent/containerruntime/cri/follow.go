@@ -10,8 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// followEvery is the interval at which volumes are compared with the objects that they are made of,
-// and tokens are renewed that are due.
+// followEvery is the interval at which volumes are compared with their API objects, and due tokens are renewed.
 const followEvery = 40 * time.Second
 
 // Update implements containerruntime.Runtime.
@@ -21,7 +20,7 @@ func (r *Runtime) Update(pod *corev1.Pod) {
 	r.pods[pod.UID] = pod
 }
 
-// drop forgets a pod whose files are being removed.
+// drop forgets a pod before its files are removed.
 func (r *Runtime) drop(uid types.UID) {
 	r.mu.Lock()
 	delete(r.pods, uid)
@@ -30,8 +29,7 @@ func (r *Runtime) drop(uid types.UID) {
 	r.tokens.forget(uid)
 }
 
-// current returns the pod with that UID as it was last seen in the API, or nil if its files are
-// being removed.
+// current returns the last observed version of the pod with that UID, or nil if its files are being removed.
 func (r *Runtime) current(uid types.UID) *corev1.Pod {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,8 +68,8 @@ func (r *Runtime) keepFollowing(ctx context.Context) {
 	}
 }
 
-// follow updates the volumes of API objects of all pods that run. The objects that several pods
-// refer to are read once.
+// follow updates the volumes of API objects of all running pods. It reads each object once, even if
+// several pods refer to it.
 func (r *Runtime) follow(ctx context.Context) {
 	r.mu.Lock()
 	pods := make([]*corev1.Pod, 0, len(r.pods))
@@ -117,14 +115,16 @@ func (r *Runtime) followPod(ctx context.Context, objects Objects, pod *corev1.Po
 	return errors.Join(failed...)
 }
 
-// trouble is why the volumes of a pod are not up to date, and how often that was found in a row.
+// trouble is the reason why the volumes of a pod are not up to date, and the number of times in a
+// row that it occurred.
 type trouble struct {
 	text  string
 	times int
 }
 
-// report logs why the volumes of a pod are not up to date: once for each reason, the second time in a row. The
-// first failure may only mean that the pod is gone, and with it the node's right to read the objects it refers to.
+// report logs the reason why the volumes of a pod are not up to date, once for each reason, when it
+// occurs the second time in a row. The first failure may only mean that the pod is gone, and with
+// it the node's permission to read its objects.
 func (r *Runtime) report(ctx context.Context, pod *corev1.Pod, err error) {
 	text := ""
 	if err != nil {

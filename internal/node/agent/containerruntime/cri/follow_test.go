@@ -20,11 +20,11 @@ import (
 
 // cluster is an API with these objects, in the namespace of aPod. It counts requests.
 type cluster struct {
-	settings map[string]string // the ConfigMap settings; nil: there is none
+	settings map[string]string // the ConfigMap settings; nil: it does not exist
 	keys     map[string][]byte // the Secret keys
 	kind     corev1.SecretType // of keys
 	services []corev1.Service
-	refuses  error // what requests for tokens are answered with
+	refuses  error // the error for requests for tokens
 	clock    *testclock.FakeClock
 	requests int
 	issued   []authenticationv1.TokenRequest
@@ -80,8 +80,8 @@ func tokenVolume(seconds int64) corev1.Volume {
 	}}}}
 }
 
-// Volumes follow their objects and the pod while the pod runs; what cannot be read leaves them as
-// they are.
+// TestFollow checks that volumes follow their objects and the pod while the pod runs. If an object cannot be read, its
+// volumes stay as they are.
 func TestFollow(t *testing.T) {
 	w, r := inCluster(t)
 	pod := aPod()
@@ -121,7 +121,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// What several pods refer to is read once.
+// TestFollowReadsOnce checks that an object that several pods refer to is read once.
 func TestFollowReadsOnce(t *testing.T) {
 	w, r := inCluster(t)
 	for _, name := range []string{"u-1", "u-2", "u-3"} {
@@ -138,8 +138,8 @@ func TestFollowReadsOnce(t *testing.T) {
 	}
 }
 
-// A token is kept until four fifths of its life are over, and not for longer than a day. If there
-// is no other it is used until it expires.
+// TestTokens checks that a token is kept until four fifths of its life are over, and not for longer than a day. If no
+// new token can be requested, it is used until it expires.
 func TestTokens(t *testing.T) {
 	for name, test := range map[string]struct {
 		seconds int64
@@ -179,7 +179,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// A token belongs to the user that all containers run as, or is readable for the fsGroup.
+// TestTokenMode checks that a token belongs to the user that all containers run as, or is readable for the fsGroup.
 func TestTokenMode(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*corev1.PodSpec)

@@ -25,8 +25,8 @@ func (s slowImages) PullImage(ctx context.Context, _ *runtimeapi.ImageSpec, _ *r
 	return "", ctx.Err()
 }
 
-// GiveUp ends the pull of one container of one pod, and its start. There is nothing to give up where no start is
-// under way.
+// TestGiveUp checks that GiveUp ends the pull of one container of one pod, and its start. Without a start under way, it
+// has no effect.
 func TestGiveUp(t *testing.T) {
 	f, pod := newFake(), aPod()
 	slow := slowImages{f.images, make(chan struct{}, 2)}
@@ -67,7 +67,7 @@ func TestGiveUp(t *testing.T) {
 	}
 }
 
-// A sandbox that is stopped keeps its dead containers.
+// TestStopSandboxKeepsContainers checks that a stopped sandbox keeps its dead containers.
 func TestStopSandboxKeepsContainers(t *testing.T) {
 	f, pod := newFake(), aPod()
 	r := f.open(t, t.TempDir())

@@ -14,10 +14,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
 )
 
-// mostOutput is the maximum output of a command that is reported, in bytes.
+// mostOutput is the maximum reported output of a command, in bytes.
 const mostOutput = 1024
 
-// subject is the instance that a hook or a probe applies to.
+// subject is the instance of a hook or a probe.
 type subject struct {
 	pod       *corev1.Pod
 	container *corev1.Container
@@ -45,7 +45,7 @@ func (r *Runtime) postStart(ctx context.Context, of *corev1.Pod, s lifecycle.Sta
 	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		return nil
 	}
-	if err := r.refresh(ctx, of.UID); err != nil { // so that it can be stopped meanwhile
+	if err := r.refresh(ctx, of.UID); err != nil { // so that the container can be stopped meanwhile
 		return err
 	}
 	err := r.handle(ctx, subject{of, c, r.name + "://" + id}, c.Lifecycle.PostStart, 0)

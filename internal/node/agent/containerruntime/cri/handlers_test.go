@@ -11,7 +11,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
 )
 
-// A container whose postStart hook fails ends like any other: preStop, then TERM with its grace period.
+// TestFailedPostStartEndsTheContainer checks that a container whose postStart hook fails ends like any other: preStop,
+// then TERM with its grace period.
 func TestFailedPostStartEndsTheContainer(t *testing.T) {
 	hook := &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"false"}}}
 	for _, test := range []struct {
@@ -21,7 +22,7 @@ func TestFailedPostStartEndsTheContainer(t *testing.T) {
 	}{
 		{30, 30, 1, nil},
 		{30, 30, 2, hook},
-		{0, 2, 1, nil}, // it can handle TERM all the same
+		{0, 2, 1, nil}, // it can still handle TERM
 	} {
 		f, pod := newFake(), aPod()
 		f.exec = utilexec.CodeExitError{Err: errors.New("no"), Code: 1}

@@ -19,9 +19,9 @@ const hostsPath = "/etc/hosts"
 // clusterDomain is the domain of the names of pods that have a subdomain.
 const clusterDomain = "cluster.local"
 
-// mountHosts writes the hosts file of a pod and returns its mount, or nil if a container has none: its pod has no
-// address, or the container mounts a volume there. The containers of a pod share the file, and what they have written
-// to it is lost when one of them starts.
+// mountHosts writes the hosts file of a pod and returns its mount. It returns nil if the pod has no address, or if the
+// container mounts a volume at the path. The containers of a pod share the file, and their changes to it are lost when
+// one of them starts.
 func (r *Runtime) mountHosts(of *corev1.Pod, c *corev1.Container) (*runtimeapi.Mount, error) {
 	if !of.Spec.HostNetwork && len(of.Status.PodIPs) == 0 {
 		return nil, nil // there is nothing to mount
@@ -49,7 +49,7 @@ func (r *Runtime) mountHosts(of *corev1.Pod, c *corev1.Container) (*runtimeapi.M
 	return &runtimeapi.Mount{ContainerPath: hostsPath, HostPath: path}, nil
 }
 
-// writeInPlace writes a file that may be mounted in containers, which would not see another one in its place.
+// writeInPlace writes a file that may be mounted in containers. They would not see a new file in its place.
 func writeInPlace(path string, text []byte) error {
 	if now, err := os.ReadFile(path); err == nil && bytes.Equal(now, text) {
 		return nil
@@ -91,7 +91,7 @@ func hostsFile(of *corev1.Pod, host []byte) []byte {
 	return out.Bytes()
 }
 
-// namesOf returns the names by which a pod knows itself, the full one first.
+// namesOf returns the names of a pod in its own hosts file, the full one first.
 func namesOf(of *corev1.Pod) []string {
 	name := hostname(of)
 	if of.Spec.Subdomain == "" || of.Spec.HostnameOverride != nil {

@@ -37,8 +37,8 @@ func TestHostsFile(t *testing.T) {
 	}
 }
 
-// The hosts file is written when a container starts, in place. A container that mounts a volume at its path gets none,
-// nor one whose pod has no address.
+// TestMountHosts checks that the hosts file is written in place when a container starts. A container that mounts a
+// volume at its path gets none, and neither does a container whose pod has no address.
 func TestMountHosts(t *testing.T) {
 	r, pod := newFake().open(t, t.TempDir()), aPod()
 	mustDo(t, r, pod, lifecycle.CreateSandbox{})
@@ -74,7 +74,8 @@ func TestMountHosts(t *testing.T) {
 	}
 }
 
-// Where a container has no limit, the one of its pod is described to it, or what the node can allocate.
+// TestLimitsOfTheNode checks that a container without a limit gets the limit of its pod, or the allocatable amount of
+// the node, in its environment.
 func TestLimitsOfTheNode(t *testing.T) {
 	amounts := func(cpu, memory string) corev1.ResourceList {
 		all := corev1.ResourceList{}

@@ -14,14 +14,14 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
 )
 
-// startKey identifies the start of a container that is under way.
+// startKey identifies the start of a container.
 type startKey struct {
 	uid       types.UID
 	container string
 }
 
-// beginPull returns the context in which a step that begins pulls its image; end is called when the step has
-// ended. The caller holds r.mu.
+// beginPull returns the context in which a step pulls its image. The caller calls end when the step has ended, and
+// holds r.mu.
 func (r *Runtime) beginPull(ctx context.Context, uid types.UID, s lifecycle.Step) (pull context.Context, end func()) {
 	start, ok := s.(lifecycle.Start)
 	if !ok {
@@ -38,7 +38,7 @@ func (r *Runtime) beginPull(ctx context.Context, uid types.UID, s lifecycle.Step
 	}
 }
 
-// giveUp ends the pull of the image of a container whose start is under way.
+// giveUp cancels the pull of the image of a container that is being started.
 func (r *Runtime) giveUp(uid types.UID, container string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -57,7 +57,7 @@ func (r *Runtime) image(ctx context.Context, of *corev1.Pod, c *corev1.Container
 	if isPulled(c, there.GetImage() != nil) {
 		r.tell(of, c, "Pulling", "Pulling image %q", c.Image)
 		began := r.clock.Now()
-		// The pulled image may be another than the one that was present.
+		// The pulled image may differ from the present one.
 		if spec.Image, err = r.pull(ctx, of, spec, sandbox); err != nil {
 			return nil, pullError(c.Image, err)
 		}
@@ -77,8 +77,8 @@ func (r *Runtime) image(ctx context.Context, of *corev1.Pod, c *corev1.Container
 	return there.GetImage(), nil
 }
 
-// pull pulls an image with the credentials of the pod's pull secrets, one after the other until one
-// is accepted, or anonymously if there are none for it.
+// pull pulls an image with the credentials of the pod's pull secrets, one after the other until the
+// registry accepts one, or anonymously if there are none for it.
 func (r *Runtime) pull(ctx context.Context, of *corev1.Pod, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
 	all, err := pullSecrets(ctx, r.objects, of)
 	if err != nil {
@@ -99,7 +99,7 @@ func (r *Runtime) pull(ctx context.Context, of *corev1.Pod, spec *runtimeapi.Ima
 	return "", errors.Join(failed...)
 }
 
-// isPulled reports whether the image of a container is pulled before its start.
+// isPulled reports whether the image of a container must be pulled before its start.
 func isPulled(c *corev1.Container, there bool) bool {
 	switch c.ImagePullPolicy {
 	case corev1.PullNever:
@@ -122,8 +122,7 @@ func pullError(image string, err error) error {
 	return lifecycle.StartError{Reason: "ErrImagePull", Err: fmt.Errorf("failed to pull image %q: %w", image, err)}
 }
 
-// Notify makes notify the receiver of Events about images, which no step returns. It is called before
-// Run.
+// Notify sets the receiver of Events about images, which no step returns. It is called before Run.
 func (r *Runtime) Notify(notify func(*corev1.Pod, lifecycle.Event)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

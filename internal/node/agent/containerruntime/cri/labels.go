@@ -8,18 +8,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The labels by which sandboxes and containers are found again. Those of Kubernetes are the
-// kubelet's, which tools such as crictl look for.
+// The labels by which the agent finds its sandboxes and containers. The labels of Kubernetes are the kubelet's, which
+// tools such as crictl use.
 const (
 	labelPodName       = "io.kubernetes.pod.name"
 	labelPodNamespace  = "io.kubernetes.pod.namespace"
 	labelPodUID        = "io.kubernetes.pod.uid"
 	labelContainerName = "io.kubernetes.container.name"
-	// labelAgent identifies the agent that created it (store.go).
+	// labelAgent identifies the agent that created the object (store.go).
 	labelAgent = "coppice.dev/agent"
 	// annotationBackoff is the delay that preceded the start of a container, in milliseconds.
 	annotationBackoff = "coppice.dev/backoff"
-	// annotationMessagePolicy is the terminationMessagePolicy of a container. It is the kubelet's.
+	// annotationMessagePolicy is the terminationMessagePolicy of a container. The kubelet has the same annotation.
 	annotationMessagePolicy = "io.kubernetes.container.terminationMessagePolicy"
 )
 

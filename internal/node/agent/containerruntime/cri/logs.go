@@ -14,7 +14,7 @@ import (
 )
 
 // Logs implements containerruntime.Runtime. It reads the file that the container runtime writes. A
-// log that is followed ends when the instance has ended.
+// followed log ends when the instance has ended.
 func (r *Runtime) Logs(ctx context.Context, of *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {
 	seen := r.Observe(of.UID)
 	instance := choose(seen.Instances, o)
@@ -48,7 +48,7 @@ func logOptions(o *corev1.PodLogOptions, now time.Time) *logs.LogOptions {
 	return options
 }
 
-// streams returns the writers for stdout and stderr; nil for a stream that is not requested.
+// streams returns the writers for stdout and stderr. A stream that is not requested has none.
 func streams(o *corev1.PodLogOptions, to io.Writer) (stdout, stderr io.Writer) {
 	stdout, stderr = to, to
 	if o.Stream != nil {
@@ -62,7 +62,7 @@ func streams(o *corev1.PodLogOptions, to io.Writer) (stdout, stderr io.Writer) {
 	return stdout, stderr
 }
 
-// tail is a log that is being read. Close stops the reading.
+// tail is an open log. Close stops reading it.
 type tail struct {
 	*io.PipeReader
 	cancel context.CancelFunc
@@ -74,7 +74,7 @@ func (t *tail) Close() error {
 	return t.PipeReader.Close()
 }
 
-// choose returns the requested instance: the last one of its container, or the one before.
+// choose returns the requested instance: the last one of its container, or the previous one.
 func choose(instances []lifecycle.Instance, o *corev1.PodLogOptions) *lifecycle.Instance {
 	var last, before *lifecycle.Instance
 	for i := range instances {

@@ -17,8 +17,7 @@ const (
 	mostLogMessage = 2048 // bytes
 )
 
-// cannotRun is the runtime's reason for a container whose process could not be started. It has no
-// log.
+// cannotRun is the runtime's reason for a container whose process could not start. It has no log.
 const cannotRun = "ContainerCannotRun"
 
 // addMessage adds the termination message of an instance that has ended: the text that the container wrote or, if

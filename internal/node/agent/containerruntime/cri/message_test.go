@@ -13,8 +13,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
 )
 
-// A container that has failed without a message has the end of its log for one, if its policy says
-// so. Its own message comes first.
+// TestTerminationMessages checks that the message of a failed container is its own or, if its policy says so, the end
+// of its log.
 func TestTerminationMessages(t *testing.T) {
 	var log, tail strings.Builder
 	for i := range 100 {

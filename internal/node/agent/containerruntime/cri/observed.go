@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
 )
 
-// lost is the exit code of a container if the runtime does not know how it ended.
+// lost is the exit code of a container whose end the runtime does not know.
 const lost = 137
 
 // observedSandbox translates the status of a sandbox. A sandbox in the host network has the

@@ -59,7 +59,7 @@ func compare(a, b dated) int {
 	return 0
 }
 
-// sandbox returns the newest sandbox, or nil if there is none.
+// sandbox returns the newest sandbox, or nil.
 func (h listing) sandbox() *runtimeapi.PodSandbox {
 	if len(h.sandboxes) == 0 {
 		return nil
@@ -91,7 +91,7 @@ type cachedPod struct {
 type podCache struct {
 	mu    sync.Mutex
 	turns uint64                  // guarded by mu, like all fields below
-	pods  map[types.UID]cachedPod // including pods of which nothing is left, until they are forgotten
+	pods  map[types.UID]cachedPod // including pods without sandbox and containers, until they are forgotten
 }
 
 func newPodCache() *podCache { return &podCache{pods: map[types.UID]cachedPod{}} }
@@ -104,7 +104,7 @@ func (c *podCache) turn() uint64 {
 	return c.turns
 }
 
-// publish stores what was read in a turn.
+// publish stores the result of a turn.
 func (c *podCache) publish(uid types.UID, turn uint64, s cachedPod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,7 +163,7 @@ func (c *podCache) differing(listings map[types.UID]listing) []types.UID {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// instance returns an instance of a pod, or nil if there is none.
+// instance returns an instance of a pod, or nil.
 func (c *podCache) instance(uid types.UID, id string) *lifecycle.Instance {
 	seen := c.observe(uid)
 	for i := range seen.Instances {

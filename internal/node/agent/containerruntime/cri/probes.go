@@ -24,7 +24,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
 )
 
-// mostAnswer is the maximum length of a response that is read, in bytes.
+// mostAnswer is the maximum number of bytes that are read of a response.
 const mostAnswer = 10 << 10
 
 // loopback is the address of containers in the host network.
@@ -77,8 +77,8 @@ func (r *Runtime) ask(ctx context.Context, of subject, p *corev1.Probe, within t
 	return errors.New("this kind of probe is not supported by this node")
 }
 
-// askByCommand runs the command of a probe. If the runtime cannot run it, that says nothing about
-// the container's health.
+// askByCommand runs the command of a probe. A command that the runtime cannot run says nothing
+// about the container's health.
 func (r *Runtime) askByCommand(ctx context.Context, id string, command []string, within time.Duration) error {
 	stdout, stderr, err := r.containers.ExecSync(ctx, bare(id), command, within)
 	exit, exited := errors.AsType[utilexec.ExitError](err)
@@ -93,7 +93,7 @@ func (r *Runtime) askByCommand(ctx context.Context, id string, command []string,
 	return fmt.Errorf("%w: %w", lifecycle.ErrUndecided, err)
 }
 
-// address returns the address at which the containers of a pod are reached.
+// address returns the address of a pod's containers.
 func (r *Runtime) address(of *corev1.Pod) (string, error) {
 	if of.Spec.HostNetwork {
 		return loopback, nil

@@ -15,16 +15,15 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// credential is what a pull secret says about one registry, or about a part of one.
+// credential is a pull secret's credential for one registry, or for a part of one.
 type credential struct {
 	host   string // may have * in its parts
 	path   string // of the images; "" for all
 	secret *runtimeapi.AuthConfig
 }
 
-// pullSecrets reads the pull secrets of a pod. One that cannot be read, or understood, does not
-// keep images from being pulled without it: its error is returned with the credentials of the
-// others.
+// pullSecrets reads the pull secrets of a pod. An unreadable or invalid one does not prevent pulls
+// without it: its error is returned with the credentials of the others.
 func pullSecrets(ctx context.Context, objects Objects, of *corev1.Pod) ([]credential, error) {
 	var all []credential
 	var failed []error
@@ -46,7 +45,7 @@ func pullSecrets(ctx context.Context, objects Objects, of *corev1.Pod) ([]creden
 	return all, errors.Join(failed...)
 }
 
-// registryEntry is what a Docker configuration has for a registry.
+// registryEntry is the entry of a registry in a Docker configuration.
 type registryEntry struct {
 	Username string `json:"username"`
 	Password string `json:"password"`
@@ -85,7 +84,7 @@ func credentialsIn(s *corev1.Secret) ([]credential, error) {
 	return all, nil
 }
 
-// errBadSecret does not say what is in a secret.
+// errBadSecret does not contain any part of the secret.
 func errBadSecret(key string) error { return fmt.Errorf("%s is not a Docker configuration", key) }
 
 func (e registryEntry) secret() (*runtimeapi.AuthConfig, error) {
@@ -116,7 +115,7 @@ func splitRegistry(key string) (host, below string) {
 
 const (
 	defaultRegistry = "docker.io"
-	// defaultRegistryKey is the host that Docker's own configurations name for it.
+	// defaultRegistryKey is the host of the default registry in Docker's own configurations.
 	defaultRegistryKey = "index.docker.io"
 )
 
@@ -138,7 +137,7 @@ func repositoryOf(image string) (host, below string) {
 	return defaultRegistry, image
 }
 
-// matching returns the credentials for an image, those of the longest path first.
+// matching returns the credentials for an image, ordered by the length of their paths, longest first.
 func matching(all []credential, image string) []*runtimeapi.AuthConfig {
 	host, below := repositoryOf(image)
 	fits := slices.DeleteFunc(slices.Clone(all), func(c credential) bool { return !c.covers(host, below) })
@@ -153,8 +152,8 @@ func matching(all []credential, image string) []*runtimeapi.AuthConfig {
 	return secrets
 }
 
-// covers reports whether a credential is for images of a registry below a path. Each * in its host
-// stands for a part of one name between dots.
+// covers reports whether a credential applies to images of a registry below a path. Each * in its
+// host matches a part of one name between dots.
 func (c credential) covers(host, below string) bool {
 	pattern, patternPort := splitPort(c.host)
 	name, port := splitPort(host)

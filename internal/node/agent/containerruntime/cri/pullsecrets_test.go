@@ -15,8 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
 )
 
-// The names of registries, the paths that they are for, and images; as in the documentation of
-// imagePullSecrets.
+// TestMatching checks keys of registries with paths against images, as in the documentation of imagePullSecrets.
 func TestMatching(t *testing.T) {
 	key := func(registry string) credential {
 		c := credential{secret: &runtimeapi.AuthConfig{Username: registry}}
@@ -86,7 +85,7 @@ func TestCredentialsIn(t *testing.T) {
 	}
 }
 
-// registry is an image service that accepts one user, and keeps who asked.
+// registry is an image service that accepts one user, and records the users of all requests.
 type registry struct {
 	internalapi.ImageManagerService
 	accepts string
@@ -102,7 +101,8 @@ func (r *registry) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, a
 	return r.ImageManagerService.PullImage(ctx, image, auth, sandbox)
 }
 
-// Each fitting credential is tried until one is accepted; secrets that cannot be read are left out.
+// TestPull checks that the agent tries each fitting credential until the registry accepts one, and skips unreadable
+// secrets.
 func TestPull(t *testing.T) {
 	for name, test := range map[string]struct {
 		accepts string

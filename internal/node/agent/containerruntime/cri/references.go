@@ -13,8 +13,8 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// Objects reads the objects that pods refer to, and requests tokens. A missing one is an error of
-// reason NotFound.
+// Objects reads the objects that pods refer to, and requests tokens. For a missing object the error
+// is NotFound.
 type Objects interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)

@@ -16,18 +16,18 @@ import (
 
 // The kubelet's defaults for the logs of a container.
 const (
-	// logSize is the size from which the file of a log is replaced, in bytes.
+	// logSize is the size from which a log file is rotated, in bytes.
 	logSize = 10 << 20
-	// logFiles is the number of files of a log that are kept, with the current one.
+	// logFiles is the number of files that are kept of a log, including the current one.
 	logFiles = 5
-	// rotateEvery is the interval at which sizes are looked at.
+	// rotateEvery is the interval at which the sizes of log files are checked.
 	rotateEvery = 10 * time.Second
 )
 
-// rotatedAt is the form of the suffix of a file that has been replaced.
+// rotatedAt is the format of the suffix of a rotated file.
 const rotatedAt = "20060102-150405"
 
-// keepRotating replaces the files of logs that have become large, until ctx ends.
+// keepRotating rotates large log files until ctx ends.
 func (r *Runtime) keepRotating(ctx context.Context) {
 	ticker := r.clock.NewTicker(rotateEvery)
 	defer ticker.Stop()
@@ -41,7 +41,7 @@ func (r *Runtime) keepRotating(ctx context.Context) {
 	}
 }
 
-// rotate replaces the files of the logs that have at least this size, of containers that run.
+// rotate rotates the logs of running containers that have at least this size.
 func (r *Runtime) rotate(ctx context.Context, size int64) {
 	for _, uid := range r.cache.known() {
 		for _, i := range r.Observe(uid).Instances {
@@ -55,15 +55,15 @@ func (r *Runtime) rotate(ctx context.Context, size int64) {
 	}
 }
 
-// rotateLog renames the file of a log, and has the runtime write to another one. Who follows the
-// log follows it there.
+// rotateLog renames the file of a log, and makes the runtime write to a new one. Followers of the
+// log continue with the new file.
 func (r *Runtime) rotateLog(ctx context.Context, uid types.UID, i lifecycle.Instance, size int64) error {
 	path := r.store.log(uid, i.Container, i.Attempt)
 	info, err := os.Stat(path)
 	if err != nil || info.Size() < size {
 		return missingIsFine(err)
 	}
-	if err := removeOldest(path, logFiles-2); err != nil { // the current one, and what it becomes
+	if err := removeOldest(path, logFiles-2); err != nil { // the renamed file and the new one follow
 		return err
 	}
 	before := path + "." + r.clock.Now().UTC().Format(rotatedAt)
@@ -76,14 +76,14 @@ func (r *Runtime) rotateLog(ctx context.Context, uid types.UID, i lifecycle.Inst
 	return nil
 }
 
-// rotated returns the files that the file of a log has replaced, oldest first.
+// rotated returns the rotated files of a log, oldest first.
 func rotated(path string) ([]string, error) {
 	files, err := filepath.Glob(path + ".*")
 	slices.Sort(files)
 	return files, err
 }
 
-// removeOldest removes all replaced files of a log but the newest ones.
+// removeOldest removes all rotated files of a log except the newest ones.
 func removeOldest(path string, keep int) error {
 	files, err := rotated(path)
 	for _, file := range files[:max(len(files)-keep, 0)] {

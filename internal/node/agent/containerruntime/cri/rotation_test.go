@@ -15,8 +15,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
 )
 
-// The file of a log is replaced when it is large, and the newest ones are kept. They go with their
-// container. If the runtime does not open another file, the log stays where it is.
+// TestRotate checks that a large log file is rotated, and that the newest files are kept and are removed with their
+// container. If the runtime does not open another file, the log stays in place.
 func TestRotate(t *testing.T) {
 	w, r := inCluster(t)
 	pod := aPod()
@@ -44,7 +44,7 @@ func TestRotate(t *testing.T) {
 	}
 	const size = 8
 	for n := range logFiles + 2 {
-		r.rotate(t.Context(), size) // there is nothing
+		r.rotate(t.Context(), size) // there is no log
 		if err := os.WriteFile(path, fmt.Appendf(nil, "%d small", n), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -83,8 +83,8 @@ func mustDo(t *testing.T, r *Runtime, pod *corev1.Pod, s lifecycle.Step) {
 	}
 }
 
-// The effect of a step can be observed when it has ended, also by the next agent, but not by
-// another agent on the same socket.
+// TestStepsAndRestart checks that the effect of a step can be observed when it has ended, also by the next agent, but
+// not by another agent on the same socket.
 func TestStepsAndRestart(t *testing.T) {
 	f, dir, pod := newFake(), t.TempDir(), aPod()
 	r := f.open(t, dir)
@@ -102,7 +102,7 @@ func TestStepsAndRestart(t *testing.T) {
 	if other := f.open(t, t.TempDir()); len(other.Known()) != 0 || other.Observe(pod.UID).Sandbox.ID != "" {
 		t.Errorf("another agent knows %v", other.Known())
 	}
-	// Repeating a step, as an agent does that was stopped in between, changes nothing.
+	// An agent that was stopped in between repeats steps. That changes nothing.
 	mustDo(t, r, pod, lifecycle.CreateSandbox{})
 	mustDo(t, r, pod, lifecycle.Start{Container: "c"})
 	if got := r.Observe(pod.UID); len(got.Instances) != 1 {
@@ -131,8 +131,8 @@ func TestStepsAndRestart(t *testing.T) {
 	}
 }
 
-// A container that was created by an agent which stopped before starting it does not count, and is
-// created again.
+// TestHalfMade checks that a container that an earlier agent created but did not start does not count, and is created
+// again.
 func TestHalfMade(t *testing.T) {
 	f, pod := newFake(), aPod()
 	r := f.open(t, t.TempDir())
@@ -150,7 +150,7 @@ func TestHalfMade(t *testing.T) {
 	}
 }
 
-// The files that a forgotten pod left are removed.
+// TestForget checks that the files of a forgotten pod are removed.
 func TestForget(t *testing.T) {
 	r, pod := newFake().open(t, t.TempDir()), aPod()
 	if err := os.MkdirAll(r.store.volume(pod.UID, "v"), 0o700); err != nil {
@@ -225,7 +225,7 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// If the runtime cannot run a probe, that is no failure of the container.
+// TestExecProbes checks that a probe that the runtime cannot run is no failure of the container.
 func TestExecProbes(t *testing.T) {
 	f, pod := newFake(), aPod()
 	pod.Spec.Containers[0].LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}}}
@@ -349,7 +349,8 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// A container that ends by itself is noticed, and Run returns when nothing is under way.
+// TestRun checks that the agent observes a container that exits on its own, and that Run returns when nothing is under
+// way.
 func TestRun(t *testing.T) {
 	f, pod := newFake(), aPod()
 	r := f.open(t, t.TempDir())

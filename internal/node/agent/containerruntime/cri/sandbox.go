@@ -149,8 +149,7 @@ func sandboxSecurity(of *corev1.Pod) *runtimeapi.LinuxSandboxSecurityContext {
 	return s
 }
 
-// namespaces returns which namespaces the containers of a pod share with each other and with the
-// host.
+// namespaces returns the namespaces that the containers of a pod share with each other and with the host.
 func namespaces(of *corev1.Pod) *runtimeapi.NamespaceOption {
 	n := &runtimeapi.NamespaceOption{
 		Network: runtimeapi.NamespaceMode_POD, Ipc: runtimeapi.NamespaceMode_POD, Pid: runtimeapi.NamespaceMode_CONTAINER,

@@ -99,13 +99,13 @@ func apparmor(own *corev1.SecurityContext, of *corev1.PodSecurityContext) *runti
 	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
 }
 
-// user is the user that the processes of a container run as.
+// user is the user that runs the processes of a container.
 type user struct {
 	id, group *int64 // nil: the image's default
 	nonRoot   bool   // must not be root
 }
 
-// userOf returns the user of a container by its own security context or else its pod's.
+// userOf returns the user of a container from its own security context, or else from its pod's.
 func userOf(of *corev1.Pod, c *corev1.Container) user {
 	var u user
 	if p := of.Spec.SecurityContext; p != nil {
@@ -171,7 +171,7 @@ func containerSecurity(of *corev1.Pod, c *corev1.Container, image *runtimeapi.Im
 	return s
 }
 
-// mayRun returns why runAsNonRoot forbids a container to run, or "" if it does not.
+// mayRun returns the reason why runAsNonRoot forbids a container to run, or "".
 func (u user) mayRun(image *runtimeapi.Image) string {
 	switch {
 	case !u.nonRoot:

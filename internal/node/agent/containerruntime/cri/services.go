@@ -14,8 +14,8 @@ import (
 // kubernetesService is the name of the service of the API server, in namespace default.
 const kubernetesService = "kubernetes"
 
-// servicesOf returns the services that the environment of a pod's containers names: that of the
-// API server, and those of the pod's namespace unless it wants none. The latter win.
+// servicesOf returns the services for the environment of a pod's containers: the service of the API
+// server, and the services of the pod's namespace if service links are enabled. The latter win.
 func (r *Runtime) servicesOf(ctx context.Context, of *corev1.Pod) ([]corev1.Service, error) {
 	if r.objects == nil {
 		return nil, nil
@@ -38,9 +38,9 @@ func (r *Runtime) servicesOf(ctx context.Context, of *corev1.Pod) ([]corev1.Serv
 	return all, nil
 }
 
-// apiService returns the service of the API server with the address at which the node itself
-// reaches it, since cluster IPs lead nowhere here. A pod with a network of its own reaches what
-// serves on the node's loopback at the node's address, if it serves there too.
+// apiService returns the service of the API server with the address that the node itself uses,
+// because cluster IPs are not routed here. If that is a loopback address, a pod with a network of
+// its own gets the node's address, at which the server may listen too.
 func apiService(server string, of *corev1.Pod, hostIPs []string) (corev1.Service, bool) {
 	at, err := url.Parse(server)
 	if err != nil {

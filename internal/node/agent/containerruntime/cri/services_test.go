@@ -45,8 +45,8 @@ func TestServiceVariables(t *testing.T) {
 	}
 }
 
-// The API server is where the node reaches it; its loopback is the node's address for pods with a
-// network of their own.
+// TestServicesOf checks that the address of the API server is the node's address of it. Pods with a network of their
+// own get the node's address instead of its loopback.
 func TestServicesOf(t *testing.T) {
 	w, r := inCluster(t)
 	w.services = []corev1.Service{service("web", "10.0.0.6", corev1.ServicePort{Port: 80}), service("kubernetes", "10.0.0.1", corev1.ServicePort{Port: 443})}

@@ -35,7 +35,7 @@ func (r *Runtime) Do(ctx context.Context, of *corev1.Pod, s lifecycle.Step, done
 	})
 }
 
-// changes reports whether a step changes what is observed.
+// changes reports whether a step changes the observed state.
 func changes(s lifecycle.Step) bool {
 	switch s.(type) {
 	case lifecycle.Probe, lifecycle.PreStop, lifecycle.GiveUp, lifecycle.Resize, lifecycle.Delete:
@@ -70,7 +70,7 @@ func (r *Runtime) do(ctx, pull context.Context, of *corev1.Pod, s lifecycle.Step
 		// KILL also shortens a grace period: the StopContainer request that waits for the end of
 		// the longer period ends with the container.
 		return r.stop(ctx, s.ID, 0)
-	case lifecycle.Resize, lifecycle.Delete: // the former is not asked for; the latter is carried out by the agent
+	case lifecycle.Resize, lifecycle.Delete: // Resize is never requested here; the agent carries out Delete
 	}
 	return nil
 }
@@ -85,7 +85,7 @@ func (r *Runtime) createSandbox(ctx context.Context, of *corev1.Pod, s lifecycle
 	if current := there.sandbox(); current != nil && current.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
 		return nil
 	}
-	// Remains of an earlier attempt, by an agent that was stopped, would be in the way.
+	// Remains of an attempt by an earlier agent would be in the way.
 	if err := r.removeSandboxes(ctx, there); err != nil {
 		return err
 	}
@@ -118,8 +118,8 @@ func (r *Runtime) sandboxConfig(of *corev1.Pod, attempt int32) (*runtimeapi.PodS
 	return sandboxConfig(of, attempt, r.store.labels(), r.cgroups, r.store.logs(of.UID))
 }
 
-// removeSandbox removes the sandboxes of a pod, with their network and containers, and, if the pod
-// is going away, its logs and volumes.
+// removeSandbox removes the sandboxes of a pod, with their network and containers. With s.Final it
+// also removes the pod's logs and volumes.
 func (r *Runtime) removeSandbox(ctx context.Context, of *corev1.Pod, s lifecycle.RemoveSandbox) error {
 	listings, err := r.listings(ctx, of.UID)
 	if err != nil {
@@ -136,7 +136,7 @@ func (r *Runtime) removeSandbox(ctx context.Context, of *corev1.Pod, s lifecycle
 
 func (r *Runtime) removeSandboxes(ctx context.Context, h listing) error {
 	for _, c := range h.containers {
-		// Containers are still alive here only if everything is cleared or their sandbox has died.
+		// Containers are still alive here only if Clear runs or their sandbox has died.
 		if err := r.stop(ctx, c.GetId(), 0); err != nil {
 			return err
 		}
@@ -177,7 +177,7 @@ func (r *Runtime) start(ctx, pull context.Context, of *corev1.Pod, s lifecycle.S
 	for _, c := range there.containers {
 		switch {
 		case c.GetMetadata().GetName() != s.Container:
-		case c.GetState() == runtimeapi.ContainerState_CONTAINER_CREATED: // created, but not started, by an agent that was stopped
+		case c.GetState() == runtimeapi.ContainerState_CONTAINER_CREATED: // an earlier agent created it, but did not start it
 			if err := r.containers.RemoveContainer(ctx, c.GetId()); err != nil && !isNotFound(err) {
 				return fmt.Errorf("remove container %s, which was never started: %w", c.GetId(), err)
 			}

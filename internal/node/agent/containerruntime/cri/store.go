@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
-// mostMessage is the maximum length of a termination message that is read, in bytes.
+// mostMessage is the maximum number of bytes that are read of a termination message.
 const mostMessage = 4096
 
 // store is an agent's directory, which only the agent's user may read:
@@ -100,7 +100,7 @@ func (s *store) makeMessage(uid types.UID, container string, attempt int32) (str
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		return "", err
 	}
-	// The container may run as any user; the directories above are not accessible to others.
+	// The container may run as any user. Other users cannot access the directories above.
 	return path, os.Chmod(path, 0o666)
 }
 

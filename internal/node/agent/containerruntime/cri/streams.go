@@ -13,7 +13,7 @@ import (
 )
 
 // Stream implements containerruntime.Runtime. The runtime serves the stream on a port of its own,
-// below a path with a token that is valid once and for a minute.
+// below a path with a token that is valid once and for one minute.
 func (r *Runtime) Stream(ctx context.Context, of *corev1.Pod, s containerstreams.Request) (*url.URL, error) {
 	ctx = quiet(ctx)
 	if s.Kind == containerstreams.PortForward {
@@ -33,8 +33,8 @@ func (r *Runtime) Stream(ctx context.Context, of *corev1.Pod, s containerstreams
 	return urlOf(answer, err)
 }
 
-// attachRequest returns the request for the streams of a process that runs. Whether it has a
-// terminal was decided when it was started; a terminal has no stderr.
+// attachRequest returns the request for the streams of a running process. Its terminal, if any,
+// exists since its start; a terminal has no stderr.
 func attachRequest(s containerstreams.Request, id string, tty bool) *runtimeapi.AttachRequest {
 	return &runtimeapi.AttachRequest{ContainerId: id, Stdin: s.Stdin, Stdout: s.Stdout, Stderr: s.Stderr && !tty, Tty: tty}
 }
@@ -48,7 +48,7 @@ func (r *Runtime) portForward(ctx context.Context, of *corev1.Pod, s containerst
 	return urlOf(answer, err)
 }
 
-// urlOf returns the URL in an answer of the runtime.
+// urlOf returns the URL in a response of the runtime.
 func urlOf(answer interface{ GetUrl() string }, err error) (*url.URL, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ask the runtime for the stream: %w", err)

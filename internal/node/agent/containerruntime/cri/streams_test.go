@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/containerstreams"
 )
 
-// streaming is a runtime that answers with the request that it got.
+// streaming is a runtime that returns the request as its response.
 type streaming struct{ *fake }
 
 // Exec implements internalapi.ContainerManager.
@@ -31,7 +31,7 @@ func (streaming) PortForward(_ context.Context, r *runtimeapi.PortForwardRequest
 	return &runtimeapi.PortForwardResponse{Url: fmt.Sprintf("http://127.0.0.1/%s/%v", r.PodSandboxId, r.Port)}, nil
 }
 
-// Streams are requested of the instance that runs, with a terminal only where the process has one.
+// TestStream checks that streams are requested of the running instance, with a terminal only if the process has one.
 func TestStream(t *testing.T) {
 	f, pod := newFake(), aPod()
 	r := f.open(t, t.TempDir())

@@ -13,15 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A part of a volume that containers can write to is mounted as follows, since they can put symbolic links there, at
-// any time:
+// Containers can put symbolic links into a volume at any time. A writable part of a volume is therefore mounted as
+// follows:
 //
 //	open the part inside the volume, whatever links lead to it ──▶ bind it to pods/UID/subpaths ──▶ name that to the runtime
 //
 // The runtime resolves the path that it gets once more; the bind mount is at a place that no container can change.
 
-// subPathOf returns the path of the part of a volume that is mounted, or "" for the whole volume. Of a subPathExpr, the
-// variables are those of the container.
+// subPathOf returns the path of the mounted part of a volume, or "" for the whole volume. A subPathExpr may use the
+// variables of the container.
 func subPathOf(m *corev1.VolumeMount, variables []variable) (string, error) {
 	part := m.SubPath
 	if m.SubPathExpr != "" {
@@ -81,8 +81,8 @@ func makePart(volume, part string) error {
 	return root.Chmod(part, info.Mode()&(os.ModePerm|os.ModeSetgid)) // the umask applied to the mode above
 }
 
-// bindPart mounts a part of a volume, which is made if it is missing, at a path of the store, and returns that path. The
-// part is inside the volume, whatever links there are.
+// bindPart mounts a part of a volume at a path of the store, and returns that path. It creates a missing part. The part
+// is inside the volume, whatever links there are.
 func (s *store) bindPart(uid types.UID, container string, index int, volume, part string) (string, error) {
 	if err := makePart(volume, part); err != nil {
 		return "", fmt.Errorf("make the directory: %w", err)
@@ -102,8 +102,8 @@ func (s *store) bindPart(uid types.UID, container string, index int, volume, par
 
 func (s *store) subpaths(uid types.UID) string { return filepath.Join(s.pod(uid), "subpaths") }
 
-// unbind unmounts the parts of volumes that are mounted for a pod. Nothing else may be mounted in the pod's directory:
-// to remove the directory would be to remove what is mounted there.
+// unbind unmounts the parts of volumes that are mounted for a pod. Any other mount in the pod's directory is an error,
+// because removing the directory would remove the mounted files.
 func (s *store) unbind(uid types.UID) error {
 	dir, err := filepath.EvalSymlinks(s.pod(uid))
 	if err != nil {

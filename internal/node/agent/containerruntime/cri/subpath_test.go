@@ -33,7 +33,7 @@ func TestSubPathOf(t *testing.T) {
 	}
 }
 
-// tree makes a volume with links of all kinds beside a directory that none of them may lead to.
+// tree creates a volume with links of all kinds, next to a directory that none of them may reach.
 func tree(t *testing.T) (volume, outside string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -58,7 +58,7 @@ func tree(t *testing.T) (volume, outside string) {
 	return volume, outside
 }
 
-// Missing directories are made inside the volume only, with its mode.
+// TestMakePart checks that missing directories are created only inside the volume, with its mode.
 func TestMakePart(t *testing.T) {
 	volume, outside := tree(t)
 	if err := os.Chmod(volume, 0o777|os.ModeSetgid); err != nil {

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// tokenLife is the lifetime of a token whose volume names none, as the API has it.
+	// tokenLife is the lifetime of a token whose volume specifies none, as in the API.
 	tokenLife = time.Hour
-	// oldestToken is the age at which a token is replaced, however long it is valid.
+	// oldestToken is the maximum age of a token, whatever its lifetime.
 	oldestToken = 24 * time.Hour
 )
 
-// tokenKey is what a token is for.
+// tokenKey identifies the use of a token.
 type tokenKey struct {
 	pod      types.UID
 	audience string
@@ -32,8 +32,8 @@ type token struct {
 	expires time.Time
 }
 
-// tokens are the service account tokens in the volumes of pods. They are kept in memory, so that
-// not every look at a volume requests one; an agent that starts requests new ones.
+// tokens are the service account tokens in the volumes of pods. They are kept in memory, so that an
+// update of a volume does not request a token each time; a new agent requests new ones.
 type tokens struct {
 	objects Objects
 	clock   clock.PassiveClock
@@ -46,8 +46,8 @@ func newTokens(objects Objects, c clock.PassiveClock) *tokens {
 	return &tokens{objects: objects, clock: c, kept: map[tokenKey]token{}}
 }
 
-// get returns a token for a volume of a pod. If a new one is due but cannot be had, the old one is
-// returned for as long as it is valid.
+// get returns a token for a volume of a pod. If a new token is due but cannot be requested, it
+// returns the old one while that is valid.
 func (t *tokens) get(ctx context.Context, of *corev1.Pod, p *corev1.ServiceAccountTokenProjection) (string, error) {
 	key := tokenKey{of.UID, p.Audience, tokenLife}
 	if p.ExpirationSeconds != nil {
@@ -72,7 +72,7 @@ func (t *tokens) get(ctx context.Context, of *corev1.Pod, p *corev1.ServiceAccou
 	return fresh.text, nil
 }
 
-// isDue reports whether a token is to be replaced: four fifths of its life are over, or it is old.
+// isDue reports whether a token must be replaced: four fifths of its life are over, or it is old.
 func isDue(expires time.Time, life time.Duration, now time.Time) bool {
 	return !now.Before(expires.Add(-life/5)) || !now.Before(expires.Add(-life).Add(oldestToken))
 }

@@ -168,7 +168,8 @@ func TestContainerConfig(t *testing.T) {
 	}
 }
 
-// An ephemeral container sees the processes of its target, unless it sees all of the pod anyway.
+// TestTarget checks that an ephemeral container sees the processes of its target, unless it sees all processes of the
+// pod anyway.
 func TestTarget(t *testing.T) {
 	pod := aPod()
 	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{
@@ -335,7 +336,7 @@ func TestObservedSandbox(t *testing.T) {
 	}
 }
 
-// An earlier turn that took longer does not overwrite what a later one has seen.
+// TestTurns checks that an earlier turn that took longer does not overwrite the result of a later one.
 func TestTurns(t *testing.T) {
 	v := newPodCache()
 	first, second := v.turn(), v.turn()

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// Volumes that cannot be updated are worth a warning when that lasts, and not when the pod is gone.
+// TestTroubleIsToldWhenItLasts checks that volumes that cannot be updated cause a warning if that lasts, but not if the
+// pod is gone.
 func TestTroubleIsToldWhenItLasts(t *testing.T) {
 	var out strings.Builder
 	r := newFake().open(t, t.TempDir())

@@ -52,8 +52,8 @@ func (s *store) writeFiles(of *corev1.Pod, v *corev1.Volume, m *references) (cha
 	return write(s.volume(of.UID, v.Name), files, ownersOf(of))
 }
 
-// ownersOf returns the owners of the files in a pod's volumes: the pod's fsGroup, and the user that
-// all of its containers run as, if they name the same one.
+// ownersOf returns the owners of the files in a pod's volumes: the pod's fsGroup, and the user of
+// its containers if all of them specify the same one.
 func ownersOf(of *corev1.Pod) owners {
 	o := owners{group: groupOf(of)}
 	for _, c := range slices.Concat(of.Spec.InitContainers, of.Spec.Containers) {
@@ -74,8 +74,8 @@ func groupOf(of *corev1.Pod) *int64 {
 	return of.Spec.SecurityContext.FSGroup
 }
 
-// kindOf returns the API's name of a volume type, or of a volume source. v points to a struct of
-// which one field is set.
+// kindOf returns the API's name of a volume type or of a volume source. v points to a struct with
+// one field set.
 func kindOf(v any) string {
 	value := reflect.ValueOf(v).Elem()
 	for i := range value.NumField() {
@@ -87,8 +87,8 @@ func kindOf(v any) string {
 	return "unknown"
 }
 
-// makeEmptyDir creates a directory that any user in the pod may write to. It cannot be accessed
-// from elsewhere: the directories above it are not accessible to others.
+// makeEmptyDir creates a directory that any user in the pod may write to. Other users cannot access
+// the directories above it.
 func makeEmptyDir(dir string, group *int64) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return err
@@ -101,8 +101,7 @@ func makeEmptyDir(dir string, group *int64) error {
 	return give(dir, 0o777, os.ModeSetgid, owners{group: group})
 }
 
-// checkHostPath verifies that the host path is of the required type, and creates it if the type
-// says so.
+// checkHostPath checks that the host path has the required type. It creates the path if the type says so.
 func checkHostPath(v *corev1.HostPathVolumeSource) error {
 	kind := corev1.HostPathUnset
 	if v.Type != nil {
@@ -183,7 +182,8 @@ func (s *store) mount(of *corev1.Pod, c *corev1.Container, index int, variables 
 	return mount, nil
 }
 
-// hiddenError is an error whose cause is for the log only: it may tell the author of a pod about files of the host.
+// hiddenError is an error whose cause is for the log only: the cause may reveal files of the host
+// to the author of a pod.
 type hiddenError struct {
 	text  string
 	cause error

@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
 )
 
-// Update implements containerruntime.Runtime. Simulated containers go by the pod of each step.
+// Update implements containerruntime.Runtime. Simulated containers use the pod of each step instead.
 func (r *Runtime) Update(*corev1.Pod) {}
 
 // Adopt implements containerruntime.Runtime. It continues what an earlier process simulated from
@@ -89,8 +89,7 @@ func resumed(of *corev1.Pod, status corev1.ContainerStatus) *instance {
 	return run
 }
 
-// backoffOf returns the back-off before the start of an instance, as far as its attempt number
-// determines it.
+// backoffOf returns the back-off before the start of an instance, computed from its attempt number.
 func backoffOf(attempt int32) time.Duration {
 	const first, longest = 10 * time.Second, 5 * time.Minute
 	if attempt < 2 {

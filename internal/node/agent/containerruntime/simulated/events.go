@@ -74,8 +74,7 @@ func (r *Runtime) wait(ctx context.Context, until time.Time) {
 	}
 }
 
-// happen calls all events that are due, and returns the time of the next one, or zero if there is
-// none.
+// happen calls all due events. It returns the time of the next one, or zero.
 func (r *Runtime) happen() time.Time {
 	for {
 		r.mu.Lock()
@@ -97,7 +96,7 @@ func (r *Runtime) happen() time.Time {
 	}
 }
 
-// Due reports whether an event is due or happening, of which Run has not told yet.
+// Due reports whether an event is due or happening, so that Run has yet to report a change.
 func (r *Runtime) Due() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

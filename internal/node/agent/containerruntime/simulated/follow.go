@@ -20,7 +20,7 @@ func (i *instance) since(n int) []containerruntime.Line {
 	return lines
 }
 
-// tell wakes those who follow the log of an instance. The caller holds the lock.
+// tell wakes the followers of an instance's log. The caller holds the lock.
 func (i *instance) tell() {
 	if i.news != nil {
 		close(i.news)
@@ -28,7 +28,7 @@ func (i *instance) tell() {
 	}
 }
 
-// watch returns a channel that is closed when the instance writes a line, or is gone. The caller
+// watch returns a channel that is closed when the instance writes a line or is removed. The caller
 // holds the lock.
 func (i *instance) watch() <-chan struct{} {
 	if i.news == nil {
@@ -41,11 +41,11 @@ func (i *instance) watch() <-chan struct{} {
 type follower struct {
 	runtime *Runtime
 	run     *instance
-	options corev1.PodLogOptions // for the lines that are still to come
-	seen    int                  // the number of lines that have been looked at
+	options corev1.PodLogOptions // for the lines to come
+	seen    int                  // the number of lines that were processed
 }
 
-// copyTo writes the log until the instance, ctx, or the number of bytes that was asked for ends.
+// copyTo writes the log until the instance or ctx ends, or the requested number of bytes is written.
 func (f *follower) copyTo(ctx context.Context, w io.Writer) error {
 	for {
 		text, news := f.next()
@@ -69,8 +69,8 @@ func (f *follower) copyTo(ctx context.Context, w io.Writer) error {
 	}
 }
 
-// next returns the text of the lines that have been written since the last call, and a channel that
-// is closed when there may be more; nil if there will be none.
+// next returns the text of the lines that were written since the last call, and a channel that is
+// closed when there may be more. The channel is nil if there will be no more.
 func (f *follower) next() (text string, news <-chan struct{}) {
 	f.runtime.mu.Lock()
 	defer f.runtime.mu.Unlock()
@@ -87,7 +87,7 @@ func (f *follower) next() (text string, news <-chan struct{}) {
 	return text, news
 }
 
-// followed is a log that is being followed. Close ends that.
+// followed is the reader of a followed log. Close ends it.
 type followed struct {
 	*io.PipeReader
 	cancel context.CancelFunc

@@ -12,8 +12,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/transcript"
 )
 
-// A log that is followed has each line when it is written, and ends with the instance, with its
-// reader, or with the number of bytes that was asked for.
+// TestFollow checks that a followed log has each line when it is written, and that it ends with the instance, with its
+// reader, or with the requested number of bytes.
 func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, aPod("exit-after", "10s", "exit-after-times", "1"))

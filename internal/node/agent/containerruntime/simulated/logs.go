@@ -15,8 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/containerstreams"
 )
 
-// mostTrouble is the number of failed probes that are remembered for an instance. Older ones are
-// dropped.
+// mostTrouble is the maximum number of failed probes that an instance keeps. Older ones are dropped.
 const mostTrouble = 20
 
 // trouble is a logged event of an instance.
@@ -52,7 +51,7 @@ func (i *instance) lines() []trouble {
 	return lines
 }
 
-// Logs implements containerruntime.Runtime. A log that is followed ends with the instance.
+// Logs implements containerruntime.Runtime. A followed log ends with the instance.
 func (r *Runtime) Logs(ctx context.Context, of *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -56,7 +56,7 @@ type instance struct {
 	settings settings
 	told     time.Time     // when it received TERM
 	trouble  []trouble     // the events in its log besides start and end
-	dropped  int           // the number of these that are no longer known
+	dropped  int           // the number of dropped events
 	gone     bool          // it was removed
 	news     chan struct{} // closed when it writes to its log; nil if nobody follows it
 }
@@ -163,7 +163,7 @@ func (r *Runtime) do(of *corev1.Pod, s lifecycle.Step, done func(error)) (later 
 		if run := r.alive(of.UID, s.ID); run != nil {
 			run.Resources = resourcesOf(of, s.Container)
 		}
-	case lifecycle.GiveUp, lifecycle.Delete: // there is no image to pull; the latter is carried out by the agent
+	case lifecycle.GiveUp, lifecycle.Delete: // there is no image to pull; the agent carries out Delete
 	}
 	return false, nil
 }
@@ -230,7 +230,7 @@ func instanceID(uid types.UID, container string, attempt int32) string {
 	return fmt.Sprintf("%s://%s_%s_%d", scheme, uid, container, attempt)
 }
 
-// mayExit schedules the exit of a container that exits of its own accord.
+// mayExit schedules the exit of a container that exits on its own.
 func (r *Runtime) mayExit(uid types.UID, run *instance) {
 	set := run.settings
 	if !set.exits || set.exitTimes >= 0 && int64(run.Attempt) >= set.exitTimes {
@@ -263,7 +263,7 @@ func (r *Runtime) finish(uid types.UID, id string, how end) {
 	}
 }
 
-// alive returns an instance that has not ended, or nil if there is none. The caller holds the lock.
+// alive returns an instance that has not ended, or nil. The caller holds the lock.
 func (r *Runtime) alive(uid types.UID, id string) *instance {
 	if p := r.pods[uid]; p != nil {
 		for _, run := range p.runs {

@@ -313,7 +313,7 @@ func TestNoSuchImage(t *testing.T) {
 	})
 }
 
-// TestAnotherProcess: containers keep running and waiting across a restart of the process.
+// TestAnotherProcess checks that containers keep running and waiting across a restart of the process.
 func TestAnotherProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first := newNode(t, aPod("exit-after", "1h"))
@@ -333,8 +333,8 @@ func TestAnotherProcess(t *testing.T) {
 	})
 }
 
-// TestAnotherProcessDebugsAndResizes: ephemeral containers, and the resources that containers were
-// given, are those of the status, too.
+// TestAnotherProcessDebugsAndResizes checks that ephemeral containers, and the resources of containers, are restored
+// from the status, too.
 func TestAnotherProcessDebugsAndResizes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		amounts := func(cpu string) corev1.ResourceRequirements {
@@ -358,8 +358,8 @@ func TestAnotherProcessDebugsAndResizes(t *testing.T) {
 	})
 }
 
-// A finished pod frees its address at once, and its logs can be read until it is deleted, also after a restart of the
-// process.
+// TestFinishedPodFreesItsAddress checks that a finished pod frees its address at once, and that its logs can be read
+// until it is deleted, also after a restart of the process.
 func TestFinishedPodFreesItsAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod := aPod("exit-after", "10s")
@@ -391,7 +391,8 @@ func TestFinishedPodFreesItsAddress(t *testing.T) {
 	})
 }
 
-// A pod that failed before it had a container is not known after a restart of the process.
+// TestFailedPodThatNeverRan checks that a pod that failed before it had a container is unknown after a restart of the
+// process.
 func TestFailedPodThatNeverRan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod := aPod()
