@@ -7,7 +7,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/explain"
 )
 
-// BenchmarkExplain explains a namespace that is stuck, of a cluster with 134 000 objects.
+// BenchmarkExplain explains a stuck namespace in a cluster with 134 000 objects.
 func BenchmarkExplain(b *testing.B) {
 	w := newCluster(b)
 	w.lines(`

@@ -8,32 +8,32 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/servedby"
 )
 
-// Users decide how many finalizers and owners an object has, how long chains of objects are, and what conditions say.
-// An explanation has at most a few megabytes, whatever they decide, and counts the rest.
+// Users decide the number of finalizers and owners of an object, the length of chains of objects, and the messages of
+// conditions. An explanation is limited to a few megabytes in any case, and counts the rest.
 const (
-	// mostText is how long a text may be, in bytes.
+	// mostText is the limit of a text, in bytes.
 	mostText = 1024
-	// mostName is how long a name in a list of names may be.
+	// mostName is the limit of a name in a list of names, in bytes.
 	mostName = 80
-	// mostCommand is how long a command may be. A command is left out rather than cut.
+	// mostCommand is the limit of a command, in bytes. A longer command is left out rather than cut.
 	mostCommand = 4096
-	// mostFinalizers is how many finalizers of an object are looked at, besides those of the collector.
+	// mostFinalizers is the number of finalizers of an object that are explained, besides the collector's.
 	mostFinalizers = 64
-	// mostInList is how many waits one list has: for the finalizers, and for what else holds an object.
+	// mostInList is the number of waits in one list: for the finalizers, and for other reasons.
 	mostInList = mostFinalizers + 8
-	// mostListed is how many reasons, steps and names of one list are given.
+	// mostListed is the number of reasons, steps or names in one list.
 	mostListed = 8
-	// mostUnseen is how many resources are named that could not be read.
+	// mostUnseen is the number of unread resources that an explanation names.
 	mostUnseen = 100
-	// mostWaits is how many waits an explanation has, before the worst leaf of each chain that is cut.
+	// mostWaits is the number of waits in an explanation, without the worst leaf of each chain that is cut.
 	mostWaits = 200
-	// mostDepth is how deep waits are nested.
+	// mostDepth is the depth of nested waits.
 	mostDepth = 32
-	// mostObjects is how many objects a group names.
+	// mostObjects is the number of objects that a group names.
 	mostObjects = 1000
 )
 
-// lookedAt returns the finalizers to look at, and how many others there are.
+// lookedAt returns the finalizers to explain, and the number of the others.
 func lookedAt(finalizers []string) (some []string, more int) {
 	if len(finalizers) <= mostFinalizers {
 		return finalizers, 0
@@ -54,14 +54,14 @@ func (x *Explanation) bound() {
 	x.Unseen = boundedTexts(x.Unseen, mostUnseen)
 }
 
-// level is a wait whose waits are to be bounded, and how deep it is.
+// level is a wait whose nested waits must be bounded, and its depth.
 type level struct {
 	wait  *Wait
 	depth int
 }
 
-// boundWaits bounds waits and all below them, level by level, and returns how many it left out of the first level. Where
-// it cuts a chain, it keeps the worst leaf: that is what the chain ends with.
+// boundWaits bounds waits and all below them, level by level, and returns the number of waits that it left out of the
+// first level. If it cuts a chain, it keeps the worst leaf, because that is the reason at the end of the chain.
 func boundWaits(waits []Wait) (kept []Wait, more int) {
 	top := Wait{Waits: waits}
 	left := mostWaits
@@ -88,7 +88,7 @@ func boundWaits(waits []Wait) (kept []Wait, more int) {
 	return top.Waits, top.More
 }
 
-// cut replaces what a wait waits for by the worst leaf of that, and counts the rest.
+// cut replaces the waits below a wait by their worst leaf, and counts the rest.
 func (w *Wait) cut() {
 	var worst *Wait
 	all := 0
@@ -143,7 +143,7 @@ func boundedAnswer(a servedby.Answer) servedby.Answer {
 	return a
 }
 
-// boundedTexts bounds a list of texts; the last one counts the others.
+// boundedTexts bounds a list of texts; an additional last one counts the others.
 func boundedTexts(texts []string, most int) []string {
 	kept := slices.Clone(texts[:min(len(texts), most)])
 	for n := range kept {

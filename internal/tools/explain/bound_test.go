@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/explain"
 )
 
-// mostBytes is how large an explanation may be in these tests, in JSON and in text.
+// mostBytes is the limit of an explanation in these tests, in JSON and in text.
 const mostBytes = 512 << 10
 
 func bounded(t *testing.T, x explain.Explanation) (text string) {

@@ -22,10 +22,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/servedby"
 )
 
-// now is when the scenarios are looked at.
+// now is the time of the inventory in the scenarios.
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// cluster is described by lines of text.
+// cluster is a cluster that lines of text describe.
 type cluster struct {
 	t         testing.TB
 	inventory inventory.Inventory
@@ -73,7 +73,7 @@ func (w *cluster) resource(text, path string) *inventory.Resource {
 	return r
 }
 
-// line adds what a line says. One that begins with a capital letter is an object:
+// line adds a line to the cluster. A line that begins with a capital letter is an object:
 //
 //	<Kind>.<group> [<namespace>/]<name> [deleted=<age>] [grace=<duration>] [finalizers=<f>,…]
 //	    [protect=<mode>] [by=<manager>:<age>:<finalizer>,…] [owner=<apiVersion>:<Kind>:<name>[:blocking]] [<label>=<value>]
@@ -188,7 +188,7 @@ func (w *cluster) object(f []string) {
 	w.inventory.Objects = append(w.inventory.Objects, o)
 }
 
-// detail sets what is known of a workload or a Lease; it returns false for another key.
+// detail sets a detail of a workload or a Lease; it returns false for another key.
 func (w *cluster) detail(uid ownership.UID, key, value string) bool {
 	workload, lease := w.workloads[uid], w.leases[uid]
 	switch key {
@@ -290,8 +290,8 @@ func (w *cluster) Rules(account types.NamespacedName, _ string) ([]rbacv1.Policy
 	return w.rules[account], w.unread["rules"]
 }
 
-// Protection implements explain.Protections. What outlives others outlives the ConfigMap shop/web;
-// nobody has checked that if it is unread.
+// Protection implements explain.Protections. Objects with the mode outlives outlive the ConfigMap shop/web; the list
+// is unchecked if it is unread.
 func (w *cluster) Protection(o *inventory.Object) (protection.Protection, []protection.Left, bool) {
 	web := protection.Other{APIVersion: "v1", Kind: "ConfigMap", Namespace: "shop", Name: "web"}
 	list, err := protection.FormatOthers([]protection.Other{web})

@@ -11,20 +11,20 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// Collector is what a running collector says of itself.
+// Collector is the status of a running collector.
 type Collector struct {
-	// Where says where it was asked, as "the collector at http://127.0.0.1:10270".
+	// Where names the source of the status, as "the collector at http://127.0.0.1:10270".
 	Where string
 	// Collects and Empties report whether its garbage collector and its namespace controller work.
 	Collects, Empties bool
 	// Held are the owners that wait at its barrier, Paused the kinds whose deletions its breaker has paused.
 	Held   map[ownership.UID]Held
 	Paused map[ownership.Kind]time.Time
-	// Resume is the command that resumes the deletions of a kind, which follows it; empty if there is none.
+	// Resume is the command that resumes the deletions of the kind that is appended to it; it may be empty.
 	Resume string
 }
 
-// NewCollector returns a collector of which nothing is known but where it was asked.
+// NewCollector returns a collector with an unknown status; where is its source.
 func NewCollector(where string) *Collector {
 	return &Collector{Where: where, Held: make(map[ownership.UID]Held), Paused: make(map[ownership.Kind]time.Time)}
 }
@@ -35,14 +35,14 @@ func (c *Collector) Pause(kind string, since time.Time) {
 	c.Paused[ownership.Kind{Group: gk.Group, Kind: gk.Kind}] = since
 }
 
-// Held is an owner whose deletion waits for the proof that no dependent was missed.
+// Held is an owner whose deletion waits for the proof that the collector has missed no dependent.
 type Held struct {
 	Since time.Time
 	// Why are the kinds and groups that cannot be read; none before the first attempt has ended.
 	Why []string
 }
 
-// believe lets a collector's word count, where a control plane has no Leases that tell.
+// believe uses the collector's status as evidence, because a control plane may have no Leases.
 func (e *Explainer) believe() {
 	if e.Collector == nil {
 		return
@@ -55,7 +55,7 @@ func (e *Explainer) believe() {
 	}
 }
 
-// restrained explains an object whose next step the collector could do, and does not on purpose.
+// restrained explains an object whose next step the collector delays on purpose.
 func (e *Explainer) restrained(o *inventory.Object) (Wait, bool) {
 	if e.Collector == nil {
 		return Wait{}, false

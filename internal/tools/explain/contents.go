@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// namespace explains what holds a namespace in spec.finalizers.
+// namespace explains the finalizers in spec.finalizers of a namespace.
 func (e *Explainer) namespace(o *inventory.Object) []Wait {
 	ns := e.Inventory.Namespaces[o.UID]
 	if ns == nil {
@@ -33,7 +33,7 @@ func (e *Explainer) namespace(o *inventory.Object) []Wait {
 	return waits
 }
 
-// contents explains a namespace by what is left in it, and by what the namespace controller says.
+// contents explains a namespace by its remaining contents, and by the conditions of the namespace controller.
 func (e *Explainer) contents(o *inventory.Object, ns *corev1.Namespace) []Wait {
 	var waits []Wait
 	if w, ok := e.undiscovered(ns); ok {
@@ -42,14 +42,14 @@ func (e *Explainer) contents(o *inventory.Object, ns *corev1.Namespace) []Wait {
 	var left []Wait
 	for _, content := range e.byPlace[o.Name] {
 		if content.Resource != nil && !content.Resource.Deletable {
-			continue // gone with what serves it, and no namespace waits for it
+			continue // it disappears with its server, and no namespace waits for it
 		}
 		left = append(left, e.via(OnContent, content, refOf(content).String()+" is left"))
 	}
 	if len(left) > 0 {
 		waits = append(waits, e.remaining(o, left))
 	}
-	// What is said about protected objects is said of each of them, above.
+	// The waits of protected objects above already have the message about protection.
 	if c := condition(ns, corev1.NamespaceDeletionContentFailure); c != nil && (len(left) == 0 || !strings.Contains(c.Message, protection.Label)) {
 		waits = append(waits, e.contentFailure(c))
 	}
@@ -63,7 +63,7 @@ func (e *Explainer) contents(o *inventory.Object, ns *corev1.Namespace) []Wait {
 	return waits
 }
 
-// unreadIn returns what could not be read of a namespace.
+// unreadIn returns the unread resources that may have objects in a namespace.
 func (e *Explainer) unreadIn(namespace string) []inventory.Unread {
 	isElsewhere := func(u inventory.Unread) bool {
 		isClusterScoped := slices.ContainsFunc(e.Inventory.Resources, func(r *inventory.Resource) bool {
@@ -74,7 +74,8 @@ func (e *Explainer) unreadIn(namespace string) []inventory.Unread {
 	return slices.DeleteFunc(slices.Clone(e.Inventory.Unread), isElsewhere)
 }
 
-// remaining groups what is left in a namespace. What became less since an earlier look goes on.
+// remaining groups the remaining contents of a namespace. If they have become fewer since an earlier inventory, the
+// deletion makes progress.
 func (e *Explainer) remaining(o *inventory.Object, left []Wait) Wait {
 	count := len(left)
 	w := Wait{On: OnContent, Says: "in the namespace there is still " + counted(count, "object")}
@@ -96,8 +97,7 @@ func (e *Explainer) remaining(o *inventory.Object, left []Wait) Wait {
 	return group(w, left)
 }
 
-// settle makes slow what waits for a controller of which it was not known whether it works, and which is
-// now seen to work.
+// settle changes waits for a controller from Unknown to Slow: the controller is now seen to work.
 func settle(w *Wait) {
 	for n := range w.Waits {
 		settle(&w.Waits[n])
@@ -110,8 +110,8 @@ func settle(w *Wait) {
 	}
 }
 
-// undiscovered explains a namespace that waits for a group of the API: what the group has in it is not
-// known. The condition may be older than the group's return.
+// undiscovered explains a namespace that waits for a group of the API whose objects are unknown. The condition may be
+// older than the group's return.
 func (e *Explainer) undiscovered(ns *corev1.Namespace) (Wait, bool) {
 	var groups []string
 	for _, u := range e.Inventory.Unread {
@@ -146,7 +146,7 @@ func (e *Explainer) undiscovered(ns *corev1.Namespace) (Wait, bool) {
 	return w, true
 }
 
-// contentFailure explains a DELETE that the namespace controller could not carry out.
+// contentFailure explains a DELETE of the namespace controller that failed.
 func (e *Explainer) contentFailure(c *corev1.NamespaceCondition) Wait {
 	since := c.LastTransitionTime.Time
 	w := Wait{On: OnController, State: Unknown, Since: &since, Says: "the namespace controller could not delete all: " + c.Message}

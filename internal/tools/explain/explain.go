@@ -1,5 +1,5 @@
-// Package explain says why an object is still there: the chain of what it waits for, down to the leaves,
-// and for each leaf whether it is stuck or only slow, since when, and what to do next.
+// Package explain explains why an object still exists: the chain of its waits, down to the leaves, and for each leaf
+// whether it is stuck or only slow, since when, and the next steps for the user.
 //
 // The main flow:
 //
@@ -7,11 +7,11 @@
 //	explanation, ok := explainer.Explain(uid)
 //	text := explanation.Text(now)
 //
-// What waits for what follows from the rules that act: package verdict says what the collector awaits,
-// package servedby who removes the other finalizers. object.go begins with the state of an object;
-// finalizer.go, contents.go and pod.go have what it may wait for; webhook.go what stands in the way of
-// those who work; next.go the advice. Nothing is called stuck without evidence: where something could not
-// be seen, or two readings are possible, the state is Unknown.
+// The packages that decide in the cluster also decide here: package verdict returns the objects that the collector
+// awaits, package servedby the controllers of the other finalizers. object.go begins with the state of an object;
+// finalizer.go, contents.go and pod.go have its possible waits; webhook.go the webhooks that block a controller;
+// next.go the advice. Nothing is called stuck without evidence: if something could not be read, or the evidence is
+// ambiguous, the state is Unknown.
 package explain
 
 import (
@@ -27,14 +27,14 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/servedby"
 )
 
-// State says what waiting is good for.
+// State is the prospect of a wait.
 type State string
 
 // The states, from the worst to the best.
 const (
-	// Stuck waits do not end until somebody does something.
+	// Stuck waits do not end until a user acts.
 	Stuck State = "Stuck"
-	// Unknown waits may end or not: what was seen does not tell.
+	// Unknown waits may end or not: the evidence does not decide it.
 	Unknown State = "Unknown"
 	// Slow waits end by themselves.
 	Slow State = "Slow"
@@ -44,17 +44,17 @@ const (
 
 func (s State) rank() int { return slices.Index([]State{Stuck, Unknown, Slow, Kept}, s) }
 
-// On is what is waited for.
+// On is the kind of event or object that a wait is for.
 type On string
 
-// What may be waited for.
+// The values of On.
 const (
-	OnRequest     On = "Request"     // nobody has asked for the deletion
-	OnGracePeriod On = "GracePeriod" // its end
+	OnRequest     On = "Request"     // a DELETE of the object, which is not being deleted yet
+	OnGracePeriod On = "GracePeriod" // the end of the grace period
 	OnNode        On = "Node"        // the kubelet, which stops the containers
-	OnFinalizer   On = "Finalizer"   // who serves it
-	OnCollector   On = "Collector"   // the garbage collector has the next step
-	OnController  On = "Controller"  // another controller of Kubernetes has it
+	OnFinalizer   On = "Finalizer"   // the controller that removes the finalizer
+	OnCollector   On = "Collector"   // the garbage collector, which has the next step
+	OnController  On = "Controller"  // another controller of Kubernetes, which has the next step
 	OnDependent   On = "Dependent"   // an object that blocks the deletion of its owner
 	OnContent     On = "Content"     // an object in the namespace
 	OnInstance    On = "Instance"    // an object of the kind that a CustomResourceDefinition defines
@@ -62,11 +62,11 @@ const (
 	OnOwnerKind   On = "OwnerKind"   // an API that serves the kind of an owner
 	OnDiscovery   On = "Discovery"   // a group of the API that does not answer
 	OnWebhook     On = "Webhook"     // an admission webhook that denies, or does not answer
-	OnBarrier     On = "Barrier"     // the proof that no dependent was missed
-	OnBreaker     On = "Breaker"     // somebody who resumes deletions that were paused
-	OnProtection  On = "Protection"  // somebody who lifts the protection of an object
-	OnServer      On = "Server"      // the API server, which removes what nothing holds
-	OnUnread      On = "Unread"      // something that could not be seen
+	OnBarrier     On = "Barrier"     // the collector's proof that it has missed no dependent
+	OnBreaker     On = "Breaker"     // a user who resumes paused deletions
+	OnProtection  On = "Protection"  // a user who lifts the protection of an object
+	OnServer      On = "Server"      // the API server, which removes objects that nothing holds
+	OnUnread      On = "Unread"      // something that could not be read
 	OnCycle       On = "Cycle"       // an object that waits for this one
 	OnRepeated    On = "Repeated"    // an object that is explained above
 )
@@ -93,37 +93,37 @@ type Step struct {
 	Command string `json:"command,omitempty"`
 }
 
-// Wait is something that an object waits for. It is a leaf if it waits for nothing in turn.
+// Wait is one reason why an object still exists. It is a leaf if it waits for nothing in turn.
 type Wait struct {
 	On        On     `json:"on"`
 	Says      string `json:"says"`
 	State     State  `json:"state"`
 	Object    *Ref   `json:"object,omitempty"`
 	Finalizer string `json:"finalizer,omitempty"`
-	// ServedBy says who serves the finalizer, or has the next step.
+	// ServedBy is the controller that serves the finalizer, or has the next step.
 	ServedBy *servedby.Answer `json:"servedBy,omitempty"`
 	Since    *time.Time       `json:"since,omitempty"`
 	Next     []Step           `json:"next,omitempty"`
 	Waits    []Wait           `json:"waits,omitempty"`
-	// More is how many further waits there are that are in no worse state than those in Waits.
+	// More is the number of further waits, none of them in a worse state than those in Waits.
 	More int `json:"more,omitempty"`
 }
 
-// Explanation says why one object is still there. Its JSON form is the output of coppice explain.
+// Explanation explains why one object still exists. Its JSON form is the output of coppice explain.
 type Explanation struct {
 	Object Ref   `json:"object"`
 	State  State `json:"state"`
-	// Deleted is when its deletion was requested, if it was.
+	// Deleted is the time of the request to delete the object, if there was one.
 	Deleted *time.Time `json:"deleted,omitempty"`
 	Waits   []Wait     `json:"waits"`
-	// More is how many further waits there are that are in no worse state than those in Waits.
+	// More is the number of further waits, none of them in a worse state than those in Waits.
 	More int `json:"more,omitempty"`
-	// Unseen is what could not be read; an explanation holds as far as this allows.
+	// Unseen are the resources that could not be read; the explanation does not cover them.
 	Unseen []string `json:"unseen,omitempty"`
 }
 
-// Leaves returns the waits at the end of every chain, the worst first. An object that is explained above
-// has its leaves there.
+// Leaves returns the waits at the end of every chain, the worst first. The leaves of a repeated object are those of
+// its first explanation.
 func (x *Explanation) Leaves() []*Wait {
 	var leaves []*Wait
 	var visit func(waits []Wait)
@@ -140,10 +140,10 @@ func (x *Explanation) Leaves() []*Wait {
 	return leaves
 }
 
-// Node is what matters of a node to the pods that are bound to it.
+// Node is the part of a node's status that matters to its pods.
 type Node struct {
 	Exists, Ready bool
-	// Since is when Ready became what it is.
+	// Since is the last transition time of Ready.
 	Since time.Time
 }
 
@@ -151,32 +151,32 @@ type Node struct {
 type Webhook struct {
 	Configuration, Name string
 	Rules               []admissionregistrationv1.RuleWithOperations
-	// FailsClosed webhooks deny what they are not asked about because they do not answer.
+	// FailsClosed webhooks have the failurePolicy Fail: the API server denies requests while they do not answer.
 	FailsClosed bool
-	// Service is where it is called; empty for one that has a URL.
+	// Service is the service of the webhook; empty for a webhook with a URL.
 	Service types.NamespacedName
-	// Endpoints counts the ready ones of the service; it is negative if they could not be read.
+	// Endpoints is the number of ready endpoints of the service; negative if they could not be read.
 	Endpoints int
 	// Selective webhooks have selectors or conditions, and may not be called for an object.
 	Selective bool
 }
 
-// Details reads what more than metadata is needed.
+// Details reads the facts that metadata does not have.
 type Details interface {
 	servedby.Details
 	Node(name string) (Node, error)
 	Webhooks() ([]Webhook, error)
 }
 
-// Input is what an explanation is made of.
+// Input is the input of an explanation.
 type Input struct {
 	Inventory *inventory.Inventory
-	// Before is an inventory that was read earlier; nil if there is none. What has become less since
-	// is slow, not stuck.
+	// Before is an inventory that was read earlier; it may be nil. Contents that have become fewer since are slow, not
+	// stuck.
 	Before *inventory.Inventory
-	// Details may be nil: then less is known.
+	// Details may be nil: then the explanation relies on metadata only.
 	Details Details
-	// Collector may be nil: then no running collector was asked.
+	// Collector may be nil: then no running collector has answered.
 	Collector *Collector
 	Now       time.Time
 }
@@ -208,8 +208,8 @@ func New(in Input) *Explainer {
 	return e
 }
 
-// Explain says why an object is still there; it returns false if the inventory does not have it. The explanation has a
-// bound in bytes (bound.go).
+// Explain explains why an object still exists; it returns false if the inventory does not have it. The explanation is
+// bounded in bytes (bound.go).
 func (e *Explainer) Explain(uid ownership.UID) (Explanation, bool) {
 	x, ok := e.whole(uid)
 	x.bound()
@@ -251,10 +251,10 @@ func worst(waits []Wait) State {
 	return state
 }
 
-// maxShown bounds how many waits of one list are shown.
+// maxShown bounds the waits of one list in an explanation.
 const maxShown = 8
 
-// group makes a wait of several, the worst first, of which the first are shown.
+// group combines waits into one, the worst first, and shows the first of them.
 func group(w Wait, waits []Wait) Wait {
 	slices.SortStableFunc(waits, func(a, b Wait) int {
 		return cmp.Or(a.State.rank()-b.State.rank(), compareTimes(a.Since, b.Since))

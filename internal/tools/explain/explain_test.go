@@ -24,7 +24,7 @@ func (w *cluster) lines(text string) *cluster {
 	return w
 }
 
-// What waits for the same is told once, the oldest stuck first.
+// Waits for the same reason are reported once, the oldest stuck one first.
 func TestAllIsGroupedByLeaf(t *testing.T) {
 	w := newCluster(t).lines(`
 		Namespace shop deleted=5h spec=kubernetes
@@ -49,8 +49,8 @@ func TestAllIsGroupedByLeaf(t *testing.T) {
 	}
 }
 
-// A control plane without Leases does not tell whether its controllers work; that less is left than
-// before does. It changes nothing about what is stuck.
+// A control plane without Leases does not show whether its controllers work, but fewer contents than before do. They
+// change nothing about stuck waits.
 func TestWhatBecomesLessIsSlow(t *testing.T) {
 	const contents = `
 		Namespace shop deleted=5h spec=kubernetes
@@ -83,7 +83,7 @@ func TestWhatBecomesLessIsSlow(t *testing.T) {
 	}
 }
 
-// A namespace with thousands of objects is explained by the one that is stuck, wherever it is.
+// A namespace with thousands of objects is explained by the stuck one, wherever it is.
 func TestTheStuckOneIsShown(t *testing.T) {
 	w := newCluster(t).lines(`
 		Namespace shop deleted=5h spec=kubernetes
@@ -102,7 +102,7 @@ func TestTheStuckOneIsShown(t *testing.T) {
 	}
 }
 
-// Without details less is known, and nothing is called stuck for it.
+// Without details, fewer facts are known, and no wait is called stuck for that reason.
 func TestWithoutDetails(t *testing.T) {
 	w := newCluster(t).lines(`
 		Widget.shop.acme.io shop/w deleted=2h finalizers=shop.acme.io/cleanup by=shop-operator:26h:shop.acme.io/cleanup
@@ -120,7 +120,7 @@ func TestWithoutDetails(t *testing.T) {
 	}
 }
 
-// The first advice is never to remove a finalizer, and no command removes one without a test of it.
+// The first advice is never to remove a finalizer, and each command that removes one tests its value first.
 func TestNoFinalizerIsRemovedBlindly(t *testing.T) {
 	w := newCluster(t).lines("Widget.shop.acme.io shop/w deleted=2h finalizers=other.acme.io/x,shop.acme.io/cleanup by=shop-operator:26h:shop.acme.io/cleanup,other.acme.io/x")
 	x := w.explain("Widget.shop.acme.io/w")
@@ -145,7 +145,7 @@ func TestNoFinalizerIsRemovedBlindly(t *testing.T) {
 	}
 }
 
-// Programs read the JSON form: its fields keep their names.
+// Programs read the JSON form, so its fields keep their names.
 func TestJSON(t *testing.T) {
 	w := newCluster(t).lines(`
 		Widget.shop.acme.io shop/w deleted=2h finalizers=shop.acme.io/cleanup by=shop-operator:26h:shop.acme.io/cleanup
@@ -170,7 +170,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// What a running collector says of itself counts: that it works, what it keeps on purpose, what it has paused.
+// The status of a running collector counts: that it works, and which objects it holds or has paused.
 func TestWhatTheCollectorSays(t *testing.T) {
 	since := now.Add(-time.Hour)
 	says := func(edit func(*explain.Collector)) *explain.Collector {
@@ -226,7 +226,7 @@ func TestWhatTheCollectorSays(t *testing.T) {
 	}
 }
 
-// What goes with the definition of its kind, and what a webhook does not let be deleted.
+// Instances of a definition that is being deleted, and objects whose deletion a webhook denies.
 func TestNotDeletedYet(t *testing.T) {
 	const definition = "CustomResourceDefinition.apiextensions.k8s.io widgets.shop.acme.io deleted=%s finalizers=customresourcecleanup.apiextensions.k8s.io\n"
 	const widget = "Widget.shop.acme.io shop/w\n"

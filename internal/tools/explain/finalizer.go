@@ -66,7 +66,7 @@ func (e *Explainer) foreign(o *inventory.Object, finalizer string) Wait {
 	return w
 }
 
-// ours explains a finalizer of the collector, by what the collector decides.
+// ours explains a finalizer of the collector by the collector's decision.
 func (e *Explainer) ours(o *inventory.Object) Wait {
 	facts, ok := verdict.Gather(e.graph, o.UID)
 	if !ok {
@@ -89,8 +89,8 @@ func (e *Explainer) ours(o *inventory.Object) Wait {
 	return e.collector(o, "the collector has the next step: "+decision.String(), requested(o))
 }
 
-// dependents explains a foreground deletion: every dependent that blocks it, in turn. Gather names only
-// some of them; the one that is stuck may be another.
+// dependents explains a foreground deletion by every dependent that blocks it. Gather returns only some of them;
+// another one may be the stuck one.
 func (e *Explainer) dependents(o *inventory.Object) Wait {
 	var waits []Wait
 	seen := map[ownership.UID]bool{}
@@ -105,7 +105,7 @@ func (e *Explainer) dependents(o *inventory.Object) Wait {
 	return group(Wait{On: OnDependent, Says: "foreground deletion waits for " + counted(len(waits), "dependent")}, waits)
 }
 
-// instances explains a CustomResourceDefinition by what is left of its kind.
+// instances explains a CustomResourceDefinition by its remaining instances.
 func (e *Explainer) instances(o *inventory.Object) Wait {
 	resource, apiGroup, _ := strings.Cut(o.Name, ".")
 	var waits []Wait

@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/servedby"
 )
 
-// next returns what to do about a finalizer, the safest first. To remove it by hand comes last, and never
-// alone: what it stands for would stay behind.
+// next returns the steps to get rid of a finalizer, the safest first. Removing it by hand comes last, and never
+// alone: the controller's cleanup would be missing.
 func (e *Explainer) next(o *inventory.Object, a servedby.Answer) []Step {
 	workload := e.Inventory.Object(a.Workload)
 	switch a.State {
@@ -43,7 +43,8 @@ func counted(n int, noun string) string {
 	return fmt.Sprintf("%d %s", n, noun)
 }
 
-// typed names an object in a command of kubectl. Users paste it, and users choose names.
+// typed returns the name of an object for a kubectl command, quoted for the shell: users paste the command, and users
+// choose names.
 func typed(o *inventory.Object) string {
 	if o == nil {
 		return ""
@@ -65,8 +66,8 @@ func waitFor(o *inventory.Object) string {
 	return "kubectl wait --for=delete " + typed(o) + " --timeout=10m"
 }
 
-// removeFinalizer removes one finalizer where it was seen, and nothing if the list has changed. It returns
-// "" for a finalizer in a namespace's spec, which needs a request of another kind.
+// removeFinalizer returns a command that removes one finalizer at its present index, and nothing if the list has
+// changed. It returns "" for a finalizer in a namespace's spec, which needs a request of another kind.
 func removeFinalizer(o *inventory.Object, finalizer string) string {
 	for n, f := range o.Finalizers {
 		if f == finalizer {

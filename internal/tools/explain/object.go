@@ -16,10 +16,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/servedby"
 )
 
-// prompt is how long the parts of a control plane may take for a step before it is worth a look.
+// prompt is the time that control plane components may take for a step before the delay is suspicious.
 const prompt = time.Minute
 
-// object returns what an object waits for, each with what that waits for.
+// object returns the waits of an object, each with its own waits.
 func (e *Explainer) object(o *inventory.Object) []Wait {
 	if state, seen := e.explained[o.UID]; seen {
 		ref := refOf(o)
@@ -39,7 +39,7 @@ func (e *Explainer) object(o *inventory.Object) []Wait {
 	return waits
 }
 
-// via is a wait for another object, which is explained in turn.
+// via returns a wait for another object, with the explanation of that object.
 func (e *Explainer) via(on On, o *inventory.Object, says string) Wait {
 	ref := refOf(o)
 	w := group(Wait{On: on, Object: &ref, Says: says}, e.object(o))
@@ -50,7 +50,7 @@ func (e *Explainer) via(on On, o *inventory.Object, says string) Wait {
 	return w
 }
 
-// active explains an object that nobody has deleted.
+// active explains an object without a request to delete it.
 func (e *Explainer) active(o *inventory.Object) Wait {
 	if ns := e.home(o); ns != nil && isTerminating(ns) {
 		return e.unswept(o, ns)
@@ -103,11 +103,11 @@ func (e *Explainer) definition(o *inventory.Object) *inventory.Object {
 	return e.Inventory.Named(r, "", o.Resource.GroupResource().String())
 }
 
-// isTerminating reports whether a namespace or a definition is being deleted: then its contents go, whoever
-// owns them.
+// isTerminating reports whether a namespace or a definition is being deleted: then its contents are deleted
+// regardless of their owners.
 func isTerminating(o *inventory.Object) bool { return o.Phase != ownership.Active }
 
-// undefined explains an instance that goes with the definition of its kind, but has not been deleted yet.
+// undefined explains an instance of a CustomResourceDefinition that is being deleted, before the instance itself is.
 func (e *Explainer) undefined(o, crd *inventory.Object) Wait {
 	if w, protected := e.protected(o); protected {
 		return w
@@ -122,7 +122,7 @@ func (e *Explainer) undefined(o, crd *inventory.Object) Wait {
 	return w
 }
 
-// unswept explains an object that goes with its namespace, but has not been deleted yet.
+// unswept explains an object in a namespace that is being deleted, before the object itself is.
 func (e *Explainer) unswept(o, ns *inventory.Object) Wait {
 	if w, protected := e.protected(o); protected {
 		return w
@@ -134,7 +134,7 @@ func (e *Explainer) unswept(o, ns *inventory.Object) Wait {
 		"it is not being deleted yet; the namespace controller deletes what is in namespace "+ns.Name, requested(ns))
 }
 
-// parked explains an object that is kept because nobody serves the kind of an owner.
+// parked explains an object that the collector keeps because no API serves the kind of an owner.
 func (e *Explainer) parked(d verdict.Park) Wait {
 	w := Wait{
 		On: OnOwnerKind, State: Stuck, Says: "no API serves the kind of an owner, so that nobody can tell whether it exists: " + kinds(d.Kinds),
@@ -149,7 +149,7 @@ func (e *Explainer) parked(d verdict.Park) Wait {
 	return w
 }
 
-// unreadOf returns what could not be read of a resource, or of its whole group.
+// unreadOf returns the entries of Unread for a resource, or for its whole group.
 func (e *Explainer) unreadOf(group, resource, namespace string) []inventory.Unread {
 	var found []inventory.Unread
 	for _, u := range e.Inventory.Unread {
@@ -160,7 +160,7 @@ func (e *Explainer) unreadOf(group, resource, namespace string) []inventory.Unre
 	return found
 }
 
-// concerns reports whether something unread may be in a namespace, or anywhere if it is empty.
+// concerns reports whether an unread resource may have objects in a namespace, or in any namespace if it is empty.
 func concerns(u inventory.Unread, namespace string) bool {
 	if namespace == "" {
 		return true
@@ -180,7 +180,7 @@ func (e *Explainer) terminating(o *inventory.Object) []Wait {
 	some, more := lookedAt(o.Finalizers)
 	for _, f := range some {
 		if f == ownership.FinalizerForeground && o.Phase == ownership.Orphaning {
-			continue // orphan wins, and the collector removes both
+			continue // orphan has priority, and the collector removes both
 		}
 		waits = append(waits, e.finalizer(o, f))
 	}
@@ -205,7 +205,8 @@ func (e *Explainer) terminating(o *inventory.Object) []Wait {
 	return []Wait{w}
 }
 
-// builtin is a wait for a controller of Kubernetes that serves a finalizer; since is when it could begin.
+// builtin returns a wait for a controller of Kubernetes that serves a finalizer; since is the time at which it could
+// begin.
 func (e *Explainer) builtin(o *inventory.Object, on On, finalizer, says string, since time.Time) Wait {
 	a := e.servedBy.Of(o, finalizer)
 	w := Wait{On: on, Says: says, ServedBy: &a, State: e.stateOf(a, since), Next: e.next(o, a)}
@@ -227,8 +228,8 @@ func (e *Explainer) collector(o *inventory.Object, says string, since time.Time)
 	return e.builtin(o, OnCollector, ownership.FinalizerForeground, says, since)
 }
 
-// stateOf says whether waiting for a controller is worth while. A control plane that does not say
-// whether its controllers run gets the time that a step takes.
+// stateOf returns the state of a wait for a controller. If a control plane does not publish whether its controllers
+// run, they get the time that a step takes.
 func (e *Explainer) stateOf(a servedby.Answer, since time.Time) State {
 	switch {
 	case a.Confidence == servedby.Low:
@@ -253,7 +254,7 @@ func claims(all []ownership.Claim) string {
 	return listed(all, ownership.Claim.String)
 }
 
-// listed names the first of all, and counts the others.
+// listed returns the names of the first elements, and counts the others.
 func listed[T any](all []T, name func(T) string) string {
 	names := make([]string, 0, mostListed+1)
 	for _, one := range all[:min(len(all), mostListed)] {

@@ -9,12 +9,12 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// lost is how long a node may be not ready before its pods are not waited for: as long as pods
-// tolerate it by default.
+// lost is how long a node may be not ready before the wait for its kubelet is stuck: as long as pods tolerate it by
+// default.
 const lost = 5 * time.Minute
 
-// grace explains a grace period: its end is waited for, and for a pod the kubelet's word that the
-// containers are stopped, which sets the period to zero.
+// grace explains a grace period: the object waits for its end, and a pod for the kubelet, which sets the period to
+// zero when the containers are stopped.
 func (e *Explainer) grace(o *inventory.Object) (Wait, bool) {
 	since := requested(o)
 	w := Wait{On: OnGracePeriod, State: Slow, Since: &since, Next: []Step{{"wait", waitFor(o)}}}
@@ -33,7 +33,7 @@ func (e *Explainer) grace(o *inventory.Object) (Wait, bool) {
 	return e.kubelet(o, pod.Node, w), true
 }
 
-// kubelet explains a pod that its node has to stop. inTime is the wait while the grace period runs.
+// kubelet explains a pod that its node has to stop. inTime is the wait during the grace period.
 func (e *Explainer) kubelet(o *inventory.Object, name string, inTime Wait) Wait {
 	w := Wait{On: OnNode, State: Unknown, Since: inTime.Since, Object: &Ref{Kind: "Node", Name: name}}
 	if r := e.Inventory.Resource(ownership.Kind{Kind: "Node"}); r != nil {

@@ -7,12 +7,12 @@ import (
 
 // Protections are Details that know how the server protects objects (R28).
 type Protections interface {
-	// Protection returns how an object is protected, and what of the others is there that it outlives;
-	// false if the server does not protect it.
+	// Protection returns the protection of an object, and the existing objects that it outlives; false if the server
+	// does not protect it.
 	Protection(o *inventory.Object) (protection.Protection, []protection.Left, bool)
 }
 
-// protected explains an object that would be deleted because something else is, and is protected.
+// protected explains a protected object that a cascading deletion would otherwise delete.
 func (e *Explainer) protected(o *inventory.Object) (Wait, bool) {
 	details, ok := e.Details.(Protections)
 	if !ok || !o.Protected || o.Resource == nil {

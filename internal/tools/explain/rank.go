@@ -9,17 +9,17 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// Group is a leaf and all objects that are being deleted and wait for it, the oldest first. Its JSON form
-// is an item of the output of coppice explain --all.
+// Group is a leaf and all objects that are being deleted and wait for it, the oldest first. Its JSON form is an item
+// of the output of coppice explain --all.
 type Group struct {
 	Leaf    Wait  `json:"leaf"`
 	Objects []Ref `json:"objects"`
-	// More is how many further objects wait for it.
+	// More is the number of further objects that wait for it.
 	More int `json:"more,omitempty"`
 }
 
-// All explains every object that is being deleted, grouped by what it waits for in the end: what is stuck
-// comes first, and of that, what has waited longest.
+// All explains every object that is being deleted, grouped by the leaves of its waits: the stuck ones first, and
+// among these the oldest ones.
 func (e *Explainer) All() []Group {
 	groups := map[string]*Group{}
 	for _, o := range e.oldestFirst() {
@@ -56,7 +56,7 @@ func (g *Group) add(o Ref) {
 	g.Objects = append(g.Objects, boundedRef(o))
 }
 
-// oldestFirst returns the objects that are being deleted, those that were deleted first at the front.
+// oldestFirst returns the objects that are being deleted, the first deletion first.
 func (e *Explainer) oldestFirst() []*inventory.Object {
 	var objects []*inventory.Object
 	for _, o := range e.Inventory.Objects {
@@ -68,7 +68,7 @@ func (e *Explainer) oldestFirst() []*inventory.Object {
 	return objects
 }
 
-// cause identifies what is to be mended, so that what waits for the same is told once.
+// cause identifies the reason of a leaf, so that waits for the same reason are reported once.
 func cause(w *Wait) string {
 	key := []string{string(w.On), string(w.State), w.Finalizer}
 	switch {

@@ -12,13 +12,13 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/explain"
 )
 
-// TestScenarios replays the files in testdata. Each command is a cluster, described in lines as at
-// cluster.line, and an object in it:
+// TestScenarios replays the files in testdata. Each command is a cluster, described in lines as at cluster.line, and
+// an object in it:
 //
 //	explain <Kind>.<group> [<namespace>/]<name> state=<State> leaf=<On>[:<finalizer or object>]
 //
-// The state and the leaf are what was planted, and are checked apart from the output. In the files
-// whose name begins with "slow" nothing at all may be called stuck.
+// The state and the leaf are the planted fault, and are checked apart from the output. In files whose names begin
+// with "slow", no wait may be called stuck.
 func TestScenarios(t *testing.T) {
 	counts := map[string]int{}
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -51,7 +51,7 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// checkPlanted compares an explanation's state and worst leaf with those that the cluster was made for.
+// checkPlanted compares an explanation's state and worst leaf with the planted ones.
 func checkPlanted(t *testing.T, d *datadriven.TestData, x *explain.Explanation) {
 	t.Helper()
 	for _, arg := range d.CmdArgs[2:] {

@@ -43,8 +43,8 @@ func TextOf(groups []Group, now time.Time) string {
 	return p.text.String()
 }
 
-// Outline returns what of some waits does not change by the mere passing of time: two explanations with
-// the same outline say the same.
+// Outline returns the parts of waits that do not change with time alone: two explanations with the same outline have
+// the same meaning.
 func Outline(waits []Wait) string {
 	var text strings.Builder
 	for n := range waits {
@@ -85,7 +85,7 @@ func (p *printer) waits(depth int, waits []Wait) {
 	}
 }
 
-// leaf prints why a wait is in its state, and what to do.
+// leaf prints the evidence for a wait, and the next steps.
 func (p *printer) leaf(depth int, w *Wait) {
 	if w.ServedBy != nil {
 		for _, e := range w.ServedBy.Evidence {

@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// unseen says in words what could not be read.
+// unseen describes a resource that could not be read.
 func unseen(u inventory.Unread) string { return whatOf(u) + whyOf(u) }
 
 func whatOf(u inventory.Unread) string {
@@ -18,7 +18,7 @@ func whatOf(u inventory.Unread) string {
 	return u.Resource.GroupResource().String()
 }
 
-// whyOf returns where and why something could not be read.
+// whyOf returns the scope and the reason of a failed read.
 func whyOf(u inventory.Unread) string {
 	where := ""
 	switch {

@@ -11,8 +11,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// webhook looks for an admission webhook that denies an operation on an object because it cannot be
-// called: its failurePolicy is Fail, and its service has no endpoints.
+// webhook looks for an admission webhook that denies an operation on an object because the API server cannot call it:
+// its failurePolicy is Fail, and its service has no endpoints.
 func (e *Explainer) webhook(o *inventory.Object, operation admissionregistrationv1.OperationType) (Wait, bool) {
 	if e.Details == nil || o.Resource == nil {
 		return Wait{}, false

@@ -13,10 +13,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// reasonAnnotation is the annotation by which our API server states the collector's reason.
+// reasonAnnotation is the annotation in which our API server gives the collector's reason.
 const reasonAnnotation = "collector.coppice.dev/reason"
 
-// event is what matters of an event of audit.k8s.io/v1.
+// event has the relevant fields of an event of audit.k8s.io/v1.
 type event struct {
 	APIVersion       string `json:"apiVersion"`
 	Stage            string `json:"stage"`
@@ -61,13 +61,13 @@ type user struct {
 	Username string `json:"username"`
 }
 
-// reads are what most lines of a log are about, and of no interest here.
+// reads returns the marks of read requests, which most lines of a log are about and which are skipped.
 func reads() [][]byte {
 	return [][]byte{[]byte(`"verb":"get"`), []byte(`"verb":"list"`), []byte(`"verb":"watch"`)}
 }
 
-// AddLine adds a line of an audit log: an event of audit.k8s.io/v1, as JSON. Lines come in the order of
-// the log. It fails for a line that is no such event.
+// AddLine adds a line of an audit log: an event of audit.k8s.io/v1, as JSON. Lines must be in the order of the log.
+// It returns an error for a line that is not such an event.
 func (l *Log) AddLine(line []byte) error {
 	for _, read := range reads() {
 		if bytes.Contains(line, read) {
@@ -86,7 +86,7 @@ func (l *Log) AddLine(line []byte) error {
 	}
 	at := place{schema.GroupResource{Group: e.ObjectRef.APIGroup, Resource: e.ObjectRef.Resource}, e.ObjectRef.Namespace, e.ObjectRef.Name}
 	if at.resource == (schema.GroupResource{Resource: "namespaces"}) {
-		at.namespace = "" // a server names the namespace as its own
+		at.namespace = "" // the audit log has the namespace's own name as its namespace
 	}
 	switch {
 	case e.Verb == "delete" && e.ObjectRef.Subresource == "":
@@ -106,7 +106,7 @@ func (l *Log) AddLine(line []byte) error {
 	return nil
 }
 
-// by returns who made the request: who was impersonated, if somebody was.
+// by returns the user who made the request; the impersonated one, if there is one.
 func (e *event) by() string {
 	if e.ImpersonatedUser.Username != "" {
 		return e.ImpersonatedUser.Username
@@ -126,7 +126,7 @@ func (e *event) deletion(at place, did string, l *Log) *deletion {
 	return d
 }
 
-// uid returns the object's uid, as far as the level of the log tells it.
+// uid returns the object's UID, if the audit level includes it.
 func (e *event) uid() ownership.UID {
 	for _, uid := range []ownership.UID{e.ObjectRef.UID, e.RequestObject.Preconditions.UID, e.ResponseObject.Details.UID, e.ResponseObject.Metadata.UID} {
 		if uid != "" {
@@ -136,7 +136,7 @@ func (e *event) uid() ownership.UID {
 	return ""
 }
 
-// policy returns the propagation policy that was asked for, in the body or in the query.
+// policy returns the propagation policy in the body or in the query of the request.
 func (e *event) policy() string {
 	orphans := e.RequestObject.OrphanDependents
 	if e.RequestObject.PropagationPolicy != "" {

@@ -1,16 +1,16 @@
-// Package gone says why an object is gone: who deleted it, when and with which policy, or which owner's
-// deletion the garbage collector acted on, back to the request that began it. It rests on the records of a
-// collector and on lines of an API server's audit log, and has no effects: whoever reads them calls it.
+// Package gone explains why an object is gone: who deleted it, when and with which policy, or which owner's deletion
+// caused it, back to the first request. Its sources are the records of a collector and lines of an API server's audit
+// log, which the caller reads: the package has no side effects.
 //
 // The main flow:
 //
 //	log := gone.NewLog(resourceOf)
-//	log.AddRecords(records)        // what a collector did
+//	log.AddRecords(records)        // actions of a collector
 //	log.AddLine(line)              // lines of an audit log (audit.go)
 //	explanation, ok := log.Explain(target)
 //
-// What neither says is not guessed: where only a deletion was seen that may have been of the object, as
-// that of a collection, the text says so.
+// The package does not guess: if the only known deletion may have been of other objects, such as the deletion of a
+// collection, the text says so.
 package gone
 
 import (
@@ -30,10 +30,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/explain"
 )
 
-// Gone is the state of an object that is not there any longer.
+// Gone is the state of an object that does not exist any longer.
 const Gone explain.State = "Gone"
 
-// Source is where something is known from.
+// Source is the origin of a fact.
 type Source string
 
 // The sources.
@@ -42,11 +42,11 @@ const (
 	AuditLog Source = "AuditLog" // of an API server
 )
 
-// Explanation says why an object is gone. Its JSON form is an item of the output of coppice explain.
+// Explanation explains why an object is gone. Its JSON form is an item of the output of coppice explain.
 type Explanation struct {
 	Object explain.Ref   `json:"object"`
 	State  explain.State `json:"state"`
-	// Causes are what ended the object: one, unless several owners are the reason.
+	// Causes are the requests that ended the object: one, or several possible ones if no request names the object.
 	Causes []Cause `json:"causes"`
 }
 
@@ -55,35 +55,35 @@ type Cause struct {
 	Says   string    `json:"says"`
 	Time   time.Time `json:"time"`
 	Source Source    `json:"source"`
-	// By is the user, as the audit log has it.
+	// By is the user in the audit log.
 	By string `json:"by,omitempty"`
-	// Policy is the propagation policy of the deletion, if that is known.
+	// Policy is the propagation policy of the deletion; empty if unknown.
 	Policy string `json:"policy,omitempty"`
-	// Uncertain causes may have been of other objects alone.
+	// Uncertain causes may have affected only other objects.
 	Uncertain bool `json:"uncertain,omitempty"`
 	// Evidence are the reasons, as sentences without a full stop.
 	Evidence []string `json:"evidence,omitempty"`
-	// Because are the causes of this one: how the owners went, or the namespace.
+	// Because are the causes of this one: the deletions of the owners or of the namespace.
 	Because []Explanation `json:"because,omitempty"`
 }
 
-// Target names an object that is gone: by its uid, or by its kind, namespace and name.
+// Target names an object that is gone: by its UID, or by its kind, namespace and name.
 type Target struct {
 	UID             ownership.UID
 	Kind            ownership.Kind
 	Namespace, Name string
 }
 
-// place is where an object was.
+// place is the resource, the namespace and the name of an object.
 type place struct {
 	resource        schema.GroupResource
 	namespace, name string
 }
 
-// deletion is one deletion that is known.
+// deletion is one known deletion.
 type deletion struct {
 	place  place
-	uid    ownership.UID // empty if not known
+	uid    ownership.UID // empty if unknown
 	at     time.Time
 	source Source
 	by     string
@@ -91,8 +91,8 @@ type deletion struct {
 	did    string // "deleted", "evicted", "deleted all …"
 	policy string
 	reason *collectionreason.Reason
-	doubt  string // why the request may not have been carried out
-	// lastWrite is the last write that the log has after the deletion: it removed the last finalizer.
+	doubt  string // why the request may not have been executed
+	// lastWrite is the last write in the log after the deletion: it removed the last finalizer.
 	lastWrite *write
 }
 
@@ -101,31 +101,31 @@ type write struct {
 	at time.Time
 }
 
-// letGo is what a collector did with an object by removing its finalizer. That is the end, but not the reason.
+// letGo is the collector's removal of its finalizer from an object. That ends the object, but is not the reason.
 const letGo = "let go"
 
-// Log is what is known of deletions. Make one with NewLog.
+// Log has the known deletions. Use NewLog to create it.
 type Log struct {
 	resourceOf  func(ownership.Kind) (schema.GroupResource, bool)
 	deletions   map[place][]*deletion
-	collections []*deletion // of all objects of a resource, in a namespace or in all
+	collections []*deletion // of all objects of a resource, in one namespace or in all
 	places      map[ownership.UID]known
-	renewals    map[place][]time.Time // when a name of something deleted was given to another object
+	renewals    map[place][]time.Time // when another object got the name of a deleted one
 }
 
-// known is what is known of a uid.
+// known is the kind, the namespace and the name of a known UID.
 type known struct {
 	kind            ownership.Kind
 	namespace, name string
 }
 
-// NewLog returns an empty log. resourceOf returns the resource of a kind; where it does not know one, the
-// usual plural is taken.
+// NewLog returns an empty log. resourceOf returns the resource of a kind; if it does not know the kind, NewLog
+// assumes the usual plural.
 func NewLog(resourceOf func(ownership.Kind) (schema.GroupResource, bool)) *Log {
 	return &Log{resourceOf: resourceOf, deletions: map[place][]*deletion{}, places: map[ownership.UID]known{}, renewals: map[place][]time.Time{}}
 }
 
-// AddRecords adds what a collector did.
+// AddRecords adds the actions of a collector.
 func (l *Log) AddRecords(records []collector.Record) {
 	for i := range records {
 		r := &records[i]
@@ -163,7 +163,7 @@ func (l *Log) AddRecords(records []collector.Record) {
 
 func (l *Log) add(d *deletion) { l.deletions[d.place] = append(l.deletions[d.place], d) }
 
-// learn keeps the names of owners, which may be asked for by uid.
+// learn keeps the names of owners, for targets that have only a UID.
 func (l *Log) learn(reason *collectionreason.Reason) {
 	for _, o := range reason.Owners {
 		if _, ok := l.places[o.UID]; !ok {
@@ -188,7 +188,7 @@ func (l *Log) placeOf(kind ownership.Kind, namespace, name string) place {
 	return place{plural.GroupResource(), namespace, name}
 }
 
-// Explain says why an object is gone; it returns false if nothing is known of it.
+// Explain explains why an object is gone; it returns false if no cause is known.
 func (l *Log) Explain(t Target) (Explanation, bool) {
 	if k, ok := l.places[t.UID]; ok && t.UID != "" {
 		t.Kind, t.Namespace, t.Name = k.kind, k.namespace, k.name
@@ -199,13 +199,13 @@ func (l *Log) Explain(t Target) (Explanation, bool) {
 	return l.explain(t, time.Time{}, map[place]bool{})
 }
 
-// skew is by how much the clocks of a collector and of a server may differ.
+// skew is the possible difference between the clocks of a collector and of a server.
 const skew = 10 * time.Second
 
-// maxOwners bounds how many owners are followed from one object.
+// maxOwners bounds how many owners of one object are explained.
 const maxOwners = 4
 
-// explain explains why a target is gone. by is the latest time at which its deletion can have begun; zero if unknown.
+// explain explains why a target is gone. Its deletion began at the time by or before; by is zero if unknown.
 func (l *Log) explain(t Target, by time.Time, seen map[place]bool) (Explanation, bool) {
 	at := l.placeOf(t.Kind, t.Namespace, t.Name)
 	x := Explanation{State: Gone, Object: explain.Ref{Kind: t.Kind.String(), Namespace: t.Namespace, Name: t.Name, UID: t.UID}}
@@ -225,9 +225,9 @@ func (l *Log) explain(t Target, by time.Time, seen map[place]bool) (Explanation,
 	return x, true
 }
 
-// last returns the deletion that ended the last object that is meant: the first request of those for it, as
-// later ones, such as a kubelet's, ended what had begun. It returns nil if there is none. Deletions after the time by do
-// not count, unless it is zero: a later object of that name, such as another namespace, may be gone, too.
+// last returns the deletion that ended the last object at a place: its first request, because later ones, such as the
+// kubelet's, only finish that deletion. It returns nil without a known deletion. It ignores deletions after by,
+// unless by is zero: a later object of that name, such as another namespace, may be gone, too.
 func (l *Log) last(at place, uid ownership.UID, by time.Time) *deletion {
 	all := slices.DeleteFunc(slices.Clone(l.deletions[at]), func(d *deletion) bool {
 		return uid != "" && d.uid != "" && d.uid != uid || !by.IsZero() && d.at.After(by.Add(skew))
@@ -247,7 +247,7 @@ func (l *Log) last(at place, uid ownership.UID, by time.Time) *deletion {
 	})
 }
 
-// lives returns how many objects of the name were made before a deletion, and after the first that is known.
+// lives returns how many objects of the name were created before a deletion, and after the first known one.
 func (l *Log) lives(d *deletion) int {
 	n := 0
 	for _, made := range l.renewals[d.place] {
@@ -265,7 +265,7 @@ func rank(later bool) int { //nolint:revive // it only converts the flag
 	return 0
 }
 
-// cause says what a deletion was, and what it followed from.
+// cause returns a deletion as a cause, with its own causes.
 func (l *Log) cause(d *deletion, seen map[place]bool) Cause {
 	c := Cause{Time: d.at, Source: d.source, By: d.by, Policy: d.policy}
 	who := "by " + d.by
@@ -302,7 +302,7 @@ func (l *Log) cause(d *deletion, seen map[place]bool) Cause {
 	return c
 }
 
-// owners adds what was known of the owners, and how those went that are absent.
+// owners adds the evidence about the owners, and explains why absent ones are gone.
 func (l *Log) owners(c *Cause, d *deletion, seen map[place]bool) {
 	for _, o := range d.reason.Owners {
 		says := fmt.Sprintf("the reference to %s %s is %s", o.Kind, o.Name, o.Standing)
@@ -329,7 +329,7 @@ func article(noun string) string {
 	return "a " + noun
 }
 
-// guesses are the deletions that may have been of an object that no deletion names.
+// guesses returns the deletions that may have included an object that no deletion names.
 func (l *Log) guesses(at place, seen map[place]bool) []Cause {
 	var of []*deletion
 	for _, d := range l.collections {
@@ -370,13 +370,13 @@ func (l *Log) guesses(at place, seen map[place]bool) []Cause {
 	return causes
 }
 
-// The controllers that delete for others.
+// The controllers that delete on behalf of others.
 const (
 	collectorTitle = "the garbage collector"
 	namespaceTitle = "the namespace controller"
 )
 
-// titleOf returns what a user of Kubernetes' or our own is; empty for any other.
+// titleOf returns the title of a controller's user; empty for any other user.
 func titleOf(user string) string {
 	switch user {
 	case "system:coppice:collector", "system:serviceaccount:kube-system:generic-garbage-collector":

@@ -14,7 +14,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/gone"
 )
 
-// noon is when the first line of a log was written; each line is a second later.
+// noon is the time of the first line of a log; each line is a second later.
 func noon() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
 
 // The kinds of these tests.
@@ -23,8 +23,8 @@ var (
 	pod       = ownership.Kind{Kind: "Pod"}
 )
 
-// logOf parses lines of "USER VERB [GROUP/]RESOURCE[:SUBRESOURCE] NAMESPACE/NAME [key=value]": code, query,
-// body, uid and reason are the keys. A namespace is "-" for none.
+// logOf parses lines of "USER VERB [GROUP/]RESOURCE[:SUBRESOURCE] NAMESPACE/NAME [key=value]" with the keys code,
+// query, body, uid and reason. A namespace is "-" for none.
 func logOf(t *testing.T, lines ...string) *gone.Log {
 	t.Helper()
 	l := gone.NewLog(nil)
@@ -218,7 +218,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// ageless takes the ages from a text: "deleted by ann, 3s ago (2026-…)".
+// ageless removes the ages from a text: "deleted by ann, 3s ago (2026-…)".
 func ageless(text string) string {
 	var lines []string
 	for line := range strings.Lines(strings.TrimSuffix(text, "\n")) {
@@ -231,7 +231,7 @@ func ageless(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestRecords: what a collector did is known without an audit log, each object by its uid.
+// TestRecords: the actions of a collector are known without an audit log, each object by its UID.
 func TestRecords(t *testing.T) {
 	l := gone.NewLog(func(k ownership.Kind) (schema.GroupResource, bool) {
 		return schema.GroupResource{Group: k.Group, Resource: "many-" + k.Kind}, true
@@ -274,7 +274,7 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// A file that is no audit log is not taken for an empty one.
+// A file that is not an audit log is not accepted as an empty one.
 func TestWhatIsNoEvent(t *testing.T) {
 	for _, line := range []string{"", "some text", `{"verb":"delete"}`, `{"apiVersion":"audit.k8s.io/v1beta1","verb":"delete"}`} {
 		if err := gone.NewLog(nil).AddLine([]byte(line)); err == nil {

@@ -1,6 +1,6 @@
-// Package lookup reads what explanations and previews ask for beyond metadata: what runs a controller,
-// whether it renews its Lease, what RBAC lets it do, which nodes answer, and which webhooks may stand in the
-// way. It is asked about few objects, and sends GETs only.
+// Package lookup reads the facts beyond metadata that explanations and previews need: the workload of a controller,
+// its Lease and its RBAC rules, the state of nodes, and webhooks that may deny a deletion. It reads few objects, and
+// sends only GET requests.
 package lookup
 
 import (
@@ -26,12 +26,11 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/servedby"
 )
 
-// Details reads each thing when it is asked for, and once. It is for one question, and not safe for
-// concurrent use.
+// Details reads each fact on demand, and once. It is for one question, and not safe for concurrent use.
 type Details struct {
 	client kubernetes.Interface
 	config *rest.Config
-	ctx    context.Context //nolint:containedctx // of the one explanation that details are read for
+	ctx    context.Context //nolint:containedctx // of the one explanation that needs the details
 
 	workloads map[ownership.UID]answer[servedby.Workload]
 	listed    bool // workloads has been filled by lists
@@ -40,19 +39,19 @@ type Details struct {
 	volumes   map[string]answer[volume]
 	webhooks  *answer[[]explain.Webhook]
 	rbac      *answer[*roles]
-	ours      *bool // whether the server is that of coppice up; nil if it was not looked up
-	enforced  *bool // whether the server refuses to delete what is protected; nil if it was not looked up
+	ours      *bool // whether coppice up runs the server; nil before the lookup
+	enforced  *bool // whether the server refuses to delete protected objects; nil before the lookup
 	checker   *answer[*protection.Checker]
 }
 
-// answer is what the server said, kept so that it is asked once.
+// answer is a cached response of the server.
 type answer[T any] struct {
 	value T
 	err   error
 }
 
-// New returns the details of the cluster of config, as its user may see them. Requests end with ctx, and
-// config's own rate limits do not apply: somebody waits.
+// New returns the details of the cluster of config, as its user may read them. Requests end with ctx, and the rate
+// limits of config do not apply, because a user waits.
 func New(ctx context.Context, config *rest.Config) (*Details, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
@@ -77,7 +76,7 @@ func (d *Details) Lease(o *inventory.Object) (servedby.Lease, error) {
 	return leaseOf(one), nil
 }
 
-// volume is a PersistentVolume, and the claim of the name in its claimRef.
+// volume is a PersistentVolume, and the claim with the name in its claimRef.
 type volume struct {
 	volume *corev1.PersistentVolume
 	claim  *corev1.PersistentVolumeClaim
@@ -144,7 +143,7 @@ func (d *Details) readWebhooks() ([]explain.Webhook, error) {
 	return found, nil
 }
 
-// endpoints counts the ready endpoints of a service; it is negative where that cannot be known.
+// endpoints returns the number of ready endpoints of a service; negative if it is unknown.
 func (d *Details) endpoints(service types.NamespacedName) int {
 	one, err := d.client.CoreV1().Services(service.Namespace).Get(d.ctx, service.Name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) || err == nil && one.Spec.Type == corev1.ServiceTypeExternalName {

@@ -26,7 +26,7 @@ func in(namespace, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: name}
 }
 
-// TestDetails reads what explanations ask for, with reads alone and no more than needed.
+// TestDetails: explanations get their details with GET requests only, and not more than necessary.
 func TestDetails(t *testing.T) {
 	since := metav1.NewTime(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	three, holder, path := int32(3), "pod_1", "/validate"
@@ -90,7 +90,7 @@ func TestDetails(t *testing.T) {
 			t.Errorf("the webhooks are %+v, %v", hooks, err)
 		}
 	}
-	lease, err := d.Lease(deployment) // of the same name
+	lease, err := d.Lease(deployment) // it has the same name
 	if err != nil || lease.Holder != "pod_1" || !lease.Renewed.Equal(since.Time) || lease.Duration != 3*time.Second {
 		t.Errorf("the Lease is %+v, %v", lease, err)
 	}
@@ -106,7 +106,7 @@ func TestDetails(t *testing.T) {
 	}
 }
 
-// TestManyWorkloadsAreListed: who asks for each of hundreds does not send hundreds of requests.
+// TestManyWorkloadsAreListed: hundreds of workloads do not cause hundreds of requests.
 func TestManyWorkloadsAreListed(t *testing.T) {
 	client := fake.NewClientset()
 	d := &Details{client: client, ctx: t.Context(), workloads: map[ownership.UID]answer[servedby.Workload]{}}
@@ -132,8 +132,8 @@ func TestManyWorkloadsAreListed(t *testing.T) {
 	}
 }
 
-// TestManyNodesAreListed: who asks for the nodes of a large namespace's pods does not send a request for each, and a
-// node that is gone stays gone.
+// TestManyNodesAreListed: the nodes of a large namespace's pods do not cause a request each, and a removed node stays
+// removed.
 func TestManyNodesAreListed(t *testing.T) {
 	client := fake.NewClientset()
 	d := &Details{client: client, ctx: t.Context(), nodes: map[string]answer[explain.Node]{}}
@@ -162,7 +162,7 @@ func TestManyNodesAreListed(t *testing.T) {
 	}
 }
 
-// TestRolesOf: what a service account may is what its bindings in the namespace and in the cluster give.
+// TestRolesOf: a service account has the rules of its bindings in the namespace and in the cluster.
 func TestRolesOf(t *testing.T) {
 	rule := func(resource string) []rbacv1.PolicyRule {
 		return []rbacv1.PolicyRule{{Verbs: []string{"update"}, APIGroups: []string{"acme.io"}, Resources: []string{resource}}}

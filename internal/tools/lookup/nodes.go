@@ -9,9 +9,10 @@ import (
 )
 
 const (
-	// fewNodes are read one by one. Who asks for more, about the pods of a large namespace, has all of them read.
+	// fewNodes is the number of nodes that are read one by one; after that, all nodes are listed, as for the pods of a
+	// large namespace.
 	fewNodes = 32
-	// nodePage bounds one list of whole nodes: each is some kilobytes, most of them names of images.
+	// nodePage bounds one page of the node list: each node takes some kilobytes, mostly for the names of images.
 	nodePage = 250
 )
 
@@ -36,7 +37,7 @@ func (d *Details) Node(name string) (explain.Node, error) {
 	return known.value, known.err
 }
 
-// listNodes reads all nodes, page by page. Where they cannot be listed, each is read alone.
+// listNodes reads all nodes, page by page. If they cannot be listed, each is read alone.
 func (d *Details) listNodes() {
 	pages(nodePage, func(options metav1.ListOptions) (string, error) {
 		page, err := d.client.CoreV1().Nodes().List(d.ctx, options)
@@ -50,7 +51,7 @@ func (d *Details) listNodes() {
 	})
 }
 
-// IsLost reports whether a node is there and not ready. What cannot be read is not called lost.
+// IsLost reports whether a node exists and is not ready. A node that cannot be read is not lost.
 func (d *Details) IsLost(node string) bool {
 	if node == "" {
 		return false

@@ -18,9 +18,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/version"
 )
 
-// Protection returns how the server protects an object that says that it is protected (R28), and which
-// of the others are there that it outlives, as far as the user may read them. It returns false if the object says nothing, or the server does
-// not do as it says: it is neither that of coppice up, nor has it Coppice's policy or webhook.
+// Protection returns the protection of an object that is marked as protected (R28), and the existing objects that it
+// outlives, as far as the user may read them. It returns false if the object has no such label, or if the server does
+// not enforce it: coppice up does not run the server, and it has neither Coppice's policy nor the webhook.
 func (d *Details) Protection(o *inventory.Object) (protection.Protection, []protection.Left, bool) {
 	label, labelled := o.Labels.Lookup(protection.Label)
 	if !labelled || !d.protects() {
@@ -31,7 +31,7 @@ func (d *Details) Protection(o *inventory.Object) (protection.Protection, []prot
 	}
 	client, err := metadata.NewForConfig(d.config)
 	if err != nil {
-		return protection.New(label, ""), nil, true // which protects as always
+		return protection.New(label, ""), nil, true // this has the effect of always
 	}
 	now, err := client.Resource(o.Resource.GroupVersionResource).Namespace(o.Namespace).Get(d.ctx, o.Name, metav1.GetOptions{})
 	if err != nil {
@@ -48,7 +48,7 @@ func (d *Details) Protection(o *inventory.Object) (protection.Protection, []prot
 	return p, others.Lookup{Mapper: mapper, Metadata: client}.Left(d.ctx, nil, o.Namespace, p.Others), true
 }
 
-// protects reports whether the server refuses to delete what is labelled.
+// protects reports whether the server refuses to delete objects with the label.
 func (d *Details) protects() bool {
 	if d.enforced == nil {
 		d.enforced = new(d.isEnforced())
@@ -72,8 +72,9 @@ func (d *Details) isEnforced() bool {
 	return err == nil
 }
 
-// Checker returns the configuration of the webhook that checks who adds to what objects outlive; nil if there is
-// none. It is an error if the user may not read it, unless the server is ours, which checks that itself.
+// Checker returns the configuration of the webhook that checks additions to the list of outlived objects; nil if
+// there is no webhook. It is an error if the user may not read it, except on our own server, which does that check
+// itself.
 func (d *Details) Checker() (*protection.Checker, error) {
 	if d.checker == nil {
 		checker, err := webhook.ReadChecker(d.ctx, d.client.AdmissionregistrationV1().ValidatingWebhookConfigurations())
@@ -92,7 +93,7 @@ func (d *Details) Checker() (*protection.Checker, error) {
 // RepeatedReplaces implements preview.Details.
 func (d *Details) RepeatedReplaces() bool { return !d.isOurs() }
 
-// isOurs reports whether the server is that of coppice up.
+// isOurs reports whether coppice up runs the server.
 func (d *Details) isOurs() bool {
 	if d.ours == nil {
 		of, err := d.client.Discovery().ServerVersion()

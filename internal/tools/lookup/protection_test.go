@@ -26,7 +26,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/version"
 )
 
-// configured is a client of a server with the webhook, which looks up what is newer than it alone.
+// configured returns a client of a server with the webhook, which looks up only objects that are newer than itself.
 func configured(since time.Time) *fake.Clientset {
 	scope := admissionregistrationv1.AllScopes
 	return fake.NewClientset(&admissionregistrationv1.ValidatingWebhookConfiguration{
@@ -41,8 +41,8 @@ func configured(since time.Time) *fake.Clientset {
 	})
 }
 
-// R28: previews and explanations say, as the webhook does, that nobody looks up what it has not checked. They look it
-// up as little.
+// R28: previews and explanations report, like the webhook, that an unchecked list is not looked up, and do not look
+// it up.
 func TestR28_PreviewsLookUpNothingUnchecked(t *testing.T) {
 	since := time.Unix(1_000_000, 0)
 	for name, test := range map[string]struct {
@@ -86,7 +86,8 @@ func TestR28_PreviewsLookUpNothingUnchecked(t *testing.T) {
 	}
 }
 
-// Who may not read the configuration learns that it is not known what is checked, but on our server, which checks all.
+// Users who may not read the configuration learn that the checks are unknown, except on our server, which checks all
+// lists.
 func TestCheckerThatMayNotBeRead(t *testing.T) {
 	for kubernetes, want := range map[string]bool{"v1.37.2": true, version.Kubernetes(): false} {
 		client := fake.NewClientset()

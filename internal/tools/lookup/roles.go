@@ -49,7 +49,7 @@ func readRoles(ctx context.Context, client rbac.RbacV1Interface) (*roles, error)
 	return r, nil
 }
 
-// of returns what a service account may in a namespace, or for cluster-scoped objects if it is empty.
+// of returns the rules for a service account in a namespace, or for cluster-scoped objects if it is empty.
 func (r *roles) of(account types.NamespacedName, namespace string) []rbacv1.PolicyRule {
 	var rules []rbacv1.PolicyRule
 	for i := range r.clusterBindings {
@@ -72,7 +72,7 @@ func (r *roles) of(account types.NamespacedName, namespace string) []rbacv1.Poli
 	return rules
 }
 
-// binds reports whether subjects include a service account, by its name or by a group that it is in.
+// binds reports whether subjects include a service account, by its name or by one of its groups.
 func binds(subjects []rbacv1.Subject, account types.NamespacedName, home string) bool {
 	for _, s := range subjects {
 		switch s.Kind {

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// fewWorkloads are read one by one. Who needs more looks through all of them.
+	// fewWorkloads is the number of workloads that are read one by one; after that, all workloads are listed.
 	fewWorkloads = 32
-	// workloadPage bounds one list of whole workloads.
+	// workloadPage bounds one page of a workload list.
 	workloadPage = 500
 )
 
@@ -59,7 +59,7 @@ func (d *Details) getWorkload(o *inventory.Object) (servedby.Workload, error) {
 	}
 }
 
-// listWorkloads reads all workloads, page by page. Of a kind that cannot be listed, each is read alone.
+// listWorkloads reads all workloads, page by page. If a kind cannot be listed, each object is read alone.
 func (d *Details) listWorkloads() {
 	apps := d.client.AppsV1()
 	pages(workloadPage, func(options metav1.ListOptions) (string, error) {
@@ -133,7 +133,7 @@ func daemonSetOf(one *appsv1.DaemonSet) servedby.Workload {
 	return w
 }
 
-// workloadOf returns what a template says of a workload.
+// workloadOf returns a workload with the service account and the images of a pod template.
 func workloadOf(template *corev1.PodTemplateSpec) servedby.Workload {
 	w := servedby.Workload{ServiceAccount: template.Spec.ServiceAccountName}
 	if w.ServiceAccount == "" {
@@ -145,7 +145,7 @@ func workloadOf(template *corev1.PodTemplateSpec) servedby.Workload {
 	return w
 }
 
-// replicas returns how many are wanted; one, where nothing is said.
+// replicas returns the number of desired replicas; the default is one.
 func replicas(n *int32) int32 {
 	if n == nil {
 		return 1

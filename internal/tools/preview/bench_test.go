@@ -10,8 +10,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/preview"
 )
 
-// BenchmarkPredict foretells deletions in a cluster with 134 000 objects: of a Deployment with its
-// replica sets and pods, and of the largest namespace, which has a tenth of all.
+// BenchmarkPredict predicts deletions in a cluster with 134 000 objects: of a Deployment with its ReplicaSets and
+// pods, and of the largest namespace, which has a tenth of all objects.
 func BenchmarkPredict(b *testing.B) {
 	inv := census.New(1)
 	b.Run("index", func(b *testing.B) {

@@ -7,18 +7,18 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/servedby"
 )
 
-// Users decide how many owners and finalizers an object has, and how long texts are. What a report says of one object
-// has a bound in bytes, and counts the rest. All objects are listed: a backup is made of them.
+// Users decide how many owners and finalizers an object has, and how long texts are. A report limits the bytes for
+// each object, and counts the rest. It lists all objects, because backups are made from it.
 const (
-	// mostListed is how many owners, finalizers, waits and names of other objects are listed of an object.
+	// mostListed is the limit of owners, finalizers, waits and names of other objects in the report on an object.
 	mostListed = 16
-	// mostText is how long a text may be, in bytes.
+	// mostText is the limit of a text, in bytes.
 	mostText = 1024
-	// mostUnread is how many resources are named that could not be read.
+	// mostUnread is the limit of unread resources that the report names.
 	mostUnread = 100
 )
 
-// MoreReport counts what is not listed of an object.
+// MoreReport counts the owners, finalizers and other entries that the report on an object omits.
 type MoreReport struct {
 	Lost       int `json:"lost,omitempty"`
 	KeptBy     int `json:"keptBy,omitempty"`
@@ -27,13 +27,13 @@ type MoreReport struct {
 	Owners     int `json:"owners,omitempty"`
 }
 
-// first returns the first elements, and how many others there are.
+// first returns the first elements, and the number of the others.
 func first[T any](all []T) (kept []T, more int) {
 	kept = all[:min(len(all), mostListed)]
 	return slices.Clip(kept), len(all) - len(kept)
 }
 
-// texts returns the first texts, each with a bound, and how many others there are.
+// texts returns the first texts, each with a bound, and the number of the others.
 func texts(all []string) (kept []string, more int) {
 	kept, more = first(all)
 	if slices.ContainsFunc(kept, func(text string) bool { return len(text) > mostText }) {
@@ -47,7 +47,7 @@ func texts(all []string) (kept []string, more int) {
 
 func text(all string) string { return ownership.Excerpt(all, mostText) }
 
-// uidOf returns a UID; a digest stands for a long one.
+// uidOf returns a UID, or a digest if the UID is long.
 func uidOf(uid ownership.UID) string {
 	return string(ownership.Bounded(ownership.Object{UID: uid}).UID)
 }

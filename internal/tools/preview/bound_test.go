@@ -14,7 +14,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/servedby"
 )
 
-// What a report says of one object is bounded, whatever users write into it, and says how much it leaves out.
+// A report on one object is bounded, whatever users write into the object, and counts the omitted entries.
 func TestReportOfOneObjectIsBounded(t *testing.T) {
 	const many, most = 4_000, 256 << 10
 	inv := cluster(t, "ConfigMap solid", "Namespace shop", "ConfigMap held # example.com/first", "ConfigMap owned < solid")
@@ -56,7 +56,7 @@ func TestReportOfOneObjectIsBounded(t *testing.T) {
 	}
 }
 
-// Names of other objects are counted beyond the first.
+// A report counts the names of other objects beyond the first.
 func TestReportCountsNames(t *testing.T) {
 	lines := []string{"Namespace shop"}
 	for n := range 500 {

@@ -11,19 +11,19 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// Budget is a PodDisruptionBudget that the deletion exceeds. It holds evictions only: a DELETE takes the
-// pods all the same.
+// Budget is a PodDisruptionBudget that the deletion exceeds. It limits only evictions: a DELETE removes the pods
+// regardless.
 type Budget struct {
 	Namespace, Name string
-	// Allowed is how many disruptions it allows now; Pods are those that work, go, and count against it,
-	// sorted.
+	// Allowed is the number of disruptions that it allows now; Pods are the serving pods that the deletion takes and
+	// the budget counts, sorted.
 	Allowed int32
 	Pods    []ownership.UID
 }
 
-// SayBudgets adds the PodDisruptionBudgets that allow less than goes; budgets are asked for in one namespace,
-// or, with an empty name, in all. A budget that goes itself is left out, and one that could not be read is
-// noted as unread.
+// SayBudgets adds the PodDisruptionBudgets that allow fewer disruptions than the deletion causes. The function
+// budgets lists those of one namespace, or of all if its argument is empty. SayBudgets omits a budget that is deleted
+// itself, and adds budgets that could not be read to Unread.
 func (p *Prediction) SayBudgets(inv *inventory.Inventory, budgets func(namespace string) ([]policyv1.PodDisruptionBudget, error)) {
 	going := p.disrupted(inv)
 	if len(going) == 0 {
@@ -51,7 +51,7 @@ func (p *Prediction) SayBudgets(inv *inventory.Inventory, budgets func(namespace
 	})
 }
 
-// disrupted returns the pods that work and go.
+// disrupted returns the serving pods that the deletion takes.
 func (p *Prediction) disrupted(inv *inventory.Inventory) []*inventory.Object {
 	var going []*inventory.Object
 	for n := range p.Outcomes {
@@ -69,8 +69,8 @@ func (p *Prediction) takes(uid ownership.UID) bool {
 	return slices.ContainsFunc(p.Outcomes, func(o Outcome) bool { return o.Object.UID == uid && o.goes() })
 }
 
-// exceeded compares a budget with the pods that go; nil if it allows as many. One whose selector is invalid
-// selects nothing, as for an eviction.
+// exceeded compares a budget with the pods that the deletion takes; nil if the budget allows it. A budget with an
+// invalid selector selects nothing, as for an eviction.
 func exceeded(b *policyv1.PodDisruptionBudget, going []*inventory.Object) *Budget {
 	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
 	if err != nil {

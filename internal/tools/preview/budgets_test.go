@@ -16,8 +16,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/preview"
 )
 
-// TestBudgets: a budget that allows less than goes is named, with the pods that count: those that work, are
-// selected, and are not being deleted already.
+// TestBudgets: the prediction names a budget that the deletion exceeds, with the pods that count: those that are
+// ready, selected, and not being deleted already.
 func TestBudgets(t *testing.T) {
 	budget := func(name, label string, allowed int32) policyv1.PodDisruptionBudget {
 		b := policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)}}
@@ -54,7 +54,7 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
-// TestBudgetsUnread: that budgets could not be read is said; where no pods go, nobody asks.
+// TestBudgetsUnread: the prediction reports budgets that could not be read; if no pods are deleted, it reads none.
 func TestBudgetsUnread(t *testing.T) {
 	inv := cluster(t, "Node n1", "Pod a @ n1", "ConfigMap c")
 	inv.Pods["a"].Phase, inv.Pods["a"].Ready = corev1.PodRunning, true
@@ -67,7 +67,7 @@ func TestBudgetsUnread(t *testing.T) {
 	}
 }
 
-// TestAtLeast: a preStop hook that sleeps delays the end, but not beyond the grace period.
+// TestAtLeast: a sleep in a preStop hook delays the end of a pod, but not beyond the grace period.
 func TestAtLeast(t *testing.T) {
 	for name, test := range map[string]struct {
 		sleep, grace, want time.Duration

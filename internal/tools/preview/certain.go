@@ -9,22 +9,22 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// isCertain reports whether every schedule ends as this play has ended, so that no other need be played. It says
-// so of deletions in the background of what nobody protects, by owner references that are right.
+// isCertain reports whether every schedule ends like this play, so that no other schedule is needed. It is true only
+// for background deletions of unprotected objects with correct owner references.
 //
-// The reason. There, all that ever happens to an object is that it is marked, that it loses finalizers when it is,
-// that it goes, and that it loses owners that are gone while another one stays. Whether the next of these steps can
-// be taken depends on others only in that they have to be marked or gone, which they stay: the collector deletes
-// what has only owners that are gone; the namespace controller deletes what is left when the stages before are empty,
-// and lets the namespace go when all are; a volume is free when what uses it is gone; a node, and who serves a
-// finalizer, ends what is marked, or never does. So a step that is possible stays possible until it is taken.
-// Suppose that another schedule took steps that this one did not. The first of these was possible there after
-// steps that were taken here, too; so it is possible here, where everything has come to rest. As little can it
-// lack any.
+// The reason: in such a deletion, an object can only be marked, lose finalizers after the mark, be removed, and lose
+// references to absent owners while another owner stays. Each of these steps requires of other objects only that they
+// are marked or removed, which never ends: the collector deletes an object when all its owners are gone; the
+// namespace controller deletes the next stage when the earlier stages are empty, and releases the namespace when all
+// are; a volume is free when its users are gone; a node, or the controller of a finalizer, releases a marked object,
+// or never does. So a possible step stays possible until it is taken. Suppose that another schedule took steps that
+// this play did not. The first of them was possible there after steps that this play took, too; so it is possible
+// here, although this play has settled: a contradiction. For the same reason, the other schedule misses none of the
+// steps of this play.
 //
-// Two things have to be ruled out. What has several owners and is marked before one of them is gone keeps the
-// reference to it (R8), and loses it otherwise (R9); if it goes, that is the same. And what was being deleted before
-// may come to its end in one schedule, and never be looked at in another.
+// Two cases have to be excluded. An object with several owners that is marked before one of them is gone keeps the
+// reference to that owner (R8), and otherwise loses it (R9); if the object is removed, both are the same. And an
+// object that was being deleted before may be removed in one schedule, and never be considered in another.
 func (p *play) isCertain(requests []Request) bool {
 	if slices.ContainsFunc(requests, func(r Request) bool { return r.Propagation != metav1.DeletePropagationBackground }) {
 		return false
@@ -43,8 +43,8 @@ func (p *play) isCertain(requests []Request) bool {
 	return true
 }
 
-// isReached reports whether every schedule comes to an object that was being deleted before, whatever else it does,
-// and not only if it looks at it as an owner: it is asked for, or depends on what is, or is in a namespace that is.
+// isReached reports whether every schedule processes an object that was being deleted before, and does not only read
+// it as an owner: a request names the object, an owner that was not being deleted, or the namespace.
 func (p *play) isReached(o *inventory.Object, requests []Request) bool {
 	isRequested := func(uid ownership.UID) bool {
 		return slices.ContainsFunc(requests, func(r Request) bool { return r.UID == uid })
@@ -62,12 +62,12 @@ func (p *play) isReached(o *inventory.Object, requests []Request) bool {
 	return ns != nil && isRequested(ns.UID) && p.objects[ns.UID].contentsLoaded
 }
 
-// isPlain reports whether an object is neither protected nor has to do with a deletion in the foreground or one
-// that orphans, and neither has what it names as its owners. These are there, and are what they are named as.
-// seen are objects of which that is known.
+// isPlain reports whether an object is unprotected and has no finalizer of a foreground or orphan deletion, and
+// whether all its owners exist, match their references, and are plain, too. seen are the objects that are checked
+// already.
 func (p *play) isPlain(o *inventory.Object, seen map[ownership.UID]bool) bool {
 	if seen[o.UID] {
-		return true // or it is being looked at: owners may go in a circle
+		return true // or its check is under way: owners may form a cycle
 	}
 	seen[o.UID] = true
 	isOurs := func(f string) bool { return f == ownership.FinalizerOrphan || f == ownership.FinalizerForeground }
@@ -83,7 +83,7 @@ func (p *play) isPlain(o *inventory.Object, seen map[ownership.UID]bool) bool {
 	return true
 }
 
-// isOwnerOf reports whether a reference of a dependent is right about the owner (R5, R6).
+// isOwnerOf reports whether the reference of a dependent matches the owner (R5, R6).
 func isOwnerOf(owner, dependent *inventory.Object, r ownership.Reference) bool {
 	return owner.Kind == r.OwnerKind() && owner.Name == r.Name && (owner.Namespace == "" || owner.Namespace == dependent.Namespace)
 }

@@ -25,7 +25,7 @@ const (
 	objects = 9
 )
 
-// randomCluster makes an inventory of two namespaces, with owners of all kinds among what is in them. Most
+// randomCluster makes an inventory of two namespaces, with owner references of all kinds between their objects. Most
 // references are right, and few objects are being deleted.
 type randomCluster struct {
 	*rapid.T
@@ -76,7 +76,7 @@ func (c *randomCluster) add(r *inventory.Resource, namespace, name string) *inve
 	return o
 }
 
-// describe gives an object what matters to its deletion.
+// describe gives an object the properties that matter to its deletion.
 func (c *randomCluster) describe(o *inventory.Object) {
 	for range c.n(3) {
 		owner := c.Objects[c.n(len(c.Objects))]
@@ -139,7 +139,7 @@ func (c *randomCluster) String() string {
 	return text.String()
 }
 
-// requests are mostly those of deletions in the background.
+// requests are mostly background deletions.
 func (c *randomCluster) requests() []Request {
 	if c.one(8) {
 		return c.requestsWith("", metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan)
@@ -165,7 +165,7 @@ func randomOptions() Options {
 	}
 }
 
-// TestCertainIsCertain: where other schedules are not played, they would have ended as the first one.
+// TestCertainIsCertain: schedules that the prediction skips would have ended like the first one.
 func TestCertainIsCertain(t *testing.T) {
 	certain, racing, several := 0, 0, 0
 	histories.Check(t, 2000, 1, func(t *rapid.T) {

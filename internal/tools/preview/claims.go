@@ -11,8 +11,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// freeClaims is one turn of the controller that protects PersistentVolumeClaims: those that no pod uses
-// any more may go.
+// freeClaims is one turn of the controller that protects PersistentVolumeClaims: it releases the claims that no pod
+// uses any more.
 func (p *play) freeClaims() {
 	for _, o := range slices.Clone(p.ending) {
 		if users, known := p.claimUsers(o); !o.gone && known && len(users) == 0 {
@@ -21,8 +21,8 @@ func (p *play) freeClaims() {
 	}
 }
 
-// claimUsers returns the pods that a protected PersistentVolumeClaim waits for. It is not known if there
-// may be pods that were not read.
+// claimUsers returns the pods that a protected PersistentVolumeClaim waits for. known is false if there may be unread
+// pods.
 func (p *play) claimUsers(o *object) (users []ownership.UID, known bool) {
 	if o.Resource.GroupResource() != corev1.Resource("persistentvolumeclaims") || !slices.Contains(o.now.Finalizers, volumeprotection.ClaimFinalizer) {
 		return nil, false
@@ -49,7 +49,7 @@ func (p *play) claimUsers(o *object) (users []ownership.UID, known bool) {
 	return users, true
 }
 
-// claimOf returns what the controller's decision looks at of a claim.
+// claimOf returns a claim with the fields that the controller's decision reads.
 func claimOf(o *object) *corev1.PersistentVolumeClaim {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
 		Name: o.Name, Namespace: o.Namespace, UID: types.UID(o.UID),

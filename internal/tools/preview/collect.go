@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
 
-// collect is one turn of the collector: each object that was to be reconsidered, once. What
-// follows from that comes next turn.
+// collect is one turn of the collector: it processes each queued object once. Objects that this adds to the queue
+// wait for the next turn.
 func (p *play) collect() {
 	turn := p.schedule.take(p.queue)
 	for _, uid := range turn {
@@ -23,8 +23,8 @@ func (p *play) collect() {
 	}
 }
 
-// collectBetween lets the collector work between the DELETEs of another controller, if the schedule has
-// it: as far as it comes, or, if it takes only some of its keys, one turn.
+// collectBetween lets the collector work between the DELETEs of another controller, if the schedule says so: until
+// its queue is empty, or for one turn if the collector takes only some of its keys.
 func (p *play) collectBetween() {
 	if !p.schedule.between {
 		return
@@ -35,7 +35,7 @@ func (p *play) collectBetween() {
 	}
 }
 
-// apply decides about one object, and does what was decided.
+// apply gets the decision about one object, and carries it out.
 func (p *play) apply(o *object) {
 	decision, ok := p.decide(o)
 	if !ok {
@@ -55,7 +55,7 @@ func (p *play) apply(o *object) {
 		o.now.Owners = d.Owners
 		p.write(o)
 	case verdict.Delete:
-		// Only what is protected is refused: the object is not being deleted yet.
+		// The server refuses only protected objects here: the object is not being deleted yet.
 		if err := p.delete(o, metav1.DeletionPropagation(d.Propagation), ByCollector); err != nil {
 			p.parked[o.UID] = p.version
 		}
@@ -70,7 +70,7 @@ func (p *play) apply(o *object) {
 	}
 }
 
-// decide asks for a verdict. Where that depends on the object's dependents they are loaded first.
+// decide returns the collector's decision. If it depends on the object's dependents, decide loads them first.
 func (p *play) decide(o *object) (verdict.Decision, bool) {
 	if o.now.Phase == ownership.Foreground || o.now.Phase == ownership.Orphaning {
 		p.loadDependents(o)
@@ -96,8 +96,8 @@ func (p *play) disown(dependent *object, owner ownership.UID) {
 	p.write(dependent)
 }
 
-// verify answers claims as live reads would: from the inventory. What could not be read stays
-// unknown. It reports whether there were owners that only had to be loaded.
+// verify answers claims from the inventory, as live reads would. Claims that the inventory cannot answer stay
+// unknown. It reports whether it has loaded an owner.
 func (p *play) verify(claims []ownership.Claim) (loaded bool) {
 	for _, c := range claims {
 		r := p.inventory.Resource(c.Kind)

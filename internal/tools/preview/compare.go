@@ -5,9 +5,8 @@ import (
 	"slices"
 )
 
-// Changes says in words what has become different between two reports on the same deletion: which
-// objects are new or gone, which have changed, and what is foretold of them now. It is empty if the
-// digests are the same.
+// Changes describes the differences between two reports on the same deletion: new objects, removed objects, and
+// changed objects with their new prediction. It is empty if the digests are equal.
 func Changes(before, now Report) []string {
 	if before.Digest == now.Digest {
 		return nil
@@ -43,8 +42,8 @@ func Changes(before, now Report) []string {
 	return changes
 }
 
-// outlook is what the report says of the object, without the step, and without how the controllers of
-// its finalizers are just now: the digest has neither.
+// outlook returns the prediction for the object, without the step and without the state of the controllers of its
+// finalizers, which the digest omits, too.
 func (o ObjectReport) outlook() string {
 	o.Step, o.Waits = 0, slices.Clone(o.Waits)
 	for n := range o.Waits {

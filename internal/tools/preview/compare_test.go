@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/servedby"
 )
 
-// TestChanges: what differs between two previews is named, and nothing else.
+// TestChanges: only the differences between two previews are named.
 func TestChanges(t *testing.T) {
 	before := []string{"ConfigMap a", "ConfigMap b < a", "ConfigMap c < a"}
 	tests := []struct {
@@ -57,8 +57,8 @@ func TestChanges(t *testing.T) {
 	})
 }
 
-// TestSayWhoServes: of each finalizer that is waited for, it is said who serves it, and whether the
-// deletion takes that away.
+// TestSayWhoServes: each finalizer that an object waits for has its controller, and whether the deletion also deletes
+// that controller.
 func TestSayWhoServes(t *testing.T) {
 	answers := map[string]servedby.Answer{
 		"example.com/inside":  {Controller: "Deployment shop/b", Workload: "b", State: servedby.Alive},

@@ -16,7 +16,7 @@ import (
 // instancesFinalizer holds a CustomResourceDefinition until its instances are gone.
 const instancesFinalizer = "customresourcecleanup.apiextensions.k8s.io"
 
-// empty is one turn of the controllers that delete what an object contains.
+// empty is one turn of the controllers that delete the contents of an object.
 func (p *play) empty() {
 	for _, o := range slices.Clone(p.ending) {
 		switch {
@@ -66,7 +66,7 @@ func (p *play) emptyNamespace(ns *object) {
 	}
 }
 
-// list returns what a namespace has of some resources.
+// list returns the contents of a namespace by resource.
 func (p *play) list(namespace string, resources []namespaces.Resource) []namespaces.Content {
 	contents := make([]namespaces.Content, len(resources))
 	index := make(map[schema.GroupResource]int, len(resources))
@@ -90,7 +90,7 @@ func (p *play) list(namespace string, resources []namespaces.Resource) []namespa
 	return contents
 }
 
-// sweep deletes what the lists of the namespace controller have found.
+// sweep deletes the objects that the namespace controller has listed.
 func (p *play) sweep(contents []namespaces.Content) {
 	var uids []ownership.UID
 	for _, content := range contents {
@@ -101,20 +101,20 @@ func (p *play) sweep(contents []namespaces.Content) {
 	p.deleteAll(uids, metav1.DeletePropagationBackground, ByNamespaceController)
 }
 
-// deleteAll deletes objects one after the other, unless others have done so meanwhile.
+// deleteAll deletes objects one after the other, except those that another actor has deleted in the meantime.
 func (p *play) deleteAll(uids []ownership.UID, policy metav1.DeletionPropagation, by Actor) {
 	p.schedule.sort(uids)
 	for _, uid := range uids {
 		if o := p.objects[uid]; !o.deleting {
-			// Only what is protected is refused: the object is not being deleted yet.
+			// The server refuses only protected objects here: the object is not being deleted yet.
 			_ = p.delete(o, policy, by)
 		}
 		p.collectBetween()
 	}
 }
 
-// guardInstances adds its finalizer to a CustomResourceDefinition that is about to be deleted, as the
-// server does with the DELETE.
+// guardInstances adds the finalizer of the server to a CustomResourceDefinition before its deletion, as the server
+// does with the DELETE.
 func (p *play) guardInstances(o *object) {
 	isDefinition := o.Resource.GroupResource() == schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}
 	if isDefinition && !o.deleting && !slices.Contains(o.now.Finalizers, instancesFinalizer) {
@@ -122,8 +122,8 @@ func (p *play) guardInstances(o *object) {
 	}
 }
 
-// deleteInstances deletes the instances of a CustomResourceDefinition, as the server does, and
-// lets the definition go when there are none.
+// deleteInstances deletes the instances of a CustomResourceDefinition, as the server does, and removes the finalizer
+// of the definition when no instance is left.
 func (p *play) deleteInstances(definition *object) {
 	instances := p.instances[p.defined(definition)]
 	var active []ownership.UID
@@ -139,7 +139,7 @@ func (p *play) deleteInstances(definition *object) {
 	}
 }
 
-// defined returns the resource that a CustomResourceDefinition defines; its name says which.
+// defined returns the resource that a CustomResourceDefinition defines, by its name.
 func (p *play) defined(definition *object) *inventory.Resource {
 	for _, r := range p.inventory.Resources {
 		if r.GroupResource().String() == definition.Name {
@@ -149,15 +149,15 @@ func (p *play) defined(definition *object) *inventory.Resource {
 	return nil
 }
 
-// endPods is one turn of the nodes: what they were to end has ended. A pod whose node is known to
-// be gone, or not to answer, stays.
+// endPods is one turn of the nodes: they end all pods that are being deleted. A pod stays if its node is known to be
+// gone or not to answer.
 func (p *play) endPods() {
 	for _, o := range slices.Clone(p.ending) {
 		if o.gone || o.grace == 0 || o.Resource.GroupResource() != corev1.Resource("pods") || p.nodeIsLost(o) {
 			continue
 		}
 		now := int64(0)
-		// The node's DELETE asks for no policy, so it is never refused.
+		// The node's DELETE names no policy, so the server never refuses it.
 		_ = p.deleteWith(o, &metav1.DeleteOptions{GracePeriodSeconds: &now}, ByNode)
 	}
 }
@@ -174,7 +174,7 @@ func (p *play) nodeIsLost(o *object) bool {
 	return p.inventory.Named(nodes, "", pod.Node) == nil
 }
 
-// release is one turn of the controllers whose finalizers are assumed to be removed.
+// release is one turn of the controllers that are assumed to remove their finalizers.
 func (p *play) release() {
 	if p.options.Released == nil {
 		return

@@ -10,8 +10,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// digest returns a digest of what is said, and about which versions of which objects. The steps are
-// not part of it.
+// digest returns a digest of the outcomes, with the versions of the objects. It does not include the steps.
 func digest(outcomes []Outcome) string {
 	sorted := make([]*Outcome, len(outcomes))
 	for n := range outcomes {
@@ -27,7 +26,8 @@ func digest(outcomes []Outcome) string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// appendDigested appends what the digest is of. Quotes keep apart what would read the same when strung together.
+// appendDigested appends the input of the digest. Quotes separate the parts, so that different inputs never read the
+// same.
 func (o *Outcome) appendDigested(text []byte) []byte {
 	for _, word := range []string{string(o.Object.UID), o.Object.ResourceVersion, string(o.Fate)} {
 		text = append(strconv.AppendQuote(text, word), ' ')

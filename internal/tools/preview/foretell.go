@@ -14,36 +14,38 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/servedby"
 )
 
-// Question is what a user asks.
+// Question is a deletion that a user wants to preview.
 type Question struct {
 	Requests []Request
 	Now      time.Time
 	// Order is the order in which the contents of namespaces are deleted.
 	Order namespaces.Order
-	// AssumeReleased takes all finalizers to be removed by their controllers.
+	// AssumeReleased assumes that controllers remove all finalizers.
 	AssumeReleased bool
 }
 
-// Details reads what more than metadata is needed.
+// Details reads the facts that metadata does not have.
 type Details interface {
 	servedby.Details
-	// IsLost reports whether a node is there and does not answer.
+	// IsLost reports whether a node exists and does not answer.
 	IsLost(node string) bool
-	// RepeatedReplaces reports whether a repeated DELETE replaces the policy: whether the API server is not ours (R19).
+	// RepeatedReplaces reports whether a repeated DELETE replaces the policy, which is true unless the API server is
+	// ours (R19).
 	RepeatedReplaces() bool
-	// Volume returns a PersistentVolume, and the claim of the name in its claimRef, nil if there is none.
+	// Volume returns a PersistentVolume, and the claim with the name in its claimRef; the claim is nil if there is
+	// none.
 	Volume(name string) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim, error)
-	// Budgets returns the PodDisruptionBudgets of a namespace, or of all if that is empty.
+	// Budgets returns the PodDisruptionBudgets of a namespace, or of all namespaces if it is empty.
 	Budgets(namespace string) ([]policyv1.PodDisruptionBudget, error)
 }
 
-// Protections are details that know how the server protects objects (R28).
+// Protections are Details that know how the server protects objects (R28).
 type Protections interface {
 	Protection(o *inventory.Object) (protection.Protection, []protection.Left, bool)
 }
 
-// Foretell predicts what the requests do, and says who serves the finalizers that are waited for, and which
-// PodDisruptionBudgets are exceeded.
+// Foretell predicts the effects of the requests, with the controllers of the finalizers that objects wait for, and
+// the PodDisruptionBudgets that the deletion exceeds.
 func Foretell(inv *inventory.Inventory, details Details, q Question) Prediction {
 	serving := servedby.New(inv, details, q.Now)
 	options := Options{
@@ -61,8 +63,8 @@ func Foretell(inv *inventory.Inventory, details Details, q Question) Prediction 
 	return p
 }
 
-// isTracked reports whether the finalizer by which the Job controller counts pods goes as soon as it has:
-// no pod waits for it for long, unless the controller is known not to work.
+// isTracked reports whether a pod soon loses the finalizer by which the Job controller counts pods: true unless that
+// controller is known to fail.
 func isTracked(o *inventory.Object, serving *servedby.Index) bool {
 	return o.Kind == ownership.Kind{Kind: "Pod"} && !serving.Of(o, batchv1.JobTrackingFinalizer).State.Fails()
 }

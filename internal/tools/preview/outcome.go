@@ -14,24 +14,24 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/servedby"
 )
 
-// Fate is what becomes of an object.
+// Fate is the result of a deletion for an object.
 type Fate string
 
 // The fates.
 const (
 	// Deleted objects are gone in the end.
 	Deleted Fate = "Deleted"
-	// Waiting objects are being deleted, and stay until what they wait for has happened.
+	// Waiting objects are being deleted, and stay until all their waits have ended.
 	Waiting Fate = "Waiting"
 	// Detached objects stay without some of their owner references.
 	Detached Fate = "Detached"
-	// Kept objects stay as they are, although an owner of theirs is deleted.
+	// Kept objects stay unchanged, although one of their owners is deleted.
 	Kept Fate = "Kept"
-	// Unknown is the fate of objects that depend on what could not be read.
+	// Unknown objects have an owner that could not be read.
 	Unknown Fate = "Unknown"
 )
 
-// Actor is who deletes.
+// Actor is a user or component that deletes objects.
 type Actor string
 
 // The actors.
@@ -43,22 +43,22 @@ const (
 	ByNode                Actor = "Node"
 )
 
-// Prediction is what requests do.
+// Prediction is the effect of the requests.
 type Prediction struct {
-	// Outcomes are those of all objects that the requests concern, sorted by fate, step, resource,
-	// namespace and name.
+	// Outcomes are the outcomes of all objects that the requests concern, sorted by fate, step, resource, namespace and
+	// name.
 	Outcomes []Outcome
 	// Counts are sorted by fate and kind.
 	Counts []Count
-	// Grace is the longest that a node may take to end one of the pods. AtLeast is how long one of them
-	// sleeps, as its preStop hooks say, before it is even asked to end.
+	// Grace is the longest time that a node may take to end one of the pods. AtLeast is the longest time that the
+	// preStop hooks of a pod sleep before its containers get the signal to end.
 	Grace, AtLeast time.Duration
-	// Budgets are the PodDisruptionBudgets that allow less than goes, sorted, if SayBudgets has asked.
+	// Budgets are the PodDisruptionBudgets that the deletion exceeds, sorted. SayBudgets sets them.
 	Budgets []Budget
-	// Unread is what could not be seen, and may be concerned as well.
+	// Unread are the resources that could not be read; the requests may concern their objects, too.
 	Unread []inventory.Unread
-	// Digest is one of all this: a prediction that has the same digest says the same about the same
-	// versions of the same objects.
+	// Digest is a digest of the prediction: two predictions with the same digest predict the same for the same versions
+	// of the same objects.
 	Digest string
 }
 
@@ -69,30 +69,27 @@ type Count struct {
 	Objects int
 }
 
-// Outcome is what becomes of one object.
+// Outcome is the result of the deletion for one object.
 type Outcome struct {
 	Object *inventory.Object
 	Fate   Fate
-	// Race is true if the fate depends on who of several is first. It is then one of the possible
-	// ones.
+	// Race is true if the fate depends on which actor is first. Fate is then one of the possible fates.
 	Race bool
-	// By is who requests the deletion; empty if nobody did, or had before.
+	// By is the actor that requests the deletion; empty if no actor does, or if it was requested before.
 	By Actor
-	// Step is when a deleted object goes: after all those with a lower one.
+	// Step is the step in which the object is deleted: after all objects with a lower one.
 	Step int
-	// Requested is true for an object that a request names; Refused is the server's answer if that
-	// is refused.
+	// Requested is true for an object that a request names; Refused is the server's answer if it refuses the request.
 	Requested bool
 	Refused   string
-	// Protected says why an object stays that would be deleted because something else is (R28).
+	// Protected is the reason why protection keeps an object from a cascading deletion (R28).
 	Protected string
-	// Finalizers and Owners are those in the end of an object that stays.
+	// Finalizers and Owners are the final values of an object that stays.
 	Finalizers []string
 	Owners     []ownership.Reference
-	// Lost are the owners whose references go; KeptBy are those that keep an object. Both are
-	// sorted.
+	// Lost are the owners whose references are removed; KeptBy are the owners that keep the object. Both are sorted.
 	Lost, KeptBy []ownership.UID
-	// Waits are what a waiting object waits for.
+	// Waits are the reasons why a waiting object waits.
 	Waits []Wait
 	// RecreatedBy is the controller that stays and may replace a deleted object, if any.
 	RecreatedBy ownership.UID
@@ -113,24 +110,24 @@ const (
 	OnDiscovery Reason = "Discovery"
 	// OnUsers: pods use a PersistentVolumeClaim, or one is bound to a PersistentVolume.
 	OnUsers Reason = "Users"
-	// OnNode: the node of a pod, which is gone or does not answer, would have to end it.
+	// OnNode: the node of a pod is gone or does not answer, and so does not end the pod.
 	OnNode Reason = "Node"
 )
 
-// Wait is something that an object waits for.
+// Wait is one reason why an object waits.
 type Wait struct {
 	Reason Reason
-	// Name is that of the finalizer, of the node or of the group version.
+	// Name is the name of the finalizer, of the node or of the group version.
 	Name string
 	// Objects are the dependents, the contents or the users, sorted.
 	Objects []ownership.UID
-	// ServedBy is who removes a finalizer, if SayWhoServes has asked. TakenAlong is true if the deletion
-	// takes that controller away, too: then it may be gone before its work is done.
+	// ServedBy is the controller that removes a finalizer; SayWhoServes sets it. TakenAlong is true if the deletion
+	// also deletes that controller: then the controller may be gone before it has removed the finalizer.
 	ServedBy   *servedby.Answer
 	TakenAlong bool
 }
 
-// SayWhoServes adds to each finalizer that is waited for who serves it.
+// SayWhoServes adds the controller that serves it to each finalizer that an object waits for.
 func (p *Prediction) SayWhoServes(of func(o *inventory.Object, finalizer string) servedby.Answer) {
 	goes := make(map[ownership.UID]bool, len(p.Outcomes))
 	for n := range p.Outcomes {
@@ -149,7 +146,7 @@ func (p *Prediction) SayWhoServes(of func(o *inventory.Object, finalizer string)
 	}
 }
 
-// prediction tells what the play has come to.
+// prediction returns the result of the play.
 func (p *play) prediction(requests []Request, races map[ownership.UID]bool) Prediction {
 	requested := make(map[ownership.UID]bool, len(requests))
 	for _, r := range requests {
@@ -173,7 +170,7 @@ func (p *play) prediction(requests []Request, races map[ownership.UID]bool) Pred
 	return result
 }
 
-// concerned reports whether anything happens to an object or to an owner of it.
+// concerned reports whether the deletion changes an object or one of its owners.
 func (p *play) concerned(o *object) bool {
 	return o.changed() || o.isHeld() || slices.ContainsFunc(o.Owners, func(r ownership.Reference) bool {
 		owner := p.objects[r.UID]
@@ -222,7 +219,7 @@ func (p *play) outcome(o *object) Outcome {
 	return result
 }
 
-// waits returns what an object that is being deleted waits for.
+// waits returns the waits of an object that is being deleted.
 func (p *play) waits(o *object, facts verdict.Facts) []Wait {
 	var waits []Wait
 	users, _ := p.claimUsers(o)
@@ -252,7 +249,7 @@ func (p *play) waits(o *object, facts verdict.Facts) []Wait {
 	return waits
 }
 
-// waitsOfNamespace returns what the namespace controller waits for.
+// waitsOfNamespace returns the waits of the namespace controller.
 func (p *play) waitsOfNamespace(o *object) []Wait {
 	var waits []Wait
 	remaining := p.remaining(p.contents[o.Name])
@@ -268,7 +265,7 @@ func (p *play) waitsOfNamespace(o *object) []Wait {
 	return waits
 }
 
-// remaining returns those of some objects that are still there.
+// remaining returns the UIDs of the objects that still exist.
 func (p *play) remaining(objects []*inventory.Object) []ownership.UID {
 	var uids []ownership.UID
 	for _, o := range objects {
@@ -294,7 +291,7 @@ func (p *play) recreator(o *object) ownership.UID {
 	return ""
 }
 
-// graceOf returns how long the node of a pod may take to end it.
+// graceOf returns the time that the node of a pod may take to end it.
 func (p *play) graceOf(o *object) time.Duration {
 	if o.deleting && o.Resource.GroupResource() == corev1.Resource("pods") {
 		return max(0, o.deadline.Sub(p.options.Now))
@@ -302,8 +299,8 @@ func (p *play) graceOf(o *object) time.Duration {
 	return 0
 }
 
-// sleepOf returns how long a pod sleeps before its containers are asked to end. What was being deleted
-// already may have slept.
+// sleepOf returns how long a pod sleeps before its containers get the signal to end. It is zero for a pod that was
+// already being deleted, which may have slept.
 func (p *play) sleepOf(o *object) time.Duration {
 	pod := p.inventory.Pods[o.UID]
 	if pod == nil || o.Phase != ownership.Active {
@@ -312,7 +309,7 @@ func (p *play) sleepOf(o *object) time.Duration {
 	return pod.Sleep
 }
 
-// goes reports whether the object is deleted, at once or later.
+// goes reports whether the object is deleted, now or later.
 func (o *Outcome) goes() bool { return o.Fate == Deleted || o.Fate == Waiting }
 
 func compareOutcomes(a, b Outcome) int {

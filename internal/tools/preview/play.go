@@ -15,22 +15,21 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// firstVersion is above every resourceVersion that a server gives: what is played is newer than
-// what was read.
+// firstVersion is above every resourceVersion of a server, so that simulated objects are newer than the inventory.
 const firstVersion = uint64(1) << 60
 
-// play is the copy on which a deletion is played: a server's storage, and the graph of a collector
-// whose watches are never late.
+// play is the copy for one simulated deletion: the storage of a server, and the graph of a collector whose watches
+// are never late.
 type play struct {
 	*Cluster
 	options  Options
 	schedule schedule
 
-	objects map[ownership.UID]*object // those that were loaded
+	objects map[ownership.UID]*object // the loaded objects
 	graph   *ownership.Graph
-	queue   map[ownership.UID]bool   // what the collector is to reconsider
-	parked  map[ownership.UID]uint64 // what is protected from the collector, by the version then
-	ending  []*object                // what is being deleted, in the order of the marks
+	queue   map[ownership.UID]bool   // objects that the collector must reconsider
+	parked  map[ownership.UID]uint64 // objects that protection keeps from the collector, with the version at that time
+	ending  []*object                // objects that are being deleted, in the order of their marks
 	version uint64                   // of the last write
 	step    int
 }
@@ -47,11 +46,11 @@ type object struct {
 	specFinalizers []corev1.FinalizerName // of a namespace
 	gone           bool
 
-	by      Actor  // who asked for the deletion first
-	step    int    // in which it went
+	by      Actor  // the first actor that requested the deletion
+	step    int    // in which it was deleted
 	refused string // why a request was refused
 
-	protection *protected // nil if it was not looked up, or there is none
+	protection *protected // nil before the lookup, or if the object has none
 
 	dependentsLoaded, contentsLoaded bool
 }
@@ -96,8 +95,8 @@ func (p *play) load(o *inventory.Object) *object {
 	return loaded
 }
 
-// loadDependents copies whatever names an object as its owner: what happens to the object may
-// change what is known of these claims.
+// loadDependents copies all objects that name an object as their owner: a change of the owner may affect these
+// claims.
 func (p *play) loadDependents(o *object) {
 	if o.dependentsLoaded {
 		return
@@ -114,7 +113,7 @@ func (p *play) enqueue(uids []ownership.UID) {
 	}
 }
 
-// request makes a DELETE of a user's.
+// request makes the DELETE of a user.
 func (p *play) request(r Request) {
 	o := p.inventory.Object(r.UID)
 	if o == nil {
@@ -168,7 +167,7 @@ func (p *play) deleteWith(o *object, options *metav1.DeleteOptions, by Actor) er
 	return nil
 }
 
-// write stores an object as it now is, or removes it if nothing holds it any more (R18).
+// write stores the present state of an object, or removes the object if nothing holds it any more (R18).
 func (p *play) write(o *object) {
 	if deletion.Finished(p.stored(o), deletion.StrategyOf(o.Resource.GroupResource())) {
 		p.remove(o)
@@ -196,7 +195,7 @@ func (p *play) remove(o *object) {
 	p.enqueue(p.graph.Forget(o.UID, strconv.FormatUint(p.version, 10)))
 }
 
-// stored returns an object as the server has it, with what its kind's strategy looks at.
+// stored returns an object as the server stores it, with the fields that the strategy of its kind reads.
 func (p *play) stored(o *object) runtime.Object {
 	m := metav1.ObjectMeta{
 		Name: o.Name, Namespace: o.Namespace, UID: types.UID(o.UID), Finalizers: slices.Clone(o.now.Finalizers),
@@ -214,8 +213,7 @@ func (p *play) stored(o *object) runtime.Object {
 	return &metav1.PartialObjectMetadata{ObjectMeta: m}
 }
 
-// pod returns a pod. One of which only the metadata was read counts as running, with the grace
-// period that is usual.
+// pod returns a pod. If the inventory has only its metadata, it counts as running, with the default grace period.
 func (p *play) pod(o *object, m metav1.ObjectMeta) *corev1.Pod {
 	known := p.inventory.Pods[o.UID]
 	if known == nil {

@@ -1,22 +1,22 @@
-// Package preview foretells what a deletion will do: which objects go, in which steps and by whom;
-// which lose owner references; which stay, and what keeps them; which hang, and on what. It does
-// no I/O and reads no clock.
+// Package preview predicts the effects of a deletion: which objects are deleted, in which order and by which actor;
+// which objects lose owner references; which objects stay, and why; which deletions hang, and on which finalizer,
+// object or node. It does no I/O and reads no clock.
 //
-// It has no rules of its own. It plays the deletion on a copy, with the packages that act:
+// It has no rules of its own. It simulates the deletion on a copy, with the packages that decide in the cluster:
 //
-//	deletion.Decide     what a DELETE does to an object: the server
-//	verdict.Decide      what follows for an object from its owners: the collector
-//	namespaces.Next     what of a namespace is deleted next: the namespace controller
-//	protection.Decide   whether an object says that it is not to be deleted
-//	volumeprotection    whether a volume claim is in use: the controller that protects it
+//	deletion.Decide     the API server: the effect of a DELETE on an object
+//	verdict.Decide      the collector: the effect of an object's owners on the object
+//	namespaces.Next     the namespace controller: the contents to delete next
+//	protection.Decide   whether an object is marked as protected from deletion
+//	volumeprotection    the volume protection controllers: whether a volume or a claim is in use
 //
-// The main flow: New indexes an inventory; Predict plays the requests until nothing changes any
-// more (play.go, collect.go, contents.go), and compares the copy with the inventory (outcome.go).
-// The copy has only what the deletion reaches: an object is loaded when somebody decides about it.
-// What is decided elsewhere in the cluster meanwhile is left out.
+// The main flow: New indexes an inventory; Predict simulates the requests until nothing changes any more (play.go,
+// collect.go, contents.go), and compares the copy with the inventory (outcome.go). The copy has only the objects that
+// the deletion reaches: an object is loaded when an actor decides about it. Other changes in the cluster in the
+// meantime are ignored.
 //
-// Several actors work at the same time, and some outcomes depend on who is first. So the deletion
-// is played in several schedules; what differs between them is called a race (race.go).
+// Several actors work at the same time, and some outcomes depend on which actor is first. So the deletion is
+// simulated in several schedules; a difference between them is called a race (race.go).
 package preview
 
 import (
@@ -34,48 +34,46 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// Request is one DELETE, in the order in which they are made.
+// Request is one DELETE. Requests are made in the order of their slice.
 type Request struct {
 	UID ownership.UID
-	// Propagation is the policy that the DELETE asks for; empty for none, which leaves it to the
-	// object and its kind (R17).
+	// Propagation is the policy that the DELETE names. If it is empty, the object and its kind decide (R17).
 	Propagation metav1.DeletionPropagation
 }
 
-// Options are what a prediction assumes.
+// Options are the assumptions of a prediction.
 type Options struct {
 	// Now is the time of the DELETE.
 	Now time.Time
 	// Order is the order in which the contents of namespaces are deleted.
 	Order namespaces.Order
-	// RepeatedReplaces tells whether a DELETE of an object that is being deleted replaces the policy, as on
-	// kube-apiserver, and does not only end it (R19). It is asked if there is such a DELETE. Nil: it does not.
+	// RepeatedReplaces reports whether a second DELETE of an object that is being deleted replaces the policy, as on
+	// kube-apiserver, instead of only ending it (R19). It is called only if there is such a DELETE. Nil: it does not.
 	RepeatedReplaces func() bool
-	// Released tells of a foreign finalizer of an object whether its controller removes it once
-	// the object is being deleted. Nil: none is removed.
+	// Released reports whether the controller of a foreign finalizer removes it once the object is being deleted. Nil:
+	// no controller does.
 	Released func(o *inventory.Object, finalizer string) bool
-	// Lost tells of a node that is there whether it does not answer, so that it ends no pods. Nil: all
-	// do.
+	// Lost reports whether an existing node does not answer, and so ends no pods. Nil: all nodes answer.
 	Lost func(node string) bool
-	// Volume returns a PersistentVolume, and the claim of the name in its claimRef, nil if there is none. Nil:
-	// no volume can be read.
+	// Volume returns a PersistentVolume, and the claim with the name in its claimRef; the claim is nil if there is
+	// none. Nil: no volume can be read.
 	Volume func(name string) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim, error)
-	// Protection returns how the server protects an object that says that it is protected (R28), and
-	// what of the others is there that it outlives; false if the server does not. Nil: it does not.
+	// Protection returns how the server protects an object that is marked as protected (R28), and the existing objects
+	// that it outlives; false if the server does not protect it. Nil: the server protects no object.
 	Protection func(o *inventory.Object) (protection.Protection, []protection.Left, bool)
 }
 
-// Cluster is an inventory that deletions are predicted in. It may be used concurrently.
+// Cluster is an inventory with the indexes for predictions. It is safe for concurrent use.
 type Cluster struct {
 	inventory *inventory.Inventory
-	// claimants are the objects that name a uid as an owner, rightly or not.
+	// claimants are the objects that name a UID as an owner, rightly or wrongly.
 	claimants map[ownership.UID][]*inventory.Object
 	// contents are the objects of each namespace.
 	contents map[string][]*inventory.Object
 	// instances are the objects of each resource.
 	instances map[*inventory.Resource][]*inventory.Object
-	// resources are those that a namespace is emptied of; undiscovered are the group versions that may
-	// have more of them, and do not answer: nil if all do.
+	// resources are the resources that the namespace controller deletes; undiscovered are the group versions that do
+	// not answer and may have more resources: nil if all answer.
 	resources    []namespaces.Resource
 	undiscovered *namespaces.Incomplete
 }
@@ -125,8 +123,8 @@ func (w *Cluster) survey(order namespaces.Order) *namespaces.Survey {
 	return s
 }
 
-// Predict foretells what the requests do. What is being deleted already counts, as far as the
-// requests reach it.
+// Predict predicts the effects of the requests. Objects that are already being deleted count if the requests reach
+// them.
 func (w *Cluster) Predict(requests []Request, o Options) Prediction {
 	all := schedules(len(requests))
 	first := w.play(requests, o, all[0])
@@ -137,13 +135,13 @@ func (w *Cluster) Predict(requests []Request, o Options) Prediction {
 		}
 	}
 	for uid := range races {
-		first.load(w.inventory.Object(uid)) // what only another schedule has reached is told, too
+		first.load(w.inventory.Object(uid)) // the prediction includes objects that only another schedule reaches
 	}
 	first.settle()
 	return first.prediction(requests, races)
 }
 
-// play plays the requests in one schedule.
+// play simulates the requests in one schedule.
 func (w *Cluster) play(requests []Request, o Options, s schedule) *play {
 	p := newPlay(w, o, s)
 	for _, r := range requests {
@@ -156,7 +154,7 @@ func (w *Cluster) play(requests []Request, o Options, s schedule) *play {
 	return p
 }
 
-// named reports whether owner references include a uid.
+// named reports whether owner references include a UID.
 func named(owners []ownership.Reference, uid ownership.UID) bool {
 	for n := range owners {
 		if owners[n].UID == uid {

@@ -20,10 +20,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/preview"
 )
 
-// cluster makes an inventory from lines "KIND NAME [< OWNER[!]...] [# FINALIZER...] [@ NODE] [deleting]".
-// KIND is one of kinds; all but cluster-scoped ones are in the namespace shop. An owner is named by
-// its name, which is its uid too; ! stands for blockOwnerDeletion. deleting marks it as terminating;
-// always, cascading and outlives say how it is protected.
+// cluster makes an inventory from lines "KIND NAME [< OWNER[!]...] [# FINALIZER...] [@ NODE] [deleting]". KIND is one
+// of kinds; all but cluster-scoped ones are in the namespace shop. An owner is given by its name, which is also its
+// UID; ! stands for blockOwnerDeletion. deleting marks the object as terminating; always, cascading and outlives are
+// its protection.
 func cluster(t *testing.T, lines ...string) *inventory.Inventory {
 	t.Helper()
 	inv := &inventory.Inventory{Pods: map[ownership.UID]*inventory.Pod{}, Namespaces: map[ownership.UID]*corev1.Namespace{}}
@@ -95,7 +95,7 @@ func cluster(t *testing.T, lines ...string) *inventory.Inventory {
 	return inv
 }
 
-// told is a prediction in words, a line for each object, sorted by name.
+// told returns a prediction in words, a line for each object, sorted by name.
 func told(p preview.Prediction) []string {
 	var lines []string
 	for _, o := range p.Outcomes {
@@ -153,8 +153,8 @@ func TestGroupThatIsDown(t *testing.T) {
 	}
 }
 
-// TestRaces: what depends on whether a dependent or its owner is dealt with first, or on whether the collector
-// comes between two requests, is called a race.
+// TestRaces: an outcome is a race if it depends on whether the collector processes a dependent or its owner first, or
+// on whether the collector works between two requests.
 func TestRaces(t *testing.T) {
 	for _, test := range []struct {
 		name     string
@@ -292,7 +292,7 @@ func TestPredict(t *testing.T) {
 
 func now() time.Time { return time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC) }
 
-// TestReleased: with the controllers of finalizers at work, nothing waits.
+// TestReleased: if the controllers of finalizers work, no object waits.
 func TestReleased(t *testing.T) {
 	w := preview.New(cluster(t, "ConfigMap a # example.com/hold", "ConfigMap b < a # example.com/other"))
 	released := func(_ *inventory.Object, finalizer string) bool { return finalizer == "example.com/hold" }
@@ -303,8 +303,8 @@ func TestReleased(t *testing.T) {
 	}
 }
 
-// TestReleasedChain: the owners that waited for what goes, go too, and it is said that the user did
-// not ask for that.
+// TestReleasedChain: owners that waited for a deleted object are deleted, too, and the prediction says that the user
+// did not request it.
 func TestReleasedChain(t *testing.T) {
 	w := preview.New(cluster(t, "ConfigMap a # foregroundDeletion deleting", "ConfigMap b < a! # foregroundDeletion deleting",
 		"ConfigMap c < b! # example.com/hold deleting", "ConfigMap d < a"))
@@ -316,7 +316,7 @@ func TestReleasedChain(t *testing.T) {
 	}
 }
 
-// TestClaims: a protected volume claim waits for the pods on nodes that use it, and goes with them.
+// TestClaims: a protected volume claim waits for the pods on nodes that use it, and is deleted with them.
 func TestClaims(t *testing.T) {
 	const claim = "PersistentVolumeClaim data # kubernetes.io/pvc-protection"
 	for name, test := range map[string]struct {
@@ -339,7 +339,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestVolumes: a protected volume waits for the claim that is bound to it, and goes with that.
+// TestVolumes: a protected volume waits for its bound claim, and is deleted with it.
 func TestVolumes(t *testing.T) {
 	const volume, finalizer = "PersistentVolume v # kubernetes.io/pv-protection", "Waiting by User for Finalizer kubernetes.io/pv-protection[]"
 	for name, test := range map[string]struct {
@@ -387,8 +387,7 @@ func TestLostNode(t *testing.T) {
 	}
 }
 
-// TestRace: b stays if the orphan deletion of a is done first only where c is still there; who is
-// first is not promised.
+// TestRace: b stays if the orphan deletion of a is done first only where c still exists; the order is not guaranteed.
 func TestRace(t *testing.T) {
 	w := preview.New(cluster(t, "ConfigMap a", "ConfigMap b < a c", "ConfigMap c"))
 	both := []preview.Request{{UID: "a", Propagation: metav1.DeletePropagationOrphan}, {UID: "c", Propagation: metav1.DeletePropagationBackground}}
@@ -399,8 +398,8 @@ func TestRace(t *testing.T) {
 	}
 }
 
-// The collector may remove the reference to an instance that is gone before the next instance is being
-// deleted, or find that it is.
+// The collector may remove the reference to a removed instance before the next instance is marked for deletion, or
+// find it already marked.
 func TestRaceBetweenInstances(t *testing.T) {
 	w := preview.New(cluster(t, "CustomResourceDefinition widgets.example.com", "ConfigMap stays",
 		"Widget a", "Widget b < stays a # example.com/hold"))
@@ -412,7 +411,7 @@ func TestRaceBetweenInstances(t *testing.T) {
 	}
 }
 
-// TestUnread: what depends on an owner that could not be read is unknown.
+// TestUnread: the fate of an object with an unread owner is unknown.
 func TestUnread(t *testing.T) {
 	inv := cluster(t, "ConfigMap a", "ConfigMap b < a w", "Widget w")
 	inv.Objects = slices.DeleteFunc(inv.Objects, func(o *inventory.Object) bool { return o.UID == "w" })
@@ -424,7 +423,7 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// TestDigest: the digest is that of what is seen, and of nothing else.
+// TestDigest: the digest covers the prediction, and nothing else.
 func TestDigest(t *testing.T) {
 	lines := []string{"ConfigMap a", "ConfigMap b < a", "ConfigMap c"}
 	digest := func(change func(*inventory.Object)) string {

@@ -7,12 +7,12 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
-// protected is how an object is protected (R28).
+// protected is the protection of an object (R28).
 type protected struct {
 	protection.Protection
 
-	left []protection.Left // of the others, when they were looked up
-	held string            // what a cascade was refused; empty if none was
+	left []protection.Left // the others, at the time of the lookup
+	held string            // why a cascading deletion was refused; empty if none was
 }
 
 // protect returns the refusal to delete an object that is protected.
@@ -41,7 +41,7 @@ func (p *play) protect(o *object, by Actor) error {
 	return refusal.Error(o.Resource.GroupResource(), o.Namespace, o.Name)
 }
 
-// hasGone reports of an object that another one outlives whether it is gone by now.
+// hasGone returns a function that reports whether an object that o outlives is gone by now.
 func (p *play) hasGone(o *object) func(protection.Left) bool {
 	return func(l protection.Left) bool {
 		kind := l.GroupVersionKind().GroupKind()
@@ -60,7 +60,7 @@ func (p *play) hasGone(o *object) func(protection.Left) bool {
 	}
 }
 
-// unpark has the collector reconsider what was refused, if anything has changed since.
+// unpark queues the objects again that protection has kept from the collector, if anything has changed since.
 func (p *play) unpark() {
 	for uid, version := range p.parked {
 		if version != p.version {
@@ -70,7 +70,7 @@ func (p *play) unpark() {
 	}
 }
 
-// isHeld reports whether the object stays because a cascade was refused.
+// isHeld reports whether the object stays because protection has refused a cascading deletion.
 func (o *object) isHeld() bool {
 	return o.protection != nil && o.protection.held != "" && !o.deleting && !o.gone
 }

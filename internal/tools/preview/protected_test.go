@@ -11,12 +11,12 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/preview"
 )
 
-// What is protected stays, and what waits for it hangs (R28); what outlives others goes when they have gone.
+// Protected objects stay, and their waiting owners hang (R28); an object that outlives others is deleted after them.
 func TestR28Foretold(t *testing.T) {
 	for name, test := range map[string]struct {
 		lines    []string
 		requests []preview.Request
-		left     []string // names of ConfigMaps that what outlives others outlives
+		left     []string // names of the existing ConfigMaps that are listed as outlived
 		want     []string
 	}{
 		"a request": {

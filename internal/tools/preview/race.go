@@ -10,20 +10,20 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// schedule is one way in which the actors may take turns.
+// schedule is one order in which the actors may take turns.
 type schedule struct {
-	patient bool // everything comes to rest between two requests
-	late    bool // the collector works only when nobody else has anything to do
+	patient bool // all actors finish between two requests
+	late    bool // the collector works only when the other actors are idle
 	reverse bool // the later UIDs come first
 	between bool // the collector works between the DELETEs of other controllers
-	// seed of a collector that takes some of its keys, in any order; zero for one that takes all.
+	// seed is for a collector that takes some of its keys, in random order; zero for a collector that takes all.
 	seed uint64
-	// single is one that takes a key at a time, and some always later than others.
+	// single is true for a collector that takes one key at a time, and some objects always later than others.
 	single bool
 }
 
-// schedules are those that are always played for a number of requests. The first is the one that is told: a
-// person who deletes several objects waits for no rest between them. A collector may be as quick.
+// schedules returns the schedules that Predict always simulates for a number of requests. The first one makes the
+// prediction: a user deletes several objects without waiting between them. A collector may be as quick.
 func schedules(requests int) []schedule {
 	all := []schedule{
 		{},
@@ -43,17 +43,17 @@ func schedules(requests int) []schedule {
 }
 
 const (
-	// mostRandom is how many random schedules are played besides: with them, none of 1500 random cases has
-	// a race that only one of 100 others shows (TestRacesAreNamed with -rapid.checks=1500).
+	// mostRandom is the number of additional random schedules: with them, none of 1500 random cases has a race that
+	// only one of 100 others shows (TestRacesAreNamed with -rapid.checks=1500).
 	mostRandom = 48
-	// randomObjects bounds the objects of those plays together: a large deletion takes long enough to play
+	// randomObjects bounds the objects of all random plays together: a large deletion takes long enough to simulate
 	// without them.
 	randomObjects = 10_000
 	// singleObjects bounds the objects of a play in which the collector takes one key at a time.
 	singleObjects = 100
 )
 
-// randomSchedules are those that are played besides where a play has so many objects.
+// randomSchedules returns the additional schedules for a play with this number of objects.
 func randomSchedules(objects int) []schedule {
 	all := make([]schedule, min(mostRandom, randomObjects/max(objects, 1)))
 	for n := range all {
@@ -84,7 +84,7 @@ func (s schedule) take(queue map[ownership.UID]bool) []ownership.UID {
 	return turn
 }
 
-// sort puts objects into the order in which they are dealt with.
+// sort puts objects into the order of processing.
 func (s schedule) sort(uids []ownership.UID) {
 	slices.Sort(uids)
 	switch {
@@ -107,7 +107,7 @@ func (s schedule) rank(uid ownership.UID) uint64 {
 	return h.Sum64()
 }
 
-// compare adds to races what ended otherwise in another play of the same requests.
+// compare adds the objects that ended differently in another play of the same requests to races.
 func (p *play) compare(other *play, races map[ownership.UID]bool) {
 	for uid, o := range p.objects {
 		if !o.endsAs(other.objects[uid]) {
@@ -121,7 +121,7 @@ func (p *play) compare(other *play, races map[ownership.UID]bool) {
 	}
 }
 
-// endsAs reports whether two copies of an object end alike. One that was not loaded is as it was.
+// endsAs reports whether two copies of an object end alike. A copy that was not loaded is unchanged.
 func (o *object) endsAs(other *object) bool {
 	if other == nil {
 		return !o.changed()

@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/histories"
 )
 
-// TestRacesAreNamed: what ends otherwise in one of many more schedules than are played is called a race.
+// TestRacesAreNamed: an object that ends differently in one of many additional schedules is called a race.
 func TestRacesAreNamed(t *testing.T) {
 	const others = 100
 	racing, told := 0, 0

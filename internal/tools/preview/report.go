@@ -10,26 +10,26 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/servedby"
 )
 
-// Report is a prediction for programs: the output of coppice preview delete -o json. Fields are
-// added to it, and never renamed.
+// Report is a prediction for programs: the output of coppice preview delete -o json. Fields are only added, never
+// renamed.
 type Report struct {
 	Digest       string         `json:"digest"`
 	Counts       []CountReport  `json:"counts"`
 	Objects      []ObjectReport `json:"objects"`
 	GraceSeconds int64          `json:"graceSeconds"`
-	// AtLeastSeconds is the least that the deletion takes: what preStop hooks sleep.
+	// AtLeastSeconds is the minimum time of the deletion: the sleep of preStop hooks.
 	AtLeastSeconds int64          `json:"atLeastSeconds,omitempty"`
 	Budgets        []BudgetReport `json:"budgets,omitempty"`
 	Unread         []string       `json:"unread,omitempty"`
 }
 
-// BudgetReport is a PodDisruptionBudget that allows fewer disruptions than there are pods that go.
+// BudgetReport is a PodDisruptionBudget that allows fewer disruptions than the deletion takes pods.
 type BudgetReport struct {
 	Namespace string   `json:"namespace"`
 	Name      string   `json:"name"`
 	Allowed   int32    `json:"allowed"`
 	Pods      []string `json:"pods"`
-	// MorePods is how many further pods go.
+	// MorePods is the number of further pods that the deletion takes.
 	MorePods int `json:"morePods,omitempty"`
 }
 
@@ -40,7 +40,7 @@ type CountReport struct {
 	Objects int    `json:"objects"`
 }
 
-// ObjectReport is what becomes of one object. Other objects are named as KIND.GROUP NAMESPACE/NAME.
+// ObjectReport is the result of the deletion for one object. It names other objects as KIND.GROUP NAMESPACE/NAME.
 type ObjectReport struct {
 	Kind string `json:"kind"`
 	// Resource is the kind's resource and group, such as deployments.apps.
@@ -55,43 +55,44 @@ type ObjectReport struct {
 	Requested       bool   `json:"requested,omitempty"`
 	Refused         string `json:"refused,omitempty"`
 	Race            bool   `json:"race,omitempty"`
-	// Protected says why an object stays that would be deleted with another.
+	// Protected is the reason why protection keeps an object from a cascading deletion.
 	Protected   string       `json:"protected,omitempty"`
 	Lost        []string     `json:"lost,omitempty"`
 	KeptBy      []string     `json:"keptBy,omitempty"`
 	Waits       []WaitReport `json:"waits,omitempty"`
 	RecreatedBy string       `json:"recreatedBy,omitempty"`
-	// Phase and Finalizers are those that the object has now; it has no phase if it is not being deleted.
+	// Phase and Finalizers are the present ones of the object; Phase is empty if the object is not being deleted.
 	Phase      string   `json:"phase,omitempty"`
 	Finalizers []string `json:"finalizers,omitempty"`
-	// Owners are those that the object names.
+	// Owners are the owners in the object's metadata.
 	Owners []OwnerReport `json:"owners,omitempty"`
 	// More counts what the lists leave out; nil if they leave out nothing.
 	More *MoreReport `json:"more,omitempty"`
 }
 
-// OwnerReport is an owner that an object names. Blocking is true if the object blocks its foreground deletion,
-// Controller if it controls the object.
+// OwnerReport is an owner reference of an object. Blocking is true if the object blocks the foreground deletion of
+// the owner, Controller if the owner controls the object.
 type OwnerReport struct {
 	UID        string `json:"uid"`
 	Blocking   bool   `json:"blocking,omitempty"`
 	Controller bool   `json:"controller,omitempty"`
 }
 
-// WaitReport is something that an object waits for.
+// WaitReport is one reason why an object waits.
 type WaitReport struct {
 	Reason  Reason   `json:"reason"`
 	Name    string   `json:"name,omitempty"`
 	Objects []string `json:"objects,omitempty"`
-	// MoreObjects is how many further objects there are.
+	// MoreObjects is the number of further objects.
 	MoreObjects int `json:"moreObjects,omitempty"`
-	// ServedBy is who removes the finalizer; TakenAlong is true if the deletion takes that away, too.
+	// ServedBy is the controller that removes the finalizer; TakenAlong is true if the deletion also deletes that
+	// controller.
 	ServedBy   *servedby.Answer `json:"servedBy,omitempty"`
 	TakenAlong bool             `json:"takenAlong,omitempty"`
 }
 
-// Report returns a prediction for programs, with the names that the inventory has. What it says of one object has a
-// bound in bytes (bound.go).
+// Report returns a prediction for programs, with object names from the inventory. The report on one object is bounded
+// in bytes (bound.go).
 func (p Prediction) Report(inv *inventory.Inventory) Report {
 	result := Report{
 		Digest: p.Digest, GraceSeconds: int64(p.Grace.Seconds()), AtLeastSeconds: int64(p.AtLeast.Seconds()),
@@ -153,7 +154,7 @@ func (o *Outcome) report(inv *inventory.Inventory) ObjectReport {
 	return report
 }
 
-// names names the first objects, and counts the others.
+// names returns the names of the first objects, and the number of the others.
 func names(inv *inventory.Inventory, uids []ownership.UID) (all []string, more int) {
 	some, more := first(uids)
 	for _, uid := range some {
@@ -162,7 +163,7 @@ func names(inv *inventory.Inventory, uids []ownership.UID) (all []string, more i
 	return all, more
 }
 
-// nameOf names an object; one that is not in the inventory by its uid.
+// nameOf returns the name of an object, or its UID if the inventory does not have it.
 func nameOf(inv *inventory.Inventory, uid ownership.UID) string {
 	o := inv.Object(uid)
 	if o == nil {
@@ -178,7 +179,7 @@ func described(kind, namespace, name string) string {
 	return kind + " " + name
 }
 
-// Going counts the objects that are deleted or wait to be.
+// Going counts the objects that are deleted now or later.
 func (r Report) Going() int {
 	going := 0
 	for _, o := range r.Objects {
@@ -189,7 +190,7 @@ func (r Report) Going() int {
 	return going
 }
 
-// String returns the report for people: what goes in which order, what hangs, what stays.
+// String returns the report for people, grouped by fate.
 func (r Report) String() string {
 	var text strings.Builder
 	fate := Fate("")
@@ -248,7 +249,7 @@ func (o ObjectReport) line() string {
 	return line
 }
 
-// Says tells what becomes of the object, without its name.
+// Says describes the fate of the object, without its name.
 func (o ObjectReport) Says() string {
 	says := strings.ToLower(string(o.Fate))
 	if o.Fate == Deleted {
@@ -257,7 +258,7 @@ func (o ObjectReport) Says() string {
 	return says + o.notes()
 }
 
-// notes are what there is to say about the object's fate.
+// notes returns the details of the object's fate.
 func (o ObjectReport) notes() string {
 	var notes strings.Builder
 	var more MoreReport
@@ -328,7 +329,7 @@ func (w WaitReport) String() string {
 	return string(w.Reason)
 }
 
-// served says who is to remove a finalizer, and whether that can be expected.
+// served describes the controller that serves a finalizer, and whether it is expected to remove it.
 func (w WaitReport) served() string {
 	if w.ServedBy == nil {
 		return ""
@@ -360,7 +361,7 @@ func (w WaitReport) served() string {
 	return fmt.Sprintf(" (served by %s, whose state is unknown)", who)
 }
 
-// some names the first few of those that are listed, and counts the others.
+// some returns the first few of the listed names, and the number of the others.
 func some(listed []string, more int) string {
 	const most = 5
 	if len(listed) > most {

@@ -10,8 +10,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// freeVolumes is one turn of the controller that protects PersistentVolumes: those that no claim is bound to may
-// go.
+// freeVolumes is one turn of the controller that protects PersistentVolumes: it releases the volumes without a bound
+// claim.
 func (p *play) freeVolumes() {
 	for _, o := range slices.Clone(p.ending) {
 		if claim, known := p.boundClaim(o); !o.gone && known && claim == nil {
@@ -20,8 +20,8 @@ func (p *play) freeVolumes() {
 	}
 }
 
-// boundClaim returns the claim that a protected PersistentVolume waits for; nil if it waits for none. It is not
-// known if the volume could not be read.
+// boundClaim returns the claim that a protected PersistentVolume waits for; nil if it waits for none. known is false
+// if the volume could not be read.
 func (p *play) boundClaim(o *object) (claim *corev1.PersistentVolumeClaim, known bool) {
 	if p.options.Volume == nil || o.Resource.GroupResource() != corev1.Resource("persistentvolumes") ||
 		!slices.Contains(o.now.Finalizers, volumeprotection.VolumeFinalizer) {

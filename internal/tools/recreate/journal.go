@@ -14,12 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// mostJournal bounds the file of a journal, in bytes: about 170 000 objects. Of a longer one the older half is dropped.
+// mostJournal bounds the file of a journal, in bytes: about 170 000 objects. Open drops the older half of a longer
+// file.
 const mostJournal = 16 << 20
 
-// Journal remembers which objects were made again, and from which. It is the only evidence: an annotation that says so may
-// be written by everybody who takes the name of an object that was deleted. It is safe for concurrent use. A nil Journal
-// is empty, and remembers nothing.
+// Journal records which objects were recreated, and from which. It is the only evidence: anyone who takes the name of
+// a deleted object can write an annotation about it. It is safe for concurrent use. A nil Journal is empty, and
+// records nothing.
 type Journal struct {
 	path string
 
@@ -34,7 +35,7 @@ type line struct {
 	From types.UID `json:"from"`
 }
 
-// OpenJournal reads the journal in a file, which need not be there. A line that was not written to its end is skipped.
+// OpenJournal reads the journal in a file, which need not exist. It skips incomplete lines.
 func OpenJournal(path string) (*Journal, error) {
 	content, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -54,7 +55,7 @@ func OpenJournal(path string) (*Journal, error) {
 	return j, nil
 }
 
-// From returns the UID of the object from which another was made again; empty if that is not known.
+// From returns the former UID of a recreated object; empty if unknown.
 func (j *Journal) From(uid types.UID) types.UID {
 	if j == nil {
 		return ""
@@ -64,7 +65,7 @@ func (j *Journal) From(uid types.UID) types.UID {
 	return j.from[uid]
 }
 
-// Open makes the file if it is not there, so that objects can be added.
+// Open creates the file if it does not exist, so that objects can be added.
 func (j *Journal) Open() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -102,7 +103,7 @@ func (j *Journal) Close() error {
 	return nil
 }
 
-// add remembers an object that was made again.
+// add records a recreated object.
 func (j *Journal) add(uid, from types.UID) error {
 	if j == nil {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
-// What an object was made again from is known from the journal, whatever an annotation of it says.
+// The journal decides which object another was recreated from, regardless of annotations.
 func TestR29AnnotationsProveNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "undone.jsonl")
 	journal := opened(t, path)
@@ -49,7 +49,7 @@ func opened(t *testing.T, path string) *Journal {
 	return journal
 }
 
-// A journal is bounded, and a line that was cut off does no harm.
+// A journal is bounded, and an incomplete line does no harm.
 func TestJournalKeepsTheNewest(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "undone.jsonl")
 	var text bytes.Buffer

@@ -18,7 +18,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
-// link writes what could not be part of the first write: references to owners that came later, and the
+// link writes the parts that the first write could not have: references to owners that were created later, and the
 // references of volumes to their claims.
 func (r *Run) link(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
@@ -32,7 +32,7 @@ func (r *Run) link(ctx context.Context) error {
 	return group.Wait()
 }
 
-// linkOwners adds the owners that an object lacks. The write is conditioned on what was read (R12).
+// linkOwners adds the owners that an object lacks. The write is conditioned on the version that was read (R12).
 func (r *Run) linkOwners(ctx context.Context, s *undo.Step) error {
 	objects := r.objects(s)
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -63,13 +63,13 @@ func (r *Run) linkOwners(ctx context.Context, s *undo.Step) error {
 	return ctx.Err()
 }
 
-// linkVolume has the claimRef of a volume lead to its claim.
+// linkVolume updates the claimRef of a volume to its claim.
 func (r *Run) linkVolume(ctx context.Context, name string) error {
 	volumes := r.Server.dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "persistentvolumes"})
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		there, err := volumes.Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
-			return nil // the plan has said so
+			return nil // the plan has noted it
 		}
 		if err != nil {
 			return err
@@ -92,7 +92,7 @@ func (r *Run) linkVolume(ctx context.Context, name string) error {
 	return ctx.Err()
 }
 
-// patchOf returns a merge patch that is conditioned on the object as it was read.
+// patchOf returns a merge patch that is conditioned on the UID and the version of the object that was read.
 func patchOf(o *unstructured.Unstructured, change map[string]any) []byte {
 	metadata, _ := change["metadata"].(map[string]any)
 	if metadata == nil {
@@ -100,11 +100,11 @@ func patchOf(o *unstructured.Unstructured, change map[string]any) []byte {
 		change["metadata"] = metadata
 	}
 	metadata["uid"], metadata["resourceVersion"] = o.GetUID(), o.GetResourceVersion()
-	text, _ := json.Marshal(change) // of texts
+	text, _ := json.Marshal(change) // strings only, so it does not fail
 	return text
 }
 
-// writeStatus writes the status that an object had. A kind without that subresource has it already.
+// writeStatus writes the status that an object had. A kind without that subresource got it with the object.
 func (r *Run) writeStatus(ctx context.Context, s *undo.Step, objects dynamic.ResourceInterface) error {
 	status, has := s.Kept().Object.Object["status"]
 	if !has {

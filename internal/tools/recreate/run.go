@@ -19,21 +19,21 @@ import (
 )
 
 const (
-	// servedWithin is how long a server may take to serve a kind whose definition was just created, or to let
-	// objects into a namespace that was.
+	// servedWithin is how long a server may take to serve the kind of a new definition, or to allow objects in a new
+	// namespace.
 	servedWithin = 30 * time.Second
 	firstRetry   = 20 * time.Millisecond
 	maxRetry     = time.Second
-	// fieldManager is under which objects are written.
+	// fieldManager is the field manager of all writes.
 	fieldManager = "coppice-undo"
 )
 
-// Run is one undo that is carried out.
+// Run is one execution of an undo.
 type Run struct {
 	Server *Server
-	// Kinds are those that the server served when the plan was made.
+	// Kinds are the kinds that the server served at the time of the plan.
 	Kinds map[schema.GroupKind]undo.Kind
-	// Status has the status of objects written, too.
+	// Status restores the status of objects, too.
 	Status bool
 	// Progress, if set, is called after each object, by one goroutine at a time.
 	Progress func(done, all int)
@@ -43,10 +43,10 @@ type Run struct {
 	done int        // guarded by mu
 }
 
-// Run carries a plan out. What cannot be made is noted in the plan; an error means that it was interrupted.
+// Run executes a plan. It records failed objects in the plan; an error means that it was interrupted.
 func (r *Run) Run(ctx context.Context, plan *undo.Plan) error {
 	r.plan = plan
-	defer plan.Interrupted() // nothing is left, if it was not
+	defer plan.Interrupted() // it changes nothing after a complete run
 	waves, all := plan.Waves(), 0
 	for _, wave := range waves {
 		all += len(wave)
@@ -84,8 +84,8 @@ func (r *Run) advance(all int) {
 func (r *Run) create(ctx context.Context, s *undo.Step) error {
 	kind, known := r.Kinds[s.Place().Kind]
 	r.mu.Lock()
-	// Of a kind that is defined by this undo, it is not known whether its status is a subresource: if it is,
-	// the server ignores it here.
+	// If this undo also creates the definition of the kind, it is unknown whether status is a subresource: if it is,
+	// the server ignores the status here.
 	o, why := r.plan.Object(s, known && kind.Status)
 	r.mu.Unlock()
 	if why != "" {
@@ -127,8 +127,8 @@ func (r *Run) failed(s *undo.Step, why string) {
 	r.plan.Failed(s, why)
 }
 
-// createServed creates an object. A kind that was defined just now may not be served yet. A request that was sent is not
-// cancelled: an object without an answer would not be recognized by the next undo.
+// createServed creates an object. The server may not serve a new kind yet. A request that was sent is not cancelled:
+// the next undo would not recognize an object whose answer was lost.
 func createServed(ctx context.Context, objects dynamic.ResourceInterface, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, servedWithin)
 	defer cancel()
@@ -148,14 +148,14 @@ func createServed(ctx context.Context, objects dynamic.ResourceInterface, o *uns
 	}
 }
 
-// isLater reports whether the same request may succeed in a moment.
+// isLater reports whether the same request may succeed soon.
 func isLater(err error) bool {
 	var status apierrors.APIStatus
 	isUnserved := apierrors.IsNotFound(err) && errors.As(err, &status) && (status.Status().Details == nil || status.Status().Details.Name == "")
 	return isUnserved || apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsServiceUnavailable(err)
 }
 
-// meet finds out what has taken the place of an object meanwhile.
+// meet reads the object that has taken the place of another in the meantime.
 func (r *Run) meet(ctx context.Context, s *undo.Step, objects dynamic.ResourceInterface) error {
 	there, err := objects.Get(ctx, s.Place().Name, metav1.GetOptions{})
 	if ctx.Err() != nil {
@@ -175,7 +175,7 @@ func (r *Run) meet(ctx context.Context, s *undo.Step, objects dynamic.ResourceIn
 	return nil
 }
 
-// restoreAccount gives the service account that a namespace has by itself what it had.
+// restoreAccount writes the content of the deleted service account to the default one that the new namespace has.
 func (r *Run) restoreAccount(ctx context.Context, s *undo.Step, objects dynamic.ResourceInterface) error {
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		there, err := objects.Get(ctx, s.Place().Name, metav1.GetOptions{})

@@ -1,8 +1,8 @@
-// Package recreate makes deleted objects again, as package undo plans it.
+// Package recreate creates deleted objects again, according to a plan of package undo.
 //
-// The main flow: Survey asks what the server serves and what is there under the names that matter
-// (survey.go); the plan is made of that; Run creates wave after wave, several objects at a time (run.go),
-// and writes what takes a second write (links.go). Nothing that exists is deleted or replaced.
+// The main flow: Survey reads which kinds the server serves and which objects have the names that matter (survey.go);
+// this is the input of the plan; Run creates wave after wave, several objects at a time (run.go), and makes the
+// second writes (links.go). It deletes or replaces no object.
 package recreate
 
 import (
@@ -25,16 +25,16 @@ import (
 )
 
 const (
-	// fewGets is the number of names of a kind in a namespace that are looked up one by one. If there are
-	// more, all are listed.
+	// fewGets is the number of names of a kind in a namespace that are read one by one. If there are more, all objects
+	// are listed.
 	fewGets = 20
-	// pageSize is that of the lists.
+	// pageSize is the page size of the lists, in objects.
 	pageSize = 2000
-	// parallel is how many requests are sent at a time.
+	// parallel is the number of concurrent requests.
 	parallel = 32
 )
 
-// Server is where objects are made again.
+// Server is the API server on which objects are recreated.
 type Server struct {
 	discovery discovery.DiscoveryInterface
 	dynamic   dynamic.Interface
@@ -42,12 +42,12 @@ type Server struct {
 	journal   *Journal
 }
 
-// NewServer returns the server of a configuration, whose limits on the rate of requests do not apply: somebody
-// waits for the result, and the server has limits of its own. The journal says what was made again before; it may be nil.
+// NewServer returns a server without the client-side rate limits of the configuration: a user waits for the result,
+// and the server has limits of its own. journal has the objects that were recreated before; it may be nil.
 func NewServer(config *rest.Config, journal *Journal) (*Server, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
-	config.WarningHandlerWithContext = rest.NoWarnings{} // the user has seen them when the objects were made
+	config.WarningHandlerWithContext = rest.NoWarnings{} // the user has seen the warnings when the objects were created
 	config.UserAgent = "coppice-undo"
 	s := Server{journal: journal}
 	var errs [3]error
@@ -63,7 +63,7 @@ func NewServer(config *rest.Config, journal *Journal) (*Server, error) {
 // Dynamic returns the client for whole objects.
 func (s *Server) Dynamic() dynamic.Interface { return s.dynamic }
 
-// Kinds asks the server what it serves. What cannot be told, because a group does not answer, is left out.
+// Kinds reads the kinds that the server serves. It omits the groups that do not answer.
 func (s *Server) Kinds(ctx context.Context) (map[schema.GroupKind]undo.Kind, error) {
 	_, lists, err := s.discovery.ServerGroupsAndResources()
 	if lists == nil && err != nil {
@@ -95,7 +95,7 @@ func (s *Server) Kinds(ctx context.Context) (map[schema.GroupKind]undo.Kind, err
 	return kinds, ctx.Err()
 }
 
-// Survey finds out what has to be known to make objects again.
+// Survey reads the state of the cluster that a plan needs.
 func (s *Server) Survey(ctx context.Context, kept []undo.Kept) (undo.Cluster, error) {
 	kinds, err := s.Kinds(ctx)
 	if err != nil {
@@ -112,7 +112,7 @@ type survey struct {
 	found undo.Cluster // Existing is guarded by mu
 }
 
-// look looks up places.
+// look reads the objects at places.
 func (s *survey) look(ctx context.Context, places []undo.Place) error {
 	type scope struct {
 		kind      schema.GroupKind
@@ -131,7 +131,7 @@ func (s *survey) look(ctx context.Context, places []undo.Place) error {
 	for in, names := range scopes {
 		kind, served := s.found.Kinds[in.kind]
 		if !served {
-			continue // nothing can be there
+			continue // no object can exist there
 		}
 		objects := s.server.metadata.Resource(kind.Resource).Namespace(in.namespace)
 		if len(names) > fewGets {
@@ -151,7 +151,7 @@ func (s *survey) look(ctx context.Context, places []undo.Place) error {
 func (s *survey) get(ctx context.Context, objects metadata.ResourceInterface, p undo.Place) error {
 	o, err := objects.Get(ctx, p.Name, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // what may not be read is told when it is made
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // the creation reports an object that may not be read
 		return ctx.Err()
 	case err != nil:
 		return fmt.Errorf("%s: %w", p, err)
@@ -187,7 +187,7 @@ func (s *survey) add(p undo.Place, o metav1.Object) {
 	s.found.Existing[p] = s.server.existing(o)
 }
 
-// existing says what is at a place. Where it comes from is not what its annotation says, which anybody may have written.
+// existing describes an object. Its former UID is from the journal, because anyone may have written the annotation.
 func (s *Server) existing(o metav1.Object) undo.Existing {
 	return undo.Existing{
 		UID: o.GetUID(), UndoneFrom: s.journal.From(o.GetUID()),

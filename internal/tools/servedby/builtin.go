@@ -21,20 +21,19 @@ const (
 	apiServer   component = "kube-apiserver"
 )
 
-// builtin is a finalizer of Kubernetes' own.
+// builtin describes the controller of a finalizer of Kubernetes.
 type builtin struct {
 	controller string
 	component  component
 }
 
-// IsBuiltIn reports whether a finalizer is one of Kubernetes' own, so that no workload needs to be known to
-// say who serves it.
+// IsBuiltIn reports whether a finalizer belongs to Kubernetes, so that its controller is known without the workloads.
 func IsBuiltIn(finalizer string) bool {
 	_, is := builtIn(finalizer)
 	return is
 }
 
-// builtIn returns who serves a finalizer of Kubernetes' own.
+// builtIn returns the controller of a finalizer of Kubernetes.
 func builtIn(finalizer string) (builtin, bool) {
 	b, ok := map[string]builtin{
 		ownership.FinalizerOrphan:                             {"the garbage collector", controllers},
@@ -53,8 +52,8 @@ func builtIn(finalizer string) (builtin, bool) {
 	return b, ok
 }
 
-// ofBuiltIn judges a component by its Lease, which is where kube-controller-manager and the cloud's
-// announce that they work. A control plane may be without one: then nothing follows.
+// ofBuiltIn judges a component by its Lease: kube-controller-manager and cloud-controller-manager renew theirs while
+// they work. A control plane may have no Lease; then the state is Unknown.
 func (x *Index) ofBuiltIn(b builtin, finalizer string) Answer {
 	a := Answer{Finalizer: finalizer, Controller: b.controller + " of " + string(b.component), Confidence: High, State: Unknown}
 	if b.component == apiServer {
@@ -92,10 +91,10 @@ func (x *Index) ofBuiltIn(b builtin, finalizer string) Answer {
 	return a
 }
 
-// patience is how long a Lease may be late beyond its duration: holders retry, and clocks differ.
+// patience is how late a Lease may be beyond its duration: holders retry, and clocks differ.
 const patience = 2 * time.Minute
 
-// leaseState says whether the holder of a Lease works, and when it last did.
+// leaseState returns whether the holder of a Lease works, and the time of the last renewal.
 func (x *Index) leaseState(o *inventory.Object) (state State, renewed time.Time, says string) {
 	name := "Lease " + o.Namespace + "/" + o.Name
 	if x.details == nil {

@@ -9,14 +9,14 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// clue is a name under which the controller may be found.
+// clue is a possible name of the controller.
 type clue struct {
 	name string
-	// isManager is true for a field manager that set the finalizer; others are words of its name.
+	// isManager is true for a field manager that set the finalizer; other clues are words in the finalizer's domain.
 	isManager bool
 }
 
-// clues returns names to look for, the surest first, and where they come from.
+// clues returns names to look for, the most certain first, and their origin.
 func (x *Index) clues(o *inventory.Object, finalizer string) (clues []clue, evidence []string) {
 	setters, where := map[string]int{}, "on this object"
 	for _, m := range o.Managers() {
@@ -56,7 +56,7 @@ func hasController(setters map[string]int) bool {
 	return false
 }
 
-// isTool reports whether a field manager is something that people and pipelines apply objects with.
+// isTool reports whether a field manager is a tool with which users and pipelines apply objects.
 func isTool(manager string) bool {
 	return strings.HasPrefix(manager, "kubectl") || slices.Contains([]string{
 		"helm", "Helm", "kustomize-controller", "helm-controller", "Terraform", "HashiCorp", "pulumi-kubernetes", "curl",
@@ -64,7 +64,7 @@ func isTool(manager string) bool {
 	}, manager)
 }
 
-// isAnonymous reports whether a field manager is what a library calls a program without a name.
+// isAnonymous reports whether a field manager is a default name that libraries give to programs.
 func isAnonymous(manager string) bool {
 	return slices.Contains([]string{
 		"manager", "main", "controller", "operator", "controller-manager", "unknown", "before-first-apply", "Go-http-client",
@@ -84,7 +84,7 @@ func words(finalizer string) []string {
 	return found
 }
 
-// isCommon reports whether a part of a domain says nothing about whose it is.
+// isCommon reports whether a part of a domain is too common to identify a controller.
 func isCommon(word string) bool {
 	return slices.Contains([]string{
 		"com", "net", "org", "dev", "cloud", "app", "apps", "example", "k8s", "x-k8s", "sigs", "kubernetes", "finalizer",

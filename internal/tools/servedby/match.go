@@ -25,8 +25,8 @@ func (c candidate) name() string {
 	return fmt.Sprintf("%s %s/%s", c.object.Kind, c.object.Namespace, c.object.Name)
 }
 
-// candidates returns the workloads that a clue leads to. Where names lead to none but by chance, those
-// count that may update the object's resource, and were given that right by its name.
+// candidates returns the workloads that match the clues. If no name matches with certainty, it adds workloads that
+// match by their details, such as a role that names the object's resource.
 func (x *Index) candidates(o *inventory.Object, clues []clue) []candidate {
 	var found []candidate
 	isSure := false
@@ -52,9 +52,9 @@ func (x *Index) candidates(o *inventory.Object, clues []clue) []candidate {
 	return found
 }
 
-// matchByName compares a workload's name and labels with the clues; the first that fits counts.
+// matchByName compares a workload's name and labels with the clues, and returns the first match.
 func matchByName(w *inventory.Object, clues []clue) (candidate, bool) {
-	// A namespace's name is a trace only where nothing better is known: "shop" is called so by others, too.
+	// The name of a namespace is a clue only without a field manager: other workloads may use a name like "shop", too.
 	hasManager := slices.ContainsFunc(clues, func(c clue) bool { return c.isManager })
 	for _, exact := range []bool{true, false} {
 		for _, c := range clues {
@@ -80,7 +80,7 @@ func matchByName(w *inventory.Object, clues []clue) (candidate, bool) {
 	return candidate{}, false
 }
 
-// isNamed reports whether a workload has a name, or a label that gives it.
+// isNamed reports whether a workload has a name, or a label with it.
 func isNamed(w *inventory.Object, name string) bool {
 	if w.Name == name {
 		return true
@@ -93,13 +93,13 @@ func isNamed(w *inventory.Object, name string) bool {
 	return false
 }
 
-// isAlike reports whether a name consists of a shorter one and further parts: "cert-manager-webhook" of
+// isAlike reports whether a name consists of a shorter one and further parts, like "cert-manager-webhook" and
 // "cert-manager".
 func isAlike(name, shorter string) bool {
 	return shorter != "" && strings.Contains("-"+name+"-", "-"+shorter+"-")
 }
 
-// matchByDetails looks at what a workload runs, as whom, and what that may.
+// matchByDetails compares a workload's service account, images and permissions with the clues and the object.
 func (x *Index) matchByDetails(w *inventory.Object, d Workload, o *inventory.Object, clues []clue) (says string, ok bool) {
 	for _, c := range clues {
 		if d.ServiceAccount == c.name {
@@ -121,7 +121,7 @@ func (x *Index) matchByDetails(w *inventory.Object, d Workload, o *inventory.Obj
 	return fmt.Sprintf("%s %s/%s may update %s, by a role that names them", w.Kind, w.Namespace, w.Name, o.Resource.GroupResource()), true
 }
 
-// namesResource reports whether a rule is made for a resource: a right to everything is no trace.
+// namesResource reports whether a rule names a resource: a rule for all resources is no evidence.
 func namesResource(r rbacv1.PolicyRule, o *inventory.Object) bool {
 	return slices.Contains(r.APIGroups, o.Kind.Group) && (slices.Contains(r.Resources, o.Resource.Resource) || slices.Contains(r.Resources, "*")) &&
 		slices.ContainsFunc(r.Verbs, func(v string) bool { return v == "update" || v == "patch" || v == "*" })

@@ -10,11 +10,11 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// Permissions says what RBAC does not let controllers do. It answers only about a controller that is known
-// for sure: the one workload that is named as the field manager is.
+// Permissions finds permissions that RBAC denies to controllers. It judges only a controller of certain identity: the
+// only workload with the name of the field manager.
 type Permissions struct {
 	index   *Index
-	denials map[denial]types.NamespacedName // to nobody: it is permitted, or not known
+	denials map[denial]types.NamespacedName // no account: it is permitted, or unknown
 }
 
 type denial struct {
@@ -23,13 +23,13 @@ type denial struct {
 	namespace, name string
 }
 
-// NewPermissions returns what the roles say that the index's details have.
+// NewPermissions returns the permissions according to the index's details.
 func NewPermissions(x *Index) *Permissions {
 	return &Permissions{index: x, denials: make(map[denial]types.NamespacedName)}
 }
 
-// Denied returns the service account of a field manager that may not update the finalizers of an object;
-// false if it may, or if that cannot be told.
+// Denied returns the service account of a field manager that may not update the finalizers of an object; false if it
+// may, or if the rules are unknown.
 func (p *Permissions) Denied(manager string, r *inventory.Resource, namespace, name string) (types.NamespacedName, bool) {
 	if !r.Namespaced {
 		namespace = ""
@@ -63,7 +63,7 @@ func (p *Permissions) find(d denial) (nobody types.NamespacedName) {
 	}
 	account := types.NamespacedName{Namespace: named[0].Namespace, Name: w.ServiceAccount}
 	rules, err := x.details.Rules(account, d.namespace)
-	// A controller without any rule about the resource acts as somebody else, or is none.
+	// A controller without any rule for the group uses another account, or is not a controller.
 	if err != nil || !slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.APIGroups, d.resource.Group) }) {
 		return nobody
 	}

@@ -1,15 +1,15 @@
-// Package servedby says who serves a finalizer: which controller most likely removes it, and whether that
-// controller lives and may. No API says so; what there is are traces: the field manager that set the
-// finalizer, workloads and Leases of that name, and who may update the resource.
+// Package servedby finds the controller that serves a finalizer: which controller most likely removes it, and whether
+// that controller works and has the permissions. No API has this information, but there are traces: the field manager
+// that set the finalizer, workloads and Leases with its name, and the service accounts that may update the resource.
 //
 // The main flow:
 //
 //	index := servedby.New(inventory, details, now)
 //	answer := index.Of(object, finalizer) // the controller, its state, and the evidence in sentences
 //
-// Finalizers of Kubernetes' own are in a table (builtin.go). For any other, clues.go finds names to look
-// for, match.go the workloads that may be meant, and state.go how the best of them is. An answer claims
-// only what was seen: that nobody serves a finalizer needs all workloads to have been read.
+// A table has the finalizers of Kubernetes (builtin.go). For all others, clues.go finds names to look for, match.go
+// the workloads that may match, and state.go the state of the best match. An answer is based only on the objects that
+// were read: it says that a finalizer has no controller only if all workloads were read.
 package servedby
 
 import (
@@ -25,20 +25,20 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// State says how the controller that serves a finalizer is.
+// State is the state of the controller that serves a finalizer.
 type State string
 
-// The states. Those from Gone on do not change by waiting.
+// The states. From Gone on, waiting does not change the state.
 const (
 	// Alive controllers are ready, or have renewed their Lease.
 	Alive State = "Alive"
-	// Leaving controllers work, but are being deleted, or their namespace is.
+	// Leaving controllers work, but they or their namespaces are being deleted.
 	Leaving State = "Leaving"
-	// Unknown is the state when what was seen does not tell.
+	// Unknown: the evidence does not decide the state.
 	Unknown State = "Unknown"
-	// Gone means that nobody serves the finalizer.
+	// Gone: no controller serves the finalizer.
 	Gone State = "Gone"
-	// ScaledToZero controllers are there, with no replicas.
+	// ScaledToZero controllers exist, with no replicas.
 	ScaledToZero State = "ScaledToZero"
 	// NotReady controllers have had no ready replica for a while.
 	NotReady State = "NotReady"
@@ -51,10 +51,10 @@ const (
 // Works reports whether the controller will serve the finalizer in time.
 func (s State) Works() bool { return s == Alive || s == Leaving }
 
-// Fails reports whether the finalizer stays until somebody does something.
+// Fails reports whether the finalizer stays until a user acts.
 func (s State) Fails() bool { return !s.Works() && s != Unknown }
 
-// Confidence says how sure it is that the controller is the one.
+// Confidence is how certain the identity of the controller is.
 type Confidence string
 
 // The degrees of confidence.
@@ -64,50 +64,49 @@ const (
 	Low    Confidence = "Low"
 )
 
-// Answer says who serves a finalizer. Its JSON form is part of the tools' output.
+// Answer names the controller of a finalizer. Its JSON form is part of the tools' output.
 type Answer struct {
 	Finalizer string `json:"finalizer"`
-	// Controller names it in words: "Deployment.apps shop/operator", or a controller of Kubernetes' own.
-	// It is empty if there is none.
+	// Controller describes the controller: "Deployment.apps shop/operator", or a controller of Kubernetes. It is empty
+	// if there is none.
 	Controller string `json:"controller,omitempty"`
-	// Workload is the object that runs it, if it is one in this cluster.
+	// Workload is the UID of the controller's workload, if it runs in this cluster.
 	Workload   ownership.UID `json:"workload,omitempty"`
 	State      State         `json:"state"`
 	Confidence Confidence    `json:"confidence"`
 	// Evidence are the reasons, as sentences without a full stop.
 	Evidence []string `json:"evidence,omitempty"`
-	// Since is when the controller stopped working, as far as that is known.
+	// Since is when the controller stopped working; nil if unknown.
 	Since *time.Time `json:"since,omitempty"`
 }
 
-// Workload is what matters of a Deployment, StatefulSet or DaemonSet beyond its metadata.
+// Workload has the relevant fields of a Deployment, StatefulSet or DaemonSet beyond its metadata.
 type Workload struct {
 	Replicas, Ready int32
-	// UnreadySince is when the last replica became unready; zero if not known.
+	// UnreadySince is when the last replica became unready; zero if unknown.
 	UnreadySince   time.Time
 	ServiceAccount string
-	// Images are those of its containers.
+	// Images are the images of its containers.
 	Images []string
 }
 
-// Lease is what matters of a Lease beyond its metadata.
+// Lease has the relevant fields of a Lease beyond its metadata.
 type Lease struct {
 	Holder   string
 	Renewed  time.Time
 	Duration time.Duration
 }
 
-// Details reads what more than metadata is needed, of the few objects that it is needed of. An error
-// says what could not be seen; nothing is concluded from it.
+// Details reads the facts that metadata does not have, about few objects. An error is the reason why a fact is
+// unknown; the index draws no other conclusion from it.
 type Details interface {
 	Workload(o *inventory.Object) (Workload, error)
 	Lease(o *inventory.Object) (Lease, error)
-	// Rules are what RBAC allows a service account in a namespace, or for cluster-scoped objects if it
-	// is empty.
+	// Rules returns the RBAC rules of a service account in a namespace, or for cluster-scoped objects if it is empty.
 	Rules(account types.NamespacedName, namespace string) ([]rbacv1.PolicyRule, error)
 }
 
-// Index answers for one inventory. It is not safe for concurrent use.
+// Index finds the controllers for the finalizers of one inventory. It is not safe for concurrent use.
 type Index struct {
 	inventory *inventory.Inventory
 	details   Details
@@ -115,20 +114,20 @@ type Index struct {
 
 	workloads, leases []*inventory.Object
 	setters           map[string]map[string]int // finalizer → field manager → objects
-	wrote             map[string]time.Time      // field manager → its last write that was seen
-	answers           map[string]Answer         // of Of, by what they depend on
-	seen              map[string]string         // finalizer of Kubernetes' own → how its controller was seen to work
+	wrote             map[string]time.Time      // field manager → the time of its last known write
+	answers           map[string]Answer         // results of Of, by their inputs
+	seen              map[string]string         // finalizer of Kubernetes → evidence that its controller works
 }
 
-// Saw notes that who serves some finalizers of Kubernetes' own was seen to work, which counts more than a
-// Lease. The evidence is a sentence without a full stop.
+// Saw records evidence that the controllers of some finalizers of Kubernetes work. It has priority over a Lease. The
+// evidence is a sentence without a full stop.
 func (x *Index) Saw(evidence string, finalizers ...string) {
 	for _, f := range finalizers {
 		x.seen[f] = evidence
 	}
 }
 
-// New makes an index of who set which finalizers.
+// New makes an index of the field managers that set finalizers.
 func New(inv *inventory.Inventory, d Details, now time.Time) *Index {
 	x := &Index{inventory: inv, details: d, now: now, setters: map[string]map[string]int{}, wrote: map[string]time.Time{}, seen: map[string]string{}, answers: map[string]Answer{}}
 	for _, o := range inv.Objects {
@@ -162,8 +161,8 @@ func workloadKinds() []ownership.Kind {
 
 func leaseKind() ownership.Kind { return ownership.Kind{Group: "coordination.k8s.io", Kind: "Lease"} }
 
-// Of says who serves a finalizer of an object. It finds that out once for all objects of which the answer
-// is the same.
+// Of returns the controller that serves a finalizer of an object. It searches once for all objects with the same
+// answer.
 func (x *Index) Of(o *inventory.Object, finalizer string) Answer {
 	key := []string{finalizer, o.Kind.String(), o.Namespace}
 	for _, m := range o.Managers() {
@@ -198,8 +197,8 @@ func (x *Index) find(o *inventory.Object, finalizer string) Answer {
 	for n := range candidates {
 		x.judge(&candidates[n], o)
 	}
-	// The surest first; of those that are equally sure, one that works: two halves of one operator
-	// match the same name, and only one of them needs to live.
+	// The most certain first; among equally certain ones, one that works: two parts of one operator match the same
+	// name, and only one of them needs to work.
 	best := slices.MinFunc(candidates, func(a, b candidate) int {
 		return cmp.Or(a.confidence.rank()-b.confidence.rank(), a.state.rank()-b.state.rank(), cmp.Compare(a.name(), b.name()))
 	})

@@ -19,7 +19,7 @@ var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 const cleanup = "shop.acme.io/cleanup"
 
-// details are literals; what is not in them does not exist.
+// details are literals; objects that are not in them do not exist.
 type details struct {
 	workloads map[string]servedby.Workload // by name
 	leases    map[string]servedby.Lease
@@ -173,8 +173,7 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// What is one of Kubernetes' own finalizers is not looked up by name: a workload called "kubernetes" or
-// "orphan" has nothing to do with it.
+// A finalizer of Kubernetes is not looked up by name: a workload called "kubernetes" or "orphan" is unrelated.
 func TestKubernetesOwn(t *testing.T) {
 	renewed := func(ago time.Duration) details {
 		return details{leases: map[string]servedby.Lease{"kube-controller-manager": {Holder: "cp-1", Renewed: now.Add(-ago), Duration: 15 * time.Second}}}
@@ -203,8 +202,7 @@ func TestKubernetesOwn(t *testing.T) {
 	}
 }
 
-// That nobody serves a finalizer needs everything to have been read that a controller may run as, or announce
-// itself by.
+// A finalizer has no controller only if all kinds that a controller may run as, or publish its state in, were read.
 func TestNobodyNeedsAllToBeRead(t *testing.T) {
 	o := object("Widget", "w", setBy("shop-operator"))
 	for kind, r := range resources {

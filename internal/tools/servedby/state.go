@@ -15,11 +15,11 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// startup is how long a controller may be without a ready replica before it counts as not ready: a
-// rollout, or a node that is drained, takes a while.
+// startup is how long a controller may be without a ready replica before it counts as not ready: a rollout or a node
+// drain takes some time.
 const startup = 10 * time.Minute
 
-// recent is how long ago a write shows that a controller, wherever it runs, is there.
+// recent is the maximum age of a write that proves that a controller, in the cluster or outside of it, exists.
 const recent = 5 * time.Minute
 
 // judge sets the state of a candidate.
@@ -49,7 +49,7 @@ func (x *Index) judge(c *candidate, o *inventory.Object) {
 	}
 }
 
-// judgeStay notices a controller that is about to go: it, or its namespace, is being deleted.
+// judgeStay finds a controller that will disappear: it or its namespace is being deleted.
 func (x *Index) judgeStay(c *candidate) {
 	switch {
 	case c.state != Alive:
@@ -72,7 +72,7 @@ func (x *Index) namespace(name string) *inventory.Object {
 	return x.inventory.Named(r, "", name)
 }
 
-// judgeRights asks RBAC whether the controller may write the object.
+// judgeRights checks whether RBAC allows the controller to update the object.
 func (x *Index) judgeRights(c *candidate, w Workload, o *inventory.Object) {
 	if w.ServiceAccount == "" || o.Resource == nil {
 		return
@@ -86,7 +86,7 @@ func (x *Index) judgeRights(c *candidate, w Workload, o *inventory.Object) {
 	if mayUpdate(rules, o) {
 		return
 	}
-	// A controller that was found by a name like the finalizer's may be another one.
+	// A match by a name like the finalizer's may be the wrong controller.
 	c.state = Unknown
 	if c.confidence == High {
 		c.state = Forbidden
@@ -104,8 +104,8 @@ func mayUpdate(rules []rbacv1.PolicyRule, o *inventory.Object) bool {
 	})
 }
 
-// nobody is the answer when no workload matches: a Lease or a recent write may still show a controller
-// that runs elsewhere.
+// nobody returns the answer when no workload matches: a Lease or a recent write may still prove that a controller
+// runs elsewhere.
 func (x *Index) nobody(o *inventory.Object, finalizer string, clues []clue, evidence []string) Answer {
 	if a, ok := x.freshLease(o, finalizer, clues); ok {
 		a.Evidence = slices.Concat(evidence, a.Evidence)
@@ -151,9 +151,8 @@ func (x *Index) nobody(o *inventory.Object, finalizer string, clues []clue, evid
 	return a
 }
 
-// doubt says why a controller may exist although no trace leads to it: where no field manager has a name
-// of its own, a program that may update everything may be it, and Kubernetes has parts that are no
-// workloads.
+// doubt returns the reason why a controller may exist without a trace: if no field manager has a name of its own, it
+// may be any program that may update all objects, and some parts of Kubernetes are not workloads.
 func (x *Index) doubt(o *inventory.Object, finalizer string, clues []clue) string {
 	if slices.ContainsFunc(clues, func(c clue) bool { return c.isManager }) {
 		return ""
@@ -178,7 +177,7 @@ func (x *Index) doubt(o *inventory.Object, finalizer string, clues []clue) strin
 	return ""
 }
 
-// missed returns what was not read of the kinds that a controller may run as, or announces itself by.
+// missed returns the kinds of workloads, pods and Leases that were not read completely.
 func (x *Index) missed() []string {
 	var missed []string
 	for _, kind := range append(workloadKinds(), ownership.Kind{Kind: "Pod"}, leaseKind()) {
@@ -192,7 +191,7 @@ func (x *Index) missed() []string {
 	return missed
 }
 
-// pod returns a ready pod that a clue leads to, "" if there is none.
+// pod returns a ready pod that matches a clue, or "".
 func (x *Index) pod(clues []clue) string {
 	for _, o := range x.inventory.Objects {
 		pod := x.inventory.Pods[o.UID]
@@ -208,7 +207,7 @@ func (x *Index) pod(clues []clue) string {
 	return ""
 }
 
-// freshLease finds a Lease by which the controller shows that it works.
+// freshLease finds a Lease that proves that the controller works.
 func (x *Index) freshLease(o *inventory.Object, finalizer string, clues []clue) (Answer, bool) {
 	for _, lease := range x.leases {
 		if !matchLease(lease, o, finalizer, clues) {
@@ -224,8 +223,8 @@ func (x *Index) freshLease(o *inventory.Object, finalizer string, clues []clue) 
 	return Answer{}, false
 }
 
-// matchLease reports whether a Lease may be the controller's: by its name, or by a domain at the end of
-// its name, which is how kubebuilder names them.
+// matchLease reports whether a Lease may belong to the controller: by its name, or by a domain at the end of its
+// name, as kubebuilder names Leases.
 func matchLease(lease, o *inventory.Object, finalizer string, clues []clue) bool {
 	for _, c := range clues {
 		if lease.Name == c.name || c.isManager && (isAlike(lease.Name, c.name) || isAlike(c.name, lease.Name)) {

@@ -10,11 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Closure returns the kept objects of some UIDs, which one request was for, and what went with them: what they owned,
-// directly or not; what was in them, if they are namespaces; their instances, if they are
-// CustomResourceDefinitions. Objects that were removed before the deletion began did not go with it, nor did the
-// contents of a namespace that was made again under the same name. Of several that had the same name, the last
-// is meant.
+// Closure returns the kept objects with the given UIDs, which one request named, and the objects that were deleted
+// with them: their direct and indirect dependents; the contents of namespaces; the instances of
+// CustomResourceDefinitions. It omits objects that were removed before the deletion began, and the contents of a
+// namespace that was recreated under the same name. If several objects had the same name, it returns the last one.
 func Closure(kept []Kept, roots ...types.UID) []Kept {
 	wanted, reached := map[types.UID]bool{}, map[int]bool{}
 	for _, root := range roots {
@@ -46,7 +45,8 @@ func Closure(kept []Kept, roots ...types.UID) []Kept {
 	return latest(kept, reached, isRoot)
 }
 
-// along returns what went since a moment, by the UIDs of its owners, and by what it was in.
+// along returns the objects that were removed since a moment, by the UIDs of their owners, and by their namespaces
+// and definitions.
 func along(kept []Kept, began Moment) (dependents map[types.UID][]int, contents map[Place][]int) {
 	dependents, contents = map[types.UID][]int{}, map[Place][]int{}
 	for n := range kept {
@@ -67,8 +67,8 @@ func along(kept []Kept, began Moment) (dependents map[types.UID][]int, contents 
 	return dependents, contents
 }
 
-// holds reports whether what was in a namespace, or of a definition, was removed no later than that: or else it was in
-// another one of that name. Of what does not say when it was removed, all was kept because of one deletion.
+// holds reports whether content was removed no later than its namespace or definition: later content was in another
+// one of that name. If the revision is unknown, all objects were kept because of one deletion.
 func (k *Kept) holds(content *Kept) bool {
 	return k.Revision == 0 || content.Revision <= k.Revision
 }
@@ -77,13 +77,14 @@ func isOwnedBy(k, owner *Kept) bool {
 	return slices.ContainsFunc(k.Object.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == owner.UID() })
 }
 
-// Moment is when a deletion began: at a revision, or at a time, to the second; if it has both, at either.
+// Moment is the beginning of a deletion: a revision, or a time in seconds; if it has both, either counts.
 type Moment struct {
 	revision int64
 	time     time.Time
 }
 
-// Beginning returns when the deletion of objects began: of each when it was marked, or else when it was removed.
+// Beginning returns the time at which the deletion of objects began: when an object was marked, or else when it was
+// removed.
 func Beginning(roots []Kept) Moment {
 	first := Moment{revision: math.MaxInt64}
 	for n := range roots {
@@ -104,13 +105,13 @@ func Beginning(roots []Kept) Moment {
 	return first
 }
 
-// Before reports whether the moment was not after an object was removed. What does not say when it was
-// removed was kept because of this very deletion.
+// Before reports whether the moment was not after the removal of an object. An object with an unknown removal was
+// kept because of this very deletion.
 func (m Moment) Before(revision int64, removed time.Time) bool {
 	return !m.time.IsZero() && (removed.IsZero() || !removed.Before(m.time)) || revision == 0 || revision >= m.revision
 }
 
-// latest returns the objects, of each place the one that was removed last; a root in any case.
+// latest returns the reached objects: at each place the one that was removed last, but a root in any case.
 func latest(kept []Kept, reached, isRoot map[int]bool) []Kept {
 	at := map[Place]int{}
 	for n := range kept {
@@ -135,7 +136,7 @@ func latest(kept []Kept, reached, isRoot map[int]bool) []Kept {
 	return all
 }
 
-// Latest returns the UID of the last removed object at a place.
+// Latest returns the UID of the object at a place that was removed last.
 func Latest(kept []Kept, place Place) (types.UID, bool) {
 	last := -1
 	for n := range kept {

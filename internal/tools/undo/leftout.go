@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// madeByControllers are kinds whose objects controllers make by themselves, with who does.
+// madeByControllers has the kinds whose objects controllers create by themselves, with the reason for the report.
 //
 //nolint:gochecknoglobals // a table
 var madeByControllers = map[schema.GroupKind]string{
@@ -22,11 +22,11 @@ var madeByControllers = map[schema.GroupKind]string{
 	{Group: "certificates.k8s.io", Kind: "CertificateSigningRequest"}: "whoever needs a certificate requests one anew",
 }
 
-// LeavesOut reports whether no object of a kind is ever made again, so that none need be kept.
+// LeavesOut reports whether an undo never recreates objects of a kind, so that they need not be kept.
 func LeavesOut(kind schema.GroupKind) bool { return madeByControllers[kind] != "" }
 
-// remadeByItself returns why an object is made again by somebody else, or must not be; empty if it has to
-// be made. services are the Services among what is kept that have a selector.
+// remadeByItself returns the reason why a controller recreates an object, or why it must not be recreated; empty if
+// the undo has to create it. services are the kept Services that have a selector.
 func remadeByItself(k *Kept, services map[Place]bool) string {
 	o := k.Object
 	place := k.Place()
@@ -88,7 +88,7 @@ func hasFinished(o *unstructured.Unstructured) bool {
 	})
 }
 
-// servicesWithSelector returns the Services whose endpoints controllers make.
+// servicesWithSelector returns the Services whose endpoints controllers create.
 func servicesWithSelector(kept []Kept) map[Place]bool {
 	services := map[Place]bool{}
 	for n := range kept {
@@ -99,7 +99,7 @@ func servicesWithSelector(kept []Kept) map[Place]bool {
 	return services
 }
 
-// leaveOut leaves out pods that a controller replaces, and what belonged to something that is left out.
+// leaveOut leaves out pods that a controller replaces, and objects whose owners are all left out.
 func (p *Plan) leaveOut() {
 	for _, s := range p.Steps {
 		controller := metav1.GetControllerOf(s.kept.Object)
@@ -118,14 +118,15 @@ func (p *Plan) leaveOut() {
 	}
 }
 
-// comes reports whether an owner exists or will, or a controller has another one, according to its owner reference.
+// comes reports whether an owner exists or will exist, or whether a controller has created another one, according to
+// its owner reference.
 func (p *Plan) comes(uid types.UID) bool {
 	s := p.steps[uid]
 	return p.now[uid] != "" || s != nil && (s.Outcome == Made || s.comesFromMaker)
 }
 
-// onlyOwnedByLeftOut reports whether an object has owners, all of which are left out: whoever makes another
-// one of these makes what belongs to it.
+// onlyOwnedByLeftOut reports whether an object has owners, and all are left out: the controller that recreates such
+// an owner also recreates its dependents.
 func (p *Plan) onlyOwnedByLeftOut(s *Step) bool {
 	owners := s.kept.Object.GetOwnerReferences()
 	return len(owners) > 0 && !slices.ContainsFunc(owners, func(r metav1.OwnerReference) bool {
@@ -134,7 +135,7 @@ func (p *Plan) onlyOwnedByLeftOut(s *Step) bool {
 	})
 }
 
-// guardsInside has finalizers of Kubernetes' own that guard something inside the cluster only.
+// guardsInside has the finalizers of Kubernetes that guard only something inside the cluster.
 //
 //nolint:gochecknoglobals // a table
 var guardsInside = map[string]bool{
@@ -142,7 +143,7 @@ var guardsInside = map[string]bool{
 	"batch.kubernetes.io/job-tracking": true, "customresourcecleanup.apiextensions.k8s.io": true,
 }
 
-// warn notes what of an object that is made again cannot come back with it.
+// warn adds notes about the parts of an object that the undo cannot restore.
 func (p *Plan) warn(s *Step, existing map[Place]Existing) {
 	for _, f := range s.kept.finalizers() {
 		if !guardsInside[f] {

@@ -8,8 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Unlinked returns what is there again without all of the owners that are: these references take a second
-// write.
+// Unlinked returns the existing objects that lack references to existing owners: these need a second write.
 func (p *Plan) Unlinked() []*Step {
 	var all []*Step
 	for _, s := range p.Steps {
@@ -20,8 +19,8 @@ func (p *Plan) Unlinked() []*Step {
 	return all
 }
 
-// Owners returns the references that an object should have, of which it has some, and whether it lacks any.
-// What it has besides stays, but for references to an owner's old UID.
+// Owners returns the references that an object should have, and whether it lacks any of them; has are its present
+// ones. Additional references stay, except those to the old UID of an owner.
 func (p *Plan) Owners(s *Step, has []metav1.OwnerReference) (owners []metav1.OwnerReference, lacks bool) {
 	switch {
 	case s.UID == "":
@@ -44,11 +43,10 @@ func (p *Plan) Owners(s *Step, has []metav1.OwnerReference) (owners []metav1.Own
 	return owners, lacks
 }
 
-// Linked tells which references an object has.
+// Linked records the references of an object.
 func (p *Plan) Linked(s *Step, owners []metav1.OwnerReference) { s.has = owners }
 
-// Volumes returns the volumes whose claims may be there again under another UID: their claimRef takes a second
-// write.
+// Volumes returns the volumes whose claims may exist again under another UID: their claimRef needs a second write.
 func (p *Plan) Volumes() []string {
 	var all []string
 	for _, s := range p.Steps {
@@ -60,8 +58,8 @@ func (p *Plan) Volumes() []string {
 	return slices.Compact(all)
 }
 
-// Claim returns the UID that the claimRef of a volume should have, and whether it has another one. It has to
-// be that of the old claim, or none.
+// Claim returns the UID that the claimRef of a volume should have, and whether the claimRef must be updated. Its
+// present UID must be the old claim's, or empty.
 func (p *Plan) Claim(volume *unstructured.Unstructured) (types.UID, bool) {
 	s := p.claimOf(volume)
 	if s == nil || p.now[s.kept.UID()] == "" {
@@ -72,7 +70,7 @@ func (p *Plan) Claim(volume *unstructured.Unstructured) (types.UID, bool) {
 	return now, has == "" || has == s.kept.UID() && has != now
 }
 
-// VolumeFailed tells that the claimRef of a volume could not be written.
+// VolumeFailed records that the claimRef of a volume could not be written.
 func (p *Plan) VolumeFailed(volume, why string) {
 	for _, s := range p.Steps {
 		if volumeOf(s.kept) == volume {
@@ -81,5 +79,5 @@ func (p *Plan) VolumeFailed(volume, why string) {
 	}
 }
 
-// StatusFailed tells that the status of an object could not be written.
+// StatusFailed records that the status of an object could not be written.
 func (p *Plan) StatusFailed(s *Step, why string) { s.note("without its status: " + why) }

@@ -9,9 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Object returns an object as it is to be created now: with references to owners that are there, without what
-// the server sets, and with the annotation that tells where it comes from. hasStatus says whether its status is
-// a subresource. An error means that it cannot be made, as its namespace or its kind could not.
+// Object returns an object in the form in which it is created now: with references to existing owners, without the
+// fields that the server sets, and with the annotation for its former UID. hasStatus is true if its status is a
+// subresource. If the object cannot be created, because the creation of its namespace or its definition has failed,
+// Object returns the reason.
 //
 //nolint:revive // flag-parameter: hasStatus is a fact about the kind
 func (p *Plan) Object(s *Step, hasStatus bool) (*unstructured.Unstructured, string) {
@@ -52,7 +53,7 @@ func (p *Plan) Object(s *Step, hasStatus bool) (*unstructured.Unstructured, stri
 	return o, ""
 }
 
-// owners returns the references to owners that are there, with their UIDs, and notes which are left out.
+// owners returns the references to existing owners, with their UIDs, and notes the other ones.
 func (p *Plan) owners(s *Step) []metav1.OwnerReference {
 	var all []metav1.OwnerReference
 	for _, r := range s.kept.Object.GetOwnerReferences() {
@@ -67,7 +68,7 @@ func (p *Plan) owners(s *Step) []metav1.OwnerReference {
 	return all
 }
 
-// noteLost notes a reference that is left out for good, as far as this run is concerned.
+// noteLost adds a note about a reference that this run cannot restore.
 func (p *Plan) noteLost(s *Step, r metav1.OwnerReference) {
 	owner := p.steps[r.UID]
 	switch {
@@ -80,7 +81,7 @@ func (p *Plan) noteLost(s *Step, r metav1.OwnerReference) {
 	}
 }
 
-// clean removes from an object what is bound to its old UID or to where it was.
+// clean removes the fields that depend on the old UID or on the old place of an object.
 func (p *Plan) clean(o *unstructured.Unstructured, kind schema.GroupKind) {
 	switch kind {
 	case namespaceKind:
@@ -109,7 +110,7 @@ func (p *Plan) clean(o *unstructured.Unstructured, kind schema.GroupKind) {
 	}
 }
 
-// cleanVolume reserves a volume for its claim. Without a UID, that is any claim of the name.
+// cleanVolume reserves a volume for its claim. Without a UID, any claim of that name gets it.
 func (p *Plan) cleanVolume(o *unstructured.Unstructured) {
 	unstructured.RemoveNestedField(o.Object, "spec", "claimRef", "uid")
 	unstructured.RemoveNestedField(o.Object, "spec", "claimRef", "resourceVersion")
@@ -128,8 +129,8 @@ func (p *Plan) claimOf(volume *unstructured.Unstructured) *Step {
 	return s
 }
 
-// claimMissing returns the reason not to make a volume, or "". Without its own claim, another claim of that name would get
-// the data.
+// claimMissing returns the reason not to create a volume, or "". Without its own claim, another claim of that name
+// would get the data.
 func (p *Plan) claimMissing(s *Step) string {
 	if s.place.Kind != volumeKind {
 		return ""
@@ -146,7 +147,7 @@ func (p *Plan) claimMissing(s *Step) string {
 	return ""
 }
 
-// cleanJob removes the selector and the labels that the server makes of a Job's UID.
+// cleanJob removes the selector and the labels that the server derives from the UID of a Job.
 func cleanJob(o *unstructured.Unstructured) {
 	if manual, _, _ := unstructured.NestedBool(o.Object, "spec", "manualSelector"); manual {
 		return
@@ -158,7 +159,7 @@ func cleanJob(o *unstructured.Unstructured) {
 	}
 }
 
-// relinkTargets puts new UIDs into the references to the objects behind addresses.
+// relinkTargets sets the new UIDs in the targetRefs of addresses.
 func (p *Plan) relinkTargets(addresses any) {
 	all, _ := addresses.([]any)
 	for _, address := range all {

@@ -2,14 +2,14 @@ package undo
 
 import "k8s.io/apimachinery/pkg/types"
 
-// Stages: where references leave a choice, what others need is made before those who need it, and what
-// refuses or changes requests is made last.
+// Stages decide where references do not: objects that others need are created before those others, and objects that
+// refuse or change requests are created last.
 const (
 	ofSpaces       = iota // namespaces and kinds
-	ofSettings            // what workloads mount, run as, and store in
+	ofSettings            // mounts, service accounts, volumes and classes of workloads
 	ofOthers              // everything else
-	ofWorkloads           // what starts pods
-	ofRestrictions        // what refuses or changes requests
+	ofWorkloads           // objects that start pods
+	ofRestrictions        // objects that refuse or change requests
 	stages
 )
 
@@ -40,8 +40,8 @@ func stageOf(p Place) int {
 // sorter puts steps into waves.
 type sorter struct {
 	plan *Plan
-	// before has what a step waits for, in the number of edges; after, who waits for it. An edge from a
-	// namespace or a definition cannot be done without.
+	// needs and wants count the steps that a step waits for; needed and wanted have the steps that wait for it. Only
+	// wants, the edges of owners, can be postponed; an edge of a namespace, a definition or a claim cannot.
 	needs, wants map[*Step]int
 	needed       map[*Step][]*Step
 	wanted       map[*Step][]*Step
@@ -49,8 +49,8 @@ type sorter struct {
 	done         map[*Step]bool
 }
 
-// order puts objects into waves: namespaces and definitions before their contents, claims before their volumes, owners
-// before dependents. In a cycle, one object is made first and gets its owner later.
+// order puts objects into waves: namespaces and definitions before their contents, claims before their volumes,
+// owners before dependents. In a cycle, one object is created first and gets its owner later.
 func (p *Plan) order() {
 	s := &sorter{
 		plan: p, needs: map[*Step]int{}, wants: map[*Step]int{}, done: map[*Step]bool{},
@@ -82,7 +82,7 @@ func (p *Plan) order() {
 	}
 }
 
-// addEdges adds what a step waits for.
+// addEdges adds the steps that a step waits for.
 func (s *sorter) addEdges(step *Step) {
 	for _, place := range []Place{{Kind: namespaceKind, Name: step.place.Namespace}, definitionOf(step)} {
 		if on := s.plan.at[place]; on != nil && on != step && on.Outcome == Made {
@@ -90,7 +90,7 @@ func (s *sorter) addEdges(step *Step) {
 			s.needed[on] = append(s.needed[on], step)
 		}
 	}
-	if step.place.Kind == volumeKind { // it is reserved for its claim by the UID
+	if step.place.Kind == volumeKind { // the UID of its claim reserves it
 		if claim := s.plan.claimOf(step.kept.Object); claim != nil && claim.Outcome == Made {
 			s.needs[step]++
 			s.needed[claim] = append(s.needed[claim], step)
@@ -119,7 +119,7 @@ func (s *sorter) enqueue(step *Step) {
 	}
 }
 
-// next returns the steps that wait for nothing, of the first stage that has any.
+// next returns the steps that wait for no other, of the first stage that has any.
 func (s *sorter) next() []*Step {
 	for stage := range s.ready {
 		if next := s.ready[stage]; len(next) > 0 {
@@ -130,7 +130,7 @@ func (s *sorter) next() []*Step {
 	return nil
 }
 
-// release tells those that wait for a step.
+// release removes a step from the waits of the others.
 func (s *sorter) release(step *Step) {
 	for _, other := range s.needed[step] {
 		s.needs[other]--
@@ -144,8 +144,8 @@ func (s *sorter) release(step *Step) {
 	}
 }
 
-// postpone has the first of those that wait only for owners, with the fewest of them, do without these. It is
-// called when all wait: that is a cycle of owners, or behind one.
+// postpone lets a step run without its remaining owners: among the steps that wait only for owners, the one with the
+// fewest. It is called when all steps wait, because of a cycle of owners.
 func (s *sorter) postpone(all []*Step) {
 	var first *Step
 	for _, step := range all {
@@ -169,7 +169,7 @@ func (s *Step) postpone(owner types.UID) {
 	s.postponed[owner] = true
 }
 
-// Waves returns what is to be made, in waves: those of one wave in any order, or at the same time.
+// Waves returns the steps to create, in waves: the steps of one wave may run in any order, or at the same time.
 func (p *Plan) Waves() [][]*Step {
 	var waves [][]*Step
 	for _, s := range p.Steps {

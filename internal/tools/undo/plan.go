@@ -10,57 +10,59 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Outcome is what becomes of a kept object.
+// Outcome is the result of an undo for a kept object.
 type Outcome string
 
 // The outcomes.
 const (
-	// Made objects are made again; in a plan, they are to be.
+	// Made objects are recreated, or will be in a plan.
 	Made Outcome = "Made"
-	// MadeBefore were made again by an earlier undo, which may have been interrupted.
+	// MadeBefore objects were recreated by an earlier undo, which may have been interrupted.
 	MadeBefore Outcome = "MadeBefore"
-	// Remade: another object has the name, and its owner reference names a controller of Kubernetes that makes such objects.
+	// Remade: another object has the name, and its controller reference names a controller of Kubernetes that creates
+	// such objects.
 	Remade Outcome = "Remade"
-	// Exists are there still, and were never gone.
+	// Exists: the object was never removed.
 	Exists Outcome = "Exists"
-	// Terminating are there still, and are being deleted: that is never taken back (R19).
+	// Terminating: the object exists, and is being deleted, which cannot be undone (R19).
 	Terminating Outcome = "Terminating"
-	// Occupied are those whose name another object has.
+	// Occupied: another object has the name.
 	Occupied Outcome = "Occupied"
-	// LeftOut are not made on purpose.
+	// LeftOut objects are not recreated on purpose.
 	LeftOut Outcome = "LeftOut"
-	// Failed could not be made.
+	// Failed objects could not be created.
 	Failed Outcome = "Failed"
 )
 
-// IsMissing reports whether an object should be there in the end, and is not.
+// IsMissing reports whether an object should exist in the end, and does not.
 func (o Outcome) IsMissing() bool { return o == Failed || o == Terminating || o == Occupied }
 
-// Step is what is done about one kept object.
+// Step is the part of a plan about one kept object.
 type Step struct {
 	Outcome Outcome
-	// Why says why it is not made; Notes what of it does not come back.
+	// Why is the reason why the object is not recreated; Notes describe the parts that it loses.
 	Why   string
 	Notes []string
-	// UID is that of the object that is there now; empty if none is.
+	// UID is the UID of the present object; empty if no object has the name.
 	UID types.UID
-	// Wave is when it is made: after all those with a lower one.
+	// Wave is the wave in which the object is created: after all objects of lower waves.
 	Wave int
 
 	kept  *Kept
 	place Place
-	// comesFromMaker is true if the object that has the name says that something there again made it.
+	// comesFromMaker is true if the present object of that name has a controller reference to an object that exists
+	// again, or to a claimed one.
 	comesFromMaker bool
-	// postponed are the owners, by their old UIDs, that come later than the object.
+	// postponed are the owners, by their old UIDs, that are created after the object.
 	postponed map[types.UID]bool
-	// has are the references of the object that is there.
+	// has are the owner references of the present object.
 	has []metav1.OwnerReference
 }
 
-// Kept returns the object that the step is about, which must not be changed.
+// Kept returns the kept object of the step, which callers must not change.
 func (s *Step) Kept() *Kept { return s.kept }
 
-// Place returns where the object was, and is again.
+// Place returns the place of the object, before and after.
 func (s *Step) Place() Place { return s.place }
 
 func (s *Step) end(o Outcome, why string) { s.Outcome, s.Why = o, why }
@@ -71,7 +73,7 @@ func (s *Step) note(text string) {
 	}
 }
 
-// Plan is an undo, first as planned, and then as far as it has come. It is not safe for concurrent use.
+// Plan is an undo: first the plan, and then its progress. It is not safe for concurrent use.
 type Plan struct {
 	// Steps are sorted by wave, kind and name.
 	Steps []*Step
@@ -79,16 +81,16 @@ type Plan struct {
 	options Options
 	steps   map[types.UID]*Step
 	at      map[Place]*Step
-	// now has the UIDs of objects that are there again, by their former UIDs. Only these become owners.
+	// now maps the former UIDs of objects that exist again to their present UIDs. Only these become owners.
 	now map[types.UID]types.UID
-	// again has the kinds of objects that are there again, by their present UIDs; claimed has those of objects whose
-	// controller reference leads to one of these, or to another claimed object (remade.go).
+	// again has the kinds of objects that exist again, by their present UIDs; claimed has those of objects whose
+	// controller reference names one of these, or another claimed object (remade.go).
 	again, claimed map[types.UID]schema.GroupKind
-	// lost says of owners that are not among what is kept why they are not there.
+	// lost maps an owner that is not among the kept objects to the reason why it is missing.
 	lost map[types.UID]string
 }
 
-// New plans to make objects again in a cluster.
+// New plans to recreate objects in a cluster.
 func New(kept []Kept, cluster Cluster, options Options) *Plan {
 	p := &Plan{
 		options: options, steps: make(map[types.UID]*Step, len(kept)), at: make(map[Place]*Step, len(kept)),
@@ -116,7 +118,7 @@ func New(kept []Kept, cluster Cluster, options Options) *Plan {
 	return p
 }
 
-// meet finds out which of the objects are there, or need not be.
+// meet finds the objects that exist already, or need not be created.
 func (p *Plan) meet(cluster Cluster, services map[Place]bool) {
 	var others []*Step
 	for _, s := range p.Steps {
@@ -134,7 +136,7 @@ func (p *Plan) meet(cluster Cluster, services map[Place]bool) {
 			s.end(LeftOut, "it was not deleted then, and is gone now")
 		}
 	}
-	// An object's controller reference says something once its controller is known.
+	// The controller reference of an object can be judged only after its controller.
 	for before := len(others) + 1; len(others) < before; {
 		before = len(others)
 		others = slices.DeleteFunc(others, func(s *Step) bool {
@@ -150,7 +152,7 @@ func (p *Plan) meet(cluster Cluster, services map[Place]bool) {
 	}
 }
 
-// meetOwners finds out which owners are there that are not among what is kept.
+// meetOwners looks for the owners that are not among the kept objects.
 func (p *Plan) meetOwners(cluster Cluster) {
 	for _, s := range p.Steps {
 		for _, owner := range s.kept.Object.GetOwnerReferences() {
@@ -173,7 +175,7 @@ func (p *Plan) meetOwners(cluster Cluster) {
 	}
 }
 
-// checkPlaces fails objects without their namespace or definition, and volumes without their claim.
+// checkPlaces marks objects without their namespace or definition, and volumes without their claim, as failed.
 func (p *Plan) checkPlaces(cluster Cluster) {
 	for _, why := range []func(*Step) string{func(s *Step) string { return p.noPlace(s, cluster) }, p.claimMissing} {
 		for _, s := range p.Steps {
@@ -207,33 +209,33 @@ func (p *Plan) noPlace(s *Step, cluster Cluster) string {
 	return ""
 }
 
-// isTaken reports whether another namespace has the name of one that was deleted, and does not stand for it.
+// isTaken reports whether another namespace has the name of a deleted one, and does not replace it.
 func (p *Plan) isTaken(namespace Place) bool {
 	s := p.at[namespace]
 	return s != nil && s.Outcome == Occupied && s.UID == ""
 }
 
-// definitionOf returns where the CustomResourceDefinition of an object is, if it has one.
+// definitionOf returns the place of the CustomResourceDefinition of an object, if it has one.
 func definitionOf(s *Step) Place {
 	return Place{Kind: definitionKind, Name: s.kept.Resource.GroupResource().String()}
 }
 
-// is notes that the object that had a UID is there again under another one.
+// is records the present UID and kind of an object that exists again.
 func (p *Plan) is(old, now types.UID, kind schema.GroupKind) {
 	p.now[old] = now
 	p.again[now] = kind
 }
 
-// Made tells that an object has been created.
+// Made records that an object has been created.
 func (p *Plan) Made(s *Step, uid types.UID, owners []metav1.OwnerReference) {
 	s.UID, s.has = uid, owners
 	p.is(s.kept.UID(), uid, s.place.Kind)
 }
 
-// Failed tells that an object could not be created.
+// Failed records that an object could not be created.
 func (p *Plan) Failed(s *Step, why string) { s.end(Failed, why) }
 
-// Met tells what is at the place of an object that was to be created.
+// Met records the object that already has the place of an object to create.
 func (p *Plan) Met(s *Step, e Existing) {
 	old := s.kept.UID()
 	switch {
@@ -260,7 +262,7 @@ func (p *Plan) Met(s *Step, e Existing) {
 	p.is(old, e.UID, s.place.Kind)
 }
 
-// Interrupted tells that the run has ended before everything was tried.
+// Interrupted records that the run has ended early: the remaining objects have failed.
 func (p *Plan) Interrupted() {
 	for _, s := range p.Steps {
 		if s.Outcome == Made && s.UID == "" {

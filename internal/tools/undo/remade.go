@@ -6,12 +6,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Nothing proves who made an object: its creator writes its controller reference, its annotations and the name of the field
-// manager. So the reference decides the text of the report only. Such an object becomes no owner and gets no volume, unless
-// the user asks for it (Options.Relink).
+// Nothing proves which controller created an object: the creator writes its controller reference, its annotations and
+// the name of the field manager. So the reference decides only the text of the report. Such an object becomes no
+// owner and gets no volume, unless the user requests it (Options.Relink).
 
-// makers has the kinds whose Kubernetes controllers adopt every object with a controller reference to them, and the kinds
-// that they make. These controllers correct or replace such objects, so the report does not count them as missing.
+// makers has the kinds whose Kubernetes controllers adopt every object with a controller reference to them, and the
+// kinds that they create. These controllers correct or replace such objects, so the report does not count them as
+// missing.
 //
 //nolint:gochecknoglobals // a table
 var makers = map[schema.GroupKind][]schema.GroupKind{
@@ -25,7 +26,7 @@ var makers = map[schema.GroupKind][]schema.GroupKind{
 	serviceKind:                          {{Group: "discovery.k8s.io", Kind: "EndpointSlice"}},
 }
 
-// makerOf returns the kind of the controller that an object's controller reference names, if that controller is there
+// makerOf returns the kind of the controller that an object's controller reference names, if that controller exists
 // again, or is claimed.
 func (p *Plan) makerOf(e Existing) (schema.GroupKind, bool) {
 	for _, owner := range e.Owners {
@@ -65,7 +66,7 @@ func (s *Step) IsDefaultAccount() bool {
 	return s.place.Kind.Group == "" && s.place.Kind.Kind == "ServiceAccount" && s.place.Name == "default"
 }
 
-// hasMadeNamespaceOf reports whether the namespace of an object was made again.
+// hasMadeNamespaceOf reports whether the namespace of an object was recreated.
 func (p *Plan) hasMadeNamespaceOf(s *Step) bool {
 	namespace := p.at[Place{Kind: namespaceKind, Name: s.place.Namespace}]
 	return namespace != nil && (namespace.Outcome == Made || namespace.Outcome == MadeBefore)

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Everybody may write a controller reference. What says by it that something restored made it is not taken for what was
-// deleted: it gets no dependents, and no volume.
+// Anyone may write a controller reference. An object whose controller reference names a recreated object does not
+// replace the deleted one: it gets no dependents, and no volume.
 func TestR29ControllerReferencesProveNothing(t *testing.T) {
 	kept := keptAll("Deployment web", "ReplicaSet web-1 < Deployment/web!", "ConfigMap of-set < ReplicaSet/web-1",
 		"Widget w", "Secret s < Widget/w!", "ConfigMap of-secret < Secret/s")
@@ -28,7 +28,7 @@ func TestR29ControllerReferencesProveNothing(t *testing.T) {
 	same(t, "with --relink", carryOut(t, New(kept, c, Options{Relink: true})), "1 of-secret < impostor", "1 of-set < new")
 }
 
-// The same while the undo runs: the name is taken after the owner was made.
+// The same during the undo: another object takes the name after the owner was created.
 func TestR29ControllerReferencesProveNothingMeanwhile(t *testing.T) {
 	p := New(keptAll("Deployment web", "Secret s < Deployment/web!", "ConfigMap c < Secret/s"), clusterOf(), Options{})
 	p.Made(p.steps["web"], "web-2", nil)
@@ -38,7 +38,7 @@ func TestR29ControllerReferencesProveNothingMeanwhile(t *testing.T) {
 	}
 }
 
-// Pods are left to the controller that makes others, also if somebody else made its object anew.
+// Pods are left to the controller that creates new ones, even if another controller recreated its object.
 func TestR29PodsOfWhatIsMadeAnew(t *testing.T) {
 	kept := keptAll("Widget w", "Deployment web < Widget/w!", "ReplicaSet web-1 < Deployment/web!", "Pod p < ReplicaSet/web-1!")
 	c := clusterOf("Widget w w-2 from=w", "Deployment web new by=w-2", "ReplicaSet web-1 other by=new")
@@ -47,7 +47,7 @@ func TestR29PodsOfWhatIsMadeAnew(t *testing.T) {
 		"Occupied web: another object has its name, and names a Widget.example.com as its controller: check whether it has the deleted content")
 }
 
-// A volume is made once its own claim is, and for it alone.
+// A volume is created after its own claim, and only for that claim.
 func TestR29VolumesOfOtherClaims(t *testing.T) {
 	kept := keptAll("PersistentVolume v", "Deployment d", "PersistentVolumeClaim c < Deployment/d!")
 	kept[0].Object.Object["spec"] = map[string]any{"claimRef": map[string]any{"namespace": "shop", "name": "c", "uid": "c"}}
@@ -59,7 +59,7 @@ func TestR29VolumesOfOtherClaims(t *testing.T) {
 	} else if uid, differs := p.Claim(v); uid != "c-2" || differs {
 		t.Errorf("the volume is not for its claim: %v", v.Object["spec"])
 	}
-	// The volume has stayed; or it was deleted, too.
+	// Either the volume has stayed, or it was deleted, too.
 	for _, line := range []string{"PersistentVolume v v", "ConfigMap x x"} {
 		p = New(kept, clusterOf(line, "Deployment d d-2 from=d", "PersistentVolumeClaim c impostor by=d-2"), Options{})
 		carryOut(t, p)
@@ -74,7 +74,7 @@ func TestR29VolumesOfOtherClaims(t *testing.T) {
 	}
 }
 
-// Who takes the name of a namespace does not get what was in it, nor has the account there changed.
+// A namespace of the same name does not get the deleted contents, and its service account is not changed.
 func TestR29OtherNamespaces(t *testing.T) {
 	kept := keptAll("Namespace shop", "Secret s", "ServiceAccount default")
 	other := clusterOf("Namespace shop other", "ServiceAccount default theirs")

@@ -6,10 +6,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/escape"
 )
 
-// Report is what becomes of a deletion that is undone, for programs: the output of coppice undo -o json.
-// Fields are added to it, and never renamed.
+// Report is the result of an undo for programs: the output of coppice undo -o json. Fields are only added, never
+// renamed.
 type Report struct {
-	// DryRun is true if nothing was done: Made is what would be.
+	// DryRun is true if nothing was changed: the undo would create the Made objects.
 	DryRun  bool           `json:"dryRun,omitempty"`
 	Counts  []CountReport  `json:"counts"`
 	Objects []ObjectReport `json:"objects"`
@@ -21,7 +21,7 @@ type CountReport struct {
 	Objects int     `json:"objects"`
 }
 
-// ObjectReport is what has become of one object.
+// ObjectReport is the result of the undo for one object.
 type ObjectReport struct {
 	Kind      string   `json:"kind"`
 	Namespace string   `json:"namespace,omitempty"`
@@ -29,18 +29,18 @@ type ObjectReport struct {
 	Outcome   Outcome  `json:"outcome"`
 	Why       string   `json:"why,omitempty"`
 	Notes     []string `json:"notes,omitempty"`
-	// From is the UID that it had, UID the one that it has.
+	// From is the UID that the object had, UID its present one.
 	From string `json:"from"`
 	UID  string `json:"uid,omitempty"`
 	Wave int    `json:"wave,omitempty"`
 }
 
-// outcomes are in the order in which they are told.
+// outcomes returns the outcomes in the order of the report.
 func outcomes() []Outcome {
 	return []Outcome{Made, MadeBefore, Remade, Exists, LeftOut, Terminating, Occupied, Failed}
 }
 
-// Report tells how far the plan has come.
+// Report returns the progress of the plan.
 func (p *Plan) Report() Report {
 	r := Report{Counts: []CountReport{}, Objects: []ObjectReport{}}
 	for _, o := range outcomes() {
@@ -62,7 +62,7 @@ func (p *Plan) Report() Report {
 	return r
 }
 
-// Missing counts the objects that should be there and are not.
+// Missing counts the objects that should exist and do not.
 func (r Report) Missing() int {
 	missing := 0
 	for _, c := range r.Counts {

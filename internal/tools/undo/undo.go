@@ -1,24 +1,24 @@
-// Package undo plans how a deletion is taken back: which objects are made again, in which order, with
-// which references, and which cannot come back and why (R29). It does no I/O and reads no clock.
+// Package undo plans how to undo a deletion: which objects are recreated, in which order, with which references, and
+// which cannot be recreated and why (R29). It does no I/O and reads no clock.
 //
-// What a deletion has taken is Kept: each object whole, as it was last. The main flow:
+// Kept is a deleted object, complete, in its last state. The main flow:
 //
-//	Closure   from a name or a UID to all that went with it (closure.go)
-//	Places    what has to be known of the cluster: what is there now under the names that matter
-//	New       a Plan: what is left out (leftout.go), and the rest in waves (order.go)
-//	Object    one object as it is created, once its wave has come (object.go)
-//	Made …    what has become of it
-//	Owners    the references that an object lacks in the end, for a second write (links.go)
+//	Closure   from a name or a UID to all objects of the same deletion (closure.go)
+//	Places    the places in the cluster that must be read before the plan
+//	New       a Plan: the objects that are left out (leftout.go), and the rest in waves (order.go)
+//	Object    one object in the form in which it is created, once its wave has come (object.go)
+//	Made …    the result of the creation
+//	Owners    the references that an object still lacks, for a second write (links.go)
 //
-// Nothing that is made again may be collected. The new owner of an object has another UID than the old
-// one, and a reference to the old one is garbage. So an object is created with references to owners that
-// exist again, and with no others; and an object without references is never collected (R8). Whoever
-// cannot have its owner yet, in a cycle or because the owner could not be made, gets the reference in a
-// second write, in this run or in a later one. No collector has to be told to wait.
+// The collector must not collect a recreated object. The new owner of an object has another UID than the old one, and
+// a reference to the old one is garbage. So an object is created only with references to owners that exist again; and
+// an object without references is never collected (R8). If its owner cannot exist yet, in a cycle or because its
+// creation failed, the object gets the reference in a second write, in this run or in a later one. No collector has
+// to wait for that.
 //
-// What is made carries the UID that it had in an annotation, for people: it proves nothing, as everybody may write it who
-// takes the name of an object. The caller keeps a journal of what it has made, by which an undo that was interrupted
-// recognizes it, and goes on.
+// A recreated object has its former UID in an annotation, for people: the annotation proves nothing, because anyone
+// who takes the name of an object can write it. The caller keeps a journal of the objects that it has created, by
+// which a later undo recognizes the objects of an interrupted one, and continues.
 package undo
 
 import (
@@ -33,34 +33,34 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Annotation is on all that was made again. Its value is the UID that the object had.
+// Annotation is on all recreated objects. Its value is the UID that the object had.
 const Annotation = "coppice.dev/undone-from"
 
-// Kept is an object that a deletion has taken, or has taken owner references from.
+// Kept is an object that a deletion has removed, or whose owner references it has removed.
 type Kept struct {
 	Resource schema.GroupVersionResource
-	// Object is whole, as it was last.
+	// Object is complete, in its last state.
 	Object *unstructured.Unstructured
 	// Requested is true if the deletion named the object.
 	Requested bool
 	// Stays is true for an object that was not deleted, but has lost owner references.
 	Stays bool
-	// Finalizers are those that it had when its deletion began. Nil: those of Object.
+	// Finalizers are the finalizers at the beginning of the deletion. Nil: those in Object.
 	Finalizers []string
-	// Revision and Removed say when it was removed; zero if that is not known.
+	// Revision and Removed are the revision and the time of the removal; zero if unknown.
 	Revision int64
 	Removed  time.Time
 }
 
-// UID returns the one that the object had.
+// UID returns the UID that the object had.
 func (k *Kept) UID() types.UID { return k.Object.GetUID() }
 
-// Place returns where the object was.
+// Place returns the place of the object.
 func (k *Kept) Place() Place {
 	return Place{k.Object.GroupVersionKind().GroupKind(), k.Object.GetNamespace(), k.Object.GetName()}
 }
 
-// finalizers returns those that the object had before its deletion, without the collector's.
+// finalizers returns the finalizers that the object had before its deletion, without the collector's.
 func (k *Kept) finalizers() []string {
 	all := k.Finalizers
 	if all == nil {
@@ -71,7 +71,7 @@ func (k *Kept) finalizers() []string {
 	})
 }
 
-// Place is where an object is: its kind and its name. Namespace is empty for a cluster-scoped kind.
+// Place is the kind, the namespace and the name of an object. Namespace is empty for a cluster-scoped kind.
 type Place struct {
 	Kind            schema.GroupKind
 	Namespace, Name string
@@ -92,7 +92,7 @@ func (p Place) compare(q Place) int {
 		[]string{p.Kind.Group, p.Kind.Kind, p.Namespace, p.Name}, []string{q.Kind.Group, q.Kind.Kind, q.Namespace, q.Name})
 }
 
-// Existing is what is at a place now.
+// Existing is the object that is at a place now.
 type Existing struct {
 	UID         types.UID
 	UndoneFrom  types.UID // by the caller's journal, not by Annotation
@@ -100,26 +100,26 @@ type Existing struct {
 	Owners      []metav1.OwnerReference
 }
 
-// Kind is what the server says of a kind.
+// Kind is the discovery information about a kind.
 type Kind struct {
 	Resource   schema.GroupVersionResource
 	Namespaced bool
-	// Status is true if status is a subresource: it is not part of what is created.
+	// Status is true if the kind has a status subresource: a create request ignores the status.
 	Status bool
 }
 
-// Cluster is what is known of the cluster in which objects are made again.
+// Cluster is the state of the cluster in which objects are recreated.
 type Cluster struct {
 	Kinds    map[schema.GroupKind]Kind
 	Existing map[Place]Existing
 }
 
-// Options are what the user has asked for.
+// Options are the user's choices.
 type Options struct {
-	// Status and Finalizers are set as they were. By default, controllers write the status anew, and
-	// finalizers are left to those who set them.
+	// Status and Finalizers restore the status and the finalizers. By default, controllers write the status again, and
+	// finalizers are left to the controllers that set them.
 	Status, Finalizers bool
-	// Relink has references to an owner lead to another object that has its name now.
+	// Relink makes another object that has the name of an owner now the new owner.
 	Relink bool
 }
 
@@ -134,8 +134,8 @@ var (
 	serviceKind    = schema.GroupKind{Kind: "Service"}
 )
 
-// Places returns what has to be known to plan: where the objects were, their namespaces, the volumes of
-// claims, and owners that are not among them. Kinds says of which scope an owner is.
+// Places returns the places to read before the plan: for the objects, their namespaces, the volumes of claims, and
+// the owners that are not among the objects. kinds has the scopes of owners.
 func Places(kept []Kept, kinds map[schema.GroupKind]Kind) []Place {
 	all := map[Place]bool{}
 	known := make(map[types.UID]bool, len(kept))
@@ -160,7 +160,7 @@ func Places(kept []Kept, kinds map[schema.GroupKind]Kind) []Place {
 	return slices.SortedFunc(maps.Keys(all), Place.compare)
 }
 
-// placeOf returns where an owner is, and whether its kind is served.
+// placeOf returns the place of an owner, and whether the server serves its kind.
 func placeOf(owner metav1.OwnerReference, namespace string, kinds map[schema.GroupKind]Kind) (Place, bool) {
 	group, _, hasGroup := strings.Cut(owner.APIVersion, "/")
 	if !hasGroup {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// resources are those of the scenarios, by kind. All but the last three are namespaced.
+// resources returns the resources of the scenarios, by kind. All but the last three are namespaced.
 func resources() map[string]schema.GroupVersionResource {
 	core := func(r string) schema.GroupVersionResource {
 		return schema.GroupVersionResource{Version: "v1", Resource: r}
@@ -36,8 +36,8 @@ func isNamespaced(kind string) bool {
 	return kind != "Namespace" && kind != "PersistentVolume" && kind != "CustomResourceDefinition"
 }
 
-// clusterOf returns a cluster that serves all kinds, without Widget unless a definition is there, and that has
-// the namespace shop.
+// clusterOf returns a cluster that serves all kinds, but Widget only if its definition exists, and that has the
+// namespace shop.
 func clusterOf(existing ...string) Cluster {
 	c := Cluster{Kinds: map[schema.GroupKind]Kind{}, Existing: map[Place]Existing{}}
 	for kind, r := range resources() {
@@ -64,8 +64,8 @@ func clusterOf(existing ...string) Cluster {
 	return c
 }
 
-// keptOf makes an object of a line "KIND NAME [< KIND/OWNER[!]...] [# FINALIZER...]". Its UID is its name. !
-// stands for a controller.
+// keptOf makes an object of a line "KIND NAME [< KIND/OWNER[!]...] [# FINALIZER...]". Its UID is its name. ! stands
+// for a controller.
 func keptOf(line string) Kept {
 	words := strings.Fields(line)
 	r := resources()[words[0]]
@@ -104,7 +104,7 @@ func keptAll(lines ...string) []Kept {
 	return all
 }
 
-// carryOut makes what a plan says, each under the UID NAME-2, and returns what was made and linked, in order.
+// carryOut executes a plan, creates objects with the UID NAME-2, and returns the creations and links, in order.
 func carryOut(t *testing.T, p *Plan) []string {
 	t.Helper()
 	var log []string
@@ -182,7 +182,7 @@ func TestR29NamespacesAndDefinitionsFirst(t *testing.T) {
 	}
 }
 
-// Nothing is created with a reference to an owner that is not there: it would be collected.
+// No object is created with a reference to an absent owner: the collector would delete it.
 func TestR29Cycles(t *testing.T) {
 	kept := keptAll("ConfigMap a < ConfigMap/c", "ConfigMap b < ConfigMap/a", "ConfigMap c < ConfigMap/b", "ConfigMap d < ConfigMap/a", "ConfigMap e < ConfigMap/e")
 	p := New(kept, clusterOf(), Options{})
@@ -209,7 +209,7 @@ func TestR29InterruptedGoesOn(t *testing.T) {
 	same(t, "told", tells(p), "Made c", "MadeBefore a", "MadeBefore b")
 }
 
-// An owner outside of what is undone counts only if it is the same, or was made again by an undo.
+// An owner that the undo does not create counts only if it is the same object, or was recreated by an undo.
 func TestR29OtherOwners(t *testing.T) {
 	kept := keptAll("ConfigMap b < ConfigMap/a")
 	for _, test := range []struct {
@@ -261,7 +261,7 @@ func TestR29WhatIsMadeByItself(t *testing.T) {
 		"LeftOut done: it had finished: made again, it would run again", "LeftOut l: whoever holds it makes it anew")
 }
 
-// What only lost references gets them again, and is not made.
+// Objects that only lost references get them again, and are not created.
 func TestR29Survivors(t *testing.T) {
 	kept := keptAll("ConfigMap a", "ConfigMap b < ConfigMap/a", "ConfigMap c < ConfigMap/a")
 	kept[1].Stays, kept[2].Stays = true, true
@@ -347,7 +347,7 @@ func TestR29Closure(t *testing.T) {
 	}
 	same(t, "an owner", names(Closure(kept, "root")), "root", "b", "c")
 	same(t, "a namespace that went at once", names(Closure(kept, "shop")), "shop")
-	// The namespace was marked at second 100; contents that had gone before were not its.
+	// The namespace was marked at second 100; objects that were removed before do not belong to its deletion.
 	kept[5].Object.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(100, 0)})
 	for n := range kept {
 		kept[n].Removed = time.Unix(int64(98+n), 0)
@@ -357,7 +357,7 @@ func TestR29Closure(t *testing.T) {
 		t.Errorf("nobody: %v", got)
 	}
 	same(t, "several at once", names(Closure(kept, "b", "other", "nobody")), "b", "c", "other")
-	// It was made again, and what was in it then was deleted later.
+	// The namespace was recreated, and its new contents were deleted later.
 	again := append(slices.Clone(kept), keptAll("ConfigMap new < ConfigMap/other", "ConfigMap late")...)
 	for n := len(kept); n < len(again); n++ {
 		again[n].Revision, again[n].Removed = int64(10+n), time.Unix(200, 0)
@@ -374,7 +374,7 @@ func TestR29Closure(t *testing.T) {
 	same(t, "the one before", names(Closure(twice, "root")), "root", "b")
 }
 
-// Whatever the references: every object is made once, and has in the end all owners that it had.
+// Whatever the references, every object is created once, and has all its former owners in the end.
 func TestR29RandomGraphs(t *testing.T) {
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, seed))
