@@ -5,7 +5,7 @@
 // (R18):
 //
 //	transaction on the key:
-//	  obj := what is stored now
+//	  obj := the stored object
 //	  switch plan := deletion.Decide(obj, options, strategy, now) {
 //	  case Remove: delete obj, conditioned on the revision that was read; a kind that is
 //	               deleted gracefully is marked before, in a transaction of its own
@@ -15,21 +15,21 @@
 //	reply deletion.Answer(plan, obj as the transaction left it)
 //
 //	transaction of every other write:
-//	  if deletion.Finished(obj to be written, strategy): delete obj instead
+//	  if deletion.Finished(new obj, strategy): delete obj instead
 //
 // Decide goes through the following steps, in this order:
 //
 //  1. The options are valid and their preconditions hold for this very object (R17).
-//  2. Which finalizer of the collector the object is to have: an explicit
-//     option beats a finalizer that it has, which beats the kind's default
-//     (R17, propagation.go). Once an object is being deleted, finalizers only go (R19).
-//  3. How much grace the object gets, which only ever shrinks (R17, R19, grace.go).
+//  2. The finalizer of the collector that the object gets: an explicit option
+//     beats a finalizer of the object, which beats the kind's default (R17,
+//     propagation.go). A repeated DELETE only removes finalizers (R19).
+//  3. The grace period of the object, which only ever shrinks (R17, R19, grace.go).
 //  4. Nothing to wait for: Remove. Otherwise Mark, or Keep when a repeated
 //     DELETE changes nothing (R18).
 //
-// The same path serves every kind; what a kind adds is its Strategy. This
-// package does not authorize, does not run admission, and does not read the
-// clock or the storage.
+// The same path serves every kind; a kind adds its Strategy. This package does
+// not authorize, does not run admission, and does not read the clock or the
+// storage.
 package deletion
 
 import (
@@ -75,9 +75,9 @@ type Strategy struct {
 	// (namespaces: status.phase=Terminating). Nil: nothing.
 	OnMark func(obj runtime.Object)
 
-	// RepeatedReplaces: a repeated DELETE puts the finalizer of its policy in the place of the
-	// one that is there, as kube-apiserver does. Ours only removes it (R19); the tools foretell
-	// with it what other servers do.
+	// RepeatedReplaces: a repeated DELETE replaces the collector's finalizer by the one of its
+	// policy, as kube-apiserver does. Our server only removes it (R19); the tools set
+	// RepeatedReplaces to predict other servers.
 	RepeatedReplaces bool
 
 	// CollectorDisabled: no collector would remove its finalizers, so none is

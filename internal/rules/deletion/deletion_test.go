@@ -41,7 +41,7 @@ func deleting(end time.Time, grace int64) func(*metav1.PartialObjectMetadata) {
 	}
 }
 
-// pods returns a strategy like that of running pods: 30 s of grace unless requested otherwise.
+// pods returns a strategy like the one of running pods: 30 s of grace unless requested otherwise.
 func pods() Strategy {
 	return Strategy{
 		Resource: schema.GroupResource{Resource: "pods"},
@@ -54,7 +54,7 @@ func pods() Strategy {
 	}
 }
 
-// namespaces returns a strategy like that of namespaces, for an object whose labels stand for
+// namespaces returns a strategy like the one of namespaces, for an object whose labels stand for
 // spec and status.
 func namespaces() Strategy {
 	return Strategy{
@@ -127,7 +127,7 @@ func TestR17_OptionsAreValidated(t *testing.T) {
 	}
 }
 
-// AS-11 and AS-16: the given object is that of the transaction, so a check of it is a check of
+// AS-11 and AS-16: the given object comes from the transaction, so a check of it is a check of
 // the fresh object.
 func TestR17_PreconditionsOfTheFreshObject(t *testing.T) {
 	tests := map[string]struct {
@@ -290,7 +290,7 @@ func TestR18_GenerationIsBumpedOnce(t *testing.T) {
 	}
 }
 
-// AS-14 and R20: a Status that names what is gone, or the object that is pending.
+// AS-14 and R20: a Status that names the removed object, or the pending object.
 func TestR20_Answer(t *testing.T) {
 	s := Strategy{Resource: schema.GroupResource{Group: "apps", Resource: "replicasets"}}
 	left := object()

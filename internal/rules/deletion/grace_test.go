@@ -38,7 +38,7 @@ func TestR17_GraceOnlyShrinks(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			// The finalizer keeps the object, so that what is written can be seen.
+			// The finalizer keeps the object, so that the test can see the write.
 			stored := object(deleting(test.end, test.grace), finalizers(foreign))
 			plan := decide(t, stored, &metav1.DeleteOptions{GracePeriodSeconds: test.requested}, pods())
 			if _, kept := plan.(Keep); kept != test.wantKeep {

@@ -10,7 +10,7 @@ import (
 )
 
 // StrategyOf returns the rules specific to a built-in resource. The server deletes by them, and the
-// tools foretell by them. Any other resource is deleted like custom resources.
+// tools predict by them. Any other resource is deleted like custom resources.
 func StrategyOf(r schema.GroupResource) Strategy {
 	switch r {
 	case corev1.Resource("pods"):
@@ -33,7 +33,7 @@ func StrategyOf(r schema.GroupResource) Strategy {
 }
 
 // PodGrace returns how long a pod may take to terminate. If nothing runs, because the pod is not
-// bound or has finished, there is nothing to wait for.
+// bound or has finished, the period is 0.
 func PodGrace(obj runtime.Object, requested *int64) (seconds int64, graceful bool) {
 	p := obj.(*corev1.Pod)
 	switch {

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Plan is what a DELETE does to an object: one of Remove, Mark and Keep.
+// Plan is the effect of a DELETE on an object: one of Remove, Mark and Keep.
 //
 //sumtype:decl
 type Plan interface {
@@ -22,8 +22,8 @@ type (
 	Remove struct {
 		Reason string
 		// MarkFirst, if not nil, is written before, in a transaction of its own, so that
-		// watchers see the mark: the object is of a kind that is deleted gracefully, and its
-		// grace is 0. Whoever only wants the outcome may ignore it.
+		// watchers see the mark: the object's kind is deleted gracefully, and its grace is 0.
+		// Callers that need only the outcome may ignore it.
 		MarkFirst *Mark
 	}
 

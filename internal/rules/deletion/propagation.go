@@ -52,9 +52,9 @@ func (r request) laterFinalizers() ([]string, error) {
 	return keepOnly(current, finalizerOf(requested)), nil
 }
 
-// replacedFinalizers returns the finalizers after a repeated DELETE on kube-apiserver: those of a first
-// one, but while the object has grace left that is not shortened, or another reason to stay. Then it
-// is not changed.
+// replacedFinalizers returns the finalizers after a repeated DELETE on kube-apiserver: the same as after
+// a first DELETE. If the object has grace left that the DELETE does not shorten, or another reason to
+// stay, they do not change.
 func (r request) replacedFinalizers() []string {
 	requested, stored := r.requestedGrace(), r.storedGrace()
 	isInGrace := stored > 0 && (requested == nil || *requested >= stored)

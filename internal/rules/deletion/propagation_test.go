@@ -53,7 +53,7 @@ func firstDelete(t *testing.T, existing string, options *metav1.DeleteOptions, s
 // AS-06 and AS-07: explicit option > existing finalizer > the kind's default,
 // for each option, each existing finalizer and both defaults.
 func TestR17_WhichPolicyCounts(t *testing.T) {
-	// For each option: what becomes of "", orphan and foreground on a kind that deletes by
+	// For each option: the result for "", orphan and foreground, on a kind that deletes by
 	// default, and on one that orphans by default.
 	tests := []struct {
 		name    string
@@ -237,8 +237,8 @@ func TestRepeatedReplaces(t *testing.T) {
 	}
 }
 
-// Background on an object that only the collector holds: its last finalizer is removed, and so
-// is the object, in the same transaction.
+// Background on an object that only the collector holds: the transaction removes its last
+// finalizer, and with it the object.
 func TestR19_BackgroundEndsAForegroundDeletion(t *testing.T) {
 	stored := object(deleting(noon, 0), finalizers(foreground))
 	plan := decide(t, stored, policy(metav1.DeletePropagationBackground), Strategy{})

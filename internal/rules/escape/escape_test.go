@@ -42,12 +42,12 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// stringer is a name as types of other packages return it.
+// stringer is a name of another type than string.
 type stringer string
 
 func (s stringer) String() string { return string(s) }
 
-// However an argument comes, it begins no line.
+// No argument of any type begins a line.
 func TestSprintf(t *testing.T) {
 	const hostile, want = "a\nb\t\x1b", `a\nb\t\u001b`
 	type named string
@@ -85,7 +85,7 @@ func FuzzLine(f *testing.F) {
 	})
 }
 
-// A name in a command runs nothing.
+// A name in a command cannot run another command.
 func TestShell(t *testing.T) {
 	for word, want := range map[string]string{
 		"pods/web-0": "pods/web-0", "roles.rbac.authorization.k8s.io/system:node": "roles.rbac.authorization.k8s.io/system:node",

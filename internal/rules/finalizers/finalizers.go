@@ -1,5 +1,5 @@
 // Package finalizers has the names of finalizers that both a controller and the API server
-// need: the controller removes them, admission sets them and restricts who may remove them.
+// need: the controller removes them, admission sets them and restricts their removal.
 package finalizers
 
 // The finalizers of volume protection (R23), under the names that Kubernetes gives them.

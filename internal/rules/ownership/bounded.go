@@ -10,13 +10,13 @@ import (
 // Servers accept owner references with a UID of a megabyte. The graph keeps observations for as long as the object
 // exists, and the collector compares, queues and records them. Therefore they are bounded first.
 const (
-	// MaxName is how long a name may be, in bytes. Most names are bounded by 253.
+	// MaxName is the longest name, in bytes. Most names have at most 253.
 	MaxName = 1024
-	// maxUID is how long a UID may be; those that Kubernetes makes have 36 bytes.
+	// maxUID is the longest UID, in bytes. UIDs that Kubernetes makes have 36.
 	maxUID = 128
-	// maxWord is how long a group, a version and a kind may be.
+	// maxWord is the longest group, version or kind, in bytes.
 	maxWord = 253
-	// maxFinalizers is how long the finalizers of an object may be together.
+	// maxFinalizers bounds the bytes of all finalizers of an object together.
 	maxFinalizers = 2048
 )
 
@@ -24,7 +24,7 @@ const (
 const digestPrefix = "sha256:"
 
 // unnamedKind ends the kind of a reference whose name is too long. No such kind is served: the object is parked (R7),
-// because nothing can be proven about an owner whose name is not known.
+// because nothing can be proven about an owner without its name.
 const unnamedKind = "(name too long)"
 
 // moreFinalizers begins the text that stands for further finalizers. No finalizer has a space.
@@ -32,7 +32,7 @@ const moreFinalizers = "… and "
 
 // Bounded returns an observation in which digests replace texts that are too long. Different texts have different
 // digests, so identity (R1) and evidence (R3) are as exact as with the texts. It keeps the first finalizers and
-// those of the collector. Bounded is idempotent.
+// the collector's finalizers. Bounded is idempotent.
 func Bounded(o Object) Object {
 	o.UID = UID(bounded(string(o.UID), maxUID))
 	o.Finalizers = BoundedFinalizers(o.Finalizers)
@@ -63,17 +63,17 @@ func (r Reference) Bounded() Reference {
 	return r
 }
 
-// IsExact reports whether the reference is certainly as the server has it, without digests.
+// IsExact reports whether the reference is certainly the server's, without digests.
 func (r Reference) IsExact() bool {
 	group, version, _ := strings.Cut(r.APIVersion, "/")
 	return !slices.ContainsFunc([]string{group, version, r.Kind, r.Name, string(r.UID)}, isDigest)
 }
 
-// IsExact reports whether the UID is certainly as the server has it, and no digest.
+// IsExact reports whether the UID is certainly the server's, and not a digest.
 func (uid UID) IsExact() bool { return !isDigest(string(uid)) }
 
-// bounded returns the text, or a digest of it if it has more than the given number of bytes. The same text has
-// always the same digest.
+// bounded returns the text, or a digest of it if it has more than the given number of bytes. The same text always
+// has the same digest.
 func bounded(text string, most int) string {
 	if len(text) <= most {
 		return text

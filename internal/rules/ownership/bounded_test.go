@@ -109,7 +109,7 @@ func TestR2OwnerWithLongNameIsParked(t *testing.T) {
 	}
 }
 
-// The first finalizers are kept, in order, with those of the collector, wherever they are.
+// The first finalizers are kept, in order, and the collector's finalizers at any place.
 func TestFinalizersAreBounded(t *testing.T) {
 	var all []string
 	for n := range 60_000 {

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Check verifies the invariants of the graph (S9): it is symmetric, it holds nothing that is not
-// needed, and all counts and cycles are correct. It walks the whole graph and is meant for tests.
+// Check verifies the invariants of the graph (S9): it is symmetric, it holds nothing superfluous,
+// and all counts and cycles are correct. It walks the whole graph and is meant for tests.
 func (g *Graph) Check() error {
 	return errors.Join(
 		g.checkEntries(),
@@ -54,7 +54,7 @@ func (g *Graph) checkEntries() error {
 	return errors.Join(problems...)
 }
 
-// checkAsides verifies the data that few entries have and that is kept outside their records.
+// checkAsides verifies the rare data of entries, which is kept outside their records.
 func (g *Graph) checkAsides() error {
 	var problems []error
 	for i := range g.times {
@@ -76,8 +76,8 @@ func (g *Graph) checkAsides() error {
 }
 
 // checkReferences verifies dependent → owner: each reference of an observed object is among the
-// claimants of a claim on its owner. Since checkClaims reaches the same number of references from
-// the other side, that proves symmetry.
+// claimants of a claim on its owner. checkClaims reaches the same number of references from the
+// other side, which proves symmetry.
 func (g *Graph) checkReferences() error {
 	var problems []error
 	references := 0
@@ -146,7 +146,7 @@ func (g *Graph) checkClaimants(id claimID) (references int, err error) {
 }
 
 // checkAnswers verifies that the stored answers of live reads are bounded: each belongs to a
-// claim, and none is kept where a DELETED event says more.
+// claim, and none is kept for an entry with a DELETED event, which is stronger evidence.
 func (g *Graph) checkAnswers() error {
 	var problems []error
 	for key, a := range g.answers {

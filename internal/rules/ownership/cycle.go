@@ -2,7 +2,7 @@ package ownership
 
 import "slices"
 
-// Objects in foreground deletion may block each other in a circle, and then none of the deletions
+// Objects in foreground deletion may block each other in a circle; then none of the deletions
 // would ever complete (R10). Such a cycle is a strongly connected component of the graph whose
 // vertices are the observed objects in phase Foreground, and whose edges are the blocking
 // references between them: the dependent blocks the owner. An object that blocks itself is a
@@ -130,7 +130,7 @@ type walk struct {
 	start    entryID
 	reached  []entryID // in the order in which they were reached
 	seen     map[entryID]struct{}
-	expanded int  // number of them that were looked at
+	expanded int  // the first so many of reached are expanded
 	cost     int  // references looked at
 	returned bool // the walk has come back to its start
 }

@@ -5,35 +5,35 @@ import (
 	"slices"
 )
 
-// maxDeletions bounds how many pairs of a kind and a finalizer are told apart: users choose both.
+// maxDeletions bounds the pairs of kind and finalizer that are counted separately: users choose both.
 const maxDeletions = 1000
 
 // OtherFinalizers stands for the finalizers of all kinds beyond the first thousand pairs of a kind and a
-// finalizer. It is no name of a finalizer: those have a domain, or are Kubernetes' own.
+// finalizer. No finalizer has this name: their names have a domain, or are Kubernetes' own.
 const OtherFinalizers = "others"
 
-// Deletion says how the deletions go of objects of one kind that have, or had, one finalizer. An object
-// with several counts for each of them.
+// Deletion counts the deletions of objects of one kind that have, or had, one finalizer. An object with
+// several finalizers counts for each of them.
 type Deletion struct {
 	Kind      Kind   // zero for OtherFinalizers
 	Finalizer string // empty for objects without finalizers
-	// Objects counts those that are being deleted now, and Oldest is the earliest of their Due.
+	// Objects counts the objects that are being deleted now, and Oldest is the earliest of their Due.
 	Objects int
 	Oldest  int64
-	// Gone counts those that lost the finalizer while they were being deleted, or are gone.
+	// Gone counts the objects that lost the finalizer while they were being deleted, or are gone.
 	Gone uint64
 }
 
-// deletionKey is what a Deletion is about.
+// deletionKey identifies a Deletion.
 type deletionKey struct {
 	kind      Kind
 	finalizer string
 }
 
-// noFinalizers is the list that an object without finalizers has, for counting.
+// noFinalizers returns the list that counts for an object without finalizers.
 func noFinalizers() []string { return []string{""} }
 
-// finalizersOf returns the finalizers that an entry counts for.
+// finalizersOf returns the finalizers under which an entry is counted.
 func (g *Graph) finalizersOf(list listID) []string {
 	if list == 0 {
 		return noFinalizers()
@@ -41,7 +41,7 @@ func (g *Graph) finalizersOf(list listID) []string {
 	return g.lists[list]
 }
 
-// deletionOf returns the key that a finalizer of a kind is counted under.
+// deletionOf returns the key under which a finalizer of a kind is counted.
 func (g *Graph) deletionOf(kind Kind, finalizer string) deletionKey {
 	key := deletionKey{kind, finalizer}
 	if _, known := g.gone[key]; !known && len(g.gone) >= maxDeletions {
@@ -50,7 +50,8 @@ func (g *Graph) deletionOf(kind Kind, finalizer string) deletionKey {
 	return key
 }
 
-// noteDeletion records since when an observed entry is being deleted, and for which finalizers it counts.
+// noteDeletion records when an observed entry that is being deleted should be gone, and creates the counts of its
+// finalizers.
 func (g *Graph) noteDeletion(i entryID, due int64) {
 	e := g.entries.at(i)
 	if e.phase == Active {
@@ -63,7 +64,7 @@ func (g *Graph) noteDeletion(i entryID, due int64) {
 	}
 }
 
-// countGone counts the finalizers that an entry, as it was observed before, has no longer.
+// countGone counts the finalizers of the previous observation of an entry that are no longer among left.
 func (g *Graph) countGone(before *entry, left []string) {
 	if before.state != observed || before.phase == Active {
 		return
@@ -75,7 +76,7 @@ func (g *Graph) countGone(before *entry, left []string) {
 	}
 }
 
-// Deletions returns how the deletions go that are under way, or were, sorted by kind and finalizer.
+// Deletions returns the counts of pending and past deletions, sorted by kind and finalizer.
 func (g *Graph) Deletions() []Deletion {
 	type group struct {
 		kind kindID
@@ -125,7 +126,7 @@ func (g *Graph) Deleting() []UID {
 	return uids
 }
 
-// earliest returns the earlier of two times; zero is not known.
+// earliest returns the earlier of two times; zero means unknown.
 func earliest(a, b int64) int64 {
 	if a == 0 || b != 0 && b < a {
 		return b

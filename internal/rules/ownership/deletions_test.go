@@ -17,7 +17,7 @@ func deleted(name string, version int, due int64, finalizers ...string) ownershi
 	}
 }
 
-// Deletions are counted by finalizer while they go on, and when a finalizer or the object is gone.
+// Deletions are counted by finalizer: pending ones, and finished ones when the finalizer or the object is gone.
 func TestDeletions(t *testing.T) {
 	g := ownership.New()
 	widget := ownership.Kind{Kind: "Widget"}
@@ -60,7 +60,7 @@ func TestDeletions(t *testing.T) {
 		ownership.Deletion{Kind: widget, Finalizer: "y", Gone: 1})
 }
 
-// The pairs of a kind and a finalizer that are told apart are bounded, whatever users make up.
+// The number of pairs of kind and finalizer that are counted separately is bounded.
 func TestDeletionsAreBounded(t *testing.T) {
 	g := ownership.New()
 	const many = 1500

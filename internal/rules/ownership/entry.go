@@ -10,7 +10,7 @@ type (
 	claimID   uint32
 	refID     uint32
 	kindID    uint32
-	spaceID   uint32 // a namespace; zero is none
+	spaceID   uint32 // a namespace; zero means cluster-scoped
 	listID    uint32 // a list of finalizers
 	versionID uint32 // an apiVersion
 )
@@ -25,7 +25,7 @@ const (
 	// absent entries have had their DELETED event in this epoch (R3). Kind and namespace stay as
 	// they were last observed, if ever; version is the event's.
 	absent
-	// observed entries hold what the feed saw last.
+	// observed entries hold the latest observation of the feed.
 	observed
 )
 
@@ -37,16 +37,16 @@ const (
 	oddUID mark = 1 << iota
 	// stale: observed in an earlier epoch, so its version cannot be compared (R4).
 	stale
-	// listed: is in the list that Replace is recording.
+	// listed: in the list that Replace is recording.
 	listed
-	// counted: Replace has counted it.
+	// counted: already counted by Replace.
 	counted
-	// protected: says of itself that it is not to be deleted (R28).
+	// protected: has the label that protects it from deletion (R28).
 	protected
 )
 
-// entry is everything the graph knows about one UID. There is one entry for each UID that is
-// observed or claimed, and none for any other.
+// entry holds everything that the graph knows about one UID. There is one entry for each UID that
+// is observed or claimed, and no other.
 type entry struct {
 	uid        [16]byte
 	name       string
@@ -62,7 +62,7 @@ type entry struct {
 }
 
 // claim is one statement about an owner, shared by all references that make it.
-// It is keyed by the dependent's own namespace, also where the owner is
+// It is keyed by the dependent's own namespace, even if the owner is
 // cluster-scoped: the scope of the kind may not be known yet, or may change.
 type claim struct {
 	name       string
@@ -103,7 +103,7 @@ type claimKey struct {
 
 func (c *claim) key() claimKey { return claimKey{c.owner, c.kind, c.namespace, c.name} }
 
-// find returns the entry of a UID, zero if there is none.
+// find returns the entry of a UID, zero if it does not exist.
 func (g *Graph) find(uid UID) entryID {
 	if key, ok := parseUUID(uid); ok {
 		return g.byUUID.find(&key, &g.entries)
@@ -111,7 +111,7 @@ func (g *Graph) find(uid UID) entryID {
 	return g.byOddUID[uid]
 }
 
-// entryOf returns the entry of a UID, a new presumed one if there is none.
+// entryOf returns the entry of a UID; it adds a presumed one if necessary.
 func (g *Graph) entryOf(uid UID) entryID {
 	if i := g.find(uid); i != 0 {
 		return i
@@ -131,8 +131,8 @@ func (g *Graph) entryOf(uid UID) entryID {
 	return i
 }
 
-// drop removes an entry that is not observed and has no claimants, so that what is known of
-// absent objects is bounded by what the others claim.
+// drop removes an entry that is not observed and has no claimants, so that the claims of observed
+// objects bound the entries of absent objects.
 func (g *Graph) drop(i entryID) {
 	e := g.entries.at(i)
 	if e.marks&oddUID != 0 {
@@ -147,7 +147,7 @@ func (g *Graph) drop(i entryID) {
 	g.entries.remove(i)
 }
 
-// forgetCoordinates forgets where an entry was observed.
+// forgetCoordinates clears the kind, namespace and name of an entry.
 func (g *Graph) forgetCoordinates(i entryID) {
 	e := g.entries.at(i)
 	g.releaseKind(e.kind)
@@ -206,7 +206,7 @@ func load4(s UID) uint64 {
 	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24
 }
 
-// everyByte has a one in each byte: multiplied by n it has n in each.
+// everyByte has a one in each byte; multiplied by n, it has n in each.
 const everyByte = 0x0101010101010101
 
 // parseDigits packs eight hexadecimal digits, one in each byte, the first in the lowest,

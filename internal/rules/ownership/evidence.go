@@ -7,8 +7,8 @@ type answer struct {
 	at       int64    // when it came (SetTime)
 }
 
-// standing returns what is known of a claim (R2), the phase of an owner that is Present, and, for
-// a claim that is Unknown, why it cannot be verified, if so.
+// standing returns the presence of a claim (R2), the phase of an owner that is Present, and the
+// obstacle to verifying a claim that is Unknown.
 func (g *Graph) standing(c *claim) (Presence, Phase, Obstacle) {
 	owner := g.entries.at(c.owner)
 	if meets(owner, c) {
@@ -16,7 +16,7 @@ func (g *Graph) standing(c *claim) (Presence, Phase, Obstacle) {
 	}
 	scope := g.facts[c.kind].scope
 	if c.namespace == 0 && (scope == Namespaced || scope == ScopeUnknown && owner.namespace != 0) {
-		return Unknown, Active, OutOfScope // R5, comes before any absence: never deleted for it
+		return Unknown, Active, OutOfScope // R5, before any absence: no object is deleted for such a claim
 	}
 	if owner.state == absent && (c.namespace != 0 || scope == Cluster || owner.kind == c.kind) {
 		return Absent, Active, Verifiable // R3, whatever the coordinates
@@ -73,9 +73,9 @@ func (g *Graph) answerKey(c *claim) claimKey {
 }
 
 // SetScope records that a kind is served, and its scope; ScopeUnknown means that it is no longer
-// served. It returns the objects that were parked on that kind, or must be now. What was read of
-// the kind before is Unknown again. Its observed objects stay until the feed shows what became of
-// them.
+// served. It returns the objects that were parked on that kind, or must be now. Claims that live
+// reads of the kind have answered are Unknown again. Its observed objects stay until the feed
+// observes them again or reports them gone.
 func (g *Graph) SetScope(k Kind, s Scope) []UID {
 	id, ok := g.kinds.find(k)
 	if ok && g.facts[id].scope == s || !ok && s == ScopeUnknown {
@@ -116,9 +116,9 @@ func (g *Graph) concernClaims(kind kindID) {
 // Resolve records the answer to a live read of a claim. The phase counts only if p is Present;
 // Unknown revokes an earlier answer. It returns the dependents that make the claim.
 //
-// An answer about coordinates at which the owner is observed is ignored: there the feed counts.
-// So is an answer about a kind that is not served, or that is served in another scope: the 404
-// may be about the path, not about the object.
+// Resolve ignores an answer about coordinates at which the owner is observed: there the feed
+// counts. It also ignores an answer about a kind that is not served, or that is served in another
+// scope: the 404 may be about the path, not about the object.
 func (g *Graph) Resolve(c Claim, p Presence, phase Phase) []UID {
 	owner := g.find(c.UID)
 	kind, ok := g.kinds.find(c.Kind)
@@ -127,7 +127,7 @@ func (g *Graph) Resolve(c Claim, p Presence, phase Phase) []UID {
 	}
 	scope := g.facts[kind].scope
 	asked := scope == Cluster && c.Namespace == "" || scope == Namespaced && c.Namespace != ""
-	var open *claim // one that the answer is about and that the feed has not answered
+	var open *claim // matches the answer, and the owner is not observed there
 	for _, stated := range g.claimsOn(owner) {
 		if stated.kind != kind || stated.name != c.Name ||
 			scope != Cluster && g.namespaces.value(stated.namespace) != c.Namespace {
@@ -172,8 +172,8 @@ func (g *Graph) doubtAbsence(i entryID) {
 	g.concernDependents(i)
 }
 
-// doubtPresence makes Unknown again what live reads found of a kind but the feed, which has just
-// listed that kind, did not.
+// doubtPresence makes claims on objects of a kind Unknown again if a live read found the object but
+// the feed, which has just listed the kind, did not.
 func (g *Graph) doubtPresence(kind kindID) {
 	for key, a := range g.answers {
 		if key.kind == kind && a.presence == Present && g.entries.at(key.owner).state != observed {
@@ -183,9 +183,9 @@ func (g *Graph) doubtPresence(kind kindID) {
 	}
 }
 
-// NewEpoch makes all absence Unknown again (R4) and returns all objects that this concerns. The
-// answers of live reads are dropped too, and versions from before cannot be compared: a restored
-// server may use the same numbers again. Everything that is observed is stale.
+// NewEpoch makes all absence Unknown again (R4) and returns all objects that this concerns. It
+// drops the answers of live reads, too. Earlier versions can no longer be compared: a restored
+// server may use the same numbers again. All observed entries become stale.
 func (g *Graph) NewEpoch() []UID {
 	for key := range g.answers {
 		delete(g.answers, key)
@@ -219,9 +219,9 @@ func (g *Graph) dropAnswers(i entryID) {
 	}
 }
 
-// dropMetAnswers drops what the observation of an owner has made superfluous: what was read at
-// the coordinates where it is, and, if it was not observed before, that a live read found it.
-// That it was not found elsewhere stays.
+// dropMetAnswers drops the answers that the observation of an owner has made superfluous: answers
+// at the observed coordinates, and, if the owner was not observed before, every Present answer.
+// Absent answers at other coordinates stay.
 func (g *Graph) dropMetAnswers(i entryID, before state) {
 	if len(g.answers) == 0 {
 		return
@@ -236,7 +236,7 @@ func (g *Graph) dropMetAnswers(i entryID, before state) {
 	}
 }
 
-// dropAnswerOf drops what was read for a claim that is about to be removed, unless dependents in
+// dropAnswerOf drops the answer for a claim that is about to be removed, unless dependents in
 // another namespace claim the same cluster-scoped owner.
 func (g *Graph) dropAnswerOf(c *claim) {
 	key := g.answerKey(c)

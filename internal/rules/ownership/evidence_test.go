@@ -22,8 +22,8 @@ func evidenceOf(t *testing.T, g *ownership.Graph, uid ownership.UID) ownership.E
 }
 
 // R5 before R3: a cluster-scoped object names an owner of a kind that is not
-// served. Should that kind turn out to be namespaced, nothing may ever have been
-// decided for it; that an object of another kind with that UID is gone says nothing.
+// served. The kind may turn out to be namespaced, so no decision may rest on it
+// before; the DELETED event of another kind with that UID is no evidence.
 func TestR5AbsenceOfAnotherKindDoesNotPlaceAnOwner(t *testing.T) {
 	widget := ownership.Kind{Group: "example.com", Kind: "Widget"}
 	child := ownership.Object{
@@ -100,7 +100,7 @@ func TestTimeIsOptional(t *testing.T) {
 	if got := evidenceOf(t, g, "dependent"); got.Time != 0 {
 		t.Errorf("time = %d, want none", got.Time)
 	}
-	// And none is kept of an owner that is no longer claimed.
+	// No time is kept for an owner that is no longer claimed.
 	g.SetTime(5)
 	g.Forget("dependent", "10")
 	check(t, g)

@@ -1,8 +1,8 @@
-// Package ownership holds the ownership graph: which objects were observed, which owners each
-// of them names, and what is known of every such claim. It does no I/O, reads no clock and
+// Package ownership holds the ownership graph: the observed objects, the owners that each of
+// them names, and the presence of every such claim. It does no I/O, reads no clock and
 // starts no goroutine: the same observations in the same order give the same answers.
 //
-// The main flow. The feed reports what it sees, and the collector what it has read:
+// The main flow. The feed reports observations, and the collector the results of its reads:
 //
 //	Observe, Replace   an object as it is at a resourceVersion (watch event, list)
 //	Refresh, Confirm   the same from a live read of the object itself
@@ -15,30 +15,30 @@
 //
 // Each of them but SetTime returns the UIDs to reconsider: every object whose decision may have
 // changed, sorted, without duplicates. That is level-triggered: the caller keeps keys, not
-// events, and has package verdict decide from what the graph holds at that time. An active object
-// whose owners are all solid (R7) is not among them, since there is nothing to do about it; so a
-// start with a million objects returns only what needs work.
+// events, and package verdict decides from the state of the graph at that time. An active object
+// whose owners are all solid (R7) is not returned, since it needs no action; so a start with a
+// million objects returns only the objects that need work.
 //
 // Identity is the UID (R1). The graph has one entry for each UID, either observed
-// or only claimed. What dependents say of an owner is kept as claims: (kind,
-// namespace, name, UID). What is known is known of a claim, never of a UID, as
+// or only claimed. It keeps the statements of dependents about an owner as claims:
+// (kind, namespace, name, UID). A presence belongs to a claim, never to a UID, as
 // dependents may disagree about where a UID lives, and a bad claimant must never
 // change the fate of a good one (R6). There is one exception: a DELETED event of
-// a UID answers all claims on it. Function standing derives what is known of a
-// claim, and is the only place that does:
+// a UID answers all claims on it. Only function standing derives the presence of
+// a claim:
 //
 //	Present      an object was observed, or read live, at the claim's coordinates
 //	Absent       the UID's DELETED event, or a live read of those coordinates
 //	Unknown      anything else; it may be Unmapped or OutOfScope besides
 //
-// Memory is bounded by what the observed objects say: an entry that is neither observed nor
-// claimed is dropped, a claim is dropped with its last reference, and what was read for a claim
-// is dropped with the claim.
+// The metadata of the observed objects bounds the memory: the graph drops an entry that is
+// neither observed nor claimed, a claim with its last reference, and the answer of a live read
+// with its claim.
 //
 // Where to read on: observe.go (objects come, change, go), link.go (references
 // and claims), evidence.go (scopes, live reads, epochs, standing), reconsider.go
-// (what is returned), cycle.go (R10), read.go (what verdict asks), check.go (the
-// invariants), deletions.go (how deletions go), entry.go and slab.go (how it is stored).
+// (the returned UIDs), cycle.go (R10), read.go (queries), check.go (the
+// invariants), deletions.go (counts of deletions), entry.go and slab.go (storage).
 //
 // The records are stored in slabs and indexes of our own instead of Go maps. The target is
 // 250 bytes per object at a million objects, names included; BenchmarkBuild measures 141. An
@@ -69,22 +69,22 @@ type Graph struct {
 	lists      [][]string // by listID
 
 	// answers holds the results of live reads, by the coordinates that were read. None is
-	// kept for an absent entry, whose DELETED event says more.
+	// kept for an absent entry, whose DELETED event is stronger evidence.
 	answers map[claimKey]answer
 
 	// cycles holds the members of every cycle of blocking references (R10). Each change of
 	// an edge updates it, so that reading needs no search.
 	cycles map[entryID]*cycle
 
-	// due holds when the observed entries should be gone that are being deleted, and gone how many were,
-	// see deletions.go.
+	// due holds the deletionTimestamps of observed entries that are being deleted, and gone counts finished
+	// deletions, see deletions.go.
 	due  map[entryID]int64
 	gone map[deletionKey]uint64
 
 	objects int   // observed entries
 	now     int64 // the argument of the last SetTime
 
-	// What the running call will return, see reconsider.go.
+	// Entries that the running call may return, see reconsider.go.
 	certain    []entryID
 	candidates []entryID
 }

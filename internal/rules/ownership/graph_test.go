@@ -36,7 +36,7 @@ func check(t *testing.T, g *ownership.Graph) {
 	}
 }
 
-// object returns a ConfigMap whose name is its UID, and whose owners are named likewise.
+// object returns a ConfigMap whose name is its UID, with owners named in the same way.
 func object(uid ownership.UID, version int, owners ...ownership.UID) ownership.Object {
 	o := ownership.Object{
 		UID: uid, Kind: configMap, Namespace: "default", Name: string(uid), ResourceVersion: strconv.Itoa(version),
@@ -207,8 +207,8 @@ func TestScope(t *testing.T) {
 	}
 }
 
-// TestChangeOfScope: a kind is deleted and comes back with another scope. What was
-// read in the old scope does not count in the new one.
+// TestChangeOfScope: a kind is deleted and comes back with another scope. Reads in
+// the old scope do not count in the new one.
 func TestChangeOfScope(t *testing.T) {
 	g := newGraph(t)
 	widget := ownership.Kind{Kind: "Widget"}
@@ -222,7 +222,7 @@ func TestChangeOfScope(t *testing.T) {
 	if got := g.Owners("a")[0]; got.Presence != ownership.Unknown || got.Claim.Namespace != "" {
 		t.Errorf("after the change of scope: %+v", got)
 	}
-	returns(t, g.Resolve(claim, ownership.Absent, 0), "a") // asked before the change: does not count
+	returns(t, g.Resolve(claim, ownership.Absent, 0), "a") // a read from before the change does not count
 	if got := g.Owners("a")[0]; got.Presence != ownership.Unknown {
 		t.Errorf("after a late answer: %+v", got)
 	}

@@ -13,7 +13,7 @@ type index struct {
 	used   int
 }
 
-// place holds an entry, zero for none, and its hash.
+// place holds an entry and its hash; the entry of a free place is zero.
 type place struct {
 	hash  uint32
 	entry entryID
@@ -26,7 +26,7 @@ func newIndex() index { return index{seed: maphash.MakeSeed(), places: make([]pl
 
 func (x *index) hash(key *[16]byte) uint32 { return uint32(maphash.Bytes(x.seed, key[:]) >> 32) }
 
-// find returns the entry with that UUID, zero if there is none.
+// find returns the entry with that UUID, zero if it does not exist.
 func (x *index) find(key *[16]byte, entries *slab[entryID, entry]) entryID {
 	hash, last := x.hash(key), uint32(len(x.places)-1)
 	for at := hash & last; ; at = (at + 1) & last {
@@ -37,8 +37,8 @@ func (x *index) find(key *[16]byte, entries *slab[entryID, entry]) entryID {
 	}
 }
 
-// search returns the place of an entry with that hash; if there is none, the free place where the
-// search for it ends.
+// search returns the place of an entry with that hash, or the free place where the search for it
+// ends.
 func (x *index) search(hash uint32, i entryID) uint32 {
 	last := uint32(len(x.places) - 1)
 	at := hash & last
@@ -72,7 +72,7 @@ func (x *index) resize(n int) {
 }
 
 // remove removes an entry that is in the index. Entries that collided with it move up, so that
-// the next search for them does not stop at the place that is free now.
+// the next search for them does not stop at the place that has become free.
 func (x *index) remove(key *[16]byte, i entryID) {
 	last := uint32(len(x.places) - 1)
 	free := x.search(x.hash(key), i)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The index and a Go map agree, whatever is added and removed.
+// The index and a Go map agree after all additions and removals.
 func TestIndexIsAMap(t *testing.T) {
 	const steps = 200_000
 	random := rand.New(rand.NewPCG(1, 2))
@@ -19,7 +19,7 @@ func TestIndexIsAMap(t *testing.T) {
 		if got := x.find(&key, &entries); got != i {
 			t.Fatalf("step %d: found %d, want %d", step, got, i)
 		}
-		grows := step/20_000%2 == 0 // in turns
+		grows := step/20_000%2 == 0 // it grows and shrinks in turns
 		switch {
 		case i == 0 && (grows || random.Uint32N(4) == 0):
 			i = entries.add()

@@ -25,8 +25,8 @@ func (g *Graph) link(dependent entryID, namespace spaceID, owners []Reference) r
 	return first
 }
 
-// unlink removes a list of references. Claims that no reference states any longer are removed
-// with them, and so are entries that are neither claimed nor observed.
+// unlink removes a list of references, the claims that no reference states any longer, and the
+// entries that are neither claimed nor observed any longer.
 func (g *Graph) unlink(id refID) {
 	for id != 0 {
 		r := g.references.at(id)
@@ -42,8 +42,8 @@ func (g *Graph) unlink(id refID) {
 	}
 }
 
-// join adds a reference to the ring of those that state the claim: a blocking one at the front,
-// another one at the end. So the first one shows whether any blocks.
+// join adds a reference to the ring of the references that state the claim: a blocking one at the
+// front, any other at the end. So the first one shows whether any blocks.
 func (g *Graph) join(c *claim, id refID) {
 	r := g.references.at(id)
 	if c.first == 0 {
@@ -125,7 +125,7 @@ func (g *Graph) insertClaim(id claimID) {
 	g.laterClaims[c.key()] = id
 }
 
-// dropClaim removes a claim that no reference states, together with what was read for it.
+// dropClaim removes a claim that no reference states, together with its answer.
 func (g *Graph) dropClaim(id claimID) {
 	c := g.claims.at(id)
 	e := g.entries.at(c.owner)

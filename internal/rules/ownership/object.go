@@ -141,11 +141,11 @@ type Object struct {
 	Phase           Phase
 	Finalizers      []string    // as stored, foreign ones included
 	Owners          []Reference // as stored, in order
-	// Due is the deletionTimestamp, in seconds since 1970: when the object should be gone. It is zero for
-	// an object that is not being deleted. No decision depends on it.
+	// Due is the deletionTimestamp, in seconds since 1970: when the object should be gone. It is zero if
+	// the object is not being deleted. No decision depends on it.
 	Due int64
-	// Protected means that the object says of itself that it is not to be deleted (R28). No decision
-	// depends on it: whether it is deleted is the server's to say.
+	// Protected means that the object's label protects it from deletion (R28). No decision depends on
+	// it: the server decides whether the object may be deleted.
 	Protected bool
 }
 
@@ -171,7 +171,7 @@ func (c Claim) String() string {
 type Presence uint8
 
 const (
-	// Unknown claims must be verified by a live read before anything is decided.
+	// Unknown claims must be verified by a live read before any decision.
 	Unknown Presence = iota
 	// Present claims name an object that was observed, or read live, at those coordinates.
 	Present
@@ -199,8 +199,8 @@ const (
 	Verifiable Obstacle = iota
 	// Unmapped claims name a kind that no API serves now (R7).
 	Unmapped
-	// OutOfScope claims are those of a cluster-scoped dependent on a namespaced owner: there is
-	// no namespace in which it could be looked up (R5).
+	// OutOfScope claims name a namespaced owner of a cluster-scoped dependent: there is no
+	// namespace in which the owner could be looked up (R5).
 	OutOfScope
 )
 
@@ -241,14 +241,14 @@ type Evidence struct {
 	Time int64
 }
 
-// Owner is an owner reference of an object with what is known of its claim.
+// Owner is an owner reference of an object with the presence of its claim.
 type Owner struct {
 	Reference Reference
 	Claim     Claim
 	Presence  Presence
 	Phase     Phase    // of the owner; counts only when Present
 	Obstacle  Obstacle // counts only when Unknown
-	Evidence  Evidence // what Presence rests on
+	Evidence  Evidence // the basis of Presence
 	// Elsewhere is the namespace in which the owner was observed, if the dependent may not have
 	// an owner there (R5). Otherwise it is empty.
 	Elsewhere string

@@ -8,9 +8,9 @@ import (
 // Observe records an object as the feed saw it (watch event ADDED or MODIFIED).
 // It returns the UIDs to reconsider, sorted, each once.
 //
-// An observation that is older than what is known of that UID, be that another observation or its
-// DELETED event, is ignored. An observation that follows the DELETED event and is not older, or
-// cannot be compared, is real: the object is back.
+// Observe ignores an observation that is older than the last observation or the DELETED event of
+// that UID. An observation that follows the DELETED event and is not older, or cannot be
+// compared, is real: the object is back.
 func (g *Graph) Observe(o Object) []UID {
 	g.observe(&o)
 	return g.reconsider()
@@ -28,8 +28,8 @@ func (g *Graph) Refresh(o Object) []UID {
 }
 
 // Confirm records a live read of an object, as Refresh does, and reports whether the graph knows
-// what became of that object. It does not know if the feed has not shown the object yet, nor if
-// the feed has already shown its deletion and no dependent claims it. The graph cannot tell the
+// the state of that object. It does not if the feed has not observed the object yet, nor if the
+// feed has already observed its deletion and no dependent claims it. The graph cannot tell the
 // two apart, so a read alone never adds an object.
 func (g *Graph) Confirm(o Object) (uids []UID, known bool) {
 	i := g.find(o.UID)
@@ -44,7 +44,7 @@ func (g *Graph) Confirm(o Object) (uids []UID, known bool) {
 }
 
 // Forget records a DELETED watch event: evidence of absence of that UID (R3).
-// An event that is older than what was observed since is ignored.
+// An event that is older than the last observation is ignored.
 func (g *Graph) Forget(uid UID, resourceVersion string) []UID {
 	i := g.find(uid)
 	if i == 0 || g.isOlder(i, resourceVersion) {
@@ -89,10 +89,10 @@ func (g *Graph) vanish(i entryID) {
 	g.retire(i)
 }
 
-// Replace records a complete list of the objects of one kind: it observes each of them, and lets
-// those vanish that are missing. Owners of that kind that live reads found and that are not in
-// the list are Unknown again: they may have been deleted before the list was made, without an
-// event. An empty list is right for a kind that is no longer served.
+// Replace records a complete list of the objects of one kind: it observes each of them, and
+// drops the missing ones as Vanish does. Owners of that kind that live reads found but the list
+// lacks are Unknown again: they may have been deleted before the list was made, without an event.
+// An empty list is right for a kind that is no longer served.
 func (g *Graph) Replace(k Kind, objects []Object) []UID {
 	for n := range objects {
 		g.observe(&objects[n])
@@ -115,14 +115,14 @@ func (g *Graph) Replace(k Kind, objects []Object) []UID {
 }
 
 // missing finds the observed objects of a kind that are not marked as listed. It scans the whole
-// graph only if there are some.
+// graph only if any are missing.
 func (g *Graph) missing(kind kindID, objects []Object) []entryID {
 	isMember := func(e *entry) bool { return e.state == observed && e.kind == kind }
 	found := uint32(0)
 	for n := range objects {
 		e := g.entries.at(g.find(objects[n].UID))
 		if isMember(e) && e.marks&counted == 0 {
-			e.marks |= counted // a list may name one twice
+			e.marks |= counted // a list may contain an object twice
 			found++
 		}
 	}
@@ -161,19 +161,19 @@ func (g *Graph) observe(o *Object) {
 	g.change(i, o)
 }
 
-// change records an observation that differs from what is known, and collects the objects
-// that it concerns.
+// change records an observation that differs from the last one, and collects the objects that
+// it concerns.
 func (g *Graph) change(i entryID, o *Object) {
 	e := g.entries.at(i)
 	before := *e
-	g.suspectOwners(i) // those it had
+	g.suspectOwners(i) // the previous owners
 
 	kind := g.acquireKind(o.Kind)
 	namespace := g.namespaces.acquire(o.Namespace)
 	moved := before.state != observed || before.kind != kind || before.namespace != namespace || before.name != o.Name
 	relinked := moved || !g.sameReferences(i, o.Owners)
 	if relinked {
-		// The new references first: what is known of a claim in both lists must stay.
+		// The new references first: the answer for a claim in both lists must stay.
 		e.references = g.link(i, namespace, o.Owners)
 		g.unlink(before.references)
 	}
@@ -189,7 +189,7 @@ func (g *Graph) change(i entryID, o *Object) {
 	g.namespaces.release(before.namespace)
 
 	g.suspect(i)
-	g.suspectOwners(i) // those it has (TR-05)
+	g.suspectOwners(i) // the new owners (TR-05)
 	if moved {
 		g.dropMetAnswers(i, before.state)
 		g.announce(i, before.state)
@@ -202,8 +202,8 @@ func (g *Graph) change(i entryID, o *Object) {
 	}
 }
 
-// freshen records that an entry is observed in this epoch, if it was stale. Its phase is trusted
-// again, so the objects that waited for that are reconsidered (R4).
+// freshen records that a stale entry is observed in this epoch. Its phase can be trusted again,
+// so it suspects the objects that waited for that (R4).
 func (g *Graph) freshen(i entryID) {
 	e := g.entries.at(i)
 	if e.marks&stale == 0 {
@@ -218,7 +218,7 @@ func (g *Graph) freshen(i entryID) {
 	}
 }
 
-// record overwrites the entry, except its references and the counts of uses.
+// record overwrites the entry, except its references and the use counts of kind and namespace.
 func (g *Graph) record(i entryID, o *Object, kind kindID, namespace spaceID) {
 	e := g.entries.at(i)
 	if e.state == absent {
@@ -250,7 +250,7 @@ func (g *Graph) record(i entryID, o *Object, kind kindID, namespace spaceID) {
 	e.name = strings.Clone(o.Name)
 }
 
-// noteProtection records whether an observed entry says that it is protected.
+// noteProtection records whether an observed entry is protected by its label.
 func (g *Graph) noteProtection(i entryID, isProtected bool) { //nolint:revive // flag-parameter: it is what is recorded
 	e := g.entries.at(i)
 	e.marks &^= protected
@@ -293,8 +293,8 @@ func (g *Graph) sameReference(r *reference, owner *Reference) bool {
 		g.hasUID(c.owner, owner.UID)
 }
 
-// withdraw removes what an object stated from the graph, and has the objects reconsidered that
-// this concerns. The caller sets the next state of the entry.
+// withdraw removes the references and finalizers of an object from the graph, and suspects the
+// objects that this concerns. The caller sets the next state of the entry.
 func (g *Graph) withdraw(i entryID) {
 	e := g.entries.at(i)
 	g.dropAnswers(i)

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Object returns what was observed of uid.
+// Object returns the last observation of uid.
 func (g *Graph) Object(uid UID) (Object, bool) {
 	i := g.find(uid)
 	if i == 0 || g.entries.at(i).state != observed {
@@ -15,7 +15,7 @@ func (g *Graph) Object(uid UID) (Object, bool) {
 	return g.object(i), true
 }
 
-// Place returns the kind and the namespace of an observed object, for those who need no more of it.
+// Place returns the kind and the namespace of an observed object. It is cheaper than Object.
 func (g *Graph) Place(uid UID) (kind Kind, namespace string, isObserved bool) {
 	i := g.find(uid)
 	if i == 0 || g.entries.at(i).state != observed {
@@ -25,9 +25,9 @@ func (g *Graph) Place(uid UID) (kind Kind, namespace string, isObserved bool) {
 	return g.kinds.value(e.kind), g.namespaces.value(e.namespace), true
 }
 
-// Named returns the UID of the observed object of a name; namespace is empty if it is cluster-scoped. It
-// looks at all entries, which takes a millisecond for a hundred thousand of them: for those who ask, not
-// for decisions.
+// Named returns the UID of the observed object with a name; namespace is empty if it is cluster-scoped. It
+// looks at all entries, which takes a millisecond for a hundred thousand of them: for queries of users,
+// not for decisions.
 func (g *Graph) Named(k Kind, namespace, name string) (UID, bool) {
 	kind, ok := g.kinds.find(k)
 	space, inUse := g.namespaces.find(namespace)
@@ -54,7 +54,7 @@ func (g *Graph) Find(match func(k Kind, namespace, name string) bool) []UID {
 	return uids
 }
 
-// Namespace returns the namespace in which uid was observed; "" when it is cluster-scoped or not
+// Namespace returns the namespace in which uid was observed; empty if it is cluster-scoped or not
 // observed.
 func (g *Graph) Namespace(uid UID) string {
 	if i := g.find(uid); i != 0 && g.entries.at(i).state == observed {
@@ -119,7 +119,7 @@ func (g *Graph) versionText(i entryID) string {
 }
 
 // Owners returns the owner references of an observed object, in the stored
-// order, with what is known of each.
+// order, with the presence of each owner.
 func (g *Graph) Owners(uid UID) []Owner {
 	i := g.find(uid)
 	if i == 0 {
@@ -147,8 +147,8 @@ func (g *Graph) Owners(uid UID) []Owner {
 	return owners
 }
 
-// Presence returns what is known of a claim. Its cost does not depend on how many claims a
-// dependent makes.
+// Presence returns the presence of a claim. Its cost does not depend on the number of claims that
+// a dependent makes.
 func (g *Graph) Presence(c Claim) Presence {
 	kind, ok := g.kinds.find(c.Kind)
 	if !ok {
@@ -247,8 +247,8 @@ func (g *Graph) Doubtful(uid UID) []Claim {
 	return doubtful
 }
 
-// Cycle returns the cycle of blocking references that the object is part of, sorted; nil if there
-// is none. The slice is shared and must not be changed.
+// Cycle returns the members of the cycle of blocking references that the object is part of, sorted;
+// nil if it is in no cycle. The slice is shared and must not be changed.
 func (g *Graph) Cycle(uid UID) []UID {
 	c := g.cycles[g.find(uid)]
 	if c == nil {
@@ -275,7 +275,7 @@ func (g *Graph) Count(k Kind) int {
 	return int(g.facts[id].objects)
 }
 
-// KindStats counts what the graph holds of one kind.
+// KindStats are the counts of one kind.
 type KindStats struct {
 	Kind    Kind
 	Scope   Scope
@@ -342,8 +342,8 @@ func (g *Graph) Stats() Stats {
 	}
 }
 
-// Unsettled returns all objects that may need an action, sorted: those that a collector has to
-// reconsider if it has dropped what earlier calls returned.
+// Unsettled returns all objects that may need an action, sorted. A collector that has dropped the
+// UIDs from earlier calls has to reconsider these.
 func (g *Graph) Unsettled() []UID {
 	var uids []UID
 	for i := range g.entries.all() {
@@ -377,16 +377,16 @@ type Location struct {
 	Namespace string
 }
 
-// locationKey is a Location as entries have it.
+// locationKey is a Location with the IDs of its parts, as in entries.
 type locationKey struct {
 	kind      kindID
 	namespace spaceID
 }
 
-// RelatedAt returns where objects are that have owners or dependents, in no order.
+// RelatedAt returns the locations of the objects that have owners or dependents, in no order.
 func (g *Graph) RelatedAt() []Location {
 	found := map[locationKey]bool{}
-	var last locationKey // most entries are where the one before is
+	var last locationKey // most entries have the location of the entry before
 	for i, e := range g.entries.all() {
 		if here := (locationKey{e.kind, e.namespace}); here != last && !found[here] && g.isRelated(i, e) {
 			found[here] = true
@@ -400,7 +400,7 @@ func (g *Graph) RelatedAt() []Location {
 	return all
 }
 
-// RelatedIn returns the UIDs of the objects in some places that have owners or dependents.
+// RelatedIn returns the UIDs of the objects in some locations that have owners or dependents.
 func (g *Graph) RelatedIn(places []Location) []UID {
 	wanted := make(map[locationKey]bool, len(places))
 	for _, place := range places {
@@ -425,7 +425,7 @@ func (g *Graph) Claimants(uid UID) []UID {
 	return slices.Compact(slices.Sorted(g.Claiming(uid)))
 }
 
-// Claiming returns what Claimants returns, in no order, and some of them several times.
+// Claiming returns the UIDs of Claimants in no order and with duplicates.
 func (g *Graph) Claiming(uid UID) iter.Seq[UID] {
 	return func(yield func(UID) bool) {
 		for _, c := range g.claimsOn(g.find(uid)) {
@@ -438,8 +438,8 @@ func (g *Graph) Claiming(uid UID) iter.Seq[UID] {
 	}
 }
 
-// ClaimingElsewhere returns the objects of Claiming whose references give another place than the owner has; all of them if
-// the owner is not observed.
+// ClaimingElsewhere returns the objects of Claiming whose references give other coordinates than the owner's; all of
+// them if the owner is not observed.
 func (g *Graph) ClaimingElsewhere(uid UID) iter.Seq[UID] {
 	return func(yield func(UID) bool) {
 		i := g.find(uid)
@@ -475,7 +475,7 @@ func (g *Graph) All() iter.Seq[Object] {
 	}
 }
 
-// Protected returns the UIDs of the observed objects that say that they are protected.
+// Protected returns the UIDs of the observed objects whose label protects them.
 func (g *Graph) Protected() []UID {
 	var uids []UID
 	for i, e := range g.entries.all() {
@@ -486,8 +486,8 @@ func (g *Graph) Protected() []UID {
 	return uids
 }
 
-// Carries reports whether any observed object has a finalizer. Lists of finalizers are kept once each, so it
-// takes no longer with many objects.
+// Carries reports whether any observed object has a finalizer. It looks at each distinct list of finalizers
+// once, so its cost does not depend on the number of objects.
 func (g *Graph) Carries(finalizer string) bool {
 	for _, list := range g.lists {
 		if slices.Contains(list, finalizer) {

@@ -2,10 +2,10 @@ package ownership
 
 import "slices"
 
-// While a call changes the graph it collects the objects that the change may concern, in two
-// lists. Objects on the first are returned in any case, because they wait for the change:
-// they were parked, or a live read was made for them. Objects on the second are returned only
-// if they may need an action when the call has ended.
+// While a call changes the graph, it collects the objects that the change may concern in two
+// lists. Objects on the first list are always returned, because they wait for the change: they
+// were parked, or a live read was made for them. Objects on the second list are returned only if
+// they may need an action at the end of the call.
 
 // reconsider empties both lists and returns the UIDs, sorted and without duplicates.
 func (g *Graph) reconsider() []UID {
@@ -30,8 +30,7 @@ func (g *Graph) reconsider() []UID {
 	return uids
 }
 
-// emptied returns the list for the next call, unless it has grown so large that it would only
-// waste memory.
+// emptied returns the empty list for the next call; it frees a list that has grown too large.
 func emptied(list []entryID) []entryID {
 	const keep = 1 << 12
 	if cap(list) > keep {
@@ -66,17 +65,17 @@ func (g *Graph) unsettled(i entryID) bool {
 // suspect puts an object on the second list.
 func (g *Graph) suspect(i entryID) { g.candidates = append(g.candidates, i) }
 
-// suspectOwners suspects the owners of an object: one in foreground deletion may have lost its
-// last blocking dependent (R14), one in orphan deletion may have gained a dependent (R13), one
-// that will be deleted may have become a leaf (R10).
+// suspectOwners suspects the owners of an object: an owner in foreground deletion may have lost
+// its last blocking dependent (R14), one in orphan deletion may have gained a dependent (R13), and
+// one that will be deleted may have become a leaf (R10).
 func (g *Graph) suspectOwners(i entryID) {
 	for r := range g.referencesOf(i) {
 		g.suspect(g.claims.at(r.claim).owner)
 	}
 }
 
-// suspectOrphaningOwners suspects the owners in orphan deletion that an object refers to
-// still, or again (R13).
+// suspectOrphaningOwners suspects the owners in orphan deletion that an object still refers
+// to, or refers to again (R13).
 func (g *Graph) suspectOrphaningOwners(i entryID) {
 	for r := range g.referencesOf(i) {
 		owner := g.claims.at(r.claim).owner
@@ -109,7 +108,7 @@ func (g *Graph) concernClaimants(c *claim) {
 	}
 }
 
-// announce puts on the first list the objects that the first observation of an owner concerns:
+// announce puts the objects that the first observation of an owner concerns on the first list:
 // they were parked on its kind, or had evidence that it was gone.
 func (g *Graph) announce(i entryID, before state) {
 	if before == observed {

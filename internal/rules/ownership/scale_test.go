@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// TestManyDependents: an owner of ten thousand, which go one by one.
+// TestManyDependents: an owner has ten thousand dependents, which disappear one by one.
 func TestManyDependents(t *testing.T) {
 	const n = 10_000
 	g := newGraph(t)
@@ -102,8 +102,8 @@ func TestAbsentKnowledgeIsBounded(t *testing.T) {
 	}
 }
 
-// TestLongCycle: a circle of twenty thousand, and a chain of as many. Nothing
-// recurses, and the time does not grow with the square.
+// TestLongCycle: a circle of twenty thousand objects, and a chain of as many. The
+// search does not recurse, and its time is not quadratic.
 func TestLongCycle(t *testing.T) {
 	const n = 20_000
 	uid := func(i int) ownership.UID { return ownership.UID(fmt.Sprintf("%08x-0000-4000-8000-000000000000", i%n)) }
@@ -185,8 +185,8 @@ func TestUnchangedAllocatesNothing(t *testing.T) {
 	}
 }
 
-// An owner reference takes less than bytesOfReference in the graph, whatever the UID of the owner is, with what was
-// read for it. The graph keeps all references of an object: each may be the one that keeps it (R7).
+// An owner reference takes less than bytesOfReference in the graph, for any UID of the owner, including the answer of
+// a live read. The graph keeps all references of an object: any of them may be the one that keeps it (R7).
 func TestBytesOfReferencesAreBounded(t *testing.T) {
 	const objects, references, bytesOfReference = 4, 20_000, 500
 	for name, format := range map[string]string{"UUIDs": "%08x-0000-4000-8000-%012x", "other UIDs": "%x-%x", "long UIDs": "%01000d%d"} {

@@ -15,17 +15,17 @@ const (
 )
 
 // slab holds records of one type. A record stays at its address until it is removed; its index is
-// then reused. Index zero is never given out: it means none, and reads as the zero record.
+// then reused. Index zero is never in use: it means no record, and reads as the zero record.
 //
-// A chunk without records is let go, but for one that is the next to be used: records that come and
-// go at the border of a chunk cost no memory each time.
+// A chunk without records is freed, except for one spare that is used next: records that come and
+// go at the border of a chunk cause no allocation each time.
 type slab[I ~uint32, T any] struct {
 	chunks []*[chunkSize]T
 	counts []int         // of the records in each chunk
-	none   *[chunkSize]T // in place of the chunks that are let go; its records stay zero
-	spare  *[chunkSize]T // nil if there is none
+	none   *[chunkSize]T // in place of the freed chunks; its records stay zero
+	spare  *[chunkSize]T // an empty chunk, or nil
 	free   []I
-	used   I // indices up to this one have been given out at least once
+	used   I // indices up to this one have been in use at least once
 }
 
 func newSlab[I ~uint32, T any]() slab[I, T] {
@@ -49,7 +49,7 @@ func (s *slab[I, T]) add() I {
 	return i
 }
 
-// next returns an index that is not in use.
+// next returns an unused index.
 func (s *slab[I, T]) next() I {
 	if n := len(s.free); n > 0 {
 		i := s.free[n-1]
@@ -76,7 +76,7 @@ func (s *slab[I, T]) remove(i I) {
 
 func (s *slab[I, T]) len() int { return int(s.used) - len(s.free) }
 
-// all returns every record by index, the zero records of unused indices too.
+// all returns every record by index, including the zero records of unused indices.
 func (s *slab[I, T]) all() iter.Seq2[I, *T] {
 	return func(yield func(I, *T) bool) {
 		for i := I(1); i <= s.used; i++ {
@@ -88,14 +88,14 @@ func (s *slab[I, T]) all() iter.Seq2[I, *T] {
 }
 
 // table interns values that many records share: kinds, namespaces, versions,
-// lists of finalizers. Uses are counted, because what dependents claim is free
-// text and must not fill the memory after the claims are gone.
+// lists of finalizers. Uses are counted, because dependents claim free text,
+// which must not fill the memory after the claims are gone.
 // ID zero stands for the zero value and is not counted.
 type table[I ~uint32, K comparable] struct {
 	ids   map[K]I
 	rows  []row[K]
 	free  []I
-	clone func(K) K // copies a value to keep, so that it does not retain what it was cut from
+	clone func(K) K // copies a value to keep, so that it does not retain the text that it is a part of
 }
 
 type row[K comparable] struct {

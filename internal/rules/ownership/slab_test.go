@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Records keep what was written to them while others come and go, new ones are zero, and so is what
-// has been removed. When the last one is removed, all chunks but a spare one are let go.
+// Records keep their contents while others are added and removed, and new and removed records are
+// zero. After the last removal, all chunks but a spare one are freed.
 func TestSlab(t *testing.T) {
 	const steps, most = 200_000, 5 * chunkSize
 	random := rand.New(rand.NewPCG(1, 2))

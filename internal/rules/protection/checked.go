@@ -8,22 +8,22 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// On other servers than ours, a webhook checks who adds an entry. Entries that were written before its
-// configuration took effect were checked by nobody, and nothing in an object says when an annotation was
-// written, but two things do:
+// On other servers than ours, a webhook checks the users who add entries. Entries that were written before its
+// configuration took effect are unchecked. Objects do not record when an annotation was written, but two
+// facts prove that entries were checked:
 //
 //   - The server sets the creationTimestamp of the object. All entries of an object that is newer than the
 //     configuration were checked.
 //   - The UID of the configuration could not be known before. The webhook checks all entries of an object when
 //     a write sets the annotation Checked (Added). So if its value is the UID, all were checked.
 //
-// Nobody looks up other entries: they count as there.
+// Other entries are not looked up: their objects count as existing.
 //
-// The webhook does not see the annotations that the binding of a pod adds to it, so users who may bind pods can
-// write past it.
+// The webhook does not see the annotations that the binding of a pod adds to the pod, so users with the right
+// to bind pods can bypass it.
 
 const (
-	// Checked is the annotation of an object that is older than the webhook: the UID of its configuration.
+	// Checked is the annotation of an object that is older than the webhook: the UID of the webhook's configuration.
 	Checked = "coppice.dev/outlives-checked"
 	// Margin is the time in which all API servers observe a new configuration, and by which their clocks
 	// may differ. Until it is over, the webhook keeps the UID to itself.
@@ -35,7 +35,7 @@ type Checker struct {
 	UID types.UID
 	// Since is the configuration's creationTimestamp.
 	Since time.Time
-	// Gap says why writes escape the webhook; empty if none does.
+	// Gap says why some writes bypass the webhook; empty if all reach it.
 	Gap string
 }
 
@@ -56,8 +56,8 @@ func (p Protection) CheckedBy(c Checker, m metav1.Object) Protection {
 	return p
 }
 
-// Warning returns what to tell the user whose write left an object with entries that are not looked up; empty if
-// there are none.
+// Warning returns the warning for the user whose write left an object with entries that are not looked up;
+// empty if all entries are.
 func (c Checker) Warning(p Protection, now time.Time) string {
 	const says = "nobody looks up what this object outlives: "
 	switch {

@@ -68,7 +68,7 @@ func TestR28_EntriesThatNobodyCheckedCountAsThere(t *testing.T) {
 	}
 }
 
-// R28: a write that says that all entries are checked has all of them checked, so that nobody can say so falsely.
+// R28: the webhook checks all entries of a write that sets the annotation Checked, so the annotation is always true.
 func TestR28_WhoSaysCheckedHasAllChecked(t *testing.T) {
 	object := func(label, annotation, says string) *metav1.ObjectMeta {
 		m := &metav1.ObjectMeta{Labels: map[string]string{Label: label}, Annotations: map[string]string{Annotation: annotation}}
@@ -105,7 +105,7 @@ func TestR28_WhoSaysCheckedHasAllChecked(t *testing.T) {
 	}
 }
 
-// The warning tells how to have entries checked, but not before all API servers call the webhook.
+// The warning explains how to have entries checked, but not before all API servers call the webhook.
 func TestWarning(t *testing.T) {
 	checker := Checker{UID: "c", Since: installed}
 	old := New("outlives", list)

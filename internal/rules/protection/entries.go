@@ -6,16 +6,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// An entry of the annotation asks a question: does this object exist? Only users who may read the object get
+// An entry of the annotation asks whether an object exists. Only users with the right to read the object get
 // the answer, by two rules:
 //
-//   - Who adds an entry needs the right to read the object (Added, Missing). From then on collectors, which
-//     may read everything, look it up.
-//   - Who deletes and may not read the object gets the same refusal whether it exists or not (Left.Unread).
+//   - A user who adds an entry needs the right to read the object (Added, Missing). From then on collectors,
+//     which can read everything, look it up.
+//   - A deletion by a user without the right to read the object gets the same refusal whether the object
+//     exists or not (Left.Unread).
 
-// Added returns the entries that a write adds to an object: those that a deletion looks up after the write, and
-// did not before. before is nil if the write creates the object. A write that says that the entries are checked
-// adds all of them.
+// Added returns the entries that a write adds to an object: a deletion looks them up after the write, but not
+// before. before is nil if the write creates the object. A write that sets the annotation Checked adds all
+// entries.
 func Added(before, after metav1.Object) []Other {
 	p, _ := Of(after)
 	says := after.GetAnnotations()[Checked]
@@ -49,8 +50,8 @@ var copiers = map[string]bool{
 	"system:serviceaccount:kube-system:statefulset-controller":            true,
 }
 
-// IsCopier reports whether a user is a controller that writes what templates say. Its own rights say nothing
-// about those of the users who write the templates.
+// IsCopier reports whether a user is a controller that makes objects from templates. Its rights say nothing about
+// the rights of the users who write the templates.
 func IsCopier(user string) bool { return copiers[user] }
 
 // Answer decides as Decide does, for a server that answers a DELETE. The refusal of a cascade lists all

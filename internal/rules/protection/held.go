@@ -2,23 +2,23 @@ package protection
 
 import "time"
 
-// Held is the refusal of a deletion, as a controller remembers it that would delete again. It is
-// level-triggered: a deletion is tried again when the object has changed, since its protection may have
-// been lifted, and otherwise after RetryAfter, since what it outlives may be gone. An object that
-// changes all the time is tried less and less often, down to once in RetryAfter.
+// Held is a refused deletion that a controller remembers, to know when to try it again. It is
+// level-triggered: the controller tries again when the object has changed, since its protection may have
+// been lifted, and otherwise after RetryAfter, since the objects that it outlives may be gone. For an
+// object that changes all the time the wait grows, up to RetryAfter.
 type Held struct {
-	// Message is what the refusal said.
+	// Message is the message of the refusal.
 	Message string
 
 	version string // the resourceVersion of the object that was refused
 	at      time.Time
-	changes int // how often in a row it was refused because it had changed
+	changes int // successive refusals at different resourceVersions
 }
 
-// maxChanges is the number of changes after which the next one waits as long as no change does.
+// maxChanges is the number of changes from which on the wait is RetryAfter, as without a change.
 const maxChanges = 6
 
-// Refuse returns what is to be remembered of another refusal; h is the zero value at the first.
+// Refuse returns the state after another refusal; h is the zero value at the first.
 func (h Held) Refuse(version, message string, now time.Time) Held {
 	next := Held{Message: message, version: version, at: now}
 	if h.version != "" && h.version != version {
@@ -27,7 +27,7 @@ func (h Held) Refuse(version, message string, now time.Time) Held {
 	return next
 }
 
-// Wait returns how long not to try again to delete the object as it is at a version; 0: it may be tried.
+// Wait returns how long to wait before the deletion of the object at a version is tried again; 0: try now.
 func (h Held) Wait(version string, now time.Time) time.Duration {
 	wait := RetryAfter
 	if version != h.version {

@@ -24,7 +24,7 @@ func TestHeld(t *testing.T) {
 			t.Errorf("version %s after %s: %s, want %s", test.version, test.after, got, test.want)
 		}
 	}
-	// An object that changes every second is asked about a few times, and then once a minute.
+	// The deletion of an object that changes every second is tried a few times, and then once a minute.
 	tries := map[time.Duration]int{}
 	for after := range 10 * time.Minute / time.Second {
 		now, version := start.Add(after*time.Second), strconv.Itoa(int(after))

@@ -1,5 +1,5 @@
-// Package protection holds the rule about objects that say of themselves that they are not to be
-// deleted (R28): metadata and who deletes go in, a refusal comes out, or none.
+// Package protection holds the rule about objects whose label protects them from deletion (R28): the
+// metadata and the deleter go in, a refusal or nil comes out.
 //
 //	p, protected := protection.Of(object)
 //	left := the entries of p.Others that exist    // as far as the deleter may read them
@@ -7,16 +7,17 @@
 //	    return r.Error(resource, namespace, name) // 403 Forbidden, with a cause of ours
 //	}
 //
-// The label says that an object is protected, and in which mode; a label, so that selectors find it,
-// those of webhooks and policies, too. The annotation lists what an object outlives. Whoever may
-// update an object may take both away: this prevents mistakes, and is no permission.
+// The label says that an object is protected, and in which mode. It is a label so that selectors match
+// it, also the selectors of webhooks and policies. The annotation lists the objects that an object
+// outlives. Every user with the right to update an object can remove both: protection prevents mistakes,
+// and is not access control.
 //
-// Who meets a refusal recognizes it (Refused), and does not try again before the object has changed or
-// RetryAfter is over (Held). What a refusal rests on is up to the server: our own asks this package in
-// the transaction that would delete, on others a policy or a webhook refuses.
+// A client recognizes a refusal (Refused), and does not try again before the object has changed or
+// RetryAfter is over (Held). The server decides how to refuse: ours calls this package in the
+// transaction that would delete; on other servers a policy or a webhook refuses.
 //
-// The package is pure. Below internal/collect/protected, package others looks up what an object outlives, and
-// package parking keeps clients from asking again and again.
+// The package is pure. Below internal/collect/protected, package others looks up the objects that an object
+// outlives, and package parking keeps clients from repeating refused deletions.
 package protection
 
 import (
@@ -31,17 +32,17 @@ import (
 )
 
 const (
-	// Label says that an object is protected; its value is the Mode.
+	// Label marks an object as protected; its value is the Mode.
 	Label = "coppice.dev/protect"
 	// Annotation of an object whose mode is Outlives: a JSON list of Other.
 	Annotation = "coppice.dev/outlives"
-	// Enforcer is the name of the admission policy, of its binding, and of the webhook's configuration that
+	// Enforcer is the name of the admission policy, of its binding and of the webhook configuration, which
 	// enforce the rule on other servers than ours.
 	Enforcer = "coppice-protect"
-	// MaxOthers bounds the list: each is looked up for a deletion.
+	// MaxOthers bounds the list: a deletion looks up each entry.
 	MaxOthers = 128
-	// RetryAfter is when a deletion that was refused may be tried again although the object has not
-	// changed: what it outlives may have gone.
+	// RetryAfter is the time after which a refused deletion is tried again although the object has not
+	// changed: the objects that it outlives may be gone.
 	RetryAfter = time.Minute
 )
 
@@ -49,30 +50,30 @@ const (
 type Mode string
 
 const (
-	// Always protects from every deletion. Values that are not known do, too.
+	// Always protects from every deletion. Unknown values do, too.
 	Always Mode = "always"
-	// Cascading protects from deletions that follow from another: of an owner, of the namespace, of
-	// the CustomResourceDefinition.
+	// Cascading protects from deletions that follow from another deletion: of an owner, of the
+	// namespace, of the CustomResourceDefinition.
 	Cascading Mode = "cascading"
-	// Outlives protects from every deletion for as long as any of the others is there.
+	// Outlives protects from every deletion as long as any of the listed objects exists.
 	Outlives Mode = "outlives"
 )
 
-// Modes are all modes.
+// Modes returns all modes.
 func Modes() []Mode { return []Mode{Always, Cascading, Outlives} }
 
-// Deleter is who deletes.
+// Deleter is the sort of client that deletes.
 type Deleter uint8
 
 const (
-	// Request is a person, or a controller that has its own reason.
+	// Request is a person, or a controller with a reason of its own.
 	Request Deleter = iota
-	// Cascade is what deletes because something else was deleted: a garbage collector, a namespace
-	// controller, and the server, which deletes the instances of a CustomResourceDefinition.
+	// Cascade is a client that deletes because another object was deleted: a garbage collector, a
+	// namespace controller, or the server, which deletes the instances of a CustomResourceDefinition.
 	Cascade
 )
 
-// Other is what an object outlives: an object, by name, whatever its UID, or every object that has a
+// Other is an entry of the annotation: an object, by name and whatever its UID, or all objects that have a
 // finalizer.
 type Other struct {
 	APIVersion string `json:"apiVersion,omitempty"`
@@ -88,7 +89,7 @@ func (o Other) GroupVersionKind() schema.GroupVersionKind {
 	return schema.FromAPIVersionAndKind(o.APIVersion, o.Kind)
 }
 
-// String names the other as a person would.
+// String returns the entry as a person would name it.
 func (o Other) String() string {
 	if o.Finalizer != "" {
 		return "objects with the finalizer " + o.Finalizer
@@ -100,7 +101,7 @@ func (o Other) String() string {
 	return o.GroupVersionKind().GroupKind().String() + " " + name
 }
 
-// check returns what is wrong.
+// check returns an error if the entry is not valid.
 func (o Other) check() error {
 	group, err := schema.ParseGroupVersion(o.APIVersion)
 	switch {
@@ -119,15 +120,15 @@ func (o Other) check() error {
 
 // Protection is how one object is protected.
 type Protection struct {
-	// Label is the value of the label, and Mode what it means.
+	// Label is the value of the label, and Mode its meaning.
 	Label string
 	Mode  Mode
-	// Others are what the object outlives.
+	// Others are the objects that the object outlives.
 	Others []Other
-	// Invalid says why the object cannot be protected as it asks to be; it is then protected as by
+	// Invalid says why the label or the annotation is not valid; the object is then protected as by
 	// Always.
 	Invalid string
-	// Unchecked says why nobody looks up what the object outlives (CheckedBy); it all counts as there.
+	// Unchecked says why the Others are not looked up (CheckedBy); all of them count as existing.
 	Unchecked string
 }
 
@@ -140,7 +141,7 @@ func Of(m metav1.Object) (Protection, bool) {
 	return New(value, m.GetAnnotations()[Annotation]), true
 }
 
-// New returns the protection that a label and an annotation with these values mean.
+// New returns the protection for these values of the label and the annotation.
 func New(label, annotation string) Protection {
 	p := Protection{Label: label, Mode: Mode(label)}
 	switch p.Mode {
@@ -176,7 +177,7 @@ func ParseMode(name string) (Mode, error) {
 	return "", fmt.Errorf("mode %q is none of %s", name, modes())
 }
 
-// ParseOthers returns what the annotation lists.
+// ParseOthers returns the entries of the annotation.
 func ParseOthers(annotation string) ([]Other, error) {
 	if annotation == "" {
 		return nil, fmt.Errorf("the annotation %s is missing, which lists what the object outlives", Annotation)
@@ -196,7 +197,7 @@ func ParseOthers(annotation string) ([]Other, error) {
 	return others, nil
 }
 
-// FormatOthers returns the annotation that lists them, sorted, each once.
+// FormatOthers returns the annotation that lists the entries, sorted, each once.
 func FormatOthers(others []Other) (string, error) {
 	others = slices.Clone(others)
 	slices.SortFunc(others, func(a, b Other) int { return strings.Compare(a.String()+a.APIVersion, b.String()+b.APIVersion) })
@@ -210,22 +211,22 @@ func FormatOthers(others []Other) (string, error) {
 	return string(annotation), nil
 }
 
-// Left is one of the others that is there, or counts as there.
+// Left is an entry whose object exists, or counts as existing.
 type Left struct {
 	Other
 
-	// Unknown says why it could not be found out whether it is there.
+	// Unknown says why the lookup failed; empty if it did not.
 	Unknown string
-	// Unread is set if the deleter may not read it. Nobody looked it up, and no refusal names it.
+	// Unread is set if the deleter may not read it. It was not looked up, and no refusal names it.
 	Unread bool
 }
 
-// NeedsLookup reports whether Decide has to be told which of the others are left.
+// NeedsLookup reports whether Decide needs the list of the Others that are left.
 func (p Protection) NeedsLookup() bool { return p.Mode == Outlives && p.Unchecked == "" }
 
-// Decide returns why the object is not deleted, or nil. left are those of the others that are there;
-// it is asked for in mode Outlives only. The object is not being deleted yet: what has begun is not
-// taken back (R19).
+// Decide returns why the object is not deleted, or nil. left are the Others that exist; it is needed
+// in mode Outlives only (NeedsLookup). The object must not be in deletion yet: a deletion that has
+// begun is not taken back (R19).
 func (p Protection) Decide(by Deleter, left []Left) *Refusal {
 	switch {
 	case p.Mode == Cascading && by == Request:
@@ -237,7 +238,7 @@ func (p Protection) Decide(by Deleter, left []Left) *Refusal {
 	}
 }
 
-// cascades are the users that delete because something else was deleted.
+// cascades are the users that delete because another object was deleted.
 //
 //nolint:gochecknoglobals // a constant set
 var cascades = map[string]bool{
@@ -245,7 +246,7 @@ var cascades = map[string]bool{
 	"system:coppice:namespace-controller":                         true,
 	"system:serviceaccount:kube-system:generic-garbage-collector": true,
 	"system:serviceaccount:kube-system:namespace-controller":      true,
-	// All controllers in one, where they do not have a service account each.
+	// All controllers, if they have no service accounts of their own.
 	"system:kube-controller-manager": true,
 	// coppice collect, as deploy/ installs it.
 	"system:serviceaccount:coppice-system:coppice": true,

@@ -19,7 +19,7 @@ var (
 
 const list = `[{"apiVersion":"v1","kind":"ConfigMap","namespace":"shop","name":"web"},{"apiVersion":"example.com/v1","kind":"Widget","name":"a"}]`
 
-// Who deletes, and what is left, decide, together with the label: the whole table.
+// The decision for every label, deleter and list of remaining objects.
 func TestR28Decide(t *testing.T) {
 	someLeft := []Left{{Other: shop}}
 	for _, test := range []struct {
@@ -32,7 +32,7 @@ func TestR28Decide(t *testing.T) {
 		{label: "cascading", cascade: true},
 		{label: "outlives", annotation: list, left: someLeft, request: true, cascade: true},
 		{label: "outlives", annotation: list},
-		// What cannot be understood protects.
+		// An invalid label or annotation protects.
 		{label: "", request: true, cascade: true},
 		{label: "Cascading", request: true, cascade: true},
 		{label: "outlives", request: true, cascade: true},
@@ -84,8 +84,8 @@ func TestOthers(t *testing.T) {
 	}
 }
 
-// A refusal says by what the object is protected and how that is lifted, and is recognized by its cause
-// as by what it says.
+// A refusal names the label that protects the object and the command that lifts the protection, and is
+// recognized by its cause and by its message.
 func TestRefusal(t *testing.T) {
 	p := New("outlives", list)
 	left := []Left{{Other: shop}, {Other: widget, Unknown: "the kind is not served"}}

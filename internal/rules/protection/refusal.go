@@ -15,16 +15,16 @@ import (
 // Cause is the type of the cause in the details of a refusal.
 const Cause metav1.CauseType = Label
 
-// MaxNamed bounds the others that a refusal names: nobody needs to look for more.
+// MaxNamed bounds the objects that a refusal names. Callers need not look up more.
 const MaxNamed = 5
 
-// Refusal is why an object is not deleted.
+// Refusal is the reason why an object is not deleted.
 type Refusal struct {
 	protection Protection
 	left       []Left
 }
 
-// Reason says by what the object is protected, and what for.
+// Reason returns the label that protects the object, and why it prevents the deletion.
 func (r *Refusal) Reason() string {
 	p := r.protection
 	by := fmt.Sprintf("protected by its label %s=%s: ", Label, p.Label)
@@ -66,7 +66,8 @@ func (r *Refusal) named() string {
 	return strings.Join(names, ", ")
 }
 
-// Command returns the command that lifts the protection of an object. Users paste it, and users choose names.
+// Command returns the command that lifts the protection of an object. Users paste it into a shell, and users
+// choose names, so the arguments are quoted.
 func Command(resource schema.GroupResource, namespace, name string) string {
 	return "coppice unprotect " + arguments(resource, namespace, name)
 }
@@ -98,9 +99,9 @@ func (r *Refusal) Error(resource schema.GroupResource, namespace, name string) *
 	return err
 }
 
-// Refused reports whether an error is the refusal to delete a protected object, and returns what it
-// says. The refusal of our server has the Cause; those of policies and webhooks on other servers, which
-// cannot set one, name the label.
+// Refused reports whether an error is the refusal to delete a protected object, and returns its message.
+// The refusal of our server has the Cause; policies and webhooks on other servers cannot set one, so
+// their refusals name the label.
 func Refused(err error) (message string, refused bool) {
 	status := apierrors.APIStatus(nil)
 	if !errors.As(err, &status) {

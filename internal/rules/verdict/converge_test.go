@@ -13,14 +13,14 @@ import (
 )
 
 // cluster is a store of objects, a watch that reports changes late, and a collector that
-// does what verdict says with the preconditions of R12. It looks only at what the graph
-// returns, so it stops too early if the graph forgets an object. There is no barrier here
-// (R15): that is part of package collector.
+// applies the decisions of verdict with the preconditions of R12. It reconsiders only the
+// UIDs that the graph returns, so it stops too early if the graph forgets an object. The
+// barrier (R15) is part of package collector, and is missing here.
 type cluster struct {
 	*generator
 	version int
 	store   map[ownership.UID]ownership.Object
-	watch   []event // in order; each kind's are delivered in order
+	watch   []event // in order; the events of each kind are delivered in order
 	graph   *ownership.Graph
 	queue   map[ownership.UID]bool
 	deletes int // by the collector
@@ -170,9 +170,9 @@ func (c *cluster) disown(uid ownership.UID, owner ownership.Object) {
 	}
 }
 
-// checkDelete is S1: no owner that the object refers to when it is deleted is
-// there, unless it is in foreground deletion. One that was, and now has only
-// finalizers of others left, counts too.
+// checkDelete is S1: when an object is deleted, none of its owners exists, except
+// owners in foreground deletion. An owner that was in foreground deletion, and now
+// has only foreign finalizers left, counts too.
 func (c *cluster) checkDelete(o ownership.Object) error {
 	if len(o.Owners) == 0 {
 		return fmt.Errorf("%s has no owners", o.UID)
@@ -190,8 +190,8 @@ func (c *cluster) checkDelete(o ownership.Object) error {
 	return nil
 }
 
-// converge runs watch and collector, in random turns, until nothing is left to do. Then the user
-// removes the foreign finalizers.
+// converge runs watch and collector in random turns until both are idle. Then the user removes the
+// foreign finalizers.
 func (c *cluster) converge() error {
 	for step := 0; len(c.watch)+len(c.queue) > 0; step++ {
 		if step == 20000 {
@@ -210,9 +210,9 @@ func (c *cluster) converge() error {
 	return c.graph.Check()
 }
 
-// TestConvergence plays a few deletions in a small cluster, and checks each
-// deletion by the collector when it is made (S1), and in the end that nothing is
-// left that should have gone: all garbage, and every finalizer of ours (L1, L2).
+// TestConvergence makes a few deletions in a small cluster. It checks each deletion
+// by the collector when it is made (S1), and in the end that all garbage and every
+// finalizer of ours are gone (L1, L2).
 func TestConvergence(t *testing.T) {
 	histories, deletes := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -238,8 +238,8 @@ func TestConvergence(t *testing.T) {
 func (c *cluster) play() error {
 	for _, o := range c.homes {
 		for range c.intN(3) {
-			// A misplaced reference (R5) keeps an object whatever comes, and with it
-			// an owner in foreground deletion that it blocks: not in this test.
+			// Not in this test: a misplaced reference (R5) always keeps an object, and
+			// with it an owner in foreground deletion that it blocks.
 			if r := c.reference(); o.Namespace != "" || r.OwnerKind() == randomKinds[2] {
 				o.Owners = append(o.Owners, r)
 			}
@@ -281,8 +281,8 @@ func (c *cluster) play() error {
 	return c.checkEnd()
 }
 
-// checkEnd verifies that the graph is what the store is (S9), and that nothing is
-// left to do (L1, L2).
+// checkEnd verifies that the graph equals the store (S9), and that no work is left
+// (L1, L2).
 func (c *cluster) checkEnd() error {
 	if c.graph.Len() != len(c.store) {
 		return fmt.Errorf("the graph has %d objects, the store %d", c.graph.Len(), len(c.store))

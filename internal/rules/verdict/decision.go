@@ -31,17 +31,16 @@ type Decision interface {
 type (
 	// Keep leaves the object as it is.
 	Keep struct{ Reason string }
-	// Verify requests live reads of claims of which nothing is known (R7). Each is named once, in
-	// order. There may be ten thousand; they can be read in portions, since each answer returns
-	// the object again.
+	// Verify requests live reads of Unknown claims (R7). Each is named once, in order. There may
+	// be ten thousand; they can be read in portions, since each answer returns the object again.
 	Verify struct{ Claims []ownership.Claim }
 	// Reread requests live reads of observed objects that were being deleted in an earlier epoch
 	// (R4). Each answer returns the object again.
 	Reread struct{ Objects []ownership.UID }
 	// Park waits for kinds that no API serves now; the object is reconsidered when one appears (R7).
 	Park struct{ Kinds []ownership.Kind }
-	// Detach removes owner references: those to the owners in Remove. Remaining is the list to
-	// write (R9). An object may refer to one UID both correctly and incorrectly; then Remaining
+	// Detach removes the references to the owners in Remove. Remaining is the list to write
+	// (R9). An object may refer to one UID both correctly and incorrectly; then Remaining
 	// keeps the correct reference.
 	Detach struct {
 		Remove    []ownership.UID
@@ -112,7 +111,7 @@ func (d Disown) String() string { return "disown " + list(d.Dependents) }
 // String returns, for example, "remove-finalizer orphan".
 func (d RemoveFinalizer) String() string { return "remove-finalizer " + d.Finalizer }
 
-// maxNamed bounds how many are named in a sentence: an object may have ten thousand owners.
+// maxNamed bounds the number of names in a sentence: an object may have ten thousand owners.
 const maxNamed = 5
 
 // list names the first few, and says how many more there are.

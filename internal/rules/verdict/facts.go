@@ -13,8 +13,8 @@ type Standing uint8
 const (
 	// Unverified references: nothing is known of the claim, and a live read can verify it (R7).
 	Unverified Standing = iota
-	// Solid references: the owner is Present and not in foreground deletion (R7).
-	// Also one that is terminating otherwise: it may yet orphan its dependents.
+	// Solid references: the owner is Present and not in foreground deletion (R7). An owner
+	// that terminates in another way counts too: it may yet orphan its dependents.
 	Solid
 	// Waiting references: the owner is Present and in foreground deletion (R7).
 	Waiting
@@ -26,7 +26,7 @@ const (
 	Misplaced
 )
 
-// Owner is an owner reference of the object that is decided about.
+// Owner is an owner reference of the object of the decision.
 type Owner struct {
 	Reference ownership.Reference
 	Claim     ownership.Claim
@@ -58,7 +58,7 @@ func (s Standing) String() string {
 	}
 }
 
-// Report is an owner reference that is reported to the user, whatever is decided (R5, the
+// Report is an owner reference that is reported to the user, whatever the decision (R5, the
 // Event OwnerRefInvalidNamespace).
 type Report struct {
 	Reference ownership.Reference
@@ -68,20 +68,20 @@ type Report struct {
 	Why string
 }
 
-// Facts is all that a decision about one object depends on.
+// Facts holds everything that a decision about one object depends on.
 type Facts struct {
 	Object  ownership.Object
 	Owners  []Owner // one for each reference, in the stored order
 	Reports []Report
 
-	// Doubted are the objects that were being deleted in an earlier epoch and were not observed
-	// since, among those whose deletion a decision would rest on (R4): the object, its owners,
-	// the members of its cycle. Sorted, without duplicates.
+	// Doubted are objects that were being deleted in an earlier epoch and were not observed
+	// since, if the decision would rest on their deletion (R4): the object, its owners, the
+	// members of its cycle. Sorted, without duplicates.
 	Doubted []ownership.UID
 	// HasDependents is true if the object is itself an owner. It is looked up only for an active
 	// object with a waiting owner (R10).
 	HasDependents bool
-	// Dependents are those to detach, sorted, without duplicates and without the object itself.
+	// Dependents are the dependents to detach, sorted, without duplicates and without the object.
 	// They are looked up only in phase Orphaning (R13).
 	Dependents []ownership.UID
 	// Blocking are dependents that hold the object, sorted, without duplicates, at most
@@ -97,7 +97,7 @@ type Facts struct {
 }
 
 // MaxBlocking bounds Facts.Blocking. An owner in foreground deletion is reconsidered each time
-// that one of its ten thousand dependents is gone; what counts is whether any is left.
+// that one of its ten thousand dependents is gone; the decision needs only whether any is left.
 const MaxBlocking = 16
 
 // Gather collects the facts about an object; it returns false if the object is not observed.
@@ -156,7 +156,7 @@ func doubted(g *ownership.Graph, f Facts) []ownership.UID {
 	return slices.Compact(uids)
 }
 
-// standingOf returns the standing that follows from what the graph knows (R7).
+// standingOf derives the standing of an owner reference (R7).
 func standingOf(o ownership.Owner) Standing {
 	switch o.Presence {
 	case ownership.Present:
@@ -178,7 +178,7 @@ func standingOf(o ownership.Owner) Standing {
 	return Unverified
 }
 
-// reportable describes what is wrong with the scope of a reference, if anything (R5).
+// reportable describes the scope error of a reference; empty if it has none (R5).
 func reportable(o ownership.Owner, s Standing) string {
 	owner := named(o.Reference)
 	switch {

@@ -7,8 +7,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
 
-// model is the slow and obvious form of graph and verdict together: maps of what was seen, to
-// which the rules are applied afresh for each question. It is the oracle for random histories.
+// model is a slow and obvious form of graph and verdict together: maps of observations, to which
+// it applies the rules anew for each query. It is the oracle for random histories.
 type model struct {
 	objects map[ownership.UID]ownership.Object
 	stale   map[ownership.UID]bool // observed before the last epoch
@@ -179,7 +179,7 @@ func (m *model) newEpoch() {
 	}
 }
 
-// prune drops what is not claimed.
+// prune drops knowledge about owners that are no longer claimed.
 func (m *model) prune() {
 	claims, uids := map[ownership.Claim]bool{}, map[ownership.UID]bool{}
 	for _, d := range m.objects {
@@ -233,8 +233,8 @@ func (m *model) standing(d ownership.Object, r ownership.Reference) verdict.Stan
 	if d.Namespace == "" && (scope == ownership.Namespaced || scope == ownership.ScopeUnknown && home != "") {
 		return verdict.Misplaced
 	}
-	// R5: of a cluster-scoped dependent the owner must not be namespaced. While the kind
-	// that it names is not served, only an owner that was observed under it shows that.
+	// R5: a cluster-scoped dependent must not have a namespaced owner. While the kind of the
+	// reference is not served, only an observed owner shows whether the kind is namespaced.
 	isCluster := scope == ownership.Cluster || t.last != nil && t.last.Kind == r.OwnerKind()
 	if isAbsent && (d.Namespace != "" || isCluster) {
 		return verdict.Dangling

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 // references, and all kinds of wrong statements about where an owner lives.
 type generator struct {
 	t       *rapid.T
-	homes   []ownership.Object // where each UID lives, mostly
+	homes   []ownership.Object // the usual coordinates of each UID
 	cycles  bool               // many objects in foreground deletion that block each other
 	version int
 }
@@ -50,7 +50,7 @@ func newGenerator(t *rapid.T) *generator {
 	h.cycles = h.chance(25)
 	for n := range 4 + h.intN(9) {
 		o := ownership.Object{UID: ownership.UID(fmt.Sprintf("u%d", n))}
-		if h.chance(30) { // UIDs as servers make them, too
+		if h.chance(30) { // also UIDs like the ones of servers
 			o.UID = ownership.UID(fmt.Sprintf("%08x-0000-4000-8000-%012x", rapid.Uint32().Draw(t, "uid"), n))
 		}
 		kind := h.intN(len(randomKinds))
@@ -139,7 +139,7 @@ func (h *generator) next() string {
 	return strconv.Itoa(h.version)
 }
 
-// claim returns one that is made now, mostly one that verdict wants to have verified.
+// claim returns a current claim, mostly one that verdict wants to verify.
 func (h *generator) claim(m *model) (ownership.Claim, bool) {
 	var all, wanted []ownership.Claim
 	for _, uid := range h.uids() {
@@ -173,7 +173,7 @@ func (h *generator) uids() (uids []ownership.UID) {
 
 func (h *generator) uid() ownership.UID { return h.homes[h.intN(len(h.homes))].UID }
 
-// step does one thing to graph and model, and says what.
+// step makes one change to graph and model, and describes it.
 func (h *generator) step(g *ownership.Graph, m *model) (what string, reconsider []ownership.UID) {
 	switch n := h.intN(100); {
 	case n < 50:
@@ -223,8 +223,8 @@ func (h *generator) step(g *ownership.Graph, m *model) (what string, reconsider 
 }
 
 // TestRandomHistories compares graph and verdict with the model after each step:
-// every object, every decision; that each decision that has changed to one that
-// needs an action was among those to reconsider; and the invariants of the graph.
+// every object and every decision. It also checks that every object whose decision
+// now needs an action was returned, and the invariants of the graph.
 func TestRandomHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h, g, m := newGenerator(t), ownership.New(), newModel()
@@ -248,7 +248,7 @@ func TestRandomHistories(t *testing.T) {
 	})
 }
 
-// compare returns all decisions, or how the graph differs from the model.
+// compare returns all decisions, or the difference between graph and model.
 func compare(g *ownership.Graph, m *model, uids []ownership.UID) (map[ownership.UID]string, error) {
 	if err := g.Check(); err != nil {
 		return nil, err
@@ -282,7 +282,7 @@ func compare(g *ownership.Graph, m *model, uids []ownership.UID) (map[ownership.
 }
 
 // checkReconsidered verifies that each object that a change concerns is reconsidered, and
-// that none is named twice or out of order.
+// that the UIDs are sorted and unique.
 func checkReconsidered(before, after map[ownership.UID]string, reconsider []ownership.UID) error {
 	if !slices.IsSorted(reconsider) || len(slices.Compact(slices.Clone(reconsider))) != len(reconsider) {
 		return fmt.Errorf("not sorted, or not each once")
@@ -301,8 +301,8 @@ func checkReconsidered(before, after map[ownership.UID]string, reconsider []owne
 }
 
 // TestOrder is R6 at large: the same objects, observed in any order, with live reads at any time,
-// end in the same decisions. The events of each object keep their order; only how they interleave
-// is shuffled.
+// end in the same decisions. The events of each object keep their order; only their interleaving
+// is random.
 func TestOrder(t *testing.T) {
 	const orders = 6
 	rapid.Check(t, func(t *rapid.T) {
@@ -341,8 +341,8 @@ func (h *generator) lives() []life {
 			o.ResourceVersion = strconv.Itoa(h.version)
 			l.observations = append(l.observations, o)
 		}
-		// The kind Widget is not served in this test, so none can be read. The end of one
-		// would be known by its event in some orders, and never in others.
+		// The kind Widget is not served in this test, so widgets cannot be read. The end of a
+		// widget would be known by its event in some orders, and never in others.
 		l.ends = home.Kind != randomKinds[3] && h.chance(30)
 	}
 	for _, l := range lives {
@@ -356,8 +356,8 @@ func (h *generator) lives() []life {
 	return lives
 }
 
-// settle plays the lives in a shuffled order, and answers what verdict wants to
-// verify: now and then on the way, and everything at the end.
+// settle observes the lives in a random order, and answers the live reads that
+// verdict requests: some on the way, and all at the end.
 func (h *generator) settle(lives []life) (map[ownership.UID]string, error) {
 	g := ownership.New()
 	for n, kind := range randomKinds {
@@ -396,7 +396,7 @@ func (h *generator) settle(lives []life) (map[ownership.UID]string, error) {
 	return decisions, nil
 }
 
-// mix returns an order of steps: the index of each life as often as it has steps.
+// mix returns a random order of steps: the index of each life, once for each of its steps.
 func (h *generator) mix(lives []life) []int {
 	var order []int
 	for n, l := range lives {
@@ -410,8 +410,8 @@ func (h *generator) mix(lives []life) []int {
 	return rapid.Permutation(order).Draw(h.t, "order")
 }
 
-// verify answers the live reads that are requested now: an object exists where it
-// was born, unless it has ended. It returns whether anything was asked.
+// verify answers the live reads that are requested now: an object exists at its
+// coordinates, unless its life has ended. It reports whether there were any requests.
 func verify(g *ownership.Graph, lives []life, ended map[ownership.UID]bool) (asked bool) {
 	for o := range g.All() {
 		facts, _ := verdict.Gather(g, o.UID)

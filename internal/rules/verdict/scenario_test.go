@@ -23,8 +23,8 @@ import (
 //	scope               <kind> namespaced|cluster|unknown a line
 //	resolve             <kind> [<namespace>/]<name> <uid> absent|present [<phase>] a line
 //	epoch
-//	decide [<uid>...]   what verdict says of these objects, or of all
-//	stats               how much the graph holds
+//	decide [<uid>...]   the decisions about these objects, or about all
+//	stats               the size of the graph
 //
 // Commands that change the graph print the UIDs to reconsider. The graph is
 // checked after each.

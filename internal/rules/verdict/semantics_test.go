@@ -74,7 +74,7 @@ func TestR2(t *testing.T) {
 	s.observe("u1 ConfigMap default/cm")
 	s.decides("p1: keep: held by ConfigMap cm") // Present by observation
 
-	// Present is a claim, at its coordinates, never a UID.
+	// A claim is Present, at its coordinates, never a UID.
 	s.observe("p3 Pod default/p3 owner=v1:ConfigMap:other:u1", "p4 Pod elsewhere/p4 owner=v1:ConfigMap:cm:u1")
 	s.decides("p3: verify ConfigMap default/other (u1)")
 	if got := s.decide("p4"); !strings.HasPrefix(got, "p4: verify ConfigMap elsewhere/cm (u1)\n") {
@@ -134,7 +134,7 @@ func TestR4(t *testing.T) {
 		"p3: verify ConfigMap default/three (u3)", "p4: keep: held by ConfigMap four",
 	)
 
-	// Versions of the restored server may be lower; they are the truth now.
+	// Versions of the restored server may be lower; they count now.
 	s.returns(s.observe("u4 ConfigMap default/four rv=7 foreground"), "p4", "u4")
 	s.observe("u1 ConfigMap default/one rv=3")
 	s.decides("p1: keep: held by ConfigMap one")
@@ -154,7 +154,7 @@ func TestR4_Deletions(t *testing.T) {
 	s.returns(s.graph.NewEpoch(), "f", "o", "p1", "x", "y")
 	s.decides("f: reread f", "p1: reread f", "o: reread o", "p2: keep: held by ConfigMap o", "x: reread x, y")
 
-	// Once as it was: all that asked come back. And once as it was not.
+	// The read of f confirms the deletion: f and p1 are returned. The reads of o and x show undone deletions.
 	s.returns(s.observe("f ConfigMap default/f rv=1000 foreground"), "f", "p1")
 	s.decides("f: await p1", "p1: delete Background: owners in foreground deletion: ConfigMap f")
 	s.returns(s.observe("o ConfigMap default/o rv=9"))
@@ -181,8 +181,8 @@ func TestR5(t *testing.T) {
 		t.Errorf("got %s want %s", got, want)
 	}
 
-	// A cluster-scoped dependent of a namespaced owner: reported, never deleted for
-	// it, whatever becomes of the owner.
+	// A cluster-scoped dependent of a namespaced owner: reported, and never deleted
+	// for it, even if the owner is deleted.
 	const keep = "n2: keep: a cluster-scoped object cannot have a namespaced owner: ConfigMap cm\n"
 	for _, change := range []func(){
 		func() {},
@@ -392,7 +392,7 @@ func TestR14(t *testing.T) {
 		t.Errorf("decision (-want +got):\n%s", diff)
 	}
 
-	// A finalizer that is added again is handled again, on every observation.
+	// A finalizer that is added again is removed again, on every observation.
 	s.observe("o Deployment.apps default/o deleting finalizers=example.com/mine")
 	s.decides("o: keep: already terminating")
 	const again = "o Deployment.apps default/o deleting finalizers=example.com/mine,foregroundDeletion"

@@ -5,14 +5,14 @@
 //
 // The main flow:
 //
-//	facts, ok := verdict.Gather(graph, uid) // what the ownership graph knows
-//	decision := verdict.Decide(facts)       // what to do, with the reason inside
+//	facts, ok := verdict.Gather(graph, uid) // from the ownership graph
+//	decision := verdict.Decide(facts)       // the action, with the reason inside
 //
 // Decide depends on its facts alone. It is called again whenever the graph returns the UID, so no
 // decision depends on an earlier one. Its cases are in the order in which they are safe: a
-// deletion that has begun is only completed; nothing is written before every claim is verified
-// that can be; and nothing is deleted as long as one owner is solid or cannot be read. Rule
-// numbers in comments are those of docs/semantics.md.
+// deletion that has begun is only completed; nothing is written before every verifiable claim is
+// verified; and nothing is deleted as long as one owner is solid or cannot be read. Rule
+// numbers in comments refer to docs/semantics.md.
 package verdict
 
 import (
@@ -53,8 +53,8 @@ func finishOrphan(f Facts) Decision {
 }
 
 // finishForeground removes the finalizer when no dependent blocks any longer (R14). The
-// dependents are decided on separately; those that wait for each other in a cycle would wait for
-// ever, so the references inside it stop blocking (R10).
+// dependents get decisions of their own. Objects that block each other in a cycle would wait
+// forever, so the references inside the cycle stop blocking (R10).
 func finishForeground(f Facts) Decision {
 	switch {
 	case len(f.Cycle) > 0:
@@ -76,8 +76,8 @@ func decideActive(f Facts) Decision {
 	by := sortByStanding(f.Owners)
 	switch {
 	case len(by[Misplaced]) > 0:
-		// R5: a cluster-scoped object is never deleted for a namespaced owner. There is
-		// nothing to do but to report it.
+		// R5: a cluster-scoped object is never deleted for a namespaced owner. The reference
+		// is only reported.
 		return Keep{Reason: "a cluster-scoped object cannot have a namespaced owner: " + names(by[Misplaced])}
 	case len(by[Unverified]) > 0:
 		return Verify{Claims: claims(by[Unverified])} // R7
@@ -92,8 +92,8 @@ func decideActive(f Facts) Decision {
 	}
 }
 
-// keepOrDetach keeps an object that has a solid owner, and detaches it from the dangling and the
-// waiting ones (R9); from the latter so that their deletion can complete.
+// keepOrDetach keeps an object that has a solid owner, and detaches it from dangling and from
+// waiting owners (R9), so that the deletion of the latter can complete.
 func keepOrDetach(f Facts, by standings) Decision {
 	reason := reason(by)
 	if len(by[Dangling])+len(by[Waiting]) == 0 {
@@ -130,8 +130,8 @@ func removeFinalizer(f Facts, finalizer string) Decision {
 	return RemoveFinalizer{Finalizer: finalizer, Remaining: remaining}
 }
 
-// unblocked returns the references; those inside the cycle no longer block. All others stay as
-// they are, including tri-state flags (R10, CF-06).
+// unblocked returns the references; references inside the cycle no longer block. All others stay
+// as they are, including tri-state flags (R10, CF-06).
 func unblocked(owners []Owner) []ownership.Reference {
 	list := make([]ownership.Reference, 0, len(owners))
 	for _, o := range owners {

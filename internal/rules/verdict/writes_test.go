@@ -8,9 +8,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
 
-// checkWrites verifies R16 for one decision: what is written is the list that was
-// observed, with nothing added, nothing reordered, and nothing changed but what
-// the decision is about.
+// checkWrites verifies R16 for one decision: the list to write is the observed
+// list, without additions or another order, and changed only as the decision
+// requires.
 func checkWrites(f verdict.Facts, d verdict.Decision) error {
 	switch d := d.(type) {
 	case verdict.Detach:

@@ -1,11 +1,12 @@
-// Package audit finds what is wrong with the ownership and the deletions of a cluster: references that lead
-// nowhere or to the wrong object, cycles, contents of namespaces that are gone, deletions that hang. It judges
-// an inventory and has no effects: whoever reads the cluster, and writes to it, calls it.
+// Package audit finds errors in the ownership and the deletions of a cluster: references that lead nowhere or
+// to the wrong object, cycles, contents of deleted namespaces, deletions that hang. It checks an inventory and
+// does no I/O: the caller reads the cluster, and writes to it.
 //
-// The main flow: Check looks at every object of an Inventory (references.go, objects.go, controllers.go, cycles.go), with what
-// package ownership knows of each claim and servedby of each finalizer, and returns a Report. Report.Without leaves out what a baseline knows
-// (baseline.go), Report.Encode writes it (encode.go, sarif.go, junit.go), and Fixes plans the patches that
-// remove what is provably wrong and whose removal deletes nothing (fix.go).
+// The main flow: Check checks every object of an Inventory (references.go, objects.go, controllers.go, cycles.go),
+// with the presence of each claim from package ownership and the controller of each finalizer from package
+// servedby, and returns a Report. Report.Without leaves out the findings of a baseline (baseline.go),
+// Report.Encode writes it (encode.go, sarif.go, junit.go), and Fixes plans patches that remove provably wrong
+// references without causing a deletion (fix.go).
 package audit
 
 import (
@@ -18,59 +19,59 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/servedby"
 )
 
-// Severity says how sure a finding is, and how bad.
+// Severity is the certainty and the gravity of a finding.
 type Severity string
 
 const (
-	// Error findings are wrong whatever else is true.
+	// Error findings are certainly wrong.
 	Error Severity = "error"
-	// Warning findings are most likely not what somebody meant.
+	// Warning findings are most likely not intended.
 	Warning Severity = "warning"
-	// Note findings say what could not be judged. They do not count as something found.
+	// Note findings state that an object could not be checked. They do not count as found (Report.Found).
 	Note Severity = "note"
 )
 
-// DefaultLong is how long a deletion may take before it is a finding.
+// DefaultLong is the duration after which a deletion becomes a finding.
 const DefaultLong = 10 * time.Minute
 
-// Options say what is a finding.
+// Options configure Check.
 type Options struct {
-	// Long is how long an object may be terminating; 0 stands for DefaultLong.
+	// Long is the time for which an object may be terminating; 0 stands for DefaultLong.
 	Long time.Duration
-	// ServedBy says who serves a finalizer, and Permits whether RBAC lets a controller write the finalizers
-	// of an owner; what is nil is not judged.
+	// ServedBy finds the controller of a finalizer, and Permits reports whether RBAC lets a controller write
+	// the finalizers of an owner. Nil turns off these checks.
 	ServedBy *servedby.Index
 	Permits  *servedby.Permissions
-	// Namespace, if it is set, is the one whose objects are judged.
+	// Namespace, if set, confines the check to the objects of a namespace.
 	Namespace string
 }
 
 // Report is the result of a check. Its JSON is stable: fields are only added.
 type Report struct {
-	// Read is when the cluster was read, Objects how many were judged.
+	// Read is the time of the reading, Objects the number of checked objects.
 	Read    time.Time `json:"read"`
 	Objects int       `json:"objects"`
 	// Findings are sorted by severity, code and object.
 	Findings []Finding `json:"findings"`
-	// Known is how many findings a baseline left out.
+	// Known is the number of findings that a baseline left out.
 	Known int `json:"known,omitempty"`
-	// Unread is what could not be seen, in words.
+	// Unread lists the resources that could not be read, in words.
 	Unread []string `json:"unread,omitempty"`
 }
 
-// Finding is one thing that is wrong, or seems to be.
+// Finding is an error of an object, or a possible one.
 type Finding struct {
 	Code     Code     `json:"code"`
 	Severity Severity `json:"severity"`
 	Object   Object   `json:"object"`
-	// Owner is the owner reference that the finding is about, if it is about one.
+	// Owner is the owner reference of the finding; nil for a finding about the whole object.
 	Owner *Owner `json:"ownerReference,omitempty"`
-	// Message is what was found, Suggestion what to do about it, each in a sentence.
+	// Message describes the finding, Suggestion the remedy, each in a sentence.
 	Message    string `json:"message"`
 	Suggestion string `json:"suggestion"`
 }
 
-// Object names an object as it was seen.
+// Object identifies an object as it was read.
 type Object struct {
 	Group           string        `json:"group,omitempty"`
 	Version         string        `json:"version"`
@@ -90,7 +91,7 @@ func (o Object) String() string {
 	return o.Resource + "." + o.Group + "/" + o.Name
 }
 
-// Owner is an owner reference, and its place in the list of the object's.
+// Owner is an owner reference, and its index in the object's list.
 type Owner struct {
 	Index      int           `json:"index"`
 	APIVersion string        `json:"apiVersion"`
@@ -99,7 +100,7 @@ type Owner struct {
 	UID        ownership.UID `json:"uid"`
 }
 
-// Check judges the objects of an inventory.
+// Check checks the objects of an inventory.
 func Check(inv *inventory.Inventory, o Options) Report {
 	c := checker{inv: inv, graph: inv.Graph(), long: cmp.Or(o.Long, DefaultLong), servedBy: o.ServedBy, permits: o.Permits}
 	c.countManaged()
@@ -125,12 +126,12 @@ func Check(inv *inventory.Inventory, o Options) Report {
 	return r
 }
 
-// Found reports whether there is a finding that is more than a note.
+// Found reports whether any finding is more than a note.
 func (r Report) Found() bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity != Note })
 }
 
-// count returns how many findings have a severity.
+// count returns the number of findings with a severity.
 func (r Report) count(s Severity) int {
 	n := 0
 	for i := range r.Findings {
@@ -141,7 +142,7 @@ func (r Report) count(s Severity) int {
 	return n
 }
 
-// checker judges one inventory.
+// checker checks one inventory.
 type checker struct {
 	inv      *inventory.Inventory
 	graph    *ownership.Graph
@@ -152,7 +153,7 @@ type checker struct {
 	findings []Finding
 }
 
-// found adds a finding about an object, or about one of its references unless index is negative.
+// found adds a finding about an object; unless index is negative, about the reference at that index.
 func (c *checker) found(code Code, o *inventory.Object, index int, message string) {
 	rule := ruleOf(code)
 	f := Finding{Code: code, Severity: rule.Severity, Object: objectOf(o), Message: message, Suggestion: rule.Suggestion}

@@ -16,7 +16,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// read is when the clusters of these tests are read; their objects are older.
+// read is the time at which the clusters of these tests are read; their objects are older.
 func read() time.Time { return time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC) }
 
 // served are the resources of these tests.
@@ -44,7 +44,7 @@ func served() []*inventory.Resource {
 //
 //	UID RESOURCE [NAMESPACE/]NAME [owner=APIVERSION:KIND:NAME:UID[:c]] [label=KEY:VALUE] [finalizer=F] [deleting=AGO] [new]
 //
-// The namespaces default and other are always there, and a reference with :c is the controller's.
+// The namespaces default and other always exist, and a reference with :c has controller: true.
 func cluster(t *testing.T, lines ...string) *inventory.Inventory {
 	t.Helper()
 	inv := &inventory.Inventory{Read: read(), Resources: served()}
@@ -110,7 +110,7 @@ func brief(r audit.Report) []string {
 	return lines
 }
 
-// healthy is a cluster in which nothing is wrong.
+// healthy is a cluster without faults.
 func healthy() []string {
 	return []string{
 		"node nodes n1",
@@ -136,7 +136,7 @@ func TestNothingWrong(t *testing.T) {
 	}
 }
 
-// fault is something wrong in a cluster, and what is found of it.
+// fault is a fault in a cluster, with its findings.
 type fault struct {
 	name   string
 	plant  []string
@@ -144,7 +144,7 @@ type fault struct {
 	want   []string
 }
 
-// ownersElsewhere returns faults of references to owners that do not exist, or not there.
+// ownersElsewhere returns faults of references to owners that do not exist, or not at these coordinates.
 func ownersElsewhere() []fault {
 	return []fault{
 		{
@@ -198,7 +198,7 @@ func ownersElsewhere() []fault {
 	}
 }
 
-// ownersUnknown returns faults of references to what is not served, or was not seen.
+// ownersUnknown returns faults of references to owners that are not served, or were not read.
 func ownersUnknown() []fault {
 	return []fault{
 		{
@@ -240,7 +240,7 @@ func ownersUnknown() []fault {
 	}
 }
 
-// faultsOfObjects returns those of objects, and of their references together.
+// faultsOfObjects returns faults of objects, and of all references of an object together.
 func faultsOfObjects() []fault {
 	return []fault{
 		{
@@ -302,7 +302,7 @@ func faultsOfObjects() []fault {
 	}
 }
 
-// TestFindings plants one fault at a time in a cluster in which nothing is wrong.
+// TestFindings plants one fault at a time in a healthy cluster.
 func TestFindings(t *testing.T) {
 	t.Parallel()
 	for _, test := range slices.Concat(ownersElsewhere(), ownersUnknown(), faultsOfObjects()) {
@@ -327,7 +327,7 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// TestNamespaceTerminating: what holds a namespace is in its conditions.
+// TestNamespaceTerminating: the reasons why a namespace stays are in its conditions.
 func TestNamespaceTerminating(t *testing.T) {
 	t.Parallel()
 	inv := cluster(t, "n namespaces n deleting=1h")
@@ -344,7 +344,7 @@ func TestNamespaceTerminating(t *testing.T) {
 	}
 }
 
-// TestOneNamespace: only its objects are judged, by what all the others are.
+// TestOneNamespace: only the objects of the namespace are checked, with all other objects as context.
 func TestOneNamespace(t *testing.T) {
 	t.Parallel()
 	inv := cluster(t, append(healthy(), "x pods default/x owner=v1:ConfigMap:a:gone", "y pods other/y owner=apps/v1:ReplicaSet:web-1:r")...)

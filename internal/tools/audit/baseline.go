@@ -7,8 +7,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Baseline is what is known and accepted: findings that are not reported again. An object counts by its
-// name, so that it stays known when it is made anew.
+// Baseline lists accepted findings, which are not reported again. It identifies an object by its name, so that
+// a finding stays accepted when the object is recreated.
 type Baseline struct {
 	Findings []Known `json:"findings"`
 }
@@ -21,7 +21,7 @@ type Known struct {
 	Owner     string `json:"owner,omitempty"`
 }
 
-// known returns a finding as baselines have it.
+// known returns a finding in the form of baselines.
 func (f *Finding) known() Known {
 	k := Known{Code: f.Code, Object: f.Object.String(), Namespace: f.Object.Namespace}
 	if f.Owner != nil {
@@ -50,7 +50,7 @@ func (b Baseline) Encode() ([]byte, error) {
 	return text, nil
 }
 
-// ParseBaseline parses what Encode has written.
+// ParseBaseline parses the output of Encode.
 func ParseBaseline(text []byte) (Baseline, error) {
 	var b Baseline
 	if err := yaml.UnmarshalStrict(text, &b); err != nil {
@@ -59,7 +59,7 @@ func ParseBaseline(text []byte) (Baseline, error) {
 	return b, nil
 }
 
-// Without returns the report without what a baseline knows.
+// Without returns the report without the findings of a baseline.
 func (r Report) Without(b Baseline) Report {
 	known := make(map[Known]bool, len(b.Findings))
 	for _, k := range b.Findings {

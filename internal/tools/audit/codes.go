@@ -2,7 +2,7 @@ package audit
 
 import "slices"
 
-// Code names what a finding is about. Codes are stable: baselines and filters of CI services hold them.
+// Code identifies the rule of a finding. Codes are stable: baselines and filters of CI services contain them.
 type Code string
 
 // The codes, in the order of Rules.
@@ -27,7 +27,7 @@ const (
 	Unpermitted       Code = "block-owner-not-permitted"
 )
 
-// Rule is what is said about a code, whatever the object.
+// Rule describes a code, independently of the object.
 type Rule struct {
 	Code       Code
 	Severity   Severity
@@ -35,10 +35,10 @@ type Rule struct {
 	Suggestion string
 }
 
-// Rules returns what is checked.
+// Rules returns all rules.
 func Rules() []Rule { return slices.Concat(rulesOfReferences(), rulesOfObjects()) }
 
-// rulesOfReferences are about single owner references.
+// rulesOfReferences returns the rules about single owner references.
 func rulesOfReferences() []Rule {
 	return []Rule{
 		{
@@ -88,7 +88,7 @@ func rulesOfReferences() []Rule {
 	}
 }
 
-// rulesOfObjects are about objects, and what becomes of them.
+// rulesOfObjects returns the rules about whole objects.
 func rulesOfObjects() []Rule {
 	return []Rule{
 		{

@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/servedby"
 )
 
-// unserved finds finalizers that nobody will remove as things are. Who serves one is inferred: what rests
-// on a weak trace is no finding.
+// unserved finds finalizers that no working controller will remove. The controller of a finalizer is inferred:
+// an inference of low confidence is not a finding.
 func (c *checker) unserved(o *inventory.Object) {
 	if c.servedBy == nil {
 		return
@@ -37,8 +37,8 @@ func (c *checker) unserved(o *inventory.Object) {
 }
 
 // unpermitted finds references with blockOwnerDeletion whose controller may not update the owner's
-// finalizers: with the admission plug-in OwnerReferencesPermissionEnforcement, a server refuses its next
-// write of them. It is judged only where one workload is known to have set them.
+// finalizers: with the admission plug-in OwnerReferencesPermissionEnforcement, a server refuses the controller's
+// next write of them. It checks only objects whose references were set by a single known workload.
 func (c *checker) unpermitted(o *inventory.Object) {
 	if c.permits == nil || o.SetBy == nil || len(o.SetBy.Owners) != 1 {
 		return

@@ -30,14 +30,14 @@ func (c controllers) Rules(account types.NamespacedName, _ string) ([]rbacv1.Pol
 	return c.rules[account.Name], nil
 }
 
-// judged checks a cluster with what its controllers are and may.
+// judged checks a cluster with its controllers and their rights.
 func judged(inv *inventory.Inventory, c controllers) []string {
 	x := servedby.New(inv, c, read())
 	return brief(audit.Check(inv, audit.Options{ServedBy: x, Permits: servedby.NewPermissions(x)}))
 }
 
-// heldBy returns a cluster in which a ConfigMap has a finalizer that a field manager has set, beside a
-// Deployment called operator.
+// heldBy returns a cluster with a ConfigMap, on which a field manager has set a finalizer, and a Deployment called
+// operator.
 func heldBy(t *testing.T, finalizer, manager string) *inventory.Inventory {
 	t.Helper()
 	inv := cluster(t, "x configmaps default/x finalizer="+finalizer, "d deployments other/acme-operator")

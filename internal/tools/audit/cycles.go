@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// maxMembers bounds how many members of a cycle are named.
+// maxMembers bounds the number of members of a cycle that a message names.
 const maxMembers = 8
 
 // findCycles finds the objects that own themselves, directly or through others: the strongly connected
@@ -35,7 +35,7 @@ type search struct {
 	cycles [][]ownership.Object
 }
 
-// visit is what is known of an object that was come across.
+// visit is the state of an object during the search.
 type visit struct {
 	order, lowest int
 	onStack       bool
@@ -64,7 +64,7 @@ func (s *search) visit(uid ownership.UID) *visit {
 	return v
 }
 
-// complete takes a component off the stack, which ends with its root.
+// complete pops a component off the stack, down to its root.
 func (s *search) complete(root ownership.UID, ownsItself bool) { //nolint:revive // not a control flag
 	var members []ownership.Object
 	for done := false; !done; {
@@ -81,7 +81,7 @@ func (s *search) complete(root ownership.UID, ownsItself bool) { //nolint:revive
 	}
 }
 
-// first returns the member of a cycle that was seen first, under which it is reported.
+// first returns the member of a cycle that comes first in the inventory. The cycle is reported for it.
 func (c *checker) first(members []ownership.Object) *inventory.Object {
 	in := make(map[ownership.UID]bool, len(members))
 	for i := range members {

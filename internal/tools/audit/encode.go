@@ -19,7 +19,7 @@ func Formats() []string { return []string{"table", "json", "yaml", "sarif", "jun
 // Encode writes a report in one of the Formats.
 func (r Report) Encode(format string) ([]byte, error) {
 	if r.Findings == nil {
-		r.Findings = []Finding{} // a list for whoever parses it
+		r.Findings = []Finding{} // encoded as an empty list, not as null
 	}
 	switch format {
 	case "table":
@@ -49,7 +49,7 @@ func indented(value any) ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
-// table returns the findings as lines, then what to do about each code, then how many there are.
+// table returns the findings as lines, then the suggestion for each code, then the counts.
 func (r Report) table() ([]byte, error) {
 	var lines, text bytes.Buffer
 	if len(r.Findings) > 0 {

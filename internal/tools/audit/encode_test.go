@@ -51,7 +51,7 @@ note       owner-not-seen   default     pods/c   The owner Gadget.example.org g 
 	}
 }
 
-// TestStructured: JSON and YAML have all of the report, and are the same.
+// TestStructured: JSON and YAML contain the whole report, and are equal.
 func TestStructured(t *testing.T) {
 	t.Parallel()
 	report := faulty(t)
@@ -141,7 +141,7 @@ func TestJUnit(t *testing.T) {
 	}
 }
 
-// TestBaseline: what a baseline has is not reported again, also of an object that was made anew.
+// TestBaseline: the findings of a baseline are not reported again, even if the object was recreated.
 func TestBaseline(t *testing.T) {
 	t.Parallel()
 	text, err := faulty(t).Baseline().Encode()

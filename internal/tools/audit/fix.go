@@ -10,19 +10,19 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// Fix is a change of one object that removes references which are provably wrong. It never leads to a
-// deletion: without them, the object is kept.
+// Fix is a change of one object that removes provably wrong references. It never causes a deletion: without
+// them, the object is kept.
 type Fix struct {
 	Object Object
-	// Removes are the references to remove, in their order, with why each is wrong.
+	// Removes are the findings of the references to remove, in the order of the references.
 	Removes []Finding
-	// Absent are claims that must be read live before: lists are no evidence of absence (R3).
+	// Absent are claims to verify by a live read before the fix: lists are no evidence of absence (R3).
 	Absent []ownership.Claim
 }
 
-// Fixes returns what can be repaired of the findings: one fix for each object. A reference to an owner
-// that is gone is removed only where another owner keeps the object, as the collector does (R9): else the
-// object is garbage, and whether it is to stay is not for a tool to decide.
+// Fixes returns the fixes for the findings: at most one for each object. It removes a reference to an absent
+// owner only if another owner keeps the object, as the collector does (R9). Otherwise the object is garbage,
+// and the user must decide whether it stays.
 func Fixes(inv *inventory.Inventory, findings []Finding) []Fix {
 	g := inv.Graph()
 	byObject := make(map[ownership.UID][]Finding)
@@ -52,7 +52,7 @@ func Fixes(inv *inventory.Inventory, findings []Finding) []Fix {
 	return fixes
 }
 
-// fixOf plans the fix of an object; false if there is none.
+// fixOf plans the fix of an object; false if nothing can be fixed.
 func fixOf(facts verdict.Facts, findings []Finding) (Fix, bool) {
 	hasSolid := slices.ContainsFunc(facts.Owners, func(o verdict.Owner) bool { return o.Standing == verdict.Solid })
 	fix := Fix{Object: findings[0].Object}
@@ -71,7 +71,7 @@ func fixOf(facts verdict.Facts, findings []Finding) (Fix, bool) {
 				fix.Removes = append(fix.Removes, f)
 				fix.Absent = append(fix.Absent, owner.Claim)
 			}
-		default: // somebody has to decide
+		default: // the user has to decide
 		}
 	}
 	slices.SortFunc(fix.Removes, func(a, b Finding) int { return a.Owner.Index - b.Owner.Index })
@@ -83,8 +83,8 @@ func repeats(earlier []verdict.Owner, r ownership.Reference) bool {
 	return slices.ContainsFunc(earlier, func(o verdict.Owner) bool { return o.Reference == r })
 }
 
-// staysWithout reports whether an object is kept without some of its references, by the collector's own
-// rules. A reference of the wrong scope holds an object (R5), so it may be all that keeps it.
+// staysWithout reports whether the collector's own rules keep an object without some of its references. A
+// reference of the wrong scope keeps an object (R5), and may be the only one that does.
 func staysWithout(facts verdict.Facts, removes []Finding) bool {
 	var left []verdict.Owner
 	for n := range facts.Owners {
@@ -109,14 +109,14 @@ type operation struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// Patch returns the fix as a JSON patch, which the server refuses unless the object is the one that was
-// seen, in the version that was seen (R12).
+// Patch returns the fix as a JSON patch. The server refuses it unless the object has the UID and the
+// resourceVersion that were read (R12).
 func (f Fix) Patch() ([]byte, error) {
 	operations := []operation{
 		{Op: "test", Path: "/metadata/uid", Value: f.Object.UID},
 		{Op: "test", Path: "/metadata/resourceVersion", Value: f.Object.ResourceVersion},
 	}
-	for _, wrong := range slices.Backward(f.Removes) { // from the end, so that the places of the others stay
+	for _, wrong := range slices.Backward(f.Removes) { // from the end, so that the indexes of the others stay
 		path := fmt.Sprintf("/metadata/ownerReferences/%d", wrong.Owner.Index)
 		operations = append(operations, operation{Op: "test", Path: path + "/uid", Value: wrong.Owner.UID}, operation{Op: "remove", Path: path})
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/audit"
 )
 
-// TestFixes: what is provably wrong is removed, unless the object would be deleted for it.
+// TestFixes: provably wrong references are removed, unless that would delete the object.
 func TestFixes(t *testing.T) {
 	t.Parallel()
 	const absent, solid, elsewhere = " owner=v1:ConfigMap:a:gone", " owner=apps/v1:ReplicaSet:web-1:r", " owner=v1:ConfigMap:e:e"

@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/escape"
 )
 
-// The parts of a JUnit report that CI services agree about.
+// The parts of a JUnit report on which CI services agree.
 type (
 	junitSuites struct {
 		XMLName xml.Name   `xml:"testsuites"`
@@ -33,8 +33,8 @@ type (
 	}
 )
 
-// junit returns a report with a test case for each rule, which fails if it found something. Notes do not
-// fail.
+// junit returns a report with a test case for each rule. A test case fails if the rule has findings, unless
+// they are notes.
 func (r Report) junit() ([]byte, error) {
 	suite := junitSuite{Name: "coppice audit"}
 	for _, rule := range Rules() {

@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// leftover finds an object whose namespace is gone.
+// leftover finds an object whose namespace does not exist.
 func (c *checker) leftover(o *inventory.Object) {
 	namespaces := c.inv.Resource(ownership.Kind{Kind: "Namespace"})
 	if o.Namespace == "" || namespaces == nil || !c.inv.Complete(namespaces, "") || c.tooNew(o) {
@@ -20,7 +20,7 @@ func (c *checker) leftover(o *inventory.Object) {
 	}
 }
 
-// terminating finds an object whose deletion takes long, counted from the end of its grace period.
+// terminating finds an object whose deletion takes too long, counted from the end of its grace period.
 func (c *checker) terminating(o *inventory.Object) {
 	if o.Phase == ownership.Active || c.inv.Read.Sub(o.Deadline()) < c.long {
 		return
@@ -40,8 +40,8 @@ func (c *checker) terminating(o *inventory.Object) {
 	c.found(TerminatingLong, o, -1, fmt.Sprintf("It should have been gone %s ago, and %s.", since, waits))
 }
 
-// marks returns the labels that workload controllers put on what they own, by kind: an object that has one
-// and no controller has lost it, or was let go on purpose.
+// marks returns the labels that workload controllers set on objects of a kind that they own. An object with
+// such a label and no controller has lost its controller, or was released on purpose.
 func marks(kind ownership.Kind) []string {
 	switch kind {
 	case ownership.Kind{Kind: "Pod"}:
@@ -55,17 +55,17 @@ func marks(kind ownership.Kind) []string {
 	}
 }
 
-// managedBy is the label by which tools and controllers mark what they manage.
+// managedBy is the label by which tools and controllers mark the objects that they manage.
 const managedBy = "app.kubernetes.io/managed-by"
 
-// managed are the objects of a kind in a namespace that have the same value of managedBy.
+// managed identifies the objects of a kind in a namespace that have the same value of managedBy.
 type managed struct {
 	kind          ownership.Kind
 	namespace, by string
 }
 
-// countManaged notes for which of them a controller has set itself as the owner of one: a tool that
-// sets no owners, as Helm, is not one whose objects have lost theirs.
+// countManaged records the groups of objects in which at least one has a controller. Objects of a tool that
+// sets no owners, such as Helm, have not lost an owner.
 func (c *checker) countManaged() {
 	c.managed = make(map[managed]bool)
 	for _, o := range c.inv.Objects {
@@ -75,7 +75,7 @@ func (c *checker) countManaged() {
 	}
 }
 
-// looksOwned finds an object without owners whose labels say that it had one.
+// looksOwned finds an object without owners whose labels suggest that it had one.
 func (c *checker) looksOwned(o *inventory.Object) {
 	if len(o.Owners) > 0 || o.Phase != ownership.Active {
 		return

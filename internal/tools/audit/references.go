@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// references judges the owner references of an object.
+// references checks the owner references of an object.
 func (c *checker) references(o *inventory.Object) {
 	if len(o.Owners) == 0 {
 		return
@@ -40,7 +40,7 @@ func isSame(a, b ownership.Reference) bool {
 	return a.UID == b.UID && a.OwnerKind() == b.OwnerKind() && a.Name == b.Name
 }
 
-// reference returns what is wrong with a reference; no code if nothing is.
+// reference returns the error of a reference; the code is empty if it has none.
 func (c *checker) reference(o *inventory.Object, owner ownership.Owner) (Code, string) {
 	ref := owner.Reference
 	if _, err := schema.ParseGroupVersion(ref.APIVersion); err != nil || ref.APIVersion == "" {
@@ -66,7 +66,7 @@ func (c *checker) reference(o *inventory.Object, owner ownership.Owner) (Code, s
 	}
 }
 
-// misled judges a reference by the object that has its UID, if that was seen.
+// misled checks a reference against the object with its UID, if that object was read.
 func misled(o *inventory.Object, ref ownership.Reference, actual *inventory.Object) (Code, string) {
 	switch {
 	case actual == nil:
@@ -84,7 +84,7 @@ func misled(o *inventory.Object, ref ownership.Reference, actual *inventory.Obje
 	}
 }
 
-// missing judges a reference to an owner that was not seen, of a kind that is served.
+// missing checks a reference to an owner that was not read, although its kind is served.
 func (c *checker) missing(o *inventory.Object, owner ownership.Owner, r *inventory.Resource) (Code, string) {
 	ref := owner.Reference
 	switch other := c.inv.Named(r, owner.Claim.Namespace, ref.Name); {
@@ -105,7 +105,7 @@ func (c *checker) tooNew(o *inventory.Object) bool {
 	return !o.Created.Before(c.inv.Read.Truncate(time.Second))
 }
 
-// groupAnswers reports whether discovery has answered for a group: then what it does not name is not served.
+// groupAnswers reports whether discovery has answered for a group: then kinds that it does not list are not served.
 func (c *checker) groupAnswers(group string) bool {
 	return !slices.ContainsFunc(c.inv.Unread, func(u inventory.Unread) bool { return u.Resource.Resource == "" && u.Resource.Group == group })
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// The parts of SARIF 2.1.0 that a report has.
+// The parts of SARIF 2.1.0 that a report uses.
 type (
 	sarifLog struct {
 		Schema  string     `json:"$schema"`
@@ -54,8 +54,8 @@ type (
 	}
 )
 
-// sarifOf returns a report as SARIF. Its levels are our severities. An object is a logical location: there
-// is no file.
+// sarifOf returns a report as SARIF. Its levels are our severities. An object is a logical location, since it
+// has no file.
 func sarifOf(r Report) sarifLog {
 	run := sarifRun{Tool: sarifTool{Driver: sarifDriver{Name: "coppice audit"}}, Results: []sarifResult{}}
 	index := make(map[Code]int)
@@ -80,7 +80,7 @@ func sarifOf(r Report) sarifLog {
 	return sarifLog{Schema: "https://json.schemastore.org/sarif-2.1.0.json", Version: "2.1.0", Runs: []sarifRun{run}}
 }
 
-// fingerprint tells findings apart, over several runs: by what a baseline knows of them.
+// fingerprint identifies a finding across runs, by the same fields as a baseline.
 func (f *Finding) fingerprint() string {
 	k := f.known()
 	sum := sha256.Sum256([]byte(strings.Join([]string{string(k.Code), k.Namespace, k.Object, k.Owner}, "\n")))

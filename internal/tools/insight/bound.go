@@ -3,14 +3,14 @@ package insight
 import "github.com/coppice-dev/coppice/internal/rules/ownership"
 
 const (
-	// mostText is how long a text of an object may be, in bytes.
+	// mostText is the longest text of an object, in bytes.
 	mostText = 1024
-	// mostIndented is how deep a tree is indented. What is below begins anew at the left, so that a tree has a
-	// bounded number of bytes for each object.
+	// mostIndented is the deepest indentation of a tree. Deeper objects begin again at the left, so that a tree
+	// has a bounded number of bytes for each object.
 	mostIndented = 24
 )
 
-// bound bounds the texts of all objects. Users decide how long names, UIDs and finalizers are, and decisions name them.
+// bound bounds the texts of all objects. Users choose the length of names, UIDs and finalizers, and decisions name them.
 func (g *Graph) bound() {
 	for n := range g.References {
 		r := &g.References[n]
@@ -25,7 +25,7 @@ func (g *Graph) bound() {
 	}
 }
 
-// boundedUID returns a UID; a digest stands for a long one.
+// boundedUID returns the UID, or a digest of a long one.
 func boundedUID(uid ownership.UID) ownership.UID {
 	return ownership.Bounded(ownership.Object{UID: uid}).UID
 }

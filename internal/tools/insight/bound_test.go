@@ -29,8 +29,8 @@ func chain(n int, owners func(n int) []int) *ownership.Graph {
 	return g
 }
 
-// However objects own each other, a drawing has a bounded number of bytes for each object and each reference, and a
-// tree a line for each.
+// For any graph, a drawing has a bounded number of bytes for each object and each reference, and a tree has a line for
+// each.
 func TestDrawingsAreLinear(t *testing.T) {
 	const objects, mostBytes = 4000, 400
 	for name, owners := range map[string]func(n int) []int{
@@ -57,7 +57,7 @@ func TestDrawingsAreLinear(t *testing.T) {
 	}
 }
 
-// A tree has each object once, and refers to it elsewhere; the objects below a deep one are in it, too.
+// A tree shows each object once, and refers to it elsewhere; it also has the objects below a deep one.
 func TestTreeHasEachObjectOnce(t *testing.T) {
 	const objects = 100
 	picture := insight.Whole(viewOf(chain(objects, func(n int) []int { return []int{n / 3} })))
@@ -81,7 +81,7 @@ func TestTreeHasEachObjectOnce(t *testing.T) {
 	}
 }
 
-// A Looker reads what it sees, and follows nothing that it does not see.
+// A Looker reads only objects that it sees, and does not follow others.
 func TestLookerReadsWhatItSees(t *testing.T) {
 	const tail = 1000
 	g := chain(tail, func(int) []int { return nil })

@@ -10,9 +10,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
 
-// writeDOT writes the graph for Graphviz. The attributes group to virtual have the names
-// that upstream's debug endpoint gives them; an edge goes from the dependent to its owner,
-// as there.
+// writeDOT writes the graph for Graphviz. The attributes from group to virtual have the same
+// names as in upstream's debug endpoint, and an edge goes from the dependent to its owner, as
+// there.
 func (g Graph) writeDOT(w *bytes.Buffer) {
 	w.WriteString("strict digraph full {\n  rankdir=RL;\n  node [shape=box];\n")
 	for i := range g.Objects {
@@ -51,7 +51,7 @@ func edgeStyle(r Reference) string {
 		attributes = append(attributes, `color="orange"`)
 	case verdict.Dangling.String():
 		attributes = append(attributes, `color="red"`, `style="dashed"`)
-	default: // not known
+	default: // unknown
 		attributes = append(attributes, `color="gray"`, `style="dashed"`)
 	}
 	if r.Standing != verdict.Solid.String() {

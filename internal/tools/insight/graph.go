@@ -4,23 +4,23 @@
 // The main flow:
 //
 //  1. Whole, Around, Owners or Dependents reads the ownership graph into a Graph, which is a
-//     copy for display: everything that owns or is owned, or the connected components of some
-//     objects, or what is above or below them. The graph is read in batches, so that the collector does not have to
-//     wait for long; a change in between may be in the copy in part.
+//     copy for display: all objects with owners or dependents, or the connected components of
+//     some objects, or their owners or dependents. The graph is read in batches, so that the
+//     collector does not wait for long; the copy may have only a part of a concurrent change.
 //  2. The copy is encoded as DOT, JSON, SVG, Mermaid or a tree in text (dot.go, svg.go, mermaid.go,
 //     tree.go), ordered by kind, namespace and name: the same graph gives the same bytes.
 //  3. For SVG the objects are laid out in columns, owners left of their dependents
 //     (layout.go, layout_place.go).
 //
-// Standings and decisions come from package verdict; there are no rules here. Nothing
-// here changes the graph.
+// Standings and decisions come from package verdict; this package has no rules, and never
+// changes the graph.
 //
-// The layout is our own, 480 lines, so that a graph can be seen in a browser or with kubectl
-// get --raw where no Graphviz is installed. Alternatives:
+// The layout is our own, 480 lines, so that a browser or kubectl get --raw shows a graph where
+// no Graphviz is installed. Alternatives:
 // github.com/goccy/go-graphviz is Graphviz compiled to WebAssembly, with a runtime for that,
 // and adds several megabytes to a binary that needs it for one format.
-// github.com/nulab/autog is pure Go, but version 0 by a single author; by its README it does
-// not route edges of a vertex to itself, which an object that owns itself has, and its
+// github.com/nulab/autog is pure Go, but version 0 by a single author. According to its README,
+// it does not route edges of a vertex to itself, which an object that owns itself has, and its
 // layering is quadratic, while we draw up to 5000 objects.
 package insight
 
@@ -82,8 +82,8 @@ func (f Format) ContentType() string {
 type Graph struct {
 	// Objects are sorted by kind, namespace, name and UID.
 	Objects []Object `json:"objects"`
-	// References are sorted by dependent, in the order of Objects; those of one
-	// dependent are in the stored order.
+	// References are sorted by dependent, in the order of Objects; the references of
+	// one dependent are in the stored order.
 	References []Reference `json:"references"`
 }
 
@@ -94,15 +94,15 @@ type Object struct {
 	Kind      string        `json:"kind"`
 	Namespace string        `json:"namespace,omitempty"`
 	Name      string        `json:"name"`
-	// Missing marks an owner that is not observed; its coordinates are those that a dependent
-	// states.
+	// Missing marks an owner that is not observed; its coordinates come from the reference of a
+	// dependent.
 	Missing bool `json:"missing,omitempty"`
 	// Phase is active, orphaning, foreground or terminating; empty when missing.
 	Phase      string   `json:"phase,omitempty"`
 	Finalizers []string `json:"finalizers,omitempty"`
 	// Decision is the collector's current decision about the object; empty when missing.
 	Decision string `json:"decision,omitempty"`
-	// Note is what else there is to say about the object, in words.
+	// Note is further information about the object, in words.
 	Note string `json:"note,omitempty"`
 }
 
@@ -115,7 +115,7 @@ func (o *Object) location() ownership.Location {
 	return ownership.Location{Kind: ownership.Kind{Group: o.Group, Kind: o.Kind}, Namespace: o.Namespace}
 }
 
-// path returns the namespace and name for people: on one line.
+// path returns the namespace and name for people, on one line.
 func (o *Object) path() string {
 	if o.Namespace == "" {
 		return escape.Line(o.Name)
@@ -123,8 +123,8 @@ func (o *Object) path() string {
 	return escape.Line(o.Namespace + "/" + o.Name)
 }
 
-// Content is the standing of a reference that is none: the object is in a namespace, or an instance of
-// a CustomResourceDefinition, and goes with it.
+// Content is the standing of a Reference that is not an owner reference: the object is in a namespace, or is
+// an instance of a CustomResourceDefinition, and is deleted with it.
 const Content = "content"
 
 // Reference is one owner reference.
@@ -139,7 +139,7 @@ type Reference struct {
 	Blocking   bool   `json:"blocking,omitempty"`
 	Controller bool   `json:"controller,omitempty"`
 
-	claim ownership.Location // where the owner is, as the dependent says
+	claim ownership.Location // of the owner, as the dependent states it
 }
 
 // Encode returns the graph in a format.

@@ -24,7 +24,7 @@ import (
 //	dot|json|svg|mermaid|tree [<uid>…]
 //	                  the graph: whole, or around some objects (GB-08, GB-10)
 //	tree-up, tree-down <uid>…
-//	                  what is above, or below, some objects
+//	                  the owners, or the dependents, of some objects, in turn
 func TestPictures(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		g := newGraph()

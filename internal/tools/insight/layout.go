@@ -28,7 +28,7 @@ type line struct {
 	backward bool
 }
 
-// layout is the positions of everything in a drawing.
+// layout holds the positions of everything in a drawing.
 type layout struct {
 	boxes         []box  // by object
 	lines         []line // by edge
@@ -143,7 +143,7 @@ func newBlock(c component, widths []float64, edges []edge) *block {
 // arc is an edge between vertices.
 type arc struct{ from, to, edge int }
 
-// turnCycles turns edges round so that there are no cycles, and returns these edges.
+// turnCycles reverses edges so that no cycles remain, and returns these edges.
 func turnCycles(n int, arcs []arc) map[int]bool {
 	back := breakCycles(n, arcs)
 	for i, j := range arcs {
@@ -154,7 +154,7 @@ func turnCycles(n int, arcs []arc) map[int]bool {
 	return back
 }
 
-// bendsOf returns how many columns all edges pass through or end in.
+// bendsOf returns the sum over all edges of the columns that an edge passes through or ends in.
 func bendsOf(objects int, edges []edge) int {
 	var arcs []arc
 	for i, e := range edges {
@@ -194,7 +194,7 @@ func breakCycles(n int, arcs []arc) map[int]bool {
 		}
 		state[i] = 2
 	}
-	for _, roots := range []bool{true, false} { // roots first, then what only cycles lead to
+	for _, roots := range []bool{true, false} { // roots first, then vertices that only cycles lead to
 		for i := range n {
 			if state[i] == 0 && entered[i] != roots {
 				walk(i)

@@ -80,7 +80,7 @@ func (b *block) settle(column int, neighbours func(*vertex) []int) {
 	}
 }
 
-// middle returns the mean height of some vertices, or otherwise if there are none.
+// middle returns the mean height of some vertices, or the argument otherwise if the list is empty.
 func (b *block) middle(vertices []int, otherwise float64) float64 {
 	if len(vertices) == 0 {
 		return otherwise
@@ -144,8 +144,8 @@ func (b *block) place() {
 	b.raise()
 }
 
-// spread sets the heights in one column to the least-squares fit of the wished ones, subject
-// to neighbours keeping their distance. Where wishes conflict, neighbours are pooled and
+// spread sets the heights in one column to the least-squares fit of the wanted heights, subject
+// to neighbours keeping their distance. Neighbours whose wanted heights conflict are pooled and
 // moved as one.
 func (b *block) spread(column int, wish func(*vertex) float64) {
 	type pool struct {

@@ -10,7 +10,8 @@ import (
 )
 
 // writeMermaid writes the graph as a Mermaid flowchart, which many wikis and code hosts draw: owners
-// left, dependents right; blocking references are thick, and references that do not hold are dotted.
+// left, dependents right; blocking references are thick, and references that do not keep the dependent
+// are dotted.
 func (g Graph) writeMermaid(w *bytes.Buffer) {
 	w.WriteString("flowchart LR\n")
 	for i := range g.Objects {
@@ -46,7 +47,7 @@ func mermaidArrow(r Reference) string {
 	}
 }
 
-// mermaidText escapes what ends or begins something in a quoted label, line breaks included.
+// mermaidText escapes the characters with a meaning in a quoted label, line breaks included.
 func mermaidText(text string) string {
 	return strings.NewReplacer("#", "#35;", `"`, "#quot;", "<", "#lt;", ">", "#gt;", "&", "#amp;").Replace(escape.Line(text))
 }

@@ -16,32 +16,32 @@ type View func(read func(g *ownership.Graph))
 // millisecond.
 const batch = 256
 
-// Sees reports whether whoever looks may see the objects of a kind in a namespace. It is not called while the
-// ownership graph is held, and may take its time.
+// Sees reports whether the user may see the objects of a kind in a namespace. It is not called while the
+// ownership graph is locked, so it may send requests.
 type Sees func(kind ownership.Kind, namespace string) bool
 
-// Looker reads the parts of an ownership graph that somebody may see. Nothing is read of other objects, and nothing
-// behind them: they are as objects that do not exist.
+// Looker reads the parts of an ownership graph that a user may see. It reads neither other objects nor the objects
+// behind them, as if they did not exist.
 type Looker struct {
 	View View
-	// Sees is nil for somebody who sees everything.
+	// Sees is nil for a user who sees everything.
 	Sees Sees
 }
 
-// Whole returns everything that owns or is owned, or seems to. Objects with neither owners nor
-// dependents are left out (GB-08).
+// Whole returns all objects with owner references or dependents, and missing owners. Other objects
+// are left out (GB-08).
 func Whole(view View) Graph { return Looker{View: view}.Whole() }
 
-// Around returns the connected components of the given objects: their owners and dependents, and
-// those of these in turn (GB-09). Unknown UIDs are left out.
+// Around returns the connected components of the given objects: their owners and dependents, and the
+// owners and dependents of these in turn (GB-09). Unknown UIDs are left out.
 func Around(view View, uids ...ownership.UID) Graph { return Looker{View: view}.Around(uids...) }
 
 // Owners returns the given objects, their owners, and the owners of these in turn. Unknown UIDs are
 // left out.
 func Owners(view View, uids ...ownership.UID) Graph { return Looker{View: view}.Owners(uids...) }
 
-// Dependents returns the given objects, their dependents, and the dependents of these in turn. Other
-// owners of the dependents are there, too, but nothing else of these. Unknown UIDs are left out.
+// Dependents returns the given objects, their dependents, and the dependents of these in turn. It also
+// returns other owners of the dependents, but does not follow them. Unknown UIDs are left out.
 func Dependents(view View, uids ...ownership.UID) Graph {
 	return Looker{View: view}.Dependents(uids...)
 }
@@ -57,8 +57,8 @@ func (l Looker) Whole() Graph {
 	return r.picture()
 }
 
-// related returns the objects that have owners or dependents. It checks what the Looker sees by kind and namespace first,
-// and reads no object elsewhere.
+// related returns the objects that have owners or dependents. It first checks which kinds and namespaces the Looker
+// sees, and reads no object elsewhere.
 func (l Looker) related() (uids []ownership.UID) {
 	if l.Sees == nil {
 		l.View(func(g *ownership.Graph) { uids = g.Related() })
@@ -73,12 +73,13 @@ func (l Looker) related() (uids []ownership.UID) {
 	return uids
 }
 
-// Around is Around, of what the Looker sees. The claimants of missing owners are looked at, also of the given ones.
+// Around is the function Around, limited to the objects that the Looker sees. It also follows the claimants of missing
+// owners, including given ones.
 func (l Looker) Around(uids ...ownership.UID) Graph {
 	r := newReader(l)
 	r.up, r.down = true, true
 	for _, uid := range uids {
-		r.named[uid] = nil // it may be an owner that is missing
+		r.named[uid] = nil // it may be a missing owner
 	}
 	r.read(slices.Clone(uids))
 	for {
@@ -127,7 +128,7 @@ type reader struct {
 	seen  map[ownership.UID]bool    // observed, and in graph
 	named map[ownership.UID]*Object // as an owner, with the coordinates that the first dependent states
 	asked map[ownership.UID]bool    // missing, and its claimants are known
-	// hidden owners are observed, and the Looker does not see them.
+	// hidden owners are observed, but the Looker does not see them.
 	hidden map[ownership.UID]bool
 }
 
@@ -144,7 +145,7 @@ func newReader(l Looker) *reader {
 	}
 }
 
-// read adds objects, batch by batch, and if connected is set everything that they lead to.
+// read adds objects, batch by batch, and the objects that they lead to if up or down is set.
 func (r *reader) read(uids []ownership.UID) {
 	for len(uids) > 0 {
 		n := min(batch, len(uids))
@@ -158,7 +159,7 @@ func (r *reader) read(uids []ownership.UID) {
 	}
 }
 
-// visible returns the observed objects out of some that the Looker sees.
+// visible returns the given objects that are observed and that the Looker sees.
 func (r *reader) visible(uids []ownership.UID) []ownership.UID {
 	if r.Sees == nil {
 		return uids
@@ -183,7 +184,7 @@ func (r *reader) visible(uids []ownership.UID) []ownership.UID {
 		case r.Sees(places[n].kind, places[n].namespace):
 			seen = append(seen, uid)
 		default:
-			// Where it is not, as an owner, it is missing.
+			// An owner that is claimed at other coordinates is missing there, not hidden.
 			at := ownership.Location{Kind: places[n].kind, Namespace: places[n].namespace}
 			r.hidden[uid] = r.named[uid] != nil && r.named[uid].location() == at
 		}
@@ -242,7 +243,7 @@ func (r *reader) hideOwners() {
 	}
 }
 
-// dropUnrelated removes objects without an owner reference and without a dependent that the Looker sees.
+// dropUnrelated removes objects that have neither owner references nor dependents that the Looker sees.
 func (r *reader) dropUnrelated() {
 	isRelated := make(map[ownership.UID]bool, len(r.graph.Objects))
 	for _, ref := range r.graph.References {
@@ -251,7 +252,7 @@ func (r *reader) dropUnrelated() {
 	r.graph.Objects = slices.DeleteFunc(r.graph.Objects, func(o Object) bool { return !isRelated[o.UID] })
 }
 
-// readBeside adds the owners that were named and not followed, without their references.
+// readBeside adds the owners that were not followed, without their references.
 func (r *reader) readBeside() {
 	beside := r.visible(slices.Sorted(maps.Keys(r.named)))
 	r.View(func(g *ownership.Graph) {
@@ -263,8 +264,8 @@ func (r *reader) readBeside() {
 	})
 }
 
-// reference adds an owner reference. The owner may turn out to be missing; then it is shown
-// with the coordinates that the first dependent states.
+// reference adds an owner reference. If the owner turns out to be missing, it is shown with the
+// coordinates that the first dependent states.
 func (r *reader) reference(dependent ownership.UID, owner verdict.Owner) {
 	ref := owner.Reference
 	r.graph.References = append(r.graph.References, Reference{
@@ -279,7 +280,7 @@ func (r *reader) reference(dependent ownership.UID, owner verdict.Owner) {
 }
 
 // claimants returns objects that are not in the graph yet and name the same missing owners as
-// those in it.
+// objects in it.
 func (r *reader) claimants() []ownership.UID {
 	var found []ownership.UID
 	for uid := range r.named {
@@ -288,19 +289,19 @@ func (r *reader) claimants() []ownership.UID {
 		}
 		r.asked[uid] = true
 		r.View(func(g *ownership.Graph) {
-			for claimant := range g.ClaimingElsewhere(uid) { // where it is, it is seen, or hidden
+			for claimant := range g.ClaimingElsewhere(uid) { // a present owner is seen or hidden
 				if !r.seen[claimant] {
 					found = append(found, claimant)
 				}
 			}
 		})
 	}
-	slices.Sort(found) // one may name several of them
+	slices.Sort(found) // an object may name several of the owners
 	return slices.Compact(found)
 }
 
 func (r *reader) picture() Graph {
-	if r.Sees != nil { // what another claim on a missing owner stands for may be about an object that the Looker does not see
+	if r.Sees != nil { // another claim on a missing owner may reveal an object that the Looker does not see
 		r.graph.References = slices.DeleteFunc(r.graph.References, func(ref Reference) bool {
 			o := r.named[ref.Owner]
 			return r.hidden[ref.Owner] || !r.seen[ref.Owner] && o != nil && o.location() != ref.claim

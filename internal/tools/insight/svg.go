@@ -11,12 +11,12 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/escape"
 )
 
-// maxDrawn limits the number of objects in a drawing: browsers do not show larger ones well, and
-// they are unreadable.
+// maxDrawn limits the number of objects in a drawing: larger drawings are slow in browsers, and
+// unreadable.
 const maxDrawn = 5000
 
-// maxBends limits the bends of all lines: a line has one in each column that it passes. Otherwise, a chain whose
-// objects all have the same owner would need as many as the square of its length.
+// maxBends limits the bends of all lines: a line has one in each column that it passes. A chain whose objects all
+// have the same owner would otherwise need as many as the square of its length.
 const maxBends = 50_000
 
 // ErrTooLarge is the error of Encode for a graph that is too large to be drawn.

@@ -8,9 +8,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// tree writes a Graph as indented text: dependents below their owners. An object that has several owners
-// is written below the first of them; below the others, a line refers to it. An object that is too deep begins anew at
-// the left, later. So each object and each reference is a line with a bounded indentation.
+// tree writes a Graph as indented text: dependents below their owners. An object with several owners is
+// written below the first; below the others, a line refers to it. An object that is too deep is written later, at the
+// left. So each object and each reference is a line with a bounded indentation.
 type tree struct {
 	out        *bytes.Buffer
 	graph      Graph
@@ -23,7 +23,7 @@ type tree struct {
 func (g Graph) writeTree(w *bytes.Buffer) {
 	t := tree{out: w, graph: g, places: g.places(), dependents: make(map[ownership.UID][]Reference), written: make(map[ownership.UID]bool)}
 	hasOwner := make(map[ownership.UID]bool)
-	named := make(map[[2]ownership.UID]bool) // references that were seen: an object may name an owner twice
+	named := make(map[[2]ownership.UID]bool) // pairs already added: an object may name an owner twice
 	for _, r := range g.References {
 		if pair := [2]ownership.UID{r.Owner, r.Dependent}; !named[pair] {
 			named[pair] = true
@@ -36,7 +36,7 @@ func (g Graph) writeTree(w *bytes.Buffer) {
 			t.root(&g.Objects[i])
 		}
 	}
-	for i := range g.Objects { // what is left is in cycles, or below them
+	for i := range g.Objects { // the remaining objects are in cycles, or below them
 		if !t.written[g.Objects[i].UID] {
 			t.root(&g.Objects[i])
 		}
@@ -79,7 +79,7 @@ func (t *tree) below(o *Object, indent string, depth int) {
 	}
 }
 
-// line describes an object, and its reference to the owner above if that is not as it should be.
+// line describes an object, and its reference to the owner above if that is not solid.
 func (t *tree) line(o *Object, standing string) string {
 	text := o.kind() + " " + o.path()
 	var notes []string

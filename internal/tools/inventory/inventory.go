@@ -1,10 +1,10 @@
-// Package inventory is what a cluster has, as the metadata of its objects tells it: the resources that
-// are served, the objects, and what could not be read. The tools that foretell, explain and check
-// deletions (coppice preview, explain, audit, graph) look at nothing else, so that they work on any
-// cluster, and with a user who may see only a part of it.
+// Package inventory holds a snapshot of a cluster, from the metadata of its objects: the resources that
+// are served, the objects, and the resources that could not be read. The tools that predict, explain and
+// check deletions (coppice preview, explain, audit, graph) read only an Inventory, so that they work on
+// any cluster, and for users with rights to only a part of it.
 //
 // The main flow: package reader lists a cluster into an Inventory, in parallel and without changing
-// anything; Graph makes an ownership graph of it, about which package verdict decides as for the
+// anything; Graph makes an ownership graph of it, from which package verdict decides as for the
 // collector. An Inventory is not changed once it is complete, and may be read concurrently.
 package inventory
 
@@ -20,25 +20,25 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// Inventory is what a cluster had when it was read.
+// Inventory is the content of a cluster at the time of its reading.
 type Inventory struct {
-	// Read is when the reading began.
+	// Read is the time at which the reading began.
 	Read time.Time
-	// Resources are those that are served, whether or not their objects could be listed, sorted by
+	// Resources are the served resources, whether or not their objects could be listed, sorted by
 	// group and resource. Each is there once, in the version that was read.
 	Resources []*Resource
 	// Objects are sorted by group, resource, namespace and name.
 	Objects []*Object
-	// Within are the namespaces that the reading was confined to; nil if it was not. Leases, objects of the kinds
-	// in Everywhere and cluster-scoped ones are read anyway. If Beyond is true, so are the objects of other
-	// namespaces that have an owner of a cluster-scoped kind.
+	// Within are the namespaces to which the reading was confined; nil if it was not. Leases, objects of the kinds
+	// in Everywhere and cluster-scoped objects are read anyway. If Beyond is true, objects of other namespaces that
+	// have an owner of a cluster-scoped kind are read, too.
 	Within     []string
 	Beyond     bool
 	Everywhere []ownership.Kind
-	// Unread is what could not be seen. What is said about the rest holds only as far as this allows.
+	// Unread lists the resources that could not be read. They limit every conclusion about the others.
 	Unread []Unread
 
-	// The objects of which more than the metadata matters, by uid. A nil map was not read.
+	// The objects that are kept with more than their metadata, by uid. A nil map was not read.
 	Namespaces map[ownership.UID]*corev1.Namespace
 	Pods       map[ownership.UID]*Pod
 
@@ -55,9 +55,9 @@ type Resource struct {
 	// ShortNames, Singular and Categories are other names for it.
 	ShortNames, Categories []string
 	Singular               string
-	// Versions are those in which it is served, sorted; nil if that is not known.
+	// Versions are the served versions, sorted; nil if they are not known.
 	Versions []string
-	// Deletable resources have the verb delete; an object of another is gone only with what serves it.
+	// Deletable resources have the verb delete. Objects of other resources exist as long as their server does.
 	Deletable bool
 }
 
@@ -70,24 +70,24 @@ type Object struct {
 
 	Resource *Resource
 	Created  time.Time
-	// Grace is the grace period that the request for the deletion gave; zero for an object that is not being
+	// Grace is the grace period from the request for the deletion; zero for an object that is not being
 	// deleted.
 	Grace  time.Duration
 	Labels Labels
-	// SetBy says who has set what of the object, as far as that matters; nil for most objects.
+	// SetBy has the field managers of finalizers and owner references, if they matter; nil for most objects.
 	SetBy *SetBy
 }
 
 // SetBy are the field managers of an object that matter to its deletion.
 type SetBy struct {
-	// Finalizers are those that have set finalizers.
+	// Finalizers are the field managers that have set finalizers.
 	Finalizers []Manager
-	// Owners are those other than Kubernetes' own controllers that have set owner references which block the
-	// deletion of an owner.
+	// Owners are the field managers, other than Kubernetes' own controllers, that have set owner references
+	// which block the deletion of an owner.
 	Owners []string
 }
 
-// Deadline returns the deletionTimestamp: when the deletion was requested, plus the grace period that it gave.
+// Deadline returns the deletionTimestamp: the time of the request for the deletion, plus its grace period.
 // It is zero for an object that is not being deleted.
 func (o *Object) Deadline() time.Time {
 	if o.Due == 0 {
@@ -107,19 +107,19 @@ func (o *Object) Managers() []Manager {
 // Manager is a field manager of an object's finalizers.
 type Manager struct {
 	Name string
-	// Time is when it last wrote the object.
+	// Time is the time of its last write to the object.
 	Time       time.Time
 	Finalizers []string
 }
 
-// Unread is something that could not be read.
+// Unread is a resource, or a group, that could not be read.
 type Unread struct {
-	// Resource is what could not be listed; for a group that discovery did not answer for, its
-	// Resource is empty.
+	// Resource could not be listed. Its field Resource is empty for a group for which discovery did
+	// not answer.
 	Resource schema.GroupVersionResource
-	// Namespace is the one in which it could not be; empty for all.
+	// Namespace is the namespace in which it could not be listed; empty for all.
 	Namespace string
-	// Except are namespaces in which it could be, although not in all.
+	// Except are namespaces in which it could be listed, although not in all.
 	Except []string
 	// Why is the server's answer in words; Forbidden is true if it was a refusal.
 	Why       string
@@ -141,8 +141,8 @@ func (u Unread) String() string {
 	return what + ": " + u.Why
 }
 
-// Index completes an inventory whose exported fields are set: it sorts the objects. Only then do the methods
-// below work.
+// Index completes an inventory whose exported fields are set: it sorts the objects. The methods below work only
+// after it.
 func (i *Inventory) Index() {
 	slices.SortFunc(i.Objects, func(a, b *Object) int {
 		return cmp.Or(a.compareName(b.Resource, b.Namespace, b.Name), strings.Compare(string(a.UID), string(b.UID)))
@@ -157,10 +157,10 @@ func (i *Inventory) Index() {
 	}
 }
 
-// Object returns the object of a uid, or nil.
+// Object returns the object with a uid, or nil.
 func (i *Inventory) Object(uid ownership.UID) *Object { return i.byUID[uid] }
 
-// Named returns the object of a name, or nil. namespace is empty for a cluster-scoped object.
+// Named returns the object with a name, or nil. namespace is empty for a cluster-scoped object.
 func (i *Inventory) Named(r *Resource, namespace, named string) *Object {
 	at, found := slices.BinarySearchFunc(i.Objects, named, func(o *Object, named string) int {
 		return o.compareName(r, namespace, named)
@@ -171,7 +171,7 @@ func (i *Inventory) Named(r *Resource, namespace, named string) *Object {
 	return i.Objects[at]
 }
 
-// compareName compares the name of an object with that of another one, in the order of Inventory.Objects.
+// compareName compares the names of two objects, in the order of Inventory.Objects.
 func (o *Object) compareName(r *Resource, namespace, named string) int {
 	return cmp.Or(o.Resource.Compare(r), strings.Compare(o.Namespace, namespace), strings.Compare(o.Name, named))
 }
@@ -184,8 +184,8 @@ func (r *Resource) Compare(other *Resource) int {
 // Resource returns the resource whose objects are of a kind, or nil.
 func (i *Inventory) Resource(kind ownership.Kind) *Resource { return i.byKind[kind] }
 
-// Complete reports whether all objects of a resource in a namespace were read, or of all namespaces
-// if it is empty: then an object that is not here did not exist.
+// Complete reports whether all objects of a resource in a namespace were read, or in all namespaces
+// if it is empty: then an object that is missing here did not exist.
 func (i *Inventory) Complete(r *Resource, namespace string) bool {
 	if i.Within != nil && r.Namespaced && !slices.Contains(i.Within, namespace) && !slices.Contains(i.Everywhere, r.OwnerKind()) {
 		return false
@@ -199,9 +199,8 @@ func (i *Inventory) Complete(r *Resource, namespace string) bool {
 	return true
 }
 
-// Graph makes an ownership graph of the objects and the scopes of their kinds. An owner that would have
-// been read if it existed is absent (R3): the list that it is missing in stands for the collector's live
-// read of it.
+// Graph makes an ownership graph of the objects and the scopes of their kinds. An owner that is missing
+// in a complete list is absent (R3): the list stands for the collector's live read of the owner.
 func (i *Inventory) Graph() *ownership.Graph {
 	g := ownership.New()
 	for _, r := range i.Resources {

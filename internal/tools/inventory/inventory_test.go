@@ -17,7 +17,7 @@ func resource(group, version, plural, kind string, namespaced bool, short ...str
 	}
 }
 
-// served are resources of which some share their names.
+// served are resources, some with the same names.
 func served() []*inventory.Resource {
 	return []*inventory.Resource{
 		resource("", "v1", "pods", "Pod", true, "po"),
@@ -29,7 +29,7 @@ func served() []*inventory.Resource {
 	}
 }
 
-// A resource is found by each of its names; where several have one, by a fixed preference.
+// A resource is found by each of its names; if several resources share a name, by a fixed preference.
 func TestFind(t *testing.T) {
 	inv := &inventory.Inventory{Resources: served()}
 	inv.Index()
@@ -57,7 +57,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// The command line is read as kubectl reads it.
+// The command line is parsed in the same way as by kubectl.
 func TestParseSelectors(t *testing.T) {
 	inv := &inventory.Inventory{Resources: served()}
 	inv.Index()
@@ -86,7 +86,7 @@ func TestParseSelectors(t *testing.T) {
 	}
 }
 
-// An owner that is missing in what was read completely is absent, and unknown otherwise.
+// An owner that is missing in a complete list is absent, otherwise unknown.
 func TestGraphOfWhatWasRead(t *testing.T) {
 	pods := served()[0]
 	deployments := served()[3]

@@ -8,11 +8,11 @@ import (
 // Label is a label of an object.
 type Label struct{ Name, Value string }
 
-// Labels are the labels of an object, sorted by their names. They take a third of a map's memory, which counts
+// Labels are the labels of an object, sorted by their names. They take a third of a map's memory, which matters
 // in a cluster with many objects. They implement labels.Labels.
 type Labels []Label
 
-// LabelsOf returns labels that are in a map.
+// LabelsOf returns the labels of a map.
 func LabelsOf(texts map[string]string) Labels {
 	if len(texts) == 0 {
 		return nil

@@ -7,8 +7,8 @@ import (
 )
 
 // Find returns the resource that a user names: by its plural, singular, short name or kind, in any case,
-// with or without its group, and the version, as kubectl does. Of several groups that have the name, the
-// one without dots in it comes first, then that of the API server's own, then by name.
+// with or without its group, and the version, as kubectl does. If several groups have the name, the core
+// group wins, then groups without dots, then groups below k8s.io, then the first by name.
 func (i *Inventory) Find(text string) (*Resource, error) {
 	named, group, hasGroup := strings.Cut(strings.ToLower(text), ".")
 	var found []*Resource
@@ -53,7 +53,7 @@ func rank(group string) int {
 	}
 }
 
-// Selector names objects: one, or all of a resource in a namespace or in all.
+// Selector names objects: some of a resource, or all of it, in a namespace or in all namespaces.
 type Selector struct {
 	Resource *Resource
 	// Namespace is empty for a cluster-scoped resource, or for objects of all namespaces.
@@ -105,8 +105,8 @@ func (i *Inventory) ofType(types string, names []string, namespace string) ([]Se
 	return all, nil
 }
 
-// Select returns the objects that a selector names, in the order of Objects, or of Names if there are
-// some. It fails for a name that no object has.
+// Select returns the objects that a selector names, in the order of Names, or of Objects if Names is
+// empty. It fails for a name that no object has.
 func (i *Inventory) Select(s Selector) ([]*Object, error) {
 	var objects []*Object
 	if len(s.Names) == 0 {
@@ -138,7 +138,7 @@ func in(namespace string) string {
 	return " in namespace " + namespace
 }
 
-// why returns why a resource is not complete.
+// why returns the reason why a resource is not complete.
 func (i *Inventory) why(r *Resource) string {
 	for _, u := range i.Unread {
 		if u.Resource.GroupResource() == r.GroupResource() {

@@ -11,13 +11,13 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
-// Pod is what matters of a pod beyond its metadata: a thirtieth of it, which counts in a cluster with
-// many.
+// Pod holds the fields of a pod, beyond its metadata, that matter to a deletion: a thirtieth of it, which
+// saves memory in a cluster with many pods.
 type Pod struct {
 	Node string
 	// Grace is the pod's own grace period.
 	Grace time.Duration
-	// Sleep is the longest that a preStop hook sleeps before a container is asked to end.
+	// Sleep is the longest sleep of a preStop hook, before the kubelet asks the container to end.
 	Sleep  time.Duration
 	Claims []Claim
 	Phase  corev1.PodPhase
@@ -31,7 +31,7 @@ type Claim struct {
 	Ephemeral bool
 }
 
-// NewPod returns what matters of a pod. It shares no memory with it.
+// NewPod returns the Pod of an API object. It shares no memory with the object.
 func NewPod(pod *corev1.Pod) *Pod {
 	ready := pods.Condition(pod, corev1.PodReady)
 	p := &Pod{
@@ -59,7 +59,7 @@ func NewPod(pod *corev1.Pod) *Pod {
 	return p
 }
 
-// Object returns a pod with some metadata as the packages that act look at it.
+// Object returns the API object with this metadata, for packages that work on API objects.
 func (p *Pod) Object(m metav1.ObjectMeta) corev1.Pod {
 	grace := int64(p.Grace / time.Second)
 	pod := corev1.Pod{
@@ -79,7 +79,7 @@ func (p *Pod) Object(m metav1.ObjectMeta) corev1.Pod {
 	return pod
 }
 
-// IsFinished reports whether the pod has ended for good.
+// IsFinished reports whether the pod has ended permanently.
 func (p *Pod) IsFinished() bool {
 	return pods.IsFinished(&corev1.Pod{Status: corev1.PodStatus{Phase: p.Phase}})
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// TestPod: what is kept of a pod is enough for those who decide about one.
+// TestPod: a Pod keeps the fields that decisions about pods need.
 func TestPod(t *testing.T) {
 	grace := int64(7)
 	meta := metav1.ObjectMeta{Name: "web-1", Namespace: "shop"}
@@ -38,7 +38,7 @@ func TestPod(t *testing.T) {
 	}
 	object := got.Object(meta)
 	again := inventory.NewPod(&object)
-	again.Sleep, again.Ready = want.Sleep, want.Ready // which no decision depends on
+	again.Sleep, again.Ready = want.Sleep, want.Ready // no decision depends on these
 	if !reflect.DeepEqual(*again, want) {
 		t.Errorf("of the object: %+v", *again)
 	}

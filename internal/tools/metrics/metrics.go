@@ -4,9 +4,9 @@
 // Most metrics are read at each scrape (Reading). Requests are counted by a round tripper that
 // wraps the client's (Transport).
 //
-// No label contains the name of an object. Finalizers are the only text in them that users choose, and
-// no more than a thousand are told apart: the number of time series is bounded by that, and by the number
-// of resources.
+// No label contains the name of an object. Finalizers are the only labels that users choose, and no more
+// than a thousand are counted separately. This limit and the number of resources bound the number of time
+// series.
 package metrics
 
 import (

@@ -39,7 +39,7 @@ func text(t *testing.T, s *metrics.Set, names ...string) string {
 	return b.String()
 }
 
-// TestReading compares a scrape with the Reading that it was made from.
+// TestReading compares a scrape with its Reading.
 func TestReading(t *testing.T) {
 	s := set(metrics.Reading{
 		Synced: true,
@@ -240,7 +240,7 @@ coppice_synced{controller="namespace-controller"} 0
 	}
 }
 
-// TestOldestDeletion: the age counts from when the object should have been gone; a grace period is no age.
+// TestOldestDeletion: the age counts from the time when the object should have been gone, after its grace period.
 func TestOldestDeletion(t *testing.T) {
 	now := time.Now()
 	s := set(metrics.Reading{

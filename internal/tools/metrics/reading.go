@@ -108,8 +108,8 @@ func (o output) histogram(name string, h collector.Histogram) {
 	o.to <- prometheus.MustNewConstHistogram(o.descriptions[name], uint64(h.Count), h.Sum.Seconds(), buckets)
 }
 
-// graph sends the size of the graph and the state of the monitors. Objects are counted by resource:
-// unlike kinds in owner references, resources are named by the server.
+// graph sends the size of the graph and the state of the monitors. It counts objects by resource:
+// unlike the kinds in owner references, the server names the resources.
 func (o output) graph(now Reading) {
 	objects := make(map[string]int, len(now.Collector.Kinds))
 	parkedKinds, parkedReferences := 0, 0
@@ -133,11 +133,11 @@ func (o output) graph(now Reading) {
 	o.gauge("parked_references", float64(parkedReferences))
 }
 
-// others is the resource of what is not told apart by resource and finalizer.
+// others is the resource of deletions that are not counted by resource and finalizer.
 const others = "others"
 
-// deletions sends what is being deleted. A resource that is no longer served is left out, with what was
-// counted for it.
+// deletions sends the counts of deletions. A resource that is no longer served is left out, together with
+// its counts.
 func (o output) deletions(now Reading) {
 	resources := map[string]string{"": others}
 	for _, m := range now.Monitors {
@@ -177,7 +177,7 @@ func (o output) work(c collector.Status) {
 }
 
 // barrier sends the number of owners that wait for the proof that no dependent was missed (R15),
-// and why they wait.
+// and their reasons.
 func (o output) barrier(c collector.Status) {
 	var oldest time.Duration
 	held := make(map[string]int)

@@ -57,8 +57,8 @@ func verbOf(r *http.Request) string {
 	return strings.ToLower(r.Method)
 }
 
-// namesObject reports whether a path is that of an object rather than of a collection; ok is false
-// if it is neither.
+// namesObject reports whether a path names an object rather than a collection; ok is false if it
+// names neither.
 func namesObject(path string) (named, ok bool) {
 	resource, ok := resourceOf(path)
 	if !ok {
@@ -71,7 +71,7 @@ func namesObject(path string) (named, ok bool) {
 	return len(parts) > 1, parts[0] != ""
 }
 
-// resourceOf returns what follows /api/v1/ or /apis/group/version/ in a path. The server may have a
+// resourceOf returns the part of a path after /api/v1/ or /apis/group/version/. The server may have a
 // path prefix.
 func resourceOf(path string) (resource string, ok bool) {
 	for _, root := range []struct {

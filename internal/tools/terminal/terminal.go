@@ -74,7 +74,7 @@ func Fprintf(w io.Writer, format string, args ...any) {
 	_, _ = io.WriteString(w, escape.Sprintf(format, args...))
 }
 
-// begun returns how many bytes at the end of a text are the beginning of a character that needs more.
+// begun returns the number of bytes at the end of a text that begin an incomplete character.
 func begun(text []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		last := text[len(text)-n:]

@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/escape"
 )
 
-// FuzzWriter: however a text is cut, nothing that controls a terminal passes, and nothing else is changed. In JSON
-// the escapes mean the same.
+// FuzzWriter: for every split of a text into writes, no control character passes, and other characters do not change.
+// In JSON the escapes decode to the same characters.
 func FuzzWriter(f *testing.F) {
 	for _, text := range []string{"", "a\x1b[2Jb", "größer 日本 🎉\u009b\u202e", "\xf0\x9f\x8e", "\x9b\xff\xc2"} {
 		for cut := range 4 {

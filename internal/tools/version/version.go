@@ -15,7 +15,7 @@ const ours = "+coppice-"
 // stamped is set by the linker in a release build (see the Makefile).
 var stamped string //nolint:gochecknoglobals // the linker can only set a variable
 
-// apiserverModule is the module whose version says which Kubernetes API is served.
+// apiserverModule is the module whose version determines the Kubernetes API that is served.
 const apiserverModule = "k8s.io/apiserver"
 
 // Version returns the version of Coppice, or "devel" in a build that was not stamped.
@@ -27,8 +27,8 @@ func Version() string {
 }
 
 // Kubernetes returns the Kubernetes version that the API server serves, as a semantic
-// version whose build part names Coppice: "v1.37.2+coppice-devel". It is that of
-// k8s.io/apiserver in this binary: v0.37.2 is Kubernetes 1.37.2.
+// version whose build part names Coppice: "v1.37.2+coppice-devel". It follows from the version
+// of k8s.io/apiserver in this binary: v0.37.2 is Kubernetes 1.37.2.
 func Kubernetes() string {
 	release := "v" + version.DefaultKubeBinaryVersion + ".0"
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -41,5 +41,5 @@ func Kubernetes() string {
 	return release + ours + strings.TrimPrefix(Version(), "v")
 }
 
-// IsOurs reports whether the Kubernetes version of a server is that of one of coppice up.
+// IsOurs reports whether the Kubernetes version of a server is from coppice up.
 func IsOurs(kubernetes string) bool { return strings.Contains(kubernetes, ours) }

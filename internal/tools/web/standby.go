@@ -5,9 +5,9 @@ import (
 	"net/http"
 )
 
-// StandBy wraps a handler for a process that only has responses while it leads. While standsBy
-// reports that this process stands by, it is healthy and ready, serves its metrics, and names the
-// holder of the Lease instead of any other response.
+// StandBy wraps a handler for a process that can answer only while it leads. While standsBy
+// reports that this process stands by, it is healthy and ready, serves its metrics, and answers
+// other requests with the holder of the Lease.
 func StandBy(standsBy func() (holder string, yes bool), next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		holder, yes := standsBy()

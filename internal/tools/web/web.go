@@ -4,11 +4,11 @@
 //	/readyz                                     the controllers are synced
 //	/metrics                                    for Prometheus
 //	/status                                     the state of the collector, as JSON
-//	/records                                    the last changes that it made, with their reasons, as JSON
-//	/settled                                    whether collection has come to rest, as JSON: ?timeout=10s waits for it
+//	/records                                    the collector's last changes, with their reasons, as JSON
+//	/settled                                    whether collection is idle, as JSON: ?timeout=10s waits for it
 //	/debug/controllers/garbagecollector/graph   the ownership graph: ?uid=… (repeatable), ?format=dot|json|svg
 //
-// Handler serves all of them. They name objects and there is no authentication here, so
+// Handler serves all of them. They name objects, and Handler does not authenticate requests, so
 // it must be served on a loopback address behind Local, or by a server that authenticates
 // requests. Probes serves only the first three lines, which name resources but no objects.
 //
@@ -54,14 +54,14 @@ const (
 
 // Source provides the diagnostics.
 type Source interface {
-	// Ready returns nil if the controllers are ready, and otherwise the reason why they are not.
+	// Ready returns nil if the controllers are ready, otherwise the reason why they are not.
 	Ready() error
 	// Status and Records are encoded as JSON.
 	Status() any
 	Records() any
-	// Settle waits until collection has come to rest or ctx ends, and returns the outcome.
+	// Settle waits until collection is idle or ctx ends, and returns the outcome.
 	Settle(ctx context.Context) any
-	// Picture returns the ownership graph, or the part that is connected with the given objects.
+	// Picture returns the ownership graph, or the connected components of the given objects.
 	Picture(uids ...ownership.UID) insight.Graph
 	// Resume resumes the deletions of a kind, and reports whether they were paused.
 	Resume(kind string) bool
@@ -87,8 +87,8 @@ func Handler(s Source) http.Handler {
 	return guarded(http.NewCrossOriginProtection().Handler(mux))
 }
 
-// notFromElsewhere refuses requests that a page from elsewhere makes a browser send, for answers that take work,
-// although the page could not read them.
+// notFromElsewhere refuses requests that a page of another origin makes a browser send: the page could not read
+// the answers, but they take work.
 func notFromElsewhere(next http.HandlerFunc) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -145,7 +145,7 @@ func writeJSON(w http.ResponseWriter, value any) {
 	_, _ = body.WriteTo(w)
 }
 
-// mostGraph is how large a graph may be, in bytes: as large as the other answers about the ownership graph.
+// mostGraph is the largest graph, in bytes: the same as for other answers about the ownership graph.
 const mostGraph = 64 << 20
 
 // tooLarge refuses a graph.
@@ -189,10 +189,10 @@ func writeGraph(w http.ResponseWriter, r *http.Request, s Source) {
 	_ = shown.Close()
 }
 
-// mostPatience bounds how long a request may wait. Who needs longer asks again.
+// mostPatience bounds the wait of a request. Clients that need longer ask again.
 const mostPatience = 30 * time.Second
 
-// settle waits until collection has come to rest. The answer says whether it has.
+// settle waits until collection is idle, and answers whether it is.
 func settle(w http.ResponseWriter, r *http.Request, s Source) {
 	patience := time.Duration(0)
 	if text := r.URL.Query().Get("timeout"); text != "" {

@@ -179,7 +179,7 @@ func TestLocal(t *testing.T) {
 	}
 }
 
-// A process that stands by is healthy and ready, and names the leader.
+// A process that stands by is healthy and ready, and answers with the name of the leader.
 func TestStandBy(t *testing.T) {
 	var holder string
 	handler := web.StandBy(func() (string, bool) { return holder, holder != "" },
@@ -203,7 +203,7 @@ func TestStandBy(t *testing.T) {
 	}
 }
 
-// A page from elsewhere cannot make a browser have everything compared.
+// A page of another origin cannot start the work of /settled through a browser.
 func TestSettledIsNotForPagesFromElsewhere(t *testing.T) {
 	for site, code := range map[string]int{"cross-site": http.StatusForbidden, "same-site": http.StatusForbidden, "same-origin": http.StatusOK, "": http.StatusOK} {
 		r := httptest.NewRequest(http.MethodGet, "http://localhost"+web.Settled, http.NoBody)

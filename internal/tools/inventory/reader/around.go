@@ -18,33 +18,33 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// fewObjects of a resource in one namespace are read one by one; of more, all of the namespace.
+// fewObjects of a resource in one namespace are read one by one; for more, the namespace is listed.
 const fewObjects = 16
 
-// aroundParallel is how many requests Around has under way: they are small, and somebody waits.
+// aroundParallel bounds the parallel requests of Around: they are small, and a user waits.
 const aroundParallel = 16
 
-// Known is what a running collector knows of a cluster.
+// Known is a running collector's view of a cluster.
 type Known struct {
 	// View runs a function on the ownership graph.
 	View func(func(g *ownership.Graph))
-	// Resources are those that are served, Unread those whose objects are not in the graph.
+	// Resources are the served resources, Unread the resources whose objects are not in the graph.
 	Resources []*inventory.Resource
 	Unread    []inventory.Unread
 }
 
-// AroundOptions say what Around reads.
+// AroundOptions configure Around.
 type AroundOptions struct {
 	Now time.Time
-	// IsBuiltIn reports of a finalizer that no workload has to be read to say who serves it. With any other,
-	// the metadata of all Deployments, StatefulSets and DaemonSets is read.
+	// IsBuiltIn reports whether the controller of a finalizer is known without a look at workloads. For any
+	// other finalizer, the metadata of all Deployments, StatefulSets and DaemonSets is read.
 	IsBuiltIn func(finalizer string) bool
 }
 
-// Around reads the part of a cluster that the deletion of some objects is about: what it reaches, with what
-// keeps or holds that. A running collector knows which objects these are, and only of the few whose metadata
-// says more than its graph is more read. What is said about those objects from this part is what would be
-// said from the whole.
+// Around reads the part of a cluster that the deletion of some objects concerns: the objects that the deletion
+// reaches, and the objects that keep or block them. It finds them in the graph of a running collector, and
+// reads only the few objects whose metadata says more than the graph. For these objects, the part gives the
+// same results as the whole cluster.
 func Around(ctx context.Context, config *rest.Config, known Known, uids []ownership.UID, o AroundOptions) (*inventory.Inventory, error) {
 	r, err := newReader(config, Options{Now: o.Now, Pods: true})
 	if err != nil {
@@ -83,7 +83,7 @@ type around struct {
 	converters map[ownership.Kind]*converter       // guarded by mu
 }
 
-// keepKnown keeps an object as the graph has it. Of a kind that is not served there is none to read.
+// keepKnown keeps an object as the graph has it, unless its kind is no longer served.
 func (a *around) keepKnown(uid ownership.UID, object ownership.Object) {
 	if r := a.selection.resources[object.Kind]; r != nil {
 		a.objects[uid] = &inventory.Object{Object: object, Resource: r}
@@ -108,8 +108,8 @@ type place struct {
 	namespace string
 }
 
-// read reads those members of which the graph does not have all that matters: pods and namespaces whole,
-// and the metadata of what is being deleted, is protected or has finalizers of others.
+// read reads the members for which the graph is not enough: pods and namespaces whole, and the metadata of
+// objects that are being deleted, are protected or have finalizers.
 func (a *around) read(ctx context.Context, isBuiltIn func(string) bool) error {
 	wanted := make(map[place][]ownership.Object)
 	needsWorkloads := false
@@ -143,7 +143,7 @@ func (a *around) read(ctx context.Context, isBuiltIn func(string) bool) error {
 	return group.Wait()
 }
 
-// readOne reads one object. One that is gone by now, or is another of that name, is left out.
+// readOne reads one object. It drops the object if it is gone, or if its name has another UID now.
 func (a *around) readOne(ctx context.Context, at place, o ownership.Object) error {
 	meta, err := a.get(ctx, at, o)
 	switch {
@@ -196,8 +196,8 @@ func (a *around) drop(uid ownership.UID) {
 	delete(a.objects, uid)
 }
 
-// readAll lists the objects of a resource in a namespace, or in all. Kept are those that are wanted; all,
-// if that is nil.
+// readAll lists the objects of a resource in a namespace, or in all namespaces. It keeps the wanted
+// objects; all, if wanted is nil.
 func (a *around) readAll(ctx context.Context, at place, wanted []ownership.Object) error {
 	left := make(map[ownership.UID]bool, len(wanted))
 	for n := range wanted {
@@ -218,12 +218,12 @@ func (a *around) readAll(ctx context.Context, at place, wanted []ownership.Objec
 		return a.missedAt(ctx, at, err)
 	}
 	for uid := range left {
-		a.drop(uid) // gone by now
+		a.drop(uid) // gone
 	}
 	return nil
 }
 
-// missedAt notes what could not be read; the objects stay as the graph has them.
+// missedAt records a failed read; the objects stay as the graph has them.
 func (a *around) missedAt(ctx context.Context, at place, err error) error {
 	if err := unless(ctx, err); err != nil {
 		return fmt.Errorf("read %s: %w", at.resource.GroupResource(), err)
@@ -239,7 +239,7 @@ func (a *around) missedAt(ctx context.Context, at place, err error) error {
 	return nil
 }
 
-// addNodes adds the nodes that the pods name: whether they are there decides what becomes of those.
+// addNodes adds the nodes of the pods: the deletion of a pod depends on whether its node exists.
 func (a *around) addNodes(known Known) {
 	names := make(map[string]bool)
 	for _, pod := range a.result.Pods {

@@ -14,13 +14,13 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// resources are those that a server serves.
+// resources are the resources that a server serves.
 type resources struct {
 	all      []*inventory.Resource
 	listable []*inventory.Resource
 }
 
-// discover asks what is served. A group that does not answer is unread.
+// discover lists the served resources. A group that does not answer is unread.
 func discover(ctx context.Context, client discovery.AggregatedDiscoveryInterfaceWithContext) (resources, []inventory.Unread, error) {
 	d := &askedOnce{AggregatedDiscoveryInterfaceWithContext: client}
 	lists, err := discovery.ServerPreferredResourcesWithContext(ctx, d)
@@ -67,7 +67,7 @@ func discover(ctx context.Context, client discovery.AggregatedDiscoveryInterface
 	return found, unread, nil
 }
 
-// askedOnce is discovery that is asked once by those who ask it several questions.
+// askedOnce is a discovery client that asks the server once and answers several calls from the result.
 type askedOnce struct {
 	discovery.AggregatedDiscoveryInterfaceWithContext
 
@@ -76,8 +76,8 @@ type askedOnce struct {
 	failed    map[schema.GroupVersion]error
 }
 
-// GroupsAndMaybeResourcesWithContext implements discovery.AggregatedDiscoveryInterfaceWithContext. The groups of a
-// server that does not tell of their resources with them are asked about anew.
+// GroupsAndMaybeResourcesWithContext implements discovery.AggregatedDiscoveryInterfaceWithContext. It repeats the
+// request if the server does not return the resources together with the groups.
 func (a *askedOnce) GroupsAndMaybeResourcesWithContext(ctx context.Context) (
 	groups *metav1.APIGroupList, resources map[schema.GroupVersion]*metav1.APIResourceList, failed map[schema.GroupVersion]error, err error,
 ) {
@@ -87,14 +87,14 @@ func (a *askedOnce) GroupsAndMaybeResourcesWithContext(ctx context.Context) (
 	return a.groups, a.resources, a.failed, err
 }
 
-// isKept reports whether a resource that cannot be listed may have objects nevertheless: what can only be
-// created, as reviews, has none.
+// isKept reports whether a resource that cannot be listed may have stored objects. Resources that can only be
+// created, such as reviews, have none.
 func isKept(verbs []string) bool {
 	return slices.ContainsFunc(verbs, func(verb string) bool { return slices.Contains([]string{"get", "list", "watch", "delete"}, verb) })
 }
 
-// addVersions sets all versions in which resources are served. Those of a group of which a version does
-// not answer stay unknown.
+// addVersions sets all versions in which resources are served. The versions of a group stay unknown if one of
+// them does not answer.
 func addVersions(ctx context.Context, d discovery.DiscoveryInterfaceWithContext, all []*inventory.Resource) error {
 	_, lists, err := discovery.ServerGroupsAndResourcesWithContext(ctx, d)
 	failed, partial := discovery.GroupDiscoveryFailedErrorGroups(err)

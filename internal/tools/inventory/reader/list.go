@@ -13,8 +13,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// list reads all objects of a resource; where the user may not, those of the namespaces that the options
-// name.
+// list reads all objects of a resource. If that is forbidden, it reads the objects of the namespaces in the
+// options.
 func (r *reader) list(ctx context.Context, resource *inventory.Resource) error {
 	everywhere := part{isPods: r.readsPods(resource)}
 	namespaces := r.options.Namespaces
@@ -41,8 +41,8 @@ func (r *reader) list(ctx context.Context, resource *inventory.Resource) error {
 	return unless(ctx, err)
 }
 
-// listPodsBeyond reads the pods of the namespaces that the reading is confined to, and the metadata of those
-// elsewhere that are wanted: of these it only matters who owns them, and whole pods are large.
+// listPodsBeyond reads the pods of the namespaces to which the reading is confined, and the metadata of wanted
+// pods elsewhere: only the owners of the latter matter, and whole pods are large.
 func (r *reader) listPodsBeyond(ctx context.Context, pods *inventory.Resource) error {
 	if err := r.listOneByOne(ctx, pods, r.result.Within); err != nil {
 		return err
@@ -57,7 +57,7 @@ func (r *reader) listPodsBeyond(ctx context.Context, pods *inventory.Resource) e
 	return unless(ctx, err)
 }
 
-// isConfined reports whether not all objects of a resource are kept.
+// isConfined reports whether only a part of the objects of a resource is kept.
 func (r *reader) isConfined(resource *inventory.Resource) bool {
 	return r.result.Within != nil && resource.Namespaced && resource.OwnerKind() != leaseKind() &&
 		!slices.Contains(r.result.Everywhere, resource.OwnerKind())
@@ -76,7 +76,7 @@ func (r *reader) listOneByOne(ctx context.Context, resource *inventory.Resource,
 	return nil
 }
 
-// listEach reads the objects of a resource in some namespaces, as those of all are forbidden.
+// listEach reads the objects of a resource in some namespaces, since listing all is forbidden.
 func (r *reader) listEach(ctx context.Context, resource *inventory.Resource, namespaces []string, forbidden error) error {
 	if err := r.listOneByOne(ctx, resource, namespaces); err != nil {
 		return err
@@ -91,8 +91,8 @@ func unread(resource *inventory.Resource, namespace string, err error) inventory
 	return inventory.Unread{Resource: resource.GroupVersionResource, Namespace: namespace, Why: err.Error(), Forbidden: apierrors.IsForbidden(err)}
 }
 
-// listPart reads objects of a resource. It keeps nothing of a list that breaks off: some of the objects would be
-// taken for all.
+// listPart reads objects of a resource. It drops a list that breaks off, since a part would be taken for the
+// whole.
 func (r *reader) listPart(ctx context.Context, resource *inventory.Resource, of part) error {
 	var objects []*inventory.Object
 	var pods map[ownership.UID]*inventory.Pod

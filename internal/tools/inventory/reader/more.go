@@ -7,8 +7,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// readMore reads what the options say that a reading that was confined lacks. What is not known before is that
-// further lists tell of objects elsewhere that claim an owner here; then all is read.
+// readMore reads the objects that a confined reading lacks, according to the options. These lists may show objects
+// elsewhere that claim an owner here; then it reads everything.
 func (r *reader) readMore(ctx context.Context, listable []*inventory.Resource, undiscovered []inventory.Unread) error {
 	for r.result.Within != nil && r.options.Lacks != nil {
 		r.result.Index()

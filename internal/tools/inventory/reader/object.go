@@ -13,18 +13,18 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// The fields that tell who has set them, in managed fields.
+// The keys of these fields in managed fields.
 const (
 	fieldFinalizers = `"f:finalizers"`
 	fieldOwners     = `"f:ownerReferences"`
 )
 
-// converter keeps of objects of one resource what deletion depends on. Objects have most of their texts
-// in common, above all pods of one ReplicaSet: each text, and each set of labels, is kept once.
+// converter keeps the metadata of objects of one resource that deletion depends on. Objects share most of
+// their texts, above all pods of one ReplicaSet: each text, and each set of labels, is kept once.
 type converter struct {
 	resource *inventory.Resource
 	texts    map[string]string
-	last     inventory.Labels // of the object before: that of the same owner, more often than not
+	last     inventory.Labels // of the previous object, which usually has the same owner
 }
 
 func newConverter(r *inventory.Resource) *converter {
@@ -62,8 +62,8 @@ func (c *converter) object(meta *metav1.ObjectMeta) *inventory.Object {
 	return o
 }
 
-// ownedBy returns who has set owner references. Nearly all of them are set by kube-controller-manager,
-// which may: its entries are not looked at.
+// ownedBy returns the field managers that have set owner references. It skips kube-controller-manager, which
+// sets nearly all of them and has the right to.
 func (c *converter) ownedBy(entries []metav1.ManagedFieldsEntry) []string {
 	var names []string
 	for i := range entries {
@@ -102,7 +102,7 @@ func (c *converter) sharedLabels(texts map[string]string) inventory.Labels {
 	return c.last
 }
 
-// managers returns who has set which finalizers.
+// managers returns the field managers that have set finalizers.
 func (c *converter) managers(entries []metav1.ManagedFieldsEntry) []inventory.Manager {
 	var all []inventory.Manager
 	for i := range entries {
@@ -132,7 +132,7 @@ func finalizersOf(fields []byte) []string {
 		} `json:"f:metadata"`
 	}
 	if json.Unmarshal(fields, &set) != nil {
-		return nil // a server of another kind; it is a hint only
+		return nil // another sort of server; managed fields are only a hint
 	}
 	var names []string
 	for key := range set.Metadata.Finalizers {

@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// TestOwnedBy: who has set blocking owner references is kept, but for Kubernetes' own controllers.
+// TestOwnedBy: the managers of blocking owner references are kept, except for Kubernetes' own controllers.
 func TestOwnedBy(t *testing.T) {
 	entry := func(manager, fields string) metav1.ManagedFieldsEntry {
 		return metav1.ManagedFieldsEntry{Manager: manager, FieldsV1: metav1.NewFieldsV1(fields)}
@@ -41,7 +41,7 @@ func TestOwnedBy(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeListed: what may have objects and cannot be listed is not passed over.
+// TestWhatCannotBeListed: a resource that cannot be listed but may have objects is not ignored.
 func TestWhatCannotBeListed(t *testing.T) {
 	for _, test := range []struct {
 		verbs []string

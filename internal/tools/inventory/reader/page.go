@@ -19,13 +19,13 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// pageSize is how many objects a list returns at a time: some megabytes with their managed fields.
+// pageSize is the number of objects in a page: some megabytes with their managed fields.
 const pageSize = 1000
 
 const (
 	jsonType     = "application/json"
 	protobufType = "application/vnd.kubernetes.protobuf"
-	// asMetadata asks for the metadata of objects.
+	// asMetadata requests only the metadata of objects.
 	asMetadata = ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 )
 
@@ -41,40 +41,40 @@ const (
 	managerOfEntry              = 1
 )
 
-// keptOfMetadata are the fields of metadata that matter to a deletion, but for managed fields, which are most
-// of it: name, namespace, UID, version, the times of creation and deletion, grace period, labels, owners,
+// keptOfMetadata returns the fields of metadata that matter to a deletion, without managed fields, which are
+// most of it: name, namespace, UID, version, the times of creation and deletion, grace period, labels, owners,
 // finalizers.
 func keptOfMetadata() wire.Fields {
 	return wire.Fields{1: nil, 3: nil, 5: nil, 6: nil, 8: nil, 9: nil, 10: nil, 11: nil, 13: nil, 14: nil}
 }
 
-// keptOfPod are the fields of a pod that inventory.NewPod looks at: in the specification the volumes, the
-// hooks of containers, the grace period and the node; in the status the phase and the conditions.
+// keptOfPod returns the fields of a pod that inventory.NewPod uses: in the spec the volumes, the hooks of
+// containers, the grace period and the node; in the status the phase and the conditions.
 func keptOfPod() wire.Fields {
 	return wire.Fields{
-		metadataOfObject: {1: nil}, // names of claims begin with that of the pod
+		metadataOfObject: {1: nil}, // names of ephemeral claims begin with the pod's
 		2:                {1: nil, 2: {12: nil}, 4: nil, 10: nil},
 		3:                {1: nil, 2: nil},
 	}
 }
 
-// readsPods reports whether more is read than the metadata of the objects of a resource.
+// readsPods reports whether the objects of a resource are pods to be read whole.
 func (r *reader) readsPods(resource *inventory.Resource) bool {
 	return r.options.Pods && resource.GroupResource() == corev1.Resource("pods")
 }
 
-// visitor is called with what is read of an object. The pod is nil where only the metadata are.
+// visitor is called for each object. The pod is nil if only the metadata was read.
 type visitor func(*metav1.ObjectMeta, *inventory.Pod)
 
-// part is what is read of a resource: in a namespace, or in all if it is empty; whole pods, or metadata; and those
-// objects that are wanted, or all if that is nil.
+// part selects objects of a resource: in a namespace, or in all if it is empty; whole pods, or metadata; the wanted
+// objects, or all if isWanted is nil.
 type part struct {
 	namespace string
 	isPods    bool
 	isWanted  func(namespace string, owners iter.Seq[string]) bool
 }
 
-// each reads objects of a resource: in one piece from a server that does not need room for the whole list, or
+// each reads objects of a resource: in one list from a server that does not need memory for the whole list,
 // else page by page.
 func (r *reader) each(ctx context.Context, resource *inventory.Resource, of part, visit visitor) error {
 	d := &listDecoder{isPods: of.isPods, isWanted: of.isWanted, visit: visit, ofMetadata: keptOfMetadata(), ofPod: keptOfPod()}
@@ -106,29 +106,29 @@ func (r *reader) each(ctx context.Context, resource *inventory.Resource, of part
 	}
 }
 
-// listDecoder decodes lists as they come, of each object no more than what matters.
+// listDecoder decodes lists as they arrive, and of each object only the fields that matter.
 type listDecoder struct {
 	isPods     bool
 	visit      visitor
 	ofMetadata wire.Fields
 	ofPod      wire.Fields
-	kept       []byte // what is kept of an object; used again for the next one
-	// isWanted tells by its namespace and the kinds of its owners whether an object is visited; nil for all.
+	kept       []byte // the kept fields of an object; reused for the next one
+	// isWanted decides by namespace and kinds of owners whether to visit an object; nil for all.
 	isWanted func(namespace string, owners iter.Seq[string]) bool
 }
 
-// isWanted reports whether an object is in the namespaces that the reading is confined to, or has an owner
+// isWanted reports whether an object is in the namespaces to which the reading is confined, or has an owner
 // that may be cluster-scoped.
 func (r *reader) isWanted(namespace string, owners iter.Seq[string]) bool {
 	return slices.Contains(r.result.Within, namespace) || r.mayBeOwnedFromBeyond(owners)
 }
 
-// isWantedElsewhere reports the same of objects in other namespaces alone.
+// isWantedElsewhere reports whether an object is in another namespace and has such an owner.
 func (r *reader) isWantedElsewhere(namespace string, owners iter.Seq[string]) bool {
 	return !slices.Contains(r.result.Within, namespace) && r.mayBeOwnedFromBeyond(owners)
 }
 
-// mayBeOwnedFromBeyond reports whether one of the kinds of owners is that of cluster-scoped objects.
+// mayBeOwnedFromBeyond reports whether one of the kinds of owners is cluster-scoped.
 func (r *reader) mayBeOwnedFromBeyond(owners iter.Seq[string]) bool {
 	for kind := range owners {
 		if slices.ContainsFunc(r.result.Resources, func(s *inventory.Resource) bool { return !s.Namespaced && s.Kind == kind }) {
@@ -138,7 +138,7 @@ func (r *reader) mayBeOwnedFromBeyond(owners iter.Seq[string]) bool {
 	return false
 }
 
-// accept returns the media types that are asked for.
+// accept returns the requested media types.
 func (d *listDecoder) accept() string {
 	if d.isPods {
 		return protobufType + "," + jsonType
@@ -169,7 +169,7 @@ func (d *listDecoder) decode(body io.Reader) (next string, err error) {
 	return next, err
 }
 
-// decodeJSON does the same for servers that have no protobuf: those of custom resources, and aggregated ones.
+// decodeJSON does the same for servers without protobuf: for custom resources, and aggregated servers.
 func (d *listDecoder) decodeJSON(body io.Reader) (next string, err error) {
 	if d.isPods {
 		var list corev1.PodList
@@ -262,9 +262,9 @@ func kindsOf(owners []metav1.OwnerReference) iter.Seq[string] {
 	}
 }
 
-// managedFieldsThatTell returns those entries of encoded metadata that tell who has set finalizers, and owner
-// references that block. Nearly all objects of a cluster have such owners: of an entry that tells of nothing
-// else, no more is decoded than whose it is.
+// managedFieldsThatTell returns the entries of encoded metadata for finalizers, and for owner references that
+// block. Nearly all objects of a cluster have such owners, so it decodes only the manager of an entry without
+// finalizers.
 func managedFieldsThatTell(m *metav1.ObjectMeta, metadata []byte) (entries []metav1.ManagedFieldsEntry, err error) {
 	hasFinalizers := len(m.Finalizers) > 0
 	blocks := slices.ContainsFunc(m.OwnerReferences, func(o metav1.OwnerReference) bool { return ptr.Deref(o.BlockOwnerDeletion, false) })

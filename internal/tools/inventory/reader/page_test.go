@@ -20,7 +20,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// fullMetadata has what matters of metadata, and what does not.
+// fullMetadata returns metadata with all fields, whether or not they matter.
 func fullMetadata(name string) metav1.ObjectMeta {
 	at := metav1.NewTime(time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC))
 	entry := func(manager, fields string) metav1.ManagedFieldsEntry {
@@ -81,7 +81,7 @@ func asJSON(t *testing.T, object runtime.Object) []byte {
 	return text
 }
 
-// TestDecode: of each list, however it is encoded, the same is kept as of the whole objects.
+// TestDecode: for every encoding of a list, the decoder keeps the same fields as from whole objects.
 func TestDecode(t *testing.T) {
 	pods := &corev1.PodList{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, ListMeta: metav1.ListMeta{Continue: "next", ResourceVersion: "9"},
@@ -142,7 +142,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// TestIsLocal: what goes over a network is compressed, if the server likes.
+// TestIsLocal: requests over a network allow compression.
 func TestIsLocal(t *testing.T) {
 	for host, want := range map[string]bool{
 		"https://127.0.0.1:6443": true, "https://[::1]:6443": true, "localhost:8080": true,

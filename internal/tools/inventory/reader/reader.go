@@ -1,18 +1,17 @@
 // Package reader reads a cluster into an inventory: all resources that can be listed, metadata only,
-// several at a time. It sends no other requests than GET, so what is looked at is never changed.
+// several at a time. It sends only GET requests, so it never changes the cluster.
 //
-// The main flow: Read asks discovery what is served (discover.go), lists each resource page by page
-// (list.go), and keeps of each object what deletion depends on (object.go). What cannot be read, be it a
-// group that does not answer or a resource that the user may not list, does not fail the whole: it is
-// noted as unread. Events are left out without a note, as the collector leaves them out (R8): there are
-// many of them, and they own nothing.
+// The main flow: Read discovers the served resources (discover.go), lists each resource page by page
+// (list.go), and keeps the metadata that deletion depends on (object.go). A group that does not answer, or a
+// resource that the user may not list, does not fail the reading: it is recorded as unread. Events are left
+// out without a record, as by the collector (R8): there are many of them, and they own nothing.
 //
-// What a question about objects of one namespace needs is in that namespace, nearly always: the dependents of
-// a namespaced object are in its namespace (R5). Options.Scope has no more read than that, and LackOf says what
-// is to be read besides (more.go).
+// A question about objects of one namespace nearly always needs only that namespace: the dependents of a
+// namespaced object are in its namespace (R5). Options.Scope confines the reading to it, and LackOf returns
+// the kinds that must be read besides (more.go).
 //
-// Where a collector runs, its graph knows most of that. Around finds in it what a question about some
-// objects is about (selection.go), and reads only the few objects of which more matters (around.go).
+// The graph of a running collector has most of these facts. Around finds the objects of a question in it
+// (selection.go), and reads only the few objects for which the graph is not enough (around.go).
 package reader
 
 import (
@@ -40,38 +39,38 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// Options say what is read, and how.
+// Options configure a reading.
 type Options struct {
-	// Now is the time that the inventory states as that of its reading.
+	// Now is the time of the reading, for the inventory.
 	Now time.Time
-	// Namespaces are those that are read one by one where the user may not list all.
+	// Namespaces are read one by one if the user may not list all.
 	Namespaces []string
-	// Scope, if set, is called with what the server serves, and confines the reading. Lacks, if set, is then
-	// called with what was read, and says what is to be read besides.
+	// Scope, if set, is called with the served resources, and confines the reading. Lacks, if set, is then
+	// called with the result, and returns the kinds that it lacks.
 	Scope func(served *inventory.Inventory) Scope
 	Lacks func(read *inventory.Inventory) Lack
-	// Pods has whole pods read, of all namespaces that can be.
+	// Pods: read whole pods, instead of their metadata.
 	Pods bool
-	// Parallel is how many lists are read at a time; 0 stands for 8.
+	// Parallel is the number of lists that are read at a time; 0 stands for 8.
 	Parallel int
 	// Progress, if set, is called while resources are read, by one goroutine at a time.
 	Progress func(Progress)
 }
 
-// Scope is what of a cluster is read, besides cluster-scoped objects and Leases, by which controllers show
+// Scope confines a reading. Cluster-scoped objects are read in any case, and Leases, by which controllers show
 // that they work.
 type Scope struct {
-	// Namespaces are those whose objects are read; nil for all.
+	// Namespaces are the namespaces to read; nil for all.
 	Namespaces []string
-	// Beyond has the objects of other namespaces read that have an owner of a cluster-scoped kind. All others
-	// have to be looked at for that, but need not be kept.
+	// Beyond: also read the objects of other namespaces that have an owner of a cluster-scoped kind. This lists
+	// all objects of these namespaces, but does not keep the others.
 	Beyond bool
 }
 
-// Progress tells how far the reading has come.
+// Progress is the progress of the reading.
 type Progress struct {
-	Read, Resources int // resources that have been read, of all
-	Objects         int // objects that have been read so far
+	Read, Resources int // resources read so far, and all resources
+	Objects         int // objects read so far
 }
 
 // defaultParallel keeps a server of two cores busy, and leaves most of its seats to others.
@@ -90,8 +89,8 @@ type reader struct {
 	result   *inventory.Inventory // guarded by mu
 }
 
-// Read reads a cluster. It fails if the server does not say what it serves, if not a single resource can be
-// listed, or if ctx ends.
+// Read reads a cluster. It fails if discovery fails, if not a single resource can be listed, or if ctx
+// ends.
 func Read(ctx context.Context, config *rest.Config, o Options) (*inventory.Inventory, error) {
 	r, err := newReader(config, o)
 	if err != nil {
@@ -118,14 +117,14 @@ func Read(ctx context.Context, config *rest.Config, o Options) (*inventory.Inven
 	return r.result, r.finish(len(resources.listable))
 }
 
-// newReader makes the clients. The server limits the rate of requests, and config's own limits do not apply:
-// somebody waits for the result.
+// newReader makes the clients. The server limits the rate of requests; config's own limits do not apply, since
+// a user waits for the result.
 func newReader(config *rest.Config, o Options) (*reader, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
-	// Warnings are about versions that are read because the server prefers them.
+	// The server warns about deprecated versions, but the reader reads the versions that the server prefers.
 	config.WarningHandlerWithContext = rest.NoWarnings{}
-	// On one machine, it takes longer to compress than to send.
+	// On one machine, compressing takes longer than sending.
 	config.DisableCompression = config.DisableCompression || isLocal(config)
 	r := &reader{options: o, result: &inventory.Inventory{Read: o.Now}}
 	var err error
@@ -165,7 +164,7 @@ func isLocal(config *rest.Config) bool {
 	return server.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// Protobuf returns a copy of config for a client of Kubernetes' own types, which all servers of them encode as
+// Protobuf returns a copy of config for a client of Kubernetes' own types, which every server can encode as
 // protobuf: whole pods, workloads and nodes are large.
 func Protobuf(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
@@ -174,7 +173,7 @@ func Protobuf(config *rest.Config) *rest.Config {
 	return config
 }
 
-// readAll lists the resources, and what is read whole.
+// readAll lists the resources, and reads namespaces whole.
 func (r *reader) readAll(ctx context.Context, resources []*inventory.Resource) error {
 	r.progress.Resources += len(resources)
 	group, ctx := errgroup.WithContext(ctx)
@@ -192,8 +191,8 @@ func (r *reader) readAll(ctx context.Context, resources []*inventory.Resource) e
 	return group.Wait()
 }
 
-// readNamespaces reads namespaces whole: what holds one of them is in its spec and status. A user who
-// may not list them sees what the metadata of other objects tell.
+// readNamespaces reads namespaces whole: the reasons why one stays are in its spec and status. If they cannot
+// be listed, the result has no Namespaces.
 func (r *reader) readNamespaces(ctx context.Context) error {
 	found := make(map[ownership.UID]*corev1.Namespace)
 	options := metav1.ListOptions{Limit: pageSize}
@@ -217,7 +216,7 @@ func (r *reader) readNamespaces(ctx context.Context) error {
 	return nil
 }
 
-// unless returns an error only if ctx has ended: what cannot be read otherwise is left out.
+// unless returns an error only if ctx has ended: other failed reads are left out.
 func unless(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("read the cluster: %w", err)
@@ -247,7 +246,7 @@ func (r *reader) keep(objects []*inventory.Object, pods map[ownership.UID]*inven
 	r.advance(0, len(objects))
 }
 
-// missed notes what could not be read.
+// missed records a resource that could not be read.
 func (r *reader) missed(u inventory.Unread) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

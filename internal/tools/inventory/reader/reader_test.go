@@ -19,17 +19,17 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// server answers discovery and lists of few objects, and notes what it is asked for.
+// server answers discovery and lists of few objects, and records the requests.
 type server struct {
 	t       *testing.T
-	objects map[string][]metav1.PartialObjectMetadata // by the path of all of a resource
+	objects map[string][]metav1.PartialObjectMetadata // by the path of the list in all namespaces
 	forbids string                                    // a path that it refuses
 
 	mu    sync.Mutex
-	asked []string // guarded by mu: paths, with "whole" behind them where more than metadata was asked for
+	asked []string // guarded by mu: paths, followed by "whole" for requests of whole objects
 }
 
-// served are the resources, by the paths of all of their objects.
+// served are the resources, by the paths of their lists in all namespaces.
 func served() map[string]*inventory.Resource {
 	of := func(group, kind, plural string, namespaced bool) *inventory.Resource {
 		r := &inventory.Resource{Kind: kind, Namespaced: namespaced}
@@ -65,7 +65,7 @@ func (s *server) note(path, accept string) {
 	s.asked = append(s.asked, path)
 }
 
-// list answers with the metadata of objects, which is all that there is of them.
+// list answers with the metadata of objects, which have nothing else.
 func (s *server) list(w http.ResponseWriter, path string) {
 	before, after, inNamespace := strings.Cut(path, "/namespaces/")
 	var namespace string
@@ -123,7 +123,7 @@ func discoveryBelow(prefix string) apidiscoveryv2.APIGroupDiscoveryList {
 	return list
 }
 
-// add adds an object, named as its UID, with an owner if there is one: "PATH NAME".
+// add adds an object, whose name is its UID, with an optional owner: "PATH NAME".
 func (s *server) add(path, namespace, name string, owner string, finalizers ...string) {
 	o := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Namespace: namespace, Name: name, UID: types.UID(name), ResourceVersion: "1", Finalizers: finalizers,
@@ -135,7 +135,7 @@ func (s *server) add(path, namespace, name string, owner string, finalizers ...s
 	s.objects[path] = append(s.objects[path], o)
 }
 
-// newServer has the namespaces shop and other, with a pod of a ConfigMap and a Deployment in each.
+// newServer returns a server with the namespaces shop and other, each with a Deployment, and a pod owned by a ConfigMap.
 func newServer(t *testing.T) (*server, *rest.Config) {
 	t.Helper()
 	s := &server{t: t, objects: map[string][]metav1.PartialObjectMetadata{}}
@@ -150,7 +150,7 @@ func newServer(t *testing.T) (*server, *rest.Config) {
 	return s, &rest.Config{Host: http.URL}
 }
 
-// read reads what a question about an object needs, and returns what was asked for of the lists.
+// read reads the objects for a question about an object, and returns the requested lists.
 func (s *server) read(config *rest.Config, scope Scope, uid string) (*inventory.Inventory, []string) {
 	s.t.Helper()
 	inv, err := Read(s.t.Context(), config, Options{
@@ -169,8 +169,9 @@ func (s *server) read(config *rest.Config, scope Scope, uid string) (*inventory.
 	return inv, lists
 }
 
-// TestReadNoMoreThanNeeded: a question about an object in a namespace has that namespace read; what serves a finalizer
-// is looked for everywhere, and where an object elsewhere claims an owner, all is read. Discovery is asked once.
+// TestReadNoMoreThanNeeded: a question about an object in a namespace reads that namespace. The controller of a
+// finalizer is searched everywhere, and if an object elsewhere claims an owner, everything is read. Discovery is asked
+// once.
 func TestReadNoMoreThanNeeded(t *testing.T) {
 	within := []string{
 		"/api", "/api/v1/namespaces/shop/configmaps", "/api/v1/namespaces/shop/pods whole", "/api/v1/namespaces/shop/secrets",
@@ -236,7 +237,7 @@ func TestReadNoMoreThanNeeded(t *testing.T) {
 	}
 }
 
-// TestReadBeyondWithoutRights: who may list the pods of a namespace and no others sees those, and that others lack.
+// TestReadBeyondWithoutRights: a user with rights to the pods of one namespace sees these, and that others are unread.
 func TestReadBeyondWithoutRights(t *testing.T) {
 	s, config := newServer(t)
 	s.forbids = "/api/v1/pods"

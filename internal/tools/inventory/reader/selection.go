@@ -10,24 +10,24 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// selection is what a question about some objects is about, in an ownership graph. Members are the
-// objects whose deletion the deletion of those may cause, and what has to go before them; asides are
-// looked at to decide about members, and nothing happens to them. With every object its owners are there,
-// and theirs: an owner that is missing does not exist.
+// selection holds the objects of an ownership graph that a question about some objects concerns. Members are
+// the objects that the deletion of these objects may delete, and the objects that must be gone before. Asides
+// are needed to decide about members, and are not deleted. All owners of every object are included, and
+// their owners, too: an owner that is missing does not exist.
 type selection struct {
 	resources map[ownership.Kind]*inventory.Resource
 
 	members, asides map[ownership.UID]ownership.Object
 	queue           []ownership.UID // to become members
 
-	// What is to be found by its coordinates.
+	// Objects to find by their coordinates.
 	namespaces map[string]bool         // all their objects become members
 	kinds      map[ownership.Kind]bool // all their objects become members
 	podsOf     map[string]bool         // the pods of a namespace become members
 	named      map[coordinates]bool    // asides
 }
 
-// coordinates are those of a cluster-scoped object.
+// coordinates identify a cluster-scoped object.
 type coordinates struct {
 	kind ownership.Kind
 	name string
@@ -46,7 +46,7 @@ func newSelection(resources []*inventory.Resource, uids []ownership.UID) *select
 	return s
 }
 
-// grow adds what the queued objects lead to, until nothing is new.
+// grow adds the objects that the queued objects lead to, until it finds no new one.
 func (s *selection) grow(g *ownership.Graph) {
 	for {
 		for len(s.queue) > 0 {
@@ -116,7 +116,7 @@ func definitionKind() ownership.Kind {
 	return ownership.Kind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}
 }
 
-// defined returns the resource that a CustomResourceDefinition of a name defines, or nil.
+// defined returns the resource that the CustomResourceDefinition with a name defines, or nil.
 func (s *selection) defined(name string) *inventory.Resource {
 	for _, r := range s.resources {
 		if r.GroupResource().String() == name {
@@ -126,7 +126,7 @@ func (s *selection) defined(name string) *inventory.Resource {
 	return nil
 }
 
-// find looks for what is wanted by its coordinates, and reports whether there is anything new.
+// find finds objects by their coordinates, and reports whether it has queued new ones.
 func (s *selection) find(g *ownership.Graph) bool {
 	var aside []ownership.UID
 	for _, uid := range g.Find(func(k ownership.Kind, namespace, name string) bool {
@@ -156,8 +156,8 @@ func (s *selection) isWanted(k ownership.Kind, namespace string) bool {
 		k == podKind() && s.podsOf[namespace]
 }
 
-// isLease reports whether an object is a Lease by which a controller may tell that it works; those of nodes
-// do not.
+// isLease reports whether an object is a Lease by which a controller may show that it works. Leases of nodes
+// are not.
 func isLease(k ownership.Kind, namespace string) bool {
 	return k == leaseKind() && namespace != corev1.NamespaceNodeLease
 }
@@ -168,20 +168,20 @@ func leaseKind() ownership.Kind {
 
 func podKind() ownership.Kind { return ownership.Kind{Kind: "Pod"} }
 
-// Lack is what a question needs and an inventory does not have.
+// Lack lists the objects that an inventory lacks to answer a question.
 type Lack struct {
-	// All of the cluster has to be read.
+	// All: the whole cluster must be read.
 	All bool
-	// Everywhere are kinds of which all objects have to be read.
+	// Everywhere are the kinds whose objects must be read in all namespaces.
 	Everywhere []ownership.Kind
 }
 
-// LackOf returns what an inventory that is confined to some namespaces does not have of what a question about the
-// deletion of some objects is about. It has not enough if one of those that may go is elsewhere, or is
-// cluster-scoped, so that its dependents may be, unless these were looked for; or if the definition of one is being
-// deleted, which waits for instances anywhere. If somebody unknown serves one of their finalizers, that may be a
-// workload or a pod anywhere, and who has set it is told by other objects of the kind. isBuiltIn is that of
-// AroundOptions.
+// LackOf returns the objects that an inventory confined to some namespaces lacks to answer a question about the
+// deletion of some objects. It lacks everything if the deletion may reach an object in another namespace, or a
+// cluster-scoped one, whose dependents may be anywhere (unless Beyond has read them), or if the
+// CustomResourceDefinition of an object is being deleted, which waits for instances anywhere. For a finalizer of an
+// unknown controller it lacks all workloads and pods, among which the controller may be, and all objects of the
+// kind, whose managed fields may name it. isBuiltIn is the function of AroundOptions.
 func LackOf(inv *inventory.Inventory, uids []ownership.UID, isBuiltIn func(finalizer string) bool) Lack {
 	if inv.Within == nil {
 		return Lack{}
@@ -215,7 +215,7 @@ func LackOf(inv *inventory.Inventory, uids []ownership.UID, isBuiltIn func(final
 	return lack
 }
 
-// workloadKinds are the kinds that controllers run as.
+// workloadKinds returns the kinds of workloads that run controllers.
 func workloadKinds() []ownership.Kind {
 	return []ownership.Kind{
 		{Group: "apps", Kind: "Deployment"}, {Group: "apps", Kind: "StatefulSet"}, {Group: "apps", Kind: "DaemonSet"},

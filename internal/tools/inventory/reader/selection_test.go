@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// TestSelection: what the deletion of an object may reach are members; what they are judged by are asides.
+// TestSelection: objects that a deletion may reach are members; further objects that decide about them are asides.
 func TestSelection(t *testing.T) {
 	widget, definition := ownership.Kind{Group: "acme.io", Kind: "Widget"}, definitionKind()
 	configMap, namespace := ownership.Kind{Kind: "ConfigMap"}, ownership.Kind{Kind: "Namespace"}
@@ -42,7 +42,7 @@ func TestSelection(t *testing.T) {
 	observe(configMap, "shop", "b", ownership.Active, "ConfigMap/a", "Widget/leaving")
 	observe(widget, "shop", "leaving", ownership.Foreground)
 	observe(configMap, "shop", "c", ownership.Active, "Widget/leaving")
-	observe(configMap, "other", "far", ownership.Active, "ConfigMap/a") // misplaced, and a claimant nevertheless
+	observe(configMap, "other", "far", ownership.Active, "ConfigMap/a") // misplaced, but still a claimant
 	observe(claim, "shop", "data", ownership.Active)
 	observe(podKind(), "shop", "user", ownership.Active)
 	observe(podKind(), "other", "stranger", ownership.Active)
@@ -81,8 +81,8 @@ func joined(objects map[ownership.UID]ownership.Object) string {
 	return strings.Join(names, " ")
 }
 
-// TestLackOf: what was read of some namespaces is enough for questions that lead nowhere else, and for some that do
-// it is some kinds that lack.
+// TestLackOf: a confined inventory is enough for questions that do not lead to other namespaces. Some of the other
+// questions lack only some kinds.
 func TestLackOf(t *testing.T) {
 	resource := func(group, kind, plural string, namespaced bool) *inventory.Resource {
 		return &inventory.Resource{Kind: kind, Namespaced: namespaced, GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}}
@@ -150,7 +150,7 @@ func TestLackOf(t *testing.T) {
 	}
 }
 
-// inWords returns what lacks.
+// inWords describes a Lack.
 func inWords(l Lack) string {
 	if l.All {
 		return "all"

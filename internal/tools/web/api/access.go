@@ -18,16 +18,16 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// ErrUnauthenticated is the error for a caller whose identity is not known.
+// ErrUnauthenticated is the error for a caller without a known identity.
 var ErrUnauthenticated = errors.New("not authenticated: send a bearer token that the API server accepts")
 
 // ErrComponent is the error for a caller that is a node or a component of a control plane.
 var ErrComponent = errors.New("nodes and components of the control plane may not ask here: ask as a user, or as a service account of your own")
 
-// CheckUser returns ErrComponent for a user that is a node or a component of a control plane. These need nothing from here.
-// What a node may read depends on the pods that are bound to it, and some components may read metadata alone; a right to
-// list says neither. Service accounts are answered, those of controllers and the collector's own, too: they learn of no
-// object that they may not list themselves.
+// CheckUser returns ErrComponent for a user that is a node or a component of a control plane. These do not need this API.
+// The rights of a node depend on the pods that are bound to it, and some components may read only metadata; a right to
+// list shows neither. Service accounts get answers, including controllers' and the collector's own: they see no object
+// that they may not list themselves.
 func CheckUser(name string, groups []string) error {
 	isNode := slices.Contains(groups, "system:nodes") || strings.HasPrefix(name, "system:node:")
 	if isNode || strings.HasPrefix(name, "system:coppice:") || slices.Contains(components(), name) {
@@ -36,37 +36,37 @@ func CheckUser(name string, groups []string) error {
 	return nil
 }
 
-// components are the users of Kubernetes' components that are no service accounts.
+// components returns the users of Kubernetes' components that are not service accounts.
 func components() []string {
 	return []string{"system:kube-controller-manager", "system:kube-proxy", "system:kube-scheduler"}
 }
 
-// MayList reports whether a caller may list a resource in a namespace, or in all if that is empty. The
-// resource and the group "*" are all resources of all groups.
+// MayList reports whether a caller may list a resource in a namespace, or in all if it is empty. The
+// resource and the group "*" stand for all resources of all groups.
 type MayList func(ctx context.Context, resource schema.GroupResource, namespace string) (bool, error)
 
-// Caller is who makes a request.
+// Caller is the user of a request.
 type Caller struct {
-	// User is the name of the user. Requests of one user wait for each other.
+	// User is the name of the user. It groups the requests that share the limits of one user.
 	User string
-	// MayList says what they may list.
+	// MayList checks the caller's rights to list.
 	MayList MayList
-	// Config reaches the API server as the caller: what the collector does not know is read with their rights.
+	// Config reaches the API server as the caller: reads beyond the collector's graph use the caller's rights.
 	Config *rest.Config
 }
 
-// Access finds out who makes a request. Its error wraps ErrUnauthenticated if that is not known.
+// Access authenticates a request. Its error wraps ErrUnauthenticated if the caller has no known identity.
 type Access func(r *http.Request) (Caller, error)
 
-// Delegated leaves to an API server who a caller is and what they may list. It asks with the caller's own
-// bearer token, about themselves (SelfSubjectReview, SelfSubjectAccessReview), which every authenticated user
-// may: so the collector needs no rights for it, and cannot find out anything about those who do not call.
-// Nothing is cached: a token that was revoked is refused at once.
+// Delegated delegates authentication and authorization to an API server. It sends the caller's own bearer token
+// in reviews of the caller (SelfSubjectReview, SelfSubjectAccessReview), which every authenticated user may
+// create. So the collector needs no rights for it, and cannot learn anything about users who do not call.
+// Nothing is cached: a revoked token is refused at once.
 func Delegated(config *rest.Config) Access {
 	config = rest.AnonymousClientConfig(config)
 	config.QPS = -1 // the server limits the caller
 	config.UserAgent = "coppice"
-	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON // as every server does
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON // which every server supports
 	return func(r *http.Request) (Caller, error) {
 		token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		if !ok || token == "" {
@@ -81,7 +81,7 @@ func Delegated(config *rest.Config) Access {
 		self := &authenticationv1.SelfSubjectReview{}
 		answer, err := client.AuthenticationV1().SelfSubjectReviews().Create(r.Context(), self, metav1.CreateOptions{})
 		switch {
-		case apierrors.IsUnauthorized(err), apierrors.IsForbidden(err): // anonymous users may not
+		case apierrors.IsUnauthorized(err), apierrors.IsForbidden(err): // anonymous users may not create it
 			return Caller{}, ErrUnauthenticated
 		case err != nil:
 			return Caller{}, fmt.Errorf("ask the API server who calls: %w", err)

@@ -17,7 +17,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
-// reviewer is an API server with one user, who may list ConfigMaps, and the requests that it had.
+// reviewer is an API server with one user, with the right to list ConfigMaps. It records its requests.
 func reviewer(t *testing.T, requests *[]string) *httptest.Server {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -43,11 +43,11 @@ func reviewer(t *testing.T, requests *[]string) *httptest.Server {
 	return server
 }
 
-// The caller's own token is what the API server is asked with, and not the collector's.
+// Requests to the API server use the caller's own token, not the collector's.
 func TestDelegated(t *testing.T) {
 	var requests []string
 	server := reviewer(t, &requests)
-	access := api.Delegated(&rest.Config{Host: server.URL, BearerToken: "hers"}) // as if the collector were she
+	access := api.Delegated(&rest.Config{Host: server.URL, BearerToken: "hers"}) // the server would accept the collector's token
 	for name, header := range map[string]string{"no token": "", "an unknown one": "Bearer his", "a password": "Basic aGVyczpoZXJz", "an empty one": "Bearer "} {
 		r := httptest.NewRequest(http.MethodGet, api.Status, http.NoBody)
 		r.Header.Set("Authorization", header)

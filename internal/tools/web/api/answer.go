@@ -10,13 +10,13 @@ import (
 	"strings"
 )
 
-// Every answer has a bound in bytes. An answer that exceeds it is refused with 413, before anything of it is written:
-// a part of a graph or of a preview would look like the whole, and a backup is made of a preview. Lists are encoded
-// item by item, twice if they are long: to count the bytes, and to send them. So an answer needs no memory of its size.
+// Every answer has a bound in bytes. An answer that exceeds it is refused with 413, before any of it is written: a part
+// of a graph or of a preview would look like the whole, and backups are made from previews. Lists are encoded item by
+// item, and long ones twice: to count the bytes, and to send them. So the memory does not grow with the answer.
 const (
-	// mostAnswer is how large an answer may be, in bytes.
+	// mostAnswer is the largest answer, in bytes.
 	mostAnswer = 64 << 20
-	// mostKept is how large an answer may be to be kept, instead of being encoded twice.
+	// mostKept is the largest answer, in bytes, that is kept in memory instead of being encoded twice.
 	mostKept = 1 << 20
 )
 
@@ -40,7 +40,7 @@ func (s *spool) Write(p []byte) (int, error) {
 var errTooLarge = &refusal{http.StatusRequestEntityTooLarge, fmt.Sprintf(
 	"the answer would have more than %d MiB: name fewer objects, or objects with fewer dependents; coppice with --address=none reads the cluster itself, without a bound", mostAnswer>>20)}
 
-// write answers with a text that is produced by calling a function, once or twice.
+// write answers with the output of a function, which it calls once or twice.
 func write(w http.ResponseWriter, contentType string, produce func(io.Writer) error) error {
 	first := &spool{}
 	if err := produce(first); err != nil {
@@ -53,7 +53,7 @@ func write(w http.ResponseWriter, contentType string, produce func(io.Writer) er
 	}
 	first.kept = bytes.Buffer{}
 	if err := produce(w); err != nil {
-		panic(http.ErrAbortHandler) // the caller is gone; an answer that ends early must not look like a whole one
+		panic(http.ErrAbortHandler) // the caller is gone; a part must not look like a whole answer
 	}
 	return nil
 }
@@ -62,8 +62,8 @@ func writeJSON(w http.ResponseWriter, value any) error {
 	return write(w, "application/json", func(out io.Writer) error { return encode(out, value) })
 }
 
-// encode writes what json.Encoder writes with an indentation of two spaces. Of a struct, it encodes the elements of
-// lists one by one.
+// encode writes the same as json.Encoder with an indentation of two spaces. It encodes the elements of lists in a
+// struct one by one.
 func encode(out io.Writer, value any) error {
 	v := reflect.ValueOf(value)
 	if v.Kind() != reflect.Struct {
@@ -97,7 +97,7 @@ func encode(out io.Writer, value any) error {
 	return err
 }
 
-// isEmpty reports whether omitempty leaves a value out.
+// isEmpty reports whether omitempty omits a value.
 func isEmpty(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Slice, reflect.Map, reflect.String, reflect.Array:
@@ -130,7 +130,7 @@ func member(out io.Writer, v reflect.Value) error {
 	return err
 }
 
-// element writes a value whose further lines are indented.
+// element writes a value, with its lines after the first indented.
 func element(out io.Writer, value any, indent, after string) error {
 	text, err := json.MarshalIndent(value, indent, "  ")
 	if err != nil {

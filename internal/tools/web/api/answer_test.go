@@ -18,7 +18,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/preview"
 )
 
-// Item by item, an answer has the bytes that it has as a whole.
+// An answer encoded item by item has the same bytes as one encoded as a whole.
 func TestEncodeIsJSON(t *testing.T) {
 	ended := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 	objects := []insight.Object{{UID: "a", Kind: "ConfigMap", Name: "a<b>&\u2028"}, {UID: "b", Kind: "Pod", Finalizers: []string{"x/y"}}}
@@ -55,7 +55,7 @@ func TestEncodeIsJSON(t *testing.T) {
 	}
 }
 
-// A large answer is sent as it is; one that is too large is refused, before anything is sent.
+// A large answer is sent in full; one that is too large is refused, before anything is sent.
 func TestAnswersAreBounded(t *testing.T) {
 	item := explain.Explanation{Unseen: []string{strings.Repeat("x", 1<<20)}}
 	for items, code := range map[int]int{0: http.StatusOK, 5: http.StatusOK, 70: http.StatusRequestEntityTooLarge} {
@@ -77,7 +77,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// Nothing is kept of an answer that is too large to be kept: as much as is written at once may be in memory.
+// An answer that is too large to keep is not kept: the memory holds no more than one write.
 func TestLargeAnswersAreNotKept(t *testing.T) {
 	s := &spool{}
 	for range 40 {

@@ -16,36 +16,36 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/preview"
 )
 
-// Details reads what more than metadata is needed to foretell and explain deletions, as the caller.
+// Details reads, as the caller, the fields beyond metadata that previews and explanations need.
 type Details interface {
 	explain.Details
 	preview.Details
 }
 
-// Surroundings are the part of the cluster that a question about the deletion of some objects is about.
+// Surroundings are the part of the cluster that the deletion of some objects concerns.
 type Surroundings struct {
 	Inventory *inventory.Inventory
 	Details   Details
-	// Collector is the state of the collector; nil if none works.
+	// Collector is the state of the collector; nil if no collector works here.
 	Collector *explain.Collector
 	// Order is the order in which the contents of namespaces are deleted.
 	Order namespaces.Order
 	Now   time.Time
 }
 
-// Explanations are the answer of explain.
+// Explanations is the answer of explain.
 type Explanations struct {
 	Items []explain.Explanation `json:"items"`
 }
 
-// DeletionList is the answer about all deletions that are under way.
+// DeletionList is the answer about all pending deletions.
 type DeletionList struct {
 	Items []explain.Group `json:"items"`
 	// Unread says that objects may be left out.
 	Unread []string `json:"unread,omitempty"`
 }
 
-// preview answers what a DELETE of the named objects would do.
+// preview answers with the effects of a DELETE of the named objects.
 func (h *handler) preview(w http.ResponseWriter, r *http.Request, s *Sight) error {
 	query := r.URL.Query()
 	policy := metav1.DeletionPropagation(query.Get("propagationPolicy"))
@@ -65,7 +65,7 @@ func (h *handler) preview(w http.ResponseWriter, r *http.Request, s *Sight) erro
 	return writeJSON(w, preview.Foretell(around.Inventory, around.Details, question).Report(around.Inventory))
 }
 
-// explain answers why the named objects are still there.
+// explain answers why the named objects still exist.
 func (h *handler) explain(w http.ResponseWriter, r *http.Request, s *Sight) error {
 	uids, around, err := h.around(r, s)
 	if err != nil {
@@ -76,14 +76,14 @@ func (h *handler) explain(w http.ResponseWriter, r *http.Request, s *Sight) erro
 	for _, uid := range uids {
 		explanation, _ := explainer.Explain(uid)
 		if err := element(size, explanation, "    ", ""); err != nil {
-			return err // they would be too large together
+			return err // together they are too large
 		}
 		answer.Items = append(answer.Items, explanation)
 	}
 	return writeJSON(w, answer)
 }
 
-// deletions answers what all objects wait for that are being deleted, as far as the caller may list them.
+// deletions answers why objects that are being deleted still exist, for all that the caller may list.
 func (h *handler) deletions(w http.ResponseWriter, r *http.Request, s *Sight) error {
 	uids, err := h.deleting(r.Context(), s)
 	if err != nil {
@@ -116,7 +116,7 @@ func (h *handler) deleting(ctx context.Context, s *Sight) ([]ownership.UID, erro
 	return h.visible(ctx, s, (*ownership.Graph).Deleting)
 }
 
-// visible returns the objects that the caller may list, out of some that the graph has.
+// visible returns the objects that a function selects from the graph and that the caller may list.
 func (h *handler) visible(ctx context.Context, s *Sight, of func(*ownership.Graph) []ownership.UID) ([]ownership.UID, error) {
 	var uids []ownership.UID
 	var places []ownership.Location
@@ -177,15 +177,15 @@ func notKnown(uid ownership.UID) error {
 	return &refusal{http.StatusNotFound, fmt.Sprintf("nothing is known of object %s, or you may not list it", ownership.Excerpt(string(uid), mostUID))}
 }
 
-// mostUID is how much of a UID is repeated in an error, in bytes.
+// mostUID bounds the part of a UID that an error repeats, in bytes.
 const mostUID = 128
 
 // mostScopes bounds the namespaces in which rights are checked resource by resource. If the objects of a request are in more
 // namespaces, only rights in all namespaces count.
 const mostScopes = 8
 
-// surroundings returns the part that the caller may list. Its Unread has the other resources: these depend on the rights
-// of the caller and on the objects of the request, not on the objects that exist.
+// surroundings returns the part that the caller may list. Its Unread has the other resources. Unread depends on the
+// rights of the caller and on the objects of the request, not on the objects that exist.
 func (s *Sight) surroundings(ctx context.Context, a *Surroundings, uids []ownership.UID) (*Surroundings, error) {
 	if s.all {
 		return a, nil
@@ -212,8 +212,8 @@ func (s *Sight) surroundings(ctx context.Context, a *Surroundings, uids []owners
 	return &seen, nil
 }
 
-// namespacesOf returns the namespaces of objects, and of namespaces their own names; an empty one for other cluster-scoped
-// objects, and for too many.
+// namespacesOf returns the namespaces of objects, and the names of objects that are namespaces. It returns an empty name
+// for other cluster-scoped objects, and only an empty name if there are more than mostScopes.
 func namespacesOf(inv *inventory.Inventory, uids []ownership.UID) []string {
 	var all []string
 	for _, uid := range uids {
@@ -233,8 +233,9 @@ func namespacesOf(inv *inventory.Inventory, uids []ownership.UID) []string {
 	return all
 }
 
-// unreadAround returns the resources that the caller may not list in some namespaces, and those that could not be read for
-// another reason. A refusal of the server tells that an object exists, so it counts only where the caller may list.
+// unreadAround returns the resources that the caller may not list in some namespaces, and the resources that could not
+// be read for another reason. A refusal of the server reveals that an object exists, so it counts only if the caller may
+// list the resource.
 func (s *Sight) unreadAround(ctx context.Context, inv *inventory.Inventory, namespaces []string) ([]inventory.Unread, error) {
 	const why = "what you may not list is left out"
 	hidden, err := s.hidden(ctx, namespaces)

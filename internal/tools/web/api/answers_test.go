@@ -40,7 +40,7 @@ func (w cluster) Around(context.Context, *rest.Config, []ownership.UID) (*api.Su
 	return &api.Surroundings{Inventory: inv, Details: details{}, Now: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)}, nil
 }
 
-// details are those of a cluster in which a webhook stands in the way.
+// details are the Details of a cluster in which nothing delays a deletion.
 type details struct{}
 
 func (details) Workload(*inventory.Object) (servedby.Workload, error) {
@@ -65,7 +65,7 @@ func (details) Budgets(string) ([]policyv1.PodDisruptionBudget, error) { return 
 
 func (details) Webhooks() ([]explain.Webhook, error) { return nil, nil }
 
-// A preview tells what becomes of what the caller may list, and what was left out.
+// A preview shows the effects on objects that the caller may list, and that others are left out.
 func TestPreview(t *testing.T) {
 	for _, c := range []struct {
 		name, token, query, want, unread string
@@ -107,7 +107,7 @@ func TestPreview(t *testing.T) {
 	}
 }
 
-// An explanation names what holds an object as far as the caller may list it.
+// An explanation names only objects that the caller may list.
 func TestExplain(t *testing.T) {
 	for token, names := range map[string][]string{everything: {"web-1", "password"}, noSecrets: {"web-1"}} {
 		code, body := ask(t, cluster{}, token, api.Explain+"?uid=web")
@@ -126,7 +126,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// refused is a cluster that has refused to tell the caller about an object that the collector knows.
+// refused is a cluster whose server refuses the caller an object that the collector knows.
 type refused struct{ cluster }
 
 func (w refused) Around(ctx context.Context, config *rest.Config, uids []ownership.UID) (*api.Surroundings, error) {
@@ -137,7 +137,7 @@ func (w refused) Around(ctx context.Context, config *rest.Config, uids []ownersh
 	return around, err
 }
 
-// What the server says when it refuses the caller something names it: that is not told on.
+// A refusal of the server names the object, so its text is not passed on to the caller.
 func TestRefusalsNameNothing(t *testing.T) {
 	for _, path := range []string{api.Preview + "?object=deploy/shop/web", api.Explain + "?object=deploy/shop/web", api.Deletions} {
 		if code, body := ask(t, refused{}, noSecrets, path); code != http.StatusOK || strings.Contains(body, "password") {
@@ -149,7 +149,7 @@ func TestRefusalsNameNothing(t *testing.T) {
 	}
 }
 
-// All deletions are told of that the caller may list, by what they wait for; what was left out is said.
+// A caller sees all deletions of objects that they may list, grouped by reason, and that others are left out.
 func TestDeletions(t *testing.T) {
 	for token, want := range map[string]struct{ waits, unread bool }{
 		everything: {true, false}, noSecrets: {true, true}, "secrets,configmaps": {false, true}, "nodes": {false, true},
@@ -174,7 +174,7 @@ func TestDeletions(t *testing.T) {
 	}
 }
 
-// What is refused is refused before anything is read.
+// A request is refused before anything is read for it.
 func TestAnswersRefused(t *testing.T) {
 	for _, c := range []struct {
 		token, path string

@@ -1,28 +1,28 @@
-// Package api answers questions about ownership and its collection over HTTP, for whoever may ask.
+// Package api answers questions about ownership and its collection over HTTP, with the caller's own rights.
 //
-//	/coppice/v1/owners      what owns the named objects, directly or not
-//	/coppice/v1/dependents  what they own, directly or not
-//	/coppice/v1/component   everything that is connected with them; without names, all that owns or is owned
-//	/coppice/v1/preview     what a DELETE of them would do
-//	/coppice/v1/explain     why they are still there
-//	/coppice/v1/protected   what is protected, and how
-//	/coppice/v1/records     the last changes that the collector made, with their reasons
+//	/coppice/v1/owners      the owners of the named objects, direct and indirect
+//	/coppice/v1/dependents  their dependents, direct and indirect
+//	/coppice/v1/component   their connected components; without names, all objects with owners or dependents
+//	/coppice/v1/preview     the effects of a DELETE of them
+//	/coppice/v1/explain     why they still exist
+//	/coppice/v1/protected   the protected objects, with their modes
+//	/coppice/v1/records     the collector's last changes, with their reasons
 //	/coppice/v1/status      the state of the collector
 //	/coppice/v1/resume      POST: resumes deletions that the breaker has paused
-//	/coppice/v1/watch       new records, and what the named objects wait for, as server-sent events
-//	/coppice/v1/stories     deletions, each from who asked for it to the last object gone: a list
+//	/coppice/v1/watch       new records, and the states of the named objects, as server-sent events
+//	/coppice/v1/stories     deletions, each from its request to the last object gone: a list
 //	/coppice/v1/stories/ID  one of them, with its objects: ?format=text for people
 //	…/watch                 below both, the same as server-sent events, when it changes
-//	/coppice/v1/openapi     this, as an OpenAPI 3 document
+//	/coppice/v1/openapi     this API, as an OpenAPI 3 document
 //
 // Objects are named as ?object=RESOURCE.GROUP/NAMESPACE/NAME, or RESOURCE.GROUP/NAME if they have no
-// namespace or are in that of ?namespace=NAMESPACE, or as ?uid=UID. object and uid may be repeated.
+// namespace or are in the one of ?namespace=NAMESPACE, or as ?uid=UID. object and uid may be repeated.
 //
-// The main flow: an Access says who asks, and what they may list (access.go); a Sight remembers that for
-// one request (sight.go); names are resolved to UIDs (names.go); package insight reads the ownership graph;
-// and of the answer everything is removed that the caller may not list. An answer is as if nothing else existed: that
-// objects may have been removed is said to all who may not list everything. For previews and explanations the surroundings
-// of the objects are read, and what the caller may not list is removed before they are made (answers.go).
+// The main flow: an Access authenticates the caller and checks rights to list (access.go); a Sight caches the
+// rights for one request (sight.go); names are resolved to UIDs (names.go); package insight reads the ownership
+// graph; and the handler removes all objects from the answer that the caller may not list. An answer is as if these
+// did not exist; every caller without the right to list everything reads that objects may be left out. For previews
+// and explanations, the surroundings of the objects are read, and filtered before the evaluation (answers.go).
 package api
 
 import (
@@ -42,7 +42,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// Prefix is that of all paths. It states the version of the answers.
+// Prefix begins all paths. It contains the version of the answers.
 const Prefix = "/coppice/v1"
 
 // The paths.
@@ -62,7 +62,7 @@ const (
 	OpenAPI    = Prefix + "/openapi"
 )
 
-// Paths returns the paths that have no variable part; below Stories there are others.
+// Paths returns the paths without variables; other paths are below Stories.
 func Paths() []string {
 	var all []string
 	for _, r := range (&handler{}).routes() {
@@ -82,20 +82,20 @@ func Routes() []string {
 	return all
 }
 
-// Source has the answers.
+// Source provides the data of the answers.
 type Source interface {
 	// View runs a function on the ownership graph, as an insight.View.
 	View(read func(g *ownership.Graph))
-	// Resources are those whose objects are in the graph, or may be named by them.
+	// Resources returns the resources whose objects are in the graph, or that these may name.
 	Resources() []*inventory.Resource
 	// Living implements Living.
 	Living(ctx context.Context, namespace string) (ownership.UID, error)
-	// Around reads the surroundings of some objects. What the collector does not know of them is read as the
-	// caller; what it knows may be more than the caller may see.
+	// Around reads the surroundings of some objects. It reads objects that are not in the graph as the caller;
+	// the others may include objects that the caller may not list.
 	Around(ctx context.Context, caller *rest.Config, uids []ownership.UID) (*Surroundings, error)
 	// Records returns the remembered changes with a higher number, the oldest first.
 	Records(after uint64) []collector.Record
-	// Status returns the state of the collector, as far as a caller may see it, to be encoded as JSON.
+	// Status returns the state of the collector that a caller may see, for JSON.
 	Status(ctx context.Context, s *Sight) (any, error)
 	// Resume resumes the deletions of a kind, and reports whether they were paused.
 	Resume(kind string) bool
@@ -130,7 +130,7 @@ func Handler(s Source, access Access) http.Handler {
 	for _, route := range h.routes() {
 		answer := h.asked(route)
 		if route.method != http.MethodGet {
-			// Browsers send certificates with whatever a page has them send; they say whose page it is.
+			// Browsers send certificates with the requests of any page, but also the page's origin.
 			answer = http.NewCrossOriginProtection().Handler(answer)
 		}
 		mux.Handle(route.method+" "+route.path, answer)
@@ -138,7 +138,7 @@ func Handler(s Source, access Access) http.Handler {
 	return guarded(mux)
 }
 
-// route is one row of the table of all that is served.
+// route is one row of the table of routes.
 type route struct {
 	method, path string
 	cost         cost
@@ -182,7 +182,7 @@ func guarded(next http.Handler) http.Handler {
 	})
 }
 
-// asked authenticates the caller, waits for their turn, and writes the error of an answer.
+// asked returns the handler of a route. It writes the error of an answer.
 func (h *handler) asked(route route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := h.answer(w, r, route); err != nil {
@@ -191,7 +191,7 @@ func (h *handler) asked(route route) http.Handler {
 	})
 }
 
-// answer gives an answer while the caller has a seat.
+// answer authenticates the caller, waits for a seat, and answers while it holds the seat.
 func (h *handler) answer(w http.ResponseWriter, r *http.Request, route route) error {
 	caller, err := h.access(r)
 	if err != nil {
@@ -205,7 +205,7 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, route route) er
 		defer leave()
 	}
 	if route.cost == costly {
-		// A caller who reads slowly must not keep the seat. Servers with a timeout of their own do not support this.
+		// A slow reader must not keep the seat. Servers with a timeout of their own do not support this.
 		control := http.NewResponseController(w)
 		_ = control.SetWriteDeadline(now().Add(longest))
 		defer func() { _ = control.SetWriteDeadline(time.Time{}) }()
@@ -217,7 +217,7 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, route route) er
 	return route.answer(w, r, sight)
 }
 
-// refusal is an error with a status code, which the caller is told.
+// refusal is an error with a status code; the answer contains both.
 type refusal struct {
 	code int
 	says string
@@ -281,7 +281,7 @@ func component(l insight.Looker, uids ...ownership.UID) insight.Graph {
 	return l.Around(uids...)
 }
 
-// records answers with the records of all objects, or of those that are named.
+// records answers with the records of all objects, or of the named ones.
 func (h *handler) records(w http.ResponseWriter, r *http.Request, s *Sight) error {
 	wanted, err := h.recordsWanted(r, s)
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
-// cluster is a Source: a Deployment owns a ReplicaSet and a Secret, which owns a ConfigMap, in shop; what is
-// in other is nobody's.
+// cluster is a Source: in namespace shop, a Deployment owns a ReplicaSet and a Secret, which owns a ConfigMap;
+// objects in namespace other have no owners.
 type cluster struct {
 	records []collector.Record
 	book    *story.Book
@@ -66,7 +66,7 @@ func (cluster) View(read func(g *ownership.Graph)) {
 	read(g)
 }
 
-// Living returns the namespaces that are there.
+// Living returns the UIDs of the existing namespaces.
 func (cluster) Living(_ context.Context, namespace string) (ownership.UID, error) {
 	return map[string]ownership.UID{"shop": shopUID}[namespace], nil
 }
@@ -88,10 +88,10 @@ func (w cluster) Stories() *story.Book { return w.book }
 
 func (cluster) NoStatus() any { return api.RecordList{} }
 
-// rights are what a user may list: RESOURCE.GROUP, or RESOURCE.GROUP/NAMESPACE, or "*.*".
+// rights are the resources that a user may list: RESOURCE.GROUP, or RESOURCE.GROUP/NAMESPACE, or "*.*".
 type rights []string
 
-// access is an Access where the bearer token has the rights.
+// access is an Access that takes the rights from the bearer token.
 func access(r *http.Request) (api.Caller, error) {
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok {
@@ -137,7 +137,7 @@ const (
 	onlyShop   = "configmaps/shop,secrets/shop,deployments.apps/shop,replicasets.apps/shop"
 )
 
-// A caller sees what they may list, and only what is connected with the object by that.
+// A caller sees only objects that they may list, and that such objects connect with the named one.
 func TestGraph(t *testing.T) {
 	for _, c := range []struct {
 		name, token, path string
@@ -182,7 +182,7 @@ func TestGraph(t *testing.T) {
 	}
 }
 
-// What is refused is refused alike, whether or not there is such an object.
+// A refusal is the same whether or not the object exists.
 func TestRefusals(t *testing.T) {
 	for _, c := range []struct {
 		token, path string
@@ -217,7 +217,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A decision is told in full only to those who may list what it may name.
+// Only callers with the right to list all objects that a decision may name see all of the decision.
 func TestDecisions(t *testing.T) {
 	for token, want := range map[string]string{
 		everything: "await password, web-1", onlyShop: "await password, web-1", noSecrets: "not shown: it depends on objects that you may not list",
@@ -233,7 +233,7 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-// Records are those of objects that the caller may list, and name no others.
+// A caller gets only records of objects that they may list, and these name no other objects.
 func TestRecords(t *testing.T) {
 	object := func(kind, namespace, name string) collector.RecordedObject {
 		o := collector.RecordedObject{Kind: kind, Namespace: namespace, Name: name, UID: ownership.UID(name)}

@@ -19,22 +19,22 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
-// counted is a Source with a Secret that owns many ConfigMaps, and counts what is read. The graph is read in batches, so
-// that the number of views tells how many objects were visited.
+// counted is a Source with a Secret that owns many ConfigMaps, and counts the reads. The graph is read in batches, so the
+// number of views shows how many objects were visited.
 type counted struct {
 	cluster
 
 	graph   *ownership.Graph
 	views   atomic.Int64
 	arounds atomic.Int64
-	hold    chan struct{} // Around waits until it is closed; nil: it does not wait
+	hold    chan struct{} // Around waits until it is closed, unless it is nil
 }
 
 const dependents = 5000
 
 func newCounted() *counted { return &counted{graph: manyDependents()} }
 
-// manyDependents returns a graph that nobody changes.
+// manyDependents returns a graph that does not change.
 var manyDependents = sync.OnceValue(func() *ownership.Graph {
 	g := ownership.New()
 	for _, r := range served() {
@@ -69,7 +69,7 @@ func (c *counted) Around(ctx context.Context, config *rest.Config, uids []owners
 	return c.cluster.Around(ctx, config, uids)
 }
 
-// For a caller who may not list an object, everything is as if it did not exist: status, answer, and what is read.
+// For a caller without the right to list an object, everything is as if it did not exist: status, answer and reads.
 func TestHiddenObjectIsAsAbsent(t *testing.T) {
 	for _, token := range []string{"nothing", "nodes", "configmaps/other", "deployments.apps,replicasets.apps"} {
 		for _, path := range []string{api.Owners, api.Dependents, api.Component, api.Preview, api.Explain, api.Records} {
@@ -104,7 +104,7 @@ func TestHiddenObjectBesideAnotherIsAsAbsent(t *testing.T) {
 	}
 }
 
-// Callers who may list an owner, and not its dependents, do not have the dependents read.
+// For callers with the right to list an owner, but not its dependents, the dependents are not read.
 func TestHiddenDependentsAreNotRead(t *testing.T) {
 	c := newCounted()
 	code, body := ask(t, c, "secrets", api.Dependents+"?uid=owner")
@@ -120,7 +120,7 @@ func TestHiddenDependentsAreNotRead(t *testing.T) {
 	}
 }
 
-// A story is as absent for a caller who may not list its root.
+// A story does not exist either for a caller without the right to list its root.
 func TestHiddenStoryIsAsAbsent(t *testing.T) {
 	book := story.NewBook()
 	at := time.Now()
@@ -136,7 +136,7 @@ func TestHiddenStoryIsAsAbsent(t *testing.T) {
 	}
 }
 
-// Of one user, two costly requests are answered at once, whatever they ask; the others wait, and other users do not.
+// Two costly requests of one user are answered at once, of any sort; further ones wait, but other users do not.
 func TestCostlyRequestsOfAUserTakeTurns(t *testing.T) {
 	for _, path := range []string{api.Preview, api.Explain} {
 		synctest.Test(t, func(t *testing.T) {
@@ -172,7 +172,7 @@ func TestCostlyRequestsOfAUserTakeTurns(t *testing.T) {
 	}
 }
 
-// Five requests of a user without rights read nothing but where the named objects are, and leave no seat taken.
+// Five requests of a user without rights read only the places of the named objects, and leave no seat taken.
 func TestRequestsWithoutRightsCostNothing(t *testing.T) {
 	c := newCounted()
 	handler := api.Handler(c, access)
@@ -188,7 +188,7 @@ func TestRequestsWithoutRightsCostNothing(t *testing.T) {
 	}
 }
 
-// The whole graph costs a caller without rights a look at each kind in each namespace, however many objects there are.
+// For a caller without rights, the whole graph costs one check for each kind in each namespace, not for each object.
 func TestWholeWithoutRightsCostsNothing(t *testing.T) {
 	for token, want := range map[string]int64{"nothing": 2, "nodes": 2, "secrets": 5} {
 		c := newCounted()

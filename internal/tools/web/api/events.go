@@ -17,20 +17,20 @@ import (
 
 // The names of the events.
 const (
-	EventRecord = "record" // of the collector; its id is the number of the record
-	EventObject = "object" // a named object, when watching begins and when it changes
-	EventGone   = "gone"   // a named object that is not there any more
+	EventRecord = "record" // a record of the collector; the event's id is the record's number
+	EventObject = "object" // a named object, when the watch begins and when the object changes
+	EventGone   = "gone"   // a named object that no longer exists
 )
 
 const (
-	// interval is how long an event may be late.
+	// interval is the longest delay of an event.
 	interval = 250 * time.Millisecond
-	// longest bounds how long events are sent for one request: servers end requests after a minute, and
-	// the rights of the caller may change. Clients ask again, from the last record that they had.
+	// longest bounds the time for which one request gets events: servers end requests after a minute, and
+	// the rights of the caller may change. Clients ask again, from the last record that they received.
 	longest = 50 * time.Second
 )
 
-// stream is what one watching caller was told.
+// stream is the state of one watch.
 type stream struct {
 	*handler
 
@@ -41,7 +41,7 @@ type stream struct {
 	watched map[ownership.UID]string
 }
 
-// watch sends events until the caller leaves, or has to ask again.
+// watch sends events until the caller disconnects, or has to ask again.
 func (h *handler) watch(w http.ResponseWriter, r *http.Request, s *Sight) error {
 	wanted, err := h.recordsWanted(r, s)
 	if err != nil {
@@ -75,9 +75,9 @@ func (h *handler) watch(w http.ResponseWriter, r *http.Request, s *Sight) error 
 	}
 }
 
-// after returns the number of the last record that a caller had.
+// after returns the number of the last record that a caller received.
 func after(r *http.Request) (uint64, error) {
-	text := r.Header.Get("Last-Event-ID") // of browsers that ask again
+	text := r.Header.Get("Last-Event-ID") // browsers set it when they reconnect
 	if text == "" {
 		text = r.URL.Query().Get("after")
 	}
@@ -91,7 +91,7 @@ func after(r *http.Request) (uint64, error) {
 	return number, nil
 }
 
-// changes sends what is new.
+// changes sends the new records and the changes of watched objects.
 func (t *stream) changes(ctx context.Context) error {
 	for _, record := range t.source.Records(t.last) {
 		t.last = record.Number
@@ -150,11 +150,11 @@ func (t *stream) objects(ctx context.Context) error {
 	return nil
 }
 
-// errStreamEnds is the error for a stream that ends: the caller has left, or has had as much as one answer may have.
+// errStreamEnds is the error for a stream that ends: the caller has disconnected, or the answer has reached its bound.
 var errStreamEnds = errors.New("the stream ends")
 
-// events writes server-sent events. Together they have the bound that all answers have: then the stream ends, and the
-// caller asks for the rest with the last ID.
+// events writes server-sent events. Together they have the same bound as any answer: at the bound, the stream ends, and
+// the caller asks for the rest with the last ID.
 type events struct {
 	out    http.ResponseWriter
 	left   int // bytes
@@ -167,11 +167,11 @@ func newEvents(w http.ResponseWriter) *events {
 	return &events{out: w, left: mostAnswer}
 }
 
-// add writes an event, with an ID unless that is zero. An error is noticed when it is flushed.
+// add writes an event, with an ID unless that is zero. flush reports an error.
 func (e *events) add(event string, id uint64, value any) {
 	data, err := json.Marshal(value)
 	if err != nil {
-		return // there is nothing in these that cannot be encoded
+		return // does not occur: all events can be encoded
 	}
 	text := "event: " + event + "\n"
 	if id != 0 {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A stream has no more bytes than another answer: it ends before the event that would exceed them.
+// A stream has the same bound in bytes as any answer: it ends before the event that would exceed it.
 func TestStreamsAreBounded(t *testing.T) {
 	recorder := httptest.NewRecorder()
 	out := newEvents(recorder)

@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
-// changing is a cluster whose second record is made, and whose objects go, while somebody watches.
+// changing is a cluster whose second record is made, and whose objects disappear, during a watch.
 type changing struct {
 	cluster
 	changed atomic.Bool
@@ -37,7 +37,7 @@ func (c *changing) Records(after uint64) []collector.Record {
 	return records
 }
 
-// Watching begins with what is, and goes on with what changes; a caller is told of nothing else.
+// A watch begins with the current state, and continues with changes, only of objects that the caller may list.
 func TestWatch(t *testing.T) {
 	object := collector.RecordedObject{Kind: "ConfigMap", Namespace: "shop", Name: "copy", UID: "copy"}
 	source := &changing{cluster: cluster{records: []collector.Record{
@@ -69,11 +69,11 @@ func TestWatch(t *testing.T) {
 		if event, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
 			events = append(events, event)
 		}
-		if len(events) == 3 { // of what was there
+		if len(events) == 3 { // the events of the current state
 			source.changed.Store(true)
 		}
 	}
-	// The secret is gone from the beginning, for one who may not list it.
+	// For a caller without the right to list it, the Secret is gone from the beginning.
 	if got := strings.Join(events, " "); got != "record object gone record gone" {
 		t.Errorf("events: %s", got)
 	}

@@ -22,8 +22,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
-// twofold is a cluster with objects that readers of shop may list, and others that they may not, which are there or not:
-// owners, dependents, roots of deletions, namespaces, protected objects.
+// twofold is a cluster with objects that readers of shop may list, and hidden objects, which exist in only one of its
+// two forms: owners, dependents, roots of deletions, namespaces, protected objects.
 type twofold struct {
 	cluster
 
@@ -37,7 +37,7 @@ func (w twofold) Around(context.Context, *rest.Config, []ownership.UID) (*api.Su
 	for o := range w.graph.All() {
 		r := slices.IndexFunc(inv.Resources, func(r *inventory.Resource) bool { return r.OwnerKind() == o.Kind })
 		inv.Objects = append(inv.Objects, &inventory.Object{Object: o, Resource: inv.Resources[r]})
-		if o.Kind.Kind == "Secret" { // as the server refuses to read it
+		if o.Kind.Kind == "Secret" { // the server refuses to read it
 			inv.Unread = append(inv.Unread, inventory.Unread{
 				Resource: inv.Resources[r].GroupVersionResource, Namespace: o.Namespace, Forbidden: true, Why: "secrets " + o.Name + " is forbidden",
 			})
@@ -66,7 +66,7 @@ func about(kind, name string, phase ownership.Phase, owners ...string) ownership
 	return o
 }
 
-// twofoldGraph has, among others, an object whose owner nobody of the readers may list, whether it is there or not.
+// twofoldGraph also has an object with an owner that no reader may list, in both forms of the cluster.
 func twofoldGraph(withHidden bool) *ownership.Graph {
 	g := ownership.New()
 	for _, r := range served() {
@@ -80,7 +80,7 @@ func twofoldGraph(withHidden bool) *ownership.Graph {
 		about("Deployment.apps", "web", ownership.Foreground), about("ReplicaSet.apps", "web-1", ownership.Active, "Deployment/web"),
 		about("ConfigMap", "copy", ownership.Active, "Secret/password"), about("ConfigMap", "plain", ownership.Active),
 		about("ConfigMap", "alone", ownership.Foreground), about("ConfigMap", "both", ownership.Active, "ReplicaSet/web-1", "Secret/password"),
-		about("ConfigMap", "astray", ownership.Active, "ConfigMap/settings"), // which is in another namespace, if it is
+		about("ConfigMap", "astray", ownership.Active, "ConfigMap/settings"), // its owner is elsewhere, if it exists
 	} {
 		g.Observe(o)
 	}
@@ -100,7 +100,7 @@ func twofoldGraph(withHidden bool) *ownership.Graph {
 	return g
 }
 
-// happening is what the collector observes a second after the one before. Hidden ones take no time.
+// happening is an observation of the collector, a second after the previous one. Hidden ones take no time.
 type happening struct {
 	gone, hidden bool
 	object       ownership.Object
@@ -126,7 +126,7 @@ func happenings() []happening {
 	}
 }
 
-// tell tells a book of everything but the last: that happens while somebody watches.
+// tell records the happening in a book.
 func (h happening) tell(b *story.Book) {
 	home := ownership.UID(shopUID)
 	if h.object.Namespace != "shop" {
@@ -157,10 +157,10 @@ func twofoldRecords(withHidden bool) (records []collector.Record) {
 	return records
 }
 
-// counters are numbers that count all changes, as resource versions do.
+// counters are numbers that count all changes, like resource versions.
 var counters = regexp.MustCompile(`(?m)^id: \d+|"number": ?\d+`)
 
-// answers returns the answer to a request, in time that passes at once. A stream has all that happens meanwhile.
+// answer returns the answer to a request, with fake time. A stream contains all events until it ends.
 func (w twofold) answer(t *testing.T, token, path string, withHidden bool) (answer string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -170,7 +170,7 @@ func (w twofold) answer(t *testing.T, token, path string, withHidden bool) (answ
 		recorder := httptest.NewRecorder()
 		handler := api.Handler(w, func(r *http.Request) (api.Caller, error) {
 			caller, err := access(r)
-			caller.Config = &rest.Config{Host: "http://localhost:1"} // nothing is to be read there
+			caller.Config = &rest.Config{Host: "http://localhost:1"} // the test must not read from it
 			return caller, err
 		})
 		isStream := strings.Contains(path, "/watch")
@@ -202,8 +202,8 @@ func (w twofold) answer(t *testing.T, token, path string, withHidden bool) (answ
 	return answer
 }
 
-// Every answer is, byte for byte, what it would be if the objects that the caller may not list did not exist, but for the
-// numbers that count all changes, and has the same status.
+// Every answer has the same status and the same bytes as if the objects that the caller may not list did not exist,
+// except for the numbers that count all changes.
 func TestAnswersDoNotDependOnHiddenObjects(t *testing.T) {
 	queries := []string{"", "?object=configmaps/shop/copy", "?object=configmaps/shop/plain", "?object=secrets/shop/password", "?object=configmaps/other/settings"}
 	for _, uid := range []string{"web", "web-1", "copy", "plain", "alone", "both", "password", "below", "settings", "astray", "n1", "waits", "web&uid=alone", "plain&uid=password"} {
@@ -232,7 +232,7 @@ func TestAnswersDoNotDependOnHiddenObjects(t *testing.T) {
 			}
 		}
 	}
-	// The hidden objects would be seen by callers who may list them.
+	// Callers with the right to list the hidden objects would see them.
 	for _, path := range []string{api.Component, api.Dependents + "?uid=web", api.Explain + "?uid=alone", api.Preview + "?uid=plain", api.Records, api.Stories, api.Stories + "/web", api.Stories + "/web/watch", api.Deletions, api.Watch} {
 		if without, with := (twofold{}).answer(t, everything, path, false), (twofold{}).answer(t, everything, path, true); without == with {
 			t.Errorf("%s does not depend on the hidden objects for an administrator either: the test shows nothing", path)

@@ -12,14 +12,14 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// name is what a caller calls an object.
+// name is the name of an object in a request.
 type name struct {
 	resource        *inventory.Resource
 	namespace, name string
 }
 
-// parse parses RESOURCE.GROUP/NAMESPACE/NAME, or RESOURCE.GROUP/NAME for an object without a namespace or in
-// the given one.
+// parse parses RESOURCE.GROUP/NAMESPACE/NAME, or RESOURCE.GROUP/NAME for an object without a namespace, or in
+// the given namespace.
 func parse(served *inventory.Inventory, text, namespace string) (name, error) {
 	parts := strings.Split(text, "/")
 	if len(parts) < 2 || slices.Contains(parts, "") {
@@ -43,8 +43,8 @@ func parse(served *inventory.Inventory, text, namespace string) (name, error) {
 	}
 }
 
-// names parses the names in a request. Whether such an object exists is none of the business of a caller
-// who may not list it.
+// names parses the names in a request. It refuses a name that the caller may not list, whether or not the object
+// exists.
 func (h *handler) names(r *http.Request, s *Sight) ([]name, error) {
 	served := &inventory.Inventory{Resources: h.source.Resources()}
 	var all []name
@@ -94,18 +94,18 @@ func (h *handler) named(r *http.Request, s *Sight) ([]ownership.UID, error) {
 }
 
 const (
-	// mostNamed is how many objects a request may name.
+	// mostNamed bounds the number of objects that a request names.
 	mostNamed = 1000
-	// mostProbed is how many objects are looked at that name a missing owner, to find one that the caller may list. It
-	// bounds the work for an owner of which the caller may know nothing.
+	// mostProbed bounds the number of objects naming a missing owner that are searched for one that the caller may list.
+	// It bounds the work for an owner that the caller may know nothing about.
 	mostProbed = 100
 )
 
 // place is the kind and namespace of an object.
 type place struct{ kind, namespace string }
 
-// shown returns the objects out of some that the caller may list, and missing owners that such objects name. The work
-// for another object does not depend on whether it is there, and Unread does not say that it is.
+// shown returns the given objects that the caller may list, and the given missing owners that such objects name. For any
+// other object, neither the work nor Unread depends on whether it exists.
 func (h *handler) shown(ctx context.Context, s *Sight, uids []ownership.UID) ([]ownership.UID, error) {
 	places := make([][]place, len(uids))
 	h.source.View(func(g *ownership.Graph) {
@@ -129,8 +129,8 @@ func (h *handler) shown(ctx context.Context, s *Sight, uids []ownership.UID) ([]
 	return shown, nil
 }
 
-// placesOf returns the place of an object if it is observed, and the places of some objects that name it as an owner
-// elsewhere.
+// placesOf returns the place of an object if it is observed, and the places of some objects that name it as an owner with
+// other coordinates.
 func placesOf(g *ownership.Graph, uid ownership.UID) []place {
 	var all []place
 	if kind, namespace, observed := g.Place(uid); observed {
@@ -148,8 +148,8 @@ func placesOf(g *ownership.Graph, uid ownership.UID) []place {
 	return all
 }
 
-// recordsWanted returns whether a record is about an object of a request, or any if that names none. The
-// object need not exist any more.
+// recordsWanted returns a filter for the records about the objects of a request, or for all records if it names
+// none. The objects need not exist any longer.
 func (h *handler) recordsWanted(r *http.Request, s *Sight) (func(*collector.Record) bool, error) {
 	names, err := h.names(r, s)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// Of a missing owner, a bounded number of the objects that name it are looked at.
+// For a missing owner, a bounded number of the objects that name it are searched.
 func TestMissingOwnerIsProbed(t *testing.T) {
 	g := ownership.New()
 	for n := range 5000 {

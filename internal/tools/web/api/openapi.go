@@ -12,8 +12,8 @@ import (
 // object is a JSON object.
 type object = map[string]any
 
-// openapi answers with an OpenAPI 3 document of all paths. The schemas are made from the types of the answers,
-// so that they cannot tell anything else.
+// openapi answers with an OpenAPI 3 document of all paths. The schemas are generated from the types of the
+// answers, so that they always agree.
 func (h *handler) openapi(w http.ResponseWriter, _ *http.Request, _ *Sight) error {
 	schemas := object{}
 	answer := func(contentType string, value any) object {
@@ -103,7 +103,7 @@ func parameters(path string) []object {
 	return all
 }
 
-// schemaOf returns the schema of what a type is in JSON. Structs are added to all, and referred to.
+// schemaOf returns the JSON schema of a type. It adds the schemas of structs to all, and refers to them.
 func schemaOf(t reflect.Type, all object) object {
 	switch {
 	case t == reflect.TypeFor[time.Time]():
@@ -111,7 +111,7 @@ func schemaOf(t reflect.Type, all object) object {
 	case t == reflect.TypeFor[time.Duration]():
 		return object{"type": "integer", "format": "int64", "description": "nanoseconds"}
 	}
-	switch t.Kind() { // what is not here is in no answer
+	switch t.Kind() { // no answer has other kinds
 	case reflect.Pointer:
 		return schemaOf(t.Elem(), all)
 	case reflect.Slice:
@@ -136,7 +136,7 @@ func schemaOf(t reflect.Type, all object) object {
 	}
 }
 
-// properties returns the schemas of the fields of a struct, including those of embedded ones.
+// properties returns the schemas of the fields of a struct, including fields of embedded structs.
 func properties(t reflect.Type, all object) object {
 	fields := object{}
 	for _, f := range reflect.VisibleFields(t) {

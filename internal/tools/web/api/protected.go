@@ -21,16 +21,16 @@ import (
 )
 
 const (
-	// mostProtected bounds how many protected objects are told: each takes a request.
+	// mostProtected bounds the number of objects in an answer: each takes a request.
 	mostProtected = 200
-	// readsAtOnce is how many of these are made at the same time.
+	// readsAtOnce bounds the number of concurrent requests.
 	readsAtOnce = 8
 )
 
-// ProtectedList is the answer about what is protected.
+// ProtectedList is the answer about protected objects.
 type ProtectedList struct {
 	Items []ProtectedObject `json:"items"`
-	// More is how many there are besides.
+	// More is the number of further objects.
 	More int `json:"more,omitempty"`
 	// Unread says that objects may be left out.
 	Unread []string `json:"unread,omitempty"`
@@ -44,12 +44,12 @@ type ProtectedObject struct {
 	Mode     string   `json:"mode"`     // the value of the label
 	Outlives []string `json:"outlives,omitempty"`
 	Invalid  string   `json:"invalid,omitempty"` // why it is protected as by always
-	// Unchecked says why nobody looks up what it outlives: all of it counts as there.
+	// Unchecked says why Outlives is not looked up: all of these objects count as existing.
 	Unchecked string `json:"unchecked,omitempty"`
 }
 
-// protected answers what is protected, as far as the caller may list it. The graph knows which objects these are; how
-// they are protected is read as the caller.
+// protected answers with the protected objects that the caller may list. The graph has these objects; the labels and
+// annotations are read as the caller.
 func (h *handler) protected(w http.ResponseWriter, r *http.Request, s *Sight) error {
 	uids, err := h.visible(r.Context(), s, (*ownership.Graph).Protected)
 	if err != nil {
@@ -82,20 +82,20 @@ func (h *handler) protected(w http.ResponseWriter, r *http.Request, s *Sight) er
 	return writeJSON(w, answer)
 }
 
-// readOne is an object as it was read; without a mode, it is not protected any more.
+// readOne is an object as it was read; without a mode, it is no longer protected.
 type readOne struct {
 	ProtectedObject
 
 	err error
 }
 
-// readProtected reads how objects are protected.
+// readProtected reads the protections of objects.
 func (h *handler) readProtected(ctx context.Context, s *Sight, objects []ownership.Object) ([]readOne, error) {
 	details, err := lookup.New(ctx, s.caller.Config)
 	if err != nil {
 		return nil, err
 	}
-	checker := sync.OnceValues(details.Checker) // which few callers need
+	checker := sync.OnceValues(details.Checker) // only on demand: few requests need it
 	client, err := metadata.NewForConfig(s.caller.Config)
 	if err != nil {
 		return nil, fmt.Errorf("make a client for metadata: %w", err)
@@ -128,7 +128,7 @@ func (h *handler) readProtected(ctx context.Context, s *Sight, objects []ownersh
 	return all, ctx.Err()
 }
 
-// fill fills in how an object is protected. It returns an error if it could not be found out whether that is checked.
+// fill fills in the protection of an object. It returns the error if the configuration of the checker cannot be read.
 func (p *ProtectedObject) fill(m *metav1.PartialObjectMetadata, checkedBy func() (*protection.Checker, error)) error {
 	how, _ := protection.Of(m)
 	var err error

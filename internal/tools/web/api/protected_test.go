@@ -14,7 +14,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
-// protectedCluster has protected objects, one of which is not protected any more, and one that may not be read.
+// protectedCluster has protected objects. One of them is no longer protected, and the caller may not read another.
 type protectedCluster struct{ cluster }
 
 func (protectedCluster) View(read func(g *ownership.Graph)) {
@@ -27,7 +27,7 @@ func (protectedCluster) View(read func(g *ownership.Graph)) {
 	})
 }
 
-// What is protected is told to those who may list it, with how, as the server says it to them.
+// Callers see the protected objects that they may list, with the protections that they read from the server.
 func TestProtected(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

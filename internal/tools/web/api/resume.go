@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// resume resumes the deletions of a kind that the breaker has paused, for whoever could make these deletions
-// themselves: who may delete collections of the kind in all namespaces.
+// resume resumes the deletions of a kind that the breaker has paused. The caller needs the right to make these
+// deletions: to delete collections of the kind in all namespaces.
 func (h *handler) resume(w http.ResponseWriter, r *http.Request, s *Sight) error {
 	kind := r.URL.Query().Get("kind")
 	resource, served := s.resources[kind]
@@ -32,7 +32,7 @@ func (h *handler) resume(w http.ResponseWriter, r *http.Request, s *Sight) error
 	return writeJSON(w, map[string]string{"resumed": kind})
 }
 
-// mayDeleteAll asks the API server, as the caller, whether they may delete all objects of a resource.
+// mayDeleteAll asks the API server, as the caller, whether the caller may delete all objects of a resource.
 func mayDeleteAll(ctx context.Context, caller *rest.Config, resource schema.GroupResource) (bool, error) {
 	client, err := kubernetes.NewForConfig(caller)
 	if err != nil {

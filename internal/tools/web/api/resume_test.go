@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
-// Who may delete all objects of a kind may resume their deletion, and nobody else, nor a page elsewhere.
+// Only users with the right to delete all objects of a kind may resume its deletions, and no page of another origin.
 func TestResume(t *testing.T) {
 	reviews := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -7,22 +7,22 @@ import (
 	"sync"
 )
 
-// cost says how much an answer may take, and so how many of them are given at once.
+// cost is the cost of an answer. It determines how many such answers run at once.
 type cost int
 
 const (
-	// cheap answers are given at once.
+	// cheap answers do not wait for a seat.
 	cheap cost = iota
 	// costly answers read a part of the graph, of the records or of the stories, or ask the API server.
 	costly
-	// lasting answers go on until the caller leaves, or up to a minute.
+	// lasting answers continue until the caller disconnects, for up to a minute.
 	lasting
 )
 
-// limits bound how many answers of one cost are given at once. Priority and fairness of the API server counts each
-// request, too, but lets one user have all seats of a priority level that nobody else uses.
+// limits bound the number of answers of one cost that run at once. Priority and fairness of the API server counts each
+// request, too, but lets one user take all seats of a priority level without other users.
 type limits struct {
-	each    int // to one user
+	each    int // for one user
 	all     int
 	waiting int // requests of one user that wait for their turn
 }
@@ -34,17 +34,17 @@ func limitsOf(c cost) limits {
 	return limits{each: 2, all: 16, waiting: 32}
 }
 
-// seats bounds how many requests are answered at once. It is safe for concurrent use.
+// seats bounds the number of requests that are answered at once. It is safe for concurrent use.
 type seats struct {
 	limits
 
 	mu    sync.Mutex
 	taken int              // guarded by mu
 	users map[string]*line // guarded by mu; users that have a seat, or wait for one
-	turn  []*line          // guarded by mu; users that wait, those in front whose turn it is
+	turn  []*line          // guarded by mu; waiting users, in the order of their turns
 }
 
-// line is the requests of one user.
+// line holds the requests of one user.
 type line struct {
 	taken   int
 	waiting []chan struct{} // in the order of arrival; closed when the request has its seat
@@ -52,8 +52,8 @@ type line struct {
 
 func newSeats(l limits) *seats { return &seats{limits: l, users: map[string]*line{}} }
 
-// take waits for a seat, and returns a function that leaves it. Users take turns. A user for whom too many requests wait
-// is refused.
+// take waits for a seat, and returns a function that leaves it. Users take turns. It refuses a user with too many waiting
+// requests.
 func (s *seats) take(ctx context.Context, user string) (leave func(), err error) {
 	mine, err := s.enter(user)
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *seats) enter(user string) (chan struct{}, error) {
 	return mine, nil
 }
 
-// give gives free seats to the users whose turn it is. The caller holds mu.
+// give gives free seats to waiting users, in turn. The caller holds mu.
 func (s *seats) give() {
 	for n := 0; n < len(s.turn) && s.taken < s.all; {
 		l := s.turn[n]
@@ -120,7 +120,7 @@ func (s *seats) leave(user string) {
 	}
 }
 
-// abandon takes a request out of line, or leaves the seat that it has got meanwhile.
+// abandon removes a waiting request, or leaves the seat that it has got meanwhile.
 func (s *seats) abandon(user string, mine chan struct{}) {
 	s.mu.Lock()
 	l := s.users[user]
@@ -138,7 +138,7 @@ func (s *seats) abandon(user string, mine chan struct{}) {
 	s.leave(user)
 }
 
-// drop takes a user for whom nothing waits out of turn. The caller holds mu.
+// drop removes a user without waiting requests from turn. The caller holds mu.
 func (s *seats) drop(user string, l *line) {
 	for n, other := range s.turn {
 		if other == l {

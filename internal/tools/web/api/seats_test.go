@@ -41,7 +41,7 @@ func (e *entered) end(user string) {
 	synctest.Wait()
 }
 
-// had returns how many seats a user has had.
+// had returns the number of seats that a user has got.
 func (e *entered) had(user string) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -54,7 +54,7 @@ func inBubble(t *testing.T, l limits, test func(t *testing.T, e *entered)) {
 		e := &entered{seats: newSeats(l), has: map[string]int{}, leave: map[string][]func(){}}
 		test(t, e)
 		for _, user := range []string{"ada", "bob", "eve"} {
-			for len(e.leave[user]) > 0 { // nobody else is left
+			for len(e.leave[user]) > 0 { // no other user is left
 				e.end(user)
 			}
 		}

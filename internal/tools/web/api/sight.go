@@ -16,22 +16,22 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// Sight is what one caller sees, for one request. It is not safe for concurrent use.
+// Sight holds the rights of a caller to list, for one request. It is not safe for concurrent use.
 type Sight struct {
 	caller    Caller
-	resources map[string]schema.GroupResource // by kind, as ownership.Kind writes it
-	// namespaced says of each resource whether its objects are in namespaces.
+	resources map[string]schema.GroupResource // by ownership.Kind, as a string
+	// namespaced holds for each resource whether its objects are in namespaces.
 	namespaced map[schema.GroupResource]bool
 	all        bool // the caller may list everything
 	living     Living
 	answers    map[scope]bool
-	homes      map[scope]ownership.UID // the namespaces in which the caller has the rights
+	homes      map[scope]ownership.UID // the UID of the namespace in which the caller has a right
 }
 
-// Living returns the UID of the namespace that has a name now, by a read of the server; empty if there is none.
+// Living reads the UID of the namespace with a name from the server; empty if it does not exist.
 type Living func(ctx context.Context, namespace string) (ownership.UID, error)
 
-// scope is what a right to list is about.
+// scope is the object of a right to list: a resource in a namespace, or everywhere.
 type scope struct {
 	resource  schema.GroupResource
 	namespace string
@@ -54,13 +54,13 @@ func newSight(ctx context.Context, caller Caller, resources []*inventory.Resourc
 // All reports whether the caller sees everything.
 func (s *Sight) All() bool { return s.all }
 
-// Sees reports whether the caller may list the objects of a kind in a namespace, or everywhere if that is
+// Sees reports whether the caller may list the objects of a kind in a namespace, or everywhere if it is
 // empty.
 func (s *Sight) Sees(ctx context.Context, kind ownership.Kind, namespace string) (bool, error) {
 	return s.may(ctx, kind.String(), namespace)
 }
 
-// may is Sees of the name of a kind.
+// may is Sees for the name of a kind.
 func (s *Sight) may(ctx context.Context, kind, namespace string) (bool, error) {
 	if s.all {
 		return true, nil
@@ -72,7 +72,7 @@ func (s *Sight) may(ctx context.Context, kind, namespace string) (bool, error) {
 	return s.mayResource(ctx, resource, namespace)
 }
 
-// mayResource is may of the resource of a kind.
+// mayResource is may for the resource of a kind.
 func (s *Sight) mayResource(ctx context.Context, resource schema.GroupResource, namespace string) (bool, error) {
 	for _, within := range slices.Compact([]string{"", namespace}) {
 		if seen, err := s.ask(ctx, scope{resource, within}); seen || err != nil {
@@ -82,8 +82,8 @@ func (s *Sight) mayResource(ctx context.Context, resource schema.GroupResource, 
 	return false, nil
 }
 
-// looker reads what the caller may list of the ownership graph. If an error occurred, the rest is as if the caller might
-// not list it.
+// looker returns a Looker for the objects that the caller may list. After an error, which it stores in failed, the Looker
+// sees no further objects.
 func (s *Sight) looker(ctx context.Context, view insight.View, failed *error) insight.Looker {
 	l := insight.Looker{View: view}
 	if !s.all {
@@ -99,9 +99,9 @@ func (s *Sight) looker(ctx context.Context, view insight.View, failed *error) in
 	return l
 }
 
-// sawNamed reports whether the caller may list the objects of a kind, of one that is remembered from the namespace with a
-// UID. A right in a namespace does not cover what was in a former namespace of that name, nor what may have been: these
-// need a right in all namespaces.
+// sawNamed reports whether the caller may see a recorded object of a kind, from the namespace with the UID home. A right
+// in a namespace does not cover objects from an earlier namespace of that name, nor from a namespace with an unknown UID:
+// these need a right in all namespaces.
 func (s *Sight) sawNamed(ctx context.Context, kind, namespace string, home ownership.UID) (bool, error) {
 	seen, err := s.may(ctx, kind, namespace)
 	if err != nil || !seen || s.all || namespace == "" {
@@ -118,8 +118,8 @@ func (s *Sight) sawNamed(ctx context.Context, kind, namespace string, home owner
 	return home != "" && home == now, nil
 }
 
-// home returns the UID of the namespace in which the caller has a right. It is read after the right was found, for each
-// anew: another namespace may have the name since.
+// home returns the UID of the namespace in which the caller has a right. It reads the UID after the check of the right,
+// and for each right anew: the name may have passed to another namespace.
 func (s *Sight) home(ctx context.Context, about scope) (ownership.UID, error) {
 	uid, known := s.homes[about]
 	if known {
@@ -148,7 +148,7 @@ func (s *Sight) ask(ctx context.Context, about scope) (bool, error) {
 // asksAtOnce bounds concurrent access reviews: with coppice collect, each is a request to the API server.
 const asksAtOnce = 8
 
-// askAll asks for rights that are needed in any case.
+// askAll checks several rights, concurrently.
 func (s *Sight) askAll(ctx context.Context, all []scope) error {
 	all = slices.DeleteFunc(all, func(about scope) bool {
 		_, known := s.answers[about]
@@ -173,11 +173,11 @@ func (s *Sight) askAll(ctx context.Context, all []scope) error {
 	return nil
 }
 
-// LeftOut is in every answer to callers who may not list everything, with or without hidden objects: these callers must not
-// learn whether there are any.
+// LeftOut is in every answer to callers without the right to list everything, with or without hidden objects: these
+// callers must not learn whether hidden objects exist.
 const LeftOut = "objects that you may not list are left out"
 
-// Unread says that objects may be left out. It depends on the rights of the caller alone.
+// Unread says that objects may be left out. It depends only on the rights of the caller.
 func (s *Sight) Unread() []string {
 	if s.all {
 		return nil
@@ -185,8 +185,8 @@ func (s *Sight) Unread() []string {
 	return []string{LeftOut}
 }
 
-// picture reads a part of the graph, and removes what the caller may not list, and what is connected with the
-// given objects only by that.
+// picture reads a part of the graph. It removes objects that the caller may not list, and objects that only these
+// connect with the given objects.
 func (s *Sight) picture(ctx context.Context, view insight.View, part func(insight.Looker, ...ownership.UID) insight.Graph, from []ownership.UID) (insight.Graph, error) {
 	var failed error
 	g := part(s.looker(ctx, view, &failed), from...)
@@ -206,8 +206,8 @@ func (s *Sight) picture(ctx context.Context, view insight.View, part func(insigh
 	return g, s.decisions(ctx, view, g.Objects)
 }
 
-// objects returns those that the caller may list. A missing owner of a kind that is not served is known
-// from the metadata of those that name it, and seen with them.
+// objects returns the objects that the caller may list. A missing owner of a kind that is not served is known
+// only from the references of its dependents, so the caller may see it with one of these.
 func (s *Sight) objects(ctx context.Context, g insight.Graph) (map[ownership.UID]bool, error) {
 	seen, unserved := make(map[ownership.UID]bool, len(g.Objects)), map[ownership.UID]bool{}
 	for i := range g.Objects {
@@ -231,7 +231,7 @@ func (s *Sight) objects(ctx context.Context, g insight.Graph) (map[ownership.UID
 	return seen, nil
 }
 
-// connected returns the seen objects that are connected with some of them.
+// connected returns the seen objects that are connected with the objects in from.
 func connected(g insight.Graph, seen map[ownership.UID]bool, from []ownership.UID) map[ownership.UID]bool {
 	next := make(map[ownership.UID][]ownership.UID)
 	for _, r := range g.References {
@@ -280,7 +280,7 @@ func (s *Sight) decisions(ctx context.Context, view insight.View, objects []insi
 		case !seen:
 			o.Decision = unseenDecision
 		case strings.HasPrefix(o.Decision, "delete "):
-			o.Decision = "delete" // how depends on dependents (R10)
+			o.Decision = "delete" // the policy depends on dependents (R10)
 		}
 	}
 	return nil
@@ -295,8 +295,8 @@ func aboutOf(g *ownership.Graph, uid ownership.UID) about {
 	return on
 }
 
-// seesOwners reports whether the caller may list the objects where the owners of an object are, as it says. Owners of a
-// kind that is not served are known from those that name them.
+// seesOwners reports whether the caller may list the owners of an object, at the coordinates in its references. Owners
+// of kinds that are not served need no right: they are known only from these references.
 func (s *Sight) seesOwners(ctx context.Context, owners []ownership.Claim) (bool, error) {
 	for n := range owners {
 		kind := owners[n].Kind.String()
@@ -310,7 +310,8 @@ func (s *Sight) seesOwners(ctx context.Context, owners []ownership.Claim) (bool,
 	return true, nil
 }
 
-// seesDependents reports whether the caller may list whatever may have an owner in a namespace, or any if that is empty.
+// seesDependents reports whether the caller may list all possible dependents of an owner in a namespace, or of a
+// cluster-scoped owner if it is empty.
 func (s *Sight) seesDependents(ctx context.Context, namespace string) (bool, error) {
 	if everything, err := s.ask(ctx, scope{schema.GroupResource{Group: "*", Resource: "*"}, namespace}); everything || err != nil {
 		return everything, err
@@ -327,8 +328,9 @@ func (s *Sight) seesDependents(ctx context.Context, namespace string) (bool, err
 	return true, nil
 }
 
-// hidden returns the resources that the caller may not list in all of some namespaces: cluster-scoped ones that they may
-// not list, and namespaced ones that they may neither list everywhere nor in each of these. An empty name is everywhere.
+// hidden returns the resources that the caller may not list in all of the given namespaces: cluster-scoped resources
+// without the right to list them, and namespaced ones without that right in all namespaces or in each of the given ones.
+// An empty name stands for all namespaces.
 func (s *Sight) hidden(ctx context.Context, namespaces []string) ([]schema.GroupResource, error) {
 	resources := slices.SortedFunc(maps.Keys(s.namespaced), func(a, b schema.GroupResource) int { return strings.Compare(a.String(), b.String()) })
 	everywhere := make([]scope, 0, len(resources))
@@ -358,20 +360,21 @@ func (s *Sight) hidden(ctx context.Context, namespaces []string) ([]schema.Group
 	}), nil
 }
 
-// verb returns the first word of a decision, which names nothing.
+// verb returns the first word of a decision, which names no object.
 func verb(decision string) string {
 	first, _, _ := strings.Cut(decision, " ")
 	return strings.TrimSuffix(first, ":")
 }
 
-// record removes from a record what the caller may not list, and reports whether anything is left.
+// record removes from a record the objects that the caller may not list, and reports whether the caller may see the
+// record.
 func (s *Sight) record(ctx context.Context, r *collector.Record) (bool, error) {
 	seen, err := s.sawNamed(ctx, r.Object.Kind, r.Object.Namespace, r.Object.NamespaceUID)
 	if s.all || !seen || err != nil {
 		return seen, err
 	}
-	// Orphans and members of cycles are recorded with a decision that names others besides owners; and
-	// errors are in the words of the server.
+	// The decisions about orphans and members of cycles name other objects than owners, and errors contain
+	// the words of the server.
 	isAboutOwners := r.MoreOwners == 0 && (r.Action == collector.ActionDelete || r.Action == collector.ActionDetach)
 	var owners []collector.RecordedOwner
 	for _, owner := range r.Owners {
@@ -389,6 +392,6 @@ func (s *Sight) record(ctx context.Context, r *collector.Record) (bool, error) {
 	if r.Error != "" {
 		r.Error = fmt.Sprintf("the answer to the %s is not known", r.Action)
 	}
-	r.Owners, r.MoreOwners = owners, 0 // it is not known of which kinds the others are
+	r.Owners, r.MoreOwners = owners, 0 // the kinds of the others are not known
 	return true, nil
 }

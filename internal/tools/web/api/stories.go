@@ -15,16 +15,16 @@ import (
 // The names of the events of stories.
 const (
 	EventStory   = "story"   // a summary that has changed
-	EventRemoved = "removed" // a story that is not told any more: its id
-	EventObjects = "objects" // objects of the story that have changed, or all at first
+	EventRemoved = "removed" // the id of a story that is no longer kept
+	EventObjects = "objects" // changed objects of the story; all objects at first
 )
 
 const (
-	// storyBatch is for how long the changes of a story are gathered before they are sent, and listBatch those
-	// of the list.
+	// storyBatch is the time for which the changes of a story are collected before they are sent, and listBatch
+	// the same for the list.
 	storyBatch = 40 * time.Millisecond
 	listBatch  = 100 * time.Millisecond
-	// storyTick is how often it is looked whether a story has ended by nothing happening.
+	// storyTick is the interval of the checks whether a story has ended without an event.
 	storyTick = time.Second
 )
 
@@ -44,15 +44,15 @@ type Story struct {
 	Unread []string `json:"unread,omitempty"`
 }
 
-// teller tells stories to one caller, as far as they may list what these are of.
+// teller reads stories for one caller, limited to the objects that the caller may list.
 type teller struct {
 	book  *story.Book
 	sight *Sight
 	ctx   context.Context //nolint:containedctx // of the one request that it is made for
-	err   error           // of the API server, which was asked about the caller
+	err   error           // from a check of the caller's rights
 }
 
-// teller returns who tells stories; an error if no collector works here.
+// teller returns a teller for the caller; an error if no collector works here.
 func (h *handler) teller(r *http.Request, s *Sight) (*teller, error) {
 	book := h.source.Stories()
 	if book == nil {
@@ -122,7 +122,7 @@ func (h *handler) story(w http.ResponseWriter, r *http.Request, s *Sight) error 
 
 var errNoStory = &refusal{http.StatusNotFound, "no such story is told: it may be too long ago, or you may not list what was deleted"}
 
-// watchStories sends summaries of all stories, and again when they change.
+// watchStories sends the summaries of all stories, and again when they change.
 func (h *handler) watchStories(w http.ResponseWriter, r *http.Request, s *Sight) error {
 	t, err := h.teller(r, s)
 	if err != nil {
@@ -133,7 +133,7 @@ func (h *handler) watchStories(w http.ResponseWriter, r *http.Request, s *Sight)
 		return err
 	}
 	if last > t.book.Changes() {
-		last = 0 // it was another process that the caller has heard it from
+		last = 0 // the number comes from another process
 	}
 	sent := map[ownership.UID]*story.Summary{}
 	send := func(out *events) bool {
@@ -181,7 +181,7 @@ func (h *handler) watchStory(w http.ResponseWriter, r *http.Request, s *Sight) e
 	if _, _, end, found := t.book.Story(id, story.End, t.reader(), now()); !found {
 		return errNoStory
 	} else if since > end {
-		since = 0 // as above
+		since = 0 // the position comes from another process
 	}
 	var last uint64
 	var sent *story.Summary // the last one
@@ -200,7 +200,7 @@ func (h *handler) watchStory(w http.ResponseWriter, r *http.Request, s *Sight) e
 		for len(objects) > 0 {
 			some := objects[:min(len(objects), mostInEvent)]
 			objects = objects[len(some):]
-			at := since // who loses the rest asks for all of it again
+			at := since // a caller that loses the rest asks for all of it again
 			if len(objects) == 0 {
 				at = next
 			}
@@ -212,17 +212,17 @@ func (h *handler) watchStory(w http.ResponseWriter, r *http.Request, s *Sight) e
 	return t.follow(w, storyBatch, func() uint64 { return last }, send, func(out *events) { send(out) })
 }
 
-// mostInEvent is how many objects one event has.
+// mostInEvent bounds the objects in one event.
 const mostInEvent = 500
 
-// positionOf returns the position in a story that a caller has come to.
+// positionOf returns the position that a caller has reached in a story.
 func positionOf(r *http.Request) (story.Position, error) {
 	number, err := after(r)
 	return story.Position(min(number, uint64(story.End))), err
 }
 
-// follow sends events until the caller leaves, has to ask again, or send says that it was the last: at first,
-// after each change of the book, and whatever tick has to say.
+// follow sends events until the caller disconnects, has to ask again, or send returns false. It calls send at
+// first and after each change of the book, and tick every storyTick while it waits.
 func (t *teller) follow(w http.ResponseWriter, batch time.Duration, last func() uint64, send func(*events) bool, tick func(*events)) error {
 	out := newEvents(w)
 	ctx, cancel := context.WithTimeout(t.ctx, longest)
@@ -238,7 +238,7 @@ func (t *teller) follow(w http.ResponseWriter, batch time.Duration, last func() 
 		if !t.await(ctx, out, ticker.C, last, tick) {
 			return nil
 		}
-		select { // more follows at once, more often than not
+		select { // further changes usually follow at once
 		case <-ctx.Done():
 			return nil
 		case <-time.After(batch): //nolint:forbidigo // somebody looks on
@@ -246,8 +246,8 @@ func (t *teller) follow(w http.ResponseWriter, batch time.Duration, last func() 
 	}
 }
 
-// await waits for a change of the book, and sends what tick has to say meanwhile. It reports whether there was
-// one, and the caller is still there.
+// await waits for a change of the book, and calls tick meanwhile. It returns false if the caller disconnects or
+// an error occurs before.
 func (t *teller) await(ctx context.Context, out *events, ticks <-chan time.Time, last func() uint64, tick func(*events)) bool {
 	for {
 		select {

@@ -16,7 +16,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
-// telling returns a cluster with the stories of a Deployment, which a Secret goes with, and of a Secret.
+// telling returns a cluster with the stories of a Deployment, deleted together with a Secret, and of another Secret.
 func telling() cluster {
 	b := story.NewBook()
 	now := time.Now()
@@ -37,7 +37,7 @@ func secretAlone() *ownership.Object {
 	return &ownership.Object{UID: "alone", Kind: ownership.Kind{Kind: "Secret"}, Namespace: "shop", Name: "alone"}
 }
 
-// A caller is told of the deletions of what they may list, and of nothing else, not even by name.
+// A caller sees only deletions of objects that they may list, and no names of other objects.
 func TestStories(t *testing.T) {
 	for _, c := range []struct {
 		name, token, path string
@@ -112,14 +112,14 @@ func follow(t *testing.T, source api.Source, token, path string) (next func() (e
 	}
 }
 
-// The list is told at first, and then what changes, also that a story has ended.
+// The stream has the list at first, and then the changes, including the end of a story.
 func TestWatchStories(t *testing.T) {
 	source := telling()
 	next := follow(t, source, noSecrets, api.Stories+"/watch")
 	if event, data := next(); event != api.EventStory || data["id"] != "web" || data["waiting"] != 1.0 {
 		t.Errorf("at first: %s %v", event, data)
 	}
-	// Of the Secret, which the caller may not list, nothing is told: neither this, nor in a count.
+	// The caller may not list the Secret: it appears neither in an event nor in a count.
 	source.book.Gone(&ownership.Object{UID: "password", Kind: ownership.Kind{Kind: "Secret"}, Namespace: "shop", Name: "password"}, shopUID, time.Now())
 	source.book.Gone(&ownership.Object{UID: "web", Kind: ownership.Kind{Group: "apps", Kind: "Deployment"}, Namespace: "shop", Name: "web"}, shopUID, time.Now())
 	if event, data := next(); event != api.EventStory || data["gone"] != 1.0 || data["done"] != nil {
@@ -130,7 +130,7 @@ func TestWatchStories(t *testing.T) {
 	}
 }
 
-// A story is told with its objects, and then with those that change.
+// The stream of a story has all its objects at first, and then the changed ones.
 func TestWatchStory(t *testing.T) {
 	source := telling()
 	next := follow(t, source, noSecrets, api.Stories+"/web/watch")
@@ -155,8 +155,8 @@ func TestWatchStory(t *testing.T) {
 	}
 }
 
-// What was deleted in a former namespace is not for callers who may list it in the one that has its name now, nor is what
-// may have been.
+// Rights in a namespace do not cover objects that were deleted in an earlier namespace of that name, or in a namespace
+// with an unknown UID.
 func TestFormerNamespacesAreNotTold(t *testing.T) {
 	book, now := story.NewBook(), time.Now()
 	var records []collector.Record

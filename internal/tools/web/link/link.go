@@ -1,21 +1,21 @@
-// Package link serves the page to one person's browser on this machine, with that person's own rights.
+// Package link serves the page to the browser of one user on this machine, with that user's own rights.
 //
-// "coppice web" runs it: a server on a loopback address, which has the credentials of a kubeconfig and sends with
-// them on what the page asks. The server that answers needs no sessions, the browser needs no certificate of
-// it, and nobody is told more than who has made the link may list. The way in:
+// "coppice web" runs it: a server on a loopback address, which forwards the requests of the page with the
+// credentials of a kubeconfig. The target server needs no sessions, the browser needs no certificate of it, and
+// the page shows only objects that the user of the kubeconfig may list. A session starts like this:
 //
-//  1. Link makes an address with a token in its fragment, which browsers send to no server, and which works once,
-//     for ten minutes.
+//  1. Link makes an address with a token in its fragment, which browsers send to no server. The token works once,
+//     within ten minutes.
 //  2. The page sends the token to Session, and gets a session for eight hours, in two halves: a cookie that no
 //     script can read (HttpOnly, SameSite=Strict), and a key that the page keeps in the storage of its own origin.
-//     Both are needed. Cookies of loopback addresses are sent to every port, so that a cookie alone could be
-//     caught by another server on this machine; storage belongs to one port.
-//  3. Requests with both are sent on (Handler), if they are reads below the API's prefix, or one of the few
+//     Both are needed. Browsers send cookies of loopback addresses to every port, so another server on this
+//     machine could steal a cookie alone; storage belongs to one port.
+//  3. Handler forwards requests with both halves, if they are reads below the API's prefix, or one of the few
 //     changes that the page offers.
 //
-// A token that comes a second time ends the session of the first: one of the two was not meant to come. Requests
-// for another host name are refused (a page elsewhere can have its name resolve to 127.0.0.1), and so are those
-// that a page of another origin makes.
+// A second use of a token ends the session of the first: one of the two uses was not the user's. Requests for
+// another host name are refused (a page elsewhere can have its name resolve to 127.0.0.1), and so are requests
+// from a page of another origin.
 package link
 
 import (
@@ -37,33 +37,33 @@ import (
 )
 
 const (
-	// Session is the path at which a token is exchanged for a session.
+	// Session is the path that exchanges a token for a session.
 	Session = page.Root + "session"
-	// KeyHeader carries the half of a session that is no cookie.
+	// KeyHeader carries the half of a session that is not a cookie.
 	KeyHeader = "X-Coppice-Key"
 
 	cookieName  = "coppice"
 	tokenLife   = 10 * time.Minute
 	sessionLife = 8 * time.Hour
-	// longestToken bounds what is read of a request for a session.
+	// longestToken bounds the body of a request for a session, in bytes.
 	longestToken = 1 << 10
 )
 
-// Config is what a Server needs.
+// Config configures a Server.
 type Config struct {
-	// Target is the server that answers, and Transport reaches it with somebody's credentials.
+	// Target is the server that answers, and Transport reaches it with the user's credentials.
 	Target    *url.URL
 	Transport http.RoundTripper
-	// Changes are the paths below the API's prefix at which POST is sent on, too.
+	// Changes are the paths below the API's prefix for which POST is forwarded, too.
 	Changes []string
-	// Demo, if set, serves the paths below DemoPath, to those with a session, whom the page shows its view of them.
+	// Demo, if set, serves the paths below DemoPath in a session; the page then shows its view of the demo.
 	Demo     http.Handler
 	DemoPath string
 	// Now is the clock.
 	Now func() time.Time
 }
 
-// Server serves the page, and sends on what it asks. It is safe for concurrent use.
+// Server serves the page, and forwards its requests. It is safe for concurrent use.
 type Server struct {
 	config Config
 	proxy  http.Handler
@@ -73,7 +73,7 @@ type Server struct {
 	sessions map[digest]*session // guarded by mu; by the digest of the cookie
 }
 
-// digest is that of a secret: what is compared and kept is not the secret itself.
+// digest is the digest of a secret. The server compares and keeps digests, never secrets.
 type digest [sha256.Size]byte
 
 func digestOf(secret string) digest { return sha256.Sum256([]byte(secret)) }
@@ -81,10 +81,10 @@ func digestOf(secret string) digest { return sha256.Sum256([]byte(secret)) }
 // issued is a link.
 type issued struct {
 	ends   time.Time
-	opened *digest // the session that it has opened
+	opened *digest // the session that it has opened, or nil
 }
 
-// session is what a link has opened.
+// session is a session of a browser, opened by a link.
 type session struct {
 	key  digest
 	ends time.Time
@@ -92,7 +92,7 @@ type session struct {
 
 // New returns a server.
 func New(c Config) *Server {
-	if c.Target.Path == "" { // or else what is joined with it would be relative
+	if c.Target.Path == "" { // otherwise JoinPath would make relative paths
 		root := *c.Target
 		root.Path = "/"
 		c.Target = &root
@@ -101,13 +101,13 @@ func New(c Config) *Server {
 	s.proxy = &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { s.rewrite(r) },
 		Transport:     c.Transport,
-		FlushInterval: -1, // events are sent as they come
+		FlushInterval: -1, // forward events at once
 		ModifyResponse: func(r *http.Response) error {
-			r.Header.Del("Set-Cookie") // cookies here are this server's
+			r.Header.Del("Set-Cookie") // only this server sets cookies
 			return nil
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			if r.Context().Err() == nil { // or else the browser has left
+			if r.Context().Err() == nil { // otherwise the browser has disconnected
 				http.Error(w, "the server does not answer: "+err.Error(), http.StatusBadGateway)
 			}
 		},
@@ -146,7 +146,7 @@ func (s *Server) Handler(host string) http.Handler {
 	return page.Guarded(fromHere(host, mux))
 }
 
-// fromHere refuses requests for another host, and those of pages of another origin.
+// fromHere refuses requests for another host, and requests from pages of another origin.
 func fromHere(host string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		site, origin := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Origin")
@@ -187,7 +187,7 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"key": key, "demo": s.config.Demo != nil})
 }
 
-// exchange returns both halves of a new session, or why there is none.
+// exchange returns both halves of a new session, or the reason why it opens none.
 func (s *Server) exchange(token digest) (cookie, key, problem string) {
 	now := s.config.Now()
 	s.mu.Lock()
@@ -212,7 +212,7 @@ func (s *Server) exchange(token digest) (cookie, key, problem string) {
 	return cookie, key, ""
 }
 
-// inSession serves requests that have both halves of a session, for as long as that lasts.
+// inSession serves requests with both halves of a session, until the session ends.
 func (s *Server) inSession(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
@@ -228,13 +228,13 @@ func (s *Server) inSession(next http.Handler) http.Handler {
 	})
 }
 
-// sessionOf returns when the session of a request ends.
+// sessionOf returns the end of the session of a request.
 func (s *Server) sessionOf(r *http.Request) (ends time.Time, ok bool) {
 	key := digestOf(r.Header.Get(KeyHeader))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, cookie := range r.CookiesNamed(cookieName) {
-		// That digests are compared tells no secret by the time it takes.
+		// The time of a comparison of digests reveals nothing about the secrets.
 		one := s.sessions[digestOf(cookie.Value)]
 		if one != nil && one.key == key && s.config.Now().Before(one.ends) {
 			return one.ends, true
@@ -243,10 +243,10 @@ func (s *Server) sessionOf(r *http.Request) (ends time.Time, ok bool) {
 	return time.Time{}, false
 }
 
-// sent are the headers of the browser that the server gets. Who asks is said by the credentials alone.
+// sent returns the browser's headers that are forwarded. Only the credentials identify the user.
 func sent() []string { return []string{"Accept", "Content-Type", "Last-Event-Id", "User-Agent"} }
 
-// rewrite sends a request to the server that answers.
+// rewrite addresses a request to the target.
 func (s *Server) rewrite(r *httputil.ProxyRequest) {
 	header := http.Header{}
 	for _, name := range sent() {

@@ -23,7 +23,7 @@ type browser struct {
 
 const here = "127.0.0.1:8451"
 
-// credentials adds what only the server may add.
+// credentials adds the header that only the server may add.
 type credentials struct{ next http.RoundTripper }
 
 func (c credentials) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -32,7 +32,7 @@ func (c credentials) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.next.RoundTrip(r)
 }
 
-// serve starts a server that says what it is asked, and returns who sends requests on to it, below a prefix.
+// serve starts a target that echoes requests below a prefix, and returns a Server that forwards to it.
 func serve(t *testing.T, now func() time.Time) (*Server, *browser) {
 	t.Helper()
 	return serveBelow(t, now, "/prefix")
@@ -109,7 +109,7 @@ func (c *clock) now() time.Time { return c.Time }
 
 func newClock() *clock { return &clock{time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)} }
 
-// Who has opened a link asks with the credentials of who made it, and with nothing else of the browser's.
+// Requests of a session have the credentials of the server, and of the browser only the allowed headers.
 func TestSession(t *testing.T) {
 	s, b := serve(t, newClock().now)
 	const path = "/coppice/v1/explain?object=pods%2Fshop%2Fweb&uid=a"
@@ -148,7 +148,7 @@ func TestSession(t *testing.T) {
 	}
 }
 
-// A server without a prefix is asked at its own paths, over both versions of HTTP.
+// A target without a prefix gets requests at its own paths, over both versions of HTTP.
 func TestServerWithoutPrefix(t *testing.T) {
 	s, b := serveBelow(t, newClock().now, "")
 	b.open(s.Link(here))
@@ -165,7 +165,7 @@ func TestServerWithoutPrefix(t *testing.T) {
 	}
 }
 
-// What else the server has is for those with a session only.
+// The other paths of the server need a session, too.
 func TestDemo(t *testing.T) {
 	s := New(Config{Target: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}, Now: newClock().now, DemoPath: "/coppice/demo/", Demo: http.NotFoundHandler()})
 	b := &browser{t: t, handler: s.Handler(here)}
@@ -178,7 +178,7 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// Half a session is none.
+// Half a session is not enough.
 func TestHalves(t *testing.T) {
 	s, b := serve(t, newClock().now)
 	b.open(s.Link(here))
@@ -194,7 +194,7 @@ func TestHalves(t *testing.T) {
 	}
 }
 
-// A link works once. That somebody opens it again ends what it has opened: one of the two should not have it.
+// A link works once. A second use ends the session of the first: one of the two users should not have the link.
 func TestLinkWorksOnce(t *testing.T) {
 	s, b := serve(t, newClock().now)
 	link := s.Link(here)
@@ -212,7 +212,7 @@ func TestLinkWorksOnce(t *testing.T) {
 	}
 }
 
-// Links and sessions end by themselves.
+// Links and sessions expire.
 func TestEnds(t *testing.T) {
 	now := newClock()
 	s, b := serve(t, now.now)
@@ -232,7 +232,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// Requests that a page elsewhere makes are refused, and those for another host.
+// Requests from a page of another origin, and requests for another host, are refused.
 func TestFromElsewhere(t *testing.T) {
 	s, b := serve(t, newClock().now)
 	b.open(s.Link(here))
@@ -264,7 +264,7 @@ func TestFromElsewhere(t *testing.T) {
 	}
 }
 
-// Events come through as they are sent.
+// Events are forwarded at once.
 func TestEvents(t *testing.T) {
 	s, b := serve(t, newClock().now)
 	b.open(s.Link(here))

@@ -1,20 +1,20 @@
-// Package page has the page on which people watch deletions: static files, which know nothing of any cluster.
+// Package page has the web page that shows deletions: static files, without data of any cluster.
 //
-// The files are served as they are, below /coppice/, by "coppice web", by the API server of "coppice up" and by
-// "coppice collect". In the browser they ask the paths below /coppice/v1 of the same server (package api), which
-// finds out who asks: so the files are for everybody, and what they show is not. They are plain ES modules, with
-// no build step, and load nothing from elsewhere; the content security policy forbids it to them.
+// "coppice web", the API server of "coppice up" and "coppice collect" serve the files unchanged, below /coppice/.
+// In the browser they request the paths below /coppice/v1 of the same server (package api), which authenticates
+// the user. So everybody may read the files, but not the data that they show. They are plain ES modules, with no
+// build step, and load nothing from other servers; the content security policy forbids it.
 //
-// The modules, from what knows least to what knows most:
+// The modules, from the most general to the most specific:
 //
 //	words.js    durations, names and sentences
 //	dom.js      elements from data; text is never parsed as HTML
-//	api.js      who asks, requests, and streams of events
+//	api.js      authentication, requests, and streams of events
 //	model.js    a deletion: its objects at each moment, in groups (pure)
 //	picture.js  the picture of a deletion, and the same as a list
-//	contract.js what the server answers about deletions, for the model and the views
+//	contract.js the server's answers about deletions, for the model and the views
 //	stories.js, story.js, preview.js, health.js, guess.js, with notes.js  the views
-//	app.js      the addresses of the views, and the way in
+//	app.js      the addresses of the views, and the login
 package page
 
 import (
@@ -29,13 +29,13 @@ import (
 const (
 	// Root is the address of the page.
 	Root = "/coppice/"
-	// filesPath is where its other files are.
+	// filesPath is the path of the other files.
 	filesPath = Root + "page/"
 	// index is the page itself.
 	index = "index.html"
 )
 
-// policy lets the page run its own scripts, ask its own server, and nothing else.
+// policy lets the page run its own scripts and send requests to its own server, and nothing else.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
 	"base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 
@@ -91,7 +91,7 @@ func Guarded(next http.Handler) http.Handler {
 	})
 }
 
-// serve answers with the file, unless the browser has it.
+// serve answers with the file, or with 304 if the browser has it.
 func (f file) serve(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("Cache-Control", "no-cache") // ask whether it has changed

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// mostScript bounds the scripts of the page, in bytes, as they are sent.
+// mostScript bounds the scripts of the page, in bytes as sent.
 const mostScript = 150_000
 
 func get(t *testing.T, path string, headers ...string) *http.Response {
@@ -70,12 +70,11 @@ var (
 	parsed = regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|createContextualFragment`)
 	// foreign is an address elsewhere.
 	foreign = regexp.MustCompile(`https?://[^\s"'` + "`" + `)]+`)
-	// namespace is the one of SVG, which is a name and no address.
+	// namespace is the XML namespace of SVG, which is a name and not an address.
 	namespace = "http://www.w3.org/2000/svg"
 )
 
-// Nothing that a cluster calls its objects can become a part of the page's code, and nothing is loaded from
-// elsewhere.
+// Names from a cluster cannot become code of the page, and the page loads nothing from other servers.
 func TestFilesKeepTheirPolicy(t *testing.T) {
 	for _, path := range Paths() {
 		text, err := io.ReadAll(get(t, path).Body)
@@ -98,7 +97,7 @@ func TestFilesKeepTheirPolicy(t *testing.T) {
 
 var imported = regexp.MustCompile(`(?m)^(?:import|export) .*?from "\./([^"]+)"`)
 
-// Every module that is imported is there, and every one that is there is imported.
+// Every imported module exists, and every existing module is imported.
 func TestModules(t *testing.T) {
 	all, used := files(), map[string]bool{"app.js": true}
 	for name, f := range all {
