@@ -1,9 +1,9 @@
-// Command coppice is garbage collection for Kubernetes-style APIs. See coppice --help. Called
-// kube-apiserver, etcd or kubectl, it is that; see coppice assets --help. Called kubectl-coppice, it is
-// a plugin of kubectl.
+// Command coppice is garbage collection for Kubernetes-style APIs. See coppice --help. Under the name
+// kube-apiserver, etcd or kubectl it acts as that program; see coppice assets --help. Under the name
+// kubectl-coppice it is a plugin of kubectl.
 //
-// Process-wide settings, such as those of the Go runtime (runtime.go), are made here and nowhere
-// else: the packages below also run in the processes of others, and of tests.
+// Only this package changes process-wide settings, such as the Go runtime's (runtime.go): the
+// packages below also run in other programs and in tests.
 package main
 
 import (
@@ -41,16 +41,16 @@ func main() {
 	os.Exit(cli.RunNamed(ctx, os.Args[0], args, streams))
 }
 
-// catchesSignals reports whether the command ends by itself when it gets SIGTERM or Ctrl-C, and leaves nothing behind.
+// catchesSignals reports whether the command handles SIGTERM and Ctrl-C, and cleans up before it ends.
 func catchesSignals(args []string) bool {
 	return len(args) > 0 && slices.Contains([]string{"up", "collect", "node", "demo", "web", "conformance", "snapshot"}, args[0])
 }
 
-// runsControlPlane reports whether the command runs until it is stopped and serves requests
-// meanwhile. The root command has no flags, so the first argument is always a command.
+// runsControlPlane reports whether the command serves requests until it is stopped. The root
+// command has no flags, so the first argument is always a command.
 func runsControlPlane(args []string) bool { return len(args) > 0 && args[0] == "up" }
 
-// readsCluster reports whether the command may read all objects of a cluster, and ends.
+// readsCluster reports whether the command ends by itself and may read all objects of a cluster.
 func readsCluster(args []string) bool {
 	return len(args) > 0 && slices.Contains([]string{"preview", "delete", "explain", "audit", "graph"}, args[0])
 }

@@ -13,48 +13,48 @@ import (
 )
 
 const (
-	// diskWaiters is the number of goroutines of a control plane under load that are in a system
-	// call waiting for the disk: one flushes etcd's log, one writes the audit log.
+	// diskWaiters is the number of goroutines of a control plane under load that wait for the disk
+	// in a system call: one flushes etcd's log, one writes the audit log.
 	diskWaiters = 2
 
-	// leastPercent is the least that GOGC is set to: a heap that is large because there are many
-	// objects must not be collected all the time.
+	// leastPercent is the lower bound of GOGC: a heap that is large because there are many objects
+	// must not be collected all the time.
 	leastPercent = 60
-	// startPercent is GOGC in the first tuneInterval of the API server of a test suite, most of whose
-	// memory is measured then. When in a cycle of collections it is ready is chance; the smaller the
-	// cycles are, the less that matters.
+	// startPercent is GOGC in the first tuneInterval of the API server of a test suite, when its memory
+	// is usually measured. The server becomes ready at a random point of a garbage collection cycle;
+	// with smaller cycles the measured memory varies less.
 	startPercent = 40
-	// frugalPercent is GOGC for a command that reads a whole cluster, once: nearly all that it allocates is
+	// frugalPercent is GOGC for a command that reads a whole cluster once: nearly all its allocations become
 	// garbage at once, and a laptop's memory is worth more than a fifth of its processor time.
 	frugalPercent = 30
-	// maxGarbage is the amount of garbage that may accumulate in a small heap before a collection, in
-	// bytes, and garbageShare the divisor of the memory limit that bounds it further. A heap that
-	// grows takes the place of garbage until leastPercent is reached.
+	// maxGarbage bounds the garbage in a small heap before a collection, in bytes; the memory limit
+	// divided by garbageShare bounds it further. As the live heap grows, the bound of garbage shrinks,
+	// until leastPercent is reached.
 	maxGarbage   = 512 << 20
 	garbageShare = 8
-	// leastMemory is the most memory that the process takes before it is collected more often than GOGC
-	// has it, in bytes; a live heap of which memoryParts exceed that takes so many of its liveParts.
+	// leastMemory is the least memory limit of the process, in bytes. At the limit, collections are more
+	// frequent than with GOGC alone. A large live heap has the limit live/liveParts*memoryParts.
 	leastMemory            = 690_000_000
 	memoryParts, liveParts = 5, 3
-	// minLive is the smallest live heap that is assumed, in bytes. A starting process has less, but
-	// it grows with each collection.
+	// minLive is the smallest assumed live heap, in bytes. A starting process has less, but its heap
+	// grows with each collection.
 	minLive = 64 << 20
 
-	// tuneInterval is the interval at which the heap is examined, and calmBytes the most that a
-	// control plane allocates in that time when it is not under load. An idle one allocates a few MB.
+	// tuneInterval is the interval at which the heap is examined, and calmBytes bounds the allocations
+	// of a control plane without load in this time. An idle one allocates a few MB.
 	tuneInterval = time.Second
 	calmBytes    = 16 << 20
-	// calmTicks is how many intervals without load it takes until memory is returned, and
-	// returnBytes how much must have been allocated since it was returned last.
+	// calmTicks is the number of intervals without load after which memory is returned, and
+	// returnBytes the least allocations since the last return.
 	calmTicks   = 5
 	returnBytes = 128 << 20
-	// lateTicks is how many it takes until memory is returned once more. By then the store has
-	// dropped the past of the load, which takes it 15 to 20 s.
+	// lateTicks is the number of intervals without load after which memory is returned once more. By
+	// then the store has dropped the old revisions of the load, which takes 15 to 20 s.
 	lateTicks = 25
 )
 
-// The runtime metrics that are read, in bytes: the live heap after the last collection, and the
-// total of all allocations.
+// The used runtime metrics, in bytes: the live heap after the last collection, and the total of
+// all allocations.
 const (
 	liveMetric      = "/gc/heap/live:bytes"
 	allocatedMetric = "/gc/heap/allocs:bytes"
@@ -67,14 +67,14 @@ func keepFrugal() {
 	}
 }
 
-// tuneRuntime sets GOMAXPROCS, GOMEMLIMIT and GOGC for a control plane that has the process to
-// itself, and keeps adapting GOGC. Settings in the environment take precedence. BenchmarkRuntime
-// prints the effect of each.
+// tuneRuntime sets GOMAXPROCS, GOMEMLIMIT and GOGC for a process that is only a control plane,
+// and keeps adapting GOGC. Settings in the environment take precedence. BenchmarkRuntime prints
+// the effect of each setting.
 func tuneRuntime() {
 	if os.Getenv("GOMAXPROCS") == "" {
-		// To the scheduler a goroutine in a system call is running until its monitor notices. On
-		// two processors, half of the control plane stands still for that long each time etcd
-		// flushes its log. The cost: later changes of the CPU limit are no longer followed.
+		// For the scheduler, a goroutine in a system call is running until the runtime's monitor
+		// notices. On two processors, half of the control plane would stand still until then, each
+		// time etcd flushes its log. The cost: the runtime ignores later changes of the CPU limit.
 		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + diskWaiters)
 	}
 	limit, err := memlimit.Set(memlimit.WithProvider(memlimit.ApplyFallback(memlimit.FromCgroup, memlimit.FromSystem)))
@@ -89,44 +89,43 @@ func tuneRuntime() {
 	go h.keepAdapting()
 }
 
-// keepSmall has a process that stands for one of Kubernetes' (package role) collect garbage often, and
-// return what its start needed: suites of tests run many of them at a time, under little load.
+// keepSmall makes a process that replaces a program of Kubernetes (package role) collect garbage often,
+// and return the memory of its start: test suites run many such processes at a time, under little load.
 func keepSmall(r role.Role) {
 	h := &heap{fixed: os.Getenv("GOGC") != ""}
 	if r == role.APIServer {
-		// The quarter of its memory that is garbage when it is ready costs about a tenth of the CPU time of its
-		// start. Of etcd there is hardly any; its start has the runtime's defaults.
+		// When it is ready, a quarter of its memory would be garbage. Avoiding that costs about a tenth of the
+		// CPU time of its start. etcd has hardly any garbage then, so it starts with the runtime's defaults.
 		h.setPercent(startPercent)
 	}
 	go h.keepAdapting()
 }
 
-// heap adapts GOGC to the live heap, so that a fixed amount of garbage may accumulate rather than
-// as much as is live: the live heap of a control plane is so small that, with GOGC=100, the
-// collector ran every 300 requests and took a fifth of the CPU time. An idle control plane produces
-// hardly any garbage and stays small. Neither GOGC nor GOMEMLIMIT alone can express that: a high
-// GOGC would multiply a heap that is large because there are many objects, and with a low
-// GOMEMLIMIT such a heap would be collected all the time.
+// heap adapts GOGC to the live heap, so that a fixed amount of garbage may accumulate, and not an
+// amount in proportion to the live heap. A control plane's live heap is so small that, with
+// GOGC=100, the collector ran every 300 requests and took a fifth of the CPU time. An idle control
+// plane produces hardly any garbage and stays small. Neither GOGC nor GOMEMLIMIT alone is
+// sufficient: a high GOGC would multiply a heap that is large because there are many objects, and
+// with a low GOMEMLIMIT such a heap would be collected all the time.
 //
-// A limit on the memory as a whole, in proportion to the live heap, has the runtime return in time
-// what GOGC takes no account of: pages that are free, a tenth of the heap, and the room in pages that
-// are not.
+// A limit on the whole memory, in proportion to the live heap, makes the runtime also return the
+// memory that GOGC ignores: free pages (a tenth of the heap), and the free space in used pages.
 //
-// Once a load is over, and the start is one, it returns the memory that only the load needed to the
-// operating system. The runtime would wait for a collection that nothing causes any more, and then
-// do it over minutes.
+// After a load, such as the start, it returns the memory that only the load needed to the operating
+// system. The runtime would wait for the next collection, which may not come any more, and would
+// then return the memory over minutes.
 type heap struct {
 	maxGarbage uint64
 	fixed      bool  // GOGC is set by the environment
 	most       int64 // the memory limit
-	fixedLimit bool  // it is set by the environment
+	fixedLimit bool  // the memory limit is set by the environment
 
 	percent   int
 	limit     int64
-	allocated uint64 // when last examined
-	returned  uint64 // what was allocated when memory was returned last
+	allocated uint64 // total allocations at the last examination
+	returned  uint64 // total allocations at the last return of memory
 	calm      int    // intervals without load
-	late      bool   // memory is to be returned once more
+	late      bool   // memory has to be returned once more
 }
 
 func (h *heap) keepAdapting() {
@@ -155,8 +154,8 @@ func (h *heap) setPercent(percent int) {
 	}
 }
 
-// look returns the new value of GOGC, and whether to return memory now: not under load, which would
-// need it again at once, and not if there was none.
+// look returns the new value of GOGC, and whether to return memory now. It returns no memory under
+// load, which would need the memory again at once, and none if there was no load.
 func (h *heap) look(live, allocated uint64) (percent int, release bool) {
 	if h.allocated > 0 && allocated-h.allocated <= calmBytes {
 		h.calm++
@@ -176,7 +175,7 @@ func (h *heap) look(live, allocated uint64) (percent int, release bool) {
 	return h.percentFor(live), release
 }
 
-// percentFor returns the GOGC of a live heap.
+// percentFor returns GOGC for a live heap.
 func (h *heap) percentFor(live uint64) int {
 	live = max(live, minLive)
 	whole := h.maxGarbage + minLive
@@ -186,7 +185,7 @@ func (h *heap) percentFor(live uint64) int {
 	return max(leastPercent, int((whole-live)*100/live))
 }
 
-// limitFor returns the memory limit of a live heap.
+// limitFor returns the memory limit for a live heap.
 func (h *heap) limitFor(live uint64) int64 {
 	return min(h.most, max(leastMemory, int64(live/liveParts*memoryParts)))
 }

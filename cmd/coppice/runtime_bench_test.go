@@ -30,10 +30,10 @@ const (
 	defaultPercent = 100
 )
 
-// BenchmarkRuntime has b.N dependents of 512 bytes deleted in the background after their owner, on
+// BenchmarkRuntime measures the background deletion of an owner with b.N dependents of 512 bytes, on
 // one control plane in this process: with the runtime's defaults, and with each setting of
-// tuneRuntime. cpu-µs/op is the processor time of the process for each; create-µs/op the time
-// that each takes to be created before.
+// tuneRuntime. cpu-µs/op is the processor time of the process for each dependent; create-µs/op is
+// the time of its creation before.
 //
 //	go test ./cmd/coppice -run '^$' -bench Runtime -benchtime 5000x
 func BenchmarkRuntime(b *testing.B) {
@@ -135,7 +135,7 @@ func (c cascade) delete(ctx context.Context, b *testing.B, n int) {
 }
 
 // BenchmarkReturnedMemory reports the anonymous memory of this process after the start of a control
-// plane, in MB of 2^20 bytes, before and after the memory that only the start needed is returned.
+// plane, in MB of 2^20 bytes, before and after the process returns the memory of the start.
 func BenchmarkReturnedMemory(b *testing.B) {
 	controlPlane(b)
 	h := &heap{maxGarbage: maxGarbage}

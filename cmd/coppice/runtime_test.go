@@ -43,15 +43,14 @@ func TestMemoryIsLimitedInProportion(t *testing.T) {
 	}
 }
 
-// Memory is returned when little has been allocated for some intervals, and once more later, for each
-// load.
+// After each load, memory is returned after some intervals with few allocations, and once more later.
 func TestMemoryIsReturnedAfterLoad(t *testing.T) {
 	const mib = 1 << 20
 	h := heap{maxGarbage: maxGarbage}
 	allocated := uint64(50 * mib)
 	for _, phase := range []struct {
 		what  string
-		rate  uint64 // in MiB for each interval
+		rate  uint64 // in MiB per interval
 		ticks int
 		want  int // how often memory is returned
 	}{
@@ -103,8 +102,8 @@ func TestOnlyControlPlanesAreTuned(t *testing.T) {
 	}
 }
 
-// TestStartOfASuite: the API server of a suite begins with small cycles, and goes on as others do. What the
-// environment says stays.
+// TestStartOfASuite: the API server of a suite begins with small cycles, and then adapts as others do. GOGC in the
+// environment takes precedence.
 func TestStartOfASuite(t *testing.T) {
 	before := debug.SetGCPercent(100)
 	defer debug.SetGCPercent(before)

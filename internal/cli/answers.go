@@ -17,12 +17,12 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
-// mostAsked is how many objects a request can name: about as many as fit into the head of one.
+// mostAsked is the largest number of objects that a request may name: about as many as fit into its header.
 const mostAsked = 20_000
 
-// previewFromAPI asks a running collector what a deletion would do, and reports whether that settles it: a
-// collector that the user has named has the last word. If it is only known to be there and cannot tell, the
-// cluster is read.
+// previewFromAPI asks a running collector what a deletion would do. settled reports whether the caller uses the
+// result, errors included: always if the user has named the collector, otherwise only if the collector has returned
+// a preview. If it is false, the caller reads the cluster.
 func previewFromAPI(c *cobra.Command, f *previewFlags, policy metav1.DeletionPropagation, args []string, s Streams) (result foretold, settled bool, err error) {
 	var notes strings.Builder
 	result, err = f.askForPreview(c.Context(), policy, args, &notes)
@@ -33,7 +33,7 @@ func previewFromAPI(c *cobra.Command, f *previewFlags, policy metav1.DeletionPro
 	return result, settled, err
 }
 
-// askForPreview asks the collector, if there is one to ask. What it and the user should know is noted on w.
+// askForPreview asks the collector, if there is one. It writes notes for the user to w.
 func (f *previewFlags) askForPreview(ctx context.Context, policy metav1.DeletionPropagation, args []string, w io.Writer) (foretold, error) {
 	asker, err := (&askFlags{cluster: f.cluster, address: f.address}).collector(ctx)
 	if err != nil || asker == nil {
@@ -56,7 +56,8 @@ func (f *previewFlags) askForPreview(ctx context.Context, policy metav1.Deletion
 	return result, nil
 }
 
-// query names the objects that would be deleted. Names a collector knows; others have to be looked up.
+// query names the objects that would be deleted. The collector resolves names; manifests, labels and --all are
+// resolved here.
 func (f *previewFlags) query(a *asker, args []string, w io.Writer) (url.Values, error) {
 	if !f.targets.isFiles() && f.targets.selector == "" && !f.targets.all {
 		return a.query(args)
@@ -73,9 +74,9 @@ func (f *previewFlags) query(a *asker, args []string, w io.Writer) (url.Values, 
 	return url.Values{"uid": uids}, nil
 }
 
-// explainFromAPI asks a running collector why objects are still there, and reports whether it could tell: it
-// knows nothing of what is gone, and answers only users with a token. How a pause of its breaker is ended,
-// who has read the cluster says better, as it has better words for what is wrong.
+// explainFromAPI asks a running collector why objects still exist, and reports whether the collector could explain
+// it: a collector does not know deleted objects, and answers only users with a token. If the breaker has paused
+// deletions, it reports false: an explanation from the cluster says better how to resume them.
 func explainFromAPI(c *cobra.Command, f *explainFlags, args []string, s Streams) (told bool, err error) {
 	if f.watch || len(f.auditLogs) > 0 {
 		return false, nil
@@ -105,7 +106,8 @@ func explainFromAPI(c *cobra.Command, f *explainFlags, args []string, s Streams)
 	return true, one.print(s.Out, f.output)
 }
 
-// explain returns what the collector says of the named objects, if it does.
+// explain returns the collector's explanations of the named objects. ok is false if it has none, or if its breaker
+// has paused deletions.
 func (a *asker) explain(ctx context.Context, uids, args []string) (items []explain.Explanation, ok bool) {
 	query, err := a.query(args)
 	if err != nil {
@@ -122,7 +124,8 @@ func (a *asker) explain(ctx context.Context, uids, args []string) (items []expla
 	return answer.Items, !isPaused
 }
 
-// deletions returns what the collector says of all deletions, if it does.
+// deletions returns the collector's explanations of all deletions. ok is false if it has none, or if its breaker has
+// paused deletions.
 func (a *asker) deletions(ctx context.Context) (answer api.DeletionList, ok bool) {
 	err := a.get(ctx, api.Deletions, nil, &answer)
 	isPaused := slices.ContainsFunc(answer.Items, func(g explain.Group) bool { return g.Leaf.On == explain.OnBreaker })

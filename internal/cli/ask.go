@@ -32,18 +32,19 @@ func (f *askFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.address, "address", "", addressUsage+` (default: the API server, which is one if it is that of "coppice up")`)
 }
 
-// noCollector is the address of those who want nobody to be asked.
+// noCollector is the value of --address with which a command asks no collector.
 const noCollector = "none"
 
-// orReadUsage describes --address for the commands that read the cluster if there is nobody to ask.
+// orReadUsage describes --address for the commands that read the cluster if there is no collector.
 const orReadUsage = addressUsage + `; ` + noCollector + ` reads the whole cluster instead (default: the API server, if it is that of "coppice up", or else ` + noCollector + `)`
 
-// collector returns who asks the collector at the address. Without an address, that is the API server if it
-// is that of "coppice up", which answers for its own collector; or else nil: the cluster has to be read.
+// collector returns a client of the collector at the address. Without an address, it returns a client of the API
+// server of "coppice up", which answers for its own collector. It returns nil if the server is another one or the
+// address is "none": the caller reads the cluster.
 func (f *askFlags) collector(ctx context.Context) (*asker, error) {
 	switch f.address {
 	case noCollector:
-		return nil, nil // nobody is asked
+		return nil, nil // no collector
 	case "":
 		a, err := f.asker()
 		if err != nil {
@@ -52,21 +53,21 @@ func (f *askFlags) collector(ctx context.Context) (*asker, error) {
 		ctx, cancel := context.WithTimeout(ctx, collectorTimeout)
 		defer cancel()
 		if !isCoppice(ctx, a.read) {
-			return nil, nil // nobody is asked
+			return nil, nil // no collector
 		}
 		return a, nil
 	}
 	return f.asker()
 }
 
-// asker asks a running collector.
+// asker is a client of a running collector.
 type asker struct {
 	client    *http.Client
 	server    *url.URL
 	namespace string
 }
 
-// asker returns who asks the collector at the address, or the API server if that is empty.
+// asker returns a client of the collector at the address, or of the API server if the address is empty.
 func (f *askFlags) asker() (*asker, error) {
 	config, err := f.cluster.config()
 	if err != nil {
@@ -91,8 +92,8 @@ func (f *askFlags) asker() (*asker, error) {
 	return &asker{client, server, namespace}, err
 }
 
-// redirect has the credentials of config sent to another address. A token that goes over the network has to
-// be encrypted.
+// redirect makes config send its credentials to another address. It returns an error for an address at which a
+// token would cross the network unencrypted.
 func redirect(config *rest.Config, address string) error {
 	server, err := url.Parse(address)
 	switch {
@@ -161,7 +162,7 @@ func (a *asker) open(ctx context.Context, path string, query url.Values) (io.Rea
 	return nil, fmt.Errorf("%s: %s", a.server, why)
 }
 
-// read returns an answer as it is.
+// read returns the body of an answer.
 func (a *asker) read(ctx context.Context, path string) ([]byte, error) {
 	body, err := a.open(ctx, path, nil)
 	if err != nil {
@@ -188,13 +189,13 @@ func (a *asker) get(ctx context.Context, path string, query url.Values, into any
 	return nil
 }
 
-// recordList is the answer about records.
+// recordList is the answer to a request for records.
 type recordList struct {
 	Items  []coppice.Record `json:"items"`
 	Unread []string         `json:"unread,omitempty"`
 }
 
-// follow calls visit with each record as it is made, until ctx ends or the collector is gone.
+// follow calls visit with each new record, until ctx ends or the collector does not answer.
 func (a *asker) follow(ctx context.Context, query url.Values, visit func(coppice.Record) error) error {
 	for ctx.Err() == nil {
 		body, err := a.open(ctx, coppice.APIPrefix+"/watch", query)
@@ -233,10 +234,10 @@ type serverEvent struct {
 	data     []byte
 }
 
-// mostEvent bounds the data of an event, in bytes: the objects of a large deletion are one.
+// mostEvent bounds the data of an event, in bytes: one event has all objects of a deletion.
 const mostEvent = 256 << 20
 
-// eachEvent reads server-sent events. It ends with them: the server ends them before a minute is over.
+// eachEvent reads server-sent events until their stream ends: the server ends it within a minute.
 func eachEvent(events io.Reader, visit func(serverEvent) error) error {
 	lines := bufio.NewScanner(events)
 	lines.Buffer(nil, mostEvent)
@@ -261,7 +262,7 @@ func eachEvent(events io.Reader, visit func(serverEvent) error) error {
 	return nil
 }
 
-// sayLeftOut says what the collector has left out. To a user with few rights that is nearly everything.
+// sayLeftOut lists the resources that the collector has left out. For a user with few rights they are nearly all.
 func sayLeftOut(w io.Writer, unread []string) {
 	for n, what := range unread {
 		if n == maxUnread {

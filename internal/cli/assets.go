@@ -80,7 +80,7 @@ their number. The flags of the API server: kube-apiserver --help.`,
 	return c
 }
 
-// RunAs is what the binary does when it is called by the name of another, and returns the exit code.
+// RunAs runs the binary in the role of another program, by whose name it was called, and returns the exit code.
 func RunAs(ctx context.Context, r role.Role, args []string, s Streams) int {
 	var err error
 	switch r {
@@ -101,7 +101,7 @@ func RunAs(ctx context.Context, r role.Role, args []string, s Streams) int {
 	return ExitOK
 }
 
-// stopTimeout is how long a server may take to stop when nobody is left to wait for it.
+// stopTimeout bounds the time that a server takes to stop after its parent process has ended.
 const stopTimeout = 5 * time.Second
 
 func runAPIServer(ctx context.Context, args []string, s Streams) error {
@@ -157,7 +157,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// levelOf returns the level of the log for --v of kube-apiserver.
+// levelOf returns the log level for a value of kube-apiserver's --v.
 func levelOf(verbosity int) string {
 	switch {
 	case verbosity >= 4:
@@ -168,7 +168,7 @@ func levelOf(verbosity int) string {
 	return "warn"
 }
 
-// setFeatureGates sets the gates that are there, and returns a line for each of the others.
+// setFeatureGates sets the gates that exist, and returns a line for each unknown one.
 func setFeatureGates(gates map[string]bool) (notes []string, err error) {
 	known := utilfeature.DefaultMutableFeatureGate.GetAll()
 	there := map[string]bool{}

@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/system/assets/role"
 )
 
-// Only the path is on stdout: a shell takes it as it is.
+// stdout has only the path, so that a shell can use it.
 func TestAssets(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "assets")
 	got := run(t, "assets", "--dir", dir)

@@ -21,11 +21,11 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
 
-// fieldManager is under which the tools write.
+// fieldManager is the field manager of the tools' patches.
 const fieldManager = "coppice-audit"
 
-// fix prints what is to be removed, asks, and removes it. It returns the findings that are repaired. An
-// object that has changed since it was read stays as it is.
+// fix prints the references that it would remove, asks the user, and removes them. It returns the repaired findings.
+// An object that has changed since it was read stays unchanged.
 func fix(ctx context.Context, config *rest.Config, inv *inventory.Inventory, fixes []audit.Fix, confirmed bool, s Streams) (audit.Baseline, error) { //nolint:revive // --yes
 	if len(fixes) == 0 {
 		fmt.Fprintln(s.Err, "nothing can be repaired without somebody's decision")
@@ -63,7 +63,7 @@ func inNamespace(namespace string) string {
 	return " in namespace " + namespace
 }
 
-// confirm asks. Nothing but yes is a yes, and the end of the input is not.
+// confirm asks the user. Only "yes" confirms; the end of the input does not.
 func confirm(s Streams) bool {
 	fmt.Fprint(s.Err, "Remove these references? Type yes: ")
 	if s.In == nil {
@@ -73,7 +73,7 @@ func confirm(s Streams) bool {
 	return strings.TrimSpace(line) == "yes" && (err == nil || errors.Is(err, io.EOF))
 }
 
-// apply verifies what a fix rests on, and sends it.
+// apply verifies that the owners whose references a fix removes do not exist, and sends the fix.
 func apply(ctx context.Context, client metadata.Interface, inv *inventory.Inventory, f audit.Fix) error {
 	for _, claim := range f.Absent {
 		if err := verifyAbsent(ctx, client, inv, claim); err != nil {
@@ -92,8 +92,8 @@ func apply(ctx context.Context, client metadata.Interface, inv *inventory.Invent
 	return err
 }
 
-// verifyAbsent fails unless the server answers that an owner does not exist, or that its name is another
-// object's: a list is no evidence of absence (R3).
+// verifyAbsent returns an error unless the server answers that an owner does not exist, or that another object has
+// its name: a list does not prove absence (R3).
 func verifyAbsent(ctx context.Context, client metadata.Interface, inv *inventory.Inventory, claim ownership.Claim) error {
 	r := inv.Resource(claim.Kind)
 	if r == nil {

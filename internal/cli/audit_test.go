@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestAuditUsage: what is wrong with a command line is said before anything is read.
+// TestAuditUsage: an invalid command line is an error before any request.
 func TestAuditUsage(t *testing.T) {
 	atHome(t)
 	missing := filepath.Join(t.TempDir(), "missing.yaml")
@@ -28,7 +28,7 @@ func TestAuditUsage(t *testing.T) {
 	}
 }
 
-// TestConfirm: nothing but yes is a yes.
+// TestConfirm: only "yes" confirms.
 func TestConfirm(t *testing.T) {
 	for input, want := range map[string]bool{"yes\n": true, "yes": true, "y\n": false, "no\n": false, "": false, "\nyes\n": false} {
 		if got := confirm(Streams{In: strings.NewReader(input), Err: new(strings.Builder)}); got != want {

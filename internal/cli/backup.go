@@ -20,7 +20,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
-// backupFlags say where what a deletion takes is kept.
+// backupFlags name the file of a backup and the file with its key.
 type backupFlags struct{ file, key string }
 
 func (f *backupFlags) add(c *cobra.Command) {
@@ -32,7 +32,7 @@ func addKey(c *cobra.Command, key *string) {
 	c.Flags().StringVar(key, "backup-key", "", "file with the key of backups, made if it is not there (default: coppice/backup.key in the directory of the user's configuration)")
 }
 
-// keyPath returns where the key is.
+// keyPath returns the path of the key: the given one, or the default.
 func keyPath(given string) (string, error) {
 	if given != "" {
 		return given, nil
@@ -44,8 +44,8 @@ func keyPath(given string) (string, error) {
 	return filepath.Join(dir, "coppice", "backup.key"), nil
 }
 
-// keep writes what arguments name, and all that goes with it, into the file of --backup, if there is one. What
-// waits for finalizers goes in the end, and takes more along.
+// keep writes the objects that a deletion removes into the file of --backup, if the flag is set. That includes the
+// objects that wait for finalizers, and their dependents: they are removed later.
 func (f *previewFlags) keep(c *cobra.Command, r preview.Report, args []string, s Streams) error {
 	if f.backup.file == "" {
 		return nil
@@ -65,7 +65,7 @@ func (f *previewFlags) keep(c *cobra.Command, r preview.Report, args []string, s
 	return f.backup.write(c.Context(), &f.cluster, r, s)
 }
 
-// write keeps what a preview says that goes. It fails if the backup lacks anything.
+// write backs up the objects that a preview predicts to be removed. It returns an error if the backup is incomplete.
 func (f *backupFlags) write(ctx context.Context, cluster *clusterFlags, r preview.Report, s Streams) error {
 	path, err := keyPath(f.key)
 	if err != nil {
@@ -121,7 +121,7 @@ func sayMissed(w io.Writer, missed []string) {
 	}
 }
 
-// readBackup returns what is in a file.
+// readBackup returns the objects in a backup file.
 func readBackup(file, keyFile string) ([]undo.Kept, error) {
 	content, err := os.ReadFile(file)
 	if err != nil {

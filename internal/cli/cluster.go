@@ -31,7 +31,7 @@ func (f *clusterFlags) add(c *cobra.Command) {
 	c.Flags().BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "all namespaces, not only the current one")
 }
 
-// addServer adds the flags of a command that is about a server, and not about what is in a namespace.
+// addServer adds the flags of a command that concerns a server, and not the objects in a namespace.
 func (f *clusterFlags) addServer(c *cobra.Command) {
 	f.kube = kubeFlags()
 	f.kube.Namespace = nil
@@ -40,11 +40,11 @@ func (f *clusterFlags) addServer(c *cobra.Command) {
 
 func kubeFlags() *genericclioptions.ConfigFlags {
 	kube := genericclioptions.NewConfigFlags(true)
-	kube.CacheDir, kube.DisableCompression = nil, nil // nothing is cached, and lists are compressed as the server likes
+	kube.CacheDir, kube.DisableCompression = nil, nil // there is no cache, and the server decides about the compression of lists
 	return kube
 }
 
-// config returns how to reach the server.
+// config returns the client configuration for the server.
 func (f *clusterFlags) config() (*rest.Config, error) {
 	config, err := f.kube.ToRESTConfig()
 	if err != nil {
@@ -53,7 +53,7 @@ func (f *clusterFlags) config() (*rest.Config, error) {
 	return config, nil
 }
 
-// namespace returns the namespace that names are in: empty for all.
+// namespace returns the namespace of the named objects; empty for all namespaces.
 func (f *clusterFlags) namespace() (string, error) {
 	if f.allNamespaces {
 		return "", nil
@@ -65,8 +65,7 @@ func (f *clusterFlags) namespace() (string, error) {
 	return namespace, nil
 }
 
-// read reads the cluster. On a terminal it shows how far it has come; what could not be read is said
-// on stderr.
+// read reads the cluster. On a terminal it shows its progress on stderr.
 func (f *clusterFlags) read(ctx context.Context, s Streams, options reader.Options) (*inventory.Inventory, error) {
 	config, err := f.config()
 	if err != nil {
@@ -94,9 +93,9 @@ func (f *clusterFlags) read(ctx context.Context, s Streams, options reader.Optio
 	return inv, nil
 }
 
-// readFor reads what the answer to a question about named objects needs, of those that are in a namespace or
-// are one: the rest of the cluster has nothing to do with their deletion, nearly always. about returns the objects
-// that the question is about, and an error if it cannot be asked; what they need besides is read, too.
+// readFor reads the parts of the cluster that a question about named objects needs. For namespaces and objects in
+// them it reads these namespaces, as the rest of the cluster hardly ever matters to their deletion. about returns the
+// objects of the question, or an error if the names are invalid; readFor then reads what these objects still lack.
 func (f *clusterFlags) readFor(ctx context.Context, s Streams, args []string, options reader.Options, about func(*inventory.Inventory) ([]ownership.UID, error)) (*inventory.Inventory, error) {
 	namespace, err := f.namespace()
 	if err != nil {
@@ -107,7 +106,7 @@ func (f *clusterFlags) readFor(ctx context.Context, s Streams, args []string, op
 		options.Lacks = func(read *inventory.Inventory) reader.Lack {
 			uids, err := about(read)
 			if err != nil {
-				return reader.Lack{} // which is told when all is read that there is to read
+				return reader.Lack{} // the caller gets the error again once the cluster is read
 			}
 			return reader.LackOf(read, uids, servedby.IsBuiltIn)
 		}
@@ -115,8 +114,8 @@ func (f *clusterFlags) readFor(ctx context.Context, s Streams, args []string, op
 	return f.read(ctx, s, options)
 }
 
-// scopeOf returns what has to be read of a cluster for a question about named objects. What is wrong with the
-// names is told once it is read.
+// scopeOf returns the part of a cluster to read for a question about named objects. For invalid names it is the whole
+// cluster; the caller reports them after reading.
 func scopeOf(served *inventory.Inventory, args []string, namespace string) reader.Scope {
 	selectors, err := served.ParseSelectors(args, namespace)
 	if err != nil {
@@ -140,10 +139,10 @@ func scopeOf(served *inventory.Inventory, args []string, namespace string) reade
 	return scope
 }
 
-// maxUnread bounds how many lines are written about what could not be read.
+// maxUnread bounds the number of lines about resources that could not be read.
 const maxUnread = 5
 
-// sayUnread says what could not be read, so that nobody takes a part for the whole.
+// sayUnread lists the resources that could not be read, so that the user knows that the output is incomplete.
 func sayUnread(w io.Writer, unread []inventory.Unread) {
 	for n, u := range unread {
 		if n == maxUnread {

@@ -22,7 +22,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
 
-// The controllers that --controllers names.
+// The names of controllers for --controllers.
 const (
 	controllerGC         = "gc"
 	controllerNamespace  = "namespace"
@@ -142,7 +142,7 @@ func collect(ctx context.Context, f collectFlags, s Streams) error {
 		group.Go(func() error { return serve(working) })
 	}
 	group.Go(func() error {
-		defer stop() // when the work ends, the diagnostics end too
+		defer stop() // the diagnostics end with the controllers
 		if !f.leaderElect {
 			return work(working)
 		}
@@ -170,8 +170,8 @@ func (f *collectFlags) runs(controller string) bool {
 	return slices.Contains(f.controllers, controller)
 }
 
-// options validates and completes the flags as far as possible without a server, and returns the
-// options of the collector.
+// options validates and completes the flags, as far as possible without a server, and returns the
+// collector's options.
 func (f *collectFlags) options(ctx context.Context, logs io.Writer) (coppice.Options, error) {
 	none := coppice.Options{}
 	if err := checkControllers(f.controllers, controllerGC, controllerNamespace); err != nil {
@@ -244,7 +244,7 @@ func ownNamespace() string {
 	return metav1.NamespaceSystem
 }
 
-// check checks that the server has the resources to ignore, and grants the necessary permissions.
+// check checks that the server has the ignored resources, and grants the necessary permissions.
 func (f *collectFlags) check(ctx context.Context, s *server, ignore []schema.GroupResource) error {
 	watched, err := s.resources(ctx, ignore)
 	if err != nil {

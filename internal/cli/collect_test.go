@@ -21,13 +21,13 @@ import (
 	"github.com/coppice-dev/coppice/internal/cli"
 )
 
-// fakeServer serves the requests of coppice collect before it starts, and nothing else.
+// fakeServer serves only the requests of coppice collect before it starts.
 type fakeServer struct {
 	*httptest.Server
 	code    int             // of /version, unless it is 200
 	reviews bool            // access reviews are served
-	denied  map[string]bool // "verb resource.group"; reviews of "*" are denied when anything is
-	denyAll bool            // of access reviews for everything at once
+	denied  map[string]bool // by "verb resource.group"
+	denyAll bool            // access reviews of "*" are denied
 
 	mu    sync.Mutex
 	asked map[string]bool // guarded by mu
@@ -160,7 +160,7 @@ func run(t *testing.T, code int, args ...string) string {
 	return line
 }
 
-// TestCollectSaysWhatIsWrong: bad input is one clear line.
+// TestCollectSaysWhatIsWrong: the error for bad input is one line.
 func TestCollectSaysWhatIsWrong(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	t.Setenv("KUBECONFIG", "")
@@ -217,7 +217,8 @@ func TestCollectSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestCollectNamesMissingRights, by access reviews, and on a server without them by lists.
+// TestCollectNamesMissingRights: the error names missing permissions, found by access reviews, or by lists on a
+// server without access reviews.
 func TestCollectNamesMissingRights(t *testing.T) {
 	s := newFakeServer(t)
 	s.denyAll = true
@@ -233,7 +234,7 @@ func TestCollectNamesMissingRights(t *testing.T) {
 		t.Error("checks a right that it does not need")
 	}
 
-	// Ignored resources need no permissions, so that only the one on the Lease is missing.
+	// Ignored resources need no permissions, so only the permission on the Lease is missing.
 	s.denied = map[string]bool{"list secrets": true, "create leases.coordination.k8s.io": true}
 	line = run(t, 1, "collect", "--kubeconfig", kubeconfig(t, s.URL), "--bind-address=0", "--ignore-resources=secrets", "--leader-elect", "--leader-elect-namespace=shop")
 	if !strings.Contains(line, "create leases.coordination.k8s.io in namespace shop") || strings.Contains(line, "secrets") {
@@ -248,7 +249,7 @@ func TestCollectNamesMissingRights(t *testing.T) {
 	}
 }
 
-// TestGraphSaysWhatIsWrong: bad input is one clear line.
+// TestGraphSaysWhatIsWrong: the error for bad input is one line.
 func TestGraphSaysWhatIsWrong(t *testing.T) {
 	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "standing by: another leads", http.StatusServiceUnavailable)

@@ -128,7 +128,7 @@ func (f *conformanceFlags) exec(c *cobra.Command, s Streams) error {
 		return usageError{err}
 	}
 	options.Progress = progressOf(s.Err)
-	// What was made is removed first; a second signal ends the process at once.
+	// After a first signal the checks remove their objects; a second one ends the process at once.
 	ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
@@ -139,7 +139,7 @@ func (f *conformanceFlags) exec(c *cobra.Command, s Streams) error {
 	return errors.Join(err, f.write(report, s))
 }
 
-// options returns what the flags ask for.
+// options returns the options that the flags set.
 func (f *conformanceFlags) options() (conformance.Options, error) {
 	o := conformance.Options{Parallel: f.parallel, Now: time.Now} //nolint:forbidigo // the clock of the command
 	switch {
@@ -185,14 +185,14 @@ func (f *conformanceFlags) options() (conformance.Options, error) {
 	return o, nil
 }
 
-// isRule reports whether any check stands for a rule.
+// isRule reports whether any check tests a rule.
 func isRule(rule string) bool {
 	return slices.ContainsFunc(conformance.Checks(), func(turn conformance.Turn) bool {
 		return slices.ContainsFunc(turn.Checks, func(c conformance.Check) bool { return c.IsFor(rule) })
 	})
 }
 
-// accepted returns of what upstream's differences are accepted.
+// accepted returns the sides, API server or controllers, whose upstream differences are accepted.
 func (f *conformanceFlags) accepted(server *probe.Server) (probe.Side, error) {
 	switch f.upstream {
 	case upstreamNone:
@@ -234,12 +234,12 @@ func (f *conformanceFlags) write(report conformance.Report, s Streams) error {
 	return nil
 }
 
-// progressOf shows on a terminal how many checks have run, and elsewhere nothing.
+// progressOf returns a function that shows on a terminal how many checks have run; nil if w is no terminal.
 func progressOf(w io.Writer) func(done, total int, last conformance.Result) {
 	if terminal.File(w) == nil {
 		return nil
 	}
-	w = terminal.Own(w) // the names of checks are ours
+	w = terminal.Own(w) // the names of checks are trusted
 	failed := 0
 	return func(done, total int, last conformance.Result) {
 		if last.Outcome == conformance.Fail {
@@ -253,7 +253,7 @@ func progressOf(w io.Writer) func(done, total int, last conformance.Result) {
 	}
 }
 
-// listChecks lists checks, what they stand for, and what they need.
+// listChecks lists checks with their rules and their needs.
 func listChecks(w io.Writer, turns []conformance.Turn) error {
 	columns := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
 	fmt.Fprintln(columns, "RULES\tNEEDS\tCHECK")

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestConformanceLists: --list lists the checks of a rule, and asks no server.
+// TestConformanceLists: --list lists the checks of a rule without a request to a server.
 func TestConformanceLists(t *testing.T) {
 	atHome(t)
 	got := run(t, "conformance", "--list", "--rule", "R13")
@@ -18,8 +18,8 @@ func TestConformanceLists(t *testing.T) {
 	}
 }
 
-// TestConformanceUsage: what cannot be meant, and servers that do not answer, have the exit code
-// of a usage error.
+// TestConformanceUsage: for an invalid command line, and for a server that does not answer, the
+// exit code is the one of a usage error.
 func TestConformanceUsage(t *testing.T) {
 	atHome(t)
 	for _, args := range [][]string{

@@ -54,10 +54,10 @@ The exit code is 3 if more objects than --max would be deleted or wait to be.`,
 	return c
 }
 
-// confirmFlags say which preview is confirmed.
+// confirmFlags name the confirmed preview, by its digest or its file.
 type confirmFlags struct{ digest, file string }
 
-// preview returns the preview that is confirmed; of a digest, only that is known.
+// preview returns the confirmed preview; with --confirm it has only the digest.
 func (f confirmFlags) preview() (preview.Report, error) {
 	switch {
 	case f.digest != "":
@@ -76,7 +76,7 @@ func (f confirmFlags) preview() (preview.Report, error) {
 	return confirmed, nil
 }
 
-// sayChanges says what has changed since a preview, as far as the preview tells.
+// sayChanges lists the changes since the confirmed preview. A preview that is only a digest has no objects to compare.
 func sayChanges(w io.Writer, confirmed, now preview.Report) {
 	if len(confirmed.Objects) == 0 {
 		return
@@ -91,7 +91,7 @@ func deleteConfirmed(c *cobra.Command, f previewFlags, confirm confirmFlags, arg
 	if err != nil {
 		return err
 	}
-	f.address = noCollector // the versions that are deleted have to be read
+	f.address = noCollector // the versions of the deleted objects have to be read
 	foretold, err := foretell(c, &f, args, s)
 	if err != nil {
 		return err
@@ -124,8 +124,8 @@ func deleteConfirmed(c *cobra.Command, f previewFlags, confirm confirmFlags, arg
 	return nil
 }
 
-// deleteSeen deletes an object in the version that was seen, and says what has happened. That one of
-// several is gone already may be because it was owned by another.
+// deleteSeen deletes an object if its version is still the one that was read, and returns a line about the result. An
+// object that is gone already is no error: it may have been a dependent of another one.
 func deleteSeen(ctx context.Context, client metadata.Interface, o *inventory.Object, policy metav1.DeletionPropagation) (string, error) {
 	name := fmt.Sprintf("%s/%s", o.Resource.GroupResource(), o.Name)
 	uid := types.UID(o.UID)

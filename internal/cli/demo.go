@@ -145,7 +145,7 @@ type screen struct {
 	leave func() // called at the end of each story
 }
 
-// newScreen returns a screen that draws if out is a capable terminal and plain is not set.
+// newScreen returns a screen that draws a tree if out is a capable terminal and plain is not set.
 func newScreen(plain bool, out io.Writer) screen { //nolint:revive // it is the flag's value
 	file := terminal.File(out)
 	if plain || file == nil || os.Getenv("TERM") == "dumb" {
@@ -187,7 +187,7 @@ func play(ctx context.Context, c stage.Config, story demo.Story) error {
 	return err
 }
 
-// stageFor returns what stories need to be played on a control plane.
+// stageFor returns the configuration with which stories are played on a control plane.
 func stageFor(p system.Plane, display stage.Display) (c stage.Config, err error) {
 	c = stage.Config{Display: display, Timeout: demoTimeout}
 	if c.Client, err = kubernetes.NewForConfig(p.Config); err != nil {
@@ -201,7 +201,7 @@ func stageFor(p system.Plane, display stage.Display) (c stage.Config, err error)
 }
 
 // kubectlFor returns a function that runs this program's kubectl in a separate process against a
-// control plane. The files that it needs are in the control plane's directory.
+// control plane. Its files are in the control plane's directory.
 func kubectlFor(p system.Plane) (func(context.Context, string, []string) (string, error), error) {
 	program, err := os.Executable()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/web/link"
 )
 
-// playInBrowser plays stories to whoever opens a link, and serves the page until ctx ends.
+// playInBrowser plays stories to a user who opens a link, and serves the page until ctx ends.
 func playInBrowser(ctx context.Context, f demoFlags, p system.Plane, stories []demo.Story, s Streams) error {
 	watching := audience.New(stories)
 	c, err := stageFor(p, watching)

@@ -41,7 +41,7 @@ func isLoopbackAddress(hostPort string) bool {
 }
 
 // listen opens the addresses of the diagnostics, so that an address in use is an error at the
-// start, and returns functions that serve them. access is that to the API.
+// start, and returns functions that serve them. access checks the requests to the API.
 func (f *collectFlags) listen(ctx context.Context, c coppice.Controllers, access coppice.Access, r *election.Role, log *slog.Logger) ([]func(context.Context) error, error) {
 	diagnostics := http.NewServeMux()
 	diagnostics.Handle(coppice.APIPrefix+"/", c.APIHandler(access))

@@ -21,7 +21,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
 
-// explainInterval is how often --watch looks again.
+// explainInterval is the time after which --watch reads the cluster again.
 const explainInterval = 5 * time.Second
 
 // explainFlags are the flags of coppice explain.
@@ -120,17 +120,17 @@ func runExplain(c *cobra.Command, f explainFlags, args []string, s Streams) erro
 	}
 }
 
-// look is one look at the cluster, and what was said of it in outline.
+// look is the cluster as it was read once, and an outline of its explanation.
 type look struct {
 	inventory *inventory.Inventory
 	outline   string
 }
 
-// explainOnce reads the cluster, explains, and prints that if it is not what was said earlier.
+// explainOnce reads the cluster, and prints an explanation if its outline differs from the earlier one.
 func explainOnce(ctx context.Context, f explainFlags, args []string, earlier *look, s Streams) (*look, error) {
 	named := args
 	if len(f.uids) > 0 {
-		named = nil // they may be anywhere
+		named = nil // they may be in any namespace
 	}
 	inv, err := f.cluster.readFor(ctx, s, named, reader.Options{Pods: true}, func(inv *inventory.Inventory) ([]ownership.UID, error) {
 		uids, _, err := objectsToExplain(inv, &f, args)
@@ -183,7 +183,7 @@ func explainOnce(ctx context.Context, f explainFlags, args []string, earlier *lo
 	return &look{inv, said.outline}, err
 }
 
-// said is what is to be printed.
+// said is the output of an explanation.
 type said struct {
 	items         []any // for JSON
 	text, outline string
@@ -225,7 +225,7 @@ func (o said) print(w io.Writer, format string) error {
 	return err
 }
 
-// goneError is the error for an object that is not there.
+// goneError is the error for an object that does not exist.
 type goneError struct{ what string }
 
 func (e *goneError) Error() string {
@@ -233,7 +233,7 @@ func (e *goneError) Error() string {
 		"the API server's audit log may tell (--audit-log), or the records of a running collector (--address)"
 }
 
-// objectsToExplain returns the objects that arguments name, and those that are not there.
+// objectsToExplain returns the objects that flags and arguments name, and the named objects that do not exist.
 func objectsToExplain(inv *inventory.Inventory, f *explainFlags, args []string) (uids []ownership.UID, missing []gone.Target, err error) {
 	for _, uid := range f.uids {
 		if inv.Object(ownership.UID(uid)) != nil {
@@ -260,7 +260,7 @@ func objectsToExplain(inv *inventory.Inventory, f *explainFlags, args []string) 
 			return isGone
 		})
 		if len(here.Names) < len(selector.Names) && len(here.Names) == 0 {
-			continue // no names would stand for all
+			continue // an empty list of names selects all objects
 		}
 		objects, err := inv.Select(here)
 		if err != nil {
@@ -276,7 +276,7 @@ func objectsToExplain(inv *inventory.Inventory, f *explainFlags, args []string) 
 	return uids, missing, nil
 }
 
-// nameOf names what is gone.
+// nameOf names a deleted object.
 func nameOf(inv *inventory.Inventory, t gone.Target) string {
 	if r := inv.Resource(t.Kind); r != nil && t.Name != "" {
 		return r.GroupResource().String() + "/" + t.Name

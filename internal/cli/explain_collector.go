@@ -29,22 +29,22 @@ const collectorTimeout = 10 * time.Second
 // ourMetrics is the path of the controllers' metrics on coppice up, where the API server has the usual one.
 const ourMetrics = "/coppice" + web.Metrics
 
-// collectorClient asks a running collector for its diagnostics. A nil client asks nobody.
+// collectorClient reads the diagnostics of a running collector. A nil client stands for no collector.
 type collectorClient struct {
 	where   string // "the collector at …"
 	metrics string // the path
-	resume  string // the command that resumes deletions, which a kind follows; empty if there is none
-	// isNamed is true if the user has named the collector: then it must answer.
+	resume  string // the command that resumes deletions, without the kind at its end; may be empty
+	// isNamed is true if the user has named the collector: then a failure to reach it is an error.
 	isNamed bool
 	get     func(ctx context.Context, path string) ([]byte, error)
 }
 
-// findCollector returns the collector that --address names. Without it, the API server is asked if its
-// version says that it is one of coppice up, which serves the same to administrators.
+// findCollector returns a client of the collector that --address names. Without the flag it returns a client of the
+// API server, if its version is one of coppice up: that server serves the same diagnostics to administrators.
 func (f *explainFlags) findCollector(ctx context.Context, config *rest.Config) (*collectorClient, error) {
 	switch f.address {
 	case noCollector:
-		return nil, nil // a client that asks nobody
+		return nil, nil // no collector
 	case "":
 	default:
 		server, err := url.Parse(f.address)
@@ -67,12 +67,12 @@ func (f *explainFlags) findCollector(ctx context.Context, config *rest.Config) (
 		return client.CoreV1().RESTClient().Get().AbsPath(path).DoRaw(ctx)
 	}
 	if !isCoppice(ctx, get) {
-		return nil, nil // a client that asks nobody
+		return nil, nil // no collector
 	}
 	return &collectorClient{where: "the collector of coppice up", metrics: ourMetrics, get: get}, nil
 }
 
-// isCoppice reports whether a server is one of coppice up, whose controllers are ours.
+// isCoppice reports whether a server is one of coppice up, which runs Coppice's controllers.
 func isCoppice(ctx context.Context, get func(ctx context.Context, path string) ([]byte, error)) bool {
 	var served struct {
 		GitVersion string `json:"gitVersion"`
@@ -100,7 +100,7 @@ func getFrom(ctx context.Context, path string) ([]byte, error) {
 	return text, err
 }
 
-// failed returns the error of a collector that must answer; of another, nothing is concluded.
+// failed returns the error of a collector that the user has named. It ignores errors of other collectors.
 func (c *collectorClient) failed(err error) error {
 	if err == nil || !c.isNamed {
 		return nil
@@ -108,10 +108,10 @@ func (c *collectorClient) failed(err error) error {
 	return fmt.Errorf("%s does not answer: %w; name its --bind-address with --address", c.where, err)
 }
 
-// state returns what the collector says of itself, or nil.
+// state returns the state of the collector; nil if it is unknown.
 func (c *collectorClient) state(ctx context.Context) (*explain.Collector, error) {
 	if c == nil {
-		return nil, nil // nobody was asked
+		return nil, nil // no collector
 	}
 	var status coppice.Status
 	text, err := c.get(ctx, web.Status)
@@ -128,8 +128,8 @@ func (c *collectorClient) state(ctx context.Context) (*explain.Collector, error)
 	return c.stateOf(&status, text), nil
 }
 
-// stateOf makes of a status and of metrics what matters to an explanation. Which controllers run is in the
-// metrics alone. A collector that only observes does nothing that could be waited for.
+// stateOf returns the parts of a status and of metrics that matter to an explanation. Only the metrics tell which
+// controllers run. No object waits for a collector that only observes.
 func (c *collectorClient) stateOf(status *coppice.Status, metricsText []byte) *explain.Collector {
 	s := explain.NewCollector(c.where)
 	s.Resume = c.resume
@@ -148,7 +148,7 @@ func (c *collectorClient) stateOf(status *coppice.Status, metricsText []byte) *e
 	return s
 }
 
-// isSynced reports whether metrics say that a controller works.
+// isSynced reports whether a controller has synced, according to its metrics.
 func isSynced(metricsText []byte, controller string) bool {
 	return bytes.Contains(metricsText, fmt.Appendf(nil, "coppice_synced{controller=%q} 1\n", controller))
 }

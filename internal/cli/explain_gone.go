@@ -19,7 +19,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/web"
 )
 
-// addGone explains what is gone. It fails for an object of which nothing is known.
+// addGone explains deleted objects. It returns an error for an object without records.
 func (o *said) addGone(ctx context.Context, inv *inventory.Inventory, f *explainFlags, collector *collectorClient, missing []gone.Target) error {
 	log := gone.NewLog(func(kind ownership.Kind) (schema.GroupResource, bool) {
 		if r := inv.Resource(kind); r != nil {
@@ -48,8 +48,8 @@ func (o *said) addGone(ctx context.Context, inv *inventory.Inventory, f *explain
 	return nil
 }
 
-// addAuditLog reads an audit log line by line: it may be long. A last line without an end is still being
-// written.
+// addAuditLog reads an audit log line by line, because it may be long. It skips a last line without a line feed: the
+// server is still writing it.
 func addAuditLog(log *gone.Log, file string) error {
 	in, err := os.Open(file)
 	if err != nil {
@@ -74,7 +74,7 @@ func addAuditLog(log *gone.Log, file string) error {
 	}
 }
 
-// records returns what the collector did; none without a collector.
+// records returns the collector's records; none without a collector.
 func (c *collectorClient) records(ctx context.Context) ([]coppice.Record, error) {
 	var records []coppice.Record
 	if c == nil {

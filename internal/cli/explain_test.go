@@ -14,8 +14,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// TestCollectorState: what a collector serves about itself is understood, and one that only observes is not
-// waited for.
+// TestCollectorState: the state of a collector is parsed from its diagnostics. A collector that only observes
+// collects nothing.
 func TestCollectorState(t *testing.T) {
 	const both = "# HELP x\ncoppice_synced{controller=\"garbage-collector-controller\"} 1\ncoppice_synced{controller=\"namespace-controller\"} 1\n"
 	for _, test := range []struct {

@@ -20,7 +20,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
-// graphTimeout bounds the request for a graph. It is long because there may be very many objects.
+// graphTimeout bounds the request for a graph. It is long because a graph may have very many objects.
 const graphTimeout = 60 * time.Second
 
 // graphFlags are the flags of coppice graph.
@@ -96,8 +96,8 @@ func graph(c *cobra.Command, f graphFlags, args []string, s Streams) error {
 	}
 }
 
-// graphOfServer prints what the API server knows as a collector, if it is one that answers, or else what is
-// read from it.
+// graphOfServer prints the graph of a running collector, if one answers, or else a graph of the cluster that it
+// reads.
 func graphOfServer(ctx context.Context, f graphFlags, args []string, format insight.Format, s Streams) error {
 	asker, err := (&askFlags{cluster: f.cluster, address: f.address}).collector(ctx)
 	if err == nil && asker != nil && asker.graph(ctx, f, args, format, s) == nil {
@@ -167,8 +167,8 @@ func uidsOf(inv *inventory.Inventory, f *clusterFlags, args []string) ([]ownersh
 	return uids, nil
 }
 
-// graph prints what a running collector knows, of the named objects or of all, and what the user may
-// list.
+// graph prints a running collector's graph of the named objects, or of all objects. It lacks objects that the user
+// may not list.
 func (a *asker) graph(ctx context.Context, f graphFlags, args []string, format insight.Format, s Streams) error {
 	path := api.Component
 	switch {
@@ -197,8 +197,8 @@ func (a *asker) graph(ctx context.Context, f graphFlags, args []string, format i
 	return err
 }
 
-// graphOfCollector prints the graph of a running collector, as its diagnostics have it: they need no token,
-// and know objects by UID.
+// graphOfCollector prints the graph from the diagnostics of a running collector: they need no token, and identify
+// objects by UID.
 func graphOfCollector(ctx context.Context, f graphFlags, format insight.Format, out io.Writer) error {
 	server, err := url.Parse(f.address)
 	if err != nil || server.Host == "" {

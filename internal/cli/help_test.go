@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/system"
 )
 
-// commands returns all commands but those that cobra adds.
+// commands returns all commands except cobra's own.
 func commands(of *cobra.Command) []*cobra.Command {
 	all := []*cobra.Command{of}
 	for _, c := range of.Commands() {
@@ -22,7 +22,7 @@ func commands(of *cobra.Command) []*cobra.Command {
 	return all
 }
 
-// substitution is a command in a command line, and what follows the first pipe or redirection.
+// substitution matches a command substitution, and the rest of a line after the first pipe or redirection.
 var substitution = regexp.MustCompile(`\$\([^)]*\)|[|>].*$`)
 
 // TestExamples: every command has an example in its help, and the flags in it exist.

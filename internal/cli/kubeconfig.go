@@ -16,8 +16,8 @@ import (
 // inCluster is the source of a config that was not loaded from a file.
 const inCluster = "the service account of this pod"
 
-// loadConfig finds the server by client-go's rules: the named file, else those in $KUBECONFIG, else
-// ~/.kube/config, else the cluster that this process runs in. The source names the place where it
+// loadConfig finds the server by client-go's rules: the named file, else the files in $KUBECONFIG, else
+// ~/.kube/config, else the cluster that this process runs in. source names the place where it
 // was found, for messages.
 func loadConfig(file, context string) (config *rest.Config, source string, err error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
@@ -44,8 +44,8 @@ func loadConfig(file, context string) (config *rest.Config, source string, err e
 	return config, source, nil
 }
 
-// readable checks the named files: client-go skips some that are missing, and then reports another
-// error.
+// readable returns an error if a named file cannot be read: client-go skips some missing files, and then reports a
+// misleading error.
 func readable(rules *clientcmd.ClientConfigLoadingRules) error {
 	var files []string
 	switch named := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); {

@@ -50,7 +50,7 @@ func runKubectl(args []string, s Streams) error {
 	return nil
 }
 
-// kubectlCommand returns kubectl with a command line.
+// kubectlCommand returns the kubectl command for a command line.
 func kubectlCommand(args []string, s Streams) *cobra.Command {
 	command := kubectl.NewDefaultKubectlCommandWithArgs(kubectl.KubectlOptions{
 		PluginHandler: kubectl.NewDefaultPluginHandler(plugin.ValidPluginFilenamePrefixes),
@@ -96,7 +96,7 @@ func cutLast(s, separator string) (before, after string, found bool) {
 // offline lists the commands of kubectl that need no server.
 var offline = []string{"completion", "__complete", "__completeNoDesc", "config", "help", "kustomize", "options", "plugin", "version"} //nolint:gochecknoglobals // a constant list
 
-// chooseKubeconfig points kubectl at our control plane, unless args name another.
+// chooseKubeconfig points kubectl at our control plane, unless args name another server.
 func chooseKubeconfig(args []string) error {
 	for _, a := range args {
 		if strings.HasPrefix(a, "--kubeconfig") || a == "-s" || strings.HasPrefix(a, "--server") {

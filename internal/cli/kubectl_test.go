@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/system"
 )
 
-// kubeconfig writes a kubeconfig with that current context.
+// kubeconfig writes a kubeconfig with the given current context.
 func kubeconfig(t *testing.T, path, context string) string {
 	t.Helper()
 	c := clientcmdapi.NewConfig()
@@ -24,8 +24,8 @@ func kubeconfig(t *testing.T, path, context string) string {
 	return path
 }
 
-// kubectl talks to our control plane and not to the one that KUBECONFIG happens to name, unless
-// that is ours too or the command line names another.
+// kubectl uses our control plane and not the one that KUBECONFIG happens to name, unless that is
+// ours, too, or the command line names another one.
 func TestKubectlChoosesTheControlPlane(t *testing.T) {
 	home := atHome(t)
 	dir := filepath.Join(home, "data")
@@ -55,7 +55,7 @@ func TestKubectlChoosesTheControlPlane(t *testing.T) {
 	}
 }
 
-// Without a control plane, commands that need one say what to do, and the others work.
+// Without a control plane, commands that need a server say what to do, and other commands work.
 func TestKubectlWithoutControlPlane(t *testing.T) {
 	home := atHome(t)
 	for line, offline := range map[string]bool{

@@ -10,13 +10,13 @@ import (
 
 // A library may log the same message for thousands of requests, for example if a webhook fails them.
 const (
-	repetitions = 10 // of one message in a minute
+	repetitions = 10 // of one message per minute
 	mostKinds   = 256
 	longestKind = 120 // bytes
 )
 
-// libraryLog is a handler for the log of libraries. It leaves out what only says that a client has
-// hung up, all but the first repetitions of a message within a minute, and what libraries log while the
+// libraryLog is a handler for the log of libraries. It drops messages about clients that have closed their
+// connections, all but the first repetitions of a message within a minute, and messages that libraries log while the
 // process stops: that their requests, caches and leases were cut off.
 type libraryLog struct {
 	slog.Handler
@@ -25,8 +25,8 @@ type libraryLog struct {
 	stopped <-chan struct{} // closed when the process stops
 }
 
-// newLibraryLog returns a handler that drops noise and passes the other records on. The process stops
-// when stopped is closed.
+// newLibraryLog returns a handler that drops these messages and passes the other records on. stopped is closed when
+// the process stops.
 func newLibraryLog(to slog.Handler, stopped <-chan struct{}) slog.Handler {
 	return libraryLog{to, &repeated{kinds: map[string]*kind{}}, stopped}
 }
@@ -61,8 +61,7 @@ func (h libraryLog) isStopping() bool {
 	}
 }
 
-// saysHungUp reports whether a text is about a connection that was closed because an exec or a port-forward has
-// ended.
+// saysHungUp reports whether a text is about a connection that was closed at the end of an exec or a port-forward.
 func saysHungUp(text string) bool { return strings.Contains(text, "use of closed network connection") }
 
 // WithAttrs implements slog.Handler.
@@ -81,15 +80,15 @@ type repeated struct {
 	kinds map[string]*kind // guarded by mu
 }
 
-// kind is the messages that differ in numbers only.
+// kind counts the messages that differ in numbers only.
 type kind struct {
 	since  time.Time
 	passed int
-	left   int // out, since the last that passed
+	left   int // messages dropped since the last one that passed
 }
 
-// add counts a message. It reports whether the message is to be logged, and how many of its kind have
-// not been since the last one.
+// add counts a message. It reports whether the handler logs the message, and how many of its kind were dropped since
+// the last logged one.
 func (s *repeated) add(message string, at time.Time) (passes bool, left int) {
 	name := kindOf(message)
 	s.mu.Lock()
@@ -113,7 +112,7 @@ func (s *repeated) add(message string, at time.Time) (passes bool, left int) {
 	return true, left
 }
 
-// kindOf returns the beginning of a message without its numbers.
+// kindOf returns the beginning of a message without digits.
 func kindOf(message string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Connections that end are no errors, and an error that repeats is logged some times, with the number
-// of the others when the minute is over.
+// The end of a connection is no error. A repeated error is logged some times, and after a minute with the number
+// of its dropped repetitions.
 func TestLibrariesLogNoNoise(t *testing.T) {
 	var out strings.Builder
 	h := newLibraryLog(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelError}), nil).WithAttrs([]slog.Attr{slog.String("from", "library")})
@@ -39,7 +39,7 @@ func TestLibrariesLogNoNoise(t *testing.T) {
 	}
 }
 
-// What is kept of messages is bounded, however many there are.
+// The memory for the kinds of messages is bounded.
 func TestKindsOfMessagesAreBounded(t *testing.T) {
 	s := &repeated{kinds: map[string]*kind{}}
 	for i := range 10 * mostKinds {
@@ -51,7 +51,7 @@ func TestKindsOfMessagesAreBounded(t *testing.T) {
 	}
 }
 
-// What libraries log when their requests are cut off by the end of the process is no error; at level debug it is shown.
+// Messages of libraries after the process has begun to stop are no errors; they are logged at level debug.
 func TestLibrariesAreQuietWhenTheProcessStops(t *testing.T) {
 	for level, want := range map[slog.Level]string{slog.LevelError: "before ", slog.LevelDebug: "before after "} {
 		var out strings.Builder

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// No line of the log is long, whatever the texts and errors in it.
+// Long texts and errors are cut, so that no line of the log is long.
 func TestLongTextsInTheLogAreCut(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		var out bytes.Buffer

@@ -23,7 +23,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/version"
 )
 
-// leastLease is the shortest Lease duration. Heartbeats are sent four times in it.
+// leastLease is the shortest Lease duration. The node sends four heartbeats in it.
 const leastLease = time.Second
 
 // nodeFlags are the flags of coppice node.

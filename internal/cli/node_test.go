@@ -36,8 +36,8 @@ func TestNodeFlags(t *testing.T) {
 	}
 }
 
-// Logs are served on loopback only unless a flag says otherwise, and the address of a node is the
-// one that it serves on unless a flag says otherwise.
+// Without flags, logs are served only on loopback, and the address of a node is the address on which it
+// serves.
 func TestNodeAddresses(t *testing.T) {
 	for line, want := range map[string][2]string{
 		"":                         {"127.0.0.1", "127.0.0.1"},

@@ -26,11 +26,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
-// answerTime is when the answers of these tests were made, and every time in them.
+// answerTime is the time of the answers in these tests, and every time in them.
 var answerTime = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 
-// values are the values of types that choose what is printed. Others are texts, which an object or a server may have
-// chosen.
+// values are the values of enumerated types. Other strings are texts, which an object or a server may have chosen.
 var values = map[reflect.Type][]string{
 	reflect.TypeFor[preview.Fate]():   {"Deleted", "Waiting", "Detached", "Kept", "Unknown"},
 	reflect.TypeFor[preview.Actor]():  {"User", "Collector", "NamespaceController", "Server", "Node"},
@@ -38,16 +37,16 @@ var values = map[reflect.Type][]string{
 	reflect.TypeFor[servedby.State](): {"Alive", "Leaving", "Unknown", "Gone", "ScaledToZero", "NotReady", "Silent", "Forbidden"},
 	reflect.TypeFor[undo.Outcome]():   {"Made", "MadeBefore", "Remade", "Exists", "Terminating", "Occupied", "LeftOut", "Failed"},
 	reflect.TypeFor[coppice.Answer](): {"done", "unknown", "observed"},
-	reflect.TypeFor[audit.Code]():     {string(audit.Rules()[0].Code), string(audit.Rules()[1].Code)}, // others have no suggestion
+	reflect.TypeFor[audit.Code]():     {string(audit.Rules()[0].Code), string(audit.Rules()[1].Code)}, // other codes have no suggestion
 }
 
-// filler fills values: each text is text, and what chooses between several texts takes turns, from choice on.
+// filler fills values: each text is text, and enumerated types take turns through their values, from choice on.
 type filler struct {
 	text   string
 	choice int
 }
 
-// filled returns a value of a type whose every field is set.
+// filled returns a value of a type with every field set.
 func filled[T any](f *filler) T {
 	var value T
 	f.fill(reflect.ValueOf(&value).Elem(), 0)
@@ -56,7 +55,7 @@ func filled[T any](f *filler) T {
 
 func (f *filler) fill(v reflect.Value, depth int) {
 	if depth > 8 {
-		return // explanations have explanations
+		return // explanations contain explanations
 	}
 	switch {
 	case v.Type() == reflect.TypeFor[time.Time]():
@@ -94,13 +93,13 @@ func (f *filler) fill(v reflect.Value, depth int) {
 	}
 }
 
-// output is one way in which a command prints something from a cluster.
+// output is a command, in one format, that prints text from a cluster.
 type output struct {
 	name  string
 	print func(f *filler, s Streams) error
 }
 
-// outputs are all ways, in all formats.
+// outputs returns all commands that print text from a cluster, in all formats.
 func outputs() []output {
 	all := []output{
 		{"status", func(f *filler, s Streams) error { return writeStatus(s.Out, filled[coppice.SeenStatus](f)) }},
@@ -147,7 +146,7 @@ func outputs() []output {
 	for _, format := range insight.Formats() {
 		all = append(all, output{"graph -o " + format, func(f *filler, s Streams) error {
 			g := filled[insight.Graph](f)
-			for i := range g.Objects { // absent owners have the UID that a dependent states
+			for i := range g.Objects { // absent owners have the UID in the reference of a dependent
 				g.Objects[i].UID = ownership.UID(fmt.Sprint(i, f.text))
 			}
 			g.References[0].Owner, g.References[0].Dependent = g.Objects[0].UID, g.Objects[1].UID
@@ -181,14 +180,14 @@ func outputs() []output {
 	return all
 }
 
-// ended returns a context that has ended: the log of libraries, which is global, ends with it.
+// ended returns a context that has ended, so that the log of libraries, which is global, is off.
 func ended() context.Context {
 	ctx, end := context.WithCancel(context.Background())
 	end()
 	return ctx
 }
 
-// printed returns what a command prints on a terminal if all texts of its answer are the given one.
+// printed returns the output of a command on a terminal if every text of its answer is the given one.
 func printed(t *testing.T, o output, text string, choice int) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -198,7 +197,7 @@ func printed(t *testing.T, o output, text string, choice int) string {
 	return out.String()
 }
 
-// checkOutput fails if a text in some field controls the terminal, or begins a line.
+// checkOutput fails the test if a text in some field controls the terminal, or begins a line.
 func checkOutput(t *testing.T, o output, text string, choice int) {
 	t.Helper()
 	got := printed(t, o, text, choice)
@@ -213,7 +212,7 @@ func checkOutput(t *testing.T, o output, text string, choice int) {
 	}
 }
 
-// hostileTexts control a terminal, begin a line, a column or a page, or do so for text/tabwriter.
+// hostileTexts returns texts that control a terminal, or begin a line, a column or a page, also for text/tabwriter.
 func hostileTexts() []string {
 	return []string{
 		"a\nPod shop/db: deleted\n", "a\r\nb", "a\rb", "a\x1b]0;PWN\x07b\x1b[2J", "a\u202eb", "a\u009b31mb", "a\x9b31m",
@@ -221,7 +220,7 @@ func hostileTexts() []string {
 	}
 }
 
-// Nothing that a field of an answer has begins a line of any command's output, or controls the terminal.
+// No field of an answer begins a line of a command's output, or controls the terminal.
 func TestFieldsStayInTheirLines(t *testing.T) {
 	for _, o := range outputs() {
 		printsText := false
@@ -237,14 +236,14 @@ func TestFieldsStayInTheirLines(t *testing.T) {
 	}
 }
 
-// FuzzFields does the same with other texts.
+// FuzzFields checks the output with random texts.
 func FuzzFields(f *testing.F) {
 	for choice, text := range hostileTexts() {
 		f.Add(text, choice)
 	}
 	f.Fuzz(func(t *testing.T, text string, choice int) {
 		if text == "" {
-			return // what is empty is left out
+			return // empty texts are left out
 		}
 		for _, o := range outputs() {
 			checkOutput(t, o, text, max(0, choice%1000))

@@ -7,15 +7,15 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// The names by which kubectl runs the binary as its plugin: for "kubectl coppice …", and for the shell's
-// completion of that.
+// The names under which kubectl runs the binary as its plugin: for "kubectl coppice …", and for the completion of
+// that command line in a shell.
 const (
 	pluginName         = "kubectl-coppice"
 	pluginCompleteName = "kubectl_complete-coppice"
 	pluginCommand      = "kubectl coppice"
 )
 
-// baseName returns the name of a program from the path that it was called by.
+// baseName returns the name of a program from its path.
 func baseName(path string) string { return strings.TrimSuffix(filepath.Base(path), ".exe") }
 
 // isPlugin reports whether kubectl runs the binary as its plugin.
@@ -24,8 +24,8 @@ func isPlugin(program string) bool {
 	return name == pluginName || name == pluginCompleteName
 }
 
-// pluginArguments returns the command line that kubectl means. For completion it passes the words, the
-// last of which is incomplete, and reads what the hidden command of cobra prints.
+// pluginArguments returns the command line of a plugin. For completion, kubectl passes the words, of which the last is
+// incomplete, and reads the output of cobra's hidden command.
 func pluginArguments(program string, args []string) []string {
 	if baseName(program) == pluginCompleteName {
 		return append([]string{cobra.ShellCompRequestCmd}, args...)
@@ -33,7 +33,7 @@ func pluginArguments(program string, args []string) []string {
 	return args
 }
 
-// asPlugin has the help say how the commands are called through kubectl.
+// asPlugin makes the help show the commands as they are called through kubectl.
 func asPlugin(root *cobra.Command) {
 	if root.Annotations == nil {
 		root.Annotations = map[string]string{}

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestPluginOfKubectl: under the plugin's names, help and completion are those of kubectl coppice.
+// TestPluginOfKubectl: under the plugin's names, help and completion are for kubectl coppice.
 func TestPluginOfKubectl(t *testing.T) {
 	for _, test := range []struct {
 		program, line string

@@ -21,8 +21,8 @@ import (
 	"github.com/coppice-dev/coppice"
 )
 
-// The checks before coppice collect and coppice node begin find what would otherwise fail again and
-// again: a server that is not there, a resource that it does not have, a missing permission.
+// Before coppice collect and coppice node begin, they check for errors that would otherwise repeat
+// forever: an unreachable server, an unknown resource, a missing permission.
 
 const (
 	// reachTimeout bounds the first request to a server.
@@ -52,8 +52,8 @@ func (s *server) reach(ctx context.Context) error {
 	return fmt.Errorf("cannot reach %s: %w", s.config.Host, causeOf(err))
 }
 
-// resources returns the resources that can be watched and deleted, without those to ignore,
-// and checks that the server has the latter.
+// resources returns the resources that can be watched and deleted, without the ignored ones. It returns an error if
+// the server does not have an ignored resource.
 func (s *server) resources(ctx context.Context, ignore []schema.GroupResource) (watched []schema.GroupVersionResource, err error) {
 	groups, lists, err := discovery.ToDiscoveryInterfaceWithContext(s.client.Discovery()).ServerGroupsAndResourcesWithContext(ctx)
 	failed, partial := discovery.GroupDiscoveryFailedErrorGroups(err)
@@ -98,7 +98,7 @@ func watchable(r metav1.APIResource) bool {
 	return !strings.Contains(r.Name, "/") && slices.Contains(r.Verbs, "delete") && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "watch")
 }
 
-// similar suggests resources that may have been meant.
+// similar suggests resources with similar names.
 func similar(resource schema.GroupResource, all map[schema.GroupResource]bool) string {
 	var found []string
 	for other := range all {
@@ -132,7 +132,7 @@ func (n need) String() string {
 	return n.verb + " " + resource
 }
 
-// needs returns the permissions that the controllers need. The resource "*" stands for all that are
+// needs returns the permissions that the controllers need. The resource "*" stands for all resources that are
 // not ignored.
 func (f *collectFlags) needs() []need {
 	var all []need
@@ -161,7 +161,7 @@ func (f *collectFlags) needs() []need {
 }
 
 // rights checks that the server grants the needed permissions on the watched resources. The error
-// names those that it does not grant.
+// names the missing ones.
 func (s *server) rights(ctx context.Context, needs []need, watched []schema.GroupVersionResource) error {
 	missing, err := s.review(ctx, needs, watched)
 	if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
@@ -232,8 +232,8 @@ func (s *server) denied(ctx context.Context, needs []need) ([]need, error) {
 	return missing, err
 }
 
-// tryLists lists one object of each resource, and returns the lists that are forbidden. Other
-// errors affect one resource only; the collector reports them and continues without it.
+// tryLists lists one object of each resource, and returns the forbidden lists. Other
+// errors affect one resource only; the collector reports them and continues without that resource.
 func (s *server) tryLists(ctx context.Context, watched []schema.GroupVersionResource) ([]need, error) {
 	var mu sync.Mutex
 	var missing []need

@@ -49,7 +49,7 @@ type previewFlags struct {
 	most     int
 	released bool
 	order    string
-	address  string // of a running collector; empty: the cluster is read
+	address  string // of a running collector
 	backup   backupFlags
 }
 
@@ -105,7 +105,7 @@ The exit code is 3 if more objects than --max would be deleted or wait to be.`,
 	return c
 }
 
-// add adds the flags that a deletion and its preview have in common.
+// add adds the common flags of a deletion and its preview.
 func (f *previewFlags) add(c *cobra.Command) {
 	f.cluster.add(c)
 	f.targets.add(c)
@@ -140,7 +140,7 @@ func previewDelete(c *cobra.Command, f previewFlags, args []string, s Streams) e
 	return f.allows(foretold.report)
 }
 
-// allows returns an error if more would be deleted than may be.
+// allows returns an error if the deletion would remove more objects than --max.
 func (f *previewFlags) allows(r preview.Report) error {
 	if going := r.Going(); f.most > 0 && going > f.most {
 		return foundError{fmt.Errorf("%d objects would be deleted, more than the %d of --max", going, f.most)}
@@ -148,14 +148,15 @@ func (f *previewFlags) allows(r preview.Report) error {
 	return nil
 }
 
-// foretold is what a deletion would do.
+// foretold is the preview of a deletion.
 type foretold struct {
 	targets []*inventory.Object
 	policy  metav1.DeletionPropagation
 	report  preview.Report
 }
 
-// foretell asks a collector or reads the cluster, and predicts the deletion of what arguments name.
+// foretell predicts the deletion of the objects that flags and arguments name. It asks a collector or reads the
+// cluster.
 func foretell(c *cobra.Command, f *previewFlags, args []string, s Streams) (foretold, error) {
 	policies := map[string]metav1.DeletionPropagation{
 		"background": metav1.DeletePropagationBackground, "foreground": metav1.DeletePropagationForeground, "orphan": metav1.DeletePropagationOrphan,
@@ -208,7 +209,7 @@ func foretell(c *cobra.Command, f *previewFlags, args []string, s Streams) (fore
 	return result, nil
 }
 
-// deletionOrder returns the order in which the cluster's namespace controller deletes.
+// deletionOrder returns the order in which the cluster's namespace controller deletes the contents of a namespace.
 func (f *previewFlags) deletionOrder(ctx context.Context, config *rest.Config) (namespaces.Order, error) {
 	if f.order != "" {
 		order, err := namespaces.NewOrder(namespaces.ParseStages(f.order))
@@ -230,7 +231,7 @@ func (f *previewFlags) deletionOrder(ctx context.Context, config *rest.Config) (
 	return namespaces.UpstreamOrder(), nil
 }
 
-// encode formats what is foretold.
+// encode formats a preview.
 func (f *foretold) encode(format string) ([]byte, error) {
 	switch format {
 	case "json":

@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/preview"
 )
 
-// The kinds that take along what is in them.
+// The kinds whose deletion also deletes their contents.
 const (
 	namespaceKind  = "Namespace"
 	definitionKind = "CustomResourceDefinition.apiextensions.k8s.io"
@@ -18,9 +18,9 @@ const (
 // container names a Namespace or a CustomResourceDefinition.
 type container struct{ kind, name string }
 
-// pictureOf returns what a deletion concerns as a graph, with what becomes of each object. The objects
-// that are asked for come first. What a namespace or a CustomResourceDefinition takes along is below
-// it, unless it has an owner in the picture.
+// pictureOf returns the graph of the objects that a deletion affects, with the fate of each. The requested objects
+// come first. The contents of a Namespace or a CustomResourceDefinition are its children in the graph, unless they
+// have an owner there.
 func pictureOf(r preview.Report) insight.Graph {
 	var picture insight.Graph
 	inPicture := make(map[string]bool, len(r.Objects))
@@ -51,7 +51,7 @@ func pictureOf(r preview.Report) insight.Graph {
 	return picture
 }
 
-// drawn returns an object with what becomes of it.
+// drawn returns an object of the graph, with its fate as a note.
 func drawn(o *preview.ObjectReport) insight.Object {
 	kind, group, _ := strings.Cut(o.Kind, ".")
 	phase := o.Phase
@@ -64,7 +64,7 @@ func drawn(o *preview.ObjectReport) insight.Object {
 	}
 }
 
-// requestedFirst returns the objects with those in front that are asked for, otherwise in their order.
+// requestedFirst returns the objects with the requested ones in front, otherwise in their order.
 func requestedFirst(objects []preview.ObjectReport) []*preview.ObjectReport {
 	sorted := make([]*preview.ObjectReport, len(objects))
 	for n := range objects {
@@ -82,7 +82,7 @@ func requestedFirst(objects []preview.ObjectReport) []*preview.ObjectReport {
 	return sorted
 }
 
-// containerOf returns the namespace of an object or the definition of its kind, if that is one of some.
+// containerOf returns the definition of an object's kind, or else its namespace, if containers has it.
 func containerOf(o *preview.ObjectReport, containers map[container]ownership.UID) ownership.UID {
 	if uid := containers[container{definitionKind, o.Resource}]; uid != "" {
 		return uid

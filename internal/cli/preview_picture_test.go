@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/preview"
 )
 
-// TestPreviewTree: what is asked for is on top, what a namespace takes along is below it, and what has two
+// TestPreviewTree: requested objects are on top, contents of a namespace are below it, and an object with two
 // owners is there once.
 func TestPreviewTree(t *testing.T) {
 	inv := pictureInventory()

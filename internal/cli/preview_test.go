@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// The order in which a namespace is emptied is that of the controller that is there.
+// The preview uses the deletion order of the flag, or of the cluster's namespace controller.
 func TestPreviewOrder(t *testing.T) {
 	for _, test := range []struct {
 		version, flag string

@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// protectManager is under which coppice protect writes.
+	// protectManager is the field manager of coppice protect.
 	protectManager = "coppice-protect"
-	// protectTries bounds how often an object that changes meanwhile is read again.
+	// protectTries bounds how often an object is read again after a conflict.
 	protectTries = 5
 )
 
@@ -193,7 +193,7 @@ func unprotect(ctx context.Context, f *protectFlags, args []string, s Streams) e
 	return errors.Join(err, w.print())
 }
 
-// same reports whether two entries mean the same object: the version is a hint only.
+// same reports whether two entries name the same object. It ignores the version, which is only a hint.
 func same(a, b protection.Other, namespace string) bool {
 	for _, o := range []*protection.Other{&a, &b} {
 		if o.Namespace == "" && o.Finalizer == "" {
@@ -212,17 +212,17 @@ func outliving(others []protection.Other) (protection.Protection, error) {
 	return protection.New(string(protection.Outlives), annotation), nil
 }
 
-// protectedObject is an object, and how it is protected.
+// protectedObject is an object with its protection.
 type protectedObject struct {
 	Resource  string             `json:"resource"` // deployments.apps
 	Namespace string             `json:"namespace,omitempty"`
 	Name      string             `json:"name"`
-	Mode      string             `json:"mode,omitempty"` // the value of the label; none: it is not protected
+	Mode      string             `json:"mode,omitempty"` // the value of the label; empty if it is not protected
 	Outlives  []protection.Other `json:"outlives,omitempty"`
-	Invalid   string             `json:"invalid,omitempty"` // why it is protected as by always
-	// Unchecked says why nobody looks up what it outlives: all of it counts as there.
+	Invalid   string             `json:"invalid,omitempty"` // the reason why it is protected as with always
+	// Unchecked is the reason why its entries are not looked up: they all count as existing objects.
 	Unchecked string `json:"unchecked,omitempty"`
-	Changed   bool   `json:"changed,omitempty"` // by this command
+	Changed   bool   `json:"changed,omitempty"` // this command has changed it
 }
 
 func (p protectedObject) String() string {
@@ -261,7 +261,7 @@ type protecting struct {
 	others []protection.Other
 	s      Streams
 
-	checks   bool // has the server check all entries
+	checks   bool // the server checks all entries
 	warnings *serverWarnings
 
 	done []protectedObject
@@ -298,7 +298,7 @@ func (f *protectFlags) begin(ctx context.Context, args []string, s Streams) (*pr
 	return w, nil
 }
 
-// parseOther parses what --of names.
+// parseOther parses a value of --of.
 func (w *protecting) parseOther(of string) (protection.Other, error) {
 	kind, name, _ := strings.Cut(of, "/")
 	if name == "" {
@@ -325,7 +325,7 @@ func (w *protecting) parseOther(of string) (protection.Other, error) {
 	return other, nil
 }
 
-// noteMissing says on stderr that an object to outlive is not there: a name may be mistyped.
+// noteMissing notes on stderr that an object to outlive does not exist: its name may be mistyped.
 func (w *protecting) noteMissing(o protection.Other) {
 	kind := o.GroupVersionKind()
 	mapping, err := w.mapper.RESTMapping(kind.GroupKind(), kind.Version)
@@ -338,7 +338,7 @@ func (w *protecting) noteMissing(o protection.Other) {
 	}
 }
 
-// changing returns the protection that an object is to have.
+// changing returns the new protection of an object.
 type changing func(mapping *meta.RESTMapping, m metav1.Object) (protection.Protection, error)
 
 // isNamed reports whether an object is among others.
@@ -348,7 +348,7 @@ func isNamed(others []protection.Other, mapping *meta.RESTMapping, m metav1.Obje
 	return slices.ContainsFunc(others, func(o protection.Other) bool { return same(o, self, m.GetNamespace()) })
 }
 
-// each gives the objects the protection that change returns; without a label, none.
+// each gives the objects the protection that change returns. A protection without a label removes it.
 func (w *protecting) each(change changing) error {
 	var failed error
 	err := w.flags.target.visit(&w.flags.cluster, w.args, w.s.Err, func(mapping *meta.RESTMapping, m metav1.Object) error {
@@ -361,7 +361,7 @@ func (w *protecting) each(change changing) error {
 		return nil
 	})
 	if failed != nil {
-		return failed // the object was found
+		return failed // not err: the objects were found
 	}
 	return err
 }
@@ -394,9 +394,9 @@ func protectedOf(resource string, m metav1.Object, p protection.Protection) prot
 	return protectedObject{Resource: resource, Namespace: m.GetNamespace(), Name: m.GetName(), Mode: p.Label, Outlives: p.Others, Invalid: p.Invalid, Unchecked: p.Unchecked}
 }
 
-// patchOf returns the merge patch that gives an object a protection, on the condition that it is as it was
-// read; nil if it has that protection. checked is the annotation that says that its entries are checked, which stays
-// if that is empty.
+// patchOf returns the merge patch that gives an object a protection, on the condition that the object has not changed
+// since it was read; nil if it already has that protection. checked is the value of the annotation that marks its
+// entries as checked; an empty value leaves the annotation as it is.
 func patchOf(m metav1.Object, p protection.Protection, checked string) ([]byte, error) {
 	var label, annotation any
 	if p.Label != "" {
@@ -428,7 +428,7 @@ func patchOf(m metav1.Object, p protection.Protection, checked string) ([]byte, 
 	}})
 }
 
-// isValue reports whether a key has a value; nil: there is none.
+// isValue reports whether a key has the wanted value; nil stands for a missing key.
 func isValue(all map[string]string, key string, want any) bool {
 	value, there := all[key]
 	if !there {
@@ -437,7 +437,7 @@ func isValue(all map[string]string, key string, want any) bool {
 	return value == want
 }
 
-// print prints what was done.
+// print prints the objects with their protection.
 func (w *protecting) print() error {
 	if w.flags.output != "table" {
 		return writeAs(w.s.Out, w.flags.output, map[string]any{"items": slices.Concat([]protectedObject{}, w.done)})

@@ -14,7 +14,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
 
-// serverWarnings keeps the warnings of the server. One request at a time is made.
+// serverWarnings keeps the warnings of the server. It is not safe for concurrent requests.
 type serverWarnings struct {
 	s    Streams
 	new  []string
@@ -26,7 +26,7 @@ func (w *serverWarnings) HandleWarningHeaderWithContext(_ context.Context, _ int
 	w.new = append(w.new, text)
 }
 
-// take returns the warnings since it was last called.
+// take returns the warnings since its last call.
 func (w *serverWarnings) take() []string {
 	taken := w.new
 	w.new = nil
@@ -43,9 +43,9 @@ func (w *serverWarnings) print(warnings []string) {
 	}
 }
 
-// checkedValue returns the value of the annotation by which a server with a webhook knows that all entries were checked; empty if
-// it needs none, or if the user may not read all that the entries name, which is the error. The server says the value
-// when it has checked them: a dry run changes the annotation, and so has them checked.
+// checkedValue returns the value of the annotation that tells a server with a webhook that all entries were checked;
+// empty if no annotation is needed. It returns an error if the user may not read all objects in the entries. A dry
+// run that changes the annotation makes the server check the entries, and its warning has the value.
 func (w *protecting) checkedValue(objects metadata.ResourceInterface, m metav1.Object, p protection.Protection) (string, error) {
 	if !w.checks || !p.NeedsLookup() {
 		return "", nil

@@ -18,16 +18,17 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
-// The server says how to have entries checked, in a dry run; coppice protect does that, if the user may.
+// A dry run tells coppice protect the annotation that marks entries as checked; it writes the annotation if the user
+// may read the entries.
 func TestR28_ProtectHasEntriesChecked(t *testing.T) {
 	const list = `[{"apiVersion":"v1","kind":"Secret","namespace":"vault","name":"key"}]`
 	const ask, says = "nobody looks up: annotate it with coppice.dev/outlives-checked=c", "it is new"
 	for name, test := range map[string]struct {
 		checks    bool
-		label     string // of the object so far
-		forbidden bool   // the dry run
+		label     string // of the object before the command
+		forbidden bool   // the dry run is refused
 		warning   string
-		want      []string // annotations of the requests, "dry run" of the first
+		want      []string // annotations of the requests, with "dry run" before the first one
 		stderr    string
 		failed    bool
 	}{

@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
-// warnUnenforced says on stderr if nobody refuses to delete what is labelled.
+// warnUnenforced warns on stderr if the server does not enforce the protection of labelled objects.
 func (w *protecting) warnUnenforced(ctx context.Context) {
 	asker, err := (&askFlags{cluster: w.flags.cluster}).asker()
 	if err == nil {

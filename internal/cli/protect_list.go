@@ -27,9 +27,9 @@ import (
 )
 
 const (
-	// listsAtOnce is how many resources are listed at the same time.
+	// listsAtOnce is the number of concurrent lists.
 	listsAtOnce = 16
-	// listPage is how many objects a list has.
+	// listPage is the number of objects per page of a list.
 	listPage = 500
 )
 
@@ -68,7 +68,7 @@ func protectList(ctx context.Context, f *protectListFlags, s Streams) error {
 		return err
 	}
 	config = rest.CopyConfig(config)
-	config.QPS, config.WarningHandler = -1, rest.NoWarnings{} // nobody has chosen the versions
+	config.QPS, config.WarningHandler = -1, rest.NoWarnings{} // warnings about versions would not help: discovery has chosen them
 	client, err := metadata.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("make a client for metadata: %w", err)
@@ -120,7 +120,7 @@ func writeProtected(w io.Writer, found []protectedObject) error {
 	return table.Flush()
 }
 
-// listProtected returns the protected objects of a namespace, or of all, and those in none, sorted.
+// listProtected returns the protected objects of one namespace or of all, and the cluster-scoped ones, sorted.
 func listProtected(ctx context.Context, discover discovery.DiscoveryInterface, client metadata.Interface, namespace string, checker *protection.Checker) (found []protectedObject, unread []inventory.Unread, err error) {
 	lists, failed := discovery.ServerPreferredResources(discover)
 	if len(lists) == 0 && failed != nil {
@@ -211,7 +211,7 @@ func listProtectedOf(ctx context.Context, client metadata.Interface, r listableR
 	}
 }
 
-// mappingOf returns the resource that a user calls by this name, as kubectl spells it.
+// mappingOf returns the resource for a name that a user writes as for kubectl.
 func mappingOf(mapper meta.RESTMapper, name string) (*meta.RESTMapping, error) {
 	full, resource := schema.ParseResourceArg(name)
 	if full != nil {

@@ -27,7 +27,7 @@ func (f *protectServer) add(c *cobra.Command) {
 	flags.StringVar(&f.callersFile, "protect-client-ca-file", "", "authority of the client certificates of the API servers that call the webhook, in PEM")
 }
 
-// check returns an error if the flags do not go together.
+// check returns an error if the flags contradict each other.
 func (f *protectServer) check() error {
 	if f.address == "0" || f.address == "" {
 		if f.certFile != "" || f.keyFile != "" || f.callersFile != "" {
@@ -48,8 +48,8 @@ func (f *protectServer) check() error {
 	return nil
 }
 
-// listen opens the address, so that mistakes are errors at the start, and returns what serves there. The
-// webhook does not stand by: any replica can answer.
+// listen opens the address, so that mistakes are errors at the start, and returns functions that serve on it. Every
+// replica serves the webhook, not only the leader.
 func (f *protectServer) listen(ctx context.Context, c coppice.Controllers, config *rest.Config, log *slog.Logger) ([]func(context.Context) error, error) {
 	if f.address == "0" || f.address == "" {
 		return nil, nil
@@ -70,9 +70,9 @@ func (f *protectServer) listen(ctx context.Context, c coppice.Controllers, confi
 	return []func(context.Context) error{serveOn(listener, handler)}, nil
 }
 
-// tls reads the certificates, for each connection anew: they may have been renewed. API servers keep their
-// connections. Callers without a certificate of the authority get no answer: the webhook believes what a
-// review says about its user.
+// tls reads the certificates anew for each connection, because they may have been renewed; API servers keep their
+// connections open. It rejects callers without a certificate of the authority: the webhook trusts the user that a
+// review names.
 func (f *protectServer) tls(*tls.ClientHelloInfo) (*tls.Config, error) {
 	pair, err := tls.LoadX509KeyPair(f.certFile, f.keyFile)
 	if err != nil {

@@ -36,7 +36,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
-// issue returns a certificate of an issuer, or its own authority.
+// issue returns a certificate of an issuer, or a self-signed authority if issuer is nil.
 func issue(t *testing.T, issuer *tls.Certificate) *tls.Certificate {
 	t.Helper()
 	return issueTo(t, issuer, "")
@@ -77,14 +77,14 @@ func writePEM(t *testing.T, kind string, der []byte) string {
 	return name
 }
 
-// reviewOfDelete asks whether ann may delete an object that outlives a Secret.
+// reviewOfDelete is the review of a request by ann to delete an object that outlives a Secret.
 const reviewOfDelete = `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","operation":"DELETE",
 	"userInfo":{"username":"ann"},"resource":{"version":"v1","resource":"configmaps"},"name":"kept","namespace":"shop",
 	"oldObject":{"metadata":{"name":"kept","creationTimestamp":"2026-01-01T00:00:00Z","namespace":"shop","labels":{"coppice.dev/protect":"outlives"},
 		"annotations":{"coppice.dev/outlives":"[{\"apiVersion\":\"v1\",\"kind\":\"Secret\",\"name\":\"key\"}]"}}}}}`
 
-// protectingSecrets returns the webhook of a cluster with Secrets that nobody may read. It calls asked when it asks for
-// the rights of a user.
+// protectingSecrets returns the webhook of a cluster with Secrets that no user may read. It calls asked for each
+// SubjectAccessReview.
 func protectingSecrets(t *testing.T, asked func()) http.Handler {
 	t.Helper()
 	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion})
@@ -104,7 +104,7 @@ func protectingSecrets(t *testing.T, asked func()) http.Handler {
 	}
 }
 
-// callersOfCluster are the identities of a cluster, who may reach the port of the webhook.
+// callersOfCluster returns identities of a cluster that may reach the port of the webhook.
 func callersOfCluster() []string {
 	return []string{
 		"system:anonymous", "bob", "ann", "admin", "system:node:na", "system:coppice:collector", "system:coppice:namespace-controller",
@@ -112,8 +112,8 @@ func callersOfCluster() []string {
 	}
 }
 
-// R28: the webhook answers nobody but callers with a certificate of the authority for API servers, whatever token they send
-// and whomever the certificate of another authority names.
+// R28: the webhook answers only callers with a certificate of the authority for API servers. A token, or a certificate
+// of another authority, does not help.
 func TestR28_WebhookAnswersAPIServersOnly(t *testing.T) {
 	authority, another, serving := issue(t, nil), issue(t, nil), issue(t, nil)
 	key, err := x509.MarshalPKCS8PrivateKey(serving.PrivateKey)
@@ -124,7 +124,7 @@ func TestR28_WebhookAnswersAPIServersOnly(t *testing.T) {
 		certFile: writePEM(t, "CERTIFICATE", serving.Certificate[0]), keyFile: writePEM(t, "PRIVATE KEY", key),
 		callersFile: writePEM(t, "CERTIFICATE", authority.Certificate[0]),
 	}
-	asked := 0 // how often the webhook has asked the API server for rights
+	asked := 0 // the number of SubjectAccessReviews of the webhook
 	handler := protectingSecrets(t, func() { asked++ })
 	served := httptest.NewUnstartedServer(handler)
 	served.Listener = tls.NewListener(served.Listener, &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: f.tls})

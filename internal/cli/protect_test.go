@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
-// What is written is conditioned on what was read, and nothing is written that is there already.
+// A patch is conditioned on the version that was read, and there is no patch without a change.
 func TestPatchOf(t *testing.T) {
 	list := `[{"apiVersion":"v1","kind":"ConfigMap","namespace":"shop","name":"web"}]`
 	object := func(label, annotation string) *metav1.ObjectMeta {

@@ -90,7 +90,7 @@ func writeRecords(w io.Writer, all []coppice.Record) error {
 	return table.Flush()
 }
 
-// recordRow has columns of fixed width, for rows that are printed before the next is known.
+// recordRow has columns of fixed width, because each row is printed before the next one is known.
 const recordRow = "%-20s  %-16s  %-48s  %s\n"
 
 func writeRecord(w io.Writer, format string, r coppice.Record) error {
@@ -117,7 +117,7 @@ func objectOf(r coppice.Record) string {
 	return r.Object.Kind + " " + r.Object.Namespace + "/" + r.Object.Name
 }
 
-// whyOf returns the decision, and what became of it unless it was carried out.
+// whyOf returns the decision, with a note if it was not carried out or had no answer.
 func whyOf(r coppice.Record) string {
 	switch r.Answer {
 	case coppice.AnswerUnknown:

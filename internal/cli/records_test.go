@@ -16,8 +16,8 @@ import (
 	"github.com/coppice-dev/coppice"
 )
 
-// runningCollector is a collector that answers the token "hers", and the last request that it had. Its second
-// record is made while somebody watches.
+// runningCollector starts a collector that accepts the token "hers", and returns its address. asked gets the URL of its
+// last request. A watch sees the second record as a new one.
 func runningCollector(t *testing.T, asked *string) string {
 	t.Helper()
 	records := []coppice.Record{
@@ -58,7 +58,7 @@ func runningCollector(t *testing.T, asked *string) string {
 	return server.URL
 }
 
-// hers is a kubeconfig with a token, of a server that does not answer.
+// hers writes a kubeconfig with a token and a server that does not answer.
 func hers(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config")
@@ -72,7 +72,7 @@ func hers(t *testing.T) string {
 	return path
 }
 
-// The commands ask a running collector with the user's token, and print what it answers.
+// The commands send requests with the user's token to a running collector, and print its answers.
 func TestAskACollector(t *testing.T) {
 	atHome(t)
 	var asked string

@@ -22,7 +22,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
-// recycleBounds parses --recycle; the zero value if it is not set.
+// recycleBounds parses --recycle; it returns the zero value if the flag is not set.
 func recycleBounds(values []string) (recyclebin.Bounds, error) {
 	if len(values) == 0 {
 		return recyclebin.Bounds{}, nil
@@ -41,8 +41,8 @@ func recycleBounds(values []string) (recyclebin.Bounds, error) {
 	return recyclebin.Bounds{Bytes: size.Value(), Age: age}, nil
 }
 
-// fromBin returns what a server of coppice up has kept of a deletion, which is named by its object, as TYPE/NAME, or by
-// the UID of that: the id of its story. unread says what the user may not get.
+// fromBin returns the objects of a deletion that the recycle bin of coppice up has kept. arg is the deleted object's
+// TYPE/NAME, or its UID, which is the ID of the deletion's story. unread lists objects that the user may not get.
 func (f *undoFlags) fromBin(ctx context.Context, arg string) (kept []undo.Kept, unread []string, err error) {
 	asker, err := (&askFlags{cluster: f.cluster}).asker()
 	if err != nil {
@@ -79,7 +79,7 @@ func (f *undoFlags) fromBin(ctx context.Context, arg string) (kept []undo.Kept, 
 	return kept, slices.Compact(slices.Sorted(slices.Values(unread))), nil
 }
 
-// rootsAtOnce bounds how many UIDs one request names.
+// rootsAtOnce bounds the number of UIDs in one request.
 const rootsAtOnce = 1000
 
 func requested(kept []undo.Kept) (n int) {
@@ -91,7 +91,7 @@ func requested(kept []undo.Kept) (n int) {
 	return n
 }
 
-// bin asks the recycle bin.
+// bin reads the recycle bin.
 func (a *asker) bin(ctx context.Context, query url.Values) (recyclebin.List, error) {
 	var list recyclebin.List
 	err := a.get(ctx, recyclebin.Path, query, &list)
@@ -101,14 +101,14 @@ func (a *asker) bin(ctx context.Context, query url.Values) (recyclebin.List, err
 	return list, err
 }
 
-// keeps reports whether the recycle bin has what a story is about.
+// keeps reports whether the recycle bin has the object of a story.
 func (a *asker) keeps(ctx context.Context, one *story.Summary) bool {
 	list, err := a.bin(ctx, url.Values{"name": {one.Root.Name}, "namespace": {one.Root.Namespace}})
 	return err == nil && slices.ContainsFunc(list.Items, func(i recyclebin.Item) bool { return i.UID == types.UID(one.ID) })
 }
 
-// rootsOfStory returns the UIDs of all objects that the request of a story was for: if it is not told any more, the
-// one that it has its id from.
+// rootsOfStory returns the UIDs of all objects that a story's request asked to delete. If the server does not have the
+// story any more, it returns only the UID that is the story's ID.
 func (a *asker) rootsOfStory(ctx context.Context, id string) []types.UID {
 	roots := []types.UID{types.UID(id)}
 	var one api.Story
@@ -129,7 +129,7 @@ func (a *asker) rootsOfStory(ctx context.Context, id string) []types.UID {
 	return roots
 }
 
-// latest returns the UID of the last removed object of a name.
+// latest returns the UID of the object with a name that was removed last.
 func (f *undoFlags) latest(ctx context.Context, asker *asker, kind, name string) (types.UID, error) {
 	list, err := asker.bin(ctx, url.Values{"name": {name}})
 	if err != nil {
@@ -156,7 +156,7 @@ func (f *undoFlags) latest(ctx context.Context, asker *asker, kind, name string)
 	return "", errors.New("nothing is kept of " + what + ", or you may not get it")
 }
 
-// mapping returns the resource that a user calls by one of its names; nil if the server does not serve it, any more.
+// mapping returns the resource for one of its names; nil if the server does not serve it any more.
 func (f *undoFlags) mapping(kind string) *meta.RESTMapping {
 	mapper, err := f.cluster.kube.ToRESTMapper()
 	if err != nil {

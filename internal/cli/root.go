@@ -1,8 +1,8 @@
-// Package cli is the command line: one file per command, each a function over io.Writers, so that
-// it can be run in a test.
+// Package cli is the command line. It has one file per command, each a function over io.Writers, so that
+// tests can run it.
 //
-// Run is called by main. Its exit codes are 0 for success, 1 for a failure, which one line on
-// stderr explains, 2 for an invalid command line, and 3 if a command has found what it was to look for.
+// main calls Run. Its exit codes are 0 for success, 1 for a failure, which one line on
+// stderr explains, 2 for an invalid command line, and 3 if a command has findings, as an audit has.
 package cli
 
 import (
@@ -43,17 +43,17 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// foundError says that a command has found what it was to look for.
+// foundError is the error of a command that has findings.
 type foundError struct{ error }
 
 func (e foundError) Unwrap() error { return e.error }
 
 // Run executes the command line args, which do not include the program's name, and returns the exit
-// code. ctx ends commands that run until they are stopped.
+// code. When ctx ends, long-running commands stop.
 func Run(ctx context.Context, args []string, s Streams) int { return RunNamed(ctx, "coppice", args, s) }
 
-// RunNamed is Run for a program that was called by a path: as a plugin of kubectl, it speaks of itself as
-// that.
+// RunNamed is Run for a program that was called by a path. If that is the name of a kubectl plugin, the help names
+// the commands of "kubectl coppice".
 func RunNamed(ctx context.Context, program string, args []string, s Streams) int {
 	root := newRoot(s) //nolint:contextcheck // commands take theirs from cobra
 	s = s.shown()      // for the error
@@ -82,8 +82,8 @@ func RunNamed(ctx context.Context, program string, args []string, s Streams) int
 // oneLine formats an error of several parts on one line.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-// newRoot returns all commands. They get streams that escape control characters, except kubectl, which escapes
-// output for people itself.
+// newRoot returns the root with all commands. Their streams escape control characters, except kubectl's: it escapes
+// output for terminals itself.
 func newRoot(all Streams) *cobra.Command {
 	s := all.shown()
 	root := &cobra.Command{

@@ -18,12 +18,12 @@ func run(t *testing.T, args ...string) ran {
 	t.Helper()
 	var out, errs bytes.Buffer
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // a server that starts nevertheless stops at once
+	cancel() // if a server starts by mistake, it stops at once
 	code := Run(ctx, args, Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
 	return ran{code, out.String(), errs.String()}
 }
 
-// atHome gives the test a home directory of its own, and unsets the variables that commands read.
+// atHome gives the test its own home directory, and unsets the environment variables of commands.
 func atHome(t *testing.T) string {
 	t.Helper()
 	home := t.TempDir()

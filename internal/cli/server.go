@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// serverFlags are the flags of commands that work on an API server in another process.
+// serverFlags are the flags of commands that use an API server in another process.
 type serverFlags struct {
 	kubeconfig string
 	context    string
@@ -44,7 +44,7 @@ type server struct {
 	log      *slog.Logger
 }
 
-// connect returns the server that the flags name, once it has responded.
+// connect returns the server that the flags name after it has responded.
 func (f *serverFlags) connect(ctx context.Context, log *slog.Logger) (*server, error) {
 	config, source, err := f.loadConfig()
 	if err != nil {
@@ -76,8 +76,7 @@ func newServer(config *rest.Config, source string, log *slog.Logger) (*server, e
 	return &server{config: config, source: source, client: client, metadata: objects, log: log}, nil
 }
 
-// unlessStopped returns err, or nil if ctx has ended: a command that was stopped before it began
-// has not failed.
+// unlessStopped returns err, or nil if ctx has ended: it is no failure if the user stops a command.
 func unlessStopped(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err

@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
 
-// statusInterval is how often --watch asks again.
+// statusInterval is the time between two requests of --watch.
 const statusInterval = 2 * time.Second
 
 // statusFlags are the flags of coppice status.
@@ -75,7 +75,7 @@ func status(ctx context.Context, f statusFlags, s Streams) error {
 	}
 }
 
-// statusOnce prints the status unless it is as it was before, and returns what it is now.
+// statusOnce prints the status if it has changed, and returns its text.
 func statusOnce(ctx context.Context, a *asker, format, before string, s Streams) (string, error) {
 	var now coppice.SeenStatus
 	if err := a.get(ctx, coppice.APIPrefix+"/status", nil, &now); err != nil {
@@ -97,13 +97,13 @@ func statusOnce(ctx context.Context, a *asker, format, before string, s Streams)
 	return text.String(), err
 }
 
-// writeStatus writes tables: what there is, and only if there is any, what hinders the collector.
+// writeStatus writes tables: the counts of the collector, and then its obstacles, if there are any.
 func writeStatus(w io.Writer, s coppice.SeenStatus) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "SYNCED\tOBJECTS\tREFERENCES\tQUEUED\tWAITING OWNERS\tPAUSED KINDS\tDELETED\tPATCHED")
 	count := func(n int64) string {
 		if len(s.Unread) > 0 {
-			return "-" // it is of all objects, and not for callers who see some
+			return "-" // the number counts objects that this user may not see
 		}
 		return strconv.FormatInt(n, 10)
 	}
@@ -132,7 +132,7 @@ func writeStatus(w io.Writer, s coppice.SeenStatus) error {
 	return table.Flush()
 }
 
-// writeUnreadResources writes the resources that are not watched as they should be.
+// writeUnreadResources writes the resources that are not synced.
 func writeUnreadResources(w io.Writer, all []coppice.ResourceStatus) {
 	headed := false
 	for _, r := range all {

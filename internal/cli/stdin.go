@@ -7,21 +7,21 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// inputFlag has a command stop when its standard input ends. A process that starts this one and
-// keeps the other end of a pipe need not live to stop it: the pipe ends with it, however it ends.
+// inputFlag makes a command stop when its standard input ends. If a parent process holds the other end
+// of a pipe, the command stops with it, even if the parent crashes.
 type inputFlag bool
 
 func (f *inputFlag) add(c *cobra.Command) {
 	c.Flags().BoolVar((*bool)(f), "stop-with-stdin", false, "stop when standard input ends, as a pipe does when the process at its other end has ended")
 }
 
-// follow returns a context that also ends with the input, if the flag is set.
+// follow returns a context that, if the flag is set, also ends when the input ends.
 func (f inputFlag) follow(ctx context.Context, input io.Reader) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	if f && input != nil {
 		go func() {
 			defer cancel()
-			_, _ = io.Copy(io.Discard, input) // an error is an end, too
+			_, _ = io.Copy(io.Discard, input) // an error ends the input, too
 		}()
 	}
 	return ctx, cancel

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestStopWithInput checks that a command that asks for it ends with its input, and no other.
+// TestStopWithInput checks that a command ends with its input only if the flag is set.
 func TestStopWithInput(t *testing.T) {
 	input, end := io.Pipe()
 	follows, cancel := inputFlag(true).follow(t.Context(), input)

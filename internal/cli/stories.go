@@ -78,7 +78,7 @@ the "coppice collect" at --address, which finds out from the API server who you 
 	return c
 }
 
-// allStories prints a line for each.
+// allStories prints one line for each story.
 func allStories(ctx context.Context, a *asker, format string, s Streams) error {
 	var list api.StoryList
 	if err := a.get(ctx, api.Stories, nil, &list); err != nil {
@@ -102,7 +102,7 @@ func writeStories(w io.Writer, all []story.Summary, now time.Time) error {
 	return table.Flush()
 }
 
-// oneStory prints one, as text instead of as a table.
+// oneStory prints one story, as text instead of a table.
 func oneStory(ctx context.Context, a *asker, format, id string, s Streams) error {
 	path := api.Stories + "/" + url.PathEscape(id)
 	if format == "table" {
@@ -125,11 +125,11 @@ func oneStory(ctx context.Context, a *asker, format, id string, s Streams) error
 	return writeAs(s.Out, format, one)
 }
 
-// sayUndo says how to take a deletion back, if the server has kept what it took.
+// sayUndo prints the command that undoes a deletion, if the server has kept the deleted object.
 func sayUndo(ctx context.Context, a *asker, id string, s Streams) {
 	var list api.StoryList
 	if err := a.get(ctx, api.Stories, nil, &list); err != nil {
-		return // the story was told
+		return // the story has been printed already
 	}
 	at := slices.IndexFunc(list.Items, func(one story.Summary) bool { return string(one.ID) == id })
 	if at >= 0 && a.keeps(ctx, &list.Items[at]) {
@@ -140,7 +140,7 @@ func sayUndo(ctx context.Context, a *asker, id string, s Streams) {
 // errStoryDone ends a watch.
 var errStoryDone = errors.New("the deletion is done")
 
-// watchStories prints what changes: of one story until it is done, or of all.
+// watchStories prints the changes of one story until it is done, or of all stories.
 func watchStories(ctx context.Context, a *asker, format, id string, s Streams) error {
 	path, query := api.Stories+"/watch", url.Values{"after": {"0"}}
 	if id != "" {
@@ -149,7 +149,7 @@ func watchStories(ctx context.Context, a *asker, format, id string, s Streams) e
 	if format == "table" {
 		terminal.Fprintf(s.Out, storyRow, "ID", "GONE", "WAITING", "KEPT", "OBJECT", "STATE")
 	}
-	before := map[string]string{} // as it was printed last
+	before := map[string]string{} // the last line of each story
 	for ctx.Err() == nil {
 		body, err := a.open(ctx, path, query)
 		if err != nil {
@@ -176,7 +176,8 @@ func watchStories(ctx context.Context, a *asker, format, id string, s Streams) e
 	return nil
 }
 
-// writeStory prints a story that has changed; errStoryDone if it is the one that is waited for, and done.
+// writeStory prints a story if it has changed. It returns errStoryDone if the story is done and the user watches only
+// this one.
 func writeStory(w io.Writer, format string, data []byte, id string, before map[string]string) error {
 	var one story.Summary
 	if err := json.Unmarshal(data, &one); err != nil {
@@ -204,10 +205,10 @@ func writeStory(w io.Writer, format string, data []byte, id string, before map[s
 	return err
 }
 
-// storyRow has columns of fixed width, for rows that are printed before the next is known.
+// storyRow has columns of fixed width, because each row is printed before the next one is known.
 const storyRow = "%-36s  %-6s  %-7s  %-6s  %-40s  %s\n"
 
-// rootsOf names what was asked to be deleted.
+// rootsOf names the objects that the user asked to delete.
 func rootsOf(s *story.Summary) string {
 	if s.More > 0 {
 		return fmt.Sprintf("%s and %d more", s.Root, s.More)
@@ -222,7 +223,7 @@ func byOf(s *story.Summary) string {
 	return s.By.User
 }
 
-// stateOf says whether a deletion is done, and else what it waits for.
+// stateOf returns the state of a deletion: done, in progress, or waiting for an object.
 func stateOf(s *story.Summary) string {
 	switch {
 	case s.Done:

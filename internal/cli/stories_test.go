@@ -13,8 +13,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
-// tellStories is the part of a running collector that tells of two deletions: one goes on, and is done while
-// somebody watches.
+// tellStories serves the stories of a running collector: two deletions, of which one is in progress and ends during a
+// watch.
 func tellStories(w http.ResponseWriter, r *http.Request) {
 	began := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 	web := story.Summary{
@@ -61,8 +61,8 @@ func tellStories(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestWriteStory: a story is printed again only when its line says something else, and the end of the one that
-// is waited for ends the command.
+// TestWriteStory: a story is printed again only if its line has changed, and the end of the watched story ends the
+// command.
 func TestWriteStory(t *testing.T) {
 	var out strings.Builder
 	before := map[string]string{}

@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
 
-// targetFlags are the flags that say what is deleted. They are those of kubectl delete.
+// targetFlags are the flags that select the objects to delete. They are the same as kubectl delete's.
 type targetFlags struct {
 	files    resource.FilenameOptions
 	selector string
@@ -31,11 +31,11 @@ func (f *targetFlags) add(c *cobra.Command) {
 	flags.BoolVar(&f.all, "all", false, "all objects of TYPE in the namespace")
 }
 
-// isFiles reports whether the objects are named by manifests.
+// isFiles reports whether manifests name the objects.
 func (f *targetFlags) isFiles() bool { return len(f.files.Filenames) > 0 || f.files.Kustomize != "" }
 
-// check returns an error if arguments and flags do not say what is deleted, or say it twice. That a type
-// alone is not enough is as with kubectl: who forgets the name does not mean everything.
+// check returns an error if arguments and flags do not select objects, or select them in two ways. As with kubectl, a
+// type alone is an error: a user who forgets the name does not want to delete all objects.
 func (f *targetFlags) check(args []string, allNamespaces bool) error {
 	hasNames := len(args) > 1 || len(args) == 1 && strings.Contains(args[0], "/")
 	switch {
@@ -57,8 +57,8 @@ func (f *targetFlags) check(args []string, allNamespaces bool) error {
 	return nil
 }
 
-// choose returns the objects that are to be deleted, each once. What manifests describe and is not
-// there is noted on w: a deletion would have nothing to do.
+// choose returns the objects to delete, each once. It notes on w the objects of manifests that do not exist, as there
+// is nothing to delete.
 func (f *targetFlags) choose(inv *inventory.Inventory, cluster *clusterFlags, args []string, w io.Writer) ([]ownership.UID, error) {
 	var uids []ownership.UID
 	var err error

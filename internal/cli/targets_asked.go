@@ -15,14 +15,14 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
 
-// The media types that ask for the metadata of objects, which has their UIDs.
+// The media types for metadata, which has the UIDs of objects.
 const (
 	metadataOfOne  = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"
 	metadataOfMany = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
 )
 
-// find returns the UIDs of the objects that manifests, labels or --all name, for a collector that is asked
-// about them. What manifests describe and is not there is noted on w.
+// find returns the UIDs of the objects that manifests, labels or --all select, for a request to a collector. It notes
+// on w the objects of manifests that do not exist.
 func (f *targetFlags) find(cluster *clusterFlags, args []string, w io.Writer) ([]string, error) {
 	var uids []string
 	err := f.visit(cluster, args, w, func(_ *meta.RESTMapping, m metav1.Object) error {
@@ -32,8 +32,8 @@ func (f *targetFlags) find(cluster *clusterFlags, args []string, w io.Writer) ([
 	return uids, err
 }
 
-// visit calls visit with each object that arguments and flags name, once, with its metadata. It reads these
-// objects and no others. What manifests describe and is not there is noted on w.
+// visit calls visit once with the metadata of each object that arguments and flags select. It reads only these
+// objects. It notes on w the objects of manifests that do not exist.
 func (f *targetFlags) visit(cluster *clusterFlags, args []string, w io.Writer, visit func(*meta.RESTMapping, metav1.Object) error) error {
 	namespace, isGiven, err := cluster.kube.ToRawKubeConfigLoader().Namespace()
 	if err != nil {
@@ -79,7 +79,7 @@ func (f *targetFlags) visit(cluster *clusterFlags, args []string, w io.Writer, v
 	return nil
 }
 
-// readDescribed reads what a manifest describes. If that is not there, it is noted on w.
+// readDescribed reads the object of a manifest. If the object does not exist, it notes that on w.
 func readDescribed(info *resource.Info, w io.Writer) (there bool, err error) {
 	err = info.Get()
 	if apierrors.IsNotFound(err) {
@@ -89,7 +89,7 @@ func readDescribed(info *resource.Info, w io.Writer) (there bool, err error) {
 	return err == nil, err
 }
 
-// eachObject calls visit with an object, or with each of a list.
+// eachObject calls visit with an object, or with each object of a list.
 func eachObject(o runtime.Object, visit func(runtime.Object) error) error {
 	if meta.IsListType(o) {
 		return meta.EachListItem(o, visit)

@@ -70,7 +70,7 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// chosen returns the uids of what a command line names.
+// chosen returns the UIDs of the objects that a command line selects.
 func chosen(args []string, inv *inventory.Inventory) ([]string, error) {
 	var cluster clusterFlags
 	var f targetFlags

@@ -130,8 +130,8 @@ func takeBack(ctx context.Context, f *undoFlags, args []string, s Streams) error
 	return nil
 }
 
-// journal returns the journal of what was made again, which is beside the key of backups. Without a place for it the undo
-// goes on: another one will not recognize what this one has made.
+// journal returns the journal of recreated objects, a file in the directory of the backup key. If it cannot be
+// written, the undo continues, but a later undo will not recognize the objects that this one recreates.
 func (f *undoFlags) journal(s Streams) (*recreate.Journal, error) {
 	key, err := keyPath(f.key)
 	if err != nil {
@@ -148,7 +148,7 @@ func (f *undoFlags) journal(s Streams) (*recreate.Journal, error) {
 	return journal, nil
 }
 
-// kept returns what is to be made again: what is in a file, or else what the server has kept.
+// kept returns the objects to recreate, from a backup file or else from the recycle bin of the server.
 func (f *undoFlags) kept(ctx context.Context, args []string, s Streams) ([]undo.Kept, error) {
 	arg := strings.Join(args, "/")
 	if len(args) != 1 && (len(args) != 2 || strings.Count(arg, "/") != 1) {
@@ -174,7 +174,7 @@ func (f *undoFlags) kept(ctx context.Context, args []string, s Streams) ([]undo.
 	return kept, nil
 }
 
-// progressOn shows on a terminal how far an undo has come.
+// progressOn returns a function that shows the progress of an undo on a terminal; nil if stderr is no terminal.
 func progressOn(s Streams) func(done, all int) {
 	if terminal.File(s.Err) == nil {
 		return nil

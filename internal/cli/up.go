@@ -205,7 +205,7 @@ func (f upFlags) options(ctx context.Context, logs io.Writer) (system.Options, e
 	}, nil
 }
 
-// advertised returns --advertise-address; nil if it is not set.
+// advertised returns the value of --advertise-address; nil if it is not set.
 func (f upFlags) advertised() (net.IP, error) {
 	if f.advertiseAddress == "" {
 		return nil, nil // the default is chosen later
@@ -217,8 +217,8 @@ func (f upFlags) advertised() (net.IP, error) {
 	return ip, nil
 }
 
-// placement returns InProcess for a controller that --controllers names, and otherwise the given
-// placement.
+// placement returns InProcess for a controller that --controllers names, and the given placement for
+// another one.
 func (f upFlags) placement(controller string, otherwise system.Placement) system.Placement {
 	if slices.Contains(f.controllers, controller) {
 		return system.InProcess
@@ -226,7 +226,7 @@ func (f upFlags) placement(controller string, otherwise system.Placement) system
 	return otherwise
 }
 
-// auditPath returns --audit-log-path. If that is set to the empty string, there is no audit log.
+// auditPath returns the value of --audit-log-path; NoAuditLog if the flag is set to the empty string.
 func (f upFlags) auditPath() string {
 	if f.auditLogSet && f.auditLogPath == "" {
 		return system.NoAuditLog
@@ -241,8 +241,7 @@ func (f upFlags) collectorPlacement() system.Placement {
 	return f.placement(controllerGC, system.Elsewhere)
 }
 
-// checkKubeconfigs checks that no two users share a file: one must not get the credential of the
-// other.
+// checkKubeconfigs checks that no two users share a file: one must not get the other's credential.
 func (f upFlags) checkKubeconfigs() error {
 	if f.writeCollector != "" && f.writeCollector == f.writeKubeconfig {
 		return usageError{fmt.Errorf("--write-kubeconfig and --write-collector-kubeconfig both name %s: the collector's must not be the administrator's", f.writeCollector)}
@@ -310,8 +309,8 @@ func dataDir() (string, error) {
 }
 
 // newLogger returns a logger to w, as text or JSON. klog, which the Kubernetes libraries use,
-// writes to it too. They log at level Info what only their developers need, so that is shown at
-// level debug only, and so is everything that they log after ctx has ended.
+// writes to it too. Their messages at level Info serve only their developers, so the logger shows them
+// only at level debug, and so all messages that they log after ctx has ended.
 func newLogger(ctx context.Context, w io.Writer, level, format string) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {
@@ -337,7 +336,7 @@ func newLogger(ctx context.Context, w io.Writer, level, format string) (*slog.Lo
 	return slog.New(handler(l)), nil
 }
 
-// maxAttr is how long a text in the log may be, in bytes: objects and answers of servers may have any in them.
+// maxAttr bounds the length of a text in the log, in bytes: objects and answers of servers may have texts of any length.
 const maxAttr = 2048
 
 // boundedAttr cuts long texts in the log.

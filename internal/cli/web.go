@@ -80,10 +80,10 @@ func serveWeb(ctx context.Context, f webFlags, s Streams) error {
 	return serveLinks(ctx, server, f.port, f.open, s)
 }
 
-// changesOfPage are the paths at which the page changes something.
+// changesOfPage returns the paths of requests by which the page changes something.
 func changesOfPage() []string { return []string{coppice.APIPrefix + "/resume"} }
 
-// serveLinks serves the page until ctx ends, and prints where.
+// serveLinks serves the page until ctx ends, and prints its address.
 func serveLinks(ctx context.Context, server *link.Server, port int, isToOpen bool, s Streams) error { //nolint:revive // a flag's value
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
@@ -104,14 +104,14 @@ func serveLinks(ctx context.Context, server *link.Server, port int, isToOpen boo
 	return serveOn(listener, server.Handler(host))(ctx)
 }
 
-// moreLinks prints a link for each line that is read.
+// moreLinks prints a link for each input line.
 func moreLinks(in io.Reader, out io.Writer, newLink func() string) {
 	for lines := bufio.NewScanner(in); lines.Scan(); {
 		terminal.Fprintf(out, "open %s\n", newLink())
 	}
 }
 
-// openInBrowser opens an address as a click on it would.
+// openInBrowser opens an address in the user's default browser.
 func openInBrowser(ctx context.Context, address string) error {
 	name, args := "xdg-open", []string{address}
 	switch runtime.GOOS {
@@ -128,6 +128,6 @@ func openInBrowser(ctx context.Context, address string) error {
 	if err := command.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}
-	go func() { _ = command.Wait() }() // how it ends is the browser's affair
+	go func() { _ = command.Wait() }() // the exit code of the browser does not matter
 	return nil
 }

@@ -1,7 +1,7 @@
 // Package earlysignal catches SIGTERM and Ctrl-C from the first moments of the process on. The packages
-// of Kubernetes take a while to initialize, and a command that catches signals itself does so only once its
-// flags are read: until then a signal would kill the process, with the exit code of a failure. This package
-// imports nothing that would have it initialized after them.
+// of Kubernetes take a while to initialize, and commands that catch signals do so only after they have read
+// their flags: until then a signal would kill the process, with the exit code of a failure. This package
+// imports only packages of the standard library, so that it is initialized before those of Kubernetes.
 package earlysignal
 
 import (
@@ -19,8 +19,8 @@ func catch() chan os.Signal {
 	return c
 }
 
-// Context returns a context that ends with the first signal since the process started. The next ones are
-// left to the command.
+// Context returns a context that ends with the first signal since the process started. Later signals are
+// not caught here.
 func Context() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {

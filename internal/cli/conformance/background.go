@@ -6,7 +6,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/cli/conformance/probe"
 )
 
-// What becomes of dependents when an owner is gone, in the background.
+// The fate of dependents after a background deletion of their owner.
 var background = []Check{
 	{"BG-01 the dependent goes, the one with another owner stays, and so does the independent", "R7 R8 R9 R11 S1 L1", Collector, func(w *probe.Space) {
 		leaving, staying := w.Create(probe.ReplicationControllers, "leaving"), w.Create(probe.ReplicationControllers, "staying")
@@ -46,7 +46,7 @@ var background = []Check{
 		deployment := w.Create(probe.Deployments, "deployment")
 		set := w.Create(probe.ReplicaSets, "set", probe.OwnedBy(probe.Controlled(deployment)))
 		children := w.CreateMany(2, probe.Pods, "pod", probe.OwnedBy(probe.Blocking(set)))
-		// Background is the default of the version.
+		// Background is the default of this version.
 		w.RemoveWith(deployment, metav1.DeleteOptions{})
 		w.EventuallyGone(deployment, set)
 		w.EventuallyGone(children...)
@@ -83,7 +83,7 @@ var background = []Check{
 	}},
 }
 
-// What the collector writes.
+// The writes of the collector.
 var writes = []Check{
 	{"CF-05 detaching removes the references it is about, and leaves the others as they are", "R9 R16 S4 S7", Collector, func(w *probe.Space) {
 		solid, leaving, waiting := w.Create(probe.ConfigMaps, "solid"), w.Create(probe.ConfigMaps, "leaving"), w.Create(probe.ConfigMaps, "waiting", probe.Held)

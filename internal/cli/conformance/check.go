@@ -1,15 +1,15 @@
 // Package conformance checks whether an API server, with the collector and the namespace controller
 // that run there, deletes objects as docs/semantics.md says.
 //
-// A [Check] creates objects in a namespace of its own, deletes some, and states what has to become
-// of the others; package probe is the vocabulary in which it does. [Checks] has all of them, in
-// turns: those of one turn can run at the same time. A check's name begins with the IDs of
-// test/conformance/matrix.txt, and it names the rules that it stands for.
+// A [Check] creates objects in a namespace of its own, deletes some, and asserts the fate of the
+// others, by means of package probe. [Checks] returns all checks, in turns: the checks of one turn
+// can run at the same time. A check's name begins with its IDs in test/conformance/matrix.txt, and
+// the check lists the rules that it tests.
 //
-// [Run] runs checks against a server that a user names, for coppice conformance, and its [Report]
+// [Run] runs checks for coppice conformance, against a server that the user names, and its [Report]
 // has an outcome for each check and for each rule. In test/conformance the same checks run under
-// go test, against our own server and others; what disturbs a collector is tested there alone,
-// since it needs the collector in the process.
+// go test, against our own server and others. Tests that disturb the collector are only there,
+// since they need the collector in the process.
 package conformance
 
 import (
@@ -20,17 +20,17 @@ import (
 	"github.com/coppice-dev/coppice/internal/cli/conformance/probe"
 )
 
-// Check is one check.
+// Check is a test of one or more rules.
 type Check struct {
-	// Name begins with the IDs of the matrix.
+	// Name begins with the check's IDs in the matrix.
 	Name string
-	// Rules are the codes of docs/semantics.md that the check stands for, separated by spaces.
+	// Rules are the codes of the rules of docs/semantics.md that the check tests, separated by spaces.
 	Rules string
 	Needs Needs
 	Run   func(w *probe.Space)
 }
 
-// Needs says what a check needs of the server; several are combined with |.
+// Needs are features of the server that a check needs, combined with |.
 type Needs uint8
 
 const (
@@ -41,46 +41,46 @@ const (
 	// CustomResources are CustomResourceDefinitions.
 	CustomResources
 	// AnyOwners is an admission that accepts owner references which ours refuses by default: to
-	// kinds that are not served, to the object itself, of cluster-scoped objects to namespaced
-	// ones, and thousands of them.
+	// kinds that are not served, to the object itself, from cluster-scoped objects to namespaced
+	// ones, and thousands of references in one object.
 	AnyOwners
-	// Ours is a server of coppice up: what is checked is no rule of Kubernetes.
+	// Ours is a server of coppice up: the check tests a rule that Kubernetes does not have.
 	Ours
 )
 
 // Turn is a set of checks that can run at the same time.
 type Turn struct {
-	// Alone says that they cannot: each of them disturbs the others.
+	// Alone says that the checks cannot run at the same time, because each disturbs the others.
 	Alone  bool
 	Checks []Check
 }
 
-// Checks returns all checks, in turns that follow one another.
+// Checks returns all checks, in consecutive turns.
 func Checks() []Turn {
 	return []Turn{
 		{Checks: slices.Concat(
 			deletions, policies(), background, writes, graph, foreground, notBlocking(), ways(), cycles, rings(),
 			orphaned, orphanedByDefault(), stressing(), unseen, claims, inTwoVersions(), alternates(), custom, manyFakeOwners, protected[:3],
 		)},
-		// A kind that appears or disappears beside these would hold every namespace for a moment.
+		// A kind that appears or disappears during these checks would hold every namespace for a moment.
 		{Checks: slices.Concat(
 			namespaceRequests, eitherList(), deletionOptions(), namespaceAdmission, terminating, conditions, protected[3:],
 		)},
-		// A kind that cannot be read, or whose group cannot be discovered, holds all namespaces.
+		// An unreadable kind, or a group that fails discovery, holds all namespaces.
 		{Alone: true, Checks: brokenKinds},
 	}
 }
 
-// code is an ID of the matrix, or a hazard.
+// code matches an ID of the matrix, or of a hazard.
 var code = regexp.MustCompile(`\b(?:[A-Z]{2}-[0-9]{2}|H[0-9]+[ab]?)\b`)
 
 // IDs returns the IDs of the matrix in the name of a check.
 func (c Check) IDs() []string { return code.FindAllString(c.Name, -1) }
 
-// RuleCodes returns the codes of docs/semantics.md that the check stands for.
+// RuleCodes returns the codes of the rules of docs/semantics.md that the check tests.
 func (c Check) RuleCodes() []string { return strings.Fields(c.Rules) }
 
-// IsFor reports whether a check stands for a rule, which may also be an ID of the matrix.
+// IsFor reports whether a check tests a rule, which may also be an ID of the matrix.
 func (c Check) IsFor(rule string) bool {
 	return slices.Contains(c.RuleCodes(), rule) || slices.Contains(c.IDs(), rule)
 }

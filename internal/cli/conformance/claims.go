@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/cli/conformance/probe"
 )
 
-// What dependents state about their owners, correctly or not.
+// The owner references of dependents, with correct and incorrect coordinates.
 var claims = []Check{
 	{"VN-03 an owner in another namespace is none", "R5 S6", Collector, func(w *probe.Space) {
 		elsewhere := w.Another()
@@ -63,8 +63,8 @@ var claims = []Check{
 	}},
 }
 
-// inTwoVersions returns checks of an absent owner that is claimed in a version that is not served,
-// and in one that is.
+// inTwoVersions returns checks of an absent owner that dependents claim in an unserved and in a
+// served version.
 func inTwoVersions() []Check {
 	var all []Check
 	for _, one := range []struct {
@@ -84,7 +84,7 @@ func inTwoVersions() []Check {
 	return all
 }
 
-// coordinates is one way to claim an owner.
+// coordinates are the coordinates of an owner reference, right or wrong.
 type coordinates struct {
 	name    string
 	claim   func(r metav1.OwnerReference) metav1.OwnerReference
@@ -92,8 +92,8 @@ type coordinates struct {
 	isRight bool
 }
 
-// alternates returns checks of one owner that is claimed with right and with wrong coordinates:
-// only the dependents with the right ones are kept.
+// alternates returns checks of one owner that dependents claim with right and with wrong coordinates:
+// the collector keeps only the dependents with right ones.
 func alternates() []Check {
 	otherVersion := func(r metav1.OwnerReference) metav1.OwnerReference { return probe.InVersion("v1beta1", r) }
 	otherName := func(r metav1.OwnerReference) metav1.OwnerReference { r.Name = "other"; return r }
@@ -127,7 +127,7 @@ func alternates() []Check {
 	return all
 }
 
-// claimBoth has an owner claimed rightly and otherwise, in both orders.
+// claimBoth creates dependents that claim an owner rightly and with other coordinates, in both orders.
 func claimBoth(w, elsewhere *probe.Space, owner probe.Object, c coordinates) {
 	w.T.Helper()
 	space := w

@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/cli/conformance/probe"
 )
 
-// The conditions of a namespace while it is emptied.
+// The conditions of a namespace during the deletion of its contents.
 var conditions = []Check{
 	{"NS-10 conditions of others stay, and each of ours has its place", "R22", NamespaceController, func(w *probe.Space) {
 		hanging := w.Create(probe.ConfigMaps, "hanging", probe.Held)
@@ -90,7 +90,7 @@ var conditions = []Check{
 	}},
 }
 
-// A kind that cannot be read, or whose group cannot be discovered, holds all namespaces of the server: these checks run alone.
+// An unreadable kind, or a group that fails discovery, holds all namespaces of the server: these checks run alone.
 var brokenKinds = []Check{
 	{"NS-06 a kind whose conversion fails holds the namespace, which says so", "R22 S8", NamespaceController | CustomResources, func(w *probe.Space) {
 		gizmos := w.Define("gizmos")
@@ -99,7 +99,7 @@ var brokenKinds = []Check{
 		self := w.End()
 		w.EventuallyGone(other)
 		words := []string{"Failed to delete all resource types, 1 remaining: "}
-		if w.Server.Upstream&probe.Controllers == 0 { // upstream names the error only
+		if w.Server.Upstream&probe.Controllers == 0 { // upstream names only the error
 			words = append(words, gizmos.Definition())
 		}
 		w.EventuallyMentions("NamespaceDeletionContentFailure True ContentDeletionFailed", words...)

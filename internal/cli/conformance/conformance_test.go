@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/cli/conformance/probe"
 )
 
-// TestTrial: how checks end.
+// TestTrial: the outcomes of checks.
 func TestTrial(t *testing.T) {
 	upstream := &probe.Server{Upstream: probe.Controllers}
 	for name, test := range map[string]struct {
@@ -64,7 +64,7 @@ func TestTrial(t *testing.T) {
 	}
 }
 
-// TestRecordIsOfOneContext: the requests of a check are kept, equal ones as one.
+// TestRecordIsOfOneContext: a record keeps the requests of one context, and equal ones as one.
 func TestRecordIsOfOneContext(t *testing.T) {
 	var record probe.Record
 	if got := record.Requests(); len(got) != 0 || record.With(t.Context()) == t.Context() {
@@ -107,8 +107,8 @@ func TestSelect(t *testing.T) {
 	}
 }
 
-// TestReport: the outcome of a rule is the worst of its checks, and a difference about other rules
-// is none about it.
+// TestReport: the outcome of a rule is the worst of its checks, and ignores differences from
+// other rules.
 func TestReport(t *testing.T) {
 	declared := []Declared{{Rules: []string{"R10"}, Ours: "Ours.", Upstream: "theirs", Seen: "seen"}}
 	r := Report{Server: "https://server", Version: "v1", Seconds: 1, Checks: []Result{
@@ -146,7 +146,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestInterrupted: when the context has ended, conditions are not waited for.
+// TestInterrupted: no check waits for a condition after its context has ended.
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

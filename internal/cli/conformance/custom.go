@@ -6,7 +6,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/cli/conformance/probe"
 )
 
-// Custom resources own and are owned like anything else.
+// Custom resources as owners and as dependents.
 var custom = []Check{
 	{"MX-01 custom owns core and core owns custom", "R7 R11", Collector | CustomResources, func(w *probe.Space) {
 		gizmos := w.Define("gizmos")
@@ -43,8 +43,8 @@ var custom = []Check{
 	{"CR-03 a definition goes with its instances and what they own, and comes again", "R3 R11", Collector | CustomResources, func(w *probe.Space) {
 		for i := range 2 {
 			gizmos := w.Define("gizmos")
-			// A definition that is created again under its old name may be served only a moment
-			// after it is established.
+			// The server may serve a recreated definition only a moment after the definition is
+			// established.
 			var owner probe.Object
 			w.Until("to create an instance of what was defined", func() string {
 				var err error

@@ -79,8 +79,8 @@ func rings() []Check {
 	return all
 }
 
-// ring creates objects each of which is owned by the one before it, and the first
-// by the last; all references block.
+// ring creates objects in a cycle: each has the previous one as its owner, and the first has
+// the last; all references block.
 func ring(w *probe.Space, n int) []probe.Object {
 	w.T.Helper()
 	ring := []probe.Object{w.Create(probe.ConfigMaps, "ring-0")}

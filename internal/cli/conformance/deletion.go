@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/cli/conformance/probe"
 )
 
-// deletions are about what the API server does with a DELETE.
+// deletions are checks of the API server's answers to a DELETE.
 var deletions = []Check{
 	{"AS-01 AS-14 what is deleted is gone with the answer, and what is not there is not found", "R18 R20", 0, func(w *probe.Space) {
 		o := w.Create(probe.ConfigMaps, "object")
@@ -98,7 +98,7 @@ var deletions = []Check{
 // second is a second foreign finalizer.
 const second = "conformance.example.com/second"
 
-// conditioned asks for the deletion of an object with preconditions that are wrong, and right.
+// conditioned deletes an object with wrong and with right preconditions.
 func conditioned(w *probe.Space, o probe.Object) {
 	w.T.Helper()
 	for what, wrong := range map[string]metav1.Preconditions{
@@ -117,12 +117,12 @@ func conditioned(w *probe.Space, o probe.Object) {
 	if err := w.TryRemove(o, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID, ResourceVersion: &version}}); err != nil && !apierrors.IsConflict(err) {
 		w.T.Errorf("delete %s with its uid and resourceVersion: %v", o, err)
 	} else if err != nil {
-		w.RemoveWith(o, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID}}) // its controller wrote its status
+		w.RemoveWith(o, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID}}) // its controller has written its status
 	}
 	w.EventuallyGone(o)
 }
 
-// holds deletes an object that has the finalizers Hold and second.
+// holds deletes an object with the finalizers Hold and second, and checks that they hold it.
 func holds(w *probe.Space, o probe.Object) {
 	w.T.Helper()
 	before := w.Must(o)
@@ -156,13 +156,13 @@ func holds(w *probe.Space, o probe.Object) {
 	}
 }
 
-// grace deletes a pod that no node will end, with one grace period after the other.
+// grace deletes a pod of a missing node several times, with different grace periods.
 func grace(w *probe.Space) {
 	pod := w.Create(probe.Pods, "pod", probe.OnNode("nowhere"), probe.Held)
 	var end time.Time
 	for _, step := range []struct {
 		asked, want int64
-		moves       time.Duration // of the end
+		moves       time.Duration // by which the end moves
 	}{{600, 600, 0}, {900, 600, 0}, {300, 300, -300 * time.Second}, {600, 300, 0}} {
 		answer, err := w.Delete(pod, metav1.DeleteOptions{GracePeriodSeconds: &step.asked})
 		if err != nil {
@@ -188,7 +188,7 @@ func grace(w *probe.Space) {
 	w.EventuallyGone(pod)
 }
 
-// repeated deletes an owner twice that a blocking dependent holds.
+// repeated deletes an owner twice while a blocking dependent holds it.
 func repeated(w *probe.Space) {
 	owner := w.Create(probe.ConfigMaps, "owner", probe.Held)
 	dependent := w.Create(probe.ConfigMaps, "dependent", probe.OwnedBy(probe.Blocking(owner)), probe.Held)
@@ -210,7 +210,7 @@ func repeated(w *probe.Space) {
 	w.EventuallyGone(owner, dependent)
 }
 
-// invalidOwners returns owner references that no server accepts, by what is wrong with them.
+// invalidOwners returns owner references that every server refuses, by their mistake.
 func invalidOwners(owner probe.Object) map[string]probe.Option {
 	nameless, anonymous, kindless := probe.Ref(owner), probe.Ref(owner), probe.Ref(owner)
 	nameless.Name, anonymous.UID, kindless.Kind = "", "", ""
@@ -224,12 +224,12 @@ func invalidOwners(owner probe.Object) map[string]probe.Option {
 	}
 }
 
-// policies returns checks of which finalizer of the collector an object gets.
+// policies returns checks of the finalizer that a DELETE adds for the collector.
 func policies() []Check {
 	type way struct {
 		what    string
 		options metav1.DeleteOptions
-		want    []string // with neither finalizer before, with orphan, with foregroundDeletion
+		want    []string // if the object had neither finalizer before, orphan, or foregroundDeletion
 	}
 	none, orphan, foreground := "", probe.OrphanFinalizer, probe.ForegroundFinalizer
 	ways := []way{
@@ -259,7 +259,7 @@ func policies() []Check {
 	}})
 }
 
-// isLeftWith deletes an object that is held, and checks the collector's finalizer in the answer.
+// isLeftWith deletes a held object, and checks the collector's finalizer in the answer.
 func isLeftWith(w *probe.Space, o probe.Object, options metav1.DeleteOptions, want string) {
 	w.T.Helper()
 	answer, err := w.Delete(o, options)

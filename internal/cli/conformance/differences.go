@@ -2,7 +2,7 @@ package conformance
 
 import "github.com/coppice-dev/coppice/internal/cli/conformance/probe"
 
-// Differences returns what docs/semantics.md declares, and checks meet on upstream's servers.
+// Differences returns the differences that docs/semantics.md declares and checks observe on upstream's servers.
 func Differences() []probe.Difference {
 	return []probe.Difference{
 		anyVersionIsTheOwner(), cyclesAreCut(), nothingIsMissed(), claimsAreSharedByAll(),

@@ -18,7 +18,7 @@ func Formats() []string { return []string{"table", "json", "yaml", "junit"} }
 // Encode writes a report in one of the Formats.
 func (r Report) Encode(format string) ([]byte, error) {
 	if r.Checks == nil {
-		r.Checks = []Result{} // a list for whoever parses it
+		r.Checks = []Result{} // an empty list instead of null
 	}
 	var text []byte
 	var err error
@@ -44,7 +44,7 @@ func (r Report) Encode(format string) ([]byte, error) {
 // widest is the number of columns of a rule's title in the table.
 const widest = 72
 
-// table returns what did not pass, then the rules, then how many checks there were.
+// table returns the checks that did not pass, then the rules, then the number of checks.
 func (r Report) table() ([]byte, error) {
 	var text, lines bytes.Buffer
 	for i := range r.Checks {
@@ -75,7 +75,7 @@ func (r Report) table() ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// describeSkipped says which checks were skipped, by the reason.
+// describeSkipped lists the skipped checks by reason.
 func (r Report) describeSkipped(to *bytes.Buffer) {
 	var reasons []string
 	names := map[string][]string{}
@@ -100,7 +100,7 @@ func cut(title string) string {
 	return string([]rune(title)[:widest-1]) + "…"
 }
 
-// summary says how many checks there were, on one line.
+// summary returns the numbers of checks on one line.
 func (r Report) summary() string {
 	var parts []string
 	for _, o := range []Outcome{Pass, Fail, Accepted, Skipped} {
@@ -111,7 +111,7 @@ func (r Report) summary() string {
 	return fmt.Sprintf("%d checks in %.0f s on %s (%s): %s", len(r.Checks), r.Seconds, r.Server, r.Version, strings.Join(parts, ", "))
 }
 
-// describe says what is to be said of a check that did not pass.
+// describe writes the result of a check that did not pass.
 func (r *Result) describe(to *bytes.Buffer) {
 	if r.Outcome == Pass {
 		return
@@ -146,7 +146,7 @@ func indent(text string) string {
 	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n        ")
 }
 
-// The parts of a JUnit report that CI services agree about.
+// The parts of a JUnit report that all CI services support.
 type (
 	junitSuites struct {
 		XMLName xml.Name   `xml:"testsuites"`

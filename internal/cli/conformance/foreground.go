@@ -54,7 +54,7 @@ var foreground = []Check{
 		w.Remove(root, probe.Foreground)
 		w.EventuallyLeaving(leaf)
 		w.Settle(probe.ConfigMaps)
-		// A leaf without dependents is deleted in the background: no finalizer is added.
+		// The collector deletes a leaf without dependents in the background: it gets no finalizer.
 		w.EventuallyFinalizers(leaf, probe.Hold)
 		if got := w.Must(branch).Finalizers; len(got) != 2 {
 			w.T.Errorf("finalizers of the branch above a leaf that hangs: %v, want %s too", got, probe.ForegroundFinalizer)
@@ -82,7 +82,7 @@ var foreground = []Check{
 	}},
 }
 
-// notBlocking returns the ways in which a reference does not block.
+// notBlocking returns a check for each value of a reference that does not block.
 func notBlocking() []Check {
 	var all []Check
 	for name, flag := range map[string]*bool{"nil": nil, "false": new(false)} {
@@ -100,7 +100,7 @@ func notBlocking() []Check {
 	return all
 }
 
-// ways returns the ways to free an owner that is held.
+// ways returns a check for each way to release a waiting owner.
 func ways() []Check {
 	var all []Check
 	for way, free := range map[string]func(w *probe.Space, owner, dependent probe.Object){

@@ -7,7 +7,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/cli/conformance/probe"
 )
 
-// What the graph of owners has to know is visible in what is collected.
+// The collected objects show whether the graph of owners is correct.
 var graph = []Check{
 	{"GB-01 a chain of owners goes with its first", "R7 R11 L1", Collector, func(w *probe.Space) {
 		chain := chain(w, 6)
@@ -33,7 +33,7 @@ var graph = []Check{
 	}},
 }
 
-// chain creates objects of two kinds, each owned by the one before it.
+// chain creates objects of two kinds, each with the previous one as its owner.
 func chain(w *probe.Space, n int) []probe.Object {
 	w.T.Helper()
 	chain := []probe.Object{w.Create(probe.ConfigMaps, "link-0")}
@@ -47,14 +47,14 @@ func chain(w *probe.Space, n int) []probe.Object {
 	return chain
 }
 
-// manyFakeOwners is about a tenant whose objects name thousands of owners.
+// manyFakeOwners are checks of a tenant whose objects name thousands of owners.
 var manyFakeOwners = []Check{
 	{"H8 they do not hold up the cascades of others", "R7 L5", Collector | AnyOwners, func(w *probe.Space) {
 		attacker := w.Another()
 		w.Settle(probe.ConfigMaps, probe.Secrets)
 		calm := cascade(w, "calm", func() {})
-		// The attack begins just before the cascade: settling after it would wait until the
-		// collector has dealt with it.
+		// The attack begins just before the cascade: settling in between would wait until the
+		// collector has processed the attack.
 		attacked := cascade(w, "attacked", func() {
 			for i := range 3 {
 				attacker.Create(probe.ConfigMaps, fmt.Sprint("attack-", i), probe.OwnedBy(probe.Fakes(1000)...))
@@ -62,7 +62,7 @@ var manyFakeOwners = []Check{
 		})
 		w.T.Logf("a cascade takes %s, and under attack %s", calm.Round(time.Millisecond), attacked.Round(time.Millisecond))
 		w.Differs(claimsAreSharedByAll(), func(w *probe.Space) {
-			// On upstream it is 24 s for one such object. The machine has other work too.
+			// Upstream takes 24 s for one such object. The limit allows for other work on the machine.
 			if limit := calm + 15*time.Second; attacked > limit {
 				w.T.Errorf("want a cascade under attack to take at most %s; it took %s, and %s before", limit, attacked, calm)
 			}
@@ -70,8 +70,8 @@ var manyFakeOwners = []Check{
 	}},
 }
 
-// cascade measures how long it takes until the dependents of an owner are gone. attack is
-// called when all is prepared.
+// cascade returns the time from the deletion of an owner until its dependents are gone. It calls
+// attack just before the deletion.
 func cascade(w *probe.Space, name string, attack func()) time.Duration {
 	w.T.Helper()
 	owner := w.Create(probe.ConfigMaps, name)

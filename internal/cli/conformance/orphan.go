@@ -50,7 +50,7 @@ var orphaned = []Check{
 	}},
 }
 
-// orphanedByDefault returns checks of kinds whose default is to orphan.
+// orphanedByDefault returns checks of kinds whose default policy is orphan.
 func orphanedByDefault() []Check {
 	var all []Check
 	for _, k := range []probe.Kind{probe.ReplicationControllers, probe.Jobs} {
@@ -66,15 +66,15 @@ func orphanedByDefault() []Check {
 	return all
 }
 
-// stressing returns the five ways to say what happens to the dependents, ten owners each, three
-// dependents for each owner, at the same time.
+// stressing returns a check for each of the five ways to choose a policy, with ten owners at the
+// same time and three dependents for each owner.
 func stressing() []Check {
 	var all []Check
 	for _, way := range []struct {
 		name      string
 		preset    []string // finalizers of the owners
 		options   metav1.DeleteOptions
-		survivors bool // the dependents
+		survivors bool // the dependents survive
 	}{
 		{name: "default", survivors: true},
 		{name: "preset", preset: []string{probe.OrphanFinalizer}, survivors: true},
@@ -104,8 +104,8 @@ func stressing() []Check {
 	return all
 }
 
-// unseen are dependents that were made in the moment before their owner was deleted, which the
-// collector's watches may not have shown yet.
+// unseen are checks of dependents that were created just before their owner was deleted: the
+// collector may not have received their watch events yet.
 var unseen = []Check{
 	{"OR-07 dependents of a moment ago are orphaned, too", "R13 R15 S2", Collector, func(w *probe.Space) {
 		w.Differs(nothingIsMissed(), func(w *probe.Space) {

@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/cli/conformance/probe"
 )
 
-// protected are about objects that say that they are protected, which is a rule of our server.
+// protected are checks of protected objects, a rule of our server.
 var protected = []Check{
 	{"PR-01 nobody deletes what is always protected, until that is lifted", "R28", Collector | Ours, func(w *probe.Space) {
 		owner := w.Create(probe.ConfigMaps, "owner")
@@ -84,7 +84,7 @@ func lift(w *probe.Space, o probe.Object) {
 	w.Patch(o, map[string]any{"labels": nil})
 }
 
-// outliving lists what an object outlives.
+// outliving lists the objects that an object outlives.
 func outliving(others ...probe.Object) probe.Option {
 	list := make([]string, 0, len(others))
 	for _, o := range others {
@@ -95,7 +95,7 @@ func outliving(others ...probe.Object) probe.Option {
 	}
 }
 
-// isProtected checks how the deletion of a protected object is refused.
+// isProtected checks the answer that refuses to delete a protected object.
 func isProtected(w *probe.Space, err error) {
 	w.T.Helper()
 	if !apierrors.IsForbidden(err) || !apierrors.HasStatusCause(err, protectLabel) {

@@ -6,22 +6,22 @@ import (
 	"github.com/coppice-dev/coppice/internal/cli/conformance/probe"
 )
 
-// Outcome is what became of a check, or of all checks of a rule.
+// Outcome is the outcome of a check, or of all checks of a rule.
 type Outcome string
 
 // The outcomes.
 const (
 	Pass Outcome = "pass"
 	Fail Outcome = "fail"
-	// Accepted is the outcome where upstream's behaviour was met instead of ours, which
-	// docs/semantics.md declares, and nothing else is wrong.
+	// Accepted is the outcome of a check whose only failures are upstream's differences that
+	// docs/semantics.md declares.
 	Accepted Outcome = "declared"
 	Skipped  Outcome = "skipped"
-	// NotExercised is the outcome of a rule that no selected check stands for.
+	// NotExercised is the outcome of a rule that no selected check tests.
 	NotExercised Outcome = "not exercised"
 )
 
-// Report is what a run has found.
+// Report is the result of a run.
 type Report struct {
 	Server  string  `json:"server"`
 	Version string  `json:"version"`
@@ -34,7 +34,7 @@ type Report struct {
 	Left []string `json:"left,omitempty"`
 }
 
-// RuleResult is what became of the checks that stand for a rule.
+// RuleResult is the outcome of a rule, with the checks that test it.
 type RuleResult struct {
 	Rule
 
@@ -43,27 +43,27 @@ type RuleResult struct {
 	Checks map[Outcome][]string `json:"checks,omitempty"`
 }
 
-// Result is what became of a check.
+// Result is the result of a check.
 type Result struct {
 	Name    string   `json:"name"`
 	Rules   []string `json:"rules,omitempty"`
 	Outcome Outcome  `json:"outcome"`
 	Seconds float64  `json:"seconds"`
-	// Reason says why the check was skipped.
+	// Reason is the reason why the check was skipped.
 	Reason string `json:"reason,omitempty"`
-	// Failures say what was wanted, and what was seen.
+	// Failures are messages with the wanted and the observed state.
 	Failures []string   `json:"failures,omitempty"`
 	Declared []Declared `json:"declared,omitempty"`
-	// Log and Requests are those of a check that failed; of the requests the last ones.
+	// Log and Requests are the log and the last requests of a failed check.
 	Log      []string        `json:"log,omitempty"`
 	Requests []probe.Request `json:"requests,omitempty"`
 }
 
-// Declared is a difference from our rules that docs/semantics.md declares, and that was met.
+// Declared is a difference from our rules that docs/semantics.md declares, and that a check observed.
 type Declared struct {
-	// Rules are those that it is about.
+	// Rules are the codes of the rules that differ.
 	Rules []string `json:"rules"`
-	// Ours is the sentence of the document, Upstream what is done instead, and Seen how it showed.
+	// Ours is the sentence of the document, Upstream the other behaviour, and Seen the failures of the check.
 	Ours     string `json:"ours"`
 	Upstream string `json:"upstream"`
 	Seen     string `json:"seen"`
@@ -72,7 +72,7 @@ type Declared struct {
 // Failed reports whether a check has failed.
 func (r Report) Failed() bool { return r.Counts[Fail] > 0 }
 
-// sum adds what follows from the results of the checks.
+// sum adds the counts and the outcomes of the rules.
 func (r *Report) sum() {
 	r.Counts = map[Outcome]int{}
 	for i := range r.Checks {
@@ -97,8 +97,8 @@ func (r *Report) sum() {
 	}
 }
 
-// outcomeFor returns what a check says about one of its rules: a difference about other rules is
-// none about this one.
+// outcomeFor returns the outcome of a check for one of its rules. It ignores declared differences
+// from other rules.
 func (r *Result) outcomeFor(rule string) Outcome {
 	isAbout := func(d Declared) bool { return slices.Contains(d.Rules, rule) }
 	if r.Outcome == Accepted && !slices.ContainsFunc(r.Declared, isAbout) {

@@ -19,12 +19,12 @@ import (
 	"github.com/coppice-dev/coppice/internal/cli/conformance/probe"
 )
 
-// How the API server answers requests about namespaces.
+// The API server's answers to requests about namespaces.
 var namespaceRequests = []Check{
 	{"NS-13 a namespace has its name as a label, whatever clients send", "", 0, func(w *probe.Space) {
 		self := w.Itself()
 		for _, value := range []any{w.Name, nil, "other"} {
-			_ = w.TryPatch(self, map[string]any{"labels": map[string]any{corev1.LabelMetadataName: value}}) // refused or put right
+			_ = w.TryPatch(self, map[string]any{"labels": map[string]any{corev1.LabelMetadataName: value}}) // refused or corrected
 			if got := w.Must(self).Labels[corev1.LabelMetadataName]; got != w.Name {
 				w.T.Errorf("when %v was asked for, the label is %q", value, got)
 			}
@@ -102,7 +102,7 @@ var namespaceRequests = []Check{
 	}},
 }
 
-// What may be done in a namespace that is missing or terminating, and which namespaces cannot be deleted.
+// Requests in a missing or terminating namespace, and namespaces that cannot be deleted.
 var namespaceAdmission = []Check{
 	{"NS-25 in a namespace that is missing nothing is created, changed, or found", "R21", NamespaceController, func(w *probe.Space) {
 		missing := probe.At(w.T, w.Server, w.Name+"-missing")
@@ -121,7 +121,7 @@ var namespaceAdmission = []Check{
 		asksForAccess(missing)
 	}},
 	{"NS-25 in a namespace that terminates nothing is created, and all else is done", "R21", NamespaceController, func(w *probe.Space) {
-		hanging := w.Create(probe.Pods, "hanging", probe.Held) // so that the rest is there
+		hanging := w.Create(probe.Pods, "hanging", probe.Held) // so that the other contents stay
 		changed, gone := w.Create(probe.ConfigMaps, "changed"), w.Create(probe.ConfigMaps, "gone")
 		self := w.End()
 		for _, k := range []probe.Kind{probe.ConfigMaps, probe.Deployments, probe.Roles} {
@@ -140,7 +140,7 @@ var namespaceAdmission = []Check{
 	}},
 	{"NS-25 some namespaces cannot be deleted", "R21", NamespaceController, func(w *probe.Space) {
 		for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic} {
-			// A dry run, since a server that would do it must not lose them.
+			// A dry run: a server that allows the deletion must not lose the namespace.
 			err := w.Server.Metadata.Resource(probe.Namespaces.GroupVersionResource).Delete(w.T.Context(), name, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
 			if !apierrors.IsForbidden(err) {
 				w.T.Errorf("delete %s: %v, want 403", name, err)
@@ -153,7 +153,7 @@ var namespaceAdmission = []Check{
 	{"NS-25 a namespace that is gone takes nothing, and one that comes again does", "R21", NamespaceController, func(w *probe.Space) {
 		for range 5 {
 			w.EventuallyGone(w.End())
-			// Admission may still see it as terminating.
+			// Admission may still see the namespace as terminating.
 			if _, err := w.TryCreate(probe.ConfigMaps, "object"); !probe.IsAway(err) {
 				w.T.Errorf("create in a namespace that is gone: %v", err)
 			}
@@ -193,13 +193,13 @@ func eitherList() []Check {
 	return all
 }
 
-// deletionOptions returns checks of what options do to the collector's finalizers of a namespace.
+// deletionOptions returns checks of the collector's finalizers that deletion options set on a namespace.
 func deletionOptions() []Check {
 	var all []Check
 	for _, one := range []struct {
 		name    string
 		options metav1.DeleteOptions
-		want    []string // of a namespace with neither finalizer, with orphan, with foregroundDeletion
+		want    []string // if the namespace had neither finalizer before, orphan, or foregroundDeletion
 	}{
 		{"nothing", metav1.DeleteOptions{}, []string{"", probe.OrphanFinalizer, probe.ForegroundFinalizer}},
 		{"orphanDependents", metav1.DeleteOptions{OrphanDependents: new(true)}, []string{probe.OrphanFinalizer, probe.OrphanFinalizer, probe.OrphanFinalizer}},
@@ -236,7 +236,7 @@ func endWith(w *probe.Space, options metav1.DeleteOptions) *corev1.Namespace {
 	return answer
 }
 
-// isTerminatingCause checks how a creation in a terminating namespace is refused.
+// isTerminatingCause checks the answer that refuses a creation in a terminating namespace.
 func isTerminatingCause(w *probe.Space, err error) {
 	w.T.Helper()
 	if !apierrors.IsForbidden(err) || !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
@@ -244,8 +244,8 @@ func isTerminatingCause(w *probe.Space, err error) {
 	}
 }
 
-// asksForAccess reviews access in the check's namespace, which must be answered whatever the state
-// of the namespace.
+// asksForAccess creates an access review in the check's namespace. The server must answer it in every
+// state of the namespace.
 func asksForAccess(w *probe.Space) {
 	w.T.Helper()
 	review := &authorizationv1.LocalSubjectAccessReview{
@@ -260,8 +260,8 @@ func asksForAccess(w *probe.Space) {
 	}
 }
 
-// race deletes a namespace while objects are created in it, and looks for objects whose creation
-// succeeded and that are left when the namespace is gone.
+// race deletes a namespace while clients create objects in it, and looks for created objects that
+// still exist when the namespace is gone.
 func race(w *probe.Space) {
 	w.T.Helper()
 	space := w.Another()

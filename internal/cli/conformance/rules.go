@@ -21,7 +21,7 @@ var (
 // Rules returns all invariants and rules, in the order of the document.
 func Rules() []Rule {
 	var all []Rule
-	isOpen := false // the last line was of an invariant
+	isOpen := false // the last line belongs to an invariant
 	for line := range strings.Lines(docs.Semantics) {
 		line = strings.TrimRight(line, "\n")
 		switch match := ruleHeading.FindStringSubmatch(line); {

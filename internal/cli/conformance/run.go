@@ -16,29 +16,29 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/version"
 )
 
-// What coppice conformance takes unless it is told otherwise. Upstream's collector reads discovery
-// twice a minute, and a kind that is new may take it longer than that.
+// The defaults of coppice conformance. Upstream's collector reads discovery twice a minute, and may
+// need longer than that to watch a new kind.
 const (
 	DefaultTimeout  = 2 * time.Minute
 	DefaultParallel = 16
 )
 
-// Options say what Run runs, and against what.
+// Options are the options of Run.
 type Options struct {
 	Selection
-	// Has are the controllers that are there: Collector and NamespaceController.
+	// Has are the controllers that run, of Collector and NamespaceController.
 	Has Needs
-	// Parallel is how many checks of one turn run at the same time; at least 1.
+	// Parallel is the number of concurrent checks of one turn; at least 1.
 	Parallel int
 	// Now is the clock.
 	Now func() time.Time
-	// Progress is called after each check, by one goroutine at a time, unless it is nil.
+	// Progress, if not nil, is called after each check, by one goroutine at a time.
 	Progress func(done, total int, last Result)
 }
 
-// Selection says which checks are meant. The zero value means all.
+// Selection selects checks. The zero value selects all.
 type Selection struct {
-	// Run and Skip match names; nil matches all, and none.
+	// Run and Skip match names. A nil Run matches all, a nil Skip none.
 	Run, Skip *regexp.Regexp
 	// Rules are codes of rules, of invariants, or of the matrix; empty for all.
 	Rules []string
@@ -51,7 +51,7 @@ func (s Selection) has(c Check) bool {
 		(len(s.Rules) == 0 || slices.ContainsFunc(s.Rules, c.IsFor))
 }
 
-// Select returns the checks that are selected, in their turns.
+// Select returns the selected checks, in their turns.
 func (s Selection) Select(turns []Turn) []Turn {
 	var selected []Turn
 	for _, turn := range turns {
@@ -63,15 +63,15 @@ func (s Selection) Select(turns []Turn) []Turn {
 	return selected
 }
 
-// UnreachableError says that checks could not begin: the server does not answer, or does not let
-// them create a namespace, or what is said to run there does nothing.
+// UnreachableError is the error for checks that could not begin: the server does not answer or
+// does not let them create a namespace, or a controller in Options.Has does nothing.
 type UnreachableError struct{ error }
 
 // Unwrap returns the cause.
 func (e UnreachableError) Unwrap() error { return e.error }
 
-// Run runs checks against a server. A check that fails is in the report; an error says that there
-// is none, or if ctx has ended, that the report is not complete.
+// Run runs checks against a server. Failed checks are in the report. With an error there is no
+// report, or an incomplete one if ctx has ended.
 func Run(ctx context.Context, s *probe.Server, options Options) (Report, error) {
 	r := &runner{server: s, options: options, turns: options.Select(Checks())}
 	for _, turn := range r.turns {
@@ -117,7 +117,7 @@ type runner struct {
 	results map[string]Result // guarded; by the name of the check
 }
 
-// lookAround finds out what the server has, and whether the controllers do anything at all: else
+// lookAround finds out which needs the server meets, and whether the controllers work: otherwise
 // every check would wait for them until its deadline.
 func (r *runner) lookAround(ctx context.Context) error {
 	r.results = map[string]Result{}
@@ -210,8 +210,8 @@ func (r *runner) inOrder() []Result {
 	return all
 }
 
-// sweep deletes the namespaces of this run that are left, and waits until they are gone if there
-// is a namespace controller. It returns those that stay.
+// sweep deletes the remaining namespaces of this run, and waits until they are gone if there
+// is a namespace controller. It returns the namespaces that still exist.
 func (r *runner) sweep(ctx context.Context) (left []string) {
 	ctx = context.WithoutCancel(ctx)
 	try(ctx, "clean up", func(t probe.T) {
@@ -227,7 +227,7 @@ func (r *runner) sweep(ctx context.Context) (left []string) {
 				ns := &list.Items[i]
 				left = append(left, ns.Name)
 				if ns.DeletionTimestamp == nil {
-					_ = of.Delete(ctx, ns.Name, metav1.DeleteOptions{}) // asked for again, if it fails
+					_ = of.Delete(ctx, ns.Name, metav1.DeleteOptions{}) // tried again if it fails
 				}
 			}
 			if r.options.Has&NamespaceController == 0 || len(left) == 0 {
@@ -239,7 +239,7 @@ func (r *runner) sweep(ctx context.Context) (left []string) {
 	return left
 }
 
-// reason says why a check that lacks something is skipped.
+// reason returns the reason why a check with unmet needs is skipped.
 func (n Needs) reason() string {
 	switch {
 	case n&Ours != 0:
@@ -254,7 +254,7 @@ func (n Needs) reason() string {
 	return "the server refuses owner references to kinds that are not served, and the like, as ours does by default"
 }
 
-// String lists what is needed.
+// String lists the needs.
 func (n Needs) String() string {
 	var all []string
 	for _, one := range []struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/cli/conformance/probe"
 )
 
-// Namespaces are deleted together with their contents.
+// The deletion of namespaces with their contents.
 var terminating = []Check{
 	{"NS-01 a namespace without our entry in spec.finalizers is left alone", "R22", NamespaceController, func(w *probe.Space) {
 		content := w.Create(probe.ConfigMaps, "content")
@@ -141,7 +141,7 @@ var terminating = []Check{
 		w.EventuallyGone(rest...)
 	}},
 	{"NS-22 a pod that does not end holds all else", "R22", NamespaceController, func(w *probe.Space) {
-		// There is no such node, so no kubelet ends it.
+		// The node does not exist, so no kubelet ends the pod.
 		hanging := w.Create(probe.Pods, "hanging", probe.OnNode("nowhere"))
 		rest := []probe.Object{w.Create(probe.ConfigMaps, "object"), w.Create(probe.Roles, "object")}
 		self := w.End()
@@ -157,10 +157,10 @@ var terminating = []Check{
 	}},
 }
 
-// crowdLabel is on the namespaces of one crowd.
+// crowdLabel is the label of the namespaces of one crowd.
 const crowdLabel = "conformance.example.com/crowd"
 
-// crowd makes n namespaces with a pod and a config map each, and deletes them.
+// crowd creates n namespaces with a pod and a config map each, and deletes them.
 func crowd(w *probe.Space, n int) {
 	w.T.Helper()
 	var group errgroup.Group
@@ -189,7 +189,7 @@ func crowd(w *probe.Space, n int) {
 	}
 }
 
-// crowdLeft returns the number of the crowd's namespaces that are left.
+// crowdLeft returns the number of the crowd's namespaces that still exist.
 func crowdLeft(w *probe.Space) int {
 	w.T.Helper()
 	list, err := w.Server.Kube.CoreV1().Namespaces().List(w.T.Context(), metav1.ListOptions{LabelSelector: crowdLabel + "=" + w.Name})

@@ -16,18 +16,18 @@ import (
 type trial struct {
 	name string
 	ctx  context.Context //nolint:containedctx // as testing.T has one
-	// requests are those of the check, without those of its cleaning up; set when it has ended.
+	// requests are the check's requests, without its cleanup's; set when the check has ended.
 	requests []probe.Request
 
 	mu       sync.Mutex
-	failures []string   // guarded, as is all below
-	declared []Declared // in the order in which they were met
+	failures []string   // guarded, like all fields below
+	declared []Declared // in the order of their observation
 	logs     []string
-	skipped  string // why; "" if the check was not skipped
+	skipped  string // the reason; "" if the check was not skipped
 	cleanUps []func()
 }
 
-// try runs a check to its end, with what it cleans up.
+// try runs a check, and then its cleanup functions.
 func try(ctx context.Context, name string, check func(t probe.T)) *trial {
 	t, record := &trial{name: name}, &probe.Record{}
 	ctx, cancel := context.WithCancel(record.With(ctx))
@@ -51,7 +51,7 @@ func try(ctx context.Context, name string, check func(t probe.T)) *trial {
 	return t
 }
 
-// step runs what may end its goroutine.
+// step runs a function that may end its goroutine.
 func (t *trial) step(do func()) {
 	ended := make(chan struct{})
 	go func() {
@@ -75,7 +75,7 @@ func (t *trial) Name() string { return t.name }
 // Context returns the context of the check's requests.
 func (t *trial) Context() context.Context { return t.ctx }
 
-// Cleanup has a function called when the check has ended, the last one first.
+// Cleanup registers a function that is called when the check has ended, the last one first.
 func (t *trial) Cleanup(cleanUp func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -106,7 +106,7 @@ func (t *trial) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// Logf keeps what may help to understand a failure.
+// Logf keeps a message that may help to understand a failure.
 func (t *trial) Logf(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -131,7 +131,7 @@ func (t *trial) Failed() bool {
 	return len(t.failures) > 0
 }
 
-// Declare notes that upstream's behaviour was met where it is accepted.
+// Declare records upstream's behaviour where it is accepted.
 func (t *trial) Declare(d probe.Difference, seen string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,7 +1,7 @@
 // Package demo contains the stories that coppice demo plays and the tree that it draws.
-// It does no I/O: a story is a list of steps, each with a text that announces it, the
-// kubectl command to run, and what is expected to follow; a View is what watches have
-// shown so far. Package stage plays a story on a control plane.
+// It does no I/O: a story is a list of steps, each with a text that announces it, a
+// kubectl command, and expectations of its effects; a View is the state that watch events
+// have shown so far. Package stage plays a story on a control plane.
 package demo
 
 import (
@@ -18,16 +18,16 @@ type Story struct {
 	Steps     []Step
 }
 
-// Step is one command and what follows.
+// Step is one command with its expected effects.
 type Step struct {
-	// Tell announces in a line or two what is about to happen.
+	// Tell announces the step in a line or two.
 	Tell string
 	// Kubectl holds the arguments of the command. The files that they name are in Manifests.
 	Kubectl []string
-	// Expect lists what must become true, in this order. The last one must also hold in lists
-	// from the server; the others may be true only briefly.
+	// Expect lists the conditions that must become true, in this order. The last one must also
+	// hold in lists from the server; the others may be true only briefly.
 	Expect []Expectation
-	// Question, if set, is what an audience is asked before the command runs.
+	// Question, if set, is the question to an audience before the command runs.
 	Question *Question
 }
 
@@ -52,7 +52,7 @@ func (s Step) Command() string {
 //go:embed manifests/*.yaml
 var files embed.FS
 
-// Manifests returns the contents of the files that the commands use, by name.
+// Manifests returns the contents of the commands' files, by file name.
 func Manifests() (map[string][]byte, error) {
 	entries, err := files.ReadDir("manifests")
 	if err != nil {

@@ -267,8 +267,8 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// Every story asks one question, before the command that deletes; nothing is right before anything has happened; and
-// no two of the choices are right at once.
+// Every story asks one question, before the command that deletes. No choice is right before the command has run, and
+// no two choices are right at once.
 func TestQuestions(t *testing.T) {
 	set := func(owners ...func(*Object)) Object { return object("ReplicaSet", "web", owners...) }
 	gone := func(objects ...Object) *View {

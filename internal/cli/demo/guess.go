@@ -2,8 +2,8 @@ package demo
 
 import "strings"
 
-// Question is what an audience is asked before a command runs. When the step has ended, exactly one of the choices
-// holds of what has been seen: that one was right.
+// Question is a question to an audience before a command runs. When the step has ended, exactly one choice holds in
+// the view: that choice is right.
 type Question struct {
 	Asks    string
 	Choices []Choice
@@ -15,7 +15,7 @@ type Choice struct {
 	Holds func(*View) bool
 }
 
-// Right returns the number of the choice that holds of what has been seen. It is false if not exactly one does.
+// Right returns the number of the choice that holds in a view. ok is false unless exactly one holds.
 func (q Question) Right(v *View) (choice int, ok bool) {
 	found := 0
 	for n, c := range q.Choices {
@@ -27,7 +27,7 @@ func (q Question) Right(v *View) (choice int, ok bool) {
 	return choice, found == 1
 }
 
-// inWhichOrder asks what becomes of a deployment of three pods.
+// inWhichOrder returns a question about the order in which a deployment and its pods are deleted.
 func inWhichOrder(asks string) *Question {
 	return &Question{asks, []Choice{
 		{"The pods go first, the deployment last", func(v *View) bool { return v.WentInOrder("Pod", "ReplicaSet", "Deployment") }},
@@ -71,5 +71,5 @@ func whatIsLeft() *Question {
 	}}
 }
 
-// Text returns what a step tells, without the line breaks of a terminal.
+// Text returns the announcement of a step without line breaks.
 func (s Step) Text() string { return strings.ReplaceAll(s.Tell, "\n", " ") }

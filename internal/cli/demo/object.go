@@ -17,14 +17,14 @@ import (
 type Object struct {
 	Kind, Name string
 	UID        types.UID
-	// Version is its resourceVersion, or that of its deletion when it is gone.
+	// Version is its resourceVersion, or the version of its deletion.
 	Version    string
 	Owners     []metav1.OwnerReference
 	Finalizers []string
 	Deleting   bool
 	// Grace is its grace period in seconds; 0 when it is not being deleted.
 	Grace int64
-	// State is the phase of a pod, or how many pods of a workload are ready.
+	// State is the phase of a pod, or the number of ready pods of a workload.
 	State string
 	// Problems are the reasons why a namespace still exists, from its conditions.
 	Problems []string
@@ -103,7 +103,7 @@ func (o Object) OwnedBy(owner types.UID) bool {
 	return slices.ContainsFunc(o.Owners, func(r metav1.OwnerReference) bool { return r.UID == owner })
 }
 
-// notes returns the state of the object in a few words each; finalizers are in brackets.
+// notes returns notes about the state of the object, of a few words each; finalizers are in brackets.
 func (o Object) notes() []string {
 	var notes []string
 	if o.State != "" {
@@ -126,8 +126,8 @@ func (o Object) notes() []string {
 	return notes
 }
 
-// before reports whether version a was written before b. Versions that cannot be compared, which
-// our server does not produce, are in no order.
+// before reports whether version a is older than b. It is false for versions that cannot be compared,
+// which our server does not produce.
 func before(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order < 0

@@ -15,8 +15,8 @@ func Stories() []Story {
 	return []Story{background(), foreground(), orphan(), grace(), namespace()}
 }
 
-// Choose returns the stories with these names, in the order in which they are played, or all of
-// them if there are no names. unknown is the first name that no story has.
+// Choose returns the stories with these names, in the order in which they are played, or all
+// stories if there are no names. unknown is the first name that no story has.
 func Choose(names []string) (chosen []Story, unknown string) {
 	all := Stories()
 	if len(names) == 0 {
@@ -158,8 +158,8 @@ func makeWeb() Step {
 	}
 }
 
-// ready reports whether the deployment and its one replica set count that many ready pods, and
-// these are running.
+// ready reports whether the deployment and its one replica set count this number of ready pods, and
+// the pods are running.
 func ready(v *View, pods int) bool {
 	deployments, sets := v.All("Deployment"), v.All("ReplicaSet")
 	if len(deployments) > 1 || len(sets) != 1 || !runs(v, pods) {
@@ -170,7 +170,7 @@ func ready(v *View, pods int) bool {
 	return !slices.ContainsFunc(all, func(o Object) bool { return o.State != countedReady(int64(pods), int64(pods)) || o.Deleting })
 }
 
-// runs reports whether exactly that many pods exist and all are running.
+// runs reports whether exactly this number of pods exist and all are running.
 func runs(v *View, pods int) bool {
 	all := v.All("Pod")
 	return len(all) == pods && !slices.ContainsFunc(all, func(o Object) bool {
@@ -178,13 +178,13 @@ func runs(v *View, pods int) bool {
 	})
 }
 
-// waited reports whether the only object of a kind was marked to wait for its dependents.
+// waited reports whether the only object of a kind got the foregroundDeletion finalizer.
 func waited(v *View, kind string) bool {
 	marked := v.Marked(kind)
 	return len(marked) == 1 && marked[0].Has(metav1.FinalizerDeleteDependents)
 }
 
-// wentWith reports whether a pod is gone, and ended with that exit code.
+// wentWith reports whether a pod is gone and ended with this exit code.
 func wentWith(v *View, pod, code string) bool {
 	return slices.ContainsFunc(v.Gone("Pod"), func(o Object) bool {
 		return o.Name == pod && strings.HasSuffix(o.State, code)

@@ -9,17 +9,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// separator is between the notes of an object.
+// separator separates the notes of an object.
 const separator = " · "
 
-// Emphasis is the emphasis with which a line of the tree is drawn.
+// Emphasis is the emphasis of a line of the tree.
 type Emphasis int
 
 // The emphases.
 const (
 	Normal   Emphasis = iota // the object is not being deleted
-	Deleting                 // it is being deleted
-	Problem                  // the line says why something is stuck
+	Deleting                 // the object is being deleted
+	Problem                  // the line is the reason why a namespace still exists
 )
 
 // Line is one line of the tree.
@@ -67,7 +67,7 @@ func (v *View) Tree() []Line {
 	return t.lines
 }
 
-// ownerOf returns the reference to the owner that an object is drawn below.
+// ownerOf returns the reference to the parent of an object in the tree.
 func (v *View) ownerOf(o Object) (metav1.OwnerReference, bool) {
 	there := slices.DeleteFunc(slices.Clone(o.Owners), func(r metav1.OwnerReference) bool {
 		_, ok := v.objects[r.UID]
@@ -91,8 +91,8 @@ type drawing struct {
 	lines []Line
 }
 
-// draw draws an object and what is below it. indent precedes all lines, branch the object's own
-// line, and stem the lines below.
+// draw draws an object and its subtree. indent precedes all lines, branch the object's own line,
+// and stem the lines below.
 func (t *drawing) draw(o Object, indent, branch, stem string) {
 	if t.drawn[o.UID] {
 		return
@@ -121,8 +121,7 @@ func (t *drawing) draw(o Object, indent, branch, stem string) {
 	}
 }
 
-// notes adds to the notes of an object whether its owner waits for it, and which of its owners
-// are gone.
+// notes returns the notes of an object, with notes about owners that wait for it or are gone.
 func (t *drawing) notes(o Object) []string {
 	notes := o.notes()
 	for _, r := range o.Owners {

@@ -8,11 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// View holds which objects exist and which are gone, as far as watches have shown. It is not
-// safe for concurrent use.
+// View holds the existing and the deleted objects, according to watch events. It is not safe
+// for concurrent use.
 type View struct {
 	objects map[types.UID]Object
-	marked  []Object // as they were when they were first seen being deleted
+	marked  []Object // their states in the first event in which they were being deleted
 	gone    []Object
 }
 
@@ -20,7 +20,7 @@ type View struct {
 func NewView() *View { return &View{objects: map[types.UID]Object{}} }
 
 // Put adds or replaces an object. It returns a line that describes the change, or "" if the
-// tree shows none.
+// change does not affect the tree.
 func (v *View) Put(o Object) string {
 	old, known := v.objects[o.UID]
 	v.objects[o.UID] = o
@@ -36,14 +36,14 @@ func (v *View) Put(o Object) string {
 	return ""
 }
 
-// Remove removes an object: o is its last state, with the version of its deletion.
+// Remove removes an object. o is its last state, with the version of its deletion.
 func (v *View) Remove(o Object) string {
 	delete(v.objects, o.UID)
 	v.gone = append(v.gone, o)
 	return "- " + o.String()
 }
 
-// told describes an object in one line, with its owners, which the tree shows by its structure.
+// told describes an object in one line. The line names its owners, as it has no tree around it.
 func (v *View) told(o Object) string {
 	var notes []string
 	for _, owner := range o.Owners {
@@ -72,7 +72,7 @@ func (v *View) All(kind string) []Object {
 	return of
 }
 
-// Find returns the object of that kind and name, if it exists.
+// Find returns the object of this kind and name, if it exists.
 func (v *View) Find(kind, name string) (Object, bool) {
 	for _, o := range v.objects {
 		if o.Kind == kind && o.Name == name {
@@ -85,8 +85,8 @@ func (v *View) Find(kind, name string) (Object, bool) {
 // Gone returns the objects of a kind that are gone, in the order of their watch events.
 func (v *View) Gone(kind string) []Object { return ofKind(v.gone, kind) }
 
-// Marked returns the objects of a kind that are or were terminating, as they were in the
-// first watch event that showed that, in that order.
+// Marked returns the objects of a kind that are or were terminating, in the order of their first
+// watch event with a deletionTimestamp, in the state of that event.
 func (v *View) Marked(kind string) []Object { return ofKind(v.marked, kind) }
 
 func ofKind(objects []Object, kind string) []Object {

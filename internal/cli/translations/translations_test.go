@@ -15,7 +15,7 @@ import (
 
 const english = "Display one or many resources"
 
-// TestMain prints what kubectl would, if the tests are run as one of the commands.
+// TestMain prints a text of kubectl if the test binary is called with a command.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-") {
 		fmt.Println(i18n.T(english))
@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A control plane loads no translations, before main either. Other commands do.
+// A control plane loads no translations, not even before main. Other commands load them.
 func TestNotTranslated(t *testing.T) {
 	for command, translated := range map[string]bool{"up": false, "kubectl": true} {
 		process := exec.CommandContext(t.Context(), os.Args[0], command)

@@ -10,13 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// CustomResourceDefinitions is the resource of definitions.
+// CustomResourceDefinitions is the resource of CustomResourceDefinitions.
 var CustomResourceDefinitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
 // Definition describes a CustomResourceDefinition.
 type Definition struct {
 	Cluster  bool
-	Versions []any // the first is that of the Kind that it defines
+	Versions []any // the first is the version of the defined Kind
 }
 
 // Version returns one version of a custom resource.
@@ -26,8 +26,8 @@ func Version(name string, served, stored bool) any {
 	}}
 }
 
-// Versions is a custom resource with a preferred version, another served version, and one that is
-// not served.
+// Versions is a custom resource with a preferred version, another served version, and an
+// unserved one.
 func Versions() Definition {
 	return Definition{Versions: []any{Version("v1", true, true), Version("v1beta1", true, false), Version("v1alpha1", false, false)}}
 }
@@ -101,12 +101,12 @@ func (w *Space) Undefine(k Kind) {
 	})
 }
 
-// nudge changes a definition whose instances could not be deleted. Upstream's finalizer of
-// definitions tries again after 5 ms, and when its cache has not seen its own last write by then it
-// gives up until the next change, or for 5 minutes.
+// nudge changes a definition whose instances could not be deleted. Upstream's finalizing controller
+// retries after 5 ms. If its cache does not have its own last write by then, it waits for the next
+// change of the definition, or 5 minutes.
 func (w *Space) nudge(crd *unstructured.Unstructured) {
 	change := fmt.Sprintf(`{"metadata":{"annotations":{"conformance.example.com/seen":%q}}}`, crd.GetResourceVersion())
-	_, _ = w.Server.Dynamic.Resource(CustomResourceDefinitions).Patch(w.T.Context(), crd.GetName(), types.MergePatchType, []byte(change), metav1.PatchOptions{}) // it may be gone now
+	_, _ = w.Server.Dynamic.Resource(CustomResourceDefinitions).Patch(w.T.Context(), crd.GetName(), types.MergePatchType, []byte(change), metav1.PatchOptions{}) // the definition may be gone now
 }
 
 // Redefine changes a definition by a JSON merge patch.
@@ -125,14 +125,14 @@ const (
 	byName      = `{"spec":{"conversion":{"strategy":"None","webhook":null}}}`
 )
 
-// BreakReading makes a kind unreadable in every version that is served: objects are stored in
-// each version, and the webhook that converts them does not answer. It returns one object for
-// each version, and a function that repairs the kind.
+// BreakReading makes a kind unreadable in every served version: objects are stored in each
+// version, and the conversion webhook does not answer. It returns one object for each version,
+// and a function that repairs the kind.
 func (w *Space) BreakReading(k Kind, options ...Option) (stored []Object, repair func()) {
 	w.T.Helper()
 	stored = append(stored, w.Create(k.At("v1"), "stored-as-v1", options...))
 	w.Redefine(k, fmt.Sprintf(twoVersions, "v1", false, "v2", true))
-	// What serves the new version stores in it.
+	// A server that serves the new version stores objects in it.
 	w.Serves(k.At("v2").GroupVersionResource)
 	stored = append(stored, w.Create(k.At("v2"), "stored-as-v2", options...))
 	w.T.Cleanup(func() {
@@ -143,7 +143,7 @@ func (w *Space) BreakReading(k Kind, options ...Option) (stored []Object, repair
 	w.Redefine(k, byNobody)
 	w.Until(fmt.Sprintf("that %s cannot be listed", k.Definition()), func() string {
 		for _, v := range []string{"v1", "v2"} {
-			// At once: a client that is told to try again later does so for a long time.
+			// Without retries: the client would obey the server's Retry-After for a long time.
 			path := "/apis/" + k.Group + "/" + v + "/" + k.Resource
 			if err := w.Server.Kube.CoreV1().RESTClient().Get().AbsPath(path).MaxRetries(0).Do(w.T.Context()).Error(); err == nil {
 				return path + " can still be listed"

@@ -8,20 +8,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Answer is what a server answers to a DELETE that it carries out: the object, or a Status.
+// Answer is the server's answer to a successful DELETE: the object, or a Status.
 type Answer struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
-	// Details are those of a Status.
+	// Details are the details of a Status.
 	Details *metav1.StatusDetails `json:"details,omitempty"`
 }
 
-// Delete deletes an object, and returns the answer or the refusal.
+// Delete deletes an object, and returns the answer or an error.
 func (w *Space) Delete(o Object, options metav1.DeleteOptions) (Answer, error) {
 	return w.delete(o.path(), options)
 }
 
-// DeleteCollection deletes the check's objects of a kind that a label selector selects.
+// DeleteCollection deletes the check's objects of a kind that match a label selector.
 func (w *Space) DeleteCollection(k Kind, selector string, options metav1.DeleteOptions) error {
 	o := Object{Kind: k, Namespace: w.namespaceOf(k)}
 	return w.Objects(o).DeleteCollection(w.T.Context(), options, metav1.ListOptions{LabelSelector: selector})

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Side is a part of a cluster that may be upstream's; several are combined with |.
+// Side is a part of a cluster that may be upstream's. Sides are combined with |.
 type Side uint8
 
 const (
@@ -21,25 +21,25 @@ const (
 // Difference is one of the differences from upstream that docs/semantics.md declares.
 type Difference struct {
 	Of Side
-	// Rules are ours that upstream does not keep, separated by spaces.
+	// Rules are the codes of our rules that upstream breaks, separated by spaces.
 	Rules string
-	// Ours is the sentence about it in docs/semantics.md.
+	// Ours is the sentence about the difference in docs/semantics.md.
 	Ours string
-	// Upstream says what upstream does instead.
+	// Upstream describes upstream's behaviour.
 	Upstream string
 }
 
-// declarer is a T that counts what was declared.
+// declarer is a T that records declared differences.
 type declarer interface {
 	Declare(d Difference, seen string)
 }
 
-// hurried is the time that a condition may take where upstream may never meet it.
+// hurried bounds the time for a condition that upstream may never meet.
 const hurried = 20 * time.Second
 
-// Differs runs steps that upstream may fail. Where its differences are accepted, a failure in them
-// is declared, does not fail the check, and ends only the steps. Elsewhere they are steps like any
-// others.
+// Differs runs steps that upstream may fail. Where its differences are accepted, a failure of a step
+// is declared, does not fail the check, and ends only the steps. Elsewhere a failure of a step fails
+// the check.
 func (w *Space) Differs(d Difference, steps func(w *Space)) {
 	w.T.Helper()
 	if w.Server.Upstream&d.Of == 0 {
@@ -64,8 +64,8 @@ func (w *Space) Differs(d Difference, steps func(w *Space)) {
 	w.T.Logf("declared: %s: %s\n%s", d.Rules, d.Upstream, seen)
 }
 
-// Observed waits until the collector has seen what was created before, where it is one that goes
-// by what its watches have shown (upstream's: R15). Ours needs no waiting.
+// Observed waits until upstream's collector has observed the existing objects, as it decides by the
+// events of its watches (R15). With our collector, Observed does not wait.
 func (w *Space) Observed(kinds ...Kind) {
 	w.T.Helper()
 	if w.Server.Upstream&Controllers != 0 {
@@ -73,7 +73,7 @@ func (w *Space) Observed(kinds ...Kind) {
 	}
 }
 
-// attempt is a T whose failures are kept and not reported.
+// attempt is a T that keeps failures and does not report them.
 type attempt struct {
 	T
 

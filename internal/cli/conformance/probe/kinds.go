@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Kind is a kind of objects, and how to create one.
+// Kind is a kind of objects, with the body of a new one.
 type Kind struct {
 	schema.GroupVersionResource
 	Name    string
@@ -14,7 +14,7 @@ type Kind struct {
 	body    map[string]any
 }
 
-// APIVersion returns the group and version as objects have them.
+// APIVersion returns the group and version in the format of an object's apiVersion.
 func (k Kind) APIVersion() string { return k.GroupVersion().String() }
 
 // At returns the same kind in another version.
@@ -23,12 +23,12 @@ func (k Kind) At(version string) Kind {
 	return k
 }
 
-// Kinds that checks create objects of. No controller has anything to do for those that have a pod
+// The kinds of the objects that checks create. Controllers have nothing to do for objects with a pod
 // template.
 var (
 	ConfigMaps = core("configmaps", "ConfigMap", nil)
 	Secrets    = core("secrets", "Secret", nil)
-	// Pods have a scheduler that does not exist: no node runs them.
+	// Pods name a missing scheduler: no node runs them.
 	Pods = core("pods", "Pod", map[string]any{"spec": map[string]any{
 		"schedulerName": "conformance.example.com/nobody",
 		"containers":    []any{map[string]any{"name": "main", "image": "none"}},
@@ -38,7 +38,7 @@ var (
 	}})
 	ReplicationControllers = core("replicationcontrollers", "ReplicationController",
 		map[string]any{"spec": workload(map[string]any{"app": "conformance"})})
-	// ReplicaSets match Deployments, which would release them otherwise.
+	// ReplicaSets match the selector of Deployments, which would otherwise release them.
 	ReplicaSets = of("apps", "replicasets", "ReplicaSet", labelled(replicated()))
 	Deployments = of("apps", "deployments", "Deployment", replicated())
 	Jobs        = of("batch", "jobs", "Job", map[string]any{"spec": suspendedJob()})

@@ -19,7 +19,7 @@ import (
 // ForeignFinalizer is a foreign entry of spec.finalizers.
 const ForeignFinalizer corev1.FinalizerName = "conformance.example.com/hold"
 
-// Namespace reads the check's namespace, which has to exist.
+// Namespace reads the check's namespace, which must exist.
 func (w *Space) Namespace() *corev1.Namespace {
 	w.T.Helper()
 	ns, err := w.Server.Kube.CoreV1().Namespaces().Get(w.T.Context(), w.Name, metav1.GetOptions{})
@@ -43,8 +43,8 @@ func (w *Space) End() Object {
 	return self
 }
 
-// EndHeld deletes the check's namespace after adding a foreign finalizer to it, so that it exists
-// for as long as the check needs it.
+// EndHeld adds a foreign finalizer to the check's namespace and deletes it, so that it exists
+// as long as the check needs it.
 func (w *Space) EndHeld() Object {
 	w.T.Helper()
 	self := w.Itself()
@@ -60,8 +60,8 @@ func (w *Space) ComeAgain() *corev1.Namespace {
 	return w.createItself()
 }
 
-// CreateSoon creates an object in a namespace that was recreated: for a moment admission may take
-// it for the one that is gone.
+// CreateSoon creates an object in a recreated namespace: for a moment admission may confuse it
+// with the deleted one.
 func (w *Space) CreateSoon(k Kind, name string) Object {
 	w.T.Helper()
 	var o Object
@@ -89,14 +89,14 @@ func (w *Space) SetSpecFinalizers(finalizers ...corev1.FinalizerName) {
 			w.T.Fatalf("set spec.finalizers of %s: %v", w.Name, err)
 		}
 		if err != nil {
-			return err.Error() // its conditions were written meanwhile
+			return err.Error() // the controller has written conditions meanwhile
 		}
 		return ""
 	})
 }
 
-// AddSpecFinalizer adds a foreign entry to spec.finalizers of the check's namespace, which holds
-// its deletion.
+// AddSpecFinalizer adds a foreign entry to spec.finalizers of the check's namespace, which delays
+// its removal.
 func (w *Space) AddSpecFinalizer() {
 	w.T.Helper()
 	w.SetSpecFinalizers(corev1.FinalizerKubernetes, ForeignFinalizer)
@@ -120,7 +120,7 @@ func (w *Space) AddSpecFinalizer() {
 	})
 }
 
-// EventuallySpecFinalizers waits until spec.finalizers of the check's namespace is this.
+// EventuallySpecFinalizers waits until spec.finalizers of the check's namespace has exactly these entries.
 func (w *Space) EventuallySpecFinalizers(want ...corev1.FinalizerName) {
 	w.T.Helper()
 	w.Until(fmt.Sprintf("spec.finalizers of the namespace to be %v", want), func() string {
@@ -131,8 +131,8 @@ func (w *Space) EventuallySpecFinalizers(want ...corev1.FinalizerName) {
 	})
 }
 
-// SettleNamespaces waits until the namespace controller has processed everything from before: a
-// namespace that is deleted now is gone after it. It does so twice, as Settle does.
+// SettleNamespaces waits until the namespace controller has processed all earlier events: it deletes
+// another namespace and waits until that is gone. It does so twice, as Settle does.
 func (w *Space) SettleNamespaces() {
 	w.T.Helper()
 	for range 2 {
@@ -141,7 +141,7 @@ func (w *Space) SettleNamespaces() {
 	}
 }
 
-// ConditionLines returns the conditions of the check's namespace, in their order.
+// ConditionLines returns the conditions of the check's namespace, in their order, as lines.
 func (w *Space) ConditionLines() []string {
 	w.T.Helper()
 	var lines []string
@@ -162,8 +162,8 @@ func (w *Space) EventuallySays(want ...string) {
 	})
 }
 
-// EventuallyMentions waits until a condition of the check's namespace begins like this,
-// and has all these words in it.
+// EventuallyMentions waits until a condition of the check's namespace has this beginning
+// and contains all these words.
 func (w *Space) EventuallyMentions(begin string, words ...string) {
 	w.T.Helper()
 	w.Until(fmt.Sprintf("a condition of the namespace that begins %q and mentions %q", begin, words), func() string {
@@ -178,7 +178,7 @@ func (w *Space) EventuallyMentions(begin string, words ...string) {
 	})
 }
 
-// The conditions of a namespace that is being emptied without trouble.
+// The conditions of a namespace whose contents are being deleted without errors.
 const (
 	Discovered = "NamespaceDeletionDiscoveryFailure False ResourcesDiscovered: All resources successfully discovered"
 	Parsed     = "NamespaceDeletionGroupVersionParsingFailure False ParsedGroupVersions: All legacy kube types successfully parsed"
@@ -187,12 +187,12 @@ const (
 	Finished   = "NamespaceFinalizersRemaining False ContentHasNoFinalizers: All content-preserving finalizers finished"
 )
 
-// Remain is the condition that reports what remains.
+// Remain returns the condition that reports the remaining contents.
 func Remain(what string) string {
 	return "NamespaceContentRemaining True SomeResourcesRemain: Some resources are remaining: " + what
 }
 
-// Preserved is the condition that reports what preserves it.
+// Preserved returns the condition that reports the finalizers of the remaining contents.
 func Preserved(by string) string {
 	return "NamespaceFinalizersRemaining True SomeFinalizersRemain: Some content in the namespace has finalizers remaining: " + by
 }
@@ -202,18 +202,18 @@ func IsAway(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
 
-// IsMarked reports whether a namespace is being deleted, and says so in both ways.
+// IsMarked reports whether a namespace has a deletionTimestamp and the phase Terminating.
 func IsMarked(ns *corev1.Namespace) bool {
 	return ns.DeletionTimestamp != nil && ns.Status.Phase == corev1.NamespaceTerminating
 }
 
-// apiServices is the resource in which API groups of other servers are registered.
+// apiServices is the resource that registers the API groups of other servers.
 func apiServices() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
 }
 
 // BreakGroup registers an API group whose server does not exist, and waits until discovery fails
-// for it. Servers that aggregate no others have no such groups.
+// for it. It skips the check on a server without aggregation.
 func (w *Space) BreakGroup(group string) (repair func()) {
 	w.T.Helper()
 	registry := w.Server.Dynamic.Resource(apiServices())
@@ -234,7 +234,7 @@ func (w *Space) BreakGroup(group string) (repair func()) {
 	w.T.Cleanup(func() {
 		ctx, cancel := w.cleaning()
 		defer cancel()
-		_ = registry.Delete(ctx, service.GetName(), metav1.DeleteOptions{}) // if the check has not
+		_ = registry.Delete(ctx, service.GetName(), metav1.DeleteOptions{}) // if the check has not deleted it
 	})
 	w.Until("discovery to fail for "+group, func() string {
 		var answer string

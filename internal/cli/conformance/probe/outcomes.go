@@ -24,7 +24,7 @@ func (w *Space) EventuallyGone(objects ...Object) {
 	}
 }
 
-// EventuallyLeaving waits until objects are being deleted, if they are not gone.
+// EventuallyLeaving waits until objects are being deleted or are gone.
 func (w *Space) EventuallyLeaving(objects ...Object) {
 	w.T.Helper()
 	for _, o := range objects {
@@ -37,7 +37,7 @@ func (w *Space) EventuallyLeaving(objects ...Object) {
 	}
 }
 
-// EventuallyOwned waits until an object has just these owner references.
+// EventuallyOwned waits until an object has exactly these owner references.
 func (w *Space) EventuallyOwned(o Object, owners ...metav1.OwnerReference) {
 	w.T.Helper()
 	w.Until(fmt.Sprintf("%s to be owned by %s", o, names(owners)), func() string {
@@ -48,7 +48,7 @@ func (w *Space) EventuallyOwned(o Object, owners ...metav1.OwnerReference) {
 	})
 }
 
-// EventuallyFinalizers waits until an object has just these finalizers.
+// EventuallyFinalizers waits until an object has exactly these finalizers.
 func (w *Space) EventuallyFinalizers(o Object, finalizers ...string) {
 	w.T.Helper()
 	w.Until(fmt.Sprintf("%s to have the finalizers %v", o, finalizers), func() string {
@@ -59,9 +59,9 @@ func (w *Space) EventuallyFinalizers(o Object, finalizers ...string) {
 	})
 }
 
-// Settle waits until a collector has processed everything from before: garbage of each kind that
-// is created now is collected after it. It does so twice, because an object that came earlier may
-// still be with a worker when the first garbage is gone.
+// Settle waits until a collector has processed all earlier events: it creates garbage of each kind
+// and waits until that is collected. It does so twice, because a worker may still process an earlier
+// object when the first garbage is gone.
 func (w *Space) Settle(kinds ...Kind) {
 	w.T.Helper()
 	for i := range 2 {
@@ -70,13 +70,13 @@ func (w *Space) Settle(kinds ...Kind) {
 			if k.Cluster {
 				owner = ClusterRoles
 			}
-			// With a label of its own, no controller adopts it.
+			// Because of its own label, no controller adopts the garbage.
 			w.EventuallyGone(w.Create(k, fmt.Sprintf("sentinel-%d-%s", i, uuid.NewUUID()[:8]), OwnedBy(Nobody(owner)), WithLabel(RunLabel, run)))
 		}
 	}
 }
 
-// Stay waits until nothing is left to be done, and asserts that objects are untouched.
+// Stay waits until the collector has processed all earlier events (Settle), and asserts that objects are kept.
 func (w *Space) Stay(objects ...Object) {
 	w.T.Helper()
 	var kinds []Kind
@@ -114,7 +114,7 @@ func (w *Space) AreOrphans(dependents ...Object) {
 	}
 }
 
-// InvalidNamespace is the reason of the Event about an owner where R5 does not allow it.
+// InvalidNamespace is the reason of the Event about an owner in a namespace that R5 does not allow.
 const InvalidNamespace = "OwnerRefInvalidNamespace"
 
 // EventuallyReported waits for an Event about an object.
@@ -144,7 +144,7 @@ func (w *Space) EventuallyReported(o Object, reason string) {
 	})
 }
 
-// Describe says what of an object matters to its deletion.
+// Describe describes the fields of an object that matter to its deletion.
 func Describe(now *metav1.PartialObjectMetadata) string {
 	var parts []string
 	if now.DeletionTimestamp != nil {

@@ -1,16 +1,16 @@
-// Package probe is what a check of conformance does to an API server, and how it looks at the
-// outcome.
+// Package probe has the steps of a conformance check: requests to an API server, and assertions
+// about the outcome.
 //
 // A check works in a [Space], a namespace of its own with a generated name. It creates objects
-// there, deletes some, and states what has to become of the others: EventuallyGone, Stay,
-// EventuallyOwned and so on. What takes a while is a condition with a deadline, the server's
-// Patience ([Space.Until]); that nothing happens is asserted once a collector has provably dealt
-// with everything from before ([Space.Settle]). Cluster-scoped objects carry the name of the
-// namespace, and when the check ends all that it made is removed.
+// there, deletes some, and asserts the fate of the others: EventuallyGone, Stay, EventuallyOwned
+// and so on. To assert a change, it waits for a condition with a deadline, the server's Patience
+// ([Space.Until]). To assert that nothing changes, it first waits until the collector has provably
+// processed all earlier events ([Space.Settle]). Names of cluster-scoped objects contain the name
+// of the namespace. When the check ends, its objects are removed.
 //
-// Failures go to a [T]: testing's in test/conformance, or that of package conformance, which runs
-// checks as a command. What upstream does differently is checked all the same, and declared
-// ([Space.Differs]).
+// Failures go to a [T]: testing's in test/conformance, or the one of package conformance, which
+// runs checks for a command. Checks also test the rules from which upstream differs, and declare
+// the differences ([Space.Differs]).
 package probe
 
 import (
@@ -20,8 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// T is what a check reports to: a part of testing.TB. Fatal, Fatalf, Skip and Skipf end the
-// goroutine that calls them.
+// T receives the failures of a check; it is a part of testing.TB. Fatal, Fatalf, Skip and Skipf end
+// the goroutine that calls them.
 type T interface {
 	Helper()
 	Name() string
@@ -38,16 +38,16 @@ type T interface {
 }
 
 const (
-	// DefaultPatience is the time that a condition may take on a server without a Patience of its
-	// own. It is far longer than anything should take.
+	// DefaultPatience bounds the time of a condition on a server without a Patience of its own. It is
+	// far longer than any condition should take.
 	DefaultPatience = 3 * time.Minute
-	// shortest and longest bound the time between two looks at a condition.
+	// shortest and longest bound the time between two evaluations of a condition.
 	shortest = 5 * time.Millisecond
 	longest  = 100 * time.Millisecond
 )
 
-// Until waits until problem returns "". want says what is waited for, in the words of the failure:
-// it follows "want", and what the last problem was follows that.
+// Until waits until problem returns "". want names the condition: the message of a failure is
+// "want", this text, and the last problem.
 func (w *Space) Until(want string, problem func() string) {
 	w.T.Helper()
 	ctx, cancel := context.WithTimeout(w.T.Context(), w.patience())
@@ -67,7 +67,7 @@ func (w *Space) Until(want string, problem func() string) {
 	}
 }
 
-// patience is the time that a condition of this check may take.
+// patience returns the time that a condition of this check may take.
 func (w *Space) patience() time.Duration {
 	switch {
 	case w.hurry > 0:

@@ -10,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
-// Object is an object that was created.
+// Object identifies a created object.
 type Object struct {
 	Kind      Kind
-	Namespace string // empty for none
+	Namespace string // empty if the object is cluster-scoped
 	Name      string
 	UID       types.UID
 }
@@ -21,26 +21,26 @@ type Object struct {
 // String returns the kind and name.
 func (o Object) String() string { return o.Kind.Name + " " + o.Name }
 
-// Ref refers to an owner, without saying whether it blocks.
+// Ref returns a reference to an owner, with blockOwnerDeletion unset.
 func Ref(owner Object) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: owner.Kind.APIVersion(), Kind: owner.Kind.Name, Name: owner.Name, UID: owner.UID}
 }
 
-// Blocking refers to an owner that has to wait.
+// Blocking returns a reference to an owner that has to wait for the dependent.
 func Blocking(owner Object) metav1.OwnerReference {
 	r := Ref(owner)
 	r.BlockOwnerDeletion = new(true)
 	return r
 }
 
-// NotBlocking refers to an owner that does not have to wait.
+// NotBlocking returns a reference to an owner that does not have to wait for the dependent.
 func NotBlocking(owner Object) metav1.OwnerReference {
 	r := Ref(owner)
 	r.BlockOwnerDeletion = new(false)
 	return r
 }
 
-// Controlled refers to an owner that is the controller.
+// Controlled returns a reference to an owner that is the controller.
 func Controlled(owner Object) metav1.OwnerReference {
 	r := Blocking(owner)
 	r.Controller = new(true)
@@ -52,7 +52,7 @@ func Nobody(k Kind) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: k.APIVersion(), Kind: k.Name, Name: "nobody", UID: uuid.NewUUID()}
 }
 
-// Fakes returns references to so many owners that do not exist.
+// Fakes returns references to n owners that do not exist.
 func Fakes(n int) []metav1.OwnerReference {
 	all := make([]metav1.OwnerReference, n)
 	for i := range all {
@@ -95,7 +95,7 @@ func OnNode(name string) Option {
 	return func(u *unstructured.Unstructured) { u.Object["spec"].(map[string]any)["nodeName"] = name }
 }
 
-// Finalizers of foreigners, and of the collector.
+// A foreign finalizer, and the collector's finalizers.
 const (
 	Hold                = "conformance.example.com/hold"
 	ForegroundFinalizer = metav1.FinalizerDeleteDependents
@@ -109,7 +109,7 @@ const (
 	Orphan     = metav1.DeletePropagationOrphan
 )
 
-// Policy returns the options that ask for a policy.
+// Policy returns deletion options with a policy.
 func Policy(p metav1.DeletionPropagation) metav1.DeleteOptions {
 	return metav1.DeleteOptions{PropagationPolicy: &p}
 }

@@ -13,8 +13,8 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 )
 
-// Removals is the account of the revisions at which objects of a namespace were removed. It is safe
-// for concurrent use.
+// Removals records the revisions at which objects of a namespace were removed. It is safe for
+// concurrent use.
 type Removals struct {
 	space *Space
 	log   *removalLog
@@ -23,14 +23,14 @@ type Removals struct {
 type removalLog struct {
 	mu   sync.Mutex
 	at   map[types.UID]int64 // guarded
-	fail error               // guarded; why the account is not complete
+	fail error               // guarded; the reason why the record is incomplete
 }
 
-// In returns the same account, whose failures are those of other steps of the check (Differs).
+// In returns the same record, which reports its failures to w: the steps of Differs have another T.
 func (r *Removals) In(w *Space) *Removals { return &Removals{w, r.log} }
 
-// Watch records the removals of objects of some kinds from now on, in the check's namespace, or of
-// cluster-scoped ones anywhere. The revisions of one server are shared by all its kinds.
+// Watch records the removals of objects of some kinds from now on, in the check's namespace or, for
+// cluster-scoped kinds, in the cluster. All kinds of a server share one sequence of revisions.
 func (w *Space) Watch(kinds ...Kind) *Removals {
 	w.T.Helper()
 	log := &removalLog{at: map[types.UID]int64{}}
@@ -40,7 +40,7 @@ func (w *Space) Watch(kinds ...Kind) *Removals {
 		if err != nil {
 			w.T.Fatal(err)
 		}
-		// A server ends the watch of a client that falls behind; it goes on from where it was.
+		// The server ends the watch of a client that falls behind; the RetryWatcher resumes it.
 		events, err := watchtools.NewRetryWatcherWithContext(w.T.Context(), list.ResourceVersion, &cache.ListWatch{WatchFuncWithContext: objects.Watch})
 		if err != nil {
 			w.T.Fatal(err)
@@ -78,7 +78,7 @@ func (r *removalLog) note(event watch.Event) {
 	r.at[o.UID] = revision
 }
 
-// Of waits until the removal of an object is recorded, and returns the revision.
+// Of waits until the removal of an object is recorded, and returns its revision.
 func (r *Removals) Of(o Object) int64 {
 	w := r.space
 	w.T.Helper()

@@ -18,20 +18,20 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Server is an API server under test, as an administrator sees it. It is safe for concurrent use.
+// Server has an administrator's clients for an API server under test. It is safe for concurrent use.
 type Server struct {
 	Config   *rest.Config
 	Dynamic  dynamic.Interface
 	Metadata metadata.Interface
 	Kube     kubernetes.Interface
 
-	// Patience is the time that one condition may take; 0 means DefaultPatience.
+	// Patience bounds the time of one condition; 0 means DefaultPatience.
 	Patience time.Duration
-	// Upstream says of what the differences that docs/semantics.md declares are accepted.
+	// Upstream are the sides whose differences in docs/semantics.md are accepted.
 	Upstream Side
 }
 
-// NewServer returns clients for a server. They send as many requests at a time as checks ask for.
+// NewServer returns a Server with clients that do not limit the rate of requests.
 func NewServer(config *rest.Config) (*Server, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
@@ -52,7 +52,7 @@ func NewServer(config *rest.Config) (*Server, error) {
 	return s, nil
 }
 
-// listOne asks whether a resource can be listed.
+// listOne returns the options of a list of at most one object.
 func listOne() metav1.ListOptions { return metav1.ListOptions{Limit: 1} }
 
 // Serves waits until the server serves a resource.
@@ -66,21 +66,21 @@ func (w *Space) Serves(resource schema.GroupVersionResource) {
 	})
 }
 
-// IsGone reports whether an answer means that there is no such object.
+// IsGone reports whether an error means that the object does not exist.
 func IsGone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsGone(err) }
 
-// Record keeps the requests that were sent with its context, for the report of a failure. It is
-// safe for concurrent use.
+// Record keeps the requests of its context, for the report of a failure. It is safe for
+// concurrent use.
 type Record struct {
 	mu       sync.Mutex
 	requests []Request // guarded
 }
 
-// Request is one request of a check, or the same one several times in a row.
+// Request is one request of a check, or several equal ones in a row.
 type Request struct {
 	Method string `json:"method"`
 	Path   string `json:"path"`
-	// Body is that of a DELETE or PATCH, if it is text.
+	// Body is the body of a DELETE or PATCH, if it is JSON.
 	Body string `json:"body,omitempty"`
 	// Code is the HTTP status, or 0 if there was no answer.
 	Code  int `json:"code"`
@@ -100,7 +100,7 @@ func (r Request) String() string {
 	return line
 }
 
-// longestRecord bounds the number of requests in a Record, and longestBody what is kept of each.
+// longestRecord bounds the number of requests in a Record, and longestBody the kept bytes of a body.
 const (
 	longestRecord = 200
 	longestBody   = 400

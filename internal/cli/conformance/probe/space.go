@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/metadata"
 )
 
-// Space is the server as one check sees it: a namespace of its own, and what the check does
-// there. Its methods are safe for concurrent use.
+// Space is a namespace of a check, with methods for the steps of the check. They are safe for
+// concurrent use.
 type Space struct {
 	T      T
 	Server *Server
@@ -32,27 +32,27 @@ type Space struct {
 	hurry time.Duration // replaces the server's patience, unless 0
 }
 
-// made are the objects that a check has created, to clean up.
+// made are the objects that a check has created, for the cleanup.
 type made struct {
 	sync.Mutex
 	objects []Object // guarded
 }
 
-// run makes the names of this process's namespaces differ from those of any other that works on
-// the same server.
+// run is a part of the names of this process's namespaces, so that they differ from the names
+// of other processes on the same server.
 var (
 	run    = string(uuid.NewUUID())[:6]
 	spaces atomic.Int64
 )
 
-// RunLabel is on every namespace of checks; its value, Run, is that of this process.
+// RunLabel is a label of every namespace of checks; its value, Run, identifies this process.
 const RunLabel = "conformance.example.com/run"
 
 // Run returns the value of RunLabel. The names of namespaces and of cluster-scoped objects begin
-// with "conformance-" and it.
+// with "conformance-" and this value.
 func Run() string { return run }
 
-// NewSpace creates a namespace, which is removed with all that was made in it when t ends.
+// NewSpace creates a namespace. When t ends, the namespace is removed with all its objects.
 func NewSpace(t T, s *Server) *Space {
 	t.Helper()
 	w := At(t, s, fmt.Sprintf("conformance-%s-%d", run, spaces.Add(1)))
@@ -61,7 +61,7 @@ func NewSpace(t T, s *Server) *Space {
 	return w
 }
 
-// At returns the server as seen in a namespace that need not exist.
+// At returns the Space of a namespace that need not exist.
 func At(t T, s *Server, namespace string) *Space {
 	return &Space{T: t, Server: s, Name: namespace, made: &made{}}
 }
@@ -85,15 +85,15 @@ func (w *Space) Another() *Space {
 	return other
 }
 
-// cleanUpTime is the time that cleaning up after a check may take.
+// cleanUpTime bounds the cleanup after a check.
 const cleanUpTime = time.Minute
 
-// cleaning returns the context of what is cleaned up; the check's own has ended by then.
+// cleaning returns the context of the cleanup; the check's own context has ended by then.
 func (w *Space) cleaning() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(w.T.Context()), cleanUpTime)
 }
 
-// cleanUp removes what is left, finalizers or not. It does not wait, and a server without a
+// cleanUp removes the remaining objects and their finalizers. It does not wait. A server without a
 // namespace controller keeps the namespace as Terminating.
 func (w *Space) cleanUp() {
 	ctx, cancel := w.cleaning()
@@ -107,23 +107,23 @@ func (w *Space) cleanUp() {
 			PropagationPolicy: new(metav1.DeletePropagationBackground),
 		})
 		if err != nil {
-			continue // gone, or under this name there is another
+			continue // it is gone, or another object has its name
 		}
 		_, _ = client.Patch(ctx, o.Name, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"uid":%q,"finalizers":null}}`, o.UID), metav1.PatchOptions{})
 	}
 	_ = w.Server.Kube.CoreV1().Namespaces().Delete(ctx, w.Name, metav1.DeleteOptions{})
 }
 
-// Forget leaves what was made so far to the deletion of the namespace: to clean up one by one
-// takes long where there is much.
+// Forget leaves the created objects to the deletion of the namespace: a cleanup of many objects, one
+// by one, takes long.
 func (w *Space) Forget() {
 	w.made.Lock()
 	defer w.made.Unlock()
 	w.made.objects = nil
 }
 
-// Create creates an object in the check's namespace, or in none if its kind is cluster-scoped;
-// then its name is made unique to the check.
+// Create creates an object in the check's namespace. A cluster-scoped object gets a name that is
+// unique to the check.
 func (w *Space) Create(k Kind, name string, options ...Option) Object {
 	w.T.Helper()
 	o, err := w.TryCreate(k, name, options...)
@@ -141,13 +141,13 @@ func (w *Space) Create(k Kind, name string, options ...Option) Object {
 	return o
 }
 
-// needsAccount reports whether a pod was refused since its namespace is so new that no controller
-// has made the service account yet.
+// needsAccount reports whether a pod was refused because its new namespace does not have a service
+// account yet.
 func needsAccount(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "service account")
 }
 
-// TryCreate is Create for an object that may be refused.
+// TryCreate is Create for an object that the server may refuse.
 func (w *Space) TryCreate(k Kind, name string, options ...Option) (Object, error) {
 	o, u := w.draft(k, name, options...)
 	created, err := w.Whole(o).Create(w.T.Context(), u, metav1.CreateOptions{})
@@ -161,7 +161,7 @@ func (w *Space) TryCreate(k Kind, name string, options ...Option) (Object, error
 	return o, nil
 }
 
-// DryCreate asks what the server would answer to a Create.
+// DryCreate returns the server's answer to a dry run of Create.
 func (w *Space) DryCreate(k Kind, name string, options ...Option) error {
 	o, u := w.draft(k, name, options...)
 	_, err := w.Whole(o).Create(w.T.Context(), u, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -186,7 +186,7 @@ func (w *Space) draft(k Kind, name string, options ...Option) (Object, *unstruct
 	return o, u
 }
 
-// CreateMany makes n objects with names that begin the same.
+// CreateMany creates n objects with a common prefix of their names.
 func (w *Space) CreateMany(n int, k Kind, name string, options ...Option) []Object {
 	w.T.Helper()
 	all := make([]Object, 0, n)
@@ -204,7 +204,7 @@ func (w *Space) namespaceOf(k Kind) string {
 	return w.Name
 }
 
-// Objects returns the client for the metadata of objects like o.
+// Objects returns the metadata client for objects of o's kind and namespace.
 func (w *Space) Objects(o Object) metadata.ResourceInterface {
 	if o.Namespace == "" {
 		return w.Server.Metadata.Resource(o.Kind.GroupVersionResource)
@@ -212,7 +212,7 @@ func (w *Space) Objects(o Object) metadata.ResourceInterface {
 	return w.Server.Metadata.Resource(o.Kind.GroupVersionResource).Namespace(o.Namespace)
 }
 
-// Whole returns the client for complete objects like o.
+// Whole returns the client for complete objects of o's kind and namespace.
 func (w *Space) Whole(o Object) dynamic.ResourceInterface {
 	if o.Namespace == "" {
 		return w.Server.Dynamic.Resource(o.Kind.GroupVersionResource)
@@ -220,13 +220,13 @@ func (w *Space) Whole(o Object) dynamic.ResourceInterface {
 	return w.Server.Dynamic.Resource(o.Kind.GroupVersionResource).Namespace(o.Namespace)
 }
 
-// Remove deletes an object under a policy.
+// Remove deletes an object with a policy.
 func (w *Space) Remove(o Object, policy metav1.DeletionPropagation) {
 	w.T.Helper()
 	w.RemoveWith(o, metav1.DeleteOptions{PropagationPolicy: &policy})
 }
 
-// RemoveWith deletes an object.
+// RemoveWith deletes an object with options.
 func (w *Space) RemoveWith(o Object, options metav1.DeleteOptions) {
 	w.T.Helper()
 	if err := w.TryRemove(o, options); err != nil {
@@ -234,7 +234,7 @@ func (w *Space) RemoveWith(o Object, options metav1.DeleteOptions) {
 	}
 }
 
-// TryRemove is RemoveWith for a DELETE that may be refused.
+// TryRemove is RemoveWith for a DELETE that the server may refuse.
 func (w *Space) TryRemove(o Object, options metav1.DeleteOptions) error {
 	return w.Objects(o).Delete(w.T.Context(), o.Name, options)
 }
@@ -252,7 +252,7 @@ func (w *Space) Look(o Object) (*metav1.PartialObjectMetadata, bool) {
 	return now, true
 }
 
-// Must reads an object that has to exist.
+// Must reads an object that must exist.
 func (w *Space) Must(o Object) *metav1.PartialObjectMetadata {
 	w.T.Helper()
 	now, ok := w.Look(o)
@@ -270,7 +270,7 @@ func (w *Space) Patch(o Object, change map[string]any) {
 	}
 }
 
-// TryPatch is Patch for a change that may be refused, also after the check has ended.
+// TryPatch is Patch for a change that the server may refuse. It works even after the check has ended.
 func (w *Space) TryPatch(o Object, change map[string]any) error {
 	change["uid"] = o.UID
 	patch, err := json.Marshal(map[string]any{"metadata": change})

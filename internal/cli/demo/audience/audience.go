@@ -1,12 +1,12 @@
-// Package audience plays the stories of coppice demo to somebody with a browser: it asks what will happen, waits for a
-// guess, and says who was right.
+// Package audience plays the stories of coppice demo to a user with a browser: it asks for the effect of a command,
+// waits for a guess, and shows whether the guess was right.
 //
-// An Audience is a stage.Display and a stage.Audience, which package stage tells what happens, and an HTTP handler,
-// which the page follows:
+// An Audience is a stage.Display and a stage.Audience, which package stage calls at each event, and an HTTP handler
+// with the requests of the page:
 //
 //	GET  /coppice/demo/watch    the State, as server-sent events: one now, and one at each change
-//	POST /coppice/demo/answer   {"number": 2, "choice": 1}: a guess, to the question of that number
-//	POST /coppice/demo/next     {"number": 3}: go on, from the rest of that number
+//	POST /coppice/demo/answer   {"number": 2, "choice": 1}: a guess for the question with this number
+//	POST /coppice/demo/next     {"number": 3}: go on after the rest with this number
 package audience
 
 import (
@@ -25,35 +25,35 @@ import (
 // Path is the prefix of all paths.
 const Path = "/coppice/demo/"
 
-// mostRead bounds a request.
+// mostRead bounds the body of a request, in bytes.
 const mostRead = 1 << 10
 
-// State is what the page shows.
+// State is the content of the page.
 type State struct {
-	// Stories are all that are played, and Story is the number of the one that is.
+	// Stories are all stories of the demo, and Story is the number of the current one.
 	Stories []Story `json:"stories"`
 	Story   int     `json:"story"`
-	// Said are the lines about this story.
+	// Said are the lines about the current story.
 	Said []string `json:"said"`
-	// Number counts what somebody is asked for: an answer if there is a Question that has none, or to go on.
+	// Number counts the requests to the user: to answer an open Question, or to go on.
 	Number    int       `json:"number"`
 	Question  *Question `json:"question,omitempty"`
 	IsResting bool      `json:"isResting,omitempty"`
-	// Asked and Right count questions, over all stories.
+	// Asked and Right count the questions and the right guesses of all stories.
 	Asked int `json:"asked"`
 	Right int `json:"right"`
-	// Ended says how it has ended, once it has.
+	// Ended is the result of the demo; empty until it has ended.
 	Ended string `json:"ended,omitempty"`
 }
 
-// Story is a story that is played.
+// Story is a story of the demo.
 type Story struct {
 	Name      string `json:"name"`
 	Title     string `json:"title"`
 	Namespace string `json:"namespace"`
 }
 
-// Question is what somebody is asked. Guess and Right are numbers of choices.
+// Question is a question to the user. Guess and Right are numbers of choices.
 type Question struct {
 	Tells   string   `json:"tells"`
 	Command string   `json:"command"`
@@ -63,7 +63,7 @@ type Question struct {
 	Right   *int     `json:"right,omitempty"`
 }
 
-// Audience is who watches. It is safe for concurrent use.
+// Audience is the connection to the users of the page. It is safe for concurrent use.
 type Audience struct {
 	mu      sync.Mutex
 	state   State         // guarded by mu
@@ -79,7 +79,7 @@ func New(stories []demo.Story) *Audience {
 	return a
 }
 
-// change changes the state, and tells everybody.
+// change changes the state, and notifies all watches.
 func (a *Audience) change(how func(s *State)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -88,7 +88,7 @@ func (a *Audience) change(how func(s *State)) {
 	a.changed = make(chan struct{})
 }
 
-// now returns a copy of the state, and what is closed when it changes.
+// now returns a copy of the state, and a channel that is closed when the state changes.
 func (a *Audience) now() (State, <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -101,7 +101,7 @@ func (a *Audience) now() (State, <-chan struct{}) {
 	return s, a.changed
 }
 
-// until waits until something holds of the state, or ctx ends.
+// until waits until a condition of the state holds, or ctx ends.
 func (a *Audience) until(ctx context.Context, holds func(s State) bool) {
 	for {
 		s, changed := a.now()
@@ -116,12 +116,12 @@ func (a *Audience) until(ctx context.Context, holds func(s State) bool) {
 	}
 }
 
-// Begin begins a story. Whoever watches has to go on from the one before.
+// Begin begins a story, after the Rest of the previous one.
 func (a *Audience) Begin(story int) {
 	a.change(func(s *State) { s.Story, s.Said, s.Question = story, []string{}, nil })
 }
 
-// End says how it has ended.
+// End ends the demo with a result.
 func (a *Audience) End(says string) {
 	a.change(func(s *State) { s.Ended, s.IsResting = says, false })
 }
@@ -137,13 +137,13 @@ func (a *Audience) Say(lines ...string) {
 	})
 }
 
-// Change implements stage.Display. The picture of the deletion shows what changes.
+// Change implements stage.Display. It does nothing: the page has a picture of the deletion.
 func (*Audience) Change(string, *demo.View) {}
 
-// Pause implements stage.Display: nothing is in a hurry that waits for guesses.
+// Pause implements stage.Display. It does nothing: the story waits for guesses anyway.
 func (*Audience) Pause(context.Context) {}
 
-// Ask implements stage.Audience: it returns when somebody has made a guess.
+// Ask implements stage.Audience. It returns after the user's guess.
 func (a *Audience) Ask(ctx context.Context, step demo.Step) {
 	q := &Question{Tells: step.Text(), Command: step.Command(), Asks: step.Question.Asks}
 	for _, c := range step.Question.Choices {
@@ -157,7 +157,7 @@ func (a *Audience) Ask(ctx context.Context, step demo.Step) {
 	a.until(ctx, func(s State) bool { return s.Number == number && s.Question.Guess != nil })
 }
 
-// Judge implements stage.Audience: it says who was right.
+// Judge implements stage.Audience. It shows whether the guess was right.
 func (a *Audience) Judge(_ context.Context, step demo.Step, v *demo.View) error {
 	right, ok := step.Question.Right(v)
 	if !ok {
@@ -173,7 +173,7 @@ func (a *Audience) Judge(_ context.Context, step demo.Step, v *demo.View) error 
 	return nil
 }
 
-// Rest returns when somebody wants to go on.
+// Rest returns when the user wants to go on.
 func (a *Audience) Rest(ctx context.Context) {
 	number := 0
 	a.change(func(s *State) {
@@ -207,7 +207,7 @@ func (a *Audience) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// take takes an answer. It may be too late, or not be one.
+// take reads a request of the user, and rejects late or invalid ones.
 func (a *Audience) take(w http.ResponseWriter, r *http.Request, accept func(s *State, choice int) bool) {
 	var sent struct{ Number, Choice int }
 	if err := json.NewDecoder(io.LimitReader(r.Body, mostRead)).Decode(&sent); err != nil {
@@ -231,7 +231,7 @@ func (a *Audience) watch(w http.ResponseWriter, r *http.Request) {
 		s, changed := a.now()
 		text, err := json.Marshal(s)
 		if err != nil {
-			return // there is nothing in it that cannot be encoded
+			return // every field can be encoded
 		}
 		_, _ = fmt.Fprintf(w, "event: state\ndata: %s\n\n", text)
 		if http.NewResponseController(w).Flush() != nil {

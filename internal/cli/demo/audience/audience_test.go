@@ -26,7 +26,7 @@ func post(a http.Handler, path, body string) int {
 	return w.Code
 }
 
-// states follows what the page is told.
+// states returns a function that returns the next state of the page.
 func states(t *testing.T, a http.Handler) func() State {
 	t.Helper()
 	server := httptest.NewServer(a)
@@ -59,8 +59,8 @@ func states(t *testing.T, a http.Handler) func() State {
 	}
 }
 
-// A story waits for a guess, says who was right, and waits until somebody goes on. Guesses that come too late, or that
-// are none, are refused.
+// A story waits for a guess, shows whether it was right, and waits until the user goes on. Late and invalid guesses
+// are refused.
 func TestGuess(t *testing.T) {
 	a := New([]demo.Story{{Name: "one", Title: "One", Namespace: "ns"}})
 	next := states(t, a)
@@ -114,7 +114,7 @@ func TestGuess(t *testing.T) {
 	}
 }
 
-// A question of which nothing is right, or two are, is a mistake of the story.
+// A question without exactly one right choice is a mistake of the story.
 func TestJudge(t *testing.T) {
 	a, s := New(nil), step()
 	s.Question.Choices = s.Question.Choices[:1]
@@ -123,7 +123,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// The end of the demo ends what it waits for.
+// The end of the demo ends all waiting.
 func TestStopped(t *testing.T) {
 	a := New(nil)
 	ctx, stop := context.WithCancel(t.Context())

@@ -32,8 +32,8 @@ func (d Plain) Change(line string, _ *demo.View) {
 // Pause implements Display. There is no reader to wait for.
 func (Plain) Pause(context.Context) {}
 
-// Terminal draws the tree in place, below the lines that were said. It is not safe for
-// concurrent use.
+// Terminal draws the tree in place, below the lines of Say. It is not safe for concurrent
+// use.
 type Terminal struct {
 	Out io.Writer
 	// Size returns the size of the terminal.

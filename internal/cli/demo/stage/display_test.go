@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/cli/demo"
 )
 
-// screenOf returns what a terminal shows after it was sent text, including what has scrolled off
+// screenOf returns the lines of a terminal after it has received text, including lines that have scrolled off
 // the top. A line wider than the terminal takes two lines.
 func screenOf(t *testing.T, text string, columns, lines int) []string {
 	t.Helper()
@@ -63,7 +63,7 @@ func pod(name, standing string) demo.Object {
 	return demo.Object{Kind: "Pod", Name: name, UID: "a", State: standing}
 }
 
-// TestTreeInPlace: the tree is always last, and shown only once, below the lines that were said.
+// TestTreeInPlace: the tree is always last, and shown only once, below the lines of Say.
 func TestTreeInPlace(t *testing.T) {
 	var out bytes.Buffer
 	d, v := tty(&out, 80, 24), demo.NewView()
@@ -95,8 +95,8 @@ func TestTreeInPlace(t *testing.T) {
 	}
 }
 
-// TestTreeFitsTheScreen: a tree that is wider or higher than the screen leaves nothing
-// behind when it changes.
+// TestTreeFitsTheScreen: a tree that is wider or higher than the screen is replaced completely
+// when it changes.
 func TestTreeFitsTheScreen(t *testing.T) {
 	var out bytes.Buffer
 	d, v := tty(&out, 20, 6), demo.NewView()

@@ -1,10 +1,10 @@
 // Package stage plays the stories of package demo on a control plane.
 //
-// Play creates the namespace of a story, watches the objects in it, and goes through the
-// steps: it announces what is about to happen, runs the command, and waits, with a
-// deadline, until the step's expectations have become true. Meanwhile a Display shows what
-// the watches report: on a terminal as a tree that is redrawn in place, elsewhere as one
-// line per change.
+// Play creates the namespace of a story, watches the objects in it, and performs the
+// steps: it announces the step, runs the command, and waits, with a deadline, until the
+// step's expectations have become true. Meanwhile a Display shows the events of the
+// watches: on a terminal as a tree that is redrawn in place, elsewhere as one line per
+// change.
 package stage
 
 import (
@@ -34,11 +34,11 @@ type Display interface {
 	Pause(ctx context.Context)
 }
 
-// Audience is asked what will happen, before it does.
+// Audience guesses the effect of a command before it runs.
 type Audience interface {
-	// Ask asks the question of a step, and returns when there is a guess.
+	// Ask asks the question of a step, and returns after a guess.
 	Ask(ctx context.Context, s demo.Step)
-	// Judge is told what has been seen when the step has ended.
+	// Judge is called at the end of the step, with the view.
 	Judge(ctx context.Context, s demo.Step, v *demo.View) error
 }
 
@@ -50,13 +50,13 @@ type Config struct {
 	// its output.
 	Kubectl func(ctx context.Context, namespace string, args []string) (string, error)
 	Display Display
-	// Audience, if set, is asked the questions of the steps.
+	// Audience, if set, answers the questions of the steps.
 	Audience Audience
 	// Timeout bounds each step.
 	Timeout time.Duration
 }
 
-// Play plays a story. The error describes in one line what did not happen as announced.
+// Play plays a story. The error names in one line the expectation that did not become true.
 func Play(ctx context.Context, c Config, s demo.Story) error {
 	if err := c.prepare(ctx, s.Namespace); err != nil {
 		return fmt.Errorf("story %s: %w", s.Name, err)
@@ -165,8 +165,8 @@ func (p *play) step(ctx context.Context, s demo.Step) error {
 	return fmt.Errorf("%s: %w", s.Command(), err)
 }
 
-// watch waits until a command has ended and every expectation has become true. On an error it
-// returns the expectations that have not.
+// watch waits until a command has ended and every expectation has become true. With an error it
+// returns the expectations that have not become true.
 func (p *play) watch(ctx context.Context, answers <-chan result, open []demo.Expectation) ([]demo.Expectation, error) {
 	for running := true; running || len(open) > 0; {
 		select {
@@ -214,7 +214,7 @@ func (p *play) take(e event) {
 }
 
 // check announces the expectations that have become true, in their order, and returns the
-// others. The last one must hold in lists, too: watches may have missed something.
+// others. The last one must hold in lists, too: watches may have missed events.
 func (p *play) check(ctx context.Context, open []demo.Expectation) ([]demo.Expectation, error) {
 	for len(open) > 0 && open[0].Holds(p.view) {
 		if len(open) == 1 {

@@ -69,7 +69,7 @@ func story(expect ...demo.Expectation) demo.Story {
 	return demo.Story{Name: "s", Namespace: "stage", Steps: []demo.Step{{Tell: "It comes.", Kubectl: []string{"create", "a"}, Expect: expect}}}
 }
 
-// TestPlay: the command runs in the story's namespace, and what follows is shown.
+// TestPlay: the command runs in the story's namespace, and its effects are shown.
 func TestPlay(t *testing.T) {
 	server := newFakeServer(t)
 	server.Kubectl = func(ctx context.Context, namespace string, args []string) (string, error) {
@@ -88,7 +88,7 @@ func TestPlay(t *testing.T) {
 	}
 }
 
-// TestWhatDoesNotComeTrue: the error names what did not become true, and the timeout.
+// TestWhatDoesNotComeTrue: the error names the expectation that did not become true, and the timeout.
 func TestWhatDoesNotComeTrue(t *testing.T) {
 	server := newFakeServer(t)
 	server.Timeout = 50 * time.Millisecond
@@ -99,8 +99,8 @@ func TestWhatDoesNotComeTrue(t *testing.T) {
 	}
 }
 
-// TestWatchesAlone: watches are not sufficient; what the server does not list has not become
-// true.
+// TestWatchesAlone: watch events alone are not sufficient; the last expectation must hold in the
+// server's lists, too.
 func TestWatchesAlone(t *testing.T) {
 	server := newFakeServer(t)
 	server.Timeout = 50 * time.Millisecond
@@ -113,7 +113,7 @@ func TestWatchesAlone(t *testing.T) {
 	}
 }
 
-// TestFailures: the error says what failed.
+// TestFailures: the error names the failed operation.
 func TestFailures(t *testing.T) {
 	refused := errors.New("refused")
 	for name, c := range map[string]struct {
@@ -143,7 +143,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestAccountThatIsLate: a service account that appears late is waited for.
+// TestAccountThatIsLate: a story waits for a service account that appears late.
 func TestAccountThatIsLate(t *testing.T) {
 	server := newFakeServer(t)
 	clients := kubernetesfake.NewClientset()

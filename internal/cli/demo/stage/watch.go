@@ -16,10 +16,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/cli/demo"
 )
 
-// rootCA is a config map that every namespace has and that matters to no story.
+// rootCA is a config map of every namespace that no story needs.
 const rootCA = "kube-root-ca.crt"
 
-// shown are the resources that the tree shows, beside the namespace itself.
+// shown returns the resources that the tree shows, besides the namespace itself.
 func shown() []schema.GroupVersionResource {
 	return []schema.GroupVersionResource{
 		{Group: "apps", Version: "v1", Resource: "deployments"},
@@ -30,7 +30,7 @@ func shown() []schema.GroupVersionResource {
 	}
 }
 
-// collection is one resource of the namespace, or the namespace.
+// collection is one resource in the namespace, or the namespace itself.
 type collection struct {
 	name     string
 	client   dynamic.ResourceInterface
@@ -71,7 +71,7 @@ func (c collection) list(ctx context.Context) (objects []demo.Object, version st
 	return objects, list.GetResourceVersion(), nil
 }
 
-// follow sends the objects, and then the changes, until ctx ends. It is an error if the watch
+// follow sends the objects, and then their changes, until ctx ends. It returns an error if the watch
 // ends: servers end watches after half an hour at the earliest, and no story takes that long.
 func (c collection) follow(ctx context.Context, events chan<- event) error {
 	objects, version, err := c.list(ctx)
@@ -116,7 +116,7 @@ func send(ctx context.Context, events chan<- event, e event) bool {
 	}
 }
 
-// followAll follows every collection until ctx ends or one of them cannot be followed.
+// followAll follows all collections until ctx ends or one of them fails.
 func followAll(ctx context.Context, all []collection, events chan<- event) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, c := range all {
