@@ -1,34 +1,32 @@
-// Package controller contains what the controllers of built-in objects share, like
-// pkg/controller in Kubernetes: the loop that runs one, the controller context with its
-// informers, pod control, expectations, and the controller-ref manager that adopts and
-// releases. Each controller lives in a package below this one and consists of its rules
-// and little else.
+// Package controller contains the common parts of the controllers of built-in objects, like
+// pkg/controller in Kubernetes: the loop that runs one, the controller context with its informers,
+// pod control, expectations, and the controller-ref manager that adopts and releases. Each controller
+// lives in a package below this one and consists of its rules and little else.
 //
 //	watch event ──▶ Source.Keys ──▶ queue of keys
 //	key ──▶ Reconcile: the owner and its dependents from the caches, adopted and released
 //	    ──▶ the controller's plan (pure: desired and observed in, steps out)
-//	    ──▶ the steps as requests, each conditioned on what was observed
+//	    ──▶ the steps as requests, each conditioned on the observed version
 //
-// Two things make a controller safe on a cache that lags. The first is that a write is
-// conditioned on uid and resourceVersion, so that a decision about an old object ends in
-// a conflict. Creations cannot be conditioned: a controller that does not yet see what it
-// has created would create it again. So [Expectations] remember, for each owner, how far
-// the cache must have advanced; until then the owner is left alone. The event that
-// advances the cache that far also enqueues the owner's key.
+// Two things make a controller safe on a cache that lags. The first is that a write is conditioned on
+// uid and resourceVersion, so that a decision about an old object ends in a conflict. Creations
+// cannot be conditioned: a controller that does not yet see its own creations would create the
+// objects again. So [Expectations] remember, for each owner, how far the cache must have advanced;
+// until then the controller skips the owner. The event that advances the cache that far also enqueues
+// the owner's key.
 //
 // For an owner that is being deleted only the status is kept up to date: its dependents belong
 // to the garbage collector.
 //
 // # Adding a controller
 //
-//  1. A package below this one, named as upstream's: plan.go with Decide, which is pure
-//     (what is desired, what is observed and the time in; a Plan out) and has a table of
-//     cases as its test, and controller.go with New, which takes a [Context] and returns
-//     a [Controller].
-//  2. Its sources: [For] its own objects, [RefManager.Source] for its dependents, and
-//     whatever else changes its mind. Every informer comes from Context.Informers, unless
-//     no other controller needs the resource (then it is in Controller.Informers).
-//  3. Whatever it creates it expects: pods through [PodControl], other objects by
+//  1. A package below this one, named as upstream's: plan.go with Decide, which is pure (desired
+//     state, observed state and the time in; a Plan out) and has a table of cases as its test, and
+//     controller.go with New, which takes a [Context] and returns a [Controller].
+//  2. Its sources: [For] its own objects, [RefManager.Source] for its dependents, and all other
+//     objects that affect its decisions. Every informer comes from Context.Informers, unless no other
+//     controller needs the resource (then it is in Controller.Informers).
+//  3. Expectations for everything it creates: pods through [PodControl], other objects by
 //     Expectations.ExpectVersion. Every other write carries uid and resourceVersion.
 //  4. A simulation on caches that lag (package laggingcache) where it creates or deletes.
 //  5. One line each in internal/system/workloads.go, which starts it, in
@@ -58,16 +56,16 @@ const (
 	lastRetry  = 2 * time.Minute
 )
 
-// Controller is one controller: what it watches, and how it reconciles one object.
+// Controller is one controller: its sources, and its function that reconciles one object.
 type Controller struct {
 	// Name appears in logs and is the source of its events.
 	Name string
 	// Sources map events to the keys to reconcile.
 	Sources []Source
-	// Requests carries what else asks for the reconciliation of an object; nil if only the
-	// sources do. A sender must give up when the context of Run ends.
+	// Requests carries further requests to reconcile an object; nil if only the sources make them. A
+	// sender must give up when the context of Run ends.
 	Requests <-chan Request
-	// Informers are those that no other controller shares; they run while this one does.
+	// Informers are the informers that no other controller shares; they run while this controller runs.
 	Informers []cache.SharedIndexInformer
 	// Reconcile brings the object with that key, which may be gone, closer to the desired
 	// state. It is called again when a source enqueues the key, after the time it returns
@@ -80,7 +78,8 @@ type Controller struct {
 	BatchPeriod time.Duration
 }
 
-// Request asks for the reconciliation of an object, after a time in which others may ask for it, too.
+// Request asks for the reconciliation of an object, after a delay in which further requests are
+// merged.
 type Request struct {
 	Key   cache.ObjectName
 	After time.Duration
@@ -92,8 +91,8 @@ type Source struct {
 	// Keys returns the objects to reconcile when obj was added, changed or deleted. After a
 	// change it is called with both the old and the new object.
 	Keys func(obj any) []cache.ObjectName
-	// Ignore reports whether a change enqueues nothing, like the heartbeat of a node; nil if
-	// every change enqueues keys.
+	// Ignore reports whether a change enqueues no keys, like the heartbeat of a node; nil if every
+	// change enqueues keys.
 	Ignore func(before, now any) bool
 	// Expectations about these objects' dependents are dropped when the object is gone.
 	Expectations []*Expectations
@@ -112,8 +111,8 @@ func For(informer cache.SharedIndexInformer, expectations ...*Expectations) Sour
 	}}
 }
 
-// Run runs the controller until ctx ends, and returns when everything it started has ended. The
-// caller runs the shared informers. A controller can run only once.
+// Run runs the controller until ctx ends, and returns when all its goroutines have ended. The caller
+// runs the shared informers. A controller can run only once.
 func (c *Controller) Run(ctx context.Context, log *slog.Logger, clock clock.WithTicker) error {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -150,7 +149,7 @@ func (c *Controller) Run(ctx context.Context, log *slog.Logger, clock clock.With
 	return nil
 }
 
-// receive enqueues what Requests carries.
+// receive enqueues the keys from Requests.
 func (c *Controller) receive(ctx context.Context, queue workqueue.TypedDelayingInterface[cache.ObjectName]) {
 	for {
 		select {
@@ -227,7 +226,7 @@ func IgnoreNotFound(err error) error {
 	return err
 }
 
-// isStaleCache reports whether an error only means that the cache was behind.
+// isStaleCache reports whether an error only means that the cache was stale.
 func isStaleCache(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err)
 }

@@ -59,11 +59,11 @@ func NewPodlessContext(client kubernetes.Interface, clock clock.WithTicker, log 
 	return &Context{Client: client, Informers: informers.New(client, withoutManagedFields), Clock: clock, Log: log, events: record.NewBroadcaster()}
 }
 
-// PodsOn lists the pods in the cache that are bound to a node. They are the cache's own.
+// PodsOn lists the pods in the cache that are bound to a node. The pods belong to the cache.
 func (c *Context) PodsOn(node string) []*corev1.Pod {
 	objects, err := c.Pods.Indexer().ByIndex(podrules.ByNode, node)
 	if err != nil {
-		return nil // the only error is that there is no such index
+		return nil // the only error is a missing index
 	}
 	list := make([]*corev1.Pod, 0, len(objects))
 	for _, obj := range objects {
@@ -95,8 +95,8 @@ func (c *Context) Events(component string) record.EventRecorder {
 	return c.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component})
 }
 
-// Run runs the controllers until ctx ends or one of them fails, and returns when everything it
-// started has ended.
+// Run runs the controllers until ctx ends or one of them fails, and returns when all its
+// goroutines have ended.
 func (c *Context) Run(ctx context.Context, controllers ...*Controller) error {
 	c.events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: c.Client.CoreV1().Events("")})
 	defer c.events.Shutdown()

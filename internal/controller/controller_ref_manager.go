@@ -39,8 +39,8 @@ func NewRefManager[T metav1.Object](informer cache.SharedIndexInformer, patch Pa
 	return &RefManager[T]{informer, patch}, nil
 }
 
-// controllerKey indexes an object by the uid of its controller, and one without a
-// controller by its namespace.
+// controllerKey indexes an object by the uid of its controller, or by its namespace if it has
+// no controller.
 func controllerKey(obj any) ([]string, error) {
 	o, ok := obj.(metav1.Object)
 	if !ok {
@@ -52,7 +52,7 @@ func controllerKey(obj any) ([]string, error) {
 	return []string{orphansOf(o.GetNamespace())}, nil
 }
 
-// orphansOf returns a key that cannot be a uid: those have no slash.
+// orphansOf returns a key that cannot be a uid: uids have no slash.
 func orphansOf(namespace string) string { return "orphans/" + namespace }
 
 // Source returns a source for the controller of that kind: an object enqueues the owner of that
@@ -92,7 +92,7 @@ func (m *RefManager[T]) ControlledBy(owner types.UID) []T { return m.list(string
 func (m *RefManager[T]) list(key string) []T {
 	objects, err := m.informer.GetIndexer().ByIndex(ByController, key)
 	if err != nil {
-		return nil // the only error is that there is no such index
+		return nil // the only error is a missing index
 	}
 	list := make([]T, 0, len(objects))
 	for _, obj := range objects {
@@ -103,11 +103,11 @@ func (m *RefManager[T]) list(key string) []T {
 	return list
 }
 
-// AdoptAndRelease adopts the orphans that the owner's selector matches, releases the
-// owner's dependents that it no longer matches, and returns the objects in the cache that
-// the owner then controls. Either fails with a conflict if the object differs from what
-// the cache shows; the others are adopted and released all the same. Every change is
-// recorded in expectations, which may be nil.
+// AdoptAndRelease adopts the orphans that the owner's selector matches, releases the owner's
+// dependents that it no longer matches, and returns the objects in the cache that the owner
+// then controls. Either fails with a conflict if the object differs from the cached one; the
+// other objects are still adopted and released. Every change is recorded in expectations, which
+// may be nil.
 func (m *RefManager[T]) AdoptAndRelease(ctx context.Context, owner Owner, expectations *Expectations) ([]T, error) {
 	var dependents []T
 	var failed []error
@@ -146,8 +146,8 @@ func (m *RefManager[T]) AdoptAndRelease(ctx context.Context, owner Owner, expect
 	return dependents, errors.Join(failed...)
 }
 
-// changeOwner patches the metadata of an object, on the condition that it is as the cache shows
-// it.
+// changeOwner patches the metadata of an object, on the condition that the object equals the
+// cached one.
 func (m *RefManager[T]) changeOwner(ctx context.Context, obj T, metadata map[string]any) (T, error) {
 	metadata["uid"], metadata["resourceVersion"] = obj.GetUID(), obj.GetResourceVersion()
 	patch, err := json.Marshal(map[string]any{"metadata": metadata})
@@ -161,8 +161,8 @@ func (m *RefManager[T]) changeOwner(ctx context.Context, obj T, metadata map[str
 	return changed, nil
 }
 
-// MatchingOwners returns the owners, which are all in the namespace of obj, whose
-// selectors match obj, so that they may adopt it. An invalid or empty selector matches
+// MatchingOwners filters owners, which are all in the namespace of obj: it returns the ones
+// whose selectors match obj and which may adopt it. An invalid or empty selector matches
 // nothing.
 func MatchingOwners[T metav1.Object](obj metav1.Object, owners []T, selector func(T) *metav1.LabelSelector) []cache.ObjectName {
 	var keys []cache.ObjectName

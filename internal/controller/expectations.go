@@ -8,13 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// Expectations record what a controller has done that its cache of dependents may not show
-// yet: the highest resourceVersion it has written, and the dependents whose deletion it
-// has requested (R25). They differ from the expectations of kube-controller-manager, which
-// count events and expire: a resourceVersion is either reached or not, so nothing here
-// expires.
+// Expectations record the writes of a controller that its cache of dependents may not show yet:
+// the highest resourceVersion it has written, and the dependents whose deletion it has requested
+// (R25). They differ from the expectations of kube-controller-manager, which count events and
+// expire: a resourceVersion is either reached or not, so expectations never expire here.
 //
-// They hold nothing about owners whose dependents the cache shows as they were written. They are
+// They keep no entry for an owner once the cache shows all writes to its dependents. They are
 // safe for concurrent use.
 type Expectations struct {
 	cache versioned
@@ -28,7 +27,7 @@ type versioned interface {
 	LastStoreSyncResourceVersion() string
 }
 
-// expectation is what the cache does not yet show of one owner's dependents.
+// expectation has the writes to one owner's dependents that the cache does not show yet.
 type expectation struct {
 	version string             // the highest resourceVersion that was written; may be empty
 	deleted map[types.UID]bool // dependents
@@ -75,8 +74,8 @@ func (e *Expectations) ofLocked(owner types.UID) *expectation {
 	return x
 }
 
-// Satisfied reports whether the cache shows everything that was written for an owner. A decision
-// about the dependents begins with it.
+// Satisfied reports whether the cache shows all writes for an owner. A decision about the
+// dependents begins with this call.
 func (e *Expectations) Satisfied(owner types.UID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -97,9 +96,9 @@ func (e *Expectations) Satisfied(owner types.UID) bool {
 	return true
 }
 
-// PendingDeletions returns the dependents whose deletion was requested and which the
-// cache still shows as they were before. shown are the owner's dependents in the cache,
-// true for those that it shows as terminating.
+// PendingDeletions returns the dependents whose deletion was requested and which the cache does
+// not show as terminating yet. shown are the owner's dependents in the cache, true for the
+// terminating ones.
 func (e *Expectations) PendingDeletions(owner types.UID, shown map[types.UID]bool) map[types.UID]bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -119,7 +118,7 @@ func (e *Expectations) PendingDeletions(owner types.UID, shown map[types.UID]boo
 	return pending
 }
 
-// Forget drops what is known about an owner that is gone.
+// Forget drops the expectations of an owner that is gone.
 func (e *Expectations) Forget(owner types.UID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -161,7 +160,7 @@ func (e *Expectations) isStale(owner types.UID) bool {
 }
 
 // creationsKnown records that the outcomes of that many creations have become known. If there
-// are more by now, the server was asked too early about them, and all stay unknown.
+// are more by now, the read was too early for them, and all stay unknown.
 func (e *Expectations) creationsKnown(owner types.UID, asked int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -17,7 +17,7 @@ type Owner struct {
 	Kind     schema.GroupVersionKind
 	Selector labels.Selector
 	// Match is an additional condition on dependents besides the selector, such as a certain
-	// name; nil means none.
+	// name; nil means no condition.
 	Match func(metav1.Object) bool
 	// Finalizer is added to an adopted dependent and removed from a released one; none if empty.
 	Finalizer string
@@ -42,8 +42,7 @@ const (
 	mismatched                 // controlled by the owner, but no longer matched: to be released
 )
 
-// relationTo returns the relation of obj to the owner. Only controller references count: other
-// owners do not matter.
+// relationTo returns the relation of obj to the owner. Only controller references count.
 func (o Owner) relationTo(obj metav1.Object) relation {
 	matches := o.Selector.Matches(labels.Set(obj.GetLabels())) && (o.Match == nil || o.Match(obj))
 	ending := o.GetDeletionTimestamp() != nil
@@ -84,8 +83,8 @@ func (o Owner) release() map[string]any {
 	return metadata
 }
 
-// canAdopt checks by a live read that the owner still exists and is not being deleted: the
-// garbage collector would collect what such an owner adopts.
+// canAdopt checks by a live read that the owner still exists and is not being deleted:
+// otherwise the garbage collector would collect the adopted objects.
 func (o Owner) canAdopt(ctx context.Context) error {
 	live, err := o.Live(ctx)
 	switch {

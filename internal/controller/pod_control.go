@@ -17,10 +17,10 @@ import (
 // PodControl creates and deletes the pods of owners. It maintains the Expectations, and records
 // events on the owner. It is safe for concurrent use.
 //
-// If a request gets no response, its outcome is read from the server before anything else
-// is created or deleted for the owner: a decision based on a lagging cache could repeat
-// it (R25). Until the outcome is known, Create and Delete fail, and the key is retried
-// with the queue's back-off.
+// If a request gets no response, its outcome is read from the server before the next creation
+// or deletion for the owner: a decision based on a lagging cache could repeat the request
+// (R25). Until the outcome is known, Create and Delete fail, and the key is retried with the
+// queue's back-off.
 type PodControl struct {
 	Client       kubernetes.Interface
 	Expectations *Expectations
@@ -51,7 +51,7 @@ func (p *PodControl) Create(ctx context.Context, owner Owner, on runtime.Object,
 	return fmt.Errorf("create a pod: %w", err)
 }
 
-// Delete requests the deletion of a pod, on the condition that it is as the cache shows it.
+// Delete requests the deletion of a pod, on the condition that the pod equals the cached one.
 func (p *PodControl) Delete(ctx context.Context, owner Owner, on runtime.Object, pod *corev1.Pod) error {
 	if err := p.checkUnknown(ctx, owner); err != nil {
 		return err
@@ -76,15 +76,15 @@ func (p *PodControl) Delete(ctx context.Context, owner Owner, on runtime.Object,
 	return fmt.Errorf("delete pod %s: %w", pod.Name, err)
 }
 
-// isUnanswered reports whether an error leaves it open whether the request was carried out.
+// isUnanswered reports whether the outcome of a request is unknown after an error.
 func isUnanswered(err error) bool {
 	var status apierrors.APIStatus
 	return !errors.As(err, &status) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsInternalError(err)
 }
 
-// checkUnknown fails if the outcome of an earlier request for the owner is unknown, or was when
-// the current decision began: it was made without that outcome, all of it, and the first of its
-// requests to come here must not clear the way for the others.
+// checkUnknown fails if the outcome of an earlier request for the owner is unknown, or was
+// unknown when the current decision began. That decision lacks the outcome, so none of its
+// requests may be sent, even if an earlier call has resolved the outcome meanwhile.
 func (p *PodControl) checkUnknown(ctx context.Context, owner Owner) error {
 	if !p.Expectations.isStale(owner.GetUID()) {
 		return nil
@@ -109,8 +109,8 @@ func (p *PodControl) resolveUnknown(ctx context.Context, owner Owner) error {
 	return errors.Join(failed...)
 }
 
-// resolveCreations makes the owner wait until the cache shows the pods that it controls
-// now. The pods' own versions count, not that of the list: only the event of such a pod
+// resolveCreations makes the owner wait until the cache shows the pods that it controls now.
+// The pods' own versions count, not the version of the list: only the event of such a pod
 // enqueues the owner's key.
 func (p *PodControl) resolveCreations(ctx context.Context, owner Owner, creations int) error {
 	list, err := p.Client.CoreV1().Pods(owner.GetNamespace()).List(ctx, metav1.ListOptions{})
@@ -126,8 +126,8 @@ func (p *PodControl) resolveCreations(ctx context.Context, owner Owner, creation
 	return nil
 }
 
-// resolveDeletion expects the deletion of a pod that turns out to be gone or terminating. If it
-// is neither, the request was not carried out.
+// resolveDeletion expects the deletion of a pod if the pod is gone or terminating. Otherwise
+// the request was not carried out.
 func (p *PodControl) resolveDeletion(ctx context.Context, owner Owner, uid types.UID, name string) error {
 	live, err := p.Client.CoreV1().Pods(owner.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
 	switch {

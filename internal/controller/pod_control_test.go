@@ -58,9 +58,9 @@ func count(client *fake.Clientset, verb string) int {
 	return n
 }
 
-// TestR25DeletionThatIsNotAnswered: the server is asked for the pod until it responds, and
-// nothing else is deleted before. A pod that is gone, terminating or replaced counts as
-// leaving; one that is unchanged does not, and is deleted again.
+// TestR25DeletionThatIsNotAnswered: the pod is read until the server responds, and nothing else
+// is deleted before. A pod that is gone, terminating or replaced counts as leaving; an unchanged
+// pod does not, and is deleted again.
 func TestR25DeletionThatIsNotAnswered(t *testing.T) {
 	now := metav1.Now()
 	reset := errors.New("connection reset")
@@ -196,8 +196,8 @@ func TestR25CreationThatIsNotAnswered(t *testing.T) {
 	}
 }
 
-// TestR25CreationsAtOnce: a list that began before another creation failed says nothing about
-// that one.
+// TestR25CreationsAtOnce: a list that began before another creation failed does not show the
+// outcome of that creation.
 func TestR25CreationsAtOnce(t *testing.T) {
 	cache := fakeCache("10")
 	e := NewExpectations(&cache)

@@ -10,7 +10,7 @@ import (
 const concurrency = 16
 
 // SlowStartBatch calls do for 0 to n-1: first once, then in batches that double in size as
-// long as no call fails. So only few requests are sent where all would be refused, for
+// long as no call fails. So it sends only a few requests if all would be refused, for
 // example because of a quota. It returns one of the errors.
 func SlowStartBatch(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
 	for begin, size := 0, 1; begin < n; begin, size = begin+size, 2*size {

@@ -1,6 +1,6 @@
-// Package cluster puts together what collects the garbage of one API server: the clients, the feed that observes
-// its objects, and the collector that decides about them. The libraries are built on it: package collector, and
-// the root, which adds metrics, pictures and handlers.
+// Package cluster assembles the garbage collection of one API server: the clients, the feed that observes its
+// objects, and the collector that decides about them. Two libraries use it: package collector, and the root,
+// which adds metrics, pictures and handlers.
 package cluster
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/story"
 )
 
-// Options are those of package collector, with their defaults.
+// Options are the options of package collector, with their defaults.
 type Options struct {
 	ObserveOnly  bool
 	Breaker      collector.Breaker
@@ -33,7 +33,7 @@ type Options struct {
 	Ignore       []schema.GroupResource
 	WrapMetadata func(metadata.Interface) metadata.Interface
 	Logger       *slog.Logger
-	// Restartable is for clusters that sleep: their parts can be run again. They keep no stories.
+	// Restartable lets the parts run again, for clusters that sleep. They keep no stories.
 	Restartable bool
 }
 
@@ -44,7 +44,7 @@ type Cluster struct {
 	Feed      *feed.Feed
 	Collector *collector.Collector
 	Stories   *story.Book
-	// Sink is where the feed's observations go: to the Collector. Before Run, something may be put around it.
+	// Sink receives the feed's observations for the Collector. It may be wrapped before Run.
 	Sink feed.Sink
 
 	log      *slog.Logger
@@ -53,15 +53,14 @@ type Cluster struct {
 	sleeping sleeping
 }
 
-// The number of requests of the collector that may be in flight: at first, and at most if the
-// server turns out to handle them. The workers need only one each; orphaning many dependents and
-// the barrier need more.
+// The limits on the collector's requests in flight: at first, and at most if the server can handle them. The
+// workers need only one each; orphaning many dependents and the barrier need more.
 const (
 	firstConcurrency = 32
 	mostConcurrency  = 256
 )
 
-// New returns the collection of the server of config. It sends no request, and neither changes nor keeps config.
+// New returns the Cluster for the server of config. It sends no request, and neither changes nor keeps config.
 func New(config *rest.Config, options Options) (*Cluster, error) {
 	config = lifecycle.Completed(config)
 	reach := pace.NewReach(options.Logger, clock.RealClock{})
@@ -102,7 +101,7 @@ func New(config *rest.Config, options Options) (*Cluster, error) {
 	return c, nil
 }
 
-// Run collects until ctx ends, and returns when everything that it started has ended. A second call returns
+// Run collects until ctx ends, and returns when all its goroutines have ended. A second call returns
 // lifecycle.ErrAlreadyStarted.
 func (c *Cluster) Run(ctx context.Context) error {
 	if err := c.Start(); err != nil {
@@ -125,8 +124,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	return nil
 }
 
-// extent returns log attributes for the start: the number of kinds, and of those that could not be
-// read.
+// extent returns log attributes for the start: the number of kinds, and how many could not be read.
 func (c *Cluster) extent() []any {
 	kinds, failing := 0, 0
 	for _, m := range c.Feed.Status() {
@@ -141,8 +139,8 @@ func (c *Cluster) extent() []any {
 	return extent
 }
 
-// Ready returns nil if the collector is synced and can reach the server. Otherwise the error says since when the
-// server cannot be reached, or it wraps lifecycle.ErrNotSynced and says what is missing.
+// Ready returns nil if the collector is synced and can reach the server. Otherwise the error gives the time
+// since which the server cannot be reached, or wraps lifecycle.ErrNotSynced and names the missing part.
 func (c *Cluster) Ready() error {
 	since, isAway := c.reach.Since()
 	switch {

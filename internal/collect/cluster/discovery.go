@@ -13,8 +13,8 @@ type discoverer interface {
 	ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.APIResourceList, error)
 }
 
-// discoveryOf returns a discovery client as the feed takes it. In client-go v0.36, which whoever requires package
-// collector as a module of its own may have, discovery takes no context.
+// discoveryOf adapts a discovery client to the feed. Discovery takes no context in client-go v0.36, which modules
+// that require package collector may use.
 func discoveryOf(client discoverer) feed.Discovery {
 	if d, ok := client.(feed.Discovery); ok {
 		return d
@@ -22,7 +22,8 @@ func discoveryOf(client discoverer) feed.Discovery {
 	return withoutContext{client}
 }
 
-// withoutContext asks a client that cannot be interrupted; its own timeout bounds how long Run waits for it.
+// withoutContext calls a client that cannot be interrupted; the client's timeout bounds how long Run waits for
+// it.
 type withoutContext struct{ discoverer }
 
 // ServerGroupsAndResourcesWithContext implements feed.Discovery.

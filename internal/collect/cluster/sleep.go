@@ -7,41 +7,41 @@ import (
 	"time"
 )
 
-// A cluster that nothing happens in costs two goroutines and more for each kind that is watched. RunSleeping closes
-// the watches of one that is at rest, and ends its workers; the graph stays. One goroutine is left, which asks for
-// the server's revision now and then. When that has changed, the watches continue from where they had come to, so
-// that everything that was missed comes as watch events, deletions included (R3).
+// An idle cluster costs at least two goroutines for each watched kind. RunSleeping closes the watches of an idle
+// cluster, and ends its workers; the graph stays. One goroutine remains, which reads the server's revision now and
+// then. When that has changed, the watches continue from their last revisions, so that all missed changes arrive as
+// watch events, including deletions (R3).
 
-// Sleep says when a cluster sleeps.
+// Sleep determines when a cluster sleeps.
 type Sleep struct {
-	// IdleAfter is how long there must have been nothing to do. A cluster that was woken and had nothing to do
-	// sleeps after quickly, if that is less.
+	// IdleAfter is how long a cluster must be idle before it sleeps. A cluster that was woken for nothing sleeps after
+	// quickly, if that is less.
 	IdleAfter time.Duration
 	// ProbeInterval is the time from one probe to the next.
 	ProbeInterval time.Duration
 }
 
 const (
-	// quickly is how long a cluster stays awake that was woken for nothing. It is also how long a watch may be
-	// behind what was written, without that a write is seen late.
+	// quickly is how long a cluster stays awake after it was woken for nothing. If a watch lags by more than this, a
+	// write may be seen late.
 	quickly = 5 * time.Second
-	// longest is how long a cluster sleeps at most. Servers remember for five minutes or so what happened, and
-	// it bounds what a server costs whose revisions are not what they seem.
+	// longest is how long a cluster sleeps at most. Servers keep their history for about five minutes. The bound also
+	// limits the cost of a server whose revisions cannot be trusted.
 	longest = 5 * time.Minute
 	// probeTimeout bounds one probe.
 	probeTimeout = 30 * time.Second
 )
 
-// sleeping is the state of RunSleeping, for others to see.
+// sleeping is the state of RunSleeping, for other goroutines to read.
 type sleeping struct {
-	wake chan struct{} // has an element when the cluster is to wake
+	wake chan struct{} // has an element when the cluster must wake
 
 	mu    sync.Mutex
 	since time.Time // guarded by mu; zero when awake
 	err   error     // guarded by mu; of the last probe
 }
 
-// Wake wakes a cluster that sleeps, if the server can be reached. One that is awake stays so for a while.
+// Wake wakes a sleeping cluster, if the server can be reached. A cluster that is awake stays awake for a while.
 func (c *Cluster) Wake() {
 	select {
 	case c.sleeping.wake <- struct{}{}:
@@ -49,7 +49,7 @@ func (c *Cluster) Wake() {
 	}
 }
 
-// Asleep returns since when the cluster sleeps, zero if it is awake, and the error of the last probe.
+// Asleep returns the time at which the cluster fell asleep, zero if it is awake, and the error of the last probe.
 func (c *Cluster) Asleep() (since time.Time, err error) {
 	c.sleeping.mu.Lock()
 	defer c.sleeping.mu.Unlock()
@@ -62,7 +62,7 @@ func (c *Cluster) setAsleep(since time.Time, err error) {
 	c.sleeping.since, c.sleeping.err = since, err
 }
 
-// RunSleeping is Run for a cluster that sleeps when there is nothing to do. It needs Options.Restartable.
+// RunSleeping is Run for a cluster that sleeps while it is idle. It needs Options.Restartable.
 func (c *Cluster) RunSleeping(ctx context.Context, s Sleep) error {
 	if err := c.Start(); err != nil {
 		return fmt.Errorf("garbage collector: %w", err)
@@ -84,7 +84,7 @@ func (c *Cluster) RunSleeping(ctx context.Context, s Sleep) error {
 	}
 }
 
-// awake collects until there has been nothing to do for a while, or ctx ends. It returns the revision of the server
+// awake collects until the collector has been idle for a while, or ctx ends. It returns the revision of the server
 // up to which everything was observed.
 func (c *Cluster) awake(ctx context.Context, s Sleep, idle time.Duration) (revision uint64, worked bool) {
 	var parts sync.WaitGroup
@@ -107,7 +107,7 @@ func (c *Cluster) awake(ctx context.Context, s Sleep, idle time.Duration) (revis
 		if err != nil {
 			return 0, false // ctx has ended
 		}
-		// What was observed since is still to be done: nothing is observed from here on.
+		// Objects that were observed since then are still in the queue; after end, nothing more is observed.
 		observing.end()
 		taken, isAtRest := c.Collector.AtRest()
 		if isAtRest && c.Feed.Obstacle() == "" {
@@ -137,14 +137,14 @@ func (c *Cluster) observe(ctx context.Context) observation {
 	return o
 }
 
-// end ends it; it may be called again.
+// end ends the observation; it may be called again.
 func (o observation) end() {
 	o.cancel()
 	<-o.ended
 }
 
-// untilIdle waits until there was nothing to do for a while in which the server was at one revision, and returns
-// that. Everything up to it was written so long ago that the watches have shown it.
+// untilIdle waits until the collector was idle for a while in which the server stayed at one revision, and returns
+// that revision. All writes up to it are so old that the watches have shown them.
 func (c *Cluster) untilIdle(ctx context.Context, s Sleep, idle time.Duration) (revision uint64, err error) {
 	began, first, known := c.clock.Now(), 0, false
 	tick := c.clock.NewTicker(min(s.ProbeInterval, idle))
@@ -177,7 +177,8 @@ func (c *Cluster) untilIdle(ctx context.Context, s Sleep, idle time.Duration) (r
 	}
 }
 
-// mayEnd reports whether the server is still at a revision, which counts the writes to everything that is watched.
+// mayEnd reports whether the server is still at that revision, and the revision counts the writes to all watched
+// kinds.
 func (c *Cluster) mayEnd(ctx context.Context, revision uint64) bool {
 	now, err := c.probe(ctx)
 	if err != nil || now != revision {
@@ -187,14 +188,14 @@ func (c *Cluster) mayEnd(ctx context.Context, revision uint64) bool {
 	return err == nil && shared
 }
 
-// probe asks for the revision of the server.
+// probe reads the revision of the server.
 func (c *Cluster) probe(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	return c.Feed.Probe(ctx)
 }
 
-// reason is why a cluster wakes, as it is logged.
+// reason is the logged reason why a cluster wakes.
 type reason string
 
 const (
@@ -205,8 +206,8 @@ const (
 	ended   reason = "it ends"
 )
 
-// asleep waits until there may be something to do, or ctx ends, and says why. A server that cannot be reached is
-// asked again.
+// asleep waits until there may be something to do, or ctx ends, and returns the reason. It keeps probing a server
+// that cannot be reached.
 func (c *Cluster) asleep(ctx context.Context, s Sleep, revision uint64) (why reason) {
 	since := c.clock.Now()
 	why = changed

@@ -1,5 +1,5 @@
-// Package collectionreason takes the reason of a deletion from the collector to the API server's
-// audit log.
+// Package collectionreason carries the reason of a deletion from the collector to the API server's audit
+// log.
 //
 //  1. The collector puts a Reason into the context of a DELETE (NewContext).
 //  2. The client sends it in a header, as JSON in ASCII (Value).
@@ -23,10 +23,10 @@ import (
 const (
 	// Header is the header of a DELETE that has the Reason.
 	Header = "Coppice-Reason"
-	// MaxBytes is how long a reason may be, in bytes. None of the collector's is longer: names are cut, and
-	// if that is not enough, owners are left out.
+	// MaxBytes bounds a reason, in bytes. The collector's reasons fit: names are cut, and if that is not
+	// enough, owners are left out.
 	MaxBytes = 16 << 10
-	// MaxOwners bounds the owners that are named: an object may have thousands.
+	// MaxOwners bounds the named owners: an object may have thousands.
 	MaxOwners = 8
 	// maxName is the length to which names are cut, in bytes. Few names are longer.
 	maxName = 253
@@ -38,13 +38,13 @@ type Reason struct {
 	Decision string `json:"decision"`
 	// Policy is the propagation policy of the deletion.
 	Policy verdict.Propagation `json:"policy"`
-	// Owners are those of the object, each with the evidence that counted; MoreOwners
-	// were left out.
+	// Owners are the object's owners, each with the evidence that counted; MoreOwners is how many were left
+	// out.
 	Owners     []Owner `json:"owners,omitempty"`
 	MoreOwners int     `json:"moreOwners,omitempty"`
 }
 
-// Owner is an owner, and what was known of it.
+// Owner is an owner with its state at the time of the decision.
 type Owner struct {
 	Kind      string        `json:"kind"`
 	Namespace string        `json:"namespace,omitempty"`
@@ -108,7 +108,7 @@ func Value(ctx context.Context) (string, error) {
 	}
 }
 
-// ascii returns JSON as a header can carry it: characters outside of ASCII occur only in
+// ascii returns JSON in a form that a header can carry: characters outside of ASCII occur only in
 // strings, where JSON has escapes for them.
 func ascii(text string) string {
 	if strings.IndexFunc(text, func(r rune) bool { return r >= utf8.RuneSelf }) < 0 {

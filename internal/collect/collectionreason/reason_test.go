@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
 
-// A reason survives the header whatever characters are in it; a request without one has no header.
+// A reason survives the header with any characters; a request without a reason has no header.
 func TestReasonInHeader(t *testing.T) {
 	var got []string
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -52,7 +52,7 @@ func TestReasonInHeader(t *testing.T) {
 	}
 }
 
-// No reason that the collector gives is longer than what the server accepts.
+// The server accepts the length of every reason of the collector.
 func TestReasonIsBounded(t *testing.T) {
 	name := strings.Repeat("\u00e4", 253) // six bytes each, escaped
 	var all []verdict.Owner

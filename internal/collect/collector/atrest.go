@@ -2,8 +2,8 @@ package collector
 
 import "github.com/coppice-dev/coppice/internal/collect/queue"
 
-// AtRest returns how many objects were taken out of the queue so far, and whether nothing is left to do about
-// what was observed: nothing waits in the queue, in back-off or at the barrier, and no kind is paused. It needs
+// AtRest returns how many objects were taken out of the queue so far, and whether the collector is idle:
+// nothing waits in the queue, in back-off or at the barrier, and no kind is paused. It needs
 // Config.Restartable.
 func (c *Collector) AtRest() (taken int, isAtRest bool) {
 	taken, unfinished := c.Work()

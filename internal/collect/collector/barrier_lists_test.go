@@ -14,7 +14,8 @@ import (
 
 // How the barrier uses lists.
 
-// An object that a list shows and that goes before the list arrives does not enter the graph.
+// An object that a list shows and that is removed before the list arrives does not enter the
+// graph.
 func TestR15ObjectThatGoesDuringTheListLeavesNothing(t *testing.T) {
 	for _, shown := range []bool{false, true} {
 		t.Run(fmt.Sprint("watch is as new as the list: ", shown), func(t *testing.T) {
@@ -105,8 +106,8 @@ func TestR15LongLists(t *testing.T) {
 	})
 }
 
-// An object that names the owner's UID from where it can have no such owner is none
-// of its dependents, seen or not.
+// An object that names the owner's UID from outside the owner's scope is not a dependent,
+// observed or not.
 func TestR15BadClaimHoldsNobody(t *testing.T) {
 	for name, policy := range map[string]propagation{"orphan": orphan, "foreground": foreground} {
 		t.Run(name, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/apimodel"
 )
 
-// R15 on a server that knows what was written last.
+// R15 on a server that reports the last write of each kind.
 
 func (w *fixture) mustList(what string, want int, kinds ...ownership.Kind) {
 	w.t.Helper()
@@ -44,7 +44,8 @@ func TestR15NoListsWhereTheWatchIsUpToDate(t *testing.T) {
 	}
 }
 
-// Only a kind whose watch lags is listed; what the watch has missed holds the owner.
+// Only a kind whose watch lags is listed; an object that the watch has missed holds the
+// owner.
 func TestR15OnlyWhatLagsIsListed(t *testing.T) {
 	w := newFixture(t)
 	w.TellNewest("one")
@@ -67,7 +68,7 @@ func TestR15OnlyWhatLagsIsListed(t *testing.T) {
 	w.mustHaveOwners(podRef("pod"))
 }
 
-// What the watches had come to in another history proves nothing, until the kind was
+// Revisions that the watches reached in another history prove nothing, until the kind was
 // listed again.
 func TestR15AnotherHistoryIsNotTrusted(t *testing.T) {
 	w := newFixture(t)
@@ -93,7 +94,8 @@ func TestR15AnotherHistoryIsNotTrusted(t *testing.T) {
 	w.mustList("pods were listed again", 3, setKind)
 }
 
-// A server whose revision is lower than what its watches have shown was put back in time.
+// A server whose revision is lower than the revisions of its watches was put back in
+// time.
 func TestR15RevisionsThatWentBackwards(t *testing.T) {
 	w := newFixture(t)
 	w.TellNewest("one")

@@ -55,7 +55,7 @@ func TestR15OrphanWaitsForTheWatchOfItsDependents(t *testing.T) {
 	}
 }
 
-// R15 in the foreground: the owner does not go before a dependent that blocks.
+// R15 in the foreground: the owner is not removed before a dependent that blocks.
 func TestR15ForegroundWaitsForTheWatchOfItsDependents(t *testing.T) {
 	w := newFixture(t)
 	web := w.set("web")
@@ -112,7 +112,7 @@ func TestR15ListTellsOfAdoption(t *testing.T) {
 }
 
 // H6: the collector starts while a kind cannot be read. The orphan deletion of an owner waits,
-// reports for what, and completes when the kind is repaired.
+// reports the kind, and completes when the kind is repaired.
 func TestH6UnlistableKindHoldsOrphaning(t *testing.T) {
 	events := &eventLog{}
 	w := newFixtureWith(t, collector.Config{Events: events})
@@ -160,7 +160,7 @@ func TestR15BrokenKindHoldsNobodyElse(t *testing.T) {
 	w.mustBeGone(client.RefOf(node))
 }
 
-// What was proven stays proven: only a kind that holds an owner is read again.
+// Proofs stay valid: only a kind that holds an owner is read again.
 func TestR15OnlyWhatIsOpenIsReadAgain(t *testing.T) {
 	w := newFixture(t)
 	w.Serve(widgetKind, ownership.Namespaced)
@@ -287,7 +287,7 @@ func TestR15EachCompletionHasItsOwnProof(t *testing.T) {
 			t.Errorf("%d lists, want one for each namespaced kind", got)
 		}
 	}
-	// The other policy, too: not all that holds an orphan deletion blocks.
+	// The other policy, too: an object that holds an orphan deletion need not block.
 	w.Remove(setRef("web"), foreground)
 	uid, _ := w.keys.Take()
 	w.collect(uid) // proven
@@ -299,7 +299,7 @@ func TestR15EachCompletionHasItsOwnProof(t *testing.T) {
 	}
 }
 
-// What the graph learns after the proof counts.
+// Observations after the proof count.
 func TestR15DependentThatComesAfterTheProof(t *testing.T) {
 	w := newFixture(t)
 	web := w.set("web")
@@ -332,7 +332,7 @@ func TestR15OwnerThatGoesIsNotReadFor(t *testing.T) {
 	}
 }
 
-// Status says which owner waits for what.
+// Status has each waiting owner and its holds.
 func TestR15StatusNamesWhatHolds(t *testing.T) {
 	w := newFixture(t)
 	w.Inject(apimodel.Fault{Verb: "list", Kind: podKind, Err: errForbidden})

@@ -240,9 +240,10 @@ func TestConcurrencyFollowsTheServer(t *testing.T) {
 	})
 }
 
-// R14: in a chain of owners that block each other, a level costs as many requests as any other, however long the chain is:
-// a DELETE on the way down and a PATCH on the way up, before which the barrier surveys the watches once, and asks what was
-// written last, or, where the server does not know that, lists the kinds that may have dependents in the namespace.
+// R14: in a chain of owners that block each other, each level costs the same number of requests, however long the
+// chain is: a DELETE on the way down and a PATCH on the way up. Before the PATCH the barrier surveys the watches
+// once, and reads the last writes or, if the server does not report these, lists the kinds that may have dependents
+// in the namespace.
 func TestR14ForegroundChainCostsTheSameAtEachLevel(t *testing.T) {
 	for name, test := range map[string]struct {
 		tellsNewest bool

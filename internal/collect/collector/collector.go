@@ -1,34 +1,31 @@
-// Package collector carries out what the rules decide: key, facts, verdict, request.
+// Package collector carries out the decisions of the rules: key, facts, verdict, request.
 //
 // The main flow:
 //
-//  1. The feed's observations go into the ownership graph (state.go, the Sink).
-//     The graph returns the UIDs of the objects that have to be reconsidered because of
-//     them, which go into the queue.
+//  1. The feed's observations go into the ownership graph (state.go, the Sink). The graph returns
+//     the UIDs of the objects that have to be reconsidered because of them, and these go into the
+//     queue.
 //  2. A worker takes a UID (Run) and reconsiders the object (Collect): it gathers
 //     the facts from the graph, has package verdict decide, and applies the decision:
 //     one write at most, or the live reads that are needed to decide. There is no
 //     read before a write: every write is conditioned on the observation that it was
 //     computed from (write.go, verify.go).
-//  3. A write that is refused because the object has changed is followed by a
-//     live read, and the object is decided on again, at once (untilCurrent).
+//  3. If a write is refused because the object has changed, the collector reads the object live and
+//     decides on it again, at once (untilCurrent).
 //  4. The effect of the write comes back as an observation.
 //
-// Two things stand between a decision and its write. Before a finalizer of the collector is
-// removed, package [barrier] proves that no dependent was missed (R15); it is the only part that
-// reads lists, except for those of claimed owners (verify.go). And package [breaker], if it is
-// configured, pauses the deletions of a kind when there are too many. Requests go through package
-// [client]. What was written is recorded with its evidence (record.go); Status reports on all of
-// it.
+// Two packages check a decision before its write. Before a finalizer of the collector is removed,
+// package [barrier] proves that no dependent was missed (R15); no other part reads lists, except for
+// lists of claimed owners (verify.go). And package [breaker], if it is configured, pauses the
+// deletions of a kind when there are too many. Requests go through package [client]. Each write is
+// recorded with its evidence (record.go); Status reports the state of all parts.
 //
-// The collector has no rules of its own and keeps no objects: rules are in
-// package verdict, what is known is in the graph. It does not find out which
-// kinds there are: package feed does.
+// The collector has no rules of its own and keeps no objects: the rules are in package verdict, the
+// objects in the graph. Package feed discovers the kinds.
 //
-// Collect needs no goroutine, so a simulator can drive it with an API, a queue, a
-// clock and a sink of its own. The barrier's lists are then made within the call of
-// Collect that needs them, one after the other; other calls that come meanwhile, from
-// coroutines, end at once and are served by it too.
+// Collect needs no goroutine, so a simulator can drive it with an API, a queue, a clock and a sink
+// of its own. The barrier then lists within the call of Collect that needs the lists, one after the
+// other; calls from other coroutines meanwhile end at once and share the lists.
 package collector
 
 import (
@@ -49,7 +46,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
 
-// Collector applies the rules to what the feed observes. Make one with New.
+// Collector applies the rules to the feed's observations. Make one with New.
 type Collector struct {
 	config Config // with its defaults
 	api    client.Interface
@@ -58,7 +55,7 @@ type Collector struct {
 	reads  reads
 	stats  *counters
 	log    *slog.Logger
-	// failures logs what fails again and again.
+	// failures logs repeated failures.
 	failures *pace.Failures
 	clock    clock.PassiveClock
 
@@ -69,13 +66,13 @@ type Collector struct {
 	work    work
 }
 
-// immediateTries bounds how often a decision is repeated at once because its write was refused.
-// After that the object is hot, and has to wait.
+// immediateTries bounds how often a decision is repeated at once after a refused write. Then the
+// object is hot, and has to wait.
 const immediateTries = 5
 
-// Run reconsiders objects until ctx ends, and returns when all workers have ended. It may be
-// called once, or, with Config.Restartable, again after it has returned. What was observed before is
-// already in the queue: call Run when the graph is complete.
+// Run reconsiders objects until ctx ends, and returns when all workers have ended. It may be called
+// once, or, with Config.Restartable, again after it has returned. Earlier observations are already
+// in the queue: call Run when the graph is complete.
 func (c *Collector) Run(ctx context.Context) {
 	if q, ok := c.queue.(*queue.Reopening); ok {
 		q.Open()
@@ -85,7 +82,7 @@ func (c *Collector) Run(ctx context.Context) {
 		c.queue.ShutDown()
 		close(ended)
 	})
-	defer func() { <-ended }() // it must not shut down what the next Run opens
+	defer func() { <-ended }() // it must not shut down the queue that the next Run opens
 	var workers sync.WaitGroup
 	c.barrier.Open()
 	workers.Go(func() { c.barrier.Run(ctx) })
@@ -132,8 +129,8 @@ func (c *Collector) Collect(ctx context.Context, uid ownership.UID) Outcome {
 	return outcome
 }
 
-// collect decides about one object once. It returns the observation that the
-// decision rests on, and the error of applying it.
+// collect decides about one object once. It returns the observation that the decision is based on,
+// and the error of applying it.
 func (c *Collector) collect(ctx context.Context, uid ownership.UID) (ownership.Object, error) {
 	facts, undecided := c.state.gather(uid)
 	if !undecided {
@@ -149,7 +146,7 @@ func (c *Collector) collect(ctx context.Context, uid ownership.UID) (ownership.O
 	return facts.Object, c.apply(ctx, facts, decision)
 }
 
-// apply carries out what was decided about an object.
+// apply carries out the decision about an object.
 func (c *Collector) apply(ctx context.Context, f verdict.Facts, decision verdict.Decision) error {
 	if c.config.ObserveOnly && actionOf(decision) != "" {
 		c.observe(ctx, f, decision)
@@ -181,10 +178,9 @@ func (c *Collector) apply(ctx context.Context, f verdict.Facts, decision verdict
 	}
 }
 
-// untilCurrent repeats a step whose write was refused because the object has changed
-// since the observation that the step was computed from: it reads the object live and
-// takes the step again (R12). The condition is never dropped, and nothing is computed from
-// an old observation.
+// untilCurrent repeats a step whose write was refused because the object has changed since the
+// observation: it reads the object live and takes the step again (R12). It never drops the
+// precondition, and computes nothing from an old observation.
 func (c *Collector) untilCurrent(ctx context.Context, step func() (ownership.Object, error)) error {
 	var self ownership.Object
 	for range immediateTries {

@@ -46,9 +46,9 @@ type Queue interface {
 
 // Config of a collector. The zero value works.
 type Config struct {
-	// Workers is the number of objects that are reconsidered concurrently. The more there are, the
-	// more writes share a transaction of the store and a sync of its disk, until the processors are
-	// busy; how many requests a server can take is the Limiter's to find out. Default: 64.
+	// Workers is the number of objects that are reconsidered concurrently. The more there are, the more writes
+	// share a transaction of the store and a sync of its disk, until the processors are busy; the Limiter adapts
+	// the number of requests to the server's capacity. Default: 64.
 	Workers int
 	// Detachers is the number of dependents of one owner that are detached concurrently when it
 	// is orphaned. With 1 Collect starts no goroutine. Default: 16.
@@ -57,36 +57,35 @@ type Config struct {
 	// for them to be read with one list, unless the kind has many more objects. Fewer are read
 	// one by one. Default: 16.
 	Batch int
-	// Barrier proves that no dependent was missed before a foreground or orphan
-	// deletion is completed (R15). Off is for benchmarks, and for tests that show what the
-	// barrier prevents.
+	// Barrier proves that no dependent was missed before a foreground or orphan deletion is completed (R15). Off
+	// is for benchmarks, and for tests that show the errors without a barrier.
 	Barrier Switch
 	// Lists is the number of lists that the barrier reads concurrently. Default: 16.
 	Lists int
 	// ObserveOnly decides and records, but changes nothing on the server: it makes no writes, not
 	// even Events. It does read.
 	ObserveOnly bool
-	// Breaker pauses deletions when there are too many. Default: it never does.
+	// Breaker pauses deletions when there are too many. Default: never.
 	Breaker Breaker
-	// Limiter bounds the concurrent requests, and finds out how many the server can take.
-	// Default: only the number of workers bounds them.
+	// Limiter bounds the concurrent requests by the measured capacity of the server. Default: only the number of
+	// workers bounds them.
 	Limiter *pace.Limiter
 	// Records is the number of decisions that changed an object to remember; none if it is
 	// negative. Default: 10000.
 	Records int
-	// Stories is told what is marked, goes and stays. Default: nobody is.
+	// Stories records the objects that are marked, removed or kept. Default: nothing is recorded.
 	Stories *story.Book
 	// Events records owner references that can never be valid, and deletions that are held or
 	// paused. Default: no Events are written.
 	Events Events
-	// Logger gets a line for each change, and for each decision at level Debug. Default: none.
+	// Logger gets a line for each change, and for each decision at level Debug. Default: nothing is logged.
 	Logger *slog.Logger
 	// Clock is used for back-off. Default: the system's.
 	Clock clock.WithTicker
 	// Queue holds the keys. Default: a queue of package queue.
 	Queue Queue
 	// Await is called before each object is reconsidered, and returns when the server can be reached, or with the
-	// error of ctx. Default: nothing is awaited.
+	// error of ctx. Default: workers do not wait.
 	Await func(ctx context.Context) error
 	// Restartable lets Run be called again after it has returned, unless Queue is set.
 	Restartable bool
@@ -141,7 +140,7 @@ func New(api client.Interface, config Config) *Collector {
 	config = config.completed()
 	state := newState(config.Clock)
 	if config.Queue == nil {
-		// Namespaces take turns: one that fills the queue does not slow down the others.
+		// Namespaces take turns: a namespace that fills the queue does not slow down the others.
 		turns := queue.Config{Clock: config.Clock, Tenant: state.namespace}
 		if config.Restartable {
 			config.Queue = queue.NewReopening(turns)

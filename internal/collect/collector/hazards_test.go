@@ -28,7 +28,7 @@ func TestH1FinalizerOfRecreatedOwnerStays(t *testing.T) {
 	w.pod("pod", ownedBy(again))
 	w.Remove(setRef("web"), orphan)
 
-	// The collector is told of the first owner's deletion only.
+	// The collector observes the first owner's deletion only.
 	w.c.Sink().Observe(ownership.Object{
 		UID: "web", Kind: setKind, Namespace: space, Name: "web", ResourceVersion: "6",
 		Phase: ownership.Orphaning, Finalizers: []string{ownership.FinalizerOrphan},
@@ -138,8 +138,8 @@ func TestH3bAdoptionIsNotErased(t *testing.T) {
 	})
 }
 
-// H4: an owner that was gone came back with a restored backup, under its UID; its dependent
-// was deleted for what was known from before the restore.
+// H4: a removed owner came back with a restored backup, under its UID; its dependent was deleted
+// because of observations from before the restore.
 func TestH4RestoredOwnerKeepsItsDependents(t *testing.T) {
 	for _, evidence := range []string{"event", "live read"} {
 		t.Run(evidence, func(t *testing.T) {
@@ -177,7 +177,7 @@ func TestH4RestoredOwnerKeepsItsDependents(t *testing.T) {
 			w.mustExist(podRef("pod"))
 			w.mustHaveOwners(podRef("pod"), "web")
 
-			// What is right after the restore is done.
+			// The collector decides on the state after the restore.
 			w.Remove(setRef("web"), background)
 			w.settle()
 			w.mustBeGone(podRef("pod"))
@@ -185,8 +185,8 @@ func TestH4RestoredOwnerKeepsItsDependents(t *testing.T) {
 	}
 }
 
-// R4: a live read that is older than what was observed is a sign as well. And writes from
-// before the restore do not count.
+// R4: a live read that is older than an observation is a sign as well. And writes from before the
+// restore do not count.
 func TestR4LiveReadTellsOfAnEarlierTime(t *testing.T) {
 	w := newFixture(t)
 	web := w.set("web")

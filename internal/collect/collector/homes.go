@@ -9,9 +9,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// homes has the namespaces that were observed and are not gone, by name. It says in which of several namespaces that had
-// one name an object has lived. The watches of objects lag behind that of namespaces, and the other way round: so the
-// name alone does not say it.
+// homes has the namespaces that were observed and are not gone, by name. It determines in which of several namespaces
+// with one name an object has lived. The name alone does not suffice: the watches of objects may lag behind the watch
+// of namespaces, and the other way round.
 type homes map[string]home
 
 // home is a namespace, and the first revision at which it was observed: it was created no later.
@@ -40,7 +40,7 @@ func (h homes) forget(o *ownership.Object) {
 	}
 }
 
-// replace takes over a list of all namespaces.
+// replace applies a list of all namespaces.
 func (h homes) replace(kind ownership.Kind, objects []ownership.Object) {
 	if !isNamespace(kind) {
 		return
@@ -57,7 +57,7 @@ func (h homes) replace(kind ownership.Kind, objects []ownership.Object) {
 	}
 }
 
-// at returns the namespace in which an object lived at a resourceVersion; empty if that is not certain. What existed
+// at returns the namespace of an object at a resourceVersion; empty if that is uncertain. An object that existed
 // after the namespace was created was in it, or in a later one that is not observed yet, never in a former one.
 func (h homes) at(namespace, resourceVersion string) ownership.UID {
 	known, ok := h[namespace]
@@ -68,8 +68,8 @@ func (h homes) at(namespace, resourceVersion string) ownership.UID {
 	return known.uid
 }
 
-// homeNow returns the UID of the namespace that is there by what was observed. An object that a later request finds was
-// in it, or in a later one.
+// homeNow returns the UID of the last observed namespace of that name. An object that a later request finds was in
+// it, or in a later namespace.
 func (s *state) homeNow(namespace string) ownership.UID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,7 +83,7 @@ func (s *state) homeAt(namespace, resourceVersion string) ownership.UID {
 	return s.homes.at(namespace, resourceVersion)
 }
 
-// Living reads which namespace has a name now. It returns the UID; empty if there is none.
+// Living reads the namespace that has a name now, and returns its UID; empty if the namespace does not exist.
 func (c *Collector) Living(ctx context.Context, namespace string) (ownership.UID, error) {
 	found, err := c.api.Get(ctx, client.Ref{Kind: ownership.Kind{Kind: "Namespace"}, Name: namespace})
 	switch {

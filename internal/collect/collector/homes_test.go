@@ -13,8 +13,8 @@ import (
 
 var namespaceKind = ownership.Kind{Kind: "Namespace"}
 
-// The name of a namespace does not say in which of two that had it an object has lived: revisions do, whichever of the
-// watches lags behind.
+// The name does not show in which of two namespaces an object has lived: revisions do, no matter which watch lags
+// behind.
 func TestStoriesKnowTheNamespaceAnObjectLivedIn(t *testing.T) {
 	all := func(story.Ref) bool { return true }
 	namespace := func(uid string, revision int) ownership.Object {

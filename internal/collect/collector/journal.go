@@ -17,28 +17,28 @@ const (
 	journalBytes = 16 << 20
 )
 
-// journal keeps the last records, encoded. A record has a dozen strings. Ten thousand of them would
-// hold as many pages of the heap as there were when the objects were collected, long after.
+// journal keeps the last records, encoded. Each record has a dozen strings. Ten thousand records with
+// their strings would pin heap pages from the time of the collection, long after it.
 type journal struct {
 	size int // of records; 0: none are kept
 
 	mu       sync.Mutex
 	chunks   []chunk // guarded by mu, like all fields below; the oldest first
 	previous Record  // the last one in the last chunk
-	kept     int     // records in all chunks: those of the oldest chunk may be more than is needed
+	kept     int     // records in all chunks; the oldest chunk may have more than are needed
 	bytes    int     // of the records in all chunks
 	count    uint64  // of records ever made
 }
 
-// chunk has some records, one a line. One that says the same as the one before of another object, as
-// most of a cascade do, has only what is different. What was written is not changed any more.
+// chunk has some records, one a line. A record that equals the one before except for the object, like most
+// records of a cascade, has only the differences. Written lines never change.
 type chunk struct {
 	lines   []byte
 	records int
 	bytes   int // of the records in JSON
 }
 
-// different is what is different in records that say the same of several objects.
+// different has the fields that differ between records that say the same of several objects.
 type different struct {
 	Time            time.Time     `json:"t"`
 	Name            string        `json:"n"`
@@ -49,15 +49,15 @@ type different struct {
 // differentPrefix begins the line of such a record.
 const differentPrefix = "+"
 
-// like returns the record that says the same of another object. Its owners are its own: readers may change
-// what they get.
+// like returns the record that says the same of another object. It has its own copy of the owners: readers
+// may change it.
 func (r Record) like(d different) Record {
 	r.Time, r.Object.Name, r.Object.UID, r.Object.ResourceVersion = d.Time, d.Name, d.UID, d.ResourceVersion
 	r.Owners = slices.Clone(r.Owners)
 	return r
 }
 
-// saysTheSame reports whether a record says the same as another, of one or the other object.
+// saysTheSame reports whether two records are equal except for the object.
 func (r Record) saysTheSame(as Record) bool {
 	return r.Object.Kind == as.Object.Kind && r.Object.Namespace == as.Object.Namespace &&
 		r.Object.NamespaceUID == as.Object.NamespaceUID &&
@@ -98,7 +98,7 @@ func (j *journal) add(r Record) {
 	}
 }
 
-// bytes returns about how long a record is as JSON.
+// bytes returns the approximate length of a record as JSON.
 func (r *Record) bytes() int {
 	const fields, ownerFields = 250, 160 // the names of the fields, times and numbers
 	n := fields + len(r.Object.Kind) + len(r.Object.Namespace) + len(r.Object.NamespaceUID) + len(r.Object.Name) + len(r.Object.UID) + len(r.Decision) + len(r.Error)
@@ -136,13 +136,13 @@ func decode(line []byte, previous Record) (Record, error) {
 	return r, err
 }
 
-// after returns those of the last records that have a higher number, the oldest first.
+// after returns the kept records with a number above last, the oldest first.
 func (j *journal) after(last uint64) []Record {
 	j.mu.Lock()
 	chunks, kept, count := slices.Clone(j.chunks), j.kept, j.count
 	j.mu.Unlock()
 	number := count - uint64(kept)
-	oldest := max(last, count-min(count, uint64(max(0, j.size)))) // those up to it are not asked for, or too many
+	oldest := max(last, count-min(count, uint64(max(0, j.size)))) // older records are not requested, or too many
 	records := make([]Record, 0, count-min(count, oldest))
 	for _, c := range chunks {
 		if number+uint64(c.records) <= oldest {
@@ -169,5 +169,5 @@ func (j *journal) after(last uint64) []Record {
 // server answered.
 func (c *Collector) Records() []Record { return c.journal.after(0) }
 
-// RecordsAfter returns those records that have a higher number. It costs little if there are none.
+// RecordsAfter returns the records with a higher number. It is cheap if there are no new records.
 func (c *Collector) RecordsAfter(number uint64) []Record { return c.journal.after(number) }

@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// The records after one are those with a higher number, as far as they are remembered, also across chunks.
+// The records after a number are the remembered ones with a higher number, also across chunks.
 func TestRecordsAfterANumber(t *testing.T) {
 	for _, c := range []struct {
 		size, made  int
@@ -45,7 +45,8 @@ func TestRecordsAfterANumber(t *testing.T) {
 	}
 }
 
-// Records come back as they were made, whatever the ones before them said; and those of a cascade take little.
+// Records are read as they were written, independently of earlier ones; and records of a cascade take little
+// memory.
 func TestRecordsAreKeptWhole(t *testing.T) {
 	made := func(n int) Record {
 		owner := RecordedOwner{Kind: "ReplicaSet.apps", Namespace: "shop", Name: "web", UID: "uid-web", Standing: "absent", Evidence: "deleted event", Revision: 7}
@@ -54,7 +55,7 @@ func TestRecordsAreKeptWhole(t *testing.T) {
 			Object:   RecordedObject{Kind: "Pod", Namespace: "shop", Name: fmt.Sprint("web-", n), UID: ownership.UID(fmt.Sprint("uid-", n)), ResourceVersion: fmt.Sprint(n)},
 			Decision: "delete Background: owners absent: ReplicaSet.apps web", Owners: []RecordedOwner{owner},
 		}
-		// Every eleventh is followed by one that differs in one thing.
+		// After every eleventh comes a record that differs in one field.
 		different := []func(){
 			func() { r.Object.Kind = "Secret" },
 			func() { r.Object.Namespace = "" },
@@ -95,7 +96,7 @@ func TestRecordsAreKeptWhole(t *testing.T) {
 	}
 }
 
-// However long the records are, they are no more than 16 MB as they are told; the last ones are kept.
+// Long records take no more than 16 MB in JSON; the last ones are kept.
 func TestRecordsAreBoundedInBytes(t *testing.T) {
 	name := strings.Repeat("n", ownership.MaxName)
 	for _, distinct := range []bool{false, true} {

@@ -12,7 +12,7 @@ import (
 type Histogram struct {
 	// Bounds are the upper bounds of the buckets, ascending.
 	Bounds []time.Duration `json:"bounds"`
-	// Counts are those of the buckets, not cumulative; the last one counts what is above all
+	// Counts are the counts per bucket, not cumulative; the last one counts values above all
 	// bounds.
 	Counts []int64       `json:"counts"`
 	Sum    time.Duration `json:"sum"`

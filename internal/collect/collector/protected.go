@@ -13,11 +13,11 @@ import (
 )
 
 // ReasonProtected is the reason of the Events about an object that is not collected because it is
-// protected (R28), and about the owners whose foreground deletion that holds.
+// protected (R28), and about the owners whose foreground deletion it holds.
 const ReasonProtected = "GarbageCollectionProtected"
 
 // protectedError means that an object is parked: the server refuses its deletion because it is
-// protected. It comes back when it has changed, and otherwise after a while.
+// protected. The deletion is tried again when the object has changed, and otherwise after a while.
 type protectedError struct {
 	ref     client.Ref
 	message string
@@ -31,7 +31,8 @@ func isProtected(err error) bool {
 	return protected
 }
 
-// checkProtected returns why no DELETE is sent: one was refused, and nothing has changed since.
+// checkProtected returns an error if no DELETE is sent: one was refused, and the object has not
+// changed since.
 func (c *Collector) checkProtected(self ownership.Object) error {
 	held, ok := c.state.heldProtected(self.UID)
 	if !ok {
@@ -43,8 +44,8 @@ func (c *Collector) checkProtected(self ownership.Object) error {
 	return nil
 }
 
-// hold parks an object whose deletion was refused because it is protected, and says so, once for each
-// refusal that says something else: on the object, and on every owner that waits for it.
+// hold parks an object whose deletion was refused because it is protected. Once for each new message
+// of a refusal, it writes an Event about the object and about every owner that waits for it.
 func (c *Collector) hold(ctx context.Context, f verdict.Facts, message string) error {
 	self := f.Object
 	message = ownership.Excerpt(message, maxText)
@@ -72,7 +73,7 @@ func (s *state) heldProtected(uid ownership.UID) (protection.Held, bool) {
 	return held, ok
 }
 
-// protect remembers a refusal to delete an object, and reports whether it says something new.
+// protect remembers a refusal to delete an object, and reports whether its message is new.
 func (s *state) protect(self ownership.Object, message string) (held protection.Held, isNew bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

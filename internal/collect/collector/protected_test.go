@@ -14,8 +14,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/apimodel"
 )
 
-// A protected object is asked about once a minute at most, and at once when it has changed. What waits
-// for it, and why, is said once. Nothing else waits.
+// The deletion of a protected object is tried once a minute at most, and at once when it has changed.
+// One Event reports each object that waits for it, with the reason. Nothing else waits.
 func TestR28ProtectedObjectsAreParked(t *testing.T) {
 	refusal := protection.New("always", "").Decide(protection.Cascade, nil).Error(schema.GroupResource{Resource: "pods"}, space, "kept")
 	events := &eventLog{}
@@ -43,7 +43,8 @@ func TestR28ProtectedObjectsAreParked(t *testing.T) {
 		events.mustSay(t, "Pod shop/kept GarbageCollectionProtected: it would be collected, but is protected by its label",
 			"ReplicaSet.apps shop/web GarbageCollectionProtected: its foreground deletion waits for Pod shop/kept, which is protected by its label")
 
-		// An observation of something else changes nothing; one of the object itself does, at once.
+		// Observations of other objects have no effect; an observation of the object itself has one at
+		// once.
 		before := countDeletes(s, "kept")
 		s.Update(setRef("web"), addFinalizer("example.com/hold"))
 		synctest.Wait()
@@ -79,7 +80,7 @@ func countDeletes(s *apimodel.Server, pod string) (n int) {
 	return n
 }
 
-// mustSay fails unless these are the Events, each once, by how they begin.
+// mustSay fails unless these are the beginnings of the Events, each once.
 func (l *eventLog) mustSay(t *testing.T, want ...string) {
 	t.Helper()
 	l.mu.Lock()

@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
 
-// Record is one decision that changed an object: what was done, and on what evidence.
+// Record is one decision that changed an object: the action and its evidence.
 type Record struct {
 	Number uint64         `json:"number"` // counts from 1
 	Time   time.Time      `json:"time"`
@@ -18,10 +18,10 @@ type Record struct {
 	Action Action         `json:"action"`
 	// Decision is the decision in words: "delete Background: owners absent: ReplicaSet.apps web".
 	Decision string `json:"decision"`
-	// Policy is that of a delete, or of the owner's deletion that the action is part of.
+	// Policy is the policy of a delete, or of the owner's deletion that the action is part of.
 	Policy verdict.Propagation `json:"policy,omitempty"`
-	// Owners are those of the object, in the stored order; of an object that is
-	// orphaned only the owner that is deleted. MoreOwners were left out.
+	// Owners are the object's owners, in the stored order; for an orphaned object only the owner that is deleted.
+	// MoreOwners is how many were left out.
 	Owners     []RecordedOwner `json:"owners,omitempty"`
 	MoreOwners int             `json:"moreOwners,omitempty"`
 	Answer     Answer          `json:"answer"`
@@ -46,28 +46,29 @@ type Answer string
 // The answers. A write that the server refuses changes nothing, and is not recorded.
 const (
 	AnswerDone    Answer = "done"
-	AnswerUnknown Answer = "unknown"  // there was none: the request may have been carried out or not
+	AnswerUnknown Answer = "unknown"  // no answer: the request may have been carried out or not
 	AnswerNone    Answer = "observed" // no request was sent (Config.ObserveOnly)
 )
 
-// RecordedObject is an object as the decision was made on it.
+// RecordedObject is the object in the state on which the decision was made.
 type RecordedObject struct {
 	Kind      string `json:"kind"` // "ReplicaSet.apps"
 	Namespace string `json:"namespace,omitempty"`
-	// NamespaceUID is the UID of the namespace; empty if it is not certain, as another one may have had the name before.
+	// NamespaceUID is the UID of the namespace; empty if it is uncertain, because another namespace may have had the
+	// name before.
 	NamespaceUID    ownership.UID `json:"namespaceUID,omitempty"`
 	Name            string        `json:"name"`
 	UID             ownership.UID `json:"uid"`
 	ResourceVersion string        `json:"resourceVersion"`
 }
 
-// RecordedOwner is an owner, and what was known of it.
+// RecordedOwner is an owner with its state at the time of the decision.
 type RecordedOwner = collectionreason.Owner
 
-// maxText is how much is kept of a text that has names in it which users choose, in bytes.
+// maxText bounds texts that contain names chosen by users, in bytes.
 const maxText = 1024
 
-// record records what a request has done, or may have done: err is its error.
+// record records a request that has changed an object, or may have: err is its error.
 func (c *Collector) record(r Record, err error) {
 	switch {
 	case err == nil:
@@ -85,7 +86,7 @@ func (c *Collector) record(r Record, err error) {
 	}
 }
 
-// tell tells of an object that stays although it has lost owners.
+// tell records in the stories that an object stays although it has lost owners.
 func (r *Record) tell(b *story.Book) {
 	var keptBy, lost []story.Ref
 	for i := range r.Owners {
@@ -103,8 +104,8 @@ func (r *Record) tell(b *story.Book) {
 	b.Stayed(object, keptBy, lost, r.Time)
 }
 
-// HomeOf returns the UID of the namespace of an owner; empty if it is not certain. Owners are in the namespace of the
-// object, or in none.
+// HomeOf returns the UID of the namespace of an owner; empty if it is uncertain. Owners are in the namespace of the
+// object, or cluster-scoped.
 func (r *Record) HomeOf(namespace string) ownership.UID {
 	if namespace == "" || namespace != r.Object.Namespace {
 		return ""
@@ -112,8 +113,8 @@ func (r *Record) HomeOf(namespace string) ownership.UID {
 	return r.Object.NamespaceUID
 }
 
-// recordOf returns the record of a decision, without the answer. It is called before the request: what was observed by
-// then says in which namespace the object is that the request finds.
+// recordOf returns the record of a decision, without the answer. It is called before the request: the observations up
+// to then determine the namespace of the object that the request finds.
 func (c *Collector) recordOf(f verdict.Facts, d verdict.Decision) Record {
 	r := Record{Action: actionOf(d), Object: c.recorded(f.Object), Decision: ownership.Excerpt(d.String(), maxText), Policy: policyOf(f.Object, d)}
 	r.Owners, r.MoreOwners = collectionreason.OwnersOf(f.Owners)
@@ -125,7 +126,7 @@ func (r Record) reason() collectionreason.Reason {
 	return collectionreason.Reason{Decision: r.Decision, Policy: r.Policy, Owners: r.Owners, MoreOwners: r.MoreOwners}
 }
 
-// actionOf returns what a decision does; empty when it changes nothing.
+// actionOf returns the action of a decision; empty if it changes nothing.
 func actionOf(d verdict.Decision) Action {
 	switch d.(type) {
 	case verdict.Keep, verdict.Verify, verdict.Reread, verdict.Park, verdict.Await:
@@ -144,8 +145,7 @@ func actionOf(d verdict.Decision) Action {
 	return ""
 }
 
-// policyOf returns the propagation policy of a deletion, or of the one that a decision is a
-// part of.
+// policyOf returns the propagation policy of a deletion, or of the owner's deletion that a decision is part of.
 func policyOf(o ownership.Object, d verdict.Decision) verdict.Propagation {
 	if d, ok := d.(verdict.Delete); ok {
 		return d.Propagation

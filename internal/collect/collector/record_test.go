@@ -26,7 +26,7 @@ func newTimedFixture(t *testing.T, config collector.Config) (*fixture, *clocktes
 	return newFixtureWith(t, config), clock
 }
 
-// A record says what was done, to what, and on what evidence.
+// A record has the action, its object, and the evidence.
 func TestRecordOfCollection(t *testing.T) {
 	w, clock := newTimedFixture(t, collector.Config{})
 	web := w.set("web")
@@ -70,7 +70,7 @@ func TestRecordOfCollection(t *testing.T) {
 	}
 }
 
-// Every kind of change leaves a record with the policy that it is a part of.
+// Every kind of change leaves a record with the policy of its deletion.
 func TestRecordOfEveryChange(t *testing.T) {
 	lines := func(w *fixture) (lines []string) {
 		for _, r := range w.c.Records() {
@@ -154,7 +154,7 @@ func TestRecordsAreBounded(t *testing.T) {
 	}
 }
 
-// The last records are all there, in their order, however much was written before.
+// The last records are kept in their order, after any number of earlier ones.
 func TestManyRecords(t *testing.T) {
 	const size, n = 500, 1700
 	w := newFixtureWith(t, collector.Config{Records: size})

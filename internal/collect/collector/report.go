@@ -14,12 +14,12 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
 
-// ReasonInvalidNamespace is the reason of the Event about an owner reference
-// that no object can answer to (R5). It is the one of kube-controller-manager.
+// ReasonInvalidNamespace is the reason of the Event about an owner reference that no
+// object can match (R5). kube-controller-manager uses the same reason.
 const ReasonInvalidNamespace = "OwnerRefInvalidNamespace"
 
 // report writes an Event about owner references that are out of scope (R5): once for each
-// set of them, not again for every change of the object.
+// set of references, not again for every change of the object.
 func (c *Collector) report(ctx context.Context, facts verdict.Facts) {
 	if c.config.Events == nil || len(facts.Reports) == 0 {
 		return
@@ -35,8 +35,8 @@ func (c *Collector) report(ctx context.Context, facts verdict.Facts) {
 // because a dependent may have been missed (R15).
 const ReasonBlocked = "GarbageCollectionBlocked"
 
-// ReasonPaused is the reason of the Event about the object at whose deletion the
-// breaker paused those of its kind.
+// ReasonPaused is the reason of the Event about the object at whose deletion the breaker
+// paused the deletions of its kind.
 const ReasonPaused = "GarbageCollectionPaused"
 
 // tellBlocked logs, and writes an Event, that the barrier holds an owner.
@@ -59,8 +59,8 @@ func (c *Collector) tellPaused(ctx context.Context, self ownership.Object) {
 	}
 }
 
-// warn writes an Event. Events are for people to read; when one cannot be written, that is
-// logged, and nothing else fails.
+// warn writes an Event. If that fails, the error is only logged: Events are for people to
+// read.
 func (c *Collector) warn(ctx context.Context, regarding ownership.Object, reason, message string) {
 	if c.config.Events == nil {
 		return
@@ -95,8 +95,8 @@ func reportOf(o ownership.Object, reports []verdict.Report) string {
 	return b.String()
 }
 
-// logChange logs that an object was changed, and why. The text is not made when the level
-// is not enabled.
+// logChange logs that an object was changed, and why. The text is only made if the level
+// is enabled.
 func (c *Collector) logChange(ctx context.Context, what string, self ownership.Object, d verdict.Decision) {
 	if c.log.Enabled(ctx, slog.LevelInfo) {
 		c.log.InfoContext(ctx, what, "object", client.RefOf(self).String(), "uid", string(self.UID), "decision", d.String()) //nolint:sloglint // one of three constants

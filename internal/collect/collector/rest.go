@@ -11,9 +11,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// work counts what the workers do, and remembers the objects that come back after a while. They are
-// not in the queue meanwhile. Objects that are protected are not among them: about these, all is done
-// until somebody lifts that.
+// work counts the steps of the workers, and remembers the objects that come back after a while. They
+// are not in the queue meanwhile. Protected objects are not among them: they need no work until a
+// user lifts the protection.
 type work struct {
 	mu    sync.Mutex
 	begun int                      // guarded by mu, like all fields below
@@ -39,9 +39,9 @@ func (w *work) end(uid ownership.UID, outcome Outcome) {
 	w.again[uid] = ownership.Excerpt(outcome.Err.Error(), maxText)
 }
 
-// Work returns how many objects were taken out of the queue so far, and says what is not finished:
-// nothing if the collector has decided about everything that it has observed. It needs a queue with
-// a method Busy.
+// Work returns how many objects were taken out of the queue so far, and describes the unfinished
+// work: none if the collector has decided about everything that it has observed. It needs a queue
+// with a method Busy.
 func (c *Collector) Work() (taken int, unfinished []string) {
 	if q, ok := c.queue.(interface{ Busy() int }); ok {
 		if n := q.Busy(); n > 0 {
@@ -68,9 +68,9 @@ func (c *Collector) Work() (taken int, unfinished []string) {
 	return c.work.begun, append(unfinished, again...)
 }
 
-// Compare reads what the server has and compares it with what was observed. It returns the objects
-// that are being deleted, by UID, and says which kinds were not observed up to the present. It is
-// for test suites: it lists everything.
+// Compare reads the objects of the server and compares them with the graph. It returns the objects
+// that are being deleted, sorted by UID, and the kinds that were not observed up to the present. It
+// is for test suites: it lists everything.
 func (c *Collector) Compare(ctx context.Context) (terminating []ownership.Object, behind []string, err error) {
 	watched, err := c.api.Survey(ctx)
 	if err != nil {
@@ -94,7 +94,7 @@ func (c *Collector) Compare(ctx context.Context) (terminating []ownership.Object
 	return terminating, behind, nil
 }
 
-// stored is what the server has.
+// stored has the objects of the server.
 type stored struct {
 	objects map[ownership.UID]ownership.Object
 	listed  map[ownership.Kind]uint64 // the revision of each complete list
@@ -121,8 +121,8 @@ func (s *stored) read(ctx context.Context, api client.Interface, kind ownership.
 	}
 }
 
-// compare adds the kinds of which the graph does not show what was listed. It returns the objects
-// of the graph that are being deleted.
+// compare adds the kinds whose listed objects the graph does not show. It returns the objects of the
+// graph that are being deleted.
 func (s *stored) compare(g *ownership.Graph, lagging map[ownership.Kind]bool) (terminating []ownership.Object) {
 	for uid, listed := range s.objects {
 		if observed, known := g.Object(uid); !known || isOlder(observed, listed) {

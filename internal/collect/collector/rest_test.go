@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// TestCompare compares what a server has with what was observed.
+// TestCompare compares the objects of a server with the observed ones.
 func TestCompare(t *testing.T) {
 	pod := ownership.Kind{Kind: "Pod"}
 	object := func(uid ownership.UID, version string, phase ownership.Phase) ownership.Object {

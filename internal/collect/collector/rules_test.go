@@ -172,7 +172,7 @@ func TestR12FailedRequestIsRetried(t *testing.T) {
 }
 
 // A write that is refused as invalid although the object is the same would be refused again:
-// the object is read once, to find that out, and then backs off.
+// the object is read once to check that, and then backs off.
 func TestR12InvalidIsNotRepeatedAtOnce(t *testing.T) {
 	w := newFixture(t)
 	web := w.set("web")

@@ -18,11 +18,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/histories"
 )
 
-// TestRandomHistories runs the collector against users who do anything, watches that lag and
-// lists that lose events, and requests that fail or lose their answer. Nothing is deleted that
-// has a solid owner (S1), no finalizer of the collector is removed while there is a dependent
-// that existed when the deletion began (S2, S3), and at the end everything is removed that should
-// be (L1, L2) (GB-05).
+// TestRandomHistories runs the collector against users with random actions, watches that lag,
+// lists that lose events, and requests that fail or lose their answer. No object with a solid
+// owner is deleted (S1), no finalizer of the collector is removed while a dependent exists from
+// the beginning of the deletion (S2, S3), and at the end all garbage is removed (L1, L2) (GB-05).
 func TestRandomHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := &randomRun{fixture: newFixture(t), t: t, faulty: true, fore: make(map[ownership.UID]bool), due: make(map[ownership.UID]map[ownership.UID]bool)}
@@ -230,7 +229,7 @@ func (h *randomRun) checkDelete(r apimodel.Request) {
 	}
 }
 
-// noteDependents records which dependents an owner has to wait for, as its deletion begins.
+// noteDependents records the dependents that an owner has to wait for, as its deletion begins.
 func (h *randomRun) noteDependents(owner ownership.Object, policy propagation) {
 	h.due[owner.UID] = make(map[ownership.UID]bool)
 	for _, ref := range h.refs {

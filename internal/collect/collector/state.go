@@ -18,7 +18,7 @@ import (
 // Sink receives the feed's observations. It may be used before Run.
 func (c *Collector) Sink() feed.Sink { return sink{c.state, c.barrier, c.stats} }
 
-// sink applies observations to the state, and tells the barrier about those that may end a hold.
+// sink applies observations to the state, and passes the ones that may end a hold to the barrier.
 type sink struct {
 	*state
 	barrier *barrier.Barrier
@@ -44,22 +44,21 @@ func (s sink) NewEpoch() {
 	s.barrier.NewEpoch()
 }
 
-// state is the collector's knowledge: the ownership graph, and some facts beside it that are
-// dropped when the graph moves on. The feed's observations are applied to it, and the objects
-// that they concern are added to the queue. Nothing slow happens under its lock.
+// state is the collector's knowledge: the ownership graph, and some facts beside it that are dropped when the
+// graph moves on. The feed's observations are applied to it, and the objects that they concern are added to
+// the queue. No slow operation runs under its lock.
 type state struct {
 	queue   Queue
 	clock   clock.PassiveClock // its time goes into the evidence
-	stories *story.Book        // nil: nobody follows
+	stories *story.Book        // nil: no stories are recorded
 
 	mu    sync.Mutex
 	graph *ownership.Graph // guarded by mu, and so is all below
 	epoch int              // the number of the current epoch (R4)
 
-	// written holds the resourceVersion at which the collector wrote an object successfully,
-	// until something newer is known of the object. Deciding on that version again would only
-	// send the same request again. It does not outlive an epoch (R4): a restored backup may have
-	// undone the write.
+	// written holds the resourceVersion at which the collector wrote an object successfully, until a newer
+	// version of the object is known. Deciding on that version again would only send the same request again. It
+	// does not outlive an epoch (R4): a restored backup may have undone the write.
 	written map[ownership.UID]string
 	// presumed holds the claims on an owner that was read live but is not
 	// observed. They are read again until the owner is observed or gone.
@@ -134,8 +133,8 @@ func (s *state) Replace(kind ownership.Kind, objects []ownership.Object) {
 	})
 }
 
-// tellListedLocked tells of a list what watch events would have told: what is being deleted, and, of what was,
-// what is gone.
+// tellListedLocked passes a list to the stories, in place of watch events: the objects that are being deleted,
+// and the deleted ones that are gone.
 func (s *state) tellListedLocked(g *ownership.Graph, kind ownership.Kind, objects []ownership.Object) {
 	now := s.clock.Now()
 	for i := range objects {
@@ -162,8 +161,8 @@ func (s *state) NewEpoch() {
 	})
 }
 
-// refresh applies an object as the server returned it to a request that began in the given
-// epoch. If another epoch has begun since, the answer may show what was undone: it is dropped.
+// refresh applies an object as the server returned it to a request that began in the given epoch. If another
+// epoch has begun since, the answer is dropped: it may show a state that was undone.
 func (s *state) refresh(epoch int, o ownership.Object) {
 	s.change(func(g *ownership.Graph) []ownership.UID {
 		if s.epoch != epoch {
@@ -198,7 +197,7 @@ func (s *state) Count(kind ownership.Kind) int {
 	return s.graph.Count(kind)
 }
 
-// vanish records that a live read found no object, or another one, where this one was.
+// vanish records that a live read found no object, or another one, under this object's name.
 func (s *state) vanish(uid ownership.UID) {
 	s.change(func(g *ownership.Graph) []ownership.UID {
 		s.forgetLocked(uid)
@@ -213,9 +212,9 @@ func (s *state) Epoch() int {
 	return s.epoch
 }
 
-// resolve records the answer to a live read of a claim that began in the given epoch. It
-// reports whether the claim needs to be read again: the owner is present, the claim is
-// still made, and the owner is not observed, so that no event would tell when it goes.
+// resolve records the answer to a live read of a claim that began in the given epoch. It reports whether the
+// claim needs to be read again: the owner is present, the claim is still made, and the owner is not observed,
+// so that no event would report its removal.
 func (s *state) resolve(epoch int, claim ownership.Claim, presence ownership.Presence, phase ownership.Phase) (again bool) {
 	s.change(func(g *ownership.Graph) []ownership.UID {
 		if s.epoch != epoch {
@@ -249,9 +248,9 @@ func (s *state) settleLocked(claim ownership.Claim) {
 	}
 }
 
-// presumptions returns the claims on an owner that was read live but is not observed.
-// Claims that are no longer Present are dropped: no dependent makes them, or the kind is
-// not served now, or another epoch has begun; a dependent that makes one has it verified.
+// presumptions returns the claims on an owner that was read live but is not observed. Claims that are no
+// longer Present are dropped: no dependent makes them, or the kind is not served now, or another epoch has
+// begun; a dependent that still makes one requests its verification.
 func (s *state) presumptions(owner ownership.UID) []ownership.Claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -286,8 +285,8 @@ func (s *state) presence(claim ownership.Claim) ownership.Presence {
 	return s.graph.Presence(claim)
 }
 
-// gather returns the facts about an object. It has none when the object is not
-// known, or was written at the version that is known.
+// gather returns the facts about an object. There are no facts if the object is not known, or was written at
+// the known version.
 func (s *state) gather(uid ownership.UID) (verdict.Facts, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

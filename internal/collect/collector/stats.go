@@ -10,21 +10,21 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
 
-// Stats counts what the collector has done since it was made.
+// Stats counts the collector's work since its creation.
 type Stats struct {
-	// Requests sent to the API server, by verb. Events are not among them.
+	// Requests sent to the API server, by verb. Events are not counted.
 	Gets, Lists, Deletes, Patches int64
 	// Events written.
 	Events int64
-	// Conflicts counts the writes that were refused because the object had changed, and Hot the
-	// times that an object changed so often that its write was put off (R12).
+	// Conflicts counts the writes that were refused because the object had changed, and Hot how
+	// often a write was postponed because the object changed too often (R12).
 	Conflicts, Hot int64
 	// Paused counts the deletions that the breaker denied, and Tripped how often it
 	// paused a kind.
 	Paused, Tripped int64
 	// Epochs counts the breaks in the server's history (R4).
 	Epochs int64
-	// Rounds counts those of the barrier, and Holds how often an owner was held after one.
+	// Rounds counts the rounds of the barrier, and Holds how often an owner was held after one.
 	Rounds, Holds int64
 	// Decisions taken, by type. A repeated decision counts again.
 	Keep, Verify, Park, Detach, Unblock, Delete, Await, Disown, RemoveFinalizer int64

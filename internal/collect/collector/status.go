@@ -13,16 +13,16 @@ import (
 type Status struct {
 	// ObserveOnly is Config.ObserveOnly: nothing is changed.
 	ObserveOnly bool `json:"observeOnly"`
-	// Graph is the size of what is known.
+	// Graph is the size of the graph.
 	Graph GraphStatus `json:"graph"`
-	// Kinds are those that are served, observed, or waited for, by name.
+	// Kinds are the kinds that are served, observed, or waited for, by name.
 	Kinds []KindStatus `json:"kinds"`
-	// Deletions are those under way and those that were, by kind and finalizer.
+	// Deletions are the deletions under way and the completed ones, by kind and finalizer.
 	Deletions []DeletionStatus `json:"deletions"`
 	// Queue is the state of the queue, if the queue can report it.
 	Queue QueueStatus `json:"queue"`
-	// Barrier are the owners whose finalizer is not removed yet, because it is not
-	// proven that no dependent was missed (R15). Longest waiting first.
+	// Barrier are the owners whose finalizer is not removed yet, because there is no proof that no
+	// dependent was missed (R15). Longest waiting first.
 	Barrier []BarrierWait `json:"barrier"`
 	// Paused are the kinds whose deletions the breaker has paused, by name.
 	Paused []Pause `json:"paused"`
@@ -63,11 +63,12 @@ type KindStatus struct {
 	Parked int `json:"parked,omitempty"`
 }
 
-// DeletionStatus says how the deletions go of objects of a kind that have, or had, a finalizer.
+// DeletionStatus is the progress of the deletions of a kind's objects that have, or had, a
+// finalizer.
 type DeletionStatus struct {
 	Kind      string `json:"kind"`                // "Widget.example.com"; empty for the finalizers beyond a thousand
 	Finalizer string `json:"finalizer,omitempty"` // none: objects without finalizers
-	Objects   int    `json:"objects"`             // that are being deleted now
+	Objects   int    `json:"objects"`             // being deleted now
 	// Oldest is the earliest of their deletionTimestamps.
 	Oldest time.Time `json:"oldest,omitzero"`
 	// Gone counts the objects that lost the finalizer while they were being deleted, or are gone.
@@ -136,8 +137,8 @@ func (c *Collector) Status() Status {
 	return s
 }
 
-// Resume ends the pause of a kind by the breaker; its deletions are not counted for one
-// window. It returns false when they were not paused.
+// Resume ends the pause of a kind by the breaker; for one window its deletions are not counted.
+// It returns false if the kind was not paused.
 func (c *Collector) Resume(kind ownership.Kind) bool {
 	if !c.breaker.Resume(kind) {
 		return false
@@ -148,8 +149,8 @@ func (c *Collector) Resume(kind ownership.Kind) bool {
 	return true
 }
 
-// View calls read with the ownership graph, under its lock. Nothing is observed or decided
-// meanwhile, so read must be short; and it must not keep any part of the graph.
+// View calls read with the ownership graph, under its lock. The lock blocks observations and
+// decisions, so read must be short; and it must not keep any part of the graph.
 func (c *Collector) View(read func(g *ownership.Graph)) {
 	c.state.mu.Lock()
 	defer c.state.mu.Unlock()

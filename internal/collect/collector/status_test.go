@@ -63,7 +63,8 @@ func TestStatusOfTheQueue(t *testing.T) {
 	}
 }
 
-// The time from the end of an owner to that of its dependent is measured, by event and by read.
+// The time from the end of an owner to the end of its dependent is measured, by event and by
+// read.
 func TestLatencyIsMeasured(t *testing.T) {
 	w, clock := newTimedFixture(t, collector.Config{})
 	web := w.set("web")

@@ -13,12 +13,12 @@ import (
 )
 
 // readsPerTry bounds the reads for one object before other objects have their turn: an object may
-// name thousands of owners. The answers requeue it.
+// name thousands of owners. The answers requeue the object.
 const readsPerTry = 16
 
-// verify reads claims of which nothing is known: many on owners of one kind and namespace
-// with a list, the others one after the other. The answer to a claim concerns all dependents
-// that make it: while one worker reads the claim, no other does (R7).
+// verify reads unknown claims: many claims on owners of one kind and namespace with a list, the
+// others one after the other. The answer to a claim concerns all dependents that make it: while
+// one worker reads the claim, no other does (R7).
 func (c *Collector) verify(ctx context.Context, uid ownership.UID, claims []ownership.Claim) error {
 	for _, at := range placesOf(claims) {
 		if !c.isListCheaper(at) {
@@ -115,7 +115,7 @@ func (c *Collector) readByList(ctx context.Context, uid ownership.UID, at place)
 	return err
 }
 
-// listOwners returns the owners at a place that are claimed.
+// listOwners returns the claimed owners at a place.
 func (c *Collector) listOwners(ctx context.Context, at place) (map[ownership.UID]ownership.Object, error) {
 	claimed := make(map[ownership.UID]bool, len(at.claims))
 	for _, claim := range at.claims {
@@ -167,10 +167,9 @@ func (c *Collector) read(ctx context.Context, claim ownership.Claim) (again bool
 	}
 }
 
-// recheck handles a key of which the graph knows no object. It may be a presumed owner: its
-// claims are read again, less and less often, until the feed shows it. Otherwise an owner whose
-// kind cannot be watched, or that is deleted before its kind is listed, would be present for
-// ever.
+// recheck handles a key without an object in the graph. It may be a presumed owner: its claims
+// are read again, less and less often, until the feed shows it. Otherwise an owner whose kind
+// cannot be watched, or that is deleted before its kind is listed, would stay present forever.
 func (c *Collector) recheck(ctx context.Context, owner ownership.UID) error {
 	var failures []error
 	for _, claim := range c.state.presumptions(owner) {
@@ -190,7 +189,7 @@ func isOlder(o, other ownership.Object) bool {
 	return ok && comparable && a < b
 }
 
-// reread reads an object live. It reports whether it is still the one that was observed.
+// reread reads an object live. It reports whether it is still the observed object.
 func (c *Collector) reread(ctx context.Context, self ownership.Object) (same bool, err error) {
 	epoch, stale := c.state.Epoch(), c.state.isStale(self.UID)
 	now, err := c.api.Get(ctx, client.RefOf(self))
@@ -202,7 +201,7 @@ func (c *Collector) reread(ctx context.Context, self ownership.Object) (same boo
 		return false, fmt.Errorf("read %s: %w", client.RefOf(self), err)
 	default:
 		if !stale && c.state.Epoch() == epoch && isOlder(now, self) {
-			// The newest state of the server is older than what was observed before (R4).
+			// The newest state of the server is older than an observed one (R4).
 			c.log.WarnContext(ctx, "the server went back in time", "object", client.RefOf(self).String(), "from", self.ResourceVersion, "to", now.ResourceVersion)
 			c.Sink().NewEpoch()
 			epoch = c.state.Epoch()
@@ -212,8 +211,8 @@ func (c *Collector) reread(ctx context.Context, self ownership.Object) (same boo
 	}
 }
 
-// rereadAll reads those of the objects live that are still stale (R4). Each answer requeues
-// the objects that it concerns, among them one that waits for more than readsPerTry.
+// rereadAll reads the objects that are still stale (R4) live. Each answer requeues the objects
+// that it concerns, among them an object that waits for more than readsPerTry.
 func (c *Collector) rereadAll(ctx context.Context, uids []ownership.UID) error {
 	var failures []error
 	for _, uid := range uids[:min(len(uids), readsPerTry)] {

@@ -82,8 +82,8 @@ func TestR3FailedReadIsNoEvidence(t *testing.T) {
 	})
 }
 
-// An object that waits for the read of another one comes back when that fails, even if the
-// other one does not.
+// An object that waits for another object's read comes back when the read fails, even if
+// the other object does not.
 func TestR3WhoWaitedForFailedReadComesBack(t *testing.T) {
 	running(t, collector.Config{}, func(s *apimodel.Server, _ *collector.Collector) {
 		answer := make(chan struct{})
@@ -200,7 +200,7 @@ func TestUnobservedOwnerIsReadAgain(t *testing.T) {
 	})
 }
 
-// Nor when its kind is no longer served: the dependents are parked.
+// It is also not read when its kind is no longer served: the dependents are parked.
 func TestUnobservedOwnerOfWithdrawnKindIsNotReadAgain(t *testing.T) {
 	w := newFixture(t)
 	w.Hold(widgetKind)

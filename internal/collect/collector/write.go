@@ -60,8 +60,7 @@ func (c *Collector) writeOwners(ctx context.Context, f verdict.Facts, owners []o
 	switch {
 	case err == nil:
 		c.state.wrote(epoch, self)
-		// The answer is newer than the observation: what is computed next is computed
-		// from it.
+		// The answer is newer than the observation: the next decision is computed from it.
 		c.state.refresh(epoch, now)
 		c.logChange(ctx, "owner references written", self, d)
 		return nil
@@ -95,8 +94,8 @@ func (c *Collector) removeFinalizer(ctx context.Context, f verdict.Facts, d verd
 	case err == nil:
 		c.state.wrote(epoch, self)
 		if len(d.Remaining) > 0 {
-			// Without finalizers the object is gone, and the answer shows its last state:
-			// what remains to be learned of it is the DELETED event.
+			// Without finalizers the object is gone, and the answer shows its last state: only its DELETED
+			// event is still to come.
 			c.state.refresh(epoch, now)
 		}
 		c.logChange(ctx, "finalizer removed", self, d)
@@ -108,8 +107,8 @@ func (c *Collector) removeFinalizer(ctx context.Context, f verdict.Facts, d verd
 	}
 }
 
-// observe records what would be done, instead of doing it. The version that was decided on counts
-// as written, so that it is recorded once.
+// observe records a decision without applying it. The observed version counts as written, so that
+// the decision is recorded once.
 func (c *Collector) observe(ctx context.Context, f verdict.Facts, d verdict.Decision) {
 	r := c.recordOf(f, d)
 	r.Answer, r.Time = AnswerNone, c.clock.Now()
@@ -119,19 +118,19 @@ func (c *Collector) observe(ctx context.Context, f verdict.Facts, d verdict.Deci
 	c.logChange(ctx, "would be done", f.Object, d)
 }
 
-// goneAlready records that a write found no object of that name. The graph is not told
-// that the object is gone. It could be: the answer is as reliable as a live read, and the claims
-// on the object would be Unknown. But the DELETED event, which is on its way, is evidence
-// for all of them at no cost (R3), and where it is lost, the list that follows shows it. So
-// the known version counts as written: nothing is left to do about it.
+// goneAlready records that a write found no object of that name. It does not remove the object
+// from the graph. The answer is as reliable as a live read and would allow that, but the claims
+// on the object would become Unknown. The DELETED event is on its way and is evidence for all
+// claims at no cost (R3); if it is lost, the next list shows that the object is gone. So the
+// known version counts as written, and needs no further work.
 func (c *Collector) goneAlready(epoch int, self ownership.Object) error {
 	c.state.wrote(epoch, self)
 	return nil
 }
 
-// disown detaches all dependents from an owner that is being orphaned (R13).
-// Afterwards the owner is reconsidered: when it has no dependents left, its
-// finalizer is removed, else this begins again.
+// disown detaches all dependents from an owner that is being orphaned (R13). Afterwards the owner
+// is reconsidered: if it has no dependents left, its finalizer is removed, else disown runs
+// again.
 func (c *Collector) disown(ctx context.Context, owner ownership.Object, d verdict.Disown) error {
 	c.logIdle(ctx, owner, d)
 	err := pace.Each(c.config.Detachers, d.Dependents, func(dependent ownership.UID) error {

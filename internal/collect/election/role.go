@@ -9,8 +9,8 @@ type Role struct {
 	holder string // guarded by mu; the identity of the leader while this process stands by
 }
 
-// StandsBy reports whether this process stands by, and returns the identity of the leader, which is
-// "nobody" while there is none.
+// StandsBy reports whether this process stands by, and returns the identity of the leader, "nobody"
+// if there is no leader.
 func (r *Role) StandsBy() (holder string, yes bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package eventrecorder writes Events about pods, for people. They are written in the background and
-// repetitions are counted. Their number is bounded: an Event that is one too many, or that cannot be
-// written, is lost, and nothing waits for it.
+// Package eventrecorder writes Events about pods, for people. It writes in the background and counts
+// repetitions. The number of Events is bounded: an Event beyond the limit, or that cannot be written, is lost,
+// and no caller waits for it.
 package eventrecorder
 
 import (
@@ -20,12 +20,12 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// A process writes as many Events as a kubelet, and as many warnings besides. Whatever happens in a
-// cluster of many simulated nodes, they are a small part of its requests.
+// A process writes as many Events as one kubelet, and as many warnings in addition. So Events are a small part
+// of the requests of a cluster with many simulated nodes.
 const (
 	perSecond = 50
 	atOnce    = 100
-	// maxMessage is how much of a message is written, in bytes: images, for example, have names of any length, and
+	// maxMessage bounds the written part of a message, in bytes: image names, for example, have any length, and
 	// client-go keeps the last 4096 messages.
 	maxMessage = 1024
 )
@@ -62,7 +62,7 @@ func (r *Recorder) Event(host string, about runtime.Object, kind, reason, messag
 	r.broadcaster.NewRecorder(scheme.Scheme, source).WithLogger(logr.Discard()).Event(about, kind, reason, ownership.Excerpt(message, maxMessage))
 }
 
-// Start begins to write the Events that are recorded. The caller calls Run, too, which ends it.
+// Start begins to write the recorded Events. The caller must also call Run, which ends it.
 func (r *Recorder) Start() {
 	r.start.Do(func() { r.broadcaster.StartRecordingToSink(r.sink) })
 }
@@ -74,8 +74,8 @@ func (r *Recorder) Run(ctx context.Context) {
 	r.broadcaster.Shutdown()
 }
 
-// sink writes Events. It reports no error but that a counted Event has expired, which is then written
-// anew: the caller would log it, and repeat the request while other Events wait.
+// sink writes Events. The only error that it reports is that a counted Event has expired: client-go then
+// writes a new one. It would log other errors, and repeat the request while other Events wait.
 type sink struct{ *typedcorev1.EventSinkImpl }
 
 // Create implements record.EventSink.

@@ -163,7 +163,7 @@ func (s *recording) observe(b *testing.B, g *graph) {
 	running.Wait()
 }
 
-// RoundTrip answers a watch of pods with what was recorded.
+// RoundTrip answers a watch of pods with the recorded events.
 func (s *recording) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Query().Get("watch") == "" || r.URL.Path != "/api/v1/pods" {
 		return s.fakeServer.RoundTrip(r)

@@ -21,14 +21,14 @@ const (
 	// debounce collects the events of one change: the status of a CustomResourceDefinition
 	// is written several times right after its creation.
 	debounce = 50 * time.Millisecond
-	// afterHint requests follow the first one after a hint, the first of them after
-	// firstInterval, each of the others after twice the interval: 3.1 s in all. A stream of hints does
-	// not have requests follow each other sooner: with many kinds, an answer takes longer to read.
+	// afterHint requests follow the first one after a hint, the first of them after firstInterval,
+	// each of the others after twice the interval: 3.1 s in all. A stream of hints does not shorten
+	// these intervals: with many kinds, an answer takes longer to read.
 	afterHint     = 5
 	firstInterval = 100 * time.Millisecond
 	// refreshPeriod is the interval between requests when nothing hints at a change.
 	refreshPeriod = 30 * time.Second
-	// firstDiscoveryRetry is the wait after a failure before anything is known.
+	// firstDiscoveryRetry is the wait after a failure of the first discovery.
 	firstDiscoveryRetry = time.Second
 )
 

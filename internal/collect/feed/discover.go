@@ -43,8 +43,8 @@ func (r resource) scope() ownership.Scope {
 // is the complete list of the kind's objects.
 type catalog struct {
 	resources map[ownership.Kind]resource
-	versions  map[schema.GroupVersion]bool // those that were read
-	failed    map[schema.GroupVersion]bool // those that exist but could not be read
+	versions  map[schema.GroupVersion]bool // group versions that were read
+	failed    map[schema.GroupVersion]bool // group versions that exist but could not be read
 }
 
 // incomplete reports whether a version of the group could not be read.
@@ -57,8 +57,8 @@ func (c catalog) incomplete(group string) bool {
 	return false
 }
 
-// discover reads which kinds are served. Groups that fail are named in the result; an error means
-// that nothing is known.
+// discover reads the served kinds. Groups that fail are named in the result; after an error no
+// kind is known.
 func discover(ctx context.Context, d Discovery, ignore map[schema.GroupResource]bool) (catalog, error) {
 	groups, lists, err := d.ServerGroupsAndResourcesWithContext(ctx)
 	failed, partial := discovery.GroupDiscoveryFailedErrorGroups(err)
@@ -137,8 +137,7 @@ func (c catalog) add(gv schema.GroupVersion, resources []metav1.APIResource, ign
 		if strings.Contains(r.Name, "/") || r.Kind == "" {
 			continue // a subresource
 		}
-		// The group of the path, not the one of the answer: an owner reference
-		// is looked up by the path.
+		// The group of the path, not the group in the answer: owner references are looked up by path.
 		found := resource{
 			kind:       ownership.Kind{Group: gv.Group, Kind: r.Kind},
 			gvr:        gv.WithResource(r.Name),
@@ -149,7 +148,7 @@ func (c catalog) add(gv schema.GroupVersion, resources []metav1.APIResource, ign
 				slices.Contains(r.Verbs, "watch") && !ignore[schema.GroupResource{Group: gv.Group, Resource: r.Name}],
 		}
 		if !found.watched && !slices.Contains(r.Verbs, "get") {
-			continue // nothing that could be an owner or a dependent
+			continue // cannot be an owner or a dependent
 		}
 		earlier, ok := c.resources[found.kind]
 		switch {
@@ -162,14 +161,14 @@ func (c catalog) add(gv schema.GroupVersion, resources []metav1.APIResource, ign
 	}
 }
 
-// equivalent reports whether both are one resource in two versions.
+// equivalent reports whether both are versions of one resource.
 func (r resource) equivalent(other resource) bool {
 	return r.gvr.Resource == other.gvr.Resource && r.namespaced == other.namespaced && r.watched == other.watched
 }
 
-// after completes a catalog with what was known before: kinds of groups that failed stay as
-// they were, and a version stays in use for as long as it is served, because a change of
-// version would only cost another list.
+// after completes a catalog with entries of the previous one: kinds of groups that failed stay as
+// they were, and a version stays in use for as long as it is served, because a change of version
+// would only cost another list.
 func (c catalog) after(before catalog) catalog {
 	for kind, old := range before.resources {
 		now, ok := c.resources[kind]

@@ -11,22 +11,21 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// epochDetector notices when the server's history is no longer the one that was watched (R4): a
-// backup was restored, or another server answers. Then objects that are known to be absent may
-// exist again. The signs:
+// epochDetector detects that the server's history is no longer the watched one (R4): a backup was
+// restored, or another server answers. Then objects that were proven absent may exist again. The
+// signs:
 //
-//   - A list, an event or a bookmark of a kind has a resourceVersion lower than one
-//     seen before. Each time that a watch is resumed the server is asked for one.
-//   - The server no longer knew the revision that a watch had come to, so that the kind
-//     had to be listed without one. Mostly that is a watch that was interrupted for
-//     long. But a backup that was restored with its revisions raised shows nothing else.
+//   - A list, an event or a bookmark of a kind has a resourceVersion lower than one seen before.
+//     Before a watch is resumed, the feed reads the server's resourceVersion.
+//   - The server no longer knew the revision that a watch had reached, so that the kind had to be
+//     listed without one. The usual cause is a watch that was interrupted for long. But it is
+//     also the only sign of a backup that was restored with its revisions raised.
 //   - The namespace kube-system, which cannot be deleted, has another UID.
 //
 // One sign suffices, and a false one costs a few live reads. After a sign from a list, a bookmark
 // or the namespace there may be objects that no watch has shown or will show, so all kinds are
 // listed again. After the second sign its kind has just been listed. Some servers send events out
-// of order, or lists with unrelated revisions: maxRelists keeps those from having everything
-// listed again and again.
+// of order, or lists with unrelated revisions: maxRelists prevents endless relists there.
 type epochDetector struct {
 	log    *slog.Logger
 	relist chan struct{} // has an element when all kinds have to be listed again
@@ -54,7 +53,7 @@ func newEpochDetector(log *slog.Logger) *epochDetector {
 // maxRelists bounds how often one kind can cause all kinds to be listed again.
 const maxRelists = 2
 
-// relistAll has all kinds listed again, on behalf of one.
+// relistAll requests that all kinds are listed again, on behalf of one kind.
 func (h *epochDetector) relistAll(kind ownership.Kind) {
 	h.mu.Lock()
 	h.relists[kind]++
@@ -93,7 +92,7 @@ func (h *epochDetector) wentBackwards(kind ownership.Kind, resourceVersion strin
 	return backwards
 }
 
-// listWentBackwards is wentBackwards for the resourceVersion of a list. What follows is
+// listWentBackwards is wentBackwards for the resourceVersion of a list. Later versions are
 // compared with the list, even if it went backwards.
 func (h *epochDetector) listWentBackwards(kind ownership.Kind, resourceVersion string) bool {
 	backwards := h.wentBackwards(kind, resourceVersion)

@@ -11,8 +11,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/feed"
 )
 
-// R4: a list whose revision is lower than what was seen before begins an epoch,
-// and it does so before the list is reported.
+// R4: a list whose revision is lower than an earlier one begins an epoch, before the list is
+// reported.
 func TestR4ListFromThePast(t *testing.T) {
 	s := newServer(pods, namespaces)
 	s.put("pods", metav1.ObjectMeta{UID: "a", Name: "a"})
@@ -28,7 +28,7 @@ func TestR4ListFromThePast(t *testing.T) {
 			delete(s.objects["pods"], "b")
 		})
 		time.Sleep(time.Minute)
-		// All kinds are listed once more, since it is not known what they have missed.
+		// All kinds are listed once more, since their watches may have missed changes.
 		check(t, "after the restore", r.take("Pod", "epoch"), "epoch", "replace Pod [a]", "replace Pod [a]")
 		check(t, "other kinds", r.take("Namespace"), "scope Namespace 2", "replace Namespace []", "replace Namespace []")
 
@@ -145,7 +145,7 @@ func TestR4EventFromThePast(t *testing.T) {
 	}
 }
 
-// A server whose lists and events have unrelated revisions has everything listed twice at
+// On a server whose lists and events have unrelated revisions, everything is listed twice at
 // most.
 func TestR4ServerThatCannotCount(t *testing.T) {
 	s := newServer(pods, namespaces)
@@ -181,7 +181,7 @@ func TestR4OpaqueRevisions(t *testing.T) {
 	})
 }
 
-// R4: another server shows in the UID of its namespace kube-system.
+// R4: the UID of the namespace kube-system shows another server.
 func TestR4AnotherServer(t *testing.T) {
 	s := newServer(namespaces, pods)
 	s.put("namespaces", metav1.ObjectMeta{UID: "system-1", Name: "kube-system"})

@@ -1,23 +1,21 @@
-// Package feed turns what an API server stores into observations.
+// Package feed turns the objects of an API server into observations.
 //
 // The main flow, in Feed.Run, which owns the set of monitors:
 //
-//  1. Discovery: which kinds are served, in which scope, under which resource
-//     (discover). The sink learns the scope of every kind that can be read.
-//  2. Every kind whose objects can be deleted, listed and watched has one
-//     monitor: a list, then a watch, of metadata only (monitor). Each object
-//     becomes an ownership.Object in one function (ObjectOf) and goes to the
-//     sink (store). A DELETED watch event is the only thing that becomes
-//     Sink.Forget, the evidence of absence of rule R3.
+//  1. Discovery returns the served kinds with scope and resource (discover). The sink learns the
+//     scope of every kind that can be read.
+//  2. Every kind whose objects can be deleted, listed and watched has one monitor: a list, then a
+//     watch, of metadata only (monitor). Each object becomes an ownership.Object in one function
+//     (ObjectOf) and goes to the sink (store). Only a DELETED watch event becomes Sink.Forget, the
+//     evidence of absence of rule R3.
 //  3. Kinds join and leave while this runs. The feed's own monitors of
 //     CustomResourceDefinitions and APIServices signal when to read discovery
 //     again; it is read in any case every 30 s.
 //
-// Every monitor has a state of its own: a kind that cannot be read is named in
-// Status and delays nothing else. A kind that left discovery keeps its
-// monitor until the server refuses the list or the watch, so that the DELETED
-// events of its last instances still arrive; then its objects vanish from the
-// sink, which is no evidence that they are gone.
+// Every monitor has a state of its own: a kind that cannot be read is named in Status and delays
+// nothing else. A kind that left discovery keeps its monitor until the server refuses the list or
+// the watch, so that the DELETED events of its last instances still arrive; then its objects vanish
+// from the sink, which is not evidence that they are gone.
 //
 // Like the monitors of kube-controller-manager's GraphBuilder, a feed is a set of client-go
 // Reflectors that follows discovery. There is no informer cache: only the sink's graph keeps the
@@ -42,8 +40,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// Sink receives observations. It is called from many goroutines at once, and must not wait
-// for anything slow: a call delays the watch it comes from.
+// Sink receives observations. It is called from many goroutines at once, and must not block on slow
+// operations: a call delays its watch.
 type Sink interface {
 	// Observe reports an object as a watch event, other than DELETED, shows it.
 	Observe(o ownership.Object)
@@ -54,8 +52,8 @@ type Sink interface {
 	// SetScope reports that a kind is served in a scope; ScopeUnknown means that it is no longer
 	// served.
 	SetScope(kind ownership.Kind, scope ownership.Scope)
-	// NewEpoch reports that the server's history is not the one that was reported before (R4).
-	// What follows is part of the new history.
+	// NewEpoch reports that the server's history has changed (R4). Later calls are part of the new
+	// history.
 	NewEpoch()
 }
 
@@ -127,9 +125,9 @@ func New(discovery Discovery, client metadata.Interface, config Config) *Feed {
 	}
 }
 
-// Run reports to the sink until ctx ends, and returns when all its goroutines have ended. When it
-// has returned after the initial sync, it may be called again: the watches continue from where they
-// had come to.
+// Run reports to the sink until ctx ends, and returns when all its goroutines have ended. After a
+// return that followed the initial sync, it may be called again: the watches continue from their
+// last revision.
 func (f *Feed) Run(ctx context.Context, sink Sink) {
 	var goroutines sync.WaitGroup
 	defer goroutines.Wait()
@@ -167,7 +165,7 @@ func (f *Feed) Run(ctx context.Context, sink Sink) {
 }
 
 // refresh reads discovery and starts and stops monitors accordingly. On error everything stays as
-// it is: a failed discovery shows nothing about what is served.
+// it is: a failed discovery does not show which kinds are served.
 func (f *Feed) refresh(ctx context.Context, sink Sink, goroutines *sync.WaitGroup) error {
 	found, err := discover(ctx, f.discovery, f.ignore)
 	if err != nil {
@@ -191,9 +189,9 @@ func (f *Feed) refresh(ctx context.Context, sink Sink, goroutines *sync.WaitGrou
 	return nil
 }
 
-// leave marks the monitors whose kind is no longer watched, stops those whose requests the server
-// has already refused, and returns the resources of the others: they stay mapped for as long as
-// their monitor runs.
+// leave marks the monitors whose kind is no longer watched, stops the ones whose requests the
+// server has already refused, and returns the resources of the others: they stay mapped for as long
+// as their monitor runs.
 func (f *Feed) leave(served catalog, sink Sink) []resource {
 	var leaving []resource
 	for _, kind := range sortedKinds(f.monitors) {
@@ -213,14 +211,14 @@ func (f *Feed) leave(served catalog, sink Sink) []resource {
 	return leaving
 }
 
-// join starts the monitor of a kind, unless there is one that serves.
+// join starts the monitor of a kind, unless the present one still fits.
 func (f *Feed) join(ctx context.Context, r resource, sink Sink, goroutines *sync.WaitGroup) {
 	if m, ok := f.monitors[r.kind]; ok {
 		switch {
 		case m.resource.gvr == r.gvr && m.resource.namespaced == r.namespaced:
 			return
 		case m.resource.equivalent(r):
-			// The same objects, in another version: the next list says which are still there.
+			// The same objects, in another version: the next list shows which still exist.
 			m.stop()
 		default:
 			// The kind was deleted and defined again under another resource name or in another
@@ -255,8 +253,8 @@ func (f *Feed) restartAll(ctx context.Context, sink Sink, goroutines *sync.WaitG
 	}
 }
 
-// drop stops a monitor and lets the objects that it showed vanish: they are no longer watched, so
-// nothing is known of them. That is not evidence of absence (R3).
+// drop stops a monitor and removes its objects from the sink: they are no longer watched, so their
+// state is unknown. That is not evidence of absence (R3).
 func (f *Feed) drop(m *monitor, sink Sink) {
 	m.stop()
 	f.mu.Lock()
@@ -296,8 +294,8 @@ func (f *Feed) setScopes(sink Sink) {
 	}
 }
 
-// awaitInitialSync ends the initial sync when each monitor has synced or has
-// failed once. A kind that does neither delays it by the timeout at most.
+// awaitInitialSync ends the initial sync when each monitor has synced or has failed once. A kind
+// that does neither delays the end by the timeout at most.
 func (f *Feed) awaitInitialSync(ctx context.Context, first []*monitor) {
 	defer close(f.synced)
 	timeout := f.clock.NewTimer(initialSyncTimeout)
@@ -315,8 +313,8 @@ func (f *Feed) awaitInitialSync(ctx context.Context, first []*monitor) {
 }
 
 // WaitForInitialSync waits until each kind of the first discovery has been listed or has failed
-// once, or 10 s have passed since that discovery. The collector waits for it: in a graph that is
-// half built, most owners seem to be missing.
+// once, or 10 s have passed since that discovery. The collector waits for it: in an incomplete
+// graph, most owners seem to be missing.
 func (f *Feed) WaitForInitialSync(ctx context.Context) error {
 	select {
 	case <-f.synced:
@@ -345,13 +343,13 @@ func (f *Feed) Mapping(kind ownership.Kind) (gvr schema.GroupVersionResource, na
 	return r.gvr, r.namespaced, ok
 }
 
-// Resource is a resource that the server has, in the version in which it is read.
+// Resource is a resource of the server, in the version that the feed reads.
 type Resource struct {
 	schema.GroupVersionResource
 
 	Kind       ownership.Kind
 	Namespaced bool
-	// Versions are all in which it is served.
+	// Versions are all versions in which it is served.
 	Versions []string
 	// ShortNames are other names for it.
 	ShortNames []string

@@ -166,9 +166,9 @@ func TestObservations(t *testing.T) {
 	}
 }
 
-// R3: what is missing after a gap in the watch is reported by Replace, never by Forget.
-// Whatever the metadata of an object have in them, what goes to the sink is bounded: from a list, and from a watch. An
-// object whose name is too long is passed over; its DELETED event is evidence all the same (R3).
+// R3: objects that are missing after a gap in the watch are reported by Replace, never by Forget. Observations are
+// bounded for all metadata: from a list, and from a watch. An object whose name is too long is ignored; its DELETED
+// event is still evidence (R3).
 func TestObservationsAreBounded(t *testing.T) {
 	long := strings.Repeat("x", 100_000)
 	excessive := metav1.ObjectMeta{Namespace: "a", Name: "p", OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: types.UID(long)}}}
@@ -246,7 +246,7 @@ func TestObjectOf(t *testing.T) {
 	}
 }
 
-// DR-01: what is watched, and what is only known.
+// DR-01: watched kinds, and kinds that are only known.
 func TestWhatIsWatched(t *testing.T) {
 	oldWidgets := widgets
 	oldWidgets.version = "v1beta1"
@@ -334,7 +334,7 @@ func TestBrokenKindHoldsNothingElse(t *testing.T) {
 	}
 }
 
-// A kind whose list a busy server refuses for a while (429) is read later, and nobody is alarmed.
+// A kind whose list a busy server refuses for a while (429) is read later, without a warning.
 func TestBusyServerIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -402,7 +402,7 @@ func (s stuck) Replace(k ownership.Kind, objects []ownership.Object) {
 	}
 }
 
-// L4: when nothing changes, no request is made but for discovery twice a minute.
+// L4: when nothing changes, the only requests are discovery twice a minute.
 func TestQuietWhenNothingChanges(t *testing.T) {
 	s := newServer(pods, crds)
 	running(t, s, func(*feed.Feed, *recorder) {

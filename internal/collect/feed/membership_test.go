@@ -178,7 +178,7 @@ func TestR15SurveyIsNotOlderThanTheQuestion(t *testing.T) {
 	})
 }
 
-// R15: what has to be read before a finalizer is removed.
+// R15: the kinds to read before a finalizer is removed.
 func TestR15WatchedNamesWhatCouldHoldDependents(t *testing.T) {
 	review := kind{group: "example.com", version: "v1", resource: "reviews", kind: "Review", verbs: []string{"create"}}
 	s := newServer(pods, namespaces, events, review, kind{group: "late.example.com", version: "v1", resource: "things", kind: "Thing"})
@@ -204,7 +204,7 @@ func TestR15WatchedNamesWhatCouldHoldDependents(t *testing.T) {
 		if diff := cmp.Diff(want, survey(t, f)); diff != "" {
 			t.Errorf("once it was read (-want +got):\n%s", diff)
 		}
-		// What was known of it stays: its kinds have to be read, and can be named.
+		// Its known kinds stay: they have to be read, and can be named.
 		s.change(func() { s.stale["late.example.com"] = true; s.refusal["things"] = 503 })
 		time.Sleep(time.Minute)
 		if diff := cmp.Diff(want, survey(t, f)); diff != "" {
@@ -280,7 +280,7 @@ func TestKindOutOfDiscoveryIsStillWatched(t *testing.T) {
 	})
 }
 
-// DR-02..08: what discovery cannot read at the moment stays as it was.
+// DR-02..08: groups that discovery cannot read at the moment stay unchanged.
 func TestDiscoveryFailureKeepsMonitors(t *testing.T) {
 	s := newServer(pods, deployments, widgets)
 	running(t, s, func(f *feed.Feed, r *recorder) {

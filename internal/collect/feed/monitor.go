@@ -30,14 +30,14 @@ type monitor struct {
 	mu       sync.Mutex
 	state    State     // guarded by mu, and so is all below
 	since    time.Time // when state was entered
-	complete bool      // there was a complete list at some time
+	complete bool      // the sink has got a complete list
 	err      error     // of the last request, when state is Failing
 	gone     bool      // err says that the server does not serve this resource
 	leaving  bool      // discovery no longer names the kind
 	expired  bool      // the server no longer knew revision; until the next list
 	fresh    bool      // a list was requested, and no watch since
 	revision string    // how far the watch has come
-	resuming bool      // the next list is none: the watch continues from revision
+	resuming bool      // the next list is skipped: the watch continues from revision
 }
 
 func newMonitor(r resource, client metadata.Interface, clock clock.WithTicker, changed chan<- struct{}) *monitor {
@@ -87,8 +87,8 @@ func (m *monitor) stop() {
 	m.settleLocked()
 }
 
-// resume makes the next start continue from where the watch had come to, if that is known: what happened since
-// comes as watch events. Else it lists. The server's history must be the one that was watched.
+// resume makes the next start continue from the last revision of the watch, if that is known: later changes
+// then come as watch events. Otherwise the monitor lists. The server's history must be the watched one.
 func (m *monitor) resume() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -96,7 +96,7 @@ func (m *monitor) resume() {
 	m.fresh = m.resuming
 }
 
-// canResume reports whether a watch from the revision that was reached would miss nothing.
+// canResume reports whether a watch from the reached revision would miss nothing.
 func (m *monitor) canResume() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -108,14 +108,14 @@ func (m *monitor) canResumeLocked() bool {
 	return m.complete && m.state == Synced && !m.expired && !m.leaving && err == nil
 }
 
-// resumesFrom returns the revision from which the watch continues, if it does, in the place of a list.
+// resumesFrom returns the revision from which the watch continues without a list, if it does.
 func (m *monitor) resumesFrom() (revision string, resumes bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.revision, m.resuming
 }
 
-// resumed reports whether the list that has come was none, and the watch continues.
+// resumed reports whether the list was skipped, and the watch continues.
 func (m *monitor) resumed() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -156,8 +156,8 @@ func (m *monitor) reached() string {
 	return m.revision
 }
 
-// lists records that a list is requested. If it is not the first, and no request failed for
-// another reason, then the watch has failed: the server no longer knew its revision.
+// lists records the request for a list. If it is not the first list, and no request failed for another
+// reason, then the watch has failed because the server no longer knew its revision.
 func (m *monitor) lists() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -166,8 +166,8 @@ func (m *monitor) lists() {
 	m.fresh = true
 }
 
-// resumes records that a watch is requested. It reports whether the watch continues an
-// earlier one, as opposed to a list that was made just now.
+// resumes records the request for a watch. It reports whether the watch continues an earlier watch, and not
+// a new list.
 func (m *monitor) resumes() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -176,7 +176,7 @@ func (m *monitor) resumes() bool {
 	return !fresh
 }
 
-// hasExpired reports whether the next list does not continue what was watched before.
+// hasExpired reports whether the next list does not continue the previous watch.
 func (m *monitor) hasExpired() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -229,7 +229,7 @@ func (m *monitor) setLeaving(leaving bool) {
 	m.leaving = leaving
 }
 
-// refused reports whether the server has said that it does not serve this resource.
+// refused reports whether the server has answered that it does not serve this resource.
 func (m *monitor) refused() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

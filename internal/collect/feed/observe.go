@@ -12,9 +12,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
-// ObjectOf returns the observation that the metadata of an object stands for. The kind is the
-// one under which it was read: the type that the metadata name is that of the answer
-// (PartialObjectMetadata), not of the object.
+// ObjectOf converts the metadata of an object to an observation. The kind is the one under which it was read: the
+// type in the metadata is the type of the answer (PartialObjectMetadata), not of the object.
 func ObjectOf(kind ownership.Kind, meta *metav1.PartialObjectMetadata) ownership.Object {
 	object := ownership.Object{
 		UID:             ownership.UID(meta.UID),
@@ -49,8 +48,8 @@ func referenceOf(r *metav1.OwnerReference) ownership.Reference {
 	}
 }
 
-// Observation returns the observation that the metadata of an object stands for as the collector keeps it: within
-// bounds, whatever the object's writer has put there.
+// Observation converts the metadata of an object to an observation within the collector's bounds, even if the object
+// exceeds them.
 func Observation(kind ownership.Kind, meta *metav1.PartialObjectMetadata) ownership.Object {
 	return ownership.Bounded(ObjectOf(kind, meta))
 }
@@ -78,7 +77,7 @@ type store struct {
 	closed bool       // guarded by mu
 	event  string     // guarded by mu; resourceVersion of the last event
 
-	unnamed sync.Once // for the log: an object with a name that is too long was passed over
+	unnamed sync.Once // logs once that an object with an overlong name was ignored
 }
 
 var (
@@ -108,8 +107,8 @@ func (s *store) observe(object any) error {
 	return nil
 }
 
-// Delete handles a DELETED event. A Reflector calls it for nothing else: for what is missing
-// from a list it calls Replace.
+// Delete handles a DELETED event. A Reflector calls it for nothing else: for objects that are missing from a list it
+// calls Replace.
 func (s *store) Delete(object any) error {
 	meta, err := metadataOf(object)
 	if err != nil || meta.UID == "" {
@@ -141,7 +140,7 @@ func (s *store) Replace(list []any, resourceVersion string) error {
 		}
 	}
 	s.pass(func() {
-		// The new epoch first: what is in the list must not be compared with the old one.
+		// The new epoch first: the listed objects must not be compared with the old one.
 		backwards := s.epochs.listWentBackwards(s.kind, resourceVersion)
 		if backwards {
 			s.epochs.relistAll(s.kind)
@@ -166,7 +165,7 @@ func (s *store) UpdateResourceVersion(resourceVersion string) {
 			s.epochs.relistAll(s.kind)
 			s.sink.NewEpoch()
 		}
-		// What is dropped because the store is closed has not been reached.
+		// A revision that is dropped because the store is closed was not reached.
 		s.monitor.progressed(resourceVersion)
 	})
 }
@@ -187,7 +186,7 @@ func (s *store) Transformer() cache.TransformFunc {
 	}
 }
 
-// boundMetadata replaces in metadata what Observation would not keep.
+// boundMetadata replaces the parts of metadata that Observation would not keep.
 func boundMetadata(meta *metav1.PartialObjectMetadata) {
 	meta.Finalizers = ownership.BoundedFinalizers(meta.Finalizers)
 	for i := range meta.OwnerReferences {
@@ -207,7 +206,7 @@ func (s *store) pass(call func()) {
 	call()
 }
 
-// newEpoch begins another epoch: the server's history is another one now.
+// newEpoch begins another epoch: the server's history has changed.
 func (s *store) newEpoch() {
 	s.pass(func() {
 		s.epochs.relistAll(s.kind)
@@ -215,23 +214,23 @@ func (s *store) newEpoch() {
 	})
 }
 
-// announce has discovery read again, if objects of this kind define other kinds.
+// announce requests a new discovery, if objects of this kind define other kinds.
 func (s *store) announce() {
 	if definesKinds(s.kind) {
 		s.monitor.announce()
 	}
 }
 
-// close drops everything that still arrives.
+// close makes the store drop all later observations.
 func (s *store) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
 }
 
-// observable reports whether an object takes part in garbage collection. One without a UID has no identity (R1). One
-// whose name is too long would have to be kept whole for its sake: it stays, and nothing is deleted because of it
-// but what its DELETED event is evidence for.
+// observable reports whether an object takes part in garbage collection. One without a UID has no identity (R1). An
+// object with an overlong name is ignored, because the name cannot be shortened: the object stays, and only its
+// DELETED event can cause deletions.
 func (s *store) observable(meta *metav1.PartialObjectMetadata) bool {
 	if len(meta.Name) > ownership.MaxName {
 		s.unnamed.Do(func() {

@@ -15,20 +15,20 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// A feed at rest can end: Run returns, the watches are closed, and what they had come to is remembered. Probe tells
-// whether anything has been written since, and the next Run resumes the watches, without lists. A probe is
-// about one resource. That is enough where one revision counts the writes to all of them, as in one etcd;
-// RevisionsAreShared finds out.
+// A feed at rest can end: Run returns, the watches are closed, and the feed keeps their revisions. Probe shows
+// whether anything has been written since, and the next Run resumes the watches, without lists. A probe reads one
+// resource. That is enough if one revision counts the writes to all resources, as in one etcd; RevisionsAreShared
+// checks that.
 
-// rest is what is known for it.
+// rest is the state for probes of a feed at rest.
 type rest struct {
-	shared     map[ownership.Kind]bool // kinds whose lists have the revision of the probes; and those that do not
+	shared     map[ownership.Kind]bool // whether the lists of a kind have the revision of the probes
 	system     types.UID               // of the namespace kube-system, as probes show it
-	distrusted atomic.Bool             // the history is not the one that was watched
+	distrusted atomic.Bool             // the history is not the watched one
 }
 
-// Obstacle returns why the feed could not continue after an end, "" if it could: something is not listed, cannot be
-// read, or has no revision that counts. It may be called while Run runs, or after it.
+// Obstacle returns the reason why the feed could not continue after an end, "" if it could: a kind is not listed,
+// cannot be read, or has no numeric revision. It may be called while Run runs, or after it.
 func (f *Feed) Obstacle() string {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -52,8 +52,8 @@ func (f *Feed) Obstacle() string {
 	return ""
 }
 
-// Probe asks the server for its revision, with one small request. The revision of a server whose history is not the
-// one that was watched (R4) is of no use, and Run begins with lists after it.
+// Probe asks the server for its revision, with one small request. If the server's history is not the watched one
+// (R4), its revision cannot be used, and the next Run begins with lists.
 func (f *Feed) Probe(ctx context.Context) (revision uint64, err error) {
 	r, options, err := f.probed()
 	if err != nil {
@@ -73,7 +73,7 @@ func (f *Feed) Probe(ctx context.Context) (revision uint64, err error) {
 	return revision, nil
 }
 
-// recognize compares the namespace kube-system, which cannot be deleted, with the one that was seen before.
+// recognize compares the namespace kube-system, which cannot be deleted, with the one seen before.
 func (f *Feed) recognize(kind ownership.Kind, object *metav1.PartialObjectMetadata) {
 	if kind != namespaceKind || object.Name != metav1.NamespaceSystem {
 		return
@@ -87,7 +87,7 @@ func (f *Feed) recognize(kind ownership.Kind, object *metav1.PartialObjectMetada
 // namespaceKind is the kind that probes list, where it is served.
 var namespaceKind = ownership.Kind{Kind: "Namespace"} //nolint:gochecknoglobals // never changed
 
-// probed returns the resource that probes list, and how.
+// probed returns the resource that probes list, and the list options.
 func (f *Feed) probed() (resource, metav1.ListOptions, error) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -102,8 +102,8 @@ func (f *Feed) probed() (resource, metav1.ListOptions, error) {
 }
 
 // RevisionsAreShared reports whether the revision that probes show counts the writes to all kinds. Each kind is
-// asked for once, when the server is at a revision that does not change meanwhile; an error says that it has, or
-// that a kind cannot be read.
+// read once, while the server stays at one revision; it is an error if that revision changes, or if a kind cannot
+// be read.
 func (f *Feed) RevisionsAreShared(ctx context.Context, now uint64) (bool, error) {
 	if f.rest.shared == nil {
 		f.rest.shared = make(map[ownership.Kind]bool)
@@ -139,7 +139,7 @@ func (f *Feed) RevisionsAreShared(ctx context.Context, now uint64) (bool, error)
 	return all, nil
 }
 
-// resources returns those that have a monitor.
+// resources returns the resources that have a monitor.
 func (f *Feed) resources() map[ownership.Kind]resource {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -150,9 +150,9 @@ func (f *Feed) resources() map[ownership.Kind]resource {
 	return all
 }
 
-// Distrust makes the next Run begin another epoch, and list everything: the server's history is not the one that
-// was watched (R4). It may be called while Run does not run, and so may Probe and RevisionsAreShared, which are
-// otherwise called by one goroutine at a time.
+// Distrust makes the next Run begin another epoch, and list everything: the server's history is not the watched
+// one (R4). It may be called while Run does not run, and so may Probe and RevisionsAreShared, which are otherwise
+// called by one goroutine at a time.
 func (f *Feed) Distrust() { f.rest.distrusted.Store(true) }
 
 // Distrusts reports whether the next Run begins another epoch.

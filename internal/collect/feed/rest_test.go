@@ -13,8 +13,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/feed"
 )
 
-// A feed that ends at rest, and is run again, resumes its watches: what is deleted afterwards comes as an event, and
-// nothing is listed.
+// A feed that ends at rest, and is run again, resumes its watches: later deletions arrive as events, and nothing is
+// listed.
 func TestR3RunAgainContinuesTheWatches(t *testing.T) {
 	s := newServer(kind{version: "v1", resource: "pods", kind: "Pod"}, kind{version: "v1", resource: "secrets", kind: "Secret"})
 	s.put("pods", metav1.ObjectMeta{Name: "a", Namespace: "default", UID: "a"})

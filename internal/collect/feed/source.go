@@ -45,12 +45,12 @@ func (s *source) ListWithContext(ctx context.Context, options metav1.ListOptions
 	return list, nil
 }
 
-// patience is the number of times that a list is repeated which the server was too busy for,
-// before the kind counts as one that cannot be read.
+// patience is how often a list is repeated that a busy server has refused, before the kind counts
+// as unreadable.
 const patience = 5
 
-// patientList lists, and waits as long as a busy server (429) asks for before it tries again: a
-// server that has just started refuses some of the lists of all kinds that come at once.
+// patientList lists, and tries again after the delay that a busy server (429) requests: a server
+// that has just started refuses some of the simultaneous lists of all kinds.
 func (s *source) patientList(ctx context.Context, options metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
 	for range patience {
 		list, err := s.client.List(ctx, options)
@@ -86,8 +86,8 @@ func (s *source) WatchWithContext(ctx context.Context, options metav1.ListOption
 		// meanwhile. After an error that it does not recognize it sends a plain list.
 		return nil, opaqueError{err}
 	case streamed:
-		// What counts is the end of the list, or the answer to the plain list that
-		// follows an error: a server may not support lists by watch.
+		// Only the end of the list counts, or the answer to the plain list that follows an error: a
+		// server may not support lists by watch.
 	case err != nil:
 		s.failed(ctx, err)
 	default:
@@ -96,9 +96,9 @@ func (s *source) WatchWithContext(ctx context.Context, options metav1.ListOption
 	return w, err
 }
 
-// check reads the server's current revision before a watch is resumed from a revision. A
-// server that was put back to a time before that revision would not report it: it accepts
-// the watch, and sends no event until it has come there again, by another history (R4).
+// check reads the server's current revision before a watch is resumed from a revision. A server
+// that was reset to an earlier revision would not report that: it accepts the watch, and sends no
+// event until its new history has passed the revision (R4).
 func (s *source) check(ctx context.Context, revision string) {
 	list, err := s.client.List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -112,7 +112,7 @@ func (s *source) check(ctx context.Context, revision string) {
 	}
 }
 
-// errResumes makes the Reflector ask for a plain list, in whose place the watch is resumed.
+// errResumes makes the Reflector request a plain list; the watch is resumed in its place.
 var errResumes = errors.New("the watch is resumed")
 
 // opaqueError has the message of another error, but does not wrap it.
@@ -145,8 +145,8 @@ func (s *source) IsWatchListSemanticsUnSupported() bool {
 	return watchlist.DoesClientNotSupportWatchListSemantics(s.monitor.client)
 }
 
-// quiet returns a logger with which the Reflector logs at debug level only: the monitor logs
-// what matters itself, once.
+// quiet returns a logger with which the Reflector logs at debug level only: the monitor itself logs
+// important events, once.
 func quiet(log *slog.Logger) klog.Logger { return logr.FromSlogHandler(quietHandler{log.Handler()}) }
 
 type quietHandler struct{ slog.Handler }

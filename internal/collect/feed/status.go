@@ -13,11 +13,11 @@ import (
 type State uint8
 
 const (
-	// Waiting monitors have not got their first list.
+	// Waiting monitors have not received their first list.
 	Waiting State = iota
-	// Synced monitors have got a list and watch from there.
+	// Synced monitors have received a list and watch from there.
 	Synced
-	// Failing monitors had their last list or watch answered with an error, and try again.
+	// Failing monitors got an error for their last list or watch, and try again.
 	Failing
 )
 
@@ -41,9 +41,9 @@ type MonitorStatus struct {
 	State    State
 	Since    time.Time // when it entered this state
 	Err      error     // of the last request, when failing
-	Complete bool      // it has got a complete list at some time; if not, objects of the kind may be unknown
+	Complete bool      // it has received a complete list; if not, objects of the kind may be unknown
 	Leaving  bool      // discovery no longer names the kind
-	Revision string    // up to which its watch has come
+	Revision string    // that its watch has reached
 }
 
 // Status returns the status of all monitors, ordered by kind.

@@ -17,8 +17,8 @@ import (
 type Watched struct {
 	Namespaced []ownership.Kind // sorted by name
 	Cluster    []ownership.Kind // sorted by name
-	// Unknown are group versions whose resources were never known, because their discovery has
-	// failed from the beginning. What was known of a group version that fails later stays in use.
+	// Unknown are group versions whose resources were never known, because their discovery has failed from
+	// the beginning. If the discovery of a group version fails later, its known resources stay in use.
 	Unknown []string
 }
 
@@ -37,7 +37,7 @@ func (c catalog) watched(unknown []string) Watched {
 	return w
 }
 
-// readVersions records which group versions could be discovered so far.
+// readVersions records the group versions that could be discovered so far.
 type readVersions map[schema.GroupVersion]bool
 
 // unknown records a catalog, and returns the group versions that failed and were never read
@@ -52,15 +52,15 @@ func (r readVersions) unknown(c catalog) []string {
 			unknown = append(unknown, gv.String())
 		}
 	}
-	// A group version that is no longer served may serve something else when it comes back.
+	// A group version that is no longer served may have other resources when it comes back.
 	maps.DeleteFunc(r, func(gv schema.GroupVersion, _ bool) bool { return !c.versions[gv] && !c.failed[gv] })
 	slices.Sort(unknown)
 	return unknown
 }
 
-// Survey reads discovery and returns what is watched from now on. That includes everything
-// that discovery names at the time of the call. It needs Run; without, it waits until ctx
-// ends. An error says that discovery has failed.
+// Survey reads discovery and returns the kinds that are watched from now on. That includes everything that
+// discovery names at the time of the call. It needs Run; without, it waits until ctx ends. It returns an
+// error if discovery has failed.
 func (f *Feed) Survey(ctx context.Context) (Watched, error) {
 	answer := make(chan error, 1)
 	select {
@@ -81,7 +81,7 @@ func (f *Feed) Survey(ctx context.Context) (Watched, error) {
 	return f.watched, nil
 }
 
-// Unanswered returns the group versions for which discovery did not answer when it was last asked, sorted.
+// Unanswered returns the group versions that failed in the last discovery, sorted.
 func (f *Feed) Unanswered() []schema.GroupVersion {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -90,8 +90,8 @@ func (f *Feed) Unanswered() []schema.GroupVersion {
 	})
 }
 
-// Reached returns which resourceVersion the watch of a kind has come to: everything up to
-// there was passed to the sink. Empty when there is no list yet.
+// Reached returns the resourceVersion that the watch of a kind has reached: all events up to it were
+// passed to the sink. It is empty before the first list.
 func (f *Feed) Reached(kind ownership.Kind) string {
 	f.mu.RLock()
 	m := f.monitors[kind]

@@ -1,5 +1,5 @@
-// Package lifecycle is what the controllers of this library have in common, seen from outside: each runs once,
-// and is synced from some point on; and the defaults of their clients.
+// Package lifecycle has the common parts of this module's controllers: each runs once and is synced from some
+// point on. It also has the defaults of their clients.
 package lifecycle
 
 import (
@@ -14,11 +14,12 @@ import (
 var (
 	// ErrAlreadyStarted is the error of a second Start.
 	ErrAlreadyStarted = errors.New("started more than once")
-	// ErrNotSynced says that a controller has not read the state of the server.
+	// ErrNotSynced means that a controller has not read the state of the server yet.
 	ErrNotSynced = errors.New("not synced")
 )
 
-// Lifecycle is that of a controller. Make one with New. It is safe for concurrent use.
+// Lifecycle tracks whether a controller was started and is synced. Make one with New. It is safe for
+// concurrent use.
 type Lifecycle struct {
 	started *atomic.Bool
 	synced  chan struct{} // closed when synced
@@ -37,7 +38,7 @@ func (l Lifecycle) Start() error {
 	return nil
 }
 
-// SetSynced is called once, by the one for whom Start returned nil.
+// SetSynced is called once, by the caller for which Start returned nil.
 func (l Lifecycle) SetSynced() { close(l.synced) }
 
 // IsSynced reports whether SetSynced was called.

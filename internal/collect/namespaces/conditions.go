@@ -16,8 +16,8 @@ import (
 
 // Conditions returns the conditions of a namespace after a sync, and reports whether they differ
 // from the old ones. Types, reasons and messages are upstream's: people and tools read them. Each
-// of the five replaces the one of its type; other conditions are kept, and so is the order (NS-10).
-// If no resource type could be discovered, the four about contents are Unknown.
+// of the five replaces the old one of its type; other conditions are kept, and so is the order
+// (NS-10). If no resource type could be discovered, the four about contents are Unknown.
 func Conditions(old []corev1.NamespaceCondition, s *Survey, now metav1.Time) (conditions []corev1.NamespaceCondition, changed bool) {
 	reported := []corev1.NamespaceCondition{
 		discoveryCondition(s), parsingCondition(s), deletionCondition(s), remainingCondition(s), finalizersCondition(s),
@@ -105,8 +105,8 @@ func deletionCondition(s *Survey) corev1.NamespaceCondition {
 		fmt.Sprintf("Failed to delete all resource types, %d remaining: %s", len(errs), inWords(errs)))
 }
 
-// remainingCondition counts what is left in the stage that blocks the namespace; later stages were
-// not listed.
+// remainingCondition counts the remaining objects in the stage that blocks the namespace; later
+// stages were not listed.
 func remainingCondition(s *Survey) corev1.NamespaceCondition {
 	var remaining []string
 	for r, content := range s.contents {

@@ -31,7 +31,7 @@ func allFine(since metav1.Time) []corev1.NamespaceCondition {
 	}
 }
 
-// replaced returns conditions with some of them replaced by those of the same type.
+// replaced returns conditions with some of them replaced by others of the same type.
 func replaced(conditions []corev1.NamespaceCondition, by ...corev1.NamespaceCondition) []corev1.NamespaceCondition {
 	for _, c := range by {
 		for i := range conditions {

@@ -21,7 +21,8 @@ const (
 	// manyObjects is the number from which on a DELETECOLLECTION is cheaper than one DELETE per
 	// object.
 	manyObjects = 100
-	// maxText is how much of a server's text is kept and reported, in bytes: users choose names in it.
+	// maxText bounds the part of a server's text that is kept and reported, in bytes: users choose names
+	// in it.
 	maxText = 1024
 	// collectionTimeout bounds a DELETECOLLECTION: some servers delete its objects one after the other.
 	collectionTimeout = 60 * time.Second
@@ -34,8 +35,8 @@ type contents struct {
 	timeout     time.Duration // of one request
 }
 
-// read lists the objects of each type. A Content has the error of its list. held says what is not to
-// be deleted yet; it is called concurrently.
+// read lists the objects of each type. A Content has the error of its list. held reports the objects
+// that must not be deleted yet; it is called concurrently.
 func (c contents) read(ctx context.Context, namespace string, resources []Resource, held func(Object) (string, bool)) []Content {
 	found := make([]Content, len(resources))
 	c.each(ctx, len(resources), func(i int) {
@@ -89,8 +90,8 @@ type refusal struct {
 	message string
 }
 
-// delete deletes the active objects of each type. It returns the first error of each type, and those
-// that are protected.
+// delete deletes the active objects of each type. It returns the first error of each type, and the
+// protected objects.
 func (c contents) delete(ctx context.Context, namespace string, contents []Content) (errs []error, refused []refusal) {
 	type target struct {
 		content int
@@ -124,17 +125,17 @@ func (c contents) delete(ctx context.Context, namespace string, contents []Conte
 	return errs, refused
 }
 
-// collectable reports whether a DELETECOLLECTION may delete a type's first page. It carries no UIDs
-// and would also affect terminating and parked objects, so it is for pages of active objects only. What
-// is labelled as protected is not counted: it is deleted one by one.
+// collectable reports whether a DELETECOLLECTION may delete a type's first page. It carries no UIDs and
+// would also affect terminating and parked objects, so it is for pages of active objects only. Objects
+// that are labelled as protected are not counted: they are deleted one by one.
 func collectable(content Content) bool {
 	return content.Resource.DeleteCollection && content.Deleting == 0 && len(content.Parked) == 0 &&
 		len(content.Active)-content.labelled() >= manyObjects
 }
 
-// deleteCollection deletes a page, but for what is labelled as protected. After an error the objects
-// are deleted one by one. The error is not remembered: a transient 404 or 405 must not change how the
-// next namespace is treated (NS-09).
+// deleteCollection deletes a page, except for objects that are labelled as protected. After an error
+// the objects are deleted one by one. The error is not remembered: a transient 404 or 405 must not
+// change how the next namespace is treated (NS-09).
 func (c contents) deleteCollection(ctx context.Context, namespace string, content Content) error {
 	ctx, cancel := context.WithTimeout(ctx, collectionTimeout)
 	defer cancel()

@@ -1,10 +1,9 @@
 // Package namespaces is the namespace controller: it deletes the contents of terminating
 // namespaces and then removes its finalizer from them (R21, R22).
 //
-// A namespace that is deleted stays, with phase Terminating, while spec.finalizers has
-// the entry "kubernetes", which is the namespace controller's and is called our finalizer
-// below. From then on admission rejects new objects in it. How one namespace passes
-// through this package:
+// A deleted namespace stays, with phase Terminating, while spec.finalizers has the namespace
+// controller's entry "kubernetes", called our finalizer below. From then on admission rejects new
+// objects in it. How one namespace passes through this package:
 //
 //		watch event: pending ──▶ queue of names ──▶ sync ──▶ Wait: again, with back-off
 //		                              ▲               │
@@ -13,8 +12,8 @@
 //	 1. A worker takes a name and reads the namespace again. If it is not being deleted, or
 //	    does not have our finalizer, there is nothing to do (NS-04, NS-08).
 //	 2. The resource types are discovered after the namespace was seen terminating,
-//	    so that the type of an object created a moment ago is among them.
-//	 3. One sync asks Next repeatedly what to do: list types, delete the active objects in
+//	    so that they include the type of an object created a moment ago.
+//	 3. One sync calls Next for each step: list types, delete the active objects in
 //	    them, stage after stage. A stage is a set of resources that are deleted together,
 //	    once the stage before it is empty: pods; everything else; RBAC and NetworkPolicies.
 //	    A sync stops at the first stage that is not empty (plan.go).
@@ -22,14 +21,13 @@
 //	    one comes after 20 ms at first, and up to 5 s when nothing moves. Changed makes it
 //	    come sooner.
 //	    Objects whose deletion was refused because they are protected (R28) are parked
-//	    (parked.go): they are left alone until they change, or for a minute.
-//	 5. A sync that found nothing, and had nothing to delete, removes our finalizer,
+//	    (parked.go): they are not deleted again until they change or a minute is over.
+//	 5. A sync that found no objects, and deleted none, removes our finalizer,
 //	    conditioned on the uid and resourceVersion that it read in step 1.
 //
-// Everything that a sync learns is forgotten when it ends; what is kept between
-// syncs (termination) only tunes when the next one is due. A sync deletes a page of
-// each type at most, so that no namespace holds a worker for long: one that
-// hangs, or is huge, does not starve the others.
+// A sync forgets its results when it ends; the state between syncs (termination) only determines
+// when the next sync is due. A sync deletes a page of each type at most, so that no namespace
+// occupies a worker for long: a namespace that hangs, or is huge, does not starve the others.
 //
 // There is no delay before the first sync. Upstream waits 5 s for creates in flight; here
 // the second sync finds those. Config.Settle brings the wait back for servers that need it.
@@ -93,7 +91,7 @@ type Config struct {
 	// Order is the order in which contents are deleted. Zero: the default order.
 	Order Order
 	// Settle is the minimum time that a namespace is kept, for API servers whose admission or
-	// discovery lag behind one another. Contents are deleted meanwhile. Zero: none.
+	// discovery lag behind one another. Contents are deleted meanwhile. Zero: no minimum.
 	Settle time.Duration
 	// Logger is the logger. Nil: slog.Default().
 	Logger *slog.Logger
@@ -136,8 +134,8 @@ type termination struct {
 	last Wait
 	// refused are the refusals to delete objects that are protected (R28), by the objects' UIDs.
 	refused map[types.UID]protection.Held
-	// held means that the last sync left only what is being deleted already, and that nothing in the
-	// namespace has changed since. Guarded by Controller.mu.
+	// held means that all objects the last sync left are being deleted already, and that nothing in
+	// the namespace has changed since. Guarded by Controller.mu.
 	held bool
 }
 
@@ -192,8 +190,8 @@ func New(config Config) (*Controller, error) {
 // Order returns the order in which the controller deletes contents.
 func (c *Controller) Order() Order { return c.order }
 
-// Run runs the controller until ctx ends, and returns when everything that it started has ended. It
-// must be called only once.
+// Run runs the controller until ctx ends, and returns when all its goroutines have ended. It must
+// be called only once.
 func (c *Controller) Run(ctx context.Context) error {
 	_, err := c.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    c.observe,
@@ -226,7 +224,7 @@ func (c *Controller) WaitForSync(ctx context.Context) error {
 }
 
 // Changed notifies the controller that an object in the namespace was deleted or has changed, for
-// callers that watch the contents: what a sync waits for may have happened.
+// callers that watch the contents: the change may be the one that a sync waits for.
 func (c *Controller) Changed(namespace string) {
 	c.mu.Lock()
 	t, terminating := c.terminations[namespace]
@@ -259,8 +257,8 @@ func (c *Controller) observeDeleted(object any) {
 	}
 }
 
-// termination returns what is remembered about a namespace, and reports whether it is new. Another
-// UID under the same name is another namespace.
+// termination returns the state of a namespace, and reports whether it is new. Another UID under
+// the same name is another namespace.
 func (c *Controller) termination(ns *corev1.Namespace) (_ *termination, isNew bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

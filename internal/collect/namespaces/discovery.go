@@ -30,9 +30,9 @@ type Catalogue interface {
 
 // Incomplete is the error of a catalogue that lacks some API groups.
 type Incomplete struct {
-	// Groups are those whose discovery failed.
+	// Groups are the API groups whose discovery failed.
 	Groups map[schema.GroupVersion]error
-	// Remembered are those of Groups whose discovery succeeded before: the types that they had then
+	// Remembered are the members of Groups whose discovery succeeded before: their types of that time
 	// are among the returned ones.
 	Remembered map[schema.GroupVersion]bool
 	// Unserved names types that were defined a moment ago and that discovery does not include yet.
@@ -41,7 +41,7 @@ type Incomplete struct {
 	Unparsed []error
 }
 
-// failures counts what discovery has failed for.
+// failures counts the groups whose discovery has failed.
 func (e *Incomplete) failures() int { return len(e.Groups) + len(e.Unserved) }
 
 func (e *Incomplete) recall(version schema.GroupVersion) {
@@ -84,14 +84,14 @@ func definitions() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 }
 
-// unservedFor is how long discovery may lag behind a CustomResourceDefinition. One that is not
-// served after that is considered invalid.
+// unservedFor is how long discovery may lag behind a CustomResourceDefinition. A definition that is
+// not served after that is considered invalid.
 const unservedFor = 30 * time.Second
 
 // Discover returns a catalogue that uses the API server's discovery, in one request if the server
 // aggregates it. It takes the preferred version of each type. Discovery lags behind the
-// CustomResourceDefinitions, and a type may have objects before discovery includes it, so those are
-// listed too if the server has them and the identity may read them.
+// CustomResourceDefinitions, and a type may have objects before discovery includes it, so the
+// definitions are listed too if the server has them and the identity may read them.
 //
 // For a group whose discovery fails, because its server is down, the types that it had before are
 // returned. So a group that stores nothing in namespaces, such as metrics, does not block them.
@@ -151,8 +151,8 @@ func (d *discoverer) Resources(ctx context.Context) ([]Resource, error) {
 	return resources, nil
 }
 
-// remember stores the types of the groups whose discovery succeeded. For the others it notes which
-// are remembered, and returns the types that they had before and that are not served now.
+// remember stores the types of the groups whose discovery succeeded. For the other groups it notes
+// the remembered ones, and returns their earlier types that are not served now.
 func (d *discoverer) remember(found map[string][]Resource, incomplete *Incomplete, served map[schema.GroupResource]bool) []Resource {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -182,7 +182,7 @@ func (d *discoverer) remember(found map[string][]Resource, incomplete *Incomplet
 }
 
 // unserved returns an error for each custom resource that was defined a moment ago and is not in
-// discovery. Those of a terminating definition are deleted with it.
+// discovery. The custom resources of a terminating definition are deleted with it.
 func (d *discoverer) unserved(ctx context.Context, served map[schema.GroupResource]bool) []error {
 	list, err := d.objects.Resource(definitions()).List(ctx, metav1.ListOptions{})
 	switch {
@@ -193,7 +193,7 @@ func (d *discoverer) unserved(ctx context.Context, served map[schema.GroupResour
 	}
 	var unserved []error
 	for _, definition := range list.Items {
-		// Validation ensures that the name of a definition is that of its resource.
+		// Validation ensures that a definition has the name of its resource.
 		if served[schema.ParseGroupResource(definition.Name)] || definition.DeletionTimestamp != nil {
 			continue
 		}
@@ -205,7 +205,7 @@ func (d *discoverer) unserved(ctx context.Context, served map[schema.GroupResour
 }
 
 // deletable reports whether objects of a resource have to be deleted. Cluster-scoped types, and
-// those that cannot be listed or deleted (access reviews, metrics), store nothing in the namespace.
+// types that cannot be listed or deleted (access reviews, metrics), store nothing in the namespace.
 func deletable(r metav1.APIResource) bool {
 	return r.Namespaced && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "delete")
 }

@@ -21,11 +21,11 @@ type Stage int
 
 // The stages of the default order.
 const (
-	// StagePods comes first, while everything that pods need and that isolates them is still there.
+	// StagePods comes first, while the objects that pods need and that isolate them still exist.
 	StagePods Stage = iota
 	// StageContents is everything else.
 	StageContents
-	// StageAccess comes last: RBAC, which people need to inspect and repair what hangs, and
+	// StageAccess comes last: RBAC, which users need to inspect and repair a deletion that hangs, and
 	// NetworkPolicies (CVE-2024-7598).
 	StageAccess
 )

@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
-// forgottenAfter is how long after it may be tried again to delete an object it is taken to be gone.
+// forgottenAfter is how long after the end of its parking an object counts as gone.
 const forgottenAfter = 10 * protection.RetryAfter
 
 // park remembers that the deletion of an object was refused because it is protected (R28).
@@ -20,14 +20,14 @@ func (t *termination) park(r refusal, now time.Time) {
 	t.refused[r.object.UID] = t.refused[r.object.UID].Refuse(r.object.Version, r.message, now)
 }
 
-// forget forgets refusals that are so old that the objects are gone: nobody has tried to delete them again.
+// forget drops refusals so old that their objects must be gone: no sync has tried to delete them again.
 func (t *termination) forget(now time.Time) {
 	maps.DeleteFunc(t.refused, func(_ types.UID, held protection.Held) bool { return held.Wait("", now.Add(-forgottenAfter)) == 0 })
 }
 
-// parked returns what says of an object whether its deletion was refused and is not to be tried again
-// yet: it has not changed, and a minute is not over. The function may be called concurrently until
-// the next call of park.
+// parked returns a function that reports whether an object is parked: its deletion was refused, it has
+// not changed, and a minute is not over. The function may be called concurrently until the next call of
+// park.
 func (t *termination) parked(now time.Time) func(Object) (message string, parked bool) {
 	if len(t.refused) == 0 {
 		return nil

@@ -20,7 +20,7 @@ func (w *fakeServer) protect(r Resource, name string) {
 	w.broken["delete "+r.Resource+" "+name] = protection.New("always", "").Decide(protection.Cascade, nil).Error(r.GroupResource(), "shop", name)
 }
 
-// unprotect is what a user does who lifts the protection.
+// unprotect lifts the protection, as a user would.
 func (w *fakeServer) unprotect(r Resource, name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -36,8 +36,9 @@ func (w *fakeServer) changeLocked(r Resource, name string, labels map[string]str
 	}
 }
 
-// Protected objects are asked about once a minute at most, and at once when they have changed; the
-// namespace says what holds it, once; everything else of the stage goes, however much it is.
+// The deletion of protected objects is tried once a minute at most, and at once when they have
+// changed; the conditions of the namespace name them once; all other objects of the stage are
+// deleted, however many they are.
 func TestR28ProtectedContentsAreParked(t *testing.T) {
 	for name, test := range map[string]struct{ others, protected, collections int }{
 		"few objects":                        {3, 1, 0},
@@ -86,7 +87,7 @@ func TestR28ProtectedContentsAreParked(t *testing.T) {
 	}
 }
 
-// What is refused for other reasons is tried again as before.
+// Deletions that are refused for other reasons are tried again as before.
 func TestR28OnlyProtectedContentsAreParked(t *testing.T) {
 	content := Content{Resource: configMaps}
 	object := &metav1.ObjectMeta{Name: "a", UID: "a", ResourceVersion: "1"}
@@ -107,7 +108,7 @@ func TestR28OnlyProtectedContentsAreParked(t *testing.T) {
 	}
 }
 
-// Of a refusal no more than a kilobyte is kept and reported, however long the text is.
+// No more than a kilobyte of a refusal is kept and reported.
 func TestWhatIsKeptOfParkedObjectsIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFakeServer(t, everyType...)
@@ -134,7 +135,7 @@ func TestWhatIsKeptOfParkedObjectsIsBounded(t *testing.T) {
 	})
 }
 
-// Refusals are forgotten when nobody has met them again for long.
+// Refusals are forgotten if they have not occurred again for long.
 func TestRefusalsOfObjectsThatAreGoneAreForgotten(t *testing.T) {
 	start, state := time.Unix(1000, 0), &termination{}
 	state.park(refusal{Object{UID: "a", Version: "1"}, "no"}, start)

@@ -27,7 +27,7 @@ type Object struct {
 	UID  types.UID
 	// Version is the resourceVersion that was listed.
 	Version string
-	// Labelled means that the object says of itself that it is protected (R28).
+	// Labelled means that the object has the label of protected objects (R28).
 	Labelled bool
 }
 
@@ -38,10 +38,10 @@ type Content struct {
 	Remaining int
 	// Deleting counts the terminating ones among them. They are not deleted again.
 	Deleting int
-	// Active are the objects that are to be deleted, up to the number that one sync deletes: those
-	// that are not terminating, but for the parked ones.
+	// Active are the objects to delete, up to the number that one sync deletes: the objects that are
+	// neither terminating nor parked.
 	Active []Object
-	// Parked are the objects whose deletion was refused because they are protected, and is not to be
+	// Parked are the objects whose deletion was refused because they are protected, and must not be
 	// tried again yet (R28).
 	Parked []Parked
 	// Finalizers counts the objects that carry a finalizer, by finalizer.
@@ -50,13 +50,13 @@ type Content struct {
 	Err error
 }
 
-// Parked is an object whose deletion was refused, with what the refusal said.
+// Parked is an object whose deletion was refused, with the message of the refusal.
 type Parked struct {
 	Name    string
 	Message string
 }
 
-// add counts one listed object. held returns whether, and why, it is not to be deleted yet; it may be
+// add counts one listed object. held returns whether, and why, it must not be deleted yet; it may be
 // nil.
 func (c *Content) add(object metav1.Object, held func(Object) (message string, parked bool)) {
 	c.Remaining++
@@ -81,7 +81,7 @@ func (c *Content) add(object metav1.Object, held func(Object) (message string, p
 	c.Active = append(c.Active, active)
 }
 
-// labelled returns how many of the active objects say that they are protected.
+// labelled returns how many of the active objects are labelled as protected.
 func (c *Content) labelled() (n int) {
 	for _, o := range c.Active {
 		if o.Labelled {
@@ -91,14 +91,14 @@ func (c *Content) labelled() (n int) {
 	return n
 }
 
-// Survey is what one sync knows about the contents of a namespace, and what it has deleted of them.
-// The zero value knows nothing.
+// Survey has one sync's knowledge of the contents of a namespace, and of their deletions. The zero
+// value is empty.
 type Survey struct {
 	// Resources are the types to list, in a fixed order.
 	Resources []Resource
 	// Order assigns them to stages.
 	Order Order
-	// Discovery is the error that names the types missing in Resources; nil if none are.
+	// Discovery is the error that names the types missing in Resources; nil if no type is missing.
 	Discovery error
 
 	contents map[Resource]Content // as last listed
@@ -129,8 +129,8 @@ func (s *Survey) Sweep(r Resource, err error) {
 	}
 }
 
-// Step is the next step for a terminating namespace: one of the types below. Read and
-// Delete are carried out, and Next is asked again; the others end the sync.
+// Step is the next step for a terminating namespace: one of the types below. After Read and Delete,
+// Next is called again; the others end the sync.
 //
 //sumtype:decl
 type Step interface{ step() }
@@ -143,9 +143,9 @@ type (
 		Stage    Stage
 		Contents []Content
 	}
-	// Verify requests another sync at once. Nothing is left, but objects had to be deleted; an
-	// object whose creation had passed admission before the namespace was marked shows only in
-	// lists that begin after the last object was gone (R21).
+	// Verify requests another sync at once. The namespace is empty, but objects had to be deleted; an
+	// object whose creation had passed admission before the namespace was marked shows only in lists
+	// that begin after the last object was gone (R21).
 	Verify struct{}
 	// Wait ends the sync with objects left. Stage, Remaining and Deleting measure its progress.
 	Wait struct {
@@ -168,8 +168,8 @@ func (Finalize) step() {}
 // objectsRemain is the Reason of a Wait for objects that were all listed.
 const objectsRemain = "objects remain"
 
-// held reports whether all that is left is being deleted already, or is protected: others have to
-// finish that.
+// held reports whether all remaining objects are being deleted already, or are protected: other
+// controllers or users have to act.
 func (w Wait) held() bool { return w.Reason == objectsRemain && w.Remaining == w.Deleting+w.Parked }
 
 // Progressed reports whether a sync made more progress than the one before it.
@@ -178,9 +178,9 @@ func (w Wait) Progressed(before Wait) bool {
 		w.Stage == before.Stage && (w.Remaining < before.Remaining || w.Deleting > before.Deleting)
 }
 
-// Next decides the next step. Stage by stage (R22) it lists what has not been listed and deletes
-// what is active, and stops at the first stage that is not empty then. Within a stage no type waits
-// for another.
+// Next decides the next step. Stage by stage (R22) it lists the types that were not listed, deletes
+// the active objects, and stops at the first stage that is not empty then. Within a stage no type
+// waits for another.
 func Next(s *Survey) Step {
 	for stage := range s.Order.end() {
 		if step := s.next(stage); step != nil {
@@ -257,9 +257,9 @@ func (s *Survey) hidesIn(stage Stage) bool {
 	return slices.ContainsFunc(s.Order.all()[stage], func(r schema.GroupResource) bool { return incomplete.hidesGroup(r.Group) })
 }
 
-// Pending reports whether the namespace is being deleted and its contents are still to be deleted
-// by this controller. Without our finalizer they either have been, or somebody has decided to keep
-// them (NS-01).
+// Pending reports whether the namespace is being deleted and its contents are still to be deleted by
+// this controller. Without our finalizer the contents are deleted already, or a user has decided to
+// keep them (NS-01).
 func Pending(ns *corev1.Namespace) bool {
 	return ns.DeletionTimestamp != nil && slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes)
 }

@@ -23,7 +23,7 @@ func (c *Controller) ended() {
 	c.syncing--
 }
 
-// hold records what a sync has ended with.
+// hold records the result of a sync.
 func (c *Controller) hold(t *termination, step Wait) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -37,9 +37,9 @@ func (c *Controller) Syncs() (begun, underWay int) {
 	return c.syncs, c.syncing
 }
 
-// Unsettled says what is still to be done about namespaces that somebody has seen terminating. It
-// is empty when each of them is finalized, or when all that is left in it is being deleted and held
-// by others.
+// Unsettled describes the remaining work on namespaces that the caller has seen terminating. It is
+// empty when each of them is finalized, or has only objects that are being deleted and are held by
+// others.
 func (c *Controller) Unsettled(names []string) []string {
 	var moves []string
 	for _, name := range names {

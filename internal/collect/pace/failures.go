@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// firstSilence is the time from the first line about a failure to the second one; each is twice as
-	// long as the one before, up to longestSilence.
+	// firstSilence is the time from the first line about a failure to the second one; it doubles with each line, up to
+	// longestSilence.
 	firstSilence, longestSilence = time.Minute, 30 * time.Minute
 	// mostAlike is the number of lines in a minute about different objects that fail for the same reason.
 	mostAlike = 10
 	// mostFailures bounds the failures that are kept.
 	mostFailures = 4096
-	// longestReason bounds the part of an error, in bytes, by which reasons are told apart.
+	// longestReason bounds the part of an error, in bytes, that distinguishes reasons.
 	longestReason = 256
 )
 
-// Failures logs failures that repeat. An object that fails for the same reason again and again is logged with
-// back-off, and objects that fail for the same reason only some times in a minute. NewFailures makes one. It is safe
+// Failures logs failures that repeat. Repeated failures of an object for the same reason are logged with back-off,
+// and failures of several objects for the same reason only a few times a minute. NewFailures makes one. It is safe
 // for concurrent use.
 type Failures struct {
 	log   *slog.Logger
@@ -58,9 +58,9 @@ func NewFailures(log *slog.Logger, clock clock.PassiveClock) *Failures {
 	return &Failures{log: log, clock: clock, known: map[failure]*silence{}, reasons: map[string]*alikeness{}}
 }
 
-// Warn logs that something failed with an object, unless the same failure was logged lately. The line has the
-// attributes and the error, the number of times that the object has failed since its last line (repeated), and the
-// number of other objects that were left out (alike).
+// Warn logs a failure of an object, unless the same failure was logged recently. The line has the attributes and the
+// error, the number of times that the object has failed since its last line (repeated), and the number of other
+// objects that were left out (alike).
 func (f *Failures) Warn(ctx context.Context, message, object string, err error, attributes ...any) {
 	repeated, alike, isDue := f.add(failure{object, message + ": " + reasonOf(err, object)})
 	if !isDue {
@@ -76,7 +76,7 @@ func (f *Failures) Warn(ctx context.Context, message, object string, err error, 
 	f.log.WarnContext(ctx, message, attributes...) //nolint:sloglint // the constant is that of the caller
 }
 
-// add counts a failure. It reports whether the failure is to be logged, and how many have not been.
+// add counts a failure. It reports whether the failure must be logged, and how many were not logged.
 func (f *Failures) add(what failure) (repeated, alike int, isDue bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -112,7 +112,8 @@ func (f *Failures) add(what failure) (repeated, alike int, isDue bool) {
 	return repeated, alike, true
 }
 
-// makeRoomLocked forgets what has not failed for long if much is kept, and everything if that is not enough.
+// makeRoomLocked forgets, when the maps are full, the objects that have not failed for a long time, and all objects
+// if that is not enough.
 func (f *Failures) makeRoomLocked(now time.Time) {
 	if len(f.known) < mostFailures && len(f.reasons) < mostFailures {
 		return

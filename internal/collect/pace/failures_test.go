@@ -64,7 +64,7 @@ func TestOtherFailuresAreLogged(t *testing.T) {
 	})
 }
 
-// Many objects that fail for one reason take ten lines in a minute; a line counts those that were left out.
+// Many objects that fail for one reason take ten lines in a minute; a line counts the ones left out.
 func TestFailuresForOneReasonAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, lines := logged()
@@ -82,7 +82,7 @@ func TestFailuresForOneReasonAreCounted(t *testing.T) {
 	})
 }
 
-// What is kept is bounded in number and in bytes.
+// The kept failures are bounded in number and in bytes.
 func TestKeptFailuresAreBounded(t *testing.T) {
 	f := NewFailures(slog.New(slog.DiscardHandler), clock.RealClock{})
 	for i := range 3 * mostFailures {

@@ -1,11 +1,10 @@
-// Package pace limits the number of concurrent requests to what a server can take, and to one a second while it
-// cannot be reached (reach.go).
+// Package pace limits the number of concurrent requests to the capacity of the server, and to one a second
+// while the server cannot be reached (reach.go).
 //
-// A client-side rate limit is a guess about a server that the client does not know, and it
-// is wrong on every other server. Here the limit on requests under way goes up by one with
-// each round trip that goes well and reaches it; it goes down by a fifth when answers take
-// several times as long as usual, and by half when the server refuses a request (429). The
-// arithmetic is in window.go and is pure.
+// A client-side rate limit is a guess about a server that the client does not know, and it is wrong on
+// every other server. Here the limit on requests under way goes up by one with each round trip that goes
+// well and reaches it; it goes down by a fifth when answers take several times as long as usual, and by
+// half when the server refuses a request (429). The arithmetic is in window.go and is pure.
 //
 // github.com/platinummonkey/go-concurrency-limits was read as the alternative. Its AIMD
 // limit is lowered by every refusal, so that the refusals of one overload, which come
@@ -69,7 +68,7 @@ func (l *Limiter) enter(ctx context.Context) error {
 	}
 }
 
-// giveUp removes a request from the queue, or passes on the turn that it got just now.
+// giveUp removes a request from the queue, or passes its turn on if it got one just now.
 func (l *Limiter) giveUp(ctx context.Context, turn chan struct{}) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 const (
 	// probePeriod is the time from one request to a server that cannot be reached to the next.
 	probePeriod = time.Second
-	// outagePeriod is the time from one line about it in the log to the next.
+	// outagePeriod is the time between two log lines about an outage.
 	outagePeriod = time.Minute
 )
 
@@ -94,8 +94,8 @@ func (r *Reach) refused(err error) {
 	}
 }
 
-// count counts a request that got no answer. It reports whether the outage is to be logged, since when it lasts, and how
-// many requests have failed since it was logged before.
+// count counts a request that got no answer. It reports whether the outage must be logged, when it began, and how
+// many requests have failed since the last line.
 func (r *Reach) count() (since time.Time, failed int, isDue bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -112,15 +112,15 @@ func (r *Reach) count() (since time.Time, failed int, isDue bool) {
 	return r.since, failed, true
 }
 
-// Since returns since when the server cannot be reached; false if it can.
+// Since returns the time since which the server cannot be reached; false if it can be reached.
 func (r *Reach) Since() (time.Time, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.since, !r.since.IsZero()
 }
 
-// Wait waits until the server can be reached, as far as is known. Once in a while it lets a caller through, whose
-// request shows whether it can be. It returns the error of ctx if that ends first.
+// Wait waits while the server counts as unreachable. Once every probePeriod it lets a caller through, whose request
+// shows whether the server can be reached. It returns the error of ctx if that ends first.
 func (r *Reach) Wait(ctx context.Context) error {
 	for {
 		back, wait := r.enter()

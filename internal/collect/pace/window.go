@@ -2,19 +2,19 @@ package pace
 
 import "time"
 
-// The parameters of the control. What matters is that the limit goes down faster than it goes up,
-// and that a single slow answer is not taken for a slow server.
+// The parameters of the control. The limit must go down faster than it goes up, and a single slow
+// answer must not count as a slow server.
 const (
 	minLimit = 2
 	// increase is added by a window without refusals or slow answers.
 	increase = 1
 	// throttled and slow are the factors after a refusal, and after a slow window.
 	throttled, slow = 0.5, 0.8
-	// tolerance is the multiple of its usual latency from which on a server counts as slow; up to
-	// bearable it never does. Latency doubles by itself when there are twice as many requests
-	// under way as the server has processors; a DELETE takes many times as long as a GET; and a
-	// store that batches its writes takes less time for each the more there are. A server in
-	// trouble takes seconds.
+	// tolerance is the multiple of its usual latency above which a server counts as slow; below
+	// bearable it never does. Latency doubles by itself when there are twice as many requests under
+	// way as the server has processors; a DELETE takes many times as long as a GET; and a store that
+	// batches its writes takes less time per write when there are more writes. A server in trouble
+	// takes seconds.
 	tolerance = 4
 	bearable  = 500 * time.Millisecond
 	// ease is the weight of a window in the usual latency, so that a server that stays
@@ -35,8 +35,8 @@ type window struct {
 	// full is true if a request had to wait in this window. A limit that is not reached is not
 	// raised.
 	full bool
-	// cut is true if the limit was halved in this window. Refusals of requests that were under
-	// way then do not count again.
+	// cut is true if the limit was halved in this window. Refusals of requests that were already
+	// under way do not count again.
 	cut bool
 }
 

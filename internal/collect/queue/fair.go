@@ -50,7 +50,7 @@ func (f *fair) Touch(ownership.UID) {}
 
 // Push puts a key at the end of its tenant's line.
 func (f *fair) Push(uid ownership.UID) {
-	// Asked before the lock is taken: the answer comes from the graph, which has its own.
+	// Called before the lock is taken: Tenant reads the graph, which has its own lock.
 	tenant := f.tenant(uid)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -97,7 +97,7 @@ func (f *fair) Pop() ownership.UID {
 	return key.uid
 }
 
-// returned counts a key that was popped, and is with no worker now.
+// returned counts a popped key that a worker has returned.
 func (f *fair) returned() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -39,7 +39,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 	})
 }
 
-// TestBystanderIsServedNext has a tenant with 10 000 keys, and another come late.
+// TestBystanderIsServedNext has a tenant with 10 000 keys, and another that comes late.
 func TestBystanderIsServedNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := queue.New(queue.Config{Tenant: byPrefix})
@@ -72,7 +72,7 @@ func TestKeysOfOneTenantKeepTheirOrder(t *testing.T) {
 	})
 }
 
-// What is in work or put off does not wait.
+// Keys that are being worked on, or delayed, do not wait.
 func TestWaitingOfATenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := queue.New(queue.Config{Tenant: byPrefix})

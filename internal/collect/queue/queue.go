@@ -8,9 +8,9 @@
 //	Retry  an attempt failed: after the key's own exponential back-off
 //	After  the server named a time (Retry-After): not before it
 //
-// It is client-go's workqueue with another order and another back-off. There is no rate
-// limit over all keys: one object that fails does not slow down another. Tenants take turns
-// (fair.go): one that fills the queue does not slow down another either.
+// It is client-go's workqueue with another order and another back-off. There is no rate limit over
+// all keys: one object that fails does not slow down another. Tenants take turns (fair.go): a
+// tenant that fills the queue does not slow down another either.
 package queue
 
 import (
@@ -82,7 +82,7 @@ func (q *Queue) Take() (ownership.UID, bool) {
 
 // Done returns a key that was taken. When it was added meanwhile, it waits again.
 func (q *Queue) Done(uid ownership.UID) {
-	q.keys.Done(uid) // first: a key that waits again is counted twice for a moment, and never not at all
+	q.keys.Done(uid) // first: a key that waits again is counted twice for a moment, but never missed
 	q.order.returned()
 }
 

@@ -8,9 +8,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// Reopening is a Queue that can be opened again after ShutDown, with the keys that it had and those that were added
-// meanwhile, or were in back-off. It is shut down at first, and has no goroutine while it is. It is safe
-// for concurrent use, but Open is not called before all keys that were taken are done.
+// Reopening is a Queue that can be opened again after ShutDown. It then has the keys that were queued, in back-off,
+// or added meanwhile. It starts shut down, and has no goroutine while it is shut down. It is safe for concurrent
+// use, but Open may only be called when all taken keys are done.
 type Reopening struct {
 	config Config
 
@@ -52,7 +52,7 @@ func (r *Reopening) Open() {
 	clear(r.kept)
 }
 
-// ShutDown makes Take return false, when what waits was taken, until Open.
+// ShutDown makes Take return false, once the waiting keys are taken, until Open.
 func (r *Reopening) ShutDown() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,7 +101,7 @@ func (r *Reopening) After(uid ownership.UID, d time.Duration) {
 	r.whileOpen(func(q *Queue) { q.After(uid, d) }, uid)
 }
 
-// delay notes a key that comes later. It is noted before it can be taken.
+// delay records a delayed key, before it can be taken.
 func (r *Reopening) delay(uid ownership.UID) {
 	r.delays.Lock()
 	defer r.delays.Unlock()

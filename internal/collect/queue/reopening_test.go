@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// A queue that is opened again has the keys that it had, and those that were added meanwhile, each once.
+// A queue that is opened again has its earlier keys, and the keys added meanwhile, each once.
 func TestReopening(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewReopening(Config{})

@@ -17,29 +17,29 @@ import (
 // Book has the stories of a cluster.
 type Book struct {
 	limits    limits
-	isGuarded atomic.Bool // whether anything is protected
+	isGuarded atomic.Bool // whether any object is protected
 
 	mu       sync.Mutex
 	stories  map[ownership.UID]*story  // guarded by mu, like all fields below; by ID
 	order    []*story                  // the oldest first
 	members  map[ownership.UID]member  // the objects that have an entry
-	beyond   map[uint64]*story         // the stories of the others, by the hash of the UID: 100 000 of them take little
+	beyond   map[uint64]*story         // the stories of the others, by hash of the UID: 100 000 take little memory
 	seed     maphash.Seed              // of that hash
 	byKey    map[string]*story         // of requests
-	homes    map[string]*entry         // namespaces and definitions that go, by namespaceKey and definitionKey
-	requests map[ownership.UID]Request // that no story has begun with yet
+	homes    map[string]*entry         // terminating namespaces and definitions, by namespaceKey and definitionKey
+	requests map[ownership.UID]Request // without a story yet
 	asked    []ownership.UID           // the keys of requests, the oldest first
 	guards   map[ownership.UID]guard
 	objects  int                       // entries in all stories
 	bytes    int                       // of their texts
 	singles  int                       // stories of one object
-	changes  uint64                    // counts what has happened
+	changes  uint64                    // counts events
 	removed  []removal                 // the last stories that were forgotten or merged
 	kinds    map[ownership.Kind]string // their names
-	wake     chan struct{}             // closed at the next change; nil if nobody waits
+	wake     chan struct{}             // closed at the next change; nil without waiters
 }
 
-// removal is a story that is not told any more.
+// removal is a story that was forgotten or merged.
 type removal struct {
 	heads  []head
 	change uint64
@@ -50,7 +50,7 @@ const (
 	mostRemovals = 1000
 )
 
-// story is one deletion.
+// story is one deletion with its objects.
 type story struct {
 	roots   []*entry
 	heads   []*entry // the first root of each kind in each namespace; readers see all roots of a place, or none
@@ -58,17 +58,17 @@ type story struct {
 	by      *By
 	policy  string
 	began   time.Time
-	last    time.Time // when something happened
+	last    time.Time // time of the last change
 	entries []*entry
 	beyond  int // objects without an entry
 	gone    int
 	waiting int
 	kept    int
-	goneAt  [rateWindow]int // how many have gone in each of the last seconds, up to second
+	goneAt  [rateWindow]int // how many objects were removed in each of the last seconds, up to second
 	second  int64
 	change  uint64 // of the Book, when the story changed last
 	guarded uint64 // of the Book, when a protected object that it waits for changed last
-	// waitsFound are what the story was found to wait for at waitsAt, at the change waitsChange.
+	// waitsFound are the waits that were computed at waitsAt, at the change waitsChange.
 	waitsFound  []wait
 	waitsAt     time.Time
 	waitsChange uint64
@@ -77,7 +77,7 @@ type story struct {
 	base int
 }
 
-// entry is an object of a story. Times are in nanoseconds since 1970, 0 if there is none.
+// entry is an object of a story. Times are in nanoseconds since 1970; 0 means unset.
 type entry struct {
 	Ref
 
@@ -96,7 +96,7 @@ type entry struct {
 	change       uint64 // of the Book, when the entry changed last
 }
 
-// isOver reports whether the object neither waits nor will.
+// isOver reports whether the object waits neither now nor later.
 func (e *entry) isOver() bool { return e.gone != 0 || e.kept }
 
 // NewBook returns a Book without stories.
@@ -110,7 +110,7 @@ func NewBook() *Book {
 	}
 }
 
-// Requested tells that somebody asks for an object to be deleted. The story begins when it is marked or gone.
+// Requested records a request to delete an object. The story begins when the object is marked or gone.
 func (b *Book) Requested(r Request) {
 	r.Key, r.Policy = ownership.Excerpt(r.Key, mostText), ownership.Excerpt(r.Policy, mostText)
 	r.By = By{User: ownership.Excerpt(r.By.User, mostText), Agent: ownership.Excerpt(r.By.Agent, mostText)}
@@ -129,8 +129,8 @@ func (b *Book) Requested(r Request) {
 	}
 }
 
-// Seen tells that an object was observed. One that is not being deleted matters only if it is protected.
-// home is the UID of its namespace, empty if it is not certain.
+// Seen records the observation of an object. An object that is not being deleted matters only if it is
+// protected. home is the UID of its namespace, empty if it is uncertain.
 func (b *Book) Seen(o *ownership.Object, home ownership.UID, now time.Time) {
 	if o.Phase == ownership.Active {
 		b.protect(o, home, now)
@@ -160,7 +160,7 @@ func (b *Book) Seen(o *ownership.Object, home ownership.UID, now time.Time) {
 	}
 }
 
-// Gone tells that an object is gone, as it was observed last. home is as in Seen.
+// Gone records that an object, in its last observed state, is gone. home is as in Seen.
 func (b *Book) Gone(o *ownership.Object, home ownership.UID, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -183,7 +183,7 @@ func (b *Book) Gone(o *ownership.Object, home ownership.UID, now time.Time) {
 	b.touch(m, now)
 }
 
-// Listed tells that all objects of a kind were listed: what was marked and is not there has gone meanwhile.
+// Listed records that all objects of a kind were listed: marked objects that are not in the list are gone.
 func (b *Book) Listed(kind ownership.Kind, isThere func(ownership.UID) bool, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -210,8 +210,8 @@ func (b *Book) Listed(kind ownership.Kind, isThere func(ownership.UID) bool, now
 	}
 }
 
-// Stayed tells that an object stays although an owner goes: lost are the owners that it had, and keptBy those
-// that keep it, if there are any. It belongs to the story of the owner that it has lost.
+// Stayed records that an object stays although an owner is deleted: lost are the owners that it had, and
+// keptBy the remaining owners, if any. It belongs to the story of the lost owner.
 func (b *Book) Stayed(object Ref, keptBy, lost []Ref, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -223,7 +223,7 @@ func (b *Book) Stayed(object Ref, keptBy, lost []Ref, now time.Time) {
 		m, known := b.member(object.UID)
 		switch {
 		case known && (m.story != of.story || m.entry == nil || !m.entry.kept):
-			return // it goes itself, or was told of in another story
+			return // it is being deleted itself, or is in another story
 		case !known:
 			e := &entry{Ref: object, kept: true}
 			for _, o := range slices.Concat(lost, keptBy) {
@@ -242,7 +242,7 @@ func (b *Book) Stayed(object Ref, keptBy, lost []Ref, now time.Time) {
 	}
 }
 
-// memberOf returns to which story an object belongs that is marked or gone, and begins one if there is none.
+// memberOf returns the story of an object that is marked or gone, and begins a story if it has none.
 func (b *Book) memberOf(o *ownership.Object, home ownership.UID, now time.Time) member {
 	before, known := b.member(o.UID)
 	if before.entry != nil && before.entry.NamespaceUID == "" && home != "" {
@@ -264,7 +264,7 @@ func (b *Book) memberOf(o *ownership.Object, home ownership.UID, now time.Time) 
 	_, isAsked := b.requests[o.UID]
 	switch {
 	case known && (s == before.story || !isAsked && !before.story.isDone(now)):
-		before.entry.kept, before.entry.protected = false, false // it goes now, too
+		before.entry.kept, before.entry.protected = false, false // it is deleted now, too
 		before.story.kept--
 		return before
 	case s == nil:
@@ -274,7 +274,7 @@ func (b *Book) memberOf(o *ownership.Object, home ownership.UID, now time.Time) 
 	return b.add(s, e)
 }
 
-// kindOf returns the name of a kind, which is kept once.
+// kindOf returns the name of a kind; each name is stored once.
 func (b *Book) kindOf(k ownership.Kind) string {
 	name, known := b.kinds[k]
 	if !known {
@@ -284,7 +284,7 @@ func (b *Book) kindOf(k ownership.Kind) string {
 	return name
 }
 
-// storyOf returns the story that an object goes with; nil if it begins one.
+// storyOf returns the story that an object belongs to; nil if it begins one.
 func (b *Book) storyOf(o *ownership.Object, e *entry, now time.Time) *story {
 	var found *story
 	for i := range o.Owners {
@@ -316,7 +316,7 @@ func (b *Book) storyOf(o *ownership.Object, e *entry, now time.Time) *story {
 func (b *Book) begin(e *entry, o *ownership.Object, now time.Time) member {
 	r, isAsked := b.requests[o.UID]
 	delete(b.requests, o.UID)
-	// The key may be the client's choice: others with the same do not join a story.
+	// The client may choose the key: requests of other users with the same key do not join the story.
 	if s := b.byKey[r.Key]; isAsked && r.Key != "" && s != nil && s.by.User == r.By.User {
 		m := b.add(s, e)
 		if m.entry != nil {
@@ -346,8 +346,8 @@ func (b *Book) begin(e *entry, o *ownership.Object, now time.Time) member {
 	return m
 }
 
-// resourceOf returns the resource of a kind, as in the name of its CustomResourceDefinition. It is a guess: a
-// plural that is not the usual one makes the instances stories of their own.
+// resourceOf returns the resource of a kind, as in the name of its CustomResourceDefinition. It is a guess:
+// with an irregular plural, the instances become stories of their own.
 func resourceOf(k ownership.Kind) string {
 	if k.Group == "" {
 		return ""
@@ -359,7 +359,7 @@ func resourceOf(k ownership.Kind) string {
 func namespaceKey(name string) string      { return "namespace " + name }
 func definitionKey(resource string) string { return "definition " + resource }
 
-// touch notes a change.
+// touch records a change.
 func (b *Book) touch(m member, now time.Time) {
 	b.changes++
 	s := m.story
@@ -378,8 +378,9 @@ func (b *Book) touch(m member, now time.Time) {
 	}
 }
 
-// gather takes over the stories of what is in a namespace that goes: the watch of its contents may have been
-// faster than that of namespaces. Somebody's own request stays a story of its own.
+// gather merges the stories of objects in a namespace that is being deleted into its story: the watches of
+// its contents may have been faster than the watch of namespaces. A deletion that a user requested stays a
+// separate story.
 func (b *Book) gather(m member, o *ownership.Object, now time.Time) {
 	if o.Kind != (ownership.Kind{Kind: "Namespace"}) {
 		return
@@ -408,7 +409,7 @@ func (b *Book) gather(m member, o *ownership.Object, now time.Time) {
 	}
 }
 
-// isDone reports whether nothing happens any more.
+// isDone reports whether the story has ended.
 func (s *story) isDone(now time.Time) bool {
 	return s.waiting == 0 && now.Sub(s.last) >= settle && !slices.ContainsFunc(s.roots, func(e *entry) bool { return !e.isOver() })
 }
@@ -419,7 +420,7 @@ func (s *story) countGone(now time.Time) {
 	s.goneAt[s.second%rateWindow]++
 }
 
-// advance forgets what happened longer than the window ago.
+// advance drops counts that are older than the window.
 func (s *story) advance(now time.Time) {
 	second := now.Unix()
 	for n := max(s.second+1, second-rateWindow+1); n <= second; n++ {

@@ -9,13 +9,13 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// member says to which story an object belongs. The entry is nil if there were too many.
+// member has the story that an object belongs to. The entry is nil if there were too many objects.
 type member struct {
 	story *story
 	entry *entry
 }
 
-// member returns to which story an object belongs, false if to none.
+// member returns the story that an object belongs to, false if it belongs to none.
 func (b *Book) member(uid ownership.UID) (member, bool) {
 	if m, known := b.members[uid]; known {
 		return m, true
@@ -27,10 +27,11 @@ func (b *Book) member(uid ownership.UID) (member, bool) {
 	return member{story: s}, known
 }
 
-// hash returns the hash of a UID. That another one has it, too, is as good as impossible.
+// hash returns the hash of a UID. Collisions are practically impossible.
 func (b *Book) hash(uid ownership.UID) uint64 { return maphash.String(b.seed, string(uid)) }
 
-// add adds an object to a story. Beyond the limit only its story is kept; a root always has an entry.
+// add adds an object to a story. Beyond the limit only the object's story is kept; a root always has
+// an entry.
 func (b *Book) add(s *story, e *entry) member {
 	m := member{story: s, entry: e}
 	if (b.objects >= b.limits.objects || b.bytes >= b.limits.bytes) && len(s.entries) > 0 {
@@ -55,7 +56,7 @@ func (b *Book) add(s *story, e *entry) member {
 	return m
 }
 
-// count counts the texts of an entry of a story anew.
+// count updates the size of the texts of an entry of a story.
 func (b *Book) count(e *entry) {
 	n := 0
 	ref := func(r *Ref) { n += len(r.Kind) + len(r.Namespace) + len(r.NamespaceUID) + len(r.Name) + len(r.UID) }
@@ -86,7 +87,7 @@ func homeKey(e *entry) string {
 	return ""
 }
 
-// forget keeps the limits.
+// forget drops stories until the limits hold.
 func (b *Book) forget(now time.Time) {
 	for i := 0; i < len(b.order); {
 		tooManySingles := b.singles > b.limits.singles

@@ -11,8 +11,8 @@ import (
 // mostGuards bounds how many protected objects a Book knows.
 const mostGuards = 10_000
 
-// guard is an object that says that it is protected (R28), and is not being deleted: it holds the namespace that it is
-// in, the definition of its kind, and owners whose foreground deletion it blocks.
+// guard is a protected object (R28) that is not being deleted: it holds its namespace, the definition of its kind,
+// and owners whose foreground deletion it blocks.
 type guard struct {
 	Ref
 
@@ -20,7 +20,7 @@ type guard struct {
 	homes  []string
 }
 
-// protect notes whether an object that is not being deleted is protected.
+// protect records whether an object that is not being deleted is protected.
 func (b *Book) protect(o *ownership.Object, home ownership.UID, now time.Time) {
 	if !o.Protected && !b.isGuarded.Load() {
 		return
@@ -47,7 +47,8 @@ func (b *Book) protect(o *ownership.Object, home ownership.UID, now time.Time) {
 	}
 }
 
-// standLocked tells of a protected object in the stories that wait for it: it stays. It is an object of one of them.
+// standLocked records in the stories that wait for a protected object that it stays. The object belongs to one of
+// them.
 func (b *Book) standLocked(g *guard, now time.Time) {
 	for _, s := range b.order {
 		if s.waiting == 0 || !b.isHeldBy(s, g) {
@@ -64,14 +65,14 @@ func (b *Book) standLocked(g *guard, now time.Time) {
 			}
 			m.entry.kept, m.entry.protected = true, true
 		default:
-			m = member{story: s} // what it waits for has changed
+			m = member{story: s} // its waits have changed
 		}
 		b.touch(m, now)
 		s.guarded = b.changes
 	}
 }
 
-// entryOf returns a protected object as one of a story that waits for it.
+// entryOf returns the entry of a protected object in a story that waits for it.
 func (b *Book) entryOf(g *guard, s *story) *entry {
 	e := &entry{Ref: g.Ref, kept: true, protected: true}
 	for _, uid := range g.owners {
@@ -85,8 +86,8 @@ func (b *Book) entryOf(g *guard, s *story) *entry {
 	return e
 }
 
-// releaseLocked tells the stories that wait for an object that it is not protected any more. One that has lost no
-// owner does not stay: it will go.
+// releaseLocked records in the stories that wait for an object that it is no longer protected. An object that has
+// lost no owner does not stay: it will be deleted.
 func (b *Book) releaseLocked(g *guard, now time.Time) {
 	if m := b.members[g.UID]; m.entry != nil && m.entry.protected {
 		m.entry.protected = false
@@ -104,7 +105,7 @@ func (b *Book) releaseLocked(g *guard, now time.Time) {
 	}
 }
 
-// meetLocked tells of the protected objects that an object waits for from now on.
+// meetLocked records the protected objects that an object waits for from now on.
 func (b *Book) meetLocked(e *entry, now time.Time) {
 	home := homeKey(e)
 	if len(b.guards) == 0 || home == "" && e.phase != ownership.Foreground {
@@ -122,7 +123,7 @@ func (b *Book) meetLocked(e *entry, now time.Time) {
 	}
 }
 
-// unprotectLocked forgets a protected object.
+// unprotectLocked drops a protected object.
 func (b *Book) unprotectLocked(uid ownership.UID) {
 	delete(b.guards, uid)
 	b.isGuarded.Store(len(b.guards) > 0)

@@ -10,18 +10,18 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// Sees reports whether a reader may see the objects of the kind and in the namespace of an object: a namespace that has
-// the same name, and another UID, is another one. It is not called while the Book is locked. It is nil for a reader who sees
-// everything; others are told what they would be told if there were nothing else (visible.go).
+// Sees reports whether a reader may see objects of the kind and in the namespace of an object. A namespace with the
+// same name and another UID is a different one. Sees is not called while the Book is locked. It is nil for a reader
+// who sees everything; other readers get stories as if no other objects existed (visible.go).
 type Sees func(object Ref) bool
 
 // mostRoots bounds how many roots a summary names.
 const mostRoots = 100
 
-// Position is how far somebody has read in a story: the changes of its objects that they know.
+// Position is how far a reader has read in a story: the number of changes that the reader knows.
 type Position int
 
-// End is the position of who wants to know of no objects.
+// End is the position of a reader who wants no objects.
 const End Position = math.MaxInt
 
 // List returns the stories, the latest first, of which the reader may see a root.
@@ -31,11 +31,12 @@ func (b *Book) List(sees Sees, now time.Time) []Summary {
 	return all
 }
 
-// Since returns the stories that have changed after a number of changes, the stories that are not told any
-// more, and the number of changes now. A story that has ended by nothing happening counts as changed then.
+// Since returns the stories that have changed after a number of changes, the stories that were forgotten or merged
+// since, and the current number of changes. A story that has ended because nothing happened any more counts as
+// changed at that time.
 func (b *Book) Since(change uint64, sees Sees, now time.Time) (changed []Summary, removed []ownership.UID, at uint64) {
 	stories, removals, at := b.headsSince(change)
-	// What is not shown is not read. A story that changes meanwhile is read again, after at.
+	// Hidden stories are not read. A story that changes meanwhile is read again, after at.
 	stories = slices.DeleteFunc(stories, func(heads []head) bool { return firstSeen(heads, sees) < 0 })
 	b.mu.Lock()
 	var found []telling
@@ -58,8 +59,8 @@ func (b *Book) Since(change uint64, sees Sees, now time.Time) (changed []Summary
 	return changed, removed, at
 }
 
-// headsSince returns the heads of the stories that have changed after a number of changes, the stories that are gone
-// since, and the number of changes now.
+// headsSince returns the heads of the stories that have changed after a number of changes, the stories that were
+// dropped since, and the current number of changes.
 func (b *Book) headsSince(change uint64) (stories [][]head, removed []removal, at uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -76,9 +77,9 @@ func (b *Book) headsSince(change uint64) (stories [][]head, removed []removal, a
 	return stories, removed, b.changes
 }
 
-// Story returns a story, and its objects that have changed since a position, both as far as the reader may see
-// them, and the next position. A position of 0 is the beginning: all objects are returned. Nothing is read for readers
-// who may not see a root.
+// Story returns a story, its objects that have changed since a position, and the next position. It leaves out objects
+// that the reader may not see. Position 0 is the beginning: all objects are returned. A reader who sees none of the
+// roots gets nothing.
 func (b *Book) Story(id ownership.UID, since Position, sees Sees, now time.Time) (s Summary, objects []Object, next Position, ok bool) {
 	root, known := b.rootOf(id, sees)
 	if !known {
@@ -112,8 +113,8 @@ func (b *Book) Story(id ownership.UID, since Position, sees Sees, now time.Time)
 	return s, objects, next, true
 }
 
-// Changed returns a channel that is closed at the next change after the given number of them; it is closed
-// already if there was one.
+// Changed returns a channel that is closed at the next change after the given number of changes; it is already closed
+// if there was such a change.
 func (b *Book) Changed(after uint64) <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -155,7 +156,7 @@ func (s *story) changed(since Position) []entry {
 	return found
 }
 
-// object returns what a reader may see of an object that they may see.
+// object returns an object without the parts that the reader may not see.
 func (e *entry) object(sees Sees) Object {
 	o := Object{Ref: e.Ref, Owners: e.owners, In: e.in, Marked: at(e.marked), Gone: at(e.gone)}
 	if e.kept {

@@ -6,8 +6,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// TestRequestsOfOthers: roots of one request have one story; those of another user, who may have sent the same
-// key, and those of requests without a key, have their own, and each says who asked.
+// TestRequestsOfOthers: roots of one request have one story. Requests of another user, even with the same key,
+// and requests without a key have their own stories, each with its user.
 func TestRequestsOfOthers(t *testing.T) {
 	b := NewBook()
 	for _, r := range []Request{

@@ -8,7 +8,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// For a reader who may not see the root, nothing of a story is read: a large one takes no more memory than an absent one.
+// No part of a story is read for a reader who may not see the root: a large story takes no more memory than an absent
+// one.
 func TestHiddenStoryIsNotRead(t *testing.T) {
 	b, now := NewBook(), time.Unix(1_000_000, 0)
 	owner := &ownership.Object{UID: "owner", Kind: ownership.Kind{Kind: "ConfigMap"}, Namespace: "shop", Name: "owner", Phase: ownership.Foreground}
@@ -33,7 +34,7 @@ func TestHiddenStoryIsNotRead(t *testing.T) {
 	}
 }
 
-// A story of several roots is that of the roots that a reader sees, and so is its end, and that it is forgotten.
+// A story of several roots consists, for a reader, of the visible roots; the same holds for its end and its removal.
 func TestRootsThatAReaderSees(t *testing.T) {
 	b, now := NewBook(), time.Unix(1_000_000, 0)
 	for n, kind := range []string{"Secret", "ConfigMap", "Secret", "ConfigMap"} {

@@ -1,24 +1,23 @@
-// Package story tells deletions as stories: who asked for what to be deleted, what goes with it, what
-// stays, and what it still waits for.
+// Package story records deletions as stories: the request, the objects that are deleted with it, the objects that
+// stay, and the objects that the deletion still waits for.
 //
 //	b := story.NewBook()
-//	b.Requested(request)            // by the API server, if it is ours: who asks
+//	b.Requested(request)            // by the API server, if it is ours: the requesting user
 //	b.Seen(object, home, now)       // by the collector, from its watches: marked, or changed since
 //	b.Gone(object, home, now)       // home is the UID of its namespace
 //	b.Stayed(object, owners, now)   // by the collector, when it has removed references to owners that go
 //
-// A story begins with an object that is marked or removed, and that belongs to no other story: its root. An
-// object belongs to the story of its owners, of its namespace, or of the CustomResourceDefinition of its
-// kind, if that is being deleted or was. Roots that one request names, as a DELETE of a collection does, have
-// one story. The story of an object is found when the object is first heard of, so that it costs a few lookups
-// and no search.
+// A story begins with an object that is marked or removed, and that belongs to no other story: its root. An object
+// belongs to the story of its owners, of its namespace, or of the CustomResourceDefinition of its kind, if one of
+// these is being deleted or is gone. All roots of one request, such as a DELETE of a collection, share one story. The
+// story of an object is determined when the object is first observed, which takes a few lookups and no search.
 //
-// What is kept is bounded (limits): the oldest stories that are done are forgotten first, those of a single
-// object before others, since controllers delete single objects all the time. Of a story that has more
-// objects than can be kept the rest is counted.
+// The Book's size is bounded (limits): the oldest completed stories are forgotten first, stories of a single object
+// before others, since controllers delete single objects all the time. Objects of a story beyond the limit are only
+// counted.
 //
-// The package is pure: it reads no clock, and starts nothing. A Book is safe for concurrent use; those who
-// tell it something wait no longer for those who read than it takes to copy what has changed.
+// The package is pure: it reads no clock, and starts no goroutine. A Book is safe for concurrent use; readers block
+// writers only while they copy the changes.
 package story
 
 import (
@@ -27,7 +26,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// limits bound what a Book keeps.
+// limits bound the size of a Book.
 type limits struct {
 	stories int // in all
 	singles int // of one object, which are done
@@ -35,26 +34,26 @@ type limits struct {
 	bytes   int // of the texts in all objects: names, UIDs, finalizers
 }
 
-// bounds are the limits: 5 MB for the objects, 16 MB at most for their texts, and 2 MB for 100 000 further
-// objects. Of those, the book keeps a hash and the story, as long as it keeps the story.
+// bounds are the limits: 5 MB for the objects, 16 MB at most for their texts, and 2 MB for 100 000 further objects.
+// Of the latter, the Book keeps a hash and the story, as long as it keeps the story.
 func bounds() limits { return limits{stories: 500, singles: 200, objects: 15_000, bytes: 16 << 20} }
 
 const (
-	// mostOwners is how many owners are kept of an object, and as many that it has lost. All count for the story that
-	// it belongs to.
+	// mostOwners bounds the kept owners of an object, and also its kept lost owners. All owners count when its story is
+	// determined.
 	mostOwners = 16
-	// mostText is how much is kept of a text that a client chooses, in bytes.
+	// mostText bounds a text that a client chooses, in bytes.
 	mostText = 253
 )
 
 const (
-	// settle is how long nothing has happened in a story that is done: dependents are deleted after their
-	// owners are gone, so that there is a moment in which nothing is left to wait for.
+	// settle is how long a story must be quiet to be done: dependents are deleted after their owners are gone, so that
+	// for a moment the story waits for nothing.
 	settle = time.Second
-	// lag is how much later than that of a namespace the removals of its contents may be heard of: they come
-	// from other watches.
+	// lag bounds how long after a namespace's removal the removals of its contents may arrive: they come from other
+	// watches.
 	lag = 5 * time.Second
-	// rateWindow is the time over which the rate is taken, in seconds.
+	// rateWindow is the time over which the rate is measured, in seconds.
 	rateWindow = 5
 )
 
@@ -62,13 +61,14 @@ const (
 type Ref struct {
 	Kind      string `json:"kind"` // "ReplicaSet.apps"
 	Namespace string `json:"namespace,omitempty"`
-	// NamespaceUID is the UID of the namespace; empty if it is not certain, as another one may have had the name before.
+	// NamespaceUID is the UID of the namespace; empty if it is uncertain, because another namespace may have had the
+	// name before.
 	NamespaceUID ownership.UID `json:"namespaceUID,omitempty"`
 	Name         string        `json:"name"`
 	UID          ownership.UID `json:"uid,omitempty"`
 }
 
-// String names the object as a person would.
+// String names the object for people.
 func (r Ref) String() string {
 	if r.Namespace == "" {
 		return r.Kind + " " + r.Name
@@ -76,7 +76,7 @@ func (r Ref) String() string {
 	return r.Kind + " " + r.Namespace + "/" + r.Name
 }
 
-// By is who asked for a deletion.
+// By is the user and the program that requested a deletion.
 type By struct {
 	User  string `json:"user"`
 	Agent string `json:"agent,omitempty"` // the program: the User-Agent up to its first space
@@ -84,31 +84,31 @@ type By struct {
 
 // Request is a DELETE of an object, as the API server has it.
 type Request struct {
-	// Key is the same for all objects that one request is for.
+	// Key is the same for all objects of one request.
 	Key    string
 	UID    ownership.UID
 	By     By
-	Policy string // the propagation policy; empty if none was asked for
+	Policy string // the propagation policy; empty if the request has none
 }
 
-// Summary is a story in a line.
+// Summary is a story in one line.
 type Summary struct {
 	ID   ownership.UID `json:"id"` // the UID of the root
 	Root Ref           `json:"root"`
-	// Roots are all objects that were asked for, if there are several, up to some; More is how many besides
-	// Root.
+	// Roots are the requested objects, up to a limit, if there are several; More is how many there are besides Root.
 	Roots  []Ref      `json:"roots,omitempty"`
 	More   int        `json:"more,omitempty"`
 	Policy string     `json:"policy,omitempty"`
-	By     *By        `json:"by,omitempty"` // nil: not known
+	By     *By        `json:"by,omitempty"` // nil: unknown
 	Began  time.Time  `json:"began"`
 	Ended  *time.Time `json:"ended,omitempty"`
 	Done   bool       `json:"done,omitempty"`
-	// Gone are removed, Waiting marked and not gone, Kept stay: they have lost an owner, or are protected.
+	// Gone objects are removed, Waiting objects are marked and not gone, Kept objects stay: they have lost an owner, or
+	// are protected.
 	Gone    int `json:"gone"`
 	Waiting int `json:"waiting"`
 	Kept    int `json:"kept"`
-	// Rate is how many objects have gone in a second, lately.
+	// Rate is the recent number of removed objects per second.
 	Rate     float64 `json:"rate,omitempty"`
 	WaitsFor string  `json:"waitsFor,omitempty"` // in words
 }
@@ -129,15 +129,15 @@ type Object struct {
 	Ref
 
 	Owners []Owner `json:"owners,omitempty"`
-	// In is the namespace, or the definition, that the object goes with, if it is not an owner.
+	// In is the namespace, or the definition, that the object is deleted with, if it is not an owner.
 	In         ownership.UID `json:"in,omitempty"`
 	Marked     *time.Time    `json:"marked,omitempty"`
 	Gone       *time.Time    `json:"gone,omitempty"`
 	GraceUntil *time.Time    `json:"graceUntil,omitempty"` // the deletionTimestamp, while it is not gone
-	Fate       string        `json:"fate,omitempty"`       // "kept" of what stays
+	Fate       string        `json:"fate,omitempty"`       // "kept" if the object stays
 	Protected  bool          `json:"protected,omitempty"`  // it stays because it is protected (R28)
 	KeptBy     []Ref         `json:"keptBy,omitempty"`     // owners that keep it
-	Lost       []Ref         `json:"lost,omitempty"`       // owners that it has lost, and stays
+	Lost       []Ref         `json:"lost,omitempty"`       // owners that it has lost; it stays
 	Holds      []Hold        `json:"holds,omitempty"`
 }
 

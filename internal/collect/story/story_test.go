@@ -187,8 +187,8 @@ func check(t *testing.T, b *Book, now time.Time) {
 	}
 }
 
-// TestRandomHistories: whatever happens in whatever order, each object that goes is told of once, and who
-// follows a story knows at the end what one knows who asks then.
+// TestRandomHistories: after events in any order, each deleted object is in one story, and a reader who has
+// followed a story has the same result as one who reads it at the end.
 func TestRandomHistories(t *testing.T) {
 	for seed := range uint64(60) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -241,7 +241,7 @@ func (f *follower) read(b *Book, id ownership.UID, now time.Time) {
 	f.at = next
 }
 
-// step makes something happen to one of some objects: those of an even number own the next one.
+// step makes an event happen to one of some objects: an object with an even number owns the next one.
 func step(b *Book, random *rand.Rand, now time.Time) {
 	n := random.IntN(40)
 	o := ownership.Object{UID: ownership.UID(fmt.Sprint(n)), Kind: ownership.Kind{Kind: "Thing"}, Namespace: fmt.Sprint("ns", n%3), Name: fmt.Sprint(n), Phase: ownership.Terminating}
@@ -269,7 +269,8 @@ func step(b *Book, random *rand.Rand, now time.Time) {
 	}
 }
 
-// TestLimits: what is over the limits is forgotten, single objects and the oldest first, and what goes on is not.
+// TestLimits: stories beyond the limits are forgotten, single objects and the oldest first, but never active
+// stories.
 func TestLimits(t *testing.T) {
 	b := NewBook()
 	b.limits = limits{stories: 4, singles: 2, objects: 1000, bytes: 1 << 20}
@@ -299,7 +300,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// A namespace that has the name of one that went a moment ago has stories of its own.
+// A namespace that has the name of one that was just removed has stories of its own.
 func TestNamespacesOfOneName(t *testing.T) {
 	b := NewBook()
 	space := ownership.Object{UID: "former", Kind: ownership.Kind{Kind: "Namespace"}, Name: "shop", Phase: ownership.Terminating}
@@ -320,7 +321,7 @@ func TestNamespacesOfOneName(t *testing.T) {
 	check(t, b, start.Add(time.Second))
 }
 
-// TestSees: a reader is told of nothing that they may not see, neither as an object nor in words.
+// TestSees: readers get nothing that they may not see, neither as an object nor in words.
 func TestSees(t *testing.T) {
 	b := NewBook()
 	b.Seen(new(objectOf([]string{"Deployment.apps/shop/web", "foreground"})), "", start)
@@ -341,7 +342,7 @@ func TestSees(t *testing.T) {
 	}
 }
 
-// TestChanged: who waits is told of the next change, and at once of one that was.
+// TestChanged: a waiter is notified of the next change, and at once of an earlier one.
 func TestChanged(t *testing.T) {
 	b := NewBook()
 	waiting := b.Changed(b.Changes())
@@ -355,7 +356,7 @@ func TestChanged(t *testing.T) {
 	<-b.Changed(0)
 }
 
-// TestListed: what a list does not have any more has gone while nobody watched.
+// TestListed: objects that a list lacks were removed while no watch was open.
 func TestListed(t *testing.T) {
 	b := NewBook()
 	b.Seen(new(objectOf([]string{"Pod/shop/p"})), "", start)
@@ -369,7 +370,7 @@ func TestListed(t *testing.T) {
 	check(t, b, start.Add(time.Minute))
 }
 
-// BenchmarkCascade tells of a cascade of 10 000 objects, which are marked and go.
+// BenchmarkCascade records a cascade of 10 000 objects, which are marked and removed.
 func BenchmarkCascade(b *testing.B) {
 	objects := make([]ownership.Object, 10_000)
 	for n := range objects {
@@ -390,7 +391,7 @@ func BenchmarkCascade(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/20_000, "ns/event")
 }
 
-// What stories keep of the texts of objects is bounded in bytes; the other objects are counted.
+// The texts of objects in stories are bounded in bytes; the other objects are counted.
 func TestStoriesAreBoundedInBytes(t *testing.T) {
 	b := NewBook()
 	b.limits.bytes = 1 << 20

@@ -7,11 +7,11 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// A reader who may not see everything gets a story as if the other objects did not exist: its counts, times and roots are
-// those of the objects that the reader may see. The Book keeps no kind and no namespace of objects beyond its limits, so
-// only the counts for readers who see everything include these.
+// A reader with restricted rights gets a story as if the hidden objects did not exist: its counts, times and roots
+// come from the visible objects alone. The Book does not keep the kind and the namespace of objects beyond its
+// limits, so only readers who see everything get counts that include these.
 
-// head is the first root of a story that is of a kind and in a namespace.
+// head is the first root of a story in a kind and a namespace.
 type head struct {
 	Ref
 
@@ -46,7 +46,7 @@ func (s *story) copyHeads() []head {
 	return heads
 }
 
-// firstTime returns when an object was marked, or else was gone.
+// firstTime returns the time when an object was marked, or else when it was gone.
 func firstTime(e *entry) int64 {
 	if e.marked != 0 {
 		return e.marked
@@ -54,7 +54,7 @@ func firstTime(e *entry) int64 {
 	return e.gone
 }
 
-// firstSeen returns which of some heads a reader sees first; -1 if none.
+// firstSeen returns the index of the first head that a reader sees; -1 if none.
 func firstSeen(heads []head, sees Sees) int {
 	if sees == nil {
 		return min(0, len(heads)-1)
@@ -62,8 +62,8 @@ func firstSeen(heads []head, sees Sees) int {
 	return slices.IndexFunc(heads, func(h head) bool { return sees(h.Ref) })
 }
 
-// headOf returns the first root and the other heads of the story with an object among its heads. It copies nothing of a
-// story with one head: the answer about a hidden story takes no longer than the answer about an absent one.
+// headOf returns the first root and the other heads of the story with an object among its heads. It makes no copies
+// for a story with one head: the answer about a hidden story must not take longer than about an absent one.
 func (b *Book) headOf(id ownership.UID) (first Ref, others []head, known bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -80,8 +80,8 @@ func (b *Book) headOf(id ownership.UID) (first Ref, others []head, known bool) {
 	return s.heads[0].Ref, others, true
 }
 
-// rootOf returns the first root of the story that has an object as the root that a reader sees first; false if there is
-// none.
+// rootOf returns the first root of the story whose first visible root, for a reader, is an object; false if there is
+// no such story.
 func (b *Book) rootOf(id ownership.UID, sees Sees) (ownership.UID, bool) {
 	first, others, known := b.headOf(id)
 	switch {
@@ -118,12 +118,12 @@ type telling struct {
 	guarded uint64
 }
 
-// tally counts the objects of a story that are of a kind and in a namespace.
+// tally counts the objects of a story in a kind and a namespace.
 type tally struct {
 	first               Ref
 	gone, waiting, kept int
 	lately              int  // gone within the window of the rate
-	isRootOpen          bool // whether a root waits, or will
+	isRootOpen          bool // whether a root waits, or will wait
 	last                int64
 	change              uint64
 }
@@ -194,7 +194,7 @@ func (s *story) tally(now time.Time) []tally {
 	return all
 }
 
-// hasChanged reports whether something that a reader sees has changed after a number of changes.
+// hasChanged reports whether a visible part has changed after a number of changes.
 func (t *telling) hasChanged(change uint64, sees Sees) bool {
 	return sees == nil || t.guarded > change ||
 		slices.ContainsFunc(t.tallies, func(one tally) bool { return one.change > change && sees(one.first) })

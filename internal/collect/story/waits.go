@@ -11,24 +11,25 @@ import (
 )
 
 const (
-	// fewEntries is how many objects a story may have for what it waits for to be found anew with each change;
-	// of more, it is found once in waitsAge. The collector waits meanwhile.
+	// fewEntries is the largest story whose waits are computed anew at each change; for larger ones they are computed
+	// once per waitsAge. The collector is blocked meanwhile.
 	fewEntries = 500
 	waitsAge   = time.Second
 )
 
-// leaf is what objects wait for that are marked: those that hold the others come first.
+// leaf is why a marked object waits. Causes come before their effects.
 type leaf uint8
 
 const (
-	onProtected leaf = iota // of what is not deleted because it is protected
-	onFinalizer             // of somebody other than the collector
+	onProtected leaf = iota // of an object that is not deleted because it is protected
+	onFinalizer             // of another controller
 	onGrace                 // a pod, to stop
-	onRemoval               // nothing that is known
+	onRemoval               // no known reason
 	onOthers                // dependents, or contents
 )
 
-// wait are the marked objects of a kind in a namespace that wait for the same, or the protected ones that are waited for.
+// wait groups the marked objects of a kind in a namespace that wait for the same leaf, or the protected objects that
+// they wait for.
 type wait struct {
 	on        leaf
 	finalizer string
@@ -38,11 +39,10 @@ type wait struct {
 	due   int64 // the latest, in seconds since 1970
 }
 
-// isLike reports whether both wait for the same.
+// isLike reports whether both wait for the same leaf.
 func (w *wait) isLike(other *wait) bool { return w.on == other.on && w.finalizer == other.finalizer }
 
-// waits returns what the marked objects of a story wait for. There are few kinds of that, however many objects
-// there are.
+// waits returns the waits of the marked objects of a story. Their number is small, however many objects there are.
 func (b *Book) waits(s *story, now time.Time) []wait {
 	isFresh := s.waitsChange == s.change || len(s.entries) > fewEntries && now.Sub(s.waitsAt) < waitsAge
 	if isFresh && !s.waitsAt.IsZero() {
@@ -100,7 +100,7 @@ func isForeign(finalizer string) bool {
 	return finalizer != ownership.FinalizerOrphan && finalizer != ownership.FinalizerForeground
 }
 
-// waitsFor says in words what is waited for, as far as a reader may see it.
+// waitsFor describes the waits in words, as far as a reader may see them.
 func waitsFor(all []wait, sees Sees) string {
 	var seen []wait
 	for _, w := range all {
@@ -125,7 +125,7 @@ func waitsFor(all []wait, sees Sees) string {
 	return strings.Join(says, "; ")
 }
 
-// String says what is waited for.
+// String describes the object that is waited for.
 func (w *wait) String() string {
 	some := w.first.String()
 	if w.count > 1 {

@@ -1,9 +1,9 @@
-// Package wire reads parts of messages in protobuf's encoding, as Kubernetes stores and sends objects: what
-// most of an object is not needed for would otherwise cost as much as the object.
+// Package wire reads parts of messages in protobuf's encoding, in which Kubernetes stores and sends objects.
+// Callers that need a small part of an object do not pay for decoding all of it.
 //
-// Each and Field find fields by their numbers. Fields.Keep copies a message without the fields that nobody
-// will look at; what it returns is decoded by the type's own code. The numbers are those of the generated.proto
-// beside each type, and never change.
+// Each and Field find fields by their numbers. Fields.Keep copies a message without the fields that are not
+// needed; the type's own code decodes the copy. The numbers come from the generated.proto beside each type,
+// and never change.
 package wire
 
 import (
@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Prefix is what an object begins with that is encoded as protobuf. A runtime.Unknown follows.
+// Prefix is the prefix of an object that is encoded as protobuf. A runtime.Unknown follows.
 const Prefix = "k8s\x00"
 
 // RawOfUnknown is the field of a runtime.Unknown with the object.
@@ -35,7 +35,7 @@ func Object(data []byte) (message []byte, ok bool, err error) {
 	return message, true, err
 }
 
-// Field returns the value of a field of a message, and an error if it does not have it.
+// Field returns the value of a field of a message, and an error if the message lacks it.
 func Field(message []byte, wanted int32) (found []byte, err error) {
 	err = Each(message, func(number int32, value []byte, _ uint64) error {
 		if number == wanted && value != nil {
@@ -57,8 +57,8 @@ func Field(message []byte, wanted int32) (found []byte, err error) {
 // errFound ends Each.
 var errFound = errors.New("the field is found")
 
-// Each calls read for the fields of a message, until that returns an error: with the value of strings and
-// messages, which is not nil, or with that of numbers.
+// Each calls read for the fields of a message, until read returns an error. read gets the value, not nil, of
+// a string or message, or the number of a number field.
 func Each(message []byte, read func(number int32, value []byte, varint uint64) error) error {
 	for len(message) > 0 {
 		number, kind, n := protowire.ConsumeTag(message)
@@ -90,8 +90,8 @@ func Each(message []byte, read func(number int32, value []byte, varint uint64) e
 // maxField bounds the size of a field of a list: objects have 3 MB at most.
 const maxField = 64 << 20
 
-// EachOfList calls read for the fields of a list that is encoded as protobuf, as it is read. A value is valid
-// until read returns, and read must not keep it.
+// EachOfList calls read for the fields of a list that is encoded as protobuf, while it reads the list. A
+// value is valid until read returns, and read must not keep it.
 func EachOfList(in *bufio.Reader, read func(number int32, value []byte) error) error {
 	if prefix, err := in.Discard(len(Prefix)); err != nil || prefix != len(Prefix) {
 		return unexpected(err)
@@ -154,7 +154,7 @@ func header(in *bufio.Reader) (number int32, size int, err error) {
 	return int32(field), int(length), nil
 }
 
-// unexpected returns the error of a message that breaks off.
+// unexpected returns the error for a truncated message.
 func unexpected(err error) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -162,11 +162,11 @@ func unexpected(err error) error {
 	return err
 }
 
-// Fields are the fields of a message that are kept, by number: as a whole, or what their own Fields keep of a
-// message.
+// Fields are the fields of a message that are kept, by number: with nil Fields as a whole, otherwise reduced
+// to these.
 type Fields map[int32]Fields
 
-// Keep appends to dst what is kept of a message.
+// Keep appends a message, reduced to f, to dst.
 func (f Fields) Keep(dst, message []byte) ([]byte, error) {
 	for len(message) > 0 {
 		number, kind, tag := protowire.ConsumeTag(message)

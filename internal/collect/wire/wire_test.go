@@ -43,7 +43,7 @@ func encoded(t *testing.T, object runtime.Object) []byte {
 	return text.Bytes()
 }
 
-// TestKeep: what is kept of a message decodes to the same, and the rest is gone.
+// TestKeep: the kept fields of a message decode to the same values, and the others are gone.
 func TestKeep(t *testing.T) {
 	whole := pod("p")
 	message, err := whole.Marshal()
@@ -66,7 +66,7 @@ func TestKeep(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	// One that breaks off is an error, wherever that is.
+	// A truncated message is an error, at any position.
 	for n := range message {
 		if kept, err := (wire.Fields{1: nil, 2: nil, 3: nil}).Keep(nil, message[:n]); err == nil && !bytes.Equal(kept, message[:n]) {
 			t.Fatalf("%d bytes of it are kept as %q", n, kept)
@@ -74,7 +74,7 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// TestEachOfList: a list is read as it comes, however it is cut into pieces, and one that breaks off is an error.
+// TestEachOfList: a list is read as it arrives, in pieces of any size, and a truncated list is an error.
 func TestEachOfList(t *testing.T) {
 	list := &corev1.PodList{ListMeta: metav1.ListMeta{Continue: "here"}, Items: []corev1.Pod{pod("a"), pod("b"), {}, pod("c")}}
 	text := encoded(t, list)
@@ -113,7 +113,7 @@ type iotest struct{ io.Reader }
 
 func (r iotest) Read(p []byte) (int, error) { return r.Reader.Read(p[:min(1, len(p))]) }
 
-// TestObject: what is not protobuf is told from what is damaged.
+// TestObject: data that is not protobuf is distinguished from damaged data.
 func TestObject(t *testing.T) {
 	text := encoded(t, &corev1.PodList{Items: []corev1.Pod{pod("a")}})
 	for _, test := range []struct {

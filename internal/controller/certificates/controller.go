@@ -22,7 +22,7 @@ const (
 	name    = "certificate-controller"
 	workers = 2
 	// reviewPeriod is the interval at which a request that was not approved is reviewed again: its
-	// user may have got the permission.
+	// user may have got the permission meanwhile.
 	reviewPeriod = time.Minute
 )
 
@@ -40,7 +40,7 @@ type reconciler struct {
 	now       func() time.Time
 }
 
-// New returns the controller. authority is the one whose certificates the API server accepts.
+// New returns the controller. authority issues the certificates that the API server accepts.
 func New(shared *controller.Context, authority Authority) *controller.Controller {
 	requests := shared.Informers.Certificates().V1().CertificateSigningRequests()
 	c := &reconciler{client: shared.Client, requests: requests.Lister(), authority: authority, now: shared.Clock.Now}
@@ -75,8 +75,8 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	return again, err
 }
 
-// againAt returns after how long a request is to be looked at again if nothing happens to it. A
-// time to live that has just passed counts as a moment, since zero would mean never.
+// againAt returns the time until a request without events is reconciled again. A time to live
+// that has just passed gives a short time, since zero would mean never.
 func againAt(plan Plan, now time.Time) time.Duration {
 	var again time.Duration
 	if !plan.DeleteAt.IsZero() {

@@ -21,7 +21,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller"
 )
 
-// stamp is an authority that says whom a certificate is for.
+// stamp is an authority whose certificates consist of the subject's name.
 type stamp struct{}
 
 func (stamp) Sign(template *x509.Certificate, publicKey any) ([]byte, error) {
@@ -63,7 +63,7 @@ func reconciled(t *testing.T, csr *certificatesv1.CertificateSigningRequest, aft
 	return writes, again
 }
 
-// describe describes a write, and checks that it is conditioned on what was decided about.
+// describe describes a write, and checks that it is conditioned on the version of the decision.
 func describe(t *testing.T, action clienttesting.Action) string {
 	t.Helper()
 	switch action := action.(type) {

@@ -1,11 +1,11 @@
-// Package certificates signs the CertificateSigningRequests that are approved, approves those of
-// nodes, and deletes old ones. In Kubernetes these are three controllers: csrsigning, csrapproving
-// and csrcleaner.
+// Package certificates signs approved CertificateSigningRequests, approves requests of nodes, and
+// deletes old requests. In Kubernetes these are three controllers: csrsigning, csrapproving and
+// csrcleaner.
 //
 //	request, now ──▶ plan.go: sign, fail, ask whether to approve, delete, or wait
-//	                 signers.go: what the signers of this control plane accept
+//	                 signers.go: the requests that the signers of this control plane accept
 //
-// Requests of other signers are left to those, except that old ones are deleted, too.
+// Other signers handle their requests themselves, but their old requests are deleted, too.
 package certificates
 
 import (
@@ -18,22 +18,22 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/signingrequest"
 )
 
-// How long requests are kept: those that are decided about, so that their clients can fetch the
-// certificate, and those that wait for somebody.
+// How long requests are kept: decided requests, so that their clients can fetch the certificate,
+// and requests that wait for a decision.
 const (
 	keptDecided = time.Hour
 	keptWaiting = 24 * time.Hour
 )
 
 // The lifetime of certificates. Clients' clocks may be behind, so a certificate is valid from a
-// little before it was issued; one that is valid for long ends earlier by as much.
+// little before it was issued; a long-lived certificate ends earlier by the same time.
 const (
 	longestLifetime = 365 * 24 * time.Hour
 	backdate        = 5 * time.Minute
 	shortLifetime   = 8 * time.Hour
 )
 
-// Step is what to do about a request: Sign, Fail, Review, Delete or Wait.
+// Step is the next step for a request: Sign, Fail, Review, Delete or Wait.
 //
 //sumtype:decl
 type Step interface{ step() }
@@ -45,13 +45,13 @@ type (
 		// PublicKey is the key that the certificate is for.
 		PublicKey any
 	}
-	// Fail says that the signer refuses the request, which was approved.
+	// Fail means that the signer refuses the approved request.
 	Fail struct{ Message string }
 	// Review approves the request if its user has one of the permissions.
 	Review struct{ Permissions []Permission }
 	// Delete deletes the request.
 	Delete struct{}
-	// Wait does nothing now.
+	// Wait means that no step is due.
 	Wait struct{}
 )
 
@@ -61,22 +61,22 @@ func (Review) step() {}
 func (Delete) step() {}
 func (Wait) step()   {}
 
-// Permission is to have requests approved: the permission to create a subresource of
+// Permission is the permission to have requests approved: to create a subresource of
 // CertificateSigningRequests that is not served.
 type Permission struct {
 	Subresource string
-	// Message is that of the approval.
+	// Message is the message of the approval.
 	Message string
 }
 
 // Plan is the result of Decide.
 type Plan struct {
 	Step Step
-	// DeleteAt is when the request is deleted if it stays as it is; zero: never.
+	// DeleteAt is the time when the request is deleted if it does not change; zero: never.
 	DeleteAt time.Time
 }
 
-// Decide decides what to do about a request.
+// Decide decides the next step for a request.
 func Decide(csr *certificatesv1.CertificateSigningRequest, now time.Time) Plan {
 	if csr.DeletionTimestamp != nil {
 		return Plan{Step: Wait{}}
@@ -102,7 +102,7 @@ func Decide(csr *certificatesv1.CertificateSigningRequest, now time.Time) Plan {
 	return plan
 }
 
-// sign returns Sign, Fail, or, for a signer elsewhere, Wait.
+// sign returns Sign, Fail, or, for an external signer, Wait.
 func sign(csr *certificatesv1.CertificateSigningRequest, request *x509.CertificateRequest, now time.Time) Step {
 	check, ours := signers()[csr.Spec.SignerName]
 	if !ours {
@@ -114,8 +114,8 @@ func sign(csr *certificatesv1.CertificateSigningRequest, request *x509.Certifica
 	return Sign{templateOf(csr, request, now), request.PublicKey}
 }
 
-// templateOf returns the certificate that a request asks for. Extensions other than the names are
-// left out: a certificate of an authority, for example, is not for the asking.
+// templateOf returns the requested certificate. It ignores extensions other than the names: a
+// request must not get the certificate of an authority, for example.
 func templateOf(csr *certificatesv1.CertificateSigningRequest, request *x509.CertificateRequest, now time.Time) *x509.Certificate {
 	template := &x509.Certificate{
 		Subject: request.Subject, DNSNames: request.DNSNames, IPAddresses: request.IPAddresses, EmailAddresses: request.EmailAddresses, URIs: request.URIs,
@@ -133,7 +133,7 @@ func templateOf(csr *certificatesv1.CertificateSigningRequest, request *x509.Cer
 	return template
 }
 
-// deleteAt returns when a request has been kept for long enough; zero: never.
+// deleteAt returns the time when a request expires; zero: never.
 func deleteAt(csr *certificatesv1.CertificateSigningRequest) time.Time {
 	var first time.Time
 	until := func(from time.Time, kept time.Duration) {

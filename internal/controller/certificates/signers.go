@@ -11,10 +11,10 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// nodeUserPrefix is followed by the name of a node in the name of its user.
+// nodeUserPrefix is the prefix of a node's user name; the name of the node follows.
 const nodeUserPrefix = "system:node:"
 
-// requestCheck returns why a signer refuses a request.
+// requestCheck returns an error if a signer refuses a request.
 type requestCheck func(*x509.CertificateRequest, []certificatesv1.KeyUsage) error
 
 // signers returns the signers of this control plane, by name.
@@ -26,8 +26,8 @@ func signers() map[string]requestCheck {
 	}
 }
 
-// permissionsFor returns the permissions by one of which a request is approved: those to get a
-// client certificate for a node, and for the node that one is.
+// permissionsFor returns the permissions of which one suffices to approve a request: to get a
+// client certificate for any node, or for the requesting node itself.
 func permissionsFor(csr *certificatesv1.CertificateSigningRequest, request *x509.CertificateRequest) []Permission {
 	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName || checkKubeletClient(request, csr.Spec.Usages) != nil {
 		return nil
@@ -39,8 +39,8 @@ func permissionsFor(csr *certificatesv1.CertificateSigningRequest, request *x509
 	return append(permissions, Permission{"nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."})
 }
 
-// checkClient accepts client certificates for any user. Those of administrators are refused by
-// admission, when they are requested.
+// checkClient accepts client certificates for any user. Admission refuses requests for
+// certificates of administrators.
 func checkClient(_ *x509.CertificateRequest, usages []certificatesv1.KeyUsage) error {
 	for _, usage := range usages {
 		if !slices.Contains(usagesFor(certificatesv1.UsageClientAuth), usage) {
@@ -53,7 +53,7 @@ func checkClient(_ *x509.CertificateRequest, usages []certificatesv1.KeyUsage) e
 	return nil
 }
 
-// checkKubeletClient accepts client certificates of nodes, which serve nothing.
+// checkKubeletClient accepts client certificates of nodes, without names or addresses to serve.
 func checkKubeletClient(request *x509.CertificateRequest, usages []certificatesv1.KeyUsage) error {
 	switch {
 	case !isInNodes(request):
@@ -90,7 +90,7 @@ func checkKubeletServing(request *x509.CertificateRequest, usages []certificates
 	if !isNode(request) {
 		return errNotNode
 	}
-	// By such a name the API server knows the agent of a node.
+	// The API server identifies a kubelet by such a name.
 	if slices.ContainsFunc(request.DNSNames, func(name string) bool {
 		return strings.HasPrefix(strings.ToLower(name), nodeUserPrefix) && name != request.Subject.CommonName
 	}) {
@@ -99,7 +99,7 @@ func checkKubeletServing(request *x509.CertificateRequest, usages []certificates
 	return nil
 }
 
-// What both signers of kubelets refuse, in Kubernetes' words.
+// The errors of both kubelet signers, in Kubernetes' words.
 var (
 	errNotInNodes = errors.New("subject organization is not " + user.NodesGroup)
 	errNotNode    = fmt.Errorf("subject common name does not begin with %s", nodeUserPrefix)
@@ -123,7 +123,7 @@ func usagesFor(purpose certificatesv1.KeyUsage) []certificatesv1.KeyUsage {
 }
 
 // checkExact requires exactly the usages of a certificate with a purpose. Keys other than RSA do
-// not encipher, so that may be left out.
+// not encipher, so requests may omit that usage.
 func checkExact(usages []certificatesv1.KeyUsage, purpose certificatesv1.KeyUsage) error {
 	given, all := slices.Compact(slices.Sorted(slices.Values(usages))), usagesFor(purpose)
 	noRSA := slices.DeleteFunc(slices.Clone(all), func(u certificatesv1.KeyUsage) bool { return u == certificatesv1.UsageKeyEncipherment })

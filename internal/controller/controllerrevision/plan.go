@@ -3,11 +3,11 @@
 // desired.
 //
 //	template ──▶ Data, the patch that restores it
-//	Data, existing revisions ──▶ Decide (pure): the revision that holds it, or a new number
+//	Data, existing revisions ──▶ Decide (pure): the revision with that data, or a new number
 //	Control ──▶ adopts, creates, numbers and removes revisions
 //
-// The names, labels and contents are those that kubectl rollout history and kubectl rollout
-// undo read: a strategic merge patch that replaces spec.template, which undo sends as it is.
+// kubectl rollout history and kubectl rollout undo read these names, labels and contents: a
+// strategic merge patch that replaces spec.template, which undo sends unchanged.
 package controllerrevision
 
 import (
@@ -86,8 +86,8 @@ type Plan struct {
 }
 
 // Decide finds the revision with that data. A template that is desired again, as after an
-// undo, keeps its revision, which gets a new number. Of several with the same data, the one
-// with the highest number counts.
+// undo, keeps its revision, which gets a new number. Among several with the same data, the
+// highest number counts.
 func Decide(revisions []*appsv1.ControllerRevision, data []byte) Plan {
 	ordered := slices.Clone(revisions)
 	Sort(ordered)
@@ -111,7 +111,7 @@ func Decide(revisions []*appsv1.ControllerRevision, data []byte) Plan {
 }
 
 // same reports whether the revision holds that data, regardless of form: a revision written
-// through another API version may spell out what is absent here.
+// through another API version may spell out fields that are absent here.
 func same(revision *appsv1.ControllerRevision, data []byte) bool {
 	if bytes.Equal(revision.Data.Raw, data) {
 		return true

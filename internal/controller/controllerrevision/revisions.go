@@ -39,7 +39,7 @@ type Control struct {
 type Subject struct {
 	controller.Owner
 	Template *corev1.PodTemplateSpec
-	// Collisions counts the names found taken so far; nil means none.
+	// Collisions counts the hash collisions so far; nil means none.
 	Collisions *int32
 }
 
@@ -47,10 +47,10 @@ type Subject struct {
 type Revisions struct {
 	// All is sorted, oldest first.
 	All []*appsv1.ControllerRevision
-	// Update is the revision that holds the template; nil if there is none and none is to be
+	// Update is the revision that holds the template; nil if it does not exist and must not be
 	// created.
 	Update *appsv1.ControllerRevision
-	// Collisions is for the owner's status.
+	// Collisions is the number of collisions for the owner's status.
 	Collisions int32
 }
 
@@ -69,8 +69,8 @@ func NewControl(shared *controller.Context, hashLabel string) (*Control, error) 
 // RefManager returns the manager of the controller references of all revisions.
 func (c *Control) RefManager() *controller.RefManager[*appsv1.ControllerRevision] { return c.refs }
 
-// Satisfied reports whether the cache shows everything that was written to an owner's revisions.
-// Until then the numbers of new ones would be wrong.
+// Satisfied reports whether the cache shows all writes to an owner's revisions. Until then the
+// numbers of new ones would be wrong.
 func (c *Control) Satisfied(owner types.UID) bool { return c.expectations.Satisfied(owner) }
 
 // Expectations returns the expectations about the owners' revisions.
@@ -88,7 +88,7 @@ func (c *Control) Get(s Subject) (Revisions, error) {
 	return r, nil
 }
 
-// Sync adopts and releases revisions and returns those of the owner, among them one for the
+// Sync adopts and releases revisions and returns the owner's revisions, including one for the
 // template, which has the highest number.
 func (c *Control) Sync(ctx context.Context, s Subject) (Revisions, error) {
 	r := Revisions{Collisions: collisions(s)}

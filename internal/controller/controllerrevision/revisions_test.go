@@ -36,7 +36,7 @@ func revision(t *testing.T, number int64, image string) *appsv1.ControllerRevisi
 	}
 }
 
-// TestDataRestoresTheTemplate applies the data the way kubectl rollout undo does.
+// TestDataRestoresTheTemplate applies the data as kubectl rollout undo does.
 func TestDataRestoresTheTemplate(t *testing.T) {
 	now := template("new")
 	now.Labels["added"], now.Spec.HostNetwork = "later", true

@@ -124,7 +124,7 @@ func (c *reconciler) carryOut(ctx context.Context, key cache.ObjectName, cron *b
 	return nil
 }
 
-// remove deletes a job and its pods, on the condition that the job is as the cache shows it.
+// remove deletes a job and its pods, on the condition that the job equals the cached one.
 func (c *reconciler) remove(ctx context.Context, cron *batchv1.CronJob, job *batchv1.Job) error {
 	background := metav1.DeletePropagationBackground
 	err := c.client.BatchV1().Jobs(job.Namespace).Delete(ctx, job.Name, metav1.DeleteOptions{
@@ -190,7 +190,7 @@ func (c *reconciler) remember(key cache.ObjectName, last run) {
 	c.runs[key] = last
 }
 
-// forget drops what is known about CronJobs of that name with any other uid.
+// forget drops the state of CronJobs of that name with any other uid.
 func (c *reconciler) forget(key cache.ObjectName, but types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

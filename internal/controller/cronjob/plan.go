@@ -1,11 +1,11 @@
 // Package cronjob creates jobs on a schedule.
 //
 //	schedule, the last run, now ──▶ schedule.go: the latest time that is due
-//	existing jobs ──▶ plan.go: which run, which are to be deleted, whether one is to be created
+//	existing jobs ──▶ plan.go: the running jobs, the jobs to delete, the job to create
 //
 // No scheduled time runs twice (R27): the job for a time has a fixed name, and the status
-// records its creation. The server is asked before a job is presumed missing. A job is
-// created again only if somebody else deletes it between its creation and the write of the
+// records its creation. The controller reads a job live before it treats it as missing. A job is
+// created again only if another client deletes it between its creation and the write of the
 // status, and the controller stops in between.
 //
 // Of the missed times only the latest runs, however many there are.
@@ -25,10 +25,10 @@ import (
 // instantiateAnnotation marks jobs that were created by kubectl create job --from.
 const instantiateAnnotation = "cronjob.kubernetes.io/instantiate"
 
-// Plan is the result of Decide. The status is written before anything else is done, so that no
-// job is deleted before its run is recorded, and again with the job that was created.
+// Plan is the result of Decide. The status is written first, so that no job is deleted before
+// its run is recorded, and again with the created job.
 type Plan struct {
-	// Delete are finished jobs beyond the history limits, and those that the next run replaces.
+	// Delete are finished jobs beyond the history limits, and jobs that the next run replaces.
 	Delete []*batchv1.Job
 	// Create is the scheduled time of the job to create; zero means none.
 	Create time.Time
@@ -74,7 +74,7 @@ func Decide(c *batchv1.CronJob, seen Observed, now time.Time) Plan {
 	return p
 }
 
-// observe writes into the status which jobs are running and when one last succeeded.
+// observe writes the running jobs and the time of the last success into the status.
 func (p *Plan) observe(c *batchv1.CronJob, mine []*batchv1.Job) {
 	p.Status.Active = nil
 	for _, job := range mine {
@@ -98,7 +98,7 @@ func isTo(job *batchv1.Job) func(corev1.ObjectReference) bool {
 	return func(ref corev1.ObjectReference) bool { return ref.UID == job.UID }
 }
 
-// refer returns the reference to a job in the status. An existing one stays as it is: the
+// refer returns the reference to a job in the status. It keeps an existing reference: the
 // resourceVersion of a job changes often, and the status need not follow.
 func refer(before []corev1.ObjectReference, job *batchv1.Job) corev1.ObjectReference {
 	if i := slices.IndexFunc(before, isTo(job)); i >= 0 {
@@ -110,7 +110,7 @@ func refer(before []corev1.ObjectReference, job *batchv1.Job) corev1.ObjectRefer
 	}
 }
 
-// cleanUpFinished deletes the oldest of the finished jobs beyond the history limits. Those that
+// cleanUpFinished deletes the oldest of the finished jobs beyond the history limits. Jobs that
 // were created by hand count like the others.
 func (p *Plan) cleanUpFinished(c *batchv1.CronJob, mine []*batchv1.Job) {
 	var complete, failed []*batchv1.Job
@@ -206,7 +206,7 @@ func finished(job *batchv1.Job) *batchv1.JobCondition {
 	return nil
 }
 
-// begun returns when the job started or, before that, was created.
+// begun returns the time when the job started or, before that, was created.
 func begun(job *batchv1.Job) time.Time {
 	if job.Status.StartTime != nil {
 		return job.Status.StartTime.Time

@@ -37,7 +37,7 @@ func (s schedule) in(zone *string) (schedule, error) {
 	return schedule{s.Schedule, location}, nil
 }
 
-// next returns the first scheduled time after t; zero if there is none for years.
+// next returns the first scheduled time after t; zero if the schedule has no time for years.
 func (s schedule) next(t time.Time) time.Time { return s.Next(t.In(s.zone)) }
 
 // latest returns the last scheduled time after begin and not after now; zero if there is

@@ -13,15 +13,15 @@ const (
 	lastBackoff  = 15 * time.Minute
 )
 
-// backoffKey identifies where pods fail: the node, and the revision. A new template starts
-// without a back-off.
+// backoffKey is the node and the revision of failed pods. A new template starts without a
+// back-off.
 type backoffKey struct {
 	set  types.UID
 	hash string
 	node string
 }
 
-// backoffs records where pods fail repeatedly. It is safe for concurrent use.
+// backoffs records repeated failures of pods by node. It is safe for concurrent use.
 type backoffs struct {
 	mu    sync.Mutex
 	byKey map[backoffKey]backoff // guarded by mu
@@ -32,7 +32,7 @@ type backoff struct {
 	until  time.Time
 }
 
-// left returns the remaining back-off; not positive if there is none.
+// left returns the remaining back-off; zero or negative if it is over.
 func (b *backoffs) left(at backoffKey, now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -134,8 +134,8 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	return plan.Again, errors.Join(err, c.writeStatus(ctx, o, plan.Counts))
 }
 
-// observe adopts and releases pods and revisions, and returns those that the set owns. A set
-// that is being deleted gets no new revisions.
+// observe adopts and releases pods and revisions, and returns the set with the ones that it
+// owns. A set that is being deleted gets no new revisions.
 func (c *reconciler) observe(ctx context.Context, set *appsv1.DaemonSet) (object, error) {
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil {

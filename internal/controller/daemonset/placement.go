@@ -52,8 +52,8 @@ func fitOf(template *corev1.PodTemplateSpec, node *corev1.Node) Fit {
 	return fit
 }
 
-// tolerations returns the tolerations of the template and those that every pod of a DaemonSet
-// has, which let it run whatever state the node is in.
+// tolerations returns the tolerations of the template and the ones of every DaemonSet pod,
+// which let it run in any state of the node.
 func tolerations(spec *corev1.PodSpec) []corev1.Toleration {
 	list := slices.Clone(spec.Tolerations)
 	always := func(key string, effect corev1.TaintEffect) {
@@ -87,7 +87,7 @@ func newPod(template *corev1.PodTemplateSpec, namespace, node string) *corev1.Po
 	if pod.Spec.Affinity.NodeAffinity == nil {
 		pod.Spec.Affinity.NodeAffinity = &corev1.NodeAffinity{}
 	}
-	// The node satisfies what the template requires, so nothing else needs to be required.
+	// The node satisfies the template's requirements, so only its name is required.
 	pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{
 		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
 			{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
@@ -96,8 +96,8 @@ func newPod(template *corev1.PodTemplateSpec, namespace, node string) *corev1.Po
 	return pod
 }
 
-// nodeOf returns the node that a pod is on or meant for; empty for a pod that no DaemonSet
-// created.
+// nodeOf returns the node that a pod is bound to or meant for; empty for a pod that no
+// DaemonSet created.
 func nodeOf(pod *corev1.Pod) string {
 	if pod.Spec.NodeName != "" {
 		return pod.Spec.NodeName

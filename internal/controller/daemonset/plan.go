@@ -5,9 +5,9 @@
 //	rollout.go     the part of Decide that replaces pods of another revision (pure)
 //	controller.go  reads, carries out, writes the status
 //
-// The affinity of a pod names its node, and the scheduler binds it. Without a surge a node gets
-// its pod only when no other is left there, not even a terminating one: both may need the same
-// port. Pods that have finished are replaced, failed ones with an exponential back-off.
+// The affinity of a pod names its node, and the scheduler binds it. Without a surge a node gets a
+// pod only when no other pod of the set is left there, not even a terminating one: both may need
+// the same port. Pods that have finished are replaced, failed ones with an exponential back-off.
 package daemonset
 
 import (
@@ -25,8 +25,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
-// burst is the maximum number of pods that are created or deleted for one set before others get
-// their turn.
+// burst is the maximum number of pods that are created or deleted for one set before other sets
+// get their turn.
 const burst = 250
 
 // Set is the desired state.
@@ -54,7 +54,7 @@ type Observed struct {
 	// Leaving are the pods among Mine whose deletion was requested but which the cache does not
 	// yet show as terminating.
 	Leaving map[types.UID]bool
-	// Backoff is, by node, how much longer failed pods are not replaced.
+	// Backoff is, by node, the remaining time in which failed pods are not replaced.
 	Backoff map[string]time.Duration
 }
 
@@ -74,8 +74,8 @@ type Plan struct {
 	Again time.Duration
 }
 
-// place is a node with its pods, except those that have finished and are terminating: nothing of
-// them is left on the node.
+// place is a node with its pods, except pods that have finished and are terminating: they no
+// longer use the node.
 type place struct {
 	node string
 	fit  Fit
@@ -85,7 +85,7 @@ type place struct {
 	ended     []*corev1.Pod
 	// crowded means that pods were deleted because there were too many.
 	crowded bool
-	// backingOff means that a pod failed there and is to be replaced later.
+	// backingOff means that a pod failed there and will be replaced later.
 	backingOff bool
 }
 
@@ -131,7 +131,7 @@ func scaled(n *intstr.IntOrString, total int) int {
 }
 
 // arrange assigns the pods to their nodes, in the order of names. The lost pods wait for a node
-// that does not exist; those that are bound to such a node are left to podgc.
+// that does not exist; pods that are bound to such a node are left to podgc.
 func arrange(seen Observed) (places []*place, lost []*corev1.Pod) {
 	byNode := make(map[string]*place, len(seen.Nodes))
 	for name, fit := range seen.Nodes {
@@ -261,7 +261,7 @@ func (d *decider) settle(at *place) {
 }
 
 // oneOfEach returns one pod of the current revision and one of any other: the oldest, but an
-// available one if there is one. Two that were created within a second have no order.
+// available one if there is one. Pods that were created within one second have no order.
 func (d *decider) oneOfEach(list []*corev1.Pod) []*corev1.Pod {
 	var kept []*corev1.Pod
 	for _, updated := range []bool{true, false} {

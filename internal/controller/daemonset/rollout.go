@@ -31,7 +31,7 @@ func (d *decider) replace(places []*place) {
 	}
 }
 
-// surge creates pods of the current revision beside those of others, on maxSurge nodes at a
+// surge creates pods of the current revision beside pods of others, on maxSurge nodes at a
 // time, and deletes the old ones when the new ones are available. Nodes whose old pod is
 // unavailable do not count against maxSurge.
 //
@@ -69,7 +69,7 @@ func (d *decider) surge(places []*place) {
 	d.remove(surplus[:min(len(surplus), max(available-needed, 0))]...)
 }
 
-// pair returns the pod of the current revision on a node and the one of another revision.
+// pair returns the pod of the current revision on a node and the pod of another revision.
 func (d *decider) pair(at *place) (now, before *corev1.Pod) {
 	for _, pod := range at.live {
 		if d.isUpdated(pod) {

@@ -142,9 +142,8 @@ func (s *simulation) deleted(set *appsv1.DaemonSet, pod *corev1.Pod) string {
 	return ""
 }
 
-// seemsCovered reports whether the cache shows another available pod on the node of a pod. It may be
-// that a user has removed it just now, which the controller cannot know; what it has deleted itself
-// it knows.
+// seemsCovered reports whether the cache shows another available pod on the node of a pod. A user
+// may have removed it just now, which the controller cannot know; it only knows its own deletions.
 func (s *simulation) seemsCovered(set *appsv1.DaemonSet, pod *corev1.Pod) bool {
 	shown, err := s.Informers.Core().V1().Pods().Lister().List(labels.Everything())
 	return err == nil && slices.ContainsFunc(shown, func(there *corev1.Pod) bool {

@@ -69,7 +69,7 @@ func (c *reconciler) matching(set *appsv1.ReplicaSet) []cache.ObjectName {
 	return controller.MatchingOwners(set, list, func(d *appsv1.Deployment) *metav1.LabelSelector { return d.Spec.Selector })
 }
 
-// recreating returns the deployment that waits for a pod to end before it creates new ones.
+// recreating returns the deployment that waits for the end of a pod before it creates new pods.
 func (c *reconciler) recreating(obj any) []cache.ObjectName {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -202,7 +202,7 @@ func (c *reconciler) create(ctx context.Context, d *appsv1.Deployment, set *apps
 		return fmt.Errorf("read the replica set that has the name: %w", err)
 	}
 	if !collides(d, there) {
-		return nil // created before, and the cache does not show it yet
+		return nil // created before; the cache does not show it yet
 	}
 	status := d.Status
 	collisions := int32(1)

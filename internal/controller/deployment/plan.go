@@ -5,10 +5,10 @@
 //	deployment, its replica sets, whether old pods still run ──▶ Decide (pure)
 //	    ──▶ a replica set to create, others to change or to delete, and the status
 //
-// Decide is in plan.go, the arithmetic of a rolling update in rolling.go, that of scaling in
-// the middle of one in proportion.go, the names and annotations of replica sets in revision.go
-// and the conditions in status.go. What a step may take away is limited by the sizes in the
-// specs, since statuses lag behind them.
+// Decide is in plan.go, the arithmetic of a rolling update in rolling.go, of scaling during an
+// update in proportion.go, the names and annotations of replica sets in revision.go and the
+// conditions in status.go. The sizes in the specs limit how many pods a step may remove, since
+// statuses lag behind them.
 package deployment
 
 import (
@@ -39,7 +39,7 @@ type Plan struct {
 	Create *appsv1.ReplicaSet
 	// Update are replica sets whose annotations or size change.
 	Update []Change
-	// Delete are those beyond the revision history limit.
+	// Delete are the replica sets beyond the revision history limit.
 	Delete []*appsv1.ReplicaSet
 	// Revision is the new value of the deployment's annotation; empty if it does not change.
 	Revision string

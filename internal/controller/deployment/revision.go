@@ -65,7 +65,7 @@ func with(labels map[string]string, hash string) map[string]string {
 }
 
 // describe sets the annotations of the sets: the revision and the deployment's annotations on
-// the newest, and the deployment's size and limits on those with pods.
+// the newest, and the deployment's size and limits on the sets with pods.
 func (r *rollout) describe() {
 	if r.newest != nil {
 		r.describeNewest()
@@ -124,8 +124,9 @@ func revisionOf(set *appsv1.ReplicaSet) int64 {
 	return n
 }
 
-// collides reports whether an existing replica set with the name of the one to be created is a
-// different one: not the deployment's, or of another template. Then the next hash must be tried.
+// collides reports whether an existing replica set already uses the name of a new one but
+// differs from it: it is not the deployment's, or has another template. Then the next hash must
+// be tried.
 func collides(d *appsv1.Deployment, there *appsv1.ReplicaSet) bool {
 	return !metav1.IsControlledBy(there, d) || !sameTemplate(&there.Spec.Template, &d.Spec.Template)
 }

@@ -19,9 +19,9 @@ func (r *rollout) roll() error {
 	return nil
 }
 
-// shrink scales the old sets down. Unavailable pods go first, since they are no loss. But a
-// pod that was just created is unavailable, too, so only as many are removed as would leave
-// the minimum if none of the new ones became available.
+// shrink scales the old sets down. Unavailable pods are removed first. But a pod that was
+// just created is unavailable, too, so shrink removes only as many as would leave the
+// minimum if none of the new ones became available.
 func (r *rollout) shrink() {
 	minimum := r.size - r.unavailable
 	missing := *r.newest.Spec.Replicas - available(r.newest)

@@ -29,8 +29,8 @@ import (
 const (
 	name    = "disruption-controller"
 	workers = 2
-	// recheck is when a budget whose pods cannot be counted is looked at again: nothing is
-	// watched that could say when a kind gets a scale.
+	// recheck is the time until a budget whose pods cannot be counted is reconciled again: no
+	// watch shows when a kind gets a scale.
 	recheck = time.Minute
 )
 
@@ -43,8 +43,8 @@ type reconciler struct {
 	now     func() time.Time
 }
 
-// Controllers returns the controller of the statuses of PodDisruptionBudgets, and the one of
-// stale DisruptionTarget conditions of pods.
+// Controllers returns the controller of the statuses of PodDisruptionBudgets, and the
+// controller of stale DisruptionTarget conditions of pods.
 func Controllers(shared *controller.Context) []*controller.Controller {
 	c := newReconciler(shared)
 	pods := shared.Informers.Core().V1().Pods().Informer()
@@ -96,7 +96,7 @@ func (c *reconciler) ofPod(obj any) []cache.ObjectName {
 	return c.selecting(pod.Namespace, pod.Labels)
 }
 
-// samePod reports whether a change of a pod matters to no budget.
+// samePod reports whether a change of a pod affects no budget.
 func samePod(before, now any) bool {
 	a, aOK := before.(*corev1.Pod)
 	b, bOK := now.(*corev1.Pod)
@@ -104,7 +104,7 @@ func samePod(before, now any) bool {
 		(a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) && equality.Semantic.DeepEqual(a.OwnerReferences, b.OwnerReferences)
 }
 
-// ofWorkload returns the budgets that select the pods which an object creates.
+// ofWorkload returns the budgets that select the pods of an object.
 func (c *reconciler) ofWorkload(obj any) []cache.ObjectName {
 	workload, _, template := workloadOf(obj)
 	if template == nil {
@@ -113,7 +113,7 @@ func (c *reconciler) ofWorkload(obj any) []cache.ObjectName {
 	return c.selecting(workload.GetNamespace(), template.Labels)
 }
 
-// sameScale reports whether a change of an object that creates pods matters to no budget.
+// sameScale reports whether a change of an object that creates pods affects no budget.
 func sameScale(before, now any) bool {
 	a, ofA, _ := workloadOf(before)
 	b, ofB, _ := workloadOf(now)
@@ -165,8 +165,8 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	return plan.Again, nil
 }
 
-// observe returns what the status of a budget is computed from, and the names of the selected
-// pods that have no controller although the budget depends on it.
+// observe returns the input for the status of a budget, and the names of the selected pods
+// without a controller if the budget depends on the controllers.
 func (c *reconciler) observe(ctx context.Context, budget *policyv1.PodDisruptionBudget) (seen Observed, unmanaged []string, err error) {
 	selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
 	if err != nil {
@@ -182,7 +182,8 @@ func (c *reconciler) observe(ctx context.Context, budget *policyv1.PodDisruption
 	return seen, unmanaged, err
 }
 
-// fail makes a budget allow nothing, because its status cannot be computed.
+// fail writes a status that allows no disruption, because the real status cannot be
+// computed.
 func (c *reconciler) fail(ctx context.Context, budget *policyv1.PodDisruptionBudget, reason error) (time.Duration, error) {
 	written, err := c.write(ctx, budget, Failed(budget, reason, c.now()))
 	if written {
@@ -195,7 +196,7 @@ func (c *reconciler) fail(ctx context.Context, budget *policyv1.PodDisruptionBud
 }
 
 // write writes the status if it differs from the one in the cache, on the condition that the
-// budget is as the cache shows it.
+// budget equals the cached one.
 func (c *reconciler) write(ctx context.Context, budget *policyv1.PodDisruptionBudget, status policyv1.PodDisruptionBudgetStatus) (written bool, err error) {
 	if equality.Semantic.DeepEqual(status, budget.Status) {
 		return false, nil

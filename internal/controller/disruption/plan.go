@@ -1,13 +1,13 @@
 // Package disruption is the disruption controller: it maintains the status of
-// PodDisruptionBudgets, by which the API server decides whether a pod may be evicted.
+// PodDisruptionBudgets, which the API server checks before it evicts a pod.
 //
 //	budget, the pods that it selects, the scales of their controllers ──▶ Decide (pure) ──▶ the
 //	    status, in one write that fails if the budget has changed: an eviction changes it, too
 //
-// When the number of pods that are expected cannot be determined, no disruption is allowed.
+// If the number of expected pods cannot be determined, no disruption is allowed.
 //
-// The package also takes back the condition DisruptionTarget of pods that were to be deleted
-// and have not been.
+// The package also sets the condition DisruptionTarget to False on pods whose announced
+// deletion did not happen.
 package disruption
 
 import (
@@ -26,34 +26,34 @@ import (
 )
 
 const (
-	// deletionTimeout is how long an evicted pod counts as disrupted before it is being deleted.
-	// If it is not deleted by then, it will not be.
+	// deletionTimeout is how long an evicted pod counts as disrupted without being deleted. After
+	// that, it will not be deleted.
 	deletionTimeout = 2 * time.Minute
 	// staleTimeout is how long a pod that is not being deleted may have the condition
 	// DisruptionTarget.
 	staleTimeout = 2 * time.Minute
 )
 
-// Observed is what a status is computed from.
+// Observed is the input for the status of a budget.
 type Observed struct {
-	// Pods are those that the budget selects.
+	// Pods are the pods that the budget selects.
 	Pods []*corev1.Pod
-	// Scale is how many pods their controllers are to run, all together. It matters only if
+	// Scale is the total number of pods that their controllers should run. It matters only if
 	// NeedsScale.
 	Scale int32
 }
 
-// Plan is what to do about a budget.
+// Plan is the result of Decide for a budget.
 type Plan struct {
 	Status policyv1.PodDisruptionBudgetStatus
-	// Again is when the next of the evicted pods counts again; 0 means never.
+	// Again is the time until the next evicted pod counts as healthy again; 0 means never.
 	Again time.Duration
 	// NotDeleted are pods that were evicted and have not been deleted.
 	NotDeleted []*corev1.Pod
 }
 
-// NeedsScale reports whether a budget depends on how many pods there should be, not only on how
-// many there are.
+// NeedsScale reports whether a budget depends on the desired number of pods, not only on the
+// actual one.
 func NeedsScale(b *policyv1.PodDisruptionBudget) bool {
 	return b.Spec.MaxUnavailable != nil || b.Spec.MinAvailable != nil && b.Spec.MinAvailable.Type == intstr.String
 }
@@ -75,8 +75,8 @@ func Decide(b *policyv1.PodDisruptionBudget, seen Observed, now time.Time) (Plan
 			plan.Status.CurrentHealthy++
 		}
 	}
-	// A budget that selects no pods allows nothing: the first ones may appear before the status
-	// is computed again.
+	// A budget that selects no pods allows no disruption: the first pods may appear before the
+	// status is computed again.
 	if expected > 0 {
 		plan.Status.DisruptionsAllowed = max(plan.Status.CurrentHealthy-desired, 0)
 	}
@@ -88,8 +88,8 @@ func Decide(b *policyv1.PodDisruptionBudget, seen Observed, now time.Time) (Plan
 	return plan, nil
 }
 
-// Failed returns the status of a budget that cannot be computed: it allows nothing. The rest
-// stays as it was last computed.
+// Failed returns the status of a budget that cannot be computed: it allows no disruption, and
+// keeps the other fields of the last status.
 func Failed(b *policyv1.PodDisruptionBudget, reason error, now time.Time) policyv1.PodDisruptionBudgetStatus {
 	status := *b.Status.DeepCopy()
 	status.DisruptionsAllowed = 0
@@ -103,7 +103,8 @@ func setAllowed(status *policyv1.PodDisruptionBudgetStatus, c metav1.Condition, 
 	meta.SetStatusCondition(&status.Conditions, c)
 }
 
-// expectedPods returns the number of pods of which minAvailable and maxUnavailable are shares.
+// expectedPods returns the number of pods that percentages in minAvailable and maxUnavailable
+// refer to.
 func expectedPods(b *policyv1.PodDisruptionBudget, seen Observed) int32 {
 	switch {
 	case NeedsScale(b):
@@ -114,7 +115,7 @@ func expectedPods(b *policyv1.PodDisruptionBudget, seen Observed) int32 {
 	return 0
 }
 
-// desiredHealthy returns the number of healthy pods that there must be at least.
+// desiredHealthy returns the minimum number of healthy pods.
 func desiredHealthy(b *policyv1.PodDisruptionBudget, expected int32) (int32, error) {
 	switch {
 	case b.Spec.MaxUnavailable != nil:
@@ -126,7 +127,7 @@ func desiredHealthy(b *policyv1.PodDisruptionBudget, expected int32) (int32, err
 	return 0, nil
 }
 
-// share returns a number of pods, or a percentage of those that are expected, rounded up.
+// share returns a number of pods, or a percentage of the expected pods, rounded up.
 func share(value *intstr.IntOrString, of int32) (int32, error) {
 	n, err := intstr.GetScaledValueFromIntOrPercent(value, int(of), true)
 	if err != nil {
@@ -139,7 +140,7 @@ func share(value *intstr.IntOrString, of int32) (int32, error) {
 func (p *Plan) keepDisrupted(b *policyv1.PodDisruptionBudget, selected []*corev1.Pod, now time.Time) {
 	for _, pod := range selected {
 		evicted, ok := b.Status.DisruptedPods[pod.Name]
-		// A pod that was created later only has the name of the evicted one. Times are stored in
+		// A pod that was created later only shares the name of the evicted one. Times are stored in
 		// whole seconds.
 		if !ok || pods.IsTerminating(pod) || pod.CreationTimestamp.Unix() > evicted.Unix() {
 			continue
@@ -159,9 +160,10 @@ func (p *Plan) keepDisrupted(b *policyv1.PodDisruptionBudget, selected []*corev1
 	}
 }
 
-// staleIn returns the time until the condition DisruptionTarget of a pod is stale, not positive
-// if it is already. The second result is false for a pod whose condition will not be: it has
-// none, is being deleted, has ended, or is ended by its node, which may take any time.
+// staleIn returns the time until the condition DisruptionTarget of a pod is stale, zero or
+// negative if it is stale. The second result is false for a pod whose condition never becomes
+// stale: it has no such condition, is being deleted, has ended, or is being ended by its node,
+// which may take any time.
 func staleIn(pod *corev1.Pod, now time.Time) (time.Duration, bool) {
 	c := pods.Condition(pod, corev1.DisruptionTarget)
 	if c == nil || c.Status != corev1.ConditionTrue || c.Reason == corev1.PodReasonTerminationByKubelet || !pods.IsActive(pod) {

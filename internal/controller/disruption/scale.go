@@ -23,13 +23,13 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/informers"
 )
 
-// scale is how many pods a controller is to run.
+// scale is the number of pods that a controller should run.
 type scale struct {
 	controller types.UID
 	replicas   int32
 }
 
-// uncountableError says why nothing tells how many pods there should be. Only a change of the
+// uncountableError is the reason why the desired number of pods is unknown. Only a change of the
 // pods or of their controllers can help.
 type uncountableError string
 
@@ -56,8 +56,8 @@ func newScales(shared *informers.Factory, client kubernetes.Interface) *scales {
 	}
 }
 
-// sum returns how many pods the controllers of some pods are to run, each controller counted
-// once, and the names of the pods that have no controller.
+// sum returns how many pods the controllers of some pods should run, counting each controller
+// once, and the names of the pods without a controller.
 func (s *scales) sum(ctx context.Context, pods []*corev1.Pod) (total int32, unmanaged []string, err error) {
 	looked, counted := map[types.UID]bool{}, map[types.UID]bool{}
 	for _, pod := range pods {
@@ -86,7 +86,7 @@ func (s *scales) sum(ctx context.Context, pods []*corev1.Pod) (total int32, unma
 }
 
 // of returns the scale of the controller that a reference names; nil if it does not exist. For a
-// ReplicaSet it is the scale of its Deployment, which has several of them during a rollout.
+// ReplicaSet it is the scale of its Deployment, which has several ReplicaSets during a rollout.
 func (s *scales) of(ctx context.Context, namespace string, ref *metav1.OwnerReference) (*scale, error) {
 	var found *scale
 	switch {

@@ -9,8 +9,8 @@ import (
 // capacity is the maximum number of addresses in one Endpoints object.
 const capacity = 1000
 
-// truncate drops addresses beyond the capacity, and reports whether there were any. Those that are
-// ready stay before those that are not, and each subset loses its share.
+// truncate drops addresses beyond the capacity, and reports whether it dropped any. It keeps ready
+// addresses before others, and each subset loses its share.
 func truncate(subsets []corev1.EndpointSubset) (kept []corev1.EndpointSubset, truncated bool) {
 	ready, notReady := 0, 0
 	for _, s := range subsets {
@@ -37,7 +37,7 @@ func truncate(subsets []corev1.EndpointSubset) (kept []corev1.EndpointSubset, tr
 }
 
 // shares returns a function that divides room among parts of a total, in proportion and rounded up,
-// until there is none left.
+// until the room is used up.
 func shares(total, room int) func(part int) int {
 	left := room
 	return func(part int) int {

@@ -1,6 +1,6 @@
 // Package endpoint maintains the Endpoints of Services that select pods, for clients that do not know
-// EndpointSlices. They have the name of their Service and go with it: they have no owner references,
-// so the garbage collector does not know of them, and this controller deletes them.
+// EndpointSlices. They have the name of their Service. They have no owner references, so this
+// controller deletes them when the Service is gone, not the garbage collector.
 package endpoint
 
 import (
@@ -53,8 +53,8 @@ func New(shared *controller.Context) *controller.Controller {
 	}
 }
 
-// managed returns the key of Endpoints of this controller, which is also that of their Service.
-// Others may be there before their Service is.
+// managed returns the key of Endpoints of this controller, which is also the key of their Service.
+// Endpoints of other clients may exist before their Service.
 func managed(obj any) []cache.ObjectName {
 	e, ok := obj.(*corev1.Endpoints)
 	if !ok || e.Labels[managedByLabel] != managedBy {
@@ -92,9 +92,9 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	return 0, nil
 }
 
-// remove deletes the Endpoints of a Service that is gone, whoever wrote them. If the cache shows none
-// they are read live: it may be behind, and those of others do not enqueue a key later. Those that a
-// leader election of old lives in never had a Service.
+// remove deletes the Endpoints of a Service that is gone, also if another client wrote them. If the
+// cache shows none, they are read live: the cache may lag, and Endpoints of other clients do not
+// enqueue a key later. Endpoints that hold an old leader election never had a Service.
 func (c *reconciler) remove(ctx context.Context, key cache.ObjectName, stored *corev1.Endpoints) error {
 	if stored == nil {
 		live, err := c.client.CoreV1().Endpoints(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
@@ -115,8 +115,8 @@ func (c *reconciler) remove(ctx context.Context, key cache.ObjectName, stored *c
 	return nil
 }
 
-// write creates or updates Endpoints. An update is conditioned by the uid and the resourceVersion
-// that the object has.
+// write creates or updates Endpoints. An update is conditioned on the uid and the resourceVersion of
+// the object.
 func (c *reconciler) write(ctx context.Context, service *corev1.Service, stored, next *corev1.Endpoints) error {
 	var err error
 	reason := "FailedToUpdateEndpoint"
@@ -129,7 +129,7 @@ func (c *reconciler) write(ctx context.Context, service *corev1.Service, stored,
 	switch {
 	case err == nil, apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err): // the cache was behind
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err): // the cache was stale
 	default:
 		c.events.Eventf(service, corev1.EventTypeWarning, reason, "Failed to write the endpoints of service %s/%s: %v", service.Namespace, service.Name, err)
 	}

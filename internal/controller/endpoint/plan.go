@@ -23,8 +23,8 @@ const (
 )
 
 // Decide returns the Endpoints to write for a Service that reaches these pods; nil if the stored
-// ones, which are nil if there are none, are right. triggered is when the change that they show has
-// happened, if that is known.
+// ones are right. stored is nil if there are none. triggered is the time of the change that causes
+// the write, if known.
 func Decide(service *corev1.Service, pods []*corev1.Pod, stored *corev1.Endpoints, triggered time.Time) *corev1.Endpoints {
 	next := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: service.Namespace, Name: service.Name}}
 	if stored != nil {
@@ -43,7 +43,7 @@ func Decide(service *corev1.Service, pods []*corev1.Pod, stored *corev1.Endpoint
 	if stored != nil && equality.Semantic.DeepEqual(stored, next) {
 		return nil
 	}
-	// Only a write for another reason changes this.
+	// A new trigger time alone does not cause a write.
 	if triggered.IsZero() {
 		delete(next.Annotations, corev1.EndpointsLastChangeTriggerTime)
 	} else {
@@ -52,7 +52,7 @@ func Decide(service *corev1.Service, pods []*corev1.Pod, stored *corev1.Endpoint
 	return next
 }
 
-// labelsOf returns the labels of the Service and those of this controller.
+// labelsOf returns the labels of the Service and the labels of this controller.
 func labelsOf(service *corev1.Service) map[string]string {
 	all := map[string]string{}
 	maps.Copy(all, service.Labels)
@@ -86,7 +86,7 @@ func subsetsOf(service *corev1.Service, pods []*corev1.Pod) []corev1.EndpointSub
 			subset.NotReadyAddresses = []corev1.EndpointAddress{address}
 		}
 		subset.Ports = portsOf(service, pod)
-		// A headless service needs no ports. A pod without any of the ports serves nothing.
+		// A headless service needs no ports. A pod without any of the ports serves no port.
 		if len(subset.Ports) > 0 || len(service.Spec.Ports) == 0 && service.Spec.ClusterIP == corev1.ClusterIPNone {
 			subsets = append(subsets, subset)
 		}
@@ -128,7 +128,7 @@ func addressOf(service *corev1.Service, pod *corev1.Pod) (corev1.EndpointAddress
 	return corev1.EndpointAddress{}, false
 }
 
-// wantsIPv6 tells the address family of the Service by what it says, or else by the pod.
+// wantsIPv6 reports whether the address family is IPv6, by the Service's spec or else by the pod.
 func wantsIPv6(service *corev1.Service, pod *corev1.Pod) bool {
 	if len(service.Spec.IPFamilies) > 0 {
 		return service.Spec.IPFamilies[0] == corev1.IPv6Protocol

@@ -111,7 +111,7 @@ func TestDecideAddress(t *testing.T) {
 	}
 }
 
-// What is right is not written, and what is not is, with the time of the change.
+// Decide writes only wrong Endpoints, with the time of the change.
 func TestDecideWrites(t *testing.T) {
 	service, pods := webService(nil), []*corev1.Pod{podAt("a", true, "10.0.0.1")}
 	at := time.Date(2026, 1, 2, 3, 4, 5, 600, time.UTC)

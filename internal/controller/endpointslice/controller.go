@@ -1,7 +1,7 @@
 // Package endpointslice maintains the EndpointSlices of Services, which list the pods that
-// a Service reaches. The rules and the requests are those of k8s.io/endpointslice; this
-// package passes it the objects of one Service at a time. A slice is owned by its Service
-// and collected with it.
+// a Service reaches. The rules and the requests are in k8s.io/endpointslice; this package
+// passes it the objects of one Service at a time. A slice is owned by its Service and
+// collected with it.
 package endpointslice
 
 import (
@@ -69,7 +69,7 @@ func (c *reconciler) serviceOf(obj any) []cache.ObjectName {
 	if !ok || slice.Labels[discoveryv1.LabelManagedBy] != managedBy || slice.Labels[discoveryv1.LabelServiceName] == "" {
 		return nil
 	}
-	// A slice that is gone is not waited for, whoever has deleted it.
+	// Nothing waits for a slice that is gone, even if another client has deleted it.
 	if now, err := c.slices.EndpointSlices(slice.Namespace).Get(slice.Name); err != nil || now.UID != slice.UID {
 		c.written.HandleDeletion(slice)
 	}

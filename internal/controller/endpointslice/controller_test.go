@@ -17,7 +17,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/laggingcache"
 )
 
-// newCluster returns a cluster whose caches never lag: of all that can happen, events come first.
+// newCluster returns a cluster whose caches never lag: events come before all other steps.
 func newCluster(t *testing.T) *laggingcache.Cluster {
 	t.Helper()
 	c, err := laggingcache.New(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), func(int) int { return 0 },
@@ -100,7 +100,7 @@ func TestSlicesFollow(t *testing.T) {
 	}
 }
 
-// A slice that somebody deletes or changes is restored.
+// A slice that another client deletes or changes is restored.
 func TestSlicesAreRestored(t *testing.T) {
 	c := newCluster(t)
 	putService(c, web)

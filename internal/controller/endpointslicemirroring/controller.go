@@ -1,5 +1,5 @@
-// Package endpointslicemirroring maintains EndpointSlices that say what the Endpoints of Services
-// without a selector say: people write those, and other clients read slices only. A mirroring slice
+// Package endpointslicemirroring copies the Endpoints of Services without a selector to
+// EndpointSlices: users write such Endpoints, and other clients read slices only. A mirroring slice
 // is owned by its Endpoints and collected with them.
 package endpointslicemirroring
 

@@ -18,21 +18,22 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/endpointsubset"
 )
 
-// perSubset is the maximum number of addresses of one subset that are mirrored: one slice has a
-// subset's addresses of one family.
+// perSubset is the maximum number of mirrored addresses per subset: one slice has a subset's
+// addresses of one family.
 const perSubset = 1000
 
-// electionAnnotation is on Endpoints that a leader election of old lives in. They have no addresses.
+// electionAnnotation marks Endpoints that hold an old leader election. They have no addresses.
 const electionAnnotation = "control-plane.alpha.kubernetes.io/leader"
 
-// Plan is what to do next.
+// Plan has the slices to write and to delete.
 type Plan struct {
 	Create, Update, Remove []*discoveryv1.EndpointSlice
 	// Skipped is the number of addresses that are not mirrored because there are too many.
 	Skipped int
 }
 
-// Mirrored reports whether Endpoints are to be mirrored; nil stands for none, as for the Service.
+// Mirrored reports whether Endpoints must be mirrored. Nil stands for missing Endpoints, or a
+// missing Service.
 func Mirrored(endpoints *corev1.Endpoints, service *corev1.Service) bool {
 	if endpoints == nil || service == nil || len(service.Spec.Selector) > 0 || endpoints.Labels[discoveryv1.LabelSkipMirror] == "true" {
 		return false
@@ -55,8 +56,8 @@ func Decide(endpoints *corev1.Endpoints, stored []*discoveryv1.EndpointSlice) Pl
 		left = slices.Delete(left, i, i+1)
 		return s
 	}
-	// A slice keeps its ports where that is possible; the others take what is left, rather than that
-	// it is deleted and another one created.
+	// A slice keeps its ports where that is possible; the other desired slices reuse the remaining
+	// existing ones, which saves deletions and creations.
 	var without []*discoveryv1.EndpointSlice
 	for _, s := range desired {
 		if was := take(func(was *discoveryv1.EndpointSlice) bool { return kindOf(was) == kindOf(s) }); was != nil {
@@ -136,7 +137,7 @@ func namePrefix(name string) string {
 	return name
 }
 
-// endpointsOf returns the endpoints of a subset by family, and how many there are too many.
+// endpointsOf returns the endpoints of a subset by family, and the number of surplus addresses.
 func endpointsOf(subset corev1.EndpointSubset) (byFamily map[discoveryv1.AddressType][]discoveryv1.Endpoint, over int) {
 	byFamily = map[discoveryv1.AddressType][]discoveryv1.Endpoint{}
 	added := 0

@@ -21,8 +21,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/laggingcache"
 )
 
-// simulation has Services that come, go and change, with Endpoints of the endpoint controller, or of
-// people, which are mirrored. People also spoil what the controllers have written.
+// simulation has Services that are created, deleted and changed, with Endpoints of the endpoint
+// controller, or of users, which are mirrored. Users also change the objects that the controllers
+// have written.
 type simulation struct {
 	*laggingcache.Cluster
 	choose histories.Choose
@@ -130,7 +131,7 @@ func (s *simulation) changePod(name string) {
 	s.SetRunning(pod, s.choose(2) == 0)
 }
 
-// writeEndpoints writes those of a Service that has no selector.
+// writeEndpoints writes the Endpoints of a Service without a selector.
 func (s *simulation) writeEndpoints() {
 	service, ok := one(s, s.services())
 	if !ok || service.Spec.Selector != nil {
@@ -162,7 +163,7 @@ func (s *simulation) Live(int) bool {
 	return false
 }
 
-// Observe implements laggingcache.Scenario: what is wrong on the way is corrected later.
+// Observe implements laggingcache.Scenario: wrong intermediate states are corrected later.
 func (s *simulation) Observe() string { return "" }
 
 // AtRest implements laggingcache.Scenario.

@@ -1,5 +1,4 @@
-// Package endpointsubset is about the subsets of Endpoints as values: it makes the same subsets of what
-// says the same.
+// Package endpointsubset normalizes the subsets of Endpoints: equivalent subsets become equal.
 package endpointsubset
 
 import (
@@ -14,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// portKey identifies a port of endpoints; the zero value is that of a subset without ports.
+// portKey identifies a port of endpoints; the zero value stands for a subset without ports.
 type portKey struct {
 	name           string
 	number         int32
@@ -60,9 +59,9 @@ func (k addressKey) compare(other addressKey) int {
 	return cmp.Or(strings.Compare(k.ip, other.ip), cmp.Compare(k.uid, other.uid))
 }
 
-// Repack returns subsets that say the same in the fewest subsets, in a canonical order: ports with
-// the same addresses, each as ready, are in one subset. An address that is both ready and not ready
-// for a port is not ready.
+// Repack returns the smallest number of equivalent subsets, in a canonical order: ports with the
+// same addresses and readiness are in one subset. An address that is both ready and not ready for a
+// port is not ready.
 func Repack(subsets []corev1.EndpointSubset) []corev1.EndpointSubset {
 	addresses := map[addressKey]corev1.EndpointAddress{}
 	ready := map[portKey]map[addressKey]bool{}

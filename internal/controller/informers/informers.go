@@ -1,10 +1,10 @@
-// Package informers has the shared informers of the controllers: one cache of each resource that any
-// of them reads, in a process.
+// Package informers has the shared informers of the controllers: one cache per process for each
+// resource that any of them reads.
 //
-// The informers are client-go's, from its SharedInformerFactory. Its type is kept out of the types
-// here: a package that sees it, be it in a field of a field, compiles eight methods for each of the
-// three hundred resources of all versions. Twenty controllers each took longer for that than for
-// their own code.
+// The informers are client-go's, from its SharedInformerFactory. Its type does not appear in the
+// types here: a package that sees it, even in a field of a field, compiles eight methods for each
+// of the three hundred resources of all versions. Twenty controllers each took longer for that than
+// for their own code.
 package informers
 
 import (
@@ -17,11 +17,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Factory has the informers. One exists, and is started, once it has been asked for.
+// Factory has the informers. An informer is created, and started, once it is requested.
 type Factory struct {
 	// Start starts the informers that exist, until the context ends.
 	Start func(context.Context)
-	// Shutdown waits until all of them have ended.
+	// Shutdown waits until all informers have ended.
 	Shutdown func()
 
 	informer func(schema.GroupVersionResource) (cache.SharedIndexInformer, error)

@@ -19,7 +19,7 @@ import (
 	resourcelisters "k8s.io/client-go/listers/resource/v1"
 )
 
-// The names are those of client-go's factory: Factory.Apps().V1().Deployments().
+// The methods have the names of client-go's factory: Factory.Apps().V1().Deployments().
 
 type (
 	// Apps is the group apps.

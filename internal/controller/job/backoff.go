@@ -22,8 +22,8 @@ type backoffRecord struct {
 	known    map[types.UID]bool
 }
 
-// after returns the record updated with the pods that have ended. Those already in it count
-// once. Pods that are gone are forgotten, but their failures are not.
+// after returns the record updated with the pods that have ended. Pods already in it count once.
+// Pods that are gone are forgotten, but their failures are not.
 func (r backoffRecord) after(succeeded, failed []*corev1.Pod) backoffRecord {
 	type end struct {
 		at     time.Time

@@ -40,8 +40,8 @@ type reconciler struct {
 	// written holds the expectations about statuses: from a job older than its last status, pods
 	// would be counted, and created, again.
 	written *controller.Expectations
-	// untracked are the pods whose finalizers were removed, until the cache shows it: there
-	// is no need to remove them again.
+	// untracked are the pods whose finalizers were removed, until the cache shows that, so that
+	// they are not removed again.
 	untracked *controller.Expectations
 
 	mu       sync.Mutex
@@ -140,7 +140,7 @@ func (c *reconciler) remember(key cache.ObjectName, job *batchv1.Job, r backoffR
 	c.backoffs[key] = jobBackoff{job.UID, r}
 }
 
-// forget drops what is known about jobs of that name with any other uid.
+// forget drops the back-off of jobs of that name with any other uid.
 func (c *reconciler) forget(key cache.ObjectName, but types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -182,8 +182,8 @@ func (c *reconciler) unseen(job *batchv1.Job, mine, list []*corev1.Pod) []*corev
 	return slices.DeleteFunc(list, func(pod *corev1.Pod) bool { return done[pod.UID] })
 }
 
-// untrack removes the finalizer from pods that have been counted, whatever else has changed
-// about them.
+// untrack removes the finalizer from pods that have been counted, even if other fields of the
+// pods have changed.
 func (c *reconciler) untrack(ctx context.Context, job *batchv1.Job, list []*corev1.Pod) error {
 	err := controller.SlowStartBatch(ctx, len(list), func(ctx context.Context, i int) error {
 		_, err := c.removeFinalizer(ctx, list[i], "")

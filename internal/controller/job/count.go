@@ -15,7 +15,8 @@ func (d *decision) count() {
 	limit := 0
 	if isIndexed(d.job) {
 		limit = int(*d.job.Spec.Completions)
-		// What cannot be parsed was not written by a controller: only existing pods count.
+		// A value that cannot be parsed was not written by a controller: only existing pods
+		// count.
 		d.completed, _ = parseIndexes(d.job.Status.CompletedIndexes, limit)
 		if d.job.Status.FailedIndexes != nil {
 			d.failedIndexes, _ = parseIndexes(*d.job.Status.FailedIndexes, limit)
@@ -137,7 +138,7 @@ func (d *decision) hasFailed(pod observedPod, action batchv1.PodFailurePolicyAct
 	return before+1 > int(*d.job.Spec.BackoffLimitPerIndex)
 }
 
-// retry records the last failed pod of an index that is to be retried. The pod keeps its
+// retry records the last failed pod of an index that must be retried. The pod keeps its
 // finalizer until it has a successor: it is the only record of the failures.
 func (d *decision) retry(pod observedPod) {
 	if last, ok := d.retried[pod.index]; !ok || attempt(last.Pod) < attempt(pod.Pod) {
@@ -155,8 +156,8 @@ func hasRoom(u *batchv1.UncountedTerminatedPods) bool {
 	return len(u.Succeeded)+len(u.Failed) < burst
 }
 
-// untrack plans to remove the finalizers of the pods that have been counted, except that of a
-// pod that is the last record of an index's failures.
+// untrack plans to remove the finalizers of the counted pods, except of a pod that is the
+// last record of an index's failures.
 func (d *decision) untrack(end *outcome) {
 	ended := end != nil || d.job.DeletionTimestamp != nil
 	newest := map[int]int{}

@@ -44,7 +44,7 @@ func parseIndexes(text string, limit int) (indexSet, error) {
 	return normal(read), nil
 }
 
-// normal sorts intervals and merges those that touch.
+// normal sorts intervals and merges adjacent ones.
 func normal(list []interval) indexSet {
 	slices.SortFunc(list, func(a, b interval) int { return a.first - b.first })
 	var joined indexSet

@@ -62,7 +62,7 @@ func stateOf(pod *corev1.Pod, asked, replaceWhenEnded bool) state {
 	case !pods.IsTerminating(pod) && !asked:
 		return active
 	case !pods.IsTerminating(pod):
-		return terminating // how it will end is still open
+		return terminating // its result is still open
 	case pod.Spec.NodeName == "", pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0:
 		return failed
 	case replaceWhenEnded:
@@ -125,8 +125,8 @@ func indexOf(pod *corev1.Pod) int {
 	return index
 }
 
-// failures returns how many predecessors of a pod with the same index have failed: those that
-// count, and those that are ignored.
+// failures returns how many predecessors of a pod with the same index have failed, counted
+// and ignored ones.
 func failures(pod *corev1.Pod) (counted, ignored int) {
 	counted, _ = strconv.Atoi(pod.Annotations[batchv1.JobIndexFailureCountAnnotation])
 	ignored, _ = strconv.Atoi(pod.Annotations[batchv1.JobIndexIgnoredFailureCountAnnotation])

@@ -70,7 +70,7 @@ func (d *decision) restarts() int {
 }
 
 // isOverdue reports whether the job has exceeded its active deadline; if not, it schedules a
-// reconciliation for when it will have.
+// reconciliation at the deadline.
 func (d *decision) isOverdue() bool {
 	limit, start := d.job.Spec.ActiveDeadlineSeconds, d.startTime()
 	if limit == nil || start == nil || isSuspended(d.job) {
@@ -81,7 +81,7 @@ func (d *decision) isOverdue() bool {
 	return left <= 0
 }
 
-// startTime returns when the job started or, after a suspension, was resumed.
+// startTime returns the time when the job started or, after a suspension, was resumed.
 func (d *decision) startTime() *metav1.Time {
 	resumed := trueCondition(d.job, batchv1.JobSuspended) != nil
 	if !isSuspended(d.job) && (d.job.Status.StartTime == nil || resumed) {
@@ -100,7 +100,8 @@ func (d *decision) success() *outcome {
 	}
 	done := spec.Completions != nil && d.succeeded >= int(*spec.Completions)
 	if spec.Completions == nil {
-		// A work queue is empty when one pod has found it so and all others have ended.
+		// A pod that succeeds has found the work queue empty. The job is done when the other pods
+		// have ended, too.
 		done = d.succeeded > 0 && len(in(d.pods, active)) == 0
 	}
 	if done {
@@ -191,7 +192,7 @@ func finished(job *batchv1.Job) *batchv1.JobCondition {
 	return trueCondition(job, batchv1.JobFailed)
 }
 
-// expiry returns the time from now until the job is to be deleted, not positive if that is due.
+// expiry returns the time from now until the job's deletion, zero or negative if that is due.
 // The second result is false for a job that has no time to live or has not finished.
 func expiry(job *batchv1.Job, now time.Time) (time.Duration, bool) {
 	end, ttl := finished(job), job.Spec.TTLSecondsAfterFinished

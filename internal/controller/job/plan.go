@@ -1,8 +1,8 @@
 // Package job runs the pods of a Job until enough have succeeded, or the job has failed.
 //
 //	how the pods have ended ──▶ count.go: each is counted once
-//	what that means for the job ──▶ outcome.go: it has failed, it has succeeded, or it goes on
-//	what is to be done now ──▶ work.go: pods to create, to delete, to take the finalizer from
+//	the outcome for the job ──▶ outcome.go: it has failed, it has succeeded, or it continues
+//	the next steps ──▶ work.go: pods to create, to delete, to remove the finalizer from
 //
 // A pod is counted exactly once, however often the controller crashes and however late
 // its cache is, because it carries a finalizer, which is removed between two writes:
@@ -12,9 +12,9 @@
 //  3. The pod has no finalizer, or is gone: its uid leaves the status, and the counter
 //     goes up, in one write.
 //
-// Every write of a status is conditioned on the resourceVersion on which it was decided.
-// With completion indexes, a success is an index in status.completedIndexes instead, which
-// can be added twice without harm.
+// Every write of a status is conditioned on the resourceVersion that the decision was based
+// on. With completion indexes, a success is an index in status.completedIndexes instead,
+// which can be added twice without harm.
 //
 // A pod that is deleted because there are too many, or because the job is suspended, has not
 // failed: its finalizer is removed first, while it runs, and then it is deleted. A pod that
@@ -31,7 +31,7 @@ import (
 )
 
 // burst is the maximum number of pods that are created, deleted or counted for one job before
-// others get their turn.
+// other jobs get their turn.
 const burst = 500
 
 // Plan is the result of Decide. The status is written first: the rest depends on it.
@@ -45,7 +45,7 @@ type Plan struct {
 	Delete []*corev1.Pod
 	Create []newPod
 	Events []Event
-	// Again is the time until there is something to do without an event; 0 means never.
+	// Again is the time until the next step that no event triggers; 0 means never.
 	Again time.Duration
 	// Backoff is the Observed.Backoff of the next Decide.
 	Backoff backoffRecord
@@ -69,7 +69,7 @@ type decision struct {
 	now time.Time
 
 	pods []observedPod
-	// How the pods have ended, whether or not the status can reflect it yet.
+	// The results of the pods, whether or not the status can reflect them yet.
 	succeeded, failed        int
 	completed, failedIndexes indexSet
 	counted                  map[types.UID]bool  // in the new status, or not to be counted, so they need no finalizer

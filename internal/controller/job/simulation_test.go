@@ -74,7 +74,7 @@ func newSimulation(t *rapid.T, failing int, job *batchv1.Job) *simulation {
 	return s
 }
 
-// restart starts the controller, which knows only what is on the server.
+// restart starts the controller, which knows only the state of the server.
 func (s *simulation) restart() {
 	s.cachedJob, s.cachedPods, s.events = s.job, maps.Clone(s.pods), nil
 	s.cachedAt = cachedVersion(strconv.Itoa(s.version))

@@ -21,8 +21,8 @@ import (
 func kind() schema.GroupVersionKind { return batchv1.SchemeGroupVersion.WithKind("Job") }
 
 // tracking returns the controller that removes the tracking finalizer from pods that no job
-// counts any more: those of jobs that have finished, are gone, or were deleted and have
-// orphaned them. Without it such pods could never be removed.
+// counts any more: their job has finished, is gone, or was deleted and has orphaned them.
+// Without it such pods could never be removed.
 func (c *reconciler) tracking(jobs cache.SharedIndexInformer, source informers.Source[corelisters.PodLister]) *controller.Controller {
 	lister := source.Lister()
 	return &controller.Controller{
@@ -58,7 +58,7 @@ func (c *reconciler) uncounted(obj any) []cache.ObjectName {
 }
 
 // counts reports whether the cache has that job and the job still counts its pods. If another
-// controller manages a job, that one also removes the finalizers of its pods.
+// controller manages a job, that controller also removes the finalizers of its pods.
 func (c *reconciler) counts(namespace, name string, uid types.UID) bool {
 	job, err := c.jobs.Jobs(namespace).Get(name)
 	return err == nil && job.UID == uid && stillCounts(job)
@@ -68,9 +68,9 @@ func stillCounts(job *batchv1.Job) bool {
 	return finished(job) == nil || job.Spec.ManagedBy != nil && *job.Spec.ManagedBy != batchv1.JobControllerName
 }
 
-// untrackOrphan removes the finalizer from a pod that no job counts. The cache of jobs may be
-// behind that of pods, and a finalizer removed by mistake cannot be restored, so the job is
-// read live.
+// untrackOrphan removes the finalizer from a pod that no job counts. The cache of jobs may
+// lag behind the cache of pods, and a finalizer removed by mistake cannot be restored, so the
+// job is read live.
 func (c *reconciler) untrackOrphan(ctx context.Context, lister corelisters.PodLister, key cache.ObjectName) error {
 	pod, err := lister.Pods(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {

@@ -8,8 +8,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
-// endPods deletes the pods of a job that has an outcome. Those of a failed job count as failed;
-// those that a successful job no longer needs do not count.
+// endPods deletes the pods of a job that has an outcome. The pods of a failed job count as
+// failed; the surplus pods of a successful job do not count.
 func (d *decision) endPods(v *outcome) {
 	list := limited(podsOf(in(d.pods, active)))
 	if v.isFailure() {
@@ -61,7 +61,7 @@ func (d *decision) wanted(running int) int {
 	return limit
 }
 
-// surplus returns the pods to delete: those that could not be counted, those whose index no
+// surplus returns the pods to delete: pods that could not be counted, pods whose index no
 // longer needs them, and the excess of the rest.
 func (d *decision) surplus(running []observedPod, want int) []*corev1.Pod {
 	var idle, rest []*corev1.Pod

@@ -27,7 +27,7 @@ const (
 	name    = "node-controller"
 	workers = 4
 
-	// DefaultGrace is how long a node may go without a heartbeat: five heartbeat intervals.
+	// DefaultGrace is how long a node may be without a heartbeat: five heartbeat intervals.
 	DefaultGrace = 50 * time.Second
 )
 
@@ -121,8 +121,8 @@ func (c *reconciler) lastHeard(node string, now time.Time) time.Time {
 	return h.at
 }
 
-// evictPods marks the pods of a node that is not ready as not ready, and deletes those that do
-// not tolerate its taints. It returns when the next one has to be evicted.
+// evictPods marks the pods of a node that is not ready as not ready, and deletes the pods that
+// do not tolerate its taints. It returns the time until the next eviction.
 func (c *reconciler) evictPods(ctx context.Context, node *corev1.Node, now time.Time) (again time.Duration, err error) {
 	ready := readiness(node)
 	if ready == corev1.ConditionTrue && len(node.Spec.Taints) == 0 {

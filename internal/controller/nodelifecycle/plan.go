@@ -21,8 +21,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// heard is when a node was last seen alive, by the clock of this process: the clocks of nodes
-// may be wrong.
+// heard is the time of a node's last heartbeat, by the clock of this process: the clocks of
+// nodes may be wrong.
 type heard struct {
 	renewed metav1.MicroTime // as the Lease says
 	at      time.Time
@@ -96,8 +96,8 @@ func readiness(node *corev1.Node) corev1.ConditionStatus {
 	return ""
 }
 
-// taints returns the taints that follow from readiness, pressure and cordoning, and those that
-// others have put on the node.
+// taints returns the taints that follow from readiness, pressure and cordoning, and the taints
+// that others have put on the node.
 func taints(node *corev1.Node, ready corev1.ConditionStatus, now time.Time) []corev1.Taint {
 	wanted := map[string][]corev1.TaintEffect{}
 	switch ready {
@@ -153,9 +153,9 @@ func ourTaints() []string {
 
 func ours(key string) bool { return slices.Contains(ourTaints(), key) }
 
-// evictionTime returns when a pod is to be evicted from a node with these taints: never if the
-// second result is false. since stands for the time at which a taint was added, for those that
-// do not record it.
+// evictionTime returns the time at which a pod must be evicted from a node with these taints:
+// never if the second result is false. since is the time of addition for taints that do not
+// record it.
 func evictionTime(pod *corev1.Pod, taints []corev1.Taint, since time.Time) (time.Time, bool) {
 	var at time.Time
 	leaves := false
@@ -172,8 +172,8 @@ func evictionTime(pod *corev1.Pod, taints []corev1.Taint, since time.Time) (time
 	return at, leaves
 }
 
-// tolerated returns until when a pod tolerates a taint: forever if the second result is false.
-// Of several tolerations the shortest counts.
+// tolerated returns the time until which a pod tolerates a taint: forever if the second result
+// is false. The shortest of several tolerations counts.
 func tolerated(pod *corev1.Pod, taint *corev1.Taint, since time.Time) (time.Time, bool) {
 	if taint.TimeAdded != nil {
 		since = taint.TimeAdded.Time

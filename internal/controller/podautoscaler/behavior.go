@@ -10,23 +10,23 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// downscaleStabilization is the time of which the highest recommendation counts before pods are
-// removed, unless the autoscaler says another.
+// downscaleStabilization is the default window whose highest recommendation counts before pods
+// are removed.
 const downscaleStabilization = 5 * time.Minute
 
-// Memory is what is remembered of an autoscaler between two syncs.
+// Memory is the state of an autoscaler between two syncs.
 type Memory struct {
 	recommendations []recommendation
 	ups, downs      []change // by how much the target was scaled
 }
 
-// recommendation is how many replicas the metrics called for.
+// recommendation is a number of replicas that the metrics called for.
 type recommendation struct {
 	replicas int32
 	at       time.Time
 }
 
-// change is by how many replicas a target was scaled.
+// change is the number of replicas by which a target was scaled.
 type change struct {
 	by int32
 	at time.Time
@@ -36,14 +36,15 @@ func (m Memory) clone() Memory {
 	return Memory{slices.Clone(m.recommendations), slices.Clone(m.ups), slices.Clone(m.downs)}
 }
 
-// start begins with the current number, so that nothing is removed until more is known.
+// start begins with the current number, so that no pods are removed until the memory is
+// complete.
 func (m *Memory) start(current int32, now time.Time) {
 	if len(m.recommendations) == 0 {
 		m.recommendations = []recommendation{{current, now}}
 	}
 }
 
-// recommend remembers a recommendation, and forgets those that no window reaches.
+// recommend adds a recommendation, and drops the ones that are older than all windows.
 func (m *Memory) recommend(replicas int32, now time.Time, window time.Duration) {
 	cutoff := now.Add(-window)
 	m.recommendations = slices.DeleteFunc(m.recommendations, func(r recommendation) bool { return r.at.Before(cutoff) })
@@ -62,7 +63,7 @@ func (m *Memory) scaled(b *autoscalingv2.HorizontalPodAutoscalerBehavior, by int
 	}
 }
 
-// withoutOld forgets the changes that no policy looks at.
+// withoutOld drops the changes that are older than the periods of all policies.
 func withoutOld(changes []change, b *autoscalingv2.HorizontalPodAutoscalerBehavior, now time.Time) []change {
 	var longest int32
 	for _, rules := range []*autoscalingv2.HPAScalingRules{b.ScaleUp, b.ScaleDown} {
@@ -90,7 +91,8 @@ func since(changes []change, period int32, now time.Time) int32 {
 	return total
 }
 
-// normalize returns what the autoscaler's limits and its past leave of what metrics call for.
+// normalize applies the autoscaler's limits and its past to the number of replicas that metrics
+// call for.
 func (d *decision) normalize(called int32) int32 {
 	var stable int32
 	var reason, message string
@@ -117,7 +119,7 @@ const (
 	downMessage = "recent recommendations were higher than current one, applying the highest recent recommendation"
 )
 
-// stabilizeDown applies the usual window: the highest recommendation in it counts.
+// stabilizeDown applies the default window: its highest recommendation counts.
 func (d *decision) stabilizeDown(called int32) (stable int32, reason, message string) {
 	stable = called
 	cutoff := d.seen.Now.Add(-downscaleStabilization)
@@ -131,7 +133,7 @@ func (d *decision) stabilizeDown(called int32) (stable int32, reason, message st
 }
 
 // stabilize applies the windows of the autoscaler's behavior: the lowest recommendation in one
-// limits how far up, the highest in the other how far down.
+// limits scaling up, the highest in the other scaling down.
 func (d *decision) stabilize(called int32) (stable int32, reason, message string) {
 	b := d.hpa.Spec.Behavior
 	upWindow, downWindow := time.Duration(0), downscaleStabilization
@@ -181,8 +183,8 @@ func (d *decision) limit(wanted int32) (desired int32, reason, message string) {
 	return wanted, "DesiredWithinRange", "the desired count is within the acceptable range"
 }
 
-// fastest returns to how many replicas a target may be scaled up now: by the policies of the
-// behavior, or otherwise twice as many, but four in any case.
+// fastest returns the number of replicas that a target may be scaled up to now: according to
+// the behavior's policies, or by default twice as many, and at least four.
 func (d *decision) fastest(current int32) int32 {
 	if d.hpa.Spec.Behavior == nil {
 		return int32(min(max(2*int64(current), 4), math.MaxInt32))
@@ -190,7 +192,7 @@ func (d *decision) fastest(current int32) int32 {
 	return max(current, d.allowed(d.hpa.Spec.Behavior.ScaleUp, current, 1))
 }
 
-// slowest returns to how many replicas a target may be scaled down now.
+// slowest returns the number of replicas that a target may be scaled down to now.
 func (d *decision) slowest(current int32) int32 {
 	if d.hpa.Spec.Behavior == nil {
 		return 0
@@ -198,8 +200,8 @@ func (d *decision) slowest(current int32) int32 {
 	return min(current, d.allowed(d.hpa.Spec.Behavior.ScaleDown, current, -1))
 }
 
-// allowed returns what the policies allow in a direction, 1 or -1: the one that allows the most
-// change, or the least if the behavior says so.
+// allowed returns the number of replicas that the policies allow in a direction, 1 or -1: by
+// the policy that allows the most change, or the least if the behavior selects that.
 func (d *decision) allowed(rules *autoscalingv2.HPAScalingRules, current int32, direction int32) int32 {
 	if rules == nil || len(rules.Policies) == 0 {
 		return current
@@ -220,8 +222,8 @@ func (d *decision) allowed(rules *autoscalingv2.HPAScalingRules, current int32, 
 	return slices.Max(proposals)
 }
 
-// by returns how many replicas a policy allows if there were that many when its period began. A
-// percentage of few adds one at least.
+// by returns how many replicas a policy allows, given their number when its period began. A
+// percentage adds at least one.
 func by(policy autoscalingv2.HPAScalingPolicy, before, direction int32) int32 {
 	if policy.Type == autoscalingv2.PodsScalingPolicy {
 		return int32(max(min(int64(before)+int64(direction)*int64(policy.Value), math.MaxInt32), math.MinInt32))

@@ -32,7 +32,7 @@ const (
 	unhindered = "ReadyForNewScale"
 )
 
-// TestBehavior: what limits and the past leave of a recommendation, for a target of ten.
+// TestBehavior: the effect of limits and the past on a recommendation, for a target of ten.
 func TestBehavior(t *testing.T) {
 	none := rules(0, most, byPercent(100, 15))
 	for name, test := range map[string]struct {

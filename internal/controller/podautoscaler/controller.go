@@ -34,7 +34,7 @@ const (
 	workers = 2 // each may wait for a metrics server
 	// syncPeriod is how often metrics are read.
 	syncPeriod = 15 * time.Second
-	// untilSynced is how often a sync is tried while the pods are not known yet.
+	// untilSynced is the interval of syncs while the cache of pods is not synced.
 	untilSynced = 100 * time.Millisecond
 )
 
@@ -42,7 +42,7 @@ type reconciler struct {
 	client      kubernetes.Interface
 	autoscalers autoscalinglisters.HorizontalPodAutoscalerLister
 	pods        corelisters.PodLister
-	podsSynced  cache.InformerSynced // the shared informer has no handler of ours: no event matters
+	podsSynced  cache.InformerSynced // there is no handler on the shared informer: no event matters
 	scales      *scales
 	metrics     *metrics
 	events      record.EventRecorder
@@ -52,15 +52,15 @@ type reconciler struct {
 	known map[cache.ObjectName]remembered // guarded by mu
 }
 
-// remembered is what is known of an autoscaler from its last sync.
+// remembered is the state of an autoscaler from its last sync.
 type remembered struct {
 	uid      types.UID
 	selector labels.Selector // of its target's pods; nil if that cannot be used
 	memory   Memory
 }
 
-// New returns the controller. It has a user of its own, for what the others may not do: change the
-// scale of anything.
+// New returns the controller. It has a user of its own with a right that other controllers do not
+// have: to change the scale of any object.
 func New(shared *controller.Context, config *rest.Config) (*controller.Controller, error) {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -92,8 +92,8 @@ func New(shared *controller.Context, config *rest.Config) (*controller.Controlle
 	}, nil
 }
 
-// sameSpec reports whether a change of an autoscaler can wait for the next period, like one of its
-// status, which this controller makes.
+// sameSpec reports whether a change of an autoscaler can wait for the next period, like this
+// controller's own changes of the status.
 func sameSpec(before, now any) bool {
 	a, aOK := before.(*autoscalingv2.HorizontalPodAutoscaler)
 	b, bOK := now.(*autoscalingv2.HorizontalPodAutoscaler)
@@ -115,7 +115,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	is := c.recall(key, hpa.UID)
 	plan, err := c.sync(ctx, hpa, &is)
 	if err != nil {
-		return 0, err // decided anew, on what is there now; nothing was written that must be remembered
+		return 0, err // decided anew, on the current state; no write must be remembered
 	}
 	is.memory = plan.Memory
 	c.remember(key, is)
@@ -154,7 +154,7 @@ func (c *reconciler) sync(ctx context.Context, hpa *autoscalingv2.HorizontalPodA
 	return Scaled(hpa, plan, err, c.now()), nil
 }
 
-// observe returns what a decision rests on.
+// observe returns the input of a decision.
 func (c *reconciler) observe(ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler, of *target, is *remembered) (Observed, error) {
 	seen := Observed{Scale: of.scale, Memory: is.memory, Now: c.now()}
 	if !NeedsMetrics(hpa, of.scale) {
@@ -181,7 +181,7 @@ func (c *reconciler) observe(ctx context.Context, hpa *autoscalingv2.HorizontalP
 	return seen, ctx.Err()
 }
 
-// scaling returns the autoscalers of the namespace whose targets have one of the pods.
+// scaling returns the autoscalers of the namespace whose targets select one of the pods.
 func (c *reconciler) scaling(namespace string, pods []*corev1.Pod) []Autoscaler {
 	c.mu.Lock()
 	defer c.mu.Unlock()

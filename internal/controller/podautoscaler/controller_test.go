@@ -240,7 +240,7 @@ func TestRefusedScale(t *testing.T) {
 	}
 }
 
-// TestTargets: what cannot be scaled.
+// TestTargets: targets that cannot be scaled.
 func TestTargets(t *testing.T) {
 	for name, test := range map[string]struct {
 		ref  autoscalingv2.CrossVersionObjectReference

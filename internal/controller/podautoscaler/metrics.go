@@ -23,7 +23,7 @@ import (
 const (
 	// metricsTimeout bounds a request to a metrics server, which may hang.
 	metricsTimeout = 30 * time.Second
-	// usualWindow is the window of a custom metric that states none.
+	// usualWindow is the window of a custom metric that does not state one.
 	usualWindow = time.Minute
 )
 
@@ -32,8 +32,8 @@ type metrics struct {
 	resources resourceclient.PodMetricsesGetter
 	custom    customclient.CustomMetricsClient
 	external  externalclient.ExternalMetricsClient
-	// versions is which version of custom metrics is served, mapper what the objects are called
-	// that they are about.
+	// versions finds the served version of custom metrics, mapper the resources of the objects that
+	// they describe.
 	versions customclient.AvailableAPIsGetter
 	mapper   meta.ResettableRESTMapper
 }
@@ -55,7 +55,7 @@ func newMetrics(config *rest.Config, known discovery.DiscoveryInterface, mapper 
 	}, nil
 }
 
-// query is whose metrics are read.
+// query has the pods whose metrics are read.
 type query struct {
 	namespace string
 	pods      labels.Selector
@@ -79,7 +79,7 @@ func (m *metrics) read(ctx context.Context, q query, spec *autoscalingv2.MetricS
 	return r
 }
 
-// ofResource reads how much of a resource pods use, or a container of each.
+// ofResource reads the usage of a resource by pods, or by one container of each.
 func (m *metrics) ofResource(ctx context.Context, q query, resource corev1.ResourceName, container string) (map[string]Sample, error) {
 	list, err := m.resources.PodMetricses(q.namespace).List(ctx, metav1.ListOptions{LabelSelector: q.pods.String()})
 	if err != nil {
@@ -98,8 +98,8 @@ func (m *metrics) ofResource(ctx context.Context, q query, resource corev1.Resou
 	return samples, nil
 }
 
-// usedBy returns how much of a resource the container of that name uses, or all of them; false if
-// that of one is not known.
+// usedBy returns the usage of a resource by the container of that name, or by all containers;
+// false if the usage of one is unknown.
 func usedBy(containers []metricsv1beta1.ContainerMetrics, resource corev1.ResourceName, name string) (total int64, ok bool) {
 	for i := range containers {
 		if name != "" && containers[i].Name != name {
@@ -114,8 +114,9 @@ func usedBy(containers []metricsv1beta1.ContainerMetrics, resource corev1.Resour
 	return total, ok
 }
 
-// failedCustom says that a custom metric cannot be read. Another version of the API, or the kind
-// that the metric is about, may be served by the next time.
+// failedCustom is the error for a custom metric that cannot be read. It resets discovery:
+// another version of the API, or the kind that the metric describes, may be served by the next
+// time.
 func (m *metrics) failedCustom(err error) error {
 	m.versions.Invalidate()
 	m.mapper.Reset()

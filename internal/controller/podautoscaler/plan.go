@@ -1,16 +1,17 @@
-// Package podautoscaler is the horizontal pod autoscaler: it sets how many pods a target runs, by
-// what metrics say about them.
+// Package podautoscaler is the horizontal pod autoscaler: it sets how many pods a target runs,
+// according to metrics.
 //
 //	HorizontalPodAutoscaler, the target's scale, its pods, metrics ──▶ Decide (pure)
 //	    ──▶ the new scale, if any, then the status, each in a write that fails if something changed
 //
-// How many replicas a metric calls for is in replicas.go, what the autoscaler's limits and its
-// past leave of that in behavior.go. Both are pure: what is remembered between two syncs is in a
-// [Memory], which goes in and comes out. It is lost when the controller stops; until it is
-// complete again, nothing is scaled down.
+// replicas.go computes how many replicas a metric calls for, behavior.go applies the autoscaler's
+// limits and its past to that number. Both are pure: the state between two syncs is a [Memory],
+// an input and an output of Decide. It is lost when the controller stops; until it is complete
+// again, nothing is scaled down.
 //
-// Metrics are those of metrics.k8s.io, custom.metrics.k8s.io and external.metrics.k8s.io, which
-// other servers serve. Without them nothing is scaled, and the condition ScalingActive says why.
+// Metrics come from metrics.k8s.io, custom.metrics.k8s.io and external.metrics.k8s.io, which
+// other servers serve. Without them nothing is scaled, and the condition ScalingActive has the
+// reason.
 package podautoscaler
 
 import (
@@ -25,40 +26,41 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Observed is what a decision about an autoscaler rests on.
+// Observed is the input for a decision about an autoscaler.
 type Observed struct {
 	Scale *autoscalingv1.Scale
-	// Selector is why the scale's selector cannot be used; nil if it can.
+	// Selector is the reason why the scale's selector cannot be used; nil if it can be used.
 	Selector *Problem
-	// Pods are those that it selects.
+	// Pods are the pods that the scale's selector selects.
 	Pods []*corev1.Pod
-	// Readings are what the metrics of the autoscaler's spec say, in their order, if NeedsMetrics.
+	// Readings are the values of the metrics in the autoscaler's spec, in their order, if
+	// NeedsMetrics.
 	Readings []Reading
 	Memory   Memory
 	Now      time.Time
 }
 
-// Problem is why nothing can be computed.
+// Problem is the reason why the replicas cannot be computed.
 type Problem struct {
-	Event, Reason string // the reasons of the Event and of the condition; without Event there is none
+	Event, Reason string // the reasons of the Event and of the condition; no Event if empty
 	Text, Message string // the error, and the message of the condition
 }
 
 // Event is an Event about the autoscaler.
 type Event struct{ Type, Reason, Message string }
 
-// Plan is what to do about an autoscaler.
+// Plan is the result of Decide for an autoscaler.
 type Plan struct {
 	Status autoscalingv2.HorizontalPodAutoscalerStatus
 	Events []Event
-	// Replicas is what to set the target's scale to, before anything else; nil if it stays.
+	// Replicas is the new scale of the target, written before anything else; nil if it stays.
 	Replicas *int32
-	// Why is what Replicas is said to be for.
+	// Why is the reason for Replicas in logs and errors.
 	Why    string
 	Memory Memory
 }
 
-// decision is a Plan in the making.
+// decision builds a Plan.
 type decision struct {
 	Plan
 	hpa  *autoscalingv2.HorizontalPodAutoscaler
@@ -93,7 +95,7 @@ func Decide(hpa *autoscalingv2.HorizontalPodAutoscaler, seen Observed) Plan {
 	default:
 		called, metric, ok := d.evaluate()
 		if !ok {
-			return d.Plan // with the status and the Events that say why
+			return d.Plan // with the reason in the status and the Events
 		}
 		switch {
 		case called > current:
@@ -119,8 +121,8 @@ func newDecision(hpa *autoscalingv2.HorizontalPodAutoscaler, seen Observed) *dec
 	return d
 }
 
-// evaluate returns the number of replicas that the metrics call for, the largest one, and what
-// calls for it. It returns false if none can be told; the reasons are then in the plan.
+// evaluate returns the largest number of replicas that a metric calls for, and the name of that
+// metric. It returns false if no number can be computed; the reasons are then in the plan.
 func (d *decision) evaluate() (replicas int32, metric string, ok bool) {
 	current := d.seen.Scale.Spec.Replicas
 	if p := d.seen.Selector; p != nil {
@@ -149,7 +151,7 @@ func (d *decision) evaluate() (replicas int32, metric string, ok bool) {
 			replicas, metric = called.replicas, called.name
 		}
 	}
-	// Some metrics may be enough to scale up, as the others could only call for more.
+	// Some of the metrics are enough to scale up, as the others could only call for more.
 	if failed == len(specs) || failed > 0 && replicas < current {
 		message := "there are no metrics"
 		if first != nil {
@@ -210,8 +212,8 @@ func (d *decision) set(kind autoscalingv2.HorizontalPodAutoscalerConditionType, 
 // Autoscaler names an autoscaler.
 type Autoscaler struct{ Name, Namespace string }
 
-// SelectorProblem returns why the selector of a scale cannot be used: it is missing or wrong, or
-// several autoscalers scale the pods that it selects; nil if it can be used.
+// SelectorProblem returns the reason why the selector of a scale cannot be used: it is missing or
+// wrong, or several autoscalers scale the pods that it selects; nil if it can be used.
 func SelectorProblem(selector string, parsing error, autoscalers []Autoscaler) *Problem {
 	switch {
 	case selector == "":

@@ -108,8 +108,8 @@ func scaleOf(replicas int32) *autoscalingv1.Scale {
 	return s
 }
 
-// text is what a plan does, and the reasons of the conditions: AbleToScale, ScalingActive and
-// ScalingLimited, as far as they are there, the second and third with a minus if they are not true.
+// text describes a plan, with the reasons of the existing conditions: AbleToScale, ScalingActive
+// and ScalingLimited, the second and third with a minus if they are not true.
 func text(p Plan) string {
 	out := "stays"
 	if p.Replicas != nil {
@@ -135,7 +135,7 @@ const (
 	unable = "stays SucceededGetScale -%s !%[1]s !FailedComputeMetricsReplicas"
 )
 
-// TestReplicas: what metrics call for, when nothing was recommended before.
+// TestReplicas: the replicas that metrics call for, without earlier recommendations.
 func TestReplicas(t *testing.T) {
 	cpu := ofResource(corev1.ResourceCPU, percent(50))
 	pending := func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }
@@ -211,8 +211,8 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// TestFewerWithoutSamples: pods without samples count as busy where fewer pods would do. What was
-// recommended before is too long ago to matter.
+// TestFewerWithoutSamples: pods without samples count as busy if the others call for fewer pods.
+// Earlier recommendations are too old to matter.
 func TestFewerWithoutSamples(t *testing.T) {
 	long := Memory{recommendations: []recommendation{{20, epoch.Add(-time.Hour)}}}
 	for name, test := range map[string]struct {
@@ -234,7 +234,7 @@ func TestFewerWithoutSamples(t *testing.T) {
 	}
 }
 
-// TestSeveralMetrics: the one that calls for most decides. One that is not known does not keep the
+// TestSeveralMetrics: the metric that calls for most decides. An unknown metric does not keep the
 // others from scaling up, but from scaling down.
 func TestSeveralMetrics(t *testing.T) {
 	hpa := anHPA(ofPods(each("10")), external(each("10")))
@@ -259,7 +259,7 @@ func TestSeveralMetrics(t *testing.T) {
 	}
 }
 
-// TestMessages: conditions, Events and the status say what upstream says.
+// TestMessages: conditions, Events and the status have upstream's texts.
 func TestMessages(t *testing.T) {
 	hpa := anHPA(ofResource(corev1.ResourceCPU, percent(50)))
 	missing := errors.New("unable to fetch metrics from resource metrics API: the server could not find the requested resource (get pods.metrics.k8s.io)")
@@ -293,7 +293,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestWithoutMetrics: what is decided without reading metrics.
+// TestWithoutMetrics: decisions without reading metrics.
 func TestWithoutMetrics(t *testing.T) {
 	for current, want := range map[int32]string{
 		0:  "stays SucceededGetScale -ScalingDisabled",

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Reading is what a metric says, or why it says nothing.
+// Reading is the value of a metric, or the error of reading it.
 type Reading struct {
 	Pods   map[string]Sample // of metrics about pods, by name
 	Value  int64             // of a metric about an object, in thousandths
@@ -17,18 +17,18 @@ type Reading struct {
 	Err    error
 }
 
-// proposal is what a metric calls for.
+// proposal is the number of replicas that a metric calls for.
 type proposal struct {
 	replicas int32
-	name     string // of what calls for it, for people
+	name     string // of the metric, for messages
 	status   autoscalingv2.MetricStatus
 }
 
-// failure is why a metric calls for nothing.
+// failure is the reason why a metric gives no proposal.
 type failure struct {
 	reason string // of the condition and the Event
 	inner  string // their text
-	text   string // the same, with what it is about
+	text   string // inner with the name of the metric
 }
 
 // Reasons of failures.
@@ -80,7 +80,7 @@ func (d *decision) proposal(spec *autoscalingv2.MetricSpec, reading *Reading) (*
 	return p, nil
 }
 
-// tolerances are those of the spec, or a tenth.
+// tolerances returns the tolerances of the spec; a tenth by default.
 func (d *decision) tolerances() tolerances {
 	const usual = 0.1
 	t := tolerances{usual, usual}
@@ -95,7 +95,8 @@ func (d *decision) tolerances() tolerances {
 	return t
 }
 
-// wantedResource is how much of a resource the pods, or a container of each, should use.
+// wantedResource is the desired usage of a resource by the pods, or by one container of
+// each.
 type wantedResource struct {
 	name      corev1.ResourceName
 	container string
@@ -229,7 +230,7 @@ func (d *decision) ofExternal(p *proposal, source *autoscalingv2.ExternalMetricS
 
 func thousandths(n int64) *resource.Quantity { return resource.NewMilliQuantity(n, resource.DecimalSI) }
 
-// quantityOf writes memory as metrics servers do.
+// quantityOf formats memory as metrics servers do.
 func quantityOf(name corev1.ResourceName, n int64) *resource.Quantity {
 	if name == corev1.ResourceMemory {
 		return resource.NewMilliQuantity(n, resource.BinarySI)

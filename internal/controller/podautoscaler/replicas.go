@@ -14,34 +14,34 @@ import (
 )
 
 const (
-	// cpuInitialization is how long a pod may use much CPU only because it starts.
+	// cpuInitialization is how long a pod may use much CPU because of its start.
 	cpuInitialization = 5 * time.Minute
-	// initialReadiness is how long after its start a pod may become unready, and count as one that
-	// has never been ready.
+	// initialReadiness is the time after its start in which a pod that becomes unready counts as
+	// never ready.
 	initialReadiness = 30 * time.Second
 )
 
-// Sample is what a metric says about a pod.
+// Sample is the value of a metric for a pod.
 type Sample struct {
 	Value  int64 // in thousandths
 	At     time.Time
 	Window time.Duration // the time over which it was measured
 }
 
-// tolerances are how far from 1 the ratio of usage and target may be without consequence.
+// tolerances are how far the ratio of usage to target may be from 1 without a change of scale.
 type tolerances struct{ down, up float64 }
 
 func (t tolerances) admit(ratio float64) bool { return 1-t.down <= ratio && ratio <= 1+t.up }
 
-// census is the pods of a target, by what is known of them.
+// census has the pods of a target, classified by their samples.
 type census struct {
 	values  map[string]int64 // of the pods that count
-	ready   int              // how many do
-	unready []string         // they may need no fewer pods, but do not call for more
-	missing []string         // there is no sample of these
+	ready   int              // how many of the pods count
+	unready []string         // these pods do not call for more replicas
+	missing []string         // pods without a sample
 }
 
-// errNoPods means that the selector selects none.
+// errNoPods means that the selector selects no pods.
 var errNoPods = errors.New("no pods returned by selector while calculating replica count")
 
 // newCensus groups pods. CPU counts only once a pod has started.
@@ -73,7 +73,7 @@ func newCensus(pods []*corev1.Pod, samples map[string]Sample, resource corev1.Re
 	return c, nil
 }
 
-// isStarting reports whether what a pod uses of the CPU says nothing yet about its load.
+// isStarting reports whether a pod's use of the CPU does not show its load yet.
 func isStarting(pod *corev1.Pod, sample Sample, now time.Time) bool {
 	i := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
 	if i < 0 || pod.Status.StartTime == nil {
@@ -87,15 +87,15 @@ func isStarting(pod *corev1.Pod, sample Sample, now time.Time) bool {
 	return ready.Status == corev1.ConditionFalse && started.Add(initialReadiness).After(changed)
 }
 
-// usage compares what pods use with the target.
+// usage compares the usage of pods with the target.
 type usage struct {
 	ratio func(values map[string]int64) (float64, error)
-	// full is what a pod without a sample is taken to use where fewer pods would otherwise do.
+	// full is the assumed usage of a pod without a sample, if the other pods call for fewer replicas.
 	full func(pod string) int64
 }
 
-// replicas returns how many pods the usage calls for. Pods of which too little is known never
-// turn the direction, and dampen it otherwise.
+// replicas returns how many pods the usage calls for. Unready pods and pods without a sample
+// dampen a change, but never reverse its direction.
 func (c *census) replicas(current int32, u usage, t tolerances) (int32, error) {
 	ratio, err := u.ratio(c.values)
 	if err != nil {
@@ -120,11 +120,11 @@ func (c *census) replicas(current int32, u usage, t tolerances) (int32, error) {
 	return called, nil
 }
 
-// turns reports whether what calls for more goes down, or what calls for fewer goes up.
+// turns reports whether a call for more replicas goes down, or a call for fewer goes up.
 func turns(more, up, down bool) bool { return more && down || !more && up }
 
-// dampen adds the pods of which too little is known: busy ones where fewer pods would do, and idle
-// ones where more are called for.
+// dampen adds the pods without a sample: as busy if the usage calls for fewer pods, as idle if it
+// calls for more. Then it adds unready pods as idle, too.
 func (c *census) dampen(ratio float64, u usage) map[string]int64 {
 	values := maps.Clone(c.values)
 	for _, pod := range c.missing {
@@ -142,7 +142,7 @@ func (c *census) dampen(ratio float64, u usage) map[string]int64 {
 	return values
 }
 
-// ceiling returns the next whole number, as far as it can be one of replicas.
+// ceiling rounds up to a whole number, within the range of a number of replicas.
 func ceiling(n float64) int32 {
 	return int32(min(math.Ceil(n), math.MaxInt32))
 }
@@ -156,7 +156,7 @@ func average(values map[string]int64) int64 {
 	return sum / int64(len(values))
 }
 
-// averageUsage is the usage of pods that should use target on average.
+// averageUsage is the usage of pods with a target for their average.
 func averageUsage(target int64) usage {
 	return usage{
 		ratio: func(values map[string]int64) (float64, error) { return float64(average(values)) / float64(target), nil },
@@ -164,7 +164,8 @@ func averageUsage(target int64) usage {
 	}
 }
 
-// utilization returns what pods use in percent of what they request, and on average.
+// utilization returns the usage of pods in percent of their requests, and the average usage of a
+// pod.
 func utilization(values, requests map[string]int64) (percent int32, average int64, err error) {
 	var used, requested, pods int64
 	for name, v := range values {
@@ -178,7 +179,7 @@ func utilization(values, requests map[string]int64) (percent int32, average int6
 	return int32(min(used*100/requested, math.MaxInt32)), used / pods, nil
 }
 
-// utilizationUsage is the usage of pods that should use that percentage of what they request.
+// utilizationUsage is the usage of pods with a target percentage of their requests.
 func utilizationUsage(requests map[string]int64, target int32) usage {
 	return usage{
 		ratio: func(values map[string]int64) (float64, error) {
@@ -189,8 +190,8 @@ func utilizationUsage(requests map[string]int64, target int32) usage {
 	}
 }
 
-// requestsOf returns what pods request of a resource, in thousandths: for a container, for the
-// pod, or for its containers.
+// requestsOf returns the requests of pods for a resource, in thousandths: of a container, of the
+// pod, or of its containers.
 func requestsOf(pods []*corev1.Pod, container string, resource corev1.ResourceName) (map[string]int64, error) {
 	requests := make(map[string]int64, len(pods))
 	for _, pod := range pods {
@@ -215,8 +216,8 @@ func podRequest(pod *corev1.Pod, resource corev1.ResourceName) (int64, error) {
 	return request.MilliValue(), nil
 }
 
-// containerRequests returns the sum for the containers that run as long as the pod, or what the
-// one of that name requests.
+// containerRequests returns the requests of the container with that name, or the sum for all
+// containers that run as long as the pod.
 func containerRequests(pod *corev1.Pod, container string, resource corev1.ResourceName) (int64, error) {
 	var sum int64
 	found := false
@@ -247,8 +248,8 @@ func sidecars(pod *corev1.Pod) []corev1.Container {
 	return all
 }
 
-// replicasForRatio returns how many pods a ratio of usage and target calls for that is not about
-// single pods: it applies to those that are ready.
+// replicasForRatio returns how many pods a ratio of usage to target calls for, if the usage is not
+// measured per pod: it applies to the ready pods.
 func replicasForRatio(current int32, ratio float64, pods []*corev1.Pod, t tolerances) (int32, error) {
 	if t.admit(ratio) {
 		return current, nil
@@ -265,8 +266,8 @@ func replicasForRatio(current int32, ratio float64, pods []*corev1.Pod, t tolera
 	return ceiling(ratio * float64(ready)), nil
 }
 
-// replicasPerPod returns how many pods are needed if each takes target of the usage, and what each
-// of the current ones has of it.
+// replicasPerPod returns how many pods are needed if each takes target of the usage, and how much
+// each of the current pods takes.
 func replicasPerPod(current int32, used, target int64, t tolerances) (replicas int32, each int64) {
 	replicas = current
 	if !t.admit(float64(used) / (float64(target) * float64(current))) {

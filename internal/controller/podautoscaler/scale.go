@@ -23,7 +23,7 @@ type scales struct {
 	mapper meta.ResettableRESTMapper
 }
 
-// target is what an autoscaler scales.
+// target is the object that an autoscaler scales.
 type target struct {
 	resource schema.GroupResource
 	scale    *autoscalingv1.Scale
@@ -37,7 +37,8 @@ func newScales(config *rest.Config, known discovery.DiscoveryInterface, mapper m
 	return &scales{client, mapper}, nil
 }
 
-// get reads the scale of what a reference names, whose group and kind count, in any version.
+// get reads the scale of a referenced object. Only group and kind of the reference count; any
+// version will do.
 func (s *scales) get(ctx context.Context, namespace string, ref *autoscalingv2.CrossVersionObjectReference) (*target, error) {
 	version, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {
@@ -69,8 +70,8 @@ func (s *scales) get(ctx context.Context, namespace string, ref *autoscalingv2.C
 	return nil, first
 }
 
-// set writes the number of replicas, on the condition that the target is the one that was read, and
-// has not changed.
+// set writes the number of replicas, on the condition that the target has not changed since it was
+// read.
 func (s *scales) set(ctx context.Context, namespace string, t *target, replicas int32) error {
 	wanted := t.scale.DeepCopy()
 	wanted.Spec.Replicas = replicas

@@ -22,7 +22,7 @@ const (
 	name = "pod-garbage-collector"
 	// period is the interval at which all pods are checked if no event triggers that sooner.
 	period = 20 * time.Second
-	// batchPeriod is how long events are collected before all pods are checked.
+	// batchPeriod is the time during which events are collected before all pods are checked.
 	batchPeriod = 500 * time.Millisecond
 )
 
@@ -124,7 +124,7 @@ func (c *reconciler) remove(ctx context.Context, r Removal) error {
 	}))
 }
 
-// fail sets the phase of a pod to Failed: controllers that wait for its end see how it ended.
+// fail sets the phase of a pod to Failed, for controllers that wait for its end.
 func (c *reconciler) fail(ctx context.Context, r Removal) (*corev1.Pod, error) {
 	failed := r.Pod.DeepCopy()
 	failed.Status.Phase = corev1.PodFailed

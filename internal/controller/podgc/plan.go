@@ -1,7 +1,7 @@
-// Package podgc is the pod garbage collector: it removes pods that no node agent will remove,
-// which are those of nodes that are gone, those that are terminating and were never bound to
-// a node, and the oldest of the finished ones when there are too many. It does not look at
-// owner references; those are for the garbage collector.
+// Package podgc is the pod garbage collector: it removes pods that no kubelet will remove. These
+// are pods of nodes that are gone, terminating pods that were never bound to a node, and the
+// oldest finished pods when there are too many. It does not look at owner references; the
+// garbage collector handles these.
 //
 //	pods, nodes ──▶ Decide (pure) ──▶ for each pod: phase Failed, deleted with grace 0
 //
@@ -20,7 +20,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
-// Limits are the limits from which on pods are removed.
+// Limits are the limits beyond which pods are removed.
 type Limits struct {
 	// Finished is the number of finished pods that are kept.
 	Finished int
@@ -89,7 +89,7 @@ func Decide(seen Observed, limits Limits, now time.Time) (removals []Removal, wa
 	return removals, wait
 }
 
-// missing returns how much longer a node that does not exist has to be missing.
+// missing returns the remaining time that a node must be missing.
 func (o Observed) missing(node string, limit time.Duration, now time.Time) time.Duration {
 	since, missed := o.MissedSince[node]
 	if !missed {

@@ -2,8 +2,8 @@ package pods
 
 import corev1 "k8s.io/api/core/v1"
 
-// ByNode is the name of the index of pods by the node that they are bound to; its keys are those
-// of NodeKey. The fixed name lets users of a shared pod cache see that it has the index.
+// ByNode is the name of the index of pods by the node that they are bound to; its keys come from
+// NodeKey. The fixed name lets users of a shared pod cache see that it has the index.
 const ByNode = "coppice.dev/node"
 
 // NodeKey is the cache.IndexFunc of ByNode.

@@ -1,6 +1,6 @@
-// Package pods contains what several controllers need to know about pods beyond
-// k8s.io/kubectl/pkg/util/podutils: how a pod is created from a template, what state it is
-// in, and which is deleted first when there are too many. It is pure.
+// Package pods contains functions on pods that several controllers share, beyond
+// k8s.io/kubectl/pkg/util/podutils: to create a pod from a template, to determine its state,
+// and to order pods for deletion. It is pure.
 package pods
 
 import (
@@ -31,7 +31,7 @@ func FromTemplate(template *corev1.PodTemplateSpec, namespace string) *corev1.Po
 // longestPrefix is the longest prefix to which the server can append a generated suffix.
 const longestPrefix = 63 - 5
 
-// NamePrefix returns what the names of an object's pods begin with.
+// NamePrefix returns the prefix of the names of an object's pods.
 func NamePrefix(owner string) string {
 	if len(owner) >= longestPrefix {
 		return owner[:longestPrefix-1] + "-"
@@ -79,7 +79,7 @@ func AvailableIn(pod *corev1.Pod, minReady time.Duration, now time.Time) (time.D
 
 // IsAvailable reports whether the pod has been ready for minReady. Unlike
 // podutils.IsPodAvailable it is true as soon as AvailableIn is 0, which is when controllers
-// reconcile again: if the pod were still unavailable then, nothing would make them reconcile
+// reconcile again: if the pod were still unavailable then, no event would make them reconcile
 // later.
 func IsAvailable(pod *corev1.Pod, minReady time.Duration, now time.Time) bool {
 	in, ready := AvailableIn(pod, minReady, now)

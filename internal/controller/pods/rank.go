@@ -23,7 +23,7 @@ import (
 //  8. created later
 //
 // and finally by name, so that the order is deterministic. related are the pods that count for
-// 5, which may be more than those to be ordered.
+// 5, which may include more than the given pods.
 func DeletionOrder(list, related []*corev1.Pod, now time.Time) []*corev1.Pod {
 	onNode := map[string]int{}
 	for _, pod := range related {

@@ -12,12 +12,12 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// ofClass stands between the name of a storage class and what a quota limits of it, as in
+// ofClass joins the name of a storage class and the limited resource, as in
 // gold.storageclass.storage.k8s.io/requests.storage.
 const ofClass = ".storageclass.storage.k8s.io/"
 
-// claims returns the evaluator of volume claims: how many there are, and how much they request, also
-// per storage class.
+// claims returns the evaluator of volume claims: their number and their requests, also per storage
+// class.
 func claims(list List) quotav1.Evaluator {
 	return newEvaluator(list, rules[*corev1.PersistentVolumeClaim]{
 		resource: corev1.Resource("persistentvolumeclaims"), limits: limitsClaims, usage: claimUsage, handles: handlesClaim, matches: claimInScope,
@@ -28,7 +28,7 @@ func claimCount() corev1.ResourceName {
 	return generic.ObjectCountQuotaResourceNameFor(corev1.Resource("persistentvolumeclaims"))
 }
 
-// limitsClaims reports whether a name in a quota is about volume claims.
+// limitsClaims reports whether a resource name in a quota limits volume claims.
 func limitsClaims(name corev1.ResourceName) bool {
 	if name == claimCount() {
 		return true
@@ -59,7 +59,7 @@ func claimUsage(claim *corev1.PersistentVolumeClaim) corev1.ResourceList {
 }
 
 // claimSize returns how much storage a claim requests, in whole bytes. A claim whose expansion was
-// taken back is counted with what has been allocated for it.
+// taken back is counted with its allocated size.
 func claimSize(claim *corev1.PersistentVolumeClaim) (resource.Quantity, bool) {
 	size, ok := claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	if allocated := claim.Status.AllocatedResources[corev1.ResourceStorage]; ok && allocated.Cmp(size) > 0 {
@@ -70,8 +70,8 @@ func claimSize(claim *corev1.PersistentVolumeClaim) (resource.Quantity, bool) {
 	return size, ok
 }
 
-// handlesClaim reports whether a request may change what volume claims use. The status says what has
-// been allocated.
+// handlesClaim reports whether a request may change the usage of volume claims. The status has the
+// allocated size.
 func handlesClaim(operation admission.Operation, subresource string, claim, old *corev1.PersistentVolumeClaim) bool {
 	switch subresource {
 	case "":

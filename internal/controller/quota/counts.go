@@ -12,7 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/quota/v1/generic"
 )
 
-// countPrefix begins the names in quotas of numbers of objects, as in count/deployments.apps.
+// countPrefix is the prefix of the names in quotas of numbers of objects, as in count/deployments.apps.
 const countPrefix = "count/"
 
 // aliased returns the resources of the core group that are counted under their own name, too.
@@ -20,14 +20,14 @@ func aliased() []string {
 	return []string{"configmaps", "replicationcontrollers", "resourcequotas", "secrets"}
 }
 
-// counted is the evaluator of a resource of which only the number of objects is limited.
+// counted is the evaluator of a resource whose quotas limit only the number of objects.
 type counted struct {
 	quotav1.Evaluator
 	number func(namespace string) (int, error)
 }
 
-// Count returns the evaluator of a resource of which only the number of objects is limited. number
-// returns how many there are in a namespace; it may be nil if UsageStats is not called.
+// Count returns the evaluator of a resource whose quotas limit only the number of objects. number
+// returns the number of objects in a namespace; it may be nil if UsageStats is not called.
 func Count(resource schema.GroupResource, number func(namespace string) (int, error)) quotav1.Evaluator {
 	var alias corev1.ResourceName
 	if resource.Group == corev1.GroupName && slices.Contains(aliased(), resource.Resource) {
@@ -52,7 +52,7 @@ func (c counted) UsageStats(options quotav1.UsageStatsOptions) (quotav1.UsageSta
 	return stats, nil
 }
 
-// Resources returns the resources whose objects must be known to tell how much of a quota is used.
+// Resources returns the resources whose objects must be known to compute the usage of a quota.
 func Resources(hard corev1.ResourceList) []schema.GroupResource {
 	found := map[schema.GroupResource]bool{}
 	for name := range hard {
@@ -65,7 +65,7 @@ func Resources(hard corev1.ResourceList) []schema.GroupResource {
 	})
 }
 
-// resourceOf returns the resource that a name in a quota is about.
+// resourceOf returns the resource that a name in a quota limits.
 func resourceOf(name corev1.ResourceName) (schema.GroupResource, bool) {
 	for _, e := range Evaluators(nil) {
 		if len(e.MatchingResources([]corev1.ResourceName{name})) > 0 {

@@ -15,29 +15,28 @@ import (
 	podrules "github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
-// limitsPrefix begins the names in quotas of what resources are limited to.
+// limitsPrefix is the prefix of the names in quotas of resource limits.
 const limitsPrefix = "limits."
 
-// pods returns the evaluator of pods: how many there are, what they request and what they are limited
-// to.
+// pods returns the evaluator of pods: their number, requests and limits.
 func pods(list List) quotav1.Evaluator {
 	return newEvaluator(list, rules[*corev1.Pod]{
 		resource: corev1.Resource("pods"), limits: limitsPods, usage: podUsage, handles: handlesPod, matches: podInScope, constraints: podConstraints,
 	})
 }
 
-// podCount is the name in quotas of the number of pods that exist. ResourcePods is the number of those
-// that have not finished.
+// podCount is the name in quotas of the number of existing pods. ResourcePods is the number of
+// unfinished pods.
 func podCount() corev1.ResourceName {
 	return generic.ObjectCountQuotaResourceNameFor(corev1.Resource("pods"))
 }
 
-// computeResources are those of which a quota may limit the requests and the limits.
+// computeResources are the resources whose requests and limits a quota may limit.
 func computeResources() []corev1.ResourceName {
 	return []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
 }
 
-// limitsPods reports whether a name in a quota is about pods.
+// limitsPods reports whether a resource name in a quota limits pods.
 func limitsPods(name corev1.ResourceName) bool {
 	if name == podCount() || name == corev1.ResourcePods || isHugePages(name) || slices.Contains(computeResources(), name) {
 		return true
@@ -59,7 +58,7 @@ func isDevice(name corev1.ResourceName) bool {
 	return isExtended(name) || strings.HasPrefix(string(name), resourcev1.ResourceDeviceClassPrefix)
 }
 
-// podUsage returns what a pod uses. A pod that has finished uses no resources.
+// podUsage returns the usage of a pod. A pod that has finished uses no resources.
 func podUsage(pod *corev1.Pod) corev1.ResourceList {
 	usage := corev1.ResourceList{podCount(): number(1)}
 	if podrules.IsFinished(pod) {
@@ -88,8 +87,8 @@ func addComputeUsage(usage, requested, limited corev1.ResourceList) {
 	}
 }
 
-// handlesPod reports whether a request may change what pods use: a pod is created or resized, or moves
-// between the scopes Terminating and NotTerminating.
+// handlesPod reports whether a request may change the usage of pods: it creates or resizes a pod, or
+// moves it between the scopes Terminating and NotTerminating.
 func handlesPod(operation admission.Operation, subresource string, pod, old *corev1.Pod) bool {
 	switch subresource {
 	case "":
@@ -100,8 +99,8 @@ func handlesPod(operation admission.Operation, subresource string, pod, old *cor
 	return false
 }
 
-// podConstraints returns which containers leave out CPU or memory that a quota limits. It is
-// Kubernetes' rule for these two; of other resources, what is left out counts as nothing.
+// podConstraints returns an error that names the containers without a value for CPU or memory that a
+// quota limits. Kubernetes requires these two; other resources count as zero if left out.
 func podConstraints(required []corev1.ResourceName, pod *corev1.Pod) error {
 	if resourcehelper.IsPodLevelResourcesSet(pod) {
 		return nil

@@ -1,15 +1,15 @@
-// Package quota counts what objects use of a ResourceQuota: an evaluator for each resource of which
-// more is limited than the number of objects, in the frame of k8s.io/apiserver/pkg/quota/v1.
+// Package quota counts the usage of ResourceQuotas by objects, with an evaluator for each resource that
+// has limits beyond the number of objects. The evaluators implement k8s.io/apiserver/pkg/quota/v1.
 //
-//	a request ──▶ admission (package admissionchain) ──▶ Evaluators, without a List: what one object uses
-//	a quota   ──▶ controller resourcequota           ──▶ Evaluators, with a List: what all objects use
+//	a request ──▶ admission (package admissionchain) ──▶ Evaluators, without a List: the usage of one object
+//	a quota   ──▶ controller resourcequota           ──▶ Evaluators, with a List: the usage of all objects
 //
 // Pods (pods.go), Services (services.go) and PersistentVolumeClaims (claims.go) have evaluators with
 // rules of their own; which objects a scope selects is in scopes.go. All other resources are counted
 // by number (counts.go).
 //
-// An object is counted until it is gone, not until it is marked as deleted: what it uses is in use
-// as long as it exists. Only a pod that has finished uses nothing but its own existence.
+// An object is counted until it is gone, not until it is marked as deleted: it uses its resources as long
+// as it exists. Only a pod that has finished counts for nothing but the number of objects.
 package quota
 
 import (
@@ -36,7 +36,7 @@ func Evaluators(list List) []quotav1.Evaluator {
 	return []quotav1.Evaluator{pods(list), services(list), claims(list)}
 }
 
-// ForAdmission returns what admission measures requests by. Resources that are not in it are counted.
+// ForAdmission returns the evaluators for admission. Resources without an evaluator are counted.
 func ForAdmission() quotav1.Configuration {
 	all := Evaluators(nil)
 	for _, name := range aliased() {
@@ -45,7 +45,7 @@ func ForAdmission() quotav1.Configuration {
 	return generic.NewConfiguration(all, ignored())
 }
 
-// ignored returns the resources that no quota limits: those that are not stored, and events.
+// ignored returns the resources that no quota limits: resources that are not stored, and events.
 func ignored() map[schema.GroupResource]struct{} {
 	all := map[schema.GroupResource]struct{}{{Group: eventsv1.GroupName, Resource: "events"}: {}}
 	for group, resources := range map[string][]string{
@@ -65,19 +65,19 @@ func (l List) of(resource schema.GroupResource) generic.ListFuncByNamespace {
 	return func(namespace string) ([]runtime.Object, error) { return l(resource, namespace) }
 }
 
-// rules are what distinguishes the evaluators of package quota. Every field but constraints is
+// rules are the differences between the evaluators of package quota. Every field but constraints is
 // required.
 type rules[P runtime.Object] struct {
 	resource schema.GroupResource
-	// limits reports whether a name in a quota is about this resource.
+	// limits reports whether a resource name in a quota limits this resource.
 	limits func(corev1.ResourceName) bool
-	// usage returns what an object uses.
+	// usage returns the usage of an object.
 	usage func(P) corev1.ResourceList
-	// handles reports whether a request may change what is used. old is the zero P for a creation.
+	// handles reports whether a request may change the usage. old is the zero P for a creation.
 	handles func(operation admission.Operation, subresource string, obj, old P) bool
 	// matches reports whether a scope selects an object.
 	matches func(corev1.ScopedResourceSelectorRequirement, P) (bool, error)
-	// constraints returns what an object must specify and does not, so that it can be counted.
+	// constraints returns an error if an object lacks fields that are required to count it.
 	constraints func(required []corev1.ResourceName, obj P) error
 }
 
@@ -91,7 +91,7 @@ func newEvaluator[P runtime.Object](list List, r rules[P]) quotav1.Evaluator {
 	return evaluator[P]{r, list.of(r.resource)}
 }
 
-// typed returns an object as what the evaluator is for.
+// typed returns an object as the type of the evaluator.
 func (e evaluator[P]) typed(obj runtime.Object) (P, error) {
 	if p, ok := obj.(P); ok {
 		return p, nil
@@ -203,7 +203,7 @@ func (e evaluator[P]) UsageStats(options quotav1.UsageStatsOptions) (quotav1.Usa
 // number returns a number of objects as a quantity.
 func number(n int) resource.Quantity { return *resource.NewQuantity(int64(n), resource.DecimalSI) }
 
-// requests returns the name in quotas of what is requested of a resource.
+// requests returns the name in quotas of the requests of a resource.
 func requests(name corev1.ResourceName) corev1.ResourceName {
 	return corev1.DefaultResourceRequestsPrefix + name
 }

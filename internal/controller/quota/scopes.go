@@ -38,11 +38,11 @@ func claimInScope(scope corev1.ScopedResourceSelectorRequirement, claim *corev1.
 	return selects(scope, attributesClasses(claim)...)
 }
 
-// noScope is the rule of resources that no scope selects.
+// noScope is the rule for resources that no scope selects.
 func noScope[P any](corev1.ScopedResourceSelectorRequirement, P) (bool, error) { return false, nil }
 
-// selects reports whether a scope selects an object by one of the names of its class; empty ones are
-// none.
+// selects reports whether a scope selects an object by one of the names of its class; empty names do
+// not count.
 func selects(scope corev1.ScopedResourceSelectorRequirement, names ...string) (bool, error) {
 	names = slices.DeleteFunc(names, func(name string) bool { return name == "" })
 	isListed := func(name string) bool { return slices.Contains(scope.Values, name) }
@@ -60,14 +60,14 @@ func selects(scope corev1.ScopedResourceSelectorRequirement, names ...string) (b
 	return false, fmt.Errorf("%q is not a valid scope selector operator", scope.Operator)
 }
 
-// isTerminating reports whether a pod ends by itself: the scope's word for a pod with a deadline.
+// isTerminating reports whether a pod has a deadline, which the scope calls terminating.
 func isTerminating(pod *corev1.Pod) bool {
 	return pod.Spec.ActiveDeadlineSeconds != nil && *pod.Spec.ActiveDeadlineSeconds >= 0
 }
 
 func isBestEffort(pod *corev1.Pod) bool { return qos.GetPodQOS(pod) == corev1.PodQOSBestEffort }
 
-// hasCrossNamespaceAffinity reports whether a pod's place depends on pods of other namespaces.
+// hasCrossNamespaceAffinity reports whether a pod's placement depends on pods of other namespaces.
 func hasCrossNamespaceAffinity(affinity *corev1.Affinity) bool {
 	if affinity == nil {
 		return false
@@ -90,8 +90,8 @@ func hasCrossNamespaceAffinity(affinity *corev1.Affinity) bool {
 	})
 }
 
-// attributesClasses returns the names of the volume attributes classes that a claim has, had until now,
-// and is to have.
+// attributesClasses returns the names of a claim's previous, current and desired volume attributes
+// classes.
 func attributesClasses(claim *corev1.PersistentVolumeClaim) []string {
 	names := []string{ptr.Deref(claim.Spec.VolumeAttributesClassName, ""), ptr.Deref(claim.Status.CurrentVolumeAttributesClassName, "")}
 	if modifying := claim.Status.ModifyVolumeStatus; modifying != nil {

@@ -8,8 +8,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// services returns the evaluator of services: how many there are, how many are load balancers, and how
-// many ports of the nodes they take.
+// services returns the evaluator of services: the number of services, of load balancers and of node
+// ports.
 func services(list List) quotav1.Evaluator {
 	return newEvaluator(list, rules[*corev1.Service]{
 		resource: corev1.Resource("services"),

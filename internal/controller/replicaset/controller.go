@@ -81,8 +81,8 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	return plan.Again, errors.Join(failed, obj.write(ctx, plan.Counts, reason))
 }
 
-// related returns the pods of objects with the same controller: those of the other revisions of
-// a Deployment.
+// related returns the pods of objects with the same controller: the pods of the other revisions
+// of a Deployment.
 func (c *reconciler) related(obj *object) []*corev1.Pod {
 	owner := metav1.GetControllerOfNoCopy(obj)
 	if owner == nil {

@@ -1,9 +1,9 @@
 // Package replicaset maintains the number of pods that a ReplicaSet or ReplicationController
 // specifies.
 //
-// The rules of the two are the same: kinds.go reads a Set from either and writes its status
-// back, Decide implements the rules (pure), and controller.go passes it the pods and carries out
-// its plan.
+// Both kinds have the same rules: kinds.go reads a Set from either and writes its status back,
+// Decide implements the rules (pure), and controller.go passes it the pods and carries out its
+// plan.
 package replicaset
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
-// burst is the maximum number of pods that are created or deleted for one Set before others get
-// their turn.
+// burst is the maximum number of pods that are created or deleted for one Set before other Sets
+// get their turn.
 const burst = 500
 
 // Set is the desired state.
@@ -34,7 +34,7 @@ type Set struct {
 // Counts are the numbers in the status, of the active pods that the object controls.
 type Counts struct {
 	Replicas, FullyLabeled, Ready, Available int32
-	// Terminating pods are not in the other counts.
+	// Terminating counts pods that are not in the other counts.
 	Terminating int32
 }
 
@@ -50,13 +50,13 @@ type Plan struct {
 
 // Observed is the state of the pods that the caches show.
 type Observed struct {
-	// Mine are those that the object controls.
+	// Mine are the pods that the object controls.
 	Mine []*corev1.Pod
 	// Leaving are the pods among Mine whose deletion was requested but which the cache does not
 	// yet show as terminating.
 	Leaving map[types.UID]bool
-	// Related are those of other revisions of the same Deployment: pods are deleted first from
-	// nodes with more of all of these.
+	// Related are the pods of other revisions of the same Deployment: pods are deleted first from
+	// nodes that run more pods of all revisions.
 	Related []*corev1.Pod
 }
 

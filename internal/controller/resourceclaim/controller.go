@@ -28,7 +28,8 @@ const (
 	workers  = 4
 )
 
-// The indexes of pods by what they name, and of claims by the pod that owns them.
+// The indexes of pods by the claims and templates that they name, and of claims by the pod that owns
+// them.
 const (
 	byClaim    = "resourceClaim"
 	byTemplate = "resourceClaimTemplate"
@@ -45,7 +46,7 @@ type reconciler struct {
 	events    record.EventRecorder
 }
 
-// Controllers returns the controller of claims, and the one that makes the claims of pods.
+// Controllers returns the controller of claims, and the controller that creates the claims of pods.
 func Controllers(shared *controller.Context) ([]*controller.Controller, error) {
 	pods := shared.Informers.Core().V1().Pods()
 	claims, templates := shared.Informers.Resource().V1().ResourceClaims(), shared.Informers.Resource().V1().ResourceClaimTemplates()
@@ -125,7 +126,7 @@ func podWithClaims(obj any) []cache.ObjectName {
 	return nil
 }
 
-// claimsOfPod returns the claims that a pod names or owns: it may have ended, or be gone.
+// claimsOfPod returns the claims that a pod names or owns; the pod may have ended, or be gone.
 func (c *reconciler) claimsOfPod(obj any) []cache.ObjectName {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok || (len(pod.Spec.ResourceClaims) == 0 && pod.Status.ExtendedResourceClaimStatus == nil) {
@@ -138,7 +139,7 @@ func (c *reconciler) claimsOfPod(obj any) []cache.ObjectName {
 	return append(keys, namesIn(c.owned, byOwner, string(pod.UID))...)
 }
 
-// podsOfClaim returns the pods that name a claim, and the one that it was made for.
+// podsOfClaim returns the pods that name a claim, and the pod that it was created for.
 func (c *reconciler) podsOfClaim(obj any) []cache.ObjectName {
 	claim, ok := obj.(*resourcev1.ResourceClaim)
 	if !ok {
@@ -162,7 +163,7 @@ func (c *reconciler) podsOfTemplate(obj any) []cache.ObjectName {
 func namesIn(indexer cache.Indexer, index, key string) []cache.ObjectName {
 	objects, err := indexer.ByIndex(index, key)
 	if err != nil {
-		return nil // the only error is that there is no such index
+		return nil // the only error is a missing index
 	}
 	var names []cache.ObjectName
 	for _, obj := range objects {
@@ -173,7 +174,7 @@ func namesIn(indexer cache.Indexer, index, key string) []cache.ObjectName {
 	return names
 }
 
-// reconcilePod makes the claims of a pod and reserves those that are allocated.
+// reconcilePod creates the claims of a pod and reserves the allocated ones.
 func (c *reconciler) reconcilePod(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	pod, err := c.pods.Pods(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
@@ -212,7 +213,7 @@ func (c *reconciler) reconcilePod(ctx context.Context, key cache.ObjectName) (ti
 	return 0, nil
 }
 
-// known returns the claims and templates that a decision about a pod needs.
+// known returns the cached claims and templates that a decision about a pod needs.
 func (c *reconciler) known(pod *corev1.Pod) (PodClaims, error) {
 	known := PodClaims{Claims: map[string]*resourcev1.ResourceClaim{}, Templates: map[string]*resourcev1.ResourceClaimTemplate{}}
 	names := claimNames(pod)
@@ -241,7 +242,8 @@ func (c *reconciler) known(pod *corev1.Pod) (PodClaims, error) {
 	return known, nil
 }
 
-// create makes a claim. One that is already there is the pod's, unless somebody has taken the name.
+// create creates a claim. An existing claim of that name is the pod's, unless another client has taken
+// the name.
 func (c *reconciler) create(ctx context.Context, pod *corev1.Pod, claim *resourcev1.ResourceClaim) error {
 	_, err := c.client.ResourceV1().ResourceClaims(claim.Namespace).Create(ctx, claim, metav1.CreateOptions{})
 	if !apierrors.IsAlreadyExists(err) {
@@ -257,7 +259,7 @@ func (c *reconciler) create(ctx context.Context, pod *corev1.Pod, claim *resourc
 	return nil
 }
 
-// setStatuses writes into a pod's status which claims were made for it.
+// setStatuses writes the claims that were created for a pod into its status.
 func (c *reconciler) setStatuses(ctx context.Context, pod *corev1.Pod, statuses []corev1.PodResourceClaimStatus) error {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion},
@@ -281,7 +283,7 @@ func (c *reconciler) reserve(ctx context.Context, pod *corev1.Pod, claim *resour
 	return nil
 }
 
-// reconcileClaim lets go of a claim as far as no pod uses it.
+// reconcileClaim releases a claim as far as no pod uses it.
 func (c *reconciler) reconcileClaim(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	claim, err := c.claims.ResourceClaims(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
@@ -303,8 +305,8 @@ func (c *reconciler) reconcileClaim(ctx context.Context, key cache.ObjectName) (
 	return 0, controller.IgnoreNotFound(c.carryOut(ctx, claim.DeepCopy(), DecideClaim(claim, ended, owner)))
 }
 
-// ended returns which reservations are for pods that have ended. A pod that the cache does not show is
-// looked for on the server: it may be newer than the cache. Who else uses claims is not known here.
+// ended returns the reservations for pods that have ended. A pod that the cache does not show is read
+// live: it may be newer than the cache. Consumers other than pods are unknown here.
 func (c *reconciler) ended(ctx context.Context, claim *resourcev1.ResourceClaim) (map[resourcev1.ResourceClaimConsumerReference]bool, error) {
 	ended := map[resourcev1.ResourceClaimConsumerReference]bool{}
 	for _, r := range claim.Status.ReservedFor {
@@ -327,7 +329,7 @@ func (c *reconciler) ended(ctx context.Context, claim *resourcev1.ResourceClaim)
 	return ended, nil
 }
 
-// carryOut executes a plan. Each write is conditioned on the one before it.
+// carryOut executes a plan. Each write is conditioned on the previous one.
 func (c *reconciler) carryOut(ctx context.Context, claim *resourcev1.ResourceClaim, plan ClaimPlan) error {
 	claims := c.client.ResourceV1().ResourceClaims(claim.Namespace)
 	var err error

@@ -1,14 +1,14 @@
-// Package resourceclaim makes the ResourceClaims of pods that have templates of them, and lets go of
-// claims that no pod uses any more: reservations for pods that are gone or have ended, allocations
-// that are not reserved, the finalizer by which an allocated claim is kept, and claims that were
-// made for a pod that has ended. A claim whose pod is gone is collected with it.
+// Package resourceclaim creates the ResourceClaims of pods from their templates, and releases claims
+// that no pod uses any more: it removes reservations for pods that are gone or have ended,
+// allocations without a reservation, the finalizer that keeps an allocated claim, and claims that
+// were created for a pod that has ended. A claim whose pod is gone is collected with it.
 //
 //	pod ──▶ DecidePod: the claims to make, the status of the pod that names them, the
 //	        claims to reserve for a pod that was bound without a scheduler
 //	claim ──▶ DecideClaim: reservations, allocation, finalizer, the claim itself
 //
-// Devices are allocated by a scheduler. The one of Coppice does not: it leaves a pod whose claims are
-// not allocated where it is.
+// Schedulers allocate devices. Coppice's scheduler does not: it leaves a pod pending whose claims are
+// not allocated.
 package resourceclaim
 
 import (
@@ -24,27 +24,28 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
-// PodPlan is what to do for a pod.
+// PodPlan has the steps for a pod.
 type PodPlan struct {
-	// Create are claims to make.
+	// Create are claims to create.
 	Create []*resourcev1.ResourceClaim
-	// Missing are the pod's claims whose template is not there, with the name of the template.
+	// Missing are the pod's claims whose template does not exist, with the name of the template.
 	Missing []corev1.PodResourceClaim
-	// Statuses say which claims were made for the pod, those of Create included. They are nil if the
-	// pod's status says so already.
+	// Statuses name the claims that were created for the pod, including the ones in Create. They are nil
+	// if the pod's status has them already.
 	Statuses []corev1.PodResourceClaimStatus
 	// Reserve are allocated claims to reserve for the pod.
 	Reserve []*resourcev1.ResourceClaim
 }
 
-// PodClaims are what a decision about a pod needs: the claims that it owns or names, by name, and the
-// templates that it names, as far as there are any.
+// PodClaims is the input for a decision about a pod: the existing claims that it owns or names, by
+// name, and the existing templates that it names.
 type PodClaims struct {
 	Claims    map[string]*resourcev1.ResourceClaim
 	Templates map[string]*resourcev1.ResourceClaimTemplate
 }
 
-// DecidePod decides what to do for a pod. One that is being deleted or has ended gets nothing more.
+// DecidePod decides the steps for a pod. A pod that is being deleted or has ended needs no more
+// steps.
 func DecidePod(pod *corev1.Pod, known PodClaims) PodPlan {
 	var plan PodPlan
 	if pod.DeletionTimestamp != nil || pods.IsFinished(pod) {
@@ -62,8 +63,8 @@ func DecidePod(pod *corev1.Pod, known PodClaims) PodPlan {
 	return plan
 }
 
-// make plans the claims that are made from templates. It returns what the pod's status is to say of
-// them, by their names in the pod, and whether it says something else.
+// make plans the claims to create from templates. It returns their desired entries in the pod's
+// status, by their names in the pod, and whether the current ones differ.
 func (p *PodPlan) make(pod *corev1.Pod, known PodClaims) (made map[string]corev1.PodResourceClaimStatus, changed bool) {
 	made = map[string]corev1.PodResourceClaimStatus{}
 	for _, s := range pod.Status.ResourceClaimStatuses {
@@ -93,13 +94,13 @@ func (p *PodPlan) make(pod *corev1.Pod, known PodClaims) (made map[string]corev1
 	return made, changed
 }
 
-// isMadeFor reports whether there is a claim, and the pod owns it.
+// isMadeFor reports whether a claim exists and the pod owns it.
 func isMadeFor(pod *corev1.Pod, claim *resourcev1.ResourceClaim) bool {
 	return claim != nil && metav1.IsControlledBy(claim, pod)
 }
 
-// madeFor returns the claim that was made for a pod's claim of that name: its making may have been
-// the last thing that happened. Of several, it is always the same one.
+// madeFor returns the claim that was created for a pod's claim of that name; the pod's status may not
+// name it yet. Among several, it always returns the same one.
 func madeFor(pod *corev1.Pod, name string, claims map[string]*resourcev1.ResourceClaim) *resourcev1.ResourceClaim {
 	for _, key := range slices.Sorted(maps.Keys(claims)) {
 		if claim := claims[key]; isMadeFor(pod, claim) && claim.Annotations[resourcev1.PodResourceClaimAnnotation] == name {
@@ -109,11 +110,11 @@ func madeFor(pod *corev1.Pod, name string, claims map[string]*resourcev1.Resourc
 	return nil
 }
 
-// maxBase is how long the name of a claim is without the characters that make it unique.
+// maxBase is the maximum length of a claim's name without the characters that make it unique.
 const maxBase = 57
 
-// newClaim returns a claim for a pod. Its name is always the same: made again because a cache is
-// behind or an answer was lost, it is already there.
+// newClaim returns a claim for a pod. Its name is always the same: a second creation, after a stale
+// read or a lost answer, finds that it exists.
 func newClaim(pod *corev1.Pod, name string, template *resourcev1.ResourceClaimTemplate) *resourcev1.ResourceClaim {
 	base := pod.Name + "-" + name + "-"
 	if n := len(base); n > maxBase {
@@ -135,7 +136,7 @@ func newClaim(pod *corev1.Pod, name string, template *resourcev1.ResourceClaimTe
 	}
 }
 
-// suffix returns five characters that depend on a text, of those that generated names have.
+// suffix returns five characters that depend on a text, from the alphabet of generated names.
 func suffix(of string) string {
 	const characters = "bcdfghjklmnpqrstvwxz2456789"
 	sum := sha256.Sum256([]byte(of))
@@ -163,7 +164,7 @@ func toReserve(pod *corev1.Pod, claims map[string]*resourcev1.ResourceClaim) []*
 	return found
 }
 
-// claimNames returns the names of the claims that a pod uses, as far as they are known.
+// claimNames returns the known names of the claims that a pod uses.
 func claimNames(pod *corev1.Pod) []string {
 	var names []string
 	for _, c := range pod.Spec.ResourceClaims {
@@ -182,7 +183,7 @@ func claimNames(pod *corev1.Pod) []string {
 	return names
 }
 
-// ClaimPlan is what to do with a claim, in the order of the fields.
+// ClaimPlan has the steps for a claim, in the order of the fields.
 type ClaimPlan struct {
 	// Release means that Remaining replaces the reservations.
 	Release   bool
@@ -195,11 +196,11 @@ type ClaimPlan struct {
 	Delete bool
 }
 
-// DecideClaim decides what to do with a claim. ended are the references in its reservations to pods
-// that are gone or have ended; owner is the pod that it was made for, nil if that is not known.
+// DecideClaim decides the steps for a claim. ended are the references in its reservations to pods
+// that are gone or have ended; owner is the pod that it was created for, nil if unknown.
 //
-// An allocation ends with the last reservation, so that others can have the devices. One that was
-// never reserved stays until the claim is deleted: it may be about to be reserved.
+// An allocation ends with the last reservation, so that others can have the devices. An allocation
+// that was never reserved stays until the claim is deleted: a reservation may follow.
 func DecideClaim(claim *resourcev1.ResourceClaim, ended map[resourcev1.ResourceClaimConsumerReference]bool, owner *corev1.Pod) ClaimPlan {
 	var plan ClaimPlan
 	for _, r := range claim.Status.ReservedFor {
@@ -219,12 +220,12 @@ func DecideClaim(claim *resourcev1.ResourceClaim, ended map[resourcev1.ResourceC
 	return plan
 }
 
-// isDone reports whether nothing of a pod runs, and nothing will.
+// isDone reports whether no container of a pod runs now or later.
 func isDone(pod *corev1.Pod) bool {
 	return pods.IsFinished(pod) || (pod.DeletionTimestamp != nil && pod.Spec.NodeName == "")
 }
 
-// describe returns what is missing, for an event.
+// describe returns the message of an event about a missing template.
 func describe(missing corev1.PodResourceClaim) string {
 	return fmt.Sprintf("PodResourceClaim %s: resource claim template %q: resourceclaimtemplate.resource.k8s.io %q not found",
 		missing.Name, *missing.ResourceClaimTemplateName, *missing.ResourceClaimTemplateName)

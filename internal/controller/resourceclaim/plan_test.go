@@ -126,7 +126,7 @@ func TestDecidePod(t *testing.T) {
 	}
 }
 
-// TestNewClaim: the claim is what the template says, belongs to the pod, and has a name that fits.
+// TestNewClaim: the claim follows the template, belongs to the pod, and has a valid name.
 func TestNewClaim(t *testing.T) {
 	template := &resourcev1.ResourceClaimTemplate{}
 	template.Spec.Labels, template.Spec.Annotations = map[string]string{"a": "b"}, map[string]string{"c": "d"}

@@ -209,8 +209,8 @@ func (s *simulation) Live(int) bool {
 	return false
 }
 
-// Observe implements laggingcache.Scenario: what a pod has, it has until it ends, and no claim is made
-// twice.
+// Observe implements laggingcache.Scenario: a pod keeps its claims until it ends, and no claim is
+// created twice.
 func (s *simulation) Observe() string {
 	claims, made := s.claims(), map[string]string{}
 	for _, claim := range claims {

@@ -1,21 +1,22 @@
-// Package resourcequota keeps the status of ResourceQuotas: how much of what a quota limits is in use.
-// Admission (package admissionchain of the API server) refuses what would exceed that, and charges what
-// it lets pass; this controller counts what there is, and so gives back what is freed.
+// Package resourcequota keeps the status of ResourceQuotas: the usage of the limited resources. Admission
+// (package admissionchain of the API server) refuses requests that would exceed a limit, and charges the
+// others; this controller counts the existing objects, and so returns the usage of deleted ones.
 //
 //	quota added, or its limits changed      ──▶ its key, at once
 //	an object is gone, or uses less         ──▶ the keys of the quotas of its namespace that limit it
-//	admission has charged something         ──▶ its key, when nothing has been charged for settlePeriod
+//	admission has charged the quota         ──▶ its key, after settlePeriod without another charge
 //	key ──▶ monitors (monitors.go) of the resources that the quota limits
-//	    ──▶ what all objects use, from the caches ──▶ Decide (plan.go) ──▶ one write of the status
+//	    ──▶ the usage of all objects, from the caches ──▶ Decide (plan.go) ──▶ one write of the status
 //
 // A resource is watched only while some quota limits it: pods, services and volume claims in the caches
 // that the other controllers have, all others by their metadata.
 //
-// The write is conditioned on uid and resourceVersion: it conflicts with a charge that this controller
-// has not seen. A request that is charged but fails later, or whose object is not in the cache yet when
-// the objects are counted, makes the status wrong. So the objects are counted again after its last change.
-// As long as it changes, requests are in flight whose charges a count would take away: then objects are
-// counted only when upstream's controller does, too, after something was freed and at a resync.
+// The write is conditioned on uid and resourceVersion: it conflicts with a charge that this controller has
+// not seen. A request that is charged but fails later, or whose object is not in the cache yet when the
+// objects are counted, makes the status wrong. So the objects are counted again after the last change of
+// the status. As long as it changes, requests are in flight, and a count would remove their charges: then
+// objects are counted only when upstream's controller counts them, too: after a deletion or a lower usage,
+// and at a resync.
 package resourcequota
 
 import (
@@ -48,7 +49,7 @@ import (
 const (
 	name    = "resourcequota-controller"
 	workers = 2
-	// freedPeriod is how long events are collected before the objects are counted again.
+	// freedPeriod is the time during which events are collected before the objects are counted again.
 	freedPeriod = 20 * time.Millisecond
 	// rediscoverPeriod is how long it may take until a new resource is counted.
 	rediscoverPeriod = 10 * time.Second
@@ -58,7 +59,7 @@ const (
 type Config struct {
 	Client   kubernetes.Interface
 	Metadata metadata.Interface
-	// Pods, Services and Claims are caches that others run.
+	// Pods, Services and Claims are shared caches; the caller runs them.
 	Pods, Services, Claims cache.SharedIndexInformer
 	Clock                  clock.WithTicker
 	Log                    *slog.Logger
@@ -94,8 +95,8 @@ func New(c Config) (*Controller, error) {
 	return r, nil
 }
 
-// Run runs the controller until ctx ends, and returns when everything it started has ended. It can run
-// only once.
+// Run runs the controller until ctx ends, and returns when all its goroutines have ended. It can run only
+// once.
 func (r *Controller) Run(ctx context.Context) error {
 	defer r.monitors.started.Wait()
 	ctx, stop := context.WithCancel(ctx)
@@ -111,7 +112,7 @@ func (r *Controller) Run(ctx context.Context) error {
 	return c.Run(ctx, r.Log, r.Clock)
 }
 
-// handler asks for quotas that are new, are charged, or limit something else than before.
+// handler requests counts of quotas that are new, were charged, or have other limits than before.
 func (r *Controller) handler(ctx context.Context) cache.ResourceEventHandler {
 	demand := func(obj any) {
 		if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
@@ -138,19 +139,19 @@ func (r *Controller) handler(ctx context.Context) cache.ResourceEventHandler {
 	}
 }
 
-// demand asks for a quota to be counted even while admission charges it.
+// demand requests a count of a quota even while admission charges it.
 func (r *Controller) demand(ctx context.Context, key cache.ObjectName, after time.Duration) {
 	r.note(key, func(c *Count) { c.Demanded = true })
 	r.ask(ctx, key, after)
 }
 
-// charged asks for a quota to be counted when it is not charged any more.
+// charged requests a count of a quota once the charges have stopped.
 func (r *Controller) charged(ctx context.Context, key cache.ObjectName) {
 	r.note(key, func(c *Count) { c.Charged = r.Clock.Now() })
 	r.ask(ctx, key, settlePeriod)
 }
 
-// note changes the Count of a quota.
+// note updates the Count of a quota.
 func (r *Controller) note(key cache.ObjectName, change func(*Count)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -159,7 +160,8 @@ func (r *Controller) note(key cache.ObjectName, change func(*Count)) {
 	r.counts[key] = count
 }
 
-// begin returns how long to wait before a quota is counted. If it is now, the demand for that is met.
+// begin returns how long to wait before a quota is counted. If the count is due now, begin clears the
+// demand for it.
 func (r *Controller) begin(key cache.ObjectName) (wait time.Duration) {
 	now := r.Clock.Now()
 	r.note(key, func(c *Count) {
@@ -170,7 +172,7 @@ func (r *Controller) begin(key cache.ObjectName) (wait time.Duration) {
 	return wait
 }
 
-// ask enqueues a quota.
+// ask enqueues the key of a quota.
 func (r *Controller) ask(ctx context.Context, key cache.ObjectName, after time.Duration) {
 	select {
 	case r.requests <- controller.Request{Key: key, After: after}:
@@ -178,7 +180,7 @@ func (r *Controller) ask(ctx context.Context, key cache.ObjectName, after time.D
 	}
 }
 
-// freed asks for the quotas of a namespace that limit a resource, as far as they are concerned.
+// freed requests counts of the concerned quotas of a namespace that limit a resource.
 func (r *Controller) freed(ctx context.Context, resource schema.GroupResource, namespace string, concerns func(*corev1.ResourceQuota) bool) {
 	quotas, err := r.quotas.ResourceQuotas(namespace).List(labels.Everything())
 	if err != nil {
@@ -227,7 +229,7 @@ func (r *Controller) count(ctx context.Context, key cache.ObjectName, q *corev1.
 		return 0, err
 	}
 	if r.monitors.areComing(resources) {
-		// What is in the status without having been counted is refused to everybody.
+		// Without a count, a resource must not be in the status: admission would refuse it to all users.
 		return rediscoverPeriod, nil
 	}
 	counted, err := quotav1.CalculateUsage(q.Namespace, q.Spec.Scopes, q.Spec.Hard, r.monitors.registry(), q.Spec.ScopeSelector)

@@ -20,18 +20,18 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/quota"
 )
 
-// monitors follow the resources that quotas limit, each as long as some quota does.
+// monitors watch the resources that quotas limit, each as long as any quota limits it.
 type monitors struct {
-	// shared are the caches of whole objects, which others run. Of all other resources, metadata is
+	// shared are the caches of whole objects, run by the caller. For all other resources, metadata is
 	// enough.
 	shared   map[schema.GroupResource]cache.SharedIndexInformer
 	typed    map[schema.GroupResource]quotav1.Evaluator // of shared
 	metadata metadata.Interface
 	resolver *resolver
-	// freed is called when less of a resource may be in use in a namespace than before; concerns
-	// reports which quotas are concerned.
+	// freed is called when the usage of a resource in a namespace may have decreased; concerns reports
+	// whether a quota is concerned.
 	freed func(ctx context.Context, resource schema.GroupResource, namespace string, concerns func(*corev1.ResourceQuota) bool)
-	// known is called for each quota that limits a resource, when the objects of that are known.
+	// known is called for each quota that limits a resource, when the objects of the resource are known.
 	known func(ctx context.Context, quota cache.ObjectName)
 
 	started sync.WaitGroup
@@ -40,7 +40,7 @@ type monitors struct {
 	wanted  map[cache.ObjectName][]schema.GroupResource // guarded by mu; by quota
 }
 
-// monitor follows one resource.
+// monitor watches one resource.
 type monitor struct {
 	version  schema.GroupVersionResource // empty for a shared cache
 	since    time.Time
@@ -74,8 +74,8 @@ func (m *monitors) list(resource schema.GroupResource, namespace string) ([]runt
 	return objects, nil
 }
 
-// want starts to follow the resources that a quota limits, until it wants others. It reports whether
-// all of them are served.
+// want starts monitors of the resources that a quota limits, in place of its earlier ones. It reports
+// whether all of them are served.
 func (m *monitors) want(ctx context.Context, quota cache.ObjectName, resources []schema.GroupResource) (bool, error) {
 	versions := map[schema.GroupResource]schema.GroupVersionResource{}
 	for _, resource := range resources {
@@ -107,7 +107,7 @@ func (m *monitors) want(ctx context.Context, quota cache.ObjectName, resources [
 	return len(versions) == len(resources), nil
 }
 
-// stop stops to follow a resource, if it is followed.
+// stop stops the monitor of a resource, if there is one.
 func (m *monitors) stop(resource schema.GroupResource) {
 	if running := m.running[resource]; running != nil {
 		running.stop()
@@ -115,14 +115,15 @@ func (m *monitors) stop(resource schema.GroupResource) {
 	}
 }
 
-// forget is called when a quota is gone.
+// forget drops a quota that is gone.
 func (m *monitors) forget(quota cache.ObjectName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.replaceWanted(quota, nil)
 }
 
-// replaceWanted records what a quota limits, and stops following what no quota does any more.
+// replaceWanted records the resources that a quota limits, and stops the monitors of resources that no
+// quota limits any more.
 func (m *monitors) replaceWanted(quota cache.ObjectName, resources []schema.GroupResource) {
 	before := m.wanted[quota]
 	m.wanted[quota] = resources
@@ -147,7 +148,7 @@ func (m *monitors) wanting(resource schema.GroupResource) []cache.ObjectName {
 	return quotas
 }
 
-// start starts to follow a resource, unless that has been done.
+// start starts the monitor of a resource, unless it runs already.
 func (m *monitors) start(ctx context.Context, resource schema.GroupResource, version schema.GroupVersionResource) error {
 	if running := m.running[resource]; running != nil {
 		if running.version == version {
@@ -187,8 +188,8 @@ func (m *monitors) start(ctx context.Context, resource schema.GroupResource, ver
 	return nil
 }
 
-// areComing reports whether the objects of some of the resources are not known yet, but have been asked
-// for a moment ago: then announce is called soon.
+// areComing reports whether the first list of one of the resources was requested less than
+// rediscoverPeriod ago and has not arrived yet: then announce is called soon.
 func (m *monitors) areComing(resources []schema.GroupResource) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -198,7 +199,7 @@ func (m *monitors) areComing(resources []schema.GroupResource) bool {
 	})
 }
 
-// newInformer returns the cache of a resource of which only the number of objects matters.
+// newInformer returns the metadata cache of a resource whose objects are only counted.
 func (m *monitors) newInformer(version schema.GroupVersionResource) (cache.SharedIndexInformer, error) {
 	informer := metadatainformer.NewFilteredMetadataInformer(m.metadata, version, metav1.NamespaceAll, 0,
 		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}, nil).Informer()
@@ -227,8 +228,7 @@ func (m *monitors) announce(ctx context.Context, resource schema.GroupResource) 
 	}
 }
 
-// handler calls freed when an object is gone, or uses something else than before. That an object uses
-// more is charged by admission.
+// handler calls freed when an object is gone, or its usage has changed. Admission charges increases.
 func (m *monitors) handler(ctx context.Context, resource schema.GroupResource) cache.ResourceEventHandler {
 	handler := cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
 		if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
@@ -252,7 +252,7 @@ func (m *monitors) handler(ctx context.Context, resource schema.GroupResource) c
 	return handler
 }
 
-// usesOther reports whether an object that was changed uses something else of a quota than before.
+// usesOther reports whether a change of an object has changed its usage of a quota.
 func usesOther(evaluator quotav1.Evaluator, quota *corev1.ResourceQuota, before, now runtime.Object) bool {
 	was, err := evaluator.Matches(quota, before)
 	if err != nil {

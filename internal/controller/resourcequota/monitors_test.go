@@ -93,7 +93,7 @@ func following(m *monitors) string {
 	return fmt.Sprint(all)
 }
 
-// What is not served, or not in namespaces, is reported.
+// Resources that are not served, or not in namespaces, are reported.
 func TestMonitorsOfWhatIsNotServed(t *testing.T) {
 	m, _, _ := newTestMonitors(t)
 	for _, resource := range []schema.GroupResource{{Group: "example.com", Resource: "widgets"}, corev1.Resource("nodes"), {Group: "v", Resource: "secrets"}} {
@@ -106,7 +106,7 @@ func TestMonitorsOfWhatIsNotServed(t *testing.T) {
 	}
 }
 
-// A resource that is no longer served is not counted from what is left in the cache.
+// A resource that is no longer served is not counted from the objects left in the cache.
 func TestMonitorsOfWhatIsServedNoLonger(t *testing.T) {
 	m, client, _ := newTestMonitors(t)
 	ctx, stop := context.WithCancel(t.Context())

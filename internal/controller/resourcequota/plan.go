@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// settlePeriod is the time in which an object has been created after it was charged, or never
-	// will be.
+	// settlePeriod is the time from the charge for an object after which the object either exists or will never be
+	// created.
 	settlePeriod = 5 * time.Second
 	// resyncPeriod is the interval at which every quota is counted again.
 	resyncPeriod = 5 * time.Minute
@@ -17,15 +17,15 @@ const (
 
 // Count says when a quota has to be counted.
 type Count struct {
-	// Demanded is set if something may have been freed since it was counted, or something else is limited.
+	// Demanded is set if the usage may have decreased since the last count, or the limits have changed.
 	Demanded bool
-	// Charged is when its status changed last, and Began when it was counted last.
+	// Charged is the time of the last change of its status, and Began the time of its last count.
 	Charged, Began time.Time
 }
 
-// Wait returns the time until the quota has to be counted; 0 if the count is due. Objects that admission has charged a
-// moment ago may not be in the caches yet. A count at that time takes their charges away, and users can create more
-// objects than the limit. So a quota that is being charged is counted on demand and at a resync only.
+// Wait returns the time until the quota has to be counted; 0 if the count is due. Objects that admission has charged
+// a moment ago may not be in the caches yet. A count at that time would remove their charges, and users could exceed
+// the limit. So a quota that is being charged is counted on demand and at a resync only.
 func (c Count) Wait(now time.Time) time.Duration {
 	if c.Demanded || now.Sub(c.Began) >= resyncPeriod {
 		return 0
@@ -33,9 +33,9 @@ func (c Count) Wait(now time.Time) time.Duration {
 	return max(0, c.Charged.Add(settlePeriod).Sub(now))
 }
 
-// Decide returns the status that a quota should have, and whether it has another one. counted is what
-// is in use of what could be counted. What could not be counted now is used as it was: admission may
-// have charged it, and refuses what has never been counted.
+// Decide returns the desired status of a quota, and reports whether it differs from the current one. counted is the
+// usage of the resources that could be counted. Other resources keep their usage: admission may have charged it, and
+// refuses resources that were never counted.
 func Decide(quota *corev1.ResourceQuota, counted corev1.ResourceList) (status corev1.ResourceQuotaStatus, changed bool) {
 	status.Hard, status.Used = corev1.ResourceList{}, corev1.ResourceList{}
 	for name, hard := range quota.Spec.Hard {

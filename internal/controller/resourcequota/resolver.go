@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// resolver finds the version in which a resource is served. What discovery has said is believed for
+// resolver finds the version in which a resource is served. It caches answers of discovery for
 // rediscoverPeriod.
 type resolver struct {
 	mapper *restmapper.DeferredDiscoveryRESTMapper
@@ -42,7 +42,7 @@ func (r *resolver) resolve(resource schema.GroupResource) (schema.GroupVersionRe
 	}
 	for _, candidate := range candidates {
 		if candidate.GroupResource() != resource {
-			continue // a group is also found by the beginning of its name
+			continue // a prefix of its name also finds a group
 		}
 		kind, err := r.mapper.KindFor(candidate)
 		if err != nil {

@@ -1,8 +1,8 @@
-// Package serviceaccount ensures that every namespace has what its pods need to talk to the
-// server: the service account "default" and the config map kube-root-ca.crt, which holds the
-// certificate authority that verifies the server's certificate. Both are restored when they
-// are deleted or changed, unless the namespace is being deleted. In Kubernetes these are two
-// controllers, serviceaccount and rootcacertpublisher.
+// Package serviceaccount ensures that every namespace has the objects that its pods need to
+// talk to the server: the service account "default" and the config map kube-root-ca.crt,
+// which holds the certificate authority that verifies the server's certificate. Both are
+// restored when they are deleted or changed, unless the namespace is being deleted. In
+// Kubernetes these are two controllers, serviceaccount and rootcacertpublisher.
 package serviceaccount
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller"
 )
 
-// The names are those of Kubernetes.
+// The names that Kubernetes uses.
 const (
 	Account      = "default"
 	Authority    = "kube-root-ca.crt"

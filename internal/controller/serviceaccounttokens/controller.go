@@ -1,6 +1,6 @@
-// Package serviceaccounttokens fills Secrets of type kubernetes.io/service-account-token with a token that does
-// not expire, and deletes them when their service account is gone: the tokens controller of Kubernetes. A
-// reference to such a Secret in a service account goes with the Secret.
+// Package serviceaccounttokens fills Secrets of type kubernetes.io/service-account-token with a token that does not
+// expire, and deletes them when their service account is gone: the tokens controller of Kubernetes. It also removes
+// references to a deleted Secret from service accounts.
 package serviceaccounttokens
 
 import (
@@ -45,7 +45,7 @@ type reconciler struct {
 	secrets, accounts cache.Indexer
 }
 
-// New returns the controller. Its keys are those of Secrets.
+// New returns the controller. Its keys are the keys of Secrets.
 func New(config Config) *controller.Controller {
 	secrets := coreinformers.NewFilteredSecretInformer(config.Client, metav1.NamespaceAll, 0, cache.Indexers{byAccount: accountOf}, func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector("type", string(corev1.SecretTypeServiceAccountToken)).String()
@@ -114,7 +114,8 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	return 0, err
 }
 
-// account returns the service account of a Secret, or nil if it does not exist. That the cache lacks it is not enough.
+// account returns the service account of a Secret, or nil if it does not exist. If the cache lacks it, it is read
+// live.
 func (c *reconciler) account(ctx context.Context, secret *corev1.Secret) (*corev1.ServiceAccount, error) {
 	name := secret.Annotations[corev1.ServiceAccountNameKey]
 	obj, _, _ := c.accounts.GetByKey(secret.Namespace + "/" + name) // a store in memory does not fail
@@ -123,7 +124,7 @@ func (c *reconciler) account(ctx context.Context, secret *corev1.Secret) (*corev
 	}
 	live, err := c.Client.CoreV1().ServiceAccounts(secret.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && !belongs(secret, live) {
-		return nil, nil // as the comment says
+		return nil, nil // see the comment above
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read service account %s/%s: %w", secret.Namespace, name, err)
@@ -167,7 +168,7 @@ func (c *reconciler) dropReferences(ctx context.Context, key cache.ObjectName) e
 	}
 	_, err := c.Client.CoreV1().Secrets(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	if !apierrors.IsNotFound(err) {
-		return err // it exists, with another type, or again
+		return err // it exists: with another type, or created again
 	}
 	for _, each := range found {
 		account, ok := each.(*corev1.ServiceAccount)
@@ -183,19 +184,20 @@ func (c *reconciler) dropReferences(ctx context.Context, key cache.ObjectName) e
 		if apierrors.IsNotFound(err) {
 			continue
 		}
-		if err != nil { // a conflict too: nothing else asks again
+		if err != nil { // a conflict too: no event enqueues the key again
 			return fmt.Errorf("remove secret %s from service account %s/%s: %w", key.Name, account.Namespace, account.Name, err)
 		}
 	}
 	return nil
 }
 
-// conditioned returns the metadata of a patch that applies to this version of an object only.
+// conditioned returns the metadata of a patch that applies only to this version of an object.
 func conditioned(o metav1.Object) map[string]any {
 	return map[string]any{"uid": o.GetUID(), "resourceVersion": o.GetResourceVersion()}
 }
 
-// outdated returns nil for errors that say that the object has changed or gone: its event asks again.
+// outdated returns nil for errors which mean that the object has changed or is gone: its event enqueues the key
+// again.
 func outdated(err error) error {
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil

@@ -16,8 +16,8 @@ const (
 	remove
 )
 
-// decide returns what to do about a token Secret whose service account is account, or nil if that does not
-// exist. authority is the certificate that the Secret must have.
+// decide returns the next step for a token Secret. account is its service account, nil if that does not
+// exist; authority is the certificate that the Secret must have.
 func decide(secret *corev1.Secret, account *corev1.ServiceAccount, authority []byte) step {
 	switch {
 	case secret.DeletionTimestamp != nil:
@@ -25,7 +25,7 @@ func decide(secret *corev1.Secret, account *corev1.ServiceAccount, authority []b
 	case account == nil:
 		return remove
 	case secret.Immutable != nil && *secret.Immutable:
-		return keep // nobody can fill it
+		return keep // it cannot be filled
 	case len(secret.Data[corev1.ServiceAccountTokenKey]) == 0, len(secret.Data[corev1.ServiceAccountNamespaceKey]) == 0,
 		!bytes.Equal(secret.Data[corev1.ServiceAccountRootCAKey], authority):
 		return fill

@@ -38,7 +38,8 @@ type reconciler struct {
 	now       func() time.Time
 }
 
-// Controllers returns the controller of ServiceCIDRs and that of the IPAddresses of services.
+// Controllers returns the controller of ServiceCIDRs and the controller of the IPAddresses of
+// services.
 func Controllers(shared *controller.Context) ([]*controller.Controller, error) {
 	c, err := newReconciler(shared)
 	if err != nil {
@@ -73,7 +74,7 @@ func (c *reconciler) rangeController(ranges informers.Source[networkinglisters.S
 		Name: rangesName, Reconcile: c.reconcileRange, Workers: 1,
 		Sources: []controller.Source{
 			controller.For(ranges.Informer()),
-			// A range may be let go when there is another one, or an address is free.
+			// A new range, or a free address, may end the protection of another range.
 			{Informer: ranges.Informer(), Keys: c.terminating},
 			{Informer: services, Keys: c.terminating},
 		},
@@ -161,8 +162,8 @@ func (c *reconciler) reconcileAddress(ctx context.Context, key cache.ObjectName)
 	return 0, nil
 }
 
-// holder returns the service that has an address; nil if none has. The API server lets only one have
-// it, but the cache may lag.
+// holder returns the service that has an address; nil if no service has it. The API server keeps
+// addresses unique, but the cache may lag.
 func (c *reconciler) holder(address netip.Addr) (*corev1.Service, error) {
 	found, err := c.services.ByIndex(byAddress, address.String())
 	if err != nil || len(found) == 0 {
@@ -189,7 +190,7 @@ func (c *reconciler) reconcileRange(ctx context.Context, key cache.ObjectName) (
 	}
 	plan := DecideRange(cidr, all, c.knownAddresses(), c.now())
 	if plan.SetFinalizers && cidr.DeletionTimestamp != nil {
-		// Only what is stored now shows that no address is in use.
+		// Only a live read proves that no address is in use.
 		if plan, err = c.decideLive(ctx, cidr); err != nil {
 			return 0, err
 		}
@@ -208,7 +209,7 @@ func (c *reconciler) reconcileRange(ctx context.Context, key cache.ObjectName) (
 	return plan.Again, nil
 }
 
-// knownAddresses returns the addresses that the watches have shown to be in use.
+// knownAddresses returns the addresses that are in use according to the caches.
 func (c *reconciler) knownAddresses() []netip.Addr {
 	var used []netip.Addr
 	for _, obj := range c.services.List() {
@@ -219,7 +220,7 @@ func (c *reconciler) knownAddresses() []netip.Addr {
 	return used
 }
 
-// decideLive decides from what is stored now.
+// decideLive decides on live reads.
 func (c *reconciler) decideLive(ctx context.Context, cidr *networkingv1.ServiceCIDR) (RangePlan, error) {
 	ranges, err := c.client.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -1,12 +1,12 @@
-// Package servicecidrs is the controller of the ranges that services have their addresses from, and
-// of the IPAddresses that say which service has which.
+// Package servicecidrs is the controller of the ranges from which services get their addresses, and
+// of the IPAddresses that map each address to its service.
 //
-//	ServiceCIDRs, addresses in use ──▶ DecideRange (pure): protected and ready; let go when unused
+//	ServiceCIDRs, addresses in use ──▶ DecideRange (pure): protected and ready; released when unused
 //	service or none, IPAddress or none ──▶ DecideAddress (pure): create, delete, keep
 //
-// The API server keeps the addresses of services unique in its store, without IPAddresses; these
-// follow. A ServiceCIDR that is being deleted stays while an address of it is in use that no other
-// range contains.
+// The API server keeps the addresses of services unique in its store, without IPAddresses; this
+// controller derives the IPAddresses. A ServiceCIDR that is being deleted stays while one of its
+// addresses is in use and in no other range.
 package servicecidrs
 
 import (
@@ -23,12 +23,12 @@ import (
 )
 
 const (
-	// Finalizer keeps a ServiceCIDR while an address of it is in use.
+	// Finalizer keeps a ServiceCIDR while one of its addresses is in use.
 	Finalizer = finalizers.ServiceCIDRProtection
 	// Grace is how long a ServiceCIDR that is being deleted is kept in any case: until then an API
-	// server that does not know yet may take an address of it.
+	// server that has not observed the deletion may allocate one of its addresses.
 	Grace = 10 * time.Second
-	// managedBy is the value of the label of IPAddresses of services. It is Kubernetes'.
+	// managedBy is the value of the label of IPAddresses of services, as in Kubernetes.
 	managedBy = "ipallocator.k8s.io"
 )
 
@@ -38,19 +38,19 @@ const (
 	inUseMessage = "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR"
 )
 
-// RangePlan is what to do about a ServiceCIDR: at most one of the writes at a time, since each makes
-// the next one's condition outdated.
+// RangePlan is the next step for a ServiceCIDR: at most one of the writes at a time, since each
+// makes the precondition of the next one outdated.
 type RangePlan struct {
-	// SetFinalizers is set if the finalizers are to be Finalizers.
+	// SetFinalizers is set if the finalizers must be replaced by Finalizers.
 	SetFinalizers bool
 	Finalizers    []string
-	// Condition is to be set; nil if it is as it should be.
+	// Condition is the condition to set; nil if the current one is right.
 	Condition *metav1.Condition
-	// Again is after how long the decision may be another one; 0 if only after an event.
+	// Again is the time after which the decision may change without an event; 0 means never.
 	Again time.Duration
 }
 
-// DecideRange decides about a ServiceCIDR. all are all of them, used the addresses in use.
+// DecideRange decides about a ServiceCIDR. all are all ServiceCIDRs, used the addresses in use.
 func DecideRange(cidr *networkingv1.ServiceCIDR, all []*networkingv1.ServiceCIDR, used []netip.Addr, now time.Time) RangePlan {
 	protected := slices.Contains(cidr.Finalizers, Finalizer)
 	if cidr.DeletionTimestamp == nil {
@@ -73,7 +73,7 @@ func DecideRange(cidr *networkingv1.ServiceCIDR, all []*networkingv1.ServiceCIDR
 	return RangePlan{SetFinalizers: true, Finalizers: rest}
 }
 
-// changed returns the condition Ready as it should be, or nil if it is like that.
+// changed returns the desired condition Ready, or nil if it is set already.
 func changed(cidr *networkingv1.ServiceCIDR, wanted metav1.Condition, now time.Time) *metav1.Condition {
 	wanted.Type, wanted.LastTransitionTime = networkingv1.ServiceCIDRConditionReady, metav1.NewTime(now)
 	is := meta.FindStatusCondition(cidr.Status.Conditions, wanted.Type)
@@ -83,8 +83,9 @@ func changed(cidr *networkingv1.ServiceCIDR, wanted metav1.Condition, now time.T
 	return &wanted
 }
 
-// holds reports whether an address in use would be in no range if there were not this one. Ranges
-// that are being deleted themselves do not count: of two, neither would keep the address.
+// holds reports whether an address in use is in no other range. Ranges that are being deleted do
+// not count: otherwise two such ranges would rely on each other, and neither would keep the
+// address.
 func holds(cidr *networkingv1.ServiceCIDR, all []*networkingv1.ServiceCIDR, used []netip.Addr) bool {
 	var others []netip.Prefix
 	for _, other := range all {
@@ -110,7 +111,7 @@ func prefixes(cidr *networkingv1.ServiceCIDR) []netip.Prefix {
 	return all
 }
 
-// AddressStep is what to do about the IPAddress of an address: Create, Delete or Keep.
+// AddressStep is the next step for the IPAddress of an address: Create, Delete or Keep.
 //
 //sumtype:decl
 type AddressStep interface{ addressStep() }
@@ -120,7 +121,7 @@ type (
 	Create struct{ Address *networkingv1.IPAddress }
 	// Delete deletes it. If it is another service's, the next step creates one.
 	Delete struct{ Address *networkingv1.IPAddress }
-	// Keep does nothing.
+	// Keep leaves the IPAddress unchanged.
 	Keep struct{}
 )
 
@@ -128,8 +129,9 @@ func (Create) addressStep() {}
 func (Delete) addressStep() {}
 func (Keep) addressStep()   {}
 
-// DecideAddress decides about the IPAddress of an address. service is the one that has the address,
-// and known the IPAddress of that name; each may be nil. What somebody else has made is left alone.
+// DecideAddress decides about the IPAddress of an address. service is the Service that has the
+// address, and known the IPAddress of that name; each may be nil. IPAddresses of other managers are
+// left alone.
 func DecideAddress(address netip.Addr, service *corev1.Service, known *networkingv1.IPAddress) AddressStep {
 	switch {
 	case known == nil && service == nil:
@@ -169,7 +171,7 @@ func addressesOf(service *corev1.Service) []netip.Addr {
 	}
 	var all []netip.Addr
 	for _, text := range service.Spec.ClusterIPs {
-		if address, err := netip.ParseAddr(text); err == nil { // "None" is no address
+		if address, err := netip.ParseAddr(text); err == nil { // "None" is not an address
 			all = append(all, address)
 		}
 	}

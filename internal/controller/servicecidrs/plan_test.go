@@ -39,8 +39,8 @@ func without(cidr *networkingv1.ServiceCIDR, finalizers, conditions bool) *netwo
 	return cidr
 }
 
-// A ServiceCIDR is protected before it is ready. One that is being deleted stays for its grace, and
-// while an address of it is in use that no range contains that stays.
+// A ServiceCIDR is protected before it is ready. A ServiceCIDR that is being deleted stays for its
+// grace, and while one of its addresses is in use and in no other range that stays.
 func TestDecideRange(t *testing.T) {
 	const ours, others = "10.1.0.0/24", "10.0.0.0/8"
 	blocked := deleted(aRange("a", ours))
@@ -98,7 +98,7 @@ func aService(name string, addresses ...string) *corev1.Service {
 	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: corev1.ServiceSpec{ClusterIPs: addresses}}
 }
 
-// The IPAddress of a service follows it; one that somebody else has made is left alone.
+// The IPAddress of a service follows it; IPAddresses of other managers are left alone.
 func TestDecideAddress(t *testing.T) {
 	four, six := netip.MustParseAddr("10.1.0.9"), netip.MustParseAddr("fd00::9")
 	mine, foreign := addressOf(four, aService("web")), addressOf(four, aService("web"))

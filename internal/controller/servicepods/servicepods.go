@@ -25,14 +25,14 @@ func New(shared *controller.Context) Finder {
 	return Finder{shared.Informers.Core().V1().Services().Lister(), shared.Informers.Core().V1().Pods().Lister()}
 }
 
-// Selects reports whether a Service gets its endpoints from the pods that it selects. Others have
-// theirs from people, or none.
+// Selects reports whether a Service gets its endpoints from the pods that it selects. Users write
+// the endpoints of other Services.
 func Selects(service *corev1.Service) bool {
 	return len(service.Spec.Selector) > 0 && service.Spec.Type != corev1.ServiceTypeExternalName
 }
 
-// Selecting returns the keys of the Services that select a pod; none for what is no pod, or has no
-// address.
+// Selecting returns the keys of the Services that select a pod; none for other objects, or for a
+// pod without an address.
 func (f Finder) Selecting(obj any) []cache.ObjectName {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok || pod.Status.PodIP == "" {
@@ -51,8 +51,8 @@ func (f Finder) Selecting(obj any) []cache.ObjectName {
 	return keys
 }
 
-// Selected returns the pods that a Service selects and that are bound to a node: others cannot be
-// reached, whatever their status says.
+// Selected returns the pods that a Service selects and that are bound to a node: other pods cannot
+// be reached, even if their status has an address.
 func (f Finder) Selected(service *corev1.Service) ([]*corev1.Pod, error) {
 	pods, err := f.pods.Pods(service.Namespace).List(labels.SelectorFromSet(service.Spec.Selector))
 	if err != nil {

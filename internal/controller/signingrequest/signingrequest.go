@@ -1,5 +1,5 @@
-// Package signingrequest has what everything that handles CertificateSigningRequests must read
-// alike: the request in them, the usages, and the conditions. It decides nothing.
+// Package signingrequest reads CertificateSigningRequests, for all packages that handle them:
+// the request in them, the usages, and the conditions. It decides nothing.
 package signingrequest
 
 import (
@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// LegacyUnknown is a signer of requests before certificates.k8s.io/v1, which does not accept it.
+// LegacyUnknown is a signer name from before certificates.k8s.io/v1, which does not accept it.
 const LegacyUnknown = "kubernetes.io/legacy-unknown"
 
 const requestBlock = "CERTIFICATE REQUEST"
@@ -34,7 +34,7 @@ func HasCondition(csr *certificatesv1.CertificateSigningRequest, condition certi
 	})
 }
 
-// keyUsages are what the key of a certificate may do.
+// keyUsages maps the usages of a key in Kubernetes to the ones of crypto/x509.
 func keyUsages() map[certificatesv1.KeyUsage]x509.KeyUsage {
 	return map[certificatesv1.KeyUsage]x509.KeyUsage{
 		certificatesv1.UsageSigning:           x509.KeyUsageDigitalSignature,
@@ -50,7 +50,7 @@ func keyUsages() map[certificatesv1.KeyUsage]x509.KeyUsage {
 	}
 }
 
-// extendedUsages are the purposes that a certificate may serve.
+// extendedUsages maps the purposes of a certificate in Kubernetes to the ones of crypto/x509.
 func extendedUsages() map[certificatesv1.KeyUsage]x509.ExtKeyUsage {
 	return map[certificatesv1.KeyUsage]x509.ExtKeyUsage{
 		certificatesv1.UsageAny:             x509.ExtKeyUsageAny,
@@ -77,8 +77,8 @@ func KnownUsages() []certificatesv1.KeyUsage {
 	return known
 }
 
-// Usages returns what the usages of a request are in a certificate. Unknown ones, which are not
-// accepted in requests, are left out.
+// Usages converts the usages of a request to those of a certificate. It ignores unknown ones,
+// which are not accepted in requests.
 func Usages(usages []certificatesv1.KeyUsage) (x509.KeyUsage, []x509.ExtKeyUsage) {
 	keys, extended := keyUsages(), extendedUsages()
 	var key x509.KeyUsage

@@ -23,7 +23,8 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// TestUsages: every known usage means something in a certificate, and several mean it once.
+// TestUsages: every known usage has an equivalent in a certificate, and duplicates appear
+// once.
 func TestUsages(t *testing.T) {
 	known := KnownUsages()
 	if len(known) != 23 || !slices.IsSorted(known) {

@@ -46,8 +46,8 @@ type reconciler struct {
 	// written holds the expectations about statuses: only they record which revision is the
 	// current one.
 	written *controller.Expectations
-	// volumeClaims holds the expectations about volume claims: one that the cache does not show
-	// yet would outlive its pod.
+	// volumeClaims holds the expectations about volume claims: a claim that the cache does not
+	// show yet would outlive its pod.
 	volumeClaims *controller.Expectations
 	now          func() time.Time
 }
@@ -147,7 +147,8 @@ func (c *reconciler) owner(set *appsv1.StatefulSet) (controller.Owner, error) {
 	}}, nil
 }
 
-// syncRevisions returns the revisions of the set. One that is being deleted gets no new ones.
+// syncRevisions returns the revisions of the set. A set that is being deleted gets no new
+// revisions.
 func (c *reconciler) syncRevisions(ctx context.Context, set *appsv1.StatefulSet, owner controller.Owner) (controllerrevision.Revisions, error) {
 	subject := controllerrevision.Subject{Owner: owner, Template: &set.Spec.Template, Collisions: set.Status.CollisionCount}
 	if set.DeletionTimestamp != nil {
@@ -217,8 +218,8 @@ func (c *reconciler) leaving(o object) map[types.UID]bool {
 	return c.podControl.Expectations.PendingDeletions(o.UID, shown)
 }
 
-// carryOut carries out the plan. The owners of volume claims come first: they determine what
-// happens to a volume claim when its pod is gone.
+// carryOut carries out the plan. The owners of volume claims come first: they determine the
+// fate of a volume claim when its pod is gone.
 func (c *reconciler) carryOut(ctx context.Context, o object, plan Plan) error {
 	if err := c.setClaimOwners(ctx, o); err != nil {
 		return err

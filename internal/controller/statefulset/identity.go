@@ -50,7 +50,7 @@ func identityLabels(pod string, ordinal int) map[string]string {
 	return map[string]string{appsv1.StatefulSetPodNameLabel: pod, appsv1.PodIndexLabel: strconv.Itoa(ordinal)}
 }
 
-// volumes returns the volumes for the volume claims, and those of the template that none of
+// volumes returns the volumes for the volume claims, and the template's volumes that none of
 // these replaces.
 func volumes(pod *corev1.Pod, templates []corev1.PersistentVolumeClaim) []corev1.Volume {
 	list := slices.DeleteFunc(slices.Clone(pod.Spec.Volumes), func(v corev1.Volume) bool {

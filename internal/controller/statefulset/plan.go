@@ -1,15 +1,15 @@
 // Package statefulset keeps the pods of a StatefulSet: each with a name, an ordinal and
 // volumes that are its own for as long as the set lasts.
 //
-//	identity.go   what the pod and the volume claims of an ordinal look like
+//	identity.go   the pod and the volume claims of an ordinal
 //	plan.go       Decide: which ordinals get a pod, which pods are deleted (pure)
-//	retention.go  claimOwners: with what a volume claim is deleted (pure)
+//	retention.go  claimOwners: the owners that a volume claim is deleted with (pure)
 //	controller.go reads, carries out, writes the status; volume_claims.go does so for the
 //	              volume claims
 //
-// There cannot be two pods of one ordinal, because names are unique on the server. A pod
-// is therefore never created before its predecessor of the same name is gone. If that one
-// is on an unreachable node, this takes until the node is back or removed.
+// There cannot be two pods of one ordinal, because names are unique on the server. A pod is
+// therefore never created before its predecessor of the same name is gone. If the predecessor is on
+// an unreachable node, this takes until the node is back or removed.
 //
 // The controller does not undo what a user does: pods below a partition that have a newer
 // revision keep it.
@@ -28,7 +28,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
-// burst is the maximum number of pods that are created or deleted for one set before others get
+// burst is the maximum number of pods that are created or deleted for one set before other sets get
 // their turn.
 const burst = 500
 
@@ -58,7 +58,7 @@ type Set struct {
 
 // Observed is the state of the pods that the caches show.
 type Observed struct {
-	// Mine are those that the set controls.
+	// Mine are the pods that the set controls.
 	Mine []*corev1.Pod
 	// Leaving are the pods among Mine whose deletion was requested but which the cache does not
 	// yet show as terminating.
@@ -81,7 +81,7 @@ type Plan struct {
 	// Label are pods that lack their identity labels.
 	Label []*corev1.Pod
 	// Incomplete are pods without the volume of a claim template: adopted ones, from before the set was
-	// created again with that template. Volumes of a pod cannot be changed, so the set waits until
+	// created again with that template. The volumes of a pod cannot be changed, so the set waits until
 	// users delete these pods.
 	Incomplete []*corev1.Pod
 	Create     []Place
@@ -113,17 +113,17 @@ type place struct {
 
 	pod   *corev1.Pod
 	state state
-	// outdated is set if the pod is to be replaced by one of the revision Update.
+	// outdated is set if a pod of the revision Update must replace the pod.
 	outdated bool
 }
 
 // Decide plans the next step for a set.
 //
-// In the order of ordinals, a place gets its pod when all places before it are available.
-// When all are, condemned pods are deleted one at a time, and when there are none left,
-// pods of other revisions; both start with the highest ordinal. A pod that is not available
-// halts all of that, also if its template is what keeps it so: users delete it then. With
-// Parallel all of it happens at once, except for the update.
+// In the order of ordinals, a place gets its pod when all places before it are available. When all
+// are, condemned pods are deleted one at a time, and then pods of other revisions; both start with
+// the highest ordinal. A pod that is not available halts all of that, even if its template is the
+// cause: users must delete such a pod. With Parallel all of it happens at once, except for the
+// update.
 func Decide(set Set, seen Observed, now time.Time) Plan {
 	var p Plan
 	places, condemned := p.arrange(set, seen, now)
@@ -220,8 +220,8 @@ func (p *Plan) count(set Set, at place) {
 	}
 }
 
-// advance takes the next step at the lowest place that needs one, and reports whether there is
-// none that needs a step or has to be waited for.
+// advance takes the next step at the lowest place that needs one, and reports whether all places are
+// done: none needs a step or must be waited for.
 func (p *Plan) advance(set Set, places []place) bool {
 	for _, at := range places {
 		switch at.state {
@@ -241,7 +241,7 @@ func (p *Plan) advance(set Set, places []place) bool {
 	return true
 }
 
-// fill gives every place a pod, and reports whether all pods that are there are complete.
+// fill gives every place a pod, and reports whether all existing pods are complete.
 func (p *Plan) fill(set Set, places []place) bool {
 	for _, at := range places {
 		switch at.state {
@@ -258,9 +258,9 @@ func (p *Plan) fill(set Set, places []place) bool {
 	return len(p.Incomplete) == 0
 }
 
-// shrink deletes the condemned pod with the highest ordinal, and reports whether there are none. One
-// that is not available is deleted only if all below it are available, or if it has ended for good:
-// it cannot become available.
+// shrink deletes the condemned pod with the highest ordinal, and reports whether there are no
+// condemned pods. A pod that is not available is deleted only if all pods below it are available, or
+// if it has ended for good: it cannot become available.
 func (p *Plan) shrink(condemned []place) bool {
 	if len(condemned) == 0 {
 		return true

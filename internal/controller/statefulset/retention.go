@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// retention says when a volume claim is deleted: with the set, with a pod that is no longer
-// desired, or with neither.
+// retention determines when a volume claim is deleted: with the set, with a pod that is no
+// longer desired, or with neither.
 type retention struct{ WithSet, WithPod bool }
 
 // retentionOf returns the policy for the volume claims of a pod.
@@ -24,8 +24,8 @@ func retentionOf(set *appsv1.StatefulSet, condemned bool) retention {
 	return retention{WithPod: withPod, WithSet: policy.WhenDeleted == remove && !withPod}
 }
 
-// claimOwners returns the desired owner references of a volume claim, and whether they
-// differ from the current ones. References to set and to pod are replaced, others stay. A
+// claimOwners returns the desired owner references of a volume claim, and whether they differ
+// from the current ones. References to the set and to the pod are replaced, others stay. A
 // volume claim that another object controls is left unchanged.
 func claimOwners(claim *corev1.PersistentVolumeClaim, set, pod *metav1.OwnerReference, policy retention) ([]metav1.OwnerReference, bool) {
 	if c := metav1.GetControllerOfNoCopy(claim); c != nil && !names(c, set) && !names(c, pod) {

@@ -113,9 +113,9 @@ func (s *simulation) created(set *appsv1.StatefulSet, pod *corev1.Pod) string {
 	return ""
 }
 
-// deleted: of the pods that the cache shows as available no more may be taken down than the set says;
-// those that users or nodes take down do not count. A condemned pod takes its volume claim along if
-// that is the policy.
+// deleted: the controller may delete no more of the pods that the cache shows as available than the
+// set allows; pods that users or nodes end do not count. A condemned pod takes its volume claim along
+// if that is the policy.
 func (s *simulation) deleted(set *appsv1.StatefulSet, pod *corev1.Pod) string {
 	if isCondemned(set, pod) {
 		claim := laggingcache.Peek[*corev1.PersistentVolumeClaim](s.Cluster, "persistentvolumeclaims", "ns/"+claimName("data", pod.Name))
@@ -273,7 +273,7 @@ func (s *simulation) revision(set *appsv1.StatefulSet) string {
 	return all[len(all)-1].Name
 }
 
-// claims returns what is wrong with the volume claims of pods.
+// claims returns the errors in the volume claims of pods.
 func (s *simulation) claims(set *appsv1.StatefulSet) string {
 	known := map[string]*corev1.PersistentVolumeClaim{}
 	for _, claim := range laggingcache.All[*corev1.PersistentVolumeClaim](s.Cluster, "persistentvolumeclaims") {

@@ -55,7 +55,7 @@ func (c *reconciler) ensureClaims(ctx context.Context, o object, pod string) (bo
 		case err != nil:
 			return false, err
 		case isStale(there, pod):
-			usable = false // the event that it is gone enqueues the set again
+			usable = false // its DELETED event enqueues the set again
 		}
 	}
 	return usable, nil
@@ -118,8 +118,8 @@ func isCondemned(set *appsv1.StatefulSet, pod *corev1.Pod) bool {
 }
 
 // setClaimOwners gives the volume claims of the set's pods the owners that the retention policy
-// requires. No pod may be deleted before that: its volume claim would be kept or collected
-// contrary to the policy.
+// requires. No pod may be deleted before: its volume claim would be kept or collected contrary to the
+// policy.
 func (c *reconciler) setClaimOwners(ctx context.Context, o object) error {
 	var failed []error
 	for _, pod := range o.mine {
@@ -135,8 +135,8 @@ func (c *reconciler) setClaimOwners(ctx context.Context, o object) error {
 	return errors.Join(failed...)
 }
 
-// setOwners changes the owner references of a volume claim, on the condition that it is as the
-// cache shows it.
+// setOwners changes the owner references of a volume claim, on the condition that the claim equals
+// the cached one.
 func (c *reconciler) setOwners(ctx context.Context, o object, claim *corev1.PersistentVolumeClaim, pod *corev1.Pod, policy retention) error {
 	owners, changed := claimOwners(claim, metav1.NewControllerRef(o, kind()), metav1.NewControllerRef(pod, corev1.SchemeGroupVersion.WithKind("Pod")), policy)
 	if !changed {

@@ -14,8 +14,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller"
 )
 
-// classController returns the controller of VolumeAttributesClasses. It has keys of its own: those of
-// the other one have no room for a third kind.
+// classController returns the controller of VolumeAttributesClasses. It has keys of its own, because
+// the keys of the other controller have no room for a third kind.
 func (p *Controller) classController() *controller.Controller {
 	return &controller.Controller{
 		Name: name, Reconcile: p.reconcileClass, Workers: 1, Informers: []cache.SharedIndexInformer{p.classes},
@@ -69,7 +69,7 @@ func (p *Controller) reconcileClass(ctx context.Context, key cache.ObjectName) (
 	return 0, nil
 }
 
-// knownUsers returns the volumes and volume claims that the watches have shown.
+// knownUsers returns the volumes and volume claims in the caches.
 func (p *Controller) knownUsers() ([]corev1.PersistentVolume, []corev1.PersistentVolumeClaim) {
 	var volumes []corev1.PersistentVolume
 	for _, obj := range p.volumes.GetStore().List() {
@@ -86,7 +86,7 @@ func (p *Controller) knownUsers() ([]corev1.PersistentVolume, []corev1.Persisten
 	return volumes, claims
 }
 
-// decideClass decides from what is stored now: only that shows that nothing names the class.
+// decideClass decides on live reads: only they prove that nothing names the class.
 func (p *Controller) decideClass(ctx context.Context, class *storagev1.VolumeAttributesClass) (Decision, error) {
 	volumes, err := p.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -7,10 +7,10 @@
 //	PersistentVolume       kubernetes.io/pv-protection   while it is bound to a volume claim
 //	VolumeAttributesClass  kubernetes.io/vac-protection  while a volume or a volume claim names it
 //
-// and this package removes it from those that are being deleted and are not in use.
+// and this package removes it from objects that are being deleted and are not in use.
 //
 //	watch event: pending volume claim or volume, pod or volume claim that is gone ──▶ key
-//	key ──▶ the object as it is now ──▶ DecideClaim, DecideVolume (plan.go)
+//	key ──▶ the current object ──▶ DecideClaim, DecideVolume (plan.go)
 //	    ──▶ RemoveFinalizer: one patch
 //
 // Pods are watched only once a volume claim is being deleted: on most servers that never
@@ -107,7 +107,7 @@ func New(c Config) (*Controller, error) {
 	return p, nil
 }
 
-// Run runs the controller until ctx ends, and returns when everything it started has ended. A
+// Run runs the controller until ctx ends, and returns when all its goroutines have ended. A
 // controller can run only once.
 func (p *Controller) Run(ctx context.Context) error {
 	var running sync.WaitGroup
@@ -136,7 +136,7 @@ func (p *Controller) Run(ctx context.Context) error {
 }
 
 // keysOfClaim returns a volume claim that has changed or is gone, and its volume, which may not
-// be bound any more. A key with a namespace is a volume claim, one without a volume.
+// be bound any more. A key with a namespace is a volume claim, a key without one is a volume.
 func (p *Controller) keysOfClaim(obj any) []cache.ObjectName {
 	claim, ok := obj.(*corev1.PersistentVolumeClaim)
 	if !ok {
@@ -148,7 +148,7 @@ func (p *Controller) keysOfClaim(obj any) []cache.ObjectName {
 	}
 	volumes, err := p.volumes.GetIndexer().ByIndex(byClaim, claim.Namespace+"/"+claim.Name)
 	if err != nil {
-		return keys // the only error is that there is no such index
+		return keys // the only error is a missing index
 	}
 	for _, volume := range volumes {
 		keys = append(keys, keysOfVolume(volume)...)
@@ -203,8 +203,8 @@ func (p *Controller) reconcileClaim(ctx context.Context, key cache.ObjectName) e
 	return p.apply(ctx, key, claim, decision)
 }
 
-// decideClaim decides from the pods that the watch has shown, but concludes only from a live
-// list that a volume claim is not in use.
+// decideClaim decides on the cached pods, but concludes only from a live list that a volume
+// claim is not in use.
 func (p *Controller) decideClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim) (Decision, error) {
 	// Before the list, so that the watch shows the end of every pod that the list has.
 	p.podsNeeded.Do(func() { close(p.startPods) })
@@ -273,7 +273,8 @@ func (p *Controller) apply(ctx context.Context, key cache.ObjectName, object met
 	return nil
 }
 
-// patchOf returns the patch that leaves an object with these finalizers, if it is as it was.
+// patchOf returns the patch that sets the finalizers of an object, on the condition that it has
+// not changed.
 func patchOf(object metav1.Object, finalizers []string) ([]byte, error) {
 	return json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": object.GetUID(), "resourceVersion": object.GetResourceVersion(), "finalizers": finalizers,
@@ -288,7 +289,7 @@ func describe(key cache.ObjectName) string {
 	return "persistentvolumeclaim " + key.String()
 }
 
-// essentials keeps the fields that are needed here.
+// essentials keeps only the fields that the controller needs.
 func essentials(obj any) (any, error) {
 	if object, ok := obj.(metav1.Object); ok {
 		object.SetManagedFields(nil)

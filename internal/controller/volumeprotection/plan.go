@@ -21,7 +21,7 @@ const (
 	ClassFinalizer = finalizers.VACProtection
 )
 
-// Decision is what to do about one object: RemoveFinalizer or Keep.
+// Decision is the next step for one object: RemoveFinalizer or Keep.
 //
 //sumtype:decl
 type Decision interface{ decision() }
@@ -32,7 +32,7 @@ type (
 		// Finalizers are the remaining finalizers, in their original order.
 		Finalizers []string
 	}
-	// Keep does nothing now.
+	// Keep changes nothing.
 	Keep struct {
 		Reason string
 	}
@@ -41,8 +41,8 @@ type (
 func (RemoveFinalizer) decision() {}
 func (Keep) decision()            {}
 
-// DecideClaim decides about a volume claim. pods are all pods of its namespace, or those that
-// are known to name it.
+// DecideClaim decides about a volume claim. pods are all pods of its namespace, or the cached
+// pods that name it.
 func DecideClaim(claim *corev1.PersistentVolumeClaim, pods []corev1.Pod) Decision {
 	if !isPending(claim, ClaimFinalizer) {
 		return Keep{Reason: "not protected, or not being deleted"}
@@ -55,8 +55,8 @@ func DecideClaim(claim *corev1.PersistentVolumeClaim, pods []corev1.Pod) Decisio
 	return RemoveFinalizer{without(claim.Finalizers, ClaimFinalizer)}
 }
 
-// DecideVolume decides about a volume. claim is the volume claim that has the name in its
-// claimRef; nil if there is none.
+// DecideVolume decides about a volume. claim is the volume claim that its claimRef names; nil if
+// that does not exist.
 func DecideVolume(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) Decision {
 	if !isPending(volume, VolumeFinalizer) {
 		return Keep{Reason: "not protected, or not being deleted"}
@@ -67,8 +67,8 @@ func DecideVolume(volume *corev1.PersistentVolume, claim *corev1.PersistentVolum
 	return RemoveFinalizer{without(volume.Finalizers, VolumeFinalizer)}
 }
 
-// DecideClass decides about a VolumeAttributesClass. volumes and claims are all that there are, or
-// those that are known to name it.
+// DecideClass decides about a VolumeAttributesClass. volumes and claims are all existing ones, or
+// the cached ones that name it.
 func DecideClass(class *storagev1.VolumeAttributesClass, volumes []corev1.PersistentVolume, claims []corev1.PersistentVolumeClaim) Decision {
 	if !isPending(class, ClassFinalizer) {
 		return Keep{Reason: "not protected, or not being deleted"}
@@ -113,10 +113,10 @@ func without(finalizers []string, finalizer string) []string {
 	return slices.DeleteFunc(slices.Clone(finalizers), func(f string) bool { return f == finalizer })
 }
 
-// uses reports whether a pod uses a volume claim. A pod that is on no node does not: a node
-// does not start a pod whose volume claim is being deleted. A pod that has ended does, for as
-// long as it exists, except that the volume claim of an ephemeral volume is free once the node
-// has shut the pod down.
+// uses reports whether a pod uses a volume claim. A pod that is not bound to a node does not use
+// it: a node does not start a pod whose volume claim is being deleted. A pod that has ended uses
+// it for as long as the pod exists, except that the volume claim of an ephemeral volume is free
+// once the node has shut the pod down.
 func uses(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
 	if pod.Spec.NodeName == "" {
 		return false

@@ -1,35 +1,32 @@
 // Package barrier proves, before a finalizer of the collector is removed, that no
 // dependent of the owner was missed (R15).
 //
-// The graph knows what the watches have shown, and a watch may lag behind or not work
-// at all. So:
+// The graph holds the state that the watches have shown, and a watch may lag behind or not work at all.
+// So:
 //
 //  1. The collector asks for a proof for an owner whose finalizer it has decided to
 //     remove (Prove). The owner waits in the queue of its namespace; cluster-scoped owners have
 //     a queue of their own.
-//  2. A round (round.go) takes the owners of all namespaces for which no round is under
-//     way, and lists every kind that could hold a dependent of theirs (lists.go). The
-//     lists begin after the owner was queued, and so after its deletion was observed;
-//     they show the newest state. Owners that come later wait for the next round.
-//     If the server tells which kinds were written to, kinds whose watch has caught
-//     up with the last write are not listed (watches.go).
-//  3. An object in a list that refers to the owner is passed to the graph, if the graph
-//     knows the object (Graph.Confirm). If not, its watch lags, or the object is gone by
-//     now, and the owner is held: the watch or the next list will tell which.
-//  4. A kind that cannot be listed holds the owner too. What was proven of the other
-//     kinds stays proven.
-//  5. Proven or held, the owner is put back into the collector's queue and decided on
-//     again: by then the graph may have dependents to detach or to wait for. The proof
-//     says that the graph can be trusted, and nothing else.
+//  2. A round (round.go) takes the owners of all namespaces for which no round is under way, and lists
+//     every kind that could hold a dependent of theirs (lists.go). The lists begin after the owner was
+//     queued, and so after its deletion was observed; they show the newest state. Owners that arrive
+//     later wait for the next round. If the server reports the last write of each kind, kinds whose
+//     watch has caught up with it are not listed (watches.go).
+//  3. An object in a list that refers to the owner is passed to the graph, if the graph knows the
+//     object (Graph.Confirm). If not, its watch lags, or the object is gone by now, and the owner is
+//     held until the watch or the next list shows which.
+//  4. A kind that cannot be listed holds the owner too. The proofs for the other kinds stay valid.
+//  5. Proven or held, the owner returns to the collector's queue and is decided on again: by then the
+//     graph may have dependents to detach or to wait for. The proof only says that the graph can be
+//     trusted.
 //
-// So nothing ever enters the graph that only a list has shown: the list might be older
-// than a DELETED event that would not be repeated.
+// So an object that only a list has shown never enters the graph: the list might be older than a
+// DELETED event, which would not be repeated.
 //
-// The words: a waiter is an owner here; it is queued, in a round, proven or held. A batch
-// is the waiters of one namespace in a round. A Hold is why an owner is held.
+// Terms: a waiter is an owner that waits for its proof; it is queued, in a round, proven or held. A
+// batch is the waiters of one namespace in a round. A Hold is the reason why an owner is held.
 //
-// Before Open a round is made by the caller of Prove, within the call, and nothing here
-// starts a goroutine.
+// Before Open, Prove makes the round itself, within the call, and the package starts no goroutine.
 package barrier
 
 import (
@@ -61,8 +58,8 @@ type Graph interface {
 	Epoch() int
 	// Count returns how many objects of a kind are known.
 	Count(kind ownership.Kind) int
-	// Confirm applies an object as shown by a list that began in the given epoch. It reports
-	// whether the graph knows what became of that object.
+	// Confirm applies an object as shown by a list that began in the given epoch. It reports whether the
+	// graph knows that the object exists or is gone.
 	Confirm(epoch int, o ownership.Object) bool
 }
 
@@ -75,14 +72,14 @@ type Config struct {
 	Clock   clock.WithTicker
 	// Lists bounds the lists that are under way at the same time.
 	Lists int
-	// Disabled lets every owner pass. It is for benchmarks, and for tests that show what
-	// the barrier prevents.
+	// Disabled lets every owner pass. It is for benchmarks, and for tests that show the errors without a
+	// barrier.
 	Disabled bool
 	// Blocked is called once for an owner that several rounds in a row have held.
 	Blocked func(ctx context.Context, owner ownership.Object, message string)
 }
 
-// Barrier holds owners until it is proven that no dependent of theirs was missed. Make one with
+// Barrier holds owners until there is proof that none of their dependents was missed. Make one with
 // New. It is safe for concurrent use.
 type Barrier struct {
 	config Config
@@ -100,12 +97,12 @@ type Barrier struct {
 	changes   changes
 }
 
-// changes are the events that may end a Hold. Each has a number, so that a round can tell
-// which it has missed.
+// changes are the events that may end a Hold. Each has a number, so that a round can detect the changes
+// that it has missed.
 type changes struct {
 	last   int
 	listed map[ownership.Kind]int // the feed has listed the kind
-	served int                    // what the server serves has changed
+	served int                    // the set of served kinds has changed
 }
 
 // affect reports whether there was a change after the given one that concerns one of the kinds.
@@ -117,7 +114,7 @@ func (c *changes) affect(kinds []ownership.Kind, after int) bool {
 type queue struct {
 	waiters []*waiter
 	reading bool // a round is reading for this namespace
-	number  int  // the lower, the longer ago a round has served it
+	number  int  // lower numbers were served longer ago
 }
 
 // New returns a barrier without owners.
@@ -132,9 +129,9 @@ func New(config Config) *Barrier {
 	}
 }
 
-// Prove reports whether a finalizer of an owner may be removed. If not, the owner comes
-// back: through the collector's queue when a round has been made for it, or, if the error
-// is a HeldError, after the time that it names.
+// Prove reports whether a finalizer of an owner may be removed. If not, the owner comes back: through
+// the collector's queue after a round for it, or, if the error is a HeldError, after the time in the
+// error.
 func (b *Barrier) Prove(ctx context.Context, owner ownership.Object, finalizer string) (bool, error) {
 	if b.config.Disabled {
 		return true, nil
@@ -173,16 +170,16 @@ func (b *Barrier) queueLocked(namespace string) *queue {
 	return b.queues[namespace]
 }
 
-// Forget drops an owner: it is gone, or has lost its finalizer, or something else was decided about it.
-// The next time it needs a new proof, from then.
+// Forget drops an owner that is gone, has lost its finalizer, or got another decision. If it comes
+// back, it needs a new proof.
 func (b *Barrier) Forget(owner ownership.UID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.waiters, owner)
 }
 
-// KindListed requeues the owners that a kind holds: the feed has just listed it. Those in
-// a round that has read the kind before come back when the round ends (finish).
+// KindListed requeues the owners that a kind holds, because the feed has just listed the kind. Owners
+// in a round that has read the kind before come back when the round ends (finish).
 func (b *Barrier) KindListed(kind ownership.Kind) {
 	b.mu.Lock()
 	b.watched.listed(kind)
@@ -192,7 +189,7 @@ func (b *Barrier) KindListed(kind ownership.Kind) {
 	b.requeue(func(w *waiter) bool { return slices.Contains(w.unproven, kind) })
 }
 
-// ScopeChanged requeues all owners that are held: what is served has changed.
+// ScopeChanged requeues all owners that are held, because the set of served kinds has changed.
 func (b *Barrier) ScopeChanged(kind ownership.Kind, scope ownership.Scope) {
 	b.mu.Lock()
 	b.changes.last++
@@ -220,7 +217,7 @@ func (b *Barrier) requeue(match func(w *waiter) bool) {
 	b.config.Requeue(owners...)
 }
 
-// NewEpoch revokes all proofs: the server's history is not the one that gave them (R4).
+// NewEpoch revokes all proofs: they came from another history of the server (R4).
 func (b *Barrier) NewEpoch() {
 	b.mu.Lock()
 	var owners []ownership.UID
@@ -244,9 +241,9 @@ type waiter struct {
 
 	// The findings of the last round; empty before the first has ended.
 	read     []ownership.Kind // the kinds that have to be read
-	unproven []ownership.Kind // those of them that prove nothing so far
-	holds    []Hold           // the same in words, and what else holds the owner
-	delay    time.Duration    // how long the server has asked to wait
+	unproven []ownership.Kind // the ones without a proof so far
+	holds    []Hold           // these in words, and the other holds
+	delay    time.Duration    // the delay that the server has requested
 }
 
 type stage uint8
@@ -262,8 +259,8 @@ const (
 	held
 )
 
-// needs returns which of the kinds are still to be read for an owner: all at first, then
-// those that have proven nothing, and those that were not served before.
+// needs returns the kinds that must still be read for an owner: all at first, later the unproven ones
+// and the ones that were not served before.
 func (w *waiter) needs(kinds []ownership.Kind) []ownership.Kind {
 	if w.read == nil {
 		return kinds

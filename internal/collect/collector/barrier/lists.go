@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// Which lists a round makes, and how one is read.
+// The choice of the lists of a round, and the reading of a list.
 
 const (
 	pageSize = client.PageSize
@@ -30,15 +30,15 @@ const (
 // listPlan describes how a list is read.
 type listPlan struct {
 	kind ownership.Kind
-	// probe asks for one object on the first page. What counts is its resourceVersion:
-	// when the watch has shown as much, there is nothing to be learned from the rest.
+	// probe requests one object on the first page. Only its resourceVersion matters: if the watch
+	// has reached it, the rest of the list adds nothing.
 	probe bool
 	pages int // the list is given up after so many pages; 0: never
 }
 
-// sharedLists plans the lists that are made once, because that costs less than one in each
-// namespace: a kind may have no objects at all, which is the common case, or few; or so
-// many that its watch moves on by itself. count returns how many objects of a kind are known.
+// sharedLists plans the lists across namespaces, for kinds where one costs less than a list in
+// each namespace: kinds with no objects at all, the common case, with few, or with so many
+// that their watch moves on by itself. count returns how many objects of a kind are known.
 func sharedLists(batches []*batch, count func(ownership.Kind) int) []listPlan {
 	demand := make(map[ownership.Kind]int)
 	for _, batch := range batches {
@@ -57,7 +57,7 @@ func sharedLists(batches []*batch, count func(ownership.Kind) int) []listPlan {
 		objects := count(kind)
 		l := listPlan{kind: kind, probe: objects > pageSize, pages: 1}
 		if objects <= namespaces*objectsPerRequest {
-			// The count may be too low; if by much, the shared list does not pay.
+			// The count may be too low; if it is far too low, the shared list costs too much.
 			l.pages = 1 + 2*objects/pageSize
 		}
 		lists = append(lists, l)
@@ -73,7 +73,7 @@ type listing struct {
 	owners    map[ownership.UID]*waiter
 }
 
-// list reads a list to its end. One that expires while it is read is started over.
+// list reads a list to its end. If the list expires meanwhile, it starts over.
 func (b *Barrier) list(ctx context.Context, l listing) reading {
 	var r reading
 	for range listTries {
@@ -85,9 +85,9 @@ func (b *Barrier) list(ctx context.Context, l listing) reading {
 	return r
 }
 
-// readPages reads a list page by page, and keeps what refers to an owner in the round. It ends
-// early when the watch has shown everything that the rest of the list could: a kind with many
-// objects has many events, so that soon happens.
+// readPages reads a list page by page, and keeps the objects that refer to an owner in the
+// round. It ends early when the watch has shown everything that the rest of the list could
+// show. For a kind with many objects, and so many events, that is soon the case.
 func (b *Barrier) readPages(ctx context.Context, l listing) reading {
 	r := reading{found: make(map[ownership.UID][]ownership.Object)}
 	newest, _ := client.Revision(b.config.Reader.Reached(l.kind))
@@ -102,8 +102,8 @@ func (b *Barrier) readPages(ctx context.Context, l listing) reading {
 			return r
 		}
 		newest = max(newest, r.keep(page.Objects, l.owners))
-		// The newest state is at least as new as everything that was seen before. If it is not,
-		// the numbers mean nothing: resourceVersions are opaque, and not every server counts.
+		// The newest state is at least as new as every earlier observation. Otherwise the numbers
+		// mean nothing: resourceVersions are opaque, and not every server counts.
 		listed, ok := client.Revision(page.ResourceVersion)
 		reached, _ := client.Revision(b.config.Reader.Reached(l.kind))
 		switch {
@@ -117,7 +117,7 @@ func (b *Barrier) readPages(ctx context.Context, l listing) reading {
 	}
 }
 
-// page reads one page, when the limits on lists under way allow it.
+// page reads one page, once the limits on concurrent lists allow it.
 func (b *Barrier) page(ctx context.Context, l listing, limit int64, after string) (client.Page, error) {
 	for _, slots := range []chan struct{}{b.slotsOf(l.kind), b.slots} {
 		select {

@@ -19,8 +19,8 @@ import (
 // namespace may delay, before it makes its own.
 const sharedListTimeout = 2 * time.Second
 
-// round is one reading of every kind that could hold a dependent of the owners in it. Each
-// batch of it ends when its own lists are in.
+// round is one reading of every kind that could hold a dependent of the owners in it. Each batch
+// ends when its own lists are read.
 type round struct {
 	barrier      *Barrier
 	batches      []*batch
@@ -36,12 +36,12 @@ type batch struct {
 	epoch     int
 	served    served
 	scope     []ownership.Kind       // the kinds that could hold dependents
-	kinds     []ownership.Kind       // those of them of which an owner needs a list
+	kinds     []ownership.Kind       // the ones of which an owner needs a list
 	index     map[ownership.Kind]int // of the kinds that need a proof, into readings
 	readings  []reading
 }
 
-// served lists which kinds could hold dependents. After an error nothing is known of that.
+// served has the kinds that could hold dependents. After an error they are unknown.
 type served struct {
 	feed.Watched
 	err error
@@ -52,11 +52,11 @@ type sharedReading struct {
 	done chan struct{} // closed when it is over
 }
 
-// reading is the result of listing one kind. The zero value is that of a kind whose watch has
-// caught up: nothing was read because nothing can have been missed.
+// reading is the result of listing one kind. The zero value stands for a kind whose watch has
+// caught up: it was not read because nothing can have been missed.
 type reading struct {
 	found   map[ownership.UID][]ownership.Object // dependents, by owner
-	partial bool                                 // given up, because there was more than was thought
+	partial bool                                 // given up, because there were more objects than expected
 	err     error
 }
 
@@ -107,7 +107,7 @@ func (r *round) owners() int {
 	return n
 }
 
-// prepare determines what has to be read for the owners of a batch.
+// prepare determines the kinds to read for the owners of a batch.
 func (t *batch) prepare(s served) {
 	t.served = s
 	t.scope = s.Namespaced
@@ -126,7 +126,7 @@ func (t *batch) prepare(s served) {
 	t.readings = make([]reading, len(t.kinds))
 }
 
-// kinds returns those that have to be read for some batch, sorted.
+// kinds returns the kinds to read for any of the batches, sorted.
 func (r *round) kinds() []ownership.Kind {
 	var kinds []ownership.Kind
 	seen := make(map[ownership.Kind]bool)
@@ -155,7 +155,7 @@ func (r *round) readShared(ctx context.Context, lists []listPlan, limit int) {
 	})
 }
 
-// serve reads all that a batch needs, and finishes it.
+// serve reads the kinds that a batch needs, and finishes it.
 func (r *round) serve(ctx context.Context, t *batch, limit int) {
 	var own []ownership.Kind // kinds of which the batch makes its own lists
 	for _, kind := range t.kinds {
@@ -175,8 +175,8 @@ func (r *round) serve(ctx context.Context, t *batch, limit int) {
 }
 
 // awaitShared waits for the list across namespaces, if one is made of this kind. It returns false
-// when the batch has to make its own: one namespace that cannot be read, or not quickly, or that
-// holds too much, must not delay the others.
+// if the batch has to make its own list: a namespace that cannot be read, is slow to read, or has
+// too many objects must not delay the others.
 func (r *round) awaitShared(ctx context.Context, kind ownership.Kind, t *batch) (reading, bool) {
 	shared := r.shared[kind]
 	if shared == nil || t.namespace == "" {
@@ -211,7 +211,7 @@ func forEach[T any](limit int, all []T, f func(one T)) {
 	})
 }
 
-// maxWhy is how much of a server's error is kept, in bytes.
+// maxWhy bounds the kept part of a server's error, in bytes.
 const maxWhy = 512
 
 // finding is the result of a round for one owner.
@@ -221,14 +221,14 @@ type finding struct {
 	delay    time.Duration
 }
 
-// delayFor respects the time after which the server asked to come back.
+// delayFor respects the delay that the server has requested.
 func (f *finding) delayFor(err error) {
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 		f.delay = max(f.delay, time.Duration(seconds)*time.Second)
 	}
 }
 
-// evaluate determines from what was read what holds an owner, if anything does.
+// evaluate determines from the readings what holds an owner, if anything does.
 func (t *batch) evaluate(w *waiter, graph Graph) finding {
 	var f finding
 	for _, kind := range w.needs(t.scope) {

@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// When rounds are made, and for whom.
+// The schedule of the rounds, and the owners that each serves.
 
 const (
 	// roundsAtOnce is the number of rounds that may begin without a wait after a quiet time.
@@ -23,8 +23,8 @@ const (
 	longestPeriod  = time.Second
 	// longestWithoutLists bounds the time from a round that needed no list to the next.
 	longestWithoutLists = 25 * time.Millisecond
-	// ownerPeriod is the part of that time for each owner that the round served: many owners that come one
-	// after the other share a round, and the levels of a chain, which come one at a time, hardly wait.
+	// ownerPeriod is the part of that time for each owner that the round served: many owners that arrive in
+	// succession share a round, and the levels of a chain, which arrive one at a time, hardly wait.
 	ownerPeriod = time.Millisecond
 	// maxBatches bounds the namespaces that one round serves, and so its memory.
 	maxBatches = 500
@@ -111,8 +111,7 @@ func (b *Barrier) Run(ctx context.Context) {
 	}
 }
 
-// startRounds has rounds made until no owner is queued: by Run, or here when the barrier
-// is not open.
+// startRounds starts rounds until no owner is queued: in Run, or here if the barrier is not open.
 func (b *Barrier) startRounds(ctx context.Context) {
 	if b.isOpen() {
 		b.signal()
@@ -196,7 +195,7 @@ func (b *Barrier) finish(ctx context.Context, batch *batch) {
 	}
 	q := b.queues[batch.namespace]
 	q.reading = false
-	more := len(q.waiters) > 0 && b.queued != nil // else the caller of Prove looks again
+	more := len(q.waiters) > 0 && b.queued != nil // else the caller of Prove checks again
 	if len(q.waiters) == 0 {
 		delete(b.queues, batch.namespace)
 	}

@@ -13,7 +13,7 @@ import (
 
 // Hold is a reason why a finalizer is kept.
 type Hold struct {
-	// What names the kind that proves nothing, or the group version that cannot be discovered.
+	// What names the kind without a proof, or the group version that cannot be discovered.
 	What string `json:"what"`
 	// Why describes the problem.
 	Why string `json:"why"`
@@ -62,7 +62,7 @@ type HeldError struct {
 // maxHolds bounds how many holds a message names.
 const maxHolds = 5
 
-// Error names the finalizer and what holds it, up to maxHolds.
+// Error names the finalizer and its holds, up to maxHolds.
 func (e HeldError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "finalizer %s is kept, because dependents may have been missed: ", e.Finalizer)
@@ -80,8 +80,8 @@ func (e HeldError) Error() string {
 }
 
 // backoff returns the time that an owner stays away after so many rounds have held it. The
-// back-off of the collector's queue does not fit: it ends each time that the owner is queued
-// here. This one ends on a multiple of itself, up to a full minute, so that owners come back
+// back-off of the collector's queue does not fit: it ends whenever the owner is queued here.
+// This back-off ends on a multiple of itself, up to a full minute, so that owners come back
 // together and share a round.
 func backoff(attempts int, now time.Time) time.Duration {
 	const shortest, longest, doublings = 5 * time.Millisecond, time.Minute, 14

@@ -8,36 +8,37 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// How the barrier avoids lists. A server may tell the revision at which each kind was last
-// written to (Reader.Newest). When the watch of a kind has come to that revision, it has shown
+// The barrier avoids lists as follows. A server may return the revision of the last write to
+// each kind (Reader.Newest). When the watch of a kind has reached that revision, it has shown
 // all dependents of that kind that existed when the round began: that is the proof, and a list
-// could add nothing to it.
+// would add nothing.
 //
-// It holds only while the server's history is the one that was watched (R4), which
-// client.Newest.History identifies. After a change of history, what a watch had come to before
-// may belong to objects that no longer exist: a kind is then listed until the feed has listed it
-// again.
+// The proof is valid only while the server's history is the watched one (R4), which
+// client.Newest.History identifies. After a change of history, the earlier events of a watch may
+// belong to objects that no longer exist: the barrier then lists a kind until the feed has
+// listed it again.
 
 const (
-	// lagTimeout is the time that a round waits for watches that are behind and do not move,
-	// before it lists their kinds. A watch of a busy server is behind by milliseconds, and moves
-	// all the time.
+	// lagTimeout is the time that a round waits for watches that are behind and do not move, before
+	// it lists their kinds. The watch of a busy server is behind by milliseconds, and moves all the
+	// time.
 	lagTimeout = 100 * time.Millisecond
-	// lagInterval is the time between two looks at them.
+	// lagInterval is the time between two checks of these watches.
 	lagInterval = 2 * time.Millisecond
 )
 
 // watchHistory is the history of the server that the watches show. It is guarded by Barrier.mu.
 type watchHistory struct {
 	current string
-	// before are, by kind, what the watches had come to in the history before; nil in the first.
+	// before are, by kind, the revisions that the watches had reached in the previous history; nil
+	// in the first.
 	before map[ownership.Kind]string
 	// relisted are the kinds that the feed has listed since; nil in the first history.
 	relisted map[ownership.Kind]bool
 }
 
-// follow records the server's history. The first one is what the watches show: both have
-// begun just now.
+// follow records the server's history. The first history is the one that the watches show: both
+// have begun just now.
 func (h *watchHistory) follow(history string, reached map[ownership.Kind]string) {
 	if h.current != "" && h.current != history {
 		h.before, h.relisted = reached, make(map[ownership.Kind]bool)
@@ -52,14 +53,14 @@ func (h *watchHistory) listed(kind ownership.Kind) {
 	}
 }
 
-// covers reports whether what the watch of a kind has come to is of the current history.
+// covers reports whether the revision that the watch of a kind has reached belongs to the
+// current history.
 func (h *watchHistory) covers(kind ownership.Kind, reached string) bool {
 	before := h.before[kind]
 	return before == "" || h.relisted[kind] && reached != before
 }
 
-// caughtUp returns the kinds of which the watches have shown everything that was written
-// before the call.
+// caughtUp returns the kinds whose watches have shown every write before the call.
 func (b *Barrier) caughtUp(ctx context.Context, kinds []ownership.Kind) map[ownership.Kind]bool {
 	if len(kinds) == 0 {
 		return nil
@@ -97,8 +98,9 @@ func (b *Barrier) caughtUp(ctx context.Context, kinds []ownership.Kind) map[owne
 	}
 }
 
-// compare adds the kinds whose watch has come to where they were written last. The others
-// are behind, with what they have come to; compare reports whether one of them has moved.
+// compare adds the kinds whose watch has reached their last write to caughtUp. It records the
+// others in behind, with the position of their watch, and reports whether one of these watches
+// has moved.
 func (b *Barrier) compare(writes map[ownership.Kind]uint64, caughtUp map[ownership.Kind]bool, behind map[ownership.Kind]string) (moved bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

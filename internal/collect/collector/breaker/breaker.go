@@ -1,10 +1,10 @@
 // Package breaker pauses the deletions of a kind when there are too many of them within a time
 // window, until they are resumed by hand.
 //
-//  1. Before each DELETE the collector asks for permission (Allow), and says how many
-//     objects of the kind it knows.
-//  2. Permissions are counted in a window of time that moves on by a tenth of itself. One
-//     whose request was refused is returned (Return).
+//  1. Before each DELETE the collector asks for permission (Allow), with the number of known
+//     objects of the kind.
+//  2. Permissions are counted in a window of time that moves on by a tenth of itself. A
+//     permission whose request was refused is returned (Return).
 //  3. A deletion above max(Min, Share of the most objects in the window) trips the
 //     breaker: the kind is paused, and all further deletions of it are denied.
 //  4. Resume ends the pause, and counts nothing for one window.
@@ -37,8 +37,8 @@ type Config struct {
 	Min int
 }
 
-// Breaker counts deletions, and pauses those of a kind when there are too many. Make one
-// with New. It is safe for concurrent use.
+// Breaker counts deletions, and pauses the deletions of a kind when there are too many. Make
+// one with New. It is safe for concurrent use.
 type Breaker struct {
 	config Config
 	clock  clock.PassiveClock
@@ -48,7 +48,7 @@ type Breaker struct {
 }
 
 // windowSlots is the number of slots of a window. The window moves by one slot at a time, so
-// deletions are remembered for at most a tenth of a window too long.
+// deletions count for at most a tenth of a window too long.
 const windowSlots = 10
 
 // circuit is the breaker of one kind.
@@ -68,7 +68,7 @@ type slot struct {
 	objects int // the most that there were of the kind
 }
 
-// New returns a breaker that has paused nothing.
+// New returns a breaker without paused kinds.
 func New(config Config, clock clock.PassiveClock) *Breaker {
 	if config.Window <= 0 {
 		config.Window = time.Minute
@@ -90,7 +90,7 @@ const (
 	Granted Permission = iota
 	// Denied deletions are of a kind that is paused.
 	Denied
-	// Tripped is the deletion that was one too many: from here on the kind is paused.
+	// Tripped is the first deletion above the limit: from here on the kind is paused.
 	Tripped
 )
 
@@ -177,7 +177,7 @@ func (b *Breaker) number(now time.Time) int64 {
 	return now.UnixNano() / max(1, int64(b.config.Window)/windowSlots)
 }
 
-// slot returns the one with a number, emptied if it was used for another.
+// slot returns the slot of a number, emptied if it was used for another.
 func (c *circuit) slot(number int64) *slot {
 	s := &c.slots[number%windowSlots]
 	if s.number != number {

@@ -26,12 +26,12 @@ func newFixture(config Config) fixture {
 	return fixture{New(config, clock), clock}
 }
 
-// allow asks for a permission when there are so many objects.
+// allow asks for a permission, with that number of objects.
 func (f fixture) allow(kind ownership.Kind, objects int) Permission {
 	return f.Allow(kind, func(ownership.Kind) int { return objects })
 }
 
-// askTimes asks n times, and returns how many were granted and what the last answer was.
+// askTimes asks n times, and returns the number of granted deletions and the last answer.
 func (f fixture) askTimes(n, objects int) (granted int, last Permission) {
 	for range n {
 		if last = f.allow(pods, objects); last == Granted {
@@ -69,8 +69,8 @@ func TestBreakerTripsOnceAndStays(t *testing.T) {
 	}
 }
 
-// What counts is the number of objects at the beginning of the window: that it
-// shrinks as they are deleted does not make the breaker trip sooner.
+// The number of objects at the beginning of the window counts: its decrease by deletions
+// does not make the breaker trip sooner.
 func TestBreakerCountsFromTheBeginning(t *testing.T) {
 	f := newFixture(Config{Share: 0.5, Window: time.Minute, Min: 1})
 	for i := range 500 {
@@ -87,7 +87,7 @@ func TestBreakerCountsFromTheBeginning(t *testing.T) {
 
 func TestBreakerWindowMoves(t *testing.T) {
 	f := newFixture(Config{Share: 0.1, Window: 10 * time.Second, Min: 1})
-	// 50 in each half minute never are more than 100 within ten seconds.
+	// 50 in each half minute are never more than 100 within ten seconds.
 	for i := range 20 {
 		f.clock.SetTime(start.Add(time.Duration(i) * 30 * time.Second))
 		if got, last := f.askTimes(50, 1000); got != 50 {

@@ -22,8 +22,8 @@ import (
 // so nothing is lost but the worker's time.
 const requestTimeout = 60 * time.Second
 
-// Mapper knows which resource serves a kind, and how far the watches have come. The feed
-// implements it.
+// Mapper returns the resource that serves a kind, and the revision that its watch has reached.
+// The feed implements it.
 type Mapper interface {
 	Mapping(kind ownership.Kind) (gvr schema.GroupVersionResource, namespaced, ok bool)
 	Survey(ctx context.Context) (feed.Watched, error)
@@ -62,7 +62,7 @@ func New(config *rest.Config, mapper Mapper) (*Client, error) {
 	return &Client{metadata: objects, lists: objects, deleter: deleter, server: paths.RESTClient(), mapper: mapper}, nil
 }
 
-// WrapLists puts a client around the one that lists. It is called before the client is used.
+// WrapLists wraps the client that lists. It must be called before the client is used.
 func (c *Client) WrapLists(wrap func(metadata.Interface) metadata.Interface) {
 	c.lists = wrap(c.metadata)
 }
@@ -91,7 +91,7 @@ func (c *Client) PatchOwners(ctx context.Context, observed ownership.Object, own
 	if err != nil {
 		return ownership.Object{}, err
 	}
-	var list any // null when there is none left: removes the field
+	var list any // null removes the field, when no reference remains
 	if len(exact) > 0 {
 		list = exact
 	}
@@ -156,7 +156,7 @@ const (
 	skipAfterRefusal = 100
 )
 
-// Newest implements Interface. Only our own server knows the answer; others are seldom asked.
+// Newest implements Interface. Only our own server has an answer; others rarely get a request.
 func (c *Client) Newest(ctx context.Context, kinds []ownership.Kind) (Newest, error) {
 	if c.skip.Add(-1) >= 0 {
 		return Newest{}, nil
@@ -192,8 +192,9 @@ func (c *Client) Newest(ctx context.Context, kinds []ownership.Kind) (Newest, er
 func (c *Client) Reached(kind ownership.Kind) string { return c.mapper.Reached(kind) }
 
 // patch replaces one list of an object's metadata. It is a JSON merge patch, which every kind
-// supports, and which replaces a list as a whole: exactly what was computed is written, not a
-// merge with what is stored. The uid and the resourceVersion in it are the preconditions.
+// supports, and which replaces a list as a whole: the server stores exactly the computed list
+// and does not merge it with the stored one. The uid and the resourceVersion in it are the
+// preconditions.
 func (c *Client) patch(ctx context.Context, observed ownership.Object, field string, list any) (ownership.Object, error) {
 	ref := RefOf(observed)
 	objects, err := c.objects(ref)
@@ -236,8 +237,8 @@ func (c *Client) objects(ref Ref) (metadata.ResourceInterface, error) {
 func (c *Client) resource(ref Ref) (schema.GroupVersionResource, error) {
 	gvr, namespaced, ok := c.mapper.Mapping(ref.Kind)
 	if !ok || namespaced != (ref.Namespace != "") {
-		// If it is the namespace, the kind was defined again in another scope after the object was
-		// observed.
+		// If the namespace does not fit, the kind was defined again in another scope after the object
+		// was observed.
 		return schema.GroupVersionResource{}, unservedError{ref, nil}
 	}
 	return gvr, nil

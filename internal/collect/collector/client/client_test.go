@@ -328,7 +328,7 @@ func TestR15ListThatIsRefused(t *testing.T) {
 	}
 }
 
-// R15: the answer of our own server is translated from resources to kinds; those that it does
+// R15: the answer of our own server is translated from resources to kinds; kinds that it does
 // not know are left out.
 func TestR15Newest(t *testing.T) {
 	w := &fakeServer{code: http.StatusOK, contentType: "application/json", body: `{"history":"one","now":12,"writes":{"pods":7,"replicasets.apps":11,"other":12}}`}
@@ -342,7 +342,7 @@ func TestR15Newest(t *testing.T) {
 	}
 }
 
-// Servers that do not know the answer are seldom asked.
+// Servers without an answer rarely get a request.
 func TestR15NewestOfOtherServers(t *testing.T) {
 	for name, w := range map[string]*fakeServer{
 		"not found":       {code: http.StatusNotFound, contentType: "text/plain", body: "404 page not found"},

@@ -27,10 +27,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
 
-// deleter sends DELETEs. client-go's metadata client sends their options as JSON always; to encode
-// and to decode that takes 5 % of the processor time of a cascade on our own server. What its REST
-// client does besides sending a request takes as much again: this one sends no more than there is
-// to send, and decodes no more than an error.
+// deleter sends DELETEs. client-go's metadata client always sends their options as JSON, which takes
+// 5 % of the processor time of a cascade on our own server to encode and decode. The overhead of its
+// REST client takes as much again. The deleter only sends the request, and decodes nothing but
+// errors.
 type deleter struct {
 	client  *http.Client
 	server  string
@@ -38,8 +38,8 @@ type deleter struct {
 	limiter flowcontrol.RateLimiter // nil if the configuration limits nothing
 	binary  bool                    // the options may be protobuf
 
-	// refused are the groups whose server does not read protobuf. One server serves all built-in
-	// groups, but an aggregated one may be of any make.
+	// refused are the groups whose server does not read protobuf. One server serves all built-in groups,
+	// but an aggregated server may have any implementation.
 	refused sync.Map
 }
 
@@ -103,7 +103,8 @@ func (d *deleter) send(ctx context.Context, of, contentType string, body []byte)
 	if reason != "" {
 		request.Header.Set(collectionreason.Header, reason)
 	}
-	// What is read of an answer, errors, every server that reads an encoding writes in it too.
+	// Only errors are read from an answer, and every server that reads an encoding also writes errors in
+	// it.
 	request.Header.Set("Accept", contentType)
 	request.Header.Set("Content-Type", contentType)
 	request.Header.Set("User-Agent", d.agent)
@@ -113,7 +114,7 @@ func (d *deleter) send(ctx context.Context, of, contentType string, body []byte)
 	}
 	defer response.Body.Close()
 	if response.StatusCode/100 == 2 {
-		// The connection can be used again when all has been read.
+		// The connection can be reused once the body is read to its end.
 		if _, err := io.Copy(io.Discard, response.Body); err != nil {
 			return fmt.Errorf("read the answer: %w", err)
 		}
@@ -122,11 +123,12 @@ func (d *deleter) send(ctx context.Context, of, contentType string, body []byte)
 	return errorOf(response)
 }
 
-// maxError is how much of an error is read, and maxText how much of one that is not a Status is told.
+// maxError bounds the part of an error that is read, and maxText the reported part of an error that
+// is not a Status, in bytes.
 const maxError, maxText = 1 << 20, 2 << 10
 
-// errorOf returns the error in an answer as client-go does: the Status, or else one that is marked
-// as unexpected.
+// errorOf returns the error in an answer as client-go does: the Status, or else an error that is
+// marked as unexpected.
 func errorOf(response *http.Response) error {
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxError))
 	if err != nil {
@@ -136,7 +138,7 @@ func errorOf(response *http.Response) error {
 	if status, ok := object.(*metav1.Status); ok && err == nil && status.Status == metav1.StatusFailure {
 		return apierrors.FromObject(status)
 	}
-	seconds, _ := strconv.Atoi(response.Header.Get("Retry-After")) // 0: it says no time
+	seconds, _ := strconv.Atoi(response.Header.Get("Retry-After")) // 0: no header
 	text := strings.TrimSpace(string(body[:min(len(body), maxText)]))
 	return apierrors.NewGenericServerResponse(response.StatusCode, http.MethodDelete, schema.GroupResource{}, "", text, seconds, true)
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// What the collector knows of an object is bounded (ownership.Bounded): digests stand for texts that are too long. A
-// write that needs the texts themselves reads the object first. If it is not the one that was observed, at the
-// same resourceVersion, the write is refused as the server would refuse it (R12).
+// The collector's knowledge of an object is bounded (ownership.Bounded): digests replace texts that are too long. A
+// write that needs the full texts reads the object first. If the object is not the observed one, at the same
+// resourceVersion, the write is refused as the server would refuse it (R12).
 
 // unchanged reads the metadata of an object as the server has them.
 func (c *Client) unchanged(ctx context.Context, observed ownership.Object) (*metav1.PartialObjectMetadata, error) {
@@ -35,7 +35,7 @@ func (c *Client) unchanged(ctx context.Context, observed ownership.Object) (*met
 	return meta, nil
 }
 
-// changed returns the error of a write to an object that is not as it was observed.
+// changed returns the error of a write to an object that has changed since its observation.
 func (c *Client) changed(ref Ref) error {
 	gvr, _, _ := c.mapper.Mapping(ref.Kind)
 	return apierrors.NewConflict(gvr.GroupResource(), ref.Name, errors.New("the object has changed since it was observed"))

@@ -20,7 +20,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
 
-// excessiveServer has one pod whose metadata are larger than what the collector keeps.
+// excessiveServer has one pod whose metadata exceed the collector's bounds.
 type excessiveServer struct {
 	pod  metav1.PartialObjectMetadata
 	sent []byte // of the last request but GET
@@ -102,7 +102,7 @@ func TestR16PatchesKeepLongTexts(t *testing.T) {
 }
 
 // R12: a DELETE of an object with a long UID is conditioned on that UID; and nothing is written if the object is not
-// the one that was observed.
+// the observed one.
 func TestR12LongUIDsArePreconditions(t *testing.T) {
 	s, c, observed := excessive(t)
 	if err := c.Delete(t.Context(), observed, verdict.Background); err != nil {

@@ -1,8 +1,8 @@
 // Package client defines the requests of the collector to an API server, and makes them with
 // client-go.
 //
-//  1. Interface lists the requests: live reads, the three conditioned writes, and the
-//     reads of the barrier (R15). There is no other way for the collector to reach a server.
+//  1. Interface lists the requests: live reads, the three conditioned writes, and the reads of
+//     the barrier (R15). The collector reaches a server in no other way.
 //  2. Client makes them, on metadata only, with client-go's metadata client. NotFound
 //     errors that are not about the object become other errors (notfound.go, R3), and
 //     answers with Retry-After come back at once (transport.go).
@@ -27,11 +27,11 @@ import (
 // same UID and resourceVersion (R12). Nothing but owner references and finalizers can be written
 // (R16).
 //
-// Errors are those of apimachinery's package errors, with two guarantees. A NotFound is about the
-// object: the server serves its kind, and has no object of that name. A Conflict is about the
-// precondition.
+// Errors are errors of apimachinery's package errors, with two guarantees. NotFound means that
+// the server serves the kind, and has no object of that name. Conflict means that the
+// precondition failed.
 type Interface interface {
-	// Get reads an object as it is now.
+	// Get reads the current state of an object.
 	Get(ctx context.Context, ref Ref) (ownership.Object, error)
 	// Delete deletes an object. It may live on for its finalizers or its grace period.
 	Delete(ctx context.Context, observed ownership.Object, propagation verdict.Propagation) error
@@ -40,20 +40,20 @@ type Interface interface {
 	// PatchFinalizers replaces the finalizers and returns the object as written.
 	PatchFinalizers(ctx context.Context, observed ownership.Object, finalizers []string) (ownership.Object, error)
 
-	// The barrier (R15) reads with the following.
+	// The following methods are the reads of the barrier (R15).
 
 	// List reads a page of the objects of a kind, in one namespace or, with "", in
 	// all: at most limit of them, from where the page before it ended. All pages
 	// show one state of the server, which is not older than the first request.
 	List(ctx context.Context, kind ownership.Kind, namespace string, limit int64, after string) (Page, error)
-	// Survey returns which kinds could hold dependents. The answer is not older than the request.
+	// Survey returns the kinds that could hold dependents. The answer is not older than the request.
 	Survey(ctx context.Context) (feed.Watched, error)
-	// Newest returns the revisions at which kinds were last written to. The answer is not older
-	// than the request. A server that cannot tell returns the zero Newest, or an error; the kinds
+	// Newest returns the revisions at which kinds were last written to. The answer is not older than
+	// the request. A server without this knowledge returns the zero Newest, or an error; the kinds
 	// have to be listed then.
 	Newest(ctx context.Context, kinds []ownership.Kind) (Newest, error)
-	// Reached returns the resourceVersion that the watch of a kind has come to: everything up to
-	// it has been passed to the Sink. It is empty when it is not known. It sends no request.
+	// Reached returns the resourceVersion that the watch of a kind has reached: all events up to it
+	// have been passed to the Sink. It is empty if unknown. Reached sends no request.
 	Reached(kind ownership.Kind) string
 }
 
@@ -63,7 +63,7 @@ const PageSize = 500
 // Page is one page of a list.
 type Page struct {
 	Objects []ownership.Object
-	// ResourceVersion is that of the state which the list shows.
+	// ResourceVersion is the version of the state that the list shows.
 	ResourceVersion string
 	// Continue is the token of the next page; empty on the last one.
 	Continue string
@@ -71,8 +71,8 @@ type Page struct {
 
 // Newest holds the last writes by kind.
 type Newest struct {
-	// History changes when the server's revisions may not continue those of before; it is empty
-	// when nothing is known.
+	// History changes when the server's revisions may not continue the earlier ones; it is empty if
+	// unknown.
 	History string
 	// Now is the revision of the server.
 	Now uint64
@@ -104,7 +104,7 @@ func (r Ref) String() string {
 	return fmt.Sprintf("%s %s/%s", r.Kind, r.Namespace, r.Name)
 }
 
-// Revision returns a resourceVersion as a number, where it is one.
+// Revision returns a resourceVersion as a number, if it is one.
 func Revision(resourceVersion string) (uint64, bool) {
 	n, err := strconv.ParseUint(resourceVersion, 10, 64)
 	return n, err == nil && n > 0

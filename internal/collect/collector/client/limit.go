@@ -10,8 +10,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
 
-// Limited returns a client that limits the concurrent requests to what the limiter finds the
-// server able to take. Survey and Newest are not limited: they are one request per round.
+// Limited returns a client that limits concurrent requests with the limiter. Survey and
+// Newest are not limited: they are one request per round.
 func Limited(next Interface, limiter *pace.Limiter) Interface { return limited{next, limiter} }
 
 type limited struct {

@@ -9,14 +9,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// aboutObject turns a NotFound that is not about the object into another error. A server
-// that does not serve the kind, be it for a moment only, answers 404 as well, and that must
-// never be taken for evidence of absence (R3). Only an answer that names the object is.
+// aboutObject turns a NotFound that is not about the object into another error. A server that
+// does not serve the kind, even for a moment only, also answers 404, which must never count
+// as evidence of absence (R3). Only an answer that names the object is evidence.
 func aboutObject(ref Ref, err error) error {
 	if !apierrors.IsNotFound(err) {
 		return err
 	}
-	// client-go returns it unwrapped; anything else is not taken for an answer.
+	// client-go returns it unwrapped; any other error does not count as an answer.
 	status, ok := err.(apierrors.APIStatus)
 	if ok && status.Status().Details != nil && status.Status().Details.Name == ref.Name &&
 		!apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
@@ -26,7 +26,7 @@ func aboutObject(ref Ref, err error) error {
 }
 
 // unservedError means that the server does not serve such an object now. It does not wrap the
-// answer, so that it is not taken for a NotFound.
+// answer, so that it does not count as a NotFound.
 type unservedError struct {
 	ref    Ref
 	answer error

@@ -1,6 +1,6 @@
-// Package cascade marks the requests of a controller that deletes because something else was deleted, so that
-// our server knows whatever user it is (R28). Other servers ignore the mark, and go by the user. It can only
-// have more refused.
+// Package cascade marks the requests of a controller that deletes objects because other objects were deleted,
+// so that our server recognizes them under any user (R28). Other servers ignore the mark, and go by the user.
+// The mark can only cause more refusals.
 package cascade
 
 import "net/http"

@@ -1,11 +1,11 @@
-// Package others looks up whether what a protected object outlives is there (R28): objects by name,
-// with one GET of metadata each, and objects that carry a finalizer, by whoever knows all metadata.
+// Package others checks whether the objects that a protected object outlives still exist (R28): named objects
+// with one GET of metadata each, and objects that carry a finalizer through Lookup.Carried.
 //
-// A user gets no answer about an object that the user may not read: the right is checked first, and without it
+// A user learns nothing about objects that the user may not read: the right is checked first, and without it
 // nothing is looked up (Left, Check).
 //
-// It fails closed: of what cannot be found out, it says why, and the object counts as there. A 404 for
-// the object alone says that it is not. A kind that is not served says nothing (R3).
+// The check fails closed: an object that cannot be checked counts as existing, and the result has the reason.
+// Only a 404 for the object itself proves its absence. A kind that is not served proves nothing (R3).
 package others
 
 import (
@@ -25,20 +25,20 @@ import (
 // all stands for all groups, or all resources, in a right.
 const all = "*"
 
-// May returns nil if a user has a right, and otherwise why not.
+// May returns nil if a user has a right, and otherwise the reason.
 type May func(context.Context, authorizationv1.ResourceAttributes) error
 
-// Lookup looks up what objects outlive. It is safe for concurrent use.
+// Lookup looks up the objects that protected objects outlive. It is safe for concurrent use.
 type Lookup struct {
 	Mapper   meta.RESTMapper
 	Metadata metadata.Interface
-	// Carried reports whether any object has a finalizer. Nil: that is not known.
+	// Carried reports whether any object has a finalizer. Nil means unknown.
 	Carried func(ctx context.Context, finalizer string) (bool, error)
 }
 
-// Left returns those of the others that are there, those of which it could not be found out, and those that
-// the deleter may not read, but not many more than a refusal names. A namespaced one without a namespace is
-// looked for in namespace, that of the protected object. A nil may has all rights.
+// Left returns the others that still exist, could not be checked, or may not be read by the deleter, but not many
+// more than a refusal names. A namespaced entry without a namespace is looked up in namespace, the protected
+// object's. A nil may grants all rights.
 func (l Lookup) Left(ctx context.Context, may May, namespace string, others []protection.Other) []protection.Left {
 	var left []protection.Left
 	for _, o := range others {
@@ -52,8 +52,8 @@ func (l Lookup) Left(ctx context.Context, may May, namespace string, others []pr
 	return left
 }
 
-// Check returns an error that names the first entry that a writer may not read, and the right that is missing. It
-// looks nothing up.
+// Check returns an error that names the first entry that a writer may not read, and the missing right. It does
+// not look up objects.
 func (l Lookup) Check(ctx context.Context, may May, namespace string, added []protection.Other) error {
 	for _, o := range added {
 		right := l.entry(namespace, o).right()
@@ -79,7 +79,7 @@ type entry struct {
 	resource   schema.GroupVersionResource
 	namespaced bool
 	namespace  string // of a namespaced one
-	err        error  // why the resource is not known
+	err        error  // why the resource is unknown
 }
 
 // entry resolves one of the others of an object in a namespace.
@@ -102,8 +102,8 @@ func (l Lookup) entry(namespace string, o protection.Other) entry {
 	return e
 }
 
-// right returns the right to know whether the entry is there. Of a kind that is not served, or not yet, the
-// resource is not known: all of the group are needed.
+// right returns the right to read whether the entry exists. If its kind is not served, or not yet, the resource
+// is unknown: the right must cover all resources of the group.
 func (e entry) right() authorizationv1.ResourceAttributes {
 	switch {
 	case e.Finalizer != "":
@@ -120,7 +120,7 @@ func (e entry) right() authorizationv1.ResourceAttributes {
 	return right
 }
 
-// find reports whether an entry is there, or counts as there.
+// find reports whether an entry exists, or counts as existing.
 func (l Lookup) find(ctx context.Context, may May, e entry) (protection.Left, bool) {
 	if may != nil && may(ctx, e.right()) != nil {
 		return protection.Left{Other: e.Other, Unread: true}, true

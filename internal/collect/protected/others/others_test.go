@@ -18,7 +18,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
-// Only a 404 for the object itself says that it is gone; whatever else happens, it counts as there.
+// Only a 404 for the object itself proves that it is gone; after any other answer, it counts as
+// existing.
 func TestR28WhatCannotBeLookedUpIsThere(t *testing.T) {
 	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion, rbacv1.SchemeGroupVersion})
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)

@@ -1,11 +1,11 @@
-// Package parking keeps clients from asking again and again for the deletion of a protected object
-// (R28). A controller retries what failed, at once at first; its DELETE of an object that is protected
-// cannot succeed before that object has changed, or before something else is gone.
+// Package parking keeps clients from requesting the deletion of a protected object again and again
+// (R28). A controller retries failed requests, at first at once; its DELETE of a protected object
+// cannot succeed before that object has changed, or before the objects that it outlives are gone.
 //
 // Transport remembers the refusals and answers itself when the same request comes again within a
 // minute. A request for an object that has changed is another one, because it names the uid and the
-// resourceVersion that it is conditioned on. It is for clients that delete objects by name: a request
-// for a collection is the same whatever is in it.
+// resourceVersion that it is conditioned on. It is for clients that delete objects by name: requests
+// for a collection are equal even if its objects differ.
 package parking
 
 import (
@@ -24,10 +24,10 @@ import (
 )
 
 const (
-	// maxParked and maxBytes bound what is remembered; beyond them, requests are sent as they come.
+	// maxParked and maxBytes bound the remembered refusals; beyond them, requests are sent as they come.
 	maxParked = 10_000
 	maxBytes  = 8 << 20
-	// maxAnswer bounds an answer that is remembered, in bytes.
+	// maxAnswer bounds a remembered answer, in bytes.
 	maxAnswer = 16 << 10
 )
 
@@ -35,7 +35,7 @@ const (
 type Transport struct {
 	next  http.RoundTripper
 	clock clock.PassiveClock
-	some  atomic.Bool // whether anything is parked
+	some  atomic.Bool // whether any request is parked
 
 	mu     sync.Mutex
 	parked map[key]answer // guarded by mu
@@ -86,7 +86,7 @@ func (t *Transport) park(r *http.Request, response *http.Response) error {
 	}
 	rest := response.Body
 	response.Body = readCloser{io.MultiReader(bytes.NewReader(body), rest), rest}
-	// In JSON as in protobuf the label is written as it is.
+	// JSON and protobuf both contain the label literally.
 	id, ok := keyOf(r)
 	if !ok || len(body) == maxAnswer || !strings.Contains(string(body), protection.Label) {
 		return nil

@@ -50,7 +50,7 @@ func send(t *testing.T, transport http.RoundTripper, method, path, body string) 
 	return string(text)
 }
 
-// The same DELETE of a protected object is sent once a minute; everything else is, every time.
+// The same DELETE of a protected object is sent once a minute; every other request is always sent.
 func TestR28SameRequestIsSentOnceAMinute(t *testing.T) {
 	s, clock := &server{status: http.StatusForbidden, body: refusal}, clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
 	transport := New(s, clock)

@@ -52,8 +52,8 @@ func reviewBy(t *testing.T, h Handler, user string, r admissionv1.AdmissionReque
 	return review.Response
 }
 
-// R28: what a collector does, which may read everything, does not depend on whether an object exists that an entry names
-// which nobody has checked. That somebody says that it was checked has the entries checked.
+// R28: a collector may read everything, but its decision must not depend on the existence of an object that an
+// unchecked entry names. Adding the mark of checked entries has the entries checked.
 func TestR28_WebhookLooksUpOnlyWhatItHasChecked(t *testing.T) {
 	const collector = "system:serviceaccount:kube-system:generic-garbage-collector"
 	for says, lookedUp := range map[string]bool{"": false, "b": false, "c": true} {

@@ -17,16 +17,16 @@ import (
 const (
 	// writes is the name of the webhook that checks entries, in its configuration.
 	writes = "write.protect.coppice.dev"
-	// source is where its configuration comes from.
+	// source is the origin of its configuration.
 	source = "deploy/kustomize/protect-webhook"
 )
 
-// conditions are the names of the conditions of that webhook. The last has another name whenever it covers more
-// writes, so that a configuration of an older version is told apart.
+// conditions are the names of the conditions of that webhook. The last one is renamed whenever it covers more
+// writes, so that the configuration of an older version is recognized.
 func conditions() []string { return []string{"lists", "lists-more-or-says-checked"} }
 
-// Checker returns the configuration of the webhook, as it matters for entries. Without one, or if it cannot be
-// read, nothing counts as checked.
+// Checker returns the parts of the webhook's configuration that matter for entries. Without a configuration,
+// or if it cannot be read, nothing counts as checked.
 func Checker(ctx context.Context, configurations admissionregistrationclient.ValidatingWebhookConfigurationInterface) protection.Checker {
 	checker, err := ReadChecker(ctx, configurations)
 	switch {
@@ -38,7 +38,7 @@ func Checker(ctx context.Context, configurations admissionregistrationclient.Val
 	return checker
 }
 
-// ReadChecker is Checker for readers who can do something about an error, which is one of the server.
+// ReadChecker is Checker for callers that handle the error, which comes from the server.
 func ReadChecker(ctx context.Context, configurations admissionregistrationclient.ValidatingWebhookConfigurationInterface) (protection.Checker, error) {
 	c, err := configurations.Get(ctx, protection.Enforcer, metav1.GetOptions{})
 	if err != nil {
@@ -51,7 +51,7 @@ func ReadChecker(ctx context.Context, configurations admissionregistrationclient
 	return checker, nil
 }
 
-// checksAll reports whether a webhook is that for entries, and no write of an entry escapes it.
+// checksAll reports whether a webhook is the one for entries, and no write of an entry escapes it.
 func checksAll(w admissionregistrationv1.ValidatingWebhook) bool {
 	if w.Name != writes || w.FailurePolicy != nil && *w.FailurePolicy != admissionregistrationv1.Fail {
 		return false

@@ -1,17 +1,18 @@
-// Package webhook is the validating webhook that keeps protected objects on servers other than ours (R28).
-// It decides as our own server does, by package protection, and can look up what a policy cannot: what an
-// object outlives, and the pod of an eviction.
+// Package webhook is the validating webhook that keeps protected objects on servers other than ours (R28). It
+// decides as our own server does, with package protection, and can look up objects that a policy cannot: the ones
+// that an object outlives, and the pod of an eviction.
 //
 //	API server ── AdmissionReview: DELETE of a labelled object, CREATE of an eviction,
 //	                               CREATE or UPDATE with new entries of coppice.dev/outlives ──▶ Handler
 //	           ◀── allowed, or 403 with the cause of a refusal ─────────────────────────
 //
-// Entries that it has not checked, as it was installed later, it does not look up (protection.Checker).
+// It does not look up entries that it has not checked, because they are older than the webhook
+// (protection.Checker).
 //
-// Everything fails closed: what cannot be decoded or looked up is refused.
+// Everything fails closed: a request is refused if it cannot be decoded or its objects cannot be looked up.
 //
-// The answers depend on the rights of the user in the review, for which the handler asks the API server. It
-// believes the review, so only API servers may reach it: serve it to authenticated callers.
+// The answers depend on the rights of the user in the review, which the handler requests from the API server. It
+// trusts the review, so only API servers may reach it: serve it to authenticated callers.
 package webhook
 
 import (
@@ -41,12 +42,12 @@ import (
 // Path is where the webhook is served.
 const Path = "/protect"
 
-// maxReview bounds a review, in bytes: an object of the largest size, with room for what is around it.
+// maxReview bounds a review, in bytes: the largest object, with room for the review around it.
 const maxReview = 8 << 20
 
 // Handler answers AdmissionReviews. It is safe for concurrent use.
 type Handler struct {
-	// Others looks up what objects outlive, and the pods of evictions.
+	// Others looks up the objects that others outlive, and the pods of evictions.
 	Others others.Lookup
 	// Reviews asks the API server which objects a user may read.
 	Reviews authorizationclient.SubjectAccessReviewInterface
@@ -54,7 +55,7 @@ type Handler struct {
 	Checker func(context.Context) protection.Checker
 	// Now is the clock.
 	Now func() time.Time
-	// Collector is the user of a collector, besides those that are known to be one; empty for none.
+	// Collector is the user name of a collector, besides the known ones; empty for none.
 	Collector string
 }
 
@@ -121,7 +122,7 @@ func (h Handler) decide(ctx context.Context, r *admissionv1.AdmissionRequest) *a
 	object, err := h.object(ctx, r)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil // the pod of an eviction, of which the server says so itself
+		return nil // the pod of an eviction; the server reports that itself
 	case err != nil:
 		return apierrors.NewForbidden(resource, r.Name, fmt.Errorf("whether it is protected by a label %s could not be told: %w", protection.Label, err))
 	case object == nil || object.DeletionTimestamp != nil:
@@ -148,13 +149,13 @@ func (h Handler) decide(ctx context.Context, r *admissionv1.AdmissionRequest) *a
 	return nil
 }
 
-// object returns the metadata of what a request would delete; nil if it would delete nothing.
+// object returns the metadata of the object that a request would delete; nil if it would delete nothing.
 func (h Handler) object(ctx context.Context, r *admissionv1.AdmissionRequest) (*metav1.PartialObjectMetadata, error) {
 	if r.SubResource == "eviction" && r.Resource.Resource == "pods" && r.Operation == admissionv1.Create {
 		return h.Others.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("pods")).Namespace(r.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
 	}
 	if r.Operation != admissionv1.Delete || r.SubResource != "" {
-		return nil, nil // nothing is deleted
+		return nil, nil // no deletion
 	}
 	return decode(r.OldObject.Raw)
 }
@@ -167,7 +168,7 @@ func decode(object []byte) (*metav1.PartialObjectMetadata, error) {
 	return m, nil
 }
 
-// write returns why a write may not add the entries that it adds, or a warning about the entries of the object.
+// write returns an error if a write may not add its new entries, or a warning about the entries of the object.
 func (h Handler) write(ctx context.Context, r *admissionv1.AdmissionRequest) (warning string, err error) {
 	after, err := decode(r.Object.Raw)
 	if err != nil {
@@ -190,7 +191,7 @@ func (h Handler) write(ctx context.Context, r *admissionv1.AdmissionRequest) (wa
 	return checker.Warning(p.CheckedBy(checker, after), h.Now()), nil
 }
 
-// checkAdded returns why a write may not add entries.
+// checkAdded returns an error if a write may not add entries.
 func (h Handler) checkAdded(ctx context.Context, r *admissionv1.AdmissionRequest, namespace string, added []protection.Other) error {
 	if len(added) == 0 {
 		return nil
@@ -202,8 +203,8 @@ func (h Handler) checkAdded(ctx context.Context, r *admissionv1.AdmissionRequest
 	return h.Others.Check(ctx, h.rightsOf(r.UserInfo), namespace, added)
 }
 
-// rightsOf returns what a user may read. A node may read nothing here, as on our own server: what it may read depends on
-// its pods, and a review by its role alone says more.
+// rightsOf returns the read rights of a user. A node may read nothing here, as on our own server: its real rights
+// depend on its pods, and a review of its role alone would grant more.
 func (h Handler) rightsOf(who authenticationv1.UserInfo) others.May {
 	if isNode := strings.HasPrefix(who.Username, "system:node:") || slices.Contains(who.Groups, "system:nodes"); isNode {
 		return func(context.Context, authorizationv1.ResourceAttributes) error {

@@ -29,7 +29,8 @@ func post(t *testing.T, h Handler, body string) (int, *admissionv1.AdmissionRevi
 	return w.Code, review
 }
 
-// The webhook decides by the label, by who deletes, and by nothing else; what it cannot read it refuses.
+// The webhook decides by the label and the deleting user, and by nothing else; it refuses requests that
+// it cannot read.
 func TestR28Webhook(t *testing.T) {
 	h := Handler{Collector: "system:serviceaccount:elsewhere:gc", Checker: installedAt(installed), Now: time.Now, Reviews: kubernetesfake.NewClientset().AuthorizationV1().SubjectAccessReviews()}
 	for name, test := range map[string]struct {
