@@ -76,6 +76,12 @@ func walkProtect(ctx context.Context, t *testing.T, client kubernetes.Interface,
 		}
 		return ""
 	})
+	eventually.Agrees(t, func() string {
+		if reviewDelete(t, handler, created, "ann", nil, pairs["settings"][1]) != "" {
+			return "the server has not observed the rights of ann"
+		}
+		return ""
+	})
 	for who, user := range reviewedUsers() {
 		reads := map[string]bool{"secret": user.secret, "settings": user.settings, "finalizer": user.finalizer}
 		for what, pair := range pairs {
