@@ -26,30 +26,31 @@ import (
 // APIPrefix is the prefix of the paths of Controllers.APIHandler.
 const APIPrefix = api.Prefix
 
-// MayList reports whether a caller may list a resource in a namespace, or in all if that is empty. Group "*"
-// and resource "*" are all of them.
+// MayList reports whether a caller may list a resource in a namespace, or in all namespaces if it is empty.
+// Group "*" and resource "*" mean all groups and resources.
 type MayList = api.MayList
 
-// Caller is who makes a request: what they may list, and how to reach the API server as them.
+// Caller is the user who makes a request, with the user's list permissions and a config to reach the API server as
+// the user.
 type Caller = api.Caller
 
-// Access finds out who makes a request. Its error wraps ErrUnauthenticated if that is not known.
+// Access authenticates a request. Its error wraps ErrUnauthenticated if the caller is not known.
 type Access = api.Access
 
 // ErrUnauthenticated is the error of an Access for a caller whose identity is not known.
 var ErrUnauthenticated = api.ErrUnauthenticated
 
-// DelegatedAccess returns an Access that asks the API server of config, with the bearer token that the
-// caller sends and nothing else of config than the address: the collector needs no rights for it.
+// DelegatedAccess returns an Access that asks the API server of config, with the caller's bearer
+// token. It uses only the address of config, so the collector needs no rights for it.
 func DelegatedAccess(config *rest.Config) Access { return api.Delegated(config) }
 
-// APIHandler returns a handler that answers questions about deletion, ownership and collection, below
-// APIPrefix: owners, dependents, component, preview and explain of objects by name and by UID; deletions,
-// records, status; and changes as server-sent events (watch). The path APIPrefix+"/openapi" has an OpenAPI
-// document of it.
+// APIHandler returns a handler for questions about deletion, ownership and collection, below APIPrefix:
+// owners, dependents, component, preview and explain of objects by name and by UID; deletions, records,
+// status; and changes as server-sent events (watch). The path APIPrefix+"/openapi" serves its OpenAPI
+// document.
 //
-// Callers are authenticated, and are told only of objects that they may list. Serve it over TLS, or where
-// nobody can read along: callers send their tokens.
+// Callers are authenticated, and only see objects that they may list. Serve the handler over TLS or on a
+// private connection: callers send their tokens.
 func (c Controllers) APIHandler(access Access) http.Handler {
 	return api.Handler(apiSource{source{c}}, access)
 }
@@ -100,7 +101,7 @@ func (s apiSource) Around(ctx context.Context, caller *rest.Config, uids []owner
 		return nil, errNoCollector
 	}
 	c := s.Collector
-	around := &api.Surroundings{Collector: s.explained(), Now: time.Now(), Order: namespaces.UpstreamOrder()} //nolint:forbidigo // when somebody asks
+	around := &api.Surroundings{Collector: s.explained(), Now: time.Now(), Order: namespaces.UpstreamOrder()} //nolint:forbidigo // the time of the request
 	if s.Namespaces != nil {
 		around.Order = s.Namespaces.controller.Order()
 	}
@@ -116,7 +117,7 @@ func (s apiSource) Around(ctx context.Context, caller *rest.Config, uids []owner
 
 var errNoCollector = errors.New("no collector works in this process")
 
-// unread returns the resources whose objects the collector does not know, or may not know all.
+// unread returns the resources of which the collector may not know all objects.
 func (c *Collector) unread() []inventory.Unread {
 	var all []inventory.Unread
 	for _, m := range c.inside().Feed.Status() {
@@ -134,7 +135,7 @@ func (c *Collector) unread() []inventory.Unread {
 	return all
 }
 
-// explained returns the state of the collector, as far as it explains why objects are still there.
+// explained returns the part of the collector's state that explains why objects still exist.
 func (s apiSource) explained() *explain.Collector {
 	state, status := explain.NewCollector("the collector that was asked"), s.Collector.Status()
 	state.Empties = s.Namespaces != nil && s.Namespaces.Synced()
@@ -160,11 +161,11 @@ func (s apiSource) Records(after uint64) []collector.Record {
 	return s.Collector.inside().Collector.RecordsAfter(after)
 }
 
-// SeenStatus is the Status as far as a caller may see it.
+// SeenStatus is the part of the Status that a caller may see.
 type SeenStatus struct {
 	Status
 
-	// Unread says that objects may be left out.
+	// Unread lists the reasons why objects may be missing.
 	Unread []string `json:"unread,omitempty"`
 }
 
@@ -176,14 +177,14 @@ func (s apiSource) Stories() *story.Book {
 	return s.Collector.inside().Stories
 }
 
-// Status implements api.Source. Only callers who may list all objects get the counts of objects and of requests; only
-// callers who may list all objects of a kind get the counts of that kind.
+// Status implements api.Source. Only callers with permission to list all objects get the counts of objects and of
+// requests; the counts of a kind need permission to list all its objects.
 func (s apiSource) Status(ctx context.Context, sight *api.Sight) (any, error) {
 	seen := SeenStatus{Unread: sight.Unread()}
 	if status, ok := s.source.Status().(Status); ok {
 		seen.Status = status
 	}
-	if !sight.All() { // they count hidden objects, too
+	if !sight.All() { // these counts include hidden objects
 		seen.Graph, seen.Queue, seen.Stats, seen.Latency = GraphStatus{}, QueueStatus{}, Stats{}, Histogram{}
 	}
 	sees := func(kind, namespace string) (bool, error) {
@@ -216,7 +217,7 @@ func (s apiSource) Status(ctx context.Context, sight *api.Sight) (any, error) {
 // NoStatus implements api.Source.
 func (s apiSource) NoStatus() any { return SeenStatus{} }
 
-// only returns the elements that are to be kept; the result is not nil, so that it is [] in JSON.
+// only returns the elements that keep accepts; the result is not nil, so that it is [] in JSON.
 func only[T any](all []T, keep func(T) (bool, error)) ([]T, error) {
 	kept := make([]T, 0, len(all))
 	for _, one := range all {

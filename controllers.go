@@ -14,8 +14,8 @@ import (
 type Controllers struct {
 	Collector  *Collector
 	Namespaces *NamespaceController
-	// Others, if set, says what others in this process are still doing about objects that are being
-	// deleted; Settle waits for them too.
+	// Others, if set, returns the unfinished work of other controllers in this process on
+	// terminating objects; Settle waits for them too.
 	Others func(deleted []HeldObject) (unfinished []string)
 }
 
@@ -55,8 +55,8 @@ func (c Controllers) WaitForSync(ctx context.Context) error {
 	return cmp.Or(collector, namespaces)
 }
 
-// Ready returns nil when all of the controllers are synced, else an error that wraps
-// ErrNotSynced and says what is missing.
+// Ready returns nil when all of the controllers are synced, and otherwise an error that wraps
+// ErrNotSynced and gives the reason.
 func (c Controllers) Ready() error {
 	var collector, namespaces error
 	if c.Collector != nil {

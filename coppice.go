@@ -45,19 +45,19 @@ var (
 	ErrGraphTooLarge = insight.ErrTooLarge
 )
 
-// Collector is the garbage collector of one API server. Create one with New. It is that of package collector, and
-// shows what that one does.
+// Collector is the garbage collector of one API server. Create one with New. It wraps the Collector of package
+// collector and adds its metrics, graph and HTTP API.
 type Collector struct {
 	light   *light.Collector
 	metrics *metrics.Set
 	gone    listeners
 }
 
-// New returns a collector for the server of config. It sends no request, and neither changes nor
-// keeps config.
+// New returns a collector for the server of config. It sends no request, and does not change or
+// keep config.
 //
-// Unless config limits them, requests are not rate-limited on the client side: the collector adapts
-// to what the server can handle.
+// Requests are not rate-limited on the client side unless config sets a limit: the collector adapts
+// to the capacity of the server.
 func New(config *rest.Config, options Options) (*Collector, error) {
 	c := &Collector{}
 	c.metrics = metrics.New(c.reading)
@@ -71,23 +71,23 @@ func New(config *rest.Config, options Options) (*Collector, error) {
 	return c, nil
 }
 
-// inside returns what the collector is made of.
+// inside returns the internal parts of the collector.
 func (c *Collector) inside() *cluster.Cluster { return c.light.Cluster() }
 
-// DeletionRequest is a DELETE of an object by somebody.
+// DeletionRequest is a client's DELETE of an object.
 type DeletionRequest struct {
-	// Request is the same for all objects of one request, as one for a collection.
+	// Request identifies the request: all objects of a deletecollection have the same one.
 	Request string
 	UID     UID
-	// User asks, with the program Agent.
+	// User sends the request, with the program Agent.
 	User, Agent string
-	// Policy is the propagation policy; empty if none was asked for.
+	// Policy is the propagation policy; empty if the request sets none.
 	Policy metav1.DeletionPropagation
 }
 
-// Requested tells the collector who asks for a deletion, which no watch tells. API servers that run it in
-// their process may call it, before the object changes; the stories of deletions that the API tells then say
-// so. It changes nothing about what is collected, and may be called concurrently, and before Run.
+// Requested tells the collector which user requests a deletion, which no watch event contains. An API server
+// in the same process may call it before the object changes; the deletions that the API reports then name
+// the user. It does not affect collection. It may be called concurrently, and before Run.
 func (c *Collector) Requested(r DeletionRequest) {
 	c.inside().Stories.Requested(story.Request{
 		Key: r.Request, UID: ownership.UID(r.UID), By: story.By{User: r.User, Agent: r.Agent}, Policy: string(r.Policy),
@@ -106,14 +106,14 @@ func (c *Collector) Synced() bool { return c.light.Synced() }
 func (c *Collector) WaitForSync(ctx context.Context) error { return c.light.WaitForSync(ctx) }
 
 // Ready returns nil when the collector is synced, and otherwise an error that wraps ErrNotSynced
-// and says what is missing.
+// and gives the reason.
 func (c *Collector) Ready() error { return c.light.Ready() }
 
 // Status returns the state of the collector.
 func (c *Collector) Status() Status { return c.light.Status() }
 
 // Records returns the last decisions that changed something on the server, oldest first.
-// With Options.ObserveOnly they are those that would have.
+// With Options.ObserveOnly they are decisions that would have changed something.
 func (c *Collector) Records() []Record { return c.light.Records() }
 
 // Resume resumes the deletions of a kind that the breaker has paused. It reports whether

@@ -27,9 +27,9 @@ const (
 	GraphMermaid GraphFormat = "mermaid"
 )
 
-// WriteGraph writes the ownership graph: everything that owns or is owned, or, if uids are given,
-// everything that is connected with those objects. A graph of more than 5000 objects cannot be
-// drawn as SVG; the error is then ErrGraphTooLarge.
+// WriteGraph writes the ownership graph: all objects that own or are owned, or, if uids are given,
+// all objects that are connected with those. A graph of more than 5000 objects cannot be drawn as
+// SVG; the error is then ErrGraphTooLarge.
 func (c *Collector) WriteGraph(w io.Writer, format GraphFormat, uids ...UID) error {
 	f, err := insight.ParseFormat(string(format))
 	if err != nil {
@@ -58,11 +58,11 @@ func (c *Collector) picture(uids ...ownership.UID) insight.Graph {
 // coppice_. Handler and ProbeHandler also serve them, without registration.
 func (c *Collector) Metrics() prometheus.Collector { return c.metrics }
 
-// Metrics returns the metrics of the controller for the caller to register, possibly with the same
-// registry as those of a Collector.
+// Metrics returns the metrics of the controller for the caller to register. They may share a
+// registry with a Collector's metrics.
 func (c *NamespaceController) Metrics() prometheus.Collector { return c.metrics }
 
-// reading returns what the metrics are made from.
+// reading returns the values behind the metrics.
 func (c *Collector) reading() metrics.Reading {
 	return metrics.Reading{Synced: c.Synced(), Monitors: c.inside().Feed.Status(), Collector: c.inside().Collector.Status()}
 }

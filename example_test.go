@@ -81,7 +81,7 @@ func ExampleCollector_Metrics() {
 }
 
 // With a breaker, the deletions of a kind are paused when there are too many of them within a time
-// window. An administrator looks at what was deleted, and why, and resumes them.
+// window. An administrator looks at the deleted objects and the reasons, and resumes the deletions.
 func ExampleBreaker() {
 	var config *rest.Config
 	collector, err := coppice.New(config, coppice.Options{

@@ -17,8 +17,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/metrics"
 )
 
-// EverythingElse is the name that stands, in a DeletionOrder, for all resources that no stage
-// names.
+// EverythingElse is the name, in a DeletionOrder, of all resources that no stage names.
 const EverythingElse = namespaces.EverythingElse
 
 // DeletionOrder is the order in which the contents of a terminating namespace are deleted.

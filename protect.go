@@ -22,14 +22,14 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
-// ProtectionHandler returns a validating admission webhook that refuses to delete objects that say that they
-// are protected (R28), for servers other than ours; it is served below /protect, with TLS. What an object
-// outlives is looked up with config's own rights, if the user of the review may read it, for which config's user
-// needs the right to create SubjectAccessReviews. It must be able to read the ValidatingWebhookConfiguration
-// coppice-protect, which calls the handler: what was written before that is not looked up. What carries a finalizer, in what the collector has
-// observed: without a collector, or before that has observed everything, that is not known, and refused.
-// The handler believes which user a review names: serve it to API servers only, which prove who they are.
-// The user of config, who is asked for once, counts as a collector.
+// ProtectionHandler returns a validating admission webhook that refuses to delete protected objects (R28), for servers
+// other than ours; it is served below /protect, with TLS. The handler looks up the objects that a protected object
+// outlives with config's own rights, if the user of the review may read them; for this check, config's user needs the
+// right to create SubjectAccessReviews. Config's user must also be able to read the ValidatingWebhookConfiguration
+// coppice-protect, which calls the handler: protections older than this configuration are not looked up. The carriers
+// of a finalizer come from the collector's observations: without a collector, or before it has observed everything,
+// they are not known, and the deletion is refused. The handler trusts the user name in a review: serve it only to API
+// servers that authenticate themselves. The user of config, whose name is read once, counts as a collector.
 func (c Controllers) ProtectionHandler(ctx context.Context, config *rest.Config) (http.Handler, error) {
 	config = rest.CopyConfig(config)
 	config.WarningHandlerWithContext = rest.NoWarnings{}

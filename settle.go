@@ -6,36 +6,36 @@ import (
 	"time"
 )
 
-// settleInterval is the time between two looks at controllers that are not at rest.
+// settleInterval is the time between two checks of controllers that are not at rest.
 const settleInterval = 5 * time.Millisecond
 
-// Settlement says whether collection has come to rest.
+// Settlement reports whether collection has come to rest.
 type Settlement struct {
 	// Settled reports that the controllers have observed everything that was written before the
 	// call, and have nothing left to do about it.
 	Settled bool `json:"settled"`
-	// Unfinished says what is not at rest, if Settled is false.
+	// Unfinished lists the unfinished work if Settled is false.
 	Unfinished []string `json:"unfinished"`
-	// Held are the objects that are being deleted and that these controllers can do no more about:
-	// the finalizers are those of others, or another object holds them.
+	// Held are the terminating objects on which these controllers have nothing left to do: they
+	// have finalizers of other controllers, or wait for another object.
 	Held []HeldObject `json:"held"`
 }
 
-// HeldObject is an object that is being deleted, and is not gone.
+// HeldObject is an object that is being deleted and still exists.
 type HeldObject struct {
 	Kind       string   `json:"kind"` // "ReplicaSet.apps"
 	Namespace  string   `json:"namespace,omitempty"`
 	Name       string   `json:"name"`
 	UID        UID      `json:"uid"`
 	Finalizers []string `json:"finalizers,omitempty"`
-	// ResourceVersion is that of the last observation.
+	// ResourceVersion is the resourceVersion of the last observation.
 	ResourceVersion string `json:"resourceVersion"`
 }
 
-// Settle waits until collection has come to rest, or ctx ends: the controllers have observed what
-// the server has, the namespace controller has nothing to empty, and nothing waits in the queue, in
-// back-off or at the barrier. It is for test suites. It compares all objects with what the server
-// has, which it lists.
+// Settle waits until collection has come to rest, or ctx ends: the controllers have observed the
+// state of the server, no namespace is left to empty, and no object waits in the queue, in back-off
+// or at the barrier. It is for test suites: it lists all objects of the server and compares them
+// with the graph.
 func (c Controllers) Settle(ctx context.Context) Settlement {
 	for {
 		s := c.settlement(ctx)
@@ -50,8 +50,8 @@ func (c Controllers) Settle(ctx context.Context) Settlement {
 	}
 }
 
-// settlement looks once. What was finished before and after everything was compared was finished
-// for what was compared, if nothing was begun in between.
+// settlement checks once. If all work is finished before and after the comparison with the server,
+// and no work began in between, the work for the compared objects is finished.
 func (c Controllers) settlement(ctx context.Context) Settlement {
 	s := Settlement{Unfinished: []string{}, Held: []HeldObject{}}
 	if err := c.Ready(); err != nil {
@@ -86,11 +86,11 @@ func (c Controllers) settlement(ctx context.Context) Settlement {
 	return s
 }
 
-// begun counts what the controllers have begun.
+// begun counts the objects and syncs that the controllers have begun.
 type begun struct{ objects, syncs int }
 
-// work returns what the controllers have begun, and says what is not finished, given the objects
-// that are being deleted.
+// work counts the work that the controllers have begun and lists the work that is unfinished, given
+// the terminating objects.
 func (c Controllers) work(deleted []HeldObject) (b begun, unfinished []string) {
 	if c.Collector != nil {
 		b.objects, unfinished = c.Collector.inside().Collector.Work()

@@ -25,7 +25,7 @@ func (s graphSink) SetScope(kind ownership.Kind, scope ownership.Scope) {
 func (s graphSink) NewEpoch() { s.Graph.NewEpoch() }
 
 // TestSinkTellsListeners deletes objects: listeners are called with their namespaces until they are
-// removed, and the graph is told of all deletions.
+// removed, and the graph receives all deletions.
 func TestSinkTellsListeners(t *testing.T) {
 	graph := ownership.New()
 	var told []string

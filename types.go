@@ -10,11 +10,11 @@ import (
 // UID identifies an object.
 type UID = types.UID
 
-// The types of a Collector are those of package collector, which documents their fields.
+// A Collector uses the types of package collector, which documents their fields.
 type (
 	// Options are the options of a collector. The zero value is usable.
 	Options = light.Options
-	// Breaker limits how many objects of one kind may be deleted before somebody has to look at it. The
+	// Breaker limits how many objects of one kind may be deleted before a person has to intervene. The
 	// zero value sets no limit.
 	Breaker = light.Breaker
 	// Status is the state of a collector at one moment.
@@ -25,7 +25,8 @@ type (
 	GraphStatus = light.GraphStatus
 	// KindStatus is one kind in the ownership graph.
 	KindStatus = light.KindStatus
-	// DeletionStatus says how the deletions go of objects of one kind that have, or had, one finalizer.
+	// DeletionStatus is the state of the deletions of objects of one kind that have, or had, one
+	// finalizer.
 	DeletionStatus = light.DeletionStatus
 	// QueueStatus is the state of the work queue.
 	QueueStatus = light.QueueStatus
@@ -43,7 +44,7 @@ type (
 	Record = light.Record
 	// RecordedObject is the object that a decision was about, as observed at the time.
 	RecordedObject = light.RecordedObject
-	// RecordedOwner is an owner of such an object, and what was known about it.
+	// RecordedOwner is an owner of a recorded object, with the evidence about it.
 	RecordedOwner = light.RecordedOwner
 	// Action is the kind of change that was made to an object.
 	Action = light.Action

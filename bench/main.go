@@ -1,4 +1,4 @@
-// Command bench measures all that README and docs state in figures, and writes the report.
+// Command bench measures all figures in README and docs, and writes the report.
 //
 //	go run . [-runs 3] [-o ../docs/performance] [section ...]
 //
@@ -8,7 +8,8 @@
 // to README.md in that directory; sections that were measured before on the same day keep their
 // figures until they are measured again.
 //
-// With -quick it shows within minutes that the sections work; the figures then mean nothing.
+// With -quick it only checks, within minutes, that the sections work; the figures then mean
+// nothing.
 package main
 
 import (
@@ -99,8 +100,8 @@ func parse(args []string) (config, error) {
 	return c, nil
 }
 
-// run measures the sections and reports. A section that fails does not keep the others from
-// being measured.
+// run measures the sections and writes the report. If a section fails, the others are still
+// measured.
 func run(ctx context.Context, c config, out, progress io.Writer) error {
 	machine, err := describe(ctx, c)
 	if err != nil {
@@ -166,7 +167,7 @@ func measure(ctx context.Context, c config, file *report.File, progress io.Write
 	return errors.Join(append(failures, ctx.Err())...)
 }
 
-// runTimeout limits one run of one section, so that a server that hangs fails only that one.
+// runTimeout limits one run of one section, so that a hanging server fails only that run.
 const runTimeout = 20 * time.Minute
 
 func once(ctx context.Context, s sections.Section, b *sections.Bench) error {

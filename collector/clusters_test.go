@@ -91,8 +91,8 @@ func start(t *testing.T) []string {
 	return addresses
 }
 
-// TestClusters collects many clusters, whose servers are in another process, waits until all sleep, and prints what
-// they cost. They are reached as API servers are, by TLS and HTTP/2.
+// TestClusters collects many clusters, whose servers are in another process, waits until all sleep, and prints
+// their cost. They are reached by TLS and HTTP/2, as API servers are.
 func TestClusters(t *testing.T) {
 	if *clustersFlag == 0 {
 		t.Skip("give -clusters=100: half a minute")
@@ -145,7 +145,7 @@ func TestClusters(t *testing.T) {
 }
 
 // usage returns the goroutines, the heap in use after a garbage collection, and the anonymous memory, in bytes, of
-// this process, when what is free has been given back.
+// this process, after it has returned free memory to the system.
 func usage(t *testing.T) (goroutines int, heap uint64, rss int64) {
 	t.Helper()
 	debug.FreeOSMemory()

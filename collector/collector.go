@@ -1,5 +1,5 @@
-// Package collector is garbage collection for Kubernetes-style APIs, as a library that needs what client-go needs,
-// and nothing else. It is also the root of the module github.com/coppice-dev/collector, so that a project that
+// Package collector is garbage collection for Kubernetes-style APIs, as a library that needs no more dependencies
+// than client-go. It is also the root of the module github.com/coppice-dev/collector, so that a project that
 // requires client-go already gets one more line in its go.mod.
 //
 // A [Collector] collects the garbage of one API server, any that speaks the Kubernetes API: it watches the
@@ -47,10 +47,10 @@ type Options struct {
 	// Records is the number of changes that are kept for Collector.Records; negative for none.
 	// Default: 10000.
 	Records int
-	// Workers is the number of objects that are worked on concurrently. Default: 64.
+	// Workers is the number of objects that are processed concurrently. Default: 64.
 	Workers int
 	// Ignore lists resources whose objects are never collected, and whose deletions are not
-	// noticed. Nil means DefaultIgnore; an empty list ignores nothing.
+	// observed. Nil means DefaultIgnore; an empty list ignores nothing.
 	Ignore []schema.GroupResource
 	// WrapMetadata, if set, is put around the client that reads metadata. A server in the same
 	// process may answer lists and watches without requests. Gets, deletions and patches are always
@@ -61,7 +61,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Breaker limits how many objects of one kind may be deleted before somebody has to look at it. The
+// Breaker limits how many objects of one kind may be deleted before a person has to intervene. The
 // zero value sets no limit.
 type Breaker struct {
 	// Share is the share of a kind's objects that may be deleted within Window: 0.1 is a tenth. 0
@@ -79,7 +79,7 @@ func DefaultIgnore() []schema.GroupResource {
 	return []schema.GroupResource{{Resource: "events"}, {Group: "events.k8s.io", Resource: "events"}}
 }
 
-// completed returns the options with their defaults, as the inside takes them.
+// completed returns the options with their defaults, as package cluster takes them.
 func (o Options) completed() cluster.Options {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -99,11 +99,11 @@ func (o Options) completed() cluster.Options {
 // Collector is the garbage collector of one API server. Create one with New. It is safe for concurrent use.
 type Collector struct{ cluster *cluster.Cluster }
 
-// New returns a collector for the server of config. It sends no request, and neither changes nor
-// keeps config.
+// New returns a collector for the server of config. It sends no request, and does not change or
+// keep config.
 //
-// Unless config limits them, requests are not rate-limited on the client side: the collector adapts
-// to what the server can handle.
+// Requests are not rate-limited on the client side unless config sets a limit: the collector adapts
+// to the capacity of the server.
 func New(config *rest.Config, options Options) (*Collector, error) {
 	c, err := cluster.New(config, options.completed())
 	if err != nil {
@@ -112,8 +112,8 @@ func New(config *rest.Config, options Options) (*Collector, error) {
 	return &Collector{c}, nil
 }
 
-// Cluster returns the inside of the collector, for the root package of coppice, which is built on it. Its type is
-// internal.
+// Cluster returns the internal parts of the collector, for the root package of coppice, which is built on them.
+// Its type is internal.
 func (c *Collector) Cluster() *cluster.Cluster { return c.cluster }
 
 // Run collects garbage until ctx ends, and returns when everything that it started has
@@ -128,7 +128,7 @@ func (c *Collector) Synced() bool { return c.cluster.IsSynced() }
 func (c *Collector) WaitForSync(ctx context.Context) error { return c.cluster.WaitForSync(ctx) }
 
 // Ready returns nil when the collector is synced, and otherwise an error that wraps ErrNotSynced
-// and says what is missing.
+// and gives the reason.
 func (c *Collector) Ready() error { return c.cluster.Ready() }
 
 // Resume resumes the deletions of a kind that the breaker has paused. It reports whether

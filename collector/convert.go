@@ -23,8 +23,8 @@ func (c *Collector) Status() Status {
 	return s
 }
 
-// Records returns the last decisions that changed something on the server, oldest first.
-// With Options.ObserveOnly they are those that would have.
+// Records returns the last decisions that changed something on the server, oldest first. With
+// Options.ObserveOnly they are decisions that would have changed something.
 func (c *Collector) Records() []Record { return each(c.cluster.Collector.Records(), recordOf) }
 
 // each converts a list; the result is not nil, so that it is [] in JSON.

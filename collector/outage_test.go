@@ -72,8 +72,8 @@ func (n *network) broken() bool {
 	return n.isDown
 }
 
-// A server goes away in the middle of thousands of deletions. The log gets a line a minute, whatever is waiting; the
-// collector says that it is not ready; and it deletes the rest when the server is back.
+// A server fails in the middle of thousands of deletions. The log gets one line a minute, regardless of the queue;
+// the collector reports that it is not ready; and it deletes the rest when the server is back.
 func TestOutageInTheMiddleOfACascade(t *testing.T) {
 	const dependents, minutes = 3000, 10
 	s := wireserver.New(kinds()...)

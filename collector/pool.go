@@ -20,14 +20,14 @@ var ErrClusterExists = errors.New("a cluster of that name exists")
 
 // PoolOptions are the options of a Pool. The zero value is usable.
 type PoolOptions struct {
-	// Options are those of each cluster. Workers, by default, is 4, and Records 1000.
+	// Options are the options of each cluster. Workers defaults to 4, and Records to 1000.
 	Options
 
-	// IdleAfter is how long there must be nothing to do in a cluster for its watches to be closed, until a probe
-	// shows that something was written. Negative: they never are. Default: one minute.
+	// IdleAfter is the idle time after which the watches of a cluster are closed, until a probe shows that
+	// something was written. Negative: watches are never closed. Default: one minute.
 	IdleAfter time.Duration
-	// ProbeInterval is the time from one probe to the next, one small request, and so how late a change in a
-	// cluster that sleeps is seen at most. Default: two seconds.
+	// ProbeInterval is the time between two probes of a sleeping cluster. A probe is one small request. A
+	// change in a sleeping cluster is observed at most this much later. Default: two seconds.
 	ProbeInterval time.Duration
 }
 
@@ -36,15 +36,15 @@ type PoolOptions struct {
 // even if their UIDs are equal. A cluster that cannot be reached delays no other.
 //
 // A cluster in which nothing happens sleeps: its watches are closed and its workers end, and one goroutine asks
-// the server now and then whether anything was written. Then the watches continue from where they had come to. Of
-// a server whose revisions do not count, or not the writes to everything that it serves, the watches stay open.
+// the server now and then whether anything was written. Then the watches continue from their last revision. The
+// watches of a server stay open if its revisions do not count all writes to its resources.
 //
 // Create a pool with NewPool. It is safe for concurrent use.
 type Pool struct {
 	options PoolOptions
 
 	mu      sync.Mutex
-	ctx     context.Context    //nolint:containedctx // guarded by mu; that of Run, for clusters that are added later
+	ctx     context.Context    //nolint:containedctx // guarded by mu; the context of Run, for clusters that are added later
 	started bool               // guarded by mu
 	members map[string]*member // guarded by mu
 	running sync.WaitGroup     // of members
@@ -74,8 +74,8 @@ func NewPool(options PoolOptions) *Pool {
 	return &Pool{options: options, members: make(map[string]*member)}
 }
 
-// Add adds a cluster, whose server is that of config. It sends no request: if the pool runs, the cluster is
-// collected from now on. The error is ErrClusterExists, or that of New.
+// Add adds the cluster of config's server. It sends no request; if the pool runs, collection of the cluster
+// starts. The error is ErrClusterExists or an error of New.
 func (p *Pool) Add(name string, config *rest.Config) error {
 	options := p.options.completed()
 	options.Restartable = true
@@ -112,8 +112,8 @@ func (p *Pool) startLocked(ctx context.Context, m *member) {
 	})
 }
 
-// Remove removes a cluster, and waits until nothing is done about it any more. What was known of it is forgotten.
-// It reports whether there was one of that name.
+// Remove removes a cluster with its state, and waits until its workers have ended. It reports whether a cluster
+// of that name existed.
 func (p *Pool) Remove(name string) bool {
 	p.mu.Lock()
 	m := p.members[name]
@@ -144,7 +144,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	p.mu.Unlock()
 	<-ctx.Done()
 	p.mu.Lock()
-	p.ctx = nil // what is added from now on is not started
+	p.ctx = nil // clusters that are added from now on are not started
 	p.mu.Unlock()
 	p.running.Wait()
 	return nil
@@ -157,8 +157,8 @@ func (p *Pool) Clusters() []string {
 	return slices.Sorted(maps.Keys(p.members))
 }
 
-// Cluster returns the collector of a cluster, for its Status, Records, Ready, WaitForSync and Resume; nil if there
-// is none of that name. The pool runs it.
+// Cluster returns the collector of a cluster, for its Status, Records, Ready, WaitForSync and Resume, or nil if no
+// cluster has the name. The pool runs it.
 func (p *Pool) Cluster(name string) *Collector {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -168,8 +168,8 @@ func (p *Pool) Cluster(name string) *Collector {
 	return nil
 }
 
-// Wake wakes a cluster that sleeps, for hosts that know that something was written. It reports whether there is one
-// of that name.
+// Wake wakes a sleeping cluster, for hosts that know of a write to it. It reports whether a cluster of that name
+// exists.
 func (p *Pool) Wake(name string) bool {
 	c := p.Cluster(name)
 	if c != nil {

@@ -73,7 +73,7 @@ func pooled(t *testing.T, options collector.PoolOptions, servers map[string]*wir
 	})
 }
 
-// pass lets fake time pass, and waits for what it brings.
+// pass advances the fake clock, and waits until the bubble is idle.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -103,8 +103,8 @@ func secrets(t *testing.T, what string, s *wireserver.Server, want ...types.UID)
 	}
 }
 
-// Two clusters have the same UIDs, as one that was restored from a backup of the other has. What happens in one
-// changes nothing in the other.
+// Two clusters have the same UIDs, like a cluster that was restored from a backup of the other. Changes in one
+// do not affect the other.
 func TestR1ClustersNeverMeet(t *testing.T) {
 	a, b := wireserver.New(kinds()...), wireserver.New(kinds()...)
 	for _, s := range []*wireserver.Server{a, b} {
@@ -131,8 +131,8 @@ func TestR1ClustersNeverMeet(t *testing.T) {
 	})
 }
 
-// A cluster at rest closes its watches. A deletion that happens meanwhile is seen by the next probe, as an event,
-// without a list.
+// An idle cluster closes its watches. The next probe detects a deletion in the meantime, and the watch delivers
+// it as an event, without a list.
 func TestR3SleepLosesNoDeletion(t *testing.T) {
 	s := wireserver.New(kinds()...)
 	family(s, "web", 3)
@@ -188,8 +188,8 @@ func TestR3SleepBeyondTheHistory(t *testing.T) {
 	})
 }
 
-// A backup is restored while the cluster sleeps. Its revision is lower, and what was known to be absent is there
-// again: another epoch begins, and nothing is deleted on what was known before.
+// A backup is restored while the cluster sleeps. Its revision is lower, and absent objects exist again: a new
+// epoch begins, and old evidence causes no deletion.
 func TestR4SleepThroughARestore(t *testing.T) {
 	s := wireserver.New(kinds()...)
 	family(s, "web", 2)

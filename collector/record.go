@@ -14,7 +14,7 @@ type Record struct {
 	Action Action         `json:"action"`
 	// Decision is the decision in words: "delete Background: owners absent: ReplicaSet.apps web".
 	Decision string `json:"decision"`
-	// Policy is that of a delete, or of the deletion of the owner that the action is part of.
+	// Policy is the propagation policy of the delete, or of the owner's deletion that the action is part of.
 	Policy metav1.DeletionPropagation `json:"policy,omitempty"`
 	// Owners are the object's owners, in the stored order; when the object is orphaned, only the
 	// owner that is being deleted.
@@ -51,15 +51,15 @@ const (
 type RecordedObject struct {
 	Kind      string `json:"kind"` // "ReplicaSet.apps"
 	Namespace string `json:"namespace,omitempty"`
-	// NamespaceUID is the UID of the namespace that the object was in. It is empty if that is not certain: another
-	// namespace may have had the name before.
+	// NamespaceUID is the UID of the object's namespace. It is empty if the UID is not certain: another namespace
+	// may have had the name before.
 	NamespaceUID    UID    `json:"namespaceUID,omitempty"`
 	Name            string `json:"name"`
 	UID             UID    `json:"uid"`
 	ResourceVersion string `json:"resourceVersion"`
 }
 
-// RecordedOwner is an owner of such an object, and what was known about it.
+// RecordedOwner is an owner of a recorded object, with the evidence about it.
 type RecordedOwner struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`

@@ -19,7 +19,7 @@ var (
 	sleepSeeds = flag.Uint64("sleep.seeds", 30, "how many histories TestRandomSleep plays")
 )
 
-// step makes a random change of a server, and says which.
+// step makes a random change of a server, and describes it.
 func step(random *rand.Rand, s *wireserver.Server, p *collector.Pool, next *int, restore *func()) string {
 	owners := s.UIDs("configmaps")
 	switch n := random.IntN(12); {
@@ -51,14 +51,14 @@ func step(random *rand.Rand, s *wireserver.Server, p *collector.Pool, next *int,
 	case n == 11 && *restore != nil:
 		(*restore)()
 		*restore = nil
-		pass(3 * time.Second) // what is written before a probe hides that the revision was lower
+		pass(3 * time.Second) // writes before a probe hide that the revision was lower
 		return "restore"
 	}
 	return "nothing"
 }
 
-// Whatever happens while a cluster sleeps, wakes and sleeps again: nothing that has an owner is deleted, and at rest
-// nothing is left that has owners and none of them is there.
+// Random changes while a cluster sleeps, wakes and sleeps again: no object with an existing owner is deleted, and at
+// rest no object is left whose owners are all absent.
 func TestRandomSleep(t *testing.T) {
 	first, last := uint64(1), *sleepSeeds
 	if *sleepSeed != 0 {

@@ -14,9 +14,10 @@ type UID = types.UID
 type Status struct {
 	// Synced reports whether the collector has read all objects and is collecting.
 	Synced bool `json:"synced"`
-	// AsleepSince is when the watches were closed because nothing happened, if they are (Pool).
+	// AsleepSince is the time at which the watches of an idle cluster were closed; zero if they are open
+	// (Pool).
 	AsleepSince time.Time `json:"asleepSince,omitzero"`
-	// ProbeError is the error of the last request that asked whether there is something to wake for.
+	// ProbeError is the error of the last probe of a sleeping cluster.
 	ProbeError string `json:"probeError,omitempty"`
 	// Resources are the resources that it watches, ordered by kind.
 	Resources []ResourceStatus `json:"resources"`
@@ -26,7 +27,7 @@ type Status struct {
 	Graph GraphStatus `json:"graph"`
 	// Kinds are all kinds that are served, observed or waited for, ordered by name.
 	Kinds []KindStatus `json:"kinds"`
-	// Deletions are those under way, and those that were, by kind and finalizer.
+	// Deletions counts current and past deletions, by kind and finalizer.
 	Deletions []DeletionStatus `json:"deletions"`
 	// Queue describes the queued objects.
 	Queue QueueStatus `json:"queue"`
@@ -83,15 +84,15 @@ type KindStatus struct {
 	Parked int `json:"parked,omitempty"`
 }
 
-// DeletionStatus says how the deletions go of objects of one kind that have, or had, one finalizer. An
-// object with several finalizers counts for each.
+// DeletionStatus is the state of the deletions of objects of one kind that have, or had, one
+// finalizer. An object with several finalizers counts for each.
 type DeletionStatus struct {
 	// Kind is, for example, "Widget.example.com". It is empty for the finalizers beyond a thousand, which
-	// are not told apart.
+	// are counted together.
 	Kind string `json:"kind"`
 	// Finalizer is empty for objects without finalizers.
 	Finalizer string `json:"finalizer,omitempty"`
-	// Objects is the number of those that are being deleted now.
+	// Objects is the number of objects that are being deleted now.
 	Objects int `json:"objects"`
 	// Oldest is the earliest of their deletionTimestamps: when the first of them should have been gone.
 	Oldest time.Time `json:"oldest,omitzero"`
@@ -119,9 +120,9 @@ type BarrierWait struct {
 
 // Hold is a reason why the deletion of an owner waits.
 type Hold struct {
-	// What is the kind that cannot be read, or the group version that cannot be discovered.
+	// What names the kind that cannot be read or the group version that cannot be discovered.
 	What string `json:"what"`
-	// Why is the reason that it cannot.
+	// Why is the reason for that.
 	Why string `json:"why"`
 }
 

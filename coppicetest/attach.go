@@ -9,11 +9,10 @@ import (
 	"testing"
 )
 
-// Attach runs the collector and the namespace controller against a server that is already there,
-// such as that of envtest, for as long as the test runs. Of the options it takes WithBinary,
-// WithCRDs, WithCRDBytes, WithArguments, which are those of coppice collect, and, for servers that
-// have a namespace controller, as kind has, WithoutNamespaceController. User and Advance need a
-// plane of Start.
+// Attach runs the collector and the namespace controller against an existing server, such as
+// envtest's, until the test ends. It takes the options WithBinary, WithCRDs, WithCRDBytes and
+// WithArguments (arguments of coppice collect), and, for servers that have a namespace controller,
+// such as kind, WithoutNamespaceController. User and Advance need a plane of Start.
 func Attach(t testing.TB, kubeconfig string, options ...Option) *Plane {
 	t.Helper()
 	p, err := OpenAttached(t.Context(), kubeconfig, options...)
@@ -24,7 +23,7 @@ func Attach(t testing.TB, kubeconfig string, options ...Option) *Plane {
 	return p
 }
 
-// OpenAttached does what Attach does, for TestMain or whatever is not a test. The caller closes the
+// OpenAttached is Attach for callers that are not a test, such as TestMain. The caller closes the
 // plane.
 func OpenAttached(ctx context.Context, kubeconfig string, options ...Option) (*Plane, error) {
 	var s settings

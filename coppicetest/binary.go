@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// The environment variables that name the binary, or a directory that has it.
+// The environment variables that name the binary or its directory.
 const (
 	binaryVariable = "COPPICE_BIN"
 	assetsVariable = "KUBEBUILDER_ASSETS"
@@ -19,14 +19,14 @@ const (
 // binaryName is the name of the binary. Under other names it may have other roles.
 const binaryName = "coppice"
 
-// Binary returns the path of the binary that Start and Attach run. It is the first of: what
-// $COPPICE_BIN names; coppice, or a kube-apiserver that is coppice, in $KUBEBUILDER_ASSETS; coppice
-// in PATH; the module's tool coppice, built by go tool.
+// Binary returns the path of the binary that Start and Attach run. It is the first of: the value of
+// $COPPICE_BIN; coppice, or a kube-apiserver that is coppice, in $KUBEBUILDER_ASSETS; coppice in
+// PATH; the module's tool coppice, built by go tool.
 func Binary(ctx context.Context) (string, error) {
 	return lookup{getenv: os.Getenv, inPath: exec.LookPath, tool: goTool, isCoppice: isCoppice}.find(ctx)
 }
 
-// lookup is where a binary is looked for.
+// lookup holds the places that are searched for the binary.
 type lookup struct {
 	getenv    func(string) string
 	inPath    func(string) (string, error)
@@ -60,7 +60,7 @@ func (l lookup) find(ctx context.Context) (string, error) {
 		binaryVariable, assetsVariable, err, howToGet)
 }
 
-// howToGet is what to do about a binary that is missing.
+// howToGet explains how to get a missing binary.
 const howToGet = "Get it with one of\n" +
 	"  go install github.com/coppice-dev/coppice/cmd/coppice@latest   # into PATH\n" +
 	"  go get -tool github.com/coppice-dev/coppice/cmd/coppice        # in a module of its own: it raises versions of k8s.io\n" +
@@ -79,8 +79,8 @@ func goTool(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// isCoppice reports whether a file is coppice under another name. It has its own commands when it
-// is called by its own name.
+// isCoppice reports whether a file is coppice under another name. Called by its own name, coppice
+// has its own commands.
 func isCoppice(ctx context.Context, path string) bool {
 	version := exec.CommandContext(ctx, path, "version")
 	version.Args[0] = binaryName

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestFind checks where the binary is looked for, in order, and what is said when there is none.
+// TestFind checks the places that are searched for the binary, their order, and the error if there
+// is none.
 func TestFind(t *testing.T) {
 	dir := t.TempDir()
 	file := func(path ...string) string {
@@ -60,7 +61,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestIsCoppice tells coppice under another name from what is something else.
+// TestIsCoppice distinguishes coppice under another name from other files.
 func TestIsCoppice(t *testing.T) {
 	binary, err := Binary(t.Context())
 	if err != nil {
@@ -75,7 +76,8 @@ func TestIsCoppice(t *testing.T) {
 	}
 }
 
-// TestParseKubeconfig reads what client-go writes, and refuses what it would misunderstand.
+// TestParseKubeconfig reads kubeconfigs of client-go, and refuses those that the parser does not
+// support.
 func TestParseKubeconfig(t *testing.T) {
 	const one = "clusters:\n- cluster:\n    certificate-authority-data: Y2E=\n    server: \"https://127.0.0.1:1\"\n  name: a\nusers:\n- name: u\n  user:\n    token: secret\n"
 	a, err := parseKubeconfig(one)

@@ -46,7 +46,7 @@ func newClient(a access) (*client, error) {
 // close ends the idle connections.
 func (c *client) close() { c.http.CloseIdleConnections() }
 
-// request is a request, and what its body is.
+// request is an HTTP request.
 type request struct {
 	method, path string
 	accept       string // default: application/json
@@ -54,12 +54,12 @@ type request struct {
 	body         []byte
 }
 
-// statusError is an answer that is no success.
+// statusError is an answer with an error status.
 type statusError struct {
 	code    int
 	request string
 	message string
-	// name is that of the object which the answer is about.
+	// name is the name of the object in the answer's details.
 	name string
 }
 
@@ -126,7 +126,7 @@ func (c *client) do(ctx context.Context, r request, into any) error {
 	if into == nil {
 		_, err = io.Copy(io.Discard, answer.Body)
 	} else {
-		// To the end: a connection whose answer is not read up to there cannot be used again.
+		// Read to the end: otherwise the connection cannot be reused.
 		var body []byte
 		if body, err = io.ReadAll(answer.Body); err == nil {
 			err = json.Unmarshal(body, into)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Advance moves the clock of the simulated nodes forward: what would have happened there meanwhile,
-// such as the end of a grace period, happens at once. Settled waits for it. It needs
+// Advance moves the clock of the simulated nodes forward: events that were due in that time, such
+// as the end of a grace period, happen at once. Settled waits for them. Advance needs
 // WithMovableClock.
 func (p *Plane) Advance(t testing.TB, by time.Duration) {
 	t.Helper()

@@ -83,7 +83,7 @@ func (s source) read() ([]source, error) {
 	return files, nil
 }
 
-// separator is what separates the documents of a YAML file.
+// separator matches the lines that separate the documents of a YAML file.
 var separator = regexp.MustCompile(`(?m)^---([ \t].*)?$`)
 
 // documents splits YAML. JSON is one document.
@@ -97,7 +97,7 @@ func documents(text []byte) [][]byte {
 	return all
 }
 
-// definitionKind finds the kind of a document that is YAML.
+// definitionKind matches the kind line of a CustomResourceDefinition in YAML.
 var definitionKind = regexp.MustCompile(`(?m)^kind:[ \t]*["']?CustomResourceDefinition["']?[ \t]*(#.*)?$`)
 
 func isDefinition(document []byte) bool {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Deletion is a change that the collector has made, and why.
+// Deletion is a change that the collector has made, with the reason.
 type Deletion struct {
 	Time      time.Time
 	Kind      string // "ReplicaSet.apps"
@@ -22,7 +22,7 @@ type Deletion struct {
 	Owners []DeletionOwner
 }
 
-// DeletionOwner is an owner, and what was known about it.
+// DeletionOwner is an owner with the collector's evidence about it.
 type DeletionOwner struct {
 	Kind      string
 	Namespace string
@@ -30,7 +30,7 @@ type DeletionOwner struct {
 	UID       string
 	// Standing is the state of the reference: "solid", "waiting", "dangling", …
 	Standing string
-	// Evidence is what shows it: "observation", "deleted event", "live read", or "none".
+	// Evidence is the evidence for it: "observation", "deleted event", "live read", or "none".
 	Evidence string
 }
 
@@ -47,8 +47,8 @@ type record struct {
 	Owners   []DeletionOwner
 }
 
-// Deletions returns what the collector has changed since the start of the plane or the last Mark,
-// oldest first. It waits until collection has come to rest.
+// Deletions returns the collector's changes since the start of the plane or the last Mark, oldest
+// first. It waits until collection has come to rest.
 func (p *Plane) Deletions(t testing.TB) []Deletion {
 	t.Helper()
 	p.Settled(t)

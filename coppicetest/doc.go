@@ -1,6 +1,6 @@
-// Package coppicetest gives a test a Kubernetes-style control plane with real garbage collection,
-// and says what the test has left behind. It starts the binary coppice and needs nothing but the
-// standard library, so that a module which requires it keeps the versions of k8s.io that it has.
+// Package coppicetest gives a test a Kubernetes-style control plane with real garbage collection, and
+// reports the objects that the test left behind. It starts the binary coppice and needs only the
+// standard library, so a module that requires it keeps its versions of k8s.io.
 //
 //	func TestOperator(t *testing.T) {
 //		plane := coppicetest.Start(t, coppicetest.WithCRDs("../config/crd"))
@@ -11,15 +11,15 @@
 //		plane.NoLeaks(t)      // nothing is left that nobody will ever collect
 //	}
 //
-// The way of one test:
+// The course of a test:
 //
 //  1. Start finds the binary (binary.go), starts it on a free port of loopback with its data in a
 //     temporary directory (process.go), applies the definitions (definitions.go), and returns a Plane.
-//     Attach does the same for a server that is already there: it starts only the collector.
+//     Attach does the same for an existing server: it starts only the collector.
 //  2. Settled, Gone, Deletions and Advance ask the process (settled.go, deletions.go, clock.go).
 //  3. NoLeaks reads the metadata of all objects (objects.go) and hands them to package leaks, which
 //     is pure.
-//  4. At the end of the test the process is stopped. If the test has failed, its output has what was
-//     collected and why. If the test's process dies, the pipe to the control plane's standard input
-//     ends, and the control plane with it.
+//  4. At the end of the test the process is stopped. If the test has failed, its output lists the
+//     collected objects and the reasons. If the test's process dies, the pipe to the control plane's
+//     standard input closes, and the control plane stops.
 package coppicetest

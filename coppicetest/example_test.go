@@ -56,7 +56,7 @@ func ExamplePlane_Advance() {
 	}
 }
 
-// What follows stands for a user's operator and client.
+// The following types stand for a user's operator and client.
 
 func runOperator(*testing.T, string) {}
 

@@ -2,7 +2,7 @@ package coppicetest
 
 import "testing"
 
-// Credentials returns what is in a kubeconfig.
+// Credentials returns the credentials in a kubeconfig.
 func Credentials(t *testing.T, path string) (authority, certificate, key []byte) {
 	t.Helper()
 	a, err := readKubeconfig(path)

@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// access is how to reach a server.
+// access holds a server's address and credentials.
 type access struct {
 	server                      string
 	authority, certificate, key []byte
 	token                       string
 }
 
-// readKubeconfig reads a kubeconfig of one cluster and one user, as client-go writes it: coppice,
-// envtest and kind do.
+// readKubeconfig reads a kubeconfig of one cluster and one user in client-go's format, which
+// coppice, envtest and kind write.
 func readKubeconfig(path string) (access, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -29,8 +29,8 @@ func readKubeconfig(path string) (access, error) {
 	return a, nil
 }
 
-// parseKubeconfig understands no YAML but the lines that matter, each of which must occur once at
-// most. Credentials in other files, and plug-ins, are for libraries that know YAML.
+// parseKubeconfig does not parse YAML. It only reads the lines that it needs, each of which must
+// occur at most once. Credentials in other files and plug-ins are not supported.
 func parseKubeconfig(text string) (access, error) {
 	values := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -64,7 +64,7 @@ func parseKubeconfig(text string) (access, error) {
 	return a, nil
 }
 
-// writeKubeconfig writes the kubeconfig of a user, for nobody else to read.
+// writeKubeconfig writes the kubeconfig of a user, readable only by its owner.
 func writeKubeconfig(path, user string, a access) error {
 	encode := base64.StdEncoding.EncodeToString
 	text := fmt.Sprintf(`apiVersion: v1

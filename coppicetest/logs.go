@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// ExportLogs writes to a directory, which it makes if need be, what a failed test prints: coppice.log
-// is what the process has logged, deletions.txt what was collected since the last mark and why, and
-// audit.log, with WithAudit, the requests that changed something. It is for TestMain or whatever is
-// not a test.
+// ExportLogs writes the output of a failed test to a directory, which it creates if necessary:
+// coppice.log has the log of the process, deletions.txt the objects collected since the last mark and
+// the reasons, and audit.log, with WithAudit, the requests that changed something. It is for callers
+// that are not a test, such as TestMain.
 func (p *Plane) ExportLogs(ctx context.Context, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("export logs: %w", err)

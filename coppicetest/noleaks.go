@@ -11,14 +11,14 @@ import (
 	"github.com/coppice-dev/coppice/coppicetest/leaks"
 )
 
-// mark is where a test begins.
+// mark is the state of the plane at the beginning of a test.
 type mark struct {
 	time   time.Time       // of the last record before
-	before map[string]bool // the UIDs of the objects that were there
+	before map[string]bool // the UIDs of the objects that existed
 }
 
-// Mark forgets what was before: Deletions and NoLeaks are about what comes after. Start does it,
-// too; tests that share a plane call it when they begin.
+// Mark limits Deletions and NoLeaks to objects and changes from now on. Start calls it, too; tests
+// that share a plane call it when they begin.
 func (p *Plane) Mark(t testing.TB) {
 	t.Helper()
 	p.Settled(t)
@@ -52,9 +52,9 @@ func (p *Plane) mark(ctx context.Context) error {
 	return nil
 }
 
-// See remembers which objects there are now. NoLeaks knows more about a deletion if the test calls
-// it after its operator has made everything and before it deletes: whose objects have owners, and
-// which names the owners had.
+// See records the objects that exist now. A test calls it after its operator has created everything
+// and before it deletes: NoLeaks then knows which field managers set owners, and the names of the
+// owners.
 func (p *Plane) See(t testing.TB) {
 	t.Helper()
 	if _, _, err := p.read(t.Context()); err != nil {
@@ -65,10 +65,10 @@ func (p *Plane) See(t testing.TB) {
 // Leak is an object that the test has left behind.
 type Leak = leaks.Leak
 
-// NoLeaks waits until collection has come to rest, and fails the test for each object that was left
-// behind since the start of the plane or the last Mark: that nobody will ever collect, that hangs,
-// or that was collected by mistake. Objects of the ignored field managers are not reported if all
-// that is wrong with them is that they have no owner.
+// NoLeaks waits until collection has come to rest, and fails the test for each leak since the start
+// of the plane or the last Mark: an object that will never be collected, that stays in deletion, or
+// that was collected by mistake. Objects of the ignored field managers are not reported if their
+// only problem is a missing owner.
 func (p *Plane) NoLeaks(t testing.TB, ignoredManagers ...string) {
 	t.Helper()
 	for _, leak := range p.Leaks(t, ignoredManagers...) {
@@ -76,7 +76,7 @@ func (p *Plane) NoLeaks(t testing.TB, ignoredManagers ...string) {
 	}
 }
 
-// Leaks returns what NoLeaks reports.
+// Leaks returns the leaks that NoLeaks reports.
 func (p *Plane) Leaks(t testing.TB, ignoredManagers ...string) []Leak {
 	t.Helper()
 	p.Settled(t)
@@ -88,7 +88,7 @@ func (p *Plane) Leaks(t testing.TB, ignoredManagers ...string) []Leak {
 	return leaks.Find(state)
 }
 
-// state reads what leaks are looked for in.
+// state reads the state in which package leaks searches.
 func (p *Plane) state(ctx context.Context) (leaks.State, error) {
 	objects, kinds, err := p.read(ctx)
 	if err != nil {
@@ -124,7 +124,8 @@ func (p *Plane) state(ctx context.Context) (leaks.State, error) {
 	return state, nil
 }
 
-// collectedLocked returns the object of a record, with what was seen of it before.
+// collectedLocked returns the object of a record, with the metadata that was read before its
+// deletion.
 func (p *Plane) collectedLocked(d Deletion) leaks.Object {
 	o := p.seen[d.UID]
 	o.Kind, o.Namespace, o.Name, o.UID, o.Owners = kindOf(d.Kind), d.Namespace, d.Name, d.UID, nil

@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-dev/coppice/coppicetest/leaks"
 )
 
-// The media types of what is read.
+// The media types of discovery and metadata.
 const (
 	discoveryType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 	metadataType  = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -35,7 +35,7 @@ type discovery struct {
 	}
 }
 
-// discovered is a resource of it.
+// discovered is a resource in a discovery answer.
 type discovered struct {
 	Resource     string
 	Scope        string
@@ -43,8 +43,8 @@ type discovered struct {
 	ResponseKind struct{ Kind string }
 }
 
-// resources returns what is served: the resources that can be listed, each once, and the kinds with
-// whether they live in namespaces.
+// resources returns the served resources that can be listed, each once, and the served kinds, with
+// true for namespaced kinds.
 func (p *Plane) resources(ctx context.Context) (all []resource, kinds map[leaks.Kind]bool, err error) {
 	kinds = map[leaks.Kind]bool{}
 	for _, root := range []string{"/api", "/apis"} {
@@ -79,7 +79,7 @@ func pathOf(group, version, resource string) string {
 	return "/apis/" + group + "/" + version + "/" + resource
 }
 
-// metadata is what is read of an object.
+// metadata is the part of an object that is read.
 type metadata struct {
 	Metadata struct {
 		Name, Namespace, UID string
@@ -94,7 +94,7 @@ type metadata struct {
 	}
 }
 
-// object returns what package leaks has to know of it.
+// object converts the metadata for package leaks.
 func (m metadata) object(kind leaks.Kind) leaks.Object {
 	o := leaks.Object{
 		Kind: kind, Namespace: m.Metadata.Namespace, Name: m.Metadata.Name, UID: m.Metadata.UID, Finalizers: m.Metadata.Finalizers,
@@ -144,19 +144,19 @@ func (p *Plane) list(ctx context.Context, r resource) ([]leaks.Object, error) {
 	}
 }
 
-// read returns all objects and the kinds, and remembers what it has seen. An object that the server
-// has under several kinds, such as ReplicaSet.apps and ReplicaSet.extensions, is one object, of the
-// kind that discovery names first.
+// read returns all objects and the kinds, and records the objects in seen. An object that the
+// server serves as several kinds, such as ReplicaSet.apps and ReplicaSet.extensions, is one object,
+// of the kind that discovery lists first.
 func (p *Plane) read(ctx context.Context) (objects []leaks.Object, kinds map[leaks.Kind]bool, err error) {
 	resources, kinds, err := p.resources(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	at := map[string]int{} // where an object is in objects, by UID
+	at := map[string]int{} // the index in objects, by UID
 	for _, r := range resources {
 		some, err := p.list(ctx, r)
 		if isCode(err, http.StatusNotFound) || isCode(err, http.StatusMethodNotAllowed) {
-			continue // it has gone since
+			continue // it was withdrawn meanwhile
 		}
 		if err != nil {
 			return nil, nil, err

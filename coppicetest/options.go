@@ -23,18 +23,17 @@ type settings struct {
 	arguments    []string
 }
 
-// source is where definitions come from: a path, or bytes.
+// source is a source of definitions: a path, or bytes.
 type source struct {
 	path string
 	data []byte
 }
 
-// WithBinary runs this binary, instead of the one that Binary finds.
+// WithBinary runs this binary instead of the result of Binary.
 func WithBinary(path string) Option { return func(s *settings) { s.binary = path } }
 
 // WithCRDs applies the CustomResourceDefinitions in files and directories, and waits until they are
-// served. The files of a directory end in .yaml, .yml or .json; what is in them besides definitions
-// is left out.
+// served. The files of a directory end in .yaml, .yml or .json; documents of other kinds are ignored.
 func WithCRDs(paths ...string) Option {
 	return func(s *settings) {
 		for _, path := range paths {
@@ -43,7 +42,7 @@ func WithCRDs(paths ...string) Option {
 	}
 }
 
-// WithCRDBytes applies CustomResourceDefinitions in YAML or JSON, of which one text may have several.
+// WithCRDBytes applies CustomResourceDefinitions in YAML or JSON. A text may contain several.
 func WithCRDBytes(texts ...[]byte) Option {
 	return func(s *settings) {
 		for _, text := range texts {
@@ -63,18 +62,18 @@ func WithNodes(n int) Option {
 }
 
 // WithMovableClock lets Plane.Advance move the clock of the simulated nodes, so that a grace period
-// takes no time. Settled then does not wait for what would end by itself after a while.
+// takes no time. Settled then does not wait for pods that only need time to pass.
 func WithMovableClock() Option { return func(s *settings) { s.movableClock = true } }
 
-// WithOwnerReferenceChecks refuses owner references that are invalid, or that their writer has no
-// right to. kube-apiserver accepts them.
+// WithOwnerReferenceChecks refuses owner references that are invalid or that their writer may not
+// set. kube-apiserver accepts them.
 func WithOwnerReferenceChecks() Option { return func(s *settings) { s.ownerChecks = true } }
 
 // WithAudit adds all requests that change something to the output of a test that fails.
 func WithAudit() Option { return func(s *settings) { s.audit = true } }
 
-// WithoutControllers starts an API server and nothing else, for Attach, or for whoever brings the
-// controllers. Settled and what needs it do not work then.
+// WithoutControllers starts only an API server, for Attach or for tests that run their own
+// controllers. Settled, and methods that need it, do not work then.
 func WithoutControllers() Option { return func(s *settings) { s.bare = true } }
 
 // WithoutNamespaceController leaves terminating namespaces to a controller elsewhere.

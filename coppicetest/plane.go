@@ -12,14 +12,14 @@ import (
 	"github.com/coppice-dev/coppice/coppicetest/leaks"
 )
 
-// Plane is a control plane of a test, or a collector that is attached to one.
+// Plane is a test's control plane, or a collector that is attached to one.
 type Plane struct {
 	// Kubeconfig is the path of the administrator's kubeconfig.
 	Kubeconfig string
 	// Host is the URL of the API server.
 	Host string
-	// CertificateAuthority, Certificate and Key are, in PEM, what the server is verified with and
-	// what the administrator presents.
+	// CertificateAuthority verifies the server; Certificate and Key are the administrator's. All
+	// are in PEM.
 	CertificateAuthority, Certificate, Key []byte
 
 	process *process
@@ -31,12 +31,12 @@ type Plane struct {
 
 	mu     sync.Mutex
 	since  mark                    // guarded by mu
-	seen   map[string]leaks.Object // guarded by mu; the objects that were seen since, by UID
+	seen   map[string]leaks.Object // guarded by mu; the objects that were read since, by UID
 	closed bool                    // guarded by mu
 }
 
-// Start starts a control plane for a test, which ends with the test. Tests that run in parallel may
-// have one each. The test fails if it cannot be started.
+// Start starts a control plane that stops at the end of the test. Tests that run in parallel may
+// have one each. The test fails if the control plane cannot be started.
 func Start(t testing.TB, options ...Option) *Plane {
 	t.Helper()
 	p, err := Open(t.Context(), options...)
@@ -47,7 +47,8 @@ func Start(t testing.TB, options ...Option) *Plane {
 	return p
 }
 
-// Open starts a control plane that the caller closes, for TestMain or whatever is not a test.
+// Open starts a control plane that the caller closes, for callers that are not a test, such as
+// TestMain.
 func Open(ctx context.Context, options ...Option) (*Plane, error) {
 	var s settings
 	for _, set := range options {
@@ -99,7 +100,7 @@ func (p *Plane) connect(ctx context.Context, definitions []source) error {
 	if p.bare {
 		return nil
 	}
-	// What was there before the test is not what the test leaves behind.
+	// Objects that existed before the test are no leaks.
 	return p.mark(ctx)
 }
 
@@ -114,8 +115,8 @@ func (p *Plane) open() error {
 	return err
 }
 
-// endWith closes the plane at the end of the test. If the test has failed, its output has what was
-// collected.
+// endWith closes the plane at the end of the test. If the test has failed, its output lists the
+// collected objects.
 func (p *Plane) endWith(t testing.TB) {
 	t.Cleanup(func() {
 		if t.Failed() && !p.bare {
@@ -127,7 +128,7 @@ func (p *Plane) endWith(t testing.TB) {
 	})
 }
 
-// explain writes to the output of a failed test.
+// explain writes the collected objects and the logs to the output of a failed test.
 func (p *Plane) explain(t testing.TB) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), requestTimeout)
 	defer cancel()
@@ -148,8 +149,8 @@ func (p *Plane) explain(t testing.TB) {
 	}
 }
 
-// Close stops the control plane, and removes what it has stored. Only whoever has used Open needs
-// it. A second call does nothing.
+// Close stops the control plane and removes its data. Only callers of Open need it. A second call
+// does nothing.
 func (p *Plane) Close() error {
 	p.mu.Lock()
 	closed := p.closed

@@ -38,7 +38,7 @@ spec:
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 `
 
-// TestStart uses what a plane is for: a definition, a user, a cascade, a namespace.
+// TestStart uses the main features of a plane: a definition, a user, a cascade, a namespace.
 func TestStart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -70,7 +70,7 @@ func TestStart(t *testing.T) {
 	}
 }
 
-// TestExportLogs checks that the files say what was collected, requested and logged.
+// TestExportLogs checks that the files have the collected objects, the requests and the log.
 func TestExportLogs(t *testing.T) {
 	t.Parallel()
 	plane := coppicetest.Start(t, coppicetest.WithAudit(), coppicetest.WithArguments("--log-level=debug"))
@@ -117,7 +117,8 @@ func TestUser(t *testing.T) {
 	}
 }
 
-// TestSettledHeld checks that an object with a finalizer of somebody else is at rest, and named.
+// TestSettledHeld checks that Settled names an object with a foreign finalizer, and does not wait
+// for it.
 func TestSettledHeld(t *testing.T) {
 	t.Parallel()
 	plane := coppicetest.Start(t)
@@ -145,7 +146,7 @@ func TestSettledHeld(t *testing.T) {
 	plane.NoLeaks(t)
 }
 
-// TestSettledRepeatedly checks that a rest includes what was written just before, every time.
+// TestSettledRepeatedly checks that Settled always includes the writes just before the call.
 func TestSettledRepeatedly(t *testing.T) {
 	t.Parallel()
 	plane := coppicetest.Start(t)

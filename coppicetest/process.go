@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// startPatience bounds the time until a process is ready. On a machine with nothing else to do
-	// it takes half a second.
+	// startPatience bounds the time until a process is ready. On an idle machine it takes half a
+	// second.
 	startPatience = 2 * time.Minute
 	// stopPatience is the time that a process has to stop before it is killed.
 	stopPatience = 20 * time.Second
@@ -24,7 +24,7 @@ const (
 // process is a running coppice.
 type process struct {
 	command *exec.Cmd
-	input   io.Closer // it ends when this is closed, or when this process ends
+	input   io.Closer // the process ends when this is closed, or when the test's process ends
 	log     transcript
 	exited  chan struct{} // closed when it has ended
 	err     error         // how, once exited is closed
@@ -63,7 +63,7 @@ func startProcess(binary string, args []string, ready func(line string) bool) (*
 	}
 }
 
-// exitError says why a process ended that should not have.
+// exitError returns the error for a process that ended too early.
 func exitError(err error) error {
 	if err == nil {
 		return errors.New("exit status 0")
@@ -79,7 +79,7 @@ func (p *process) read(output io.Reader, isReady chan<- struct{}, ready func(str
 			close(isReady)
 		}
 	}
-	_, _ = io.Copy(io.Discard, output) // whatever a line too long has left
+	_, _ = io.Copy(io.Discard, output) // the rest of a line that is too long
 	p.err = p.command.Wait()
 	close(p.exited)
 }
@@ -105,7 +105,7 @@ func (p *process) stop() error {
 // String returns the command line.
 func (p *process) String() string { return strings.Join(p.command.Args, " ") }
 
-// transcript collects what a process writes.
+// transcript collects the output of a process.
 type transcript struct {
 	mu   sync.Mutex
 	text bytes.Buffer // guarded by mu
@@ -125,7 +125,7 @@ func (t *transcript) String() string {
 	return t.text.String()
 }
 
-// readFile returns the contents of a file, or why there are none.
+// readFile returns the contents of a file, or the error in words.
 func readFile(path string) string {
 	data, err := os.ReadFile(path)
 	if err != nil {

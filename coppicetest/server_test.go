@@ -27,7 +27,7 @@ func (o object) uid() string {
 	return uid
 }
 
-// server is what a test does with a plane.
+// server sends a test's requests to a plane.
 type server struct {
 	t     *testing.T
 	plane *coppicetest.Plane

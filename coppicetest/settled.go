@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// settlePatience bounds the time until collection has come to rest. Retries of what cannot succeed
-// go on for ever; the answer says what they are.
+// settlePatience bounds the time until collection has come to rest. Requests that cannot succeed
+// are retried for ever; the answer names them.
 const settlePatience = 30 * time.Second
 
-// Held is an object that is being deleted and is not gone, at rest.
+// Held is an object that is still terminating when collection has come to rest.
 type Held struct {
 	Kind       string // "ReplicaSet.apps"
 	Namespace  string
@@ -39,20 +39,20 @@ func nameOf(kind, namespace, name string) string {
 	return kind + " " + name
 }
 
-// settlement is the server's answer to whether it is at rest.
+// settlement is the server's answer on whether collection has come to rest.
 type settlement struct {
 	Settled    bool
 	Unfinished []string
 	Held       []Held
 }
 
-// Settled waits until collection has come to rest: everything that was written before the call is
-// observed, nothing waits to be collected, no namespace is being emptied, and no node is ending a
-// pod. It returns the objects that are still being deleted then; these wait for others, such as
-// the controllers of their finalizers. The test fails if there is no rest, and says why.
+// Settled waits until collection has come to rest: all writes before the call are observed, no
+// object waits to be collected, no namespace is being emptied, and no node is ending a pod. It
+// returns the objects that are still terminating; these wait for others, such as the controllers of
+// their finalizers. The test fails, with the reason, if collection does not come to rest.
 //
-// What workload controllers make is not waited for. A rest says nothing about what comes later: an
-// operator that the test runs may delete something a moment later.
+// Settled does not wait for workload controllers, and an operator of the test may delete something
+// right after it returns.
 func (p *Plane) Settled(t testing.TB) []Held {
 	t.Helper()
 	held, err := p.settle(t.Context())
@@ -76,8 +76,8 @@ func (p *Plane) settle(ctx context.Context) ([]Held, error) {
 	return s.Held, nil
 }
 
-// Gone waits until collection has come to rest, and fails the test for each object that is not gone
-// then. It takes objects of any client as the server has returned them, or their UIDs as strings.
+// Gone waits until collection has come to rest, and fails the test for each object that still
+// exists. It takes objects of any client as the server has returned them, or their UIDs as strings.
 func (p *Plane) Gone(t testing.TB, objects ...any) {
 	t.Helper()
 	p.Settled(t)
@@ -120,7 +120,7 @@ type graph struct {
 	}
 }
 
-// remains says why an object is not gone; it is empty if it is.
+// remains returns the reason why an object still exists, or "" if it is gone.
 func (p *Plane) remains(ctx context.Context, uid string) (string, error) {
 	var g graph
 	query := url.Values{"format": {"json"}, "uid": {uid}}

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// certificateLife is how long the certificate of a user is valid. No test takes as long.
+// certificateLife is the validity of a user's certificate. No test takes as long.
 const certificateLife = 24 * time.Hour
 
 // User returns the path of a kubeconfig for a user with a certificate. Like any user, this one may
@@ -39,7 +39,7 @@ func (p *Plane) user(name string, groups []string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("read the certificate authority: %w", err)
 	}
-	certificate, key, err := issue(authority, name, groups, time.Now()) //nolint:forbidigo // it is the server's clock that counts
+	certificate, key, err := issue(authority, name, groups, time.Now()) //nolint:forbidigo // the server's clock counts
 	if err != nil {
 		return "", err
 	}

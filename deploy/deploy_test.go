@@ -135,7 +135,7 @@ func TestChartIsTheKustomization(t *testing.T) {
 	}
 }
 
-// TestPolicyOfTheChart: the policy that the chart makes is that of the kustomization, which needs no
+// TestPolicyOfTheChart: the chart makes the same policy as the kustomization, which needs no
 // collector.
 func TestPolicyOfTheChart(t *testing.T) {
 	without := objects(t, render(t, "coppice", nil))
@@ -192,7 +192,7 @@ func TestObserveOnlyMayChangeNothing(t *testing.T) {
 	}
 }
 
-// TestChartValues: every value of values.yaml changes what the chart renders.
+// TestChartValues: every value of values.yaml changes the rendered chart.
 func TestChartValues(t *testing.T) {
 	cases := map[string]struct {
 		value any

@@ -96,7 +96,7 @@ func TestActionInstallsARelease(t *testing.T) {
 			if said, err := j.run("echo $KUBEBUILDER_ASSETS-$KUBECONFIG"); err != nil || said != outputs["assets"]+"-\n" {
 				t.Errorf("the variables are %q, want %q: %v", said, outputs["assets"], err)
 			}
-			// The program in the place of Coppice prints what it was called with.
+			// The program in the place of Coppice prints its arguments.
 			if want := "coppice assets --dir " + filepath.Join(j.temp, "coppice", "assets"); outputs["assets"] != want {
 				t.Errorf("the assets are %q, want %q", outputs["assets"], want)
 			}
@@ -142,7 +142,7 @@ func TestActionRefuses(t *testing.T) {
 }
 
 // TestActionStartsAControlPlane that is built from the source. The steps that follow delete with the
-// kubectl of its assets, and find what was owned gone.
+// kubectl of its assets, and check that the owned objects are gone.
 func TestActionStartsAControlPlane(t *testing.T) {
 	j := newJob(t)
 	outputs, out, err := j.use(map[string]string{"start": "true", "arguments": "--nodes=2 --audit-log-path="})

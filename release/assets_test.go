@@ -76,7 +76,7 @@ func TestSetupEnvtest(t *testing.T) {
 	}
 }
 
-// TestSetupEnvtestVerifies: an archive that is not that of the index is refused.
+// TestSetupEnvtestVerifies: an archive that does not match the index is refused.
 func TestSetupEnvtestVerifies(t *testing.T) {
 	wrong := filepath.Join(made.dir, here(t).Archive(testVersion))
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, wrong) }))

@@ -30,7 +30,7 @@ func TestContainerd(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build coppice: %v: %s", err, out)
 	}
-	// The image needs a binary for each architecture; only that of this machine is run.
+	// The image needs a binary for each architecture; only this machine's is run.
 	archive := filepath.Join(t.TempDir(), "image.tar")
 	binaries := map[string]string{"amd64": os.Args[0], "arm64": os.Args[0]}
 	binaries[runtime.GOARCH] = coppice

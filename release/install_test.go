@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// install runs the script of the release in a directory, and returns what it printed and the home directory that it
-// had.
+// install runs the script of the release in a directory, and returns its output and its home directory.
 func install(t *testing.T, dir string, environment ...string) (out, home string, err error) {
 	t.Helper()
 	if here(t).OS == "windows" {

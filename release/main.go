@@ -1,10 +1,10 @@
 // Command release makes the files of a release of Coppice: archives with the binary for each
 // platform, archives for test suites with their index, a container image, a chart, the manifests of
-// package managers, the collector as a Go module of its own, lists of what the binaries were made of,
-// and the checksums of all. It needs Go
-// and nothing else, and the same source makes the same files. make dist runs it.
+// package managers, the collector as a Go module of its own, bills of materials of the binaries, and
+// the checksums of all files. It needs only Go, and the same source makes the same files. make dist
+// runs it.
 //
-// With -serve it serves such files on loopback, to try how they are installed.
+// With -serve it serves these files on loopback, to test their installation.
 package main
 
 import (
@@ -25,12 +25,11 @@ import (
 	"github.com/coppice-dev/coppice/release/internal/target"
 )
 
-// ownAddress is where -serve serves, and where the files of a release that is not published refer
-// to.
+// ownAddress is the address of -serve. The files of an unpublished release refer to it.
 const ownAddress = "127.0.0.1:8451"
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt) //nolint:forbidigo // that of the process
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt) //nolint:forbidigo // the context of the process
 	defer stop()
 	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintf(os.Stderr, "release: %v\n", err)
@@ -71,7 +70,7 @@ func run(ctx context.Context, args []string, report io.Writer) error {
 	return r.make(ctx)
 }
 
-// check checks what the user gave.
+// check checks the user's input.
 func (r *release) check(platforms string) error {
 	for name, version := range map[string]string{"-version": r.version, "-kubernetes": r.kubernetes} {
 		if err := checkVersion(name, version); err != nil {

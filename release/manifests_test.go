@@ -142,8 +142,7 @@ func TestFormula(t *testing.T) {
 	}
 }
 
-// TestChartAndKustomizations: both name the image of the release, and are otherwise those of the
-// source.
+// TestChartAndKustomizations: both name the image of the release, and otherwise equal the source.
 func TestChartAndKustomizations(t *testing.T) {
 	for archive, want := range map[string]map[string]string{
 		"coppice-1.2.3.tgz": {

@@ -23,8 +23,8 @@ func makePartial(t *testing.T, platforms string) (dir, report string) {
 	return filepath.Join(dir, "dist"), text.String()
 }
 
-// TestReleaseForOnePlatform: one platform has its script and its image, and the report lists what a
-// full release has besides.
+// TestReleaseForOnePlatform: one platform has its script and its image, and the report lists the
+// missing files of a full release.
 func TestReleaseForOnePlatform(t *testing.T) {
 	dir, report := makePartial(t, "linux/amd64,linux/amd64")
 	_, omitted, _ := strings.Cut(report, "\nleft out:\n")

@@ -55,7 +55,7 @@ func checkTypes(system string) (own int, err error) {
 	}
 	checked := map[string]*types.Package{"unsafe": types.Unsafe}
 	files := token.NewFileSet()
-	for packages := json.NewDecoder(out); ; { // each after those that it imports
+	for packages := json.NewDecoder(out); ; { // each after its imports
 		var p listed
 		if err := packages.Decode(&p); errors.Is(err, io.EOF) {
 			return own, list.Wait()

@@ -30,7 +30,7 @@ const (
 	sumsName = "SHA256SUMS"
 	// proxyName is the directory that is a proxy of Go modules.
 	proxyName = "go"
-	// largest is the most that a download may have: 40 MB.
+	// largest is the maximum size of a download: 40 MB.
 	largest = 40_000_000
 )
 
@@ -41,16 +41,16 @@ type release struct {
 	repository, output  string
 	linkerFlags         string
 	made                time.Time
-	report              io.Writer // what was made
+	report              io.Writer // receives the report
 	targets             []target.Target
 
-	work    string                   // the directory of what is not released
+	work    string                   // the directory of intermediate files
 	built   map[target.Target]string // directories with programs
-	omitted []string                 // which files a full release has besides, and why they are not made
+	omitted []string                 // the further files of a full release, and why they are not made
 }
 
-// make makes all files. A platform after the other is built, so that the memory of a small machine
-// is enough; Go uses all cores for one.
+// make makes all files. It builds one platform after the other, to need less memory; Go uses all
+// cores for each.
 func (r *release) make(ctx context.Context) error {
 	if err := r.prepare(); err != nil {
 		return err
@@ -237,7 +237,7 @@ func (r *release) packManifests() error {
 // packModule writes the collector as a module of its own.
 func (r *release) packModule() error { return r.writeModule(filepath.Join(r.output, proxyName)) }
 
-// writeModule writes that module into a directory, which is a module proxy then.
+// writeModule writes the collector's module into a directory, which is then a module proxy.
 func (r *release) writeModule(dir string) error {
 	return gomodule.Module{Repository: r.repository, Version: r.version, Made: r.made}.Write(dir)
 }
@@ -259,7 +259,7 @@ func (r *release) write(name string, data []byte) error {
 	return os.WriteFile(filepath.Join(r.output, name), data, 0o644)
 }
 
-// sums returns the SHA-256 of each file that there is so far, by its slash-separated name.
+// sums returns the SHA-256 of each existing file, by its slash-separated name.
 func (r *release) sums() (map[string]string, error) {
 	sums := map[string]string{}
 	err := fs.WalkDir(os.DirFS(r.output), ".", func(name string, d fs.DirEntry, err error) error {

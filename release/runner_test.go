@@ -18,7 +18,7 @@ import (
 // actionFile is the composite action, at the root, where the services look for it.
 const actionFile = "../action.yml"
 
-// action is what a composite action may have, as far as ours needs it.
+// action has the fields of a composite action that ours uses.
 type action struct {
 	Name, Description string
 	Inputs            map[string]struct {
@@ -39,7 +39,7 @@ type step struct {
 	Env                      map[string]string
 }
 
-// readAction reads the action. What is not in the types above is an error.
+// readAction reads the action. A field that is not in the types above is an error.
 func readAction(t *testing.T) action {
 	t.Helper()
 	var a action
@@ -49,8 +49,8 @@ func readAction(t *testing.T) action {
 	return a
 }
 
-// job runs the action, and steps after it, as a runner does: each script in a new shell, and what it
-// writes to the files in the variables GITHUB_* is there for the next.
+// job runs the action, and steps after it, as a runner does: each script in a new shell, and the
+// contents of the files in the variables GITHUB_* are passed to the next.
 type job struct {
 	t          *testing.T
 	temp, work string
@@ -77,7 +77,7 @@ var (
 	conditionPattern  = regexp.MustCompile(`^(\S+) (==|!=) '(.*)'$`)
 )
 
-// use runs the action with these inputs, and returns its outputs and what it printed.
+// use runs the action with these inputs, and returns its outputs and its standard output.
 func (j *job) use(with map[string]string) (outputs map[string]string, out string, err error) {
 	j.t.Helper()
 	a := readAction(j.t)
@@ -108,7 +108,7 @@ func (j *job) use(with map[string]string) (outputs map[string]string, out string
 	return outputs, printed.String(), nil
 }
 
-// run runs a step after the action, and returns what it printed.
+// run runs a step after the action, and returns its output.
 func (j *job) run(script string) (string, error) {
 	j.t.Helper()
 	return j.step("", script, nil)
@@ -134,7 +134,7 @@ func (j *job) expand(text string, inputs map[string]string) string {
 	})
 }
 
-// value returns the value of a reference. That of a step that has not run is empty.
+// value returns the value of a reference. A reference to a step that has not run is empty.
 func (j *job) value(reference string, inputs map[string]string) string {
 	j.t.Helper()
 	if name, ok := strings.CutPrefix(reference, "inputs."); ok {
@@ -191,7 +191,7 @@ func (j *job) step(id, script string, env map[string]string) (string, error) {
 	return printed.String(), err
 }
 
-// inherited is the environment of the tests, without what the action is to set.
+// inherited is the environment of the tests, without the variables that the action must set.
 func inherited() map[string]string {
 	all := map[string]string{}
 	for _, variable := range os.Environ() {

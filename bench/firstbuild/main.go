@@ -1,10 +1,10 @@
-// Command firstbuild measures what a machine on which nothing was compiled before compiles for
-// coppice, and writes which packages take the time:
+// Command firstbuild measures the first build of coppice with an empty build cache, and lists the
+// packages that take the most time:
 //
 //	go run ./firstbuild -dir .. -o ../docs/performance/first-build.md
 //
-// It lists the processor time of the compiler and the linker, which other work on the machine
-// changes less than the time that passes.
+// It lists the processor time of the compiler and the linker, because other work on the machine
+// affects it less than the elapsed time.
 package main
 
 import (

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// action is an action of the go command, as far as it says what it cost.
+// action is an action of the go command, with its cost.
 type action struct {
 	Mode, Package       string
 	CmdUser, CmdSys     time.Duration
@@ -22,11 +22,11 @@ func (a action) cost() time.Duration { return a.CmdUser + a.CmdSys }
 const (
 	// link is the row of the linker.
 	link = "(the linker)"
-	// longest is the number of packages that are listed one by one.
+	// longest is the number of packages that are listed individually.
 	longest = 40
-	// least is the least that a module takes to have a row.
+	// least is the minimum time of a module that gets a row.
 	least = time.Second
-	// elements is how many elements of a path name a group of packages.
+	// elements is the number of path elements that name a group of packages.
 	elements = 3
 )
 
@@ -37,7 +37,7 @@ type row struct {
 	cost     time.Duration
 }
 
-// machine is what a build depends on besides what is built.
+// machine describes the machine and the tools that a build depends on.
 type machine struct {
 	commit     string
 	processors int
@@ -99,8 +99,7 @@ took %.0f s of processor time, listed here. Other work on the machine makes it l
 	return out.String(), nil
 }
 
-// groupOf returns what a package is listed under: the standard library, or the beginning of its
-// path.
+// groupOf returns the group of a package: the standard library, or the beginning of its path.
 func groupOf(path string) string {
 	parts := strings.SplitN(path, "/", elements+1)
 	if !strings.Contains(parts[0], ".") {

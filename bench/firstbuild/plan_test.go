@@ -33,7 +33,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestListOfNothing: a build that found everything compiled tells nothing.
+// TestListOfNothing: a fully cached build has no figures.
 func TestListOfNothing(t *testing.T) {
 	if text, err := list([]action{{Mode: "build", Package: "fmt"}}, machine{"abc", 2}); err == nil {
 		t.Errorf("got %q, want an error", text)

@@ -1,11 +1,11 @@
 // Package realserver runs an unmodified kube-apiserver with etcd, and on demand
-// kube-controller-manager, on loopback: the conformance tests run against it as well as
-// against our own server, and the benchmarks compare with it.
+// kube-controller-manager, on loopback. The conformance tests run against it and against our own
+// server; the benchmarks compare with it.
 //
-// Find returns the binaries: those of an envtest installation if there is one, otherwise
-// it builds them once from the module in bench/kubernetes into the user's cache. Start
-// starts etcd and kube-apiserver in a directory of their own, with keys and certificates
-// made for it; Stop ends what was started, by pid.
+// Find returns the binaries of an envtest installation if there is one; otherwise it builds them
+// once from the module in bench/kubernetes into the user's cache. Start starts etcd and
+// kube-apiserver in a new directory, with their own keys and certificates; Stop ends these
+// processes, by pid.
 package realserver
 
 import (
@@ -44,9 +44,9 @@ type Binaries map[Binary]string
 // assetsVariable names a directory with ready binaries, as for envtest.
 const assetsVariable = "KUBEBUILDER_ASSETS"
 
-// Find returns the paths of the programs. Those that are neither in the directory
-// that KUBEBUILDER_ASSETS names nor in the cache are built from module, the
-// directory of bench/kubernetes; the builds' output goes to progress.
+// Find returns the paths of the programs. It takes them from the directory in KUBEBUILDER_ASSETS or
+// from the cache, and builds missing ones from module, the directory of bench/kubernetes; the
+// builds' output goes to progress.
 func Find(ctx context.Context, module string, progress io.Writer, wanted ...Binary) (Binaries, error) {
 	w := builder{module: module, progress: progress}
 	var err error
@@ -139,7 +139,7 @@ func exists(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// explained adds what a command wrote to stderr.
+// explained adds a command's stderr to its error.
 func explained(err error) error {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && len(exit.Stderr) > 0 {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// stopTimeout is how long a process may take to end before it is killed.
+// stopTimeout is the time that a process has to end before it is killed.
 const stopTimeout = 20 * time.Second
 
 // process is a running program with its output in a file.
@@ -29,7 +29,7 @@ func startProcess(dir string, binaries Binaries, name Binary, args ...string) (*
 	if !ok {
 		return nil, fmt.Errorf("start %s: it was not built", name)
 	}
-	command := exec.Command(path, args...) //nolint:noctx // it is to be stopped in order, not killed with a context
+	command := exec.Command(path, args...) //nolint:noctx // stop ends it gracefully; a context would kill it
 	p := &process{name: name, cmd: command, output: filepath.Join(dir, string(name)+".log"), ended: make(chan struct{})}
 	file, err := os.OpenFile(p.output, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -37,14 +37,14 @@ func startProcess(dir string, binaries Binaries, name Binary, args ...string) (*
 	}
 	defer file.Close()
 	p.cmd.Stdout, p.cmd.Stderr = file, file
-	// A process group of its own: Ctrl-C on the terminal does not reach it, so that it is
-	// stopped in order.
+	// A process group of its own: Ctrl-C on the terminal does not reach it, so that it is stopped
+	// gracefully.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	go func() {
-		_ = p.cmd.Wait() // why it ended is in its output
+		_ = p.cmd.Wait() // the reason is in its output
 		close(p.ended)
 	}()
 	return p, nil

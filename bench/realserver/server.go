@@ -108,7 +108,7 @@ func (s *Server) startEtcd(ctx context.Context) (string, error) {
 	var err error
 	s.etcd, err = startProcess(s.dir, s.binaries, Etcd,
 		"--data-dir="+filepath.Join(s.dir, "etcd"), "--log-level=warn",
-		"--listen-client-urls="+client, "--advertise-client-urls=http://127.0.0.1:0", // no client asks for it
+		"--listen-client-urls="+client, "--advertise-client-urls=http://127.0.0.1:0", // no client uses it
 		"--listen-peer-urls=http://127.0.0.1:0", // there are no peers
 	)
 	if err != nil {
@@ -145,9 +145,9 @@ func (s *Server) startAPIServer(ctx context.Context, etcd string) error {
 	return s.api.until(ctx, func(ctx context.Context) error { return ready(ctx, client, s.address()+"/readyz") })
 }
 
-// StartControllerManager starts kube-controller-manager with additional arguments, and
-// returns a function that stops it. It does not wait until it is ready: only what its
-// controllers do shows that they are.
+// StartControllerManager starts kube-controller-manager with additional arguments, and returns a
+// function that stops it. It does not wait until the controllers are ready: only their actions show
+// that.
 func (s *Server) StartControllerManager(args ...string) (stop func() error, err error) {
 	p, err := startProcess(s.dir, s.binaries, ControllerManager, append([]string{
 		"--kubeconfig=" + s.Kubeconfig, "--leader-elect=false", "--secure-port=0",
@@ -160,7 +160,7 @@ func (s *Server) StartControllerManager(args ...string) (stop func() error, err 
 	return p.stop, nil
 }
 
-// Stop stops what was started, in reverse order, and removes its directory.
+// Stop stops the started processes, in reverse order, and removes the directory.
 func (s *Server) Stop() error {
 	var failures []error
 	for _, p := range slices.Backward(s.others) {

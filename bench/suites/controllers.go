@@ -15,7 +15,7 @@ import (
 // controllersVariable names the controllers that the assets of coppice run.
 const controllersVariable = "COPPICE_CONTROLLERS"
 
-// compiledSuite is a suite whose tests are ready to run.
+// compiledSuite is a suite with compiled tests.
 type compiledSuite struct {
 	name, version string
 	packages      []testPackage
@@ -46,11 +46,12 @@ func (c config) compile(ctx context.Context, work string, s suite) (compiledSuit
 	return compiledSuite{s.name, version, packages, environment}, nil
 }
 
-// on is what a suite runs on.
+// on describes the control plane that a suite runs on.
 type on struct {
 	assets string // their directory
 	label  string // in the log
-	// controllers is COPPICE_CONTROLLERS; "" are those of the directory, whatever the caller's environment names.
+	// controllers is COPPICE_CONTROLLERS; "" means the directory's controllers, regardless of the caller's
+	// environment.
 	controllers string
 }
 
@@ -95,7 +96,8 @@ func (c config) tryControllers(ctx context.Context, work string, chosen []suite)
 	return nil
 }
 
-// printOutcomes prints how many tests of a package passed with some controllers, and which did not.
+// printOutcomes prints the number of tests of a package that passed with some controllers, and the names
+// of the others.
 func printOutcomes(out io.Writer, path, controllers string, m measured) {
 	passing := m.tests.count(passed)
 	fmt.Fprintf(out, "%s, %s=%s: %d of %d tests pass, %d of them when they are run again\n",

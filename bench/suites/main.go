@@ -1,14 +1,15 @@
-// Command suites runs the test suites of others, as they are in their modules, in the mode of envtest:
-// once with kube-apiserver and etcd of upstream as KUBEBUILDER_ASSETS, once with the assets of coppice.
+// Command suites runs test suites of other projects, unchanged, with envtest: once with upstream's
+// kube-apiserver and etcd as KUBEBUILDER_ASSETS, once with the assets of coppice.
 //
 //	go run ./suites -binary ../bin/coppice -o ../docs/performance [suite...]
 //
-// It writes a table of what passed on either side, how long it took, how much memory it took, and what
-// stayed; and each test that passes with upstream's assets alone. Such a test that has no explanation
-// in the list of the suites makes it fail. The results of suites that are not asked for stay as they are.
+// It writes a table with the passed tests, the time, the memory and the leftovers of either side, and
+// each test that passes only with upstream's assets. The command fails if such a test has no explanation
+// in the list of suites. The results of other suites stay as they are.
 //
 // With -controllers, the suites run with the assets of coppice alone, once for each value of
-// COPPICE_CONTROLLERS; the command prints how many tests pass and which fail, and writes no files:
+// COPPICE_CONTROLLERS; the command prints the number of passed tests and the names of the failed
+// ones, and writes no files:
 //
 //	go run ./suites -binary ../bin/coppice -controllers "none namespace gc,namespace" jobset
 package main
@@ -56,7 +57,7 @@ func main() {
 	flag.Parse()
 	c.only, c.controllers = flag.Args(), strings.Fields(*controllers)
 	log.SetFlags(log.Ltime)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) //nolint:forbidigo // that of the process
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) //nolint:forbidigo // the context of the process
 	defer stop()
 	if err := c.run(ctx); err != nil {
 		fmt.Fprintf(os.Stderr, "suites: %v\n", err)
@@ -139,7 +140,7 @@ func (c config) keep(r result) error {
 	return os.WriteFile(filepath.Join(c.output, rawDir, rawPrefix+r.Suite+".json"), append(text, '\n'), 0o644)
 }
 
-// write writes the table of all results that there are.
+// write writes the table of all stored results.
 func (c config) write() error {
 	results := map[string]result{}
 	for _, s := range suites() {
@@ -163,7 +164,7 @@ func (c config) write() error {
 	return nil
 }
 
-// choose returns the suites that are asked for; all, if none is.
+// choose returns the named suites, or all if names is empty.
 func choose(all []suite, names []string) ([]suite, error) {
 	if len(names) == 0 {
 		return all, nil

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// outcome is how a test ended.
+// outcome is the outcome of a test.
 type outcome int
 
 const (
@@ -26,10 +26,10 @@ func (o outcome) String() string {
 	return [...]string{"does not run", "fails", "is skipped", "passes"}[o]
 }
 
-// outcomes are those of tests, by the package and the name.
+// outcomes maps the package and name of a test to its outcome.
 type outcomes map[string]outcome
 
-// count returns how many tests ended in a way.
+// count returns the number of tests with an outcome.
 func (o outcomes) count(which outcome) int {
 	n := 0
 	for _, got := range o {
@@ -60,7 +60,7 @@ func parsePackages(output []byte) ([]testPackage, error) {
 			continue
 		}
 		uses := func(path string) bool {
-			// A package that is compiled anew for the test has its name behind its own.
+			// A package that is recompiled for the test has the test's name after its own.
 			return slices.ContainsFunc(p.Deps, func(d string) bool { return d == path || strings.HasPrefix(d, path+" [") })
 		}
 		if uses(envtestPackage) {
@@ -76,17 +76,17 @@ func parsePackages(output []byte) ([]testPackage, error) {
 	return found, nil
 }
 
-// began and ended are lines of a test binary that runs with -test.v=test2json: the first character
-// tells them from what tests print.
+// began and ended match lines of a test binary with -test.v=test2json: the first character
+// distinguishes them from the output of tests.
 var (
 	began = regexp.MustCompile(`\x16=== RUN +(\S+)`)
 	ended = regexp.MustCompile(`\x16 *--- (PASS|FAIL|SKIP): (\S+) \(`)
-	// current is the line that says which test prints what follows.
+	// current matches the line that names the test whose output follows.
 	current = regexp.MustCompile(`\x16=== \w+ +(\S+)`)
 )
 
-// parseTests reads the output of a test binary. Of tests with subtests, the subtests count; the test
-// itself only if it fails, and they do not. A test that does not end fails.
+// parseTests reads the output of a test binary. Of a test with subtests, only the subtests count,
+// unless the test fails and no subtest does. A test that does not end fails.
 func parseTests(output []byte) outcomes {
 	all := outcomes{}
 	for _, match := range began.FindAllSubmatch(output, -1) {
@@ -107,7 +107,7 @@ func parseTests(output []byte) outcomes {
 	return leaves
 }
 
-// specsBegin is what a test that runs specs prints at first.
+// specsBegin begins the output of a test that runs specs.
 const specsBegin = "Running Suite: "
 
 // runnerOf returns the test that ran the specs: the last one that was named before they began.
@@ -120,8 +120,8 @@ func runnerOf(output []byte) string {
 	return string(named[len(named)-1][1])
 }
 
-// addSpecs adds the specs of a report of ginkgo. The test that ran them does not count beside them,
-// unless it fails and none of them does. Of specs with one name, all must pass.
+// addSpecs adds the specs of a report of ginkgo. The test that ran them only counts if it fails and
+// no spec does. Specs with the same name count as one, which passes if all of them pass.
 func (o outcomes) addSpecs(report []byte, runner string) error {
 	var reports []struct {
 		SpecReports []struct {

@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	// marker is the environment variable by which the processes of a run are found: they inherit it,
-	// also those whose parent has ended.
+	// marker is the environment variable that marks the processes of a run: they inherit it, so
+	// processes whose parent has ended are found, too.
 	marker = "COPPICE_SUITES_RUN"
-	// interval is the time between two looks at the memory.
+	// interval is the time between two samples of the memory.
 	interval = 200 * time.Millisecond
-	// grace is how long processes may take to end after the tests.
+	// grace is the time that processes have to end after the tests.
 	grace = 2 * time.Second
 )
 
@@ -32,7 +32,7 @@ func marked(mark string) (procfs.Procs, error) {
 	}), nil
 }
 
-// watch looks at the memory of the processes of a run until it ends, and returns how it ended.
+// watch samples the memory of the processes of a run until the run ends, and returns its error.
 func (m *measured) watch(mark string, ended <-chan error) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -46,11 +46,11 @@ func (m *measured) watch(mark string, ended <-chan error) error {
 	}
 }
 
-// sample looks at the memory once.
+// sample reads the memory once.
 func (m *measured) sample(mark string) {
 	processes, err := marked(mark)
 	if err != nil {
-		return // the next look may succeed
+		return // the next sample may succeed
 	}
 	memory, controlPlane := 0, 0
 	for _, p := range processes {
@@ -66,7 +66,8 @@ func (m *measured) sample(mark string) {
 	m.memory, m.controlPlane = max(m.memory, memory), max(m.controlPlane, controlPlane)
 }
 
-// endProcesses returns how many processes of a run are still there after the grace, and ends them.
+// endProcesses ends the processes of a run that are still running after the grace, and returns their
+// number.
 func endProcesses(mark string) (int, error) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()

@@ -12,22 +12,23 @@ import (
 	"slices"
 )
 
-// suite is what somebody has written against envtest.
+// suite is a test suite of another project that uses envtest.
 type suite struct {
 	name, kind string
 	source     source
 	// packages are patterns of packages; of these, the ones whose tests use envtest are run.
 	packages []string
-	// directories are variables that the suite expects, each with a directory of a module that it requires.
+	// directories maps environment variables that the suite expects to directories of modules that it
+	// requires.
 	directories map[string]moduleDirectory
-	// omitted says what of the suite is not run, and why; empty if all of it is.
+	// omitted names the tests that are not run, and the reason; empty if all are run.
 	omitted string
-	// explained has the reason why tests fail with our assets alone, by a part of their names.
+	// explained has the reason why tests fail only with our assets, by a part of their names.
 	explained map[string]string
 }
 
-// source is where the code of a suite is: a module of the module proxy, or a commit of a repository, for
-// a module in a directory that the zips of modules leave out, and for tests between two releases.
+// source is the source of a suite's code: a module of the module proxy or a commit of a repository. A
+// commit is for a directory that module zips leave out, and for tests between two releases.
 type source struct {
 	module, version string
 	repository, dir string
@@ -36,7 +37,7 @@ type source struct {
 // moduleDirectory is a directory in a module.
 type moduleDirectory struct{ module, dir string }
 
-// racesItself is why tests of a worker pod that is deleted fail at times, on either side.
+// racesItself is the reason why tests that delete a worker pod sometimes fail, on either side.
 const racesItself = "the test deletes a worker pod and expects the leader pod to follow, which the suite's controllers may miss: " +
 	"that fails with upstream's assets at times, too"
 
@@ -91,7 +92,7 @@ func (s suite) environment(ctx context.Context, dir string) ([]string, error) {
 	var variables []string
 	for _, name := range slices.Sorted(maps.Keys(s.directories)) {
 		wanted := s.directories[name]
-		// What is downloaded is what the suite's module requires.
+		// Download the version that the suite's module requires.
 		download := exec.CommandContext(ctx, "go", "mod", "download", "-json", wanted.module)
 		download.Dir, download.Env, download.Stderr = dir, append(os.Environ(), "GOWORK=off"), os.Stderr
 		output, err := download.Output()
@@ -107,8 +108,8 @@ func (s suite) environment(ctx context.Context, dir string) ([]string, error) {
 	return variables, nil
 }
 
-// fetch brings the code to a directory that can be written to, and returns the directory of the module
-// and its version.
+// fetch copies the code to a writable directory, and returns the directory of the module and its
+// version.
 func (s source) fetch(ctx context.Context, to string) (dir, version string, err error) {
 	if s.repository != "" {
 		return s.checkout(ctx, to)
@@ -148,7 +149,8 @@ func (s source) checkout(ctx context.Context, to string) (dir, version string, e
 	return filepath.Join(to, s.dir), s.version[:abbreviated], nil
 }
 
-// makeWritable lets the owner write, as in a work tree; in the module cache nobody can.
+// makeWritable makes files writable for their owner, as in a work tree; files of the module cache are
+// read-only.
 func makeWritable(root string) error {
 	return filepath.WalkDir(root, func(path string, entry os.DirEntry, err error) error {
 		if err != nil {

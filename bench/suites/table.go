@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-dev/coppice/bench/internal/report"
 )
 
-// result is what a suite has shown on both sides.
+// result is the result of a suite on both sides.
 type result struct {
 	Suite       string         `json:"suite"`
 	Version     string         `json:"version"`
@@ -19,22 +19,23 @@ type result struct {
 	Differences []difference   `json:"differences,omitempty"`
 }
 
-// figures are those of one side.
+// figures are the figures of one side.
 type figures struct {
 	Passed  int     `json:"passed"`
 	Failed  int     `json:"failed"`
 	Skipped int     `json:"skipped"`
 	Again   int     `json:"again"`
 	Seconds float64 `json:"seconds"`
-	// MB are the greatest sums of the resident memory of all processes, and of those of the control plane.
+	// MB and ControlPlaneMB are the peaks of the total resident memory of all processes and of the control
+	// plane's processes.
 	MB             float64 `json:"mb"`
 	ControlPlaneMB float64 `json:"controlPlaneMB"`
-	// LeftProcesses and LeftFiles stayed.
+	// LeftProcesses and LeftFiles count the processes and files that a run left behind.
 	LeftProcesses int `json:"leftProcesses"`
 	LeftFiles     int `json:"leftFiles"`
 }
 
-// difference is a test that passes with the assets of upstream, and not with ours.
+// difference is a test that passes only with upstream's assets.
 type difference struct {
 	Test string `json:"test"`
 	Ours string `json:"ours"`
@@ -49,7 +50,7 @@ func (m measured) figures() figures {
 	}
 }
 
-// differences returns what passes with the assets of upstream, and not with ours, sorted.
+// differences returns the tests that pass only with upstream's assets, sorted.
 func differences(theirs, own outcomes) []difference {
 	var all []difference
 	for _, name := range slices.Sorted(maps.Keys(theirs)) {
@@ -60,7 +61,7 @@ func differences(theirs, own outcomes) []difference {
 	return all
 }
 
-// reason returns why a test fails with our assets alone; empty if nobody knows.
+// reason returns the reason why a test fails only with our assets, or "" if it is not known.
 func (s suite) reason(name string) string {
 	for part, reason := range s.explained {
 		if strings.Contains(name, part) {
@@ -72,8 +73,8 @@ func (s suite) reason(name string) string {
 
 const megabyte = 1e6
 
-// table returns the comparison as Markdown, and how many differences have no explanation. Suites without
-// a result are left out.
+// table returns the comparison as Markdown, and the number of differences without an explanation. Suites
+// without a result are left out.
 func table(all []suite, results map[string]result) (text string, unexplained int) {
 	var rows, notes strings.Builder
 	both, either := 0, 0
@@ -109,8 +110,8 @@ Other work on the machine makes the times longer: those of two runs cannot be co
 Of %d tests that pass with upstream's assets, %d pass with ours.
 `
 
-// describe writes what a suite is, where it was run, and the differences. It returns how many of these
-// have no explanation.
+// describe writes the description of a suite, the machine, and the differences. It returns the number
+// of differences without an explanation.
 func (s suite) describe(out *strings.Builder, r result) (unexplained int) {
 	m := r.Machine
 	fmt.Fprintf(out, "\n## %s\n\nIt is %s.\nRun on %s (%s, %d cores)\nwith %s and\n%s.\n\n", s.name, s.kind, m.Date, m.Processor, m.Cores, m.Kubernetes, m.Coppice)

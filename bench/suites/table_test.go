@@ -58,7 +58,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestKeep: what a run has not measured stays in the table.
+// TestKeep: results of other suites stay in the table.
 func TestKeep(t *testing.T) {
 	c := config{output: t.TempDir()}
 	for i, s := range suites()[:2] {

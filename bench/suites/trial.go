@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/bench/internal/stopwatch"
 )
 
-// trial is a run of the tests of a package with assets.
+// trial is a run of a package's tests with some assets.
 type trial struct {
 	p           *testPackage
 	assets, log string
@@ -23,16 +23,16 @@ type trial struct {
 	timeout     time.Duration
 }
 
-// measured is what a run has shown.
+// measured is the result of a run.
 type measured struct {
 	tests outcomes
-	// again is how many tests failed at first, and passed when they were run again.
+	// again is the number of tests that failed at first and passed when run again.
 	again int
 	time  time.Duration
-	// memory and controlPlane are the greatest sums of the resident memory of all processes, and of
+	// memory and controlPlane are the peaks of the total resident memory of all processes, and of
 	// kube-apiserver and etcd, in bytes.
 	memory, controlPlane int
-	// processes and files stayed.
+	// processes and files count the processes and files that were left behind.
 	processes, files int
 }
 
@@ -40,7 +40,7 @@ func (m measured) String() string {
 	return fmt.Sprintf("%d passed, %d failed, %d skipped in %.1f s", m.tests.count(passed), m.tests.count(failed), m.tests.count(skipped), m.time.Seconds())
 }
 
-// add adds a run: times and leftovers are summed up, of the memory the greatest counts.
+// add adds a run: it sums times and leftovers, and keeps the maximum of the memory.
 func (m *measured) add(other measured) {
 	if m.tests == nil {
 		m.tests = outcomes{}
@@ -53,8 +53,8 @@ func (m *measured) add(other measured) {
 	m.files += other.files
 }
 
-// run runs the tests, and again if one fails, up to a number of attempts. The figures are those of the
-// first run.
+// run runs the tests, again if one fails, up to a number of attempts. The figures come from the first
+// run.
 func (t trial) run(ctx context.Context, attempts int) (measured, error) {
 	m, err := t.once(ctx)
 	for n := 1; err == nil && n < attempts && m.tests.count(failed) > 0; n++ {
@@ -110,7 +110,7 @@ func (t trial) once(ctx context.Context) (m measured, err error) {
 	go func() { ended <- command.Wait() }()
 	failure := m.watch(mark, ended)
 	m.time = clock.Elapsed()
-	// Also where the run is broken off: kube-apiserver and etcd outlive it.
+	// Also after a canceled run: kube-apiserver and etcd outlive it.
 	if m.processes, err = endProcesses(mark); err != nil || ctx.Err() != nil {
 		return m, errors.Join(err, ctx.Err())
 	}
@@ -123,7 +123,7 @@ func (t trial) once(ctx context.Context) (m measured, err error) {
 	return m, err
 }
 
-// read returns what became of the tests.
+// read returns the outcomes of the tests.
 func (t trial) read(report string) (outcomes, error) {
 	output, err := os.ReadFile(t.log)
 	if err != nil {

@@ -1,12 +1,12 @@
-// Package e2eframework lets suites of sigs.k8s.io/e2e-framework run on Coppice, as they do on kind or
-// kwok: it is a provider of clusters, each of which is a control plane of package coppicetest.
+// Package e2eframework lets suites of sigs.k8s.io/e2e-framework run on Coppice as on kind or kwok: it
+// is a provider of clusters. Each cluster is a control plane of package coppicetest.
 //
 //	environment.Setup(envfuncs.CreateCluster(e2eframework.NewProvider(), "shop"))
 //	environment.Finish(envfuncs.DestroyCluster("shop"))
 //
-// A cluster is a process, not a container, and ends with the process of the suite, however that ends.
-// Features get at the control plane with Plane, to ask what package coppicetest can say and no
-// provider of clusters can: whether collection has come to rest, and what was left behind. It is a
+// A cluster is a process, not a container, and always ends with the process of the suite. Features
+// reach the control plane with Plane, for checks of package coppicetest that other providers do not
+// have: whether collection has come to rest, and which objects were left behind. The package is a
 // module of its own, because coppicetest requires nothing of k8s.io.
 package e2eframework
 
@@ -26,12 +26,12 @@ import (
 	"sigs.k8s.io/e2e-framework/support"
 )
 
-// Cluster is a control plane in a process of its own. Its methods are those of the framework's
-// interface of providers.
+// Cluster is a control plane in a process of its own. It implements the framework's provider
+// interface.
 type Cluster struct {
 	name    string
-	version string               // that the suite wants; "" for whichever it gets
-	path    string               // of the binary; "" to look for it
+	version string               // that the suite wants; "" for any
+	path    string               // of the binary; "" to search for it
 	options []coppicetest.Option // nil for the default ones
 
 	plane  *coppicetest.Plane // nil before Create and after Destroy
@@ -76,21 +76,21 @@ func (c *Cluster) SetDefaults() support.E2EClusterProvider {
 	return c
 }
 
-// WithName names the cluster in errors and in the context of the suite. Nothing on the machine has
-// this name, so that suites that run side by side may choose the same.
+// WithName names the cluster in errors and in the context of the suite. The name is not used on the
+// machine, so suites that run side by side may choose the same.
 func (c *Cluster) WithName(name string) support.E2EClusterProvider {
 	c.name = name
 	return c
 }
 
-// WithVersion has Create fail unless this version of Kubernetes, such as v1.37, is served. A binary
-// serves one.
+// WithVersion makes Create fail unless the binary serves this version of Kubernetes, such as v1.37. A
+// binary serves one.
 func (c *Cluster) WithVersion(version string) support.E2EClusterProvider {
 	c.version = version
 	return c
 }
 
-// WithPath runs this binary, instead of the one that coppicetest.Binary finds.
+// WithPath runs this binary instead of the result of coppicetest.Binary.
 func (c *Cluster) WithPath(path string) support.E2EClusterProvider {
 	c.path = path
 	return c
@@ -104,8 +104,8 @@ func (c *Cluster) WithOpts(options ...support.ClusterOpts) support.E2EClusterPro
 	return c
 }
 
-// Create starts the control plane, with more arguments for coppice up if there are any, and returns
-// the path of its kubeconfig. If it runs already, that is all.
+// Create starts the control plane, unless it is already running, and returns the path of its
+// kubeconfig. The arguments are passed to coppice up.
 func (c *Cluster) Create(ctx context.Context, args ...string) (string, error) {
 	if c.plane != nil {
 		return c.plane.Kubeconfig, nil
@@ -126,7 +126,8 @@ func (c *Cluster) Create(ctx context.Context, args ...string) (string, error) {
 	return plane.Kubeconfig, nil
 }
 
-// CreateWithConfig is Create without a file. There is no file of options that it could read.
+// CreateWithConfig calls Create. It returns an error for a file, because Coppice has no configuration
+// file.
 func (c *Cluster) CreateWithConfig(ctx context.Context, configFile string) (string, error) {
 	if configFile != "" {
 		return "", fmt.Errorf("create cluster %q with %s: coppice has no configuration file; use WithOptions", c.name, configFile)
@@ -155,8 +156,8 @@ func (c *Cluster) connect() error {
 	return nil
 }
 
-// serves reports whether a server of one version, such as v1.37.2+coppice-0.1.0, will do for a suite
-// that wants another, which may have fewer parts and no v.
+// serves reports whether a server of a version such as v1.37.2+coppice-0.1.0 meets the wanted
+// version, which may have fewer parts and no v.
 func serves(version, wanted string) bool {
 	version, wanted = strings.TrimPrefix(version, "v"), strings.TrimPrefix(wanted, "v")
 	rest, ok := strings.CutPrefix(version, wanted)
@@ -183,8 +184,8 @@ func (c *Cluster) GetKubeconfig() string {
 	return c.plane.Kubeconfig
 }
 
-// GenerateKubeconfig returns the path of the kubeconfig. It takes no arguments; for that of another
-// user see coppicetest's Plane.User.
+// GenerateKubeconfig returns the path of the kubeconfig. It takes no arguments; coppicetest's
+// Plane.User makes the kubeconfig of another user.
 func (c *Cluster) GenerateKubeconfig(args ...string) (string, error) {
 	if c.plane == nil {
 		return "", fmt.Errorf("cluster %q does not run", c.name)
@@ -207,7 +208,8 @@ func (c *Cluster) GetKubectlContext() string {
 // KubernetesRestConfig returns the administrator's config, or nil before Create.
 func (c *Cluster) KubernetesRestConfig() *rest.Config { return c.config }
 
-// ExportLogs writes what the process has logged, and what was collected and why, to a directory.
+// ExportLogs writes the log of the process, and the collected objects with the reasons, to a
+// directory.
 func (c *Cluster) ExportLogs(ctx context.Context, dest string) error {
 	if c.plane == nil {
 		return fmt.Errorf("export the logs of cluster %q: it does not run", c.name)
@@ -215,7 +217,7 @@ func (c *Cluster) ExportLogs(ctx context.Context, dest string) error {
 	return c.plane.ExportLogs(ctx, dest)
 }
 
-// Destroy ends the process and removes what it has stored. If it does not run, that is all.
+// Destroy ends the process and removes its data. If the process does not run, it does nothing.
 func (c *Cluster) Destroy(context.Context) error {
 	if c.plane == nil {
 		return nil

@@ -33,7 +33,7 @@ const (
 // often has the framework look more often than every five seconds.
 var often = wait.WithInterval(50 * time.Millisecond)
 
-// environment is that of the suite, as users of the framework write it.
+// environment is the environment of the suite, as users of the framework write it.
 var environment = env.New()
 
 func TestMain(m *testing.M) {
@@ -120,7 +120,7 @@ func TestDeployment(t *testing.T) {
 	environment.Test(t, feature)
 }
 
-// TestCluster goes through the life of a cluster beside that of the suite.
+// TestCluster goes through the life of a cluster beside the suite's cluster.
 func TestCluster(t *testing.T) {
 	cluster := e2eframework.NewCluster("second")
 	if path, err := cluster.GenerateKubeconfig(); err == nil || cluster.GetKubeconfig() != "" || cluster.GetKubectlContext() != "" {
@@ -197,7 +197,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// list fills a list with what the namespace has.
+// list fills a list with the objects of the namespace.
 func list[L k8s.ObjectList](ctx context.Context, t *testing.T, c *envconf.Config, into L) L {
 	t.Helper()
 	if err := c.Client().Resources(namespace).List(ctx, into); err != nil {

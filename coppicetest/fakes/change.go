@@ -16,11 +16,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// contentsFinalizer keeps a namespace that is being deleted until it is empty. A server has an
-// entry in spec.finalizers for that, which fakes do not heed.
+// contentsFinalizer keeps a terminating namespace until it is empty. A server has an entry in
+// spec.finalizers for that; fakes ignore it.
 const contentsFinalizer = "fakes.coppice.dev/contents"
 
-// observed returns the observation that an object stands for.
+// observed converts an object to an observation of the ownership graph.
 func observed(o object) ownership.Object {
 	result := ownership.Object{
 		UID: ownership.UID(o.GetUID()), Kind: o.groupKind(), Namespace: o.GetNamespace(), Name: o.GetName(), ResourceVersion: o.GetResourceVersion(),
@@ -56,8 +56,8 @@ func boolOf(f ownership.Flag) *bool {
 	return nil
 }
 
-// change makes the change that is due for an object, and says which; it says nothing if there is
-// none.
+// change makes the next change of an object and describes it in action. The action is empty if
+// there is nothing to change.
 func (s *state) change(ctx context.Context, o object) (action string, err error) {
 	if deletion.Finished(o.stored, strategy(o)) {
 		return "remove: nothing holds it any more", s.store.Remove(ctx, o.kind, o.stored)
@@ -100,7 +100,7 @@ func (s *state) writeOwners(ctx context.Context, o object, owners []ownership.Re
 // disown detaches the first dependent of an owner that is being orphaned. The others follow in
 // later steps.
 func (s *state) disown(ctx context.Context, owner object, dependents []ownership.UID) (action string, err error) {
-	for _, dependent := range s.objects { // in their order; that of UIDs is random
+	for _, dependent := range s.objects { // in their order: the order of UIDs is random
 		if !slices.Contains(dependents, ownership.UID(dependent.GetUID())) {
 			continue
 		}
@@ -110,8 +110,8 @@ func (s *state) disown(ctx context.Context, owner object, dependents []ownership
 	return "", nil
 }
 
-// empty deletes the first object of a namespace that is being deleted, pods before others, or lets
-// the namespace go when there is none.
+// empty deletes the first object of a terminating namespace, pods before others. If the namespace
+// is empty, it removes the contents finalizer.
 func (s *state) empty(ctx context.Context, namespace object) (action string, err error) {
 	var inside []object
 	for _, o := range s.objects {
@@ -156,7 +156,7 @@ func strategy(o object) deletion.Strategy {
 	}
 }
 
-// remove does what a DELETE does.
+// remove handles a DELETE request.
 func remove(ctx context.Context, store Store, o object, options *metav1.DeleteOptions) error {
 	if isNamespace(o.kind) && o.GetDeletionTimestamp() == nil && !slices.Contains(o.GetFinalizers(), contentsFinalizer) {
 		o.SetFinalizers(append(slices.Clone(o.GetFinalizers()), contentsFinalizer))

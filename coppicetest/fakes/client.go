@@ -17,12 +17,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// ForClient returns a collector of what a fake client of controller-runtime holds.
+// ForClient returns a collector for the objects of a fake client of controller-runtime.
 func ForClient(c client.WithWatch) Collector { return Collector{clientStore{c}} }
 
-// Interceptor returns functions for the builder of a fake client of controller-runtime: objects get
-// UIDs when they are created, and what is deleted is deleted as a server does it. The objects that
-// the builder is given need UIDs of their own.
+// Interceptor returns functions for the builder of a fake client of controller-runtime: they set
+// UIDs on create, and delete objects as a server does. Objects that are passed to the builder must
+// already have UIDs.
 func Interceptor() interceptor.Funcs {
 	return interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
@@ -36,7 +36,7 @@ func Interceptor() interceptor.Funcs {
 	}
 }
 
-// deleteThrough deletes an object as a server does it.
+// deleteThrough deletes an object as a server does.
 func deleteThrough(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
 	kind, err := apiutil.GVKForObject(obj, c.Scheme())
 	if err != nil {
@@ -54,7 +54,7 @@ func deleteThrough(ctx context.Context, c client.WithWatch, obj client.Object, o
 	return remove(ctx, clientStore{c}, object{stored, kind, stored}, options)
 }
 
-// deleteAllThrough deletes the objects of a kind as a server does it.
+// deleteAllThrough deletes the objects of a kind as a server does.
 func deleteAllThrough(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteAllOfOption) error {
 	kind, err := apiutil.GVKForObject(obj, c.Scheme())
 	if err != nil {
@@ -94,7 +94,7 @@ func (s clientStore) Objects(ctx context.Context, kind schema.GroupVersionKind) 
 	return all, nil
 }
 
-// Write implements Store. The fake client removes what has nothing left to wait for.
+// Write implements Store. The fake client removes a terminating object without finalizers.
 func (s clientStore) Write(ctx context.Context, _ schema.GroupVersionKind, o runtime.Object) error {
 	obj, err := clientObject(o)
 	if err != nil {
@@ -103,8 +103,8 @@ func (s clientStore) Write(ctx context.Context, _ schema.GroupVersionKind, o run
 	return s.client.Update(ctx, obj)
 }
 
-// Mark implements Store. The fake client marks what has finalizers when it is deleted, and lets
-// nobody else do it.
+// Mark implements Store. Only a Delete of the fake client can mark an object, and only one with
+// finalizers.
 func (s clientStore) Mark(ctx context.Context, kind schema.GroupVersionKind, o runtime.Object) error {
 	obj, err := clientObject(o)
 	if err != nil {
@@ -118,8 +118,8 @@ func (s clientStore) Mark(ctx context.Context, kind schema.GroupVersionKind, o r
 	return s.Remove(ctx, kind, obj)
 }
 
-// Remove implements Store. It names no policy: through Interceptor that would be decided about
-// again, and the finalizers say it.
+// Remove implements Store. It sets no propagation policy: Interceptor would apply it again, and the
+// finalizers already express it.
 func (s clientStore) Remove(ctx context.Context, _ schema.GroupVersionKind, o runtime.Object) error {
 	obj, err := clientObject(o)
 	if err != nil {
@@ -157,5 +157,5 @@ func isObject(scheme *runtime.Scheme, kind schema.GroupVersionKind) bool {
 	return err == nil
 }
 
-// NewUID returns a UID for an object that a fake is given when it is made.
+// NewUID returns a UID for an object that a fake is created with.
 func NewUID() types.UID { return uuid.NewUUID() }

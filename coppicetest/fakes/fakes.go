@@ -1,20 +1,19 @@
 // Package fakes applies the rules of deletion and collection to fakes: to client-go's object
-// tracker and to controller-runtime's fake client, which keep objects in maps and know no cascade.
-// There are no goroutines and no time: a Collector makes one change with each Step, always the same
-// one in the same state, and Run makes all until nothing changes any more.
+// tracker and to controller-runtime's fake client, which keep objects in maps and do not cascade.
+// There are no goroutines and no time: each Step of a Collector makes one change, always the same
+// one in the same state, and Run repeats Step until nothing changes.
 //
 //	builder := fake.NewClientBuilder().WithInterceptorFuncs(fakes.Interceptor())
 //	client := builder.Build()
 //	…
 //	steps, err := fakes.ForClient(client).Run(ctx)
 //
-// The rules are those of the collector and the API server: packages verdict and deletion of
-// Coppice, whose module this one therefore requires. What fakes lack is put in: UIDs, finalizers
-// for the policies foreground and orphan, and namespaces that stay until they are empty.
+// The collector and the API server use the same rules: packages verdict and deletion of Coppice.
+// This module therefore requires Coppice's. The package adds UIDs, finalizers for the policies
+// foreground and orphan, and namespaces that stay until they are empty, because fakes lack them.
 //
-// The flow of a Step: all objects are read (Store), become an ownership graph, and are decided
-// about in the order of their kinds and names; the first decision that changes something is
-// carried out.
+// The flow of a Step: read all objects (Store), build the ownership graph, and decide on each
+// object in the order of kinds and names; carry out the first decision that changes something.
 package fakes
 
 import (
@@ -32,15 +31,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Store is what a Collector works on.
+// Store holds the objects of a Collector.
 type Store interface {
 	// Kinds returns the kinds that are served.
 	Kinds() []schema.GroupVersionKind
 	// Objects returns the objects of a kind.
 	Objects(ctx context.Context, kind schema.GroupVersionKind) ([]runtime.Object, error)
-	// Write replaces an object. One that is being deleted, and has no finalizers left, is removed.
+	// Write replaces an object. It removes a terminating object without finalizers.
 	Write(ctx context.Context, kind schema.GroupVersionKind, object runtime.Object) error
-	// Mark replaces an object that was not being deleted by one that is, and has finalizers.
+	// Mark replaces an object with a version that is terminating and has finalizers.
 	Mark(ctx context.Context, kind schema.GroupVersionKind, object runtime.Object) error
 	// Remove removes an object.
 	Remove(ctx context.Context, kind schema.GroupVersionKind, object runtime.Object) error
@@ -55,15 +54,15 @@ type Step struct {
 // String returns both.
 func (s Step) String() string { return s.Object + ": " + s.Action }
 
-// ErrEndless is the error of Run when the changes do not come to an end: something makes anew what
-// is collected.
+// ErrEndless is the error of Run when the changes do not end: something recreates the collected
+// objects.
 var ErrEndless = errors.New("collection does not come to rest")
 
 // mostSteps bounds Run.
 const mostSteps = 100_000
 
-// Collector collects what is in a Store. Make one with ForClient or ForTracker, or from a Store of
-// your own.
+// Collector collects the objects of a Store. Make one with ForClient or ForTracker, or from your
+// own Store.
 type Collector struct{ Store Store }
 
 // Run makes changes until nothing is left to do, and returns them.
@@ -118,7 +117,7 @@ func (o object) String() string {
 	return o.groupKind().String() + " " + name
 }
 
-// state is all that there is at a step.
+// state holds all objects at a step.
 type state struct {
 	store   Store
 	objects []object // sorted
@@ -126,7 +125,7 @@ type state struct {
 	graph   *ownership.Graph
 }
 
-// read reads all objects. Each needs a UID: it is what an owner reference means.
+// read reads all objects. Each needs a UID, because owner references point to UIDs.
 func (c Collector) read(ctx context.Context) (*state, error) {
 	s := &state{store: c.Store, byUID: map[ownership.UID]object{}, graph: ownership.New()}
 	cluster := map[ownership.Kind]bool{}
@@ -163,7 +162,8 @@ func (c Collector) read(ctx context.Context) (*state, error) {
 	return s, nil
 }
 
-// scopeOf returns the scope of a kind. Fakes do not know it: what has no namespace tells.
+// scopeOf returns the scope of a kind. Fakes do not know it: objects without a namespace show that
+// a kind is cluster-scoped.
 //
 //nolint:revive // not a control flag: half of what is known
 func scopeOf(k ownership.Kind, hasClusterScoped bool) ownership.Scope {
@@ -173,8 +173,8 @@ func scopeOf(k ownership.Kind, hasClusterScoped bool) ownership.Scope {
 	return ownership.Namespaced
 }
 
-// decide decides about an object. What no object of the store is, is absent: the store is all that
-// there is.
+// decide decides on an object. An owner that is not in the store is absent: the store holds all
+// objects.
 func (s *state) decide(o object) verdict.Decision {
 	for {
 		facts, _ := verdict.Gather(s.graph, ownership.UID(o.GetUID()))

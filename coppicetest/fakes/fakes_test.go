@@ -142,7 +142,7 @@ func configMap(name string, owners ...*corev1.ConfigMap) *corev1.ConfigMap {
 	return o
 }
 
-// run collects, and compares the steps with what is wanted: the object and the first word of each.
+// run collects, and compares the object and the first word of each step with the wanted ones.
 func run(t *testing.T, c fakes.Collector, want ...string) {
 	t.Helper()
 	steps, err := c.Run(t.Context())
@@ -266,7 +266,7 @@ func TestNamespace(t *testing.T) {
 	})
 }
 
-// TestWithoutUID refuses to guess what an owner reference means.
+// TestWithoutUID: an object without a UID is an error.
 func TestWithoutUID(t *testing.T) {
 	c := fake.NewClientBuilder().WithObjects(configMap("a")).Build()
 	if _, err := fakes.ForClient(c).Run(t.Context()); err == nil || !strings.Contains(err.Error(), "has no UID") {

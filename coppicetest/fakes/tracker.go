@@ -12,7 +12,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// ForTracker returns a collector of what an object tracker of client-go holds, whose kinds are those
+// ForTracker returns a collector for the objects of an object tracker of client-go, with the kinds
 // of a scheme:
 //
 //	client := fake.NewClientset()
@@ -22,8 +22,7 @@ func ForTracker(tracker clienttesting.ObjectTracker, scheme *runtime.Scheme) Col
 	return Collector{trackerStore{tracker, scheme}}
 }
 
-// Install makes a fake of client-go give UIDs to the objects that are created, and delete what is
-// deleted as a server does it.
+// Install makes a fake of client-go set UIDs on create, and delete objects as a server does.
 func Install(fake *clienttesting.Fake, tracker clienttesting.ObjectTracker, scheme *runtime.Scheme) {
 	store := trackerStore{tracker, scheme}
 	fake.PrependReactor("create", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -52,7 +51,7 @@ type trackerStore struct {
 	scheme  *runtime.Scheme
 }
 
-// delete deletes an object as a server does it.
+// delete deletes an object as a server does.
 func (s trackerStore) delete(resource schema.GroupVersionResource, namespace, name string, options *metav1.DeleteOptions) error {
 	stored, err := s.tracker.Get(resource, namespace, name)
 	if err != nil {

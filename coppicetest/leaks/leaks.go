@@ -1,10 +1,10 @@
-// Package leaks finds, in the state of a server at rest, objects that nobody will ever collect, or
-// that were collected by mistake. It is pure: a State in, leaks out.
+// Package leaks finds, in the state of an idle server, objects that will never be collected and
+// objects that were collected by mistake. It is pure: a State in, leaks out.
 //
-// It reports what is certain: references that no collector can follow (references.go), and objects
-// that are being deleted and do not go (Find). And it reports what is likely: objects without an
-// owner that whoever made them would have given one (ownerless.go). The likely ones rest on who
-// wrote what; what was there before, and what the server itself makes, is left out.
+// Some leaks are certain: references that no collector can follow (references.go), and terminating
+// objects that stay (Find). Others are likely: objects without an owner whose creator usually sets
+// one (ownerless.go). The likely ones are inferred from field managers. Objects from before the test
+// and objects of the server itself are left out.
 package leaks
 
 import (
@@ -35,12 +35,12 @@ type Owner struct {
 // Object is the metadata of an object.
 type Object struct {
 	Kind                 Kind
-	Aliases              []Kind // other kinds that the server has it under
+	Aliases              []Kind // other kinds that the server serves it as
 	Namespace, Name, UID string
 	Owners               []Owner
 	Finalizers           []string
 	Deleting             bool
-	// Creators are the field managers that may have created it: those of its oldest fields.
+	// Creators are the field managers of the oldest fields: one of them created the object.
 	Creators    []string
 	Labels      map[string]string
 	Annotations map[string]string
@@ -54,38 +54,39 @@ func (o Object) String() string {
 	return o.Kind.String() + " " + o.Namespace + "/" + o.Name
 }
 
-// goesBy reports whether the server has the object under a kind.
+// goesBy reports whether the server serves the object as a kind.
 func (o Object) goesBy(kind Kind) bool { return o.Kind == kind || slices.Contains(o.Aliases, kind) }
 
-// Collected is an object that the collector has deleted, and the owners that it named.
+// Collected is an object that the collector has deleted, with its owner references.
 type Collected struct {
 	Object Object
 	Time   time.Time
 }
 
-// State is what is known of a server at rest.
+// State holds the known objects and kinds of an idle server.
 type State struct {
 	// Objects are all objects.
 	Objects []Object
-	// Kinds are the kinds that are served; those that live in namespaces are true.
+	// Kinds are the served kinds; namespaced kinds map to true.
 	Kinds map[Kind]bool
-	// Before are the UIDs of the objects that were there before the test. They are not reported.
+	// Before are the UIDs of the objects that existed before the test. They are not reported.
 	Before map[string]bool
 	// Collected are the objects that the collector has deleted since.
 	Collected []Collected
-	// Gone are the objects that were there at some time since, and are not there now, as far as they
-	// are known: their names say who is meant by a label.
+	// Gone are the known objects that existed during the test and no longer exist. Their names tell
+	// which object a label refers to.
 	Gone []Object
-	// Ignored are field managers whose objects are not reported, besides those of the control plane.
+	// Ignored are field managers whose objects are not reported. The control plane's managers are
+	// always ignored.
 	Ignored []string
 }
 
-// Rule says what is wrong with an object.
+// Rule names the problem of an object.
 type Rule string
 
 // The rules.
 const (
-	WrongUID         Rule = "wrong-uid"         // the owner that it names was replaced, or never had this UID
+	WrongUID         Rule = "wrong-uid"         // the owner was replaced, or never had this UID
 	WrongNamespace   Rule = "wrong-namespace"   // the owner is in another namespace
 	WrongCoordinates Rule = "wrong-coordinates" // the owner has another kind or name
 	UnknownKind      Rule = "unknown-kind"      // the kind of the owner is not served
@@ -93,12 +94,12 @@ const (
 	Dangling         Rule = "dangling"          // the owner does not exist
 	Cycle            Rule = "cycle"             // it owns itself, directly or through others
 	Mistaken         Rule = "mistaken"          // it was collected, because its reference was wrong
-	Ownerless        Rule = "ownerless"         // it has no owner, unlike what else its creator has made
-	LabelOnly        Rule = "label-only"        // only a label, an annotation or its name says whose it is
-	Stuck            Rule = "stuck"             // it is being deleted, and does not go
+	Ownerless        Rule = "ownerless"         // it has no owner, unlike other objects of its creator
+	LabelOnly        Rule = "label-only"        // only a label, an annotation or its name refers to an owner
+	Stuck            Rule = "stuck"             // it is terminating and stays
 )
 
-// Leak is an object that is left behind.
+// Leak is an object that the test left behind.
 type Leak struct {
 	Rule   Rule
 	Object Object
@@ -131,7 +132,7 @@ func Find(s State) []Leak {
 	return all
 }
 
-// judge reports what is wrong with an object that exists.
+// judge returns the leak of an existing object, if it is one.
 func (k *knowledge) judge(o Object) (Leak, bool) {
 	if o.Deleting {
 		return Leak{Stuck, o, k.holds(o)}, true
@@ -150,7 +151,7 @@ func (k *knowledge) judge(o Object) (Leak, bool) {
 	return k.ownerless(o)
 }
 
-// holds says what keeps an object that is being deleted.
+// holds returns the reason why a terminating object still exists.
 func (k *knowledge) holds(o Object) string {
 	switch {
 	case slices.Contains(o.Finalizers, "foregroundDeletion"):

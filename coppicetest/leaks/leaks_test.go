@@ -66,7 +66,7 @@ func root(changes ...change) leaks.Object {
 
 func child(name string) leaks.Object { return object(configMap, name, ownedBy(widget, "w", "w")) }
 
-// TestPlanted plants leaks, one in each state: each is found, under its rule, and nothing else is.
+// TestPlanted plants leaks, one in each state: exactly this leak is found, under its rule.
 func TestPlanted(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -138,7 +138,7 @@ func TestCycle(t *testing.T) {
 	}
 }
 
-// TestHolds says what an object that is stuck waits for.
+// TestHolds checks the reason why an object is stuck.
 func TestHolds(t *testing.T) {
 	found := leaks.Find(leaks.State{Kinds: kinds(), Objects: []leaks.Object{
 		root(deleting, held("foregroundDeletion")), object(configMap, "c", ownedBy(widget, "w", "w"), deleting, held("example.com/cleanup")),

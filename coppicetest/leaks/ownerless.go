@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// controlPlane are the field managers of what every server makes by itself.
+// controlPlane returns the field managers of objects that every server creates by itself.
 func controlPlane() []string {
 	return []string{"kube-controller-manager", "kube-apiserver", "kube-scheduler", "kubelet", "coppice", "coppicetest", "clusterrole-aggregation-controller"}
 }
 
-// ignoredKinds are the kinds of objects that have no owner on purpose: they end by themselves, or
-// belong to a process.
+// ignoredKinds returns the kinds whose objects have no owner on purpose: they expire by themselves,
+// or belong to a process.
 func ignoredKinds() []Kind {
 	return []Kind{
 		{"", "Event"},
@@ -26,11 +26,11 @@ func ignoredKinds() []Kind {
 	}
 }
 
-// ownerless reports whether an object without an owner should have one. Whoever creates objects
-// and gives them owners is taken to be an operator. What an operator makes is meant to have an
-// owner, unless it is of a kind that owns others. Tests often run the operator in their own
-// process, and then both are the same field manager; so if the manager creates roots too, there
-// has to be more: the same manager gives owners to other objects of the kind.
+// ownerless reports whether an object without an owner should have one. A field manager that
+// creates objects with owners is taken to be an operator. All objects of an operator should have an
+// owner, except objects of a kind that owns others. Tests often run the operator in their own
+// process, with the same field manager. So if the manager also creates roots, an object is only
+// reported if the manager sets owners on other objects of the kind.
 func (k *knowledge) ownerless(o Object) (Leak, bool) {
 	if slices.Contains(ignoredKinds(), o.Kind) || k.rootKinds[o.Kind] || len(k.dependents[o.UID]) > 0 {
 		return Leak{}, false
@@ -42,7 +42,7 @@ func (k *knowledge) ownerless(o Object) (Leak, bool) {
 		root, says := k.rootOf(o)
 		switch {
 		case says != "" && k.cleansUp(root):
-			return Leak{}, false // by a finalizer, when the root is deleted
+			return Leak{}, false // the controller's finalizer cleans up when the root is deleted
 		case says != "":
 			return Leak{LabelOnly, o, fmt.Sprintf("%s says that it belongs to %s, and no owner reference does", says, root)}, true
 		case k.ownedKinds[made{o.Kind, manager}]:
@@ -54,14 +54,15 @@ func (k *knowledge) ownerless(o Object) (Leak, bool) {
 	return Leak{}, false
 }
 
-// cleansUp reports whether a root exists that has a finalizer: its controller deletes by itself
-// what it cannot own.
+// cleansUp reports whether a root exists and has a finalizer: its controller deletes objects that
+// the root cannot own.
 func (k *knowledge) cleansUp(root Object) bool {
 	now, exists := k.objects[root.UID]
 	return exists && len(now.Finalizers) > 0
 }
 
-// rootOf returns the root that an object names, and what names it.
+// rootOf returns the root that an object refers to, and the label, annotation or name that refers
+// to it.
 func (k *knowledge) rootOf(o Object) (root Object, says string) {
 	for _, root := range k.roots {
 		for _, key := range slices.Sorted(maps.Keys(o.Labels)) {

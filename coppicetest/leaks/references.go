@@ -2,27 +2,27 @@ package leaks
 
 import "fmt"
 
-// knowledge is a State, indexed.
+// knowledge is a State with indexes.
 type knowledge struct {
 	State
 
 	objects    map[string]Object   // by UID
-	named      map[place]string    // the UIDs of what exists, or did
+	named      map[place]string    // the UIDs of objects that exist or existed
 	dependents map[string][]string // the UIDs of the dependents of a UID
-	roots      []Object            // what owns something and has no owner, or did
+	roots      []Object            // owners without an owner that exist or existed
 	rootKinds  map[Kind]bool
-	ownedKinds map[made]bool   // who has made owned objects of which kind
-	makesOwned map[string]bool // who has made owned objects
-	makesRoots map[string]bool // who has made objects of a kind that owns others
+	ownedKinds map[made]bool   // the managers that created owned objects, by kind
+	makesOwned map[string]bool // the managers that created owned objects
+	makesRoots map[string]bool // the managers that created objects of a kind that owns others
 }
 
-// made is a kind, and a field manager that has created objects of it.
+// made pairs a kind with a field manager that has created objects of it.
 type made struct {
 	kind    Kind
 	manager string
 }
 
-// place is where an object is.
+// place identifies an object by kind, namespace and name.
 type place struct {
 	kind            Kind
 	namespace, name string
@@ -50,7 +50,7 @@ func index(s State) *knowledge {
 	return k
 }
 
-// indexRoots finds what owns others and is owned by nobody.
+// indexRoots finds the owners that have no owner.
 func (k *knowledge) indexRoots() {
 	owners := map[string]bool{}
 	note := func(o Object) {
@@ -75,7 +75,7 @@ func (k *knowledge) indexRoots() {
 	}
 }
 
-// indexMakers finds who has made what.
+// indexMakers records which field managers created which objects.
 func (k *knowledge) indexMakers() {
 	note := func(o Object) {
 		for _, manager := range o.Creators {
@@ -99,7 +99,8 @@ func (k *knowledge) indexMakers() {
 	}
 }
 
-// reference says what is wrong with an owner reference of an object; rule is empty if nothing is.
+// reference checks an owner reference of an object. It returns the rule that the reference breaks
+// and why; rule is empty if the reference is right.
 func (k *knowledge) reference(o Object, owner Owner) (rule Rule, why string) {
 	namespaced, served := k.Kinds[owner.Kind]
 	is, exists := k.objects[owner.UID]
@@ -121,7 +122,7 @@ func (k *knowledge) reference(o Object, owner Owner) (rule Rule, why string) {
 	return Dangling, fmt.Sprintf("its owner %s %s (%s) does not exist", owner.Kind, owner.Name, owner.UID)
 }
 
-// placeOf returns where a collector looks for the owner of an object.
+// placeOf returns the place where a collector looks for the owner of an object.
 func (k *knowledge) placeOf(o Object, owner Owner) place {
 	at := place{kind: owner.Kind, name: owner.Name}
 	if k.Kinds[owner.Kind] {
@@ -130,8 +131,8 @@ func (k *knowledge) placeOf(o Object, owner Owner) place {
 	return at
 }
 
-// mistaken reports whether an object was collected because of a reference that was never right:
-// none of its owners exists, as must be, but one exists elsewhere or was meant by its name.
+// mistaken reports whether an object was collected because of a reference that was always wrong: an
+// owner with that UID never existed, but one exists elsewhere or has the name.
 func (k *knowledge) mistaken(o Object) (Leak, bool) {
 	for _, owner := range o.Owners {
 		if k.wasThere(owner.UID) {
@@ -145,7 +146,7 @@ func (k *knowledge) mistaken(o Object) (Leak, bool) {
 	return Leak{}, false
 }
 
-// wasThere reports whether an owner is known to have existed, and to be gone.
+// wasThere reports whether an owner is known to have existed and to be gone.
 func (k *knowledge) wasThere(uid string) bool {
 	if _, exists := k.objects[uid]; exists {
 		return false
@@ -158,8 +159,7 @@ func (k *knowledge) wasThere(uid string) bool {
 	return k.Before[uid]
 }
 
-// onlyOwnsItself reports whether everything that an object hangs on hangs on that object: there is
-// no root above it.
+// onlyOwnsItself reports whether no chain of owners leads from an object to a root.
 func (k *knowledge) onlyOwnsItself(o Object) bool {
 	seen := map[string]bool{}
 	next := []string{o.UID}

@@ -31,7 +31,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/pace"
 )
 
-// The crowd of which a benchmark of the barrier deletes all owners at once.
+// The owners that a benchmark of the barrier deletes at once, and their dependents.
 const (
 	crowdOwners     = 1000
 	crowdDependents = 3 // of each
@@ -69,7 +69,7 @@ func BenchmarkBarrier(b *testing.B) {
 				work = append(work, on.work/off.work)
 				requests = append(requests, on.requests-off.requests)
 			}
-			b.ReportMetric(0, "ns/op") // says nothing: most of it is making the crowd
+			b.ReportMetric(0, "ns/op") // meaningless: most of it is the creation of the objects
 			b.ReportMetric(median(with), "s-with")
 			b.ReportMetric(median(without), "s-without")
 			b.ReportMetric(median(ratios), "ratio")

@@ -1,9 +1,8 @@
 // Package conformance holds black-box tests of garbage collection and of the deletion of
-// namespaces: each creates objects on an API server, deletes some, and checks what happens
-// to the others. Most are the checks of internal/cli/conformance, which coppice conformance runs
-// as well (TestChecks).
-// The names of the tests carry the IDs of matrix.txt, which states for every behaviour
-// where it is tested; those that cannot be seen from outside are tested elsewhere.
+// namespaces: each creates objects on an API server, deletes some, and checks the others. Most are
+// the checks of internal/cli/conformance, which coppice conformance runs as well (TestChecks). The
+// names of the tests carry the IDs of matrix.txt, which lists the test of every behaviour;
+// behaviours that are not visible from outside are tested elsewhere.
 //
 // By default the server is our own, in this process. Two environment variables
 // choose others:
@@ -13,10 +12,10 @@
 //	                                default), our collector and our namespace controller, run in
 //	                                this process; or none, whatever the server has already.
 //
-// There are two kinds of tests. The checks share one server and one collector, run at
-// the same time, and work in namespaces of their own (shared). Those that start,
-// stop, or disturb a collector are here only; they run one after the other, on a server
-// where nothing else collects (quiet).
+// There are two kinds of tests. The checks share one server and one collector, run at the same
+// time, and work in namespaces of their own (shared). Tests that start, stop, or disturb a
+// collector are only here; they run one after the other, on a server without another collector
+// (quiet).
 package conformance
 
 import (

@@ -15,8 +15,8 @@ import (
 func TestMutualBlock(t *testing.T) {
 	t.Run("CF-06 only references inside the cycle stop blocking", func(t *testing.T) {
 		w := quiet(t)
-		// Two that block each other; one has two other owners that are in foreground
-		// deletion too and outside the cycle, of which one is blocked.
+		// Two objects block each other; one has two other owners outside the cycle that are in
+		// foreground deletion too, and it blocks one of them.
 		outside, silent := w.Create(probe.ConfigMaps, "outside", probe.Held), w.Create(probe.ConfigMaps, "silent", probe.Held)
 		first := w.Create(probe.ConfigMaps, "first", probe.Held)
 		second := w.Create(probe.ConfigMaps, "second", probe.Held, probe.OwnedBy(probe.Blocking(first), probe.Blocking(outside), probe.Ref(silent)))

@@ -68,7 +68,7 @@ func TestDiscovery(t *testing.T) {
 		late := w.Another()
 		gadgets := late.Define("gadgets")
 		late.Settle(gadgets)
-		repair() // the server does not remove what it cannot convert
+		repair() // the server does not remove objects that it cannot convert
 		w.Undefine(gizmos)
 		w.Settle(probe.ConfigMaps, gadgets)
 		eventually.Agrees(t, func() string {

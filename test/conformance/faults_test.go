@@ -96,8 +96,8 @@ var faults = []fault{
 	},
 }
 
-// faultPatience is the time that a condition may take on a server with a fault. Nothing passes that
-// a fault prevents, however long one waits; what it does not prevent takes a part of a second.
+// faultPatience is the time that a condition may take on a server with a fault. A condition that a
+// fault prevents is never met; any other condition takes less than a second.
 const faultPatience = 10 * time.Second
 
 // TestFaultsAreFound plants faults in a server and its controllers, one at a time. The checks that

@@ -210,7 +210,7 @@ func withoutFinalizers(server upstream, r *http.Request, _ []byte) {
 	server.ask(r, http.MethodPatch, r.URL.Path, `{"metadata":{"finalizers":null}}`)
 }
 
-// finalized ends the deletion of a namespace whatever is in it.
+// finalized ends the deletion of a namespace regardless of its contents.
 func finalized(server upstream, r *http.Request, _ []byte) {
 	_, ns := server.ask(r, http.MethodGet, r.URL.Path, "")
 	unstructured.RemoveNestedField(ns.Object, "spec", "finalizers")
@@ -258,7 +258,7 @@ type asked struct {
 	seconds map[string][]float64 // guarded
 }
 
-// note records a DELETE with a grace period, and returns those of the path.
+// note records the grace period of a DELETE, and returns the recorded ones of the path.
 func (a *asked) note(r *http.Request) []float64 {
 	a.Lock()
 	defer a.Unlock()
@@ -372,7 +372,7 @@ func isOwnedElsewhere(server upstream, r *http.Request, o *unstructured.Unstruct
 	})
 }
 
-// detachedForGood deletes what the collector would detach from some of its owners.
+// detachedForGood deletes objects that the collector would detach from some of their owners.
 func detachedForGood() middle {
 	return func(server upstream, r *http.Request) (*http.Response, error) {
 		body := map[string]any{}

@@ -131,8 +131,8 @@ func record(t testing.TB) {
 	})
 }
 
-// notRun returns the IDs that the matrix counts as tested by this package on the server in
-// use, and that were not. A run of some tests only says nothing about the others.
+// notRun returns the IDs that this package should test on the server in use according to the
+// matrix, but did not. A run of selected tests is not checked.
 func notRun() []string {
 	for _, name := range []string{"test.run", "test.skip", "test.list", "test.bench"} {
 		if f := flag.Lookup(name); f != nil && f.Value.String() != "" {
@@ -155,7 +155,7 @@ func notRun() []string {
 			continue
 		}
 		id, places := fields[0], strings.Split(fields[1], ",")
-		// What is skipped on our server has to run on kube-apiserver.
+		// Tests that are skipped on our server have to run on kube-apiserver.
 		isSkipped := ended.skipped[id] && (place == "kubernetes" || !slices.Contains(places, "kubernetes"))
 		if slices.Contains(places, place) && (!ended.ran[id] || isSkipped) {
 			missing = append(missing, id)

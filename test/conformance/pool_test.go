@@ -13,8 +13,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// TestPoolSleeps: a cluster of a pool sleeps when nothing happens there, wakes when an owner is deleted, and
-// sleeps again. What the server itself writes, such as Leases, does not keep it awake.
+// TestPoolSleeps: an idle cluster of a pool sleeps, wakes when an owner is deleted, and sleeps again. The
+// server's own writes, such as Leases, do not keep it awake.
 func TestPoolSleeps(t *testing.T) {
 	w := quiet(t)
 	p := gc.NewPool(gc.PoolOptions{IdleAfter: time.Second, ProbeInterval: 200 * time.Millisecond})

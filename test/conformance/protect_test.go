@@ -34,9 +34,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// TestR28OnAnyServer: on a server that does not know the rule, the manifests of deploy keep what is
-// protected: first the policy, then the webhook. On our own they refuse what it would refuse itself; the
-// policy also what outlives others that are gone.
+// TestR28OnAnyServer: on a server that does not implement the rule, the manifests of deploy keep
+// protected objects: first the policy, then the webhook. On our own server they refuse the same
+// deletions as the server; the policy also refuses to delete objects that outlive others that are gone.
 func TestR28OnAnyServer(t *testing.T) {
 	s, err := sharedServer(checked)
 	if err != nil {
@@ -50,7 +50,7 @@ func TestR28OnAnyServer(t *testing.T) {
 		p.apply(t, "protect/policy.yaml", nil)
 		p.test(t, policyRefuses)
 	})
-	p.awaitEffect(t, nobodyRefuses) // what was deleted loses its effect after a while
+	p.awaitEffect(t, nobodyRefuses) // a deleted policy loses its effect after a while
 	t.Run("webhook", func(t *testing.T) {
 		handler, err := coppice.Controllers{}.ProtectionHandler(t.Context(), p.asCollector())
 		if err != nil {
@@ -137,7 +137,7 @@ func (p *protecting) apply(t *testing.T, manifest string, change func(*unstructu
 	}
 }
 
-// as returns a client of a user who may do everything.
+// as returns a client of a user with all rights.
 func (p *protecting) as(t *testing.T, user string) kubernetes.Interface {
 	t.Helper()
 	config := rest.CopyConfig(p.Config)
@@ -175,7 +175,7 @@ func (p *protecting) create(t *testing.T, mode string) (name, other string) {
 	return name, other
 }
 
-// What refuses a deletion on a server that does not know the rule.
+// The part that refuses a deletion on a server that does not implement the rule.
 const (
 	nobodyRefuses  = ""
 	policyRefuses  = "policy"
@@ -210,8 +210,8 @@ func (p *protecting) test(t *testing.T, by string) {
 	}
 }
 
-// awaitEffect waits until a policy or webhook has taken effect, and what was there before has none. Our
-// own server shows that only where it would not refuse itself.
+// awaitEffect waits until a policy or webhook has taken effect, and the previous one has none. On our
+// own server this is only visible for deletions that the server itself allows.
 func (p *protecting) awaitEffect(t *testing.T, of string) {
 	t.Helper()
 	mode, want := "always", of != nobodyRefuses
@@ -247,7 +247,8 @@ func (p *protecting) check(t *testing.T, user, mode, name string, want bool, err
 	}
 }
 
-// testEntries has somebody without rights ask whether a ConfigMap exists, by an object that outlives it.
+// testEntries: a user without rights tries to find out whether a ConfigMap exists, with an object that outlives
+// it.
 func (p *protecting) testEntries(t *testing.T) {
 	config := rest.CopyConfig(p.Config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: "asker"}

@@ -43,7 +43,7 @@ func (a admission) disabled() []string {
 	return nil
 }
 
-// servers are those that were started so far. They live as long as the process.
+// servers are the servers that were started so far. They live as long as the process.
 var servers struct {
 	sync.Mutex
 	plane    [2]*server // ours, complete, by admission; guarded, as is all below

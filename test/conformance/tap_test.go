@@ -139,7 +139,7 @@ func (t *tap) awaits(test testing.TB, m match) {
 	})
 }
 
-// stall holds back what the watches of a kind deliver, until the returned function is called.
+// stall holds back the events of the watches of a kind, until the returned function is called.
 func (t *tap) stall(k probe.Kind) (resume func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -156,7 +156,7 @@ func (t *tap) stall(k probe.Kind) (resume func()) {
 	})
 }
 
-// lag delays what the watches of a kind deliver.
+// lag delays the events of the watches of a kind.
 func (t *tap) lag(k probe.Kind, by time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -49,7 +49,7 @@ type daemon struct {
 	why     string // not
 }
 
-// tools returns the programs that a containerd needs, or what is missing.
+// tools returns the programs that a containerd needs, or the missing one.
 func tools() (paths map[string]string, missing []string) {
 	paths = map[string]string{}
 	find := func(name string, places ...string) {
@@ -166,7 +166,7 @@ func (d *daemon) connect() error {
 	}
 }
 
-// said returns the end of containerd's log.
+// said returns the last part of containerd's log.
 func (d *daemon) said() string {
 	text, err := os.ReadFile(d.log.Name())
 	if err != nil {

@@ -102,7 +102,8 @@ func TestHostsFile(t *testing.T) {
 	p.run(t, "delete", "pod", s.name)
 }
 
-// TestLimitsOfTheNode: a container without limits is told what its node can allocate.
+// TestLimitsOfTheNode: the downward API reports the node's allocatable memory as the limit of a container without
+// limits.
 func TestLimitsOfTheNode(t *testing.T) {
 	p, _ := sharedPlane(t)
 	s := newStory(t, p)

@@ -1,9 +1,9 @@
 // Package containers drives a control plane whose node is this machine: real containers, of a
 // containerd that the tests start, with an image that they build.
 //
-// Where containerd and what it needs are missing the tests skip, and fail in CI, which
-// installs them. Nothing is expected to happen within a short time; that something did not
-// happen too early is told from what the containers themselves have written.
+// Where containerd or a program that it needs is missing, the tests skip; in CI, which installs
+// them, they fail. No test expects a result within a short time; the output of the containers shows
+// that nothing happened too early.
 package containers
 
 import (
@@ -77,7 +77,7 @@ func run(m *testing.M) (code int) {
 	return m.Run()
 }
 
-// end ends what the tests have started.
+// end ends the processes that the tests have started.
 func end() error {
 	if shared.plane != nil {
 		if err := shared.plane.Stop(); err != nil {
@@ -187,7 +187,7 @@ func stopAtEnd(t *testing.T, p *plane) {
 	})
 }
 
-// try runs kubectl and returns what it printed.
+// try runs kubectl and returns its output.
 func (p *plane) try(stdin string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

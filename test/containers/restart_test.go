@@ -73,8 +73,8 @@ func keepOnly(t *testing.T, dir, name string) {
 	}
 }
 
-// TestEphemeral: a control plane that keeps nothing leaves no containers, and does not touch
-// those of another.
+// TestEphemeral: an ephemeral control plane leaves no containers, and does not touch those of
+// another.
 func TestEphemeral(t *testing.T) {
 	other, d := sharedPlane(t)
 	bystander := newStory(t, other)

@@ -99,8 +99,8 @@ const idle = `trap 'exit 0' TERM; while :; do sleep 0.1; done`
 // deaf writes when TERM comes, ignores it, and keeps writing for as long as it runs.
 const deaf = `trap 'touch /out/term' TERM; touch /out/up; while :; do touch /out/alive; sleep 0.1; done`
 
-// TestPod: init container, sidecar and container start in that order, share a volume, know
-// who they are, and are logged; on deletion the sidecar ends last; nothing is left.
+// TestPod: init container, sidecar and container start in that order, share a volume, know their
+// pod's identity, and are logged; on deletion the sidecar ends last; nothing is left.
 func TestPod(t *testing.T) {
 	p, d := sharedPlane(t)
 	s := newStory(t, p)

@@ -56,7 +56,7 @@ func TestStreamsOutside(t *testing.T) {
 	}
 }
 
-// streams tries each kind of stream with a pod that echoes what it reads, and serves a page.
+// streams tries each kind of stream with a pod that echoes its input and serves a page.
 func (s *story) streams(environment []string) {
 	t, p := s.t, s.p
 	t.Helper()
@@ -82,8 +82,7 @@ func (s *story) streams(environment []string) {
 	p.run(t, "delete", "pod", s.name)
 }
 
-// kubectl runs kubectl in an environment, and returns what it wrote to stdout. The error has what
-// it wrote to stderr.
+// kubectl runs kubectl in an environment, and returns its stdout. The error has its stderr.
 func (s *story) kubectl(environment []string, stdin string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
@@ -147,7 +146,7 @@ func (s *story) attach(environment []string) {
 	}
 }
 
-// begin starts kubectl, and returns what it writes to stdout, and a function that ends it.
+// begin starts kubectl, and returns its stdout and a function that ends it.
 func (s *story) begin(environment []string, stdin string, args ...string) (*bufio.Reader, func()) {
 	t := s.t
 	t.Helper()
@@ -168,8 +167,7 @@ func (s *story) begin(environment []string, stdin string, args ...string) (*bufi
 	}
 }
 
-// forward: what is served at a port of the pod can be read through a port of this machine, also
-// several times.
+// forward: a port of the pod can be read through a port of this machine, also several times.
 func (s *story) forward(environment []string, served int32) {
 	t := s.t
 	t.Helper()

@@ -9,8 +9,8 @@ import (
 )
 
 // declared returns the line of docs/semantics.md, "Differences from upstream", that permits
-// upstream to differ from our server here; empty if there is none. The line is about upstream;
-// our server's own behaviour is checked against the rules (promise_test.go).
+// upstream to differ from our server here, or "". The line is about upstream; our server's own
+// behaviour is checked against the rules (promise_test.go).
 func declared(r request, before []unstructured.Unstructured, ours, theirs outcome) string {
 	if r.verb != "delete" && r.verb != "deletecollection" {
 		return ""

@@ -5,13 +5,13 @@
 //
 // TestSameAnswers compares our server with the kube-apiserver that the kubeconfig in
 // COPPICE_CONFORMANCE_KUBECONFIG names. Every difference is a failure unless docs/semantics.md
-// declares it (declared_test.go), and then what our server did must be what the rules
-// there promise (promise_test.go). TestDeterministic compares two servers of ours, between
-// which nothing may differ. COPPICE_TEST_DIFFERENTIAL is the number of requests (default
-// 2000). A failure prints the seed of its sequence, which COPPICE_TEST_SEED runs alone.
+// declares it (declared_test.go); then our server must do what the rules there promise
+// (promise_test.go). TestDeterministic compares two servers of ours, which must not differ.
+// COPPICE_TEST_DIFFERENTIAL is the number of requests (default 2000). A failure prints the
+// seed of its sequence, which COPPICE_TEST_SEED runs alone.
 //
-// TestObjects compares what the two make of manifests (objects_test.go), and TestFreshServers what is there
-// from the start (seat_test.go).
+// TestObjects compares how the two handle manifests (objects_test.go), and TestFreshServers compares their
+// initial objects (seat_test.go).
 //
 //	cd bench && go run ./onkubernetes -dir .. go test ./test/differential -count=1 -v
 package differential

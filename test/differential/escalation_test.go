@@ -78,7 +78,8 @@ func policyRule(group string, verbs []any, resources ...any) fields {
 func held() []any   { return []any{policyRule("", []any{"get"}, "configmaps")} }
 func unheld() []any { return []any{policyRule("", []any{"get"}, "secrets")} }
 
-// grantors are the users, with what they have besides the permission to write roles and bindings.
+// grantors are the users, with their permissions besides the permission to write roles and
+// bindings.
 func grantors() map[string][]any {
 	return map[string][]any{
 		"writer":    nil,

@@ -53,7 +53,7 @@ func kindsUnderTest() []kind {
 }
 
 // request is one request in terms that mean the same on every server: versions and uids are
-// "current", that of the object as it is, "former", or "wrong".
+// "current" (the stored object's), "former", or "wrong".
 type request struct {
 	verb  string
 	kind  kind

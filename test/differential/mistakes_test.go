@@ -146,8 +146,8 @@ func mistakes() []mistake {
 	return all
 }
 
-// declaredMistakes are differences between libraries, or on purpose: 1.37 looks at a merge patch before the object,
-// upstream names its internal types, and who deletes with a precondition is told by the storage what is there.
+// declaredMistakes are differences between libraries, or on purpose: 1.37 checks a merge patch before the object,
+// upstream names its internal types, and the storage reports the stored values to a delete with a precondition.
 var declaredMistakes = regexp.MustCompile(`(ours 400 BadRequest|message: ours) "invalid JSON patch", theirs |unknown conversion", theirs |` +
 	`message: ours "Operation cannot be fulfilled on configmaps .*Precondition failed: UID in precondition`)
 

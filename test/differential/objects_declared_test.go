@@ -189,8 +189,9 @@ func knownDifferences() (map[string]bool, error) {
 	return known, nil
 }
 
-// reconcileObjects replaces what a server chooses freely: the addresses and ports of
-// services, and generated names; what its own controllers write; and who the requests are from.
+// reconcileObjects replaces values that a server chooses freely: the addresses and ports of
+// services, and generated names; the writes of its own controllers; and the user of the
+// requests.
 func reconcileObjects(e experiment, ours, theirs map[string]any) {
 	for _, object := range []map[string]any{ours, theirs} {
 		reconcileName(object)
@@ -242,8 +243,8 @@ func reconcileName(object map[string]any) {
 	}
 }
 
-// reconcileManagers removes what the servers themselves manage: theirs runs controllers in the same process,
-// and ours in that of the test.
+// reconcileManagers removes the fields that the servers themselves manage: upstream runs controllers in the
+// server's process, and we run them in the test's process.
 func reconcileManagers(object map[string]any) {
 	meta, _ := nested(object, "metadata")
 	entries := asList(meta["managedFields"])

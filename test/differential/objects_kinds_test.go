@@ -18,7 +18,7 @@ import (
 // validObjects has a valid object for each built-in kind: the first of each file.
 const validObjects = "../../internal/apiserver/registry/builtin/testdata/mutations"
 
-// validDefinition is that of the kind that apiextensions-apiserver serves.
+// validDefinition defines the kind that apiextensions-apiserver serves.
 const validDefinition = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition

@@ -75,8 +75,7 @@ func outcomeOf(code int, warnings []string, answer *unstructured.Unstructured) o
 	return o
 }
 
-// differences lists how two outcomes differ. Each difference is a line, that says which side has
-// what.
+// differences lists the differences of two outcomes, one per line, with the values of each side.
 func differences(ours, theirs objectOutcome) []string {
 	var all []string
 	invalid := func(o objectOutcome) bool { return o.code == http.StatusUnprocessableEntity && len(o.causes) > 0 }
@@ -154,7 +153,7 @@ func causeDifferences(ours, theirs objectOutcome) []string {
 	return all
 }
 
-// verdictOf says whether the other side accepts.
+// verdictOf returns a note that the other side accepts, or "".
 func verdictOf(other objectOutcome) string {
 	if other.code < http.StatusBadRequest {
 		return "(the other accepts) "

@@ -132,7 +132,7 @@ func (s *apiServer) carry(ctx context.Context, e experiment, stored map[string]a
 		return s.ask(ctx, http.MethodGet, object, "", nil)
 	case "update":
 		return s.ask(ctx, http.MethodPut, object+query, "application/json", e.changed(runtime.DeepCopyJSON(stored)))
-	case "again": // without what the server has added
+	case "again": // without the fields that the server has added
 		return s.ask(ctx, http.MethodPut, object+query, "application/json", e.changed(e.kind.object()))
 	case "apply":
 		return s.ask(ctx, http.MethodPatch, object+query+"&force=true", "application/apply-patch+yaml", e.changed(e.kind.object()))

@@ -58,7 +58,7 @@ func (d document) resolve(schema map[string]any) (map[string]any, string) {
 	}
 }
 
-// shape is what a schema says of a value: its fields are those that both servers know.
+// shape describes a value by its schema: its fields are the fields that both servers have.
 type shape struct {
 	name     string // of the type, without its group: PodSpec
 	form     form

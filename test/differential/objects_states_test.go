@@ -67,7 +67,7 @@ func (k *objectKind) in(s state, namespace string) *objectKind {
 	return &changed
 }
 
-// numbers turns what a decoder of YAML makes of integers into what unstructured objects have.
+// numbers converts a YAML decoder's integers to the type in unstructured objects.
 func numbers(value any) any {
 	switch value := value.(type) {
 	case map[string]any:

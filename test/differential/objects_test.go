@@ -35,13 +35,13 @@ const (
 
 var rewrite = flag.Bool("rewrite", false, "record the differences of whole objects that are found")
 
-// TestObjects compares what our server and kube-apiserver make of whole objects. The experiments
-// are generated from the OpenAPI documents of both: a valid object of each kind with one field
-// changed, right and wrong, two fields changed, or all of them; created, replaced, patched in
-// three ways and applied. Objects that are stored, valid ones and those of testdata/states.yaml in states in
-// which other updates are allowed, are changed in what they have, alone and in pairs, and by every
-// subresource. Compared are the codes, reasons and causes of refusals with their field
-// paths and messages, the objects with their defaults, and the warnings.
+// TestObjects compares how our server and kube-apiserver handle whole objects. The experiments are generated
+// from the OpenAPI documents of both: a valid object of each kind with one field changed, right and wrong,
+// two fields changed, or all of them; created, replaced, patched in three ways and applied. Objects that are
+// stored, valid ones and those of testdata/states.yaml in states in which other updates are allowed, are
+// changed in what they have, alone and in pairs, and by every subresource. Compared are the codes, reasons
+// and causes of refusals with their field paths and messages, the objects with their defaults, and the
+// warnings.
 //
 // A sample of them is played, another one with COPPICE_TEST_SEED; all of them with
 // COPPICE_TEST_OBJECTS=all, which takes half an hour. Differences on purpose are declared (objects_declared_test.go); those that are to be mended are
@@ -157,7 +157,7 @@ func (c *objectComparison) compareState(ctx context.Context, k *objectKind) erro
 	return errors.Join(err, c.remove(ctx, k))
 }
 
-// chosen returns as many experiments as are to be played.
+// chosen returns the experiments to play.
 func (c *objectComparison) chosen(random *rand.Rand, all []experiment) []experiment {
 	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	if !c.all && len(all) > c.limit {
@@ -166,7 +166,7 @@ func (c *objectComparison) chosen(random *rand.Rand, all []experiment) []experim
 	return all
 }
 
-// store creates the valid object on both servers, and compares what is stored.
+// store creates the valid object on both servers, and compares the stored objects.
 func (c *objectComparison) store(ctx context.Context, k *objectKind) (stored [2]map[string]any, err error) {
 	if err := c.play(ctx, experiment{kind: k, verb: "store"}, stored); err != nil {
 		return stored, err
@@ -215,7 +215,7 @@ func (s *apiServer) settled(ctx context.Context, k *objectKind) error {
 	return ctx.Err()
 }
 
-// remove deletes the object, whatever holds it.
+// remove deletes the object, and removes its finalizers.
 func (c *objectComparison) remove(ctx context.Context, k *objectKind) error {
 	object := k.collection + "/" + k.name()
 	for _, s := range c.pair {
@@ -236,7 +236,7 @@ func (c *objectComparison) remove(ctx context.Context, k *objectKind) error {
 	return nil
 }
 
-// playAll plays experiments concurrently: none of them changes what is stored.
+// playAll plays experiments concurrently: none of them changes a stored object.
 func (c *objectComparison) playAll(ctx context.Context, all []experiment, stored [2]map[string]any) error {
 	queue := make(chan experiment)
 	failures := make([]error, objectLanes)
@@ -331,7 +331,7 @@ func (c *objectComparison) report(t *testing.T) {
 	}
 }
 
-// record writes what was found. What a sample did not play stays recorded.
+// record writes the found differences. Differences that a sample did not play stay recorded.
 func (c *objectComparison) record(t *testing.T) {
 	t.Helper()
 	all := map[string]bool{}

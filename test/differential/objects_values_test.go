@@ -30,7 +30,7 @@ var unusual = map[string]string{
 	"loadBalancerSourceRanges": "2001:DB8::/32", "key": "beta.kubernetes.io/os", "topologyKey": "beta.kubernetes.io/os", "driver": "A.example.com",
 }
 
-// sample returns a value that is mostly right: of objects, what is required.
+// sample returns a mostly valid value: an object has its required fields.
 func sample(name string, s *shape) any {
 	if len(s.enum) > 0 {
 		return s.enum[0]

@@ -20,7 +20,7 @@ var (
 	digits = regexp.MustCompile(`[0-9]+`)
 )
 
-// outcome is the result of a request: the answer, and what is stored after it. Objects are
+// outcome is the result of a request: the answer, and the stored objects after it. Objects are
 // normalised: values that differ between any two servers are replaced by words.
 type outcome struct {
 	Code   int
@@ -118,9 +118,9 @@ func replaced(value any, uid string) any {
 	return value
 }
 
-// sortByContent sorts managed fields, of which the times are replaced: servers sort them by the
-// second in which they were written, and two writes to one server may be in the same second while
-// those to the other are not.
+// sortByContent sorts managed fields by their contents, because their times are replaced: servers
+// sort them by the second of the write, and two writes may fall into the same second on only one of
+// the servers.
 func sortByContent(entries []any) {
 	slices.SortFunc(entries, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 }

@@ -129,7 +129,7 @@ func setFinalizers(o *unstructured.Unstructured, finalizers []string) {
 	o.SetFinalizers(finalizers)
 }
 
-// checkPromise compares what our server did with what it has to do.
+// checkPromise compares our server's outcome with the outcome that the rules promise.
 func checkPromise(r request, before []unstructured.Unstructured, ours outcome) error {
 	if r.options == nil {
 		r.options = &metav1.DeleteOptions{}

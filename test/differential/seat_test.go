@@ -15,13 +15,13 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// freshNamespaces are those of a server that nobody has used yet.
+// freshNamespaces are the namespaces of an unused server.
 var freshNamespaces = []string{"default", "kube-node-lease", "kube-public", "kube-system"}
 
 // eventResources are Events in both of their groups.
 var eventResources = []string{"events", "events.events.k8s.io"}
 
-// freshDeclarations are the differences of what is there from the start, on purpose.
+// freshDeclarations are the intended differences of the initial objects.
 var freshDeclarations = []declaration{
 	permit("old versions of apps and extensions are served (R17)", `only ours: apiservices\.apiregistration\.k8s\.io/v1beta\d\.(apps|extensions)`),
 	permit("the group of APIServices has one itself", `only ours: apiservices\.apiregistration\.k8s\.io/v1\.apiregistration\.k8s\.io`),
@@ -46,9 +46,9 @@ var freshDeclarations = []declaration{
 		`system:controller:node-controller: only ours has rules\.apiGroups=\["coordination\.k8s\.io"\] resources=\["leases"\] .+)`),
 }
 
-// TestFreshServers compares all objects of two servers that have just started: suites may count on any of
-// them. Events are left out: a kube-apiserver whose own first requests come too early on a slow machine records one.
-// It needs a kube-apiserver that nobody has used.
+// TestFreshServers compares all objects of two servers that have just started: suites may count on any of them.
+// Events are left out: a kube-apiserver whose own first requests come too early on a slow machine records one. It
+// needs an unused kube-apiserver.
 func TestFreshServers(t *testing.T) {
 	pair := servers(t)
 	theirs := pair[1]

@@ -33,7 +33,7 @@ type apiServer struct {
 }
 
 // servers returns our server and the kube-apiserver that the kubeconfig in kubeconfigVariable names. It skips the test
-// if there is none.
+// if none is named.
 func servers(t *testing.T) [2]*apiServer {
 	t.Helper()
 	path := os.Getenv(kubeconfigVariable)
@@ -138,7 +138,7 @@ func (s *apiServer) prepare(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// memory holds what is known of the objects of a sequence on one server.
+// memory holds the known objects of a sequence on one server.
 type memory struct {
 	before *unstructured.Unstructured  // the object that the last request was about, as it was; nil for none
 	all    []unstructured.Unstructured // the objects that it was about, as they were

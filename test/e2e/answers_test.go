@@ -21,11 +21,11 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
-// TestCollectorAnswersAsTheCluster makes random cases, and compares what the running collector says of them,
-// from its graph and the few objects that it reads, with what is said from the whole cluster: previews with
-// each policy, also those from the namespaces of the objects alone where that is enough, and, once the
-// deletions were made, explanations of all that stays. It makes a fifth of the
-// cases of TestPreviewIsWhatHappens.
+// TestCollectorAnswersAsTheCluster makes random cases, and compares the answers of the running collector,
+// from its graph and the few objects that it reads, with the answers from the whole cluster: previews with
+// each policy, also previews that read only the objects' namespaces where that is enough, and, after the
+// deletions, explanations of all remaining objects. It makes a fifth of the cases of
+// TestPreviewIsWhatHappens.
 func TestCollectorAnswersAsTheCluster(t *testing.T) {
 	c := newPreviewCluster(t, "answers")
 	if c.foreign {
@@ -44,7 +44,7 @@ func TestCollectorAnswersAsTheCluster(t *testing.T) {
 			}
 		}
 		if len(uids) == 0 {
-			continue // gone with what was deleted before
+			continue // gone with an object that was deleted before
 		}
 		for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan} {
 			if diff := cmp.Diff(c.foretell(t, before, uids, policy), c.askPreview(t, uids, policy)); diff != "" {
@@ -75,8 +75,9 @@ func TestCollectorAnswersAsTheCluster(t *testing.T) {
 	}
 }
 
-// readConfined reads what the tools read of a cluster for a question about objects: the namespaces that they
-// are in, or are, and beyond these what has cluster-scoped owners, and what the question needs besides.
+// readConfined reads the part of a cluster that the tools read for a question about objects: their
+// namespaces, or the namespaces themselves, then objects with cluster-scoped owners, and further kinds that
+// the question needs.
 func (c *previewCluster) readConfined(t *testing.T, inv *inventory.Inventory, uids []ownership.UID) *inventory.Inventory {
 	t.Helper()
 	var scope reader.Scope
@@ -145,8 +146,9 @@ func (c *previewCluster) askPreview(t *testing.T, uids []ownership.UID, policy m
 	return withoutEvidence(report)
 }
 
-// withoutEvidence leaves out of a report by what it was found who serves a finalizer: the collector does not
-// look at all other objects that have it. What could not be read depends on the rest of the cluster.
+// withoutEvidence removes from a report the evidence for the controller of a finalizer: the collector does
+// not read all other objects with the finalizer. It also removes the unread kinds, which depend on the rest
+// of the cluster.
 func withoutEvidence(r preview.Report) preview.Report {
 	r.Unread = nil
 	for n := range r.Objects {
@@ -201,7 +203,7 @@ func (c *previewCluster) explanationsDiffer(t *testing.T, before *inventory.Inve
 	return ""
 }
 
-// outlineOf says what groups of deletions wait for, in a line each.
+// outlineOf describes what each group of deletions waits for, one group per line.
 func outlineOf(groups []explain.Group) []string {
 	lines := make([]string, 0, len(groups))
 	for n := range groups {

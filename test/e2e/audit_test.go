@@ -28,7 +28,7 @@ func TestAuditOfWorkloads(t *testing.T) {
 	}
 }
 
-// TestAudit plants faults where nobody collects, and repairs those that can be.
+// TestAudit plants faults on a server without a collector, and repairs the repairable ones.
 func TestAudit(t *testing.T) {
 	t.Parallel()
 	p := startPlane(t, "--ephemeral", "--secure-port=0", "--controllers=", noNodes)

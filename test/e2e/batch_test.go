@@ -80,7 +80,7 @@ func createJob(t *testing.T, ns string, job *batchv1.Job) *batchv1.Job {
 	return created
 }
 
-// waitForJob waits until is returns nothing; it returns what is missing in a job.
+// waitForJob waits until is returns nothing; is returns the missing part of a job.
 func waitForJob(t *testing.T, ns, name string, is func(*batchv1.Job) string) *batchv1.Job {
 	t.Helper()
 	var job *batchv1.Job

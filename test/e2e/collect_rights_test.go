@@ -48,7 +48,7 @@ func TestCollectWithItsOwnCredential(t *testing.T) {
 	}
 }
 
-// TestCollectWithoutRights reports what is missing, in one line.
+// TestCollectWithoutRights reports the missing rights, in one line.
 func TestCollectWithoutRights(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -132,7 +132,7 @@ func TestManifestsApply(t *testing.T) {
 	t.Parallel()
 	p := startPlane(t, "--ephemeral", "--secure-port=0")
 	k := ourKubectl(p)
-	before := k.names(t, "default", "clusterroles,clusterrolebindings") // those of every control plane
+	before := k.names(t, "default", "clusterroles,clusterrolebindings") // the roles of every control plane
 	deploy := filepath.Join("..", "..", "deploy", "kustomize")
 	for _, variant := range []string{"base", "observe-only"} {
 		k.run(t, "apply", "-k", filepath.Join(deploy, variant))

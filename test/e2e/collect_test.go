@@ -20,7 +20,7 @@ import (
 // collector is a running coppice collect.
 type collector struct {
 	command *exec.Cmd
-	synced  chan struct{} // closed when it has said that it collects
+	synced  chan struct{} // closed when the collector has reported that it collects
 	exited  chan error
 	stderr  transcript.Transcript
 }

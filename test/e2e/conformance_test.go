@@ -60,8 +60,8 @@ func hasNothingOfChecks(t *testing.T, p *plane) {
 	}
 }
 
-// TestConformanceFails: a server that ignores preconditions fails, with exit code 1 and a report
-// that says why.
+// TestConformanceFails: a server that ignores preconditions fails, with exit code 1 and the reason
+// in the report.
 func TestConformanceFails(t *testing.T) {
 	p := sharedPlane(t)
 	config, err := clientcmd.BuildConfigFromFlags("", p.kubeconfig)
@@ -118,8 +118,8 @@ func TestConformanceFails(t *testing.T) {
 	}
 }
 
-// TestConformanceNeedsWhatItIsTold: controllers that do nothing are noticed before any check waits
-// for them, and checks of those that are said not to run are skipped.
+// TestConformanceNeedsWhatItIsTold: controllers that do nothing are detected before any check waits
+// for them, and checks of controllers that are declared absent are skipped.
 func TestConformanceNeedsWhatItIsTold(t *testing.T) {
 	p := startPlane(t, "--ephemeral", "--secure-port=0", "--controllers=namespace", "--enable-garbage-collector=false")
 	_, stderr, code := coppice(t, "conformance", "--kubeconfig", p.kubeconfig, "--timeout", "1s")

@@ -19,7 +19,7 @@ import (
 // other one becomes due while a test runs.
 func cronJobDue(t *testing.T, ns, fate string, changes ...func(*batchv1.CronJob)) *batchv1.CronJob {
 	t.Helper()
-	far := time.Now().AddDate(0, 6, 0) // whatever the time of the year
+	far := time.Now().AddDate(0, 6, 0) // at any time of the year
 	cron := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: batchv1.CronJobSpec{
 		Schedule: fmt.Sprintf("0 0 1 %d *", far.Month()), TimeZone: new("Etc/UTC"),
 		JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: podTemplate(fate)}},

@@ -16,9 +16,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// TestDaily types what a user types in a day, and compares the output literally.
-// Each file of testdata/daily is a session with a control plane of its own; the
-// kubectl is the built-in one, so that the output is that of one version.
+// TestDaily runs the commands of a user's day, and compares the output literally. Each file of
+// testdata/daily is a session with a control plane of its own; the kubectl is the built-in one, so
+// that the output is that of one version.
 //
 //	go test ./test/e2e -run TestDaily -rewrite
 //
@@ -64,7 +64,7 @@ func newSession(t *testing.T) *session {
 	return &session{startPlane(t, "--ephemeral", "--secure-port=0", byHand, noNodes), programs + ":" + filepath.Dir(binary) + ":" + os.Getenv("PATH")}
 }
 
-// run runs lines of shell and returns what they print, with the exit status if it is not 0.
+// run runs lines of shell and returns their output, with the exit status if it is not 0.
 func (s *session) run(t *testing.T, lines string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -109,7 +109,7 @@ var replacements = []struct {
 	{regexp.MustCompile(`v\d+\.\d+\.\d+\S*`), "<version>"},
 	{regexp.MustCompile(`/tmp/\S+`), "<path>"},
 	{regexp.MustCompile(`(?m)[ \t]+$`), ""},
-	{regexp.MustCompile(`(\S)  +`), "$1   "}, // columns are as wide as what is in them
+	{regexp.MustCompile(`(\S)  +`), "$1   "}, // columns are as wide as their contents
 }
 
 func steady(text string, p *plane) string {

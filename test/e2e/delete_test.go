@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// tool runs a command of coppice in a namespace of a control plane, and returns its output, what it
-// says on stderr, and its exit code.
+// tool runs a command of coppice in a namespace of a control plane, and returns its stdout, its
+// stderr and its exit code.
 func tool(t *testing.T, p *plane, namespace string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	command := exec.Command(binary, append(args, "--kubeconfig", p.kubeconfig, "-n", namespace)...)

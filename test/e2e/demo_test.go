@@ -31,7 +31,7 @@ func leavesNothing(t *testing.T, dir string) {
 	}
 }
 
-// TestDemo plays all stories, like a user who has just read about them.
+// TestDemo plays all stories, as a new user does.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	command, dir, errs := demo(t, "--plain")

@@ -20,7 +20,7 @@ func eventuallyBudget(t *testing.T, k kubectl, namespace, want string) {
 	})
 }
 
-// TestDrain drains a node: what a disruption budget does not allow stays, until it does.
+// TestDrain drains a node: a pod stays until its disruption budget allows the eviction.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	k := ourKubectl(startPlane(t, "--ephemeral", "--secure-port=0", "--nodes=2"))
@@ -42,7 +42,7 @@ func TestDrain(t *testing.T) {
 	eventuallyBudget(t, k, namespace, "3 3 2 1 SufficientPods")
 }
 
-// scaled is a custom resource whose instances run pods, as many as /scale says.
+// scaled is a custom resource whose instances run pods, in the number that /scale reports.
 const scaled = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition

@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/explain"
 )
 
-// gadgets is a custom resource and an instance of it with a finalizer that nobody serves.
+// gadgets is a custom resource and an instance of it with a finalizer without a controller.
 const gadgets = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -33,8 +33,8 @@ kind: Gadget
 metadata: {name: held, finalizers: [explain.example.com/hold]}
 `
 
-// TestExplain: deletions that hang are explained down to the finalizer that nobody serves, and go once
-// that is done which the explanation names last.
+// TestExplain: stuck deletions are explained down to the finalizer without a controller, and complete
+// after the last action that the explanation names.
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	p := sharedPlane(t)
@@ -63,7 +63,7 @@ func TestExplain(t *testing.T) {
 		{"crd/gadgets.explain.example.com", []string{theirs}},
 		{"namespace/hanging", []string{ours, theirs}},
 	} {
-		eventually.Agrees(t, func() string { // once the controllers have done what they can
+		eventually.Agrees(t, func() string { // once the controllers have nothing left to do
 			x, stderr := explained(t, p, test.object)
 			var stuck []string
 			for _, leaf := range x.Leaves() {

@@ -74,7 +74,7 @@ func TestInventory(t *testing.T) {
 	}
 }
 
-// hold makes a ConfigMap with a finalizer that nobody serves.
+// hold makes a ConfigMap with a finalizer without a controller.
 func hold(t *testing.T, k kubectl, namespace, name string) {
 	t.Helper()
 	k.run(t, "create", "-n", namespace, "configmap", name, "--from-literal=key=value") // an object without fields has no managers
@@ -94,7 +94,7 @@ func selected(t *testing.T, inv *inventory.Inventory, namespace string, args ...
 	return objects
 }
 
-// TestGraphOfACluster prints what a user sees, and what one with few rights does.
+// TestGraphOfACluster prints the graph for an administrator, and for a user with few rights.
 func TestGraphOfACluster(t *testing.T) {
 	t.Parallel()
 	p := sharedPlane(t)
@@ -118,12 +118,12 @@ func TestGraphOfACluster(t *testing.T) {
 	if out, stderr, err := graph(p.kubeconfig, "unheardof/a"); err == nil || !strings.Contains(stderr, `does not serve "unheardof"`) {
 		t.Errorf("%v, %s, %s", err, out, stderr)
 	}
-	// Who may view one namespace sees that one, and is told so.
+	// A user who may view one namespace sees that namespace, and the output says so.
 	k.run(t, "create", "serviceaccount", "-n", "pictures", "viewer")
 	k.run(t, "create", "rolebinding", "-n", "pictures", "viewer", "--clusterrole=view", "--serviceaccount=pictures:viewer")
 	viewer := filepath.Join(t.TempDir(), "viewer")
 	writeTokenKubeconfig(t, p, viewer, strings.TrimSpace(k.run(t, "create", "token", "-n", "pictures", "viewer")))
-	eventually.Agrees(t, func() string { // the authorizer hears of the binding by a watch
+	eventually.Agrees(t, func() string { // the authorizer observes the binding by a watch
 		out, stderr, err := graph(viewer, "rs/frontend", "--address=none")
 		if err != nil || out != want || !strings.Contains(stderr, "not read: secrets") && !strings.Contains(stderr, "more\n") {
 			return out + stderr

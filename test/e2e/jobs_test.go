@@ -216,7 +216,7 @@ func TestJobExpires(t *testing.T) {
 	waitForPods(t, ns, 0, isFree)
 }
 
-// Whatever happens to the job, its finalizer does not hold the pods.
+// In no case does the job's finalizer hold the pods.
 func TestJobIsDeleted(t *testing.T) {
 	t.Parallel()
 	for policy, left := range map[metav1.DeletionPropagation]int{

@@ -232,7 +232,7 @@ func TestPreconditions(t *testing.T) {
 	}
 }
 
-// TestDeleteCollection deletes what a selector selects.
+// TestDeleteCollection deletes the objects of a selector.
 func TestDeleteCollection(t *testing.T) {
 	eachKubectl(t, func(t *testing.T, k kubectl, namespace string) {
 		k.apply(t, namespace, configMap("a", "")+configMap("b", "")+configMap("c", ""))

@@ -17,8 +17,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// kubelet plays the scheduler and the kubelets of a control plane without either: it
-// binds pods, says that they are ready, and removes those that are being deleted.
+// kubelet acts as the scheduler and the kubelets of a control plane without either: it binds pods,
+// sets them ready, and removes pods that are being deleted.
 type kubelet struct {
 	client kubernetes.Interface
 	// Sick are images whose pods never become ready.

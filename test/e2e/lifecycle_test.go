@@ -78,8 +78,8 @@ func TestSecondUpSaysWhoHoldsTheData(t *testing.T) {
 	}
 }
 
-// TestStopsCleanly sends Ctrl-C with a watch open. It takes 2 s on a machine that does nothing
-// else; a stop that waits for the watch to end by itself takes minutes.
+// TestStopsCleanly sends Ctrl-C with a watch open. It takes 2 s on an idle machine; a stop that
+// waits for the watch to end by itself takes minutes.
 func TestStopsCleanly(t *testing.T) {
 	const limit = 10 * time.Second
 	for range 3 {

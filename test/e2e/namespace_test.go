@@ -64,8 +64,9 @@ func TestR21_FileWithItsNamespaceFirstIsDeleted(t *testing.T) {
 	})
 }
 
-// TestNamespaceWaitsForFinalizers has an object in a namespace hold its deletion:
-// nothing new may be created meanwhile, and the conditions say what is left (NS-12).
+// TestNamespaceWaitsForFinalizers: an object holds the deletion of its namespace. No
+// object may be created meanwhile, and the conditions list the remaining ones
+// (NS-12).
 func TestNamespaceWaitsForFinalizers(t *testing.T) {
 	eachKubectl(t, func(t *testing.T, k kubectl, namespace string) {
 		k.apply(t, namespace, pod("held", "", "example.com/hold")+configMap("free", ""))
@@ -103,8 +104,8 @@ func TestSystemNamespaces(t *testing.T) {
 	})
 }
 
-// namespaceClient is a client for tests that measure, where kubectl would take longer
-// than what is measured.
+// namespaceClient is a client for measurements that are shorter than a run of
+// kubectl.
 func namespaceClient(t *testing.T) kubernetes.Interface {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", sharedPlane(t).kubeconfig)
@@ -119,7 +120,7 @@ func namespaceClient(t *testing.T) kubernetes.Interface {
 	return client
 }
 
-// removed waits until a namespace is gone, and says how long after began that was.
+// removed waits until a namespace is gone, and returns the time since began.
 func removed(t *testing.T, client kubernetes.Interface, name string, began time.Time, limit time.Duration) time.Duration {
 	t.Helper()
 	for time.Since(began) < limit {
@@ -163,8 +164,8 @@ func TestEmptyNamespaceIsGoneAtOnce(t *testing.T) {
 	}
 }
 
-// NS-16, NS-17: all of 100 namespaces with contents go, within 30 s, or, where the machine is
-// busy with other things, within three times what it took to fill them.
+// NS-16, NS-17: all of 100 namespaces with contents are deleted within 30 s, or, on a busy
+// machine, within three times the time that it took to fill them.
 func TestHundredNamespacesGo(t *testing.T) {
 	const all = 100
 	client := namespaceClient(t)

@@ -117,7 +117,7 @@ func TestStoppedNode(t *testing.T) {
 	for _, way := range []struct {
 		name    string
 		unblock func(t *testing.T, namespace, set string, pods []string)
-		left    bool // the pods stay, until their node says that they have ended
+		left    bool // the pods stay until their node reports that they have ended
 	}{
 		{"the pods deleted by force", func(t *testing.T, namespace, _ string, pods []string) {
 			k.run(t, append([]string{"delete", "-n", namespace, "--force", "--grace-period=0", "--wait=false"}, pods...)...)
@@ -144,8 +144,8 @@ func TestStoppedNode(t *testing.T) {
 				}
 				return ""
 			})
-			// The deletion has reached the pods. It can go no further: the collector has done
-			// what it can, and the pods hold the rest.
+			// The deletion has reached the pods and stops there: the collector has nothing left to
+			// do, and the pods hold the other objects.
 			for _, object := range []string{"deployment/web", set} {
 				if got := k.get(t, namespace, object, "{.metadata.finalizers}"); got != `["foregroundDeletion"]` {
 					t.Errorf("%s has the finalizers %s", object, got)
@@ -165,8 +165,8 @@ func TestStoppedNode(t *testing.T) {
 	}
 }
 
-// TestNodeRestarts: an agent that exits, regularly or not, ends no pod, and the next one takes
-// over the pods: none is restarted, and what was deleted meanwhile ends.
+// TestNodeRestarts: an agent that exits, regularly or not, ends no pod, and the next one takes over
+// the pods: none is restarted, and pods that were deleted meanwhile end.
 func TestNodeRestarts(t *testing.T) {
 	t.Parallel()
 	k, agent := startWithNode(t, "worker")
@@ -228,8 +228,8 @@ func TestNodeCredential(t *testing.T) {
 	}
 }
 
-// TestNodeLogs: kubectl logs works for pods on a node in a process of its own too, and reports
-// where the agent was looked for if there is none. The agent answers only the API server.
+// TestNodeLogs: kubectl logs works for pods on a node in a process of its own too, and reports the
+// address of the agent if there is none. The agent answers only the API server.
 func TestNodeLogs(t *testing.T) {
 	t.Parallel()
 	k, agent := startWithNode(t, "worker")

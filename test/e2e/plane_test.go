@@ -183,7 +183,7 @@ func newNamespace(t *testing.T, k kubectl) string {
 	return name
 }
 
-// try runs kubectl and returns what it printed.
+// try runs kubectl and returns its output.
 func (k kubectl) try(t *testing.T, stdin string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -197,8 +197,7 @@ func (k kubectl) try(t *testing.T, stdin string, args ...string) (stdout, stderr
 	return out.String(), errs.String(), err
 }
 
-// begin starts kubectl and returns what it writes to stdout. It ends with the test, or after
-// patience.
+// begin starts kubectl and returns its stdout. It ends with the test, or after patience.
 func (k kubectl) begin(t *testing.T, args ...string) *bufio.Reader {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -252,7 +251,7 @@ func (k kubectl) names(t *testing.T, namespace, resources string, more ...string
 // rootCAConfigMap is the config map that every namespace has.
 const rootCAConfigMap = "kube-root-ca.crt"
 
-// own removes from names what every namespace has.
+// own removes from names the objects that every namespace has.
 func own(names []string) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return name == "configmap/"+rootCAConfigMap })
 }

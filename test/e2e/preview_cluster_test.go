@@ -28,7 +28,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/preview"
 )
 
-// previewHold is a finalizer that nobody serves.
+// previewHold is a finalizer without a controller.
 const previewHold = "example.com/hold"
 
 // previewCluster is the control plane in which cases are made: ours, or the one that previewServer
@@ -47,7 +47,7 @@ type previewCluster struct {
 // previewServer is the variable that names the kubeconfig of a server that is not ours.
 const previewServer = "COPPICE_CONFORMANCE_KUBECONFIG"
 
-// newPreviewCluster returns the control plane for cases with a name, which is that of their namespaces too.
+// newPreviewCluster returns the control plane for cases with a name, which their namespaces have too.
 func newPreviewCluster(t *testing.T, name string) *previewCluster {
 	t.Helper()
 	c := &previewCluster{name: name}
@@ -70,7 +70,7 @@ func newPreviewCluster(t *testing.T, name string) *previewCluster {
 	return c
 }
 
-// options are those of previews of this cluster.
+// options are the options of previews of this cluster.
 func (c *previewCluster) options() preview.Options {
 	options := preview.Options{Now: time.Now()}
 	if c.foreign {
@@ -170,7 +170,7 @@ func (m madeCase) reference(w previewCase, e previewEdge) map[string]any {
 	}
 }
 
-// definitionSpec is that of a CustomResourceDefinition of widgets.
+// definitionSpec is the spec of a CustomResourceDefinition of widgets.
 func definitionSpec(group string) map[string]any {
 	return map[string]any{
 		"group": group, "scope": "Namespaced",
@@ -278,7 +278,7 @@ func (c *previewCluster) release(t *testing.T, inv *inventory.Inventory) {
 	}
 }
 
-// read lists what a case has.
+// read lists the objects of a case.
 func (c *previewCluster) read(t *testing.T, m madeCase) *inventory.Inventory {
 	t.Helper()
 	inv := &inventory.Inventory{Read: time.Now(), Resources: m.resources, Namespaces: map[ownership.UID]*corev1.Namespace{}}

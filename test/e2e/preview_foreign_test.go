@@ -13,13 +13,13 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// Upstream's garbage collector says nothing about what it has left to do, and looks for new kinds
-// twice a minute. So the kinds of all cases are made before the first, and the collector has come to
-// rest when it has worked through canaries that were put at the end of its queue.
+// Upstream's garbage collector does not report its remaining work, and discovers new kinds twice a
+// minute. So the kinds of all cases are created before the first case, and the collector is idle
+// when it has collected canaries at the end of its queue.
 
 const (
-	// canaryRounds is how many canaries are collected one after the other: what one round finds may
-	// give the collector more to do.
+	// canaryRounds is the number of canaries that are collected one after the other: each round may
+	// add work for the collector.
 	canaryRounds = 3
 	// nobody is the uid of an owner that does not exist.
 	nobody = "00000000-0000-4000-8000-000000000000"

@@ -78,10 +78,11 @@ func (d *departures) misses(objects []*inventory.Object) *inventory.Object {
 // promise is that one object goes before another.
 type promise struct{ first, second *inventory.Object }
 
-// promises returns what a prediction promises of the order of owners and of dependents that the collector
-// deletes after one request: those that block the foreground deletion of their only owner go before it, and in
-// the background they go after all their owners. Everything else depends on who is first: of several requests,
-// where a cycle is broken, and whether a dependent loses a reference before its other owners go.
+// promises returns the order that a prediction promises for owners and dependents that the collector deletes
+// after one request: a dependent that blocks the foreground deletion of its only owner goes before the owner,
+// and in the background a dependent goes after all its owners. Any other order depends on races: between
+// several requests, where a cycle is broken, and whether a dependent loses a reference before its other owners
+// go.
 func promises(before *inventory.Inventory, foretold preview.Prediction, w previewCase) []promise {
 	outcomes := map[ownership.UID]preview.Outcome{}
 	for _, o := range foretold.Outcomes {

@@ -26,11 +26,11 @@ var (
 	previewSeed  = flag.Uint64("preview.seed", 1, "seed of the first case; the others follow")
 )
 
-// TestPreviewIsWhatHappens makes random cases, each in a namespace of its own, foretells what
-// deletions in them do, makes the deletions and compares: what is gone, and with which owner
-// references and finalizers the rest stays; and of owners and dependents who goes first, where that is
-// promised. What the preview calls a race is left out of the
-// comparison, and must be rare. A case that fails is made again with fewer objects.
+// TestPreviewIsWhatHappens makes random cases, each in its own namespace, predicts the effect of
+// deletions, makes the deletions and compares: the removed objects, the owner references and
+// finalizers of the remaining ones, and the order of owners and dependents, where the preview promises
+// one. Races, as the preview reports them, are left out of the comparison, and must be rare. A failed
+// case is made again with fewer objects.
 func TestPreviewIsWhatHappens(t *testing.T) {
 	c := newPreviewCluster(t, "preview")
 	c.prepare(t, *previewCases)
@@ -79,7 +79,7 @@ type previewEdge struct {
 	blocks      bool
 }
 
-// previewDelete is a DELETE of an object. The ids below are those of what is around the objects.
+// previewDelete is a DELETE of an object. The ids below belong to the objects' surroundings.
 type previewDelete struct {
 	id     int
 	policy metav1.DeletionPropagation
@@ -224,7 +224,7 @@ func (c *previewCluster) try(t *testing.T, w previewCase) previewResult {
 	made := c.make(t, w)
 	before := c.read(t, made)
 	requests := slices.DeleteFunc(made.requests(w.requests), func(r preview.Request) bool {
-		return before.Object(r.UID) == nil // it went with what was deleted before
+		return before.Object(r.UID) == nil // it went with an object that was deleted before
 	})
 	foretold := preview.New(before).Predict(requests, c.options())
 	result := previewResult{objects: len(foretold.Outcomes)}
@@ -241,8 +241,8 @@ func (c *previewCluster) try(t *testing.T, w previewCase) previewResult {
 	for _, r := range requests {
 		c.delete(t, before.Object(r.UID), r.Propagation)
 	}
-	// What is settled is the collection: the finalizer of a CustomResourceDefinition is removed by
-	// another controller, a moment later.
+	// Only the collection is settled: another controller removes the finalizer of a
+	// CustomResourceDefinition a moment later.
 	until := time.Now().Add(patience / 6)
 	for c.settle(t); ; c.settle(t) {
 		after := c.read(t, made)
@@ -259,7 +259,7 @@ func (c *previewCluster) try(t *testing.T, w previewCase) previewResult {
 	}
 }
 
-// differences describes where what was foretold is not what has become of the objects of before.
+// differences describes where the prediction differs from the result for the objects of before.
 func differences(before *inventory.Inventory, foretold preview.Prediction, after *inventory.Inventory) string {
 	outcomes := map[ownership.UID]preview.Outcome{}
 	for _, o := range foretold.Outcomes {

@@ -10,8 +10,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// TestProtect: objects are protected, listed and given up as one would type it, and kubectl says why they
-// stay.
+// TestProtect: objects are protected, listed and released with the commands of a user, and kubectl shows
+// why they stay.
 func TestProtect(t *testing.T) {
 	t.Parallel()
 	p := sharedPlane(t)
@@ -88,7 +88,7 @@ func TestProtect(t *testing.T) {
 	k.run(t, "delete", "namespace", namespace)
 }
 
-// storySaysSo: the deletion of a namespace tells what protected object it waits for.
+// storySaysSo: the deletion of a namespace names the protected object that it waits for.
 func storySaysSo(t *testing.T, p *plane) {
 	t.Helper()
 	k := ourKubectl(p)

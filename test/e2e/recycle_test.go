@@ -13,8 +13,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// TestR29RecycleBin: what is deleted on a server with --recycle is made again by name, after a restart, too; what
-// is kept cannot be read on the disk, nor by whoever may not get it.
+// TestR29RecycleBin: objects that are deleted on a server with --recycle are restored by name, also after a
+// restart; the kept objects cannot be read on the disk, nor by users who may not get them.
 func TestR29RecycleBin(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -104,8 +104,8 @@ versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {ty
 	}
 }
 
-// undoesStory: a deletion of several objects at once is one story, which says how to take it back, and is taken back as
-// a whole.
+// undoesStory: a deletion of several objects at once is one story, which shows how to undo it, and is undone as a
+// whole.
 func undoesStory(t *testing.T, p *plane, namespace string) {
 	t.Helper()
 	k := ourKubectl(p)

@@ -77,8 +77,8 @@ func (r *replicas) client(t *testing.T) *kubernetes.Clientset {
 	return client
 }
 
-// writer creates, changes and deletes objects of its own, one after the other, and
-// remembers what was acknowledged.
+// writer creates, changes and deletes objects of its own, one after the other, and records the
+// acknowledged writes.
 type writer struct {
 	client kubernetes.Interface
 	prefix string
@@ -92,7 +92,7 @@ type writer struct {
 
 // acknowledged is the acknowledged state of an object.
 type acknowledged struct {
-	value  int  // the last that was acknowledged; what is there is this or a later one
+	value  int  // the last acknowledged value; the stored value is this or a later one
 	gone   bool // its deletion was acknowledged
 	leaves bool // its deletion was asked for, and may have happened
 }
@@ -147,7 +147,7 @@ func (w *writer) longest() time.Duration {
 	return gap
 }
 
-// verify compares what was acknowledged with what is stored.
+// verify compares the acknowledged writes with the stored objects.
 func (w *writer) verify(t *testing.T, there map[string]string) {
 	t.Helper()
 	for name, a := range w.acked {

@@ -43,7 +43,7 @@ func testDebug(t *testing.T, k kubectl, ns string) {
 	k.run(t, "delete", "-n", ns, "pod", "web")
 }
 
-// testResize changes what a container that runs may use; its node says when that is so.
+// testResize changes the resources of a running container; its node reports when the change is done.
 func testResize(t *testing.T, k kubectl, ns string) {
 	k.run(t, "patch", "-n", ns, "pod", "web", "--subresource=resize", "-p",
 		`{"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "20m"}, "limits": {"memory": "32Mi"}}}]}}`)

@@ -77,7 +77,7 @@ func (p *interrupted) reaches(condition func() bool) error {
 	return nil
 }
 
-// stop sends a signal, and returns what is wrong with how the process ends.
+// stop sends a signal, and returns the problem with the end of the process, if any.
 func (p *interrupted) stop(signal os.Signal) error {
 	if err := p.command.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
@@ -95,8 +95,8 @@ func (p *interrupted) stop(signal os.Signal) error {
 	return err
 }
 
-// A process that is told to stop at any moment of its start ends with 0 or 1, and leaves no temporary file. The moments
-// are parts of the processor time that a whole start takes, so they are what they are on a busy machine, too.
+// A process that gets a signal at any moment of its start ends with 0 or 1, and leaves no temporary file. The moments
+// are fractions of the processor time of a whole start, so they are the same on a busy machine.
 func TestSignalsDuringTheStart(t *testing.T) {
 	if _, err := os.Stat("/proc/self/schedstat"); err != nil {
 		missing(t, "/proc/PID/schedstat")
@@ -106,7 +106,7 @@ func TestSignalsDuringTheStart(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		args    []string
-		ready   string // what it writes once it has started
+		ready   string // its output once it has started
 		signal  os.Signal
 		moments int
 		atOnce  int

@@ -17,8 +17,8 @@ import (
 )
 
 // TestSnapshotAndRestore restores an earlier state of a running control plane, with an external
-// collector that has seen what is undone: the owner was deleted, and its dependent collected.
-// Both come back, and the collector does not delete the dependent (H4, R4).
+// collector that has observed the undone writes: the owner was deleted, and its dependent
+// collected. Both come back, and the collector does not delete the dependent (H4, R4).
 func TestSnapshotAndRestore(t *testing.T) {
 	dir, port := t.TempDir(), freeport.Find(t)
 	p := startPlane(t, "--data-dir", dir, "--secure-port="+port, "--controllers=namespace")
@@ -54,7 +54,7 @@ func TestSnapshotAndRestore(t *testing.T) {
 	if got := uidOf(t, k, "default", "configmap/owner"); got != uid {
 		t.Errorf("the owner is another: %s, want %s", got, uid)
 	}
-	// When the collector has dealt with what comes afterwards, it has seen all of that.
+	// When the collector has processed later objects, it has observed all of these.
 	k.apply(t, "default", configMap("orphan", ownerOf("v1", "ConfigMap", "nobody", "nobody", true)))
 	k.eventuallyNames(t, "default", "configmaps", "configmap/dependent", "configmap/owner")
 

@@ -15,8 +15,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
-// TestStoryOfADeletion: what kubectl deletes is told with who asked, how, and what went with it; a namespace
-// with its contents.
+// TestStoryOfADeletion: the story of a deletion by kubectl has the user, the request and the dependents; the
+// story of a namespace has its contents.
 func TestStoryOfADeletion(t *testing.T) {
 	t.Parallel()
 	p := startPlane(t, "--ephemeral", "--secure-port=0")

@@ -20,8 +20,8 @@ import (
 // missing wait is noticed.
 const slowly = `{simulated.coppice.dev/ready-after: 100ms, simulated.coppice.dev/term-takes: 200ms}`
 
-// TestStories plays what users do with workloads on a control plane as coppice up runs it, nodes
-// included: pods are placed, run, and end with a grace period.
+// TestStories runs typical actions of users with workloads on a control plane of coppice up, with
+// nodes: pods are placed, run, and end with a grace period.
 func TestStories(t *testing.T) {
 	t.Parallel()
 	k := ourKubectl(startPlane(t, "--ephemeral", "--secure-port=0", "--nodes=3"))

@@ -15,14 +15,15 @@ import (
 // direction of text, has DEL, overwrites a line, and begins one. Kubernetes accepts it for a Role.
 const hostile = "a\x1b]0;PWN\x07b\u009b31mc\u202ed\x7fe\rf\n" + begun
 
-// begun is what the second line of hostile begins with.
+// begun is the beginning of the second line of hostile.
 const begun = "BEGUN: deleted"
 
-// controlling matches what no command may print.
+// controlling matches characters that no command may print.
 var controlling = regexp.MustCompile(`[\x00-\x08\x0b-\x1f\x7f\x{80}-\x{9f}\x{202a}-\x{202e}\x{2066}-\x{2069}]`)
 
-// Names, owner references, annotations and finalizers come from whoever may write them. No command passes on what
-// would control a terminal or begin a line, be it on stdout, on stderr or in an error. A new command needs a line here.
+// Names, owner references, annotations and finalizers come from any user who may write them. No command prints
+// characters that control a terminal or begin a line, on stdout, on stderr or in an error. A new command needs a line
+// here.
 func TestNothingFromAClusterControlsATerminal(t *testing.T) {
 	p := sharedPlane(t)
 	k := kubectls(t, p)[0]

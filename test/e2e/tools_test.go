@@ -20,8 +20,8 @@ func planeWithAudit(t *testing.T) (p *plane, log string) {
 	return startPlane(t, "--ephemeral", "--secure-port=0", "--audit-log-path="+log), log
 }
 
-// TestExplainWhatIsGone: what is gone is explained back to the request that began it, from the audit log, and
-// from the collector's records without it.
+// TestExplainWhatIsGone: the deletion of a removed object is explained back to the first request, from the
+// audit log, and without it from the collector's records.
 func TestExplainWhatIsGone(t *testing.T) {
 	t.Parallel()
 	p, log := planeWithAudit(t)
@@ -58,8 +58,7 @@ func TestExplainWhatIsGone(t *testing.T) {
 	}
 }
 
-// TestToolsOnlyRead: whole commands send reads and nothing else, and a user who may list little is told what
-// was not seen.
+// TestToolsOnlyRead: whole commands only send reads, and report the kinds that the user may not list.
 func TestToolsOnlyRead(t *testing.T) {
 	t.Parallel()
 	p, log := planeWithAudit(t)
@@ -75,7 +74,7 @@ func TestToolsOnlyRead(t *testing.T) {
 		"preview": {"preview", "delete", "configmap/held", "--address=none"},
 		"explain": {"explain", "configmap/held", "--address=none"},
 		"audit":   {"audit"},
-		// Whoever asks the collector reads less.
+		// A command that asks the collector reads less.
 		"asked-graph":   {"graph", "configmap/held"},
 		"asked-preview": {"preview", "delete", "configmap/held"},
 		"asked-labels":  {"preview", "delete", "configmap", "-l", "app!=web"},

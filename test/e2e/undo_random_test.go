@@ -30,9 +30,9 @@ var (
 	undoSeed    = flag.Uint64("undo.seed", 1, "seed of the first cascade; the others follow")
 )
 
-// TestR29RandomCascades makes the random cases of the previews, keeps what goes, deletes, lets everything go
-// that is held, and undoes it; every third time the undo is interrupted, and run again. In the end all objects are there
-// that were, as they were, with references to the owners that they had; and none of them is collected.
+// TestR29RandomCascades makes the random cases of the previews, keeps the deleted objects, releases all held objects,
+// and undoes the deletion; every third time the undo is interrupted, and run again. In the end all objects exist
+// unchanged, with references to their owners; and none of them is collected.
 func TestR29RandomCascades(t *testing.T) {
 	c := newPreviewCluster(t, "undo")
 	c.prepare(t, *undoCases)
@@ -41,9 +41,9 @@ func TestR29RandomCascades(t *testing.T) {
 		seed := *undoSeed + uint64(n)
 		r := rand.New(rand.NewPCG(seed, seed))
 		w := drawCase(r)
-		w.early = nil // what is deleted before is none of what is undone
+		w.early = nil // objects that are deleted before are not undone
 		for n := range w.objects {
-			w.objects[n].protect = "" // what is protected stays
+			w.objects[n].protect = "" // protected objects stay
 		}
 		result := c.undoCase(t, w, r)
 		if result.problem != "" {
@@ -188,7 +188,7 @@ func (c *previewCluster) whole(t *testing.T, m madeCase) map[string]*unstructure
 	return all
 }
 
-// undoProblem compares what was with what is, and counts the references to owners that were made again.
+// undoProblem compares the objects before and after, and counts the references to restored owners.
 func undoProblem(before, after map[string]*unstructured.Unstructured, relinked *int) string {
 	names := map[types.UID]string{}
 	for name, o := range before {
@@ -232,7 +232,7 @@ func undoProblem(before, after map[string]*unstructured.Unstructured, relinked *
 	return strings.Join(problems, "\n")
 }
 
-// contentOf returns an object without what is another's: status, and metadata but for labels.
+// contentOf returns an object without the fields of others: status, and metadata except labels.
 func contentOf(o *unstructured.Unstructured) map[string]any {
 	content := o.DeepCopy()
 	delete(content.Object, "status")
@@ -240,7 +240,7 @@ func contentOf(o *unstructured.Unstructured) map[string]any {
 	return content.Object
 }
 
-// TestUndoScale undoes a cascade of -undo.objects objects, and tells how long that took.
+// TestUndoScale undoes a cascade of -undo.objects objects, and logs the time.
 func TestUndoScale(t *testing.T) {
 	if *undoObjects == 0 {
 		t.Skip("-undo.objects=10000 makes so many objects")

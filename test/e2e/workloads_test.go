@@ -58,7 +58,7 @@ func TestDeploymentDeleted(t *testing.T) {
 			if left := k.get(t, namespace, "replicasets", "{.items[*].metadata.ownerReferences}"); left != "" {
 				t.Errorf("the orphaned set has owners: %s", left)
 			}
-			// Recreating the same deployment adopts what the first has left.
+			// Recreating the same deployment adopts the orphans of the first.
 			k.run(t, "create", "deployment", "-n", namespace, "web", "--image=web", "--replicas=3")
 			settled(t, k, namespace, "web", 3)
 			k.eventuallyNames(t, namespace, "replicasets", sets...)
@@ -244,7 +244,7 @@ type: kubernetes.io/service-account-token
 	k.eventuallyNames(t, namespace, "secrets")
 }
 
-// TestNamespaceDefaultsComeBack removes what every namespace has: it is recreated.
+// TestNamespaceDefaultsComeBack removes the default objects of a namespace: they are recreated.
 func TestNamespaceDefaultsComeBack(t *testing.T) {
 	t.Parallel()
 	k := shipped(t)

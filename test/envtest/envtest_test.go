@@ -44,8 +44,9 @@ func diagnosed(t *testing.T, config *rest.Config) int {
 	return code
 }
 
-// As with kube-apiserver, nobody collects, and what is new is as its admission plug-ins leave it: a node
-// is not ready, volumes are protected, and a pod has no service account where that plug-in is disabled.
+// As with kube-apiserver, no collector runs, and the admission plug-ins set the same fields of new
+// objects: a node is not ready, volumes are protected, and a pod has no service account where that
+// plug-in is disabled.
 func TestAsKubeAPIServer(t *testing.T) {
 	config := start(t, &envtest.Environment{})
 	c := newClient(t, config)
@@ -116,7 +117,7 @@ func TestServiceAccounts(t *testing.T) {
 	}
 }
 
-// The variable counts more than what the directory of the assets says.
+// The variable takes precedence over the directory of the assets.
 func TestControllersByVariable(t *testing.T) {
 	t.Setenv("COPPICE_CONTROLLERS", "none")
 	if code := diagnosed(t, start(t, collecting())); code != http.StatusServiceUnavailable {
@@ -129,8 +130,8 @@ func TestControllersByVariable(t *testing.T) {
 	gone(t, c, orphan)
 }
 
-// With coppice assets --collect, owned objects and namespaces are collected; nobody sets the status of
-// workloads, or makes service accounts.
+// With coppice assets --collect, owned objects and namespaces are collected; no controller sets the
+// status of workloads or creates service accounts.
 func TestCollecting(t *testing.T) {
 	c := newClient(t, start(t, collecting()))
 
@@ -267,7 +268,7 @@ func TestDefinitions(t *testing.T) {
 	gone(t, c, handle)
 }
 
-// A suite that looks into etcd finds what the server has written, and the server what it finds there.
+// A suite with a client of etcd reads the server's writes, and the server reads the suite's.
 func TestEtcd(t *testing.T) {
 	environment := &envtest.Environment{}
 	c := newClient(t, start(t, environment))

@@ -126,8 +126,8 @@ func TestServiceAccountFlags(t *testing.T) {
 	}
 }
 
-// The modes of authorization: a user without roles may do what the mode says, and the garbage
-// collector always works.
+// The modes of authorization: a user without roles has the rights that the mode grants, and the
+// garbage collector always works.
 func TestAuthorizationFlags(t *testing.T) {
 	webhook := webhookKubeconfig(t, func(w http.ResponseWriter, r *http.Request) {
 		var review authorizationv1.SubjectAccessReview

@@ -22,7 +22,7 @@ import (
 const victimVariable = "COPPICE_ENVTEST_VICTIM"
 
 // webhookDirPrefix begins the name of the directory in which envtest keeps the certificate of a suite's
-// own webhooks. The control plane is not told about it.
+// own webhooks. The control plane does not know the directory.
 const webhookDirPrefix = "envtest-serving-certs-"
 
 func victim() int {
@@ -30,8 +30,8 @@ func victim() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	// Nobody stops the environment, as in a test that does nothing about Ctrl-C. This one asks for it
-	// because a process in the background may have been told to ignore it.
+	// The environment is not stopped, as in a test without a handler for Ctrl-C. This process sets one
+	// because a background process may ignore Ctrl-C by default.
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt)
 	fmt.Println("started")
@@ -108,8 +108,8 @@ func TestKilledAtTheStart(t *testing.T) {
 }
 
 // startVictim starts a process that starts a control plane, with temporary files in a directory of its
-// own. It has a session of its own, too, as in a terminal: what adopts its children is outside of it,
-// whatever runs these tests.
+// own. It has its own session, too, as in a terminal: the process that adopts its children is then
+// always outside of it.
 func startVictim(t *testing.T, temporary string) (*exec.Cmd, io.Reader) {
 	t.Helper()
 	process := exec.Command(os.Args[0])
@@ -126,7 +126,7 @@ func startVictim(t *testing.T, temporary string) (*exec.Cmd, io.Reader) {
 	return process, stdout
 }
 
-// filesBelow returns the files in a directory, but for those of webhooks.
+// filesBelow returns the files in a directory, except the files of webhooks.
 func filesBelow(dir string) []string {
 	var found []string
 	_ = filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {

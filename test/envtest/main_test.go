@@ -1,6 +1,6 @@
 // Package envtest starts control planes as suites of operators do, by controller-runtime's envtest,
-// from the assets of coppice: nothing here knows of coppice but the environment variable with their
-// directory, and the path of kube-apiserver in the directory of coppice assets --collect.
+// from the assets of coppice: these tests refer to coppice only in the environment variable with
+// their directory, and in the path of kube-apiserver in the directory of coppice assets --collect.
 package envtest
 
 import (
@@ -131,7 +131,7 @@ func gone(t *testing.T, c client.Client, object client.Object) {
 	})
 }
 
-// eventually waits until a condition is met. The failure is what the last error was.
+// eventually waits until a condition is met. The failure has the last error.
 func eventually(t *testing.T, failure string, met func(context.Context) (bool, error)) {
 	t.Helper()
 	var last error

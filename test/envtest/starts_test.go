@@ -21,8 +21,8 @@ var (
 // upstreamVariable names a directory with upstream's kube-apiserver and etcd.
 const upstreamVariable = "COPPICE_UPSTREAM_ASSETS"
 
-// However often a control plane starts and stops, it never fails. The log has what a start takes, with
-// upstream's assets beside it if there are any.
+// A control plane starts and stops many times without an error. The log has the time and memory of a
+// start, and those with upstream's assets if there are any.
 func TestStarts(t *testing.T) {
 	t.Run("coppice", startOften)
 	t.Run("upstream", func(t *testing.T) {
@@ -41,7 +41,7 @@ func startOften(t *testing.T) {
 	var memory []int
 	for i := range *starts {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			// A directory of its own tells the processes of this control plane from all others.
+			// Its own directory distinguishes the processes of this control plane from all others.
 			temporary := t.TempDir()
 			t.Setenv("TMPDIR", temporary)
 			begun := time.Now()

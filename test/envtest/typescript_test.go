@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// oldestNode is the oldest major version of node that the port runs on, in version 2.0.0: what it requires needs 20.
+// oldestNode is the oldest major version of node that version 2.0.0 of the port runs on: its dependencies need 20.
 const oldestNode = 20
 
-// Suites in other languages have the same control plane, by their port of envtest: what is owned is
-// collected, and nothing stays.
+// Suites in other languages have the same control plane, by their port of envtest: owned objects
+// are collected, and no process or file stays.
 func TestTypeScript(t *testing.T) {
 	needNode(t)
 	// What npm installs is not for the tests that read all documents here.
@@ -21,7 +21,7 @@ func TestTypeScript(t *testing.T) {
 	if err := os.CopyFS(dir, os.DirFS("typescript")); err != nil {
 		t.Fatal(err)
 	}
-	// The registry is that of the machine's configuration.
+	// The registry comes from the machine's configuration.
 	runIn(t, dir, nil, "npm", "ci")
 	// The suite finds this directory empty at the end.
 	temporary := t.TempDir()
@@ -33,7 +33,7 @@ func TestTypeScript(t *testing.T) {
 	}
 }
 
-// runIn runs a command in a directory, and returns what it prints.
+// runIn runs a command in a directory, and returns its output.
 func runIn(t *testing.T, dir string, environment []string, name string, args ...string) string {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), name, args...)

@@ -1,5 +1,5 @@
-// Package page opens the page in a browser: Chromium, without a window. It looks at what a person would see and do,
-// and measures how long they would wait.
+// Package page opens the page in a browser: Chromium, without a window. The tests check what a user sees and does,
+// and measure how long the user waits.
 package page
 
 import (
@@ -170,7 +170,7 @@ func (b *tab) until(expression string) {
 	}
 }
 
-// untilText waits until the page says something.
+// untilText waits until the page shows a text.
 func (b *tab) untilText(text string) {
 	b.t.Helper()
 	b.until(fmt.Sprintf(`document.body.innerText.replace(/[\u202f\u00a0]/g, " ").includes(%q)`, text))

@@ -14,8 +14,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
-// TestFixtures: what the other tests have the page shown is what a collector could answer: each answer and event
-// has the fields of its Go type, and no other.
+// TestFixtures: the fixtures of the other tests are possible answers of a collector: each answer and event has
+// the fields of its Go type, and no other.
 func TestFixtures(t *testing.T) {
 	c, _, one := newStories()
 	for path, into := range map[string]any{
@@ -46,7 +46,7 @@ func TestFixtures(t *testing.T) {
 	}
 }
 
-// strictly decodes what has all of its fields in a type.
+// strictly decodes a value and refuses fields that its type does not have.
 func strictly(t *testing.T, what string, text []byte, into any) {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(text))

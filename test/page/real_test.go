@@ -132,8 +132,8 @@ func openLink(t *testing.T, link string) *tab {
 	return b
 }
 
-// A link opens the page with the rights of who made it, once, and is not left in the address; what is deleted is seen
-// to go.
+// A link opens the page once, with the rights of its creator, and is removed from the address; the page shows how
+// deleted objects disappear.
 func TestLink(t *testing.T) {
 	p := newPlane(t)
 	p.kubectl("{apiVersion: v1, kind: Namespace, metadata: {name: shop}}", "apply", "-f", "-")
@@ -165,11 +165,11 @@ func TestLink(t *testing.T) {
 	b.mu.Unlock()
 	b.untilText("Open a link to get in")
 	b.mu.Lock()
-	b.problems = nil // that it is refused is what the test wants
+	b.problems = nil // the test expects the refusal
 	b.mu.Unlock()
 }
 
-// What is stuck is called that, and what is protected is listed, and named as what is waited for.
+// The page marks stuck objects, lists protected objects, and names them where a deletion waits for them.
 func TestStuck(t *testing.T) {
 	p := newPlane(t)
 	p.kubectl(`
@@ -193,7 +193,7 @@ func TestStuck(t *testing.T) {
 	b.untilText("ConfigMap shop/kept\talways\tnobody deletes it")
 }
 
-// Who may not list secrets sees none on the page, and is sent none, not even a name.
+// A user who may not list secrets sees none on the page, and receives none, not even a name.
 func TestNoSecrets(t *testing.T) {
 	p := newPlane(t)
 	p.kubectl(`
@@ -272,7 +272,7 @@ func (b *tab) record() func() string {
 	}
 }
 
-// The page is painted soon, whatever the size of the cluster: it does not read the cluster.
+// The page is painted soon, for any size of the cluster: it does not read the cluster.
 func TestFirstPaint(t *testing.T) {
 	p := newPlane(t)
 	p.kubectl("{apiVersion: v1, kind: Namespace, metadata: {name: full}}", "apply", "-f", "-")
@@ -283,7 +283,7 @@ func TestFirstPaint(t *testing.T) {
 	b.untilText("Nothing is being deleted now")
 	b.do(chromedp.Reload())
 	b.untilText("Nothing is being deleted now")
-	b.until(`performance.getEntriesByName("first-contentful-paint").length`) // what is in the document may not be painted yet
+	b.until(`performance.getEntriesByName("first-contentful-paint").length`) // the contents of the document may not be painted yet
 	paint := time.Duration(eval[float64](b, `performance.getEntriesByName("first-contentful-paint")[0].startTime`) * float64(time.Millisecond))
 	began = time.Now()
 	b.do(chromedp.Reload())
@@ -328,7 +328,7 @@ func (p *plane) fill(namespace string, objects int) {
 	}
 }
 
-// coppice demo --web plays all stories to whoever guesses, and knows who was right.
+// coppice demo --web plays all stories to a user who guesses the outcome, and checks the guesses.
 func TestDemo(t *testing.T) {
 	chromium(t)
 	link := start(t, coppice(t, nil, "demo", "--web"), "open ")

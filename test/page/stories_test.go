@@ -41,7 +41,7 @@ func (f *feed) send(event string, data any) {
 	f.wakeup = make(chan struct{})
 }
 
-// after returns the events from a number on, and what is closed when there are more.
+// after returns the events from a number on, and a channel that is closed when there are more.
 func (f *feed) after(number int) ([]string, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -118,7 +118,7 @@ func ended(s object) object {
 
 func now() string { return time.Now().Format(time.RFC3339Nano) }
 
-// begin sends what a deletion looks like in the middle: everything that the picture can show.
+// begin sends the state of a deletion in progress, with everything that the picture can show.
 func begin(one *feed) {
 	one.send("story", summary("a", 1, 3, 1))
 	past := time.Now().Add(-50 * time.Second).Format(time.RFC3339Nano)
@@ -159,7 +159,8 @@ func TestList(t *testing.T) {
 	b.until(`location.hash === "#/story/a"`)
 }
 
-// The picture of a deletion says who owns what, what is gone, what is held by whom, what stays, and for how long.
+// The picture of a deletion shows the owners, the removed objects, the held objects with their holders, the remaining
+// objects, and the times.
 func TestStory(t *testing.T) {
 	c, _, one := newStories()
 	begin(one)
@@ -205,7 +206,7 @@ func TestStory(t *testing.T) {
 	b.accessible()
 }
 
-// If no finalizer holds anything, and nothing goes any more, the page says what is waited for in the end.
+// If no finalizer holds an object and the deletion makes no progress, the page names the object that it waits for.
 func TestStoryThatIsStuck(t *testing.T) {
 	c, _, one := newStories()
 	stuck := summary("a", 0, 1, 0)
@@ -219,7 +220,7 @@ func TestStoryThatIsStuck(t *testing.T) {
 	b.until(`[...document.querySelectorAll("dd")].some((d) => d.textContent === "Stuck")`)
 }
 
-// The scrubber shows what was so at each moment, and plays it.
+// The scrubber shows the state at each moment, and plays it.
 func TestScrubber(t *testing.T) {
 	c, _, one := newStories()
 	begin(one)
@@ -246,7 +247,7 @@ func TestChangesAreSeenSoon(t *testing.T) {
 	b := newTab(t, serve(t, c), 1280, 900)
 	see := func(expression string, send func()) {
 		t.Helper()
-		// The browser and the server have one clock: that of this machine.
+		// The browser and the server share the clock of this machine.
 		eval[int](b, fmt.Sprintf(`(() => { window.seen = 0; const look = () => { if (%s) requestAnimationFrame(() => { window.seen = Date.now(); }); else requestAnimationFrame(look); }; look(); return 0; })()`, expression))
 		sent := time.Now()
 		send()

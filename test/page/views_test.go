@@ -170,7 +170,7 @@ func TestBrake(t *testing.T) {
 	}
 }
 
-// Health lists what is protected, and says what that means.
+// Health lists protected objects, and explains the protection.
 func TestProtected(t *testing.T) {
 	b := newTab(t, serve(t, newCluster()), 1280, 900)
 	b.open("health")

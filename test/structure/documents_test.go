@@ -127,8 +127,8 @@ func TestLinksLead(t *testing.T) {
 	}
 }
 
-// TestReadmeQuotesThePerformanceReport: README states no measured figure of its own. Whatever its
-// tables say is a line of the report that make bench wrote.
+// TestReadmeQuotesThePerformanceReport: README states no measured figure of its own. Each line of
+// its tables is a line of the report of make bench.
 func TestReadmeQuotesThePerformanceReport(t *testing.T) {
 	read := func(name string) []string {
 		text, err := os.ReadFile(filepath.Join(root, name))

@@ -26,7 +26,7 @@ func TestTheLightLibraryNeedsWhatClientGoNeeds(t *testing.T) {
 	}
 }
 
-// requiredBy returns the modules that the go.mod of a module requires, also those that it requires indirectly.
+// requiredBy returns the modules that the go.mod of a module requires directly or indirectly.
 func requiredBy(t *testing.T, module string) []string {
 	t.Helper()
 	mod, err := os.ReadFile(goList(t, "-m", "-f", "{{.GoMod}}", module)[0])

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestExceptionsAreOfLintersThatRun: an exception from a linter that is not enabled tells readers of a check that
-// nobody makes.
+// TestExceptionsAreOfLintersThatRun: an exception from a disabled linter is misleading, because no such check
+// runs.
 func TestExceptionsAreOfLintersThatRun(t *testing.T) {
 	settings, err := os.ReadFile(filepath.Join(root, ".golangci.yml"))
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // Code that decides is pure: values in, a decision out. It can be tested without a clock, and
-// simulated. The packages are those that ARCHITECTURE.md calls pure, and every plan.go.
+// simulated. The pure packages are marked in ARCHITECTURE.md; every plan.go is pure, too.
 func purePackages() []string {
 	return []string{
 		"internal/rules",
@@ -34,9 +34,9 @@ func impure() []string {
 	}
 }
 
-// pureImports returns the packages of this module that pure packages may import although they are
-// not among purePackages: conditions of pods as functions of a pod, what is in a
-// CertificateSigningRequest, subsets of endpoints as values, and what a cluster had when it was read.
+// pureImports returns the packages of this module that pure packages may import although they are not
+// among purePackages: conditions of pods as functions of a pod, the contents of a
+// CertificateSigningRequest, subsets of endpoints as values, and the inventory of a cluster.
 func pureImports() []string {
 	return []string{"internal/controller/pods", "internal/controller/signingrequest", "internal/controller/endpointsubset", "internal/tools/inventory"}
 }
@@ -92,7 +92,7 @@ func TestDecisionsArePure(t *testing.T) {
 	}
 }
 
-// effect returns what a node of a pure file must not do; "" if it is harmless.
+// effect returns the forbidden effect of a node of a pure file, or "" if it has none.
 func effect(n ast.Node) string {
 	switch n := n.(type) {
 	case *ast.GoStmt:

@@ -90,7 +90,7 @@ func (f goFile) imports(t *testing.T) []string {
 	return paths
 }
 
-// layer is a line of layers.txt: a directory, and what the packages below it may import.
+// layer is a line of layers.txt: a directory, and the allowed imports of the packages below it.
 type layer struct {
 	dir  string
 	uses []string
@@ -168,7 +168,8 @@ func TestImportsFollowTheLayers(t *testing.T) {
 	}
 }
 
-// TestTheTreeShowsItsFamilies: whoever opens internal sees the families, and ARCHITECTURE.md has a sentence about each.
+// TestTheTreeShowsItsFamilies: the directories in internal are the families, and ARCHITECTURE.md has a sentence about
+// each.
 func TestTheTreeShowsItsFamilies(t *testing.T) {
 	architecture, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
 	if err != nil {

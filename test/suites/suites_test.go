@@ -1,6 +1,6 @@
-// Package suites runs the integration tests of a client library against coppice: those of
-// controller-runtime, as they are in its module, with `coppice up` in place of kube-apiserver and
-// etcd. They expect what envtest starts: an API server alone, with no controllers and no nodes.
+// Package suites runs the integration tests of a client library against coppice: controller-runtime's
+// tests, unchanged, with `coppice up` in place of kube-apiserver and etcd. They expect a control
+// plane as envtest starts it: an API server alone, with no controllers and no nodes.
 package suites
 
 import (
@@ -105,7 +105,7 @@ func serve(t *testing.T, binary string) string {
 	return kubeconfig
 }
 
-// ready waits for the line of output that says that the server is ready.
+// ready waits for the output line with which the server reports that it is ready.
 type ready struct {
 	seen  []byte
 	found chan struct{}
@@ -128,7 +128,7 @@ type results struct {
 	skipped int
 }
 
-// run runs the tests of a suite and compares those that fail with the list.
+// run runs the tests of a suite and compares the failed ones with the list.
 func (s suite) run(t *testing.T, kubeconfig string) {
 	t.Helper()
 	report := filepath.Join(t.TempDir(), "report.json")
@@ -177,7 +177,7 @@ func (s suite) isGinkgo(t *testing.T) bool {
 	return bytes.Contains(output, []byte("github.com/onsi/ginkgo/v2\n"))
 }
 
-// listed returns the entry of the list that a test belongs to; empty if there is none.
+// listed returns the list's entry for a test, or "".
 func (s suite) listed(name string) string {
 	for prefix := range s.fails {
 		if strings.HasPrefix(name, prefix) {
@@ -187,8 +187,8 @@ func (s suite) listed(name string) string {
 	return ""
 }
 
-// addTests adds the tests of package testing: those without subtests, of which the others only
-// repeat the result. A suite of specs is one test that has none.
+// addTests adds the tests of package testing that have no subtests; a test with subtests only repeats
+// their results. A suite of specs is one test without subtests.
 func (r *results) addTests(output []byte) error {
 	ended := map[string]string{}
 	decoder := json.NewDecoder(bytes.NewReader(output))

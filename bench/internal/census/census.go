@@ -1,8 +1,8 @@
 // Package census fills an API server with objects in the shape of a large cluster: many revisions of each
 // Deployment, and more Jobs than CronJobs would keep.
 //
-// The main flow: Create makes nodes and namespaces, then owners, then what they own, some at a time and in
-// this order. No controller has to run: pods are created bound to a node.
+// The main flow: Create creates nodes and namespaces, then owners, then dependents, several at a time and
+// in this order. No controller has to run: pods are created bound to a node.
 package census
 
 import (
@@ -17,9 +17,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// The numbers of objects are those of a published census of a cluster with 134 000 of them. What it does not
-// break down are ConfigMaps, Secrets and Services here. The main module's tests have them as a graph without a
-// server (internal/testing/census); this module does not require that one.
+// The numbers of objects come from a published census of a cluster with 134 000 objects. Objects that the
+// census does not break down are ConfigMaps, Secrets and Services here. The main module's tests have the same
+// objects as a graph without a server (internal/testing/census); this module does not require the main module.
 const (
 	all         = 134_000
 	nodes       = 500
@@ -31,7 +31,7 @@ const (
 )
 
 const (
-	// clients is how many requests are under way.
+	// clients is the number of concurrent requests.
 	clients = 32
 	// seed makes the same cluster each time.
 	seed = 1
@@ -58,7 +58,7 @@ type owner struct {
 	reference metav1.OwnerReference
 }
 
-// Create creates the objects, or one of each part of them, and returns how many those are.
+// Create creates the objects, or one in part of them, and returns their number.
 func Create(ctx context.Context, client kubernetes.Interface, part int) (int, error) {
 	g := &generator{client: client, random: rand.New(rand.NewPCG(seed, seed)), part: part}
 	made := 0
@@ -120,7 +120,8 @@ func (g *generator) node(ctx context.Context, i int) error {
 
 func nodeName(i int) string { return fmt.Sprintf("node-%d", i) }
 
-// namespaceAndAccount creates a namespace with the service account that pods need, if nobody else does.
+// namespaceAndAccount creates a namespace and, unless a controller has created it, the service account that
+// pods need.
 func (g *generator) namespaceAndAccount(ctx context.Context, i int) error {
 	name := fmt.Sprintf("ns-%d", i)
 	if _, err := g.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {

@@ -63,7 +63,7 @@ func (g *generator) makeJobs() func(context.Context, int) error {
 	}
 }
 
-// makePods makes those of the newest ReplicaSet of each Deployment, and of Jobs.
+// makePods makes the pods of the newest ReplicaSet of each Deployment and the pods of Jobs.
 func (g *generator) makePods() func(context.Context, int) error {
 	running := g.count(deployments) + g.count(jobs)
 	chosen := make([]int, g.count(pods))
@@ -108,7 +108,7 @@ func meta(name string, labels map[string]string, owners ...metav1.OwnerReference
 	return metav1.ObjectMeta{Name: name, Labels: labels, OwnerReferences: owners}
 }
 
-// template returns a pod template as large as those in use: two containers with environment, resources and
+// template returns a pod template of realistic size: two containers with environment, resources and
 // probes.
 func template(labels map[string]string) corev1.PodTemplateSpec {
 	var containers []corev1.Container

@@ -1,7 +1,7 @@
-// Package controlplane starts what is measured: coppice up, or upstream's etcd and
-// kube-apiserver, and the collectors that work on either. Both are measured in the same
-// way: by clients of their API, by the memory and processor time of their processes, and
-// by the requests that they have served.
+// Package controlplane starts the measured control planes: coppice up, or upstream's etcd and
+// kube-apiserver, and the collectors that work on either. Both are measured in the same way: by
+// clients of their API, by the memory and processor time of their processes, and by the number of
+// served requests.
 //
 // A Plane starts on an empty directory, which Restart keeps and Stop removes.
 package controlplane
@@ -35,7 +35,7 @@ const (
 
 // Plane is a control plane under measurement.
 type Plane struct {
-	// Ready is the time from the start of the first process until the last one served.
+	// Ready is the time from the start of the first process until the last one serves.
 	Ready time.Duration
 
 	Config   *rest.Config
@@ -178,7 +178,7 @@ func (p *Plane) Version() (string, error) {
 	return version.GitVersion, nil
 }
 
-// sum adds up the metrics for which of returns true.
+// sum returns the sum of the metrics for which of returns true.
 func (p *Plane) sum(ctx context.Context, of func(series string) bool) (float64, error) {
 	data, err := p.raw(ctx, "/metrics", nil)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// stopTimeout is how long a process may take to end after an interrupt.
+// stopTimeout is the time that a process has to end after an interrupt.
 const stopTimeout = time.Minute
 
 // program is a process whose standard output is read line by line.
@@ -28,8 +28,8 @@ type program struct {
 
 func startProgram(path string, args ...string) (*program, error) {
 	p := &program{cmd: exec.Command(path, args...), lines: make(chan string, 100), ended: make(chan struct{})} //nolint:noctx // ends with stop
-	// A process group of its own: Ctrl-C on the terminal does not reach it, so that it is
-	// stopped in order.
+	// A process group of its own: Ctrl-C on the terminal does not reach it, so that it is stopped
+	// gracefully.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.cmd.Stderr = &p.stderr
 	stdout, err := p.cmd.StdoutPipe()
@@ -94,7 +94,7 @@ func (p *program) stop() error {
 	select {
 	case <-p.ended:
 	case <-timeout.C:
-		_ = p.cmd.Process.Kill() // the error says that it had to be
+		_ = p.cmd.Process.Kill() // the error reports the kill
 		<-p.ended
 		return fmt.Errorf("%s did not stop within %s", p.cmd.Path, stopTimeout)
 	}

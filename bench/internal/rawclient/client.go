@@ -2,9 +2,9 @@
 // rather than itself: a client based on client-go, which decodes and copies each object,
 // takes as much processor time as the server.
 //
-// A Client is one persistent HTTP/1.1 connection over TLS, on which one goroutine writes a
-// request and reads the whole response. Bodies are protobuf, encoded and decoded by the
-// caller. To the server it is a client like any other.
+// A Client is one persistent HTTP/1.1 connection over TLS, on which one goroutine writes a request
+// and reads the whole response. Bodies are protobuf, encoded and decoded by the caller. The server
+// treats it like any other client.
 package rawclient
 
 import (

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Watch is a watch that is opened again where it ended: a server ends the watches of clients that
-// do not keep up.
+// Watch is a watch that is reopened where it ended: a server ends the watches of clients that do
+// not keep up.
 type Watch struct {
 	// Failed receives the error that ended the watch for good.
 	Failed <-chan error
@@ -49,8 +49,8 @@ func (e Event) Decode(into *corev1.ConfigMap) (watch.EventType, error) {
 	return watch.EventType(event.Type), nil
 }
 
-// Watch opens a watch from a resourceVersion on and calls event for each event. It returns when the server has accepted the watch; the connection serves only that watch
-// until it is closed.
+// Watch opens a watch from a resourceVersion on and calls event for each event. It returns when the server has accepted
+// the watch; the connection then serves only that watch until it is closed.
 func (c *Client) Watch(ctx context.Context, path, version string, event func(Event)) (*Watch, error) {
 	failed := make(chan error, 1)
 	w := &Watch{Failed: failed, client: c, path: path, version: version, event: event}
@@ -62,7 +62,7 @@ func (c *Client) Watch(ctx context.Context, path, version string, event func(Eve
 	return w, nil
 }
 
-// Reopened is how often the watch has been opened again.
+// Reopened returns the number of times that the watch was reopened.
 func (w *Watch) Reopened() int64 { return w.reopened.Load() }
 
 func (w *Watch) open(ctx context.Context) (io.ReadCloser, error) {
@@ -114,7 +114,7 @@ func (w *Watch) frames(body *bufio.Reader) error {
 	}
 }
 
-// advance takes the version to go on from out of the last event.
+// advance reads the resourceVersion of the last event, from which the watch continues.
 func (w *Watch) advance() error {
 	if len(w.last) == 0 {
 		return nil

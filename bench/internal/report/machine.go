@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-dev/coppice/bench/internal/stopwatch"
 )
 
-// Machine describes what the figures depend on besides the programs' code.
+// Machine describes the hardware and the versions that the figures depend on.
 type Machine struct {
 	Date       string `json:"date"` // UTC
 	Processor  string `json:"processor"`

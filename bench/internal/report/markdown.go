@@ -14,8 +14,8 @@ type Section struct {
 	Name, Title, About string
 }
 
-// Markdown writes the report: the machine, and a table for each section that has values. Of a section that
-// was not measured this time it has the last values, and says when they were measured, and of what.
+// Markdown writes the report: the machine, and a table for each section that has values. A section that
+// was not measured this time shows its last values, with their date, machine and versions.
 func (f *File) Markdown(w io.Writer, sections []Section) error {
 	var text strings.Builder
 	f.preamble(&text)
@@ -36,8 +36,8 @@ func (f *File) Markdown(w io.Writer, sections []Section) error {
 	return err
 }
 
-// last returns the last file that has values of a section, and these; nil if there is none. Quick runs of
-// other days do not count.
+// last returns the newest file with values of a section, and these values, or nil if no file has any.
+// Quick runs of other days do not count.
 func (f *File) last(section string) (*File, []Value) {
 	for _, of := range append([]*File{f}, f.earlier...) {
 		values := slices.DeleteFunc(slices.Clone(of.values), func(v Value) bool { return v.Section != section })

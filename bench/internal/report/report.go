@@ -1,4 +1,4 @@
-// Package report stores what was measured: each value as a line of JSON, and medians with their
+// Package report stores measured values: each value as a line of JSON, and medians with their
 // ranges as tables in Markdown.
 //
 // A File holds the values of one day on one machine. When a section is measured again,
@@ -76,11 +76,11 @@ func Open(dir string, m Machine, sections []string) (*File, error) {
 	return f, nil
 }
 
-// nameOf returns the name of a file as the report, which is in the directory above, refers to it.
+// nameOf returns the path of a file relative to the report in the directory above.
 func nameOf(path string) string { return "raw/" + filepath.Base(path) }
 
-// earlier reads the other files beside path, the last first: the report shows from them what was not measured
-// again.
+// earlier reads the other files beside path, the newest first: they have the values of sections that were not
+// measured again.
 func earlier(path string) ([]*File, error) {
 	paths, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*.jsonl"))
 	if err != nil {

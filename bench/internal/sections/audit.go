@@ -46,7 +46,7 @@ func countRequests(log io.Reader) (map[string]int, error) {
 	return counts, lines.Err()
 }
 
-// kindOf describes a request: who requested what, and how it failed if it did.
+// kindOf describes a request: its user, its verb and resource, and its status if it failed.
 func kindOf(e auditv1.Event) string {
 	what := e.Verb
 	if o := e.ObjectRef; o != nil {

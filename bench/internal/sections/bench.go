@@ -1,8 +1,8 @@
-// Package sections does the measuring: each Section is a group of figures that are taken in one
-// run on the same servers, of both sides where there are two.
+// Package sections measures: each Section is a group of figures that one run takes on the same
+// servers, on both sides if there are two.
 //
-// In each run a section starts fresh servers, on loopback and on empty directories, syncing to
-// disk, and stops them. It adds what it measures to its Bench, by figure and side.
+// In each run a section starts fresh servers, on loopback and on empty directories, syncing to disk,
+// and stops them. It adds the measured values to its Bench, by figure and side.
 package sections
 
 import (
@@ -95,7 +95,7 @@ func (b *Bench) onKubernetes(ctx context.Context, measure measurement) (err erro
 // onBoth measures on coppice up, and then on etcd and kube-apiserver.
 func (b *Bench) onBoth(ctx context.Context, measure func(ctx context.Context, p *controlplane.Plane, side string) error) error {
 	err := b.onCoppice(ctx, func(ctx context.Context, p *controlplane.Plane) error {
-		// Its controllers must not create objects among those that are measured.
+		// Its controllers must not create objects during the measurement.
 		if err := populated(ctx, p, metav1.NamespaceDefault); err != nil {
 			return err
 		}
@@ -176,7 +176,7 @@ func (b *Bench) work(ctx context.Context, p *controlplane.Plane, w work, do func
 	return rate, profiled()
 }
 
-// work names what is measured.
+// work names a measurement and its number of operations.
 type work struct {
 	side, what, unit string
 	n                int

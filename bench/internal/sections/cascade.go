@@ -58,8 +58,8 @@ type meter struct {
 	*Bench
 	plane   *controlplane.Plane
 	clients rawclient.Clients
-	// plain is the number of objects per second that the server deletes for clients that just
-	// delete.
+	// plain is the number of objects per second that the server deletes for clients without a
+	// cascade.
 	plain float64
 }
 
@@ -118,8 +118,8 @@ func (m *meter) policies(ctx context.Context, side string, n int) (map[metav1.De
 	return speeds, nil
 }
 
-// cascade creates an owner with n dependents, deletes it, and measures until the policy has
-// been carried out.
+// cascade creates an owner with n dependents, deletes it, and measures the time until the policy is
+// carried out.
 func (m *meter) cascade(ctx context.Context, side string, policy metav1.DeletionPropagation, n int) (float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
@@ -135,7 +135,7 @@ func (m *meter) cascade(ctx context.Context, side string, policy metav1.Deletion
 	if err := each(ctx, m.clients, objects, create); err != nil {
 		return 0, err
 	}
-	if err := m.plane.Collecting(ctx); err != nil { // by then it has seen what was created before
+	if err := m.plane.Collecting(ctx); err != nil { // the collector has then observed all objects created before
 		return 0, err
 	}
 	effect, err := observe(ctx, m.plane, namespace, policy, n)
@@ -206,8 +206,8 @@ func observe(ctx context.Context, p *controlplane.Plane, namespace string, polic
 
 func (e *effect) close() { e.watcher.Close() }
 
-// event takes in an event: the policy is carried out when the owner is gone and every dependent
-// is gone, too, or, when orphaned, has no owner any more.
+// event applies an event: the policy is carried out when the owner is gone and every dependent is
+// gone or, with orphan, has no owner.
 func (e *effect) event(encoded rawclient.Event) {
 	if e.ownerGone && e.left == 0 {
 		return

@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-dev/coppice/bench/internal/stopwatch"
 )
 
-// chains measures the foreground deletion of a chain: each object waits for the one that it owns, so the
+// chains measures the foreground deletion of a chain: each object waits for its dependent, so the
 // collector deletes them one after the other, from the last.
 func chains(ctx context.Context, b *Bench) error {
 	return b.onBoth(ctx, func(ctx context.Context, p *controlplane.Plane, side string) error {
@@ -26,7 +26,7 @@ func chains(ctx context.Context, b *Bench) error {
 		if err != nil {
 			return err
 		}
-		if err := p.Collecting(ctx); err != nil { // by then it has seen what was created before
+		if err := p.Collecting(ctx); err != nil { // the collector has then observed all objects created before
 			return err
 		}
 		foreground := metav1.DeletePropagationForeground

@@ -22,8 +22,8 @@ const (
 	fieldsPerDefinition = 120
 )
 
-// manyDefinitions measures what many CustomResourceDefinitions cost that nobody but the collector
-// uses: the memory, the time to create them, and how soon the last one is collected.
+// manyDefinitions measures the cost of many CustomResourceDefinitions that only the collector uses:
+// the memory, the time to create them, and the time until an object of the last one is collected.
 func manyDefinitions(ctx context.Context, b *Bench) error {
 	for _, n := range b.Sizes.Definitions {
 		err := b.onCoppice(ctx, func(ctx context.Context, p *controlplane.Plane) error {
@@ -114,7 +114,8 @@ func definitionsResource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 }
 
-// describedResource returns the ith custom resource. Ten share a group, as those of one operator do.
+// describedResource returns the ith custom resource. Ten share a group, as an operator's resources
+// do.
 func describedResource(i int) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: fmt.Sprintf("operator%d.bench.example", i/10), Version: "v1", Resource: fmt.Sprintf("things%d", i)}
 }

@@ -22,7 +22,7 @@ const (
 )
 
 // memoryComesBack measures the memory that many objects take while they are created, stored and
-// collected, and what is left of it afterwards.
+// collected, and the memory that is still in use afterwards.
 func memoryComesBack(ctx context.Context, b *Bench) error {
 	err := b.onCoppice(ctx, func(ctx context.Context, p *controlplane.Plane) error {
 		if err := p.Collecting(ctx); err != nil {
@@ -46,7 +46,7 @@ func memoryComesBack(ctx context.Context, b *Bench) error {
 	return nil
 }
 
-// burst creates the dependents of one owner, deletes it, and follows the memory meanwhile.
+// burst creates the dependents of one owner, deletes it, and measures the memory meanwhile.
 func (b *Bench) burst(ctx context.Context, p *controlplane.Plane, side string) error {
 	if err := pause(ctx, b.Sizes.Idle); err != nil {
 		return err
@@ -92,7 +92,7 @@ func (b *Bench) createAndCollect(ctx context.Context, p *controlplane.Plane, sid
 	}); err != nil {
 		return err
 	}
-	if err := p.Collecting(ctx); err != nil { // by then it has seen all of them
+	if err := p.Collecting(ctx); err != nil { // the collector has then observed all of them
 		return err
 	}
 	if err := pause(ctx, b.Sizes.Idle); err != nil {
@@ -129,8 +129,8 @@ func (b *Bench) memory(p *controlplane.Plane, side, figure string) error {
 	return nil
 }
 
-// samplePeak finds the most anonymous memory that the processes of a plane have at one time, until
-// the function that it returns is called, which sets peak.
+// samplePeak measures the peak of the anonymous memory of a plane's processes. The function that it
+// returns ends the measurement and sets peak.
 func samplePeak(ctx context.Context, p *controlplane.Plane, peak *float64) (end func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)

@@ -17,8 +17,8 @@ import (
 // stepTimeout bounds one step of a measurement.
 const stepTimeout = 10 * time.Minute
 
-// emptyNamespace measures the deletion of namespaces that contain only what controllers put into
-// each: the service account default and the authority's certificate.
+// emptyNamespace measures the deletion of namespaces that contain only the objects that controllers
+// create in each: the service account default and the ConfigMap kube-root-ca.crt.
 func emptyNamespace(ctx context.Context, b *Bench) error {
 	return b.onBoth(ctx, func(ctx context.Context, p *controlplane.Plane, side string) error {
 		if side == kubernetes {
@@ -66,7 +66,7 @@ func (b *Bench) deleteNamespace(ctx context.Context, p *controlplane.Plane) (tim
 	return 0, fmt.Errorf("the watch of namespace %s ended before it was gone", name)
 }
 
-// populatedNamespace creates a namespace and waits for what controllers put into it.
+// populatedNamespace creates a namespace and waits for the objects that controllers create in it.
 func (b *Bench) populatedNamespace(ctx context.Context, p *controlplane.Plane) (string, error) {
 	name, err := b.newNamespace(ctx, p, "namespace")
 	if err != nil {
@@ -75,7 +75,7 @@ func (b *Bench) populatedNamespace(ctx context.Context, p *controlplane.Plane) (
 	return name, populated(ctx, p, name)
 }
 
-// populated waits for what controllers put into a namespace.
+// populated waits for the objects that controllers create in a namespace.
 func populated(ctx context.Context, p *controlplane.Plane, name string) error {
 	return controlplane.Poll(ctx, "the namespace gets no service account or no certificate", func(ctx context.Context) (bool, error) {
 		_, account := p.Client.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{})

@@ -20,15 +20,15 @@ import (
 // bytesOfOwner is the approximate size of an owner reference as JSON.
 const bytesOfOwner = 100
 
-// fakeOwners measures what the cascades of one namespace suffer when an object with very many
-// owners that do not exist is created in another: the time from an owner's DELETE until its
-// dependent is gone, beside that object and beside one as large that has no owners. The time
-// that the server takes to store and send a megabyte is not the collector's. It is measured
-// on kube-apiserver only: coppice up refuses an object with more than 64 owner references.
+// fakeOwners measures how an object with very many owners that do not exist delays the
+// cascades of another namespace: the time from an owner's DELETE until its dependent is gone,
+// beside that object and beside an equally large one without owners. The second excludes the
+// time that the server takes to store and send a megabyte. It is measured on kube-apiserver
+// only: coppice up refuses an object with more than 64 owner references.
 func fakeOwners(ctx context.Context, b *Bench) error {
 	return b.onKubernetes(ctx, func(ctx context.Context, p *controlplane.Plane) error {
 		return b.eachCollector(ctx, p, func(ctx context.Context, c collector, _ *controlplane.Collector) error {
-			if c.slow { // its 20 requests a second are taken for minutes by the one object
+			if c.slow { // the one object takes its 20 requests a second for minutes
 				return nil
 			}
 			return b.bystanders(ctx, p, c.side, b.Sizes.Bystanders)
@@ -88,7 +88,7 @@ func (b *Bench) beside(ctx context.Context, p *controlplane.Plane, other *corev1
 			return 0, err
 		}
 	}
-	if err := p.Collecting(ctx); err != nil { // by then it has seen all of them
+	if err := p.Collecting(ctx); err != nil { // the collector has then observed all of them
 		return 0, err
 	}
 	events, err := watchAll(ctx, p.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")).Namespace(namespace))

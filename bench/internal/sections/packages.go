@@ -48,7 +48,7 @@ func packages(ctx context.Context, b *Bench) error {
 	})
 }
 
-// goTest runs benchmarks and adds what they report.
+// goTest runs benchmarks and adds the values that they report.
 func (b *Bench) goTest(ctx context.Context, g goBenchmark, side string, environment []string) error {
 	if b.Sizes.Quick {
 		g.time = "1x"

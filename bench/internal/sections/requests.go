@@ -73,8 +73,8 @@ func list(ctx context.Context, client *rawclient.Client, objects int) error {
 // followed is the number of objects that are updated while watches follow.
 func (b *Bench) followed() int { return b.Sizes.Objects / 10 }
 
-// follow updates a tenth of the objects, and waits until all watches have seen all of that. The
-// server ends a watch that it cannot serve for a while; the watch then goes on where it was.
+// follow updates a tenth of the objects, and waits until all watches have received all updates. The
+// server ends a watch that it cannot serve for a while; the watch then continues where it ended.
 func (b *Bench) follow(ctx context.Context, p *controlplane.Plane, side string, clients rawclient.Clients, objects []*corev1.ConfigMap) error {
 	now, err := p.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -119,8 +119,8 @@ func (b *Bench) follow(ctx context.Context, p *controlplane.Plane, side string, 
 	}
 }
 
-// watchLag measures the time from a request that changes an object until watches have seen
-// the change.
+// watchLag measures the time from a request that changes an object until watches have received the
+// change.
 func watchLag(ctx context.Context, b *Bench) error {
 	return b.onBoth(ctx, func(ctx context.Context, p *controlplane.Plane, side string) error {
 		object := newObjects(metav1.NamespaceDefault, 1)[0]
@@ -154,7 +154,8 @@ func watchLag(ctx context.Context, b *Bench) error {
 	})
 }
 
-// change updates an object, and measures until half, 99 of 100, and all watches have seen it.
+// change updates an object, and measures the time until half, 99 of 100, and all watches have
+// received the change.
 func (b *Bench) change(ctx context.Context, side string, writer *rawclient.Client, object *corev1.ConfigMap, seen <-chan struct{}) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()

@@ -12,8 +12,8 @@ import (
 	"github.com/coppice-dev/coppice/bench/internal/stopwatch"
 )
 
-// scale measures the cost of many objects with owners: the memory for each, and the time in
-// which the server and the collector start on them.
+// scale measures the cost of many objects with owners: the memory for each, and the time that the
+// server and the collector take to start with them.
 func scale(ctx context.Context, b *Bench) error {
 	if err := b.onCoppice(ctx, b.scaleCoppice); err != nil {
 		return fmt.Errorf("%s: %w", coppiceUp, err)
@@ -81,7 +81,7 @@ func (b *Bench) scaleKubernetes(ctx context.Context, p *controlplane.Plane) erro
 	return b.idle(ctx, p, coppiceCollect)
 }
 
-// with adds to a figure's name on how many objects it was measured.
+// with adds the number of measured objects to a figure's name.
 func (b *Bench) with(what string) string {
 	return fmt.Sprintf("%s, on %d objects", what, b.Sizes.Crowd)
 }
@@ -118,7 +118,7 @@ func (b *Bench) crowd(ctx context.Context, p *controlplane.Plane, side string) e
 	}); err != nil {
 		return err
 	}
-	if err := p.Collecting(ctx); err != nil { // by then it has seen all of them
+	if err := p.Collecting(ctx); err != nil { // the collector has then observed all of them
 		return err
 	}
 	if err := pause(ctx, b.Sizes.Idle); err != nil {

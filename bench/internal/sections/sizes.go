@@ -2,20 +2,20 @@ package sections
 
 import "time"
 
-// Sizes are how much of everything is measured.
+// Sizes are the sizes of the measurements.
 type Sizes struct {
 	Quick bool // the figures mean nothing
 
 	Clients        int // that write at the same time
 	Objects        int // that are created, listed, updated and deleted
-	Watchers       int // of a change of which the lag is measured
+	Watchers       int // of a change whose lag is measured
 	Changes        int
 	Namespaces     int
 	Dependents     int   // of a cascade
-	FewDependents  int   // of a cascade of a collector that is slow
+	FewDependents  int   // of a cascade of a slow collector
 	Levels         int   // of a chain of owners
 	Crowd          int   // objects of the sections scale and memory
-	CrowdOwners    int   // that own those of scale
+	CrowdOwners    int   // owners of the objects of scale
 	CensusPart     int   // of the objects of the section tools, one in so many
 	FakeOwners     int   // of one object
 	LongTexts      int   // objects of the section texts
@@ -26,7 +26,7 @@ type Sizes struct {
 	Pods           int
 	PodsPerSet     int           // pods of one of its Deployments
 	Idle           time.Duration // before memory is read
-	Settle         time.Duration // before memory is read that should have come back
+	Settle         time.Duration // before memory is read that should have been released
 	DiscoveryPhase time.Duration // over which the runs of the section crd are spread
 }
 
@@ -41,7 +41,7 @@ func Full() Sizes {
 	}
 }
 
-// Quick returns sizes that show that the sections work; the figures mean nothing.
+// Quick returns small sizes that only check that the sections work; the figures mean nothing.
 func Quick() Sizes {
 	return Sizes{
 		Quick: true, Clients: 8, Objects: 200, Watchers: 20, Changes: 5, Namespaces: 1,

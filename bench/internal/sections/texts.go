@@ -49,8 +49,8 @@ func longTexts(ctx context.Context, b *Bench) error {
 	return nil
 }
 
-// texts creates objects whose owners do not exist and have long UIDs, and reads the memory of each process before, at
-// once afterwards, and when the processes have been idle.
+// texts creates objects whose owners do not exist and have long UIDs, and reads the memory of each process before,
+// immediately afterwards, and after an idle time.
 func (b *Bench) texts(ctx context.Context, p *controlplane.Plane, side string) error {
 	clients, err := rawclient.Dial(ctx, p.Config, min(textClients, b.Sizes.Clients))
 	if err != nil {
@@ -76,7 +76,7 @@ func (b *Bench) texts(ctx context.Context, p *controlplane.Plane, side string) e
 		return err
 	}
 	err = controlplane.Poll(ctx, "the objects are not collected", func(ctx context.Context) (bool, error) {
-		const others = 1 // which the server itself makes in each namespace
+		const others = 1 // objects that the server creates in each namespace
 		left, err := p.Client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{Limit: others + 1})
 		return err == nil && len(left.Items) <= others, err
 	})

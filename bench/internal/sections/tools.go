@@ -15,17 +15,17 @@ import (
 	"github.com/coppice-dev/coppice/bench/internal/stopwatch"
 )
 
-// answers is how often a running collector is asked; the median counts.
+// answers is the number of requests to a running collector; the report shows the median.
 const answers = 9
 
-// tools measures the commands that tell of deletions on a server with the shape of a large cluster, where no
-// controllers work but the collector's.
+// tools measures the commands that explain deletions, on a server with the objects of a large cluster and no
+// controllers but the collector.
 func tools(ctx context.Context, b *Bench) error {
 	err := b.onCoppice(ctx, func(ctx context.Context, p *controlplane.Plane) error {
 		if err := b.populate(ctx, p, coppiceUp); err != nil {
 			return err
 		}
-		if err := p.Collecting(ctx); err != nil { // by then it has seen all of them
+		if err := p.Collecting(ctx); err != nil { // the collector has then observed all of them
 			return err
 		}
 		for _, command := range commands() {
@@ -100,11 +100,11 @@ func (b *Bench) tool(ctx context.Context, side, what string, arguments []string)
 	return nil
 }
 
-// sampleEvery is how often it is looked how much memory a command has had.
+// sampleEvery is the interval at which a command's memory is read.
 const sampleEvery = 5 * time.Millisecond
 
-// mostResident follows a process to its end, and sends its most resident memory in bytes, up to the last sample.
-// What the system says of it when it has ended counts the memory of the process that started it, too.
+// mostResident samples a process until it ends, and sends its peak resident memory in bytes, up to the last
+// sample. The system's figure after the end is not used: it includes the memory of the process that started it.
 func mostResident(ctx context.Context, pid int) <-chan int64 {
 	most := make(chan int64, 1)
 	go func() {
@@ -112,7 +112,7 @@ func mostResident(ctx context.Context, pid int) <-chan int64 {
 		for {
 			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 			_, value, found := strings.Cut(string(text), "VmHWM:")
-			if err != nil || !found { // it has ended; what is not waited for yet has no memory
+			if err != nil || !found { // the process has ended: a zombie has no memory
 				most <- last
 				return
 			}

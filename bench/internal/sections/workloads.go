@@ -21,7 +21,7 @@ import (
 
 const (
 	podsPerDeployment = 3
-	// podsPerNode leaves some of the 110 pods free that a simulated node runs at most.
+	// podsPerNode is below the 110 pods that a simulated node can run.
 	podsPerNode = 50
 )
 
@@ -34,8 +34,8 @@ type deployments struct {
 	clients   int
 }
 
-// workloads measures many small Deployments on simulated nodes: created until all of their
-// pods are ready, and deleted until all that they owned is gone.
+// workloads measures many small Deployments on simulated nodes: the time to create them until all
+// of their pods are ready, and to delete them until all of their dependents are gone.
 func workloads(ctx context.Context, b *Bench) error {
 	pods := b.Sizes.Deployments * podsPerDeployment
 	return b.onCoppice(ctx, func(ctx context.Context, p *controlplane.Plane) error {
@@ -57,8 +57,8 @@ func workloads(ctx context.Context, b *Bench) error {
 	}, fmt.Sprintf("--nodes=%d", 1+pods/podsPerNode))
 }
 
-// workloadsStep measures one step, and how many requests per pod each part of the control plane
-// sent.
+// workloadsStep measures one step, and the number of requests per pod from each part of the control
+// plane.
 func (b *Bench) workloadsStep(ctx context.Context, d deployments, what string, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
@@ -119,7 +119,7 @@ func (d deployments) each(ctx context.Context, group *errgroup.Group, do func(ct
 	}
 }
 
-// create creates them, and waits until all of their pods are ready.
+// create creates the Deployments, and waits until all of their pods are ready.
 func (d deployments) create(ctx context.Context) error {
 	client := d.plane.Client.AppsV1().Deployments(d.namespace)
 	list, err := client.List(ctx, metav1.ListOptions{})
@@ -162,7 +162,7 @@ func (d deployments) object(name string) *appsv1.Deployment {
 	}
 }
 
-// delete deletes them one by one, and waits until all that they owned is gone.
+// delete deletes the Deployments one by one, and waits until all of their dependents are gone.
 func (d deployments) delete(ctx context.Context, policy metav1.DeletionPropagation) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, of := range []struct {

@@ -1,5 +1,5 @@
-// Package accesspolicy has what tests of authorization share: roles and bindings in memory, and
-// requests to be judged by them.
+// Package accesspolicy has helpers for tests of authorization: in-memory roles and bindings, and
+// requests to authorize.
 package accesspolicy
 
 import (
@@ -15,7 +15,7 @@ import (
 type Policy struct {
 	Roles        []*rbacv1.Role
 	ClusterRoles []*rbacv1.ClusterRole
-	// Bindings of all namespaces, and those that hold in the whole cluster.
+	// The bindings of all namespaces, and the cluster's bindings.
 	Bindings        []*rbacv1.RoleBinding
 	ClusterBindings []*rbacv1.ClusterRoleBinding
 }
@@ -48,7 +48,7 @@ func (p Policy) RoleBindings(namespace string) []*rbacv1.RoleBinding {
 // ClusterRoleBindings implements rbac.Policy.
 func (p Policy) ClusterRoleBindings() []*rbacv1.ClusterRoleBinding { return p.ClusterBindings }
 
-// Bind returns a binding, named like the role that it gives to the subjects in a namespace.
+// Bind returns a binding of subjects to a role in a namespace. It has the name of the role.
 func Bind(namespace, kind, role string, subjects ...rbacv1.Subject) *rbacv1.RoleBinding {
 	return &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: role},
@@ -65,7 +65,7 @@ func Request(verb, group, resource, namespace, name string) authorizer.Attribute
 	}
 }
 
-// Path returns a request for a path that is no resource.
+// Path returns a request for a non-resource path.
 func Path(verb, path string) authorizer.AttributesRecord {
 	return authorizer.AttributesRecord{Verb: verb, Path: path}
 }

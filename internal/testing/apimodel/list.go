@@ -63,7 +63,7 @@ func (s *Server) pageLocked(list *snapshot, limit int) client.Page {
 	return page
 }
 
-// Expire makes all lists that are read page by page too old to be continued.
+// Expire makes all lists that are read page by page too old to continue.
 func (s *Server) Expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,27 +1,27 @@
-// Package apimodel is an API server small enough to be reasoned about, for
-// driving a collector in tests and simulations.
+// Package apimodel is a small model of an API server that is easy to reason about. Tests and
+// simulations run a collector against it.
 //
 // It holds the metadata of objects and one revision that counts all writes. A
 // request goes through four steps:
 //
 //  1. Before hooks: a test changes the objects between the collector's decision
 //     and its request.
-//  2. Faults: an answer, or the lack of one, in place of what would happen.
+//  2. Faults: a fault replaces or drops the normal answer.
 //  3. The rules (rules.go): preconditions, finalizers, the three propagation
 //     policies, in one atomic step.
-//  4. A watch event for each write, delivered to the sink in the order of
-//     revisions within a kind, when the test wants it (watch.go).
+//  4. A watch event for each write, delivered to the sink in the order of revisions within a kind,
+//     at a time that the test chooses (watch.go).
 //
-// For the barrier (R15) it lists, page by page and from one state (list.go), and reports what is
-// watched (Watched, Undiscovered), how far (Reached, Bookmark), and, when asked to, what was last
-// written (TellNewest). Lists pass through hooks and faults like all requests: their Verb is
-// "list", and their Ref has no name and, across namespaces, no namespace; Fault.Kind affects all
-// requests for one kind. For epochs (R4) it can be put back to an earlier state (Backup,
-// Restore).
+// For the barrier (R15) it lists, page by page and from one state (list.go), and reports the
+// watched kinds (Survey, Undiscovered), the progress of their watches (Reached, Bookmark), and, if
+// enabled, the last write of each kind (TellNewest). Lists pass through hooks and faults like all
+// requests: their Verb is "list", and their Ref has no name and, across namespaces, no namespace;
+// Fault.Kind affects all requests for one kind. For epochs (R4) it can be restored to an earlier
+// state (Backup, Restore).
 //
-// It starts no goroutine and reads no clock, so the same calls in the same order
-// give the same result. It is safe for concurrent use. Mistakes of the test,
-// such as the update of an object that is not there, panic.
+// It starts no goroutine and reads no clock, so the same calls in the same order give the same
+// result. It is safe for concurrent use. Mistakes of the test, such as the update of an object that
+// does not exist, panic.
 package apimodel
 
 import (
@@ -46,11 +46,11 @@ type Server struct {
 	objects  map[client.Ref]stored              // by coordinates
 	pending  map[ownership.Kind][]event         // committed, not delivered
 	held     map[ownership.Kind]bool            // kinds whose events are not delivered
-	reached  map[ownership.Kind]int             // how far the watches have come
+	reached  map[ownership.Kind]int             // the revisions that the watches have reached
 	wrote    map[ownership.Kind]int             // the last creation or update of each kind
 	history  string                             // for Newest
 	unknown  []string                           // group versions that discovery cannot read
-	lists    map[string]*snapshot               // lists under way, by continue token
+	lists    map[string]*snapshot               // unfinished lists, by continue token
 	faults   []*Fault
 	before   []func(Request)
 	requests []Request
@@ -60,13 +60,13 @@ type Server struct {
 	manual   bool       // set by Manual before use
 }
 
-// stored is an object as it stands in the server.
+// stored is an object in the server.
 type stored struct {
 	ownership.Object
 	deleting bool // has a deletionTimestamp
 }
 
-// Request is a request as it reached the server.
+// Request is a request that reached the server.
 type Request struct {
 	Verb            string        // "get", "list", "delete", "patch owners", "patch finalizers"
 	Ref             client.Ref    // for a list without a name, and across all namespaces without a namespace
@@ -75,8 +75,7 @@ type Request struct {
 	Propagation     verdict.Propagation
 }
 
-// New returns a server that serves no kind. Watch events are delivered as soon
-// as the write that caused them is done.
+// New returns a server that serves no kind. Watch events are delivered immediately after the write.
 func New() *Server {
 	return &Server{
 		revision: 1,
@@ -90,7 +89,7 @@ func New() *Server {
 	}
 }
 
-// Create stores an object. Its UID is made up when it has none.
+// Create stores an object. It generates a UID if the object has none.
 func (s *Server) Create(o ownership.Object) ownership.Object {
 	defer s.deliver()
 	s.mu.Lock()
@@ -108,8 +107,8 @@ func (s *Server) Create(o ownership.Object) ownership.Object {
 	return s.commitLocked(stored{Object: clone(o)}).Object
 }
 
-// Update changes the finalizers and owners of an object, as a user would who ignores
-// resourceVersions. An object that loses its last finalizer this way is removed.
+// Update changes the finalizers and owners of an object, without a precondition on the
+// resourceVersion. An object that loses its last finalizer this way is removed.
 func (s *Server) Update(ref client.Ref, change func(o *ownership.Object)) ownership.Object {
 	defer s.deliver()
 	s.mu.Lock()
@@ -119,7 +118,7 @@ func (s *Server) Update(ref client.Ref, change func(o *ownership.Object)) owners
 	return s.commitLocked(object).Object
 }
 
-// Remove deletes an object, as a user would who ignores resourceVersions.
+// Remove deletes an object, without a precondition on the resourceVersion.
 func (s *Server) Remove(ref client.Ref, propagation verdict.Propagation) {
 	defer s.deliver()
 	s.mu.Lock()

@@ -124,8 +124,8 @@ func (s *Server) execute(r Request, write func(stored) (stored, error)) (ownersh
 	return s.commitLocked(object).Object, nil
 }
 
-// deleted returns an object after a DELETE: an explicit policy overrides the finalizers that are
-// there (R17).
+// deleted returns an object after a DELETE: an explicit policy overrides the existing finalizers
+// (R17).
 func deleted(o stored, propagation verdict.Propagation) stored {
 	o.deleting = true
 	o.Finalizers = slices.DeleteFunc(o.Finalizers, func(f string) bool {
@@ -145,8 +145,8 @@ func deleted(o stored, propagation verdict.Propagation) stored {
 type Fault struct {
 	Verb string         // which requests; "" all
 	Ref  client.Ref     // which requests; zero all
-	Kind ownership.Kind // requests for objects of which kind; zero all
-	// Times is the number of requests that it affects; 0 means all that follow.
+	Kind ownership.Kind // the kind of the requested objects; zero all
+	// Times is the number of requests that it affects; 0 means all later requests.
 	Times int
 	// Wait blocks the request until it is closed.
 	Wait <-chan struct{}

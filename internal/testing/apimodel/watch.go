@@ -10,14 +10,14 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// event is a watch event: an object after a write, or as it was when it went.
+// event is a watch event: an object after a write, or the last state of a removed object.
 type event struct {
 	object   ownership.Object
 	gone     bool
 	revision int
 }
 
-// Serve begins to serve a kind, and its watch.
+// Serve starts to serve a kind and its watch.
 func (s *Server) Serve(kind ownership.Kind, scope ownership.Scope) {
 	s.mu.Lock()
 	s.scopes[kind] = scope
@@ -36,8 +36,8 @@ func (s *Server) Withdraw(kind ownership.Kind) {
 	s.tell(func(sink feed.Sink) { sink.SetScope(kind, ownership.ScopeUnknown) })
 }
 
-// Connect makes sink the receiver of all watches: it gets the scopes and a list of every kind
-// that is served and not held, then watch events.
+// Connect makes sink the receiver of all watches: it gets the scopes and a list of each served kind
+// that is not held, then watch events.
 func (s *Server) Connect(sink feed.Sink) {
 	s.delivery.Lock()
 	s.sink = sink
@@ -53,8 +53,7 @@ func (s *Server) Connect(sink feed.Sink) {
 // Manual keeps watch events until Deliver or Step.
 func (s *Server) Manual() { s.manual = true }
 
-// Hold keeps the watch events of kinds back, whatever is called, until Unhold:
-// their watches lag.
+// Hold holds the watch events of kinds back until Unhold: their watches lag.
 func (s *Server) Hold(kinds ...ownership.Kind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,7 +72,7 @@ func (s *Server) Unhold(kinds ...ownership.Kind) {
 	s.deliver()
 }
 
-// Relist lists a kind again: events that were not delivered are lost.
+// Relist lists a kind again: undelivered events are lost.
 func (s *Server) Relist(kind ownership.Kind) {
 	s.tell(func(sink feed.Sink) {
 		s.mu.Lock()
@@ -105,9 +104,9 @@ func (s *Server) Backup() Backup {
 	return Backup{objects: maps.Clone(s.objects), revision: s.revision}
 }
 
-// Restore restores a backup and raises the revision by bump. Events that were not delivered are
-// lost, and so are lists under way. The sink is told of the new epoch; kinds have to be listed
-// again, by Relist, in any order.
+// Restore restores a backup and raises the revision by bump. Undelivered events and unfinished
+// lists are lost. The sink is notified of the new epoch; the test has to list the kinds again with
+// Relist, in any order.
 func (s *Server) Restore(b Backup, bump int) {
 	s.mu.Lock()
 	s.objects, s.revision = maps.Clone(b.objects), b.revision+bump
@@ -126,7 +125,7 @@ func (s *Server) Deliver() {
 	}
 }
 
-// Step delivers the oldest event that is not held. It returns false when there is none.
+// Step delivers the oldest event that is not held. It returns false if no event can be delivered.
 func (s *Server) Step() bool {
 	found := false
 	s.tell(func(sink feed.Sink) {
@@ -144,8 +143,8 @@ func (s *Server) Step() bool {
 	return found
 }
 
-// Bookmark tells the watches that are not held how far they have come, as a server does about
-// once a minute. It delivers pending events first.
+// Bookmark sends the current revision to the watches that are not held, as a server does about once
+// a minute. It delivers pending events first.
 func (s *Server) Bookmark() {
 	s.Deliver()
 	s.tell(func(feed.Sink) {
@@ -159,7 +158,7 @@ func (s *Server) Bookmark() {
 	})
 }
 
-// reach records how far a watch has come.
+// reach records the revision that a watch has reached.
 func (s *Server) reach(kind ownership.Kind, revision int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,9 +14,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// The numbers of objects are those of a published census of a cluster with 134 000 of them: many
-// revisions of each Deployment, and more Jobs than CronJobs would keep. What the census does not break
-// down are ConfigMaps, Secrets and Services here.
+// The numbers of objects come from a published census of a cluster with 134 000 objects: many
+// revisions of each Deployment, and more Jobs than CronJobs would keep. Objects that the census does
+// not break down are ConfigMaps, Secrets and Services here.
 const (
 	Objects     = 134_000
 	namespaces  = 300
@@ -94,7 +94,7 @@ func (g *generator) namespace() string {
 	return fmt.Sprintf("ns-%d", g.random.IntN(namespaces))
 }
 
-// add adds an object, which the owner controls and is blocked by, if there is one.
+// add adds an object. If owner is not nil, the object has a blocking controller reference to it.
 func (g *generator) add(r *inventory.Resource, namespace, name string, owner *inventory.Object) *inventory.Object {
 	o := &inventory.Object{Resource: r}
 	o.UID = ownership.UID(fmt.Sprintf("%08d-0000-4000-8000-000000000000", len(g.Objects)))

@@ -1,8 +1,7 @@
 // Package controlplane builds coppice and runs it as a process, for end-to-end tests.
 //
 // A test binary builds once ([Build]) and starts as many processes as its tests need ([Start]):
-// control planes, and nodes in processes of their own. Start returns when the process has printed
-// that it is ready.
+// control planes, and nodes in processes of their own. Start returns when the process is ready.
 package controlplane
 
 import (
@@ -47,7 +46,7 @@ type Process struct {
 
 	command *exec.Cmd
 	log     transcript.Transcript
-	killed  bool          // by Kill; then its exit status is not an error
+	killed  bool          // set by Kill: the exit status is then not an error
 	exited  chan struct{} // closed when the process has ended
 	err     error         // of the process, once exited is closed
 }
@@ -84,7 +83,7 @@ func cause(err error) error {
 	return err
 }
 
-// read reads what the process prints, until it ends.
+// read reads the output of the process until the process ends.
 func (p *Process) read(stdout io.Reader, isReady chan<- struct{}) {
 	said := false
 	for lines := bufio.NewScanner(stdout); lines.Scan(); {
@@ -105,7 +104,7 @@ func (p *Process) read(stdout io.Reader, isReady chan<- struct{}) {
 // String returns the command line, without the path of the binary.
 func (p *Process) String() string { return "coppice " + strings.Join(p.command.Args[1:], " ") }
 
-// Log returns what the process has written to stderr.
+// Log returns the stderr of the process so far.
 func (p *Process) Log() string { return p.log.String() }
 
 // Stop interrupts the process, as Ctrl-C does, and waits until it has ended. It is an error if

@@ -1,10 +1,9 @@
-// Package eventually waits in tests for what other goroutines or processes do.
+// Package eventually waits in tests for other goroutines or processes.
 //
 // Each function polls, at first every few milliseconds and later less often, so that many waiting
-// tests do not keep a server busy; it fails the test if the condition is not met within
-// [Patience]. Patience is far longer than anything should take: it exists to report a hang, never
-// to assert how fast something is. In a testing/synctest bubble the time is fake, and the wait
-// costs nothing.
+// tests do not keep a server busy; it fails the test if the condition is not met within [Patience].
+// Patience is far longer than any condition should take: it exists to report a hang, never to
+// assert a speed. In a testing/synctest bubble the time is fake, and the wait costs nothing.
 package eventually
 
 import (

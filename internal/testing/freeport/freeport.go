@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Find returns a TCP port of 127.0.0.1 that nothing listens on. It is below the ports that the system gives to
-// connections, one of which could take it before the test uses it.
+// Find returns a free TCP port of 127.0.0.1. It is below the system's ephemeral ports, so no connection can
+// take it before the test uses it.
 func Find(t testing.TB) string {
 	t.Helper()
 	const attempts = 100

@@ -9,8 +9,8 @@ import (
 
 // IntN draws a number from 0 to n-1, all with the same probability. It shrinks to 0.
 //
-// rapid's own integers, and therefore its SampledFrom, prefer small numbers: of the events that
-// should happen in some percent of the cases, half would hardly ever happen.
+// rapid's own integers, and therefore its SampledFrom, prefer small numbers: half of the events
+// with a probability of some percent would hardly ever happen.
 func IntN(t *rapid.T, n int) int {
 	if n == 1 {
 		return 0 // rapid wants a generator to use some of its randomness

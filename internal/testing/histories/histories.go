@@ -1,7 +1,7 @@
-// Package histories checks state machines against random histories, with pgregory.net/rapid: it
-// draws them, prints the seed of one that fails, shrinks it and leaves a file from which it can
-// be replayed (-rapid.failfile). Check runs them; IntN, Chance and From draw with even
-// probabilities, Choices prefers what is simple.
+// Package histories checks state machines against random histories, with pgregory.net/rapid: it draws
+// them, prints the seed of a failed one, shrinks it and writes a file that replays it
+// (-rapid.failfile). Check runs them; IntN, Chance and From draw with even probabilities, Choices
+// prefers simple values.
 package histories
 
 import (
@@ -20,8 +20,8 @@ func Check(t *testing.T, histories, steps int, history func(*rapid.T)) {
 	check(t, map[string]int{"rapid.checks": histories, "rapid.steps": steps}, history)
 }
 
-// CheckSame is Check with the same histories each time, for what is likely and not certain. -rapid.seed
-// overrides the seed.
+// CheckSame is Check with the same histories each time, for properties that are likely but not certain.
+// -rapid.seed overrides the seed.
 func CheckSame(t *testing.T, seed, histories, steps int, history func(*rapid.T)) {
 	t.Helper()
 	check(t, map[string]int{"rapid.seed": seed, "rapid.checks": histories, "rapid.steps": steps}, history)
@@ -49,14 +49,14 @@ func set(t *testing.T, f *flag.Flag, value string) {
 	}
 }
 
-// Action is something that can happen, with its weight relative to the others.
+// Action is an action with its weight relative to the others.
 type Action struct {
 	Weight int
 	Do     func(*rapid.T)
 }
 
-// Actions returns actions for Repeat, each as often as its weight. After each of them check is
-// called. Shrinking prefers what comes first in the order of names.
+// Actions returns actions for Repeat, each as often as its weight. check is called after each action.
+// Shrinking prefers the first actions in the order of names.
 func Actions(check func(*rapid.T), actions map[string]Action) map[string]func(*rapid.T) {
 	all := map[string]func(*rapid.T){"": check}
 	for name, action := range actions {

@@ -25,8 +25,8 @@ type Cluster struct {
 	*controller.Context
 
 	Clock *clocktesting.FakeClock
-	// Errors are those of controllers that are explained neither by a lagging cache nor by the
-	// Fate of a request.
+	// Errors are the controllers' errors that neither a lagging cache nor the Fate of a request
+	// explains.
 	Errors []error
 
 	// Adverse stalls caches for a while, and makes controllers reconcile keys without a reason.
@@ -38,8 +38,8 @@ type Cluster struct {
 	caches      map[string]cache.SharedIndexInformer // by resource
 	shown       map[string]int                       // how many changes each cache shows
 	due         map[work]time.Time
-	seen        []work         // all that were ever due
-	stalled     map[string]int // for how many more steps a cache stands still
+	seen        []work         // all keys that were ever due
+	stalled     map[string]int // the number of further steps for which a cache is stalled
 }
 
 // work is a key that a controller is to reconcile.
@@ -98,8 +98,8 @@ func Put[T object](c *Cluster, resource string, obj T) T {
 	return stored
 }
 
-// Peek returns an object without copying it, so it must not be changed; the zero value if there
-// is none. It is for Watch.
+// Peek returns an object without copying it, or the zero value if the object does not exist. The
+// object must not be changed. Peek is for Watch.
 func Peek[T object](c *Cluster, resource, key string) T {
 	obj, _ := c.objects[resource][key].(T)
 	return obj
@@ -134,8 +134,8 @@ func All[T object](c *Cluster, resource string) []T {
 	return list
 }
 
-// Step makes one thing happen: an event reaches a cache, or a controller reconciles a key. It
-// reports whether anything could happen.
+// Step performs one step: an event reaches a cache, or a controller reconciles a key. It reports
+// whether a step was possible.
 func (c *Cluster) Step(ctx context.Context) bool {
 	if c.Adverse {
 		c.disturb()
@@ -171,7 +171,7 @@ func (c *Cluster) Step(ctx context.Context) bool {
 
 // disturb sometimes stalls one of the caches, or makes a key due.
 func (c *Cluster) disturb() {
-	switch c.choose(20) { // the least is nothing, for shrinking
+	switch c.choose(20) { // the smallest choice does nothing, for shrinking
 	case 19:
 		resources := slices.Sorted(maps.Keys(c.caches))
 		c.stalled[resources[c.choose(len(resources))]] = c.choose(60)
@@ -182,7 +182,7 @@ func (c *Cluster) disturb() {
 	}
 }
 
-// Quiesce steps until nothing can happen before time passes. It returns false if that takes too
+// Quiesce steps until no step is possible before time passes. It returns false if that takes too
 // many steps.
 func (c *Cluster) Quiesce(ctx context.Context) bool {
 	c.Adverse = false

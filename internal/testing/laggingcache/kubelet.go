@@ -9,9 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Kubelet does one thing that a scheduler or a kubelet does with a pod: it binds the pod to the
-// node that bind returns, makes it ready, or removes it when it is being deleted. It reports
-// whether there was anything to do.
+// Kubelet performs one action of a scheduler or a kubelet on a pod: it binds the pod to the node
+// that bind returns, makes it ready, or removes it when it is being deleted. It reports whether
+// there was an action to perform.
 func (c *Cluster) Kubelet(pod *corev1.Pod, bind func(*corev1.Pod) string) bool {
 	switch {
 	case pod.DeletionTimestamp != nil:

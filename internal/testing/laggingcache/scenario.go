@@ -8,17 +8,16 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/histories"
 )
 
-// Scenario describes the environment of a cluster's controllers, and what must hold.
+// Scenario describes the environment of a cluster's controllers and the rules that must hold.
 type Scenario interface {
 	// Disturb performs an action of a user, or an accident.
 	Disturb()
-	// Live lets the kubelet of one pod in the given number act, and everything else that works by
-	// itself. It reports whether anything did.
+	// Live lets the kubelet of one pod in many act, and all other automatic parts. It reports
+	// whether any of them acted.
 	Live(many int) bool
-	// Observe is called after everything that happens. It returns the rule that has been broken
-	// so far, or "".
+	// Observe is called after each step. It returns the rule that has been broken so far, or "".
 	Observe() string
-	// AtRest returns what is wrong when nothing happens any longer, or "".
+	// AtRest returns the rule that is broken when the cluster has come to rest, or "".
 	AtRest() string
 }
 
@@ -49,8 +48,8 @@ func (c *Cluster) Play(t *rapid.T, s Scenario) {
 	}
 }
 
-// settle lets everything come to rest: there is nothing to do, and there will not be as time
-// passes. It returns false if that does not end.
+// settle lets the cluster come to rest: no step is possible now or as time passes. It returns false
+// if the cluster does not come to rest.
 func (c *Cluster) settle(t *rapid.T, s Scenario, check func(*rapid.T)) bool {
 	for range 500 {
 		if !c.Quiesce(t.Context()) {

@@ -1,9 +1,9 @@
 // Package laggingcache is an API server in memory, and caches that lag behind it, for the
 // tests of controllers.
 //
-// A Cluster has a real controller context and real controllers. Their client writes to the
-// Server at once; what they read are caches that lag behind it, each by as much as the test
-// lets it: Step brings one event of one resource to its cache, or lets one controller
+// A Cluster has a real controller context and real controllers. Their client writes
+// directly to the Server, but they read from caches, and the test decides how far each
+// cache lags: Step brings one event of one resource to its cache, or lets one controller
 // reconcile one key. Requests can be refused, and answers lost. Play does so at random.
 //
 // The server implements names, uids, resourceVersions, preconditions, patches and statuses. It
@@ -209,7 +209,7 @@ func (s *Server) patchLocked(resource string, was object, action clienttesting.P
 	if !ok {
 		return nil, fmt.Errorf("patch %T", was)
 	}
-	// Decoding adds to what there is: the lists that a patch shortens begin empty.
+	// Decoding adds to existing lists: lists that a patch may shorten must be empty before.
 	changed.SetOwnerReferences(nil)
 	changed.SetLabels(nil)
 	if err := json.Unmarshal(after, changed); err != nil {
@@ -272,8 +272,8 @@ func (s *Server) updateLocked(resource string, was object, action clienttesting.
 	}
 }
 
-// replaceLocked writes the whole of an object. Without a resourceVersion it does so whatever there
-// is: k8s.io/endpointslice reuses slices that way.
+// replaceLocked writes the whole of an object. Without a resourceVersion it overwrites any
+// version: k8s.io/endpointslice reuses slices that way.
 func (s *Server) replaceLocked(resource string, was, sent object) (runtime.Object, error) {
 	changed, ok := sent.DeepCopyObject().(object)
 	if !ok {
@@ -295,8 +295,8 @@ func (s *Server) replaceLocked(resource string, was, sent object) (runtime.Objec
 	return s.putLocked(resource, changed), nil
 }
 
-// deleteLocked removes an object; a pod that is on a node is marked, for its kubelet, and so is what has
-// finalizers.
+// deleteLocked removes an object. It only marks objects with finalizers, and pods on a node, which their
+// kubelet removes.
 func (s *Server) deleteLocked(resource string, was object, options metav1.DeleteOptions) error {
 	if p := options.Preconditions; p != nil {
 		if p.UID != nil && *p.UID != was.GetUID() || p.ResourceVersion != nil && *p.ResourceVersion != was.GetResourceVersion() {

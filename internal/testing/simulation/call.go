@@ -27,7 +27,7 @@ const (
 	newest          = "newest"
 )
 
-// call is a request of the collector that is under way.
+// call is a request of the collector in flight.
 type call struct {
 	verb    string
 	ref     client.Ref    // of a list: without a name
@@ -37,10 +37,10 @@ type call struct {
 	propagation verdict.Propagation
 	owners      []ownership.Reference
 	finalizers  []string
-	after       string // of a list: where the page before it ended
+	after       string // of a list: the end of the previous page
 
 	worker   *worker
-	executed bool // the server is done with it, the answer is on its way
+	executed bool // the server has executed it; the answer has not arrived yet
 
 	// The answer.
 	object ownership.Object
@@ -79,8 +79,8 @@ func (c *call) void() {
 	c.object, c.page, c.kinds, c.newest, c.err = ownership.Object{}, client.Page{}, feed.Watched{}, client.Newest{}, errTimeout
 }
 
-// api is the server as a collector sees it: every request stops the worker that sends it, until
-// the scheduler lets it continue.
+// api is the collector's client: every request stops the worker that sends it, until the scheduler
+// lets it continue.
 type api struct{ cluster *cluster }
 
 var _ client.Interface = api{}

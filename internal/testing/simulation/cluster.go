@@ -14,19 +14,19 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// cluster is an API server and a collector, and everything that is under way between them.
+// cluster is an API server and a collector, with all requests and events in flight between them.
 type cluster struct {
 	ctx    context.Context //nolint:containedctx // one for the whole run, given to Collect
 	server *apiServer
 	in     *instance
-	ghosts []*call // requests that a crash or a timeout left under way
+	ghosts []*call // requests that a crash or a timeout left in flight
 	oracle *oracle
 
 	workers int // at the same time, at most
 	barrier collector.Switch
 
 	tellsNewest bool          // the server does
-	log         *bytes.Buffer // nil: nothing is logged
+	log         *bytes.Buffer // nil: no log
 	applied     int           // steps
 	requests    int           // that reached the server, from any sender
 	crashes     int
@@ -42,7 +42,7 @@ type Violation struct {
 
 func (v *Violation) String() string { return fmt.Sprintf("%s: %s (step %d)", v.Rule, v.What, v.Step) }
 
-// maxWorkers is the number of keys that are worked on concurrently, unless a test sets another.
+// maxWorkers is the number of keys that are processed concurrently, unless a test sets another.
 const maxWorkers = 3
 
 func newCluster(ctx context.Context, settings Settings, log *bytes.Buffer) *cluster {
@@ -59,8 +59,8 @@ func newCluster(ctx context.Context, settings Settings, log *bytes.Buffer) *clus
 	return w
 }
 
-// start makes a new collector and shows it the current state, except for the kind that the step
-// makes unreadable.
+// start starts a new collector with the current state, except for the kind that the step makes
+// unreadable.
 func (w *cluster) start(s Step) {
 	w.in = &instance{
 		queue:   newKeys(),
@@ -72,7 +72,7 @@ func (w *cluster) start(s Step) {
 		Barrier:   w.barrier,
 		Detachers: 1,
 		Lists:     w.workers,
-		Batch:     2, // the smallest that leaves both ways of reading claims in use
+		Batch:     2, // the smallest size with which both ways of reading claims are used
 		Records:   16,
 		Queue:     w.in.queue,
 		Events:    w.in,
@@ -94,7 +94,7 @@ func (w *cluster) start(s Step) {
 	}
 }
 
-// close ends everything that is under way.
+// close ends all workers.
 func (w *cluster) close() { w.in.kill() }
 
 func (w *cluster) logf(format string, args ...any) {
@@ -300,7 +300,7 @@ func (w *cluster) request(worker *worker, s Step) bool {
 	return true
 }
 
-// sent records what a worker did next.
+// sent logs the next request of a worker, or its end.
 func (w *cluster) sent(worker *worker) {
 	if w.log == nil {
 		return
@@ -353,7 +353,7 @@ func (w *cluster) haunt() bool {
 	return true
 }
 
-// crash ends the collector at once, and starts another one without any state.
+// crash ends the collector immediately, and starts another one without any state.
 func (w *cluster) crash(s Step) {
 	for _, worker := range w.in.workers {
 		if !worker.call.executed && !worker.call.isRead() && s.Failure != "lost" {

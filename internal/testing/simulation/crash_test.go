@@ -30,7 +30,7 @@ func traces(t *testing.T, dir string) map[string]Schedule {
 	return schedules
 }
 
-// TestTraces runs what has found something once.
+// TestTraces runs the schedules that once found a bug.
 func TestTraces(t *testing.T) {
 	for name, schedule := range traces(t, "traces") {
 		t.Run(name, func(t *testing.T) {
@@ -65,8 +65,8 @@ func mishaps(uid Step) map[string][]Step {
 }
 
 // TestMishaps lets each request of each scenario fail in every way. No invariant may be violated,
-// and the same objects must be left as without the failure; except in a race, where a user and
-// the collector write to the same object and the order decides what is left.
+// and the same objects must be left as without the failure; except in a race, where a user and the
+// collector write to the same object and the order decides the result.
 func TestMishaps(t *testing.T) {
 	points, runs := 0, 0
 	for name, schedule := range traces(t, "scenarios") {
@@ -96,7 +96,7 @@ func TestMishaps(t *testing.T) {
 }
 
 // TestLostEvents breaks a watch at every step of each scenario: events are lost and replaced by a
-// list, which may be stale, or older than what was seen already; or an event is repeated. The
+// list, which may be stale, or older than already observed events; or an event is repeated. The
 // same objects must be left.
 func TestLostEvents(t *testing.T) {
 	runs := 0
@@ -124,7 +124,7 @@ func TestLostEvents(t *testing.T) {
 	}
 }
 
-// survivors runs a schedule and returns what is left at the end.
+// survivors runs a schedule and returns the remaining objects.
 func survivors(t *testing.T, name string, s Schedule) string {
 	t.Helper()
 	result := Run(t.Context(), s, Options{Left: true})

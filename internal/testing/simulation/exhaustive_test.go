@@ -27,10 +27,10 @@ type exploration struct {
 	seen map[visit]bool // guarded by mu
 }
 
-// visit is a cold restart that was followed: the state, and what was tried from there.
+// visit is a cold restart that was followed: the state, and the steps tried from there.
 type visit struct {
 	standstill string
-	order      Order // of what follows; always the same after the last crash
+	order      Order // of the following steps; always the same after the last crash
 	crashes    int   // that may still happen
 }
 
@@ -45,8 +45,8 @@ func (e *exploration) isNew(v visit) bool {
 	return true
 }
 
-// explore inserts up to the given number of crashes at any steps of what follows the schedule in
-// the ordinary order.
+// explore inserts up to the given number of crashes at any of the ordinary steps after the
+// schedule.
 func (e *exploration) explore(given Schedule, order Order, crashes int) {
 	var ways [][]visit // for each step, the restarts after each kind of crash
 	look := func(w *cluster) {
@@ -71,7 +71,7 @@ func (e *exploration) explore(given Schedule, order Order, crashes int) {
 	for n, visits := range ways {
 		for i, crash := range e.crashes {
 			e.steps.Add(1)
-			// A list that is stale shows what was before, and that is not in the key.
+			// A stale list shows an earlier state, which is not in the key.
 			if e.t.Failed() || crash.Stale == 0 && !e.isNew(visits[i]) {
 				continue
 			}

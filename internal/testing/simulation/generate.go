@@ -6,27 +6,27 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// generator makes up a schedule, one step after the other; it looks at the cluster so that most
-// steps apply. The seed first picks a profile: what happens often in this schedule, what seldom,
-// and what not at all. A thousand schedules of a thousand different profiles find more than a
-// thousand of one.
+// generator generates a schedule, one step after the other, from the state of the cluster, so that
+// most steps apply. The seed first picks a profile: which steps are frequent, rare or absent in
+// this schedule. A thousand schedules of different profiles find more bugs than a thousand of one
+// profile.
 type generator struct {
 	random   *rand.Rand
 	settings Settings
 	steps    int // to take
-	attempts int // left to make up a step that applies
+	attempts int // left to generate a step that applies
 	serial   int // of UIDs
 
 	weights    []weight
 	total      int
-	resources  []string // those that objects are created of
+	resources  []string // the resources of created objects
 	names      int      // number of names in a namespace
 	spaces     []string
 	bogus      int // of a hundred references, how many are wrong
 	finalizers int // of a hundred objects, how many are created with a foreign finalizer
-	meddling   int // of a hundred writes of users, how many hit what the collector is about to write
+	meddling   int // of a hundred writes of users, how many hit an object that the collector is about to write
 
-	following []Step // steps that belong to one made up before
+	following []Step // steps that belong to an earlier step
 }
 
 // weight is the relative frequency of a kind of step.
@@ -89,7 +89,7 @@ func (g *generator) weigh() {
 	}
 }
 
-// next makes up the next step; it returns false when the schedule is over.
+// next generates the next step; it returns false when the schedule is over.
 func (g *generator) next(w *cluster) (Step, bool) {
 	if w.applied == g.steps || g.attempts == 0 {
 		return Step{}, false
@@ -139,7 +139,7 @@ func (g *generator) travel(*cluster) Step {
 	return Step{Op: Travel, Kind: g.watched(), Stale: 1 + g.random.IntN(4)}
 }
 
-// restore restores a backup. The watches find out one after the other.
+// restore restores a backup. The watches observe it one after the other.
 func (g *generator) restore(*cluster) Step {
 	for _, short := range []string{pod, set, node, zone, widget} {
 		if g.chance(70) {
@@ -209,7 +209,7 @@ func (g *generator) crash(*cluster) Step {
 	return s
 }
 
-// changeAPI changes what is served, and what can be read.
+// changeAPI changes which resources are served and which can be read.
 func (g *generator) changeAPI(w *cluster) Step {
 	switch short := pick(g, []string{widget, gadget, pod, pod, set}); g.random.IntN(7) {
 	case 0, 6:

@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
 
-// Graph is a small ownership graph, and what users do to its objects.
+// Graph is a small ownership graph with the users' actions on its objects.
 type Graph struct {
 	// Edges[d][o] is the reference of object d to object o.
 	Edges [][]Edge
@@ -42,17 +42,17 @@ const (
 // Search describes which graphs to enumerate.
 type Search struct {
 	Objects  int
-	Edges    []Edge // those that may occur, NoEdge among them
-	Most     int    // how many references there are at most; 0: any number
+	Edges    []Edge // the possible edges, with NoEdge
+	Most     int    // the maximum number of references; 0: any number
 	Loops    bool   // whether objects may own themselves
-	Deletes  int    // how many objects are deleted at most; at least one is
-	Policies []Fate // how; Stays is always possible
+	Deletes  int    // the maximum number of deleted objects; at least one is deleted
+	Policies []Fate // the policies of deletes; Stays is always possible
 	// All enumerates all graphs, except for those that differ only in the order of their objects.
 	All bool
 }
 
 // Graphs enumerates graphs, one of each set that differ only in the order of their objects, or in
-// what changes nothing (isPlain).
+// references without effect (isPlain).
 func Graphs(s Search) iter.Seq[Graph] {
 	return func(yield func(Graph) bool) {
 		e := &enumeration{Search: s, code: make([]byte, s.Objects*s.Objects+s.Objects), yield: yield}
@@ -87,7 +87,8 @@ func ordersOf(objects int) (orders [][]int) {
 	return orders
 }
 
-// fill tries all values of the code from a place on; it returns false when no more are wanted.
+// fill tries all values of the code from a position on; it returns false when the caller wants no
+// more.
 func (e *enumeration) fill(at, references, deletes int) bool {
 	n := e.Objects
 	switch {
@@ -136,20 +137,20 @@ func (e *enumeration) fillFate(at, references, deletes int) bool {
 	return true
 }
 
-// isPlain reports whether a graph has no reference that changes no decision, and no unusual kind of
-// reference where the kind changes none. The collector's decisions can only depend on what it
+// isPlain reports whether every reference of a graph, and every kind of reference other than the
+// ordinary one, can affect a decision. The collector's decisions can only depend on objects that it
 // deletes or detaches from.
 //
-// Doomed is everything that may ever be deleted: what users delete and, among what is below that,
-// the objects whose owners are all doomed. Any other object has an owner that stays and is never
-// in foreground deletion, so it stays too (R9). Touched is what is doomed or refers to something
-// doomed. The owners of all other objects stay as they are: nothing is decided about these
-// objects (R7), and nothing depends on what they refer to. They have no references in a plain
-// graph.
+// The doomed objects are all objects that may be deleted: the objects that users delete and, among
+// their descendants, the objects whose owners are all doomed. Any other object has an owner that
+// stays and is never in foreground deletion, so it stays too (R9). Touched objects are doomed or
+// refer to a doomed object. The owners of all other objects stay unchanged: the collector makes no
+// decision about these objects (R7), and no decision depends on their references. They have no
+// references in a plain graph.
 //
-// Whether a reference blocks matters only for owners in foreground deletion (R10, R14): those
-// that users delete that way, and what is doomed below them. References to others are all of one
-// kind in a plain graph.
+// Whether a reference blocks matters only for owners in foreground deletion (R10, R14): the objects
+// that users delete with foreground, and their doomed descendants. References to other objects are
+// all of one kind in a plain graph.
 func (e *enumeration) isPlain() bool {
 	return bytes.Equal(e.plain(), e.code)
 }
@@ -188,9 +189,8 @@ func (e *enumeration) row(d int) (owners byte) {
 	return owners
 }
 
-// doomed returns the largest set that contains all owners of each of its members that no user
-// deletes. It may contain objects that are not below anything that a user deletes; below removes
-// them.
+// doomed returns the largest set in which each object is deleted by a user or has all its owners in
+// the set. It may contain objects that do not descend from a deleted object; below removes them.
 func (e *enumeration) doomed() byte {
 	set := byte(1)<<e.Objects - 1
 	for {
@@ -208,7 +208,7 @@ func (e *enumeration) doomed() byte {
 	}
 }
 
-// below returns the set of what users delete in some way, and of what is below that within a set.
+// below returns the objects whose fate satisfies is, and their descendants within a set.
 func (e *enumeration) below(is func(Fate) bool, within byte) (set byte) {
 	for i := range e.Objects {
 		set |= bit(is(Fate(e.code[e.Objects*e.Objects+i]))) << i
@@ -258,8 +258,8 @@ func (e *enumeration) graph() Graph {
 	return g
 }
 
-// Schedule makes the objects, of different kinds, lets the collector see them,
-// and deletes those that are to go.
+// Schedule creates the objects, of different kinds, lets the collector observe them, and deletes
+// objects according to their fates.
 func (g Graph) Schedule() Schedule {
 	var s Schedule
 	ref := func(i int) client.Ref {

@@ -8,8 +8,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/collector/client"
 )
 
-// hash returns a number for the state of the cluster: the server's objects, the lag of the
-// watches, who waits for what. Revisions do not count, and UIDs only by the order of creation.
+// hash returns a number for the state of the cluster: the server's objects, the lag of the watches,
+// the waiting keys and workers. It ignores revisions, and uses the order of creation in place of
+// UIDs.
 func (w *cluster) hash() uint64 {
 	var h maphash.Hash
 	h.SetSeed(hashSeed)

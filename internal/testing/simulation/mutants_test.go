@@ -124,7 +124,7 @@ func (m mutant) overlay(t *testing.T) string {
 	return path
 }
 
-// command runs a command and returns what it prints.
+// command runs a command and returns its output.
 func command(t *testing.T, name string, args ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
@@ -160,7 +160,7 @@ func TestMutants(t *testing.T) {
 // would take minutes.
 type typeChecker struct {
 	fset  *token.FileSet
-	files map[string][]string // by directory, relative to the root of the module: what is compiled
+	files map[string][]string // the compiled files by directory, relative to the root of the module
 	types types.Importer
 }
 

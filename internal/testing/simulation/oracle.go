@@ -10,11 +10,11 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
 
-// oracle compares what the collector does with what it is allowed to do. It sees the whole
-// history of the server, but of what the collector knows only how far its watches have come.
+// oracle checks the collector's writes against the rules. It sees the whole history of the
+// server, but of the collector's knowledge only the positions of its watches.
 type oracle struct{ *cluster }
 
-// beforeWrite checks a write that is about to be carried out. The server is as it was.
+// beforeWrite checks a write before the server carries it out.
 func (o *oracle) beforeWrite(before, after *version, by *call) {
 	if by.worker.trusts != o.server.restored {
 		return // decided before a restore that the collector could not have noticed yet
@@ -35,8 +35,8 @@ func (o *oracle) beforeWrite(before, after *version, by *call) {
 	}
 }
 
-// isMeant reports whether a worker may write to an object: it is the one whose key the worker has
-// taken, or a dependent of that.
+// isMeant reports whether a worker may write to an object: it is the object of the worker's key,
+// or one of its dependents.
 func (o *oracle) isMeant(v *version, by *call) bool {
 	return v.UID == by.worker.uid || by.verb == patchOwners && hasOwner(v.Owners, by.worker.uid)
 }
@@ -69,7 +69,7 @@ func (o *oracle) checkDelete(before *version, by *call) {
 			}
 		case misplaced:
 			if l := o.server.byUID[r.UID]; l != nil && l.now() == nil && l.versions[0].Namespace == "" {
-				continue // the UID was that of a cluster-scoped object, and is gone (R6)
+				continue // the UID belonged to a cluster-scoped object that is gone (R6)
 			}
 			o.fail("R5", "%s is deleted, though it is cluster-scoped and names a namespaced owner", versionText(before))
 		case unserved:
@@ -87,8 +87,8 @@ func (o *oracle) checkDelete(before *version, by *call) {
 }
 
 // checkDepth: an object with dependents is deleted with foreground if an owner waits for it, so
-// that the owner is removed last (R10). It is checked against what the collector had seen before
-// it decided.
+// that the owner is removed last (R10). The check uses the objects that the collector had
+// observed before it decided.
 func (o *oracle) checkDepth(before *version, by *call) {
 	if by.propagation != verdict.Background {
 		return
@@ -106,7 +106,7 @@ func (o *oracle) checkDepth(before *version, by *call) {
 	}
 }
 
-// policyOf returns the policy that an object requests by its finalizers; "" if it does not.
+// policyOf returns the policy that an object's finalizers request, or "".
 func policyOf(v *version) verdict.Propagation {
 	switch {
 	case slices.Contains(v.Finalizers, ownership.FinalizerOrphan):
@@ -136,7 +136,7 @@ func (o *oracle) checkOwners(before, after *version, by *call) {
 	if !slices.Equal(before.Finalizers, after.Finalizers) || before.deleting != after.deleting {
 		o.fail("S4", "%s changes more than owner references", by)
 	}
-	next := 0 // in after.Owners, which must be before.Owners in order, some left out
+	next := 0 // in after.Owners, which must be a subsequence of before.Owners
 	for _, r := range before.Owners {
 		kept := next < len(after.Owners) && after.Owners[next].UID == r.UID && sameButBlocking(after.Owners[next], r)
 		if !kept {
@@ -162,7 +162,7 @@ func (o *oracle) checkDetached(d *version, r ownership.Reference) {
 	owner, stand := o.server.owner(d, r)
 	switch {
 	case stand == solid && owner.deleting && owner.life.wasOrphaning:
-		// R13; it may have lost that finalizer meanwhile, and does not come back.
+		// R13; the owner may have lost that finalizer meanwhile, but it is still being deleted.
 	case stand == solid && !believesWaiting(owner):
 		o.fail("S4", "%s is detached from an owner that stands: %s", versionText(d), versionText(owner))
 	case stand == unserved && o.server.byUID[r.UID] == nil && o.wasUnserved(r.OwnerKind()):
@@ -172,9 +172,8 @@ func (o *oracle) checkDetached(d *version, r ownership.Reference) {
 	}
 }
 
-// believesWaiting reports whether a worker may take an owner for one in foreground deletion that
-// no longer is. It may have lost that finalizer since the decision; it does not come back all the
-// same.
+// believesWaiting reports whether a worker may still treat an owner as in foreground deletion.
+// The owner may have lost that finalizer since the decision, but it is still being deleted.
 func believesWaiting(owner *version) bool { return owner.deleting && owner.life.wasForeground }
 
 // letsGo reports whether an object was in orphan deletion at some time.
@@ -242,8 +241,8 @@ func (o *oracle) checkFinalizerRemoved(before, after *version, by *call) {
 	}
 }
 
-// checkNoneMissed: when an owner loses its finalizer, none is left of the dependents that it had when its
-// deletion began (R15), nor of those that the collector had seen before it decided.
+// checkNoneMissed: an owner may not lose its finalizer while it has a dependent from before its
+// deletion (R15), or one that the collector had observed before it decided.
 func (o *oracle) checkNoneMissed(rule string, owner *version, by *call, is func(ownership.Reference) bool) {
 	for _, d := range o.server.dependents(owner, is) {
 		since := d
@@ -262,8 +261,8 @@ func (o *oracle) checkNoneMissed(rule string, owner *version, by *call, is func(
 	}
 }
 
-// rereads returns the number of requests that are allowed at rest: owners that cannot be watched
-// are read again and again (R7), each once per round and dependent.
+// rereads returns the number of requests that are allowed at rest: owners that cannot be watched are
+// read repeatedly (R7), each once per round and dependent.
 func (o *oracle) rereads() int {
 	n := 0
 	for _, d := range o.server.standing() {
@@ -276,8 +275,8 @@ func (o *oracle) rereads() int {
 	return n
 }
 
-// withFaults: L5. What cannot be read or written holds the objects that depend on it, and all
-// completions (R15), and nothing else.
+// withFaults: L5. A kind that cannot be read or written holds its dependents and all completions (R15),
+// and nothing else.
 func (o *oracle) withFaults() {
 	broken := func(kind ownership.Kind) bool { return o.server.resource(kind).broken }
 	for _, v := range o.server.standing() {

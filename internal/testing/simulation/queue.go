@@ -8,9 +8,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// keys is the collector's queue. The scheduler chooses which key is next and when a back-off is
-// over; the rest is as in package queue: a key waits once, is with one worker at a time, and
-// comes back when it was added meanwhile.
+// keys is the collector's queue. The scheduler chooses the next key and the end of each back-off;
+// the rest works as in package queue: a key waits once, is with one worker at a time, and is queued
+// again if it was added meanwhile.
 type keys struct {
 	waiting []ownership.UID        // in the order in which they were added
 	backoff []ownership.UID        // wait for wake

@@ -36,8 +36,8 @@ func TestReplayIsIdentical(t *testing.T) {
 	t.Logf("%d replays", replays)
 }
 
-// TestShrink checks that a failing schedule is reduced to what it needs to fail, and always to
-// the same result.
+// TestShrink checks that a failing schedule is reduced to the steps that it needs to fail, and
+// always to the same ones.
 func TestShrink(t *testing.T) {
 	// The test uses a rule that is never broken: an object named n0 was deleted.
 	broken := func(s Schedule) bool {

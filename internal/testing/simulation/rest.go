@@ -48,12 +48,12 @@ func (w *cluster) workOn() bool {
 	}
 }
 
-// Order is the order in which things happen when nothing interferes.
+// Order is the order of steps without faults.
 type Order int
 
 // The orders.
 const (
-	// Eager: watch events arrive before anything else happens.
+	// Eager: watch events arrive before all other steps.
 	Eager Order = iota
 	// Lazy: watch events arrive when the collector has nothing else to do.
 	Lazy
@@ -77,7 +77,7 @@ func (w *cluster) ordinary(order Order) (Step, bool) {
 	}
 }
 
-// settle delivers everything and processes all keys, as long as that leads to more work. Keys in
+// settle delivers all events and processes all keys, as long as that leads to more work. Keys in
 // back-off get a few chances.
 func (w *cluster) settle() bool {
 	applies := false
@@ -106,9 +106,8 @@ func (w *cluster) wakeAll() bool {
 	return len(uids) > 0
 }
 
-// rest lets everything come to its end, and checks that it does: first while some kinds are
-// broken, if any are; then without faults, while foreign finalizers still hold objects; then
-// after those were removed.
+// rest lets the cluster come to rest, and checks that it does: first with the broken kinds, if any;
+// then without faults, but with foreign finalizers; then without foreign finalizers.
 func (w *cluster) rest() {
 	if w.violation != nil {
 		return
@@ -131,7 +130,8 @@ func (w *cluster) rest() {
 	w.comeToRest()
 }
 
-// mend ends the faults of kinds, after checking what they hold up.
+// mend ends the faults of kinds, after checking that they hold only the objects that depend on
+// them.
 func (w *cluster) mend() {
 	isBroken := func(r *resource) bool { return r.broken }
 	if !slices.ContainsFunc(w.server.resources, isBroken) {
@@ -149,7 +149,7 @@ func (w *cluster) mend() {
 	}
 }
 
-// look lets the feed find out what is served, and list what it has not listed.
+// look lets the feed discover the served resources and list the unlisted ones.
 func (w *cluster) look() {
 	for i, r := range w.server.resources {
 		w.notice(i)
@@ -159,7 +159,7 @@ func (w *cluster) look() {
 	}
 }
 
-// comeToRest lets everything come to its end, and checks that it has.
+// comeToRest lets the cluster come to rest, and checks that it has.
 func (w *cluster) comeToRest() {
 	w.look()
 	w.settle()

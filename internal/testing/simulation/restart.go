@@ -7,31 +7,31 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// A collector that starts knows nothing. What follows a crash depends on what the server
-// holds then and on the writes that are still under way, but not on what led there. So
-// an exhaustive search has to follow each such state once only, whatever graph and
-// whatever step it comes from. A standstill describes one, and key names it.
+// standstill describes a state that a crash can leave; key names it. A new collector knows nothing,
+// so the steps after a crash depend only on the server's objects and the writes in flight, not on
+// the steps before. An exhaustive search therefore has to follow each such state only once, for all
+// graphs and steps that lead to it.
 //
-// Objects that differ by their names only are not told apart, as in Graphs. What the
-// oracle looks back at belongs to the state: phases that objects were in, and how much of
-// the history was seen by the sender of a late write.
+// Objects that differ only in their names are treated as equal, as in Graphs. The state includes
+// the history that the oracle uses: earlier phases of objects, and the part of the history that the
+// sender of a late write had observed.
 type standstill struct {
-	lives []byte      // of each object: how it stands, and how it stood
+	lives []byte      // of each object: its state and its earlier phases
 	edges [][]byte    // edges[d][o] is the reference of object d to object o
 	late  []lateWrite // in the order in which they will arrive
 }
 
-// lateWrite is a write that arrives after the restart, and that nothing forbids so far.
+// lateWrite is a write that arrives after the restart and is still valid.
 type lateWrite struct {
 	verb           string
 	what           string // the policy, or the finalizers
 	target, sender int
-	owners         []byte // that it leaves, as in edges
-	unseen         []byte // of each object, how many of its versions the sender had not seen
+	owners         []byte // the references that it leaves, as in edges
+	unseen         []byte // of each object, the number of its versions that the sender had not observed
 }
 
-// standstill describes the cluster as a crash would leave it. It presumes that objects and
-// references come from the beginning only, like those of a Graph.
+// standstill describes the cluster after a crash. It assumes that all objects and references are
+// created at the beginning, as in a Graph.
 func (w *cluster) standstill(crash Step) standstill {
 	calls := slices.Clone(w.ghosts)
 	for _, worker := range w.in.workers {
@@ -55,7 +55,7 @@ func (w *cluster) standstill(crash Step) standstill {
 		s.edges = append(s.edges, row)
 	}
 	for _, c := range calls {
-		// One whose precondition is no longer met is refused whenever it arrives.
+		// A write whose precondition is no longer met is refused whenever it arrives.
 		if v := w.server.lookup(c.ref); v != nil && v.UID == c.uid && v.ResourceVersion == c.version {
 			s.late = append(s.late, w.lateWrite(c, index))
 		}
@@ -108,7 +108,7 @@ func (s standstill) key(orders [][]int) string {
 	return string(smallest)
 }
 
-// code writes a standstill down with its objects in some order.
+// code encodes a standstill with its objects in an order.
 func (s standstill) code(code []byte, order []int) []byte {
 	for _, i := range order {
 		code = append(code, s.lives[i])

@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// This file states the rules R1 to R14 once more, over the objects of the server
-// as they are now: nothing is unknown here, so there is nothing to verify.
+// This file states the rules R1 to R14 again, over the current objects of the server: all objects
+// are known here, so no claim has to be verified.
 
 // phaseOf returns the phase of an object. It shares no code with ownership.PhaseOf, which the
 // collector uses. If an object carries both finalizers, orphan wins (TR-04).
@@ -27,8 +27,8 @@ func phaseOf(v *version) ownership.Phase {
 	}
 }
 
-// blocks reports whether a reference holds a foreground deletion of its owner. Like phaseOf it is
-// stated here a second time.
+// blocks reports whether a reference holds a foreground deletion of its owner. Like phaseOf it
+// states the rule a second time.
 func blocks(r ownership.Reference) bool { return r.BlockOwnerDeletion == ownership.True }
 
 // stand classifies an owner reference (R7).
@@ -42,7 +42,7 @@ const (
 	misplaced // a cluster-scoped object names a namespaced owner (R5)
 )
 
-// owner finds the object that a reference of d names, and how it stands.
+// owner finds the object that a reference of d names, and classifies the reference.
 func (s *apiServer) owner(d *version, r ownership.Reference) (*version, stand) {
 	resource := s.resource(r.OwnerKind())
 	ref := client.Ref{Kind: r.OwnerKind(), Namespace: d.Namespace, Name: r.Name}
@@ -127,7 +127,7 @@ func (s *apiServer) hasMisplaced(o *version) bool {
 	})
 }
 
-// undone returns what the collector has left undone about an object; "" if nothing.
+// undone returns the action on an object that the collector still has to take, or "".
 func (s *apiServer) undone(o *version) string {
 	switch o.Phase {
 	case ownership.Terminating:
@@ -151,7 +151,7 @@ func (s *apiServer) undone(o *version) string {
 	}
 	switch {
 	case len(o.Owners) == 0, count[misplaced] > 0, o.Namespace == "" && count[unserved] > 0:
-		return "" // R8, R5; the scope of what is not served may be known or not
+		return "" // R8, R5; the scope of an unserved kind may be known or not
 	case count[solid] > 0 && count[dangling]+count[waiting] > 0:
 		return "it has a solid owner, and is not detached from the others (R9)"
 	case count[solid] > 0, count[unserved] > 0:

@@ -15,11 +15,11 @@ import (
 type Result struct {
 	Schedule  Schedule // the steps that applied
 	Violation *Violation
-	History   string // line by line, if it was asked for
+	History   string // line by line, if requested
 
 	Requests, Crashes int
-	Left              string   // the objects that are left, if asked for
-	States            []uint64 // hashes of the states of the cluster after each step, if asked for
+	Left              string   // the remaining objects, if requested
+	States            []uint64 // hashes of the states of the cluster after each step, if requested
 }
 
 // Options select what to record of a run.
@@ -29,8 +29,8 @@ type Options struct {
 	Left    bool
 }
 
-// Run takes the steps of a schedule and lets the cluster come to rest. Steps that
-// do not apply are passed over.
+// Run takes the steps of a schedule and lets the cluster come to rest. It skips steps that do not
+// apply.
 func Run(ctx context.Context, schedule Schedule, options Options) Result {
 	steps := schedule.Steps
 	return run(ctx, schedule.Settings, options, func(*cluster) (Step, bool) {
@@ -43,7 +43,7 @@ func Run(ctx context.Context, schedule Schedule, options Options) Result {
 	})
 }
 
-// Random makes up a schedule from a seed, and runs it. It has the given number of steps on
+// Random generates a schedule from a seed, and runs it. It has the given number of steps on
 // average.
 func Random(ctx context.Context, seed uint64, steps int, options Options) Result {
 	g := newGenerator(seed, steps)

@@ -21,7 +21,7 @@ type apiServer struct {
 	revision  int
 	resources []*resource
 	objects   map[client.Ref]*life
-	lives     []*life // of all objects that ever were, in the order of creation
+	lives     []*life // of all objects that ever existed, in the order of creation
 	byUID     map[ownership.UID]*life
 	restored  int // number of times that a backup was restored
 
@@ -43,7 +43,7 @@ type resource struct {
 	served  bool
 	broken  bool       // every request is answered with 500
 	log     []*version // its watch events, in the order of revisions
-	epoch   int        // counts how often the watches were cut for good
+	epoch   int        // the number of times that the watches were cut for good
 }
 
 // The names of the resources in a schedule.
@@ -75,7 +75,7 @@ func newAPIServer() *apiServer {
 	}
 }
 
-// resource finds a resource by its kind; there are none but those of newServer.
+// resource finds a resource of newServer by its kind.
 func (s *apiServer) resource(kind ownership.Kind) *resource {
 	return s.resources[s.index(kind)]
 }
@@ -89,7 +89,7 @@ func (s *apiServer) index(kind ownership.Kind) int {
 	return len(s.resources) - 1 // any kind without a resource counts as the one that is never served
 }
 
-// lookup returns the current state of an object, nil if there is none.
+// lookup returns the current state of an object, or nil if it does not exist.
 func (s *apiServer) lookup(ref client.Ref) *version { return s.objects[ref].now() }
 
 // standing returns all current objects, in the order of their creation.
@@ -103,7 +103,7 @@ func (s *apiServer) standing() []*version {
 	return all
 }
 
-// create stores an object, unless there is one of that name.
+// create stores an object, unless one of that name exists.
 func (s *apiServer) create(o ownership.Object) bool {
 	r := s.resource(o.Kind)
 	if s.lookup(client.RefOf(o)) != nil || s.byUID[o.UID] != nil || !r.served || r.broken ||
@@ -159,9 +159,9 @@ func (s *apiServer) admits(o ownership.Object, before []ownership.Reference) boo
 	return true
 }
 
-// deleted returns an object after a DELETE (R17, R19): an explicit policy overrides the
-// finalizers that are there; on an object that is being deleted it can only remove them. Without
-// a policy they stay as they are.
+// deleted returns an object after a DELETE (R17, R19): an explicit policy overrides the existing
+// finalizers; on an object that is being deleted it can only remove them. Without a policy they stay
+// unchanged.
 func deleted(before *version, policy verdict.Propagation) *version {
 	after := before.next()
 	after.deleting = true
@@ -185,7 +185,7 @@ func deleted(before *version, policy verdict.Propagation) *version {
 	return after
 }
 
-// isOurs tells the collector's finalizers from those of others.
+// isOurs reports whether a finalizer is one of the collector's.
 func isOurs(finalizer string) bool {
 	return finalizer == ownership.FinalizerOrphan || finalizer == ownership.FinalizerForeground
 }

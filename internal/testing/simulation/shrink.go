@@ -6,7 +6,7 @@ import (
 )
 
 // Shrink makes a schedule that ends in a violation as small as it can, while it still ends in a
-// violation of the same rule. No step of the schedule that it returns can be left out.
+// violation of the same rule. No step of the returned schedule can be left out.
 func Shrink(ctx context.Context, found Result) Schedule {
 	s := &shrinker{best: found.Schedule, fails: func(s Schedule) (Schedule, bool) {
 		result := Run(ctx, s, Options{})
@@ -17,7 +17,7 @@ func Shrink(ctx context.Context, found Result) Schedule {
 
 type shrinker struct {
 	best Schedule
-	// fails reports whether a schedule still does, and which of its steps applied.
+	// fails reports whether a schedule still violates the rule, and returns its steps that applied.
 	fails func(Schedule) (applied Schedule, fails bool)
 }
 
@@ -79,8 +79,8 @@ func (s *shrinker) leaveOutPairs() {
 	}
 }
 
-// summarize replaces several steps that are not users' with one: the ordinary order of events may
-// do.
+// summarize tries to replace several steps of the server or the collector with one that stands for
+// an ordinary order.
 func (s *shrinker) summarize() {
 	for _, op := range []Op{Settle, Work, CatchUp} {
 		for at := 0; at < len(s.best.Steps); at++ {

@@ -31,8 +31,7 @@ const (
 	daySeeds = 1000
 )
 
-// seedOfTheDay returns the first of the seeds that runs of this day explore, which those of
-// other days do not.
+// seedOfTheDay returns the first of the seeds of this day's runs. Other days have other seeds.
 func seedOfTheDay(now time.Time) uint64 {
 	return uint64(now.Unix()/int64(24*time.Hour/time.Second)) * 10_000_000
 }

@@ -25,47 +25,47 @@ const (
 const (
 	Deliver  Op = "deliver"  // Kind: the next watch event
 	Repeat   Op = "repeat"   // Kind: the last watch event once more
-	Relist   Op = "relist"   // Kind, Stale: the watch broke, and events were lost
-	Travel   Op = "travel"   // Kind, Stale: the same, and the list may be older than what was seen
+	Relist   Op = "relist"   // Kind, Stale: the watch broke and events were lost
+	Travel   Op = "travel"   // Kind, Stale: the same, and the list may be older than the last observed revision
 	Restore  Op = "restore"  // Stale: a backup, so many revisions old; all watches are cut
-	Break    Op = "break"    // Kind: nothing of it can be read or written
+	Break    Op = "break"    // Kind: its objects cannot be read or written
 	Mend     Op = "mend"     // Kind
-	Withdraw Op = "withdraw" // it is no longer served, its objects are lost
+	Withdraw Op = "withdraw" // the resource is no longer served, its objects are lost
 	Serve    Op = "serve"    // Kind
-	Notice   Op = "notice"   // Kind: the feed finds out
+	Notice   Op = "notice"   // Kind: the feed observes the change
 )
 
 // The ops of the collector.
 const (
 	Collect Op = "collect" // UID: a worker takes the key, and goes on up to its first request
 	Execute Op = "execute" // UID: the worker's request is carried out, its answer not yet there
-	Answer  Op = "answer"  // UID: the answer arrives; the request is carried out, if it was not
+	Answer  Op = "answer"  // UID: the answer arrives; the request is carried out, unless it was before
 	Fail    Op = "fail"    // UID, Failure: the request is answered without being carried out
 	Lose    Op = "lose"    // UID: the request is carried out, its answer lost
 	Drop    Op = "drop"    // UID: the request times out, and is carried out by a later Haunt
 	Haunt   Op = "haunt"   // the oldest request whose sender is gone is executed
 	Wake    Op = "wake"    // UID: the back-off of the key is over
-	// Crash, with Stale, Kind and Failure, is a cold restart: the lists are stale,
-	// one kind cannot be listed, nor discovered when Failure is "undiscovered".
-	// Requests under way arrive later (Haunt), or never when Failure is "lost".
+	// Crash, with Stale, Kind and Failure, is a cold restart: the lists are stale, one kind cannot
+	// be listed, nor discovered when Failure is "undiscovered". Requests in flight arrive later
+	// (Haunt), or never when Failure is "lost".
 	Crash Op = "crash"
 )
 
 // The ops that stand for many steps in an ordinary order.
 const (
 	CatchUp Op = "catchup" // all watch events are delivered
-	Work    Op = "work"    // all keys are worked off, without watch events
+	Work    Op = "work"    // all keys are processed, without watch events
 	Settle  Op = "settle"  // both, until nothing is left to do
 )
 
-// Step is one event. Which fields count depends on the op.
+// Step is one event. The op decides which fields are used.
 type Step struct {
 	Op         Op
 	Ref        client.Ref
 	UID        ownership.UID
 	Owners     []ownership.Reference
 	Finalizers []string
-	Policy     verdict.Propagation // empty: none is named
+	Policy     verdict.Propagation // empty: no policy
 	Kind       string              // short name of a resource
 	Stale      int
 	Failure    string
@@ -76,21 +76,21 @@ type Settings struct {
 	// Admission: the server refuses new references to an owner that is in
 	// foreground or orphan deletion.
 	Admission bool
-	// Newest: the server tells which kinds were written to last (R15).
+	// Newest: the server reports the last write of each kind (R15).
 	Newest bool
-	// Workers is the number of keys that are worked on concurrently; 0: a few.
+	// Workers is the number of keys that are processed concurrently; 0: a few.
 	Workers int
-	// NoBarrier turns the barrier off (R15), to see what it is for.
+	// NoBarrier turns the barrier off (R15), to show that it is needed.
 	NoBarrier bool
 }
 
-// Schedule is all that a history depends on.
+// Schedule determines a history completely.
 type Schedule struct {
 	Settings Settings
 	Steps    []Step
 }
 
-// isUser tells the ops of users from the others.
+// isUser reports whether an op is a user's.
 func (o Op) isUser() bool {
 	switch o {
 	case Create, Delete, Own, Disown, Finalize, Unfinalize:

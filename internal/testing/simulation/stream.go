@@ -11,12 +11,12 @@ type stream struct {
 	unknown  bool // its discovery fails
 	listed   bool
 	position int // of the next event in the log
-	seen     int // revision up to which the sink has seen everything
+	seen     int // revision up to which the sink has received all events
 	epoch    int // of the resource, when it was listed
 }
 
-// list lists a resource without the last stale watch events, as from a lagging cache. The list
-// does not go back behind what the stream has seen.
+// list lists a resource without the last stale watch events, as from a lagging cache. The list is
+// not older than the stream's last observed revision.
 func (w *cluster) list(i, stale int) bool {
 	r, st := w.server.resources[i], &w.in.streams[i]
 	if st.listed && st.epoch == r.epoch {
@@ -25,8 +25,8 @@ func (w *cluster) list(i, stale int) bool {
 	return w.travel(i, stale)
 }
 
-// travel lists a resource from a server that may lag behind the one before: the
-// stream goes back in time.
+// travel lists a resource from a server that may lag behind the previous one: the stream goes back
+// in time.
 func (w *cluster) travel(i, stale int) bool {
 	r, st := w.server.resources[i], &w.in.streams[i]
 	if !r.watched || !r.served || r.broken || !st.told {
@@ -38,8 +38,8 @@ func (w *cluster) travel(i, stale int) bool {
 		seen = r.log[position].revision - 1
 	}
 	if st.listed && (st.epoch != r.epoch || seen < st.seen) {
-		// The feed notices both: that the revision of its watch is not known any
-		// more, and that revisions go backwards (R4).
+		// The feed detects both: that the server no longer knows the revision of its watch, and
+		// that revisions go backwards (R4).
 		w.logf("  a new epoch")
 		w.in.collector.Sink().NewEpoch()
 		w.in.trusts = w.server.restored
@@ -53,14 +53,14 @@ func (w *cluster) travel(i, stale int) bool {
 	return true
 }
 
-// restore puts a backup in place, so many revisions back. All connections are
-// cut: those of watches, and those of requests under way.
+// restore restores a backup that is back revisions old. All connections of watches and requests are
+// cut.
 func (w *cluster) restore(back int) bool {
 	if !w.server.restore(w.server.revision - back) {
 		return false
 	}
 	for i := range w.in.streams {
-		w.in.streams[i].seen = 0 // what was seen never happened
+		w.in.streams[i].seen = 0 // the observed writes are undone
 	}
 	w.ghosts = nil
 	for _, worker := range w.in.workers {
@@ -112,8 +112,8 @@ func (w *cluster) hasEvent(i int) bool {
 	return st.listed && st.epoch == r.epoch && !r.broken && st.position < len(r.log)
 }
 
-// notice lets the feed find out what became of a resource: that it is served, that it is no
-// longer served, or that it was defined again.
+// notice lets the feed discover a change of a resource: that it is served, that it is no longer
+// served, or that it was defined again.
 func (w *cluster) notice(i int) bool {
 	r, st := w.server.resources[i], &w.in.streams[i]
 	sink := w.in.collector.Sink()
@@ -137,7 +137,7 @@ func (w *cluster) notice(i int) bool {
 	return true
 }
 
-// learn lets the feed find out that a resource is served. It is not listed yet.
+// learn lets the feed discover that a resource is served. It is not listed yet.
 func (w *cluster) learn(i int) {
 	r, st := w.server.resources[i], &w.in.streams[i]
 	if !r.served || st.told || st.unknown {
@@ -148,7 +148,7 @@ func (w *cluster) learn(i int) {
 	w.in.collector.Sink().SetScope(r.kind, r.scope)
 }
 
-// oldest returns the resource whose next watch event is the oldest; -1 if there is none.
+// oldest returns the resource with the oldest pending watch event, or -1 if no event is pending.
 func (w *cluster) oldest() int {
 	oldest := -1
 	for i, r := range w.server.resources {

@@ -8,8 +8,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// TestTenants is S6: what users of one namespace do, including wrong references to the other one,
-// makes no difference to what is left in the other.
+// TestTenants is S6: actions of users in one namespace, including wrong references to the other
+// one, do not change the remaining objects in the other.
 func TestTenants(t *testing.T) {
 	differences, compared := 0, 0
 	for seed := uint64(1); compared < scaled(2000) && differences < 3; seed++ {
@@ -31,9 +31,9 @@ func TestTenants(t *testing.T) {
 	t.Logf("%d schedules compared", compared)
 }
 
-// tenants makes two schedules of one: with and without what is done in namespace
-// a. Cluster-scoped objects are left out, as all share them. Whatever is done in b
-// finds a collector that is at rest, so that nothing depends on the order.
+// tenants makes two schedules of one: with and without the steps in namespace a. Cluster-scoped
+// objects are left out, because both namespaces share them. The collector is idle before each step
+// in b, so the order does not matter.
 func tenants(s Schedule) (both, alone Schedule) {
 	both.Settings, alone.Settings = s.Settings, s.Settings
 	for _, step := range s.Steps {

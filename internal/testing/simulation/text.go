@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
 
-// The text of a schedule: one step a line, "op" and what the op needs.
+// The text of a schedule has one step per line: the op and its fields.
 //
 //	create a/Set/x #1
 //	create a/Pod/y #2 owners=Set/x#1!,Node/n#7 finalizers=example.com/f
@@ -19,11 +19,10 @@ import (
 //	collect #2
 //	crash stale=1 kind=Pod
 //
-// Objects are namespace/kind/name, cluster-scoped ones /kind/name. UIDs are
-// written as #n. A reference is kind/name#n, with ! when it blocks and - when it
-// says that it does not.
+// Objects are namespace/kind/name, cluster-scoped ones /kind/name. UIDs are written as #n. A
+// reference is kind/name#n, with ! if blockOwnerDeletion is true and - if it is false.
 
-// uidOf returns the UID with a number. It looks like those of a cluster.
+// uidOf returns the UID with a number, in the format of a real UID.
 func uidOf(n int) ownership.UID {
 	const zeros = "00000000-0000-4000-8000-000000000000"
 	digits := strconv.Itoa(n)
@@ -38,7 +37,7 @@ func number(uid ownership.UID) string {
 	return string(uid)
 }
 
-// kindOf returns the kind that a schedule calls by a short name.
+// kindOf returns the kind with a short name.
 func kindOf(short string) ownership.Kind {
 	switch short {
 	case pod, node:
@@ -118,8 +117,7 @@ func (s Step) String() string {
 	return b.String()
 }
 
-// Parse reads a schedule from its text. Empty lines and lines that begin with #
-// are passed over.
+// Parse reads a schedule from its text. It skips empty lines and lines that begin with #.
 func Parse(text string) (Schedule, error) {
 	var schedule Schedule
 	lines := bufio.NewScanner(strings.NewReader(text))

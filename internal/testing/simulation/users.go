@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
 
-// The steps of users, as a generator makes them up.
+// The generation of users' steps.
 
 func (g *generator) create(w *cluster) Step {
 	short := pick(g, g.resources)
@@ -22,7 +22,7 @@ func (g *generator) create(w *cluster) Step {
 	}
 	g.serial++
 	s := Step{Op: Create, Ref: ref, UID: uidOf(g.serial)}
-	if short != gadget { // they are not watched, so they are never collected
+	if short != gadget { // gadgets are not watched, so they are never collected
 		for range g.random.IntN(3) {
 			if r, ok := g.ownerFor(w, ref); ok && !hasOwner(s.Owners, r.UID) {
 				s.Owners = append(s.Owners, r)
@@ -89,8 +89,8 @@ func (g *generator) ownerFor(w *cluster, dependent client.Ref) (ownership.Refere
 	return reference(kind, name, owner.UID, blocking), fits && (!owner.gone || g.chance(20)) || isBogus
 }
 
-// some picks an object that stands: one that a request is under way for, or any,
-// the younger the likelier.
+// some picks an existing object: the object of a request in flight, or any object, younger ones
+// with a higher probability.
 func (g *generator) some(w *cluster) *version {
 	if len(w.in.workers) > 0 && g.chance(g.meddling) {
 		if v := w.server.lookup(pick(g, w.in.workers).call.ref); v != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// version is an object as one write left it. Versions are never changed.
+// version is the state of an object after a write. Versions are never changed.
 type version struct {
 	ownership.Object
 	deleting bool
@@ -17,19 +17,18 @@ type version struct {
 	life     *life
 }
 
-// life is one object, from the write that created it to the one that removed it.
+// life is the history of one object, from its creation to its removal.
 type life struct {
 	uid      ownership.UID
 	versions []*version
 	marked   int // revision of the write that began its deletion
 
-	// Phases that it was in at some time. Owners change between a decision about
-	// a dependent and its write; what was true a moment ago must be told apart
-	// from what never was.
+	// Earlier phases of the object. Owners change between a decision about a dependent and its
+	// write, so the oracle has to distinguish phases that have ended from phases that never began.
 	wasForeground, wasOrphaning bool
 }
 
-// now returns the current version of the object, nil when it is gone.
+// now returns the current version of the object, or nil if it is gone.
 func (l *life) now() *version {
 	if l == nil || len(l.versions) == 0 || l.versions[len(l.versions)-1].gone {
 		return nil
@@ -45,7 +44,7 @@ func (v *version) next() *version {
 	return after
 }
 
-// at returns the object's version at a revision, nil when it did not exist.
+// at returns the object's version at a revision, or nil if it did not exist.
 func (l *life) at(revision int) *version {
 	for _, v := range slices.Backward(l.versions) {
 		if v.revision <= revision {
@@ -58,9 +57,9 @@ func (l *life) at(revision int) *version {
 	return nil
 }
 
-// restore restores a backup of an earlier revision: what was written since never happened.
-// Revisions continue from the current one, as with etcd's own tool. It returns false if the state
-// cannot be derived from the log.
+// restore restores a backup of an earlier revision: later writes are undone. Revisions continue
+// from the current one, as with etcd's own tool. It returns false if the state cannot be derived
+// from the log.
 func (s *apiServer) restore(revision int) bool {
 	for _, r := range s.resources {
 		if r.epoch != s.restored || revision < 1 {
@@ -92,7 +91,7 @@ func (s *apiServer) restore(revision int) bool {
 	return true
 }
 
-// recall derives from the versions what is kept beside them.
+// recall derives the other fields from the versions.
 func (l *life) recall() {
 	l.marked, l.wasForeground, l.wasOrphaning = 0, false, false
 	for _, v := range l.versions {

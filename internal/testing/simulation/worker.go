@@ -17,17 +17,17 @@ type instance struct {
 	streams   []stream // by index of the resource
 	workers   []*worker
 	running   *worker                // the one whose coroutine is running
-	warned    map[ownership.UID]bool // objects that an Event was written about
-	trusts    int                    // number of restores that were noticed
+	warned    map[ownership.UID]bool // objects that have an Event
+	trusts    int                    // number of observed restores
 }
 
-// worker is a call of Collect that is under way. It runs until it sends a request, and continues
-// when it has its answer.
+// worker is a running call of Collect. It runs until it sends a request, and continues when it has
+// the answer.
 type worker struct {
 	uid     ownership.UID
 	call    *call // the request that it waits for; nil when it has ended
 	outcome collector.Outcome
-	seen    []int // how far the watches had come when it began, as revisions by resource
+	seen    []int // the revisions of the watches when it began, by resource
 	trusts  int   // of the instance when it began
 
 	yield  func(*call) bool
@@ -58,8 +58,8 @@ func (in *instance) begin(ctx context.Context, uid ownership.UID) *worker {
 	return w
 }
 
-// proceed lets a worker run up to its next request. When it has ended, its key is put back as in
-// the collector's own loop.
+// proceed lets a worker run up to its next request. When the worker has ended, its key is queued
+// again as in the collector's own loop.
 func (in *instance) proceed(w *worker) {
 	in.running = w
 	w.call, _ = w.resume()

@@ -1,4 +1,4 @@
-// Package subsets writes the subsets of Endpoints as tests compare them.
+// Package subsets formats the subsets of Endpoints for comparison in tests.
 package subsets
 
 import (

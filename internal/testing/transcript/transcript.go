@@ -1,4 +1,4 @@
-// Package transcript keeps what a process or a logger writes, so that a test can read it while
+// Package transcript keeps the output of a process or a logger, so that a test can read it while
 // more is being written.
 package transcript
 
@@ -7,11 +7,10 @@ import (
 	"sync"
 )
 
-// Transcript is an [io.Writer] that keeps what is written. The zero value is empty and ready for
+// Transcript is an [io.Writer] that keeps the written bytes. The zero value is empty and ready for
 // use. It is safe for concurrent use.
 type Transcript struct {
-	// Limit, if not 0, is the number of bytes that are kept: the last ones. It is set before the
-	// first write.
+	// Limit, if not 0, is the number of last bytes that are kept. It is set before the first write.
 	Limit int
 
 	mu   sync.Mutex
@@ -29,7 +28,7 @@ func (t *Transcript) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String returns what is kept.
+// String returns the kept bytes.
 func (t *Transcript) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -168,8 +168,8 @@ func (s *Server) watch(ctx context.Context, w http.ResponseWriter, resource, fro
 	}
 }
 
-// after returns the changes of a resource after a revision, a channel that is closed at the next change, and how often
-// the server was restored.
+// after returns the changes of a resource after a revision, a channel that is closed at the next change, and the
+// number of restores.
 func (s *Server) after(revision int, resource string) (events []event, changed <-chan struct{}, restored int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,7 +206,7 @@ func (s *Server) get(w http.ResponseWriter, resource, namespace, name string) {
 	answer(w, http.StatusOK, o)
 }
 
-// remove makes a DELETE, with its preconditions.
+// remove executes a DELETE, with its preconditions.
 func (s *Server) remove(w http.ResponseWriter, r *http.Request, resource, namespace string) {
 	if r.Header.Get("Content-Type") != "application/json" {
 		answer(w, http.StatusUnsupportedMediaType, status(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType))
@@ -241,8 +241,7 @@ func (s *Server) remove(w http.ResponseWriter, r *http.Request, resource, namesp
 	}
 }
 
-// patch replaces the owner references of an object, which is all that the collector patches where there are no
-// finalizers.
+// patch replaces the owner references of an object. Without finalizers the collector patches nothing else.
 func (s *Server) patch(w http.ResponseWriter, r *http.Request, resource, namespace, name string) {
 	var patch metav1.PartialObjectMetadata
 	if err := json.NewDecoder(r.Body).Decode(&patch); err != nil {
@@ -320,7 +319,7 @@ func answer(w http.ResponseWriter, code int, body any) {
 		w.Header().Set("Content-Type", "application/json")
 	}
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(body) // a client that has gone is none of our business
+	_ = json.NewEncoder(w).Encode(body) // an error means that the client has gone
 }
 
 // Owned returns the metadata of an object, with an owner of kind ConfigMap, or none.

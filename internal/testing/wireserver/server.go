@@ -1,9 +1,9 @@
-// Package wireserver is an API server in memory that is reached over HTTP, for tests of many clusters in one
-// process: discovery, lists, watches that continue from a revision, live reads, deletions and patches, of
-// metadata. It has one revision for all resources, as etcd has, forgets old ones, and can be put back in time.
-// It has no rules of deletion: objects have no finalizers.
+// Package wireserver is an in-memory API server over HTTP, for tests of many clusters in one process. It
+// serves metadata: discovery, lists, watches that continue from a revision, live reads, deletions and patches.
+// It has one revision for all resources, as etcd has, can compact old revisions, and can be restored from a
+// backup. It has no rules of deletion: objects have no finalizers.
 //
-// Server is an http.Handler, and also a transport, which needs no socket, so that tests run on fake time.
+// Server is an http.Handler, and also a transport without a socket, so that tests run on fake time.
 package wireserver
 
 import (
@@ -17,11 +17,11 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Resource is a resource that a server has, of version v1.
+// Resource is a resource of a server, in version v1.
 type Resource struct {
 	Group, Name, Kind string
 	Cluster           bool // its objects have no namespace
-	// Offset is added to its revisions, as if it had a store of its own.
+	// Offset is added to its revisions, as if the resource had its own store.
 	Offset int
 }
 
@@ -32,15 +32,15 @@ type Server struct {
 	mu        sync.Mutex
 	state     state         // guarded by mu, and so is all below
 	history   []event       // after compacted
-	compacted int           // the last revision that is forgotten
-	changed   chan struct{} // closed at the next change; made by who waits for it, so that it belongs to its time
+	compacted int           // the last compacted revision
+	changed   chan struct{} // closed at the next change; made by the waiting goroutine, so that it belongs to its synctest bubble
 	isDown    bool
 	restored  int      // how often
 	wrong     []string // deletions of objects that had an owner
 	requests  Requests
 }
 
-// state is what the server has at a revision.
+// state holds the server's objects at a revision.
 type state struct {
 	revision int
 	objects  map[string]map[types.UID]*metav1.PartialObjectMetadata // by resource
@@ -54,10 +54,10 @@ type event struct {
 	Object   *metav1.PartialObjectMetadata `json:"object"`
 }
 
-// Requests counts what was asked for.
+// Requests counts requests by type.
 type Requests struct{ Discovery, Lists, Probes, Watches, Gets, Deletes int }
 
-// New returns a server of these resources, and of namespaces, of which kube-system exists.
+// New returns a server with these resources, and with namespaces. The namespace kube-system exists.
 func New(resources ...Resource) *Server {
 	s := &Server{
 		resources: append([]Resource{{Name: "namespaces", Kind: "Namespace", Cluster: true}}, resources...),
@@ -118,18 +118,18 @@ func (s *Server) recordLocked(resource, kind string, o *metav1.PartialObjectMeta
 	s.history = append(s.history, event{s.state.revision, resource, kind, o})
 }
 
-// Tick increments the revision, as a write to something that is not watched.
+// Tick increments the revision, as a write to a resource without watches does.
 func (s *Server) Tick() { s.change(func() { s.state.revision++ }) }
 
-// Compact forgets the history.
+// Compact removes the history.
 func (s *Server) Compact() {
 	s.change(func() { s.history, s.compacted = nil, s.state.revision })
 }
 
-// SetDown makes the server refuse all requests, or no longer. Watches that are open stay open.
+// SetDown makes the server refuse all requests, or serve them again. Open watches stay open.
 func (s *Server) SetDown(isDown bool) { s.change(func() { s.isDown = isDown }) }
 
-// Backup returns what the server has, for Restore.
+// Backup saves the state of the server and returns a function that restores it.
 func (s *Server) Backup() (restore func()) {
 	s.mu.Lock()
 	saved := s.state.clone()
@@ -143,7 +143,7 @@ func (s *Server) Backup() (restore func()) {
 	}
 }
 
-// Become makes the server have what another one has. Its watches say nothing about that.
+// Become copies the state of another server, without watch events.
 func (s *Server) Become(other *Server) {
 	other.mu.Lock()
 	now := other.state.clone()
@@ -162,14 +162,14 @@ func (s state) clone() state {
 	return c
 }
 
-// Wrong returns the objects that were deleted by request although an owner of theirs, a ConfigMap, was there.
+// Wrong returns the objects that a request deleted although an owner, a ConfigMap, existed.
 func (s *Server) Wrong() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.wrong)
 }
 
-// Garbage returns the UIDs of a resource's objects that have owners, none of which is there.
+// Garbage returns the UIDs of a resource's objects that have owners, but no existing one.
 func (s *Server) Garbage(resource string) (garbage []types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,14 +185,14 @@ func (s *Server) isOwnedLocked(o *metav1.PartialObjectMetadata) bool {
 	return slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return s.state.objects["configmaps"][r.UID] != nil })
 }
 
-// UIDs returns those of a resource's objects, sorted.
+// UIDs returns the UIDs of a resource's objects, sorted.
 func (s *Server) UIDs(resource string) []types.UID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Sorted(maps.Keys(s.state.objects[resource]))
 }
 
-// Requests returns what was asked for since the last call.
+// Requests returns the counts of requests since the last call.
 func (s *Server) Requests() Requests {
 	s.mu.Lock()
 	defer s.mu.Unlock()

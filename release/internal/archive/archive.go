@@ -1,5 +1,5 @@
-// Package archive packs files so that the same files make the same archive, byte for byte: their
-// order is given, they have one time, and nobody owns them.
+// Package archive packs files so that the same files make the same archive, byte for byte: with
+// a given order, a single time, and no owners.
 package archive
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// File is a file to pack: that at Path, or Data.
+// File is a file to pack: the file at Path, or Data.
 type File struct {
 	Name string // in the archive, separated by slashes
 	Path string

@@ -18,8 +18,8 @@ type Program struct {
 	Flags   string // of the linker
 }
 
-// Build builds a program for a platform. The result depends on the source and the version of Go
-// only: not on the directory, nor on the state of the working copy, nor on a C compiler.
+// Build builds a program for a platform. The result depends only on the source and the version of
+// Go, not on the directory, the state of the working copy or a C compiler.
 func (p Program) Build(ctx context.Context, t target.Target, output string) error {
 	output, err := filepath.Abs(output)
 	if err != nil {

@@ -22,7 +22,7 @@ type Release struct {
 // change replaces a line of a file.
 type change struct{ file, line, by string }
 
-// Chart packs the chart in dir and returns the name of the archive, which is as Helm wants it.
+// Chart packs the chart in dir and returns the name of the archive, in Helm's format.
 func (r Release) Chart(dir, output string) (name string, err error) {
 	plain := strings.TrimPrefix(r.Version, "v")
 	name = "coppice-" + plain + ".tgz"
@@ -62,8 +62,8 @@ func (r Release) pack(dir, prefix, output string, changes []change) error {
 	return archive.Create(output, r.Made, files, archive.TarGz)
 }
 
-// apply makes the change, or fails: a file that has changed meanwhile must not go out with the
-// wrong image in it.
+// apply makes the change, or fails: a file that has changed must not be released with the wrong
+// image.
 func (c change) apply(files []archive.File, prefix string) error {
 	for i, f := range files {
 		if f.Name != prefix+c.file {

@@ -1,4 +1,4 @@
-// Package envtest makes what envtest, setup-envtest and their ports download: an archive with
+// Package envtest makes the downloads of envtest, setup-envtest and their ports: an archive with
 // kube-apiserver, etcd and kubectl for each platform, and the index of the archives.
 package envtest
 
@@ -18,11 +18,11 @@ import (
 // IndexName is the file name of the index. It is upstream's.
 const IndexName = "envtest-releases.yaml"
 
-// directory is where the archives have their files, as upstream's do.
+// directory is the directory of the files in the archives, as in upstream's.
 const directory = "controller-tools/envtest/"
 
-// ArchiveName returns the file name of the archive for a platform, which the readers of the index
-// parse. version is that of Kubernetes.
+// ArchiveName returns the file name of the archive for a platform, which readers of the index
+// parse. version is the version of Kubernetes.
 func ArchiveName(version string, t target.Target) string {
 	return fmt.Sprintf("envtest-%s-%s-%s.tar.gz", version, t.OS, t.Arch)
 }
@@ -47,7 +47,7 @@ type entry struct {
 	SelfLink string `json:"selfLink"`
 }
 
-// Index returns the index of archives, which lie in dir now and below baseURL later.
+// Index returns the index of archives, which are in dir now and will be below baseURL.
 func Index(version, baseURL, dir string, names []string) ([]byte, error) {
 	archives := map[string]entry{}
 	for _, name := range names {

@@ -1,15 +1,15 @@
-// Package gomodule writes package collector as a Go module of its own, as Kubernetes publishes client-go out of its
-// repository: whoever requires it requires what client-go requires, and nothing of what the server, the tools and
-// the tests of Coppice need.
+// Package gomodule writes package collector as a Go module of its own, as Kubernetes publishes client-go from its
+// repository: the module has the same requirements as client-go, without those of Coppice's server, tools and
+// tests.
 //
 // The flow of Module.Write:
 //
-//  1. The sources are package collector and the packages of the repository that it imports, directly or not
+//  1. The sources are package collector and the packages of the repository that it imports directly or indirectly
 //     (sources.go). Package collector becomes the root of the module; the others keep their places below internal.
 //  2. Their imports of each other are rewritten.
-//  3. LICENSE, README.md, and the go.mod and go.sum of this directory complete the module. These have the lowest
-//     versions with which the module compiles, so that it raises none of whoever requires it.
-//  4. All of it goes into the files that a module proxy serves.
+//  3. LICENSE, README.md, and the go.mod and go.sum of this directory complete the module. go.mod has the lowest
+//     versions with which the module compiles, so that it does not raise the versions of its users.
+//  4. The module is written as the files that a module proxy serves.
 package gomodule
 
 import (
@@ -31,7 +31,8 @@ import (
 const (
 	// Path is the path of the module.
 	Path = "github.com/coppice-dev/collector"
-	// repositoryPath is that of the module in the repository, and source the package that becomes a module.
+	// repositoryPath is the path of the repository's module; source is the directory of the package that becomes a
+	// module.
 	repositoryPath = "github.com/coppice-dev/coppice"
 	source         = "collector"
 )

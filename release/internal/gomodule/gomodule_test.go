@@ -169,7 +169,8 @@ const c = "github.com/coppice-dev/coppice/internal/collect/feed"
 	}
 }
 
-// fingerprint returns a version for what the module is now, since Go keeps the versions that it has seen.
+// fingerprint returns a version that depends on the module's contents, because Go caches the versions that it
+// has downloaded.
 func fingerprint(t *testing.T) string {
 	t.Helper()
 	files, err := Module{Repository: repository}.Files()
@@ -184,7 +185,7 @@ func fingerprint(t *testing.T) string {
 	return "test" + hex.EncodeToString(sum.Sum(nil))[:16]
 }
 
-// command runs go in a directory, and returns what it prints.
+// command runs go in a directory, and returns its output.
 func command(t *testing.T, dir string, environment []string, arguments ...string) string {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), "go", arguments...)

@@ -14,10 +14,10 @@ import (
 	"strings"
 )
 
-// examples are the only tests that go along: they are part of the documentation.
+// examples are the only tests in the module: they are part of the documentation.
 const examples = "example_test.go"
 
-// sources returns the Go files of the module, by their names in it, with their imports rewritten.
+// sources returns the Go files of the module, by their names in the module, with rewritten imports.
 func sources(repository string) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	seen := map[string]bool{}
@@ -36,7 +36,7 @@ func sources(repository string) (map[string][]byte, error) {
 	return files, nil
 }
 
-// addPackage adds the files of a package, and returns the directories of those that they import.
+// addPackage adds the files of a package, and returns the directories of the packages that they import.
 func addPackage(files map[string][]byte, repository, dir string) (imports []string, err error) {
 	entries, err := os.ReadDir(filepath.Join(repository, filepath.FromSlash(dir)))
 	if err != nil {
@@ -62,7 +62,7 @@ func addPackage(files map[string][]byte, repository, dir string) (imports []stri
 	return imports, nil
 }
 
-// place returns where in the module a directory of the repository goes.
+// place returns the directory in the module for a directory of the repository.
 func place(dir string) string {
 	if dir == source {
 		return "."
@@ -70,8 +70,8 @@ func place(dir string) string {
 	return dir
 }
 
-// rewrite returns a file with the imports of the module in place of those of the repository, and the directories
-// of the latter.
+// rewrite replaces a file's imports of the repository with imports of the module. It also returns the
+// repository's directories that the file imports.
 func rewrite(name string, text []byte) (rewritten []byte, imports []string, err error) {
 	positions := token.NewFileSet()
 	parsed, err := parser.ParseFile(positions, name, text, parser.ImportsOnly)
@@ -103,7 +103,7 @@ func rewrite(name string, text []byte) (rewritten []byte, imports []string, err 
 	return rewritten, imports, err
 }
 
-// offsets returns where a node begins and ends in its file.
+// offsets returns the begin and the end of a node in its file.
 func offsets(positions *token.FileSet, node ast.Node) (begin, end int) {
 	return positions.Position(node.Pos()).Offset, positions.Position(node.End()).Offset
 }

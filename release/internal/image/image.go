@@ -23,13 +23,13 @@ import (
 	"github.com/coppice-dev/coppice/release/internal/archive"
 )
 
-// user is who the container runs as: nobody in particular, as the manifests in deploy have it.
+// user is the unprivileged user of the container, as in the manifests in deploy.
 const user = "65532:65532"
 
-// certificatesPath is where Go looks for certificates on every Linux.
+// certificatesPath is a path at which Go looks for certificates on every Linux.
 const certificatesPath = "etc/ssl/certs/ca-certificates.crt"
 
-// Image is what to make.
+// Image describes the image to make.
 type Image struct {
 	Name     string // with the registry, without the tag
 	Version  string // the tag
@@ -129,7 +129,7 @@ func (i Image) layer(files []archive.File) (v1.Layer, error) {
 		tarball.WithMediaType(types.OCILayer))
 }
 
-// authorities returns the certificates of those that Mozilla trusts without restriction.
+// authorities returns the certificates of the authorities that Mozilla trusts without restriction.
 func authorities() []byte {
 	var text bytes.Buffer
 	for root := range bundle.Roots() {

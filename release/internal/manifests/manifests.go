@@ -1,5 +1,5 @@
-// Package manifests writes the files by which others install a release: a script, a manifest for
-// krew, and a formula for Homebrew.
+// Package manifests writes the files that install a release: a script, a manifest for krew, and a
+// formula for Homebrew.
 package manifests
 
 import (
@@ -23,21 +23,21 @@ var krewManifest string
 //go:embed coppice.rb.tmpl
 var formula string
 
-// Release is what the files are about.
+// Release describes the release that the files install.
 type Release struct {
 	Version string            // with its v
-	BaseURL string            // where the files of the release will be, without a slash at the end
+	BaseURL string            // the location of the release's files, without a slash at the end
 	Sums    map[string]string // SHA-256 by file name, in hexadecimal
-	Targets []target.Target   // the platforms that it was built for
+	Targets []target.Target   // the platforms of the release
 }
 
-// File is a file by which others install a release.
+// File is a file that installs a release.
 type File struct {
 	Name string
 
 	template string
-	usable   func(target.Target) bool // which platforms the file can name
-	all      bool                     // it has to name all of these
+	usable   func(target.Target) bool // the platforms that the file can name
+	all      bool                     // it has to name all usable platforms
 }
 
 // Files returns the files, in the order of their names.
@@ -50,7 +50,7 @@ func Files() []File {
 	}
 }
 
-// Missing returns the platforms that a release for some platforms lacks for the file, in words, or "".
+// Missing returns, in words, the platforms that the file needs and that were not built, or "".
 func (f File) Missing(built []target.Target) string {
 	var missing []string
 	found := false
@@ -73,11 +73,11 @@ func (f File) Missing(built []target.Target) string {
 	}
 }
 
-// Summary is what Coppice is, in the words of the package managers.
+// Summary describes Coppice in package managers.
 const Summary = "Garbage collection for Kubernetes-style APIs"
 
-// CheckURL reports an error if files cannot be downloaded from below a URL. What it lets pass needs
-// no quoting in the files.
+// CheckURL returns an error if files cannot be downloaded from below a URL. A valid URL needs no
+// quoting in the files.
 func CheckURL(base string) error {
 	parsed, err := url.Parse(base)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package sbom writes which modules a binary was made of, in the form of CycloneDX. It asks the
-// binary, in which the linker has written them.
+// Package sbom lists the modules of a binary in CycloneDX format. It reads them from the binary,
+// into which the linker has written them.
 package sbom
 
 import (
@@ -59,7 +59,7 @@ func component(kind cyclonedx.ComponentType, path, version, sum string) cycloned
 	return c
 }
 
-// settings returns how the binary was built.
+// settings returns the build settings of the binary.
 func settings(info *debug.BuildInfo) *[]cyclonedx.Property {
 	all := []cyclonedx.Property{{Name: "go:version", Value: info.GoVersion}}
 	for _, s := range info.Settings {

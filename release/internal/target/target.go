@@ -1,4 +1,4 @@
-// Package target names the platforms that a release is built for, and the files of each.
+// Package target names the platforms of a release, and the files of each.
 package target
 
 import (
@@ -67,7 +67,7 @@ func (t Target) Archive(version string) string {
 	return fmt.Sprintf("coppice-%s-%s-%s%s", version, t.OS, t.Arch, extension)
 }
 
-// BillOfMaterials returns the file name of the list of what the binary was made of.
+// BillOfMaterials returns the file name of the binary's bill of materials.
 func (t Target) BillOfMaterials(version string) string {
 	return fmt.Sprintf("coppice-%s-%s-%s.cdx.json", version, t.OS, t.Arch)
 }

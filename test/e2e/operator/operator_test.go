@@ -62,7 +62,7 @@ func TestOperator(t *testing.T) {
 		again := &appsv1.Deployment{}
 		return w.Get(t.Context(), client.ObjectKeyFromObject(site), again) == nil && again.UID != deployment.UID
 	})
-	page.Data["index.html"], page.ResourceVersion = "defaced", "" // whatever the operator has written since
+	page.Data["index.html"], page.ResourceVersion = "defaced", "" // regardless of the operator's later writes
 	w.must(w.Update(t.Context(), page))
 	w.eventually("the page is put right", func() bool {
 		w.must(w.Get(t.Context(), client.ObjectKeyFromObject(site), page))
@@ -82,7 +82,7 @@ func TestOperator(t *testing.T) {
 	}
 }
 
-// deleteSite makes a Site, deletes it, and looks at what is left.
+// deleteSite creates a Site, deletes it, and checks the remaining objects.
 func (w *fixture) deleteSite(t *testing.T, policy metav1.DeletionPropagation) {
 	site := &Site{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "site-" + strings.ToLower(string(policy))}, Spec: SiteSpec{Page: "x", Replicas: 2}}
 	key := client.ObjectKeyFromObject(site)

@@ -22,12 +22,12 @@ const (
 	fieldOwner = client.FieldOwner("site-operator")
 )
 
-// Reconciler makes of each Site what it asks for.
+// Reconciler creates the ConfigMap and the Deployment of each Site.
 type Reconciler struct {
 	Client client.Client
 
 	mu       sync.Mutex
-	returned map[types.UID]bool // guarded by mu; Sites whose domain was given back
+	returned map[types.UID]bool // guarded by mu; Sites whose domain was released
 }
 
 // SetUp adds the reconciler to a manager.
@@ -46,7 +46,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, r.release(ctx, &site)
 	}
 	if controllerutil.AddFinalizer(&site, finalizer) {
-		return ctrl.Result{}, r.Client.Update(ctx, &site) // its event comes back here
+		return ctrl.Result{}, r.Client.Update(ctx, &site) // the event of the update triggers the next reconciliation
 	}
 	if err := r.apply(ctx, &site); err != nil {
 		return ctrl.Result{}, err
@@ -54,8 +54,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{}, r.report(ctx, &site)
 }
 
-// release gives the domain back and removes the finalizer of the Site. It may have to do so again,
-// when the Site has changed meanwhile.
+// release releases the domain and removes the finalizer of the Site. It is called again if the Site
+// has changed meanwhile.
 func (r *Reconciler) release(ctx context.Context, site *Site) error {
 	if !controllerutil.RemoveFinalizer(site, finalizer) {
 		return nil

@@ -1,11 +1,10 @@
-// Package operator is a small operator of the kind that people build on a
-// Kubernetes-style API: a Site has a page and a number of replicas, and the operator
-// makes a ConfigMap and a Deployment of it, which the Site owns. A Site that is
-// deleted gives back what it has outside the cluster first, by a finalizer.
+// Package operator is a small operator that is typical for Kubernetes-style APIs: a Site has a page
+// and a number of replicas, and the operator creates a ConfigMap and a Deployment for it, which the
+// Site owns. When a Site is deleted, a finalizer first releases its domain outside the cluster.
 //
-// It is here to see that controller-runtime works against a control plane of
-// ours: caches, server-side apply, owner references, status, finalizers, events. It
-// is a module of its own because nothing else needs controller-runtime.
+// It tests that controller-runtime works against our control plane: caches, server-side apply,
+// owner references, status, finalizers, events. It is a module of its own because nothing else
+// needs controller-runtime.
 package operator
 
 import (
