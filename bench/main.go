@@ -4,9 +4,9 @@
 //
 // Without arguments it measures all sections (go run . -h lists them), each several times, in
 // turn, so that variations in the machine's speed affect all of them alike. Each run of a
-// section starts fresh servers. With -o it writes each value to raw/<date>.jsonl and the report
-// to README.md in that directory; sections that were measured before on the same day keep their
-// figures until they are measured again.
+// section starts fresh servers. With -o it writes each value to raw/<section>.jsonl and the report
+// to README.md in that directory, and renews the rows that the repository's README quotes; sections that
+// are not measured keep their figures.
 //
 // With -quick it only checks, within minutes, that the sections work; the figures then mean
 // nothing.
@@ -19,6 +19,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -107,30 +108,26 @@ func run(ctx context.Context, c config, out, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	file, err := open(c, machine)
+	results, err := open(c, machine)
 	if err != nil {
 		return err
 	}
 	began := stopwatch.Start()
-	failures := []error{measure(ctx, c, file, progress)}
+	failures := []error{measure(ctx, c, results, progress)}
 	fmt.Fprintf(progress, "all sections: %.0f s\n", began.Seconds())
-	failures = append(failures, publish(c, file, out), file.Close())
+	failures = append(failures, publish(c, results, out), results.Close())
 	return errors.Join(failures...)
 }
 
-func open(c config, machine report.Machine) (*report.File, error) {
+func open(c config, machine report.Machine) (*report.Results, error) {
 	if c.output == "" {
 		return report.Memory(machine), nil
 	}
-	var names []string
-	for _, s := range c.sections {
-		names = append(names, s.Name)
-	}
-	return report.Open(c.output, machine, names)
+	return report.Open(c.output, machine)
 }
 
 // measure measures one run of all sections, one after the other.
-func measure(ctx context.Context, c config, file *report.File, progress io.Writer) error {
+func measure(ctx context.Context, c config, results *report.Results, progress io.Writer) error {
 	binaries := sync.OnceValues(func() (realserver.Binaries, error) {
 		return realserver.Find(ctx, c.module, progress, realserver.Etcd, realserver.APIServer, realserver.ControllerManager)
 	})
@@ -159,7 +156,7 @@ func measure(ctx context.Context, c config, file *report.File, progress io.Write
 				continue
 			}
 			fmt.Fprintf(progress, "%s, run %d of %d: %.0f s\n", s.Name, turn+1, runs, began.Seconds())
-			if err := file.Add(b.Values...); err != nil {
+			if err := results.Add(b.Values...); err != nil {
 				return errors.Join(append(failures, err)...)
 			}
 		}
@@ -176,14 +173,15 @@ func once(ctx context.Context, s sections.Section, b *sections.Bench) error {
 	return s.Measure(ctx, b)
 }
 
-// publish prints the report, and writes it into the directory of the results if there is one.
-func publish(c config, file *report.File, out io.Writer) error {
+// publish prints the report. If there is a directory of results, it writes the report into it, and renews what the
+// README of the repository quotes.
+func publish(c config, results *report.Results, out io.Writer) error {
 	var headings []report.Section
 	for _, s := range sections.All() {
 		headings = append(headings, s.Section)
 	}
 	var text bytes.Buffer
-	if err := file.Markdown(&text, headings); err != nil {
+	if err := results.Markdown(&text, headings); err != nil {
 		return err
 	}
 	if _, err := out.Write(text.Bytes()); err != nil {
@@ -192,7 +190,23 @@ func publish(c config, file *report.File, out io.Writer) error {
 	if c.output == "" {
 		return nil
 	}
-	return os.WriteFile(filepath.Join(c.output, "README.md"), text.Bytes(), 0o644)
+	return rewrite(filepath.Join(c.output, "README.md"), filepath.Join(c.repository, "README.md"), text.String())
+}
+
+// rewrite writes the report, and the rows that a document quotes from the report of before.
+func rewrite(path, quoting, text string) error {
+	earlier, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	document, err := os.ReadFile(quoting)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(quoting, []byte(report.Requote(string(document), string(earlier), text)), 0o644)
 }
 
 // describe returns the machine and the versions of both sides.

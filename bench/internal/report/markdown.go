@@ -14,63 +14,39 @@ type Section struct {
 	Name, Title, About string
 }
 
-// Markdown writes the report: the machine, and a table for each section that has values. A section that
-// was not measured this time shows its last values, with their date, machine and versions.
-func (f *File) Markdown(w io.Writer, sections []Section) error {
+// Markdown writes the report: for each section that was ever measured, when and with what, and a table.
+func (r *Results) Markdown(w io.Writer, sections []Section) error {
 	var text strings.Builder
-	f.preamble(&text)
+	text.WriteString("# Performance\n\nWritten by `make bench`; do not edit. Each cell is the median of the runs, with the lowest and the highest\n" +
+		"in parentheses where there are several.\n")
+	if r.machine.Quick {
+		text.WriteString("\n**A quick run: sizes are a fraction, and the figures mean nothing.**\n")
+	}
 	for _, section := range sections {
-		of, values := f.last(section.Name)
-		if of == nil {
+		s := r.sections[section.Name]
+		if s == nil || len(s.values) == 0 {
 			continue
 		}
-		fmt.Fprintf(&text, "\n## %s\n\n%s\n\n", section.Title, wrap(section.About))
-		if of != f {
-			m := of.machine
-			text.WriteString(wrap(fmt.Sprintf("Not measured again since %s: %s, %d cores, %s, %s. Every single value is in [%s](%s).",
-				m.Date, m.Processor, m.Cores, m.Coppice, m.Kubernetes, of.name, of.name)) + "\n\n")
-		}
-		table(&text, values)
+		fmt.Fprintf(&text, "\n## %s\n\n%s\n\n%s\n\n", section.Title, wrap(section.About), wrap(r.provenance(section.Name, s.machine)))
+		table(&text, s.values)
 	}
 	_, err := io.WriteString(w, text.String())
 	return err
 }
 
-// last returns the newest file with values of a section, and these values, or nil if no file has any.
-// Quick runs of other days do not count.
-func (f *File) last(section string) (*File, []Value) {
-	for _, of := range append([]*File{f}, f.earlier...) {
-		values := slices.DeleteFunc(slices.Clone(of.values), func(v Value) bool { return v.Section != section })
-		if len(values) > 0 && (of == f || !of.machine.Quick) {
-			return of, values
+// provenance says when, on what and with which versions a section was measured, and where its values are.
+func (r *Results) provenance(section string, m Machine) string {
+	parts := []string{fmt.Sprintf("Measured on %s: %s, %d cores, %d GiB", m.Date, m.Processor, m.Cores, m.MemoryGiB)}
+	for _, part := range []string{m.Kernel, m.Go, m.Coppice, m.Kubernetes} {
+		if part != "" {
+			parts = append(parts, part)
 		}
 	}
-	return nil, nil
-}
-
-func (f *File) preamble(text *strings.Builder) {
-	text.WriteString("# Performance\n\nWritten by `make bench`; do not edit. Each cell is the median of the runs, with the lowest and the highest\nin parentheses where there are several.")
-	if f.name != "" {
-		fmt.Fprintf(text, " Every single value is in [%s](%s).", f.name, f.name)
+	text := strings.Join(parts, ", ") + "."
+	if r.dir != "" {
+		text += fmt.Sprintf(" Every single value is in [%s](%[1]s).", fileOf(section))
 	}
-	m := f.machine
-	if m.Quick {
-		text.WriteString("\n\n**A quick run: sizes are a fraction, and the figures mean nothing.**")
-	}
-	text.WriteString("\n\n| | |\n|---|---|\n")
-	for _, row := range [][2]string{
-		{"date", m.Date},
-		{"processor", fmt.Sprintf("%s, %d cores", m.Processor, m.Cores)},
-		{"memory", fmt.Sprintf("%d GiB", m.MemoryGiB)},
-		{"kernel", m.Kernel},
-		{"Go", m.Go},
-		{"coppice", m.Coppice},
-		{"upstream", m.Kubernetes},
-	} {
-		if row[1] != "" {
-			fmt.Fprintf(text, "| %s | %s |\n", row[0], row[1])
-		}
-	}
+	return text
 }
 
 // table writes a row for each figure and a column for each side, in the order in which they were

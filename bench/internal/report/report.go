@@ -1,9 +1,9 @@
 // Package report stores measured values: each value as a line of JSON, and medians with their
 // ranges as tables in Markdown.
 //
-// A File holds the values of one day on one machine. When a section is measured again,
-// its values are replaced; the others stay. Values are appended as they are measured, so
-// that nothing is lost when a later section fails.
+// Each section has one file of raw values, with the machine and the versions that they were measured on in its first
+// line. When a section is measured again, its file is replaced; the others stay. Values are appended as they
+// are measured, so that nothing is lost when a later section fails.
 package report
 
 import (
@@ -12,10 +12,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
@@ -29,99 +27,63 @@ type Value struct {
 	Value   float64 `json:"value"`
 }
 
-// line is a line of the file: the machine, or a value.
+// line is a line of a file: the machine, or a value.
 type line struct {
 	Machine *Machine `json:"machine,omitempty"`
 	*Value
 }
 
-// File holds the raw results of one day on one machine.
-type File struct {
+// measured is what a section printed when it was measured last.
+type measured struct {
 	machine Machine
 	values  []Value
-	name    string   // of the file in its directory; empty if the values are only kept in memory
-	out     *os.File // nil: the values are only kept in memory, or are of another day
-	earlier []*File  // the results of other days in the directory, the last first
+	out     *os.File // nil if the values are only kept in memory, or were measured by an earlier command
 }
 
-// Memory returns a file that is not on disk.
-func Memory(m Machine) *File { return &File{machine: m} }
-
-// Open opens raw/<date>.jsonl in a directory for the values of the given sections. Existing
-// values of other sections are kept.
-func Open(dir string, m Machine, sections []string) (*File, error) {
-	path := filepath.Join(dir, "raw", m.Date+".jsonl")
-	kept, err := read(path, m)
-	if err != nil {
-		return nil, err
-	}
-	kept = slices.DeleteFunc(kept, func(v Value) bool { return slices.Contains(sections, v.Section) })
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, err
-	}
-	out, err := os.Create(path)
-	if err != nil {
-		return nil, err
-	}
-	f := &File{machine: m, name: nameOf(path), out: out}
-	if f.earlier, err = earlier(path); err != nil {
-		return nil, errors.Join(err, out.Close())
-	}
-	if err := f.write(line{Machine: &m}); err != nil {
-		return nil, errors.Join(err, out.Close())
-	}
-	if err := f.Add(kept...); err != nil {
-		return nil, errors.Join(err, out.Close())
-	}
-	return f, nil
+// Results are the values of all sections. They are not safe for concurrent use.
+type Results struct {
+	machine  Machine
+	dir      string // empty if the values are only kept in memory
+	sections map[string]*measured
 }
 
-// nameOf returns the path of a file relative to the report in the directory above.
-func nameOf(path string) string { return "raw/" + filepath.Base(path) }
+// Memory returns results that are not on disk.
+func Memory(m Machine) *Results { return &Results{machine: m, sections: map[string]*measured{}} }
 
-// earlier reads the other files beside path, the newest first: they have the values of sections that were not
-// measured again.
-func earlier(path string) ([]*File, error) {
-	paths, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*.jsonl"))
+// Open reads the raw values in the directory raw of dir. Values that are added replace the file of
+// their section. A quick run is an error: its figures mean nothing.
+func Open(dir string, m Machine) (*Results, error) {
+	if m.Quick {
+		return nil, fmt.Errorf("the figures of a quick run mean nothing: they are not written to %s", dir)
+	}
+	r := Memory(m)
+	r.dir = dir
+	if err := os.MkdirAll(filepath.Join(dir, "raw"), 0o755); err != nil {
+		return nil, err
+	}
+	paths, err := filepath.Glob(filepath.Join(dir, "raw", "*"+extension))
 	if err != nil {
 		return nil, err
 	}
-	var files []*File
-	for _, other := range paths {
-		if other == path {
-			continue
-		}
-		f, err := parse(other)
-		if err != nil {
+	for _, path := range paths {
+		if r.sections[strings.TrimSuffix(filepath.Base(path), extension)], err = parse(path); err != nil {
 			return nil, err
 		}
-		files = append(files, f)
 	}
-	slices.SortFunc(files, func(a, b *File) int { return strings.Compare(b.machine.Date, a.machine.Date) })
-	return files, nil
+	return r, nil
 }
 
-// read returns the values of a file, or none if it does not exist. A file of another machine or
-// of other versions is an error: a table must not mix them.
-func read(path string, m Machine) ([]Value, error) {
-	f, err := parse(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, nil
-	case err != nil:
-		return nil, err
-	case f.machine != m && f.machine != Machine{}:
-		return nil, fmt.Errorf("%s has results of another machine or of other versions (%+v): move it away, or choose another directory", path, f.machine)
-	}
-	return f.values, nil
-}
+const extension = ".jsonl"
 
-func parse(path string) (*File, error) {
+// fileOf returns the path of the raw values of a section relative to the report.
+func fileOf(section string) string { return "raw/" + section + extension }
+
+func parse(path string) (*measured, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	f := &File{name: nameOf(path)}
+	s := &measured{}
 	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
 		var l line
 		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
@@ -129,41 +91,65 @@ func parse(path string) (*File, error) {
 		}
 		switch {
 		case l.Machine != nil:
-			f.machine = *l.Machine
+			s.machine = *l.Machine
 		case l.Value != nil:
-			f.values = append(f.values, *l.Value)
+			s.values = append(s.values, *l.Value)
 		}
 	}
-	return f, nil
+	return s, nil
 }
 
-// Add adds values.
-func (f *File) Add(values ...Value) error {
-	f.values = append(f.values, values...)
-	for i := range values {
-		if err := f.write(line{Value: &values[i]}); err != nil {
+// Add adds values. The first one of a section replaces what was measured of it earlier.
+func (r *Results) Add(values ...Value) error {
+	for _, v := range values {
+		s, err := r.section(v.Section)
+		if err != nil {
+			return err
+		}
+		s.values = append(s.values, v)
+		if err := s.write(line{Value: &v}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (f *File) write(l line) error {
-	if f.out == nil {
+// section returns what is measured of a section now.
+func (r *Results) section(name string) (*measured, error) {
+	s := r.sections[name]
+	if s != nil && (s.out != nil || r.dir == "") {
+		return s, nil
+	}
+	s = &measured{machine: r.machine}
+	if r.dir != "" {
+		var err error
+		if s.out, err = os.Create(filepath.Join(r.dir, fileOf(name))); err != nil {
+			return nil, err
+		}
+	}
+	r.sections[name] = s
+	return s, s.write(line{Machine: &s.machine})
+}
+
+func (s *measured) write(l line) error {
+	if s.out == nil {
 		return nil
 	}
 	data, err := json.Marshal(l)
 	if err != nil {
 		return err
 	}
-	_, err = f.out.Write(append(data, '\n'))
+	_, err = s.out.Write(append(data, '\n'))
 	return err
 }
 
-// Close closes the file.
-func (f *File) Close() error {
-	if f.out == nil {
-		return nil
+// Close closes the files.
+func (r *Results) Close() error {
+	var failures []error
+	for _, s := range r.sections {
+		if s.out != nil {
+			failures = append(failures, s.out.Close())
+		}
 	}
-	return f.out.Close()
+	return errors.Join(failures...)
 }

@@ -1,8 +1,6 @@
 package report
 
 import (
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -28,80 +26,60 @@ func TestMedian(t *testing.T) {
 	}
 }
 
-// TestSectionIsReplaced: new values of a section replace the earlier ones, other sections stay,
-// and results of another machine are not mixed in.
+// TestSectionIsReplaced: new values of a section replace the earlier ones with their machine, and other sections stay.
 func TestSectionIsReplaced(t *testing.T) {
-	dir, m := t.TempDir(), Machine{Date: "2026-11-22", Cores: 2}
-	add := func(v Value) *File {
-		t.Helper()
-		f, err := Open(dir, m, []string{v.Section})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := f.Add(v); err != nil {
-			t.Fatal(err)
-		}
-		return f
-	}
-	add(Value{Section: "a", Figure: "speed", Side: "ours", Unit: "1/s", Value: 1})
-	add(Value{Section: "b", Figure: "size", Side: "ours", Unit: "MB", Value: 2})
-	f := add(Value{Section: "a", Figure: "speed", Side: "ours", Unit: "1/s", Value: 3})
-	var text strings.Builder
-	if err := f.Markdown(&text, []Section{{"a", "A", "About a."}, {"b", "B", "About b."}, {"c", "C", "Not measured."}}); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"| speed | 1/s | 3.00 |\n", "| size | MB | 2.00 |\n", "## A\n\nAbout a.\n", "[raw/2026-11-22.jsonl]"} {
-		if !strings.Contains(text.String(), want) {
-			t.Errorf("the report has no %q:\n%s", want, text.String())
-		}
-	}
-	if strings.Contains(text.String(), "1.00") || strings.Contains(text.String(), "## C") {
-		t.Errorf("the report has what was replaced, or what was not measured:\n%s", text.String())
-	}
-	if _, err := Open(dir, Machine{Date: "2026-11-22", Cores: 4}, nil); err == nil {
-		t.Error("results of two machines may be in one file")
-	}
-}
-
-// TestEarlierDays: of a section that was not measured again the report has the last values, with their day.
-func TestEarlierDays(t *testing.T) {
 	dir := t.TempDir()
-	var f *File
-	for _, day := range []struct {
-		date   string
-		quick  bool
-		values map[string]float64
+	var r *Results
+	for _, measured := range []struct {
+		date, section string
+		values        []float64
 	}{
-		{"2026-11-20", false, map[string]float64{"a": 1, "b": 2}},
-		{"2026-11-21", false, map[string]float64{"b": 3}},
-		{"2026-11-22", true, map[string]float64{"b": 4}},
-		{"2026-11-23", false, map[string]float64{"c": 5}},
+		{"2026-11-20", "a", []float64{1, 1}},
+		{"2026-11-21", "b", []float64{2}},
+		{"2026-11-22", "a", []float64{3, 4, 5}},
 	} {
 		var err error
-		if f, err = Open(dir, Machine{Date: day.date, Quick: day.quick, Coppice: "coppice of " + day.date}, slices.Sorted(maps.Keys(day.values))); err != nil {
+		if r, err = Open(dir, Machine{Date: measured.date, Cores: 2, Coppice: "coppice of " + measured.date}); err != nil {
 			t.Fatal(err)
 		}
-		for section, value := range day.values {
-			if err := f.Add(Value{Section: section, Figure: section, Side: "ours", Unit: "s", Value: value}); err != nil {
+		for run, value := range measured.values {
+			if err := r.Add(Value{Section: measured.section, Run: run, Figure: "speed", Side: "ours", Unit: "1/s", Value: value}); err != nil {
 				t.Fatal(err)
 			}
 		}
-	}
-	var text strings.Builder
-	if err := f.Markdown(&text, []Section{{"a", "A", "."}, {"b", "B", "."}, {"c", "C", "."}}); err != nil {
-		t.Fatal(err)
-	}
-	got := strings.ReplaceAll(text.String(), "\n", " ")
-	for _, want := range []string{
-		"since 2026-11-20: , 0 cores, coppice of 2026-11-20", "[raw/2026-11-20.jsonl](raw/2026-11-20.jsonl)", "| a | s | 1.00 |",
-		"since 2026-11-21", "| b | s | 3.00 |", "## C  .  | | unit | ours | |---|---|---| | c | s | 5.00 |",
-	} {
-		if !strings.Contains(got, want) {
-			t.Errorf("the report has no %q:\n%s", want, text.String())
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
 		}
 	}
-	if strings.Contains(got, "4.00") {
-		t.Errorf("the report has the values of a quick run:\n%s", text.String())
+	again, err := Open(dir, Machine{Date: "2026-11-23"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sections := []Section{{"a", "A", "About a."}, {"b", "B", "About b."}, {"c", "C", "Not measured."}}
+	for name, results := range map[string]*Results{"what measured": r, "what only reads": again} {
+		var text strings.Builder
+		if err := results.Markdown(&text, sections); err != nil {
+			t.Fatal(err)
+		}
+		got := strings.ReplaceAll(text.String(), "\n", " ")
+		for _, want := range []string{
+			"## A  About a.  Measured on 2026-11-22: , 2 cores, 0 GiB, coppice of 2026-11-22.", "[raw/a.jsonl](raw/a.jsonl)", "| speed | 1/s | **4.00** (3.00–5.00) |",
+			"Measured on 2026-11-21", "| speed | 1/s | 2.00 |",
+		} {
+			if !strings.Contains(got, want) {
+				t.Errorf("%s: the report has no %q:\n%s", name, want, text.String())
+			}
+		}
+		if strings.Contains(got, "1.00") || strings.Contains(got, "## C") {
+			t.Errorf("%s: the report has what was replaced, or what was not measured:\n%s", name, text.String())
+		}
+	}
+}
+
+// TestQuickRunsAreNotKept: the figures of a quick run never stand in the report of the project.
+func TestQuickRunsAreNotKept(t *testing.T) {
+	if _, err := Open(t.TempDir(), Machine{Quick: true}); err == nil {
+		t.Error("the results of a quick run may be kept")
 	}
 }
 
@@ -114,5 +92,16 @@ func TestWrap(t *testing.T) {
 	}
 	if len(strings.Fields(text)) != 100 {
 		t.Errorf("wrap changed the words: %s", text)
+	}
+}
+
+// TestRequote: a quoted row follows its figure, also if another section has a figure of the same name.
+func TestRequote(t *testing.T) {
+	earlier := "## A\n\n| | unit | ours |\n|---|---|---|\n| create | 1/s | **1** |\n| gone | s | **5** |\n## B\n\n| create | 1/s | **2** |\n"
+	report := "## A\n\n| | unit | ours |\n|---|---|---|\n| create | 1/s | **3** |\n## B\n\n| create | 1/s | **4** |\n"
+	document := "# X\n\n| | unit | ours |\n|---|---|---|\n| create | 1/s | **2** |\n| gone | s | **5** |\n| other | s | **2** |\n"
+	want := "# X\n\n| | unit | ours |\n|---|---|---|\n| create | 1/s | **4** |\n| gone | s | **5** |\n| other | s | **2** |\n"
+	if got := Requote(document, earlier, report); got != want {
+		t.Errorf("Requote returned\n%s\nwant\n%s", got, want)
 	}
 }

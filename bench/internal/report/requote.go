@@ -1,0 +1,39 @@
+package report
+
+import "strings"
+
+// Requote returns a document with each row that it quotes from an earlier report as the new report has it. A row that
+// the new report does not have any more stays as it is.
+func Requote(document, earlier, report string) string {
+	rows := rowsByFigure(report)
+	quoted := map[string]string{}
+	for figure, row := range rowsByFigure(earlier) {
+		if now, ok := rows[figure]; ok {
+			quoted[row] = now
+		}
+	}
+	lines := strings.Split(document, "\n")
+	for i, line := range lines {
+		if now, ok := quoted[line]; ok {
+			lines[i] = now
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// figure names a row: its section, and its first two cells.
+type figure struct{ section, name, unit string }
+
+func rowsByFigure(report string) map[figure]string {
+	rows := map[figure]string{}
+	section := ""
+	for line := range strings.SplitSeq(report, "\n") {
+		if title, ok := strings.CutPrefix(line, "## "); ok {
+			section = title
+		}
+		if cells := strings.Split(line, "|"); len(cells) > 3 && strings.Contains(line, "**") {
+			rows[figure{section, cells[1], cells[2]}] = line
+		}
+	}
+	return rows
+}
