@@ -21,6 +21,8 @@ const (
 	mostFinalizers = 64
 	// mostInList is the number of waits in one list: for the finalizers, and for other reasons.
 	mostInList = mostFinalizers + 8
+	// maxShown is the number of waits in a list below the first one.
+	maxShown = 8
 	// mostListed is the number of reasons, steps or names in one list.
 	mostListed = 8
 	// mostUnseen is the number of unread resources that an explanation names.
@@ -74,10 +76,14 @@ func boundWaits(waits []Wait) (kept []Wait, more int) {
 			w.cut()
 			continue
 		}
-		if most := min(left, mostInList); len(w.Waits) > most {
+		most := min(left, maxShown)
+		if w == &top {
+			most = mostInList
+		}
+		if len(w.Waits) > most {
 			slices.SortStableFunc(w.Waits, func(a, b Wait) int { return a.State.rank() - b.State.rank() })
 			w.More += len(w.Waits) - most
-			w.Waits = w.Waits[:most]
+			w.Waits = slices.Clone(w.Waits[:most])
 		}
 		left -= len(w.Waits)
 		for n := range w.Waits {

@@ -40,7 +40,7 @@ func (e *Explainer) contents(o *inventory.Object, ns *corev1.Namespace) []Wait {
 		waits = append(waits, w)
 	}
 	var left []Wait
-	for _, content := range e.byPlace[o.Name] {
+	for _, content := range e.inNamespace(o.Name) {
 		if content.Resource != nil && !content.Resource.Deletable {
 			continue // it disappears with its server, and no namespace waits for it
 		}
@@ -78,23 +78,12 @@ func (e *Explainer) unreadIn(namespace string) []inventory.Unread {
 // deletion makes progress.
 func (e *Explainer) remaining(o *inventory.Object, left []Wait) Wait {
 	count := len(left)
-	w := Wait{On: OnContent, Says: "in the namespace there is still " + counted(count, "object")}
-	if e.Before == nil {
-		return group(w, left)
-	}
-	before := 0
-	for _, content := range e.Before.Objects {
-		if content.Namespace == o.Name && (content.Resource == nil || content.Resource.Deletable) {
-			before++
-		}
-	}
-	if before > count {
+	w := Wait{On: OnContent, Says: "in the namespace there is still " + counted(count, "object"), Waits: left}
+	if before := e.countBefore(o.Name); before > count {
 		w.Says += fmt.Sprintf(", %d fewer than %s ago", before-count, e.age(e.Before.Read))
-		for n := range left {
-			settle(&left[n])
-		}
+		w.progresses = true
 	}
-	return group(w, left)
+	return w
 }
 
 // settle changes waits for a controller from Unknown to Slow: the controller is now seen to work.
@@ -102,12 +91,19 @@ func settle(w *Wait) {
 	for n := range w.Waits {
 		settle(&w.Waits[n])
 	}
-	switch {
-	case len(w.Waits) > 0:
+	if len(w.Waits) > 0 {
 		w.State = worst(w.Waits)
-	case w.State == Unknown && (w.On == OnController || w.On == OnCollector):
-		w.State = Slow
+		return
 	}
+	w.State = settled(w)
+}
+
+// settled returns the state of a wait without waits of its own, after its controller is seen to work.
+func settled(w *Wait) State {
+	if w.State == Unknown && (w.On == OnController || w.On == OnCollector) {
+		return Slow
+	}
+	return w.State
 }
 
 // undiscovered explains a namespace that waits for a group of the API whose objects are unknown. The condition may be

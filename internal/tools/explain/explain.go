@@ -10,12 +10,12 @@
 // The packages that decide in the cluster also decide here: package verdict returns the objects that the collector
 // awaits, package servedby the controllers of the other finalizers. object.go begins with the state of an object;
 // finalizer.go, contents.go and pod.go have its possible waits; webhook.go the webhooks that block a controller;
-// next.go the advice. Nothing is called stuck without evidence: if something could not be read, or the evidence is
+// next.go the advice. chain.go follows the waits from one object to the next; causes.go does it for all objects at
+// once, and rank.go groups them by the reasons at the end. Nothing is called stuck without evidence: if something could not be read, or the evidence is
 // ambiguous, the state is Unknown.
 package explain
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -107,6 +107,10 @@ type Wait struct {
 	Waits    []Wait           `json:"waits,omitempty"`
 	// More is the number of further waits, none of them in a worse state than those in Waits.
 	More int `json:"more,omitempty"`
+
+	// progresses is true for contents that have become fewer: the controllers that they wait for are seen to work
+	// (settle).
+	progresses bool
 }
 
 // Explanation explains why one object still exists. Its JSON form is the output of coppice explain.
@@ -122,8 +126,8 @@ type Explanation struct {
 	Unseen []string `json:"unseen,omitempty"`
 }
 
-// Leaves returns the waits at the end of every chain, the worst first. The leaves of a repeated object are those of
-// its first explanation.
+// Leaves returns the waits at the end of every chain that the explanation shows, the worst first. The leaves of a
+// repeated object are those of its first explanation.
 func (x *Explanation) Leaves() []*Wait {
 	var leaves []*Wait
 	var visit func(waits []Wait)
@@ -187,7 +191,7 @@ type Explainer struct {
 	graph    *ownership.Graph
 	servedBy *servedby.Index
 
-	byPlace   map[string][]*inventory.Object
+	index     index
 	explained map[ownership.UID]State // in this explanation; objects whose explanation is under way have ""
 }
 
@@ -199,12 +203,8 @@ func New(in Input) *Explainer {
 	}
 	e := &Explainer{
 		Input: in, graph: in.Inventory.Graph(), servedBy: servedby.New(in.Inventory, details, in.Now),
-		byPlace: map[string][]*inventory.Object{},
 	}
 	e.believe()
-	for _, o := range in.Inventory.Objects {
-		e.byPlace[o.Namespace] = append(e.byPlace[o.Namespace], o)
-	}
 	return e
 }
 
@@ -223,7 +223,7 @@ func (e *Explainer) whole(uid ownership.UID) (Explanation, bool) {
 		return Explanation{}, false
 	}
 	e.explained = map[ownership.UID]State{}
-	waits := e.object(o)
+	waits := e.follow(o)
 	x := Explanation{Object: refOf(o), State: worst(waits), Waits: waits}
 	if o.Phase != ownership.Active {
 		deleted := requested(o)
@@ -249,22 +249,6 @@ func worst(waits []Wait) State {
 		}
 	}
 	return state
-}
-
-// maxShown bounds the waits of one list in an explanation.
-const maxShown = 8
-
-// group combines waits into one, the worst first, and shows the first of them.
-func group(w Wait, waits []Wait) Wait {
-	slices.SortStableFunc(waits, func(a, b Wait) int {
-		return cmp.Or(a.State.rank()-b.State.rank(), compareTimes(a.Since, b.Since))
-	})
-	w.State = worst(waits)
-	w.Waits = waits
-	if len(waits) > maxShown {
-		w.Waits, w.More = slices.Clone(waits[:maxShown]), len(waits)-maxShown
-	}
-	return w
 }
 
 // compareTimes orders earlier times first, and unknown ones last.

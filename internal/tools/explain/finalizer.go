@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/coppice-dev/coppice/internal/rules/finalizers"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
@@ -89,7 +92,7 @@ func (e *Explainer) ours(o *inventory.Object) Wait {
 	return e.collector(o, "the collector has the next step: "+decision.String(), requested(o))
 }
 
-// dependents explains a foreground deletion by every dependent that blocks it. Gather returns only some of them;
+// dependents returns the dependents that block a foreground deletion, all of them: Gather returns only some, and
 // another one may be the stuck one.
 func (e *Explainer) dependents(o *inventory.Object) Wait {
 	var waits []Wait
@@ -102,20 +105,23 @@ func (e *Explainer) dependents(o *inventory.Object) Wait {
 		seen[uid] = true
 		waits = append(waits, e.via(OnDependent, dependent, refOf(dependent).String()+" blocks the deletion of its owner"))
 	}
-	return group(Wait{On: OnDependent, Says: "foreground deletion waits for " + counted(len(waits), "dependent")}, waits)
+	if len(waits) == 0 {
+		return Wait{On: OnUnread, State: Unknown, Says: "dependents block its deletion that were not read"}
+	}
+	return Wait{On: OnDependent, Says: "foreground deletion waits for " + counted(len(waits), "dependent"), Waits: waits}
 }
 
 // instances explains a CustomResourceDefinition by its remaining instances.
 func (e *Explainer) instances(o *inventory.Object) Wait {
 	resource, apiGroup, _ := strings.Cut(o.Name, ".")
 	var waits []Wait
-	for _, i := range e.Inventory.Objects {
-		if i.Kind.Group == apiGroup && i.Resource != nil && i.Resource.Resource == resource && i.UID != o.UID {
+	for _, i := range e.ofResource(schema.GroupResource{Group: apiGroup, Resource: resource}) {
+		if i.UID != o.UID {
 			waits = append(waits, e.via(OnInstance, i, refOf(i).String()+" is left"))
 		}
 	}
 	if len(waits) > 0 {
-		return group(Wait{On: OnInstance, Says: "of the kind that it defines there is still " + counted(len(waits), "instance")}, waits)
+		return Wait{On: OnInstance, Says: "of the kind that it defines there is still " + counted(len(waits), "instance"), Waits: waits}
 	}
 	if u := e.unreadOf(apiGroup, resource, ""); len(u) > 0 {
 		return Wait{On: OnUnread, State: Unknown, Says: "whether instances are left could not be seen: " + unseen(u[0])}
@@ -126,9 +132,8 @@ func (e *Explainer) instances(o *inventory.Object) Wait {
 // claimUsers explains a PersistentVolumeClaim by the pods that use it.
 func (e *Explainer) claimUsers(o *inventory.Object) Wait {
 	var waits []Wait
-	for _, p := range e.byPlace[o.Namespace] {
-		pod := e.Inventory.Pods[p.UID]
-		if pod == nil || pod.IsFinished() || !pod.Uses(o.Name) {
+	for _, p := range e.podsOf(types.NamespacedName{Namespace: o.Namespace, Name: o.Name}) {
+		if e.Inventory.Pods[p.UID].IsFinished() {
 			continue
 		}
 		if p.Phase != ownership.Active {
@@ -142,7 +147,7 @@ func (e *Explainer) claimUsers(o *inventory.Object) Wait {
 		})
 	}
 	if len(waits) > 0 {
-		return group(Wait{On: OnUser, Says: "in use by " + counted(len(waits), "pod")}, waits)
+		return Wait{On: OnUser, Says: "in use by " + counted(len(waits), "pod"), Waits: waits}
 	}
 	if u := e.unreadOf("", "pods", o.Namespace); len(u) > 0 || e.Inventory.Pods == nil {
 		return Wait{On: OnUnread, State: Unknown, Says: "whether pods use it was not seen", Next: []Step{{"look who uses it", describe(o)}}}

@@ -19,30 +19,19 @@ import (
 // prompt is the time that control plane components may take for a step before the delay is suspicious.
 const prompt = time.Minute
 
-// object returns the waits of an object, each with its own waits.
-func (e *Explainer) object(o *inventory.Object) []Wait {
-	if state, seen := e.explained[o.UID]; seen {
-		ref := refOf(o)
-		if state == "" {
-			return []Wait{{On: OnCycle, Object: &ref, Says: fmt.Sprintf("%s waits for this object in turn", ref), State: Unknown}}
-		}
-		return []Wait{{On: OnRepeated, Object: &ref, Says: fmt.Sprintf("%s is explained above", ref), State: state}}
-	}
-	e.explained[o.UID] = ""
-	var waits []Wait
+// direct returns the waits of an object without those of other objects: a wait for another object is open (via), and
+// has neither a state nor waits until chain.go or causes.go follows it.
+func (e *Explainer) direct(o *inventory.Object) []Wait {
 	if o.Phase == ownership.Active {
-		waits = []Wait{e.active(o)}
-	} else {
-		waits = e.terminating(o)
+		return []Wait{e.active(o)}
 	}
-	e.explained[o.UID] = worst(waits)
-	return waits
+	return e.terminating(o)
 }
 
-// via returns a wait for another object, with the explanation of that object.
+// via returns an open wait for another object.
 func (e *Explainer) via(on On, o *inventory.Object, says string) Wait {
 	ref := refOf(o)
-	w := group(Wait{On: on, Object: &ref, Says: says}, e.object(o))
+	w := Wait{On: on, Object: &ref, Says: says}
 	if o.Phase != ownership.Active {
 		since := requested(o)
 		w.Since = &since

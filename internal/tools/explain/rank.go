@@ -18,32 +18,23 @@ type Group struct {
 	More int `json:"more,omitempty"`
 }
 
-// All explains every object that is being deleted, grouped by the leaves of its waits: the stuck ones first, and
-// among these the oldest ones.
+// All explains every object that is being deleted, grouped by the leaves of its waits, all of them: the stuck ones
+// first, and among these the oldest ones. The leaf of a group is the oldest of those with the same reason. Objects that
+// wait for each other have one leaf together. The time is proportional to the number of objects, of waits and of
+// objects in groups.
 func (e *Explainer) All() []Group {
-	groups := map[string]*Group{}
-	for _, o := range e.oldestFirst() {
-		x, _ := e.whole(o.UID)
-		seen := map[string]bool{}
-		for _, leaf := range x.Leaves() {
-			key := cause(leaf)
-			if leaf.State == Kept || seen[key] {
-				continue
-			}
-			seen[key] = true
-			if groups[key] == nil {
-				groups[key] = &Group{Leaf: *leaf}
-				groups[key].Leaf.boundTexts()
-			}
-			groups[key].add(x.Object)
+	waits := e.waitsOf(e.oldestFirst())
+	all := make([]Group, 0, len(waits.causes))
+	for n := range waits.causes {
+		g := Group{Leaf: waits.causes[n].leaf}
+		g.Leaf.boundTexts()
+		for _, o := range waits.waitingFor(n) {
+			g.add(refOf(o))
 		}
-	}
-	all := make([]Group, 0, len(groups))
-	for _, g := range groups {
-		all = append(all, *g)
+		all = append(all, g)
 	}
 	slices.SortFunc(all, func(a, b Group) int {
-		return cmp.Or(a.Leaf.State.rank()-b.Leaf.State.rank(), compareTimes(a.Leaf.Since, b.Leaf.Since), strings.Compare(cause(&a.Leaf), cause(&b.Leaf)))
+		return cmp.Or(a.Leaf.State.rank()-b.Leaf.State.rank(), compareTimes(a.Leaf.Since, b.Leaf.Since), strings.Compare(reasonOf(&a.Leaf), reasonOf(&b.Leaf)))
 	})
 	return all
 }
@@ -68,8 +59,8 @@ func (e *Explainer) oldestFirst() []*inventory.Object {
 	return objects
 }
 
-// cause identifies the reason of a leaf, so that waits for the same reason are reported once.
-func cause(w *Wait) string {
+// reasonOf identifies the reason of a leaf, so that waits for the same reason are reported once.
+func reasonOf(w *Wait) string {
 	key := []string{string(w.On), string(w.State), w.Finalizer}
 	switch {
 	case w.ServedBy != nil:

@@ -23,6 +23,9 @@ func TestScenarios(t *testing.T) {
 	counts := map[string]int{}
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		file := filepath.Base(path)
+		if strings.HasSuffix(file, ".fail") {
+			return // a case that a random test has kept
+		}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			t.Helper()
 			w := newCluster(t)
