@@ -33,7 +33,7 @@ type process struct {
 // startProcess runs the binary and passes each line that it prints to ready, until that reports
 // true.
 func startProcess(binary string, args []string, ready func(line string) bool) (*process, error) {
-	command := exec.Command(binary, append(args, "--stop-with-stdin")...) //nolint:noctx // it is stopped with its input
+	command := exec.Command(binary, append(args, "--stop-with-stdin")...)
 	command.Args[0] = binaryName
 	p := &process{command: command, exited: make(chan struct{})}
 	command.Stderr = &p.log

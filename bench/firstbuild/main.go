@@ -25,7 +25,7 @@ func main() {
 	graph := flag.String("graph", "", "read this action graph of an earlier build instead of building (go build -debug-actiongraph)")
 	output := flag.String("o", "/dev/stdout", "file for the listing")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt) //nolint:forbidigo // that of the process
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := run(ctx, *dir, *graph, *output); err != nil {
 		fmt.Fprintf(os.Stderr, "firstbuild: %v\n", err)

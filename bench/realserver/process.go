@@ -29,7 +29,7 @@ func startProcess(dir string, binaries Binaries, name Binary, args ...string) (*
 	if !ok {
 		return nil, fmt.Errorf("start %s: it was not built", name)
 	}
-	command := exec.Command(path, args...) //nolint:noctx // stop ends it gracefully; a context would kill it
+	command := exec.Command(path, args...)
 	p := &process{name: name, cmd: command, output: filepath.Join(dir, string(name)+".log"), ended: make(chan struct{})}
 	file, err := os.OpenFile(p.output, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

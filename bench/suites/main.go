@@ -57,7 +57,7 @@ func main() {
 	flag.Parse()
 	c.only, c.controllers = flag.Args(), strings.Fields(*controllers)
 	log.SetFlags(log.Ltime)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) //nolint:forbidigo // the context of the process
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := c.run(ctx); err != nil {
 		fmt.Fprintf(os.Stderr, "suites: %v\n", err)

@@ -161,7 +161,7 @@ func remove(ctx context.Context, store Store, o object, options *metav1.DeleteOp
 	if isNamespace(o.kind) && o.GetDeletionTimestamp() == nil && !slices.Contains(o.GetFinalizers(), contentsFinalizer) {
 		o.SetFinalizers(append(slices.Clone(o.GetFinalizers()), contentsFinalizer))
 	}
-	plan, err := deletion.Decide(o.stored, options, strategy(o), time.Now()) //nolint:forbidigo // no decision depends on it
+	plan, err := deletion.Decide(o.stored, options, strategy(o), time.Now())
 	if err != nil {
 		return err
 	}

@@ -66,7 +66,7 @@ func (s trackerStore) delete(resource schema.GroupVersionResource, namespace, na
 	if err != nil {
 		return err
 	}
-	return remove(context.Background(), s, object{accessor, kinds[0], stored}, options) //nolint:forbidigo // a reactor has none
+	return remove(context.Background(), s, object{accessor, kinds[0], stored}, options)
 }
 
 // Kinds implements Store.

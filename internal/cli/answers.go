@@ -85,7 +85,7 @@ func explainFromAPI(c *cobra.Command, f *explainFlags, args []string, s Streams)
 	if asker == nil {
 		return false, err
 	}
-	now := time.Now() //nolint:forbidigo // ages are those at the time at which a user asks
+	now := time.Now()
 	if f.all {
 		deletions, ok := asker.deletions(c.Context())
 		if !ok {

@@ -95,7 +95,7 @@ func (f *backupFlags) write(ctx context.Context, cluster *clusterFlags, r previe
 	if err != nil {
 		return err
 	}
-	content, err := backup.Seal(kept, key, time.Now()) //nolint:forbidigo // the time at which a user asks
+	content, err := backup.Seal(kept, key, time.Now())
 	if err != nil {
 		return err
 	}

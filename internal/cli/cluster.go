@@ -78,7 +78,7 @@ func (f *clusterFlags) read(ctx context.Context, s Streams, options reader.Optio
 	if namespace != "" {
 		options.Namespaces = []string{namespace}
 	}
-	options.Now = time.Now() //nolint:forbidigo // the time at which a user asks
+	options.Now = time.Now()
 	if terminal.File(s.Err) != nil {
 		own := terminal.Own(s.Err)
 		options.Progress = func(p reader.Progress) {

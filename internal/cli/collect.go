@@ -102,7 +102,7 @@ of no use. See docs/collect.md.`,
 }
 
 func collect(ctx context.Context, f collectFlags, s Streams) error {
-	began := time.Now() //nolint:forbidigo // to print the duration of the start
+	began := time.Now()
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	ctx, cancel := f.input.follow(ctx, s.In)

@@ -141,7 +141,7 @@ func (f *conformanceFlags) exec(c *cobra.Command, s Streams) error {
 
 // options returns the options that the flags set.
 func (f *conformanceFlags) options() (conformance.Options, error) {
-	o := conformance.Options{Parallel: f.parallel, Now: time.Now} //nolint:forbidigo // the clock of the command
+	o := conformance.Options{Parallel: f.parallel, Now: time.Now}
 	switch {
 	case !slices.Contains(conformance.Formats(), f.output):
 		return o, usageError{fmt.Errorf("--output %q is none of %s", f.output, strings.Join(conformance.Formats(), ", "))}

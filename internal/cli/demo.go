@@ -146,7 +146,7 @@ type screen struct {
 }
 
 // newScreen returns a screen that draws a tree if out is a capable terminal and plain is not set.
-func newScreen(plain bool, out io.Writer) screen { //nolint:revive // it is the flag's value
+func newScreen(plain bool, out io.Writer) screen {
 	file := terminal.File(out)
 	if plain || file == nil || os.Getenv("TERM") == "dumb" {
 		return screen{stage.Plain{Out: out}, func() {}}

@@ -35,7 +35,7 @@ func playInBrowser(ctx context.Context, f demoFlags, p system.Plane, stories []d
 	}
 	server := link.New(link.Config{
 		Target: target, Transport: transport, Changes: changesOfPage(), Demo: watching, DemoPath: audience.Path,
-		Now: time.Now, //nolint:forbidigo // of whoever opens the page
+		Now: time.Now,
 	})
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return serveLinks(ctx, server, f.port, f.open, s) })

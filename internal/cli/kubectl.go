@@ -94,7 +94,7 @@ func cutLast(s, separator string) (before, after string, found bool) {
 }
 
 // offline lists the commands of kubectl that need no server.
-var offline = []string{"completion", "__complete", "__completeNoDesc", "config", "help", "kustomize", "options", "plugin", "version"} //nolint:gochecknoglobals // a constant list
+var offline = []string{"completion", "__complete", "__completeNoDesc", "config", "help", "kustomize", "options", "plugin", "version"}
 
 // chooseKubeconfig points kubectl at our control plane, unless args name another server.
 func chooseKubeconfig(args []string) error {

@@ -76,7 +76,7 @@ only: "coppice up --write-node-kubeconfig" writes one.`,
 }
 
 func runNode(ctx context.Context, f nodeFlags, s Streams) error {
-	began := time.Now() //nolint:forbidigo // to print the duration of the start
+	began := time.Now()
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	options, err := f.options(ctx, s.Err)

@@ -199,7 +199,7 @@ func foretell(c *cobra.Command, f *previewFlags, args []string, s Streams) (fore
 	if err != nil {
 		return foretold{}, err
 	}
-	question := preview.Question{Requests: requests, Now: time.Now(), AssumeReleased: f.released} //nolint:forbidigo // the time at which a user asks
+	question := preview.Question{Requests: requests, Now: time.Now(), AssumeReleased: f.released}
 	if question.Order, err = f.deletionOrder(c.Context(), config); err != nil {
 		return foretold{}, err
 	}

@@ -88,7 +88,7 @@ func allStories(ctx context.Context, a *asker, format string, s Streams) error {
 	if format != "table" {
 		return writeAs(s.Out, format, list)
 	}
-	return writeStories(s.Out, list.Items, time.Now()) //nolint:forbidigo // ages are those at the time at which a user asks
+	return writeStories(s.Out, list.Items, time.Now())
 }
 
 func writeStories(w io.Writer, all []story.Summary, now time.Time) error {

@@ -75,7 +75,7 @@ func serveWeb(ctx context.Context, f webFlags, s Streams) error {
 	}
 	server := link.New(link.Config{
 		Target: asker.server, Transport: asker.client.Transport, Changes: changesOfPage(),
-		Now: time.Now, //nolint:forbidigo // of whoever opens the page
+		Now: time.Now,
 	})
 	return serveLinks(ctx, server, f.port, f.open, s)
 }
@@ -84,7 +84,7 @@ func serveWeb(ctx context.Context, f webFlags, s Streams) error {
 func changesOfPage() []string { return []string{coppice.APIPrefix + "/resume"} }
 
 // serveLinks serves the page until ctx ends, and prints its address.
-func serveLinks(ctx context.Context, server *link.Server, port int, isToOpen bool, s Streams) error { //nolint:revive // a flag's value
+func serveLinks(ctx context.Context, server *link.Server, port int, isToOpen bool, s Streams) error {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
 		return fmt.Errorf("listen on port %d of loopback: %w; choose another one with --port", port, causeOf(err))

@@ -3,6 +3,7 @@
 package structure
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -22,36 +23,56 @@ const root = "../.."
 
 // goFile is one parsed file of the repository.
 type goFile struct {
-	dir  string // slash-separated, relative to the root; "." for the root
-	name string
-	ast  *ast.File
+	dir      string // slash-separated, relative to the root; "." for the root
+	name     string
+	isNested bool // in a module below the main one
+	ast      *ast.File
+	set      *token.FileSet
 }
 
-// parsed are the Go files of the main module, once they have been asked for.
+// at returns the place of a node for a message.
+func (f goFile) at(node ast.Node) string {
+	return fmt.Sprintf("%s/%s:%d", f.dir, f.name, f.set.Position(node.Pos()).Line)
+}
+
+// parsed are the Go files of the repository, once they have been asked for.
 var parsed []goFile
 
-// goFiles parses every Go file of the main module, with its comments.
+// goFiles returns every Go file of the main module, parsed with its comments.
 func goFiles(t *testing.T) []goFile {
+	t.Helper()
+	return slices.DeleteFunc(slices.Clone(everyGoFile(t)), func(f goFile) bool { return f.isNested })
+}
+
+// everyGoFile returns every Go file of the repository, those of nested modules too.
+func everyGoFile(t *testing.T) []goFile {
 	t.Helper()
 	if parsed != nil {
 		return parsed
 	}
 	var files []goFile
-	fset := token.NewFileSet()
+	nested := "" // the nested module that the walk is in
+	set := token.NewFileSet()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
 		if d.IsDir() {
-			if name := d.Name(); path != root && (strings.HasPrefix(name, ".") || name == "testdata" || hasGoMod(path)) {
+			if name := d.Name(); path != root && (strings.HasPrefix(name, ".") || name == "testdata" || name == "node_modules") {
 				return filepath.SkipDir
+			}
+			if nested != "" && !strings.HasPrefix(path, nested+string(filepath.Separator)) {
+				nested = ""
+			}
+			if nested == "" && path != root && hasGoMod(path) {
+				nested = path
 			}
 			return nil
 		}
 		if !strings.HasSuffix(path, ".go") {
 			return nil
 		}
-		file, err := parser.ParseFile(fset, path, nil, parser.ParseComments|parser.SkipObjectResolution)
+		file, err := parser.ParseFile(set, path, nil, parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {
 			return err
 		}
@@ -59,7 +80,8 @@ func goFiles(t *testing.T) []goFile {
 		if err != nil {
 			return err
 		}
-		files = append(files, goFile{dir: filepath.ToSlash(dir), name: d.Name(), ast: file})
+		isNested := nested != "" && strings.HasPrefix(path, nested+string(filepath.Separator))
+		files = append(files, goFile{filepath.ToSlash(dir), d.Name(), isNested, file, set})
 		return nil
 	})
 	if err != nil {

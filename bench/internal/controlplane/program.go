@@ -27,7 +27,7 @@ type program struct {
 }
 
 func startProgram(path string, args ...string) (*program, error) {
-	p := &program{cmd: exec.Command(path, args...), lines: make(chan string, 100), ended: make(chan struct{})} //nolint:noctx // ends with stop
+	p := &program{cmd: exec.Command(path, args...), lines: make(chan string, 100), ended: make(chan struct{})}
 	// A process group of its own: Ctrl-C on the terminal does not reach it, so that it is stopped
 	// gracefully.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -41,7 +41,7 @@ func (p *claimResize) Validate(_ context.Context, a admission.Attributes, _ admi
 		return nil
 	}
 	if old.Status.Phase != corev1.ClaimBound {
-		return admission.NewForbidden(a, errors.New("Only bound persistent volume claims can be expanded")) //nolint:staticcheck // ST1005: upstream's text
+		return admission.NewForbidden(a, errors.New("Only bound persistent volume claims can be expanded"))
 	}
 	if !p.WaitForReady() {
 		return admission.NewForbidden(a, errors.New("not yet ready to handle request"))

@@ -49,7 +49,6 @@ func visitJSON(value any, found func(string)) {
 	}
 }
 
-//nolint:gochecknoglobals // constants
 var (
 	metadataType = reflect.TypeFor[metav1.ObjectMeta]()
 	rawType      = reflect.TypeFor[runtime.RawExtension]()
@@ -103,8 +102,6 @@ func visitRaw(raw []byte, found func(string)) {
 }
 
 // contains caches whether values of a type may contain metadata.
-//
-//nolint:gochecknoglobals // a cache of a function of types
 var contains sync.Map
 
 // mayContain reports whether values of a type may contain metadata of an object or of a template.

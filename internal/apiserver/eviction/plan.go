@@ -37,7 +37,7 @@ const (
 )
 
 // errSeveralBudgets is the error for a pod that more than one budget guards.
-var errSeveralBudgets = errors.New("This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.") //nolint:staticcheck // ST1005: the text is upstream's
+var errSeveralBudgets = errors.New("This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.")
 
 // scope is the part of a pod that must not change for a decision to hold. The uid must never
 // change.

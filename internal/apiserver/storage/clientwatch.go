@@ -155,7 +155,7 @@ func (w *clientWatch) step(source watch.Interface) (watch.Interface, bool) {
 	}
 	var drained <-chan time.Time
 	if from == nil && to == nil { // a client that receives from a channel with free space wakes no goroutine
-		drained = time.After(drainInterval) //nolint:forbidigo // tests have a clock of their own (synctest)
+		drained = time.After(drainInterval)
 	}
 	select {
 	case event, ok := <-from:
@@ -214,7 +214,7 @@ func (w *clientWatch) take(event watch.Event, source watch.Interface) watch.Inte
 // hold adds an event to the queue.
 func (w *clientWatch) hold(event watch.Event) {
 	if len(w.queue) == 0 {
-		w.since = time.Now() //nolint:forbidigo // tests have a clock of their own (synctest)
+		w.since = time.Now()
 	}
 	if !w.timed {
 		w.patience.Reset(statePatience)
@@ -260,7 +260,7 @@ func (w *clientWatch) settle(source watch.Interface) {
 	}
 	w.sent -= taken
 	w.forget(0, taken)
-	w.since = time.Now() //nolint:forbidigo // tests have a clock of their own (synctest)
+	w.since = time.Now()
 	w.count(source)
 }
 

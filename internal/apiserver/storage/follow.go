@@ -155,7 +155,7 @@ func (f *Follower) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		f.follow(ctx)
 		select {
-		case <-time.After(rewatchDelay): //nolint:forbidigo // nothing depends on the exact delay
+		case <-time.After(rewatchDelay):
 		case <-ctx.Done():
 		}
 	}

@@ -101,7 +101,7 @@ func (n *newest) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		n.follow(ctx)
 		select {
-		case <-time.After(rewatchDelay): //nolint:forbidigo // nothing depends on the exact delay
+		case <-time.After(rewatchDelay):
 		case <-ctx.Done():
 		}
 	}

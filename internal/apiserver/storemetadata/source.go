@@ -177,7 +177,7 @@ func (t *target) authorize(ctx context.Context, verb string) error {
 	if err != nil {
 		reason = err.Error()
 	}
-	denied := fmt.Errorf("User %q cannot %s resource %q in API group %q %s", t.user.GetName(), verb, t.resource.Resource, t.resource.Group, where) //nolint:staticcheck // as requests are answered
+	denied := fmt.Errorf("User %q cannot %s resource %q in API group %q %s", t.user.GetName(), verb, t.resource.Resource, t.resource.Group, where)
 	if reason != "" {
 		denied = fmt.Errorf("%w: %s", denied, reason)
 	}

@@ -78,7 +78,7 @@ func cascade(w *probe.Space, name string, attack func()) time.Duration {
 	dependents := w.CreateMany(20, probe.Secrets, name, probe.OwnedBy(probe.Ref(owner)))
 	w.Settle(probe.Secrets)
 	attack()
-	began := time.Now() //nolint:forbidigo // how long a server takes
+	began := time.Now()
 	w.Remove(owner, probe.Background)
 	w.EventuallyGone(dependents...)
 	return time.Since(began)

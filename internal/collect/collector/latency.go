@@ -29,7 +29,7 @@ type latency struct {
 }
 
 // latencyBounds are the bounds of latency's buckets.
-var latencyBounds = [...]time.Duration{ //nolint:gochecknoglobals // never changed
+var latencyBounds = [...]time.Duration{
 	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond,
 	100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond,
 	time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute, 5 * time.Minute,

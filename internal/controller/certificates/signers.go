@@ -103,7 +103,7 @@ func checkKubeletServing(request *x509.CertificateRequest, usages []certificates
 var (
 	errNotInNodes = errors.New("subject organization is not " + user.NodesGroup)
 	errNotNode    = fmt.Errorf("subject common name does not begin with %s", nodeUserPrefix)
-	errNoEmail    = errors.New("Email subjectAltNames are not allowed") //nolint:staticcheck // Kubernetes' words
+	errNoEmail    = errors.New("Email subjectAltNames are not allowed")
 	errNoURI      = errors.New("URI subjectAltNames are not allowed")
 )
 

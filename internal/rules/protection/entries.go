@@ -33,8 +33,6 @@ func Missing(entries, from []Other) []Other {
 }
 
 // copiers are the users of controllers that make objects from templates, labels and annotations included.
-//
-//nolint:gochecknoglobals // a constant set
 var copiers = map[string]bool{
 	"system:coppice:workload-controllers":                                 true,
 	"system:kube-controller-manager":                                      true,

@@ -239,8 +239,6 @@ func (p Protection) Decide(by Deleter, left []Left) *Refusal {
 }
 
 // cascades are the users that delete because another object was deleted.
-//
-//nolint:gochecknoglobals // a constant set
 var cascades = map[string]bool{
 	"system:coppice:collector":                                    true,
 	"system:coppice:namespace-controller":                         true,

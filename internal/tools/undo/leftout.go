@@ -11,8 +11,6 @@ import (
 )
 
 // madeByControllers has the kinds whose objects controllers create by themselves, with the reason for the report.
-//
-//nolint:gochecknoglobals // a table
 var madeByControllers = map[schema.GroupKind]string{
 	{Kind: "Event"}:                                                   "it tells what has happened, and is no part of what there is",
 	{Group: "events.k8s.io", Kind: "Event"}:                           "it tells what has happened, and is no part of what there is",
@@ -136,8 +134,6 @@ func (p *Plan) onlyOwnedByLeftOut(s *Step) bool {
 }
 
 // guardsInside has the finalizers of Kubernetes that guard only something inside the cluster.
-//
-//nolint:gochecknoglobals // a table
 var guardsInside = map[string]bool{
 	"kubernetes": true, "kubernetes.io/pvc-protection": true, "kubernetes.io/pv-protection": true,
 	"batch.kubernetes.io/job-tracking": true, "customresourcecleanup.apiextensions.k8s.io": true,

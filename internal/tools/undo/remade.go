@@ -13,8 +13,6 @@ import (
 // makers has the kinds whose Kubernetes controllers adopt every object with a controller reference to them, and the
 // kinds that they create. These controllers correct or replace such objects, so the report does not count them as
 // missing.
-//
-//nolint:gochecknoglobals // a table
 var makers = map[schema.GroupKind][]schema.GroupKind{
 	{Group: "apps", Kind: "Deployment"}:  {{Group: "apps", Kind: "ReplicaSet"}},
 	{Group: "apps", Kind: "ReplicaSet"}:  {podKind},

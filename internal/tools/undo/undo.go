@@ -123,7 +123,6 @@ type Options struct {
 	Relink bool
 }
 
-//nolint:gochecknoglobals // constants of a type that cannot be one
 var (
 	namespaceKind  = schema.GroupKind{Kind: "Namespace"}
 	definitionKind = schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}

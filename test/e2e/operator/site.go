@@ -15,7 +15,7 @@ import (
 )
 
 // GroupVersion is the group and version of Sites.
-var GroupVersion = schema.GroupVersion{Group: "example.com", Version: "v1"} //nolint:gochecknoglobals // a constant
+var GroupVersion = schema.GroupVersion{Group: "example.com", Version: "v1"}
 
 // Site is a web site of one page.
 type Site struct {

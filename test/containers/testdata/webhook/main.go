@@ -35,7 +35,7 @@ func main() {
 	address := flag.String("address", ":8443", "address to serve on")
 	dir := flag.String("dir", "/out", "directory with tls.crt and tls.key")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM) //nolint:forbidigo // that of the process
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	server := &http.Server{Addr: *address, ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(refuse)}
 	context.AfterFunc(ctx, func() { _ = server.Close() })
