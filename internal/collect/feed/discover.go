@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,8 +17,12 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
+// ErrUnchanged is the error of a Discovery whose answer is the last one that it returned to this caller.
+var ErrUnchanged = errors.New("discovery has not changed")
+
 // Discovery returns which groups and resources a server has. With an error the answer may be
-// partial. client-go's discovery client is one.
+// partial. client-go's discovery client is one. Instead of an answer with resources that is the same as the
+// last one, it may return ErrUnchanged. Run calls it from one goroutine.
 type Discovery interface {
 	ServerGroupsAndResourcesWithContext(ctx context.Context) ([]*metav1.APIGroup, []*metav1.APIResourceList, error)
 }
@@ -61,6 +66,9 @@ func (c catalog) incomplete(group string) bool {
 // kind is known.
 func discover(ctx context.Context, d Discovery, ignore map[schema.GroupResource]bool) (catalog, error) {
 	groups, lists, err := d.ServerGroupsAndResourcesWithContext(ctx)
+	if errors.Is(err, ErrUnchanged) {
+		return catalog{}, ErrUnchanged
+	}
 	failed, partial := discovery.GroupDiscoveryFailedErrorGroups(err)
 	if err != nil && !partial {
 		return catalog{}, fmt.Errorf("discover resources: %w", err)
@@ -92,6 +100,12 @@ func discover(ctx context.Context, d Discovery, ignore map[schema.GroupResource]
 	}
 	c.watchOnce()
 	return c, nil
+}
+
+// clone returns a copy whose resources may be completed.
+func (c catalog) clone() catalog {
+	c.resources = maps.Clone(c.resources)
+	return c
 }
 
 // watchOnce leaves objects that are served under two names to one monitor. The other name stays

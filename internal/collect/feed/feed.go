@@ -25,6 +25,7 @@ package feed
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -91,6 +92,7 @@ type Feed struct {
 	versions readVersions                       // Run only
 	epochs   *epochDetector
 	surveyed time.Time // when discovery was read; Run only
+	found    catalog   // what it returned, without what is kept of earlier answers; Run only
 	rest     rest
 }
 
@@ -168,11 +170,16 @@ func (f *Feed) Run(ctx context.Context, sink Sink) {
 // it is: a failed discovery does not show which kinds are served.
 func (f *Feed) refresh(ctx context.Context, sink Sink, goroutines *sync.WaitGroup) error {
 	found, err := discover(ctx, f.discovery, f.ignore)
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrUnchanged):
+		found = f.found.clone()
+	case err != nil:
 		if ctx.Err() == nil && !pace.IsUnreachable(err) { // that is logged once, for all requests
 			f.log.WarnContext(ctx, "discovery failed", "error", err)
 		}
 		return err
+	default:
+		f.found = found.clone()
 	}
 	served := found.after(f.served)
 

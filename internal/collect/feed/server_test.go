@@ -1,11 +1,13 @@
 package feed_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -74,7 +76,25 @@ func (s *fakeServer) feed(t *testing.T, config feed.Config) *feed.Feed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return feed.New(d, client, config)
+	return feed.New(&sparing{Discovery: d}, client, config)
+}
+
+// sparing returns each answer of discovery once, until it changes.
+type sparing struct {
+	feed.Discovery
+
+	groups []*metav1.APIGroup
+	lists  []*metav1.APIResourceList
+	err    error
+}
+
+func (d *sparing) ServerGroupsAndResourcesWithContext(ctx context.Context) ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
+	groups, lists, err := d.Discovery.ServerGroupsAndResourcesWithContext(ctx)
+	if len(lists) > 0 && reflect.DeepEqual(groups, d.groups) && reflect.DeepEqual(lists, d.lists) && fmt.Sprint(err) == fmt.Sprint(d.err) {
+		return nil, nil, feed.ErrUnchanged
+	}
+	d.groups, d.lists, d.err = groups, lists, err
+	return groups, lists, err
 }
 
 func (s *fakeServer) change(f func()) {
