@@ -40,7 +40,7 @@ func (f *previewFlags) askForPreview(ctx context.Context, policy metav1.Deletion
 		return foretold{}, err
 	}
 	if f.order != "" {
-		return foretold{}, usageError{errors.New("--namespace-deletion-order: the collector at --address knows its own: leave out one of the two")}
+		return foretold{}, usageError{errors.New("--namespace-deletion-order: the collector at --address uses its own order: leave out one of the two flags")}
 	}
 	query, err := f.query(asker, args, w)
 	if err != nil {
@@ -69,7 +69,7 @@ func (f *previewFlags) query(a *asker, args []string, w io.Writer) (url.Values, 
 	case len(uids) == 0:
 		return nil, errors.New("no objects found")
 	case len(uids) > mostAsked:
-		return nil, fmt.Errorf("a collector is asked about at most %d objects at once, not %d: --address %s reads the whole cluster", mostAsked, len(uids), noCollector)
+		return nil, fmt.Errorf("a collector answers for at most %d objects at once, not %d: --address %s reads the whole cluster instead", mostAsked, len(uids), noCollector)
 	}
 	return url.Values{"uid": uids}, nil
 }

@@ -117,7 +117,7 @@ func (a *asker) query(args []string) (url.Values, error) {
 	}
 	kind, hasNames := args[0], len(args) > 1 && !strings.Contains(args[0], "/")
 	if !hasNames && !strings.Contains(kind, "/") {
-		return nil, usageError{fmt.Errorf("%q names no object: TYPE/NAME or TYPE NAME", kind)}
+		return nil, usageError{fmt.Errorf("%q names no object: write TYPE/NAME or TYPE NAME", kind)}
 	}
 	for n, arg := range args {
 		switch {
@@ -257,7 +257,7 @@ func eachEvent(events io.Reader, visit func(serverEvent) error) error {
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return fmt.Errorf("read what the collector tells: %w", err)
+		return fmt.Errorf("read the answer of the collector: %w", err)
 	}
 	return nil
 }

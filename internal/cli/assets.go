@@ -40,9 +40,12 @@ binary changes.
     export KUBEBUILDER_ASSETS=$(coppice assets)
     go test ./...
 
-Suites run unchanged: as with kube-apiserver alone, nobody deletes owned objects or the
-contents of namespaces. With --collect, the garbage collector and the namespace controller
-run, so that a suite can test what really goes.
+Suites run unchanged: as with kube-apiserver alone, no controller deletes owned objects or
+the contents of namespaces. With --collect, the garbage collector and the namespace
+controller run, so that a suite can test which objects are deleted.
+
+--dir sets the directory. By default it is below coppice/assets in the user's cache
+directory, under a name that is a digest of the binary.
 
 If $COPPICE_CONTROLLERS is set, the controllers that it names run instead: none, or of gc,
 namespace, protection, workloads and scheduler; and simulated nodes if $COPPICE_NODES is
@@ -53,7 +56,7 @@ their number. The flags of the API server: kube-apiserver --help.`,
   # With a garbage collector and a namespace controller
   coppice assets --collect
 
-  # Where that is read-only
+  # In another directory, if the cache directory is read-only
   coppice assets --dir /tmp/assets`,
 		Args: noArguments,
 		RunE: func(*cobra.Command, []string) error {
@@ -73,7 +76,7 @@ their number. The flags of the API server: kube-apiserver --help.`,
 			return err
 		},
 	}
-	c.Flags().StringVar(&dir, "dir", "", "the directory (default: coppice/assets in the user's cache directory, and in it one named after the contents of the binary)")
+	c.Flags().StringVar(&dir, "dir", "", "directory to make (default: one below coppice/assets in the user's cache directory)")
 	c.Flags().BoolVar(&collect, "collect", false, "run the garbage collector and the namespace controller in kube-apiserver")
 	// The only error is that there is no such flag.
 	_ = c.MarkFlagDirname("dir")

@@ -30,26 +30,31 @@ func newAudit(s Streams) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "audit",
 		Short: "Find owner references and deletions that are wrong, in any cluster",
-		Long: `Reports what is wrong with the ownership of objects: owners that do not exist, live in
-another namespace, or are of another kind, name or scope; kinds and versions that no API
-serves; several controllers, duplicates, cycles; objects whose namespace is gone, that
-have been terminating for long, or that look as if they had lost their owner; finalizers
-that no working controller serves, and controllers that may not block an owner's deletion.
+		Long: `Reports invalid owner references and deletions that do not finish:
 
-It reads the metadata of all objects of the cluster that kubectl would use, or judges
-those of one namespace with -n. It changes nothing without --fix, which removes owner
-references that are provably wrong, where the object stays without them.
+  owners        that do not exist, are in another namespace, or have another kind or name
+  references    to kinds and versions that no API serves; duplicates, cycles, and several
+                controllers of one object
+  objects       whose namespace is gone, that have been terminating for long, or that seem
+                to have lost their owner
+  finalizers    that no working controller removes
+  controllers   that lack the right to block the deletion of an owner
 
-The exit code is 0 if nothing was found, and 3 for errors or warnings; notes, which say
-what could not be judged, do not count.`,
-		Example: `  # What is wrong in a cluster
+The command reads the metadata of all objects in the cluster that kubectl would use. With
+-n it reports the objects of one namespace only. It changes nothing without --fix. With
+--fix it removes owner references that are certainly wrong, if the object stays without
+them.
+
+The exit code is 0 if there are no findings, and 3 for errors or warnings. Notes list the
+checks that could not be made, and do not count.`,
+		Example: `  # Check a whole cluster
   coppice audit
 
-  # In a CI job: only what is new, as SARIF
+  # In a CI job, report new findings only, as SARIF
   coppice audit --write-baseline known.yaml
   coppice audit --baseline known.yaml -o sarif >audit.sarif
 
-  # See what can be repaired, and be asked before it is
+  # List possible repairs, and confirm them before they are made
   coppice audit -n shop --fix`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return runAudit(c, f, s) },
@@ -70,7 +75,7 @@ what could not be judged, do not count.`,
 func runAudit(c *cobra.Command, f auditFlags, s Streams) error {
 	switch {
 	case !slices.Contains(audit.Formats(), f.output):
-		return usageError{fmt.Errorf("--output %q is none of %s", f.output, strings.Join(audit.Formats(), ", "))}
+		return usageError{fmt.Errorf("--output %q is unknown: choose one of %s", f.output, strings.Join(audit.Formats(), ", "))}
 	case f.yes && !f.fix:
 		return usageError{errors.New("--yes is for --fix")}
 	case f.options.Long <= 0:

@@ -28,7 +28,7 @@ const fieldManager = "coppice-audit"
 // An object that has changed since it was read stays unchanged.
 func fix(ctx context.Context, config *rest.Config, inv *inventory.Inventory, fixes []audit.Fix, confirmed bool, s Streams) (audit.Baseline, error) { //nolint:revive // --yes
 	if len(fixes) == 0 {
-		fmt.Fprintln(s.Err, "nothing can be repaired without somebody's decision")
+		fmt.Fprintln(s.Err, "no finding can be repaired automatically")
 		return audit.Baseline{}, nil
 	}
 	for _, f := range fixes {
@@ -104,7 +104,7 @@ func verifyAbsent(ctx context.Context, client metadata.Interface, inv *inventory
 	case apierrors.IsNotFound(err):
 		return nil
 	case err != nil:
-		return fmt.Errorf("whether %s exists: %w", claim, err)
+		return fmt.Errorf("check whether %s exists: %w", claim, err)
 	case ownership.UID(owner.UID) == claim.UID:
 		return fmt.Errorf("%s exists", claim)
 	default:

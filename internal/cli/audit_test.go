@@ -16,7 +16,7 @@ func TestAuditUsage(t *testing.T) {
 		want string
 	}{
 		{[]string{"pods"}, ExitUsage, "takes no arguments"},
-		{[]string{"-o", "xml"}, ExitUsage, `"xml" is none of table, json, yaml, sarif, junit`},
+		{[]string{"-o", "xml"}, ExitUsage, `"xml" is unknown: choose one of table, json, yaml, sarif, junit`},
 		{[]string{"--yes"}, ExitUsage, "--yes is for --fix"},
 		{[]string{"--terminating", "0s"}, ExitUsage, "--terminating must be more than 0"},
 		{[]string{"--baseline", missing}, ExitFailed, "--write-baseline makes one"},

@@ -24,12 +24,12 @@ import (
 type backupFlags struct{ file, key string }
 
 func (f *backupFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.file, "backup", "", "file to which all that goes is written, encrypted, for coppice undo; it must not exist yet")
+	c.Flags().StringVar(&f.file, "backup", "", "new file for an encrypted backup of all deleted objects, for coppice undo")
 	addKey(c, &f.key)
 }
 
 func addKey(c *cobra.Command, key *string) {
-	c.Flags().StringVar(key, "backup-key", "", "file with the key of backups, made if it is not there (default: coppice/backup.key in the directory of the user's configuration)")
+	c.Flags().StringVar(key, "backup-key", "", "file with the key of backups (default: coppice/backup.key in the user's configuration directory)")
 }
 
 // keyPath returns the path of the key: the given one, or the default.
@@ -51,7 +51,7 @@ func (f *previewFlags) keep(c *cobra.Command, r preview.Report, args []string, s
 		return nil
 	}
 	if _, err := os.Lstat(f.backup.file); err == nil {
-		return fmt.Errorf("--backup: %s is there already: name another file, or remove it", f.backup.file)
+		return fmt.Errorf("--backup: %s already exists: name another file, or remove it", f.backup.file)
 	}
 	if !f.released && slices.ContainsFunc(r.Objects, func(o preview.ObjectReport) bool { return o.Fate == preview.Waiting }) {
 		later := *f

@@ -61,15 +61,21 @@ func newCollect(s Streams) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "collect",
 		Short: "Run the garbage collector against any Kubernetes-style API server",
-		Long: `Runs the garbage collector against an API server: the one that --kubeconfig or
-$KUBECONFIG names, or that of the cluster that it runs in. It checks first whether it can
-work with that server, prints a line that begins with "collecting" when it has read all
-objects, and runs until it is stopped.
+		Long: `Runs the garbage collector against an API server. --kubeconfig or $KUBECONFIG names the
+server; in a pod, the default is the API server of the pod's cluster. The command first
+checks that the server has the APIs and rights that the collector needs. It prints a line
+that begins with "collecting" when it has read all objects, and runs until it is stopped.
 
-A server needs one collector. Upstream's kube-controller-manager has one, too; switch it off
-there with --controllers=*,-garbage-collector-controller. Two do no harm, but the second is
-of no use. See docs/collect.md.`,
-		Example: `  # Show what would be done, on the cluster of the current context
+A server needs one collector. kube-controller-manager has one, too. Switch it off there
+with --controllers=*,-garbage-collector-controller. A second collector does no harm, and
+has no use. See docs/collect.md.
+
+--controllers=namespace adds the namespace controller. Use it only if no other controller
+deletes the contents of terminating namespaces.
+
+The breaker pauses the deletions of a kind when more than --breaker-share of its objects
+would be deleted within --breaker-window. --breaker-min deletions are always allowed.`,
+		Example: `  # Log the deletions, and make none, on the cluster of the current context
   coppice collect --observe-only
 
   # Run several replicas, one of which works at a time
@@ -81,20 +87,20 @@ of no use. See docs/collect.md.`,
 		RunE: func(c *cobra.Command, _ []string) error { return collect(c.Context(), f, s) },
 	}
 	flags := c.Flags()
-	f.server.add(c, "kubeconfig of the server (default: $KUBECONFIG, else ~/.kube/config, else the cluster that this runs in)")
+	f.server.add(c, "kubeconfig of the server (default: $KUBECONFIG, else ~/.kube/config, else the pod's cluster)")
 	flags.BoolVar(&f.leaderElect, "leader-elect", false, "work only while holding a Lease, so that several replicas can run")
-	flags.StringVar(&f.leaseNamespace, "leader-elect-namespace", "", "namespace of the Lease (default: that of the pod, else kube-system)")
-	flags.StringSliceVar(&f.controllers, "controllers", []string{controllerGC}, "controllers to run: gc, namespace; the latter only where no other controller empties terminating namespaces")
-	flags.StringSliceVar(&f.ignore, "ignore-resources", nil, "resources, besides Events, that are not watched and never collected, such as configmaps,leases.coordination.k8s.io")
+	flags.StringVar(&f.leaseNamespace, "leader-elect-namespace", "", "namespace of the Lease (default: the namespace of the pod, else kube-system)")
+	flags.StringSliceVar(&f.controllers, "controllers", []string{controllerGC}, "controllers to run: gc, namespace")
+	flags.StringSliceVar(&f.ignore, "ignore-resources", nil, "resources, besides Events, that are not watched and never collected: configmaps,widgets.example.com")
 	f.order.add(c)
 	flags.BoolVar(&f.observeOnly, "observe-only", false, "decide, log and record, but change nothing on the server")
-	flags.Float64Var(&f.breaker.Share, "breaker-share", 0, "pause the deletions of a kind when more than this part of its objects would be deleted within --breaker-window: 0.1 is a tenth, 0 never pauses")
-	flags.DurationVar(&f.breaker.Window, "breaker-window", time.Minute, "time in which --breaker-share is counted")
+	flags.Float64Var(&f.breaker.Share, "breaker-share", 0, "share of a kind's objects whose deletion pauses that kind: 0.1 is a tenth, 0 never pauses")
+	flags.DurationVar(&f.breaker.Window, "breaker-window", time.Minute, "time window of --breaker-share")
 	flags.IntVar(&f.breaker.Min, "breaker-min", 100, "deletions of a kind within --breaker-window that are always allowed")
-	flags.IntVar(&f.records, "records", 10000, "how many of the last changes to remember, with their reasons; 0 for none")
-	flags.IntVar(&f.workers, "workers", 0, "how many objects to work on at the same time (default 64)")
+	flags.IntVar(&f.records, "records", 10000, "number of the latest changes to keep, with their reasons; 0 for none")
+	flags.IntVar(&f.workers, "workers", 0, "number of objects to process at the same time (default 64)")
 	flags.StringVar(&f.bindAddress, "bind-address", diagnosticsAddress, "loopback address and port of the diagnostics; 0 for none")
-	flags.StringVar(&f.metricsAddress, "metrics-address", "0", "address and port of /healthz, /readyz and /metrics alone, for probes and Prometheus, such as :10271; 0 for none")
+	flags.StringVar(&f.metricsAddress, "metrics-address", "0", "address and port of /healthz, /readyz and /metrics, such as :10271; 0 for none")
 	f.protect.add(c)
 	f.input.add(c)
 	completeWith(c, "controllers", controllerGC, controllerNamespace)
@@ -178,10 +184,10 @@ func (f *collectFlags) options(ctx context.Context, logs io.Writer) (coppice.Opt
 		return none, err
 	}
 	if len(f.controllers) == 0 {
-		return none, usageError{errors.New("--controllers names nothing to run: choose gc, namespace or both")}
+		return none, usageError{errors.New("--controllers is empty: choose gc, namespace or both")}
 	}
 	if f.observeOnly && f.runs(controllerNamespace) {
-		return none, usageError{errors.New("--observe-only changes nothing, and the namespace controller can only change things: choose one")}
+		return none, usageError{errors.New("--observe-only changes no object, and the namespace controller has no such mode: leave out one of the two")}
 	}
 	if err := f.checkNumbers(); err != nil {
 		return none, err

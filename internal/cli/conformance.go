@@ -53,31 +53,30 @@ func newConformance(s Streams) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "conformance",
 		Short: "Check that an API server deletes and collects as it should, rule by rule",
-		Long: `Checks the API server that kubectl would use, with the garbage collector and the
-namespace controller that run there, against the rules of docs/semantics.md, and reports
-an outcome for each rule.
+		Long: `Checks the API server that kubectl would use, its garbage collector and its namespace
+controller against the rules of docs/semantics.md, and reports an outcome for each rule.
 
 It needs the rights of an administrator. It creates namespaces, objects in them, some
 ClusterRoles and CustomResourceDefinitions, and one APIService; their names begin with
-"conformance-", and all of them are removed. A kind that cannot be read, and a group that
-cannot be discovered, are among the checks: for some seconds they hold back the deletion
-of other namespaces, so use a cluster on which nobody depends. The images of its pods do
-not exist, and no scheduler places them.
+"conformance-", and the command removes all of them. Some checks create a kind that cannot
+be read, and a group that cannot be discovered. They delay the deletion of other
+namespaces for some seconds, so use a cluster that nobody else needs. The images of the
+pods do not exist, and no scheduler places the pods.
 
-Where upstream differs from the rules, and docs/semantics.md declares it, a check that
-meets upstream's behaviour is "declared", and does not fail. By default that is so on all
-servers but those of "coppice up"; --upstream=none asks for the rules, and
---upstream=server for those of the controllers ("coppice collect" beside kube-apiserver).
+docs/semantics.md lists the rules from which upstream differs. A check that finds
+such a difference is "declared", and does not fail. --upstream says where such
+differences are allowed: server (choose it for "coppice collect" beside kube-apiserver),
+controllers, all or none. auto is none for a server of "coppice up", and all for others.
 
 The exit code is 0 if no check has failed, 1 if one has, and 2 for an invalid command line
 or a server that cannot be reached.`,
 		Example: `  # All checks, on the server of the current context
   coppice conformance
 
-  # What they are
+  # List the checks
   coppice conformance --list
 
-  # The checks of some rules, in one namespace after the other, with all that they found
+  # The checks of two rules, one after the other, with all details
   coppice conformance --rule R13 --rule R14 --parallel 1 -o yaml
 
   # A server without controllers, in a CI job
@@ -89,11 +88,11 @@ or a server that cannot be reached.`,
 	flags := c.Flags()
 	flags.StringVar(&f.run, "run", "", "only checks whose name matches this regular expression")
 	flags.StringVar(&f.skip, "skip", "", "no checks whose name matches this regular expression")
-	flags.StringSliceVar(&f.rules, "rule", nil, "only checks that stand for this rule or invariant, such as R13 or S2; may be repeated")
-	flags.StringSliceVar(&f.controllers, "controllers", []string{"gc", "namespace"}, "what runs beside the server: gc, namespace, none")
-	flags.StringVar(&f.upstream, "upstream", upstreamAuto, "what may behave as upstream's does where docs/semantics.md declares a difference: "+strings.Join(upstreams(), ", "))
-	flags.DurationVar(&f.patience, "timeout", conformance.DefaultTimeout, "time that one condition of a check may take")
-	flags.IntVar(&f.parallel, "parallel", conformance.DefaultParallel, "how many checks run at the same time, where it is safe")
+	flags.StringSliceVar(&f.rules, "rule", nil, "only checks of this rule or invariant, such as R13 or S2; may be repeated")
+	flags.StringSliceVar(&f.controllers, "controllers", []string{"gc", "namespace"}, "controllers that run beside the server: gc, namespace, none")
+	flags.StringVar(&f.upstream, "upstream", upstreamAuto, "components that may have the declared differences of upstream: "+strings.Join(upstreams(), ", "))
+	flags.DurationVar(&f.patience, "timeout", conformance.DefaultTimeout, "timeout of each condition of a check")
+	flags.IntVar(&f.parallel, "parallel", conformance.DefaultParallel, "number of checks that run at the same time, if that is safe")
 	flags.StringVarP(&f.output, "output", "o", "table", "format of the report: "+strings.Join(conformance.Formats(), ", "))
 	flags.BoolVar(&f.list, "list", false, "list the checks, and run none")
 	completeWith(c, "output", conformance.Formats()...)
@@ -144,9 +143,9 @@ func (f *conformanceFlags) options() (conformance.Options, error) {
 	o := conformance.Options{Parallel: f.parallel, Now: time.Now}
 	switch {
 	case !slices.Contains(conformance.Formats(), f.output):
-		return o, usageError{fmt.Errorf("--output %q is none of %s", f.output, strings.Join(conformance.Formats(), ", "))}
+		return o, usageError{fmt.Errorf("--output %q is unknown: choose one of %s", f.output, strings.Join(conformance.Formats(), ", "))}
 	case !slices.Contains(upstreams(), f.upstream):
-		return o, usageError{fmt.Errorf("--upstream %q is none of %s", f.upstream, strings.Join(upstreams(), ", "))}
+		return o, usageError{fmt.Errorf("--upstream %q is unknown: choose one of %s", f.upstream, strings.Join(upstreams(), ", "))}
 	case f.patience <= 0:
 		return o, usageError{errors.New("--timeout must be more than 0")}
 	case f.parallel < 1:
@@ -167,7 +166,7 @@ func (f *conformanceFlags) options() (conformance.Options, error) {
 	}
 	for _, rule := range f.rules {
 		if !isRule(rule) {
-			return o, usageError{fmt.Errorf("--rule %s: no check stands for it; --list shows what they stand for", rule)}
+			return o, usageError{fmt.Errorf("--rule %s: no check has this rule; --list shows the rules of each check", rule)}
 		}
 		o.Rules = append(o.Rules, rule)
 	}
@@ -179,7 +178,7 @@ func (f *conformanceFlags) options() (conformance.Options, error) {
 			o.Has |= conformance.NamespaceController
 		case "none":
 		default:
-			return o, usageError{fmt.Errorf("--controllers %s: there are gc, namespace and none", name)}
+			return o, usageError{fmt.Errorf("--controllers %s: choose from gc, namespace and none", name)}
 		}
 	}
 	return o, nil

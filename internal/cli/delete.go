@@ -24,23 +24,24 @@ func newDelete(s Streams) *cobra.Command {
 	var confirm confirmFlags
 	c := &cobra.Command{
 		Use:   "delete TYPE/NAME ... | TYPE NAME ... | TYPE -l LABELS | TYPE --all | -f FILE",
-		Short: "Delete what was previewed, if it is still as it was",
-		Long: `Deletes objects if a preview says the same as before: about the same versions of the same
-objects, with the same end. --confirm is the digest that "coppice preview delete" printed
-for the same arguments and flags. If anything has changed that the deletion would reach,
-nothing is deleted, and the preview is to be looked at again. With --confirm-from, the file
-that "coppice preview delete -o json" has written, it is also said what has changed.
+		Short: "Delete objects as previewed, if nothing has changed since",
+		Long: `Deletes objects if a new preview equals the one that you have seen: the same versions of the
+same objects, with the same outcome. --confirm takes the digest that "coppice preview delete"
+printed for the same arguments and flags. If an object that the deletion affects has changed,
+the command deletes nothing: preview the deletion again. --confirm-from takes the file that
+"coppice preview delete -o json" has written; then the command also lists the changes.
 
-Each DELETE is conditioned on the version that was seen, so that no change in between is
-overlooked, either. With --backup, what goes is kept before in a file for "coppice undo"; if
-that fails, nothing is deleted.
+Each DELETE has the version that the preview has read as its precondition, so that a later
+change prevents it, too. With --backup, the command first writes the objects to a file for
+"coppice undo", and deletes nothing if that fails.
 
-The exit code is 3 if more objects than --max would be deleted or wait to be.`,
-		Example: `  # See what would happen, and do it
+The exit code is 3 if more objects than --max would be deleted, or would wait for their
+deletion.`,
+		Example: `  # Preview a deletion, and make it
   coppice preview delete deployment/web
   coppice delete deployment/web --confirm 779e1bf0e80d778147831e860dd5c1aa25829a4ed21abf6f0f3e35900c6a86b4
 
-  # The same with a file, for what is more than one look at it
+  # The same with a file, which can be reviewed
   coppice preview delete -f manifests -o json >preview.json
   coppice delete -f manifests --confirm-from preview.json`,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -48,7 +49,7 @@ The exit code is 3 if more objects than --max would be deleted or wait to be.`,
 	}
 	f.add(c)
 	c.Flags().StringVar(&confirm.digest, "confirm", "", "digest of the preview")
-	c.Flags().StringVar(&confirm.file, "confirm-from", "", "file with the preview as JSON, in the place of its digest")
+	c.Flags().StringVar(&confirm.file, "confirm-from", "", "file with the preview as JSON, instead of its digest")
 	c.MarkFlagsMutuallyExclusive("confirm", "confirm-from")
 	completeWith(c, "confirm")
 	return c
@@ -71,7 +72,7 @@ func (f confirmFlags) preview() (preview.Report, error) {
 	}
 	var confirmed preview.Report
 	if err := json.Unmarshal(text, &confirmed); err != nil || confirmed.Digest == "" {
-		return preview.Report{}, fmt.Errorf("--confirm-from: %s is no preview as \"coppice preview delete -o json\" writes it", f.file)
+		return preview.Report{}, fmt.Errorf("--confirm-from: %s is not a preview: \"coppice preview delete -o json\" writes one", f.file)
 	}
 	return confirmed, nil
 }
@@ -98,7 +99,7 @@ func deleteConfirmed(c *cobra.Command, f previewFlags, confirm confirmFlags, arg
 	}
 	if foretold.report.Digest != confirmed.Digest {
 		sayChanges(s.Err, confirmed, foretold.report)
-		return fmt.Errorf("nothing is deleted: the cluster is not as it was previewed, the digest is %s now; preview the deletion again", foretold.report.Digest)
+		return fmt.Errorf("nothing is deleted: the cluster has changed since the preview, the digest is %s now; preview the deletion again", foretold.report.Digest)
 	}
 	if err := f.allows(foretold.report); err != nil {
 		return err

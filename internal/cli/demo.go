@@ -53,18 +53,18 @@ func newDemo(s Streams) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "demo",
 		Short: "Play the main kinds of deletion on a control plane of its own",
-		Long: `Plays the main kinds of deletion in less than a minute: what is about to happen, the
-kubectl command for it, and the tree of owners and dependents as it changes. It starts a
-control plane of its own on loopback, with simulated nodes, and leaves nothing behind. At
-the end of each step it checks on the server that what it announced has happened; the exit
-code is 1 if not.
+		Long: `Plays the main kinds of deletion in less than a minute. For each step it announces the
+outcome, prints the kubectl command, and draws the tree of owners and dependents while it
+changes. The demo starts its own control plane on loopback, with simulated nodes, and leaves
+nothing behind. After each step it checks the announced outcome on the server; the exit
+code is 1 if an outcome differs.
 
-With --web it plays them in a browser: it asks first what will happen, shows the deletion as
-it happens, and who was right. It prints a link that opens once, and ends with Ctrl-C.`,
+With --web it plays the deletions in a browser: it first asks you for the outcome, then shows
+the deletion, and then compares the two. It prints a link that opens once. Ctrl-C ends it.`,
 		Example: `  # All stories, in a terminal
   coppice demo
 
-  # Two of them, with a line per change in place of the tree
+  # Two stories, with a line per change instead of the tree
   coppice demo --story foreground --story orphan --plain
 
   # In a browser
@@ -76,7 +76,7 @@ it happens, and who was right. It prints a link that opens once, and ends with C
 	flags.StringArrayVar(&f.stories, "story", nil, "play only this story; may be repeated (see --list)")
 	flags.BoolVar(&f.list, "list", false, "list the stories and play none")
 	flags.BoolVar(&f.plain, "plain", false, "print a line per change and do not pause; the default when stdout is not a terminal")
-	flags.BoolVar(&f.web, "web", false, "play the stories on a page in a browser, and ask first what will happen")
+	flags.BoolVar(&f.web, "web", false, "play the stories in a browser, and ask for each outcome first")
 	flags.IntVar(&f.port, "port", 0, "with --web: port of loopback to serve the page on; 0 picks a free one")
 	flags.BoolVar(&f.open, "open", false, "with --web: open the link in a browser, too")
 	flags.StringVar(&f.logLevel, "log-level", "error", "level of the control plane's log, on stderr: debug, info, warn or error")

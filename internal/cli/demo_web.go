@@ -54,7 +54,7 @@ func playInBrowser(ctx context.Context, f demoFlags, p system.Plane, stories []d
 				watching.Rest(ctx)
 			}
 		}
-		watching.End("These were all stories. Everything happened as announced.")
+		watching.End("That was the last story. Everything happened as announced.")
 		return nil
 	})
 	return group.Wait()

@@ -23,7 +23,7 @@ const diagnosticsAddress = "127.0.0.1:10270"
 func (f *collectFlags) checkAddresses() error {
 	if f.bindAddress != "0" && !isLoopbackAddress(f.bindAddress) {
 		return usageError{fmt.Errorf("--bind-address %s is not an address of the loopback interface with a port, such as %s: "+
-			"the diagnostics name objects, and requests for them are not authenticated; for probes and Prometheus there is --metrics-address", f.bindAddress, diagnosticsAddress)}
+			"the diagnostics name objects and do not authenticate requests; use --metrics-address for probes and Prometheus", f.bindAddress, diagnosticsAddress)}
 	}
 	if _, _, err := net.SplitHostPort(f.metricsAddress); f.metricsAddress != "0" && err != nil {
 		return usageError{fmt.Errorf("--metrics-address %s is not an address with a port, such as :10271", f.metricsAddress)}
@@ -45,7 +45,7 @@ func isLoopbackAddress(hostPort string) bool {
 func (f *collectFlags) listen(ctx context.Context, c coppice.Controllers, access coppice.Access, r *election.Role, log *slog.Logger) ([]func(context.Context) error, error) {
 	diagnostics := http.NewServeMux()
 	diagnostics.Handle(coppice.APIPrefix+"/", c.APIHandler(access))
-	diagnostics.Handle(recyclebin.Path, recyclebin.Off("only the server of coppice up --recycle=SIZE,AGE keeps what is deleted"))
+	diagnostics.Handle(recyclebin.Path, recyclebin.Off("only a server of coppice up --recycle=SIZE,AGE keeps deleted objects"))
 	diagnostics.Handle(page.Root, page.Handler())
 	diagnostics.Handle("/", c.Handler())
 	var servers []func(context.Context) error

@@ -38,32 +38,31 @@ func newExplain(s Streams) *cobra.Command {
 	var f explainFlags
 	c := &cobra.Command{
 		Use:   "explain [TYPE/NAME ... | TYPE [NAME ...]]",
-		Short: "Say why objects are still there, and what to do about it",
-		Long: `Says what an object waits for before it is gone, and what that waits for in turn, down
-to the last: a finalizer and the controller that serves it, dependents that block the
-deletion of their owner, what is left in a namespace or of a custom resource, a lost node,
-a group of the API or a webhook that does not answer.
+		Short: "Explain why objects still exist, and how to release them",
+		Long: `Lists the causes that keep an object from being removed, and the causes of these, down to
+the last one: a finalizer and its controller, dependents that block the deletion of their
+owner, objects that remain in a namespace or of a custom resource, a lost node, an API group
+or a webhook that does not answer.
 
-Each is stuck (it ends when somebody does something), slow (it ends by itself) or
-unknown (what could be seen does not tell), with the reasons and the safest next step.
-With --all it lists everything that is being deleted, by what it waits for.
+Each cause is stuck (somebody has to act), slow (it ends by itself) or unknown (the facts do
+not decide), and comes with the reasons and the safest next step. --all lists all objects
+that are being deleted, grouped by cause.
 
-Of an object that is gone it says who deleted it, when and with which policy, or which
-owner's deletion the garbage collector acted on, back to the request that began it: from
-the records of a running collector (--address; a control plane of "coppice up" is asked
-without it) and from audit logs of the API server (--audit-log).
+For an object that is gone, the command names the user who deleted it, the time and the
+policy; or the owner whose deletion made the garbage collector delete it, back to the first
+request. This comes from the records of a running collector (of "coppice up", or at
+--address) and from audit logs of the API server (--audit-log).
 
-It reads the cluster that kubectl would use, and changes nothing. A control plane of
-"coppice up", or a collector at --address that accepts the token of the kubeconfig or of
---token, explains it from what it knows already: that takes milliseconds, however many
-objects there are.`,
-		Example: `  # Why a namespace does not go
+The command reads the cluster that kubectl would use, and changes nothing. A control plane of
+"coppice up" answers from memory, in milliseconds for any number of objects. So does a
+collector at --address that accepts the token of the kubeconfig or of --token.`,
+		Example: `  # Why a namespace is still there
   coppice explain namespace/shop
 
-  # Everything that hangs, what has hung longest first
+  # All objects that are being deleted, grouped by cause, the oldest first
   coppice explain --all
 
-  # Why a pod is gone, by what the API server has logged
+  # Why a pod is gone, according to the audit log of the API server
   coppice explain pod/web-6d4b75cb6d-hx2kq --audit-log /var/log/kubernetes/audit.log
 
   # Follow a deletion, until the object is gone
@@ -73,11 +72,11 @@ objects there are.`,
 	}
 	f.cluster.add(c)
 	flags := c.Flags()
-	flags.StringSliceVar(&f.uids, "uid", nil, "explain the object of this uid; may be repeated")
+	flags.StringSliceVar(&f.uids, "uid", nil, "explain the object with this uid; may be repeated")
 	flags.StringVar(&f.address, "address", "", orReadUsage)
-	flags.StringSliceVar(&f.auditLogs, "audit-log", nil, "audit log of the API server, lines of audit.k8s.io/v1 as JSON; may be repeated, the oldest file first")
-	flags.BoolVar(&f.all, "all", false, "explain all objects of the cluster that are being deleted, grouped by what they wait for")
-	flags.BoolVarP(&f.watch, "watch", "w", false, fmt.Sprintf("look again every %s and print what has changed, until the objects are gone", explainInterval))
+	flags.StringSliceVar(&f.auditLogs, "audit-log", nil, "audit log of the API server (audit.k8s.io/v1 in JSON lines); may be repeated, the oldest file first")
+	flags.BoolVar(&f.all, "all", false, "explain all objects of the cluster that are being deleted, grouped by cause")
+	flags.BoolVarP(&f.watch, "watch", "w", false, fmt.Sprintf("check again every %s and print changes, until the objects are gone", explainInterval))
 	flags.StringVarP(&f.output, "output", "o", "text", "format: text or json")
 	completeWith(c, "output", "text", "json")
 	return c
@@ -88,9 +87,9 @@ func runExplain(c *cobra.Command, f explainFlags, args []string, s Streams) erro
 	case f.output != "text" && f.output != "json":
 		return usageError{fmt.Errorf("--output %q is neither text nor json", f.output)}
 	case f.all && len(args)+len(f.uids) > 0:
-		return usageError{errors.New("--all explains all objects: name none")}
+		return usageError{errors.New("--all explains all objects: leave out the names")}
 	case !f.all && len(args)+len(f.uids) == 0:
-		return usageError{errors.New("name an object as TYPE/NAME, or say --all")}
+		return usageError{errors.New("name an object as TYPE/NAME, or use --all")}
 	}
 	if told, err := explainFromAPI(c, &f, args, s); told {
 		return err
@@ -229,8 +228,8 @@ func (o said) print(w io.Writer, format string) error {
 type goneError struct{ what string }
 
 func (e *goneError) Error() string {
-	return e.what + " is not there, and nothing is known here of why it is gone: " +
-		"the API server's audit log may tell (--audit-log), or the records of a running collector (--address)"
+	return e.what + " does not exist, and the reason is unknown: " +
+		"the API server's audit log (--audit-log) or the records of a running collector (--address) may have it"
 }
 
 // objectsToExplain returns the objects that flags and arguments name, and the named objects that do not exist.

@@ -38,37 +38,38 @@ func newGraph(s Streams) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "graph [TYPE/NAME ... | TYPE [NAME ...]]",
 		Short: "Show who owns whom, in any cluster",
-		Long: `Prints which objects own which, with references that do not hold and deletions in
-progress: of everything that owns or is owned, or of what is connected with the
-objects that are named; with --up only what owns them, with --down only what they own.
+		Long: `Prints owners and their dependents, with invalid owner references and deletions in progress.
+Without arguments, the graph has all objects that own or are owned. With named objects, it
+has all objects that are connected with them; with --up only their owners, with --down only
+their dependents, direct and indirect.
 
-It reads the metadata of all objects of the cluster that kubectl would use, and
-changes nothing. A control plane of "coppice up", or a "coppice collect" at --address, is
-asked instead: it has all of it in memory, and tells you of what you may list.`,
-		Example: `  # What a Deployment owns, directly or not
+The command reads the metadata of all objects in the cluster that kubectl would use, and
+changes nothing. A control plane of "coppice up", or a "coppice collect" at --address,
+answers from memory instead, for the objects that you may list.`,
+		Example: `  # The dependents of a Deployment
   coppice graph deployment/web --down
 
-  # What a pod belongs to
+  # The owners of a pod
   coppice graph pod/web-6d4b75cb6d-hx2kq --up
 
-  # Everything that is connected with a Deployment, as a drawing
+  # All owners and dependents of a Deployment, as a picture
   coppice graph deployment/web -o svg >web.svg
 
-  # All that a running collector knows, drawn by Graphviz
+  # The whole graph of a running collector, drawn by Graphviz
   coppice graph --address http://` + diagnosticsAddress + ` -o dot | dot -Tpdf >graph.pdf`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(c *cobra.Command, args []string) error { return graph(c, f, args, s) },
 	}
 	f.cluster.add(c)
 	flags := c.Flags()
-	flags.StringSliceVar(&f.uids, "uid", nil, "show what is connected with the object of this uid; may be repeated")
+	flags.StringSliceVar(&f.uids, "uid", nil, "show the objects that are connected with the object of this uid; may be repeated")
 	flags.StringVarP(&f.output, "output", "o", string(insight.Tree), "format of the graph: "+strings.Join(insight.Formats(), ", "))
 	flags.StringVar(&f.output, "format", string(insight.Tree), "the former name of --output")
 	_ = flags.MarkHidden("format") // the only error is that there is no such flag
 	flags.StringVar(&f.address, "address", "", orReadUsage)
-	flags.BoolVar(&f.up, "up", false, "show only the named objects and what owns them, directly or not")
-	flags.BoolVar(&f.down, "down", false, "show only the named objects and what they own, directly or not")
-	flags.BoolVar(&f.component, "component", false, "show all that is connected with the named objects (the default)")
+	flags.BoolVar(&f.up, "up", false, "show only the named objects and their direct and indirect owners")
+	flags.BoolVar(&f.down, "down", false, "show only the named objects and their direct and indirect dependents")
+	flags.BoolVar(&f.component, "component", false, "show all objects that are connected with the named ones (the default)")
 	c.MarkFlagsMutuallyExclusive("up", "down", "component")
 	completeWith(c, "output", insight.Formats()...)
 	return c

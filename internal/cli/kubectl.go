@@ -27,10 +27,10 @@ func newKubectl(s Streams) *cobra.Command {
 	return &cobra.Command{
 		Use:   "kubectl",
 		Short: "Run kubectl against the control plane of coppice up",
-		Long: `kubectl itself, with all of its commands and flags. It talks to the control plane
+		Long: `Runs the built-in kubectl, with all of its commands and flags. It uses the control plane
 that "coppice up" runs, or last ran, on the data directory $` + dataDirVariable + `, or
 else ~/.local/share/coppice. If the current context of $KUBECONFIG was written by
-"coppice up", it uses that file instead, and always the one that --kubeconfig names.`,
+"coppice up", it uses that file instead. --kubeconfig takes precedence over both.`,
 		Example: `  coppice kubectl get namespaces
   coppice kubectl delete replicaset frontend --cascade=foreground`,
 		DisableFlagParsing: true,

@@ -43,13 +43,22 @@ func newNode(s Streams) *cobra.Command {
 	var f nodeFlags
 	c := &cobra.Command{
 		Use:   "node",
-		Short: "Run the agent of one node, against a control plane elsewhere",
-		Long: `Runs the agent of one node: it registers the node, sends heartbeats, and starts and ends
-the pods that are bound to the node. When the node is registered it prints a line that
-begins with "ready". Ctrl-C stops the agent, but no pods: the next agent takes them over.
+		Short: "Run the agent of one node, for a control plane in another process",
+		Long: `Runs the agent of one node. The agent registers the node, sends heartbeats, and starts and
+stops the pods that are bound to the node. When the node is registered, the command prints a
+line that begins with "ready". Ctrl-C stops the agent and leaves the pods running: the next
+agent adopts them.
 
 The kubeconfig should have a credential of this node, with rights to the node and its pods
-only: "coppice up --write-node-kubeconfig" writes one.`,
+only. "coppice up --write-node-kubeconfig" writes one.
+
+--runtime=simulated runs no containers. --runtime=cri uses a container runtime on this
+machine, which usually needs root. With cri, --data-dir has the logs and volumes of pods, and
+the agent needs it to find its containers again; the default is the directory node in the
+data directory of "coppice up".
+
+--lease-duration must be shorter than --node-monitor-grace-period of "coppice up". The agent
+sends four heartbeats within it.`,
 		Example: `  # A control plane without nodes, and one node in a process of its own
   coppice up --nodes 0 --write-node-kubeconfig worker=/tmp/worker.kubeconfig
   coppice node --kubeconfig /tmp/worker.kubeconfig
@@ -63,14 +72,14 @@ only: "coppice up --write-node-kubeconfig" writes one.`,
 	flags := c.Flags()
 	defaults := system.DefaultNodeOptions()
 	f.server.add(c, "kubeconfig of the server, with the credential of the node (default: $KUBECONFIG, else ~/.kube/config)")
-	flags.StringVar(&f.name, "name", "", "name of the node (default: that of its credential)")
-	flags.StringVar(&f.runtime, "runtime", defaults.Runtime, "what runs the containers of pods: simulated, which runs none, or cri, a container runtime on this machine, which usually needs root")
-	flags.StringVar(&f.socket, "cri-socket", "", "socket of the container runtime of --runtime=cri, such as unix:///run/containerd/containerd.sock")
-	flags.StringVar(&f.dataDir, "data-dir", "", "directory in which an agent with --runtime=cri keeps the logs and volumes of pods, and by which it finds its containers again (default: node, in the data directory of coppice up)")
-	flags.StringVar(&f.bind, "bind-address", defaults.Bind.String(), "IP address to serve the logs of pods on, to the API server only")
+	flags.StringVar(&f.name, "name", "", "name of the node (default: the name in its credential)")
+	flags.StringVar(&f.runtime, "runtime", defaults.Runtime, "container runtime of pods: simulated (no containers) or cri (a runtime on this machine)")
+	flags.StringVar(&f.socket, "cri-socket", "", "socket of the runtime with --runtime=cri, such as unix:///run/containerd/containerd.sock")
+	flags.StringVar(&f.dataDir, "data-dir", "", "directory of the logs and volumes of pods with --runtime=cri (default: node in that of coppice up)")
+	flags.StringVar(&f.bind, "bind-address", defaults.Bind.String(), "IP address on which the API server reads the logs of pods")
 	flags.IntVar(&f.port, "port", 0, "port to serve the logs on; 0 picks a free one")
-	flags.StringVar(&f.address, "node-ip", "", "IP address of the node, by which the API server reaches the logs (default: --bind-address)")
-	flags.DurationVar(&f.lease, "lease-duration", defaults.Lease, "how long a heartbeat is valid; heartbeats are sent four times as often. Must be shorter than the --node-monitor-grace-period of coppice up")
+	flags.StringVar(&f.address, "node-ip", "", "IP address that the API server uses for the logs (default: --bind-address)")
+	flags.DurationVar(&f.lease, "lease-duration", defaults.Lease, "time for which a heartbeat is valid; shorter than --node-monitor-grace-period of coppice up")
 	completeWith(c, "runtime", nodeconfig.Simulated, nodeconfig.CRI)
 	return c
 }
@@ -147,7 +156,7 @@ func (f nodeFlags) addresses() (bind, node net.IP, err error) {
 		return nil, nil, fmt.Errorf("--port %d is not between 0 and 65535", f.port)
 	}
 	if f.address == "" && bind.IsUnspecified() {
-		return nil, nil, fmt.Errorf("--bind-address %s means all addresses of the machine: name that of the node with --node-ip", f.bind)
+		return nil, nil, fmt.Errorf("--bind-address %s means all addresses of the machine: set the address of the node with --node-ip", f.bind)
 	}
 	if node = net.ParseIP(cmp.Or(f.address, f.bind)); node == nil || node.IsUnspecified() {
 		return nil, nil, fmt.Errorf("--node-ip %q is not the IP address of a node", f.address)

@@ -19,7 +19,7 @@ func TestNodeFlags(t *testing.T) {
 		"node --node-ip here":        {ExitUsage, `--node-ip "here" is not the IP address of a node`},
 		"node --node-ip ::":          {ExitUsage, `--node-ip "::" is not the IP address of a node`},
 		"node --bind-address here":   {ExitUsage, `--bind-address "here" is not an IP address`},
-		"node --bind-address ::":     {ExitUsage, `--bind-address :: means all addresses of the machine: name that of the node with --node-ip`},
+		"node --bind-address ::":     {ExitUsage, `--bind-address :: means all addresses of the machine: set the address of the node with --node-ip`},
 		"node --port 65536":          {ExitUsage, "--port 65536 is not between 0 and 65535"},
 		"node --runtime docker":      {ExitUsage, `--runtime docker: choose simulated or cri`},
 		"node --lease-duration 10ms": {ExitUsage, "--lease-duration 10ms is less than 1s"},

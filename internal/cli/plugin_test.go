@@ -15,7 +15,7 @@ func TestPluginOfKubectl(t *testing.T) {
 		{"/usr/bin/kubectl-coppice", "explain --help", "kubectl coppice explain namespace/shop", "  coppice "},
 		{"kubectl-coppice.exe", "explain --help", "kubectl coppice explain [", "  coppice "},
 		{"kubectl-coppice", "explain --bogus", "see kubectl coppice explain --help", "see coppice"},
-		{"/usr/bin/kubectl_complete-coppice", "prev", "preview\tSay what would happen", "Usage"},
+		{"/usr/bin/kubectl_complete-coppice", "prev", "preview\tPredict the outcome", "Usage"},
 		{"/usr/bin/coppice", "explain --help", "  coppice explain namespace/shop", "kubectl coppice"},
 	} {
 		var out bytes.Buffer

@@ -183,7 +183,7 @@ func (s *server) rights(ctx context.Context, needs []need, watched []schema.Grou
 	if len(missing) > named {
 		more = fmt.Sprintf(" and %d more", len(missing)-named)
 	}
-	return fmt.Errorf("%s does not allow %s to: %s%s; grant it (deploy/kustomize/base/rbac.yaml), or leave resources out with --ignore-resources",
+	return fmt.Errorf("%s does not allow %s to: %s%s; grant these rights (deploy/kustomize/base/rbac.yaml), or leave resources out with --ignore-resources",
 		s.config.Host, s.source, strings.Join(text, ", "), more)
 }
 

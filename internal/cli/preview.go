@@ -29,9 +29,9 @@ import (
 func newPreview(s Streams) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "preview",
-		Short: "Say what would happen, and do nothing",
-		Long:  "Says what a deletion would do, in any cluster. Nothing is changed.",
-		Example: `  # What goes with a Deployment
+		Short: "Predict the outcome of a command, and change nothing",
+		Long:  "Predicts the outcome of a deletion, in any cluster, and changes nothing.",
+		Example: `  # All objects that are deleted with a Deployment
   coppice preview delete deployment/web`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
@@ -59,40 +59,47 @@ func newPreviewDelete(s Streams) *cobra.Command {
 	var f previewFlags
 	c := &cobra.Command{
 		Use:   "delete TYPE/NAME ... | TYPE NAME ... | TYPE -l LABELS | TYPE --all | -f FILE",
-		Short: "Say what a deletion would do, in any cluster",
-		Long: `Says what would be deleted with the named objects, in which order and by whom; what would
-stay, and which other owner keeps it; and what would hang, and on what. Namespaces are
-previewed with their contents, CustomResourceDefinitions with their instances.
+		Short: "Predict the outcome of a deletion, in any cluster",
+		Long: `Lists the objects that would be deleted with the named ones, in order, and who deletes each;
+the objects that would stay, and the owner that keeps each; and the objects that would hang,
+with the reason. A namespace is previewed with its contents, a CustomResourceDefinition with
+its instances.
 
-It reads the metadata of the objects of the cluster that kubectl would use, and pods, and
-changes nothing: those of one namespace for an object in it, unless more proves to matter,
-and all for others. A control plane of "coppice up", or a collector at --address, is asked
-instead: it knows most of it already, which takes milliseconds, however many objects there
-are.
+The command reads the metadata of objects in the cluster that kubectl would use, and pods,
+and changes nothing. For an object in a namespace it reads that namespace, and more if
+necessary; for other objects it reads all namespaces. A control plane of "coppice up", or a
+collector at --address, answers from memory instead, in milliseconds for any number of
+objects.
 
-Finalizers of others are taken to stay, and it is said who serves each, whether that works,
-and whether the deletion takes it away as well; with --assume-released their controllers are
-taken to remove them. What the controllers of workloads create anew in the meantime is not
-foretold.
+Finalizers of other controllers are assumed to stay. The preview names the controller that
+serves each finalizer, whether it works, and whether the deletion removes the controller as
+well. With --assume-released, these controllers are assumed to remove their finalizers. The
+preview does not predict objects that controllers of workloads create in the meantime.
 
-With --backup, all that would go is written to a file, whole and encrypted, for "coppice
-undo". What has changed since it was previewed is said, and is not in it.
+--namespace-deletion-order is the order in which the contents of a namespace are deleted, as
+for "coppice collect". On a server of "coppice up" the default is its own order, on other
+servers the order of kube-controller-manager.
 
-The exit code is 3 if more objects than --max would be deleted or wait to be.`,
-		Example: `  # What goes with a Deployment
+With --backup, the command writes all objects that would be deleted to a file, whole and
+encrypted, for "coppice undo". It lists the objects that have changed since the preview, and
+leaves them out.
+
+The exit code is 3 if more objects than --max would be deleted, or would wait for their
+deletion.`,
+		Example: `  # All objects that are deleted with a Deployment
   coppice preview delete deployment/web
 
-  # What is in a namespace, and what may keep it from going away
+  # The contents of a namespace, and the objects that may hold it
   coppice preview delete namespace shop
 
-  # What a release consists of, as a tree
+  # All objects of a release, as a tree
   coppice preview delete -f manifests -R -o tree
   coppice preview delete deployments,services,configmaps -l app=web -o svg >web.svg
 
-  # Keep what would go, so that "coppice undo shop.backup" can make it again
+  # Back up the objects, so that "coppice undo shop.backup" can restore them
   coppice preview delete namespace shop --backup shop.backup
 
-  # In a pipeline: at most 20 objects may go
+  # In a pipeline: fail if more than 20 objects would be deleted
   coppice preview delete -n shop deployment/web --max 20 -o name`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(c *cobra.Command, args []string) error { return previewDelete(c, f, args, s) },
@@ -111,17 +118,17 @@ func (f *previewFlags) add(c *cobra.Command) {
 	f.targets.add(c)
 	flags := c.Flags()
 	flags.StringVar(&f.cascade, "cascade", "background", "propagation policy of the deletion: background, foreground, orphan")
-	flags.IntVar(&f.most, "max", 0, "number of objects that may be deleted or wait to be; 0 for any")
-	flags.BoolVar(&f.released, "assume-released", false, "take all finalizers to be removed by their controllers")
+	flags.IntVar(&f.most, "max", 0, "limit of objects that are deleted or wait for it; 0 for none")
+	flags.BoolVar(&f.released, "assume-released", false, "assume that controllers remove all finalizers")
 	flags.StringVar(&f.order, "namespace-deletion-order", "",
-		"order in which the contents of a namespace are deleted, as for coppice collect (default that of coppice up on its own server, and on others that of kube-controller-manager)")
+		"order in which the contents of a namespace are deleted (default: the order of the server)")
 	completeWith(c, "cascade", "background", "foreground", "orphan")
 	f.backup.add(c)
 }
 
 func previewDelete(c *cobra.Command, f previewFlags, args []string, s Streams) error {
 	if !slices.Contains(previewFormats(), f.output) {
-		return usageError{fmt.Errorf("--output is %q: it is one of %s", f.output, strings.Join(previewFormats(), ", "))}
+		return usageError{fmt.Errorf("--output %q is unknown: choose one of %s", f.output, strings.Join(previewFormats(), ", "))}
 	}
 	foretold, err := foretell(c, &f, args, s)
 	if err != nil {
@@ -163,7 +170,7 @@ func foretell(c *cobra.Command, f *previewFlags, args []string, s Streams) (fore
 	}
 	policy, known := policies[f.cascade]
 	if !known {
-		return foretold{}, usageError{fmt.Errorf("--cascade is %q: it is background, foreground or orphan", f.cascade)}
+		return foretold{}, usageError{fmt.Errorf("--cascade %q is unknown: choose background, foreground or orphan", f.cascade)}
 	}
 	if err := f.targets.check(args, f.cluster.allNamespaces); err != nil {
 		return foretold{}, usageError{fmt.Errorf("%w; see %s --help", err, c.CommandPath())}

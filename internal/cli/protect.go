@@ -47,42 +47,42 @@ func newProtect(s Streams) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "protect TYPE/NAME ... | TYPE NAME ... | TYPE -l LABELS | -f FILE",
 		Short: "Keep objects from being deleted",
-		Long: `Labels objects as protected. In the mode
+		Long: `Labels objects as protected. The modes are
 
-  always     nobody deletes them, until "coppice unprotect";
-  cascading  they are deleted by name or by a controller, but not because an owner is, nor
-             with their namespace or their CustomResourceDefinition;
-  outlives   nobody deletes them before all of the objects that --of names are gone.
+  always     no request deletes the object, until "coppice unprotect"
+  cascading  users and controllers can delete the object by name; the deletion of its owner,
+             namespace or CustomResourceDefinition does not
+  outlives   no request deletes the object before all objects of --of are gone
 
-The server of "coppice up" enforces that; others do with the policies or the webhook of
-Coppice (docs/protect.md). Whoever may update an object may lift its protection: it
-prevents mistakes, and takes nobody's rights.
+The server of "coppice up" enforces protection. Other servers do so with the policies or the
+webhook of Coppice (docs/protect.md). Users who may update an object may also unprotect it:
+protection prevents mistakes, and takes no rights away.
 
---of adds to what an object outlives already. It names an object as TYPE/NAME, in another
-namespace as TYPE/NAMESPACE/NAME, and all objects with a finalizer as finalizer/NAME: so an
-operator stays until it has cleaned up everything that waits for it. On a server with the
-webhook, --mode=outlives without --of has checked again what the objects outlive already.`,
-		Example: `  # Nobody deletes this volume claim
+--of adds to the objects that an object outlives already. It names an object as TYPE/NAME, in
+another namespace as TYPE/NAMESPACE/NAME, and all objects with a finalizer as finalizer/NAME.
+With finalizer/NAME, an operator stays until it has cleaned up all its objects. On a server
+with the webhook, --mode=outlives without --of makes the webhook check the list again.`,
+		Example: `  # No request deletes this volume claim
   coppice protect pvc/data
 
-  # It goes when it is named, and not with its namespace
+  # Only a deletion by name deletes this Secret, not that of its namespace
   coppice protect secret/root-ca --mode=cascading
 
-  # The database stays as long as one of these is there
+  # The database stays as long as one of these objects exists
   coppice protect statefulset/db --of deployment/shop --of deployment/billing/invoices
 
-  # The operator stays as long as anything has its finalizer
+  # The operator stays as long as an object has its finalizer
   coppice protect deployment/operator -n acme --of finalizer/acme.io/cleanup
 
-  # What is protected, and how
+  # List protected objects and their modes
   coppice protect list -A`,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(c *cobra.Command, args []string) error { return protect(c.Context(), &f, args, s) },
 	}
 	f.add(c)
-	c.Flags().StringVar(&f.mode, "mode", "", "how they are protected: "+strings.Join(modeNames(), ", ")+" (default always, or outlives with --of)")
-	c.Flags().StringArrayVar(&f.of, "of", nil, "what they outlive: TYPE/NAME, TYPE/NAMESPACE/NAME or finalizer/NAME; may be repeated")
+	c.Flags().StringVar(&f.mode, "mode", "", "mode of protection: "+strings.Join(modeNames(), ", ")+" (default always, or outlives with --of)")
+	c.Flags().StringArrayVar(&f.of, "of", nil, "object to outlive: TYPE/NAME, TYPE/NAMESPACE/NAME or finalizer/NAME; may be repeated")
 	completeWith(c, "mode", modeNames()...)
 	c.AddCommand(newProtectList(s))
 	return c
@@ -92,19 +92,19 @@ func newUnprotect(s Streams) *cobra.Command {
 	var f protectFlags
 	c := &cobra.Command{
 		Use:   "unprotect TYPE/NAME ... | TYPE NAME ... | TYPE -l LABELS | -f FILE",
-		Short: "Let objects be deleted again",
-		Long: `Lifts the protection that "coppice protect" has given. With --of, only these are no longer
-outlived; the protection ends with the last.`,
+		Short: "Remove the protection of objects",
+		Long: `Removes the protection that "coppice protect" has set. With --of, it removes only the named
+objects from the list of outlived ones; the protection ends with the last one.`,
 		Example: `  # The volume claim may be deleted again
   coppice unprotect pvc/data
 
-  # The database no longer waits for this one
+  # The database no longer waits for this Deployment
   coppice unprotect statefulset/db --of deployment/shop`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(c *cobra.Command, args []string) error { return unprotect(c.Context(), &f, args, s) },
 	}
 	f.add(c)
-	c.Flags().StringArrayVar(&f.of, "of", nil, "what they no longer outlive, as for coppice protect; may be repeated")
+	c.Flags().StringArrayVar(&f.of, "of", nil, "object that is no longer outlived, as for coppice protect; may be repeated")
 	return c
 }
 
@@ -149,7 +149,7 @@ func protect(ctx context.Context, f *protectFlags, args []string, s Streams) err
 	w.checks = true
 	err = w.each(func(mapping *meta.RESTMapping, m metav1.Object) (protection.Protection, error) {
 		if isNamed(w.others, mapping, m) {
-			return protection.Protection{}, errors.New("--of names the object itself: it would never go")
+			return protection.Protection{}, errors.New("--of names the object itself: its deletion would never be allowed")
 		}
 		if m.GetDeletionTimestamp() != nil {
 			terminal.Fprintf(s.Err, "%s is being deleted already: its protection does not take that back\n", m.GetName())
@@ -159,7 +159,7 @@ func protect(ctx context.Context, f *protectFlags, args []string, s Streams) err
 		}
 		before, _ := protection.Of(m)
 		if len(before.Others)+len(w.others) == 0 {
-			return protection.Protection{}, errors.New("it outlives nothing yet: --mode=outlives needs --of, which names what")
+			return protection.Protection{}, errors.New("it outlives no object yet: name one with --of")
 		}
 		return outliving(slices.Concat(before.Others, w.others))
 	})
@@ -286,7 +286,7 @@ func (f *protectFlags) begin(ctx context.Context, args []string, s Streams) (*pr
 		return nil, fmt.Errorf("make a client for metadata: %w", err)
 	}
 	if w.mapper, err = f.cluster.kube.ToRESTMapper(); err != nil {
-		return nil, fmt.Errorf("read what the server serves: %w", err)
+		return nil, fmt.Errorf("read the resources of the server: %w", err)
 	}
 	for _, of := range f.of {
 		other, err := w.parseOther(of)
@@ -302,7 +302,7 @@ func (f *protectFlags) begin(ctx context.Context, args []string, s Streams) (*pr
 func (w *protecting) parseOther(of string) (protection.Other, error) {
 	kind, name, _ := strings.Cut(of, "/")
 	if name == "" {
-		return protection.Other{}, errors.New("it is none of TYPE/NAME, TYPE/NAMESPACE/NAME and finalizer/NAME")
+		return protection.Other{}, errors.New("write TYPE/NAME, TYPE/NAMESPACE/NAME or finalizer/NAME")
 	}
 	if kind == "finalizer" {
 		return protection.Other{Finalizer: name}, nil
@@ -334,7 +334,7 @@ func (w *protecting) noteMissing(o protection.Other) {
 	}
 	_, err = w.client.Resource(mapping.Resource).Namespace(o.Namespace).Get(w.ctx, o.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		terminal.Fprintf(w.s.Err, "%s is not there: nothing is protected by it until it is\n", o)
+		terminal.Fprintf(w.s.Err, "%s does not exist: it protects no object until it is created\n", o)
 	}
 }
 
@@ -383,7 +383,7 @@ func (w *protecting) write(mapping *meta.RESTMapping, m metav1.Object, change ch
 		case err != nil:
 			return done, err
 		case now.UID != uid:
-			return done, errors.New("it was deleted and made again meanwhile; look at it, and say so again")
+			return done, errors.New("it was deleted and created again meanwhile; check it, and run the command again")
 		}
 		m = now
 	}

@@ -27,9 +27,9 @@ func (w *protecting) warnUnenforced(ctx context.Context) {
 	switch {
 	case policy && binding, webhook:
 	case policyErr != nil, bindingErr != nil, webhookErr != nil:
-		fmt.Fprintln(w.s.Err, "warning: it cannot be told whether this server protects what is labelled: you may not read its admission policies and webhooks")
+		fmt.Fprintln(w.s.Err, "warning: you may not read admission policies and webhooks, so it is unknown whether this server protects labelled objects")
 	default:
-		fmt.Fprintln(w.s.Err, "warning: this server does not protect what is labelled: it has neither the policy nor the webhook of Coppice, see docs/protect.md")
+		fmt.Fprintln(w.s.Err, "warning: this server does not protect labelled objects: it has neither the policy nor the webhook of Coppice, see docs/protect.md")
 	}
 }
 

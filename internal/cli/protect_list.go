@@ -42,13 +42,13 @@ func newProtectList(s Streams) *cobra.Command {
 	var f protectListFlags
 	c := &cobra.Command{
 		Use:   "list",
-		Short: "List what is protected",
-		Long: `Lists the protected objects of the namespace, or of all with -A, and those that are in no
-namespace: of all resources, with one request each for metadata that has the label.`,
+		Short: "List protected objects",
+		Long: `Lists the protected objects of a namespace, or of all namespaces with -A, and cluster-scoped
+ones. It makes one request for each resource, for metadata with the label.`,
 		Example: `  # In the current namespace
   coppice protect list
 
-  # Everywhere, for a program
+  # In all namespaces, as JSON
   coppice protect list -A -o json`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return protectList(c.Context(), &f, s) },
@@ -91,14 +91,14 @@ func protectList(ctx context.Context, f *protectListFlags, s Streams) error {
 		return err
 	}
 	if uncertain != nil && slices.ContainsFunc(found, func(p protectedObject) bool { return len(p.Outlives) > 0 }) {
-		terminal.Fprintf(s.Err, "warning: whether the server looks up what objects outlive is not known: %v\n", uncertain)
+		terminal.Fprintf(s.Err, "warning: it is unknown whether the server checks outlived objects: %v\n", uncertain)
 	}
 	sayUnread(s.Err, unread)
 	if f.output != "table" {
 		return writeAs(s.Out, f.output, map[string]any{"items": found})
 	}
 	if len(found) == 0 {
-		fmt.Fprintln(s.Err, "nothing is protected")
+		fmt.Fprintln(s.Err, "no protected objects found")
 		return nil
 	}
 	return writeProtected(s.Out, found)
@@ -124,7 +124,7 @@ func writeProtected(w io.Writer, found []protectedObject) error {
 func listProtected(ctx context.Context, discover discovery.DiscoveryInterface, client metadata.Interface, namespace string, checker *protection.Checker) (found []protectedObject, unread []inventory.Unread, err error) {
 	lists, failed := discovery.ServerPreferredResources(discover)
 	if len(lists) == 0 && failed != nil {
-		return nil, nil, fmt.Errorf("read what the server serves: %w", failed)
+		return nil, nil, fmt.Errorf("read the resources of the server: %w", failed)
 	}
 	if failed != nil {
 		unread = append(unread, inventory.Unread{Why: failed.Error()})

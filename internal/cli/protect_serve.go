@@ -21,8 +21,8 @@ type protectServer struct{ address, certFile, keyFile, callersFile string }
 
 func (f *protectServer) add(c *cobra.Command) {
 	flags := c.Flags()
-	flags.StringVar(&f.address, "protect-address", "0", "address and port of the admission webhook that keeps protected objects, such as :10272, see docs/protect.md; 0 for none")
-	flags.StringVar(&f.certFile, "protect-cert-file", "", "certificate of the webhook, in PEM; it may be renewed in place")
+	flags.StringVar(&f.address, "protect-address", "0", "address and port of the webhook for protected objects, such as :10272 (docs/protect.md); 0 for none")
+	flags.StringVar(&f.certFile, "protect-cert-file", "", "certificate of the webhook, in PEM; it may be replaced while in use")
 	flags.StringVar(&f.keyFile, "protect-key-file", "", "key of that certificate, in PEM")
 	flags.StringVar(&f.callersFile, "protect-client-ca-file", "", "authority of the client certificates of the API servers that call the webhook, in PEM")
 }
@@ -31,7 +31,7 @@ func (f *protectServer) add(c *cobra.Command) {
 func (f *protectServer) check() error {
 	if f.address == "0" || f.address == "" {
 		if f.certFile != "" || f.keyFile != "" || f.callersFile != "" {
-			return usageError{errors.New("--protect-cert-file, --protect-key-file and --protect-client-ca-file are for the webhook: say where to serve it with --protect-address")}
+			return usageError{errors.New("--protect-cert-file, --protect-key-file and --protect-client-ca-file are for the webhook: set its address with --protect-address")}
 		}
 		return nil
 	}

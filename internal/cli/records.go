@@ -30,15 +30,15 @@ func newRecords(s Streams) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "records [TYPE/NAME ... | TYPE NAME ...]",
 		Short: "Show what a running collector did, and why",
-		Long: `Prints the last changes that a running collector made, each with its reason: of all
-objects that you may list, or of those that are named, which may be gone.
+		Long: `Prints the latest changes that a running collector made, each with its reason, to all objects
+that you may list, or to the named objects, which may be gone.
 
-It asks the API server that kubectl would use, if that is the one of "coppice up", or else
-the "coppice collect" at --address, which finds out from the API server who you are.`,
+The answer comes from the API server that kubectl would use if "coppice up" runs it, and from
+the "coppice collect" at --address otherwise, which authenticates you through its API server.`,
 		Example: `  # Why a ConfigMap is gone
   coppice records configmap/settings
 
-  # What is collected, as it happens
+  # Follow the collector
   coppice records --watch`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(c *cobra.Command, args []string) error { return records(c, f, args, s) },
@@ -46,7 +46,7 @@ the "coppice collect" at --address, which finds out from the API server who you 
 	f.ask.add(c)
 	flags := c.Flags()
 	flags.StringVarP(&f.output, "output", "o", "table", "format: "+strings.Join(answerFormats(), ", "))
-	flags.BoolVarP(&f.watch, "watch", "w", false, "go on with new records until stopped; in JSON, one on each line")
+	flags.BoolVarP(&f.watch, "watch", "w", false, "print new records until stopped; in JSON, one per line")
 	completeWith(c, "output", answerFormats()...)
 	return c
 }
@@ -135,7 +135,7 @@ func checkFormat(format string) error {
 	case "table", "json", "yaml":
 		return nil
 	}
-	return usageError{fmt.Errorf("--output is %q: it is one of %s", format, strings.Join(answerFormats(), ", "))}
+	return usageError{fmt.Errorf("--output %q is unknown: choose one of %s", format, strings.Join(answerFormats(), ", "))}
 }
 
 // writeAs writes a value as JSON or YAML.

@@ -28,15 +28,15 @@ func recycleBounds(values []string) (recyclebin.Bounds, error) {
 		return recyclebin.Bounds{}, nil
 	}
 	if len(values) != 2 {
-		return recyclebin.Bounds{}, fmt.Errorf("--recycle is %q: it is a size and an age, such as 1Gi,168h", strings.Join(values, ","))
+		return recyclebin.Bounds{}, fmt.Errorf("--recycle %q is not a size and an age, such as 1Gi,168h", strings.Join(values, ","))
 	}
 	size, err := resource.ParseQuantity(values[0])
 	if err != nil || size.Value() <= 0 {
-		return recyclebin.Bounds{}, fmt.Errorf("--recycle: the size is %q, not one such as 1Gi", values[0])
+		return recyclebin.Bounds{}, fmt.Errorf("--recycle: %q is not a size, such as 1Gi", values[0])
 	}
 	age, err := time.ParseDuration(values[1])
 	if err != nil || age <= 0 {
-		return recyclebin.Bounds{}, fmt.Errorf("--recycle: the age is %q, not one such as 168h", values[1])
+		return recyclebin.Bounds{}, fmt.Errorf("--recycle: %q is not an age, such as 168h", values[1])
 	}
 	return recyclebin.Bounds{Bytes: size.Value(), Age: age}, nil
 }
@@ -74,7 +74,7 @@ func (f *undoFlags) fromBin(ctx context.Context, arg string) (kept []undo.Kept, 
 	kept = slices.CompactFunc(kept, func(a, b undo.Kept) bool { return a.UID() == b.UID() })
 	kept = undo.Closure(kept, roots...)
 	if missing := len(roots) - requested(kept); missing > 0 {
-		unread = append(unread, fmt.Sprintf("%d of %d objects that were asked to be deleted are not kept, or you may not get them", missing, len(roots)))
+		unread = append(unread, fmt.Sprintf("%d of %d requested objects are not in the recycle bin, or you may not get them", missing, len(roots)))
 	}
 	return kept, slices.Compact(slices.Sorted(slices.Values(unread))), nil
 }
@@ -153,7 +153,7 @@ func (f *undoFlags) latest(ctx context.Context, asker *asker, kind, name string)
 	if mapping == nil || mapping.Scope.Name() == meta.RESTScopeNameNamespace {
 		what += " in namespace " + asker.namespace
 	}
-	return "", errors.New("nothing is kept of " + what + ", or you may not get it")
+	return "", errors.New("the recycle bin does not have " + what + ", or you may not get it")
 }
 
 // mapping returns the resource for one of its names; nil if the server does not serve it any more.

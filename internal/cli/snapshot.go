@@ -22,9 +22,9 @@ func newSnapshot(s Streams) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "snapshot",
 		Short: "Save all objects of a control plane to a file, and restore them",
-		Long: `Saves the contents of a control plane's etcd, while it runs or, if the etcd is embedded,
-when it is stopped; and makes a new data directory from a saved file. How to restore an etcd
-cluster of --etcd-servers is described in docs/storage.md.`,
+		Long: `Saves the contents of a control plane's etcd to a file, and makes a new data directory from
+such a file. The control plane may run; an embedded etcd may also be stopped. docs/storage.md
+describes how to restore an etcd cluster of --etcd-servers.`,
 		Example: `  coppice snapshot save /backup/monday.db
   coppice snapshot restore /backup/monday.db --data-dir ~/restored`,
 		Args: noArguments,
@@ -39,17 +39,17 @@ func newSnapshotSave(s Streams) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "save FILE",
 		Short: "Save all objects to a file",
-		Long: `Writes all objects, Secrets included, to FILE, which only its owner can read. Every write
-that was acknowledged before the command began is in it. If the control plane on
---data-dir is running, it serves the snapshot; --kubeconfig names one elsewhere. That
-needs the right to get the path ` + system.SnapshotPath + `, as cluster-admin has it.
+		Long: `Writes all objects, Secrets included, to FILE, which only its owner can read. The file has
+every write that the server acknowledged before the command began. If the control plane on
+--data-dir runs, it serves the snapshot. --kubeconfig names another control plane, and needs
+the right to get the path ` + system.SnapshotPath + `, which cluster-admin has.
 
-The file has no keys. For a restored control plane that accepts the same certificates, also
-keep a copy of the directory pki in the data directory.`,
+The file has no keys. Keep a copy of the directory pki in the data directory, too: with it, a
+restored control plane accepts the same certificates.`,
 		Example: `  # The control plane on the default data directory
   coppice snapshot save /backup/monday.db
 
-  # One elsewhere
+  # Another control plane
   coppice snapshot save /backup/monday.db --kubeconfig production.kubeconfig`,
 		Args: oneFile,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -66,13 +66,13 @@ func newSnapshotRestore(s Streams) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "restore FILE",
 		Short: "Make a new data directory from a saved file",
-		Long: `Makes a data directory from FILE, for coppice up to run on. The directory must be new, or
-contain nothing but a copy of the directory pki of the saved control plane; without that
-copy the restored control plane makes new keys.
+		Long: `Makes a data directory for "coppice up" from FILE. The directory must not exist, or contain
+only a copy of the directory pki of the saved control plane. Without that copy, the restored
+control plane makes new keys.
 
-The restored objects get revisions that were never used before, so that no client takes
-them for what it has already seen: watches start anew, and collectors verify again which
-owners are gone.`,
+The restored objects get revisions that were never used before, so that no client mistakes
+them for older versions: watches start again, and collectors verify again which owners are
+gone.`,
 		Example: `  coppice snapshot restore /backup/monday.db --data-dir ~/restored
   coppice up --data-dir ~/restored`,
 		Args: oneFile,
@@ -87,7 +87,7 @@ owners are gone.`,
 			return nil
 		},
 	}
-	c.Flags().StringVar(&dir, "data-dir", "", "the data directory to make")
+	c.Flags().StringVar(&dir, "data-dir", "", "data directory to make")
 	return c
 }
 

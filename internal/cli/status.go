@@ -29,13 +29,13 @@ func newStatus(s Streams) *cobra.Command {
 	var f statusFlags
 	c := &cobra.Command{
 		Use:   "status",
-		Short: "Show what a running collector waits for",
-		Long: `Prints whether a running collector has read all objects, what it could not read, what is
-queued, which owners wait for proof that no dependent was missed, and of which kinds the
-deletions are paused.
+		Short: "Show the state of a running collector",
+		Long: `Prints whether a running collector has read all objects, the resources that it could not
+read, the length of its queue, the owners that wait for proof that no dependent was missed,
+and the kinds whose deletions are paused.
 
-It asks the API server that kubectl would use, if that is the one of "coppice up", or else
-the "coppice collect" at --address, which finds out from the API server who you are.`,
+The answer comes from the API server that kubectl would use if "coppice up" runs it, and from
+the "coppice collect" at --address otherwise, which authenticates you through its API server.`,
 		Example: `  coppice status
   coppice status --address http://` + diagnosticsAddress + ` --watch`,
 		Args: noArguments,
@@ -44,7 +44,7 @@ the "coppice collect" at --address, which finds out from the API server who you 
 	f.ask.add(c)
 	flags := c.Flags()
 	flags.StringVarP(&f.output, "output", "o", "table", "format: "+strings.Join(answerFormats(), ", "))
-	flags.BoolVarP(&f.watch, "watch", "w", false, fmt.Sprintf("ask again every %s and print what has changed, until stopped", statusInterval))
+	flags.BoolVarP(&f.watch, "watch", "w", false, fmt.Sprintf("ask again every %s and print changes, until stopped", statusInterval))
 	completeWith(c, "output", answerFormats()...)
 	return c
 }

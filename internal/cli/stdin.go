@@ -12,7 +12,7 @@ import (
 type inputFlag bool
 
 func (f *inputFlag) add(c *cobra.Command) {
-	c.Flags().BoolVar((*bool)(f), "stop-with-stdin", false, "stop when standard input ends, as a pipe does when the process at its other end has ended")
+	c.Flags().BoolVar((*bool)(f), "stop-with-stdin", false, "stop when standard input ends, such as a pipe from a process that has ended")
 }
 
 // follow returns a context that, if the flag is set, also ends when the input ends.

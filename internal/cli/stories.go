@@ -31,24 +31,25 @@ func newStories(s Streams) *cobra.Command {
 	var f storiesFlags
 	c := &cobra.Command{
 		Use:   "stories [ID]",
-		Short: "Show deletions, from who asked to the last object gone",
-		Long: `Prints the deletions that a running collector has seen, the latest first: what was asked to
-be deleted, by whom if that is known, how many objects have gone, wait, or stay, and what it
-waits for. With the ID of one, which is the UID of what was asked for, it prints that one as
-text, for a chat or a ticket; with -o json or yaml, all of its objects, too.
+		Short: "Show deletions, from the request to the last object",
+		Long: `Prints the deletions that a running collector has observed, the latest first: the object of
+the request, the user if known, the numbers of objects that are gone, wait or stay, and the
+cause of the wait. With an ID, which is the UID of the object of the request, the command
+prints one deletion as text, for a chat or a ticket. With -o json or yaml, it also prints all
+objects of that deletion.
 
-With --watch it goes on when they change; with an ID, until that deletion is done.
+With --watch it prints changes until it is stopped; with an ID, until that deletion is done.
 
-It asks the API server that kubectl would use, if that is the one of "coppice up", or else
-the "coppice collect" at --address, which finds out from the API server who you are.`,
-		Example: `  # What is being deleted, and what it waits for
+The answer comes from the API server that kubectl would use if "coppice up" runs it, and from
+the "coppice collect" at --address otherwise, which authenticates you through its API server.`,
+		Example: `  # List deletions, with the causes of waiting
   coppice stories
 
-  # Wait for one to be done
+  # Wait until one is done
   coppice stories 3f9a1c52-6d0e-4a57-9a37-0f5b6f1f4c11 --watch`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usageError{fmt.Errorf("%d arguments: name one ID at most", len(args))}
+				return usageError{fmt.Errorf("%d arguments: give at most one ID", len(args))}
 			}
 			return nil
 		},
@@ -73,7 +74,7 @@ the "coppice collect" at --address, which finds out from the API server who you 
 	f.ask.add(c)
 	flags := c.Flags()
 	flags.StringVarP(&f.output, "output", "o", "table", "format: "+strings.Join(answerFormats(), ", "))
-	flags.BoolVarP(&f.watch, "watch", "w", false, "go on when they change until stopped or done; in JSON, one on each line")
+	flags.BoolVarP(&f.watch, "watch", "w", false, "print changes until stopped or done; in JSON, one deletion per line")
 	completeWith(c, "output", answerFormats()...)
 	return c
 }
@@ -159,7 +160,7 @@ func watchStories(ctx context.Context, a *asker, format, id string, s Streams) e
 			query.Set("after", e.id)
 			switch {
 			case e.name == api.EventRemoved && id != "":
-				return errors.New("the collector tells this story no more: it is too long ago, or part of another one")
+				return errors.New("the record of this deletion has expired, or was merged into another one")
 			case e.name != api.EventStory:
 				return nil
 			}
@@ -181,7 +182,7 @@ func watchStories(ctx context.Context, a *asker, format, id string, s Streams) e
 func writeStory(w io.Writer, format string, data []byte, id string, before map[string]string) error {
 	var one story.Summary
 	if err := json.Unmarshal(data, &one); err != nil {
-		return fmt.Errorf("read a story: %w", err)
+		return fmt.Errorf("read a deletion: %w", err)
 	}
 	var text strings.Builder
 	var err error

@@ -26,7 +26,7 @@ func (f *targetFlags) add(c *cobra.Command) {
 	flags := c.Flags()
 	flags.StringSliceVarP(&f.files.Filenames, "filename", "f", nil, "file, directory or URL of the objects' manifests; - for standard input")
 	flags.StringVarP(&f.files.Kustomize, "kustomize", "k", "", "directory of a kustomization that makes the manifests")
-	flags.BoolVarP(&f.files.Recursive, "recursive", "R", false, "read the directories below that of --filename, too")
+	flags.BoolVarP(&f.files.Recursive, "recursive", "R", false, "read subdirectories of --filename, too")
 	flags.StringVarP(&f.selector, "selector", "l", "", "labels that objects of TYPE must have: app=web,tier!=cache")
 	flags.BoolVar(&f.all, "all", false, "all objects of TYPE in the namespace")
 }
@@ -52,7 +52,7 @@ func (f *targetFlags) check(args []string, allNamespaces bool) error {
 	case hasNames && allNamespaces:
 		return errors.New("a name is one in a namespace: leave out --all-namespaces")
 	case !hasNames && f.selector == "" && !f.all:
-		return fmt.Errorf("name objects of %s, or say --selector or --all", args[0])
+		return fmt.Errorf("name objects of %s, or use --selector or --all", args[0])
 	}
 	return nil
 }
@@ -105,7 +105,7 @@ func (f *targetFlags) fromFiles(inv *inventory.Inventory, cluster *clusterFlags,
 		case info.Name == "":
 			return nil, fmt.Errorf("%s has no name", what)
 		case served == nil:
-			return nil, fmt.Errorf("%s is of a kind that the server does not serve", what)
+			return nil, fmt.Errorf("the server does not serve the kind of %s", what)
 		case !served.Namespaced:
 			namespace = ""
 		case namespace == "":

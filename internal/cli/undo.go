@@ -33,30 +33,32 @@ func newUndo(s Streams) *cobra.Command {
 	var f undoFlags
 	c := &cobra.Command{
 		Use:   "undo FILE | TYPE/NAME | TYPE NAME | UID",
-		Short: "Make again what a deletion has taken",
-		Long: `Makes the objects again that "coppice preview delete --backup FILE" or "coppice delete --backup
-FILE" has kept, in any cluster: namespaces and kinds first, owners before their dependents,
-and with owner references that lead to the new owners, so that nothing is collected. A
-server of "coppice up --recycle=SIZE,AGE" keeps what is deleted by itself: name the object
-that was deleted, or the deletion by its ID in "coppice stories", which is the UID of that
-object, and all that went with it is made again.
+		Short: "Restore objects that a deletion has removed",
+		Long: `Creates the objects of a backup again, in any cluster. "coppice preview delete --backup FILE"
+and "coppice delete --backup FILE" write backups. The command creates namespaces and kinds
+first, and owners before their dependents, with owner references to the new owners, so that
+no object is collected.
 
-They are other objects under the same names: the server gives them UIDs of their own.
-Controllers write their status; --with-status writes it as it was. Finalizers are left to
-whoever sets them; --with-finalizers sets them as they were. What ran does not come back:
-controllers make new pods, and what a finalizer's controller has destroyed outside of the
-cluster stays destroyed. The report says which objects that is about, and what is left out
-because it is made anew by itself.
+A server of "coppice up --recycle=SIZE,AGE" keeps deleted objects by itself. Name the deleted
+object, or the ID of the deletion in "coppice stories", which is the UID of that object. The
+command then restores all objects of that deletion.
 
-Nothing that exists is changed or replaced. An undo that was interrupted, or that could not
-make everything, goes on when the same user runs it again: a file beside the key of backups
-says what was made. To go on from elsewhere, copy both, or use --relink: it accepts the
-objects that have the names now as owners, namespaces and claims of volumes. Without it,
-another object with such a name is reported and not used, whatever its owner references
-say: its creator wrote them.
+The restored objects have the same names, and new UIDs. Controllers write their status;
+--with-status restores the old status. Controllers add their finalizers; --with-finalizers
+restores the old finalizers. Processes are not restored: controllers create new pods.
+Resources outside of the cluster that a controller has destroyed stay destroyed. The report
+lists the objects that this concerns, and the objects that are left out because controllers
+create them again.
 
-The exit code is 1 if something could not be made, and with --dry-run 3 if it could not be.`,
-		Example: `  # Delete a namespace, and take it back
+No existing object is changed or replaced. The same user can run an interrupted or incomplete
+undo again: a file beside the key of backups lists the created objects. On another machine,
+copy both files, or use --relink, which accepts existing objects with the same names as
+owners, namespaces and claims of volumes. Without --relink, the report lists an existing
+object with such a name, and the command does not use it: its owner references prove nothing,
+as its creator wrote them.
+
+The exit code is 1 if an object could not be created, and 3 if --dry-run finds such an object.`,
+		Example: `  # Delete a namespace, and restore it
   coppice preview delete namespace shop --backup shop.backup
   coppice kubectl delete namespace shop
   coppice undo shop.backup
@@ -65,7 +67,7 @@ The exit code is 1 if something could not be made, and with --dry-run 3 if it co
   coppice undo namespace/shop
   coppice undo 3f9a1c52-6d0e-4a57-9a37-0f5b6f1f4c11
 
-  # See what would come back, and what cannot
+  # List the objects that would be restored, and those that cannot be
   coppice undo shop.backup --dry-run`,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -74,10 +76,10 @@ The exit code is 1 if something could not be made, and with --dry-run 3 if it co
 	f.cluster.add(c)
 	addKey(c, &f.key)
 	flags := c.Flags()
-	flags.BoolVar(&f.dryRun, "dry-run", false, "say what would be made, and make nothing")
-	flags.BoolVar(&f.options.Status, "with-status", false, "write the status that objects had")
-	flags.BoolVar(&f.options.Finalizers, "with-finalizers", false, "set the finalizers that objects had")
-	flags.BoolVar(&f.options.Relink, "relink", false, "accept the objects that have the names now as owners, namespaces and claims of volumes")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "list the objects that would be created, and create none")
+	flags.BoolVar(&f.options.Status, "with-status", false, "restore the status of objects")
+	flags.BoolVar(&f.options.Finalizers, "with-finalizers", false, "restore the finalizers of objects")
+	flags.BoolVar(&f.options.Relink, "relink", false, "accept existing objects with the same names as owners, namespaces and volume claims")
 	flags.StringVarP(&f.output, "output", "o", "text", "format: "+strings.Join(undoFormats(), ", "))
 	completeWith(c, "output", undoFormats()...)
 	return c
@@ -85,7 +87,7 @@ The exit code is 1 if something could not be made, and with --dry-run 3 if it co
 
 func takeBack(ctx context.Context, f *undoFlags, args []string, s Streams) error {
 	if !slices.Contains(undoFormats(), f.output) {
-		return usageError{fmt.Errorf("--output is %q: it is one of %s", f.output, strings.Join(undoFormats(), ", "))}
+		return usageError{fmt.Errorf("--output %q is unknown: choose one of %s", f.output, strings.Join(undoFormats(), ", "))}
 	}
 	kept, err := f.kept(ctx, args, s)
 	if err != nil {
@@ -123,9 +125,9 @@ func takeBack(ctx context.Context, f *undoFlags, args []string, s Streams) error
 	case interrupted != nil:
 		return interrupted
 	case missing > 0 && f.dryRun:
-		return foundError{fmt.Errorf("%d of %d objects could not be made again", missing, len(report.Objects))}
+		return foundError{fmt.Errorf("%d of %d objects could not be restored", missing, len(report.Objects))}
 	case missing > 0:
-		return fmt.Errorf("%d of %d objects are not there again; undo the same once what hinders them is gone", missing, len(report.Objects))
+		return fmt.Errorf("%d of %d objects are not restored; remove the causes above, and run the same undo again", missing, len(report.Objects))
 	}
 	return nil
 }
@@ -135,7 +137,7 @@ func takeBack(ctx context.Context, f *undoFlags, args []string, s Streams) error
 func (f *undoFlags) journal(s Streams) (*recreate.Journal, error) {
 	key, err := keyPath(f.key)
 	if err != nil {
-		terminal.Fprintf(s.Err, "another undo will not recognize what this one makes again: %v\n", err)
+		terminal.Fprintf(s.Err, "another undo will not recognize the objects that this one creates: %v\n", err)
 		return nil, nil // nil is an empty journal
 	}
 	journal, err := recreate.OpenJournal(filepath.Join(filepath.Dir(key), "undone.jsonl"))
@@ -143,7 +145,7 @@ func (f *undoFlags) journal(s Streams) (*recreate.Journal, error) {
 		return journal, err
 	}
 	if err := journal.Open(); err != nil {
-		terminal.Fprintf(s.Err, "another undo will not recognize what this one makes again: %v; name a file in another directory with --backup-key\n", err)
+		terminal.Fprintf(s.Err, "another undo will not recognize the objects that this one creates: %v; name a file in another directory with --backup-key\n", err)
 	}
 	return journal, nil
 }
@@ -152,13 +154,13 @@ func (f *undoFlags) journal(s Streams) (*recreate.Journal, error) {
 func (f *undoFlags) kept(ctx context.Context, args []string, s Streams) ([]undo.Kept, error) {
 	arg := strings.Join(args, "/")
 	if len(args) != 1 && (len(args) != 2 || strings.Count(arg, "/") != 1) {
-		return nil, usageError{errors.New(`name what was deleted, as TYPE/NAME, TYPE NAME or by its UID, or a file of "coppice preview delete --backup"`)}
+		return nil, usageError{errors.New(`name the deleted object, as TYPE/NAME, TYPE NAME or by its UID, or a file of "coppice preview delete --backup"`)}
 	}
 	if _, err := os.Stat(arg); err != nil || len(args) == 2 {
 		_, isUID := uuid.Parse(arg)
 		isPath := strings.HasPrefix(arg, "/") || strings.HasPrefix(arg, ".")
 		if isUID != nil && (strings.Count(arg, "/") != 1 || isPath) {
-			return nil, fmt.Errorf("%s is no file, no TYPE/NAME and no UID", arg)
+			return nil, fmt.Errorf("%s is not a file, a TYPE/NAME or a UID", arg)
 		}
 		kept, unread, err := f.fromBin(ctx, arg)
 		sayLeftOut(s.Err, unread)

@@ -35,16 +35,16 @@ func newWeb(s Streams) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "web",
 		Short: "Watch deletions in a browser",
-		Long: `Serves a page on loopback, and prints a link that opens it once. The page shows what is
-being deleted, why, and what it waits for; what a deletion would do; and what hinders the
-collector. It shows what you may list, and no more: what it asks is sent on with the
-credentials of your kubeconfig, which stay in this process.
+		Long: `Serves a page on loopback, and prints a link that opens it once. The page shows deletions,
+their reasons and the causes of waiting; it previews a deletion, and shows problems of the
+collector. It shows only objects that you may list: this process adds the credentials of your
+kubeconfig to the page's requests, and keeps the credentials to itself.
 
-It asks the API server that kubectl would use, if that is the one of "coppice up", or else
-the "coppice collect" at --address, which finds out from the API server who you are.
+The answer comes from the API server that kubectl would use if "coppice up" runs it, and from
+the "coppice collect" at --address otherwise, which authenticates you through its API server.
 
-On a terminal, Enter prints another link. Ctrl-C ends it, and with it what the links have
-opened.`,
+On a terminal, Enter prints another link. Ctrl-C ends the command, and all opened pages with
+it.`,
 		Example: `  # A link to open in a browser on this machine
   coppice web
 
@@ -57,7 +57,7 @@ opened.`,
 	f.ask.add(c)
 	flags := c.Flags()
 	flags.IntVar(&f.port, "port", 0, "port of loopback to serve on; 0 picks a free one")
-	flags.BoolVar(&f.open, "open", false, "open the link in a browser, too; other users of this machine may see it for a moment, among the arguments of that process")
+	flags.BoolVar(&f.open, "open", false, "open the link in a browser; other users of this machine may see it in the list of processes")
 	return c
 }
 

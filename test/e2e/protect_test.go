@@ -32,7 +32,7 @@ func TestProtect(t *testing.T) {
 		want   string // on stdout
 		stderr string
 	}{
-		{"protect list", 0, "", "nothing is protected\n"},
+		{"protect list", 0, "", "no protected objects found\n"},
 		{"protect cm/data", 0, "configmaps/data protected: always\n", ""},
 		{"protect cm data", 0, "configmaps/data protected: always (unchanged)\n", ""},
 		{"protect cm -l part=root --mode=cascading", 0, "configmaps/root protected: cascading\n", ""},

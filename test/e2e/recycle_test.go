@@ -73,13 +73,13 @@ versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {ty
 			t.Errorf("%s: exit code %d\n%s%s", line, code, out, stderr)
 		}
 	}
-	if _, stderr, code := tool(t, p, namespace, "undo", "secret/nothing"); code != 1 || !strings.Contains(stderr, "nothing is kept of secret/nothing") {
+	if _, stderr, code := tool(t, p, namespace, "undo", "secret/nothing"); code != 1 || !strings.Contains(stderr, "the recycle bin does not have secret/nothing") {
 		t.Errorf("what was not deleted: exit code %d, %s", code, stderr)
 	}
 
 	for line, says := range map[string]string{
-		"undo namespace/nothing": "nothing is kept of namespace/nothing, or", "undo nothing": "nothing is no file, no TYPE/NAME and no UID",
-		"undo /tmp/no/such/file": "is no file, no TYPE/NAME and no UID",
+		"undo namespace/nothing": "the recycle bin does not have namespace/nothing, or", "undo nothing": "nothing is not a file, a TYPE/NAME or a UID",
+		"undo /tmp/no/such/file": "is not a file, a TYPE/NAME or a UID",
 	} {
 		if _, stderr, code := tool(t, p, namespace, strings.Fields(line)...); code != 1 || !strings.Contains(stderr, says) {
 			t.Errorf("%s: exit code %d, %s", line, code, stderr)

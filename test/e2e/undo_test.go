@@ -42,7 +42,7 @@ func TestUndoFile(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, info.Mode(), err)
 		}
 	}
-	if _, stderr, code := tool(t, p, namespace, keep...); code != 1 || !strings.Contains(stderr, "is there already") {
+	if _, stderr, code := tool(t, p, namespace, keep...); code != 1 || !strings.Contains(stderr, "already exists") {
 		t.Errorf("a second time: exit code %d, %s", code, stderr)
 	}
 	again := func(flags ...string) (string, string, int) {

@@ -350,7 +350,7 @@ func TestDemo(t *testing.T) {
 			eval[int](b, `([...document.querySelectorAll("button")].find((b) => b.textContent === "Go on").click(), 0)`)
 		}
 	}
-	b.untilText("These were all stories. Everything happened as announced.")
+	b.untilText("That was the last story. Everything happened as announced.")
 	// The second choice is right but once: in the foreground, the deployment goes last.
 	b.untilText("You were right 4 times of 5.")
 }
