@@ -105,7 +105,7 @@ func secrets(t *testing.T, what string, s *wireserver.Server, want ...types.UID)
 
 // Two clusters have the same UIDs, like a cluster that was restored from a backup of the other. Changes in one
 // do not affect the other.
-func TestR1ClustersNeverMeet(t *testing.T) {
+func TestR1_ClustersNeverMeet(t *testing.T) {
 	a, b := wireserver.New(kinds()...), wireserver.New(kinds()...)
 	for _, s := range []*wireserver.Server{a, b} {
 		family(s, "web", 2)
@@ -133,7 +133,7 @@ func TestR1ClustersNeverMeet(t *testing.T) {
 
 // An idle cluster closes its watches. The next probe detects a deletion in the meantime, and the watch delivers
 // it as an event, without a list.
-func TestR3SleepLosesNoDeletion(t *testing.T) {
+func TestR3_SleepLosesNoDeletion(t *testing.T) {
 	s := wireserver.New(kinds()...)
 	family(s, "web", 3)
 	family(s, "db", 1)
@@ -169,7 +169,7 @@ func TestR3SleepLosesNoDeletion(t *testing.T) {
 
 // The server has forgotten what happened while the cluster slept. It is listed; that is no evidence, so the
 // owner is read live.
-func TestR3SleepBeyondTheHistory(t *testing.T) {
+func TestR3_SleepBeyondTheHistory(t *testing.T) {
 	s := wireserver.New(kinds()...)
 	family(s, "web", 2)
 	family(s, "db", 2)
@@ -190,7 +190,7 @@ func TestR3SleepBeyondTheHistory(t *testing.T) {
 
 // A backup is restored while the cluster sleeps. Its revision is lower, and absent objects exist again: a new
 // epoch begins, and old evidence causes no deletion.
-func TestR4SleepThroughARestore(t *testing.T) {
+func TestR4_SleepThroughARestore(t *testing.T) {
 	s := wireserver.New(kinds()...)
 	family(s, "web", 2)
 	restore := s.Backup()
@@ -216,7 +216,7 @@ func TestR4SleepThroughARestore(t *testing.T) {
 
 // While a cluster sleeps, another server takes the place of its server. Its revision is higher, and watches would
 // continue; but its namespace kube-system is another one.
-func TestR4SleepAndWakeToAnotherServer(t *testing.T) {
+func TestR4_SleepAndWakeToAnotherServer(t *testing.T) {
 	s, other := wireserver.New(kinds()...), wireserver.New(kinds()...)
 	family(s, "web", 1)
 	system := wireserver.Owned("kube-system", "other")

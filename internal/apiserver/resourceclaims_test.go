@@ -87,7 +87,7 @@ func claimPod(t *testing.T, client kubernetes.Interface, namespace string) *reso
 
 // A deleted claim that is allocated and reserved for a pod exists until the pod has been removed, like a
 // volume claim.
-func TestR23ResourceClaimInUseStays(t *testing.T) {
+func TestR23_ResourceClaimInUseStays(t *testing.T) {
 	s := startServer(t, nil)
 	s.startResourceClaims(t)
 	namespace, client := s.namespace(t), typed(t, s.config)

@@ -58,10 +58,10 @@ func count(client *fake.Clientset, verb string) int {
 	return n
 }
 
-// TestR25DeletionThatIsNotAnswered: the pod is read until the server responds, and nothing else
+// TestR25_DeletionThatIsNotAnswered: the pod is read until the server responds, and nothing else
 // is deleted before. A pod that is gone, terminating or replaced counts as leaving; an unchanged
 // pod does not, and is deleted again.
-func TestR25DeletionThatIsNotAnswered(t *testing.T) {
+func TestR25_DeletionThatIsNotAnswered(t *testing.T) {
 	now := metav1.Now()
 	reset := errors.New("connection reset")
 	for name, c := range map[string]struct {
@@ -103,9 +103,9 @@ func TestR25DeletionThatIsNotAnswered(t *testing.T) {
 	}
 }
 
-// TestR25DecisionWithoutTheOutcome: a decision that began while an outcome was unknown was made
+// TestR25_DecisionWithoutTheOutcome: a decision that began while an outcome was unknown was made
 // without it. None of its requests is sent, not even those that come after the outcome is known.
-func TestR25DecisionWithoutTheOutcome(t *testing.T) {
+func TestR25_DecisionWithoutTheOutcome(t *testing.T) {
 	podControl, client := newPodControl()
 	client.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("connection reset")
@@ -132,8 +132,8 @@ func TestR25DecisionWithoutTheOutcome(t *testing.T) {
 	}
 }
 
-// TestR25DeletionThatIsRefused: after a definite response, no further request is needed.
-func TestR25DeletionThatIsRefused(t *testing.T) {
+// TestR25_DeletionThatIsRefused: after a definite response, no further request is needed.
+func TestR25_DeletionThatIsRefused(t *testing.T) {
 	for name, refusal := range map[string]error{
 		"a refusal":  apierrors.NewForbidden(corev1.Resource("pods"), "web-1", nil),
 		"a conflict": apierrors.NewConflict(corev1.Resource("pods"), "web-1", errors.New("changed")),
@@ -155,9 +155,9 @@ func TestR25DeletionThatIsRefused(t *testing.T) {
 	}
 }
 
-// TestR25CreationThatIsNotAnswered: the owner waits for its existing pods whose versions the
+// TestR25_CreationThatIsNotAnswered: the owner waits for its existing pods whose versions the
 // cache has not reached, and nothing is created before they are known.
-func TestR25CreationThatIsNotAnswered(t *testing.T) {
+func TestR25_CreationThatIsNotAnswered(t *testing.T) {
 	owner, on := newOwner()
 	controlled := func(p *corev1.Pod) { p.OwnerReferences = []metav1.OwnerReference{*owner.Reference()} }
 	reset := errors.New("connection reset")
@@ -196,9 +196,9 @@ func TestR25CreationThatIsNotAnswered(t *testing.T) {
 	}
 }
 
-// TestR25CreationsAtOnce: a list that began before another creation failed does not show the
+// TestR25_CreationsAtOnce: a list that began before another creation failed does not show the
 // outcome of that creation.
-func TestR25CreationsAtOnce(t *testing.T) {
+func TestR25_CreationsAtOnce(t *testing.T) {
 	cache := fakeCache("10")
 	e := NewExpectations(&cache)
 	e.creationUnknown("owner")
@@ -212,8 +212,8 @@ func TestR25CreationsAtOnce(t *testing.T) {
 	}
 }
 
-// TestR25WhatWasDone: successful requests are expected, and need no further request.
-func TestR25WhatWasDone(t *testing.T) {
+// TestR25_WhatWasDone: successful requests are expected, and need no further request.
+func TestR25_WhatWasDone(t *testing.T) {
 	podControl, client := newPodControl(newPod("9"))
 	client.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, newPod("11"), nil })
 	owner, on := newOwner()

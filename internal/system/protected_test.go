@@ -27,7 +27,7 @@ import (
 
 // No way to delete an object bypasses its protection: every deletion, by any user and request, is refused
 // exactly in the modes that refuse it. After the protection is removed, the same way deletes the object.
-func TestR28NoHoles(t *testing.T) {
+func TestR28_NoHoles(t *testing.T) {
 	o := options(t.TempDir())
 	o.Workloads, o.AuditPath = InProcess, filepath.Join(t.TempDir(), "audit.log")
 	runWithPlane(t, o, func(ctx context.Context, p Plane) error {
@@ -258,7 +258,7 @@ func (in attempt) patchSpec(ctx context.Context, what subject, patch string) err
 
 // An operator stays as long as any object, of any kind and in any namespace, has the finalizer that only
 // this operator removes.
-func TestR28OutlivesFinalizer(t *testing.T) {
+func TestR28_OutlivesFinalizer(t *testing.T) {
 	o := options(t.TempDir())
 	runWithPlane(t, o, func(ctx context.Context, p Plane) error {
 		client, err := kubernetes.NewForConfig(p.Config)

@@ -34,10 +34,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// TestR28OnAnyServer: on a server that does not implement the rule, the manifests of deploy keep
+// TestR28_OnAnyServer: on a server that does not implement the rule, the manifests of deploy keep
 // protected objects: first the policy, then the webhook. On our own server they refuse the same
 // deletions as the server; the policy also refuses to delete objects that outlive others that are gone.
-func TestR28OnAnyServer(t *testing.T) {
+func TestR28_OnAnyServer(t *testing.T) {
 	s, err := sharedServer(checked)
 	if err != nil {
 		t.Fatal(err)

@@ -13,9 +13,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// TestR29RecycleBin: objects that are deleted on a server with --recycle are restored by name, also after a
+// TestR29_RecycleBin: objects that are deleted on a server with --recycle are restored by name, also after a
 // restart; the kept objects cannot be read on the disk, nor by users who may not get them.
-func TestR29RecycleBin(t *testing.T) {
+func TestR29_RecycleBin(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	args := []string{"--data-dir", dir, "--secure-port=0", byHand, noNodes, "--recycle=10Mi,1h"}

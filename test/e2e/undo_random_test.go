@@ -30,10 +30,10 @@ var (
 	undoSeed    = flag.Uint64("undo.seed", 1, "seed of the first cascade; the others follow")
 )
 
-// TestR29RandomCascades makes the random cases of the previews, keeps the deleted objects, releases all held objects,
+// TestR29_RandomCascades makes the random cases of the previews, keeps the deleted objects, releases all held objects,
 // and undoes the deletion; every third time the undo is interrupted, and run again. In the end all objects exist
 // unchanged, with references to their owners; and none of them is collected.
-func TestR29RandomCascades(t *testing.T) {
+func TestR29_RandomCascades(t *testing.T) {
 	c := newPreviewCluster(t, "undo")
 	c.prepare(t, *undoCases)
 	undone, relinked, interrupted := 0, 0, 0

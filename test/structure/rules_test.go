@@ -32,8 +32,10 @@ var (
 	ruleStatus  = regexp.MustCompile(`^\*\*Status:\*\* (.+)$`)
 	ruleKeepers = regexp.MustCompile(`\*\*Kept by:\*\* (.+)$`)
 	quoted      = regexp.MustCompile("`([^`]+)`")
-	// ruleTest is a test that names a rule: TestR7, TestR7_Words, TestR7Words.
-	ruleTest = regexp.MustCompile(`^TestR(\d+)($|_|[A-Z])`)
+	// ruleTest is a test that names a rule: TestR7, TestR7_OwnerInOtherNamespace.
+	ruleTest = regexp.MustCompile(`^TestR(\d+)($|_[A-Z])`)
+	// anyRuleTest is a test that names a rule in any way.
+	anyRuleTest = regexp.MustCompile(`^TestR_?\d`)
 )
 
 // rules reads the rules in the order of the document.
@@ -96,6 +98,22 @@ func ruleTests(t *testing.T) map[int][]string {
 		}
 	}
 	return tests
+}
+
+// A test of a rule has the rule's number, an underscore, and what the test asserts, so that -run TestR12_ finds all tests
+// of rule 12 and none of others.
+func TestTestsOfRulesHaveOneForm(t *testing.T) {
+	for _, f := range everyGoFile(t) {
+		for _, declaration := range f.ast.Decls {
+			function, ok := declaration.(*ast.FuncDecl)
+			if !ok || !f.isTest() || function.Recv != nil {
+				continue
+			}
+			if name := function.Name.Name; anyRuleTest.MatchString(name) && !ruleTest.MatchString(name) {
+				t.Errorf("%s: %s names a rule in another form than TestR7 or TestR7_OwnerIsAbsent", f.at(function), name)
+			}
+		}
+	}
 }
 
 // The contract and the tests refer to each other: a rule that is built has a test of its name,

@@ -79,7 +79,7 @@ func ask(t *testing.T, b *Bin, g grants, query string) (code int, names, unread 
 }
 
 // A right in a namespace does not cover objects that were removed in a former namespace with the same name.
-func TestR29FormerNamespaces(t *testing.T) {
+func TestR29_FormerNamespaces(t *testing.T) {
 	b := filled(t)
 	for _, test := range []struct {
 		grants grants
@@ -115,7 +115,7 @@ func TestR29FormerNamespaces(t *testing.T) {
 }
 
 // The handler decrypts nothing that the caller may not get.
-func TestR29NothingIsDecryptedInVain(t *testing.T) {
+func TestR29_NothingIsDecryptedInVain(t *testing.T) {
 	b := filled(t)
 	other, err := sealed.NewKey(make([]byte, 32))
 	if err != nil {

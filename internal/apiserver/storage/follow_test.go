@@ -213,7 +213,7 @@ func TestReadPages(t *testing.T) {
 }
 
 // R15: custom resources without a request are in the answer, too.
-func TestR15NewestOfFollowedResources(t *testing.T) {
+func TestR15_NewestOfFollowedResources(t *testing.T) {
 	s := open(t)
 	things := schema.GroupResource{Group: "example.com", Resource: "things"}
 	_, err := s.Newest(t.Context())

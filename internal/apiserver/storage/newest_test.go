@@ -12,7 +12,7 @@ import (
 )
 
 // R15: the next answer has every acknowledged write, and no deletion.
-func TestR15NewestWrites(t *testing.T) {
+func TestR15_NewestWrites(t *testing.T) {
 	s := open(t)
 	spaces, maps := s.namespaceStorage(t), s.configMapStorage(t)
 	must(t, spaces.create("", "team"))

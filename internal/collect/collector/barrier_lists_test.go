@@ -16,7 +16,7 @@ import (
 
 // An object that a list shows and that is removed before the list arrives does not enter the
 // graph.
-func TestR15ObjectThatGoesDuringTheListLeavesNothing(t *testing.T) {
+func TestR15_ObjectThatGoesDuringTheListLeavesNothing(t *testing.T) {
 	for _, shown := range []bool{false, true} {
 		t.Run(fmt.Sprint("watch is as new as the list: ", shown), func(t *testing.T) {
 			w := newFixture(t)
@@ -62,7 +62,7 @@ func (l *lateList) List(ctx context.Context, kind ownership.Kind, namespace stri
 }
 
 // A list of many pages: all are read, unless the watch has shown the rest by then.
-func TestR15LongLists(t *testing.T) {
+func TestR15_LongLists(t *testing.T) {
 	setup := func(t *testing.T) *fixture {
 		w := newFixture(t)
 		web := w.set("web")
@@ -108,7 +108,7 @@ func TestR15LongLists(t *testing.T) {
 
 // An object that names the owner's UID from outside the owner's scope is not a dependent,
 // observed or not.
-func TestR15BadClaimHoldsNobody(t *testing.T) {
+func TestR15_BadClaimHoldsNobody(t *testing.T) {
 	for name, policy := range map[string]propagation{"orphan": orphan, "foreground": foreground} {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture(t)
@@ -131,7 +131,7 @@ func TestR15BadClaimHoldsNobody(t *testing.T) {
 }
 
 // A list across namespaces that turns out to be long is given up in favour of one in each.
-func TestR15ListAcrossNamespacesIsGivenUp(t *testing.T) {
+func TestR15_ListAcrossNamespacesIsGivenUp(t *testing.T) {
 	running(t, collector.Config{}, func(s *apimodel.Server, _ *collector.Collector) {
 		s.Hold(podKind) // so that their number is not known
 		for i := range 1200 {

@@ -26,7 +26,7 @@ func (w *fixture) mustList(what string, want int, kinds ...ownership.Kind) {
 }
 
 // Kinds whose watch has caught up are not listed.
-func TestR15NoListsWhereTheWatchIsUpToDate(t *testing.T) {
+func TestR15_NoListsWhereTheWatchIsUpToDate(t *testing.T) {
 	for name, policy := range map[string]propagation{"orphan": orphan, "foreground": foreground} {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture(t)
@@ -46,7 +46,7 @@ func TestR15NoListsWhereTheWatchIsUpToDate(t *testing.T) {
 
 // Only a kind whose watch lags is listed; an object that the watch has missed holds the
 // owner.
-func TestR15OnlyWhatLagsIsListed(t *testing.T) {
+func TestR15_OnlyWhatLagsIsListed(t *testing.T) {
 	w := newFixture(t)
 	w.TellNewest("one")
 	web := w.set("web")
@@ -70,7 +70,7 @@ func TestR15OnlyWhatLagsIsListed(t *testing.T) {
 
 // Revisions that the watches reached in another history prove nothing, until the kind was
 // listed again.
-func TestR15AnotherHistoryIsNotTrusted(t *testing.T) {
+func TestR15_AnotherHistoryIsNotTrusted(t *testing.T) {
 	w := newFixture(t)
 	w.TellNewest("one")
 	complete := func(name string) {
@@ -96,7 +96,7 @@ func TestR15AnotherHistoryIsNotTrusted(t *testing.T) {
 
 // A server whose revision is lower than the revisions of its watches was put back in
 // time.
-func TestR15RevisionsThatWentBackwards(t *testing.T) {
+func TestR15_RevisionsThatWentBackwards(t *testing.T) {
 	w := newFixture(t)
 	w.TellNewest("one")
 	w.c = collector.New(&aheadServer{w.Server}, collector.Config{Queue: w.keys, Detachers: 1})

@@ -16,7 +16,7 @@ import (
 // The barrier with all workers, on fake time.
 
 // Completions share their lists: a thousand owners in a hundred namespaces.
-func TestR15CompletionsShareTheirLists(t *testing.T) {
+func TestR15_CompletionsShareTheirLists(t *testing.T) {
 	const namespaces, owners, kinds = 100, 10, 30
 	for name, policy := range map[string]propagation{"foreground": foreground, "orphan": orphan} {
 		t.Run(name, func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestR15CompletionsShareTheirLists(t *testing.T) {
 
 // A namespace that takes long to read, or cannot be read, does not hold any other: not even when
 // it makes the list across namespaces equally slow or broken.
-func TestR15SlowNamespaceHoldsNoOther(t *testing.T) {
+func TestR15_SlowNamespaceHoldsNoOther(t *testing.T) {
 	for _, name := range []string{"slow", "broken"} {
 		t.Run(name, func(t *testing.T) {
 			running(t, collector.Config{}, func(s *apimodel.Server, _ *collector.Collector) {
@@ -96,7 +96,7 @@ func TestR15SlowNamespaceHoldsNoOther(t *testing.T) {
 
 // A kind that does not answer does not take all lists: there are twenty owners in as many
 // namespaces whose widgets cannot be read, and one without any.
-func TestR15SilentKindLeavesListsToOthers(t *testing.T) {
+func TestR15_SilentKindLeavesListsToOthers(t *testing.T) {
 	running(t, collector.Config{Lists: 6}, func(s *apimodel.Server, _ *collector.Collector) {
 		s.Serve(widgetKind, ownership.Namespaced)
 		answer := make(chan struct{})
@@ -130,7 +130,7 @@ func TestR15SilentKindLeavesListsToOthers(t *testing.T) {
 
 // Owners that are held by a kind that stays broken are tried less and less often,
 // and all together; and at once when the kind is listed again.
-func TestR15HeldOwnersBackOff(t *testing.T) {
+func TestR15_HeldOwnersBackOff(t *testing.T) {
 	running(t, collector.Config{}, func(s *apimodel.Server, c *collector.Collector) {
 		s.Inject(apimodel.Fault{Verb: "list", Kind: podKind, Err: errForbidden})
 		for i := range 50 {
@@ -158,7 +158,7 @@ func TestR15HeldOwnersBackOff(t *testing.T) {
 }
 
 // With more namespaces than a round serves, all are served.
-func TestR15ManyNamespaces(t *testing.T) {
+func TestR15_ManyNamespaces(t *testing.T) {
 	const n = 1200
 	running(t, collector.Config{}, func(s *apimodel.Server, c *collector.Collector) {
 		for i := range n {

@@ -34,7 +34,7 @@ func (w *fixture) try(times int) {
 func (w *fixture) lists() int { return w.Count("list") }
 
 // OR-07: dependents whose watch lags are not lost, and are not deleted after.
-func TestR15OrphanWaitsForTheWatchOfItsDependents(t *testing.T) {
+func TestR15_OrphanWaitsForTheWatchOfItsDependents(t *testing.T) {
 	w := newFixture(t)
 	web := w.set("web")
 	w.Hold(podKind)
@@ -56,7 +56,7 @@ func TestR15OrphanWaitsForTheWatchOfItsDependents(t *testing.T) {
 }
 
 // R15 in the foreground: the owner is not removed before a dependent that blocks.
-func TestR15ForegroundWaitsForTheWatchOfItsDependents(t *testing.T) {
+func TestR15_ForegroundWaitsForTheWatchOfItsDependents(t *testing.T) {
 	w := newFixture(t)
 	web := w.set("web")
 	w.Hold(podKind)
@@ -71,7 +71,7 @@ func TestR15ForegroundWaitsForTheWatchOfItsDependents(t *testing.T) {
 }
 
 // A dependent that does not block does not hold the owner, seen or not.
-func TestR15ForegroundDoesNotWaitForOthers(t *testing.T) {
+func TestR15_ForegroundDoesNotWaitForOthers(t *testing.T) {
 	w := newFixture(t)
 	web := w.set("web")
 	w.Hold(podKind)
@@ -86,7 +86,7 @@ func TestR15ForegroundDoesNotWaitForOthers(t *testing.T) {
 
 // An object that is known, but not as a dependent: the list shows that, without waiting for the
 // watch.
-func TestR15ListTellsOfAdoption(t *testing.T) {
+func TestR15_ListTellsOfAdoption(t *testing.T) {
 	for name, policy := range map[string]propagation{"orphan": orphan, "foreground": foreground} {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture(t)
@@ -145,7 +145,7 @@ func TestH6UnlistableKindHoldsOrphaning(t *testing.T) {
 }
 
 // A kind that cannot be read holds only owners that could have dependents of it.
-func TestR15BrokenKindHoldsNobodyElse(t *testing.T) {
+func TestR15_BrokenKindHoldsNobodyElse(t *testing.T) {
 	w := newFixture(t)
 	w.Inject(apimodel.Fault{Verb: "list", Kind: nodeKind, Err: errForbidden})
 	node := w.Create(ownership.Object{Kind: nodeKind, Name: "n", UID: "n"})
@@ -161,7 +161,7 @@ func TestR15BrokenKindHoldsNobodyElse(t *testing.T) {
 }
 
 // Proofs stay valid: only a kind that holds an owner is read again.
-func TestR15OnlyWhatIsOpenIsReadAgain(t *testing.T) {
+func TestR15_OnlyWhatIsOpenIsReadAgain(t *testing.T) {
 	w := newFixture(t)
 	w.Serve(widgetKind, ownership.Namespaced)
 	w.Inject(apimodel.Fault{Verb: "list", Kind: widgetKind, Err: errForbidden})
@@ -187,7 +187,7 @@ func TestR15OnlyWhatIsOpenIsReadAgain(t *testing.T) {
 }
 
 // A group whose discovery fails may serve dependents: it holds all owners.
-func TestR15UndiscoveredGroupHolds(t *testing.T) {
+func TestR15_UndiscoveredGroupHolds(t *testing.T) {
 	w := newFixture(t)
 	w.Undiscovered("metrics.example.com/v1")
 	w.set("web")
@@ -203,7 +203,7 @@ func TestR15UndiscoveredGroupHolds(t *testing.T) {
 }
 
 // A failing discovery holds all owners, for as long as its Retry-After says.
-func TestR15DiscoveryThatFailsHolds(t *testing.T) {
+func TestR15_DiscoveryThatFailsHolds(t *testing.T) {
 	w := newFixture(t)
 	w.Inject(apimodel.Fault{Verb: "survey", Err: apierrors.NewTooManyRequests("slow down", 7)})
 	w.set("web")
@@ -223,7 +223,7 @@ func TestR15DiscoveryThatFailsHolds(t *testing.T) {
 }
 
 // After a list that is throttled the owner waits for the time that the answer names.
-func TestR15ThrottledListWaitsAsToldTo(t *testing.T) {
+func TestR15_ThrottledListWaitsAsToldTo(t *testing.T) {
 	w := newFixture(t)
 	w.Inject(apimodel.Fault{Verb: "list", Kind: podKind, Err: apierrors.NewTooManyRequests("slow down", 7)})
 	w.set("web")
@@ -236,7 +236,7 @@ func TestR15ThrottledListWaitsAsToldTo(t *testing.T) {
 }
 
 // When many kinds hold an owner, only some are named.
-func TestR15MessageNamesAFew(t *testing.T) {
+func TestR15_MessageNamesAFew(t *testing.T) {
 	w := newFixture(t)
 	for i := range 8 {
 		w.Serve(ownership.Kind{Group: "example.com", Kind: fmt.Sprint("Kind", i)}, ownership.Namespaced)
@@ -253,7 +253,7 @@ func TestR15MessageNamesAFew(t *testing.T) {
 }
 
 // A server of which no kinds are known proves nothing.
-func TestR15NothingKnownProvesNothing(t *testing.T) {
+func TestR15_NothingKnownProvesNothing(t *testing.T) {
 	w := newFixture(t)
 	w.set("web")
 	for _, kind := range []ownership.Kind{podKind, setKind, nodeKind} {
@@ -275,7 +275,7 @@ func TestR15NothingKnownProvesNothing(t *testing.T) {
 }
 
 // R14: a finalizer that is put back needs a new proof.
-func TestR15EachCompletionHasItsOwnProof(t *testing.T) {
+func TestR15_EachCompletionHasItsOwnProof(t *testing.T) {
 	w := newFixture(t)
 	w.set("web")
 	w.Update(setRef("web"), addFinalizer("example.com/own"))
@@ -300,7 +300,7 @@ func TestR15EachCompletionHasItsOwnProof(t *testing.T) {
 }
 
 // Observations after the proof count.
-func TestR15DependentThatComesAfterTheProof(t *testing.T) {
+func TestR15_DependentThatComesAfterTheProof(t *testing.T) {
 	w := newFixture(t)
 	web := w.set("web")
 	w.Remove(setRef("web"), orphan)
@@ -313,7 +313,7 @@ func TestR15DependentThatComesAfterTheProof(t *testing.T) {
 }
 
 // An owner that goes by itself leaves the barrier.
-func TestR15OwnerThatGoesIsNotReadFor(t *testing.T) {
+func TestR15_OwnerThatGoesIsNotReadFor(t *testing.T) {
 	w := newFixture(t)
 	w.Inject(apimodel.Fault{Verb: "list", Kind: podKind, Err: errForbidden})
 	w.set("web")
@@ -333,7 +333,7 @@ func TestR15OwnerThatGoesIsNotReadFor(t *testing.T) {
 }
 
 // Status has each waiting owner and its holds.
-func TestR15StatusNamesWhatHolds(t *testing.T) {
+func TestR15_StatusNamesWhatHolds(t *testing.T) {
 	w := newFixture(t)
 	w.Inject(apimodel.Fault{Verb: "list", Kind: podKind, Err: errForbidden})
 	w.set("web")

@@ -17,7 +17,7 @@ import (
 
 // R14, FG-03: a blocking dependent that hangs holds its owner, until it is
 // released in one of three ways (CF-03).
-func TestR14BlockingDependentHoldsItsOwner(t *testing.T) {
+func TestR14_BlockingDependentHoldsItsOwner(t *testing.T) {
 	ways := map[string]func(w *fixture){
 		"it goes":                  func(w *fixture) { w.Update(podRef("pod"), removeFinalizer("example.com/own")) },
 		"it is detached by a user": func(w *fixture) { w.Update(podRef("pod"), removeOwner("web")) },
@@ -47,7 +47,7 @@ func TestR14BlockingDependentHoldsItsOwner(t *testing.T) {
 }
 
 // FG-04: the finalizer that a second DELETE brings back is removed again.
-func TestR14FinalizerAddedAgainIsRemovedAgain(t *testing.T) {
+func TestR14_FinalizerAddedAgainIsRemovedAgain(t *testing.T) {
 	w := newFixture(t)
 	w.set("web")
 	w.Update(setRef("web"), addFinalizer("example.com/own"))
@@ -64,7 +64,7 @@ func TestR14FinalizerAddedAgainIsRemovedAgain(t *testing.T) {
 }
 
 // FG-01: a dependent with another, solid owner is detached, not deleted.
-func TestR14DependentWithSolidOwnerIsDetached(t *testing.T) {
+func TestR14_DependentWithSolidOwnerIsDetached(t *testing.T) {
 	w := newFixture(t)
 	web, canary := w.set("web"), w.set("canary")
 	w.pod("pod", blocking(ownedBy(web)), ownedBy(canary))
@@ -75,7 +75,7 @@ func TestR14DependentWithSolidOwnerIsDetached(t *testing.T) {
 }
 
 // FG-07: an object that has dependents of its own is deleted in the foreground, a leaf in the background.
-func TestR14ForegroundGoesDown(t *testing.T) {
+func TestR14_ForegroundGoesDown(t *testing.T) {
 	w := newFixture(t)
 	top := w.set("top")
 	middle := w.set("middle", blocking(ownedBy(top)))
@@ -244,7 +244,7 @@ func TestConcurrencyFollowsTheServer(t *testing.T) {
 // chain is: a DELETE on the way down and a PATCH on the way up. Before the PATCH the barrier surveys the watches
 // once, and reads the last writes or, if the server does not report these, lists the kinds that may have dependents
 // in the namespace.
-func TestR14ForegroundChainCostsTheSameAtEachLevel(t *testing.T) {
+func TestR14_ForegroundChainCostsTheSameAtEachLevel(t *testing.T) {
 	for name, test := range map[string]struct {
 		tellsNewest bool
 		want        map[string]int // per level

@@ -187,7 +187,7 @@ func TestH4RestoredOwnerKeepsItsDependents(t *testing.T) {
 
 // R4: a live read that is older than an observation is a sign as well. And writes from before the
 // restore do not count.
-func TestR4LiveReadTellsOfAnEarlierTime(t *testing.T) {
+func TestR4_LiveReadTellsOfAnEarlierTime(t *testing.T) {
 	w := newFixture(t)
 	web := w.set("web")
 	w.pod("pod", ownedBy(web))
@@ -214,7 +214,7 @@ func TestR4LiveReadTellsOfAnEarlierTime(t *testing.T) {
 }
 
 // R4: a live read that was under way when the epoch ended is no evidence.
-func TestR4AnswerFromBeforeIsNoEvidence(t *testing.T) {
+func TestR4_AnswerFromBeforeIsNoEvidence(t *testing.T) {
 	w := newFixture(t)
 	w.Hold(setKind)
 	w.pod("pod", absent("web"))
@@ -234,7 +234,7 @@ func TestR4AnswerFromBeforeIsNoEvidence(t *testing.T) {
 
 // R4: an owner's phase is not trusted after a restore. The owners are read in portions, until the
 // last of them is known to exist.
-func TestR4UndoneDeletionsAreNotBelieved(t *testing.T) {
+func TestR4_UndoneDeletionsAreNotBelieved(t *testing.T) {
 	const owners = 40
 	w := newFixture(t)
 	var all []ownership.Reference
@@ -263,7 +263,7 @@ func TestR4UndoneDeletionsAreNotBelieved(t *testing.T) {
 }
 
 // R4: a proof of the barrier is valid in its epoch only.
-func TestR4ProofFromBeforeProvesNothing(t *testing.T) {
+func TestR4_ProofFromBeforeProvesNothing(t *testing.T) {
 	w := newFixture(t)
 	w.set("web")
 	w.Remove(setRef("web"), foreground)

@@ -16,7 +16,7 @@ import (
 
 // The deletion of a protected object is tried once a minute at most, and at once when it has changed.
 // One Event reports each object that waits for it, with the reason. Nothing else waits.
-func TestR28ProtectedObjectsAreParked(t *testing.T) {
+func TestR28_ProtectedObjectsAreParked(t *testing.T) {
 	refusal := protection.New("always", "").Decide(protection.Cascade, nil).Error(schema.GroupResource{Resource: "pods"}, space, "kept")
 	events := &eventLog{}
 	running(t, collector.Config{Events: events}, func(s *apimodel.Server, c *collector.Collector) {

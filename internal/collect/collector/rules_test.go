@@ -61,7 +61,7 @@ func TestNoSecondRequestWhileTheWatchLags(t *testing.T) {
 }
 
 // CF-04.
-func TestR12ConflictIsReadLiveAndDecidedAgain(t *testing.T) {
+func TestR12_ConflictIsReadLiveAndDecidedAgain(t *testing.T) {
 	w := newFixture(t)
 	web := w.set("web")
 	w.pod("pod", ownedBy(web))
@@ -81,7 +81,7 @@ func TestR12ConflictIsReadLiveAndDecidedAgain(t *testing.T) {
 }
 
 // An object that changes before each write: some tries at once, then back-off.
-func TestR12HotObjectBacksOff(t *testing.T) {
+func TestR12_HotObjectBacksOff(t *testing.T) {
 	w := newFixture(t)
 	web := w.set("web")
 	w.pod("pod", ownedBy(web))
@@ -106,7 +106,7 @@ func TestR12HotObjectBacksOff(t *testing.T) {
 }
 
 // T10: the request is carried out, but its answer is lost.
-func TestR12LostAnswers(t *testing.T) {
+func TestR12_LostAnswers(t *testing.T) {
 	tests := map[string]struct {
 		verb    string
 		prepare func(w *fixture)
@@ -152,7 +152,7 @@ func TestR12LostAnswers(t *testing.T) {
 	}
 }
 
-func TestR12FailedRequestIsRetried(t *testing.T) {
+func TestR12_FailedRequestIsRetried(t *testing.T) {
 	for name, err := range map[string]error{
 		"timeout": errTimeout, "forbidden": errForbidden, "internal": apierrors.NewInternalError(errors.New("broken")),
 		"invalid":     apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "pod", nil),
@@ -173,7 +173,7 @@ func TestR12FailedRequestIsRetried(t *testing.T) {
 
 // A write that is refused as invalid although the object is the same would be refused again:
 // the object is read once to check that, and then backs off.
-func TestR12InvalidIsNotRepeatedAtOnce(t *testing.T) {
+func TestR12_InvalidIsNotRepeatedAtOnce(t *testing.T) {
 	w := newFixture(t)
 	web := w.set("web")
 	w.pod("pod", ownedBy(web))
@@ -186,7 +186,7 @@ func TestR12InvalidIsNotRepeatedAtOnce(t *testing.T) {
 	w.mustHaveRequested("delete", "get")
 }
 
-func TestR12ThrottledRequestWaitsAsToldTo(t *testing.T) {
+func TestR12_ThrottledRequestWaitsAsToldTo(t *testing.T) {
 	w := newFixture(t)
 	w.pod("pod", absent("web"))
 	w.Inject(apimodel.Fault{Verb: "delete", Times: 1, Err: apierrors.NewTooManyRequests("slow down", 7)})
@@ -198,7 +198,7 @@ func TestR12ThrottledRequestWaitsAsToldTo(t *testing.T) {
 }
 
 // After a DELETE that finds nothing the object stays known until its DELETED event (CF-02).
-func TestR12NotFoundSettles(t *testing.T) {
+func TestR12_NotFoundSettles(t *testing.T) {
 	w := newFixture(t)
 	web := w.set("web")
 	w.pod("pod", ownedBy(web))
@@ -235,7 +235,7 @@ func TestTwoOwnersOneDeleted(t *testing.T) {
 }
 
 // The answer to a patch counts: nothing is computed from an older observation.
-func TestR12AnswerToPatchIsTakenIn(t *testing.T) {
+func TestR12_AnswerToPatchIsTakenIn(t *testing.T) {
 	w := newFixture(t)
 	web, canary := w.set("web"), w.set("canary")
 	w.pod("pod", ownedBy(web), ownedBy(canary))
@@ -248,7 +248,7 @@ func TestR12AnswerToPatchIsTakenIn(t *testing.T) {
 	w.mustBeGone(podRef("pod"))
 }
 
-func TestR13Orphan(t *testing.T) {
+func TestR13_Orphan(t *testing.T) {
 	w := newFixture(t)
 	web, canary := w.set("web"), w.set("canary")
 	w.pod("a", ownedBy(web))
@@ -266,7 +266,7 @@ func TestR13Orphan(t *testing.T) {
 
 // The answers to the patches count: the owner does not wait for the watch of its dependents.
 // (OR-07).
-func TestR13WatchOfDependentsLags(t *testing.T) {
+func TestR13_WatchOfDependentsLags(t *testing.T) {
 	w := newFixture(t)
 	web := w.set("web")
 	w.pod("a", ownedBy(web))
@@ -279,7 +279,7 @@ func TestR13WatchOfDependentsLags(t *testing.T) {
 }
 
 // A dependent that appears while the others are detached is detached too.
-func TestR13AgainUntilNoneIsFound(t *testing.T) {
+func TestR13_AgainUntilNoneIsFound(t *testing.T) {
 	w := newFixture(t)
 	web := w.set("web")
 	w.pod("a", ownedBy(web))
@@ -295,7 +295,7 @@ func TestR13AgainUntilNoneIsFound(t *testing.T) {
 }
 
 // CF-07: while one dependent cannot be detached the owner keeps its finalizer.
-func TestR13FailureKeepsTheFinalizer(t *testing.T) {
+func TestR13_FailureKeepsTheFinalizer(t *testing.T) {
 	w := newFixture(t)
 	web := w.set("web")
 	w.pod("a", ownedBy(web))
@@ -315,7 +315,7 @@ func TestR13FailureKeepsTheFinalizer(t *testing.T) {
 }
 
 // GB-05.
-func TestR13DependentThatChangesOrGoes(t *testing.T) {
+func TestR13_DependentThatChangesOrGoes(t *testing.T) {
 	w := newFixture(t)
 	web, live := w.set("web"), w.set("live")
 	w.pod("changed", ownedBy(web))
@@ -331,7 +331,7 @@ func TestR13DependentThatChangesOrGoes(t *testing.T) {
 }
 
 // R16: the collector removes its own finalizers only; the model refuses anything else.
-func TestR16ForeignFinalizersStay(t *testing.T) {
+func TestR16_ForeignFinalizersStay(t *testing.T) {
 	w := newFixture(t)
 	w.set("web")
 	w.Update(setRef("web"), func(o *ownership.Object) { o.Finalizers = []string{"example.com/a", "example.com/b"} })

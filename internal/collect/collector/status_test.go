@@ -94,7 +94,7 @@ func TestLatencyIsMeasured(t *testing.T) {
 }
 
 // R12: refused writes are counted, and objects that keep changing.
-func TestR12ConflictsAreCounted(t *testing.T) {
+func TestR12_ConflictsAreCounted(t *testing.T) {
 	w := newFixture(t)
 	web := w.set("web")
 	w.pod("pod", ownedBy(web))

@@ -62,7 +62,7 @@ func TestOneReadForAllSiblingsAtFullSpeed(t *testing.T) {
 }
 
 // R3: a read that fails is no evidence. All objects that waited for it come back.
-func TestR3FailedReadIsNoEvidence(t *testing.T) {
+func TestR3_FailedReadIsNoEvidence(t *testing.T) {
 	running(t, collector.Config{}, func(s *apimodel.Server, _ *collector.Collector) {
 		s.Inject(apimodel.Fault{Verb: "get", Err: apierrors.NewServiceUnavailable("away")})
 		for i := range 10 {
@@ -84,7 +84,7 @@ func TestR3FailedReadIsNoEvidence(t *testing.T) {
 
 // An object that waits for another object's read comes back when the read fails, even if
 // the other object does not.
-func TestR3WhoWaitedForFailedReadComesBack(t *testing.T) {
+func TestR3_WhoWaitedForFailedReadComesBack(t *testing.T) {
 	running(t, collector.Config{}, func(s *apimodel.Server, _ *collector.Collector) {
 		answer := make(chan struct{})
 		s.Inject(apimodel.Fault{Verb: "get", Times: 1, Wait: answer, Err: apierrors.NewServiceUnavailable("away")})
@@ -127,7 +127,7 @@ func TestBackoffStartsAnew(t *testing.T) {
 }
 
 // R3: another UID at the coordinates is evidence.
-func TestR3OtherUIDIsAbsence(t *testing.T) {
+func TestR3_OtherUIDIsAbsence(t *testing.T) {
 	w := newFixture(t)
 	w.Hold(setKind)
 	w.set("web")
@@ -328,7 +328,7 @@ func (l *eventLog) Warn(_ context.Context, regarding ownership.Object, reason, m
 }
 
 // R5: a reference out of scope is reported on the dependent, once.
-func TestR5OutOfScopeIsReportedOnce(t *testing.T) {
+func TestR5_OutOfScopeIsReportedOnce(t *testing.T) {
 	events := &eventLog{err: errors.New("no events today")}
 	w := newFixtureWith(t, collector.Config{Events: events})
 	node := w.Create(ownership.Object{Kind: nodeKind, Name: "n", UID: "n", Owners: []ownership.Reference{
@@ -352,7 +352,7 @@ func TestR5OutOfScopeIsReportedOnce(t *testing.T) {
 }
 
 // R5: the same for an owner that lives in another namespace; the dependent goes.
-func TestR5OwnerInOtherNamespace(t *testing.T) {
+func TestR5_OwnerInOtherNamespace(t *testing.T) {
 	events := &eventLog{}
 	w := newFixtureWith(t, collector.Config{Events: events})
 	web := w.set("web")

@@ -13,7 +13,7 @@ import (
 
 // R4: a list whose revision is lower than an earlier one begins an epoch, before the list is
 // reported.
-func TestR4ListFromThePast(t *testing.T) {
+func TestR4_ListFromThePast(t *testing.T) {
 	s := newServer(pods, namespaces)
 	s.put("pods", metav1.ObjectMeta{UID: "a", Name: "a"})
 	running(t, s, func(_ *feed.Feed, r *recorder) {
@@ -40,7 +40,7 @@ func TestR4ListFromThePast(t *testing.T) {
 
 // R4: the only sign of a backup that is restored with its revisions raised is that the server
 // does not know the revisions from before.
-func TestR4RevisionThatTheServerDoesNotKnow(t *testing.T) {
+func TestR4_RevisionThatTheServerDoesNotKnow(t *testing.T) {
 	for name, noStream := range map[string]bool{"list by watch": false, "plain list": true} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(pods)
@@ -62,7 +62,7 @@ func TestR4RevisionThatTheServerDoesNotKnow(t *testing.T) {
 }
 
 // A watch that ends and is resumed is no such sign.
-func TestR4InterruptedWatchBeginsNoEpoch(t *testing.T) {
+func TestR4_InterruptedWatchBeginsNoEpoch(t *testing.T) {
 	s := newServer(pods)
 	s.put("pods", metav1.ObjectMeta{UID: "a", Name: "a"})
 	running(t, s, func(_ *feed.Feed, r *recorder) {
@@ -80,7 +80,7 @@ func TestR4InterruptedWatchBeginsNoEpoch(t *testing.T) {
 
 // R4: a server that was put back in time accepts a watch from a revision in its future, and
 // sends nothing. Its revision is read before a watch is resumed.
-func TestR4WatchFromTheFuture(t *testing.T) {
+func TestR4_WatchFromTheFuture(t *testing.T) {
 	for name, noStream := range map[string]bool{"list by watch": false, "plain list": true} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(pods, namespaces)
@@ -113,7 +113,7 @@ func TestR4WatchFromTheFuture(t *testing.T) {
 }
 
 // R4: events and bookmarks count too, once for each series that is out of order.
-func TestR4EventFromThePast(t *testing.T) {
+func TestR4_EventFromThePast(t *testing.T) {
 	for _, kind := range []string{"BOOKMARK", "MODIFIED"} {
 		t.Run(kind, func(t *testing.T) {
 			s := newServer(pods)
@@ -147,7 +147,7 @@ func TestR4EventFromThePast(t *testing.T) {
 
 // On a server whose lists and events have unrelated revisions, everything is listed twice at
 // most.
-func TestR4ServerThatCannotCount(t *testing.T) {
+func TestR4_ServerThatCannotCount(t *testing.T) {
 	s := newServer(pods, namespaces)
 	running(t, s, func(_ *feed.Feed, r *recorder) {
 		r.take("Namespace")
@@ -166,7 +166,7 @@ func TestR4ServerThatCannotCount(t *testing.T) {
 }
 
 // A revision that is not a number cannot be compared.
-func TestR4OpaqueRevisions(t *testing.T) {
+func TestR4_OpaqueRevisions(t *testing.T) {
 	s := newServer(pods)
 	running(t, s, func(_ *feed.Feed, r *recorder) {
 		for _, revision := range []string{"zzz", "aaa", ""} {
@@ -182,7 +182,7 @@ func TestR4OpaqueRevisions(t *testing.T) {
 }
 
 // R4: the UID of the namespace kube-system shows another server.
-func TestR4AnotherServer(t *testing.T) {
+func TestR4_AnotherServer(t *testing.T) {
 	s := newServer(namespaces, pods)
 	s.put("namespaces", metav1.ObjectMeta{UID: "system-1", Name: "kube-system"})
 	running(t, s, func(_ *feed.Feed, r *recorder) {

@@ -153,7 +153,7 @@ func survey(t *testing.T, f *feed.Feed) feed.Watched {
 
 // R15: Survey includes a kind that is served, even if discovery would not be read for a long
 // time.
-func TestR15SurveyIsNotOlderThanTheQuestion(t *testing.T) {
+func TestR15_SurveyIsNotOlderThanTheQuestion(t *testing.T) {
 	s := newServer(pods, namespaces)
 	running(t, s, func(f *feed.Feed, _ *recorder) {
 		time.Sleep(10 * time.Second)
@@ -179,7 +179,7 @@ func TestR15SurveyIsNotOlderThanTheQuestion(t *testing.T) {
 }
 
 // R15: the kinds to read before a finalizer is removed.
-func TestR15WatchedNamesWhatCouldHoldDependents(t *testing.T) {
+func TestR15_WatchedNamesWhatCouldHoldDependents(t *testing.T) {
 	review := kind{group: "example.com", version: "v1", resource: "reviews", kind: "Review", verbs: []string{"create"}}
 	s := newServer(pods, namespaces, events, review, kind{group: "late.example.com", version: "v1", resource: "things", kind: "Thing"})
 	s.stale["late.example.com"] = true
@@ -224,7 +224,7 @@ func TestR15WatchedNamesWhatCouldHoldDependents(t *testing.T) {
 }
 
 // Reached follows the watch, and is empty for a kind that was never listed.
-func TestR15Reached(t *testing.T) {
+func TestR15_Reached(t *testing.T) {
 	s := newServer(pods, widgets)
 	s.refusal["widgets"] = 500
 	running(t, s, func(f *feed.Feed, _ *recorder) {

@@ -15,7 +15,7 @@ import (
 
 // A feed that ends at rest, and is run again, resumes its watches: later deletions arrive as events, and nothing is
 // listed.
-func TestR3RunAgainContinuesTheWatches(t *testing.T) {
+func TestR3_RunAgainContinuesTheWatches(t *testing.T) {
 	s := newServer(kind{version: "v1", resource: "pods", kind: "Pod"}, kind{version: "v1", resource: "secrets", kind: "Secret"})
 	s.put("pods", metav1.ObjectMeta{Name: "a", Namespace: "default", UID: "a"})
 	synctest.Test(t, func(t *testing.T) {

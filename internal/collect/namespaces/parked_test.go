@@ -39,7 +39,7 @@ func (w *fakeServer) changeLocked(r Resource, name string, labels map[string]str
 // The deletion of protected objects is tried once a minute at most, and at once when they have
 // changed; the conditions of the namespace name them once; all other objects of the stage are
 // deleted, however many they are.
-func TestR28ProtectedContentsAreParked(t *testing.T) {
+func TestR28_ProtectedContentsAreParked(t *testing.T) {
 	for name, test := range map[string]struct{ others, protected, collections int }{
 		"few objects":                        {3, 1, 0},
 		"many objects":                       {3 * manyObjects, 1, 1},
@@ -88,7 +88,7 @@ func TestR28ProtectedContentsAreParked(t *testing.T) {
 }
 
 // Deletions that are refused for other reasons are tried again as before.
-func TestR28OnlyProtectedContentsAreParked(t *testing.T) {
+func TestR28_OnlyProtectedContentsAreParked(t *testing.T) {
 	content := Content{Resource: configMaps}
 	object := &metav1.ObjectMeta{Name: "a", UID: "a", ResourceVersion: "1"}
 	now := time.Unix(1000, 0)

@@ -27,7 +27,7 @@ func oversize(n int) []Reference {
 
 // R1: references with different texts stay different when digests stand for them, the same stay the same, and a
 // digest of a digest is the same digest.
-func TestR1BoundedReferencesStayDistinct(t *testing.T) {
+func TestR1_BoundedReferencesStayDistinct(t *testing.T) {
 	seen := map[Reference]bool{}
 	for n := range 3 {
 		for _, r := range oversize(n) {
@@ -51,7 +51,7 @@ func TestR1BoundedReferencesStayDistinct(t *testing.T) {
 }
 
 // R1: the group of a reference stays apart from the version, and no long group is taken for the core group.
-func TestR1BoundedGroupIsNoOtherGroup(t *testing.T) {
+func TestR1_BoundedGroupIsNoOtherGroup(t *testing.T) {
 	for n, want := range map[int]bool{2: true, 3: false, 4: true, 5: false} {
 		r := oversize(1)[n]
 		b := r.Bounded()
@@ -63,7 +63,7 @@ func TestR1BoundedGroupIsNoOtherGroup(t *testing.T) {
 
 // R3: an owner with a long UID is present when it is observed, and absent after its DELETED event; a dependent
 // that names another long UID is not concerned.
-func TestR3LongUIDsAreIdentities(t *testing.T) {
+func TestR3_LongUIDsAreIdentities(t *testing.T) {
 	g := New()
 	set := Kind{Group: "apps", Kind: "ReplicaSet"}
 	g.SetScope(set, Namespaced)
@@ -94,7 +94,7 @@ func TestR3LongUIDsAreIdentities(t *testing.T) {
 }
 
 // R2: an owner whose name is too long is never read under another name: the claim is parked.
-func TestR2OwnerWithLongNameIsParked(t *testing.T) {
+func TestR2_OwnerWithLongNameIsParked(t *testing.T) {
 	g := New()
 	g.SetScope(Kind{Group: "apps", Kind: "ReplicaSet"}, Namespaced)
 	g.Observe(Bounded(Object{UID: "p", Kind: Kind{Kind: "Pod"}, Namespace: "a", Name: "p", ResourceVersion: "1", Owners: oversize(1)[1:2]}))

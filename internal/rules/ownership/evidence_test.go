@@ -24,7 +24,7 @@ func evidenceOf(t *testing.T, g *ownership.Graph, uid ownership.UID) ownership.E
 // R5 before R3: a cluster-scoped object names an owner of a kind that is not
 // served. The kind may turn out to be namespaced, so no decision may rest on it
 // before; the DELETED event of another kind with that UID is no evidence.
-func TestR5AbsenceOfAnotherKindDoesNotPlaceAnOwner(t *testing.T) {
+func TestR5_AbsenceOfAnotherKindDoesNotPlaceAnOwner(t *testing.T) {
 	widget := ownership.Kind{Group: "example.com", Kind: "Widget"}
 	child := ownership.Object{
 		UID: "child", Kind: node, Name: "child", ResourceVersion: "2",
@@ -43,7 +43,7 @@ func TestR5AbsenceOfAnotherKindDoesNotPlaceAnOwner(t *testing.T) {
 	}
 }
 
-func TestR3EveryPresenceHasItsEvidence(t *testing.T) {
+func TestR3_EveryPresenceHasItsEvidence(t *testing.T) {
 	claim := ownership.Claim{Kind: configMap, Namespace: "default", Name: "owner", UID: "owner"}
 	tests := map[string]struct {
 		tell func(g *ownership.Graph)
@@ -119,7 +119,7 @@ func TestSourceHasAName(t *testing.T) {
 }
 
 // R15: a read confirms what the graph knows, and never adds an object.
-func TestR15Confirm(t *testing.T) {
+func TestR15_Confirm(t *testing.T) {
 	tests := map[string]struct {
 		tell      func(g *ownership.Graph)
 		want      bool

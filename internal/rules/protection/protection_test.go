@@ -20,7 +20,7 @@ var (
 const list = `[{"apiVersion":"v1","kind":"ConfigMap","namespace":"shop","name":"web"},{"apiVersion":"example.com/v1","kind":"Widget","name":"a"}]`
 
 // The decision for every label, deleter and list of remaining objects.
-func TestR28Decide(t *testing.T) {
+func TestR28_Decide(t *testing.T) {
 	someLeft := []Left{{Other: shop}}
 	for _, test := range []struct {
 		label, annotation string

@@ -14,7 +14,7 @@ import (
 )
 
 // The journal decides which object another was recreated from, regardless of annotations.
-func TestR29AnnotationsProveNothing(t *testing.T) {
+func TestR29_AnnotationsProveNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "undone.jsonl")
 	journal := opened(t, path)
 	if err := journal.Open(); err != nil {

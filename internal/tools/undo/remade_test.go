@@ -9,7 +9,7 @@ import (
 
 // Anyone may write a controller reference. An object whose controller reference names a recreated object does not
 // replace the deleted one: it gets no dependents, and no volume.
-func TestR29ControllerReferencesProveNothing(t *testing.T) {
+func TestR29_ControllerReferencesProveNothing(t *testing.T) {
 	kept := keptAll("Deployment web", "ReplicaSet web-1 < Deployment/web!", "ConfigMap of-set < ReplicaSet/web-1",
 		"Widget w", "Secret s < Widget/w!", "ConfigMap of-secret < Secret/s")
 	existing := []string{"Deployment web web-2 from=web", "ReplicaSet web-1 new by=web-2", "Widget w w-2 from=w", "Secret s impostor by=w-2"}
@@ -29,7 +29,7 @@ func TestR29ControllerReferencesProveNothing(t *testing.T) {
 }
 
 // The same during the undo: another object takes the name after the owner was created.
-func TestR29ControllerReferencesProveNothingMeanwhile(t *testing.T) {
+func TestR29_ControllerReferencesProveNothingMeanwhile(t *testing.T) {
 	p := New(keptAll("Deployment web", "Secret s < Deployment/web!", "ConfigMap c < Secret/s"), clusterOf(), Options{})
 	p.Made(p.steps["web"], "web-2", nil)
 	p.Met(p.steps["s"], Existing{UID: "impostor", Owners: []metav1.OwnerReference{{UID: "web-2", Controller: new(true)}}})
@@ -39,7 +39,7 @@ func TestR29ControllerReferencesProveNothingMeanwhile(t *testing.T) {
 }
 
 // Pods are left to the controller that creates new ones, even if another controller recreated its object.
-func TestR29PodsOfWhatIsMadeAnew(t *testing.T) {
+func TestR29_PodsOfWhatIsMadeAnew(t *testing.T) {
 	kept := keptAll("Widget w", "Deployment web < Widget/w!", "ReplicaSet web-1 < Deployment/web!", "Pod p < ReplicaSet/web-1!")
 	c := clusterOf("Widget w w-2 from=w", "Deployment web new by=w-2", "ReplicaSet web-1 other by=new")
 	c.Kinds[schema.GroupKind{Group: "example.com", Kind: "Widget"}] = Kind{Resource: resources()["Widget"], Namespaced: true}
@@ -48,7 +48,7 @@ func TestR29PodsOfWhatIsMadeAnew(t *testing.T) {
 }
 
 // A volume is created after its own claim, and only for that claim.
-func TestR29VolumesOfOtherClaims(t *testing.T) {
+func TestR29_VolumesOfOtherClaims(t *testing.T) {
 	kept := keptAll("PersistentVolume v", "Deployment d", "PersistentVolumeClaim c < Deployment/d!")
 	kept[0].Object.Object["spec"] = map[string]any{"claimRef": map[string]any{"namespace": "shop", "name": "c", "uid": "c"}}
 	kept[2].Object.Object["spec"] = map[string]any{"volumeName": "v"}
@@ -75,7 +75,7 @@ func TestR29VolumesOfOtherClaims(t *testing.T) {
 }
 
 // A namespace of the same name does not get the deleted contents, and its service account is not changed.
-func TestR29OtherNamespaces(t *testing.T) {
+func TestR29_OtherNamespaces(t *testing.T) {
 	kept := keptAll("Namespace shop", "Secret s", "ServiceAccount default")
 	other := clusterOf("Namespace shop other", "ServiceAccount default theirs")
 	same(t, "told", tells(New(kept, other, Options{})), "Occupied shop: another object has its name", "Occupied default: another object has its name",

@@ -158,12 +158,12 @@ func same(t *testing.T, what string, got []string, want ...string) {
 	}
 }
 
-func TestR29OwnersFirst(t *testing.T) {
+func TestR29_OwnersFirst(t *testing.T) {
 	p := New(keptAll("ConfigMap c < ConfigMap/b ConfigMap/a", "ConfigMap b < ConfigMap/a", "ConfigMap a", "ResourceQuota q", "Deployment d"), clusterOf(), Options{})
 	same(t, "made", carryOut(t, p), "1 a", "2 b < a-2", "3 c < b-2 < a-2", "4 d", "5 q")
 }
 
-func TestR29NamespacesAndDefinitionsFirst(t *testing.T) {
+func TestR29_NamespacesAndDefinitionsFirst(t *testing.T) {
 	kept := keptAll("Widget w", "ConfigMap a < Namespace/shop", "Namespace shop", "CustomResourceDefinition widgets.example.com")
 	c := clusterOf()
 	delete(c.Existing, Place{Kind: namespaceKind, Name: "shop"})
@@ -183,13 +183,13 @@ func TestR29NamespacesAndDefinitionsFirst(t *testing.T) {
 }
 
 // No object is created with a reference to an absent owner: the collector would delete it.
-func TestR29Cycles(t *testing.T) {
+func TestR29_Cycles(t *testing.T) {
 	kept := keptAll("ConfigMap a < ConfigMap/c", "ConfigMap b < ConfigMap/a", "ConfigMap c < ConfigMap/b", "ConfigMap d < ConfigMap/a", "ConfigMap e < ConfigMap/e")
 	p := New(kept, clusterOf(), Options{})
 	same(t, "made", carryOut(t, p), "1 e", "2 a", "3 b < a-2", "3 d < a-2", "4 c < b-2", "link e < e-2", "link a < c-2")
 }
 
-func TestR29OwnerThatFailed(t *testing.T) {
+func TestR29_OwnerThatFailed(t *testing.T) {
 	kept := keptAll("ConfigMap a", "ConfigMap b < ConfigMap/a")
 	p := New(kept, clusterOf(), Options{})
 	p.Failed(p.Waves()[0][0], "no")
@@ -202,7 +202,7 @@ func TestR29OwnerThatFailed(t *testing.T) {
 	same(t, "the next undo", carryOut(t, again), "1 a", "link b < a-2")
 }
 
-func TestR29InterruptedGoesOn(t *testing.T) {
+func TestR29_InterruptedGoesOn(t *testing.T) {
 	kept := keptAll("ConfigMap a", "ConfigMap b < ConfigMap/a", "ConfigMap c < ConfigMap/b")
 	p := New(kept, clusterOf("ConfigMap a a-2 from=a", "ConfigMap b b-2 from=b"), Options{})
 	same(t, "made", carryOut(t, p), "1 c < b-2", "link b < a-2")
@@ -210,7 +210,7 @@ func TestR29InterruptedGoesOn(t *testing.T) {
 }
 
 // An owner that the undo does not create counts only if it is the same object, or was recreated by an undo.
-func TestR29OtherOwners(t *testing.T) {
+func TestR29_OtherOwners(t *testing.T) {
 	kept := keptAll("ConfigMap b < ConfigMap/a")
 	for _, test := range []struct {
 		existing []string
@@ -231,7 +231,7 @@ func TestR29OtherOwners(t *testing.T) {
 	}
 }
 
-func TestR29WhatIsThereStays(t *testing.T) {
+func TestR29_WhatIsThereStays(t *testing.T) {
 	kept := keptAll("ConfigMap a", "ConfigMap b", "ConfigMap c", "ConfigMap d < ConfigMap/c")
 	p := New(kept, clusterOf("ConfigMap a a", "ConfigMap b b terminating", "ConfigMap c other"), Options{})
 	same(t, "made", carryOut(t, p), "1 d")
@@ -240,7 +240,7 @@ func TestR29WhatIsThereStays(t *testing.T) {
 		"Terminating b: it is still being deleted: undo this once it is gone", "Occupied c: another object has its name")
 }
 
-func TestR29WhatIsMadeByItself(t *testing.T) {
+func TestR29_WhatIsMadeByItself(t *testing.T) {
 	kept := keptAll("Deployment web", "ReplicaSet web-1 < Deployment/web!", "Pod web-1-x < ReplicaSet/web-1!", "ConfigMap of-pod < Pod/web-1-x", "Lease l", "ConfigMap kube-root-ca.crt", "Pod bare", "Job done", "Job running", "Secret token")
 	set := func(name string, value any, fields ...string) {
 		at := slices.IndexFunc(kept, func(k Kept) bool { return k.Object.GetName() == name })
@@ -262,7 +262,7 @@ func TestR29WhatIsMadeByItself(t *testing.T) {
 }
 
 // Objects that only lost references get them again, and are not created.
-func TestR29Survivors(t *testing.T) {
+func TestR29_Survivors(t *testing.T) {
 	kept := keptAll("ConfigMap a", "ConfigMap b < ConfigMap/a", "ConfigMap c < ConfigMap/a")
 	kept[1].Stays, kept[2].Stays = true, true
 	p := New(kept, clusterOf("ConfigMap b b"), Options{})
@@ -270,7 +270,7 @@ func TestR29Survivors(t *testing.T) {
 	same(t, "told", tells(p), "Made a", "LeftOut c: it was not deleted then, and is gone now")
 }
 
-func TestR29WhatIsCreated(t *testing.T) {
+func TestR29_WhatIsCreated(t *testing.T) {
 	k := keptOf("ConfigMap a # acme.io/x foregroundDeletion")
 	k.Object.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
 	k.Object.SetCreationTimestamp(metav1.Time{Time: time.Unix(1, 0)})
@@ -295,7 +295,7 @@ func TestR29WhatIsCreated(t *testing.T) {
 	}
 }
 
-func TestR29Jobs(t *testing.T) {
+func TestR29_Jobs(t *testing.T) {
 	k := keptOf("Job j")
 	labels := map[string]any{"controller-uid": "j", "batch.kubernetes.io/controller-uid": "j", "app": "x"}
 	k.Object.Object["spec"] = map[string]any{
@@ -309,7 +309,7 @@ func TestR29Jobs(t *testing.T) {
 	}
 }
 
-func TestR29Volumes(t *testing.T) {
+func TestR29_Volumes(t *testing.T) {
 	kept := keptAll("PersistentVolume v", "PersistentVolumeClaim c")
 	claimRef := map[string]any{"kind": "PersistentVolumeClaim", "namespace": "shop", "name": "c", "uid": "c", "resourceVersion": "3"}
 	kept[0].Object.Object["spec"] = map[string]any{"claimRef": claimRef, "persistentVolumeReclaimPolicy": "Retain"}
@@ -334,7 +334,7 @@ func TestR29Volumes(t *testing.T) {
 	same(t, "a claim without its volume", tells(New(kept[1:], clusterOf(), Options{})), "Made c: its volume v is gone, and what was stored there")
 }
 
-func TestR29Closure(t *testing.T) {
+func TestR29_Closure(t *testing.T) {
 	kept := keptAll("ConfigMap old < ConfigMap/root", "ConfigMap root", "ConfigMap b < ConfigMap/root", "ConfigMap c < ConfigMap/b", "ConfigMap other", "Namespace shop")
 	for n := range kept {
 		kept[n].Revision = int64(10 + n)
@@ -375,7 +375,7 @@ func TestR29Closure(t *testing.T) {
 }
 
 // Whatever the references, every object is created once, and has all its former owners in the end.
-func TestR29RandomGraphs(t *testing.T) {
+func TestR29_RandomGraphs(t *testing.T) {
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, seed))
 		kept := keptAll("Namespace shop", "CustomResourceDefinition widgets.example.com")

@@ -10,7 +10,7 @@ import (
 )
 
 // R15: a few rounds begin at once, and then one in each period.
-func TestR15PaceOfRounds(t *testing.T) {
+func TestR15_PaceOfRounds(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	p := newRhythm()
 	for i := range roundsAtOnce {
@@ -52,7 +52,7 @@ func TestR15PaceOfRounds(t *testing.T) {
 
 // R15: after a round without lists that served one owner, as in a chain, the next one hardly waits; the more owners
 // it served, or the longer it took, the more of them share the next.
-func TestR15RoundsWithoutListsFollowTheirOwners(t *testing.T) {
+func TestR15_RoundsWithoutListsFollowTheirOwners(t *testing.T) {
 	for _, test := range []struct {
 		took   time.Duration
 		owners int
@@ -76,7 +76,7 @@ func TestR15RoundsWithoutListsFollowTheirOwners(t *testing.T) {
 }
 
 // R15: a kind is listed once for all namespaces where that is cheaper, or may be.
-func TestR15SharedLists(t *testing.T) {
+func TestR15_SharedLists(t *testing.T) {
 	few, many, pods := ownership.Kind{Kind: "Few"}, ownership.Kind{Kind: "Many"}, ownership.Kind{Kind: "Pod"}
 	count := func(kind ownership.Kind) int { return map[ownership.Kind]int{few: 90, many: 3000}[kind] }
 	batches := func(namespaces ...string) (batches []*batch) {

@@ -147,7 +147,7 @@ func sameJSON(t *testing.T, got, want string) {
 }
 
 // R12: on the wire, DELETE carries both conditions.
-func TestR12DeleteOnTheWire(t *testing.T) {
+func TestR12_DeleteOnTheWire(t *testing.T) {
 	w := answerWith(`{"apiVersion":"v1","kind":"Status","status":"Success"}`)
 	if err := w.connect(t).Delete(t.Context(), observedPod, verdict.Foreground); err != nil {
 		t.Fatal(err)
@@ -160,7 +160,7 @@ func TestR12DeleteOnTheWire(t *testing.T) {
 }
 
 // R12: so it does in protobuf.
-func TestR12DeleteInProtobuf(t *testing.T) {
+func TestR12_DeleteInProtobuf(t *testing.T) {
 	w := answerWith(`{"apiVersion":"v1","kind":"Status","status":"Success"}`)
 	if err := w.connectBinary(t).Delete(t.Context(), ownership.Object{UID: "u", Kind: nodeKind, Name: "n", ResourceVersion: "7"}, verdict.Orphan); err != nil {
 		t.Fatal(err)
@@ -214,7 +214,7 @@ func TestDeleteInJSONAfterRefusal(t *testing.T) {
 }
 
 // R16: a patch writes one list and its conditions, and every flag as it was read.
-func TestR16PatchesOnTheWire(t *testing.T) {
+func TestR16_PatchesOnTheWire(t *testing.T) {
 	owners := []ownership.Reference{
 		{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "o", Controller: ownership.True, BlockOwnerDeletion: ownership.False},
 		{APIVersion: "v1", Kind: "Node", Name: "n", UID: "m"},
@@ -283,7 +283,7 @@ func TestGetReadsMetadataOnly(t *testing.T) {
 }
 
 // R15: a list is consistent (no resourceVersion), of metadata, page by page.
-func TestR15ListOnTheWire(t *testing.T) {
+func TestR15_ListOnTheWire(t *testing.T) {
 	w := answerWith(`{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadataList",
 		"metadata":{"resourceVersion":"9","continue":"more"},
 		"items":[` + strings.ReplaceAll(podAnswer, "\n", "") + `,{"metadata":{"name":"computed"}}]}`)
@@ -321,7 +321,7 @@ func TestR15ListOnTheWire(t *testing.T) {
 	}
 }
 
-func TestR15ListThatIsRefused(t *testing.T) {
+func TestR15_ListThatIsRefused(t *testing.T) {
 	w := &fakeServer{code: http.StatusForbidden, contentType: "application/json", body: `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`}
 	if _, err := w.connect(t).List(t.Context(), podKind, space, 500, ""); !apierrors.IsForbidden(err) {
 		t.Errorf("error = %v, want forbidden", err)
@@ -330,7 +330,7 @@ func TestR15ListThatIsRefused(t *testing.T) {
 
 // R15: the answer of our own server is translated from resources to kinds; kinds that it does
 // not know are left out.
-func TestR15Newest(t *testing.T) {
+func TestR15_Newest(t *testing.T) {
 	w := &fakeServer{code: http.StatusOK, contentType: "application/json", body: `{"history":"one","now":12,"writes":{"pods":7,"replicasets.apps":11,"other":12}}`}
 	got, err := w.connect(t).Newest(t.Context(), []ownership.Kind{podKind, setKind, nodeKind, widgetKind})
 	want := client.Newest{History: "one", Now: 12, Writes: map[ownership.Kind]uint64{podKind: 7, setKind: 11}}
@@ -343,7 +343,7 @@ func TestR15Newest(t *testing.T) {
 }
 
 // Servers without an answer rarely get a request.
-func TestR15NewestOfOtherServers(t *testing.T) {
+func TestR15_NewestOfOtherServers(t *testing.T) {
 	for name, w := range map[string]*fakeServer{
 		"not found":       {code: http.StatusNotFound, contentType: "text/plain", body: "404 page not found"},
 		"not allowed":     {code: http.StatusForbidden, contentType: "application/json", body: "{}"},
@@ -369,7 +369,7 @@ func TestR15NewestOfOtherServers(t *testing.T) {
 
 // R3: only a 404 about the object is evidence. A server that does not serve the kind, or not
 // yet, answers 404 too.
-func TestR3WhichNotFoundIsEvidence(t *testing.T) {
+func TestR3_WhichNotFoundIsEvidence(t *testing.T) {
 	status := func(name string) *fakeServer {
 		return &fakeServer{code: http.StatusNotFound, contentType: "application/json", body: fmt.Sprintf(
 			`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404,"details":{"name":%q,"kind":"pods"}}`, name)}

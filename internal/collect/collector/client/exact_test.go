@@ -64,7 +64,7 @@ func excessive(t *testing.T) (*excessiveServer, *client.Client, ownership.Object
 }
 
 // R16: a patch writes owner references and finalizers as the server has them, not as the collector keeps them.
-func TestR16PatchesKeepLongTexts(t *testing.T) {
+func TestR16_PatchesKeepLongTexts(t *testing.T) {
 	s, c, observed := excessive(t)
 	var patch struct {
 		Metadata metav1.ObjectMeta `json:"metadata"`
@@ -103,7 +103,7 @@ func TestR16PatchesKeepLongTexts(t *testing.T) {
 
 // R12: a DELETE of an object with a long UID is conditioned on that UID; and nothing is written if the object is not
 // the observed one.
-func TestR12LongUIDsArePreconditions(t *testing.T) {
+func TestR12_LongUIDsArePreconditions(t *testing.T) {
 	s, c, observed := excessive(t)
 	if err := c.Delete(t.Context(), observed, verdict.Background); err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ import (
 
 // Only a 404 for the object itself proves that it is gone; after any other answer, it counts as
 // existing.
-func TestR28WhatCannotBeLookedUpIsThere(t *testing.T) {
+func TestR28_WhatCannotBeLookedUpIsThere(t *testing.T) {
 	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion, rbacv1.SchemeGroupVersion})
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
 	mapper.Add(rbacv1.SchemeGroupVersion.WithKind("ClusterRole"), meta.RESTScopeRoot)

@@ -51,7 +51,7 @@ func send(t *testing.T, transport http.RoundTripper, method, path, body string) 
 }
 
 // The same DELETE of a protected object is sent once a minute; every other request is always sent.
-func TestR28SameRequestIsSentOnceAMinute(t *testing.T) {
+func TestR28_SameRequestIsSentOnceAMinute(t *testing.T) {
 	s, clock := &server{status: http.StatusForbidden, body: refusal}, clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
 	transport := New(s, clock)
 	sent := func(want int, method, path, body string) {
