@@ -36,6 +36,7 @@ type Runtime struct {
 
 	mu        sync.Mutex
 	pods      map[types.UID]*pod // guarded by mu, like all fields below
+	starting  map[startKey]*start
 	addresses addresses
 	events    eventQueue
 	happening bool            // Run is calling an event
@@ -50,6 +51,15 @@ type pod struct {
 	runs    []*instance
 }
 
+// startKey identifies the start of a container.
+type startKey struct {
+	pod       types.UID
+	container string
+}
+
+// start is the start of a container that is under way.
+type start struct{ done func(error) }
+
 // instance is one simulated run of a container.
 type instance struct {
 	lifecycle.Instance
@@ -63,7 +73,7 @@ type instance struct {
 
 // New returns a runtime that uses the given clock.
 func New(c clock.Clock) *Runtime {
-	return &Runtime{clock: c, wake: make(chan struct{}, 1), pods: map[types.UID]*pod{}}
+	return &Runtime{clock: c, wake: make(chan struct{}, 1), pods: map[types.UID]*pod{}, starting: map[startKey]*start{}}
 }
 
 // ForNode returns a runtime for a node that is alone in its process.
@@ -163,7 +173,9 @@ func (r *Runtime) do(of *corev1.Pod, s lifecycle.Step, done func(error)) (later 
 		if run := r.alive(of.UID, s.ID); run != nil {
 			run.Resources = resourcesOf(of, s.Container)
 		}
-	case lifecycle.GiveUp, lifecycle.Delete: // there is no image to pull; the agent carries out Delete
+	case lifecycle.GiveUp:
+		r.giveUp(startKey{of.UID, s.Container})
+	case lifecycle.Delete: // the agent carries it out
 	}
 	return false, nil
 }
@@ -185,13 +197,28 @@ func (r *Runtime) prepare(of *corev1.Pod, s lifecycle.Start, done func(error)) (
 	case set.startAfter == 0:
 		return false, r.start(of, s, set)
 	}
+	key, begun := startKey{of.UID, s.Container}, &start{done}
+	r.starting[key] = begun
 	r.schedule(event{r.clock.Now().Add(set.startAfter), func() {
 		r.mu.Lock()
+		if r.starting[key] != begun { // it was given up
+			r.mu.Unlock()
+			return
+		}
+		delete(r.starting, key)
 		err := r.start(of, s, set)
 		r.mu.Unlock()
 		done(err)
 	}})
 	return true, nil
+}
+
+// giveUp cancels a start that is under way: the start delay stands for the pull of an image. The caller holds the lock.
+func (r *Runtime) giveUp(key startKey) {
+	if begun := r.starting[key]; begun != nil {
+		delete(r.starting, key)
+		r.schedule(event{r.clock.Now(), func() { begun.done(context.Canceled) }})
+	}
 }
 
 // start starts a container. The caller holds the lock.

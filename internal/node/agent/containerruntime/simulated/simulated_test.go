@@ -184,6 +184,26 @@ func TestStartAndReadiness(t *testing.T) {
 	})
 }
 
+// TestStartIsGivenUp checks that a pod that is deleted while its container is being created does not wait for it, and
+// that the container never starts.
+func TestStartIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, aPod("start-after", "1h"))
+		n.passes(time.Minute)
+		n.want("ContainerCreating")
+		n.delete(30)
+		synctest.Wait()
+		n.wantGone(true)
+		n.passes(2 * time.Hour)
+		if known := n.runtime.Known(); len(known) > 0 {
+			t.Errorf("left: %v", known)
+		}
+		if got := n.stored().Status.ContainerStatuses[0]; got.State.Running != nil || got.LastTerminationState.Terminated != nil {
+			t.Errorf("the container is %+v", got)
+		}
+	})
+}
+
 func TestExit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, aPod("exit-after", "10s", "exit-code", "3", "exit-after-times", "2", "exit-reason.c", "OOMKilled"))
