@@ -102,6 +102,45 @@ func TestHostsFile(t *testing.T) {
 	p.run(t, "delete", "pod", s.name)
 }
 
+// TestFullHostname: the hostname of a pod is its full name if it asks for that; with a full name of more than 64
+// characters it does not start, and an Event says why.
+func TestFullHostname(t *testing.T) {
+	p, d := sharedPlane(t)
+	if !d.network {
+		t.Skip("pods have the host's name")
+	}
+	s := newStory(t, p)
+	spec := corev1.PodSpec{
+		Hostname: "own", Subdomain: "sub", SetHostnameAsFQDN: new(true),
+		Containers: []corev1.Container{{Name: "main", Command: shell("busybox hostname > /out/seen; cat /etc/hosts > /out/hosts; touch /out/done; " + idle)}},
+	}
+	s.create(spec)
+	pod := p.eventuallyReady(t, s.name)
+	s.mark("done")
+	if got, want := s.read("seen"), "own.sub.default.svc.cluster.local\n"; got != want {
+		t.Errorf("the hostname is %q, want %q", got, want)
+	}
+	if want := "\n" + pod.Status.PodIP + "\town.sub.default.svc.cluster.local\town\n"; !strings.Contains(s.read("hosts"), want) {
+		t.Errorf("the hosts file is\n%s\nwithout%s", s.read("hosts"), want)
+	}
+	long := &story{t, p, s.name + "-long", s.out}
+	spec.Subdomain = strings.Repeat("s", 63)
+	spec.Volumes, spec.Containers[0].VolumeMounts = nil, nil
+	long.create(spec)
+	eventually.Agrees(t, func() string {
+		events := p.run(t, "get", "events", "-o", "jsonpath={range .items[*]}{.reason}: {.message}{'\\n'}{end}",
+			"--field-selector=involvedObject.name="+long.name)
+		if !strings.Contains(events, "FailedCreatePodSandBox: Failed to create pod sandbox: failed to construct FQDN") {
+			return "the Events are " + events
+		}
+		return ""
+	})
+	if got := p.pod(t, long.name).Status.Phase; got != corev1.PodPending {
+		t.Errorf("the pod with the long name is %s", got)
+	}
+	p.run(t, "delete", "pod", s.name, long.name)
+}
+
 // TestLimitsOfTheNode: the downward API reports the node's allocatable memory as the limit of a container without
 // limits.
 func TestLimitsOfTheNode(t *testing.T) {

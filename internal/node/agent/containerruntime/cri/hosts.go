@@ -16,9 +16,6 @@ import (
 // hostsPath is the path of the hosts file, in containers and on the node.
 const hostsPath = "/etc/hosts"
 
-// clusterDomain is the domain of the names of pods that have a subdomain.
-const clusterDomain = "cluster.local"
-
 // mountHosts writes the hosts file of a pod and returns its mount. It returns nil if the pod has no address, or if the
 // container mounts a volume at the path. The containers of a pod share the file, and their changes to it are lost when
 // one of them starts.
@@ -93,9 +90,8 @@ func hostsFile(of *corev1.Pod, host []byte) []byte {
 
 // namesOf returns the names of a pod in its own hosts file, the full one first.
 func namesOf(of *corev1.Pod) []string {
-	name := hostname(of)
-	if of.Spec.Subdomain == "" || of.Spec.HostnameOverride != nil {
-		return []string{name}
+	if full := fullName(of); full != "" {
+		return []string{full, hostname(of)}
 	}
-	return []string{fmt.Sprintf("%s.%s.%s.svc.%s", name, of.Spec.Subdomain, of.Namespace, clusterDomain), name}
+	return []string{hostname(of)}
 }

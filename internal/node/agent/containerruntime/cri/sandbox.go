@@ -3,6 +3,7 @@ package cri
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,8 +33,13 @@ func cgroupParent(ctx context.Context, s internalapi.RuntimeService) string {
 	return cgroupPath
 }
 
-// hostnameLength is the maximum length of a hostname.
-const hostnameLength = 63
+// clusterDomain is the domain of the names of pods that have a subdomain.
+const clusterDomain = "cluster.local"
+
+const (
+	hostnameLength = 63 // the maximum length of a hostname
+	nodenameLength = 64 // the maximum length of the name that the kernel stores
+)
 
 // sandboxConfig returns the CRI configuration of a pod's sandbox.
 func sandboxConfig(of *corev1.Pod, attempt int32, own map[string]string, cgroups, logs string) (*runtimeapi.PodSandboxConfig, error) {
@@ -44,12 +50,36 @@ func sandboxConfig(of *corev1.Pod, attempt int32, own map[string]string, cgroups
 		LogDirectory: logs, Labels: podLabels(of, own), Annotations: of.Annotations, PortMappings: portMappings(of),
 		Linux: &runtimeapi.LinuxPodSandboxConfig{CgroupParent: cgroups, SecurityContext: sandboxSecurity(of), Sysctls: sysctls(of)},
 	}
-	if !of.Spec.HostNetwork {
-		c.Hostname = hostname(of)
-	}
 	var err error
+	if !of.Spec.HostNetwork {
+		if c.Hostname, err = nodename(of); err != nil {
+			return nil, err
+		}
+	}
 	c.DnsConfig, err = dnsConfig(of)
 	return c, err
+}
+
+// nodename returns the name that the kernel reports in the containers of a pod: its hostname, or its full name if the
+// pod asks for it. A full name that is too long is an error, because a shorter one would be another name.
+func nodename(of *corev1.Pod) (string, error) {
+	full := fullName(of)
+	switch asked := of.Spec.SetHostnameAsFQDN; {
+	case full == "" || asked == nil || !*asked:
+		return hostname(of), nil
+	case len(full) > nodenameLength:
+		return "", fmt.Errorf("failed to construct FQDN from pod hostname and cluster domain, FQDN %s is too long (%d characters is the max, %d characters requested)",
+			full, nodenameLength, len(full))
+	}
+	return full, nil
+}
+
+// fullName returns the full name of a pod, or "" if it has none.
+func fullName(of *corev1.Pod) string {
+	if of.Spec.Subdomain == "" || of.Spec.HostnameOverride != nil {
+		return ""
+	}
+	return fmt.Sprintf("%s.%s.%s.svc.%s", hostname(of), of.Spec.Subdomain, of.Namespace, clusterDomain)
 }
 
 // hostname returns the hostname of a pod.

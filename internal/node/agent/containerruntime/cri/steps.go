@@ -95,7 +95,7 @@ func (r *Runtime) createSandbox(ctx context.Context, of *corev1.Pod, s lifecycle
 	}
 	config, err := r.sandboxConfig(of, s.Attempt)
 	if err != nil {
-		return lifecycle.StartError{Reason: "CreateContainerConfigError", Err: err}
+		return err // not a StartError, which would be an error of a volume
 	}
 	id, err := r.containers.RunPodSandbox(ctx, config, "")
 	if err != nil {

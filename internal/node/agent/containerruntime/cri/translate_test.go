@@ -258,6 +258,32 @@ func TestHostname(t *testing.T) {
 	}
 }
 
+func TestNodename(t *testing.T) {
+	for name, test := range map[string]struct {
+		spec corev1.PodSpec
+		want string // "" for an error
+	}{
+		"plain":         {corev1.PodSpec{SetHostnameAsFQDN: new(true)}, "web"},
+		"named":         {corev1.PodSpec{Subdomain: "sub", Hostname: "own"}, "own"},
+		"full":          {corev1.PodSpec{Subdomain: "sub", Hostname: "own", SetHostnameAsFQDN: new(true)}, "own.sub.shop.svc.cluster.local"},
+		"not full":      {corev1.PodSpec{Subdomain: "sub", SetHostnameAsFQDN: new(false)}, "web"},
+		"64 characters": {corev1.PodSpec{Subdomain: strings.Repeat("s", 37), SetHostnameAsFQDN: new(true)}, "web." + strings.Repeat("s", 37) + ".shop.svc.cluster.local"},
+		"too long":      {corev1.PodSpec{Subdomain: strings.Repeat("s", 38), SetHostnameAsFQDN: new(true)}, ""},
+	} {
+		pod := aPod()
+		pod.Spec = test.spec
+		got, err := nodename(pod)
+		if got != test.want || (err != nil) != (test.want == "") {
+			t.Errorf("%s: %q, %v; want %q", name, got, err, test.want)
+		}
+	}
+	pod := aPod()
+	pod.Spec.Subdomain, pod.Spec.SetHostnameAsFQDN, pod.Spec.HostNetwork = strings.Repeat("s", 63), new(true), true
+	if _, err := sandboxConfig(pod, 0, nil, cgroupPath, ""); err != nil {
+		t.Errorf("in the host's network: %v", err)
+	}
+}
+
 func TestObservedInstance(t *testing.T) {
 	now := time.Unix(1000, 0)
 	meta := &runtimeapi.ContainerMetadata{Name: "c", Attempt: 2}
