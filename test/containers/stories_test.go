@@ -38,11 +38,11 @@ type story struct {
 func newStory(t *testing.T, p *plane) *story {
 	t.Helper()
 	name := strings.NewReplacer("/", "-", "_", "-").Replace(strings.ToLower(strings.TrimPrefix(t.Name(), "Test")))
-	s := &story{t, p, name, filepath.Join(workDir, "out-"+name)}
-	if err := os.Mkdir(s.out, 0o700); err != nil {
+	out, err := os.MkdirTemp(workDir, "out-"+name+"-") // a test may run more than once
+	if err != nil {
 		t.Fatal(err)
 	}
-	return s
+	return &story{t, p, name, out}
 }
 
 // create makes the pod of a spec, whose containers need not name their image.
