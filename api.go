@@ -137,7 +137,7 @@ func (c *Collector) unread() []inventory.Unread {
 
 // explained returns the part of the collector's state that explains why objects still exist.
 func (s apiSource) explained() *explain.Collector {
-	state, status := explain.NewCollector("the collector that was asked"), s.Collector.Status()
+	state, status := explain.NewCollector("this collector"), s.Collector.Status()
 	state.Empties = s.Namespaces != nil && s.Namespaces.Synced()
 	state.Collects = s.Collector.Synced() && !status.ObserveOnly
 	for _, w := range status.Barrier {

@@ -29,7 +29,7 @@ func newClient(a access) (*client, error) {
 	if len(a.authority) > 0 {
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(a.authority) {
-			return nil, errors.New("the certificate authority of the kubeconfig is none")
+			return nil, errors.New("the certificate authority of the kubeconfig is invalid")
 		}
 	}
 	if len(a.certificate) > 0 {

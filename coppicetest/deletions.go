@@ -62,7 +62,7 @@ func (p *Plane) Deletions(t testing.TB) []Deletion {
 func (p *Plane) deletions(ctx context.Context) ([]Deletion, error) {
 	var records []record
 	if err := p.status.get(ctx, "/records", &records); err != nil {
-		return nil, fmt.Errorf("read what was collected: %w", err)
+		return nil, fmt.Errorf("read the collected objects: %w", err)
 	}
 	p.mu.Lock()
 	after := p.since.time

@@ -134,7 +134,7 @@ func (p *Plane) explain(t testing.TB) {
 	defer cancel()
 	deletions, err := p.deletions(ctx)
 	if err != nil {
-		t.Logf("what was collected is not known: %v", err)
+		t.Logf("the collected objects are unknown: %v", err)
 	}
 	var text strings.Builder
 	for _, d := range deletions {

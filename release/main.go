@@ -45,7 +45,7 @@ func run(ctx context.Context, args []string, report io.Writer) error {
 	flags.StringVar(&r.baseURL, "base-url", "http://"+ownAddress, "where the files will be")
 	flags.StringVar(&r.image, "image", "docker.io/library/coppice", "the name of the image, without its tag")
 	flags.StringVar(&r.repository, "repository", "..", "the directory with the source")
-	flags.StringVar(&r.output, "o", "../dist", "the directory for the files; what it has of an earlier release is removed")
+	flags.StringVar(&r.output, "o", "../dist", "directory for the files; files of an earlier release are removed")
 	flags.StringVar(&r.linkerFlags, "ldflags", "", "more flags of the linker")
 	seconds := flags.Int64("epoch", 0, "the time of all files, in seconds since 1970")
 	platforms := flags.String("targets", "", "platforms, such as linux/amd64,linux/arm64 (default: all)")

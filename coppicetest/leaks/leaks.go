@@ -161,7 +161,7 @@ func (k *knowledge) holds(o Object) string {
 		}
 		return "its foreground deletion waits for " + orNothing(blocking)
 	case len(o.Finalizers) > 0:
-		return "nobody has removed the finalizers " + strings.Join(o.Finalizers, ", ")
+		return "no controller has removed the finalizers " + strings.Join(o.Finalizers, ", ")
 	case o.Kind == Kind{Kind: "Namespace"}:
 		var left []string
 		for _, other := range k.objects {

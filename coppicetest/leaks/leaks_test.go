@@ -143,7 +143,7 @@ func TestHolds(t *testing.T) {
 	found := leaks.Find(leaks.State{Kinds: kinds(), Objects: []leaks.Object{
 		root(deleting, held("foregroundDeletion")), object(configMap, "c", ownedBy(widget, "w", "w"), deleting, held("example.com/cleanup")),
 	}})
-	if len(found) != 2 || found[0].Why != "nobody has removed the finalizers example.com/cleanup" ||
+	if len(found) != 2 || found[0].Why != "no controller has removed the finalizers example.com/cleanup" ||
 		found[1].Why != "its foreground deletion waits for ConfigMap shop/c" {
 		t.Errorf("found %v", found)
 	}

@@ -84,7 +84,7 @@ func (g *gate) filter(next http.Handler, authenticate authenticator.Request, cod
 			next.ServeHTTP(w, r)
 			return
 		}
-		starting := apierrors.NewServiceUnavailable("the server is starting and has not read yet what it needs to answer: ask again")
+		starting := apierrors.NewServiceUnavailable("the server is starting and has not read all it needs to answer: try again")
 		starting.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: gateRetry}
 		responsewriters.ErrorNegotiated(starting, codecs, schema.GroupVersion{Version: "v1"}, w, r)
 	})

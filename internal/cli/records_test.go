@@ -32,7 +32,7 @@ func runningCollector(t *testing.T, asked *string) string {
 		}
 		switch r.URL.Path {
 		case "/coppice/v1/records":
-			_ = json.NewEncoder(w).Encode(recordList{Items: records, Unread: []string{"secrets: what you may not list is left out"}})
+			_ = json.NewEncoder(w).Encode(recordList{Items: records, Unread: []string{"secrets: objects that you may not list are left out"}})
 		case "/coppice/v1/status":
 			_ = json.NewEncoder(w).Encode(coppice.SeenStatus{Status: coppice.Status{
 				Synced: true, Graph: coppice.GraphStatus{Objects: 42},
@@ -86,7 +86,7 @@ func TestAskACollector(t *testing.T) {
 	}{
 		{"records", ExitOK, "/coppice/v1/records", []string{
 			"2026-07-01T12:00:00Z  delete  ConfigMap shop/settings  delete Background: owners absent: Secret s\n",
-			"Node n1", "detach from Secret s (no answer: timeout)", "not read: secrets: what you may not list is left out",
+			"Node n1", "detach from Secret s (no answer: timeout)", "not read: secrets: objects that you may not list are left out",
 		}},
 		{"records cm/settings -o json", ExitOK, "/coppice/v1/records?namespace=shop&object=cm%2Fsettings", []string{`"name": "settings"`, `"unread": [`}},
 		{"records cm a b -n other -o yaml", ExitOK, "/coppice/v1/records?namespace=other&object=cm%2Fa&object=cm%2Fb", []string{"name: settings"}},
@@ -100,12 +100,12 @@ func TestAskACollector(t *testing.T) {
 		{"status -o yaml", ExitOK, "/coppice/v1/status", []string{"synced: true"}},
 		{"stories", ExitOK, "/coppice/v1/stories", []string{
 			"Deployment.apps shop/web and 1 more  Background  ann       3     1        0     ", "waits for the finalizer x/hold of Pod shop/p", "unknown", "done\n",
-			"not read: secrets: what you may not list is left out",
+			"not read: secrets: objects that you may not list are left out",
 		}},
 		{"stories -o yaml", ExitOK, "/coppice/v1/stories", []string{"user: ann", "policy: Background"}},
 		{"stories uid-web", ExitOK, "/coppice/v1/deleted?name=web&namespace=shop", []string{"Deployment.apps shop/web: being deleted\n"}},
 		{"stories uid-web -o json", ExitOK, "/coppice/v1/stories/uid-web?format=json", []string{`"objects": [`, `"name": "web-1"`}},
-		{"stories absent", ExitFailed, "/coppice/v1/stories/absent?format=text", []string{"no such story is told"}},
+		{"stories absent", ExitFailed, "/coppice/v1/stories/absent?format=text", []string{"no record of this deletion"}},
 		{"stories uid-web --watch -o json", ExitOK, "/coppice/v1/stories/uid-web/watch?after=7", []string{`"waiting":1`, `"done":true`}},
 		{"stories --watch", ExitFailed, "/coppice/v1/stories/watch?after=9", []string{"Deployment.apps shop/web and 1 more", "standing by: another leads"}},
 		{"stories uid-merged --watch", ExitFailed, "/coppice/v1/stories/uid-merged/watch?after=0", []string{"the record of this deletion has expired"}},

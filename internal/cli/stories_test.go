@@ -30,7 +30,7 @@ func tellStories(w http.ResponseWriter, r *http.Request) {
 	switch after := r.URL.Query().Get("after"); strings.TrimPrefix(r.URL.Path, api.Stories) {
 	case "":
 		old := story.Summary{ID: "uid-old", Root: story.Ref{Kind: "Node", Name: "n1"}, Began: began, Ended: &began, Done: true}
-		_ = json.NewEncoder(w).Encode(api.StoryList{Items: []story.Summary{web, old}, Unread: []string{"secrets: what you may not list is left out"}})
+		_ = json.NewEncoder(w).Encode(api.StoryList{Items: []story.Summary{web, old}, Unread: []string{"secrets: objects that you may not list are left out"}})
 	case "/uid-web":
 		if r.URL.Query().Get("format") == "text" {
 			fmt.Fprintln(w, "Deployment.apps shop/web: being deleted")
@@ -54,7 +54,7 @@ func tellStories(w http.ResponseWriter, r *http.Request) {
 		event(api.EventRemoved, 9, map[string]string{"id": "uid-merged"})
 	default:
 		if strings.HasPrefix(r.URL.Path, api.Stories) {
-			http.Error(w, "no such story is told", http.StatusNotFound)
+			http.Error(w, "no record of this deletion", http.StatusNotFound)
 			return
 		}
 		http.NotFound(w, r)

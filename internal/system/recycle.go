@@ -39,5 +39,5 @@ func (o *Options) serveBin(api *apiserver.Server) {
 		api.Handle(recyclebin.Path, usersOnly(o.bin.Handler(api.Authorizer())))
 		return
 	}
-	api.Handle(recyclebin.Path, recyclebin.Off("this server keeps nothing that is deleted: start it with coppice up --recycle=SIZE,AGE"))
+	api.Handle(recyclebin.Path, recyclebin.Off("this server keeps no deleted objects: start it with coppice up --recycle=SIZE,AGE"))
 }

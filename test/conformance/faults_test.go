@@ -55,14 +55,14 @@ var faults = []fault{
 		server: postponed,
 	}, {
 		name: "a grace period grows", rule: "R17", run: "^AS-09",
-		says:   "want a grace period of 600 s when 900 s are asked for; it is 900 s",
+		says:   "want a grace period of 600 s for a request of 900 s; it is 900 s",
 		server: growing,
 	}, {
 		name: "a collection is deleted whole, whatever was selected", rule: "R20", run: "^AS-13",
 		says:   "want ConfigMap other-0 to be kept; it was deleted",
 		server: unselected,
 	}, {
-		name: "a terminating namespace accepts new objects", rule: "R21", run: "^NS-25 in a namespace that terminates",
+		name: "a terminating namespace accepts new objects", rule: "R21", run: "^NS-25 in a terminating namespace",
 		says:   "want a creation in a terminating namespace to be refused",
 		server: accepting,
 	}, {

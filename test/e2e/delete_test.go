@@ -123,7 +123,7 @@ func TestKubectlPlugin(t *testing.T) {
 		{"coppice preview delete namespace/default -o name", "namespace/default\n"},
 		{"coppice preview delete --help", "\n  kubectl coppice preview delete deployment/web\n"},
 		{"coppice preview delete --help", "Usage:\n  kubectl coppice preview delete TYPE/NAME"},
-		{"__complete coppice preview d", "delete\tSay what a deletion would do"},
+		{"__complete coppice preview d", "delete\tPredict the outcome of a deletion"},
 		{"__complete coppice preview delete --cascade f", "foreground\n"},
 	} {
 		command := exec.Command(filepath.Join(dir, "kubectl"), strings.Fields(test.line)...)

@@ -89,7 +89,7 @@ func TestExplain(t *testing.T) {
 	}
 	k.run(t, "wait", "--for=delete", "namespace/hanging", "crd/gadgets.explain.example.com", "--timeout=30s")
 	out, err := exec.Command(binary, "explain", "--kubeconfig", p.kubeconfig, "namespace/hanging").CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "namespaces/hanging is not there, and nothing is known here") {
+	if err == nil || !strings.Contains(string(out), "namespaces/hanging does not exist, and the reason is unknown") {
 		t.Errorf("what is gone: %v, %s", err, out)
 	}
 }

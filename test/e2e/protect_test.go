@@ -43,7 +43,7 @@ func TestProtect(t *testing.T) {
 		{
 			"protect cm/db --of cm/default/absent", 0,
 			"configmaps/db protected: outlives ConfigMap default/absent, ConfigMap protected/shop\n",
-			"ConfigMap default/absent is not there: nothing is protected by it until it is\n",
+			"ConfigMap default/absent does not exist: it protects no object until it is created\n",
 		},
 		{"unprotect cm/db --of cm/default/absent", 0, "configmaps/db protected: outlives ConfigMap protected/shop\n", ""},
 		{"protect namespace " + namespace, 0, "namespaces/protected protected: always\n", ""},
@@ -51,12 +51,12 @@ func TestProtect(t *testing.T) {
 			"           namespaces/protected  always     \nprotected  configmaps/data       always     \n" +
 			"protected  configmaps/db         outlives   ConfigMap protected/shop\nprotected  configmaps/root       cascading  \n", ""},
 		{"protect cm/absent", 1, "", `coppice: find the objects: configmaps "absent" not found` + "\n"},
-		{"protect cm/data --mode=never", 2, "", "coppice: --mode: mode \"never\" is none of always, cascading, outlives\n"},
-		{"protect cm/data --mode=outlives", 1, "", "coppice: configmaps/data: it outlives nothing yet: --mode=outlives needs --of, which names what\n"},
+		{"protect cm/data --mode=never", 2, "", "coppice: --mode: mode \"never\" is unknown: choose one of always, cascading, outlives\n"},
+		{"protect cm/data --mode=outlives", 1, "", "coppice: configmaps/data: it outlives no object yet: name one with --of\n"},
 		{"protect cm/db --mode=outlives", 0, "configmaps/db protected: outlives ConfigMap protected/shop (unchanged)\n", ""},
 		{"protect cm/data --mode=always --of cm/db", 2, "", "coppice: --of is for --mode=outlives, not for always\n"},
-		{"protect cm/data --of cm/data", 1, "", "coppice: configmaps/data: --of names the object itself: it would never go\n"},
-		{"protect cm", 2, "", "coppice: name objects of cm, or say --selector or --all\n"},
+		{"protect cm/data --of cm/data", 1, "", "coppice: configmaps/data: --of names the object itself: its deletion would never be allowed\n"},
+		{"protect cm", 2, "", "coppice: name objects of cm, or use --selector or --all\n"},
 	} {
 		out, stderr, code := tool(t, p, namespace, strings.Fields(test.line)...)
 		if code != test.code || out != test.want || stderr != test.stderr {

@@ -96,10 +96,10 @@ versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {ty
 		t.Errorf("who may get configmaps is told %s", seen)
 	}
 	if seen := k.run(t, "get", "--raw", "/coppice/v1/deleted", "--as=bob"); strings.TrimSpace(seen) != `{"items":[]}` {
-		t.Errorf("who may get nothing is told %s", seen)
+		t.Errorf("a user without the right to get gets %s", seen)
 	}
 	whole := k.run(t, "get", "--raw", "/coppice/v1/deleted?uid="+now, "--as=ann")
-	if !strings.Contains(whole, `"x":"1"`) || strings.Contains(whole, "aHVudGVy") || !strings.Contains(whole, "secrets: what you may not get is left out") {
+	if !strings.Contains(whole, `"x":"1"`) || strings.Contains(whole, "aHVudGVy") || !strings.Contains(whole, "secrets: objects that you may not get are left out") {
 		t.Errorf("what went with a configmap is %s", whole)
 	}
 }

@@ -71,7 +71,7 @@ func (f *feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // newStories are a cluster with a deletion in progress, and the feeds of the list and of that deletion.
 func newStories() (c *cluster, list, one *feed) {
 	c, list, one = newCluster(), newFeed(), newFeed()
-	c.HandleFunc("GET /coppice/v1/stories", answer(object{"items": []object{summary("a", 3, 2, 1), ended(summary("b", 12, 0, 0))}, "unread": []string{"secrets: what you may not list is left out"}}))
+	c.HandleFunc("GET /coppice/v1/stories", answer(object{"items": []object{summary("a", 3, 2, 1), ended(summary("b", 12, 0, 0))}, "unread": []string{"secrets: objects that you may not list are left out"}}))
 	c.Handle("GET /coppice/v1/stories/watch", list)
 	c.Handle("GET /coppice/v1/stories/a/watch", one)
 	c.HandleFunc("GET /coppice/v1/explain", func(w http.ResponseWriter, r *http.Request) { answer(explanation(r.URL.Query().Get("uid")))(w, r) })

@@ -45,7 +45,7 @@ func newCluster() *cluster {
 			}},
 		})(w, r)
 	})
-	c.HandleFunc("GET /coppice/v1/deletions", answer(object{"unread": []string{"secrets: what you may not list is left out"}, "items": []object{{
+	c.HandleFunc("GET /coppice/v1/deletions", answer(object{"unread": []string{"secrets: objects that you may not list are left out"}, "items": []object{{
 		"leaf": object{
 			"on": "Finalizer", "says": "finalizer acme.io/hold: nobody serves it", "state": "Stuck", "since": "2026-03-01T12:00:00Z",
 			"next": []object{{"says": "look what set the finalizer", "command": "kubectl get configmap held -n shop -o yaml --show-managed-fields"}},

@@ -14,7 +14,7 @@ type Section struct {
 	Name, Title, About string
 }
 
-// Markdown writes the report: for each section that was ever measured, when and with what, and a table.
+// Markdown writes the report: for each measured section its date, its versions and a table.
 func (r *Results) Markdown(w io.Writer, sections []Section) error {
 	var text strings.Builder
 	text.WriteString("# Performance\n\nWritten by `make bench`; do not edit. Each cell is the median of the runs, with the lowest and the highest\n" +
@@ -34,7 +34,7 @@ func (r *Results) Markdown(w io.Writer, sections []Section) error {
 	return err
 }
 
-// provenance says when, on what and with which versions a section was measured, and where its values are.
+// provenance names the date, the machine and the versions of a section, and the file of its values.
 func (r *Results) provenance(section string, m Machine) string {
 	parts := []string{fmt.Sprintf("Measured on %s: %s, %d cores, %d GiB", m.Date, m.Processor, m.Cores, m.MemoryGiB)}
 	for _, part := range []string{m.Kernel, m.Go, m.Coppice, m.Kubernetes} {

@@ -33,7 +33,7 @@ type line struct {
 	*Value
 }
 
-// measured is what a section printed when it was measured last.
+// measured has the latest values of a section.
 type measured struct {
 	machine Machine
 	values  []Value
@@ -99,7 +99,7 @@ func parse(path string) (*measured, error) {
 	return s, nil
 }
 
-// Add adds values. The first one of a section replaces what was measured of it earlier.
+// Add adds values. The first value of a section replaces its earlier values.
 func (r *Results) Add(values ...Value) error {
 	for _, v := range values {
 		s, err := r.section(v.Section)
@@ -114,7 +114,7 @@ func (r *Results) Add(values ...Value) error {
 	return nil
 }
 
-// section returns what is measured of a section now.
+// section returns the current values of a section.
 func (r *Results) section(name string) (*measured, error) {
 	s := r.sections[name]
 	if s != nil && (s.out != nil || r.dir == "") {

@@ -60,7 +60,7 @@ func Read(ctx context.Context, client dynamic.Interface, wanted []Wanted) (kept 
 		}
 	}
 	if err := group.Wait(); err != nil {
-		return nil, nil, fmt.Errorf("read what is to be kept: %w", err)
+		return nil, nil, fmt.Errorf("read the objects of the backup: %w", err)
 	}
 	slices.Sort(r.missed)
 	slices.SortFunc(r.kept, func(a, b undo.Kept) int { return slices.Compare(key(&a), key(&b)) })

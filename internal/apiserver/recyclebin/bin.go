@@ -137,7 +137,7 @@ func (b *Bin) follow(ctx context.Context) error {
 		return fmt.Errorf("read the revision: %w", err)
 	}
 	if after > now { // a backup was restored
-		b.log.WarnContext(ctx, "the store's history is another one: what was removed meanwhile is not in the recycle bin")
+		b.log.WarnContext(ctx, "the store has another history: objects that were removed meanwhile are not in the recycle bin")
 	}
 	if after == 0 || after > now {
 		if err := b.write(nil, now); err != nil {
@@ -147,7 +147,7 @@ func (b *Bin) follow(ctx context.Context) error {
 	}
 	err = b.store.Removals(ctx, after, func(removed []storage.Removal, upTo int64) error { return b.keep(ctx, removed, upTo) })
 	if errors.Is(err, storage.ErrCompacted) {
-		b.log.WarnContext(ctx, "etcd has dropped what was removed before the recycle bin has seen it", "after", after)
+		b.log.WarnContext(ctx, "etcd was compacted before the recycle bin has read all removed objects", "after", after)
 		return errors.Join(err, b.write(nil, now))
 	}
 	return err

@@ -45,7 +45,7 @@ func (s *sight) sees(of *scope, name string) (bool, error) {
 			}
 		}
 	}
-	if what := of.groupResource().String() + ": what you may not get is left out"; !slices.Contains(s.unread, what) {
+	if what := of.groupResource().String() + ": objects that you may not get are left out"; !slices.Contains(s.unread, what) {
 		s.unread = append(s.unread, what)
 	}
 	return false, nil

@@ -205,7 +205,7 @@ func TestFatalLog(t *testing.T) {
 		{
 			zapcore.FatalLevel,
 			[]zapcore.Field{zap.Error(&os.PathError{Op: "write", Path: "wal", Err: syscall.ENOSPC})},
-			"coppice: etcd on /data: it ends: write wal: no space left on device; what was acknowledged is on disk: make room there, and start again\n",
+			"coppice: etcd on /data: it ends: write wal: no space left on device; all acknowledged writes are on disk: free disk space, and start again\n",
 		},
 	} {
 		var said strings.Builder

@@ -59,7 +59,7 @@ func (l fatalLog) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 func advice(cause error) string {
 	for _, full := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
 		if errors.Is(cause, full) {
-			return "what was acknowledged is on disk: make room there, and start again"
+			return "all acknowledged writes are on disk: free disk space, and start again"
 		}
 	}
 	return "if its files are damaged, " + restoreInstead

@@ -208,7 +208,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	words, err := os.ReadFile(said)
 	must(t, err)
-	for _, want := range []string{"coppice: etcd on " + dir, "no space left on device", "what was acknowledged is on disk"} {
+	for _, want := range []string{"coppice: etcd on " + dir, "no space left on device", "all acknowledged writes are on disk"} {
 		if !strings.Contains(string(words), want) || strings.Count(strings.TrimSpace(string(words)), "\n") > 0 {
 			t.Errorf("it says %q, want one line with %q", words, want)
 		}

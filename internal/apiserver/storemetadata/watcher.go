@@ -111,7 +111,7 @@ func (w *watcher) eventOf(c storage.Change) (watch.Event, bool) {
 
 // Lost implements storage.Subscriber.
 func (w *watcher) Lost() {
-	w.fail(apierrors.NewResourceExpired("what was stored at that revision has been compacted, or replaced by a backup"))
+	w.fail(apierrors.NewResourceExpired("that revision has been compacted, or replaced by a backup"))
 }
 
 // bookmark sends a bookmark: the client has all events up to its revision.

@@ -10,7 +10,7 @@ import (
 
 // The owner references of dependents, with correct and incorrect coordinates.
 var claims = []Check{
-	{"VN-03 an owner in another namespace is none", "R5 S6", Collector, func(w *probe.Space) {
+	{"VN-03 an owner in another namespace does not count as an owner", "R5 S6", Collector, func(w *probe.Space) {
 		elsewhere := w.Another()
 		owner := elsewhere.Create(probe.ConfigMaps, "owner")
 		elsewhere.Settle(probe.ConfigMaps)

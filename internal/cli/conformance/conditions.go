@@ -59,7 +59,7 @@ var conditions = []Check{
 			}
 		})
 	}},
-	{"NS-11 what remains is counted by kind and by finalizer", "R22", NamespaceController, func(w *probe.Space) {
+	{"NS-11 conditions count the remaining objects by kind and by finalizer", "R22", NamespaceController, func(w *probe.Space) {
 		const other = "conformance.example.com/other"
 		two := w.CreateMany(2, probe.ConfigMaps, "one-finalizer", probe.Held)
 		one := w.Create(probe.Secrets, "two-finalizers", probe.WithFinalizers(probe.Hold, other))
@@ -77,7 +77,7 @@ var conditions = []Check{
 		w.SetSpecFinalizers()
 		w.EventuallyGone(self)
 	}},
-	{"NS-12 a deployment that hangs holds its namespace, which says so", "R22", NamespaceController, func(w *probe.Space) {
+	{"NS-12 a deployment that hangs holds its namespace, and a condition names it", "R22", NamespaceController, func(w *probe.Space) {
 		hanging := w.Create(probe.Deployments, "hanging", probe.Held)
 		self := w.End()
 		w.EventuallySays(probe.Discovered, probe.Parsed, probe.Deleted, probe.Remain("deployments.apps has 1 resource instances"), probe.Preserved(probe.Hold+" in 1 resource instances"))
@@ -92,7 +92,7 @@ var conditions = []Check{
 
 // An unreadable kind, or a group that fails discovery, holds all namespaces of the server: these checks run alone.
 var brokenKinds = []Check{
-	{"NS-06 a kind whose conversion fails holds the namespace, which says so", "R22 S8", NamespaceController | CustomResources, func(w *probe.Space) {
+	{"NS-06 a kind whose conversion fails holds the namespace, and a condition names it", "R22 S8", NamespaceController | CustomResources, func(w *probe.Space) {
 		gizmos := w.Define("gizmos")
 		stored, repair := w.BreakReading(gizmos)
 		other, role := w.Create(probe.ConfigMaps, "other"), w.Create(probe.Roles, "role")
@@ -108,7 +108,7 @@ var brokenKinds = []Check{
 		w.EventuallyGone(self)
 		w.EventuallyGone(stored...)
 	}},
-	{"NS-06 a group whose server is away holds the namespace, which says so", "R22 S8", NamespaceController, func(w *probe.Space) {
+	{"NS-06 a group whose server is away holds the namespace, and a condition names it", "R22 S8", NamespaceController, func(w *probe.Space) {
 		group := w.Name + ".example.com"
 		repair := w.BreakGroup(group)
 		others := []probe.Object{w.Create(probe.ConfigMaps, "other"), w.Create(probe.Roles, "role")}

@@ -40,13 +40,13 @@ var custom = []Check{
 		w.EventuallyGone(dependents...)
 		w.AreKept(other)
 	}},
-	{"CR-03 a definition goes with its instances and what they own, and comes again", "R3 R11", Collector | CustomResources, func(w *probe.Space) {
+	{"CR-03 a definition is deleted with its instances and their dependents, and is created again", "R3 R11", Collector | CustomResources, func(w *probe.Space) {
 		for i := range 2 {
 			gizmos := w.Define("gizmos")
 			// The server may serve a recreated definition only a moment after the definition is
 			// established.
 			var owner probe.Object
-			w.Until("to create an instance of what was defined", func() string {
+			w.Until("to create an instance of the new kind", func() string {
 				var err error
 				if owner, err = w.TryCreate(gizmos, "owner"); err != nil {
 					return err.Error()

@@ -11,7 +11,7 @@ import (
 
 // Owners in cycles.
 var cycles = []Check{
-	{"CY-01 three that block each other", "R10 L2", Collector, func(w *probe.Space) {
+	{"CY-01 three objects that block each other are deleted", "R10 L2", Collector, func(w *probe.Space) {
 		ring := ring(w, 3)
 		w.Stay(ring...)
 		w.Remove(ring[0], probe.Foreground)
@@ -25,7 +25,7 @@ var cycles = []Check{
 		w.EventuallyOwned(ring[1])
 		w.Stay(ring[1:]...)
 	}},
-	{"CY-02 a solid owner outside keeps its dependent and what hangs on that", "R9 R10", Collector, func(w *probe.Space) {
+	{"CY-02 a solid owner outside of a cycle keeps its dependent and the dependents of that", "R9 R10", Collector, func(w *probe.Space) {
 		outside := w.Create(probe.ConfigMaps, "outside")
 		ring := ring(w, 3)
 		w.SetOwners(ring[1], probe.Blocking(ring[0]), probe.Ref(outside))

@@ -15,7 +15,7 @@ import (
 
 // deletions are checks of the API server's answers to a DELETE.
 var deletions = []Check{
-	{"AS-01 AS-14 what is deleted is gone with the answer, and what is not there is not found", "R18 R20", 0, func(w *probe.Space) {
+	{"AS-01 AS-14 a deleted object is gone with the answer, and a DELETE of a missing one is answered with 404", "R18 R20", 0, func(w *probe.Space) {
 		o := w.Create(probe.ConfigMaps, "object")
 		answer, err := w.Delete(o, metav1.DeleteOptions{})
 		if err != nil {
@@ -33,7 +33,7 @@ var deletions = []Check{
 			w.T.Errorf("want %s to be gone with the answer; it is there", o)
 		}
 		if _, err := w.Delete(o, metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
-			w.T.Errorf("want 404 for what is not there; the answer is %v", err)
+			w.T.Errorf("want 404 for a missing object; the answer is %v", err)
 		}
 	}},
 	{"AS-02 AS-11 a DELETE with preconditions deletes nothing else", "R1 R12 R17 S5", 0, func(w *probe.Space) {
@@ -173,10 +173,10 @@ func grace(w *probe.Space) {
 			w.T.Fatalf("want %s to be marked; it is %s, and the answer is %+v", pod, probe.Describe(now), answer)
 		}
 		if got := *now.DeletionGracePeriodSeconds; got != step.want {
-			w.T.Errorf("want a grace period of %d s when %d s are asked for; it is %d s", step.want, step.asked, got)
+			w.T.Errorf("want a grace period of %d s for a request of %d s; it is %d s", step.want, step.asked, got)
 		}
 		if want := end.Add(step.moves); !end.IsZero() && now.DeletionTimestamp.Sub(want).Abs() > 5*time.Second {
-			w.T.Errorf("want the end at %s when %d s are asked for; it is at %s", want, step.asked, now.DeletionTimestamp)
+			w.T.Errorf("want the end at %s for a request of %d s; it is at %s", want, step.asked, now.DeletionTimestamp)
 		}
 		end = now.DeletionTimestamp.Time
 	}
@@ -249,7 +249,7 @@ func policies() []Check {
 			}
 		}})
 	}
-	return append(all, Check{"AS-08 the default is that of the kind and version", "R17", Collector, func(w *probe.Space) {
+	return append(all, Check{"AS-08 the kind and version decide the default policy", "R17", Collector, func(w *probe.Space) {
 		for kind, want := range map[*probe.Kind]string{
 			&probe.ReplicationControllers: orphan, &probe.Jobs: orphan,
 			&probe.ReplicaSets: none, &probe.Deployments: none, &probe.CronJobs: none,

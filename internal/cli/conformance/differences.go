@@ -31,7 +31,7 @@ func nothingIsMissed() probe.Difference {
 	return probe.Difference{
 		Of: probe.Controllers, Rules: "R15 R13 R14 S2 S3",
 		Ours:     "A foreground or orphan deletion is held until reads that began after it prove that no dependent was missed (R15).",
-		Upstream: "it goes by what its watches have shown, and misses dependents of a moment ago",
+		Upstream: "it relies on its watches, and misses dependents that were created a moment ago",
 	}
 }
 

@@ -33,7 +33,7 @@ func (r Report) Encode(format string) ([]byte, error) {
 	case "junit":
 		text, err = r.junit()
 	default:
-		err = fmt.Errorf("format %q is none of %s", format, strings.Join(Formats(), ", "))
+		err = fmt.Errorf("format %q is unknown: choose one of %s", format, strings.Join(Formats(), ", "))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("encode the report: %w", err)

@@ -9,13 +9,13 @@ import (
 
 // The collected objects show whether the graph of owners is correct.
 var graph = []Check{
-	{"GB-01 a chain of owners goes with its first", "R7 R11 L1", Collector, func(w *probe.Space) {
+	{"GB-01 a chain of owners is deleted with the first one", "R7 R11 L1", Collector, func(w *probe.Space) {
 		chain := chain(w, 6)
 		w.Stay(chain...)
 		w.Remove(chain[0], probe.Background)
 		w.EventuallyGone(chain...)
 	}},
-	{"GB-02 what hangs on a link goes with it, what it hangs on stays", "R7 R8 R11 S1", Collector, func(w *probe.Space) {
+	{"GB-02 the dependents of a link are deleted with it, its owners stay", "R7 R8 R11 S1", Collector, func(w *probe.Space) {
 		chain := chain(w, 5)
 		w.Remove(chain[2], probe.Background)
 		w.EventuallyGone(chain[2:]...)

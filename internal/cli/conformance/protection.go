@@ -13,7 +13,7 @@ import (
 
 // protected are checks of protected objects, a rule of our server.
 var protected = []Check{
-	{"PR-01 nobody deletes what is always protected, until that is lifted", "R28", Collector | Ours, func(w *probe.Space) {
+	{"PR-01 no request deletes an object in mode always, until it is unprotected", "R28", Collector | Ours, func(w *probe.Space) {
 		owner := w.Create(probe.ConfigMaps, "owner")
 		o := protect(w, "object", "always", probe.OwnedBy(probe.Ref(owner)))
 		for _, options := range []metav1.DeleteOptions{
@@ -33,7 +33,7 @@ var protected = []Check{
 		lift(w, o)
 		w.EventuallyGone(o)
 	}},
-	{"PR-02 what is protected from cascades is deleted by its users alone", "R28 S1", Collector | Ours, func(w *probe.Space) {
+	{"PR-02 only a request by name deletes an object in mode cascading", "R28 S1", Collector | Ours, func(w *probe.Space) {
 		owner := w.Create(probe.ConfigMaps, "owner")
 		o := protect(w, "object", "cascading", probe.OwnedBy(probe.Ref(owner)))
 		w.Remove(owner, probe.Background)
@@ -53,7 +53,7 @@ var protected = []Check{
 		w.RemoveWith(o, metav1.DeleteOptions{})
 		w.EventuallyGone(o)
 	}},
-	{"PR-04 a namespace waits for what is protected in it, and says so", "R22 R28 S8", NamespaceController | Ours, func(w *probe.Space) {
+	{"PR-04 a namespace waits for its protected objects, and a condition names them", "R22 R28 S8", NamespaceController | Ours, func(w *probe.Space) {
 		o, other := protect(w, "object", "cascading"), w.Create(probe.ConfigMaps, "other")
 		self := w.End()
 		w.EventuallyGone(other)

@@ -26,7 +26,7 @@ var namespaceRequests = []Check{
 		for _, value := range []any{w.Name, nil, "other"} {
 			_ = w.TryPatch(self, map[string]any{"labels": map[string]any{corev1.LabelMetadataName: value}}) // refused or corrected
 			if got := w.Must(self).Labels[corev1.LabelMetadataName]; got != w.Name {
-				w.T.Errorf("when %v was asked for, the label is %q", value, got)
+				w.T.Errorf("after a request for %v, the label is %q", value, got)
 			}
 		}
 	}},
@@ -104,7 +104,7 @@ var namespaceRequests = []Check{
 
 // Requests in a missing or terminating namespace, and namespaces that cannot be deleted.
 var namespaceAdmission = []Check{
-	{"NS-25 in a namespace that is missing nothing is created, changed, or found", "R21", NamespaceController, func(w *probe.Space) {
+	{"NS-25 in a missing namespace no object is created, changed, or found", "R21", NamespaceController, func(w *probe.Space) {
 		missing := probe.At(w.T, w.Server, w.Name+"-missing")
 		_, err := missing.TryCreate(probe.ConfigMaps, "object")
 		var status apierrors.APIStatus
@@ -120,7 +120,7 @@ var namespaceAdmission = []Check{
 		}
 		asksForAccess(missing)
 	}},
-	{"NS-25 in a namespace that terminates nothing is created, and all else is done", "R21", NamespaceController, func(w *probe.Space) {
+	{"NS-25 in a terminating namespace no object is created, and all other requests succeed", "R21", NamespaceController, func(w *probe.Space) {
 		hanging := w.Create(probe.Pods, "hanging", probe.Held) // so that the other contents stay
 		changed, gone := w.Create(probe.ConfigMaps, "changed"), w.Create(probe.ConfigMaps, "gone")
 		self := w.End()
@@ -150,7 +150,7 @@ var namespaceAdmission = []Check{
 			w.T.Errorf("delete any other: %v", err)
 		}
 	}},
-	{"NS-25 a namespace that is gone takes nothing, and one that comes again does", "R21", NamespaceController, func(w *probe.Space) {
+	{"NS-25 a deleted namespace accepts no objects, and accepts them when it is created again", "R21", NamespaceController, func(w *probe.Space) {
 		for range 5 {
 			w.EventuallyGone(w.End())
 			// Admission may still see the namespace as terminating.

@@ -243,7 +243,7 @@ func (r *runner) sweep(ctx context.Context) (left []string) {
 func (n Needs) reason() string {
 	switch {
 	case n&Ours != 0:
-		return "they are about a rule of the server of coppice up, which is none of Kubernetes"
+		return "the rule exists only on a server of coppice up"
 	case n&Collector != 0:
 		return "no collector runs (--controllers)"
 	case n&NamespaceController != 0:

@@ -53,7 +53,7 @@ var terminating = []Check{
 			order.GoneBefore(o, first...)
 		}
 	}},
-	{"NS-03 what gives access and what fences in go after all other contents", "R22", NamespaceController, func(w *probe.Space) {
+	{"NS-03 objects that grant access and network policies are deleted after all other contents", "R22", NamespaceController, func(w *probe.Space) {
 		var contents, access []probe.Object
 		for _, k := range []probe.Kind{probe.Services, probe.ConfigMaps, probe.Secrets, probe.Deployments} {
 			contents = append(contents, w.CreateMany(2, k, "object")...)
@@ -69,7 +69,7 @@ var terminating = []Check{
 			}
 		})
 	}},
-	{"NS-03 contents that hang hold what goes after them, and nothing else", "R22", NamespaceController, func(w *probe.Space) {
+	{"NS-03 contents that hang delay later stages only", "R22", NamespaceController, func(w *probe.Space) {
 		hanging := w.Create(probe.ConfigMaps, "hanging", probe.Held)
 		others := []probe.Object{w.Create(probe.ConfigMaps, "other"), w.Create(probe.Pods, "pod"), w.Create(probe.Deployments, "deployment"), w.Create(probe.Services, "service")}
 		access := []probe.Object{w.Create(probe.Roles, "role"), w.Create(probe.RoleBindings, "binding"), w.Create(probe.NetworkPolicies, "policy")}
@@ -125,7 +125,7 @@ var terminating = []Check{
 			})
 		}
 	}},
-	{"NS-22 a pod that hangs on a finalizer holds all else", "R22", NamespaceController, func(w *probe.Space) {
+	{"NS-22 a pod that hangs on a finalizer holds all other contents", "R22", NamespaceController, func(w *probe.Space) {
 		hanging, other := w.Create(probe.Pods, "hanging", probe.Held), w.Create(probe.Pods, "other")
 		rest := []probe.Object{w.Create(probe.ConfigMaps, "object"), w.Create(probe.Deployments, "object"), w.Create(probe.Roles, "object")}
 		self := w.End()
@@ -140,7 +140,7 @@ var terminating = []Check{
 		w.EventuallyGone(self)
 		w.EventuallyGone(rest...)
 	}},
-	{"NS-22 a pod that does not end holds all else", "R22", NamespaceController, func(w *probe.Space) {
+	{"NS-22 a pod that does not end holds all other contents", "R22", NamespaceController, func(w *probe.Space) {
 		// The node does not exist, so no kubelet ends the pod.
 		hanging := w.Create(probe.Pods, "hanging", probe.OnNode("nowhere"))
 		rest := []probe.Object{w.Create(probe.ConfigMaps, "object"), w.Create(probe.Roles, "object")}

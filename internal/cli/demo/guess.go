@@ -62,7 +62,7 @@ func whatOfTheStubborn() *Question {
 }
 
 func whatIsLeft() *Question {
-	return &Question{"A config map in this namespace has a finalizer that no controller removes. What is left in the end?", []Choice{
+	return &Question{"A config map in this namespace has a finalizer that no controller removes. Which objects remain?", []Choice{
 		{"Everything: nothing goes while something is held", func(v *View) bool {
 			return len(v.Gone("Pod")) == 0 && len(v.Gone("Namespace")) == 0
 		}},

@@ -36,7 +36,7 @@ func background() Story {
 		{
 			Tell: "The owner is deleted at once. Then its dependents have no owner, and the collector\n" +
 				"deletes them, level by level. The pods get their grace period to end.",
-			Question: inWhichOrder("Nothing else is said than to delete the deployment. In which order do they go?"),
+			Question: inWhichOrder("The request names the deployment, and no policy. In which order are the objects deleted?"),
 			Kubectl:  []string{"delete", "deployment", "web"},
 			Expect: []Expectation{
 				{"the deployment is gone", func(v *View) bool { return len(v.Gone("Deployment")) == 1 }},
@@ -123,7 +123,7 @@ func grace() Story {
 }
 
 func namespace() Story {
-	return Story{"namespace", "A namespace is emptied in stages, and says what holds it", "team", []Step{
+	return Story{"namespace", "A namespace is emptied in stages, and names the objects that hold it", "team", []Step{
 		{
 			Tell:    "A deployment, a role, and a config map with a finalizer that no controller removes.",
 			Kubectl: []string{"apply", "-f", "team.yaml"},
@@ -140,7 +140,7 @@ func namespace() Story {
 			},
 		},
 		{
-			Tell:    "Whoever added the finalizer has to remove it. Then the rest is deleted at once.",
+			Tell:    "The owner of the finalizer has to remove it. Then the other objects are deleted at once.",
 			Kubectl: []string{"patch", "configmap", "held", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`},
 			Expect: []Expectation{{"config map, role and namespace are gone, in this order", func(v *View) bool {
 				return v.WentInOrder("ConfigMap", "Role", "Namespace")

@@ -47,7 +47,7 @@ func (f *Feed) Obstacle() string {
 		return "the history of the server is another one"
 	}
 	if len(f.epochs.relist) > 0 || len(f.changed) > 0 {
-		return "what is served may have changed"
+		return "the served resources may have changed"
 	}
 	return ""
 }
@@ -98,7 +98,7 @@ func (f *Feed) probed() (resource, metav1.ListOptions, error) {
 	for _, kind := range sortedKinds(f.monitors) {
 		return f.monitors[kind].resource, metav1.ListOptions{Limit: 1}, nil
 	}
-	return resource{}, metav1.ListOptions{}, errors.New("ask for the revision of the server: it is not known what it serves")
+	return resource{}, metav1.ListOptions{}, errors.New("read the revision of the server: its resources are unknown")
 }
 
 // RevisionsAreShared reports whether the revision that probes show counts the writes to all kinds. Each kind is

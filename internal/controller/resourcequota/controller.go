@@ -234,7 +234,7 @@ func (r *Controller) count(ctx context.Context, key cache.ObjectName, q *corev1.
 	}
 	counted, err := quotav1.CalculateUsage(q.Namespace, q.Spec.Scopes, q.Spec.Hard, r.monitors.registry(), q.Spec.ScopeSelector)
 	if err != nil {
-		return 0, fmt.Errorf("count what is used of quota %s: %w", key, err)
+		return 0, fmt.Errorf("count the usage of quota %s: %w", key, err)
 	}
 	if status, changed := Decide(q, counted); changed {
 		q = q.DeepCopy()

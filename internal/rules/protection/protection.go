@@ -155,7 +155,7 @@ func New(label, annotation string) Protection {
 		}
 		p.Invalid = err.Error()
 	default:
-		p.Invalid = fmt.Sprintf("the mode is not known, it is none of %s", modes())
+		p.Invalid = fmt.Sprintf("the mode is unknown; modes are %s", modes())
 	}
 	p.Mode = Always
 	return p
@@ -174,7 +174,7 @@ func ParseMode(name string) (Mode, error) {
 	if m := Mode(name); slices.Contains(Modes(), m) {
 		return m, nil
 	}
-	return "", fmt.Errorf("mode %q is none of %s", name, modes())
+	return "", fmt.Errorf("mode %q is unknown: choose one of %s", name, modes())
 }
 
 // ParseOthers returns the entries of the annotation.

@@ -114,7 +114,7 @@ func addressFrom(v *values, o *system.Options) error {
 		if ip.IsGlobalUnicast() {
 			o.AdvertiseAddress = ip
 		} else {
-			v.note("--advertise-address=%s has no effect: nobody else reaches this server there", advertised)
+			v.note("--advertise-address=%s has no effect: no other machine reaches this server there", advertised)
 		}
 	}
 	o.ExternalHost = v.text("external-hostname")
@@ -130,7 +130,7 @@ func storageFrom(v *values, o *system.Options) error {
 		Prefix: cmp.Or(v.text("etcd-prefix"), system.DefaultOptions().Etcd.Prefix), Exclusive: true,
 	}
 	if len(o.Etcd.Servers) == 0 {
-		v.note("--etcd-servers names none: the objects are kept in this process")
+		v.note("--etcd-servers is empty: the objects are kept in this process")
 		return nil
 	}
 	if err := o.Etcd.Validate(); err != nil {
@@ -206,7 +206,7 @@ func admissionFrom(v *values, o *system.Options) error {
 			return fmt.Errorf("%s is both in --enable-admission-plugins and in --disable-admission-plugins", name)
 		}
 		if slices.Contains(absent(), name) {
-			v.note("--enable-admission-plugins=%s has no effect: it is not there", name)
+			v.note("--enable-admission-plugins=%s has no effect: this server does not have it", name)
 		}
 	}
 	for _, name := range disabled {
@@ -250,7 +250,7 @@ func accessFrom(v *values, o *system.Options) error {
 		case slices.Contains(external.Modes(), mode):
 			c.Modes = append(c.Modes, mode)
 		case mode == "ABAC":
-			v.note("--authorization-mode=ABAC has no effect: it is not there, and allows nothing")
+			v.note("--authorization-mode=ABAC has no effect: this server does not have it, and it allows no request")
 			c.Modes = append(c.Modes, external.ModeAlwaysDeny)
 		default:
 			return fmt.Errorf("--authorization-mode %q: choose from %s", mode, strings.Join(external.Modes(), ", "))

@@ -142,7 +142,7 @@ func TestNotesAndRefusals(t *testing.T) {
 		"--runtime-config=api/all=true":                "--runtime-config has no effect",
 		"--enable-admission-plugins=EventRateLimit":    "--enable-admission-plugins=EventRateLimit has no effect",
 		"--disable-admission-plugins=Priority":         "--disable-admission-plugins=Priority has no effect",
-		"--authorization-mode=ABAC":                    "allows nothing",
+		"--authorization-mode=ABAC":                    "allows no request",
 		"--audit-log-path=/log":                        "without --audit-policy-file",
 		"--service-cluster-ip-range=10.0.0.0/24,::/64": "of one range",
 	} {

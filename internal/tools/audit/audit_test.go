@@ -163,7 +163,7 @@ func ownersElsewhere() []fault {
 			"wrong namespace",
 			[]string{"x pods other/x owner=apps/v1:ReplicaSet:web-1:r"},
 			nil,
-			[]string{"owner-in-other-namespace pods/x: The owner ReplicaSet.apps web-1 is in namespace default, not in that of the object."},
+			[]string{"owner-in-other-namespace pods/x: The owner ReplicaSet.apps web-1 is in another namespace, default."},
 		},
 		{
 			"wrong scope",
@@ -229,13 +229,13 @@ func ownersUnknown() []fault {
 			"kind cannot be listed",
 			[]string{"x pods default/x owner=example.com/v1:Widget:v:gone"},
 			[]inventory.Unread{{Resource: schema.GroupVersionResource{Group: "example.com", Version: "v2", Resource: "widgets"}, Forbidden: true}},
-			[]string{"owner-not-seen pods/x: The owner Widget.example.com v was not seen, and not all of its kind could be read."},
+			[]string{"owner-not-seen pods/x: The owner Widget.example.com v was not found, and not all objects of its kind could be read."},
 		},
 		{
 			"created while the cluster was read",
 			[]string{"x pods default/x owner=apps/v1:ReplicaSet:web-2:newer new"},
 			nil,
-			[]string{"owner-not-seen pods/x: The owner ReplicaSet.apps web-2 was not seen, but the object was created while the cluster was read."},
+			[]string{"owner-not-seen pods/x: The owner ReplicaSet.apps web-2 was not found, but the object was created while the cluster was read."},
 		},
 	}
 }

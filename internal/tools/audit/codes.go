@@ -43,11 +43,11 @@ func rulesOfReferences() []Rule {
 	return []Rule{
 		{
 			OwnerAbsent, Error, "The owner does not exist.",
-			"If nothing else owns the object, a collector deletes it: to keep it, remove the reference; if it stays, see why no collector runs.",
+			"If the object has no other owner, a collector deletes it. To keep it, remove the reference. If it stays, check whether a collector runs.",
 		},
 		{
 			OwnerReplaced, Error, "The owner's name belongs to another object now.",
-			"If nothing else owns the object, a collector deletes it: to keep it, remove the reference, or have the owner's controller adopt the object.",
+			"If the object has no other owner, a collector deletes it. To keep it, remove the reference, or let the owner's controller adopt it.",
 		},
 		{
 			WrongNamespace, Error, "The owner is in another namespace.",
@@ -55,15 +55,15 @@ func rulesOfReferences() []Rule {
 		},
 		{
 			WrongScope, Error, "A cluster-scoped object names a namespaced owner.",
-			"Remove the reference: the object is never deleted because of it. Where it is to go with the owner, its controller needs a finalizer.",
+			"Remove the reference: the object is never deleted because of it. To delete the object with its owner, use a finalizer of a controller.",
 		},
 		{
 			WrongKind, Error, "The owner is of another kind.",
-			"Correct kind and apiVersion to those of the object with that UID, or remove the reference.",
+			"Set kind and apiVersion to the values of the object with that UID, or remove the reference.",
 		},
 		{
 			WrongName, Error, "The owner has another name.",
-			"Correct the name to that of the object with that UID, or remove the reference.",
+			"Set the name to the name of the object with that UID, or remove the reference.",
 		},
 		{
 			InvalidAPIVersion, Error, "The reference's apiVersion cannot be parsed.",
@@ -71,15 +71,15 @@ func rulesOfReferences() []Rule {
 		},
 		{
 			KindNotServed, Error, "No API serves the owner's kind.",
-			"If the API was removed for good, remove the reference: until then the object is neither deleted nor let go.",
+			"If the API was removed for good, remove the reference: until then the object is neither deleted nor released.",
 		},
 		{
 			VersionNotServed, Error, "The owner's kind is not served in that version.",
-			"Write the reference with a version that is served: kube-controller-manager cannot look the owner up, and lets the object stay.",
+			"Change the reference to a served version: kube-controller-manager cannot look up the owner, and does not delete the object.",
 		},
 		{
-			OwnerUnread, Note, "Whether the owner exists could not be seen.",
-			"Check again as a user who may list the owner's kind, or when its group answers.",
+			OwnerUnread, Note, "It is unknown whether the owner exists.",
+			"Check again when the group of the owner's kind answers, with the right to list the kind.",
 		},
 		{
 			Duplicate, Warning, "An owner is named twice.",
@@ -92,7 +92,7 @@ func rulesOfReferences() []Rule {
 func rulesOfObjects() []Rule {
 	return []Rule{
 		{
-			SeveralControl, Error, "Several owners are the controller.",
+			SeveralControl, Error, "Several owners have controller: true.",
 			"Leave controller: true on the reference to the one that manages the object.",
 		},
 		{
@@ -104,20 +104,20 @@ func rulesOfObjects() []Rule {
 			"Create the namespace and delete it again, or delete the object by its name.",
 		},
 		{
-			TerminatingLong, Warning, "The object has been terminating for long.",
-			"See which controller serves the finalizers that are left, and why it does not remove them: taking them away by hand leaves behind what they protect.",
+			TerminatingLong, Warning, "The object has been terminating for a long time.",
+			"Find the controller of the remaining finalizers, and why it does not remove them. If you remove them by hand, the resources that they protect remain.",
 		},
 		{
-			LooksOwned, Warning, "The object looks as if it had lost its owner.",
+			LooksOwned, Warning, "The object seems to have lost its owner.",
 			"If nothing uses the object any more, delete it; otherwise nothing is wrong with it.",
 		},
 		{
-			Unserved, Warning, "No controller that works serves the finalizer.",
-			"Bring back the controller before the object is deleted: until then a deletion does not end, and nor does that of its namespace.",
+			Unserved, Warning, "No working controller serves the finalizer.",
+			"Restore the controller before you delete the object: without it, neither the deletion of the object nor that of its namespace ends.",
 		},
 		{
 			Unpermitted, Warning, "The controller may not block the owner's deletion.",
-			"Let the controller's role update the finalizers subresource of the owner's resource, or have it leave out blockOwnerDeletion.",
+			"Allow the controller's role to update the finalizers subresource of the owner's resource, or change the controller to leave out blockOwnerDeletion.",
 		},
 	}
 }

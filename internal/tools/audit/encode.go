@@ -37,7 +37,7 @@ func (r Report) Encode(format string) ([]byte, error) {
 	case "junit":
 		return r.junit()
 	default:
-		return nil, fmt.Errorf("format %q is none of %s", format, strings.Join(Formats(), ", "))
+		return nil, fmt.Errorf("format %q is unknown: choose one of %s", format, strings.Join(Formats(), ", "))
 	}
 }
 

@@ -74,7 +74,7 @@ func misled(o *inventory.Object, ref ownership.Reference, actual *inventory.Obje
 	case actual.Namespace != "" && o.Namespace == "":
 		return WrongScope, fmt.Sprintf("The owner %s is in namespace %s, and a cluster-scoped object cannot have such an owner.", nameOf(ref), actual.Namespace)
 	case actual.Namespace != "" && actual.Namespace != o.Namespace:
-		return WrongNamespace, fmt.Sprintf("The owner %s is in namespace %s, not in that of the object.", nameOf(ref), actual.Namespace)
+		return WrongNamespace, fmt.Sprintf("The owner %s is in another namespace, %s.", nameOf(ref), actual.Namespace)
 	case actual.Kind != ref.OwnerKind():
 		return WrongKind, fmt.Sprintf("The owner is named as %s, and the object with its UID is a %s.", nameOf(ref), actual.Kind)
 	case actual.Name != ref.Name:
@@ -89,13 +89,13 @@ func (c *checker) missing(o *inventory.Object, owner ownership.Owner, r *invento
 	ref := owner.Reference
 	switch other := c.inv.Named(r, owner.Claim.Namespace, ref.Name); {
 	case c.tooNew(o):
-		return OwnerUnread, fmt.Sprintf("The owner %s was not seen, but the object was created while the cluster was read.", nameOf(ref))
+		return OwnerUnread, fmt.Sprintf("The owner %s was not found, but the object was created while the cluster was read.", nameOf(ref))
 	case other != nil:
 		return OwnerReplaced, fmt.Sprintf("The owner %s has UID %s, and the object of that name has %s.", nameOf(ref), ref.UID, other.UID)
 	case owner.Presence == ownership.Absent:
 		return OwnerAbsent, fmt.Sprintf("The owner %s (%s) does not exist.", nameOf(ref), ref.UID)
 	default:
-		return OwnerUnread, fmt.Sprintf("The owner %s was not seen, and not all of its kind could be read.", nameOf(ref))
+		return OwnerUnread, fmt.Sprintf("The owner %s was not found, and not all objects of its kind could be read.", nameOf(ref))
 	}
 }
 

@@ -70,7 +70,7 @@ func TestParseSelectors(t *testing.T) {
 		"pod/a b":        `error: "b" is not TYPE/NAME, as the first argument is`,
 		"pod/":           `error: "pod/" is not TYPE/NAME, as the first argument is`,
 		"pods ns/b":      `error: "ns/b" is TYPE/NAME, but the first argument is a type alone`,
-		"widgets/a":      `error: the server does not serve "widgets"; kubectl api-resources lists what it serves`,
+		"widgets/a":      `error: the server does not serve "widgets"; kubectl api-resources lists its resources`,
 	} {
 		selectors, err := inv.ParseSelectors(strings.Fields(line), "shop")
 		var got []string

@@ -25,7 +25,7 @@ func (i *Inventory) Find(text string) (*Resource, error) {
 			return nil, fmt.Errorf("the server does not serve %q; group %s, which may have it, does not answer: %s", text, u.Resource.Group, u.Why)
 		}
 	}
-	return nil, fmt.Errorf("the server does not serve %q; kubectl api-resources lists what it serves", text)
+	return nil, fmt.Errorf("the server does not serve %q; kubectl api-resources lists its resources", text)
 }
 
 func (r *Resource) isCalled(lower string) bool {

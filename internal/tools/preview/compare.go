@@ -28,14 +28,14 @@ func Changes(before, now Report) []string {
 		case was.ResourceVersion != o.ResourceVersion:
 			changes = append(changes, fmt.Sprintf("%s was written: version %s, before: %s", name, o.ResourceVersion, was.ResourceVersion))
 		case was.Requested != o.Requested && o.Requested:
-			changes = append(changes, name+" is asked for by name, which it was not before")
+			changes = append(changes, name+" is named now, and was not before")
 		case was.Requested != o.Requested:
-			changes = append(changes, name+" was asked for by name, which it is not now")
+			changes = append(changes, name+" was named before, and is not now")
 		}
 	}
 	for _, o := range before.Objects {
 		if _, left := earlier[o.UID]; left {
-			changes = append(changes, described(o.Kind, o.Namespace, o.Name)+" is not concerned any longer, or gone")
+			changes = append(changes, described(o.Kind, o.Namespace, o.Name)+" is no longer affected, or gone")
 		}
 	}
 	slices.Sort(changes)

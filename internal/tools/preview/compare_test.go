@@ -21,7 +21,7 @@ func TestChanges(t *testing.T) {
 	}{
 		{"nothing", before, nil},
 		{"an object more", append(slices.Clone(before), "ConfigMap d < b"), []string{"ConfigMap shop/d is new: deleted in step 2, by the garbage collector"}},
-		{"an object less", before[:2], []string{"ConfigMap shop/c is not concerned any longer, or gone"}},
+		{"an object less", before[:2], []string{"ConfigMap shop/c is no longer affected, or gone"}},
 		{
 			"a finalizer",
 			[]string{"ConfigMap a", "ConfigMap b < a # example.com/hold", "ConfigMap c < a"},

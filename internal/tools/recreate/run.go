@@ -194,7 +194,7 @@ func (r *Run) restoreAccount(ctx context.Context, s *undo.Step, objects dynamic.
 		return err
 	})
 	if err != nil && ctx.Err() == nil {
-		r.failed(s, "it was made anew, and could not be given what it had: "+oneLine(err))
+		r.failed(s, "it was created again, and its old contents could not be written: "+oneLine(err))
 	}
 	return ctx.Err()
 }

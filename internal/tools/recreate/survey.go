@@ -67,7 +67,7 @@ func (s *Server) Dynamic() dynamic.Interface { return s.dynamic }
 func (s *Server) Kinds(ctx context.Context) (map[schema.GroupKind]undo.Kind, error) {
 	_, lists, err := s.discovery.ServerGroupsAndResources()
 	if lists == nil && err != nil {
-		return nil, fmt.Errorf("ask the server what it serves: %w", err)
+		return nil, fmt.Errorf("read the resources of the server: %w", err)
 	}
 	kinds := map[schema.GroupKind]undo.Kind{}
 	status := map[schema.GroupVersionResource]bool{}
@@ -143,7 +143,7 @@ func (s *survey) look(ctx context.Context, places []undo.Place) error {
 		}
 	}
 	if err := group.Wait(); err != nil {
-		return fmt.Errorf("find out what is there: %w", err)
+		return fmt.Errorf("read the existing objects: %w", err)
 	}
 	return nil
 }

@@ -12,12 +12,12 @@ import (
 
 // madeByControllers has the kinds whose objects controllers create by themselves, with the reason for the report.
 var madeByControllers = map[schema.GroupKind]string{
-	{Kind: "Event"}:                                                   "it tells what has happened, and is no part of what there is",
-	{Group: "events.k8s.io", Kind: "Event"}:                           "it tells what has happened, and is no part of what there is",
-	{Group: "coordination.k8s.io", Kind: "Lease"}:                     "whoever holds it makes it anew",
-	{Group: "networking.k8s.io", Kind: "IPAddress"}:                   "it is made anew with its Service",
-	{Group: "storage.k8s.io", Kind: "VolumeAttachment"}:               "it is made anew when a pod uses the volume",
-	{Group: "certificates.k8s.io", Kind: "CertificateSigningRequest"}: "whoever needs a certificate requests one anew",
+	{Kind: "Event"}:                                                   "it is a record of the past",
+	{Group: "events.k8s.io", Kind: "Event"}:                           "it is a record of the past",
+	{Group: "coordination.k8s.io", Kind: "Lease"}:                     "its holder creates it again",
+	{Group: "networking.k8s.io", Kind: "IPAddress"}:                   "it is created again with its Service",
+	{Group: "storage.k8s.io", Kind: "VolumeAttachment"}:               "it is created again when a pod uses the volume",
+	{Group: "certificates.k8s.io", Kind: "CertificateSigningRequest"}: "its requester requests a new certificate",
 }
 
 // LeavesOut reports whether an undo never recreates objects of a kind, so that they need not be kept.
@@ -34,19 +34,19 @@ func remadeByItself(k *Kept, services map[Place]bool) string {
 	switch place.Kind {
 	case schema.GroupKind{Group: "discovery.k8s.io", Kind: "EndpointSlice"}:
 		if by := o.GetLabels()["endpointslice.kubernetes.io/managed-by"]; strings.HasSuffix(by, "-controller.k8s.io") {
-			return "it is made anew by the " + strings.TrimSuffix(by, ".k8s.io")
+			return "it is created again by the " + strings.TrimSuffix(by, ".k8s.io")
 		}
 	case schema.GroupKind{Kind: "Endpoints"}:
 		if services[Place{serviceKind, place.Namespace, place.Name}] {
-			return "it is made anew with its Service"
+			return "it is created again with its Service"
 		}
 	case schema.GroupKind{Kind: "ConfigMap"}:
 		if place.Name == "kube-root-ca.crt" {
-			return "it is made anew in every namespace"
+			return "it is created again in every namespace"
 		}
 	case schema.GroupKind{Kind: "Secret"}:
 		if kind, _, _ := unstructured.NestedString(o.Object, "type"); kind == "kubernetes.io/service-account-token" {
-			return "the token is that of a service account with another UID: a new one has to be made"
+			return "its token belongs to a service account with another UID: create a new token"
 		}
 	case serviceKind:
 		if place.Namespace == metav1.NamespaceDefault && place.Name == "kubernetes" {
@@ -60,7 +60,7 @@ func remadeByItself(k *Kept, services map[Place]bool) string {
 		return podEnded(o)
 	case jobKind:
 		if hasFinished(o) {
-			return "it had finished: made again, it would run again"
+			return "it had finished, and would run again"
 		}
 	}
 	return ""
@@ -68,11 +68,11 @@ func remadeByItself(k *Kept, services map[Place]bool) string {
 
 func podEnded(o *unstructured.Unstructured) string {
 	if o.GetAnnotations()["kubernetes.io/config.mirror"] != "" {
-		return "it stands for a pod of its node's own, which makes it anew"
+		return "it mirrors a static pod, and its node creates it again"
 	}
 	switch phase, _, _ := unstructured.NestedString(o.Object, "status", "phase"); phase {
 	case "Succeeded", "Failed":
-		return "it had run to its end: made again, it would run again"
+		return "it had finished, and would run again"
 	}
 	return ""
 }
@@ -109,7 +109,7 @@ func (p *Plan) leaveOut() {
 		changed = false
 		for _, s := range p.Steps {
 			if s.Outcome == Made && !s.kept.Requested && p.onlyOwnedByLeftOut(s) {
-				s.end(LeftOut, "what owned it is not made again under its UID")
+				s.end(LeftOut, "its owner is not restored with the same UID")
 				changed = true
 			}
 		}
@@ -143,14 +143,14 @@ var guardsInside = map[string]bool{
 func (p *Plan) warn(s *Step, existing map[Place]Existing) {
 	for _, f := range s.kept.finalizers() {
 		if !guardsInside[f] {
-			s.note("it had the finalizer " + f + ": whoever served it may have destroyed something outside of the cluster")
+			s.note("it had the finalizer " + f + ": its controller may have destroyed resources outside of the cluster")
 		}
 	}
 	switch s.place.Kind {
 	case podKind:
-		s.note("it starts anew")
+		s.note("it starts again")
 	case jobKind:
-		s.note("it runs anew, from the beginning")
+		s.note("it runs again, from the beginning")
 	case volumeKind:
 		if policy, _, _ := unstructured.NestedString(s.kept.Object.Object, "spec", "persistentVolumeReclaimPolicy"); policy == "Delete" {
 			s.note("its storage may have been deleted with it")
@@ -159,7 +159,7 @@ func (p *Plan) warn(s *Step, existing map[Place]Existing) {
 		name := volumeOf(s.kept)
 		volume := Place{Kind: volumeKind, Name: name}
 		if _, there := existing[volume]; name != "" && !there && p.at[volume] == nil {
-			s.note("its volume " + name + " is gone, and what was stored there")
+			s.note("its volume " + name + " is gone, with its data")
 		}
 	}
 }

@@ -253,12 +253,12 @@ func TestR29_WhatIsMadeByItself(t *testing.T) {
 	// The Deployment's controller is faster, with a ReplicaSet of the same name.
 	p := New(kept, clusterOf("Deployment web web-2 from=web", "ReplicaSet web-1 new by=web-2", "ConfigMap kube-root-ca.crt other"), Options{})
 	same(t, "told", tells(p),
-		"Made bare: it starts anew", "Made running: it runs anew, from the beginning", "MadeBefore web", "Remade web-1",
-		"LeftOut kube-root-ca.crt: it is made anew in every namespace",
-		"LeftOut of-pod: what owned it is not made again under its UID",
+		"Made bare: it starts again", "Made running: it runs again, from the beginning", "MadeBefore web", "Remade web-1",
+		"LeftOut kube-root-ca.crt: it is created again in every namespace",
+		"LeftOut of-pod: its owner is not restored with the same UID",
 		"LeftOut web-1-x: it ran; ReplicaSet web-1 makes another one",
-		"LeftOut token: the token is that of a service account with another UID: a new one has to be made",
-		"LeftOut done: it had finished: made again, it would run again", "LeftOut l: whoever holds it makes it anew")
+		"LeftOut token: its token belongs to a service account with another UID: create a new token",
+		"LeftOut done: it had finished, and would run again", "LeftOut l: its holder creates it again")
 }
 
 // Objects that only lost references get them again, and are not created.
@@ -288,7 +288,7 @@ func TestR29_WhatIsCreated(t *testing.T) {
 		if got := fmt.Sprint(o.Object); got != fmt.Sprint(map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": want, "data": map[string]any{"x": "y"}}) {
 			t.Errorf("created is %s", got)
 		}
-		same(t, "told", tells(p), "Made a: it had the finalizer acme.io/x: whoever served it may have destroyed something outside of the cluster")
+		same(t, "told", tells(p), "Made a: it had the finalizer acme.io/x: its controller may have destroyed resources outside of the cluster")
 	}
 	if k.Object.GetResourceVersion() == "" || k.Object.GetAnnotations()[Annotation] != "" {
 		t.Error("what was kept has changed")
@@ -331,7 +331,7 @@ func TestR29_Volumes(t *testing.T) {
 	if _, differs := p.Claim(kept[0].Object); differs {
 		t.Error("a volume that somebody else has is taken away")
 	}
-	same(t, "a claim without its volume", tells(New(kept[1:], clusterOf(), Options{})), "Made c: its volume v is gone, and what was stored there")
+	same(t, "a claim without its volume", tells(New(kept[1:], clusterOf(), Options{})), "Made c: its volume v is gone, with its data")
 }
 
 func TestR29_Closure(t *testing.T) {

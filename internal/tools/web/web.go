@@ -150,7 +150,7 @@ const mostGraph = 64 << 20
 
 // tooLarge refuses a graph.
 func tooLarge(w http.ResponseWriter) {
-	http.Error(w, fmt.Sprintf("the graph would have more than %d MiB: name objects, ?uid=UID; coppice graph reads the cluster itself, without a bound",
+	http.Error(w, fmt.Sprintf("the graph would have more than %d MiB: name objects with ?uid=UID, or use coppice graph, which has no limit",
 		mostGraph>>20), http.StatusRequestEntityTooLarge)
 }
 
@@ -211,7 +211,7 @@ func resume(w http.ResponseWriter, r *http.Request, s Source) {
 	kind := r.URL.Query().Get("kind")
 	switch {
 	case kind == "":
-		http.Error(w, "name the kind whose deletions are to be resumed: "+Resume+"?kind=ReplicaSet.apps", http.StatusBadRequest)
+		http.Error(w, "name the kind of the deletions to resume: "+Resume+"?kind=ReplicaSet.apps", http.StatusBadRequest)
 	case !s.Resume(kind):
 		http.Error(w, "deletions of "+kind+" are not paused", http.StatusNotFound)
 	default:

@@ -240,14 +240,14 @@ func (t *batch) evaluate(w *waiter, graph Graph) finding {
 		}
 	}
 	for _, groupVersion := range t.served.Unknown {
-		f.holds = append(f.holds, Hold{What: groupVersion, Why: "its discovery fails, so it is not known what it serves"})
+		f.holds = append(f.holds, Hold{What: groupVersion, Why: "its discovery fails, so its resources are unknown"})
 	}
 	switch {
 	case t.served.err != nil:
 		f.holds = append(f.holds, Hold{What: "discovery", Why: ownership.Excerpt(t.served.err.Error(), maxWhy)})
 		f.delayFor(t.served.err)
 	case len(t.scope) == 0:
-		f.holds = append(f.holds, Hold{What: "discovery", Why: "it is not known what the server serves"})
+		f.holds = append(f.holds, Hold{What: "discovery", Why: "the resources of the server are unknown"})
 	}
 	return f
 }

@@ -175,7 +175,7 @@ func (c *Client) Newest(ctx context.Context, kinds []ownership.Kind) (Newest, er
 	}
 	if err != nil {
 		c.skip.Store(skipAfterRefusal)
-		return Newest{}, fmt.Errorf("ask what was written last: %w", err)
+		return Newest{}, fmt.Errorf("read the latest revision: %w", err)
 	}
 	newest := Newest{History: answer.History, Now: answer.Now, Writes: make(map[ownership.Kind]uint64, len(kinds))}
 	for _, kind := range kinds {

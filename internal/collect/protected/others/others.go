@@ -172,7 +172,7 @@ func isAbout(err error, name string) bool {
 
 func (l Lookup) findFinalizer(ctx context.Context, finalizer string) (there bool, unknown string) {
 	if l.Carried == nil {
-		return false, "who is asked does not know all objects"
+		return false, "this process does not know all objects"
 	}
 	there, err := l.Carried(ctx, finalizer)
 	if err != nil {

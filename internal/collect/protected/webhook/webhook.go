@@ -197,7 +197,7 @@ func (h Handler) checkAdded(ctx context.Context, r *admissionv1.AdmissionRequest
 		return nil
 	}
 	if protection.IsCopier(r.UserInfo.Username) {
-		return fmt.Errorf("the annotation %s comes from a template, and nobody has checked what the users who write templates may read: set it on the object itself",
+		return fmt.Errorf("the annotation %s comes from a template, and the rights of the template's author are unknown: set it on the object itself",
 			protection.Annotation)
 	}
 	return h.Others.Check(ctx, h.rightsOf(r.UserInfo), namespace, added)

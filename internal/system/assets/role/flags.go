@@ -37,36 +37,36 @@ func effective() []Flag {
 	return []Flag{
 		{Name: "admission-control-config-file", Usage: "AdmissionConfiguration of the plug-ins for webhooks and of PodSecurity"},
 		{Name: "advertise-address", Usage: "IP address in the endpoints of the service default/kubernetes"},
-		{Name: "api-audiences", Kind: List, Usage: "audiences of which a service account token must name one (default: the issuers)"},
-		{Name: "audit-log-path", Usage: "file of the audit log, - for stdout; it is written if there is --audit-policy-file, too"},
+		{Name: "api-audiences", Kind: List, Usage: "audiences; a service account token must name one of them (default: the issuers)"},
+		{Name: "audit-log-path", Usage: "file of the audit log, - for stdout; needs --audit-policy-file"},
 		{Name: "audit-policy-file", Usage: "audit policy"},
-		{Name: "authentication-token-webhook-cache-ttl", Kind: Duration, Usage: "how long the answers about tokens are kept (default 2m)"},
-		{Name: "authentication-token-webhook-config-file", Usage: "kubeconfig of the webhook that is asked about tokens"},
+		{Name: "authentication-token-webhook-cache-ttl", Kind: Duration, Usage: "how long the webhook's answers are cached (default 2m)"},
+		{Name: "authentication-token-webhook-config-file", Usage: "kubeconfig of the webhook that reviews tokens"},
 		{Name: "authentication-token-webhook-version", Usage: "version of TokenReviews: v1 or v1beta1 (default v1beta1)"},
 		{Name: "authorization-mode", Kind: List, Usage: "AlwaysAllow, AlwaysDeny, Node, RBAC or Webhook (default RBAC)"},
-		{Name: "authorization-webhook-cache-authorized-ttl", Kind: Duration, Usage: "how long answers that allow are kept (default 5m)"},
-		{Name: "authorization-webhook-cache-unauthorized-ttl", Kind: Duration, Usage: "how long answers that do not allow are kept (default 30s)"},
+		{Name: "authorization-webhook-cache-authorized-ttl", Kind: Duration, Usage: "how long answers that allow are cached (default 5m)"},
+		{Name: "authorization-webhook-cache-unauthorized-ttl", Kind: Duration, Usage: "how long answers that do not allow are cached (default 30s)"},
 		{Name: "authorization-webhook-config-file", Usage: "kubeconfig of the webhook of --authorization-mode=Webhook"},
 		{Name: "authorization-webhook-version", Usage: "version of SubjectAccessReviews: v1 or v1beta1 (default v1beta1)"},
 		{Name: "bind-address", Usage: "IP address to listen on (default 127.0.0.1)"},
-		{Name: "cert-dir", Usage: "directory of apiserver.crt and apiserver.key, made if they are not there, unless --tls-cert-file is set"},
-		{Name: "client-ca-file", Usage: "authority of client certificates, whose common name is the user, and organizations the groups"},
-		{Name: "controllers", Kind: List, Usage: "controllers to run: none, or of gc, namespace, protection, workloads, scheduler (default: $COPPICE_CONTROLLERS, else the file coppice-controllers beside this program, else none)"},
+		{Name: "cert-dir", Usage: "directory of apiserver.crt and apiserver.key, which are made if missing"},
+		{Name: "client-ca-file", Usage: "authority of client certificates; the common name is the user, organizations are the groups"},
+		{Name: "controllers", Kind: List, Usage: "controllers to run: gc, namespace, protection, workloads, scheduler, or none"},
 		{Name: "disable-admission-plugins", Kind: List, Usage: "admission plug-ins to disable"},
 		{Name: "enable-admission-plugins", Kind: List, Usage: "admission plug-ins to enable; OwnerReferencesPermissionEnforcement is not enabled by default"},
-		{Name: "enable-garbage-collector", Kind: Bool, Usage: "whether deletions add finalizers of a garbage collector, which may run here or elsewhere (default true)"},
+		{Name: "enable-garbage-collector", Kind: Bool, Usage: "whether deletions add the finalizers of a garbage collector (default true)"},
 		{Name: "etcd-cafile", Usage: "authority of the etcd servers"},
 		{Name: "etcd-certfile", Usage: "client certificate for etcd"},
 		{Name: "etcd-keyfile", Usage: "key of --etcd-certfile"},
 		{Name: "etcd-prefix", Usage: "prefix of all keys in etcd (default /registry)"},
 		{Name: "etcd-servers", Kind: List, Usage: "URLs of etcd; without any, an etcd in this process keeps the objects in memory"},
 		{Name: "external-hostname", Usage: "name of the server for its clients"},
-		{Name: "feature-gates", Kind: Map, Usage: "feature gates of the libraries that this server is made of"},
+		{Name: "feature-gates", Kind: Map, Usage: "feature gates of the libraries of this server"},
 		{Name: "max-mutating-requests-inflight", Kind: Number, Usage: "writes at a time (default 200)"},
 		{Name: "max-requests-inflight", Kind: Number, Usage: "other requests at a time (default 400)"},
 		{Name: "nodes", Kind: Number, Usage: "simulated nodes (default: $COPPICE_NODES, else 0)"},
 		{Name: "secure-port", Kind: Number, Usage: "port to serve HTTPS on (default 6443)"},
-		{Name: "service-account-issuer", Kind: Repeated, Usage: "issuer of service account tokens; those after the first one are accepted"},
+		{Name: "service-account-issuer", Kind: Repeated, Usage: "issuers of service account tokens; the first one issues, all are accepted"},
 		{Name: "service-account-key-file", Kind: Repeated, Usage: "public keys of service account tokens"},
 		{Name: "service-account-signing-key-file", Usage: "private key that signs service account tokens"},
 		{Name: "service-cluster-ip-range", Usage: "range of the cluster IPs of services"},
@@ -75,7 +75,7 @@ func effective() []Flag {
 		{Name: "tls-min-version", Usage: "least version of TLS: VersionTLS12 or VersionTLS13 (default VersionTLS12)"},
 		{Name: "tls-private-key-file", Usage: "key of --tls-cert-file"},
 		{Name: "token-auth-file", Usage: "CSV file of token, user, uid, groups"},
-		{Name: "v", Kind: Number, Usage: "verbosity; from 2 on, decisions are logged too, and from 4 on what the libraries log"},
+		{Name: "v", Kind: Number, Usage: "verbosity: 2 logs decisions, too, and 4 the messages of the libraries"},
 	}
 }
 
@@ -96,20 +96,20 @@ func idle() []Flag {
 
 const idleFlags = `
 privileged containers are always allowed: allow-privileged=bool
-every group and version that is there is served: runtime-config=map emulated-version=list emulation-forward-compatible=bool runtime-config-emulation-forward-compatible=bool min-compatibility-version=list
+all known groups and versions are served: runtime-config=map emulated-version=list emulation-forward-compatible=bool runtime-config-emulation-forward-compatible=bool min-compatibility-version=list
 collections are deleted eight objects at a time: delete-collection-workers=int
 anonymous users may read the health checks only: anonymous-auth=bool
 front proxies are those of the control plane's own authority: requestheader-allowed-names=list requestheader-client-ca-file requestheader-extra-headers-prefix=list requestheader-group-headers=list requestheader-uid-headers=list requestheader-username-headers=list proxy-client-cert-file proxy-client-key-file
-this way to authenticate is not there: authentication-config enable-bootstrap-token-auth=bool oidc-ca-file oidc-client-id oidc-groups-claim oidc-groups-prefix oidc-issuer-url oidc-required-claim=map oidc-signing-algs=list oidc-username-claim oidc-username-prefix
-service account tokens are not configured in this way: service-account-extend-token-expiration=bool service-account-jwks-uri service-account-lookup=bool service-account-max-token-expiration=duration service-account-signing-endpoint
-this way to authorize is not there: authorization-config authorization-policy-file
+this kind of authentication is not supported: authentication-config enable-bootstrap-token-auth=bool oidc-ca-file oidc-client-id oidc-groups-claim oidc-groups-prefix oidc-issuer-url oidc-required-claim=map oidc-signing-algs=list oidc-username-claim oidc-username-prefix
+service account tokens have no such setting: service-account-extend-token-expiration=bool service-account-jwks-uri service-account-lookup=bool service-account-max-token-expiration=duration service-account-signing-endpoint
+this kind of authorization is not supported: authorization-config authorization-policy-file
 use --enable-admission-plugins: admission-control=list
 the default tolerations of pods are for 300 seconds: default-not-ready-toleration-seconds=int default-unreachable-toleration-seconds=int
 the audit log is written at once, and to a file only: audit-log-batch-buffer-size=int audit-log-batch-max-size=int audit-log-batch-max-wait=duration audit-log-batch-throttle-burst=int audit-log-batch-throttle-enable=bool audit-log-batch-throttle-qps audit-log-compress=bool audit-log-format audit-log-maxage=int audit-log-maxbackup=int audit-log-maxsize=int audit-log-mode audit-log-truncate-enabled=bool audit-log-truncate-max-batch-size=int audit-log-truncate-max-event-size=int audit-log-version audit-webhook-batch-buffer-size=int audit-webhook-batch-max-size=int audit-webhook-batch-max-wait=duration audit-webhook-batch-throttle-burst=int audit-webhook-batch-throttle-enable=bool audit-webhook-batch-throttle-qps audit-webhook-config-file audit-webhook-initial-backoff=duration audit-webhook-mode audit-webhook-truncate-enabled=bool audit-webhook-truncate-max-batch-size=int audit-webhook-truncate-max-event-size=int audit-webhook-version
-the storage is not configured in this way: encryption-provider-config encryption-provider-config-automatic-reload=bool etcd-compaction-interval=duration etcd-count-metric-poll-period=duration etcd-db-metric-poll-interval=duration etcd-healthcheck-timeout=duration etcd-readycheck-timeout=duration etcd-servers-overrides=list lease-reuse-duration-seconds=int storage-backend storage-media-type storage-initialization-timeout=duration watch-cache=bool watch-cache-sizes=list event-ttl=duration
-serving is not configured in this way: cors-allowed-origins=list disable-http2-serving=bool goaway-chance http2-max-streams-per-connection=int livez-grace-period=duration max-connection-bytes-per-sec=int min-request-timeout=int permit-address-sharing=bool permit-port-sharing=bool request-timeout=duration shutdown-delay-duration=duration shutdown-send-retry-after=bool shutdown-watch-termination-grace-period=duration strict-transport-security-directives=list tls-cipher-suites=list tls-curve-preferences=list tls-sni-cert-key enable-priority-and-fairness=bool
-nodes are reached in another way: egress-selector-config-file enable-aggregator-routing=bool aggregator-reject-forwarding-redirect=bool kubelet-certificate-authority kubelet-client-certificate kubelet-client-key kubelet-preferred-address-types=list kubelet-timeout=duration
-the service default/kubernetes is kept in another way: endpoint-reconciler-type kubernetes-service-node-port=int peer-advertise-ip peer-advertise-port peer-ca-file
-leaders of other components are not elected here: coordinated-leadership-lease-duration=duration coordinated-leadership-renew-deadline=duration coordinated-leadership-retry-period=duration
-what is logged and measured is not configured in this way: allow-metric-labels=map allow-metric-labels-manifest disabled-metrics=list show-hidden-metrics-for-version log-flush-frequency=duration log-json-info-buffer-size log-json-split-stream=bool log-text-info-buffer-size log-text-split-stream=bool logging-format vmodule tracing-config-file enable-logs-handler=bool contention-profiling=bool debug-socket-path profiling=bool logtostderr=bool alsologtostderr=bool
+the storage has no such setting: encryption-provider-config encryption-provider-config-automatic-reload=bool etcd-compaction-interval=duration etcd-count-metric-poll-period=duration etcd-db-metric-poll-interval=duration etcd-healthcheck-timeout=duration etcd-readycheck-timeout=duration etcd-servers-overrides=list lease-reuse-duration-seconds=int storage-backend storage-media-type storage-initialization-timeout=duration watch-cache=bool watch-cache-sizes=list event-ttl=duration
+serving has no such setting: cors-allowed-origins=list disable-http2-serving=bool goaway-chance http2-max-streams-per-connection=int livez-grace-period=duration max-connection-bytes-per-sec=int min-request-timeout=int permit-address-sharing=bool permit-port-sharing=bool request-timeout=duration shutdown-delay-duration=duration shutdown-send-retry-after=bool shutdown-watch-termination-grace-period=duration strict-transport-security-directives=list tls-cipher-suites=list tls-curve-preferences=list tls-sni-cert-key enable-priority-and-fairness=bool
+connections to nodes have no such setting: egress-selector-config-file enable-aggregator-routing=bool aggregator-reject-forwarding-redirect=bool kubelet-certificate-authority kubelet-client-certificate kubelet-client-key kubelet-preferred-address-types=list kubelet-timeout=duration
+the service default/kubernetes has no such setting: endpoint-reconciler-type kubernetes-service-node-port=int peer-advertise-ip peer-advertise-port peer-ca-file
+the server elects no leaders of other components: coordinated-leadership-lease-duration=duration coordinated-leadership-renew-deadline=duration coordinated-leadership-retry-period=duration
+logs and metrics have no such setting: allow-metric-labels=map allow-metric-labels-manifest disabled-metrics=list show-hidden-metrics-for-version log-flush-frequency=duration log-json-info-buffer-size log-json-split-stream=bool log-text-info-buffer-size log-text-split-stream=bool logging-format vmodule tracing-config-file enable-logs-handler=bool contention-profiling=bool debug-socket-path profiling=bool logtostderr=bool alsologtostderr=bool
 `

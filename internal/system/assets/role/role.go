@@ -55,10 +55,12 @@ func asksForHelp(args []string) bool {
 // Help returns the help of kube-apiserver. Each flag begins a line.
 func Help() string {
 	var b strings.Builder
-	b.WriteString(`The API server of coppice in the place of kube-apiserver, for test frameworks. As with that,
-no controllers run: owned objects and the contents of namespaces stay. COPPICE_CONTROLLERS=gc,namespace
-has them deleted, as do the assets of coppice assets --collect; $COPPICE_NODES adds simulated nodes.
-It ends when its parent process ends, unless $COPPICE_OUTLIVE_PARENT is set.
+	b.WriteString(`The API server of coppice, as a replacement of kube-apiserver in test frameworks. As with
+kube-apiserver, no controllers run by default, so owned objects and the contents of namespaces
+stay. --controllers, or else $COPPICE_CONTROLLERS, or else the file coppice-controllers beside
+this program, names the controllers to run: COPPICE_CONTROLLERS=gc,namespace deletes owned objects
+and the contents of namespaces, like coppice assets --collect. $COPPICE_NODES adds simulated nodes.
+The server ends with its parent process, unless $COPPICE_OUTLIVE_PARENT is set.
 
 Usage:
   kube-apiserver [flags]

@@ -22,7 +22,7 @@ import (
 var ErrUnauthenticated = errors.New("not authenticated: send a bearer token that the API server accepts")
 
 // ErrComponent is the error for a caller that is a node or a component of a control plane.
-var ErrComponent = errors.New("nodes and components of the control plane may not ask here: ask as a user, or as a service account of your own")
+var ErrComponent = errors.New("nodes and components of the control plane have no access here: use a user, or a service account of your own")
 
 // CheckUser returns ErrComponent for a user that is a node or a component of a control plane. These do not need this API.
 // The rights of a node depend on the pods that are bound to it, and some components may read only metadata; a right to

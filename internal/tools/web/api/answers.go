@@ -52,7 +52,7 @@ func (h *handler) preview(w http.ResponseWriter, r *http.Request, s *Sight) erro
 	switch policy {
 	case "", metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan:
 	default:
-		return &refusal{http.StatusBadRequest, fmt.Sprintf("propagationPolicy is %q: it is Background, Foreground, Orphan, or left out", policy)}
+		return &refusal{http.StatusBadRequest, fmt.Sprintf("propagationPolicy %q is unknown: choose Background, Foreground or Orphan, or leave it out", policy)}
 	}
 	uids, around, err := h.around(r, s)
 	if err != nil {
@@ -174,7 +174,7 @@ func (h *handler) around(r *http.Request, s *Sight) ([]ownership.UID, *Surroundi
 }
 
 func notKnown(uid ownership.UID) error {
-	return &refusal{http.StatusNotFound, fmt.Sprintf("nothing is known of object %s, or you may not list it", ownership.Excerpt(string(uid), mostUID))}
+	return &refusal{http.StatusNotFound, fmt.Sprintf("object %s is unknown, or you may not list it", ownership.Excerpt(string(uid), mostUID))}
 }
 
 // mostUID bounds the part of a UID that an error repeats, in bytes.
@@ -237,7 +237,7 @@ func namespacesOf(inv *inventory.Inventory, uids []ownership.UID) []string {
 // be read for another reason. A refusal of the server reveals that an object exists, so it counts only if the caller may
 // list the resource.
 func (s *Sight) unreadAround(ctx context.Context, inv *inventory.Inventory, namespaces []string) ([]inventory.Unread, error) {
-	const why = "what you may not list is left out"
+	const why = "objects that you may not list are left out"
 	hidden, err := s.hidden(ctx, namespaces)
 	if err != nil {
 		return nil, err

@@ -272,7 +272,7 @@ func (h *handler) graph(part func(insight.Looker, ...ownership.UID) insight.Grap
 	}
 }
 
-var errNotKnown = &refusal{http.StatusNotFound, "nothing is known of such an object, or you may not list it"}
+var errNotKnown = &refusal{http.StatusNotFound, "this object is unknown, or you may not list it"}
 
 func component(l insight.Looker, uids ...ownership.UID) insight.Graph {
 	if len(uids) == 0 {

@@ -17,7 +17,7 @@ type object = map[string]any
 func (h *handler) openapi(w http.ResponseWriter, _ *http.Request, _ *Sight) error {
 	schemas := object{}
 	answer := func(contentType string, value any) object {
-		return object{"200": object{"description": "as far as the caller may list it", "content": object{
+		return object{"200": object{"description": "if the caller may list it", "content": object{
 			contentType: object{"schema": schemaOf(reflect.TypeOf(value), schemas)},
 		}}}
 	}
@@ -26,31 +26,31 @@ func (h *handler) openapi(w http.ResponseWriter, _ *http.Request, _ *Sight) erro
 		summary, contentType string
 		value                any
 	}{
-		Owners:     {"The named objects, and what owns them, directly or not.", "application/json", Graph{}},
-		Dependents: {"The named objects, and what they own, directly or not.", "application/json", Graph{}},
-		Component:  {"All that is connected with the named objects, or all that owns or is owned.", "application/json", Graph{}},
-		Preview:    {"What a DELETE of the named objects would do.", "application/json", preview.Report{}},
-		Explain:    {"Why the named objects are still there.", "application/json", Explanations{}},
-		Deletions:  {"What the objects wait for that are being deleted, grouped by that, what is stuck first.", "application/json", DeletionList{}},
-		Records:    {"The last changes that the collector made, with their reasons.", "application/json", RecordList{}},
+		Owners:     {"The named objects, and their direct and indirect owners.", "application/json", Graph{}},
+		Dependents: {"The named objects, and their direct and indirect dependents.", "application/json", Graph{}},
+		Component:  {"All objects that are connected with the named ones; without names, all owners and dependents.", "application/json", Graph{}},
+		Preview:    {"The outcome of a DELETE of the named objects.", "application/json", preview.Report{}},
+		Explain:    {"The causes that keep the named objects from being removed.", "application/json", Explanations{}},
+		Deletions:  {"Objects that are being deleted, grouped by the cause of waiting, stuck ones first.", "application/json", DeletionList{}},
+		Records:    {"The latest changes that the collector made, with their reasons.", "application/json", RecordList{}},
 		Status:     {"The state of the collector.", "application/json", h.source.NoStatus()},
-		Resume:     {"Resumes the deletions of a kind that the breaker has paused, for those who may delete collections of it in all namespaces.", "application/json", object{}},
+		Resume:     {"Resumes the deletions of a kind that the breaker has paused. The caller needs the right to delete collections of the kind in all namespaces.", "application/json", object{}},
 		Watch:      {"New records, and the named objects when they change, as server-sent events.", "text/event-stream", ""},
-		Stories:    {"Deletions, the latest first: who asked for them, how much has gone, and what they wait for.", "application/json", StoryList{}},
+		Stories:    {"Deletions, the latest first: their users, the number of removed objects, and the causes of waiting.", "application/json", StoryList{}},
 
-		Protected: {"What is protected from deletion, and how.", "application/json", ProtectedList{}},
+		Protected: {"Objects that are protected from deletion, and their modes.", "application/json", ProtectedList{}},
 
-		Stories + "/watch":      {"The same as server-sent events: story when one changes, removed when one is not told any more.", "text/event-stream", ""},
+		Stories + "/watch":      {"The same as server-sent events: story when a deletion changes, removed when its record has expired.", "text/event-stream", ""},
 		Stories + "/{id}":       {"One deletion with its objects; with ?format=text as text.", "application/json", Story{}},
-		Stories + "/{id}/watch": {"The same as server-sent events: story, and objects that have changed.", "text/event-stream", ""},
+		Stories + "/{id}/watch": {"The same as server-sent events: the story, and its changed objects.", "text/event-stream", ""},
 
 		OpenAPI: {"This document.", "application/json", object{}},
 	} {
 		responses := answer(is.contentType, is.value)
 		for code, description := range map[string]string{
-			"400": "The request is not understood.", "401": "It is not known who calls.", "403": "The caller may not list such objects.",
-			"404": "No such object is known, or the caller may not list it.", "413": "The answer would exceed 64 MiB.", "429": "Too many requests of the caller are being answered; Retry-After says when to ask again.",
-			"502": "The API server could not be asked about the caller.",
+			"400": "The request is invalid.", "401": "The caller is not authenticated.", "403": "The caller may not list such objects.",
+			"404": "The object is unknown, or the caller may not list it.", "413": "The answer would exceed 64 MiB.", "429": "Too many requests of the caller are being answered; Retry-After says when to ask again.",
+			"502": "The API server does not answer questions about the caller.",
 			"503": "No collector works in this process.",
 		} {
 			responses[code] = object{"description": description}
@@ -58,7 +58,7 @@ func (h *handler) openapi(w http.ResponseWriter, _ *http.Request, _ *Sight) erro
 		operation := object{"summary": is.summary, "responses": responses}
 		switch isStories := strings.HasPrefix(path, Stories); {
 		case strings.Contains(path, "{id}"):
-			operation["parameters"] = []object{{"name": "id", "in": "path", "required": true, "schema": object{"type": "string"}, "description": "The UID of what was asked to be deleted."}}
+			operation["parameters"] = []object{{"name": "id", "in": "path", "required": true, "schema": object{"type": "string"}, "description": "The UID of the object of the request."}}
 		case path != Status && path != OpenAPI && path != Deletions && path != Protected && !isStories:
 			operation["parameters"] = parameters(path)
 		}
@@ -70,7 +70,7 @@ func (h *handler) openapi(w http.ResponseWriter, _ *http.Request, _ *Sight) erro
 	}
 	return writeJSON(w, object{
 		"openapi": "3.0.3",
-		"info":    object{"title": "Coppice", "version": "v1", "description": "Who owns what, and what the garbage collector does about it."},
+		"info":    object{"title": "Coppice", "version": "v1", "description": "Owners and dependents, deletions, and the state of the garbage collector."},
 		"paths":   paths,
 		"components": object{
 			"schemas":         schemas,
@@ -89,16 +89,16 @@ func parameters(path string) []object {
 	all := []object{
 		{"name": "object", "in": "query", "schema": list, "description": "RESOURCE.GROUP/NAMESPACE/NAME, or RESOURCE.GROUP/NAME; resources as kubectl spells them."},
 		{"name": "uid", "in": "query", "schema": list, "description": "The UID of an object."},
-		{"name": "namespace", "in": "query", "schema": text, "description": "The namespace of objects that are named without one."},
+		{"name": "namespace", "in": "query", "schema": text, "description": "The namespace of objects that are named without a namespace."},
 	}
 	switch path {
 	case Preview:
 		all = append(all,
 			object{"name": "propagationPolicy", "in": "query", "schema": text, "description": "As in DeleteOptions: Background, Foreground or Orphan."},
-			object{"name": "assumeReleased", "in": "query", "schema": object{"type": "boolean"}, "description": "Take all finalizers to be removed by their controllers."},
+			object{"name": "assumeReleased", "in": "query", "schema": object{"type": "boolean"}, "description": "Assume that controllers remove all finalizers."},
 		)
 	case Watch:
-		all = append(all, object{"name": "after", "in": "query", "schema": object{"type": "integer"}, "description": "The number of the last record that is known already."})
+		all = append(all, object{"name": "after", "in": "query", "schema": object{"type": "integer"}, "description": "The number of the last record that the caller has."})
 	}
 	return all
 }

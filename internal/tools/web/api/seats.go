@@ -64,7 +64,7 @@ func (s *seats) take(ctx context.Context, user string) (leave func(), err error)
 		return func() { s.leave(user) }, nil
 	case <-ctx.Done():
 		s.abandon(user, mine)
-		return nil, &refusal{http.StatusTooManyRequests, "other requests took too long for this one to have its turn: ask again later"}
+		return nil, &refusal{http.StatusTooManyRequests, "other requests took too long: try again later"}
 	}
 }
 
@@ -77,7 +77,7 @@ func (s *seats) enter(user string) (chan struct{}, error) {
 		l = &line{}
 	}
 	if isFull := l.taken >= s.each || s.taken >= s.all; isFull && len(l.waiting) >= s.waiting {
-		return nil, &refusal{http.StatusTooManyRequests, fmt.Sprintf("%d requests of yours are being answered, and %d wait: ask again later", l.taken, len(l.waiting))}
+		return nil, &refusal{http.StatusTooManyRequests, fmt.Sprintf("%d of your requests are being answered, and %d wait: try again later", l.taken, len(l.waiting))}
 	}
 	s.users[user] = l
 	mine := make(chan struct{})

@@ -115,12 +115,12 @@ func (h *handler) story(w http.ResponseWriter, r *http.Request, s *Sight) error 
 			return err
 		})
 	case format != "" && format != "json":
-		return &refusal{http.StatusBadRequest, fmt.Sprintf("format is %q: it is json or text", format)}
+		return &refusal{http.StatusBadRequest, fmt.Sprintf("format %q is unknown: choose json or text", format)}
 	}
 	return writeJSON(w, Story{Summary: summary, Objects: objects, Unread: s.Unread()})
 }
 
-var errNoStory = &refusal{http.StatusNotFound, "no such story is told: it may be too long ago, or you may not list what was deleted"}
+var errNoStory = &refusal{http.StatusNotFound, "no record of this deletion: it may have expired, or you may not list its objects"}
 
 // watchStories sends the summaries of all stories, and again when they change.
 func (h *handler) watchStories(w http.ResponseWriter, r *http.Request, s *Sight) error {

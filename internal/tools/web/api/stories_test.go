@@ -53,7 +53,7 @@ func TestStories(t *testing.T) {
 		{"that of a secret", everything, api.Stories + "/alone", 200, []string{`"alone"`}, nil},
 		{"that of a secret, without secrets", noSecrets, api.Stories + "/alone", 404, nil, []string{"Secret", "secrets"}},
 		{"its changes, without secrets", noSecrets, api.Stories + "/alone/watch", 404, nil, []string{"Secret", "secrets"}},
-		{"none", everything, api.Stories + "/nobody", 404, []string{"too long ago"}, nil},
+		{"none", everything, api.Stories + "/nobody", 404, []string{"may have expired"}, nil},
 		{"in another format", everything, api.Stories + "/web?format=xml", 400, []string{"json or text"}, nil},
 		{"nobody", "", api.Stories, 401, nil, []string{"web"}},
 		{"the API server does not answer", "broken", api.Stories, 502, nil, []string{"web"}},

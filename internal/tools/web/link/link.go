@@ -156,7 +156,7 @@ func fromHere(host string, next http.Handler) http.Handler {
 			http.Error(w, "only requests to "+host+" are served here", http.StatusForbidden)
 		case origin != "" && origin != "http://"+host,
 			site != "" && site != "same-origin" && !isNavigation && site != "none":
-			http.Error(w, "requests of pages from elsewhere are not served", http.StatusForbidden)
+			http.Error(w, "requests from pages of other origins are not served", http.StatusForbidden)
 		case path.Clean(r.URL.Path) != strings.TrimSuffix(r.URL.Path, "/") && r.URL.Path != "/":
 			http.Error(w, "no such path", http.StatusNotFound)
 		default:
@@ -195,10 +195,10 @@ func (s *Server) exchange(token digest) (cookie, key, problem string) {
 	link := s.links[token]
 	switch {
 	case link == nil, link.opened == nil && now.After(link.ends):
-		return "", "", "this link has expired, or is none: make a new one"
+		return "", "", "this link is invalid or has expired: make a new one"
 	case link.opened != nil:
 		delete(s.sessions, *link.opened)
-		return "", "", "this link was opened before. If that was not you, somebody else has seen it: what it had opened is closed now. Make a new one"
+		return "", "", "this link was opened before. If you did not open it, somebody else has seen it; its session is closed now. Make a new link"
 	}
 	cookie, key = rand.Text(), rand.Text()
 	opened := digestOf(cookie)

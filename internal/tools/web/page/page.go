@@ -117,7 +117,7 @@ func files() map[string]file {
 		all[entry.Name()] = file{content, contentTypes()[path.Ext(entry.Name())], `"` + hex.EncodeToString(sum[:16]) + `"`}
 	}
 	if err != nil {
-		panic("page: what is embedded cannot be read: " + err.Error())
+		panic("page: read the embedded files: " + err.Error())
 	}
 	return all
 }
