@@ -11,13 +11,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// freeClaims is one turn of the controller that protects PersistentVolumeClaims: it releases the claims that no pod
-// uses any more.
-func (p *play) freeClaims() {
-	for _, o := range slices.Clone(p.ending) {
-		if users, known := p.claimUsers(o); !o.gone && known && len(users) == 0 {
-			p.dropFinalizers(o, func(f string) bool { return f == volumeprotection.ClaimFinalizer })
-		}
+// freeClaim lets the controller that protects PersistentVolumeClaims release a claim that no pod uses any more.
+func (p *play) freeClaim(o *object) {
+	if users, known := p.claimUsers(o); known && len(users) == 0 {
+		p.dropFinalizers(o, func(f string) bool { return f == volumeprotection.ClaimFinalizer })
 	}
 }
 
@@ -31,16 +28,15 @@ func (p *play) claimUsers(o *object) (users []ownership.UID, known bool) {
 	if pods == nil || p.inventory.Pods == nil || !p.inventory.Complete(pods, o.Namespace) {
 		return nil, false
 	}
+	if p.unreadGone[o.Namespace] < len(p.unreadPods[o.Namespace]) {
+		return nil, false
+	}
 	claim := claimOf(o)
-	for _, one := range p.contents[o.Namespace] {
-		if loaded := p.objects[one.UID]; one.Resource != pods || loaded != nil && loaded.gone {
+	for _, one := range p.users[types.NamespacedName{Namespace: o.Namespace, Name: o.Name}] {
+		if loaded := p.objects[one.UID]; loaded != nil && loaded.gone {
 			continue
 		}
-		pod := p.inventory.Pods[one.UID]
-		if pod == nil {
-			return nil, false
-		}
-		now := pod.Object(metav1.ObjectMeta{Name: one.Name, Namespace: one.Namespace, UID: types.UID(one.UID)})
+		now := p.inventory.Pods[one.UID].Object(metav1.ObjectMeta{Name: one.Name, Namespace: one.Namespace, UID: types.UID(one.UID)})
 		if _, uses := volumeprotection.DecideClaim(claim, []corev1.Pod{now}).(volumeprotection.Keep); uses {
 			users = append(users, one.UID)
 		}

@@ -37,6 +37,7 @@ func (p *play) collectBetween() {
 
 // apply gets the decision about one object, and carries it out.
 func (p *play) apply(o *object) {
+	p.looked++
 	decision, ok := p.decide(o)
 	if !ok {
 		return
@@ -55,10 +56,9 @@ func (p *play) apply(o *object) {
 		o.now.Owners = d.Owners
 		p.write(o)
 	case verdict.Delete:
-		// The server refuses only protected objects here: the object is not being deleted yet.
-		if err := p.delete(o, metav1.DeletionPropagation(d.Propagation), ByCollector); err != nil {
-			p.parked[o.UID] = p.version
-		}
+		// The server refuses only protected objects here: the object is not being deleted yet. They are queued again
+		// when an object that they outlive is gone.
+		_ = p.delete(o, metav1.DeletionPropagation(d.Propagation), ByCollector)
 	case verdict.Disown:
 		for _, uid := range d.Dependents {
 			p.disown(p.objects[uid], o.UID)

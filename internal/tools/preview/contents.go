@@ -1,6 +1,7 @@
 package preview
 
 import (
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,16 +17,13 @@ import (
 // instancesFinalizer holds a CustomResourceDefinition until its instances are gone.
 const instancesFinalizer = "customresourcecleanup.apiextensions.k8s.io"
 
-// empty is one turn of the controllers that delete the contents of an object.
-func (p *play) empty() {
-	for _, o := range slices.Clone(p.ending) {
-		switch {
-		case o.gone:
-		case isNamespace(o):
-			p.emptyNamespace(o)
-		case slices.Contains(o.now.Finalizers, instancesFinalizer):
-			p.deleteInstances(o)
-		}
+// empty lets the controllers that delete the contents of an object work.
+func (p *play) empty(o *object) {
+	switch {
+	case isNamespace(o):
+		p.emptyNamespace(o)
+	case slices.Contains(o.now.Finalizers, instancesFinalizer):
+		p.deleteInstances(o)
 	}
 }
 
@@ -40,6 +38,7 @@ func (p *play) emptyNamespace(ns *object) {
 	}
 	if !ns.contentsLoaded {
 		ns.contentsLoaded = true
+		p.emptied[ns.Name] = ns
 		for _, o := range p.contents[ns.Name] {
 			p.load(o)
 		}
@@ -69,22 +68,15 @@ func (p *play) emptyNamespace(ns *object) {
 // list returns the contents of a namespace by resource.
 func (p *play) list(namespace string, resources []namespaces.Resource) []namespaces.Content {
 	contents := make([]namespaces.Content, len(resources))
-	index := make(map[schema.GroupResource]int, len(resources))
 	for n, r := range resources {
 		contents[n].Resource = r
-		index[r.GroupResource()] = n
-	}
-	for _, o := range p.contents[namespace] {
-		n, ok := index[o.Resource.GroupResource()]
-		loaded := p.objects[o.UID]
-		if !ok || loaded.gone {
+		t := p.tallies[tallyKey{namespace, r.GroupResource()}]
+		if t == nil {
 			continue
 		}
-		contents[n].Remaining++
-		if loaded.deleting {
-			contents[n].Deleting++
-		} else {
-			contents[n].Active = append(contents[n].Active, namespaces.Object{Name: o.Name, UID: types.UID(o.UID)})
+		contents[n].Remaining, contents[n].Deleting = t.remaining, t.remaining-len(t.active)
+		for _, uid := range slices.Sorted(maps.Keys(t.active)) {
+			contents[n].Active = append(contents[n].Active, namespaces.Object{Name: p.objects[uid].Name, UID: types.UID(uid)})
 		}
 	}
 	return contents
@@ -125,16 +117,20 @@ func (p *play) guardInstances(o *object) {
 // deleteInstances deletes the instances of a CustomResourceDefinition, as the server does, and removes the finalizer
 // of the definition when no instance is left.
 func (p *play) deleteInstances(definition *object) {
-	instances := p.instances[p.defined(definition)]
-	var active []ownership.UID
-	for _, o := range instances {
-		if !p.load(o).deleting {
-			active = append(active, o.UID)
+	r := p.defined(definition)
+	if !definition.contentsLoaded {
+		definition.contentsLoaded = true
+		p.undefined[r] = definition
+		for _, o := range p.instances[r] {
+			p.load(o)
 		}
 	}
-	p.deleteAll(active, "", ByServer)
-	left := slices.ContainsFunc(instances, func(o *inventory.Object) bool { return !p.objects[o.UID].gone })
-	if !left {
+	left := &tally{}
+	if r != nil && len(p.instances[r]) > 0 {
+		left = p.tallies[tallyKey{everywhere, r.GroupResource()}]
+	}
+	p.deleteAll(slices.Collect(maps.Keys(left.active)), "", ByServer)
+	if left.remaining == 0 {
 		p.dropFinalizers(definition, func(f string) bool { return f == instancesFinalizer })
 	}
 }
@@ -149,17 +145,14 @@ func (p *play) defined(definition *object) *inventory.Resource {
 	return nil
 }
 
-// endPods is one turn of the nodes: they end all pods that are being deleted. A pod stays if its node is known to be
-// gone or not to answer.
-func (p *play) endPods() {
-	for _, o := range slices.Clone(p.ending) {
-		if o.gone || o.grace == 0 || o.Resource.GroupResource() != corev1.Resource("pods") || p.nodeIsLost(o) {
-			continue
-		}
-		now := int64(0)
-		// The node's DELETE names no policy, so the server never refuses it.
-		_ = p.deleteWith(o, &metav1.DeleteOptions{GracePeriodSeconds: &now}, ByNode)
+// endPod lets the node of a pod end it. The pod stays if its node is known to be gone or not to answer.
+func (p *play) endPod(o *object) {
+	if o.grace == 0 || p.nodeIsLost(o) {
+		return
 	}
+	now := int64(0)
+	// The node's DELETE names no policy, so the server never refuses it.
+	_ = p.deleteWith(o, &metav1.DeleteOptions{GracePeriodSeconds: &now}, ByNode)
 }
 
 func (p *play) nodeIsLost(o *object) bool {
@@ -174,16 +167,9 @@ func (p *play) nodeIsLost(o *object) bool {
 	return p.inventory.Named(nodes, "", pod.Node) == nil
 }
 
-// release is one turn of the controllers that are assumed to remove their finalizers.
-func (p *play) release() {
-	if p.options.Released == nil {
-		return
-	}
-	for _, o := range slices.Clone(p.ending) {
-		if !o.gone {
-			p.dropFinalizers(o, func(f string) bool { return isForeign(f) && p.options.Released(o.Object, f) })
-		}
-	}
+// release lets the controllers of finalizers that are assumed to remove them do so.
+func (p *play) release(o *object) {
+	p.dropFinalizers(o, func(f string) bool { return isForeign(f) && p.options.Released(o.Object, f) })
 }
 
 func (p *play) dropFinalizers(o *object, drop func(string) bool) {

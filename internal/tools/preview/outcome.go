@@ -188,8 +188,12 @@ func (p *play) outcome(o *object) Outcome {
 	if o.isHeld() {
 		result.Protected = o.protection.held
 	}
+	kept := make(map[ownership.UID]bool, len(o.now.Owners))
+	for _, r := range o.now.Owners {
+		kept[r.UID] = true
+	}
 	for _, r := range o.Owners {
-		if !named(o.now.Owners, r.UID) {
+		if !kept[r.UID] {
 			result.Lost = append(result.Lost, r.UID)
 		}
 	}
@@ -233,7 +237,7 @@ func (p *play) waits(o *object, facts verdict.Facts) []Wait {
 		case isForeign(f):
 			waits = append(waits, Wait{Reason: OnFinalizer, Name: f})
 		case f == ownership.FinalizerForeground && len(facts.Blocking) > 0:
-			waits = append(waits, Wait{Reason: OnDependents, Name: f, Objects: facts.Blocking})
+			waits = append(waits, Wait{Reason: OnDependents, Name: f, Objects: p.blocking(o)})
 		}
 	}
 	for _, f := range o.specFinalizers {
@@ -247,6 +251,11 @@ func (p *play) waits(o *object, facts verdict.Facts) []Wait {
 		waits = append(waits, Wait{Reason: OnNode, Name: pod.Node})
 	}
 	return waits
+}
+
+// blocking returns all dependents that block the deletion of an object. Gather returns only some of them.
+func (p *play) blocking(o *object) []ownership.UID {
+	return slices.Compact(slices.Sorted(p.graph.Blocking(o.UID)))
 }
 
 // waitsOfNamespace returns the waits of the namespace controller.

@@ -27,11 +27,24 @@ type play struct {
 
 	objects map[ownership.UID]*object // the loaded objects
 	graph   *ownership.Graph
-	queue   map[ownership.UID]bool   // objects that the collector must reconsider
-	parked  map[ownership.UID]uint64 // objects that protection keeps from the collector, with the version at that time
-	ending  []*object                // objects that are being deleted, in the order of their marks
-	version uint64                   // of the last write
+	queue   map[ownership.UID]bool // objects that the collector must reconsider
+	ending  []*object              // objects that are being deleted, in the order of their marks
+	agendas [workers]agenda        // the objects of ending that the other actors must look at
+	version uint64                 // of the last write
 	step    int
+	looked  int // how often an actor has looked at an object
+
+	tallies map[tallyKey]*tally // of the loaded objects
+	// These find the objects that wait for another one: namespaces by name and definitions by the resource that they
+	// define, both while their contents are being deleted; volumes by the UID of their claim; protected objects by the
+	// UID of an object that they outlive.
+	emptied   map[string]*object
+	undefined map[*inventory.Resource]*object
+	bound     map[ownership.UID][]*object
+	outliving map[ownership.UID][]*object
+	// unreadGone counts the pods of Cluster.unreadPods that are gone, by namespace.
+	unreadGone map[string]int
+	freed      []ownership.UID // protected objects that outlive fewer objects now
 }
 
 // object is an object in the copy.
@@ -41,6 +54,7 @@ type object struct {
 	now ownership.Object // as it is in the copy
 
 	deleting       bool
+	mark           int // index into ending, if it is being deleted
 	deadline       time.Time
 	grace          int64                  // in seconds
 	specFinalizers []corev1.FinalizerName // of a namespace
@@ -61,8 +75,11 @@ func newPlay(w *Cluster, o Options, s schedule) *play {
 		objects: map[ownership.UID]*object{},
 		graph:   ownership.New(),
 		queue:   map[ownership.UID]bool{},
-		parked:  map[ownership.UID]uint64{},
 		version: firstVersion,
+		tallies: map[tallyKey]*tally{},
+		emptied: map[string]*object{}, undefined: map[*inventory.Resource]*object{},
+		bound: map[ownership.UID][]*object{}, outliving: map[ownership.UID][]*object{},
+		unreadGone: map[string]int{},
 	}
 	for _, r := range w.inventory.Resources {
 		scope := ownership.Cluster
@@ -88,8 +105,9 @@ func (p *play) load(o *inventory.Object) *object {
 		}
 	}
 	p.objects[o.UID] = loaded
+	p.count(loaded, 1)
 	if loaded.deleting {
-		p.ending = append(p.ending, loaded)
+		p.end(loaded)
 	}
 	p.enqueue(p.graph.Observe(o.Object))
 	return loaded
@@ -105,6 +123,19 @@ func (p *play) loadDependents(o *object) {
 	for _, dependent := range p.claimants[o.UID] {
 		p.load(dependent)
 	}
+}
+
+// end begins the deletion of an object.
+func (p *play) end(o *object) {
+	if !o.deleting {
+		p.count(o, -1)
+		o.deleting = true
+		p.count(o, 1)
+	}
+	o.mark = len(p.ending)
+	p.ending = append(p.ending, o)
+	p.look(o)
+	p.lookAround(o)
 }
 
 func (p *play) enqueue(uids []ownership.UID) {
@@ -158,8 +189,7 @@ func (p *play) deleteWith(o *object, options *metav1.DeleteOptions, by Actor) er
 		o.now.Finalizers = plan.Finalizers
 		o.deadline, o.grace = plan.DeletionTimestamp.Time, plan.GracePeriodSeconds
 		if !o.deleting {
-			o.deleting = true
-			p.ending = append(p.ending, o)
+			p.end(o)
 		}
 		p.write(o)
 	case deletion.Keep:
@@ -175,6 +205,7 @@ func (p *play) write(o *object) {
 	}
 	if o.deleting {
 		p.loadDependents(o)
+		p.look(o)
 	}
 	p.version++
 	o.now.ResourceVersion = strconv.FormatUint(p.version, 10)
@@ -190,7 +221,9 @@ func (p *play) remove(o *object) {
 			p.load(owner)
 		}
 	}
+	p.count(o, -1)
 	o.gone, o.step = true, p.step
+	p.lookAround(o)
 	p.version++
 	p.enqueue(p.graph.Forget(o.UID, strconv.FormatUint(p.version, 10)))
 }
@@ -225,23 +258,26 @@ func (p *play) pod(o *object, m metav1.ObjectMeta) *corev1.Pod {
 
 // settle lets all actors work until nothing changes any more.
 func (p *play) settle() {
-	for {
-		before := p.version
-		p.step++
-		p.unpark()
-		if !p.schedule.late {
-			p.collect()
-		}
-		p.empty()
-		p.endPods()
-		p.freeClaims()
-		p.freeVolumes()
-		p.release()
-		if p.schedule.late && p.version == before {
-			p.collect()
-		}
-		if p.version == before && len(p.queue) == 0 {
-			return
-		}
+	for p.turn() {
 	}
+}
+
+// turn is one turn of all actors. It returns false if nothing has changed, and nobody has more to do.
+func (p *play) turn() bool {
+	before := p.version
+	p.step++
+	p.enqueue(p.freed)
+	p.freed = nil
+	if !p.schedule.late {
+		p.collect()
+	}
+	p.each(emptier, p.empty)
+	p.each(node, p.endPod)
+	p.each(claimController, p.freeClaim)
+	p.each(volumeController, p.freeVolume)
+	p.each(releaser, p.release)
+	if p.schedule.late && p.version == before {
+		p.collect()
+	}
+	return p.version != before || len(p.queue) > 0 || slices.ContainsFunc(p.agendas[:], agenda.hasMore)
 }

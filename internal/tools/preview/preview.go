@@ -11,9 +11,9 @@
 //	volumeprotection    the volume protection controllers: whether a volume or a claim is in use
 //
 // The main flow: New indexes an inventory; Predict simulates the requests until nothing changes any more (play.go,
-// collect.go, contents.go), and compares the copy with the inventory (outcome.go). The copy has only the objects that
-// the deletion reaches: an object is loaded when an actor decides about it. Other changes in the cluster in the
-// meantime are ignored.
+// agenda.go, collect.go, contents.go), and compares the copy with the inventory (outcome.go). The copy has only the
+// objects that the deletion reaches: an object is loaded when an actor decides about it. Other changes in the cluster in
+// the meantime are ignored.
 //
 // Several actors work at the same time, and some outcomes depend on which actor is first. So the deletion is
 // simulated in several schedules; a difference between them is called a race (race.go).
@@ -27,6 +27,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/collect/namespaces"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
@@ -72,6 +73,10 @@ type Cluster struct {
 	contents map[string][]*inventory.Object
 	// instances are the objects of each resource.
 	instances map[*inventory.Resource][]*inventory.Object
+	// users are the pods that name a PersistentVolumeClaim; unreadPods are the pods of each namespace of which only the
+	// metadata is known, so that they may use any claim.
+	users      map[types.NamespacedName][]*inventory.Object
+	unreadPods map[string][]*inventory.Object
 	// resources are the resources that the namespace controller deletes; undiscovered are the group versions that do
 	// not answer and may have more resources: nil if all answer.
 	resources    []namespaces.Resource
@@ -85,12 +90,14 @@ func New(inv *inventory.Inventory) *Cluster {
 		claimants: make(map[ownership.UID][]*inventory.Object, len(inv.Objects)),
 		contents:  map[string][]*inventory.Object{},
 		instances: map[*inventory.Resource][]*inventory.Object{},
+		users:     map[types.NamespacedName][]*inventory.Object{}, unreadPods: map[string][]*inventory.Object{},
 	}
 	for _, o := range inv.Objects {
-		for n, owner := range o.Owners {
-			if !named(o.Owners[:n], owner.UID) {
-				w.claimants[owner.UID] = append(w.claimants[owner.UID], o)
-			}
+		for _, owner := range o.Owners {
+			addOnce(w.claimants, owner.UID, o)
+		}
+		if o.Kind == (ownership.Kind{Kind: "Pod"}) {
+			w.addPod(o)
 		}
 		if o.Namespace != "" {
 			w.contents[o.Namespace] = append(w.contents[o.Namespace], o)
@@ -112,6 +119,24 @@ func New(inv *inventory.Inventory) *Cluster {
 		w.undiscovered.Groups[u.Resource.GroupVersion()] = errors.New(u.Why)
 	}
 	return w
+}
+
+// addOnce adds an object to a list, unless it is the last one there.
+func addOnce[K comparable](lists map[K][]*inventory.Object, key K, o *inventory.Object) {
+	if known := lists[key]; len(known) == 0 || known[len(known)-1] != o {
+		lists[key] = append(known, o)
+	}
+}
+
+func (w *Cluster) addPod(o *inventory.Object) {
+	pod := w.inventory.Pods[o.UID]
+	if pod == nil {
+		w.unreadPods[o.Namespace] = append(w.unreadPods[o.Namespace], o)
+		return
+	}
+	for _, c := range pod.Claims {
+		addOnce(w.users, types.NamespacedName{Namespace: o.Namespace, Name: c.Name}, o)
+	}
 }
 
 // survey begins a sync of the namespace controller.
@@ -152,14 +177,4 @@ func (w *Cluster) play(requests []Request, o Options, s schedule) *play {
 	}
 	p.settle()
 	return p
-}
-
-// named reports whether owner references include a UID.
-func named(owners []ownership.Reference, uid ownership.UID) bool {
-	for n := range owners {
-		if owners[n].UID == uid {
-			return true
-		}
-	}
-	return false
 }

@@ -344,16 +344,19 @@ func TestVolumes(t *testing.T) {
 	const volume, finalizer = "PersistentVolume v # kubernetes.io/pv-protection", "Waiting by User for Finalizer kubernetes.io/pv-protection[]"
 	for name, test := range map[string]struct {
 		bound, unread bool
+		held          string // a finalizer of the claim
 		delete, want  []string
 	}{
 		"bound":                {bound: true, delete: []string{"v"}, want: []string{"v Waiting by User for Users kubernetes.io/pv-protection[data]"}},
 		"its claim goes, too":  {bound: true, delete: []string{"v", "data"}, want: []string{"v Deleted by User", "data Deleted by User"}},
+		"its claim goes later": {bound: true, held: " # example.com/lets-go", delete: []string{"v", "data"}, want: []string{"v Deleted by User", "data Deleted by User"}},
 		"bound to nobody":      {delete: []string{"v"}, want: []string{"v Deleted by User"}},
 		"what cannot be read":  {unread: true, delete: []string{"v"}, want: []string{"v " + finalizer}},
 		"what nobody protects": {bound: true, delete: []string{"w"}, want: []string{"w Deleted by User"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inv := cluster(t, volume, "PersistentVolume w", "PersistentVolumeClaim data")
+			inv := cluster(t, volume, "PersistentVolume w", "PersistentVolumeClaim data"+test.held)
+			released := func(_ *inventory.Object, finalizer string) bool { return finalizer == "example.com/lets-go" }
 			read := func(name string) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim, error) {
 				if test.unread {
 					return nil, nil, errors.New("forbidden")
@@ -367,7 +370,7 @@ func TestVolumes(t *testing.T) {
 					ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "data"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: name},
 				}, nil
 			}
-			got := told(preview.New(inv).Predict(requests("Background", test.delete...), preview.Options{Now: now(), Volume: read}))
+			got := told(preview.New(inv).Predict(requests("Background", test.delete...), preview.Options{Now: now(), Volume: read, Released: released}))
 			slices.Sort(got)
 			slices.Sort(test.want)
 			if !slices.Equal(got, test.want) {
@@ -446,5 +449,47 @@ func TestDigest(t *testing.T) {
 	}
 	if digest(change("b")) == before {
 		t.Error("it does not change with a dependent")
+	}
+}
+
+// A dependent with many owners is played with all of them: it goes with the last one, and not before.
+func TestManyOwnersArePlayed(t *testing.T) {
+	const many = 300
+	lines, owners := []string{}, []string{}
+	for n := range many {
+		lines = append(lines, fmt.Sprint("ConfigMap o", n))
+		owners = append(owners, fmt.Sprint("o", n))
+	}
+	lines = append(lines, "ConfigMap d < "+strings.Join(owners, "! ")+"!")
+	w := preview.New(cluster(t, lines...))
+	for _, policy := range []string{"Background", "Foreground"} {
+		for kept, want := range []preview.Fate{preview.Deleted, preview.Detached} {
+			var d preview.Outcome
+			for _, o := range w.Predict(requests(policy, owners[kept:]...), preview.Options{Now: now()}).Outcomes {
+				if o.Object.UID == "d" {
+					d = o
+				} else if o.Fate != preview.Deleted {
+					t.Errorf("%s, %d kept: %s is %s", policy, kept, o.Object.UID, o.Fate)
+				}
+			}
+			if d.Fate != want || len(d.KeptBy) != kept || len(d.Lost) != kept*(many-1) {
+				t.Errorf("%s, %d kept: d is %s, lost %d owners and is kept by %v", policy, kept, d.Fate, len(d.Lost), d.KeptBy)
+			}
+		}
+	}
+}
+
+// A prediction has all dependents that block a deletion; the report counts those that it does not name.
+func TestAllBlockingDependentsCount(t *testing.T) {
+	lines := []string{"ConfigMap o"}
+	for n := range 100 {
+		lines = append(lines, fmt.Sprintf("ConfigMap d%d < o! # example.com/hold", n))
+	}
+	inv := cluster(t, lines...)
+	report := preview.New(inv).Predict(requests("Foreground", "o"), preview.Options{Now: now()}).Report(inv)
+	for _, o := range report.Objects {
+		if o.Name == "o" && (len(o.Waits) != 1 || len(o.Waits[0].Objects)+o.Waits[0].MoreObjects != 100) {
+			t.Errorf("o waits for %+v", o.Waits)
+		}
 	}
 }

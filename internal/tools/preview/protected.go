@@ -5,6 +5,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
 // protected is the protection of an object (R28).
@@ -26,6 +27,11 @@ func (p *play) protect(o *object, by Actor) error {
 			return nil
 		}
 		o.protection = &protected{Protection: how, left: left}
+		for _, l := range left {
+			if other := p.outlived(o, l); other != nil {
+				p.outliving[other.UID] = append(p.outliving[other.UID], o)
+			}
+		}
 	}
 	deleter := protection.Cascade
 	if by == ByUser || by == ByNode {
@@ -44,30 +50,26 @@ func (p *play) protect(o *object, by Actor) error {
 // hasGone returns a function that reports whether an object that o outlives is gone by now.
 func (p *play) hasGone(o *object) func(protection.Left) bool {
 	return func(l protection.Left) bool {
-		kind := l.GroupVersionKind().GroupKind()
-		r := p.inventory.Resource(ownership.Kind{Group: kind.Group, Kind: kind.Kind})
-		if l.Finalizer != "" || r == nil {
-			return false
-		}
-		namespace := ""
-		if r.Namespaced {
-			if namespace = l.Namespace; namespace == "" {
-				namespace = o.Namespace
-			}
-		}
-		other := p.inventory.Named(r, namespace, l.Name)
+		other := p.outlived(o, l)
 		return other != nil && p.objects[other.UID] != nil && p.objects[other.UID].gone
 	}
 }
 
-// unpark queues the objects again that protection has kept from the collector, if anything has changed since.
-func (p *play) unpark() {
-	for uid, version := range p.parked {
-		if version != p.version {
-			delete(p.parked, uid)
-			p.queue[uid] = true
+// outlived returns an object that o outlives; nil if the inventory does not have it, or if it counts until a finalizer
+// is gone.
+func (p *play) outlived(o *object, l protection.Left) *inventory.Object {
+	kind := l.GroupVersionKind().GroupKind()
+	r := p.inventory.Resource(ownership.Kind{Group: kind.Group, Kind: kind.Kind})
+	if l.Finalizer != "" || r == nil {
+		return nil
+	}
+	namespace := ""
+	if r.Namespaced {
+		if namespace = l.Namespace; namespace == "" {
+			namespace = o.Namespace
 		}
 	}
+	return p.inventory.Named(r, namespace, l.Name)
 }
 
 // isHeld reports whether the object stays because protection has refused a cascading deletion.

@@ -53,6 +53,12 @@ func TestR28_Foretold(t *testing.T) {
 			[]string{"b"},
 			[]string{"a Deleted by User", "b Deleted by Collector", "db Deleted by Collector"},
 		},
+		"the others go later": {
+			[]string{"ConfigMap a", "ConfigMap y < a", "ConfigMap z < y", "ConfigMap db < a outlives"},
+			requests("Background", "a"),
+			[]string{"z"},
+			[]string{"a Deleted by User", "db Deleted by Collector", "y Deleted by Collector", "z Deleted by Collector"},
+		},
 		"the others go with it, and nobody looks": {
 			[]string{"ConfigMap a", "ConfigMap b < a", "ConfigMap db < a outlives"},
 			requests("Background", "a"), nil,

@@ -10,13 +10,15 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// freeVolumes is one turn of the controller that protects PersistentVolumes: it releases the volumes without a bound
-// claim.
-func (p *play) freeVolumes() {
-	for _, o := range slices.Clone(p.ending) {
-		if claim, known := p.boundClaim(o); !o.gone && known && claim == nil {
-			p.dropFinalizers(o, func(f string) bool { return f == volumeprotection.VolumeFinalizer })
-		}
+// freeVolume lets the controller that protects PersistentVolumes release a volume without a bound claim.
+func (p *play) freeVolume(o *object) {
+	claim, known := p.boundClaim(o)
+	switch {
+	case !known:
+	case claim == nil:
+		p.dropFinalizers(o, func(f string) bool { return f == volumeprotection.VolumeFinalizer })
+	default:
+		p.bound[ownership.UID(claim.UID)] = append(p.bound[ownership.UID(claim.UID)], o)
 	}
 }
 

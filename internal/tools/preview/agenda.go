@@ -1,0 +1,188 @@
+package preview
+
+import (
+	"container/heap"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+)
+
+// worker is an actor other than the collector and users.
+type worker int
+
+const (
+	emptier          worker = iota // deletes the contents of namespaces and the instances of definitions
+	node                           // ends pods
+	claimController                // releases PersistentVolumeClaims
+	volumeController               // releases PersistentVolumes
+	releaser                       // removes the finalizers of other controllers
+	workers
+)
+
+// agenda has the objects that a worker must look at, by their marks: the objects whose deletion has begun, which were
+// written, or which wait for an object that is gone. A look at all other objects would change nothing. So the time of
+// a play grows with the number of changes, not with that of turns times objects.
+type agenda struct {
+	marks  marks
+	listed map[int]bool
+}
+
+// look puts an object on the agendas of the workers that may change it, if it is being deleted.
+func (p *play) look(o *object) {
+	if !o.deleting || o.gone {
+		return
+	}
+	switch o.Resource.GroupResource() {
+	case corev1.Resource("namespaces"):
+		p.agendas[emptier].add(o.mark)
+	case corev1.Resource("pods"):
+		p.agendas[node].add(o.mark)
+	case corev1.Resource("persistentvolumeclaims"):
+		p.agendas[claimController].add(o.mark)
+	case corev1.Resource("persistentvolumes"):
+		p.agendas[volumeController].add(o.mark)
+	}
+	if slices.Contains(o.now.Finalizers, instancesFinalizer) {
+		p.agendas[emptier].add(o.mark)
+	}
+	if p.options.Released != nil {
+		p.agendas[releaser].add(o.mark)
+	}
+}
+
+// lookAround looks at the objects that may wait for an object that is marked or gone.
+func (p *play) lookAround(o *object) {
+	for _, above := range []*object{p.emptied[o.Namespace], p.undefined[o.Resource]} {
+		if above != nil {
+			p.look(above)
+		}
+	}
+	if !o.gone {
+		return
+	}
+	switch o.Resource.GroupResource() {
+	case corev1.Resource("pods"):
+		p.lookAtClaims(o)
+	case corev1.Resource("persistentvolumeclaims"):
+		for _, volume := range p.bound[o.UID] {
+			p.look(volume)
+		}
+	}
+	for _, protected := range p.outliving[o.UID] {
+		p.freed = append(p.freed, protected.UID)
+		p.lookAround(protected)
+	}
+}
+
+// lookAtClaims looks at the claims that a pod has used.
+func (p *play) lookAtClaims(pod *object) {
+	claims := p.inventory.Resource(ownership.Kind{Kind: "PersistentVolumeClaim"})
+	known := p.inventory.Pods[pod.UID]
+	switch {
+	case claims == nil:
+	case known == nil:
+		p.unreadGone[pod.Namespace]++
+		if p.unreadGone[pod.Namespace] < len(p.unreadPods[pod.Namespace]) {
+			return // each of the others may use any claim
+		}
+		for _, o := range p.contents[pod.Namespace] {
+			if loaded := p.objects[o.UID]; o.Resource == claims && loaded != nil {
+				p.look(loaded)
+			}
+		}
+	default:
+		for _, c := range known.Claims {
+			if claim := p.inventory.Named(claims, pod.Namespace, c.Name); claim != nil && p.objects[claim.UID] != nil {
+				p.look(p.objects[claim.UID])
+			}
+		}
+	}
+}
+
+// each is one turn of a worker: it looks at the objects on its agenda that are marked now, in the order of their marks.
+// What this puts on the agenda is for the next turn, unless it comes later in that order.
+func (p *play) each(w worker, act func(*object)) {
+	a, end, last := &p.agendas[w], len(p.ending), -1
+	var later []int
+	for len(a.marks) > 0 {
+		mark := heap.Pop(&a.marks).(int)
+		delete(a.listed, mark)
+		if mark <= last || mark >= end {
+			later = append(later, mark)
+			continue
+		}
+		last = mark
+		p.looked++
+		if o := p.ending[mark]; !o.gone {
+			act(o)
+		}
+	}
+	for _, mark := range later {
+		a.add(mark)
+	}
+}
+
+func (a agenda) hasMore() bool { return len(a.marks) > 0 }
+
+func (a *agenda) add(mark int) {
+	if a.listed == nil {
+		a.listed = map[int]bool{}
+	}
+	if !a.listed[mark] {
+		a.listed[mark] = true
+		heap.Push(&a.marks, mark)
+	}
+}
+
+// marks is a heap.
+type marks []int
+
+func (m marks) Len() int           { return len(m) }
+func (m marks) Less(i, j int) bool { return m[i] < m[j] }
+func (m marks) Swap(i, j int)      { m[i], m[j] = m[j], m[i] }
+
+// Push implements heap.Interface.
+func (m *marks) Push(mark any) { *m = append(*m, mark.(int)) }
+
+// Pop implements heap.Interface.
+func (m *marks) Pop() any {
+	last := (*m)[len(*m)-1]
+	*m = (*m)[:len(*m)-1]
+	return last
+}
+
+// tally counts the loaded objects of a resource in a namespace that exist.
+type tally struct {
+	remaining int
+	active    map[ownership.UID]bool // those that are not being deleted
+}
+
+// tallyKey identifies a tally; the namespace is everywhere for the objects in all namespaces.
+type tallyKey struct {
+	namespace string
+	resource  schema.GroupResource
+}
+
+const everywhere = "*"
+
+// count adds an object to the tallies, or removes it: before each change of its state, and after it again.
+func (p *play) count(o *object, difference int) {
+	for _, namespace := range []string{o.Namespace, everywhere} {
+		key := tallyKey{namespace, o.Resource.GroupResource()}
+		t := p.tallies[key]
+		if t == nil {
+			t = &tally{active: map[ownership.UID]bool{}}
+			p.tallies[key] = t
+		}
+		t.remaining += difference
+		switch {
+		case difference < 0:
+			delete(t.active, o.UID)
+		case !o.deleting:
+			t.active[o.UID] = true
+		}
+	}
+}
