@@ -14,9 +14,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// TestNodeOutside: a node with real containers in a process of its own. Its pods run, with the
-// objects that they refer to, and are logged through the API server; they outlive the agent; when
-// they are deleted nothing is left.
+// TestNodeOutside: a node with real containers in a process of its own. Its pods run, with the objects that they refer to, and are logged through the API server; they outlive the agent; when they have
+// finished, their volumes are gone, and when they are deleted nothing is left.
 func TestNodeOutside(t *testing.T) {
 	d := needDaemon(t)
 	kubeconfig, dir := filepath.Join(t.TempDir(), "kubeconfig"), t.TempDir()
@@ -37,6 +36,7 @@ func TestNodeOutside(t *testing.T) {
 	agent := outside()
 	s := newStory(t, p)
 	followed := s.follow()
+	eventually.Agrees(t, func() string { return filesOfFinished(dir, followed) })
 
 	p.run(t, "create", "configmap", "words", "--from-literal=word=spoken")
 	word := corev1.EnvVar{Name: "WORD", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
@@ -78,4 +78,18 @@ func TestNodeOutside(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// filesOfFinished returns an error text unless the agent with this directory has the logs of a pod, but not its volumes.
+func filesOfFinished(dir string, pod *corev1.Pod) string {
+	at := filepath.Join(dir, "pods", string(pod.UID))
+	if _, err := os.Stat(filepath.Join(at, "logs")); err != nil {
+		return fmt.Sprintf("the logs of pod %s: %v", pod.Name, err)
+	}
+	for _, name := range []string{"volumes", "subpaths"} {
+		if _, err := os.Stat(filepath.Join(at, name)); !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Sprintf("the %s of pod %s are there still: %v", name, pod.Name, err)
+		}
+	}
+	return ""
 }

@@ -27,6 +27,9 @@ var lastPort atomic.Int32
 
 func port() int32 { return 28200 + lastPort.Add(1) }
 
+// stories counts the stories: a test may run more than once.
+var stories atomic.Int32
+
 // story is a pod with a directory that it shares with the test, as /out.
 type story struct {
 	t    *testing.T
@@ -38,11 +41,11 @@ type story struct {
 func newStory(t *testing.T, p *plane) *story {
 	t.Helper()
 	name := strings.NewReplacer("/", "-", "_", "-").Replace(strings.ToLower(strings.TrimPrefix(t.Name(), "Test")))
-	out, err := os.MkdirTemp(workDir, "out-"+name+"-") // a test may run more than once
-	if err != nil {
+	s := &story{t, p, name, filepath.Join(workDir, fmt.Sprintf("out-%s-%d", name, stories.Add(1)))}
+	if err := os.Mkdir(s.out, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	return &story{t, p, name, out}
+	return s
 }
 
 // create makes the pod of a spec, whose containers need not name their image.
@@ -185,8 +188,9 @@ func TestLogsFollow(t *testing.T) {
 func (s *story) follow() *corev1.Pod {
 	t, p := s.t, s.p
 	t.Helper()
-	s.create(corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{
-		Name: "main", Command: shell(`echo one; while [ ! -e /out/go ]; do sleep 0.1; done; echo two`),
+	data := corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}
+	s.create(corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Volumes: []corev1.Volume{data}, Containers: []corev1.Container{{
+		Name: "main", VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/data", SubPath: "part"}}, Command: shell(`echo one > /data/one; cat /data/one; while [ ! -e /out/go ]; do sleep 0.1; done; echo two`),
 	}}})
 	pod := p.eventuallyReady(t, s.name)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -93,14 +93,14 @@ type Step interface{ step() }
 type (
 	// CreateSandbox creates the sandbox.
 	CreateSandbox struct{ Attempt int32 }
-	// StopSandbox frees the network of the sandbox of a finished pod, and its addresses. The dead
+	// StopSandbox frees the network of the sandbox of a finished pod, its addresses and its volumes. The dead
 	// containers and their logs stay.
 	StopSandbox struct{ ID string }
 	// RemoveSandbox frees the node's resources that belong to the sandbox: dead containers,
 	// network, mounts.
 	RemoveSandbox struct {
 		ID string
-		// Final means that the pod is going away, so that its logs and volumes are removed too.
+		// Final means that the pod is going away, so that its logs, and volumes that are left, are removed too.
 		Final bool
 	}
 	// Start creates and starts an instance of a container.

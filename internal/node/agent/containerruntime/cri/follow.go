@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
 )
 
 // followEvery is the interval at which volumes are compared with their API objects, and due tokens are renewed.
@@ -51,6 +54,28 @@ func (r *Runtime) removeFiles(uid types.UID) error {
 	return r.store.remove(uid)
 }
 
+// removeVolumes removes the volumes of a pod whose containers have ended and will not run again. An error does not keep the
+// pod from ending: follow tries again.
+func (r *Runtime) removeVolumes(ctx context.Context, of *corev1.Pod) {
+	if of.UID == "" || !r.store.hasVolumes(of.UID) {
+		return
+	}
+	r.tokens.forget(of.UID)
+	r.files.Lock()
+	err := r.store.removeVolumes(of.UID)
+	r.files.Unlock()
+	if name := of.Namespace + "/" + of.Name; err != nil {
+		r.failures.Warn(ctx, "volumes of a finished pod not removed", name, err, "pod", name)
+	}
+}
+
+// hasEnded reports whether a pod has its final phase and no container that is alive. A final phase alone proves
+// nothing: any client with the permission can write it.
+func (r *Runtime) hasEnded(pod *corev1.Pod) bool {
+	return (pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed) &&
+		!slices.ContainsFunc(r.Observe(pod.UID).Instances, func(i lifecycle.Instance) bool { return i.Alive() })
+}
+
 // keepFollowing follows until ctx ends.
 func (r *Runtime) keepFollowing(ctx context.Context) {
 	if r.objects == nil {
@@ -68,8 +93,8 @@ func (r *Runtime) keepFollowing(ctx context.Context) {
 	}
 }
 
-// follow updates the volumes of API objects of all running pods. It reads each object once, even if
-// several pods refer to it.
+// follow updates the volumes of API objects of all running pods. It reads each object once, even if several pods refer
+// to it. It removes the volumes of pods that have ended without a sandbox to stop, or before an agent stopped it.
 func (r *Runtime) follow(ctx context.Context) {
 	r.mu.Lock()
 	pods := make([]*corev1.Pod, 0, len(r.pods))
@@ -81,6 +106,10 @@ func (r *Runtime) follow(ctx context.Context) {
 	for _, pod := range pods {
 		if ctx.Err() != nil {
 			return
+		}
+		if r.hasEnded(pod) {
+			r.removeVolumes(ctx, pod)
+			continue
 		}
 		if pod.DeletionTimestamp != nil || !hasFiles(pod) || !r.Observe(pod.UID).Sandbox.Ready {
 			continue
@@ -95,8 +124,8 @@ func (r *Runtime) followPod(ctx context.Context, objects Objects, pod *corev1.Po
 	found := gatherVolumes(ctx, objects, r.tokens, pod)
 	r.files.Lock()
 	defer r.files.Unlock()
-	if r.current(pod.UID) == nil {
-		return nil
+	if r.current(pod.UID) == nil || !r.store.hasVolumes(pod.UID) {
+		return nil // they have been removed
 	}
 	var failed []error
 	for i := range pod.Spec.Volumes {

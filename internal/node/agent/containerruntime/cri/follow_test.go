@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -214,4 +216,52 @@ func TestTokenMode(t *testing.T) {
 			t.Errorf("%s: the user (-want +got):\n%s", name, diff)
 		}
 	}
+}
+
+// TestFinishedPodFreesItsVolumes checks that the volumes of a pod are removed with its stopped sandbox, or later if it
+// has none, and that they do not come back. Logs stay, and so do the volumes of a pod with a container that is alive.
+func TestFinishedPodFreesItsVolumes(t *testing.T) {
+	_, r := inCluster(t)
+	pod := aPod()
+	pod.Spec.Volumes = []corev1.Volume{tokenVolume(3600), {Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	r.Update(pod)
+	mustDo(t, r, pod, lifecycle.CreateSandbox{})
+	mustDo(t, r, pod, lifecycle.Start{Container: "c"})
+	log := filepath.Join(r.store.logs(pod.UID), "line")
+	if err := os.MkdirAll(filepath.Dir(log), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(log, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	hasVolumes := func(when string, want bool) {
+		t.Helper()
+		if got := r.store.hasVolumes(pod.UID); got != want {
+			t.Errorf("%s: has volumes: %t", when, got)
+		}
+	}
+	ended := pod.DeepCopy()
+	ended.Status.Phase = corev1.PodFailed
+	r.Update(ended)
+	r.follow(t.Context())
+	hasVolumes("a container is alive", true)
+
+	before := r.Observe(pod.UID)
+	mustDo(t, r, pod, lifecycle.Kill{ID: before.Instances[0].ID, Container: "c"})
+	mustDo(t, r, pod, lifecycle.StopSandbox{ID: before.Sandbox.ID})
+	hasVolumes("the sandbox is stopped", false)
+	if err := r.followPod(t.Context(), r.objects, pod); err != nil { // it began before
+		t.Error(err)
+	}
+	hasVolumes("followed", false)
+	if _, err := os.Stat(log); err != nil {
+		t.Errorf("the logs are gone: %v", err)
+	}
+
+	if err := r.prepare(pod, gatherVolumes(t.Context(), r.objects, r.tokens, pod)); err != nil { // as for a sandbox that could not be created
+		t.Fatal(err)
+	}
+	hasVolumes("made again", true)
+	r.follow(t.Context())
+	hasVolumes("ended without a sandbox", false)
 }

@@ -51,6 +51,7 @@ func (r *Runtime) do(ctx, pull context.Context, of *corev1.Pod, s lifecycle.Step
 	case lifecycle.CreateSandbox:
 		return r.createSandbox(ctx, of, s)
 	case lifecycle.StopSandbox:
+		r.removeVolumes(ctx, of)
 		return r.stopSandbox(ctx, s.ID)
 	case lifecycle.RemoveSandbox:
 		return r.removeSandbox(ctx, of, s)

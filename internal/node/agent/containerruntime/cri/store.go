@@ -83,9 +83,9 @@ func (s *store) log(uid types.UID, container string, attempt int32) string {
 	return filepath.Join(s.logs(uid), logPath(container, attempt))
 }
 
-func (s *store) volume(uid types.UID, name string) string {
-	return filepath.Join(s.pod(uid), "volumes", name)
-}
+func (s *store) volumes(uid types.UID) string { return filepath.Join(s.pod(uid), "volumes") }
+
+func (s *store) volume(uid types.UID, name string) string { return filepath.Join(s.volumes(uid), name) }
 
 func (s *store) message(uid types.UID, container string, attempt int32) string {
 	return filepath.Join(s.pod(uid), "ended", container, strconv.Itoa(int(attempt)))
@@ -146,6 +146,24 @@ func (s *store) known() []types.UID {
 		uids = append(uids, types.UID(e.Name()))
 	}
 	return uids
+}
+
+// hasVolumes reports whether a pod has volumes, or mounts of parts of them.
+func (s *store) hasVolumes(uid types.UID) bool {
+	for _, dir := range []string{s.volumes(uid), s.subpaths(uid)} {
+		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+			return true
+		}
+	}
+	return false
+}
+
+// removeVolumes removes the volumes of a pod. Its logs and termination messages stay.
+func (s *store) removeVolumes(uid types.UID) error {
+	if err := s.unbind(uid); err != nil {
+		return err
+	}
+	return errors.Join(os.RemoveAll(s.subpaths(uid)), os.RemoveAll(s.volumes(uid)))
 }
 
 func (s *store) remove(uid types.UID) error {
