@@ -10,7 +10,7 @@ STAMP      := -X github.com/coppice-dev/coppice/internal/tools/version.stamped=$
               -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)+coppice-$(patsubst v%,%,$(VERSION)) \
               -X k8s.io/component-base/version.gitTreeState=clean
 
-.PHONY: help build quick test check lint race bench sim exhaustive mutants today kubernetes conformance differential replicas previews previews-kubernetes undos kills starts nodes pictures page suites generate dist dist-serve module clusters first-build
+.PHONY: help build quick steady test check lint race bench sim exhaustive mutants today kubernetes conformance differential replicas previews previews-kubernetes undos kills starts nodes pictures page suites generate dist dist-serve module clusters first-build
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -55,7 +55,8 @@ lint: ## golangci-lint, built from its module, in this module and the nested one
 # that drive several processes have the cores for themselves. The race detector is left out
 # where other processes do the work, or one goroutine does, as in the tables of objects of
 # registry/builtin; and in test/conformance, whose servers other packages race.
-RACED = $$(go list ./... | grep -v -e /test/e2e -e /test/containers -e /test/conformance -e /test/structure -e /internal/testing/simulation -e /registry/builtin)
+UNRACED = /test/(e2e|containers|conformance|structure)|/internal/testing/simulation|/registry/builtin
+RACED   = $$(go list ./... | grep -vE '$(UNRACED)')
 #
 # Everything is compiled with the flags of the binaries that are built on the way (make build, kube-apiserver): with
 # others, the packages of Kubernetes were compiled twice. go vet has looked at all packages before the tests run; go test
@@ -76,6 +77,11 @@ check: ## everything that CI checks
 	go test -race -p 1 -timeout 30m $(RACED)
 	$(MAKE) kubernetes
 	@echo "CI checks, ended at $$(date)"
+
+RUNS     ?= 20
+PACKAGES ?=
+steady: ## run the tests of each package RUNS (20) times in a shuffled order, with and without the race detector, every second time beside two processes that burn the cores; prints each failure with its seeds (days on two cores): PACKAGES=./internal/cli/... narrows it
+	@go run ./test/steady -runs=$(RUNS) -unraced='$(UNRACED)' -modules='$(if $(PACKAGES),.,. $(MODULES))' $(PACKAGES)
 
 today: ## build the simulator with each of the dozen planted bugs of the day; it must find them
 	go test ./internal/testing/simulation -count=1 -v -run TestMutants -timeout 1h -sim.mutants=today

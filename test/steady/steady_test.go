@@ -1,0 +1,56 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == burn { // startBurners starts this binary
+		burnUntilEOF()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func TestFailuresAreReportedWithTheirSeeds(t *testing.T) {
+	t.Setenv("SOMETIMES", filepath.Join(t.TempDir(), "file"))
+	var out strings.Builder
+	outputs := t.TempDir()
+	err := run(t.Context(), []string{"-runs", "4", "-unraced", ".", "-burners", "1", "-modules", "testdata/sometimes", "-o", outputs}, &out)
+	if err == nil || !strings.HasPrefix(err.Error(), "2 runs have failed") {
+		t.Errorf("error %v", err)
+	}
+	for _, want := range []string{
+		`(?m)^FAIL example.com/sometimes, run 2, beside a load: exit status 1$`,
+		`(?m)^FAIL example.com/sometimes, run 4, beside a load: exit status 1$`,
+		`order: -test.shuffle=\d+\n`,
+		`TestSometimes failed\n.*seed=42\n.*something went wrong\n`,
+		`(?m)^example.com/sometimes: 2 of 4 runs failed, \d+s \(package 1 of 1\)$`,
+	} {
+		if !regexp.MustCompile(want).MatchString(out.String()) {
+			t.Errorf("the report does not match %s:\n%s", want, &out)
+		}
+	}
+	if files, err := os.ReadDir(outputs); err != nil || len(files) != 2 {
+		t.Errorf("outputs of failed runs: %v %v", files, err)
+	}
+}
+
+func TestSteadyTestsPass(t *testing.T) {
+	var out strings.Builder
+	err := run(t.Context(), []string{"-runs", "2", "-unraced", ".", "-burners", "0", "-modules", "testdata/sometimes", "-run", "TestAlways", "-o", t.TempDir()}, &out)
+	if err != nil || !strings.HasSuffix(out.String(), "no failure in 2 runs of each of 1 packages\n") {
+		t.Errorf("%v\n%s", err, &out)
+	}
+}
+
+func TestSummaryOfATestThatPanics(t *testing.T) {
+	got := summary("-test.shuffle 7\n=== RUN   TestA\npanic: no [recovered]\n\ngoroutine 1 [running]:\n")
+	if !strings.Contains(got, "-test.shuffle=7") || !strings.Contains(got, "panic: no") {
+		t.Errorf("summary:\n%s", got)
+	}
+}

@@ -1,0 +1,3 @@
+module example.com/sometimes
+
+go 1.26
