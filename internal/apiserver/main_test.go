@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 // leftGoroutines returns the stacks of goroutines of this module that do not end.
 func leftGoroutines() string {
 	var left []string
-	for deadline := time.Now().Add(eventually.Patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	if eventually.True(func() bool {
 		left = left[:0]
 		buffer := make([]byte, 16<<20)
 		for i, stack := range strings.Split(string(buffer[:runtime.Stack(buffer, true)]), "\n\n") {
@@ -58,9 +58,9 @@ func leftGoroutines() string {
 				left = append(left, stack)
 			}
 		}
-		if len(left) == 0 {
-			return ""
-		}
+		return len(left) == 0
+	}) {
+		return ""
 	}
 	return strings.Join(left, "\n\n")
 }

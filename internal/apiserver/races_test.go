@@ -2,7 +2,6 @@ package apiserver_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"slices"
@@ -26,16 +25,13 @@ const raceVariable = "COPPICE_TEST_RACES"
 const (
 	// minRounds is the minimum number of rounds of a race.
 	minRounds = 60
-	// maxRounds is the number of rounds after which a missing outcome is considered impossible: then there
-	// is no race. The rarest outcome of any race here occurs about once in 20 rounds.
-	maxRounds = 2000
 	// concurrentRounds is the number of rounds of a race that run concurrently.
 	concurrentRounds = 3
 )
 
-// race runs rounds of a race until there were enough and each of the expected outcomes has occurred, or a
-// round fails. A race in which an expected outcome never occurs fails the test.
-func race(t *testing.T, outcomes *tally, expected []string, round func(name string)) {
+// race runs rounds of a race until there were enough, or a round fails. A round makes its requests by concurrently, in the
+// order of its turn. The turns alone bring up each of the expected outcomes, whatever the machine does.
+func race(t *testing.T, outcomes *tally, expected []string, round func(name string, turn int)) {
 	t.Helper()
 	enough := raceLength(t)
 	var begun atomic.Int64
@@ -44,17 +40,17 @@ func race(t *testing.T, outcomes *tally, expected []string, round func(name stri
 		lanes.Go(func() {
 			for !t.Failed() {
 				n := begun.Add(1)
-				if enough(n) && (outcomes.have(expected) || n > maxRounds) {
+				if enough(n) {
 					return
 				}
-				round(unique("race"))
+				round(unique("race"), int(n))
 			}
 		})
 	}
 	lanes.Wait()
 	t.Logf("%d rounds: %v", begun.Load()-concurrentRounds, outcomes.counts)
 	if !t.Failed() && !outcomes.have(expected) {
-		t.Errorf("not all of %q came up: this was no race", expected)
+		t.Errorf("not all of %q came up", expected)
 	}
 }
 
@@ -76,14 +72,23 @@ func raceLength(t *testing.T) (enough func(n int64) bool) {
 	return func(int64) bool { return time.Now().After(end) }
 }
 
-// concurrently runs all functions at nearly the same time, in an order that varies.
-func concurrently(functions ...func()) {
+// concurrently runs all functions. In some turns they begin at the same time; in the others, one of them, by turns, ends
+// before the rest begins.
+func concurrently(turn int, functions ...func()) {
+	if lead := turn % (len(functions) + 1); lead < len(functions) {
+		functions[lead]()
+		functions = slices.Delete(slices.Clone(functions), lead, lead+1)
+	}
+	atOnce(functions...)
+}
+
+// atOnce runs all functions at nearly the same time.
+func atOnce(functions ...func()) {
 	var all sync.WaitGroup
 	start := make(chan struct{})
 	for _, f := range functions {
 		all.Go(func() {
 			<-start
-			time.Sleep(rand.N(600 * time.Microsecond))
 			f()
 		})
 	}
@@ -139,7 +144,7 @@ func (c collection) hold(o *object, finalizer string) (accepted bool) {
 func TestR18_RaceOfFinalizersAndDeletes(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		var outcomes tally
-		race(t, &outcomes, []string{"gone", "held by 1"}, func(name string) {
+		race(t, &outcomes, []string{"gone", "held"}, func(name string, turn int) {
 			o := c.create(name)
 			var accepted [3]bool
 			var functions []func()
@@ -156,7 +161,7 @@ func TestR18_RaceOfFinalizersAndDeletes(t *testing.T) {
 					answers[i] = answer
 				})
 			}
-			concurrently(functions...)
+			concurrently(turn, functions...)
 			outcomes.add(checkHeld(t, c, o, accepted[:], answers[:]))
 		})
 	})
@@ -171,7 +176,7 @@ func TestR18_RaceOfFinalizersAndEmptyingUpdates(t *testing.T) {
 			{"op": "test", "path": "/metadata/finalizers/0", "value": foreign},
 			{"op": "remove", "path": "/metadata/finalizers/0"},
 		}
-		race(t, &outcomes, []string{"gone", "held by 1"}, func(name string) {
+		race(t, &outcomes, []string{"gone", "held"}, func(name string, turn int) {
 			o := c.create(name, foreign)
 			var accepted [2]bool
 			var functions []func()
@@ -196,7 +201,7 @@ func TestR18_RaceOfFinalizersAndEmptyingUpdates(t *testing.T) {
 					}
 				},
 			)
-			concurrently(functions...)
+			concurrently(turn, functions...)
 			outcomes.add(checkHeld(t, c, o, accepted[:], []*object{answer}))
 		})
 	})
@@ -232,7 +237,7 @@ func checkHeld(t *testing.T, c collection, o *object, accepted []bool, answers [
 			t.Errorf("%s is pending, and a DELETE was answered with %v", o.GetName(), answer)
 		}
 	}
-	return fmt.Sprintf("held by %d", len(want))
+	return "held"
 }
 
 // The update that removes the last finalizer removes the object that it updates, and no later object of the
@@ -240,7 +245,7 @@ func checkHeld(t *testing.T, c collection, o *object, accepted []bool, answers [
 func TestR1_RaceOfEmptyingUpdatesAndRecreation(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		var outcomes tally
-		race(t, &outcomes, []string{"released", "refused"}, func(name string) {
+		race(t, &outcomes, []string{"released", "refused"}, func(name string, turn int) {
 			first := c.create(name, foreign)
 			marked := c.mustRemove(name, nil)
 			var second *object
@@ -257,7 +262,22 @@ func TestR1_RaceOfEmptyingUpdatesAndRecreation(t *testing.T) {
 				}
 			}
 			byUID := map[string]any{"metadata": map[string]any{"uid": string(first.GetUID()), "finalizers": []string{}}}
-			concurrently(
+			var recreation sync.WaitGroup
+			recreation.Go(func() {
+				// Like the first, it is marked and held, so that an update that confuses the
+				// two would remove it.
+				for second == nil {
+					var err error
+					if second, err = c.tryPost(c.named(name, foreign)); err != nil && !apierrors.IsAlreadyExists(err) {
+						t.Errorf("create the second: %v", err)
+						return
+					}
+				}
+				if _, err := c.remove(name, nil); err != nil {
+					t.Errorf("delete the second: %v", err)
+				}
+			})
+			concurrently(turn,
 				release(types.MergePatchType, byUID),
 				release(types.MergePatchType, byUID),
 				release(types.JSONPatchType, []map[string]any{
@@ -276,21 +296,8 @@ func TestR1_RaceOfEmptyingUpdatesAndRecreation(t *testing.T) {
 						t.Errorf("release by an update: %v", err)
 					}
 				},
-				func() {
-					// Like the first, it is marked and held, so that an update that confuses the
-					// two would remove it.
-					for second == nil {
-						var err error
-						if second, err = c.tryPost(c.named(name, foreign)); err != nil && !apierrors.IsAlreadyExists(err) {
-							t.Errorf("create the second: %v", err)
-							return
-						}
-					}
-					if _, err := c.remove(name, nil); err != nil {
-						t.Errorf("delete the second: %v", err)
-					}
-				},
 			)
+			recreation.Wait()
 			if second == nil {
 				return // reported above
 			}
@@ -306,10 +313,10 @@ func TestR1_RaceOfEmptyingUpdatesAndRecreation(t *testing.T) {
 func TestR19_RaceOfPolicies(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		var outcomes tally
-		race(t, &outcomes, []string{"orphan first", "foreground first"}, func(name string) {
+		race(t, &outcomes, []string{"orphan first", "foreground first"}, func(name string, turn int) {
 			o := c.create(name, foreign)
 			var foregroundErr, orphanErr error
-			concurrently(
+			concurrently(turn,
 				func() { _, foregroundErr = c.remove(name, policy(metav1.DeletePropagationForeground)) },
 				func() { _, orphanErr = c.remove(name, policy(metav1.DeletePropagationOrphan)) },
 			)
@@ -335,7 +342,7 @@ func TestR19_RaceOfPolicies(t *testing.T) {
 func TestR18_RaceOfFinalizersAndDeleteCollection(t *testing.T) {
 	onSubjects(t, func(t *testing.T, c collection) {
 		var outcomes tally
-		race(t, &outcomes, []string{"gone", "held by 1"}, func(name string) {
+		race(t, &outcomes, []string{"gone", "held"}, func(name string, turn int) {
 			const all = 5
 			var objects [all]*object
 			var accepted [all]bool
@@ -349,11 +356,10 @@ func TestR18_RaceOfFinalizersAndDeleteCollection(t *testing.T) {
 			}}
 			for i, o := range objects {
 				functions = append(functions, func() {
-					time.Sleep(rand.N(50 * time.Millisecond)) // the list of the collection may take long
 					accepted[i] = c.hold(o, "example.com/0")
 				})
 			}
-			concurrently(functions...)
+			concurrently(turn, functions...)
 			for i, o := range objects {
 				outcomes.add(checkHeld(t, c, o, accepted[i:i+1], nil))
 			}
@@ -368,10 +374,12 @@ func TestR21_RaceOfCreationAndNamespaceDeletion(t *testing.T) {
 	namespaces := s.namespaces(t)
 	s.subject(t, subjects[1], metav1.NamespaceDefault).create(unique("warm")) // the first instance takes 2 s
 	var outcomes tally
-	race(t, &outcomes, []string{"created", "refused: terminating"}, func(name string) {
-		ns := namespaces.create(name)
+	race(t, &outcomes, []string{"created", "refused: terminating"}, func(name string, turn int) {
+		namespaces.create(name)
 		contents := []collection{s.configMaps(t, name), s.subject(t, subjects[1], name)}
+		made, refused := make(chan struct{}, 100), make(chan struct{}, 5)
 		creators := func(c collection) {
+			defer func() { refused <- struct{}{} }()
 			for i := 0; ; i++ {
 				// Large objects take longer between admission and storage.
 				o := c.named(unique("o"))
@@ -385,6 +393,10 @@ func TestR21_RaceOfCreationAndNamespaceDeletion(t *testing.T) {
 				switch {
 				case err == nil:
 					outcomes.add("created")
+					select {
+					case made <- struct{}{}:
+					default:
+					}
 					continue
 				case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 					outcomes.add("refused: terminating")
@@ -398,13 +410,25 @@ func TestR21_RaceOfCreationAndNamespaceDeletion(t *testing.T) {
 				return
 			}
 		}
-		concurrently(
+		atOnce(
 			func() { creators(contents[0]) },
 			func() { creators(contents[0]) },
 			func() { creators(contents[0]) },
 			func() { creators(contents[1]) },
 			func() { creators(contents[1]) },
-			func() { removeNamespace(t, namespaces, ns, contents) },
+			func() {
+				for range turn % 8 { // so many are created before; others are on their way
+					select {
+					case <-made:
+					case <-refused:
+					}
+				}
+				marked := namespaces.mustRemove(name, nil)
+				if turn%2 == 0 { // a creation meets the marked namespace before that is removed
+					<-refused
+				}
+				emptyNamespace(t, namespaces, marked, contents)
+			},
 		)
 		for _, c := range contents {
 			for range c.names() {
@@ -417,25 +441,23 @@ func TestR21_RaceOfCreationAndNamespaceDeletion(t *testing.T) {
 	})
 }
 
-// removeNamespace deletes a namespace as the namespace controller does: once it is marked, it
-// deletes the contents until a sync finds none.
-func removeNamespace(t *testing.T, namespaces collection, ns *object, contents []collection) {
+// emptyNamespace removes a marked namespace as the namespace controller does: it deletes the contents until a sync finds
+// none.
+func emptyNamespace(t *testing.T, namespaces collection, marked *object, contents []collection) {
 	t.Helper()
-	time.Sleep(rand.N(5 * time.Millisecond))
-	marked := namespaces.mustRemove(ns.GetName(), nil)
 	for found := true; found; {
 		found = false
 		for _, c := range contents {
 			if len(c.names()) > 0 {
 				found = true
 				if _, err := c.removeAll(nil, nil); err != nil {
-					t.Errorf("empty %s: %v", ns.GetName(), err)
+					t.Errorf("empty %s: %v", marked.GetName(), err)
 					return
 				}
 			}
 		}
 	}
 	if _, err := namespaces.finalize(marked); err != nil {
-		t.Errorf("finalize %s: %v", ns.GetName(), err)
+		t.Errorf("finalize %s: %v", marked.GetName(), err)
 	}
 }

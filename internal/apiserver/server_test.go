@@ -50,24 +50,16 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// maxStop is how long a server without requests in flight may take to stop: connectionGrace is
-// 1.2 s, and the machine may be busy.
-const maxStop = 5 * time.Second
-
-// A server stops promptly and ends its watches. TestMain checks that it leaves nothing running.
+// A server stops although a client watches, and ends the watch. TestMain checks that it leaves nothing running.
 func TestStartAndStop(t *testing.T) {
 	s := startServer(t, nil)
 	created := s.configMaps(t, "default").create("a")
 	events := s.configMaps(t, "default").watch(created.GetResourceVersion())
-	began := time.Now()
 	if err := s.stop(); err != nil {
 		t.Fatal(err)
 	}
 	if _, open := <-events; open {
 		t.Error("the watch goes on")
-	}
-	if took := time.Since(began); took > maxStop {
-		t.Errorf("it took %s to stop, want at most %s", took, maxStop)
 	}
 	if _, err := net.DialTimeout("tcp", strings.TrimPrefix(s.url, "https://"), time.Second); err == nil {
 		t.Error("it still listens")

@@ -234,7 +234,8 @@ func checkAnswers(t *testing.T, k kubectl, address string) {
 	}
 }
 
-// TestCollectHandsOver stops the leader of two: the other takes over within seconds.
+// TestCollectHandsOver stops the leader of two: it releases the lease, so that the other takes over before the lease has
+// run out.
 func TestCollectHandsOver(t *testing.T) {
 	t.Parallel()
 	p := startPlane(t, "--ephemeral", "--secure-port=0", "--controllers=")
@@ -258,17 +259,17 @@ func TestCollectHandsOver(t *testing.T) {
 	default:
 	}
 	owned(t, k, "default")
+	holder := func() string { return k.get(t, "kube-system", "lease/coppice", "{.spec.holderIdentity}") }
+	released := holder()
 	first.stop(t)
-	stopped := time.Now()
+	if holder := holder(); released == "" || holder == released {
+		t.Errorf("the lease was held by %q, and is held by %q after its holder has stopped", released, holder)
+	}
 	k.run(t, "delete", "replicaset", "frontend", "--cascade=foreground", "--wait=false")
 	second.waitSynced(t)
-	t.Logf("handed over in %s", time.Since(stopped).Round(time.Millisecond))
-	if took := time.Since(stopped); took >= 15*time.Second { // then the lease has run out
-		t.Errorf("the second took over after %s", took)
-	}
 	k.eventuallyNames(t, "default", "replicasets,pods")
 	second.stop(t)
-	if holder := k.get(t, "kube-system", "lease/coppice", "{.spec.holderIdentity}"); holder != "" {
+	if holder := holder(); holder != "" {
 		t.Errorf("the lease is left behind, held by %s", holder)
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 	"github.com/coppice-dev/coppice/internal/tools/web/page"
 )
 
@@ -161,13 +162,12 @@ func eval[T any](b *tab, expression string) T {
 // until waits until an expression is true.
 func (b *tab) until(expression string) {
 	b.t.Helper()
-	deadline := time.Now().Add(patience)
-	for !eval[bool](b, "Boolean("+expression+")") {
-		if time.Now().After(deadline) {
-			b.t.Fatalf("%s: not true after %s; the page says: %s", expression, patience, b.text())
+	eventually.Agrees(b.t, func() string {
+		if eval[bool](b, "Boolean("+expression+")") {
+			return ""
 		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return fmt.Sprintf("%s: not true; the page says: %s", expression, b.text())
+	})
 }
 
 // untilText waits until the page shows a text.

@@ -140,13 +140,9 @@ func TestQuorum(t *testing.T) {
 		}
 		return nil
 	})
-	began := time.Now()
 	err := contents.create("team", "with one")
 	if !apierrors.IsTimeout(err) || !strings.Contains(err.Error(), "may or may not have been carried out") {
 		t.Errorf("a write: %v", err)
-	}
-	if took := time.Since(began); took > 2*callTimeout {
-		t.Errorf("the refusal of a write took %s", took)
 	}
 
 	c.start(t, 1)

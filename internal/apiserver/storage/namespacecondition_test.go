@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -152,8 +151,10 @@ func testRaceOfCreationAndRemoval(t *testing.T, s *Store) {
 	namespaces, contents := s.namespaceStorage(t), s.configMapStorage(t)
 	var created, late atomic.Int64
 	rounds := 0
-	for end := time.Now().Add(500 * time.Millisecond); rounds < 50 || time.Now().Before(end); rounds++ {
+	for ; rounds < 100; rounds++ {
 		ns := fmt.Sprintf("team-%d", rounds)
+		// The namespace is marked after so many creations: with none, with a few on their way.
+		creations := newCountdown(rounds % 6)
 		must(t, namespaces.create("", ns))
 		var creators sync.WaitGroup
 		for worker := range 4 {
@@ -162,6 +163,7 @@ func testRaceOfCreationAndRemoval(t *testing.T, s *Store) {
 					switch err := contents.create(ns, fmt.Sprintf("%d-%d", worker, i)); {
 					case err == nil:
 						created.Add(1)
+						creations.count()
 					case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
 						late.Add(1)
 					default:
@@ -171,6 +173,7 @@ func testRaceOfCreationAndRemoval(t *testing.T, s *Store) {
 				}
 			})
 		}
+		<-creations.done
 		must(t, s.removeNamespace(t, namespaces, contents, ns))
 		creators.Wait()
 		if left := contents.names(t, s, ns); len(left) > 0 {
@@ -178,6 +181,25 @@ func testRaceOfCreationAndRemoval(t *testing.T, s *Store) {
 		}
 	}
 	t.Logf("%d namespaces, %d objects created, %d refused after their admission, none left behind", rounds, created.Load(), late.Load())
+}
+
+// countdown closes done once there were so many counts. It may be used by several goroutines.
+type countdown struct {
+	left atomic.Int64
+	done chan struct{}
+}
+
+func newCountdown(counts int) *countdown {
+	c := &countdown{done: make(chan struct{})}
+	c.left.Store(int64(counts) + 1)
+	c.count()
+	return c
+}
+
+func (c *countdown) count() {
+	if c.left.Add(-1) == 0 {
+		close(c.done)
+	}
 }
 
 // isActive returns the result of an admission check.
@@ -190,7 +212,6 @@ func (o objects) isActive(name string) bool {
 // removeNamespace marks a namespace, empties it and removes it.
 func (s *Store) removeNamespace(t *testing.T, namespaces, contents objects, ns string) error {
 	t.Helper()
-	time.Sleep(time.Millisecond)
 	if err := namespaces.change("", ns, mark); err != nil {
 		return err
 	}

