@@ -78,7 +78,7 @@ func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
 	if len(s.HostIPs) > 0 && s.HostIPs[0].IP != s.HostIP {
 		errs = append(errs, field.Invalid(path.Child("hostIPs").Index(0).Child("ip"), s.HostIPs[0].IP, "must be equal to `hostIP`"))
 	}
-	return append(errs, validateContainerStatuses(p, path)...)
+	return slices.Concat(errs, validateTransitions(s, was, &old.Spec, path), validateContainerStatuses(p, path))
 }
 
 func validateObserved(generation int64, at *field.Path) field.ErrorList {

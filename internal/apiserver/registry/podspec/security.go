@@ -24,6 +24,7 @@ func validatePodSecurity(spec *corev1.PodSpec, path *field.Path) field.ErrorList
 	if !ptr.Deref(spec.HostUsers, true) {
 		errs = append(errs, validateOwnUsers(spec, path)...)
 	}
+	errs = slices.Concat(errs, validateSystemSettings(spec, path), validateHostProcess(spec, path))
 	s, at := spec.SecurityContext, path.Child("securityContext")
 	if s == nil {
 		return errs
@@ -43,6 +44,7 @@ func validatePodSecurity(spec *corev1.PodSpec, path *field.Path) field.ErrorList
 		validate.OneOfPtr(s.SELinuxChangePolicy, at.Child("seLinuxChangePolicy"), corev1.SELinuxChangePolicyRecursive),
 		validateSeccomp(s.SeccompProfile, at.Child("seccompProfile")),
 		validateAppArmor(s.AppArmorProfile, at.Child("appArmorProfile")),
+		validateWindowsOptions(s.WindowsOptions, at.Child("windowsOptions")),
 	)
 }
 
@@ -114,6 +116,7 @@ func validateContainerSecurity(s *corev1.SecurityContext, pod *corev1.PodSpec, a
 		validate.OneOfPtr(s.ProcMount, at.Child("procMount"), corev1.DefaultProcMount, corev1.UnmaskedProcMount),
 		validateSeccomp(s.SeccompProfile, at.Child("seccompProfile")),
 		validateAppArmor(s.AppArmorProfile, at.Child("appArmorProfile")),
+		validateWindowsOptions(s.WindowsOptions, at.Child("windowsOptions")),
 	)
 	if ptr.Deref(pod.HostUsers, true) && ptr.Deref(s.ProcMount, "") == corev1.UnmaskedProcMount {
 		errs = append(errs, field.Invalid(at.Child("procMount"), *s.ProcMount, "`hostUsers` must be false to use `Unmasked`"))

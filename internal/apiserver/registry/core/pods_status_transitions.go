@@ -1,0 +1,76 @@
+package core
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+)
+
+// validateTransitions checks that a container which has terminated, and which its node must not restart, stays
+// terminated.
+func validateTransitions(s, was *corev1.PodStatus, spec *corev1.PodSpec, path *field.Path) field.ErrorList {
+	restarts := func(containers []corev1.Container) func(name string, exitCode int32) bool {
+		return func(name string, exitCode int32) bool {
+			i := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == name })
+			return i >= 0 && mayRestart(&containers[i], spec.RestartPolicy, exitCode)
+		}
+	}
+	never := func(string, int32) bool { return false }
+	errs := staysTerminated(s.EphemeralContainerStatuses, was.EphemeralContainerStatuses, never, path.Child("ephemeralContainerStatuses"))
+	if mayRestartAll(spec.InitContainers) || mayRestartAll(spec.Containers) {
+		return errs
+	}
+	return slices.Concat(
+		staysTerminated(s.ContainerStatuses, was.ContainerStatuses, restarts(spec.Containers), path.Child("containerStatuses")),
+		staysTerminated(s.InitContainerStatuses, was.InitContainerStatuses, restarts(spec.InitContainers), path.Child("initContainerStatuses")),
+		errs,
+	)
+}
+
+// staysTerminated compares the states of containers by name. The errors have the indexes of the old statuses, as
+// kube-apiserver's have.
+func staysTerminated(statuses, old []corev1.ContainerStatus, mayRestart func(name string, exitCode int32) bool, path *field.Path) field.ErrorList {
+	return validate.Each(old, path, func(was *corev1.ContainerStatus, at *field.Path) field.ErrorList {
+		if was.State.Terminated == nil {
+			return nil
+		}
+		i := slices.IndexFunc(statuses, func(s corev1.ContainerStatus) bool { return s.Name == was.Name && s.State.Terminated == nil })
+		if i < 0 || mayRestart(was.Name, was.State.Terminated.ExitCode) {
+			return nil
+		}
+		return field.ErrorList{field.Forbidden(at.Child("state"), "may not be transitioned to non-terminated state")}
+	})
+}
+
+// mayRestart reports whether a container may run again after an exit code: a rule of the container comes before its
+// policy, which comes before the pod's.
+func mayRestart(c *corev1.Container, policy corev1.RestartPolicy, exitCode int32) bool {
+	if c.RestartPolicy != nil {
+		policy = corev1.RestartPolicy(*c.RestartPolicy)
+		for _, rule := range c.RestartPolicyRules {
+			if on := rule.ExitCodes; on != nil && slices.Contains(on.Values, exitCode) == (on.Operator == corev1.ContainerRestartRuleOnExitCodesOpIn) {
+				return true
+			}
+		}
+	}
+	switch policy {
+	case corev1.RestartPolicyNever:
+		return false
+	case corev1.RestartPolicyOnFailure:
+		return exitCode != 0
+	case corev1.RestartPolicyAlways:
+	}
+	return true
+}
+
+// mayRestartAll reports whether a rule of a container restarts all containers of the pod.
+func mayRestartAll(containers []corev1.Container) bool {
+	return slices.ContainsFunc(containers, func(c corev1.Container) bool {
+		return slices.ContainsFunc(c.RestartPolicyRules, func(r corev1.ContainerRestartRule) bool {
+			return r.Action == corev1.ContainerRestartRuleActionRestartAllContainers
+		})
+	})
+}
