@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -263,10 +264,15 @@ func TestRolesDoNotLiftTheRestrictionOfANode(t *testing.T) {
 // bind binds a ClusterRole to a user, and returns a function that undoes it.
 func (w *nodeCluster) bind(t *testing.T, role, user string) (undo func()) {
 	t.Helper()
+	// Reviews about a restricted user do not show when the binding is effective. Reviews about the probe do.
+	probe := "probe-" + w.namespace
+	subject := func(name string) map[string]any {
+		return map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}
+	}
 	body, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"name": w.namespace},
 		"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-		"subjects": []any{map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}},
+		"subjects": []any{subject(user), subject(probe)},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -275,7 +281,7 @@ func (w *nodeCluster) bind(t *testing.T, role, user string) (undo func()) {
 	if code, answer := forge(t, w.Client(), create(bindings, string(body))); code != http.StatusCreated {
 		t.Fatalf("%d %s", code, answer)
 	}
-	review := create("/apis/authorization.k8s.io/v1/subjectaccessreviews", `{"spec":{"user":"`+user+`","resourceAttributes":{"verb":"list","resource":"secrets"}}}`)
+	review := create("/apis/authorization.k8s.io/v1/subjectaccessreviews", `{"spec":{"user":"`+probe+`","resourceAttributes":{"verb":"list","resource":"secrets"}}}`)
 	eventually.Agrees(t, func() string {
 		code, answer := forge(t, w.Client(), review)
 		if code == http.StatusCreated && strings.Contains(answer, `"allowed":true`) {
@@ -386,6 +392,82 @@ func TestNodeCountsItsEvents(t *testing.T) {
 		code, answer := forge(t, w.config, forged{http.MethodPatch, events + "/" + test.event, "", test.form, test.patch})
 		if code != test.want || code != http.StatusOK && strings.Contains(answer, "secret") {
 			t.Errorf("%s: %d %s, want %d", name, code, answer, test.want)
+		}
+	}
+}
+
+// A review about a node, or by it, has the answer that the node's request gets.
+func TestReviewsAboutANode(t *testing.T) {
+	w := newNodeCluster(t)
+	// A role that allows everything does not change what a node may do.
+	defer w.bind(t, "cluster-admin", bootstrappolicy.NodeUserPrefix+w.own)()
+	node, err := kubernetes.NewForConfig(w.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := func(verb, resource, name string) authorizationv1.ResourceAttributes {
+		what, subresource, _ := strings.Cut(resource, "/")
+		return authorizationv1.ResourceAttributes{Verb: verb, Resource: what, Subresource: subresource, Namespace: w.namespace, Name: name}
+	}
+	lease := func(verb, namespace, name string) authorizationv1.ResourceAttributes {
+		return authorizationv1.ResourceAttributes{Verb: verb, Group: "coordination.k8s.io", Resource: "leases", Namespace: namespace, Name: name}
+	}
+	podsOf := func(selector *authorizationv1.FieldSelectorAttributes) authorizationv1.ResourceAttributes {
+		return authorizationv1.ResourceAttributes{Verb: "list", Resource: "pods", FieldSelector: selector}
+	}
+	in := func(node string) *authorizationv1.FieldSelectorAttributes {
+		return &authorizationv1.FieldSelectorAttributes{Requirements: []metav1.FieldSelectorRequirement{{Key: "spec.nodeName", Operator: metav1.FieldSelectorOpIn, Values: []string{node}}}}
+	}
+	for _, test := range []struct {
+		what  string
+		asked authorizationv1.ResourceAttributes
+		want  bool
+	}{
+		{"its node", authorizationv1.ResourceAttributes{Verb: "patch", Resource: "nodes", Subresource: "status", Name: w.own}, true},
+		{"another node", authorizationv1.ResourceAttributes{Verb: "patch", Resource: "nodes", Subresource: "status", Name: w.far}, false},
+		{"deleting its node", authorizationv1.ResourceAttributes{Verb: "delete", Resource: "nodes", Name: w.own}, false},
+		{"its lease", lease("update", "kube-node-lease", w.own), true},
+		{"another lease", lease("update", "kube-node-lease", w.far), false},
+		{"a lease elsewhere", lease("update", "kube-system", w.own), false},
+		{"its pod", named("get", "pods", "own"), true},
+		{"a pod of another node", named("get", "pods", "far"), false},
+		{"a pod of no node", named("delete", "pods", "waiting"), false},
+		{"a pod that does not exist", named("get", "pods", "absent"), false},
+		{"any pod", named("get", "pods", ""), false},
+		{"exec into its pod", named("create", "pods/exec", "own"), false},
+		{"the status of its pod", named("patch", "pods/status", "own"), true},
+		{"the status of another pod", named("patch", "pods/status", "far"), false},
+		{"a secret of its pod", named("get", "secrets", "of-own"), true},
+		{"a secret of another pod", named("get", "secrets", "of-far"), false},
+		{"secrets", named("list", "secrets", ""), false},
+		{"a configmap of its pod", named("get", "configmaps", "settings"), true},
+		{"a token for its pod", named("create", "serviceaccounts/token", "of-own"), true},
+		{"a token for another pod", named("create", "serviceaccounts/token", "of-far"), false},
+		{"its pods", podsOf(in(w.own)), true},
+		{"its pods, as text", podsOf(&authorizationv1.FieldSelectorAttributes{RawSelector: "spec.nodeName=" + w.own}), true},
+		{"pods of another node", podsOf(in(w.far)), false},
+		{"all pods", podsOf(nil), false},
+		{"everything", authorizationv1.ResourceAttributes{Verb: "*", Group: "*", Resource: "*"}, false},
+	} {
+		spec := authorizationv1.SubjectAccessReviewSpec{User: bootstrappolicy.NodeUserPrefix + w.own, Groups: []string{"system:nodes", "system:authenticated"}, ResourceAttributes: &test.asked}
+		other, err := w.admin.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+		if err != nil || other.Status.Allowed != test.want || other.Status.Denied == test.want {
+			t.Errorf("%s: %+v %v", test.what, other.Status, err)
+		}
+		self, err := node.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), &authorizationv1.SelfSubjectAccessReview{
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &test.asked},
+		}, metav1.CreateOptions{})
+		if err != nil || self.Status.Allowed != test.want {
+			t.Errorf("%s, of itself: %+v %v", test.what, self.Status, err)
+		}
+		if test.asked.Namespace == "" {
+			continue
+		}
+		local, err := w.admin.AuthorizationV1().LocalSubjectAccessReviews(test.asked.Namespace).Create(t.Context(), &authorizationv1.LocalSubjectAccessReview{
+			ObjectMeta: metav1.ObjectMeta{Namespace: test.asked.Namespace}, Spec: spec,
+		}, metav1.CreateOptions{})
+		if err != nil || local.Status.Allowed != test.want {
+			t.Errorf("%s, locally: %+v %v", test.what, local.Status, err)
 		}
 	}
 }

@@ -64,7 +64,12 @@ func TestReviewsThatAskNothing(t *testing.T) {
 	admin := typed(t, s.config).AuthorizationV1()
 	pods := &authorizationv1.ResourceAttributes{Verb: "get", Resource: "pods", Namespace: "elsewhere"}
 	path := &authorizationv1.NonResourceAttributes{Verb: "get", Path: "/"}
+	both, neither := *pods, *pods
+	both.FieldSelector = &authorizationv1.FieldSelectorAttributes{RawSelector: "a=b", Requirements: []metav1.FieldSelectorRequirement{{Key: "a", Operator: "In", Values: []string{"b"}}}}
+	neither.LabelSelector = &authorizationv1.LabelSelectorAttributes{}
 	for name, spec := range map[string]authorizationv1.SubjectAccessReviewSpec{
+		"two selectors": {User: "ann", ResourceAttributes: &both},
+		"no selector":   {User: "ann", ResourceAttributes: &neither},
 		"about nobody":  {ResourceAttributes: pods},
 		"about nothing": {User: "ann"},
 		"about both":    {User: "ann", ResourceAttributes: pods, NonResourceAttributes: path},

@@ -124,7 +124,7 @@ func (a *AccessControl) SignForSecret(account *corev1.ServiceAccount, secret str
 // ReviewGroups returns the API groups of reviews, authentication.k8s.io and authorization.k8s.io.
 func (a *AccessControl) ReviewGroups(schemes registry.Schemes, base *genericapiserver.Config) []*genericapiserver.APIGroupInfo {
 	return reviews.Groups(schemes, reviews.Config{
-		Authorizer: base.Authorization.Authorizer, Rules: a.rbac, Tokens: a.tokens, Audiences: a.audiences(),
+		Authorizer: a.Restrictions.Reviews(base.Authorization.Authorizer), Rules: a.rbac, Tokens: a.tokens, Audiences: a.audiences(),
 	})
 }
 

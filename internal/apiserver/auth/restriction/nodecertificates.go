@@ -3,13 +3,12 @@ package restriction
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apiserver/pkg/admission"
-	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/controller/signingrequest"
@@ -17,21 +16,21 @@ import (
 
 // checkCertificateRequest allows a node to request a certificate and to wait for it by the name of the
 // request. Requests contain no secrets, but a node need not know the requests of others.
-func checkCertificateRequest(r *http.Request, info *genericrequest.RequestInfo) error {
-	if err := checkVerb(info, "create", "get", "list", "watch"); err != nil {
+func checkCertificateRequest(a authorizer.Attributes) error {
+	if err := checkVerb(a, "create", "get", "list", "watch"); err != nil {
 		return err
 	}
-	if info.Verb == "create" || info.Verb == "get" {
+	if a.GetVerb() == "create" || a.GetVerb() == "get" {
 		return nil
 	}
-	if selectors := r.URL.Query()["fieldSelector"]; len(selectors) == 1 {
-		selector, err := fields.ParseSelector(selectors[0])
-		if err != nil {
-			return err
-		}
-		if name, exact := selector.RequiresExactMatch("metadata.name"); exact && name != "" {
-			return nil
-		}
+	requirements, err := a.GetFieldSelector()
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(requirements, func(r fields.Requirement) bool {
+		return r.Field == "metadata.name" && r.Value != "" && isEquality(r)
+	}) {
+		return nil
 	}
 	return errors.New("it must select by metadata.name")
 }

@@ -16,9 +16,11 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
@@ -45,12 +47,19 @@ func nodeRestriction(u user.Info, pods Pods) (Restriction, bool) {
 	case !named || !grouped || name == "":
 		refuse := fmt.Errorf("a node must be named %sNAME and be in group %s", bootstrappolicy.NodeUserPrefix, user.NodesGroup)
 		return Restriction{
-			checkRequest: func(*http.Request, *genericrequest.RequestInfo) error { return refuse },
-			checkWrite:   func(context.Context, admission.Attributes) error { return refuse },
+			authorize:  func(context.Context, authorizer.Attributes) error { return refuse },
+			checkWrite: func(context.Context, admission.Attributes) error { return refuse },
 		}, true
 	}
-	return Restriction{checkRequest: nodeRequests{name, pods}.check, checkWrite: nodeWrites{name, pods}.check}, true
+	return Restriction{authorize: nodeRequests{name, pods}.authorize, checkWrite: nodeWrites{name, pods}.check}, true
 }
+
+var (
+	// errNoPod means that a pod does not exist. The server answers such a request with NotFound; a review has no such
+	// answer, and a pod may be bound to any node later.
+	errNoPod     = errors.New("does not exist")
+	errOneObject = errors.New("it must name the object and its namespace")
+)
 
 // nodeRequests checks the requests of a node before they are handled: the error of a patch of another
 // node's object would disclose its contents.
@@ -59,145 +68,160 @@ type nodeRequests struct {
 	pods Pods
 }
 
-func (n nodeRequests) check(r *http.Request, info *genericrequest.RequestInfo) error {
-	subresource := strings.TrimSuffix(info.Resource+"/"+info.Subresource, "/")
-	switch what := (schema.GroupResource{Group: info.APIGroup, Resource: subresource}); what {
+// authorize returns an error if the node may not send a request with these attributes.
+func (n nodeRequests) authorize(ctx context.Context, a authorizer.Attributes) error {
+	switch what := (schema.GroupResource{Group: a.GetAPIGroup(), Resource: pathOf(a)}); what {
 	case corev1.Resource("nodes"):
-		return n.checkOwn(r, info, "get", "create", "update", "patch")
+		return n.checkOwn(a, "get", "create", "update", "patch")
 	case corev1.Resource("nodes/status"):
-		return n.checkOwn(r, info, "get", "update", "patch")
+		return n.checkOwn(a, "get", "update", "patch")
 	case coordinationv1.Resource("leases"):
-		if info.Namespace != corev1.NamespaceNodeLease {
+		if a.GetNamespace() != corev1.NamespaceNodeLease {
 			return fmt.Errorf("it can access its own lease in namespace %s only", corev1.NamespaceNodeLease)
 		}
-		return n.checkOwn(r, info, "get", "create", "update", "patch")
+		return n.checkOwn(a, "get", "create", "update", "patch")
 	case corev1.Resource("pods"):
-		return n.checkPod(r, info, "get", "delete")
+		return n.checkPod(ctx, a, "get", "delete")
 	case corev1.Resource("pods/status"):
-		return n.checkPod(r, info, "get", "update", "patch")
+		return n.checkPod(ctx, a, "get", "update", "patch")
 	case corev1.Resource("configmaps"), corev1.Resource("secrets"):
-		return n.checkReferenced(r, info)
+		return n.checkReferenced(ctx, a)
 	case corev1.Resource("serviceaccounts/token"):
-		return n.checkAccount(r, info)
+		return n.checkAccount(ctx, a)
 	case corev1.Resource("services"):
-		return n.checkServices(r, info)
+		return n.checkServices(ctx, a)
 	case corev1.Resource("events"):
-		return checkEventRequest(r, info)
+		return checkVerb(a, "create", "patch")
 	case eventsv1.Resource("events"):
-		return checkVerb(info, "create")
+		return checkVerb(a, "create")
 	case certificatesv1.Resource("certificatesigningrequests"):
-		return checkCertificateRequest(r, info)
+		return checkCertificateRequest(a)
 	case authorizationv1.Resource("selfsubjectaccessreviews"), authorizationv1.Resource("selfsubjectrulesreviews"),
 		authenticationv1.Resource("selfsubjectreviews"):
-		return checkVerb(info, "create")
+		return checkVerb(a, "create")
 	default:
 		return fmt.Errorf("it cannot access %s", what)
 	}
 }
 
-// checkEventRequest allows creating and patching Events, which admission checks. It refuses JSON patches,
-// which could test the contents of other Events before admission.
-func checkEventRequest(r *http.Request, info *genericrequest.RequestInfo) error {
-	if form := r.Header.Get("Content-Type"); info.Verb == "patch" && form != string(types.StrategicMergePatchType) {
+// checkForm refuses JSON patches of Events, which could test the contents of other Events before admission.
+func checkForm(r *http.Request, info *genericrequest.RequestInfo) error {
+	isEvent := info.APIGroup == corev1.GroupName && info.Resource == "events"
+	if form := r.Header.Get("Content-Type"); isEvent && info.Verb == "patch" && form != string(types.StrategicMergePatchType) {
 		return fmt.Errorf("it can patch events by %s only", types.StrategicMergePatchType)
 	}
-	return checkVerb(info, "create", "patch")
+	return nil
 }
 
-func checkVerb(info *genericrequest.RequestInfo, verbs ...string) error {
-	if !slices.Contains(verbs, info.Verb) {
-		return fmt.Errorf("it cannot %s %s", info.Verb, strings.TrimSuffix(info.Resource+"/"+info.Subresource, "/"))
+func checkVerb(a authorizer.Attributes, verbs ...string) error {
+	if !slices.Contains(verbs, a.GetVerb()) {
+		return fmt.Errorf("it cannot %s %s", a.GetVerb(), pathOf(a))
 	}
 	return nil
 }
 
 // checkOwn allows verbs on the object with the node's own name, and listing and watching it. Admission
 // checks the name of a created object.
-func (n nodeRequests) checkOwn(r *http.Request, info *genericrequest.RequestInfo, verbs ...string) error {
+func (n nodeRequests) checkOwn(a authorizer.Attributes, verbs ...string) error {
 	switch {
-	case slices.Contains([]string{"list", "watch"}, info.Verb) && info.Subresource == "":
-		return checkSelector(r, "metadata.name", n.node)
-	case info.Verb == "create" && slices.Contains(verbs, info.Verb):
+	case slices.Contains([]string{"list", "watch"}, a.GetVerb()) && a.GetSubresource() == "":
+		return checkSelector(a, "metadata.name", n.node)
+	case a.GetVerb() == "create" && slices.Contains(verbs, a.GetVerb()):
 		return nil
-	case info.Name != n.node:
-		return fmt.Errorf("it can access %s %s only", info.Resource, n.node)
+	case a.GetName() != n.node:
+		return fmt.Errorf("it can access %s %s only", a.GetResource(), n.node)
 	}
-	return checkVerb(info, verbs...)
+	return checkVerb(a, verbs...)
 }
 
 // checkPod allows verbs on pods that are bound to the node, and listing and watching them.
-func (n nodeRequests) checkPod(r *http.Request, info *genericrequest.RequestInfo, verbs ...string) error {
-	if slices.Contains([]string{"list", "watch"}, info.Verb) && info.Subresource == "" {
-		return checkSelector(r, "spec.nodeName", n.node)
+func (n nodeRequests) checkPod(ctx context.Context, a authorizer.Attributes, verbs ...string) error {
+	if slices.Contains([]string{"list", "watch"}, a.GetVerb()) && a.GetSubresource() == "" {
+		return checkSelector(a, "spec.nodeName", n.node)
 	}
-	if err := checkVerb(info, verbs...); err != nil {
+	if err := checkVerb(a, verbs...); err != nil {
 		return err
 	}
-	node, found, err := n.pods.NodeOf(r.Context(), info.Namespace, info.Name)
+	if a.GetNamespace() == "" || a.GetName() == "" {
+		return errOneObject
+	}
+	node, found, err := n.pods.NodeOf(ctx, a.GetNamespace(), a.GetName())
 	if err != nil {
 		return err
 	}
-	if found && node != n.node {
-		return fmt.Errorf("pod %s/%s is not bound to node %s", info.Namespace, info.Name, n.node)
+	switch {
+	case !found:
+		return fmt.Errorf("pod %s/%s %w", a.GetNamespace(), a.GetName(), errNoPod)
+	case node != n.node:
+		return fmt.Errorf("pod %s/%s is not bound to node %s", a.GetNamespace(), a.GetName(), n.node)
 	}
-	return nil // the response for a pod that does not exist will be NotFound
+	return nil
 }
 
 // checkReferenced allows getting a ConfigMap or Secret that a pod on the node refers to.
-func (n nodeRequests) checkReferenced(r *http.Request, info *genericrequest.RequestInfo) error {
-	if err := checkVerb(info, "get"); err != nil {
+func (n nodeRequests) checkReferenced(ctx context.Context, a authorizer.Attributes) error {
+	if err := checkVerb(a, "get"); err != nil {
 		return err
 	}
-	refers := refersTo(info.Resource, info.Name)
-	found, err := n.pods.HasMatch(r.Context(), n.node, info.Namespace, refers)
+	if a.GetNamespace() == "" || a.GetName() == "" {
+		return errOneObject
+	}
+	refers := refersTo(a.GetResource(), a.GetName())
+	found, err := n.pods.HasMatch(ctx, n.node, a.GetNamespace(), refers)
 	if err == nil && !found {
-		err = fmt.Errorf("no pod that is bound to node %s refers to %s %s", n.node, info.Resource, info.Name)
+		err = fmt.Errorf("no pod that is bound to node %s refers to %s %s", n.node, a.GetResource(), a.GetName())
 	}
 	return err
 }
 
 // checkAccount allows requests for tokens of the service account of a pod on the node. Admission checks to
 // which pod they are bound.
-func (n nodeRequests) checkAccount(r *http.Request, info *genericrequest.RequestInfo) error {
-	if err := checkVerb(info, "create"); err != nil {
+func (n nodeRequests) checkAccount(ctx context.Context, a authorizer.Attributes) error {
+	if err := checkVerb(a, "create"); err != nil {
 		return err
 	}
-	found, err := n.pods.HasMatch(r.Context(), n.node, info.Namespace, func(pod *corev1.Pod) bool { return accountOf(pod) == info.Name })
+	if a.GetNamespace() == "" || a.GetName() == "" {
+		return errOneObject
+	}
+	found, err := n.pods.HasMatch(ctx, n.node, a.GetNamespace(), func(pod *corev1.Pod) bool { return accountOf(pod) == a.GetName() })
 	if err == nil && !found {
-		err = fmt.Errorf("no pod that is bound to node %s has the service account %s", n.node, info.Name)
+		err = fmt.Errorf("no pod that is bound to node %s has the service account %s", n.node, a.GetName())
 	}
 	return err
 }
 
 // checkServices allows listing the services of a namespace in which the node has a pod: the environment of
 // its containers contains their names and addresses.
-func (n nodeRequests) checkServices(r *http.Request, info *genericrequest.RequestInfo) error {
-	if err := checkVerb(info, "list"); err != nil {
+func (n nodeRequests) checkServices(ctx context.Context, a authorizer.Attributes) error {
+	if err := checkVerb(a, "list"); err != nil {
 		return err
 	}
-	if info.Namespace == "" {
+	if a.GetNamespace() == "" {
 		return errors.New("it can list the services of one namespace only")
 	}
-	found, err := n.pods.HasMatch(r.Context(), n.node, info.Namespace, func(*corev1.Pod) bool { return true })
+	found, err := n.pods.HasMatch(ctx, n.node, a.GetNamespace(), func(*corev1.Pod) bool { return true })
 	if err == nil && !found {
-		err = fmt.Errorf("no pod that is bound to node %s is in namespace %s", n.node, info.Namespace)
+		err = fmt.Errorf("no pod that is bound to node %s is in namespace %s", n.node, a.GetNamespace())
 	}
 	return err
 }
 
 // checkSelector allows a list or watch whose field selector requires exactly this value.
-func checkSelector(r *http.Request, name, value string) error {
-	selectors := r.URL.Query()["fieldSelector"]
-	if len(selectors) == 1 {
-		selector, err := fields.ParseSelector(selectors[0])
-		if err != nil {
-			return err
-		}
-		if exact, ok := selector.RequiresExactMatch(name); ok && exact == value {
-			return nil
-		}
+func checkSelector(a authorizer.Attributes, name, value string) error {
+	requirements, err := a.GetFieldSelector()
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(requirements, func(r fields.Requirement) bool {
+		return r.Field == name && r.Value == value && isEquality(r)
+	}) {
+		return nil
 	}
 	return fmt.Errorf("it must select by %s=%s", name, value)
+}
+
+func isEquality(r fields.Requirement) bool {
+	return r.Operator == selection.Equals || r.Operator == selection.DoubleEquals
 }
 
 // refersTo returns a function that reports whether a pod refers to a ConfigMap or Secret.

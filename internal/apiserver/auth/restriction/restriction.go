@@ -7,6 +7,7 @@
 // metadata only, uses only its own subresources, selects by no field but metadata, and sends patches of one
 // form. It also refuses requests whose failure would disclose contents: a patch that succeeds only if a
 // guess is right is as good as a read. Admission checks how a write changes the object.
+// Reviews decides about the attributes of a request, for access reviews.
 //
 // The rules of each user are a Restriction; within it, the user's roles decide (package bootstrappolicy).
 //
@@ -16,7 +17,6 @@ package restriction
 
 import (
 	"context"
-	"net/http"
 	"slices"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -24,7 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
-	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 )
@@ -44,8 +44,8 @@ type Restriction struct {
 	AnyPatch []string
 	// StatesReason means that the user gives a reason for each deletion, for the audit log.
 	StatesReason bool
-	// checkRequest returns an error if a request is refused; if set, it replaces all of the above.
-	checkRequest func(*http.Request, *genericrequest.RequestInfo) error
+	// authorize returns an error if a request for a resource is refused; if set, it replaces all of the above.
+	authorize func(context.Context, authorizer.Attributes) error
 	// checkWrite returns an error if admission refuses a write.
 	checkWrite func(context.Context, admission.Attributes) error
 }

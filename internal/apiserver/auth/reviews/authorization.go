@@ -83,13 +83,12 @@ func (c Config) reviewOwnRules(ctx context.Context, r *authorizationv1.SelfSubje
 }
 
 func (c Config) decide(ctx context.Context, u user.Info, resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
-	decision, reason, err := c.Authorizer.Authorize(ctx, attributesOf(u, resource, path))
+	attributes := attributesOf(u, resource, path)
+	decision, reason, err := c.Authorizer.Authorize(ctx, attributes)
 	status := authorizationv1.SubjectAccessReviewStatus{
 		Allowed: decision == authorizer.DecisionAllow, Denied: decision == authorizer.DecisionDeny, Reason: reason,
 	}
-	if err != nil {
-		status.EvaluationError = err.Error()
-	}
+	status.EvaluationError = evaluationError(err, attributes)
 	return status
 }
 
@@ -101,10 +100,17 @@ func attributesOf(u user.Info, resource *authorizationv1.ResourceAttributes, pat
 	if version == "" {
 		version = "*"
 	}
-	return authorizer.AttributesRecord{
+	a := authorizer.AttributesRecord{
 		User: u, ResourceRequest: true, Verb: resource.Verb, Namespace: resource.Namespace, APIGroup: resource.Group, APIVersion: version,
 		Resource: resource.Resource, Subresource: resource.Subresource, Name: resource.Name,
 	}
+	if resource.FieldSelector != nil {
+		a.FieldSelectorRequirements, a.FieldSelectorParsingErr = fieldRequirements(*resource.FieldSelector)
+	}
+	if resource.LabelSelector != nil {
+		a.LabelSelectorRequirements, a.LabelSelectorParsingErr = labelRequirements(*resource.LabelSelector)
+	}
+	return a
 }
 
 func subjectOf(spec authorizationv1.SubjectAccessReviewSpec) user.Info {
@@ -137,6 +143,8 @@ func validateAttributes(resource *authorizationv1.ResourceAttributes, path *auth
 		return field.ErrorList{field.Invalid(field.NewPath("spec", "nonResourceAttributes"), path, "cannot be specified in combination with resourceAttributes")}
 	case resource == nil && path == nil:
 		return field.ErrorList{field.Invalid(at, resource, "exactly one of nonResourceAttributes or resourceAttributes must be specified")}
+	case resource != nil:
+		return validateSelectors(*resource, at)
 	default:
 		return nil
 	}
