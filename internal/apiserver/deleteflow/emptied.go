@@ -137,9 +137,8 @@ func (f *Flow) wentWithNamespace(ctx context.Context, info *genericrequest.Reque
 		return nil
 	}
 	removed := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: info.Name, UID: uid, ResourceVersion: strconv.FormatInt(now, 10)}}
-	answer, _, err := deletion.Answer(deletion.Remove{}, removed, f.strategyOf(resource))
-	status, ok := answer.(*metav1.Status)
-	if err != nil || !ok {
+	status, err := deletion.Removed(removed, resource)
+	if err != nil {
 		return nil
 	}
 	return status

@@ -79,7 +79,7 @@ var (
 type Config struct {
 	// Now is the clock of deletionTimestamp.
 	Now func() time.Time
-	// Resources are the resources with rules of their own. All others are deleted like custom resources.
+	// Resources are the built-in resources, some of which have several groups.
 	Resources []registry.Resource
 	// CollectorDisabled is set if no garbage collector runs. Then the flow adds no finalizer that only a collector
 	// removes.
@@ -102,7 +102,6 @@ type Flow struct {
 	collectorDisabled bool
 	left              func(ctx context.Context, namespace string, others []protection.Other) []protection.Left
 	asked             func(Asked)
-	strategies        map[schema.GroupResource]deletion.Strategy
 	rows              map[schema.GroupResource]schema.GroupResource // where a resource with several groups is stored
 	stored            StoredMetadata
 	emptied           emptied
@@ -110,7 +109,7 @@ type Flow struct {
 
 // New returns a Flow.
 func New(c Config) *Flow {
-	f := &Flow{now: c.Now, collectorDisabled: c.CollectorDisabled, left: c.Left, asked: c.Asked, strategies: map[schema.GroupResource]deletion.Strategy{}, rows: map[schema.GroupResource]schema.GroupResource{}, stored: c.Stored, emptied: emptied{now: c.Now, by: map[emptiedBy]emptiedNamespace{}}}
+	f := &Flow{now: c.Now, collectorDisabled: c.CollectorDisabled, left: c.Left, asked: c.Asked, rows: map[schema.GroupResource]schema.GroupResource{}, stored: c.Stored, emptied: emptied{now: c.Now, by: map[emptiedBy]emptiedNamespace{}}}
 	if f.asked == nil {
 		f.asked = func(Asked) {}
 	}
@@ -121,12 +120,8 @@ func New(c Config) *Flow {
 		f.stored = nothingStored
 	}
 	for _, k := range c.Resources {
-		f.strategies[k.GroupResource()] = k.Deletion
 		for _, version := range k.GroupVersions() {
 			f.rows[schema.GroupResource{Group: version.Group, Resource: k.Plural}] = k.GroupResource()
-		}
-		for _, p := range k.Peers {
-			f.strategies[schema.GroupResource{Group: p.GroupVersion.Group, Resource: k.Plural}] = k.Deletion
 		}
 	}
 	return f
@@ -134,11 +129,7 @@ func New(c Config) *Flow {
 
 // strategyOf returns the deletion strategy of a resource.
 func (f *Flow) strategyOf(resource schema.GroupResource) deletion.Strategy {
-	strategy, ok := f.strategies[resource]
-	if !ok {
-		strategy.Resource = resource
-	}
-	return f.withServer(strategy)
+	return f.withServer(deletion.StrategyOf(f.rowOf(resource)))
 }
 
 // rowOf returns the resource under which the objects of a resource are stored.

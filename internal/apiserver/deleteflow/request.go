@@ -113,12 +113,12 @@ func (r *request) deleteOptions() *metav1.DeleteOptions {
 
 // keepAnswer keeps the response to a dry run of a plan, if the plan removes the object (R20).
 func (r *request) keepAnswer(plan deletion.Plan, obj runtime.Object, strategy deletion.Strategy) error {
-	answer, _, err := deletion.Answer(plan, obj, strategy)
-	if err != nil {
-		return err
-	}
-	status, _ := answer.(*metav1.Status) // nil if the object stays
-	if status != nil {
+	var status *metav1.Status // nil if the object stays
+	if _, removes := plan.(deletion.Remove); removes {
+		var err error
+		if status, err = deletion.Removed(obj, strategy.Resource); err != nil {
+			return err
+		}
 		status.SetGroupVersionKind(metav1.Unversioned.WithKind("Status"))
 		status.ResourceVersion = "" // nothing was removed
 	}

@@ -2,7 +2,6 @@ package registry
 
 import (
 	"context"
-	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
-	storeerr "k8s.io/apiserver/pkg/storage/errors"
 	"k8s.io/apiserver/pkg/util/dryrun"
 	"k8s.io/apiserver/pkg/warning"
 
@@ -20,7 +18,7 @@ import (
 // Deleter carries out one deletion: in one transaction it decides what to do with the
 // object, and marks or removes it. It is safe for concurrent use.
 type Deleter interface {
-	// Delete returns the object as the deletion left it, and whether it was removed.
+	// Delete returns the object as the deletion left it, and whether it was removed. Errors are API errors.
 	Delete(ctx context.Context, d Deletion) (obj runtime.Object, removed bool, err error)
 }
 
@@ -66,7 +64,7 @@ func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateOb
 		Strategy: r.Resource.Deletion,
 	})
 	if err != nil {
-		return nil, false, storeerr.InterpretDeleteError(err, r.Resource.GroupResource(), name)
+		return nil, false, err
 	}
 	if removed && r.AfterDelete != nil && !dryrun.IsDryRun(options.DryRun) {
 		r.AfterDelete(obj, options)
@@ -92,9 +90,5 @@ func (r *REST) answer(obj runtime.Object, removed bool) (runtime.Object, error) 
 		}
 		return obj, nil
 	}
-	status, _, err := deletion.Answer(deletion.Remove{}, obj, r.Resource.Deletion)
-	if err != nil {
-		return nil, fmt.Errorf("answer the deletion of %s: %w", r.Resource.GroupResource(), err)
-	}
-	return status, nil
+	return deletion.Removed(obj, r.Resource.Deletion.Resource)
 }

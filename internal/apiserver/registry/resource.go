@@ -57,7 +57,7 @@ type Resource struct {
 	OrphansWarning string
 	// TTL is the time after its last write for which an object is kept. 0: forever.
 	TTL time.Duration
-	// Deletion is the resource's part in the delete flow. Define sets its Resource.
+	// Deletion is the resource's part in the delete flow. Define sets it.
 	Deletion deletion.Strategy
 	// Legacy are older group versions that serve the same objects.
 	Legacy []LegacyVersion
@@ -85,7 +85,7 @@ func Define[T, L any, P object[T], PL object[L]](r Resource, columns []table.Col
 	r.Singular = strings.ToLower(r.Kind)
 	r.New = func() runtime.Object { return P(new(T)) }
 	r.NewList = func() runtime.Object { return PL(new(L)) }
-	r.Deletion.Resource = r.GroupResource()
+	r.Deletion = deletion.StrategyOf(r.GroupResource())
 	r.assign = func(to, from runtime.Object) { *to.(P) = *from.(P) }
 	r.Columns = table.WithName(columns)
 	r.Strategy = untyped(s)

@@ -12,7 +12,7 @@
 //	  case Mark:   plan.Apply(obj), write obj
 //	  case Keep:   write nothing
 //	  }
-//	reply deletion.Answer(plan, obj as the transaction left it)
+//	reply obj as the transaction left it, or deletion.Removed(obj, resource)
 //
 //	transaction of every other write:
 //	  if deletion.Finished(new obj, strategy): delete obj instead

@@ -12,6 +12,13 @@ import (
 // StrategyOf returns the rules specific to a built-in resource. The server deletes by them, and the
 // tools predict by them. Any other resource is deleted like custom resources.
 func StrategyOf(r schema.GroupResource) Strategy {
+	s := ownStrategyOf(r)
+	s.Resource = r
+	return s
+}
+
+// ownStrategyOf returns the strategy of a resource without its name.
+func ownStrategyOf(r schema.GroupResource) Strategy {
 	switch r {
 	case corev1.Resource("pods"):
 		return Strategy{Grace: PodGrace}

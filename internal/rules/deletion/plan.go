@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Plan is the effect of a DELETE on an object: one of Remove, Mark and Keep.
@@ -88,19 +89,13 @@ func (p Mark) Apply(obj runtime.Object) error {
 	return nil
 }
 
-// Answer returns the response to the client (R20): the object while its deletion is
-// pending, or a Status with the uid when it is gone; gone is true in the second case. obj
-// is the object as the transaction left it; for a removed object, its last state with the
-// resourceVersion of the removal.
-func Answer(p Plan, obj runtime.Object, s Strategy) (answer runtime.Object, gone bool, err error) {
-	switch p.(type) {
-	case Mark, Keep:
-		return obj, false, nil
-	case Remove:
-	}
+// Removed returns the response to the client whose DELETE has removed an object (R20): a
+// Status with the uid. As long as an object stays, the response is the object. obj is the
+// last state of the object, with the resourceVersion of the removal.
+func Removed(obj runtime.Object, resource schema.GroupResource) (*metav1.Status, error) {
 	object, err := meta.Accessor(obj)
 	if err != nil {
-		return nil, false, fmt.Errorf("answer a deletion: %w", err)
+		return nil, fmt.Errorf("answer the deletion of %s: %w", resource, err)
 	}
 	return &metav1.Status{
 		// The revision at which the object was removed, so that a client can wait until its
@@ -109,9 +104,9 @@ func Answer(p Plan, obj runtime.Object, s Strategy) (answer runtime.Object, gone
 		Status:   metav1.StatusSuccess,
 		Details: &metav1.StatusDetails{
 			Name:  object.GetName(),
-			Group: s.Resource.Group,
-			Kind:  s.Resource.Resource, // the plural, as clients know it from upstream
+			Group: resource.Group,
+			Kind:  resource.Resource, // the plural, as clients know it from upstream
 			UID:   object.GetUID(),
 		},
-	}, true, nil
+	}, nil
 }

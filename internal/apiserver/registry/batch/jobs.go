@@ -22,7 +22,6 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
-	"github.com/coppice-dev/coppice/internal/rules/deletion"
 )
 
 func jobs() registry.Resource {
@@ -34,7 +33,6 @@ func jobs() registry.Resource {
 		Categories:          []string{"all"},
 		ValidateName:        apivalidation.NameIsDNSSubdomain,
 		UnconditionalUpdate: true,
-		Deletion:            deletion.StrategyOf(batchv1.Resource("jobs")),
 		OrphansWarning: "child pods are preserved by default when jobs are deleted; " +
 			"set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
 	}, slices.Concat([]table.Column{

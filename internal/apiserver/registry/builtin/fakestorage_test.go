@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage"
+	storeerr "k8s.io/apiserver/pkg/storage/errors"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/client-go/tools/cache"
@@ -263,7 +264,7 @@ func (fakeDeleter) Delete(ctx context.Context, d registry.Deletion) (runtime.Obj
 	}
 	err := d.Storage.Delete(ctx, d.Key, out, &storage.Preconditions{}, decide, false, nil, storage.DeleteOptions{})
 	if !errors.Is(err, stays) {
-		return out, err == nil, err
+		return out, err == nil, storeerr.InterpretDeleteError(err, d.Resource, d.Name)
 	}
 	err = d.Storage.GuaranteedUpdate(ctx, d.Key, out, false, &storage.Preconditions{}, storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) {
 		if mark, ok := plan.(deletion.Mark); ok {
@@ -271,7 +272,7 @@ func (fakeDeleter) Delete(ctx context.Context, d registry.Deletion) (runtime.Obj
 		}
 		return obj, nil
 	}), false, nil)
-	return out, false, err
+	return out, false, storeerr.InterpretDeleteError(err, d.Resource, d.Name)
 }
 
 // registries returns the registries of a resource on a fake storage. The main one deletes

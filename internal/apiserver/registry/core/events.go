@@ -13,7 +13,6 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
-	"github.com/coppice-dev/coppice/internal/rules/deletion"
 )
 
 func events() registry.Resource {
@@ -29,7 +28,6 @@ func events() registry.Resource {
 		UnconditionalUpdate: true,
 		TTL:                 time.Hour,
 		Peers:               []registry.PeerVersion{eventsPeer()},
-		Deletion:            deletion.StrategyOf(corev1.Resource("events")),
 	}, eventColumns(), registry.Strategy[*corev1.Event]{
 		ValidateIn:       validateEvent,
 		SelectableFields: eventFields,

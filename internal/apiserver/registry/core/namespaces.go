@@ -11,7 +11,6 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
-	"github.com/coppice-dev/coppice/internal/rules/deletion"
 )
 
 // Namespaces differ from every other resource in how they are deleted: besides metadata.finalizers there is
@@ -28,7 +27,6 @@ func namespaces() registry.Resource {
 		ReturnDeletedObject: true,
 		// A single mistaken request would delete everything.
 		NoDeleteCollection: true,
-		Deletion:           deletion.StrategyOf(corev1.Resource("namespaces")),
 	}, []table.Column{
 		table.Text("Status", "Whether the namespace is being deleted.", func(ns *corev1.Namespace) string { return string(ns.Status.Phase) }),
 		table.Age(),

@@ -12,7 +12,6 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
-	"github.com/coppice-dev/coppice/internal/rules/deletion"
 )
 
 func pods() registry.Resource {
@@ -26,7 +25,6 @@ func pods() registry.Resource {
 		ValidateName:        apivalidation.NameIsDNSSubdomain,
 		UnconditionalUpdate: true,
 		ReturnDeletedObject: true,
-		Deletion:            deletion.StrategyOf(corev1.Resource("pods")),
 	}, podColumns(), registry.Strategy[*corev1.Pod]{
 		Default:                podspec.DefaultPod,
 		BeginCreate:            resolveClasses,

@@ -16,7 +16,6 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
-	"github.com/coppice-dev/coppice/internal/rules/deletion"
 )
 
 func replicationControllers() registry.Resource {
@@ -34,7 +33,6 @@ func replicationControllers() registry.Resource {
 			return content.IsDNS1123Subdomain(name)
 		},
 		UnconditionalUpdate: true,
-		Deletion:            deletion.StrategyOf(corev1.Resource("replicationcontrollers")),
 	}, slices.Concat([]table.Column{
 		table.Number("Desired", "Pods that are desired.", func(rc *corev1.ReplicationController) int { return int(ptr.Deref(rc.Spec.Replicas, 0)) }),
 		table.Number("Current", "Pods that exist.", func(rc *corev1.ReplicationController) int { return int(rc.Status.Replicas) }),
