@@ -138,8 +138,8 @@ func (s *server) launch(change func(*apiserver.Config)) error {
 		return err
 	}
 	s.url = "https://" + listener.Addr().String()
-	c := apiserver.Config{Listener: listener, Store: s.store, Authority: s.authority, Version: "v1.37.2", Now: time.Now}
-	c.ServiceAccountsUnchecked = true // no controller creates the accounts
+	c := apiserver.Config{Listener: listener, Store: s.store, Authority: s.authority, Version: "v1.37.2", Now: time.Now, Features: apiserver.AllFeatures()}
+	c.Features.ServiceAccounts = false // no controller creates the accounts
 	if change != nil {
 		change(&c)
 	}
@@ -207,4 +207,4 @@ func (s *server) stop() error {
 	return err
 }
 
-func disableCollector(c *apiserver.Config) { c.CollectorDisabled = true }
+func disableCollector(c *apiserver.Config) { c.Features.Collector = false }

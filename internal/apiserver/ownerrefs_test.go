@@ -258,7 +258,7 @@ func TestStatusDoesNotOwn(t *testing.T) {
 
 // Tests of a collector need objects that admission would refuse.
 func TestOwnersUnchecked(t *testing.T) {
-	s := startServer(t, func(c *apiserver.Config) { c.OwnersUnchecked = true })
+	s := startServer(t, func(c *apiserver.Config) { c.Features.OwnerChecks = false })
 	c := s.configMaps(t, "default")
 	c.post(owned(c.named("a"), metav1.OwnerReference{APIVersion: "nowhere.example.com/v1", Kind: "Widget", Name: "w", UID: "w"}))
 }

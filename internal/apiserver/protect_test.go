@@ -149,7 +149,7 @@ func TestR23_ClassProtection(t *testing.T) {
 // Without the controller that removes the finalizers, none is set.
 func TestR23_ProtectionDisabled(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, func(c *apiserver.Config) { c.ProtectionDisabled = true })
+	s := startServer(t, func(c *apiserver.Config) { c.Features.VolumeProtection = false })
 	claims := s.claims(t, s.namespace(t))
 	created := claims.create("a")
 	if got := created.GetFinalizers(); len(got) > 0 {

@@ -95,21 +95,8 @@ type Config struct {
 	AdvertiseAddress net.IP
 	// Version is the gitVersion in /version: a semantic version with a leading v.
 	Version string
-	// CollectorDisabled means that no garbage collector runs against this server: deletions then never add
-	// a finalizer that only a collector removes.
-	CollectorDisabled bool
-	// ProtectionDisabled means that no volume protection controller runs against this server:
-	// PersistentVolumeClaims and PersistentVolumes then get no finalizers that only this controller
-	// removes.
-	ProtectionDisabled bool
-	// ServiceAccountsUnchecked means that no controller creates the service account "default" in
-	// namespaces: pods then need no existing account and get no token.
-	ServiceAccountsUnchecked bool
-	// NodesUntainted means that no node controller runs against this server: new Nodes then do not get the
-	// taint that only this controller removes.
-	NodesUntainted bool
-	// OwnersUnchecked disables the admission of package ownerreferences.
-	OwnersUnchecked bool
+	// Features are the controllers that run against this server, and the checks that it makes.
+	Features Features
 	// DisabledPlugins are names of additional admission plug-ins to disable, from admissionchain.Optional.
 	DisabledPlugins []string
 	// AdmissionConfig is the path of the AdmissionConfiguration; none if empty.
@@ -132,6 +119,12 @@ type Config struct {
 	Now func() time.Time
 	Log *slog.Logger // nil: nothing is logged
 }
+
+// Features are the controllers that run against a server, and the checks that it makes.
+type Features = admissionchain.Features
+
+// AllFeatures returns the features of a server with all controllers.
+func AllFeatures() Features { return admissionchain.AllFeatures() }
 
 // Server is an assembled API server. Run may be called once.
 type Server struct {
@@ -206,7 +199,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	if err := s.connect(c, base, schemes); err != nil {
 		return nil, err
 	}
-	flow := deleteflow.New(deleteflow.Config{Now: c.Now, Resources: builtin.Resources(), CollectorDisabled: c.CollectorDisabled, Left: s.left, Asked: s.tellAsked, Stored: s.readStored})
+	flow := deleteflow.New(deleteflow.Config{Now: c.Now, Resources: builtin.Resources(), Collector: c.Features.Collector, Left: s.left, Asked: s.tellAsked, Stored: s.readStored})
 	if err := s.secure(ctx, c, base, flow); err != nil {
 		return nil, err
 	}
@@ -329,8 +322,7 @@ func (s *Server) secure(ctx context.Context, c Config, base *genericapiserver.Co
 		Restrictions: s.access.Restrictions, Outlived: s.checkOutlived,
 		Served: s.served.ResourceOf, OwnerExists: ownerreferences.Lookup{Mapper: s.mapper, Metadata: s.objects}.Exists, Backlog: s.countBacklog,
 		MergeTypes: s.mergeTypes, Webhooks: s.webhooks(),
-		ServiceAccountsUnchecked: c.ServiceAccountsUnchecked, VolumeProtectionDisabled: c.ProtectionDisabled, NodesUntainted: c.NodesUntainted, OwnersUnchecked: c.OwnersUnchecked,
-		Disabled: c.DisabledPlugins, File: c.AdmissionConfig,
+		Features: c.Features, Disabled: c.DisabledPlugins, File: c.AdmissionConfig,
 	})
 }
 

@@ -42,7 +42,7 @@ func TestNewRefuses(t *testing.T) {
 		`version "new"`: func(c *apiserver.Config) { c.Version = "new" },
 		"not on TCP":    func(c *apiserver.Config) { c.Listener = socket },
 	} {
-		c := apiserver.Config{Listener: listener, Store: s.store, Authority: s.authority, Version: "v1.37.2", Now: time.Now}
+		c := apiserver.Config{Listener: listener, Store: s.store, Authority: s.authority, Version: "v1.37.2", Now: time.Now, Features: apiserver.AllFeatures()}
 		change(&c)
 		if _, err := apiserver.New(t.Context(), c); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %q", err, says)

@@ -40,7 +40,7 @@ func restOptions(c Config, schemes registry.Schemes, flow *deleteflow.Flow, esta
 	etcd.StorageConfig.Transport.TracerProvider = noop.NewTracerProvider()
 	etcd.StorageConfig.StorageObjectCountTracker = base.StorageObjectCountTracker
 	etcd.DefaultStorageMediaType = runtime.ContentTypeProtobuf
-	etcd.EnableGarbageCollection = !c.CollectorDisabled
+	etcd.EnableGarbageCollection = c.Features.Collector
 	etcd.DeleteCollectionWorkers = collectionWorkers
 	// k8s.io/apiserver would check etcd over the network; baseConfig has a check of its own.
 	etcd.SkipHealthEndpoints = true

@@ -81,18 +81,18 @@ func TestBindingIsNoNewGeneration(t *testing.T) {
 func TestNewNodesAreTainted(t *testing.T) {
 	notReady := corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}
 	for name, test := range map[string]struct {
-		untainted bool
-		own       []corev1.Taint
-		want      int
+		tainted bool
+		own     []corev1.Taint
+		want    int
 	}{
-		"none of its own":        {false, nil, 1},
-		"the same":               {false, []corev1.Taint{notReady}, 1},
-		"of another effect":      {false, []corev1.Taint{{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoExecute}}, 2},
-		"no controller of nodes": {true, nil, 0},
+		"none of its own":        {true, nil, 1},
+		"the same":               {true, []corev1.Taint{notReady}, 1},
+		"of another effect":      {true, []corev1.Taint{{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoExecute}}, 2},
+		"no controller of nodes": {false, nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := startServer(t, func(c *apiserver.Config) { c.NodesUntainted = test.untainted })
+			s := startServer(t, func(c *apiserver.Config) { c.Features.NodeTaints = test.tainted })
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: corev1.NodeSpec{Taints: test.own}}
 			node, err := clientOf(t, s).CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})
 			if err != nil || len(node.Spec.Taints) != test.want || test.want > 0 && node.Spec.Taints[test.want-1] != notReady {

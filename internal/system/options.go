@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/external"
 	"github.com/coppice-dev/coppice/internal/apiserver/recyclebin"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
@@ -177,8 +178,15 @@ func (o Options) complete() (Options, error) {
 	return o, nil
 }
 
-func (o Options) disablesAdmission(plugin string) bool {
-	return slices.Contains(o.DisableAdmissionPlugins, plugin)
+// features returns the features of the API server: the controllers that run here or elsewhere, and the
+// plug-ins that are not disabled.
+func (o Options) features() apiserver.Features {
+	plugin := func(name string) bool { return !slices.Contains(o.DisableAdmissionPlugins, name) }
+	return apiserver.Features{
+		Collector: o.GarbageCollector != Disabled, VolumeProtection: o.VolumeProtection != Disabled,
+		ServiceAccounts: o.Workloads != Disabled && plugin(ServiceAccountPlugin), NodeTaints: o.Workloads != Disabled,
+		OwnerChecks: plugin(OwnerReferencesPlugin),
+	}
 }
 
 // runsControllers reports whether any controller may run in this process.

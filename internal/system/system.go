@@ -127,10 +127,7 @@ func assemble(ctx context.Context, o Options, dir *workDir, listener net.Listene
 	api, err := apiserver.New(ctx, apiserver.Config{
 		Listener: listener, Store: store, Authority: authority, ServingNames: o.servingNames(), AdvertiseAddress: o.AdvertiseAddress,
 		Version: o.Version, Audit: o.audit,
-		CollectorDisabled: o.GarbageCollector == Disabled, ProtectionDisabled: o.VolumeProtection == Disabled,
-		ServiceAccountsUnchecked: o.Workloads == Disabled || o.disablesAdmission(ServiceAccountPlugin),
-		NodesUntainted:           o.Workloads == Disabled,
-		OwnersUnchecked:          o.disablesAdmission(OwnerReferencesPlugin), Services: o.Services, Now: time.Now, Log: o.Log,
+		Features: o.features(), Services: o.Services, Now: time.Now, Log: o.Log,
 		External: o.Server.External, DisabledPlugins: o.Server.DisabledPlugins, AdmissionConfig: o.Server.AdmissionConfig,
 		AuditPolicy: o.Server.AuditPolicy, MaxRequests: o.Server.MaxRequests, MaxWrites: o.Server.MaxWrites, ConnectionGrace: o.Server.ConnectionGrace,
 	})

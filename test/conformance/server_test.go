@@ -240,8 +240,10 @@ func startBare(a admission) (_ *server, err error) {
 	if err != nil {
 		return nil, err
 	}
+	features := apiserver.AllFeatures()
+	features.OwnerChecks, features.ServiceAccounts = a != unchecked, false
 	api, err := apiserver.New(ctx, apiserver.Config{
-		OwnersUnchecked: a == unchecked, ServiceAccountsUnchecked: true,
+		Features: features,
 		Listener: listener, Store: store, Authority: authority, Version: "v1.37.2", Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

@@ -70,18 +70,33 @@ type Config struct {
 	// Webhooks configures how the server reaches webhooks.
 	Webhooks webhooks.Config
 
-	// ServiceAccountsUnchecked leaves out the plug-in of package serviceaccount.
-	ServiceAccountsUnchecked bool
-	// VolumeProtectionDisabled leaves out StorageObjectInUseProtection.
-	VolumeProtectionDisabled bool
-	// NodesUntainted leaves out TaintNodesByCondition.
-	NodesUntainted bool
-	// OwnersUnchecked leaves out the plug-ins for owner references.
-	OwnersUnchecked bool
+	// Features determine which plug-ins are left out.
+	Features Features
 	// Disabled are the names of additional plug-ins to leave out, from Optional().
 	Disabled []string
 	// File is the path of an AdmissionConfiguration for webhooks and PodSecurity; none if empty.
 	File string
+}
+
+// Features are what the server relies on besides itself. The zero value is a server without controllers.
+type Features struct {
+	// Collector: a garbage collector runs, here or elsewhere. Deletions may add the finalizers that it removes.
+	Collector bool
+	// VolumeProtection: a volume protection controller runs. New PersistentVolumeClaims and PersistentVolumes
+	// get the finalizers that it removes (StorageObjectInUseProtection).
+	VolumeProtection bool
+	// ServiceAccounts: a controller creates the service account "default" in each namespace. Pods need an
+	// existing account and get a token (package serviceaccount).
+	ServiceAccounts bool
+	// NodeTaints: a node controller runs. New Nodes get the taint that it removes (TaintNodesByCondition).
+	NodeTaints bool
+	// OwnerChecks: owner references are checked (package ownerreferences).
+	OwnerChecks bool
+}
+
+// AllFeatures returns the features of a server with all controllers.
+func AllFeatures() Features {
+	return Features{Collector: true, VolumeProtection: true, ServiceAccounts: true, NodeTaints: true, OwnerChecks: true}
 }
 
 // Optional returns the names of the plug-ins that Config.Disabled may leave out: those of Kubernetes.
@@ -116,10 +131,10 @@ func plugins(c Config, base *genericapiserver.Config) []plugin {
 		}},
 		{limitranger.PluginName, instance(limitranger.NewAdmission())},
 	}
-	if !c.NodesUntainted {
+	if c.Features.NodeTaints {
 		all = append(all, plugin{nodeTaintName, instance(nodeTaint{})})
 	}
-	if !c.ServiceAccountsUnchecked {
+	if c.Features.ServiceAccounts {
 		all = append(all, plugin{serviceaccount.PluginName, instance(serviceaccount.NewAdmission())})
 	}
 	all = append(all, []plugin{
@@ -132,10 +147,10 @@ func plugins(c Config, base *genericapiserver.Config) []plugin {
 		{componentRestrictionName, instance(restriction.NewAdmission(c.Restrictions))},
 		{outlivedName, instance(newOutlived(c.Outlived))},
 	}...)
-	if !c.VolumeProtectionDisabled {
+	if c.Features.VolumeProtection {
 		all = append(all, plugin{storageInUseProtectionName, instance(storageInUseProtection{})})
 	}
-	if !c.OwnersUnchecked {
+	if c.Features.OwnerChecks {
 		all = append(all,
 			plugin{ownerreferences.PluginName, func(io.Reader) (admission.Interface, error) {
 				return ownerreferences.NewAdmission(c.Served, authorize)

@@ -197,7 +197,7 @@ func testNow() time.Time { return time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC) }
 // newFixture returns the registry of a resource with one stored object.
 func newFixture(t *testing.T, obj runtime.Object) *fixture {
 	t.Helper()
-	w := &fixture{memory: &memory{}, t: t, flow: New(Config{Now: testNow, Resources: builtin.Resources()})}
+	w := &fixture{memory: &memory{}, t: t, flow: New(Config{Now: testNow, Collector: true, Resources: builtin.Resources()})}
 	schemes := builtin.NewSchemes()
 	for _, k := range builtin.Resources() {
 		if reflect.TypeOf(k.New()) == reflect.TypeOf(obj) {

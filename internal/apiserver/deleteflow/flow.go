@@ -81,9 +81,9 @@ type Config struct {
 	Now func() time.Time
 	// Resources are the built-in resources, some of which have several groups.
 	Resources []registry.Resource
-	// CollectorDisabled is set if no garbage collector runs. Then the flow adds no finalizer that only a collector
+	// Collector is set if a garbage collector runs. Otherwise the flow adds no finalizer that only a collector
 	// removes.
-	CollectorDisabled bool
+	Collector bool
 	// Asked, if set, is called for a DELETE of an object that is not terminating and not protected. The call comes
 	// before the DELETE succeeds, and may be repeated for one request. Dry runs, collectors and namespace controllers
 	// cause no calls.
@@ -98,18 +98,18 @@ type Config struct {
 
 // Flow carries out deletions. It is safe for concurrent use.
 type Flow struct {
-	now               func() time.Time
-	collectorDisabled bool
-	left              func(ctx context.Context, namespace string, others []protection.Other) []protection.Left
-	asked             func(Asked)
-	rows              map[schema.GroupResource]schema.GroupResource // where a resource with several groups is stored
-	stored            StoredMetadata
-	emptied           emptied
+	now       func() time.Time
+	collector bool
+	left      func(ctx context.Context, namespace string, others []protection.Other) []protection.Left
+	asked     func(Asked)
+	rows      map[schema.GroupResource]schema.GroupResource // where a resource with several groups is stored
+	stored    StoredMetadata
+	emptied   emptied
 }
 
 // New returns a Flow.
 func New(c Config) *Flow {
-	f := &Flow{now: c.Now, collectorDisabled: c.CollectorDisabled, left: c.Left, asked: c.Asked, rows: map[schema.GroupResource]schema.GroupResource{}, stored: c.Stored, emptied: emptied{now: c.Now, by: map[emptiedBy]emptiedNamespace{}}}
+	f := &Flow{now: c.Now, collector: c.Collector, left: c.Left, asked: c.Asked, rows: map[schema.GroupResource]schema.GroupResource{}, stored: c.Stored, emptied: emptied{now: c.Now, by: map[emptiedBy]emptiedNamespace{}}}
 	if f.asked == nil {
 		f.asked = func(Asked) {}
 	}
@@ -147,7 +147,7 @@ func nothingStored(context.Context, schema.GroupResource, string, string, int64)
 
 // withServer returns a strategy with the settings of this server.
 func (f *Flow) withServer(strategy deletion.Strategy) deletion.Strategy {
-	strategy.CollectorDisabled = strategy.CollectorDisabled || f.collectorDisabled
+	strategy.CollectorDisabled = strategy.CollectorDisabled || !f.collector
 	return strategy
 }
 

@@ -298,7 +298,7 @@ func TestStrategyOf(t *testing.T) {
 	if flow.strategyOf(schema.GroupResource{Resource: "pods"}).Grace == nil {
 		t.Error("pods are not graceful")
 	}
-	without := New(Config{Now: time.Now, CollectorDisabled: true})
+	without := New(Config{Now: time.Now})
 	if got := without.strategyOf(corev1.Resource("pods")); !got.CollectorDisabled {
 		t.Errorf("without a collector: %+v", got)
 	}
