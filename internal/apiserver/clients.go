@@ -13,7 +13,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
-	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
 	"github.com/coppice-dev/coppice/internal/apiserver/inprocess"
 	"github.com/coppice-dev/coppice/internal/apiserver/nodeproxy"
 	"github.com/coppice-dev/coppice/internal/apiserver/podlogs"
@@ -136,41 +135,7 @@ func (s *Server) SetComponent(name string, check func(context.Context) error) {
 	s.components.Set(name, check)
 }
 
-// CountBacklog sets the function that returns how many objects of a namespace wait for the collector; nil
-// if that is unknown. The number limits how many owner references may be added in the namespace (package
-// ownerreferences). CountBacklog may be called at any time.
-func (s *Server) CountBacklog(backlog func(namespace string) int) {
-	if backlog == nil {
-		s.backlog.Store(nil)
-		return
-	}
-	s.backlog.Store(&backlog)
-}
-
-// FollowRequests sets the function that observes deletion requests and their users
-// (deleteflow.Config.Asked); nil for none. It may be called at any time.
-func (s *Server) FollowRequests(asked func(deleteflow.Asked)) {
-	if asked == nil {
-		s.asked.Store(nil)
-		return
-	}
-	s.asked.Store(&asked)
-}
-
-func (s *Server) tellAsked(a deleteflow.Asked) {
-	if asked := s.asked.Load(); asked != nil {
-		(*asked)(a)
-	}
-}
-
 // readStored is deleteflow.StoredMetadata.
 func (s *Server) readStored(ctx context.Context, resource schema.GroupResource, namespace, name string, at int64) (types.UID, int64, error) {
 	return s.metadata.At(ctx, resource, namespace, name, at)
-}
-
-func (s *Server) countBacklog(namespace string) int {
-	if backlog := s.backlog.Load(); backlog != nil {
-		return (*backlog)(namespace)
-	}
-	return 0
 }

@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -32,7 +31,7 @@ func (s *Server) checkOutlived(ctx context.Context, who user.Info, namespace str
 
 // others returns the lookup of the objects that protected objects outlive.
 func (s *Server) others() others.Lookup {
-	return others.Lookup{Mapper: s.mapper, Metadata: s.objects, Carried: s.isCarried}
+	return others.Lookup{Mapper: s.mapper, Metadata: s.objects, Carried: s.companions.hasFinalizer}
 }
 
 // rightsOf returns a check of the user's read permissions. A restricted user, such as a node, may read nothing
@@ -58,21 +57,4 @@ func (s *Server) rightsOf(who user.Info) others.May {
 		}
 		return fmt.Errorf("user %q may not", who.GetName())
 	}
-}
-
-// KnowFinalizers sets the function that reports whether any object has a finalizer, which protected
-// objects may outlive (R28); nil if that is unknown. It may be called at any time.
-func (s *Server) KnowFinalizers(carried func(finalizer string) (bool, error)) {
-	if carried == nil {
-		s.carried.Store(nil)
-		return
-	}
-	s.carried.Store(&carried)
-}
-
-func (s *Server) isCarried(_ context.Context, finalizer string) (bool, error) {
-	if carried := s.carried.Load(); carried != nil {
-		return (*carried)(finalizer)
-	}
-	return false, errors.New("no collector runs in this process, which would know")
 }

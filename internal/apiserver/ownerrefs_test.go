@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -268,15 +269,20 @@ func TestOwnersUnchecked(t *testing.T) {
 // because reading the owner is a request within a request.
 func TestBacklogOfANamespace(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, func(c *apiserver.Config) { c.Audit = &transcript.Transcript{} })
+	var companions atomic.Pointer[apiserver.Companions]
+	companions.Store(&apiserver.Companions{})
+	s := startServer(t, func(c *apiserver.Config) {
+		c.Audit = &transcript.Transcript{}
+		c.Companions = func() apiserver.Companions { return *companions.Load() }
+	})
 	s.define(t, definition(widgetGroup, "widgets", "Widget"))
 	busy, calm := s.namespace(t), s.namespace(t)
-	s.CountBacklog(func(namespace string) int {
+	companions.Store(&apiserver.Companions{Backlog: func(namespace string) int {
 		if namespace == busy {
 			return ownerreferences.MaxBacklog + 1
 		}
 		return 0
-	})
+	}})
 	for _, sub := range subjects {
 		for _, namespace := range []string{busy, calm} {
 			c := s.subject(t, sub, namespace)
@@ -295,7 +301,7 @@ func TestBacklogOfANamespace(t *testing.T) {
 			}
 		}
 	}
-	s.CountBacklog(nil)
+	companions.Store(&apiserver.Companions{})
 	c := s.subject(t, subjects[0], busy)
 	o := c.named("later")
 	o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "x"}})

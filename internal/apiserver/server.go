@@ -24,7 +24,6 @@ import (
 	"net/http"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	policyv1 "k8s.io/api/policy/v1"
@@ -97,6 +96,9 @@ type Config struct {
 	Version string
 	// Features are the controllers that run against this server, and the checks that it makes.
 	Features Features
+	// Companions returns the current companions of the server, which change when another process becomes
+	// the leader. It must be safe for concurrent use. Default: none.
+	Companions func() Companions
 	// DisabledPlugins are names of additional admission plug-ins to disable, from admissionchain.Optional.
 	DisabledPlugins []string
 	// AdmissionConfig is the path of the AdmissionConfiguration; none if empty.
@@ -159,12 +161,7 @@ type Server struct {
 	streams     *podstreams.Streams
 	agents      *nodeproxy.Endpoint
 	components  *core.ComponentStatuses
-	// backlog returns how many objects of a namespace wait for the collector; nil if unknown.
-	backlog atomic.Pointer[func(namespace string) int]
-	// asked observes deletion requests and their users; nil if unset.
-	asked atomic.Pointer[func(deleteflow.Asked)]
-	// carried reports whether any object has a finalizer; nil if unknown.
-	carried atomic.Pointer[func(finalizer string) (bool, error)]
+	companions  companions
 
 	gate      *gate
 	ready     chan struct{}
@@ -178,6 +175,9 @@ func (c *Config) complete() error {
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Companions == nil {
+		c.Companions = func() Companions { return Companions{} }
 	}
 	c.Services = cmp.Or(c.Services, core.DefaultServiceRanges())
 	return nil
@@ -194,12 +194,12 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{log: c.Log, authority: c.Authority, loopback: base.LoopbackClientConfig, served: discovery.NewServed(), establisher: establishing.New(c.Now), gate: newGate(), ready: make(chan struct{})}
+	s := &Server{log: c.Log, companions: c.Companions, authority: c.Authority, loopback: base.LoopbackClientConfig, served: discovery.NewServed(), establisher: establishing.New(c.Now), gate: newGate(), ready: make(chan struct{})}
 	s.mergeTypes = mergetypes.New(base.OpenAPIV3Config, schemes.External, c.Log)
 	if err := s.connect(c, base, schemes); err != nil {
 		return nil, err
 	}
-	flow := deleteflow.New(deleteflow.Config{Now: c.Now, Resources: builtin.Resources(), Collector: c.Features.Collector, Left: s.left, Asked: s.tellAsked, Stored: s.readStored})
+	flow := deleteflow.New(deleteflow.Config{Now: c.Now, Resources: builtin.Resources(), Collector: c.Features.Collector, Left: s.left, Asked: s.companions.requested, Stored: s.readStored})
 	if err := s.secure(ctx, c, base, flow); err != nil {
 		return nil, err
 	}
@@ -320,7 +320,7 @@ func (s *Server) secure(ctx context.Context, c Config, base *genericapiserver.Co
 	return admissionchain.Apply(ctx, base, admissionchain.Config{
 		Client: s.client, Informers: s.informers, Mapper: s.mapper, Flow: flow,
 		Restrictions: s.access.Restrictions, Outlived: s.checkOutlived,
-		Served: s.served.ResourceOf, OwnerExists: ownerreferences.Lookup{Mapper: s.mapper, Metadata: s.objects}.Exists, Backlog: s.countBacklog,
+		Served: s.served.ResourceOf, OwnerExists: ownerreferences.Lookup{Mapper: s.mapper, Metadata: s.objects}.Exists, Backlog: s.companions.backlog,
 		MergeTypes: s.mergeTypes, Webhooks: s.webhooks(),
 		Features: c.Features, Disabled: c.DisabledPlugins, File: c.AdmissionConfig,
 	})

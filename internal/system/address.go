@@ -13,12 +13,8 @@ import (
 )
 
 // listen opens the port. It runs first, so that a port in use stops the start before anything has changed.
-func listen(ctx context.Context, o Options) (net.Listener, error) {
-	address := o.BindAddress
-	if address == nil {
-		address = net.IPv4(127, 0, 0, 1)
-	}
-	return listenOn(ctx, address, o.Port, "--secure-port")
+func listen(ctx context.Context, o completedOptions) (net.Listener, error) {
+	return listenOn(ctx, o.BindAddress, o.Port, "--secure-port")
 }
 
 // listenOn opens a port. flag is the flag that sets it, for the error.
@@ -51,7 +47,7 @@ func (o Options) serverURL(address net.Addr) string {
 }
 
 // servingNames returns the names in the serving certificate besides the server's own.
-func (o Options) servingNames() []string {
+func (r *resources) servingNames(o completedOptions) []string {
 	var names []string
 	if o.ExternalHost != "" {
 		host, _ := splitHost(o.ExternalHost)
@@ -60,8 +56,8 @@ func (o Options) servingNames() []string {
 	if o.AdvertiseAddress != nil {
 		names = append(names, o.AdvertiseAddress.String())
 	}
-	if o.Nodes.Runtime == nodeconfig.CRI && o.machine != nil {
-		for _, node := range o.machine.Nodes { // pods reach the server there (package cri)
+	if o.Nodes.Runtime == nodeconfig.CRI && r.machine != nil {
+		for _, node := range r.machine.setup.Nodes { // pods reach the server there (package cri)
 			names = append(names, node.Addresses...)
 		}
 	}

@@ -20,8 +20,7 @@ const (
 )
 
 // openAudit opens the audit log; it returns nil if no audit log is written.
-func openAudit(o Options, dir *dataDir) (io.WriteCloser, error) {
-	path := o.AuditPath
+func openAudit(path string, dir *dataDir) (io.WriteCloser, error) {
 	switch path {
 	case NoAuditLog:
 		return nil, nil // no audit log is a valid choice

@@ -32,7 +32,8 @@ const controllersPrefix = "/coppice"
 
 // runControllers runs the controllers until ctx ends. It calls answering once the collector and the
 // namespace controller answer requests. It may then be called again: the controllers keep no state.
-func runControllers(ctx context.Context, o Options, api *apiserver.Server, d *diagnostics, answering func()) error {
+func (p *controlPlane) runControllers(ctx context.Context, answering func()) error {
+	o, api := p.options, p.api
 	group, ctx := errgroup.WithContext(ctx)
 	var nodes atomic.Pointer[agent.Agent]
 	if o.runsCoppice() {
@@ -41,17 +42,11 @@ func runControllers(ctx context.Context, o Options, api *apiserver.Server, d *di
 			return err
 		}
 		controllers.Others = func(deleted []coppice.HeldObject) []string { return ending(nodes.Load(), deleted) }
-		d.set(diagnosticsOf(controllers, api))
-		defer d.set(nil)
+		p.diagnostics.set(diagnosticsOf(controllers, api))
+		defer p.diagnostics.set(nil)
 		if controllers.Collector != nil {
-			api.CountBacklog(controllers.Collector.Backlog)
-			defer api.CountBacklog(nil)
-			api.FollowRequests(func(a deleteflow.Asked) {
-				controllers.Collector.Requested(coppice.DeletionRequest{Request: a.Request, UID: a.UID, User: a.User, Agent: a.Agent, Policy: a.Policy})
-			})
-			defer api.FollowRequests(nil)
-			api.KnowFinalizers(controllers.Collector.Carries)
-			defer api.KnowFinalizers(nil)
+			p.companions.set(companionsOf(controllers.Collector))
+			defer p.companions.set(apiserver.Companions{})
 		}
 		group.Go(func() error { return controllers.Run(ctx) })
 	}
@@ -71,7 +66,7 @@ func runControllers(ctx context.Context, o Options, api *apiserver.Server, d *di
 		}
 		group.Go(func() error { return protector.Run(ctx) })
 	}
-	parts, err := newParts(ctx, o, api, &nodes)
+	parts, err := p.newParts(ctx, &nodes)
 	if err != nil {
 		return err
 	}
@@ -81,10 +76,36 @@ func runControllers(ctx context.Context, o Options, api *apiserver.Server, d *di
 	return group.Wait()
 }
 
+// companions are the companions of the API server while the collector runs in this process. The zero value is
+// ready to use.
+type companions struct {
+	current atomic.Pointer[apiserver.Companions]
+}
+
+func (c *companions) set(to apiserver.Companions) { c.current.Store(&to) }
+
+// get is apiserver.Config.Companions.
+func (c *companions) get() apiserver.Companions {
+	if current := c.current.Load(); current != nil {
+		return *current
+	}
+	return apiserver.Companions{}
+}
+
+func companionsOf(collector *coppice.Collector) apiserver.Companions {
+	return apiserver.Companions{
+		Backlog: collector.Backlog, HasFinalizer: collector.Carries,
+		Requested: func(a deleteflow.Asked) {
+			collector.Requested(coppice.DeletionRequest{Request: a.Request, UID: a.UID, User: a.User, Agent: a.Agent, Policy: a.Policy})
+		},
+	}
+}
+
 // newParts returns the workload controllers, the nodes and the scheduler, as far as they run in this
 // process. They share one informer of pods, the most numerous objects; all three may read all pods. Each
 // adds an index to it, so they are created sequentially, before any of them runs.
-func newParts(ctx context.Context, o Options, api *apiserver.Server, running *atomic.Pointer[agent.Agent]) (parts []func() error, err error) {
+func (p *controlPlane) newParts(ctx context.Context, running *atomic.Pointer[agent.Agent]) (parts []func() error, err error) {
+	o, api := p.options, p.api
 	var pods, namespaces, nodeObjects cache.SharedIndexInformer
 	if o.Workloads == InProcess {
 		shared, err := newControllerContext(o, api)
@@ -108,7 +129,7 @@ func newParts(ctx context.Context, o Options, api *apiserver.Server, running *at
 		parts = append(parts, func() error { return addresses(ctx) })
 	}
 	if o.Nodes.Nodes > 0 {
-		nodes, err := newNodes(o, api, pods, nodeObjects)
+		nodes, err := p.newNodes(pods, nodeObjects)
 		if err != nil {
 			return nil, err
 		}
@@ -143,7 +164,7 @@ func asComponent(api *apiserver.Server, name string, run func() error) func() er
 
 // newControllers returns the collector and the namespace controller. Each has its own user, with only the
 // permissions that it needs.
-func newControllers(o Options, api *apiserver.Server) (controllers coppice.Controllers, err error) {
+func newControllers(o completedOptions, api *apiserver.Server) (controllers coppice.Controllers, err error) {
 	if o.GarbageCollector == InProcess {
 		config, err := api.Collector()
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -30,32 +31,38 @@ const nodesDir = "node"
 // clearTimeout bounds the removal of all containers of an ephemeral control plane.
 const clearTimeout = time.Minute
 
-// openMachine opens the container runtime of this process's nodes, if there is one. closeMachine removes
-// the containers if the control plane is ephemeral.
-func openMachine(ctx context.Context, o *Options, dir *workDir) (closeMachine func(), err error) {
+// machine is the container runtime of this process's nodes, with what its pods need.
+type machine struct {
+	setup      *nodeconfig.Setup
+	references *references
+	clock      *movableclock.Clock // nil unless MovableNodeClock
+}
+
+// openMachine opens the container runtime of this process's nodes; it returns nil if there are no nodes.
+func openMachine(ctx context.Context, o completedOptions, dir *workDir) (*machine, error) {
 	if o.Nodes.Nodes == 0 {
-		return func() {}, nil
+		return nil, nil // no nodes are a valid choice
 	}
-	o.references = &references{}
-	o.Nodes.Dir, o.Nodes.Version, o.Nodes.Log, o.Nodes.Objects = dir.join(nodesDir), o.Version, o.Log, o.references
+	m, nodes := &machine{references: &references{}}, o.Nodes
+	nodes.Dir, nodes.Version, nodes.Log, nodes.Objects = dir.join(nodesDir), o.Version, o.Log, m.references
 	if o.MovableNodeClock {
-		o.nodeClock = movableclock.New()
-		o.Nodes.Clock = o.nodeClock
+		m.clock = movableclock.New()
+		nodes.Clock = m.clock
 	}
-	o.machine, err = nodeconfig.Open(ctx, o.Nodes)
-	if err != nil {
+	var err error
+	if m.setup, err = nodeconfig.Open(ctx, nodes); err != nil {
 		return nil, err
 	}
-	return func() {
-		if !o.Ephemeral {
-			return
-		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), clearTimeout)
-		defer cancel()
-		if err := o.machine.Clear(ctx); err != nil {
-			o.Log.ErrorContext(ctx, "containers not removed", "error", err)
-		}
-	}, nil
+	return m, nil
+}
+
+// clear removes the containers.
+func (m *machine) clear(ctx context.Context, log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), clearTimeout)
+	defer cancel()
+	if err := m.setup.Clear(ctx); err != nil {
+		log.ErrorContext(ctx, "containers not removed", "error", err)
+	}
 }
 
 // references reads the objects to which pods with real containers refer. The runtime is opened before the
@@ -114,7 +121,8 @@ func (r *references) Token(
 }
 
 // newNodes returns the agent of the nodes of this process.
-func newNodes(o Options, api *apiserver.Server, pods, objects cache.SharedIndexInformer) (*agent.Agent, error) {
+func (p *controlPlane) newNodes(pods, objects cache.SharedIndexInformer) (*agent.Agent, error) {
+	o, api, machine := p.options, p.api, p.machine
 	access, err := api.NodeAgent()
 	if err != nil {
 		return nil, err
@@ -126,27 +134,24 @@ func newNodes(o Options, api *apiserver.Server, pods, objects cache.SharedIndexI
 	if o.Nodes.Runtime == nodeconfig.CRI {
 		// With the permissions of the one node, which may read objects that its pods refer to. The agent of
 		// all nodes may not read Secrets.
-		reader, err := kubernetes.NewForConfig(api.Node(o.machine.Nodes[0].Name))
+		reader, err := kubernetes.NewForConfig(api.Node(machine.setup.Nodes[0].Name))
 		if err != nil {
 			return nil, fmt.Errorf("create the client of the node: %w", err)
 		}
-		o.references.client.Store(reader)
+		machine.references.client.Store(reader)
 	}
 	config := agent.Config{
-		Client: client, Runtime: o.machine.Runtime, Nodes: o.machine.Nodes, Logger: o.Log,
+		Client: client, Runtime: machine.setup.Runtime, Nodes: machine.setup.Nodes, Logger: o.Log,
 		Pods: pods, NodeObjects: objects, Lease: leaseWithin(o.NodeGrace),
 	}
-	if o.nodeClock != nil {
-		config.Clock, config.MovedByHand = o.nodeClock, true
+	if machine.clock != nil {
+		config.Clock, config.MovedByHand = machine.clock, true
 	}
 	return agent.New(config)
 }
 
 // leaseWithin returns the duration of node Leases for a grace period of nodes.
 func leaseWithin(grace time.Duration) time.Duration {
-	if grace == 0 {
-		return agent.DefaultLease
-	}
 	return min(agent.DefaultLease, grace*4/5)
 }
 
@@ -164,7 +169,7 @@ func runNodes(ctx context.Context, api *apiserver.Server, nodes *agent.Agent) er
 	return nodes.Run(ctx)
 }
 
-func newScheduler(o Options, api *apiserver.Server, pods, namespaces cache.SharedIndexInformer) (*scheduler.Scheduler, error) {
+func newScheduler(o completedOptions, api *apiserver.Server, pods, namespaces cache.SharedIndexInformer) (*scheduler.Scheduler, error) {
 	config, err := api.Scheduler()
 	if err != nil {
 		return nil, err

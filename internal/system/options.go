@@ -1,8 +1,8 @@
 package system
 
 import (
+	"cmp"
 	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/recyclebin"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
-	"github.com/coppice-dev/coppice/internal/node/agent/movableclock"
+	"github.com/coppice-dev/coppice/internal/controller/nodelifecycle"
 	"github.com/coppice-dev/coppice/internal/node/agent/nodeconfig"
 	"github.com/coppice-dev/coppice/internal/tools/version"
 )
@@ -107,8 +107,8 @@ type Options struct {
 	// node ready, and pods need a service account, which one of them creates. If it is Elsewhere, this
 	// process still maintains the IPAddresses of services: in Kubernetes, the API server does that.
 	Workloads Placement
-	// Nodes are the nodes of this process; none if Nodes.Nodes is 0. Dir, Version and Log are set
-	// by Run.
+	// Nodes are the nodes of this process; none if Nodes.Nodes is 0. Run sets Dir, Version, Log, Objects and
+	// Clock in a copy.
 	Nodes nodeconfig.Options
 	// MovableNodeClock lets administrators move the clock of the simulated nodes forward, for tests.
 	MovableNodeClock bool
@@ -135,12 +135,6 @@ type Options struct {
 	Version string
 	// Log is the logger; nil discards everything.
 	Log *slog.Logger
-
-	audit      io.Writer           // set by Run, like the fields below
-	machine    *nodeconfig.Setup   // nil without nodes
-	references *references         // of the pods on machine; nil without nodes
-	nodeClock  *movableclock.Clock // nil unless MovableNodeClock
-	bin        *recyclebin.Bin     // nil unless Recycle
 }
 
 // ServerOptions are options of the API server that kube-apiserver has and coppice up does not.
@@ -159,14 +153,20 @@ type ServerOptions struct {
 	ConnectionGrace time.Duration
 }
 
+// completedOptions are valid options with their defaults set. Only complete makes them.
+type completedOptions struct {
+	Options
+	features apiserver.Features
+}
+
 // complete validates the options and sets the defaults.
-func (o Options) complete() (Options, error) {
+func (o Options) complete() (completedOptions, error) {
 	if o.DataDir == "" && !o.Ephemeral {
-		return o, errors.New("system: a DataDir is required, or Ephemeral")
+		return completedOptions{}, errors.New("system: a DataDir is required, or Ephemeral")
 	}
 	for _, name := range o.DisableAdmissionPlugins {
 		if !slices.Contains(OptionalPlugins(), name) {
-			return o, errors.New("system: the admission plug-in " + name + " cannot be disabled")
+			return completedOptions{}, errors.New("system: the admission plug-in " + name + " cannot be disabled")
 		}
 	}
 	if o.Version == "" {
@@ -175,7 +175,11 @@ func (o Options) complete() (Options, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return o, nil
+	if o.BindAddress == nil {
+		o.BindAddress = net.IPv4(127, 0, 0, 1)
+	}
+	o.NodeGrace = cmp.Or(o.NodeGrace, nodelifecycle.DefaultGrace)
+	return completedOptions{Options: o, features: o.features()}, nil
 }
 
 // features returns the features of the API server: the controllers that run here or elsewhere, and the
@@ -190,12 +194,12 @@ func (o Options) features() apiserver.Features {
 }
 
 // runsControllers reports whether any controller may run in this process.
-func (o Options) runsControllers() bool {
+func (o completedOptions) runsControllers() bool {
 	return o.runsCoppice() || o.VolumeProtection == InProcess || o.Workloads != Disabled || o.Nodes.Nodes > 0 || o.Scheduler
 }
 
 // runsCoppice reports whether the garbage collector or the namespace controller runs in this
 // process.
-func (o Options) runsCoppice() bool {
+func (o completedOptions) runsCoppice() bool {
 	return o.GarbageCollector == InProcess || o.NamespaceController == InProcess
 }

@@ -9,34 +9,25 @@ import (
 )
 
 // openBin opens the recycle bin; it returns nil if Recycle keeps no objects.
-func openBin(o Options, dir *dataDir, store *storage.Store) (*recyclebin.Bin, error) {
+func openBin(o completedOptions, dir *dataDir, store *storage.Store) (*recyclebin.Bin, error) {
 	if o.Recycle == (recyclebin.Bounds{}) {
 		return nil, nil // no bin is a valid choice
 	}
 	return recyclebin.Open(dir.path, store, o.Recycle, o.Log)
 }
 
-func (o *Options) closeBin(ctx context.Context) {
-	if o.bin == nil {
-		return
-	}
-	if err := o.bin.Close(); err != nil {
-		o.Log.ErrorContext(ctx, "close the recycle bin", "error", err)
-	}
-}
-
-// recycle puts deleted objects into the recycle bin until ctx ends.
-func (o *Options) recycle(ctx context.Context) error {
-	if o.bin == nil {
+// recycle puts deleted objects into the bin until ctx ends; bin may be nil.
+func recycle(ctx context.Context, bin *recyclebin.Bin) error {
+	if bin == nil {
 		return nil
 	}
-	return o.bin.Follow(ctx)
+	return bin.Follow(ctx)
 }
 
-// serveBin serves the recycle bin, or an error without one.
-func (o *Options) serveBin(api *apiserver.Server) {
-	if o.bin != nil {
-		api.Handle(recyclebin.Path, usersOnly(o.bin.Handler(api.Authorizer())))
+// serveBin serves the recycle bin, or an error if bin is nil.
+func serveBin(api *apiserver.Server, bin *recyclebin.Bin) {
+	if bin != nil {
+		api.Handle(recyclebin.Path, usersOnly(bin.Handler(api.Authorizer())))
 		return
 	}
 	api.Handle(recyclebin.Path, recyclebin.Off("this server keeps no deleted objects: start it with coppice up --recycle=SIZE,AGE"))

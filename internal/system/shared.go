@@ -18,7 +18,7 @@ import (
 const agreedAuthority = "certificate-authority"
 
 // openStore starts the etcd in this process, or connects to the cluster.
-func openStore(ctx context.Context, o Options, dir *workDir) (*storage.Store, error) {
+func openStore(ctx context.Context, o completedOptions, dir *workDir) (*storage.Store, error) {
 	if len(o.Etcd.Servers) > 0 {
 		return storage.Connect(ctx, o.Etcd)
 	}
@@ -31,7 +31,7 @@ func openStore(ctx context.Context, o Options, dir *workDir) (*storage.Store, er
 // share an etcd must have the same one: a client has one certificate and trusts one authority, whichever
 // control plane serves it. The first one stores the fingerprint in etcd, and a control plane with another
 // authority does not start.
-func loadAuthority(ctx context.Context, o Options, dir *workDir, store *storage.Store) (*auth.Authority, error) {
+func loadAuthority(ctx context.Context, o completedOptions, dir *workDir, store *storage.Store) (*auth.Authority, error) {
 	path := o.PKIDir
 	if path == "" {
 		path = dir.join(pkiDir)

@@ -12,7 +12,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -26,7 +25,6 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
-	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 	"github.com/coppice-dev/coppice/internal/collect/election"
 )
 
@@ -40,115 +38,84 @@ type Plane struct {
 	Config *rest.Config
 	// Started is the duration of the start.
 	Started time.Duration
-
-	// keepFresh renews the kubeconfigs before they expire, until ctx ends.
-	keepFresh func(ctx context.Context)
 }
 
 // Run runs a control plane until ctx ends. It calls ready once, when the control plane serves. An
 // error means that it could not start, or that it failed.
 func Run(ctx context.Context, o Options, ready func(Plane)) error {
 	began := time.Now()
-	o, err := o.complete()
+	options, err := o.complete()
 	if err != nil {
 		return err
 	}
-	dir, err := openDir(o)
+	resources, err := open(ctx, options, began)
+	defer resources.close(ctx)
 	if err != nil {
 		return err
 	}
-	defer dir.close()
-	closeMachine, err := openMachine(ctx, &o, dir)
+	plane, err := assemble(ctx, options, resources)
 	if err != nil {
 		return err
 	}
-	defer closeMachine()
-	return start(ctx, o, dir, began, ready)
-}
-
-// start opens the port and the store, and serves until ctx ends.
-func start(ctx context.Context, o Options, dir *workDir, began time.Time, ready func(Plane)) error {
-	listener, err := listen(ctx, o)
+	facts, keepFresh, err := plane.publish()
 	if err != nil {
-		return err
-	}
-	server := o.serverURL(listener.Addr())
-	if err := dir.sign(holder{PID: os.Getpid(), Server: server, Started: began}); err != nil {
-		listener.Close()
-		return fmt.Errorf("write to the data directory: %w", err)
-	}
-	store, err := openStore(ctx, o, dir)
-	if err != nil {
-		listener.Close()
-		return err
-	}
-	defer func() {
-		if err := store.Close(); err != nil {
-			o.Log.ErrorContext(ctx, "close the store", "error", err)
-		}
-	}()
-
-	audit, err := openAudit(o, dir.dataDir)
-	if err != nil {
-		listener.Close()
-		return err
-	}
-	if audit != nil {
-		defer audit.Close()
-		o.audit = audit
-	}
-	if o.bin, err = openBin(o, dir.dataDir, store); err != nil {
-		listener.Close()
-		return err
-	}
-	defer o.closeBin(ctx)
-	plane, api, err := assemble(ctx, o, dir, listener, store)
-	if err != nil {
-		listener.Close()
 		return err
 	}
 	var renewing sync.WaitGroup
 	ctx, stop := context.WithCancel(ctx)
-	renewing.Go(func() { plane.keepFresh(ctx) })
+	renewing.Go(func() { keepFresh(ctx) })
 	defer renewing.Wait()
 	defer stop()
-	return serve(ctx, o, api, store.Shared(), func() {
-		plane.Started = time.Since(began)
-		ready(plane)
+	return plane.serve(ctx, func() {
+		facts.Started = time.Since(began)
+		ready(facts)
 	})
 }
 
-// assemble creates the certificates, the API server and the kubeconfig.
-func assemble(ctx context.Context, o Options, dir *workDir, listener net.Listener, store *storage.Store) (Plane, *apiserver.Server, error) {
-	authority, err := loadAuthority(ctx, o, dir, store)
+// controlPlane is an assembled control plane.
+type controlPlane struct {
+	options completedOptions
+	*resources
+	authority   *auth.Authority
+	api         *apiserver.Server
+	companions  *companions
+	diagnostics *diagnostics
+}
+
+// assemble creates the certificates and the API server.
+func assemble(ctx context.Context, o completedOptions, r *resources) (*controlPlane, error) {
+	authority, err := loadAuthority(ctx, o, r.dir, r.store)
 	if err != nil {
-		return Plane{}, nil, err
+		return nil, err
 	}
+	companions := &companions{}
 	api, err := apiserver.New(ctx, apiserver.Config{
-		Listener: listener, Store: store, Authority: authority, ServingNames: o.servingNames(), AdvertiseAddress: o.AdvertiseAddress,
-		Version: o.Version, Audit: o.audit,
-		Features: o.features(), Services: o.Services, Now: time.Now, Log: o.Log,
+		Listener: r.listener, Store: r.store, Authority: authority, ServingNames: r.servingNames(o), AdvertiseAddress: o.AdvertiseAddress,
+		Version: o.Version, Audit: r.audit, Features: o.features, Companions: companions.get, Services: o.Services, Now: time.Now, Log: o.Log,
 		External: o.Server.External, DisabledPlugins: o.Server.DisabledPlugins, AdmissionConfig: o.Server.AdmissionConfig,
 		AuditPolicy: o.Server.AuditPolicy, MaxRequests: o.Server.MaxRequests, MaxWrites: o.Server.MaxWrites, ConnectionGrace: o.Server.ConnectionGrace,
 	})
 	if err != nil {
-		return Plane{}, nil, err
+		return nil, err
 	}
-	o.serveBin(api)
-	plane := Plane{Server: o.serverURL(listener.Addr()), Kubeconfig: dir.join(kubeconfigFile), Config: api.Client()}
-	if o.references != nil {
-		o.references.server.Store(&plane.Server)
+	serveBin(api, r.bin)
+	return &controlPlane{options: o, resources: r, authority: authority, api: api, companions: companions, diagnostics: &diagnostics{}}, nil
+}
+
+// publish writes the kubeconfigs. It returns what Run tells its caller, and a function that renews the
+// kubeconfigs until its context ends.
+func (p *controlPlane) publish() (facts Plane, keepFresh func(context.Context), err error) {
+	facts = Plane{Server: p.options.serverURL(p.listener.Addr()), Kubeconfig: p.dir.join(kubeconfigFile), Config: p.api.Client()}
+	if p.machine != nil {
+		p.machine.references.server.Store(&facts.Server)
 	}
-	plane.keepFresh, err = writeCredentials(o, authority, plane)
-	if err != nil {
-		return Plane{}, nil, err
-	}
-	return plane, api, nil
+	keepFresh, err = writeCredentials(p.options, p.authority, facts)
+	return facts, keepFresh, err
 }
 
 // writeCredentials writes the kubeconfigs, and returns a function that renews them until its
 // context ends.
-func writeCredentials(o Options, authority *auth.Authority, plane Plane) (keepFresh func(context.Context), err error) {
+func writeCredentials(o completedOptions, authority *auth.Authority, plane Plane) (keepFresh func(context.Context), err error) {
 	all := []credentials{{authority, plane.Server, administrator(), []string{plane.Kubeconfig, o.WriteKubeconfig}, o.Log}}
 	if o.WriteCollectorKubeconfig != "" {
 		all = append(all, credentials{authority, plane.Server, collectorOutside(), []string{o.WriteCollectorKubeconfig}, o.Log})
@@ -175,14 +142,14 @@ func writeCredentials(o Options, authority *auth.Authority, plane Plane) (keepFr
 
 // serve runs the API server and, once it is ready, the controllers, until ctx ends or one of them fails.
 // The controllers stop first: they cannot work without the server.
-func serve(ctx context.Context, o Options, api *apiserver.Server, shared bool, ready func()) error {
+func (p *controlPlane) serve(ctx context.Context, ready func()) error {
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServing()
 	served := make(chan error, 1)
-	go func() { served <- api.Run(serving) }()
+	go func() { served <- p.api.Run(serving) }()
 
 	group, working := errgroup.WithContext(ctx)
-	group.Go(func() error { return o.recycle(working) })
+	group.Go(func() error { return recycle(working, p.bin) })
 	group.Go(func() error {
 		select {
 		case err := <-served:
@@ -194,11 +161,11 @@ func serve(ctx context.Context, o Options, api *apiserver.Server, shared bool, r
 	})
 	group.Go(func() error {
 		select {
-		case <-api.Ready():
+		case <-p.api.Ready():
 		case <-working.Done():
 			return nil
 		}
-		return control(working, o, api, shared, ready)
+		return p.control(working, ready)
 	})
 	err := group.Wait()
 	stopServing()
@@ -207,31 +174,30 @@ func serve(ctx context.Context, o Options, api *apiserver.Server, shared bool, r
 
 // control runs the controllers. If several control planes may share an etcd, only the leader runs
 // them.
-func control(ctx context.Context, o Options, api *apiserver.Server, shared bool, ready func()) error {
+func (p *controlPlane) control(ctx context.Context, ready func()) error {
 	group, ctx := errgroup.WithContext(ctx)
-	diagnostics := &diagnostics{}
-	diagnostics.serve(api)
-	if o.nodeClock != nil {
-		api.Handle(nodeClockPath, nodeClock{o.nodeClock})
+	p.diagnostics.serve(p.api)
+	if p.machine != nil && p.machine.clock != nil {
+		p.api.Handle(nodeClockPath, nodeClock{p.machine.clock})
 	}
 	switch {
-	case !o.runsControllers():
-	case shared:
-		elector, err := api.LeaderElection()
+	case !p.options.runsControllers():
+	case p.store.Shared():
+		elector, err := p.api.LeaderElection()
 		if err != nil {
 			return err
 		}
-		lease := election.Lease{Namespace: metav1.NamespaceSystem, Name: bootstrappolicy.ControllersLease, Times: election.Brisk(), Log: o.Log}
+		lease := election.Lease{Namespace: metav1.NamespaceSystem, Name: bootstrappolicy.ControllersLease, Times: election.Brisk(), Log: p.options.Log}
 		group.Go(func() error {
-			return lease.RunAlways(ctx, elector, &diagnostics.role, func(ctx context.Context) error {
-				return runControllers(ctx, o, api, diagnostics, func() {})
+			return lease.RunAlways(ctx, elector, &p.diagnostics.role, func(ctx context.Context) error {
+				return p.runControllers(ctx, func() {})
 			})
 		})
 	default:
 		// After ready, callers may request records at once.
 		answering := make(chan struct{})
 		group.Go(func() error {
-			return runControllers(ctx, o, api, diagnostics, func() { close(answering) })
+			return p.runControllers(ctx, func() { close(answering) })
 		})
 		select {
 		case <-answering:
@@ -241,47 +207,6 @@ func control(ctx context.Context, o Options, api *apiserver.Server, shared bool,
 	}
 	ready()
 	return group.Wait()
-}
-
-// workDir is the data directory of this run.
-type workDir struct {
-	*dataDir
-	remove bool
-}
-
-func (d *workDir) close() {
-	d.unlock()
-	if d.remove {
-		_ = os.RemoveAll(d.path)
-	}
-}
-
-// openDir locks the data directory, or creates a temporary one.
-func openDir(o Options) (*workDir, error) {
-	path := o.DataDir
-	if o.Ephemeral {
-		temporary, err := makeTempDir(o.TempDir)
-		if err != nil {
-			return nil, fmt.Errorf("make a directory for this run: %w", err)
-		}
-		path = temporary
-	}
-	dir, err := lockDir(path)
-	if err != nil {
-		return nil, err
-	}
-	return &workDir{dataDir: dir, remove: o.Ephemeral}, nil
-}
-
-// makeTempDir creates a directory in within, which it creates if necessary; by default in the system's
-// directory of temporary files.
-func makeTempDir(within string) (string, error) {
-	if within != "" {
-		if err := os.MkdirAll(within, 0o700); err != nil {
-			return "", err
-		}
-	}
-	return os.MkdirTemp(within, "coppice-*")
 }
 
 // DefaultDataDir returns the default data directory of the current user: $XDG_DATA_HOME/coppice, or

@@ -1,7 +1,6 @@
 package system
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 
@@ -33,7 +32,7 @@ import (
 )
 
 // newControllerContext returns the shared context of the workload controllers.
-func newControllerContext(o Options, api *apiserver.Server) (*controller.Context, error) {
+func newControllerContext(o completedOptions, api *apiserver.Server) (*controller.Context, error) {
 	config, err := api.Workloads()
 	if err != nil {
 		return nil, err
@@ -47,7 +46,7 @@ func newControllerContext(o Options, api *apiserver.Server) (*controller.Context
 
 // newResourceQuotas returns the ResourceQuota controller. It uses the caches of the workload controllers,
 // and a user of its own to read the metadata of all objects, which these controllers may not read.
-func newResourceQuotas(o Options, api *apiserver.Server, shared *controller.Context) (*resourcequota.Controller, error) {
+func newResourceQuotas(o completedOptions, api *apiserver.Server, shared *controller.Context) (*resourcequota.Controller, error) {
 	config, err := api.ResourceQuotaController()
 	if err != nil {
 		return nil, err
@@ -68,7 +67,7 @@ func newResourceQuotas(o Options, api *apiserver.Server, shared *controller.Cont
 }
 
 // newServiceAddresses returns a function that maintains the IPAddresses of services until its context ends.
-func newServiceAddresses(o Options, api *apiserver.Server) (func(context.Context) error, error) {
+func newServiceAddresses(o completedOptions, api *apiserver.Server) (func(context.Context) error, error) {
 	config, err := api.Workloads()
 	if err != nil {
 		return nil, err
@@ -109,11 +108,11 @@ func newTokens(api *apiserver.Server) (*controller.Controller, error) {
 }
 
 // runWorkloads runs the workload controllers until ctx ends.
-func runWorkloads(ctx context.Context, o Options, api *apiserver.Server, shared *controller.Context) error {
+func runWorkloads(ctx context.Context, o completedOptions, api *apiserver.Server, shared *controller.Context) error {
 	controllers := []*controller.Controller{
 		replicaset.ReplicaSets(shared), replicaset.ReplicationControllers(shared), serviceaccount.New(shared, api.Authority()),
 		endpoint.New(shared), endpointslice.New(shared), endpointslicemirroring.New(shared),
-		podgc.New(shared, podgc.DefaultLimits()), nodelifecycle.New(shared, cmp.Or(o.NodeGrace, nodelifecycle.DefaultGrace)),
+		podgc.New(shared, podgc.DefaultLimits()), nodelifecycle.New(shared, o.NodeGrace),
 		certificates.New(shared, api.Signer()),
 	}
 	claims, err := resourceclaim.Controllers(shared)
