@@ -15,45 +15,49 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	restregistry "k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-helpers/apimachinery/lease"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/autoregister"
 	"github.com/coppice-dev/coppice/internal/apiserver/discovery"
+	"github.com/coppice-dev/coppice/internal/apiserver/kubernetesservice"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 	"github.com/coppice-dev/coppice/internal/apiserver/serviceendpoints"
+	"github.com/coppice-dev/coppice/internal/apiserver/systemobjects"
 )
 
-// aggregate connects aggregation, and the registration of the server's own groups, with the installed API.
-func (s *Server) aggregate(ctx context.Context, c Config, groups []*genericapiserver.APIGroupInfo, definitions cache.SharedIndexInformer) error {
-	lookup, err := lookupIn(groups)
-	if err != nil {
-		return err
-	}
-	s.endpoints.Use(lookup)
-	lists, err := discovery.Install(ctx, s.generic, definitions, s.aggregation.Listed, s.mapper.Reset)
-	if err != nil {
-		return err
-	}
-	s.aggregation.Use(lists)
-	s.served.SetAggregated(s.aggregation.ResourceOf)
-	versions := builtin.Versions()
-	autoregister.Prioritize(s.generic.AggregatedDiscoveryGroupManager, versions)
-	s.registrar = &autoregister.Registrar{
-		Client: s.aggregation.Client(), Services: s.aggregation.Services(), Definitions: definitions, Builtin: versions, Log: c.Log,
-	}
-	return nil
+// registration announces the server and its API groups.
+type registration struct {
+	// registrar maintains the APIServices of the server's own groups.
+	registrar *autoregister.Registrar
+	publisher *kubernetesservice.Publisher
+	identity  lease.Controller
 }
 
-// runAggregation starts both in the background, and returns when the server's own groups are registered.
-func (s *Server) runAggregation(ctx context.Context) error {
-	for name, run := range map[string]func(context.Context) error{"aggregation": s.aggregation.Run, "registration of API groups": s.registrar.Run} {
-		go func() {
-			if err := run(ctx); err != nil {
-				s.log.ErrorContext(ctx, "stopped", "part", name, "error", err)
-			}
-		}()
+// register connects aggregation with the installed API, and prepares the registration.
+func register(ctx context.Context, c completedConfig, f *foundation, apis *apis) (*registration, error) {
+	lookup, err := lookupIn(apis.builtin)
+	if err != nil {
+		return nil, err
 	}
-	return s.registrar.Ensure(ctx)
+	f.endpoints.Use(lookup)
+	lists, err := discovery.Install(ctx, apis.generic, apis.definitions, f.aggregation.Listed, f.mapper.Reset)
+	if err != nil {
+		return nil, err
+	}
+	f.aggregation.Use(lists)
+	f.served.SetAggregated(f.aggregation.ResourceOf)
+	versions := builtin.Versions()
+	autoregister.Prioritize(apis.generic.AggregatedDiscoveryGroupManager, versions)
+	publisher, err := newPublisher(ctx, c, f.client)
+	if err != nil {
+		return nil, err
+	}
+	return &registration{
+		registrar: &autoregister.Registrar{
+			Client: f.aggregation.Client(), Services: f.aggregation.Services(), Definitions: apis.definitions, Builtin: versions, Log: c.Log,
+		},
+		publisher: publisher, identity: systemobjects.NewIdentity(f.client, f.base.APIServerID),
+	}, nil
 }
 
 // lookupIn returns a Lookup of the objects behind Services, from the watch caches of the registries.

@@ -8,6 +8,7 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericfilters "k8s.io/apiserver/pkg/server/filters"
 
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/accesscontrol"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
 	"github.com/coppice-dev/coppice/internal/apiserver/establishing"
@@ -18,15 +19,16 @@ import (
 // handlerChain returns the filters around a handler. Restrictions, aggregation, definitions and the delete
 // flow come after the filters of k8s.io/apiserver, so after authentication and authorization. The gate
 // comes first: a request that waits there takes no seat of priority and fairness.
-func handlerChain(s *Server, flow *deleteflow.Flow) func(http.Handler, *genericapiserver.Config) http.Handler {
+func handlerChain(f *foundation, access *accesscontrol.AccessControl, flow *deleteflow.Flow) func(http.Handler, *genericapiserver.Config) http.Handler {
+	start, aggregation, establisher := f.start, f.aggregation, f.establisher
 	return func(handler http.Handler, c *genericapiserver.Config) http.Handler {
 		handler = withBoundedYAML(storage.WithMetadataLists(handler, c.Serializer), c.MaxRequestBodyBytes, c.Serializer)
-		handler = s.aggregation.Filter(establishing.WithDefinitions(flow.WithRequest(handler, c.Serializer), s.establisher))
-		handler = restriction.WithRestrictions(handler, s.access.Restrictions, c.Serializer)
+		handler = aggregation.Filter(establishing.WithDefinitions(flow.WithRequest(handler, c.Serializer), establisher))
+		handler = restriction.WithRestrictions(handler, access.Restrictions, c.Serializer)
 		everybody, own := genericapiserver.DefaultBuildHandlerChain(handler, c), ownChain(handler, c)
-		everybody = s.gate.filter(everybody, c.Authentication.Authenticator, c.Serializer)
+		everybody = start.gate.filter(everybody, c.Authentication.Authenticator, c.Serializer)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if inprocess.Is(r.Context()) && isOfCollection(r) && s.isReady() {
+			if inprocess.Is(r.Context()) && isOfCollection(r) && start.isReady() {
 				own.ServeHTTP(w, r)
 				return
 			}

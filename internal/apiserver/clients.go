@@ -5,8 +5,6 @@ import (
 	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -121,21 +119,16 @@ func (s *Server) as(component string) (*rest.Config, error) {
 }
 
 // ServeLogs sets the source of the logs of pods on nodes in this process; nil means none.
-func (s *Server) ServeLogs(source podlogs.Source) { s.logs.SetSource(source) }
+func (s *Server) ServeLogs(source podlogs.Source) { s.nodes.logs.SetSource(source) }
 
 // ServeStreams sets the source of streams to pods on nodes in this process; nil means none.
-func (s *Server) ServeStreams(source podstreams.Source) { s.streams.SetSource(source) }
+func (s *Server) ServeStreams(source podstreams.Source) { s.nodes.streams.SetSource(source) }
 
 // ServeAgents sets the handlers of the agents of nodes in this process; nil means none.
-func (s *Server) ServeAgents(source nodeproxy.Source) { s.agents.SetSource(source) }
+func (s *Server) ServeAgents(source nodeproxy.Source) { s.nodes.agents.SetSource(source) }
 
 // SetComponent sets the check of a component that runs in this process, for componentstatuses; nil means
 // that the component has stopped.
 func (s *Server) SetComponent(name string, check func(context.Context) error) {
-	s.components.Set(name, check)
-}
-
-// readStored is deleteflow.StoredMetadata.
-func (s *Server) readStored(ctx context.Context, resource schema.GroupResource, namespace, name string, at int64) (types.UID, int64, error) {
-	return s.metadata.At(ctx, resource, namespace, name, at)
+	s.nodes.components.Set(name, check)
 }

@@ -42,7 +42,7 @@ const (
 
 // baseConfig returns the configuration of the generic server without storage,
 // authentication, authorization and admission.
-func baseConfig(c Config, schemes registry.Schemes, own *loopback.Transport) (*genericapiserver.Config, error) {
+func baseConfig(c completedConfig, schemes registry.Schemes, own *loopback.Transport) (*genericapiserver.Config, error) {
 	base := genericapiserver.NewConfig(schemes.Codecs)
 	binary, err := utilversion.ParseSemantic(c.Version)
 	if err != nil {
@@ -71,7 +71,7 @@ func baseConfig(c Config, schemes registry.Schemes, own *loopback.Transport) (*g
 }
 
 // applySecureServing sets up TLS.
-func applySecureServing(c Config, base *genericapiserver.Config) error {
+func applySecureServing(c completedConfig, base *genericapiserver.Config) error {
 	address, ok := c.Listener.Addr().(*net.TCPAddr)
 	if !ok {
 		return fmt.Errorf("apiserver: Listener is on %s, not on TCP", c.Listener.Addr().Network())
@@ -100,7 +100,7 @@ func applySecureServing(c Config, base *genericapiserver.Config) error {
 
 // useServingCertificate serves with the certificate from the files, or else with one that the authority
 // issues.
-func useServingCertificate(c Config, secure *genericoptions.SecureServingOptions, address net.IP) error {
+func useServingCertificate(c completedConfig, secure *genericoptions.SecureServingOptions, address net.IP) error {
 	if c.External.ServingCert != "" && !c.External.ServingAbsent {
 		secure.ServerCert.CertKey = genericoptions.CertKey{CertFile: c.External.ServingCert, KeyFile: c.External.ServingKey}
 		return nil

@@ -9,7 +9,7 @@ import (
 // Intercept puts a filter in front of all handlers of a server that is not running yet. Requests wait for its start
 // for eventually.Patience.
 func (s *Server) Intercept(filter func(http.Handler) http.Handler) {
-	s.gate.patience = eventually.Patience
+	s.start.gate.patience = eventually.Patience
 	h := s.generic.Handler
 	h.FullHandlerChain = filter(h.FullHandlerChain)
 }

@@ -2,9 +2,11 @@ package apiserver
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/inprocess"
 	"github.com/coppice-dev/coppice/internal/apiserver/poststart"
@@ -138,13 +141,41 @@ func readChecks() []string {
 
 // hasRead returns when the server has read everything on which answers depend, or with an error when ctx
 // ends.
-func (s *Server) hasRead(ctx context.Context) error {
-	return poststart.Retry(ctx, s.log, "read what answers depend on", func(ctx context.Context) error {
+func (h hooks) hasRead(ctx context.Context) error {
+	return poststart.Retry(ctx, h.config.Log, "read what answers depend on", func(ctx context.Context) error {
 		for _, check := range readChecks() {
-			if err := s.client.Discovery().RESTClient().Get().AbsPath("/readyz/" + check).Do(ctx).Error(); err != nil {
+			if err := h.client.Discovery().RESTClient().Get().AbsPath("/readyz/" + check).Do(ctx).Error(); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+// start is the progress of a server's start.
+type start struct {
+	gate  *gate
+	ready chan struct{} // closed when the server is ready
+	once  sync.Once     // closes ready
+}
+
+func newStart() *start { return &start{gate: newGate(), ready: make(chan struct{})} }
+
+// announce closes ready when /readyz succeeds.
+func (s *start) announce(ctx context.Context, log *slog.Logger, client kubernetes.Interface) {
+	err := poststart.Retry(ctx, log, "become ready", func(ctx context.Context) error {
+		return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	})
+	if err == nil {
+		s.once.Do(func() { close(s.ready) })
+	}
+}
+
+func (s *start) isReady() bool {
+	select {
+	case <-s.ready:
+		return true
+	default:
+		return false
+	}
 }

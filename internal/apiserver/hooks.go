@@ -7,11 +7,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 
+	"github.com/coppice-dev/coppice/internal/apiserver/aggregation"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/accesscontrol"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
-	"github.com/coppice-dev/coppice/internal/apiserver/poststart"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbacauthorizer"
 	"github.com/coppice-dev/coppice/internal/apiserver/priorityfairness"
-	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 	"github.com/coppice-dev/coppice/internal/apiserver/systemobjects"
 )
 
@@ -22,90 +25,117 @@ const leaseRemoval = time.Second
 // aggregatedHook returns when the server knows which API groups other servers serve.
 const aggregatedHook = "aggregated-api-groups"
 
+// hooks are what the hooks work with.
+type hooks struct {
+	config      completedConfig
+	client      kubernetes.Interface
+	informers   informers.SharedInformerFactory
+	access      *accesscontrol.AccessControl
+	roles       *rbacauthorizer.Aggregator
+	aggregation *aggregation.Aggregator
+	start       *start
+	defaults    func(runtime.Object) // sets the defaults of a built-in object
+	*registration
+}
+
 // addHooks adds the post-start hooks and the pre-shutdown hook. The server becomes ready after all post-start hooks
 // have returned. A hook that kube-apiserver also has keeps its name: test suites wait for
-// /readyz/poststarthook/rbac/bootstrap-roles. defaults sets the defaults of a built-in object.
-func (s *Server) addHooks(services core.ServiceRanges, now func() time.Time, defaults func(runtime.Object)) error {
-	hooks := []struct {
+// /readyz/poststarthook/rbac/bootstrap-roles.
+func addHooks(generic *genericapiserver.GenericAPIServer, h hooks) error {
+	log, now, services := h.config.Log, h.config.Now, h.config.Services
+	postStart := []struct {
 		name string
 		hook func(context.Context) error
 	}{
 		{"start-informers", func(ctx context.Context) error {
-			s.informers.Start(ctx.Done())
+			h.informers.Start(ctx.Done())
 			return nil
 		}},
 		{"rbac/bootstrap-roles", func(ctx context.Context) error {
-			if err := bootstrappolicy.Ensure(ctx, s.log, s.client.RbacV1(), s.access.Policy); err != nil {
+			if err := bootstrappolicy.Ensure(ctx, log, h.client.RbacV1(), h.access.Policy); err != nil {
 				return err
 			}
-			go s.aggregator.Run(ctx) // not earlier: it would remove rules from aggregated roles whose sources do not exist yet
+			go h.roles.Run(ctx) // not earlier: it would remove rules from aggregated roles whose sources do not exist yet
 			return nil
 		}},
 		{"priority-and-fairness-config-producer", func(ctx context.Context) error {
-			if err := priorityfairness.EnsureDefaults(ctx, s.log, s.client.FlowcontrolV1()); err != nil {
+			if err := priorityfairness.EnsureDefaults(ctx, log, h.client.FlowcontrolV1()); err != nil {
 				return err
 			}
-			return priorityfairness.Keep(ctx, s.log, s.client.FlowcontrolV1(), s.informers, defaults)
+			return priorityfairness.Keep(ctx, log, h.client.FlowcontrolV1(), h.informers, h.defaults)
 		}},
 		{"start-system-namespaces-controller", func(ctx context.Context) error {
-			if err := systemobjects.EnsureNamespaces(ctx, s.log, s.client.CoreV1()); err != nil {
+			if err := systemobjects.EnsureNamespaces(ctx, log, h.client.CoreV1()); err != nil {
 				return err
 			}
-			return systemobjects.KeepNamespaces(ctx, s.log, s.informers.Core().V1().Namespaces().Informer(), s.client.CoreV1())
+			return systemobjects.KeepNamespaces(ctx, log, h.informers.Core().V1().Namespaces().Informer(), h.client.CoreV1())
 		}},
 		{"scheduling/bootstrap-system-priority-classes", func(ctx context.Context) error {
-			return systemobjects.EnsurePriorityClasses(ctx, s.log, s.client.SchedulingV1())
+			return systemobjects.EnsurePriorityClasses(ctx, log, h.client.SchedulingV1())
 		}},
 		{"service-cidr", func(ctx context.Context) error {
-			if err := systemobjects.EnsureServiceCIDR(ctx, s.log, s.client.NetworkingV1(), services.Addresses); err != nil {
+			if err := systemobjects.EnsureServiceCIDR(ctx, log, h.client.NetworkingV1(), services.Addresses); err != nil {
 				return err
 			}
-			return systemobjects.KeepServiceCIDR(ctx, s.log, s.informers.Networking().V1().ServiceCIDRs().Informer(), s.client.NetworkingV1(), services.Addresses)
+			return systemobjects.KeepServiceCIDR(ctx, log, h.informers.Networking().V1().ServiceCIDRs().Informer(), h.client.NetworkingV1(), services.Addresses)
 		}},
-		{aggregatedHook, s.aggregation.Ensure},
-		{"api-services", s.runAggregation},
+		{aggregatedHook, h.aggregation.Ensure},
+		{"api-services", h.runAggregation},
 		{"extension-apiserver-authentication", func(ctx context.Context) error {
-			return systemobjects.EnsureAuthentication(ctx, s.log, s.client, s.authority, now)
+			return systemobjects.EnsureAuthentication(ctx, log, h.client, h.config.Authority, now)
 		}},
 		{"kubernetes-service", func(ctx context.Context) error {
-			s.publisher.Start(ctx)
+			h.publisher.Start(ctx)
 			return nil
 		}},
 		{"identity-lease", func(ctx context.Context) error {
-			return s.identity.Start(ctx.Done())
+			return h.identity.Start(ctx.Done())
 		}},
 		{"token-tracking", func(ctx context.Context) error {
-			go func() { _ = systemobjects.EnsureTokenTracking(ctx, s.log, s.client.CoreV1(), now) }() // it fails only when ctx ends
+			go func() { _ = systemobjects.EnsureTokenTracking(ctx, log, h.client.CoreV1(), now) }() // it fails only when ctx ends
 			return nil
 		}},
 		{"announce-readiness", func(ctx context.Context) error {
-			go s.announceReadiness(ctx) // in the background: the server becomes ready after this hook
-			go s.gate.run(ctx, s.ready, s.hasRead)
+			go h.start.announce(ctx, log, h.client) // in the background: the server becomes ready after this hook
+			go h.start.gate.run(ctx, h.start.ready, h.hasRead)
 			return nil
 		}},
 	}
-	for _, h := range hooks {
-		if err := s.generic.AddPostStartHook(h.name, untilStopped(h.hook)); err != nil {
-			return fmt.Errorf("add hook %s: %w", h.name, err)
+	for _, p := range postStart {
+		if err := generic.AddPostStartHook(p.name, untilStopped(p.hook)); err != nil {
+			return fmt.Errorf("add hook %s: %w", p.name, err)
 		}
 	}
 	// The hook runs while the server still serves requests, so that other servers observe the withdrawal.
-	if err := s.generic.AddPreShutdownHook("kubernetes-service", s.withdraw); err != nil {
+	if err := generic.AddPreShutdownHook("kubernetes-service", h.withdraw); err != nil {
 		return fmt.Errorf("add hook kubernetes-service: %w", err)
 	}
 	return nil
 }
 
+// runAggregation starts aggregation and the registration in the background, and returns when the server's own groups are
+// registered.
+func (h hooks) runAggregation(ctx context.Context) error {
+	for name, run := range map[string]func(context.Context) error{"aggregation": h.aggregation.Run, "registration of API groups": h.registrar.Run} {
+		go func() {
+			if err := run(ctx); err != nil {
+				h.config.Log.ErrorContext(ctx, "stopped", "part", name, "error", err)
+			}
+		}()
+	}
+	return h.registrar.Ensure(ctx)
+}
+
 // withdraw removes the Lease and the endpoint that announce this server.
-func (s *Server) withdraw() error {
+func (h hooks) withdraw() error {
 	limit := time.NewTimer(leaseRemoval)
 	defer limit.Stop()
 	removed := make(chan struct{})
 	go func() {
-		s.identity.Stop()
+		h.identity.Stop()
 		close(removed)
 	}()
-	s.publisher.Stop()
+	h.publisher.Stop()
 	select {
 	case <-removed:
 	case <-limit.C:
@@ -121,15 +151,5 @@ func untilStopped(hook func(context.Context) error) genericapiserver.PostStartHo
 			return err
 		}
 		return nil
-	}
-}
-
-// announceReadiness closes ready when /readyz succeeds.
-func (s *Server) announceReadiness(ctx context.Context) {
-	err := poststart.Retry(ctx, s.log, "become ready", func(ctx context.Context) error {
-		return s.client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
-	})
-	if err == nil {
-		s.readyOnce.Do(func() { close(s.ready) })
 	}
 }

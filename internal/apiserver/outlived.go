@@ -9,38 +9,40 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/accesscontrol"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/collect/protected/others"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
+// outlived looks up the objects that protected objects outlive.
+type outlived struct {
+	access *accesscontrol.AccessControl
+	lookup others.Lookup
+}
+
 // left returns the objects that a protected object outlives and that still exist, as far as the user of the
 // request may read them. The server itself, without a user, reads all.
-func (s *Server) left(ctx context.Context, namespace string, outlived []protection.Other) []protection.Left {
+func (o outlived) left(ctx context.Context, namespace string, outlived []protection.Other) []protection.Left {
 	var may others.May
 	if who, ok := genericrequest.UserFrom(ctx); ok {
-		may = s.rightsOf(who)
+		may = o.rightsOf(who)
 	}
-	return s.others().Left(ctx, may, namespace, outlived)
+	return o.lookup.Left(ctx, may, namespace, outlived)
 }
 
-// checkOutlived is admissionchain.Config.Outlived.
-func (s *Server) checkOutlived(ctx context.Context, who user.Info, namespace string, added []protection.Other) error {
-	return s.others().Check(ctx, s.rightsOf(who), namespace, added)
-}
-
-// others returns the lookup of the objects that protected objects outlive.
-func (s *Server) others() others.Lookup {
-	return others.Lookup{Mapper: s.mapper, Metadata: s.objects, Carried: s.companions.hasFinalizer}
+// check is admissionchain.Config.Outlived.
+func (o outlived) check(ctx context.Context, who user.Info, namespace string, added []protection.Other) error {
+	return o.lookup.Check(ctx, o.rightsOf(who), namespace, added)
 }
 
 // rightsOf returns a check of the user's read permissions. A restricted user, such as a node, may read nothing
 // here, although its roles allow more. The collector and the namespace controller may read the metadata of
 // everything.
-func (s *Server) rightsOf(who user.Info) others.May {
-	authorize := s.Authorizer()
+func (o outlived) rightsOf(who user.Info) others.May {
+	authorize := unrestricted(o.access)
 	if name := who.GetName(); name == bootstrappolicy.Collector || name == bootstrappolicy.NamespaceController {
-		authorize = s.access.Authorizer
+		authorize = o.access.Authorizer
 	}
 	return func(ctx context.Context, right authorizationv1.ResourceAttributes) error {
 		decision, reason, err := authorize.Authorize(ctx, authorizer.AttributesRecord{

@@ -14,7 +14,7 @@ import (
 )
 
 // newPublisher returns the publisher that maintains the service default/kubernetes.
-func newPublisher(ctx context.Context, c Config, client kubernetes.Interface) (*kubernetesservice.Publisher, error) {
+func newPublisher(ctx context.Context, c completedConfig, client kubernetes.Interface) (*kubernetesservice.Publisher, error) {
 	listens, ok := c.Listener.Addr().(*net.TCPAddr)
 	if !ok {
 		return nil, fmt.Errorf("apiserver: Listener is on %s, not on TCP", c.Listener.Addr().Network())
@@ -32,7 +32,7 @@ func newPublisher(ctx context.Context, c Config, client kubernetes.Interface) (*
 
 // advertised returns the address that the server announces in the cluster. It is no loopback address unless
 // configured: on every other machine, loopback means that machine.
-func advertised(ctx context.Context, c Config, listens net.IP) (netip.Addr, bool) {
+func advertised(ctx context.Context, c completedConfig, listens net.IP) (netip.Addr, bool) {
 	ip := c.AdvertiseAddress
 	if ip == nil {
 		resolved, err := utilnet.ResolveBindAddress(listens)

@@ -35,7 +35,7 @@ type options struct {
 
 // restOptions sets up the storage of all resources in the store, behind the delete flow. It
 // also sets, in base, the storage of CustomResourceDefinitions, which have a scheme of their own.
-func restOptions(c Config, schemes registry.Schemes, flow *deleteflow.Flow, establisher *establishing.Establisher, base *genericapiserver.Config) options {
+func restOptions(c completedConfig, schemes registry.Schemes, flow *deleteflow.Flow, establisher *establishing.Establisher, base *genericapiserver.Config) options {
 	etcd := genericoptions.NewEtcdOptions(storagebackend.NewDefaultConfig(c.Store.Prefix(), nil))
 	etcd.StorageConfig.Transport.TracerProvider = noop.NewTracerProvider()
 	etcd.StorageConfig.StorageObjectCountTracker = base.StorageObjectCountTracker

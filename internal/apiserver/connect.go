@@ -1,0 +1,102 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/aggregation"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbacauthorizer"
+	"github.com/coppice-dev/coppice/internal/apiserver/discovery"
+	"github.com/coppice-dev/coppice/internal/apiserver/establishing"
+	"github.com/coppice-dev/coppice/internal/apiserver/loopback"
+	"github.com/coppice-dev/coppice/internal/apiserver/openapi/mergetypes"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
+	"github.com/coppice-dev/coppice/internal/apiserver/serviceendpoints"
+	"github.com/coppice-dev/coppice/internal/apiserver/webhooks"
+)
+
+// foundation is the configuration of the generic server, with the clients, informers and controllers that work
+// through the loopback. Nothing that runs keeps it: it holds the configuration, which is for assembly only.
+type foundation struct {
+	schemes   registry.Schemes
+	base      *genericapiserver.Config
+	transport *loopback.Transport // of loopback
+	start     *start
+
+	loopback    *rest.Config                  // with the rights of an administrator
+	client      kubernetes.Interface          // by loopback, like the other clients
+	definitions apiextensionsclient.Interface // of CustomResourceDefinitions
+	objects     metadata.Interface
+	informers   informers.SharedInformerFactory
+	mapper      *restmapper.DeferredDiscoveryRESTMapper // for admission; reset when CustomResourceDefinitions change
+
+	served     *discovery.Served
+	mergeTypes *mergetypes.Types
+	// establisher establishes definitions; without effect on a store that several servers share.
+	establisher *establishing.Establisher
+	// endpoints resolves the Services of webhooks and aggregated servers.
+	endpoints *serviceendpoints.Resolver
+	// aggregation serves the groups of other servers.
+	aggregation *aggregation.Aggregator
+	roles       *rbacauthorizer.Aggregator
+}
+
+// connect creates the foundation.
+func connect(c completedConfig) (*foundation, error) {
+	f := &foundation{
+		schemes: builtin.NewSchemes(), transport: &loopback.Transport{}, start: newStart(),
+		served: discovery.NewServed(), establisher: establishing.New(c.Now), endpoints: &serviceendpoints.Resolver{},
+	}
+	var err error
+	if f.base, err = baseConfig(c, f.schemes, f.transport); err != nil {
+		return nil, err
+	}
+	f.loopback = f.base.LoopbackClientConfig
+	f.mergeTypes = mergetypes.New(f.base.OpenAPIV3Config, f.schemes.External, c.Log)
+	if f.client, err = kubernetes.NewForConfig(f.loopback); err != nil {
+		return nil, fmt.Errorf("create the loopback client: %w", err)
+	}
+	if f.definitions, err = apiextensionsclient.NewForConfig(f.loopback); err != nil {
+		return nil, fmt.Errorf("create the loopback client of definitions: %w", err)
+	}
+	if f.objects, err = metadata.NewForConfig(f.loopback); err != nil {
+		return nil, fmt.Errorf("create the metadata loopback client: %w", err)
+	}
+	f.informers = informers.NewSharedInformerFactory(f.client, 0)
+	f.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(f.client.Discovery()))
+	f.aggregation, err = aggregation.New(aggregation.Config{
+		Loopback: f.loopback, FrontProxy: c.Authority.FrontProxy(), Discovery: f.base.AggregatedDiscoveryGroupManager, Endpoints: f.endpoints,
+		Codecs: f.schemes.Codecs, Now: c.Now, Log: c.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if f.roles, err = rbacauthorizer.NewAggregator(f.informers, f.client.RbacV1()); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// webhooks returns how the server reaches webhooks.
+func (f *foundation) webhooks() webhooks.Config {
+	return webhooks.Config{Endpoints: f.endpoints, Loopback: f.loopback, Aggregated: f.aggregation.Serves}
+}
+
+// readDefinition returns a function that reads a CustomResourceDefinition.
+func readDefinition(from apiextensionsclient.Interface) func(context.Context, string) (*apiextensionsv1.CustomResourceDefinition, error) {
+	return func(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
+		return from.ApiextensionsV1().CustomResourceDefinitions().Get(ctx, name, metav1.GetOptions{})
+	}
+}

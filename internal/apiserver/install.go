@@ -1,0 +1,181 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	"k8s.io/apiserver/pkg/registry/generic"
+	restregistry "k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/auth"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/accesscontrol"
+	"github.com/coppice-dev/coppice/internal/apiserver/eviction"
+	"github.com/coppice-dev/coppice/internal/apiserver/loopback"
+	"github.com/coppice-dev/coppice/internal/apiserver/nodeproxy"
+	"github.com/coppice-dev/coppice/internal/apiserver/podlogs"
+	"github.com/coppice-dev/coppice/internal/apiserver/podproxy"
+	"github.com/coppice-dev/coppice/internal/apiserver/podstreams"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
+	"github.com/coppice-dev/coppice/internal/apiserver/serviceaddresses"
+	"github.com/coppice-dev/coppice/internal/apiserver/webhooks"
+)
+
+// apis is the generic server with the APIs that it serves.
+type apis struct {
+	generic     *genericapiserver.GenericAPIServer
+	definitions cache.SharedIndexInformer // of CustomResourceDefinitions
+	builtin     []*genericapiserver.APIGroupInfo
+	nodes       nodeEndpoints
+}
+
+// nodeEndpoints serve what the nodes and components of this process offer.
+type nodeEndpoints struct {
+	logs       *podlogs.Endpoint
+	streams    *podstreams.Streams
+	agents     *nodeproxy.Endpoint
+	components *core.ComponentStatuses
+}
+
+// install builds the server of CustomResourceDefinitions, and adds the built-in kinds to it.
+func install(c completedConfig, f *foundation, s *security) (*apis, error) {
+	options := restOptions(c, f.schemes, s.flow, f.establisher, f.base)
+	crds, err := customResources(c, f, options.custom)
+	if err != nil {
+		return nil, err
+	}
+	f.transport.SetHandler(crds.GenericAPIServer.Handler)
+	definitions := crds.Informers.Apiextensions().V1().CustomResourceDefinitions().Informer()
+	if err := f.followDefinitions(c, definitions); err != nil {
+		return nil, err
+	}
+	services := c.Services
+	services.Objects = serviceaddresses.New(f.informers.Networking().V1())
+	groups, err := builtin.APIGroups(f.schemes, registry.Config{RESTOptions: options.builtin, Deleter: s.flow, Now: c.Now}, services)
+	if err != nil {
+		return nil, fmt.Errorf("build the registries of the built-in kinds: %w", err)
+	}
+	nodes, err := installGroups(c, s.access, crds.GenericAPIServer, groups, s.access.ReviewGroups(f.schemes, f.base))
+	if err != nil {
+		return nil, err
+	}
+	return &apis{generic: crds.GenericAPIServer, definitions: definitions, builtin: groups, nodes: nodes}, nil
+}
+
+// followDefinitions passes the informer of CustomResourceDefinitions to the parts that need it.
+func (f *foundation) followDefinitions(c completedConfig, definitions cache.SharedIndexInformer) error {
+	f.served.SetDefinitions(definitions.GetStore(), readDefinition(f.definitions))
+	f.mergeTypes.SetDefinitions(definitions.GetStore())
+	if c.Store.Shared() {
+		return nil
+	}
+	f.establisher.SetDefinitions(definitions.GetStore(), definitions.HasSynced)
+	if err := definitions.SetTransform(f.establisher.Transform); err != nil {
+		return fmt.Errorf("watch the definitions: %w", err)
+	}
+	return nil
+}
+
+// customResources builds the server of CustomResourceDefinitions and their instances. The built-in kinds
+// are installed on the same server.
+func customResources(c completedConfig, f *foundation, custom generic.RESTOptionsGetter) (*apiextensions.CustomResourceDefinitions, error) {
+	servers := 1
+	if c.Store.Shared() {
+		servers = severalServers
+	}
+	own := *f.base
+	own.LoopbackClientConfig = rest.CopyConfig(f.base.LoopbackClientConfig)
+	own.LoopbackClientConfig.Wrap(loopback.RetryStatusConflicts)
+	config := &apiextensions.Config{
+		GenericConfig: &genericapiserver.RecommendedConfig{Config: own, SharedInformerFactory: f.informers},
+		ExtraConfig: apiextensions.ExtraConfig{
+			CRDRESTOptionsGetter: custom,
+			MasterCount:          servers,
+			ServiceResolver:      webhooks.ServiceResolver(),
+			AuthResolverWrapper:  webhooks.Authentication(f.webhooks()),
+		},
+	}
+	crds, err := config.Complete().New(genericapiserver.NewEmptyDelegate())
+	if err != nil {
+		return nil, fmt.Errorf("build the server of custom resources: %w", err)
+	}
+	return crds, nil
+}
+
+// severalServers tells apiextensions-apiserver that several servers share the store: it then establishes a
+// CustomResourceDefinition only after 5 s, when all of them have observed it.
+const severalServers = 2
+
+// installGroups adds the API groups to the server. The groups with a name are installed together, because
+// k8s.io/apiserver builds one set of schemas for each installation.
+func installGroups(c completedConfig, access *accesscontrol.AccessControl, generic *genericapiserver.GenericAPIServer, builtin, reviews []*genericapiserver.APIGroupInfo) (nodes nodeEndpoints, err error) {
+	of := func(group string) int {
+		return slices.IndexFunc(builtin, func(g *genericapiserver.APIGroupInfo) bool { return g.PrioritizedVersions[0].Group == group })
+	}
+	unnamed := of("")
+	if nodes, err = extendCore(c, access, builtin[unnamed], builtin[of(policyv1.GroupName)]); err != nil {
+		return nodes, err
+	}
+	if err := access.GuardRoles(builtin[of(rbacv1.GroupName)].VersionedResourcesStorageMap["v1"]); err != nil {
+		return nodes, err
+	}
+	if err := generic.InstallLegacyAPIGroup(genericapiserver.DefaultLegacyAPIPrefix, builtin[unnamed]); err != nil {
+		return nodes, fmt.Errorf("install the core API group: %w", err)
+	}
+	named := slices.Concat(builtin[:unnamed], builtin[unnamed+1:], reviews)
+	if err := generic.InstallAPIGroups(named...); err != nil {
+		return nodes, fmt.Errorf("install the API groups of the built-in kinds: %w", err)
+	}
+	for _, group := range slices.Concat(builtin, reviews) {
+		group.StaticOpenAPISpec = nil // 8 MB of schemas, which nobody reads again
+	}
+	shareRoutes(generic.Handler.GoRestfulContainer.RegisteredWebServices())
+	return nodes, nil
+}
+
+// extendCore adds resources of the core group that are not in its table: pods/log, pods/exec, pods/attach,
+// pods/portforward, the proxies of pods, services and nodes, pods/eviction, serviceaccounts/token, bindings
+// and componentstatuses.
+func extendCore(c completedConfig, access *accesscontrol.AccessControl, legacy, policy *genericapiserver.APIGroupInfo) (nodes nodeEndpoints, err error) {
+	storages := legacy.VersionedResourcesStorageMap["v1"]
+	if err := access.UseRegistries(storages); err != nil {
+		return nodes, err
+	}
+	pods, podsOK := storages["pods"].(restregistry.Getter)
+	machines, machinesOK := storages["nodes"].(restregistry.Getter)
+	binding, bindingOK := storages["pods/binding"].(restregistry.NamedCreater)
+	if !podsOK || !machinesOK || !bindingOK {
+		return nodes, errors.New("the registries of pods and nodes lack a method")
+	}
+	agents := auth.NewLogReader(c.Authority)
+	nodes.logs = podlogs.NewEndpoint(pods, podlogs.Agents{Nodes: machines, TLS: agents.TLS}.Logs)
+	storages["pods/log"] = nodes.logs
+	nodes.streams = podstreams.New(podstreams.Config{Pods: pods, Nodes: machines, TLS: agents.TLS, Authorizer: access.Authorizer})
+	nodes.streams.AddTo(storages)
+	nodes.agents = nodeproxy.New(nodeproxy.Config{Nodes: machines, TLS: agents.TLS, Authorizer: access.Authorizer})
+	storages["nodes/proxy"] = nodes.agents
+	services, servicesOK := storages["services"].(restregistry.Getter)
+	endpoints, endpointsOK := storages["endpoints"].(restregistry.Getter)
+	if !servicesOK || !endpointsOK {
+		return nodes, errors.New("the registries of services and endpoints lack a method")
+	}
+	podproxy.Registries{Pods: pods, Nodes: machines, Services: services, Endpoints: endpoints}.AddTo(storages)
+	evictions, err := eviction.FromStorages(storages, policy.VersionedResourcesStorageMap["v1"])
+	if err != nil {
+		return nodes, err
+	}
+	storages["pods/eviction"] = eviction.NewEndpoint(evictions, c.Now)
+	storages["bindings"] = core.NewBindings(binding)
+	nodes.components = core.NewComponentStatuses(map[string]func(context.Context) error{"etcd-0": c.Store.Healthy}, c.Now)
+	storages["componentstatuses"] = nodes.components
+	return nodes, nil
+}

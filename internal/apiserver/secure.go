@@ -1,0 +1,60 @@
+package apiserver
+
+import (
+	"context"
+
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/admissionchain"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/accesscontrol"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/ownerreferences"
+	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
+	"github.com/coppice-dev/coppice/internal/apiserver/priorityfairness"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
+	"github.com/coppice-dev/coppice/internal/apiserver/storemetadata"
+	"github.com/coppice-dev/coppice/internal/collect/protected/others"
+)
+
+// security decides who may do what, and what a deletion does.
+type security struct {
+	access   *accesscontrol.AccessControl
+	metadata *storemetadata.Source
+	flow     *deleteflow.Flow
+}
+
+// secure sets up authentication, authorization, the delete flow, priority and fairness, and admission.
+func secure(ctx context.Context, c completedConfig, f *foundation) (*security, error) {
+	access, err := accesscontrol.Apply(f.base, accesscontrol.Config{
+		Authority: c.Authority, External: c.External, Client: f.client, Informers: f.informers, Now: c.Now,
+	})
+	if err != nil {
+		return nil, err
+	}
+	stored := storemetadata.New(storemetadata.Config{
+		Follower: c.Store.Follower(), Authorizer: f.base.Authorization.Authorizer, Builtin: f.served.IsBuiltin,
+	})
+	companions := companions(c.Companions)
+	outlived := outlived{access: access, lookup: others.Lookup{Mapper: f.mapper, Metadata: f.objects, Carried: companions.hasFinalizer}}
+	flow := deleteflow.New(deleteflow.Config{
+		Now: c.Now, Resources: builtin.Resources(), Collector: c.Features.Collector,
+		Left: outlived.left, Asked: companions.requested, Stored: stored.At,
+	})
+	f.base.BuildHandlerChainFunc = handlerChain(f, access, flow)
+	priorityfairness.Apply(f.base, f.informers, f.client)
+	err = admissionchain.Apply(ctx, f.base, admissionchain.Config{
+		Client: f.client, Informers: f.informers, Mapper: f.mapper, Flow: flow,
+		Restrictions: access.Restrictions, Outlived: outlived.check,
+		Served: f.served.ResourceOf, OwnerExists: ownerreferences.Lookup{Mapper: f.mapper, Metadata: f.objects}.Exists, Backlog: companions.backlog,
+		MergeTypes: f.mergeTypes, Webhooks: f.webhooks(),
+		Features: c.Features, Disabled: c.DisabledPlugins, File: c.AdmissionConfig,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &security{access: access, metadata: stored, flow: flow}, nil
+}
+
+// unrestricted returns an authorizer that lets restricted users see nothing.
+func unrestricted(access *accesscontrol.AccessControl) authorizer.Authorizer {
+	return access.Restrictions.Unrestricted(access.Authorizer)
+}
