@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
@@ -35,33 +34,20 @@ const defaultPort = 6443
 // leastQuota is the smallest useful --quota-backend-bytes.
 const leastQuota = 4 << 20
 
-// upFlags are the flags of coppice up.
+// upFlags are the flags of coppice up. Most flags set a field of Options; the others have to be parsed, or set
+// several fields.
 type upFlags struct {
-	dataDir          string
-	writeKubeconfig  string
-	writeCollector   string
-	port             int
+	system.Options
 	bindAddress      string
 	advertiseAddress string
-	ephemeral        bool
+	serviceRange     string
 	collector        bool
 	controllers      []string
 	order            deletionOrder
-	unplugged        []string
-	auditLogPath     string
 	auditLogSet      bool // --audit-log-path was given
-	logLevel         string
-	serviceRange     string
-	etcd             system.Etcd
-	quota            int64
-	pkiDir           string
-	externalHost     string
-	nodes            nodeconfig.Options
-	nodeGrace        time.Duration
-	writeNodes       map[string]string // the files, by node name
-	input            inputFlag
-	movableClock     bool
 	recycle          []string
+	logLevel         string
+	input            inputFlag
 }
 
 func newUp(s Streams) *cobra.Command {
@@ -88,35 +74,35 @@ stops it; its data stays, unless --ephemeral.`,
 		},
 	}
 	flags, defaults := c.Flags(), system.DefaultOptions()
-	flags.StringVar(&f.dataDir, "data-dir", "", "directory of the objects, certificates and kubeconfig (default: $"+dataDirVariable+", else ~/.local/share/coppice)")
-	flags.StringVar(&f.writeKubeconfig, "write-kubeconfig", "", "file to add the entries of the kubeconfig to; its other entries are kept")
-	flags.StringVar(&f.writeCollector, "write-collector-kubeconfig", "", "file for a kubeconfig for coppice collect, whose user has the rights of the garbage collector and no others")
-	flags.IntVar(&f.port, "secure-port", defaultPort, "port to serve HTTPS on; 0 picks a free one")
+	flags.StringVar(&f.DataDir, "data-dir", "", "directory of the objects, certificates and kubeconfig (default: $"+dataDirVariable+", else ~/.local/share/coppice)")
+	flags.StringVar(&f.WriteKubeconfig, "write-kubeconfig", "", "file to add the entries of the kubeconfig to; its other entries are kept")
+	flags.StringVar(&f.WriteCollectorKubeconfig, "write-collector-kubeconfig", "", "file for a kubeconfig for coppice collect, whose user has the rights of the garbage collector and no others")
+	flags.IntVar(&f.Port, "secure-port", defaultPort, "port to serve HTTPS on; 0 picks a free one")
 	flags.StringVar(&f.bindAddress, "bind-address", "127.0.0.1", "IP address to listen on")
 	flags.StringVar(&f.advertiseAddress, "advertise-address", "", "IP address at which pods and nodes reach the server, for the endpoints of the service default/kubernetes (default: --bind-address, or the address of the machine's default route if that is loopback or 0.0.0.0)")
-	flags.BoolVar(&f.ephemeral, "ephemeral", false, "keep nothing: the data is in a temporary directory that is removed when the control plane stops")
+	flags.BoolVar(&f.Ephemeral, "ephemeral", false, "keep nothing: the data is in a temporary directory that is removed when the control plane stops")
 	flags.BoolVar(&f.collector, "enable-garbage-collector", true, "run a garbage collector, here or elsewhere; without one deletions do not cascade, and add no finalizers for a collector")
 	flags.StringSliceVar(&f.controllers, "controllers", []string{controllerGC, controllerNamespace, controllerProtection, controllerWorkloads, controllerScheduler}, "controllers to run in this process: gc, namespace, protection, workloads (those of Deployments, Jobs and the like) and scheduler; none if empty. The server expects that gc and namespace run, if not here then by coppice collect")
 	f.order.add(c)
-	flags.StringSliceVar(&f.unplugged, "disable-admission-plugins", nil, "admission plug-ins to disable: "+system.OwnerReferencesPlugin+", which refuses owner references that are invalid, or that their writer has no right to, and "+system.ServiceAccountPlugin+", which refuses pods whose service account does not exist, and mounts a token of it into others")
+	flags.StringSliceVar(&f.DisableAdmissionPlugins, "disable-admission-plugins", nil, "admission plug-ins to disable: "+system.OwnerReferencesPlugin+", which refuses owner references that are invalid, or that their writer has no right to, and "+system.ServiceAccountPlugin+", which refuses pods whose service account does not exist, and mounts a token of it into others")
 	flags.StringVar(&f.serviceRange, "service-cluster-ip-range", defaults.Services.Addresses.String(), "range of the cluster IPs of services")
-	flags.StringVar(&f.auditLogPath, "audit-log-path", "", `file of the audit log, "-" for stdout, "" for none (default: audit.log in the data directory)`)
-	flags.StringSliceVar(&f.etcd.Servers, "etcd-servers", nil, "URLs of an etcd cluster to keep the objects in, instead of the etcd in this process; several control planes may share it")
-	flags.StringVar(&f.etcd.CAFile, "etcd-cafile", "", "certificate authority of the etcd servers, as PEM (default: those of the system)")
-	flags.StringVar(&f.etcd.CertFile, "etcd-certfile", "", "client certificate for the etcd servers, as PEM")
-	flags.StringVar(&f.etcd.KeyFile, "etcd-keyfile", "", "key of --etcd-certfile, as PEM")
-	flags.StringVar(&f.etcd.Prefix, "etcd-prefix", defaults.Etcd.Prefix, "prefix of all keys in the etcd of --etcd-servers")
-	flags.Int64Var(&f.quota, "quota-backend-bytes", defaults.QuotaBytes, "how large the database of the etcd in this process may grow, in bytes; beyond that, writes are refused until objects are deleted")
-	flags.StringVar(&f.pkiDir, "pki-dir", "", "directory of the keys, which all control planes on one etcd must share (default: pki in --data-dir)")
-	flags.StringVar(&f.externalHost, "external-hostname", "", "name or IP address by which clients reach the server, with :port if that differs; for servers behind a load balancer")
-	flags.IntVar(&f.nodes.Nodes, "nodes", defaults.Nodes.Nodes, "number of simulated nodes, whose pods start, run and end as they would with containers, but without any. With --node-runtime=cri it is 1, which is this machine, or 0")
-	flags.StringVar(&f.nodes.Runtime, "node-runtime", defaults.Nodes.Runtime, "what runs the containers of pods: simulated, which runs none, or cri, a container runtime on this machine, which usually needs root")
-	flags.StringVar(&f.nodes.Socket, "cri-socket", "", "socket of the container runtime of --node-runtime=cri, such as unix:///run/containerd/containerd.sock")
-	flags.DurationVar(&f.nodeGrace, "node-monitor-grace-period", defaults.NodeGrace, "how long a node may send no heartbeat before it counts as not ready")
-	flags.StringToStringVar(&f.writeNodes, "write-node-kubeconfig", nil, "files for kubeconfigs for coppice node, as NAME=FILE: the credential of the node of that name has rights to that node and its pods only; may be repeated")
+	flags.StringVar(&f.AuditPath, "audit-log-path", "", `file of the audit log, "-" for stdout, "" for none (default: audit.log in the data directory)`)
+	flags.StringSliceVar(&f.Etcd.Servers, "etcd-servers", nil, "URLs of an etcd cluster to keep the objects in, instead of the etcd in this process; several control planes may share it")
+	flags.StringVar(&f.Etcd.CAFile, "etcd-cafile", "", "certificate authority of the etcd servers, as PEM (default: those of the system)")
+	flags.StringVar(&f.Etcd.CertFile, "etcd-certfile", "", "client certificate for the etcd servers, as PEM")
+	flags.StringVar(&f.Etcd.KeyFile, "etcd-keyfile", "", "key of --etcd-certfile, as PEM")
+	flags.StringVar(&f.Etcd.Prefix, "etcd-prefix", defaults.Etcd.Prefix, "prefix of all keys in the etcd of --etcd-servers")
+	flags.Int64Var(&f.QuotaBytes, "quota-backend-bytes", defaults.QuotaBytes, "how large the database of the etcd in this process may grow, in bytes; beyond that, writes are refused until objects are deleted")
+	flags.StringVar(&f.PKIDir, "pki-dir", "", "directory of the keys, which all control planes on one etcd must share (default: pki in --data-dir)")
+	flags.StringVar(&f.ExternalHost, "external-hostname", "", "name or IP address by which clients reach the server, with :port if that differs; for servers behind a load balancer")
+	flags.IntVar(&f.Nodes.Nodes, "nodes", defaults.Nodes.Nodes, "number of simulated nodes, whose pods start, run and end as they would with containers, but without any. With --node-runtime=cri it is 1, which is this machine, or 0")
+	flags.StringVar(&f.Nodes.Runtime, "node-runtime", defaults.Nodes.Runtime, "what runs the containers of pods: simulated, which runs none, or cri, a container runtime on this machine, which usually needs root")
+	flags.StringVar(&f.Nodes.Socket, "cri-socket", "", "socket of the container runtime of --node-runtime=cri, such as unix:///run/containerd/containerd.sock")
+	flags.DurationVar(&f.NodeGrace, "node-monitor-grace-period", defaults.NodeGrace, "how long a node may send no heartbeat before it counts as not ready")
+	flags.StringToStringVar(&f.WriteNodeKubeconfigs, "write-node-kubeconfig", nil, "files for kubeconfigs for coppice node, as NAME=FILE: the credential of the node of that name has rights to that node and its pods only; may be repeated")
 	flags.StringVar(&f.logLevel, "log-level", "info", logLevelUsage)
 	flags.StringSliceVar(&f.recycle, "recycle", nil, "keep what is deleted, encrypted in the data directory, for coppice undo: at most so much, for at most so long, such as 1Gi,168h")
-	flags.BoolVar(&f.movableClock, "movable-node-clock", false, "let administrators move the clock of simulated nodes forward, with POST /coppice/nodes/clock?advance=30s; for tests that do not wait for a grace period")
+	flags.BoolVar(&f.MovableNodeClock, "movable-node-clock", false, "let administrators move the clock of simulated nodes forward, with POST /coppice/nodes/clock?advance=30s; for tests that do not wait for a grace period")
 	f.input.add(c)
 	completeWith(c, "controllers", controllerGC, controllerNamespace, controllerProtection, controllerWorkloads, controllerScheduler)
 	completeWith(c, "disable-admission-plugins", system.OptionalPlugins()...)
@@ -150,16 +136,16 @@ func (f upFlags) options(ctx context.Context, logs io.Writer) (system.Options, e
 	if err != nil {
 		return system.Options{}, err
 	}
-	if f.port < 0 || f.port > 65535 {
-		return system.Options{}, usageError{fmt.Errorf("--secure-port %d is not between 0 and 65535", f.port)}
+	if f.Port < 0 || f.Port > 65535 {
+		return system.Options{}, usageError{fmt.Errorf("--secure-port %d is not between 0 and 65535", f.Port)}
 	}
-	if f.ephemeral && f.dataDir != "" {
-		return system.Options{}, usageError{fmt.Errorf("--ephemeral keeps nothing, --data-dir %s says where to keep it: choose one", f.dataDir)}
+	if f.Ephemeral && f.DataDir != "" {
+		return system.Options{}, usageError{fmt.Errorf("--ephemeral keeps nothing, --data-dir %s says where to keep it: choose one", f.DataDir)}
 	}
 	if err := f.checkControllers(); err != nil {
 		return system.Options{}, err
 	}
-	for _, name := range f.unplugged {
+	for _, name := range f.DisableAdmissionPlugins {
 		if !slices.Contains(system.OptionalPlugins(), name) {
 			return system.Options{}, usageError{fmt.Errorf("--disable-admission-plugins %s: those that can be disabled are %s", name, strings.Join(system.OptionalPlugins(), " and "))}
 		}
@@ -182,27 +168,21 @@ func (f upFlags) options(ctx context.Context, logs io.Writer) (system.Options, e
 	if err != nil {
 		return system.Options{}, err
 	}
-	dir := f.dataDir
-	if dir == "" && !f.ephemeral {
-		if dir, err = dataDir(); err != nil {
+	o := f.Options
+	if o.DataDir == "" && !o.Ephemeral {
+		if o.DataDir, err = dataDir(); err != nil {
 			return system.Options{}, err
 		}
 	}
-	return system.Options{
-		Etcd: f.etcd, QuotaBytes: f.quota, PKIDir: f.pkiDir, ExternalHost: f.externalHost,
-		DataDir: dir, Ephemeral: f.ephemeral, WriteKubeconfig: f.writeKubeconfig, WriteCollectorKubeconfig: f.writeCollector,
-		BindAddress: address, Port: f.port, AdvertiseAddress: advertised,
-		GarbageCollector:        f.collectorPlacement(),
-		NamespaceController:     f.placement(controllerNamespace, system.Elsewhere),
-		NamespaceDeletionOrder:  f.order.value,
-		VolumeProtection:        f.placement(controllerProtection, system.Disabled),
-		Workloads:               f.placement(controllerWorkloads, system.Disabled),
-		DisableAdmissionPlugins: f.unplugged,
-		AuditPath:               f.auditPath(),
-		Nodes:                   f.nodes, NodeGrace: f.nodeGrace, MovableNodeClock: f.movableClock, WriteNodeKubeconfigs: f.writeNodes,
-		Scheduler: slices.Contains(f.controllers, controllerScheduler),
-		Version:   version.Kubernetes(), Services: services, Log: log, Recycle: recycle,
-	}, nil
+	o.BindAddress, o.AdvertiseAddress, o.Services, o.AuditPath = address, advertised, services, f.auditPath()
+	o.GarbageCollector = f.collectorPlacement()
+	o.NamespaceController = f.placement(controllerNamespace, system.Elsewhere)
+	o.NamespaceDeletionOrder = f.order.value
+	o.VolumeProtection = f.placement(controllerProtection, system.Disabled)
+	o.Workloads = f.placement(controllerWorkloads, system.Disabled)
+	o.Scheduler = slices.Contains(f.controllers, controllerScheduler)
+	o.Version, o.Log, o.Recycle = version.Kubernetes(), log, recycle
+	return o, nil
 }
 
 // advertised returns the value of --advertise-address; nil if it is not set.
@@ -228,10 +208,10 @@ func (f upFlags) placement(controller string, otherwise system.Placement) system
 
 // auditPath returns the value of --audit-log-path; NoAuditLog if the flag is set to the empty string.
 func (f upFlags) auditPath() string {
-	if f.auditLogSet && f.auditLogPath == "" {
+	if f.auditLogSet && f.AuditPath == "" {
 		return system.NoAuditLog
 	}
-	return f.auditLogPath
+	return f.AuditPath
 }
 
 func (f upFlags) collectorPlacement() system.Placement {
@@ -243,12 +223,12 @@ func (f upFlags) collectorPlacement() system.Placement {
 
 // checkKubeconfigs checks that no two users share a file: one must not get the other's credential.
 func (f upFlags) checkKubeconfigs() error {
-	if f.writeCollector != "" && f.writeCollector == f.writeKubeconfig {
-		return usageError{fmt.Errorf("--write-kubeconfig and --write-collector-kubeconfig both name %s: the collector's must not be the administrator's", f.writeCollector)}
+	if f.WriteCollectorKubeconfig != "" && f.WriteCollectorKubeconfig == f.WriteKubeconfig {
+		return usageError{fmt.Errorf("--write-kubeconfig and --write-collector-kubeconfig both name %s: the collector's must not be the administrator's", f.WriteCollectorKubeconfig)}
 	}
-	taken := map[string]string{f.writeKubeconfig: "--write-kubeconfig", f.writeCollector: "--write-collector-kubeconfig"}
-	for _, name := range slices.Sorted(maps.Keys(f.writeNodes)) {
-		path := f.writeNodes[name]
+	taken := map[string]string{f.WriteKubeconfig: "--write-kubeconfig", f.WriteCollectorKubeconfig: "--write-collector-kubeconfig"}
+	for _, name := range slices.Sorted(maps.Keys(f.WriteNodeKubeconfigs)) {
+		path := f.WriteNodeKubeconfigs[name]
 		if err := checkNodeName(name); err != nil {
 			return usageError{fmt.Errorf("--write-node-kubeconfig: %w", err)}
 		}
@@ -259,8 +239,8 @@ func (f upFlags) checkKubeconfigs() error {
 			return usageError{fmt.Errorf("--write-node-kubeconfig %s=%s: that file is for %s already", name, path, other)}
 		}
 		taken[path] = "node " + name
-		if slices.Contains(f.nodes.Names(), name) {
-			return usageError{fmt.Errorf("--write-node-kubeconfig %s: --nodes %d has a node of that name in this process", name, f.nodes.Nodes)}
+		if slices.Contains(f.Nodes.Names(), name) {
+			return usageError{fmt.Errorf("--write-node-kubeconfig %s: --nodes %d has a node of that name in this process", name, f.Nodes.Nodes)}
 		}
 	}
 	return nil
@@ -268,33 +248,33 @@ func (f upFlags) checkKubeconfigs() error {
 
 // checkControllers validates the flags of the controllers and nodes.
 func (f upFlags) checkControllers() error {
-	if err := f.nodes.Validate("--node-runtime"); err != nil {
+	if err := f.Nodes.Validate("--node-runtime"); err != nil {
 		return usageError{err}
 	}
-	if f.movableClock && f.nodes.Runtime == nodeconfig.CRI {
+	if f.MovableNodeClock && f.Nodes.Runtime == nodeconfig.CRI {
 		return usageError{errors.New("--movable-node-clock is for simulated nodes: real containers take the time that they take")}
 	}
-	if f.nodeGrace < leastLease {
-		return usageError{fmt.Errorf("--node-monitor-grace-period %s is less than %s", f.nodeGrace, leastLease)}
+	if f.NodeGrace < leastLease {
+		return usageError{fmt.Errorf("--node-monitor-grace-period %s is less than %s", f.NodeGrace, leastLease)}
 	}
 	return checkControllers(f.controllers, controllerGC, controllerNamespace, controllerProtection, controllerWorkloads, controllerScheduler)
 }
 
 // checkEtcd validates the flags of etcd.
 func (f upFlags) checkEtcd() error {
-	if len(f.etcd.Servers) == 0 {
-		if f.etcd.CAFile != "" || f.etcd.CertFile != "" || f.etcd.KeyFile != "" || f.etcd.Prefix != system.DefaultOptions().Etcd.Prefix {
+	if len(f.Etcd.Servers) == 0 {
+		if f.Etcd.CAFile != "" || f.Etcd.CertFile != "" || f.Etcd.KeyFile != "" || f.Etcd.Prefix != system.DefaultOptions().Etcd.Prefix {
 			return usageError{errors.New("--etcd-cafile, --etcd-certfile, --etcd-keyfile and --etcd-prefix are about the etcd of --etcd-servers, which is not given")}
 		}
-		if f.quota < leastQuota {
-			return usageError{fmt.Errorf("--quota-backend-bytes %d is less than %d, which is too small for any control plane", f.quota, leastQuota)}
+		if f.QuotaBytes < leastQuota {
+			return usageError{fmt.Errorf("--quota-backend-bytes %d is less than %d, which is too small for any control plane", f.QuotaBytes, leastQuota)}
 		}
 		return nil
 	}
-	if f.ephemeral {
+	if f.Ephemeral {
 		return usageError{errors.New("--ephemeral keeps nothing, and an etcd of --etcd-servers keeps its data: choose one")}
 	}
-	if err := f.etcd.Validate(); err != nil {
+	if err := f.Etcd.Validate(); err != nil {
 		return usageError{fmt.Errorf("--etcd-servers: %w", err)}
 	}
 	return nil

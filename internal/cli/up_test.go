@@ -15,13 +15,15 @@ import (
 func defaults(t *testing.T) upFlags {
 	t.Helper()
 	f := upFlags{
-		port: defaultPort, bindAddress: "127.0.0.1", collector: true, logLevel: "info",
-		controllers: []string{controllerGC, controllerNamespace, controllerProtection}, etcd: system.Etcd{Prefix: "/registry"}, quota: 8 << 30,
-		nodeGrace: 50 * time.Second,
+		Options: system.Options{
+			Port: defaultPort, Etcd: system.Etcd{Prefix: "/registry"}, QuotaBytes: 8 << 30, NodeGrace: 50 * time.Second,
+		},
+		bindAddress: "127.0.0.1", collector: true, logLevel: "info",
+		controllers: []string{controllerGC, controllerNamespace, controllerProtection},
 	}
 	flags := newUp(Streams{}).Flags()
 	for name, want := range map[string]string{
-		"data-dir": f.dataDir, "write-kubeconfig": f.writeKubeconfig, "secure-port": "6443", "bind-address": f.bindAddress,
+		"data-dir": f.DataDir, "write-kubeconfig": f.WriteKubeconfig, "secure-port": "6443", "bind-address": f.bindAddress,
 		"ephemeral": "false", "node-monitor-grace-period": "50s", "enable-garbage-collector": "true", "log-level": f.logLevel,
 	} {
 		if got := flags.Lookup(name).DefValue; got != want {
@@ -48,7 +50,7 @@ func TestUpWithoutFlags(t *testing.T) {
 func TestUpFlags(t *testing.T) {
 	atHome(t)
 	f := defaults(t)
-	f.dataDir, f.writeKubeconfig, f.port, f.bindAddress, f.collector = "/data", "/config", 0, "::", false
+	f.DataDir, f.WriteKubeconfig, f.Port, f.bindAddress, f.collector = "/data", "/config", 0, "::", false
 	o, err := f.options(t.Context(), io.Discard)
 	if err != nil {
 		t.Fatal(err)
@@ -57,24 +59,24 @@ func TestUpFlags(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 	unplugged := defaults(t)
-	unplugged.unplugged = []string{"OwnerReferencesPermissionEnforcement"}
+	unplugged.DisableAdmissionPlugins = []string{"OwnerReferencesPermissionEnforcement"}
 	if o, err := unplugged.options(t.Context(), io.Discard); err != nil || len(o.DisableAdmissionPlugins) != 1 {
 		t.Errorf("%+v %v", o, err)
 	}
-	unplugged.unplugged = []string{"NamespaceLifecycle"}
+	unplugged.DisableAdmissionPlugins = []string{"NamespaceLifecycle"}
 	if _, err := unplugged.options(t.Context(), io.Discard); err == nil {
 		t.Error("what cannot be disabled is")
 	}
 	for path, want := range map[string]string{"/log": "/log", "-": "-", "": system.NoAuditLog} {
 		audited := defaults(t)
-		audited.auditLogPath, audited.auditLogSet = path, true
+		audited.AuditPath, audited.auditLogSet = path, true
 		if o, err := audited.options(t.Context(), io.Discard); err != nil || o.AuditPath != want {
 			t.Errorf("--audit-log-path=%q: %q %v, want %q", path, o.AuditPath, err, want)
 		}
 	}
 	for file, ok := range map[string]bool{"/collector": true, "/config": false} {
 		both := defaults(t)
-		both.writeKubeconfig, both.writeCollector = "/config", file
+		both.WriteKubeconfig, both.WriteCollectorKubeconfig = "/config", file
 		if o, err := both.options(t.Context(), io.Discard); (err == nil) != ok || ok && o.WriteCollectorKubeconfig != file {
 			t.Errorf("%s: %+v %v", file, o, err)
 		}
@@ -88,7 +90,7 @@ func TestUpFlags(t *testing.T) {
 		}
 	}
 	ephemeral := defaults(t)
-	ephemeral.ephemeral = true
+	ephemeral.Ephemeral = true
 	if o, err := ephemeral.options(t.Context(), io.Discard); err != nil || !o.Ephemeral || o.DataDir != "" {
 		t.Errorf("%+v %v", o, err)
 	}
@@ -113,7 +115,7 @@ func TestNodeKubeconfigs(t *testing.T) {
 		"one beyond":            {files: map[string]string{"node-3": "/a"}, nodes: 2},
 	} {
 		f := defaults(t)
-		f.writeKubeconfig, f.writeCollector, f.writeNodes, f.nodes.Nodes = "/config", "/collector", test.files, test.nodes
+		f.WriteKubeconfig, f.WriteCollectorKubeconfig, f.WriteNodeKubeconfigs, f.Nodes.Nodes = "/config", "/collector", test.files, test.nodes
 		o, err := f.options(t.Context(), io.Discard)
 		switch {
 		case test.says == "" && (err != nil || len(o.WriteNodeKubeconfigs) != len(test.files)):
@@ -131,7 +133,7 @@ func TestDataDirVariable(t *testing.T) {
 		t.Errorf("%s %v", o.DataDir, err)
 	}
 	f := defaults(t)
-	f.dataDir = "/from/the/flag"
+	f.DataDir = "/from/the/flag"
 	if o, err := f.options(t.Context(), io.Discard); err != nil || o.DataDir != "/from/the/flag" {
 		t.Errorf("%s %v", o.DataDir, err)
 	}
@@ -184,7 +186,7 @@ func TestNodeRuntime(t *testing.T) {
 		"what is that": {"vm", "", 1, "--node-runtime vm: choose simulated or cri"},
 	} {
 		f := defaults(t)
-		f.nodes.Runtime, f.nodes.Socket, f.nodes.Nodes = test.runtime, test.socket, test.nodes
+		f.Nodes.Runtime, f.Nodes.Socket, f.Nodes.Nodes = test.runtime, test.socket, test.nodes
 		o, err := f.options(t.Context(), io.Discard)
 		switch {
 		case test.says == "" && (err != nil || o.Nodes.Socket != test.socket):
