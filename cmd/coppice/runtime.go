@@ -49,7 +49,7 @@ const (
 	calmTicks   = 5
 	returnBytes = 128 << 20
 	// lateTicks is the number of intervals without load after which memory is returned once more. By
-	// then the store has dropped the old revisions of the load, which takes 15 to 20 s.
+	// then the store has dropped the old revisions of the load, which takes about 15 s.
 	lateTicks = 25
 )
 

@@ -180,6 +180,9 @@ func TestWhatIsHeldForSlowClientIsBounded(t *testing.T) {
 				if h.open.IsStopped() != c.stopped {
 					t.Errorf("the watch of the source was stopped: %t", h.open.IsStopped())
 				}
+				if left := len(h.open.ResultChan()); c.stopped && left > 0 {
+					t.Errorf("the watch that was stopped keeps %d events", left)
+				}
 				total.Store(total.Load() - c.others)
 				for want := first; want <= changes; want++ {
 					if event := <-events.ResultChan(); at(event) != want {
@@ -327,6 +330,9 @@ func TestStoppedClientWatch(t *testing.T) {
 		synctest.Wait()
 		if !source.IsStopped() || opened != 1 {
 			t.Errorf("the watch of the cache was ended: %t; %d watches were opened", source.IsStopped(), opened)
+		}
+		if left := len(source.ResultChan()); left > 0 {
+			t.Errorf("the watch of the cache keeps %d events", left)
 		}
 	})
 }

@@ -15,12 +15,15 @@ import (
 const (
 	// quietInterval is the interval between two looks at the store. The store is quiet if it had at
 	// most quietWrites writes in that time.
-	quietInterval = 5 * time.Second
-	quietWrites   = 100
+	quietInterval = 2 * time.Second
+	quietWrites   = 40
 	// quietLooks is the number of quiet looks in a row after which the past of a burst is dropped.
-	quietLooks = 3
+	quietLooks = 7
 	// burstWrites is the number of writes outside of quiet times that make a burst.
 	burstWrites = 10_000
+	// fewWrites is the number of writes between two looks up to which the log in memory is shortened if it is large.
+	// With more writes, smaller entries replace the large ones soon.
+	fewWrites = 10
 )
 
 // quiet decides when the past of a burst of writes is dropped.
@@ -77,7 +80,9 @@ func (s *Store) dropPast(ctx context.Context, ticks clock.Ticker) {
 		}
 		if err == nil {
 			s.windows.emptyLarge(before)
-			err = s.shortenLog(ctx)
+			if revision-before <= fewWrites {
+				err = s.shortenLog(ctx)
+			}
 		}
 		if err != nil && ctx.Err() == nil {
 			s.log.ErrorContext(ctx, "the past of a burst of writes cannot be dropped", "error", err)
