@@ -17,7 +17,7 @@ func All() []Section {
 		section("requests", "Throughput of the API server", 0, requests,
 			`Small objects (512 bytes besides their metadata) by 32 clients, each write on disk when it is acknowledged; lists of all 10 000 objects
 			by one client; and events to 100 watches while 32 clients update. The clients are cheap ones (bench/internal/rawclient), and share the
-			cores with the server. The processor time is that of the server with its etcd. Upstream is kube-apiserver with etcd, without
+			cores with the server. The processor time includes the server and its etcd. Upstream is kube-apiserver with etcd, without
 			controllers; coppice is coppice up with everything that it runs by default.`),
 		section("watch", "Watch lag", 0, watchLag,
 			`One object is changed 50 times, with 1 000 watches open: from the request until half of the watches, and 99 of 100, have the event.`),
@@ -32,16 +32,16 @@ func All() []Section {
 			`From the foreground DELETE of the first of 1 000 objects, each of which owns the next one and waits for it, until all are gone, divided by
 			their number. kube-controller-manager runs its collector only, with its limits lifted.`),
 		section("scale", "100 000 objects", 2, scale,
-			`ConfigMaps with 512 bytes of data, owned by 1 000 others. The memory is that of all processes, less what they had before; the start is on
-			the data directory with these objects. Idle memory is that after the start. kube-controller-manager runs its collector only, with its limits lifted.`),
+			`ConfigMaps with 512 bytes of data, owned by 1 000 others. The memory is the growth of all processes. The start is on the
+			data directory with these objects, and idle memory is measured after the start. kube-controller-manager runs its collector only, with its limits lifted.`),
 		section("memory", "Memory comes back", 2, memoryComesBack,
 			`100 000 ConfigMaps with 1 kB of data, created by 32 clients and collected in the background after their one owner: the most memory that
-			all processes have at one time until the last one is gone, and what they have a minute later. Upstream is etcd, kube-apiserver and
+			all processes have at one time until the last one is gone, and their memory a minute later. Upstream is etcd, kube-apiserver and
 			kube-controller-manager, which runs its collector only, with its limits lifted.`),
 		section("tools", "The tools, on a large cluster", 2, tools,
 			`Objects in the shape of a published census: 19 924 Deployments, 43 033 ReplicaSets, 29 455 Pods, 19 861 Jobs, 300 namespaces, 134 000
 			objects in all. Each command is measured from its start to its end, with the most resident memory that its process has, whether it reads
-			the whole cluster anew or asks the running collector; the answers are those of the collector alone, the median of nine.`),
+			the whole cluster anew or asks the running collector; the answers are from the collector alone, the median of nine.`),
 		section("crd", "A new custom resource", 3, newResource,
 			`From the creation of a CustomResourceDefinition until the collector has deleted an object of it, whose owner was deleted at once.
 			Upstream's collector discovers resources every 30 seconds; the runs begin at different times in between.`),
@@ -60,10 +60,10 @@ func All() []Section {
 			`300 Deployments of 3 pods each, created until all pods are ready and deleted until all that they owned is gone; and who sends which
 			requests, from 0.05 for each pod on.`),
 		section("nodes", "20 000 pods", 1, simulatedNodes,
-			`1 000 simulated nodes, 20 000 pods of 200 Deployments and etcd in one process. The heap is what is in use after a collection.`),
+			`1 000 simulated nodes, 20 000 pods of 200 Deployments and etcd in one process. The heap is the memory in use after a collection.`),
 		section("packages", "Benchmarks of packages", 1, packages,
-			`What go test -bench prints. Barrier is what it costs to prove, before a foreground or orphan deletion is completed, that no dependent was
-			missed: a thousand owners deleted at once, with and without.`),
+			`The output of go test -bench. Barrier is the cost of the proof, before a foreground or orphan
+			deletion is completed, that no dependent was missed: a thousand owners deleted at once, with and without.`),
 	}
 }
 

@@ -130,7 +130,7 @@ func describedDefinition(resource schema.GroupVersionResource) *unstructured.Uns
 	for i := range fieldsPerDefinition {
 		fields[fmt.Sprintf("field%03d", i)] = map[string]any{"type": "string", "description": fmt.Sprintf(
 			"Field %d of %s says how the thing behaves in a situation that is described here at the length of a "+
-				"comment in Go; see the documentation for what else there is to know about it, and for its defaults.", i, resource.Resource)}
+				"comment in Go; see the documentation for all that can be known about it, and for its default values.", i, resource.Resource)}
 	}
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
