@@ -53,7 +53,7 @@ func TestExplainWhatIsGone(t *testing.T) {
 			return ""
 		})
 	}
-	if _, stderr, code := coppice(t, "explain", "--kubeconfig", p.kubeconfig, "-n", "shop", "configmap/never", "--audit-log", log); code == 0 || !strings.Contains(stderr, "configmaps/never is not there") {
+	if _, stderr, code := coppice(t, "explain", "--kubeconfig", p.kubeconfig, "-n", "shop", "configmap/never", "--audit-log", log); code == 0 || !strings.Contains(stderr, "configmaps/never does not exist") {
 		t.Errorf("what never was: %d %s", code, stderr)
 	}
 }
