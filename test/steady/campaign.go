@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// campaign is what is to be run, and what has failed so far. One goroutine uses it.
+// campaign has the runs to make, and the failures so far. One goroutine uses it.
 type campaign struct {
 	out      io.Writer
 	now      func() time.Time

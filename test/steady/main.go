@@ -1,5 +1,5 @@
 // Command steady runs the tests of packages many times, each time in another order, with and without the race detector,
-// on free cores and beside processes that keep the cores busy. It prints each failure with what repeats it. A test that
+// on free cores and beside processes that keep the cores busy. It prints each failure with its seeds. A test that
 // fails once in many runs hides a defect, of the product or of the test.
 package main
 

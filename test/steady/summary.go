@@ -17,8 +17,8 @@ var (
 // mostLines bounds the lines that a summary has of one test.
 const mostLines = 20
 
-// summary returns what repeats a failed run, in indented lines: the seed of the order of the tests, each test that has
-// failed, with what it has printed, seeds of its own included.
+// summary returns the facts that repeat a failed run, in indented lines: the seed of the order of the tests, and each
+// failed test with its output, its own seeds included.
 func summary(output string) string {
 	var order, rest []string
 	var failures []string
