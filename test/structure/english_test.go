@@ -16,7 +16,7 @@ import (
 const (
 	unclearOfAll       = 10
 	unclearOfAPackage  = 30
-	unclearOfDocuments = 120
+	unclearOfDocuments = 80
 )
 
 // unclear matches the sentences that readers have to read twice, by their form. It knows nothing of good style.
