@@ -57,12 +57,39 @@ func newUp(s Streams) *cobra.Command {
 		Short: "Run a control plane in this process",
 		Long: `Runs a control plane in this process: API server, embedded etcd, garbage collector,
 namespace controller, the controllers of workloads, scheduler and simulated nodes. When it
-is ready it prints where its kubeconfig is, and a line that begins with "ready". Ctrl-C
-stops it; its data stays, unless --ephemeral.`,
+is ready it prints the path of its kubeconfig, and a line that begins with "ready". Ctrl-C
+stops it; its data stays, unless --ephemeral.
+
+--controllers names the controllers of this process. workloads are the controllers of
+Deployments, Jobs and the like. The server expects that gc and namespace run, here or by
+"coppice collect". With --enable-garbage-collector=false it expects no garbage collector:
+deletions do not cascade, and add no finalizers for a collector.
+
+--disable-admission-plugins takes ` + system.OwnerReferencesPlugin + `, which
+refuses invalid owner references and those that the user has no right to, and
+` + system.ServiceAccountPlugin + `, which refuses pods whose service account does not exist, and mounts a token
+into others.
+
+--advertise-address is the address in the endpoints of the service default/kubernetes. The
+default is --bind-address, or the address of the machine's default route if that is loopback
+or 0.0.0.0.
+
+--etcd-servers names an etcd cluster, which several control planes may share; they need the
+same --pki-dir. If the etcd in this process reaches --quota-backend-bytes, it refuses writes
+until objects are deleted.
+
+--node-runtime=simulated runs no containers: pods start, run and end as they would with
+containers. --node-runtime=cri uses a container runtime on this machine, which usually needs
+root; --nodes is 1, this machine, or 0.
+
+--recycle=SIZE,AGE keeps deleted objects, encrypted in the data directory, for "coppice undo".
+
+--movable-node-clock is for tests: administrators can move the clock of simulated nodes
+forward, with POST /coppice/nodes/clock?advance=30s.`,
 		Example: `  # On port 6443 of loopback, data in ` + "`~/.local/share/coppice`" + `
   coppice up
 
-  # For a test: a free port, nothing kept, and a kubeconfig in a place of your own
+  # For a test: a free port, a temporary data directory, and a kubeconfig with a given path
   coppice up --ephemeral --secure-port 0 --write-kubeconfig /tmp/kubeconfig
 
   # With real containers, on this machine
@@ -76,33 +103,33 @@ stops it; its data stays, unless --ephemeral.`,
 	flags, defaults := c.Flags(), system.DefaultOptions()
 	flags.StringVar(&f.DataDir, "data-dir", "", "directory of the objects, certificates and kubeconfig (default: $"+dataDirVariable+", else ~/.local/share/coppice)")
 	flags.StringVar(&f.WriteKubeconfig, "write-kubeconfig", "", "file to add the entries of the kubeconfig to; its other entries are kept")
-	flags.StringVar(&f.WriteCollectorKubeconfig, "write-collector-kubeconfig", "", "file for a kubeconfig for coppice collect, whose user has the rights of the garbage collector and no others")
+	flags.StringVar(&f.WriteCollectorKubeconfig, "write-collector-kubeconfig", "", "file for a kubeconfig for coppice collect, with the rights of the garbage collector only")
 	flags.IntVar(&f.Port, "secure-port", defaultPort, "port to serve HTTPS on; 0 picks a free one")
 	flags.StringVar(&f.bindAddress, "bind-address", "127.0.0.1", "IP address to listen on")
-	flags.StringVar(&f.advertiseAddress, "advertise-address", "", "IP address at which pods and nodes reach the server, for the endpoints of the service default/kubernetes (default: --bind-address, or the address of the machine's default route if that is loopback or 0.0.0.0)")
-	flags.BoolVar(&f.Ephemeral, "ephemeral", false, "keep nothing: the data is in a temporary directory that is removed when the control plane stops")
-	flags.BoolVar(&f.collector, "enable-garbage-collector", true, "run a garbage collector, here or elsewhere; without one deletions do not cascade, and add no finalizers for a collector")
-	flags.StringSliceVar(&f.controllers, "controllers", []string{controllerGC, controllerNamespace, controllerProtection, controllerWorkloads, controllerScheduler}, "controllers to run in this process: gc, namespace, protection, workloads (those of Deployments, Jobs and the like) and scheduler; none if empty. The server expects that gc and namespace run, if not here then by coppice collect")
+	flags.StringVar(&f.advertiseAddress, "advertise-address", "", "IP address of the server for pods and nodes (default: see above)")
+	flags.BoolVar(&f.Ephemeral, "ephemeral", false, "keep no data: use a temporary directory, and remove it at the end")
+	flags.BoolVar(&f.collector, "enable-garbage-collector", true, "expect a garbage collector, in this process or another one")
+	flags.StringSliceVar(&f.controllers, "controllers", []string{controllerGC, controllerNamespace, controllerProtection, controllerWorkloads, controllerScheduler}, "controllers to run in this process: gc, namespace, protection, workloads, scheduler; none if empty")
 	f.order.add(c)
-	flags.StringSliceVar(&f.DisableAdmissionPlugins, "disable-admission-plugins", nil, "admission plug-ins to disable: "+system.OwnerReferencesPlugin+", which refuses owner references that are invalid, or that their writer has no right to, and "+system.ServiceAccountPlugin+", which refuses pods whose service account does not exist, and mounts a token of it into others")
+	flags.StringSliceVar(&f.DisableAdmissionPlugins, "disable-admission-plugins", nil, "admission plug-ins to disable: "+strings.Join(system.OptionalPlugins(), ", "))
 	flags.StringVar(&f.serviceRange, "service-cluster-ip-range", defaults.Services.Addresses.String(), "range of the cluster IPs of services")
 	flags.StringVar(&f.AuditPath, "audit-log-path", "", `file of the audit log, "-" for stdout, "" for none (default: audit.log in the data directory)`)
-	flags.StringSliceVar(&f.Etcd.Servers, "etcd-servers", nil, "URLs of an etcd cluster to keep the objects in, instead of the etcd in this process; several control planes may share it")
-	flags.StringVar(&f.Etcd.CAFile, "etcd-cafile", "", "certificate authority of the etcd servers, as PEM (default: those of the system)")
+	flags.StringSliceVar(&f.Etcd.Servers, "etcd-servers", nil, "URLs of an etcd cluster for the objects, instead of the etcd in this process")
+	flags.StringVar(&f.Etcd.CAFile, "etcd-cafile", "", "certificate authority of the etcd servers, as PEM (default: the system's authorities)")
 	flags.StringVar(&f.Etcd.CertFile, "etcd-certfile", "", "client certificate for the etcd servers, as PEM")
 	flags.StringVar(&f.Etcd.KeyFile, "etcd-keyfile", "", "key of --etcd-certfile, as PEM")
 	flags.StringVar(&f.Etcd.Prefix, "etcd-prefix", defaults.Etcd.Prefix, "prefix of all keys in the etcd of --etcd-servers")
-	flags.Int64Var(&f.QuotaBytes, "quota-backend-bytes", defaults.QuotaBytes, "how large the database of the etcd in this process may grow, in bytes; beyond that, writes are refused until objects are deleted")
-	flags.StringVar(&f.PKIDir, "pki-dir", "", "directory of the keys, which all control planes on one etcd must share (default: pki in --data-dir)")
-	flags.StringVar(&f.ExternalHost, "external-hostname", "", "name or IP address by which clients reach the server, with :port if that differs; for servers behind a load balancer")
-	flags.IntVar(&f.Nodes.Nodes, "nodes", defaults.Nodes.Nodes, "number of simulated nodes, whose pods start, run and end as they would with containers, but without any. With --node-runtime=cri it is 1, which is this machine, or 0")
-	flags.StringVar(&f.Nodes.Runtime, "node-runtime", defaults.Nodes.Runtime, "what runs the containers of pods: simulated, which runs none, or cri, a container runtime on this machine, which usually needs root")
-	flags.StringVar(&f.Nodes.Socket, "cri-socket", "", "socket of the container runtime of --node-runtime=cri, such as unix:///run/containerd/containerd.sock")
-	flags.DurationVar(&f.NodeGrace, "node-monitor-grace-period", defaults.NodeGrace, "how long a node may send no heartbeat before it counts as not ready")
-	flags.StringToStringVar(&f.WriteNodeKubeconfigs, "write-node-kubeconfig", nil, "files for kubeconfigs for coppice node, as NAME=FILE: the credential of the node of that name has rights to that node and its pods only; may be repeated")
+	flags.Int64Var(&f.QuotaBytes, "quota-backend-bytes", defaults.QuotaBytes, "maximum size of the database of the etcd in this process, in bytes")
+	flags.StringVar(&f.PKIDir, "pki-dir", "", "directory of the keys; the same for all control planes on an etcd (default: pki in --data-dir)")
+	flags.StringVar(&f.ExternalHost, "external-hostname", "", "name or IP address of the server for clients, such as its load balancer's; with :port if different")
+	flags.IntVar(&f.Nodes.Nodes, "nodes", defaults.Nodes.Nodes, "number of nodes; with --node-runtime=cri 1 or 0")
+	flags.StringVar(&f.Nodes.Runtime, "node-runtime", defaults.Nodes.Runtime, "container runtime of pods: simulated (no containers) or cri (a runtime on this machine)")
+	flags.StringVar(&f.Nodes.Socket, "cri-socket", "", "socket of the runtime with --node-runtime=cri, such as unix:///run/containerd/containerd.sock")
+	flags.DurationVar(&f.NodeGrace, "node-monitor-grace-period", defaults.NodeGrace, "time without a heartbeat after which a node is not ready")
+	flags.StringToStringVar(&f.WriteNodeKubeconfigs, "write-node-kubeconfig", nil, "file for a kubeconfig of the node NAME, as NAME=FILE, for coppice node; may be repeated")
 	flags.StringVar(&f.logLevel, "log-level", "info", logLevelUsage)
-	flags.StringSliceVar(&f.recycle, "recycle", nil, "keep what is deleted, encrypted in the data directory, for coppice undo: at most so much, for at most so long, such as 1Gi,168h")
-	flags.BoolVar(&f.MovableNodeClock, "movable-node-clock", false, "let administrators move the clock of simulated nodes forward, with POST /coppice/nodes/clock?advance=30s; for tests that do not wait for a grace period")
+	flags.StringSliceVar(&f.recycle, "recycle", nil, "keep deleted objects for coppice undo, up to a size and an age, such as 1Gi,168h")
+	flags.BoolVar(&f.MovableNodeClock, "movable-node-clock", false, "let administrators move the clock of simulated nodes forward, for tests")
 	f.input.add(c)
 	completeWith(c, "controllers", controllerGC, controllerNamespace, controllerProtection, controllerWorkloads, controllerScheduler)
 	completeWith(c, "disable-admission-plugins", system.OptionalPlugins()...)
@@ -140,14 +167,14 @@ func (f upFlags) options(ctx context.Context, logs io.Writer) (system.Options, e
 		return system.Options{}, usageError{fmt.Errorf("--secure-port %d is not between 0 and 65535", f.Port)}
 	}
 	if f.Ephemeral && f.DataDir != "" {
-		return system.Options{}, usageError{fmt.Errorf("--ephemeral keeps nothing, --data-dir %s says where to keep it: choose one", f.DataDir)}
+		return system.Options{}, usageError{fmt.Errorf("--ephemeral keeps no data, and --data-dir %s keeps it: choose one", f.DataDir)}
 	}
 	if err := f.checkControllers(); err != nil {
 		return system.Options{}, err
 	}
 	for _, name := range f.DisableAdmissionPlugins {
 		if !slices.Contains(system.OptionalPlugins(), name) {
-			return system.Options{}, usageError{fmt.Errorf("--disable-admission-plugins %s: those that can be disabled are %s", name, strings.Join(system.OptionalPlugins(), " and "))}
+			return system.Options{}, usageError{fmt.Errorf("--disable-admission-plugins %s: choose from %s", name, strings.Join(system.OptionalPlugins(), " and "))}
 		}
 	}
 	if err := f.checkKubeconfigs(); err != nil {
@@ -272,7 +299,7 @@ func (f upFlags) checkEtcd() error {
 		return nil
 	}
 	if f.Ephemeral {
-		return usageError{errors.New("--ephemeral keeps nothing, and an etcd of --etcd-servers keeps its data: choose one")}
+		return usageError{errors.New("--ephemeral keeps no data, and an etcd of --etcd-servers keeps it: choose one")}
 	}
 	if err := f.Etcd.Validate(); err != nil {
 		return usageError{fmt.Errorf("--etcd-servers: %w", err)}
