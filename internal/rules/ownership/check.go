@@ -18,6 +18,7 @@ func (g *Graph) Check() error {
 		g.checkUses(),
 		g.checkCycles(),
 		g.checkIdle(),
+		g.checkStale(),
 	)
 }
 
@@ -52,6 +53,23 @@ func (g *Graph) checkEntries() error {
 		problems = append(problems, fmt.Errorf("%d UIDs are indexed, there are %d entries", n, g.entries.len()))
 	}
 	return errors.Join(problems...)
+}
+
+// checkStale verifies the number of observed entries with the mark stale.
+func (g *Graph) checkStale() error {
+	found := 0
+	for _, e := range g.entries.all() {
+		if e.marks&stale == 0 {
+			continue
+		}
+		if found++; e.state != observed {
+			return errors.New("an entry that is not observed is stale")
+		}
+	}
+	if found != g.stale {
+		return fmt.Errorf("%d stale objects are counted, %d are there", g.stale, found)
+	}
+	return nil
 }
 
 // checkAsides verifies the rare data of entries, which is kept outside their records.

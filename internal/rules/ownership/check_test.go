@@ -38,6 +38,7 @@ func TestCheckFindsCorruption(t *testing.T) {
 		"placeholder":             func(g *Graph) { g.entryOf("nobody") },
 		"but with coordinates":    func(g *Graph) { at(g, "c").version = 3 },
 		"objects are counted":     func(g *Graph) { g.objects++ },
+		"stale objects":           func(g *Graph) { g.stale++ },
 		"UIDs are indexed":        func(g *Graph) { g.byUUID.add(&[16]byte{1}, g.find("a")) },
 		"which has none such":     func(g *Graph) { g.oddVersions[g.find("a")] = "x" },
 		"holds a reference of":    func(g *Graph) { g.references.at(at(g, "a").references).dependent = 99 },

@@ -196,7 +196,10 @@ func (g *Graph) NewEpoch() []UID {
 	for i, e := range g.entries.all() {
 		switch e.state {
 		case observed:
-			e.marks |= stale
+			if e.marks&stale == 0 {
+				e.marks |= stale
+				g.stale++
+			}
 			if e.phase == Foreground || e.phase == Orphaning {
 				g.suspect(i)
 				g.suspectDependents(i)

@@ -82,6 +82,7 @@ type Graph struct {
 	gone map[deletionKey]uint64
 
 	objects int   // observed entries
+	stale   int   // observed entries with the mark stale
 	now     int64 // the argument of the last SetTime
 
 	// Entries that the running call may return, see reconsider.go.

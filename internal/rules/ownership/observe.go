@@ -210,6 +210,7 @@ func (g *Graph) freshen(i entryID) {
 		return
 	}
 	e.marks &^= stale
+	g.stale--
 	g.suspectDependents(i)
 	if c := g.cycles[i]; c != nil {
 		for _, member := range c.members {
@@ -309,7 +310,10 @@ func (g *Graph) withdraw(i entryID) {
 		g.releaseFinalizers(e.finalizers)
 		e.finalizers, e.phase = 0, Active
 	}
-	e.marks &^= stale
+	if e.marks&stale != 0 {
+		e.marks &^= stale
+		g.stale--
+	}
 	g.suspectDependents(i)
 }
 

@@ -63,6 +63,9 @@ func (g *Graph) Namespace(uid UID) string {
 	return ""
 }
 
+// AnyStale reports whether Stale is true for any object.
+func (g *Graph) AnyStale() bool { return g.stale > 0 }
+
 // Stale reports whether an object was observed in an earlier epoch, and not since (R4).
 func (g *Graph) Stale(uid UID) bool {
 	e := g.entries.at(g.find(uid))

@@ -137,6 +137,9 @@ func Gather(g *ownership.Graph, uid ownership.UID) (Facts, bool) {
 
 // doubted returns the objects whose deletion has to be confirmed by a live read (R4).
 func doubted(g *ownership.Graph, f Facts) []ownership.UID {
+	if !g.AnyStale() {
+		return nil // without a look at all members of a cycle for each of them
+	}
 	var uids []ownership.UID
 	switch f.Object.Phase {
 	case ownership.Terminating:
