@@ -79,9 +79,9 @@ func asMap(t *testing.T, value any) map[string]any {
 	return m
 }
 
-// TestConversions converts internal values in which every field has a distinct value: no field is
+// TestConversionsLoseNoField converts internal values in which every field has a distinct value: no field is
 // lost or mixed up, and no field of the public types is without a source.
-func TestConversions(t *testing.T) {
+func TestConversionsLoseNoField(t *testing.T) {
 	var next int64
 	var status collector.Status
 	fill(t, reflect.ValueOf(&status).Elem(), &next)
@@ -133,8 +133,8 @@ func without(m map[string]any, keys ...string) map[string]any {
 	return m
 }
 
-// TestConstants compares the constants of the public API with the internal ones.
-func TestConstants(t *testing.T) {
+// TestPublicConstantsAreTheInternalOnes compares the constants of the public API with the internal ones.
+func TestPublicConstantsAreTheInternalOnes(t *testing.T) {
 	for public, internal := range map[string]string{
 		string(ActionDelete): string(collector.ActionDelete), string(ActionDetach): string(collector.ActionDetach),
 		string(ActionUnblock): string(collector.ActionUnblock), string(ActionOrphan): string(collector.ActionOrphan),

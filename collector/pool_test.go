@@ -258,7 +258,7 @@ func TestRevisionsThatAreNotSharedKeepAwake(t *testing.T) {
 
 // A cluster that was woken for nothing sleeps again after seconds; one that had work, after IdleAfter. A host that
 // knows of a write need not wait for the probe.
-func TestWaking(t *testing.T) {
+func TestClusterWokenForNothingSleepsAgain(t *testing.T) {
 	s := wireserver.New(kinds()...)
 	family(s, "web", 1)
 	options := collector.PoolOptions{IdleAfter: 10 * time.Minute, ProbeInterval: time.Minute}

@@ -119,8 +119,8 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// TestOptions refuses options that contradict each other.
-func TestOptions(t *testing.T) {
+// TestContradictingOptionsAreRefused refuses options that contradict each other.
+func TestContradictingOptionsAreRefused(t *testing.T) {
 	for _, options := range [][]Option{
 		{WithNodes(-1)}, {WithMovableClock()}, {WithoutControllers(), WithWorkloads()}, {WithCRDs("/nowhere/at/all")}, {WithCRDBytes([]byte("kind: ConfigMap"))},
 	} {

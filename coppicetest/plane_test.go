@@ -202,8 +202,8 @@ func awaitRunning(t *testing.T, s *server, path string) {
 	t.Fatalf("%s does not run", path)
 }
 
-// TestKilled checks that a plane ends, and leaves no files, when the process of the test is killed.
-func TestKilled(t *testing.T) {
+// TestPlaneEndsWithAKilledTest checks that a plane ends, and leaves no files, when the process of the test is killed.
+func TestPlaneEndsWithAKilledTest(t *testing.T) {
 	if os.Getenv("COPPICETEST_HANGS") != "" {
 		plane, err := coppicetest.Open(t.Context())
 		if err != nil {
@@ -214,7 +214,7 @@ func TestKilled(t *testing.T) {
 		return
 	}
 	t.Parallel()
-	test := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilled$")
+	test := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestPlaneEndsWithAKilledTest$")
 	test.Env = append(os.Environ(), "COPPICETEST_HANGS=1")
 	output, err := test.StdoutPipe()
 	if err != nil {

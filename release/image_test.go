@@ -93,9 +93,9 @@ func images(t *testing.T, dir string) map[string]v1.Image {
 	return found
 }
 
-// TestImage: for each architecture, the binary and certificates, and nothing else; it runs as
+// TestImageHasTheBinaryAndCertificatesOnly: for each architecture, the binary and certificates, and nothing else; it runs as
 // nobody.
-func TestImage(t *testing.T) {
+func TestImageHasTheBinaryAndCertificatesOnly(t *testing.T) {
 	found := images(t, made.dir)
 	if len(found) != 2 {
 		t.Errorf("the image is for %d platforms, want 2", len(found))

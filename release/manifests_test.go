@@ -128,8 +128,8 @@ func TestKrewManifest(t *testing.T) {
 	}
 }
 
-// TestFormula: each archive that the formula names is there, and has the checksum beside it.
-func TestFormula(t *testing.T) {
+// TestArchivesOfTheFormulaHaveTheirChecksums: each archive that the formula names is there, and has the checksum beside it.
+func TestArchivesOfTheFormulaHaveTheirChecksums(t *testing.T) {
 	text := read(t, filepath.Join(made.dir, "coppice.rb"))
 	sources := regexp.MustCompile(`url "([^"]+)"\s+sha256 "([^"]+)"`).FindAllStringSubmatch(text, -1)
 	if len(sources) != 4 || strings.Count(text, "\nend\n") != 1 || !strings.Contains(text, `version "1.2.3"`) {

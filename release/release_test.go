@@ -102,8 +102,8 @@ func TestTwoReleasesAreTheSame(t *testing.T) {
 	}
 }
 
-// TestChecksums: every file has its line.
-func TestChecksums(t *testing.T) {
+// TestEveryFileHasItsChecksum: every file has its line.
+func TestEveryFileHasItsChecksum(t *testing.T) {
 	sums := map[string]string{}
 	for lines := bufio.NewScanner(strings.NewReader(read(t, filepath.Join(made.dir, sumsName)))); lines.Scan(); {
 		sum, name, _ := strings.Cut(lines.Text(), "  ")

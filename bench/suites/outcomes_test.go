@@ -63,8 +63,8 @@ func TestAddSpecs(t *testing.T) {
 	}
 }
 
-// TestRunner: the test that runs specs counts only if it fails for another reason.
-func TestRunner(t *testing.T) {
+// TestRunnerOfSpecsFailsForAnotherReasonOnly: the test that runs specs counts only if it fails for another reason.
+func TestRunnerOfSpecsFailsForAnotherReasonOnly(t *testing.T) {
 	output := "\x16=== RUN   TestA\n\x16--- PASS: TestA (0.00s)\n\x16=== RUN   TestSpecs\nRunning Suite: S\n\x16--- %s: TestSpecs (0.00s)\n\x16=== RUN   TestB\n"
 	for _, c := range []struct {
 		result, state string

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestTable: what fails on both sides, or with upstream's assets alone, is no difference.
-func TestTable(t *testing.T) {
+// TestFailuresOfBothSidesAreNoDifference: what fails on both sides, or with upstream's assets alone, is no difference.
+func TestFailuresOfBothSidesAreNoDifference(t *testing.T) {
 	theirs := measured{
 		tests: outcomes{"p: good": passed, "p: known one": passed, "p: lost": passed, "p: new": passed, "p: bad": failed, "p: worse": failed},
 		time:  2 * time.Second, memory: 300e6, controlPlane: 200e6,

@@ -35,8 +35,8 @@ if [ -e again ]; then printf '\026--- PASS: TestA (0.00s)\n'; else touch again; 
 	}
 }
 
-// TestMarked: processes are found by their environment, and only by the whole of the variable.
-func TestMarked(t *testing.T) {
+// TestProcessesAreFoundByTheirEnvironment: processes are found by their environment, and only by the whole of the variable.
+func TestProcessesAreFoundByTheirEnvironment(t *testing.T) {
 	mark := marker + "=" + t.TempDir()
 	command := exec.CommandContext(t.Context(), "sleep", "600")
 	command.Env = []string{mark}

@@ -81,7 +81,7 @@ func TestMemoryIsReturnedAfterLoad(t *testing.T) {
 }
 
 // The Go runtime has the metrics by which the heap is adapted.
-func TestMetrics(t *testing.T) {
+func TestRuntimeHasTheMetricsOfTheHeap(t *testing.T) {
 	held := make([]byte, 32<<20)
 	runtime.GC()
 	live, allocated := readMetric(liveMetric), readMetric(allocatedMetric)

@@ -72,8 +72,8 @@ func testMain(m *testing.M) int {
 	return code
 }
 
-// TestDeployment has a Deployment become available, and its pods end before it does.
-func TestDeployment(t *testing.T) {
+// TestDeploymentBecomesAvailableAndEnds has a Deployment become available, and its pods end before it does.
+func TestDeploymentBecomesAvailableAndEnds(t *testing.T) {
 	deployment := newDeployment("web", 2)
 	feature := features.New("a Deployment that is deleted in the foreground").
 		Setup(func(ctx context.Context, t *testing.T, c *envconf.Config) context.Context {
@@ -173,8 +173,8 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// TestRefusals: what cannot be done is an error, and no process stays.
-func TestRefusals(t *testing.T) {
+// TestRefusedSetUpLeavesNoProcess: what cannot be done is an error, and no process stays.
+func TestRefusedSetUpLeavesNoProcess(t *testing.T) {
 	for name, test := range map[string]struct {
 		create func(*e2eframework.Cluster) (string, error)
 		want   string

@@ -178,7 +178,7 @@ func tree(t *testing.T, f faked) (root, left, right, leaf *corev1.ConfigMap) {
 	return root, left, right, leaf
 }
 
-func TestBackground(t *testing.T) {
+func TestBackgroundDeletionRemovesTheOwnerFirst(t *testing.T) {
 	each(t, func(t *testing.T, f faked) {
 		root, _, _, leaf := tree(t, f)
 		run(t, f.collector())
@@ -193,7 +193,7 @@ func TestBackground(t *testing.T) {
 	})
 }
 
-func TestForeground(t *testing.T) {
+func TestForegroundDeletionRemovesDependentsFirst(t *testing.T) {
 	each(t, func(t *testing.T, f faked) {
 		root, _, right, _ := tree(t, f)
 		right.Finalizers = []string{"example.com/cleanup"}
@@ -214,7 +214,7 @@ func TestForeground(t *testing.T) {
 	})
 }
 
-func TestOrphan(t *testing.T) {
+func TestOrphanDeletionKeepsDependents(t *testing.T) {
 	each(t, func(t *testing.T, f faked) {
 		root, left, right, leaf := tree(t, f)
 		f.delete(t, root, metav1.DeletePropagationOrphan)

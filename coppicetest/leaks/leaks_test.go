@@ -66,8 +66,8 @@ func root(changes ...change) leaks.Object {
 
 func child(name string) leaks.Object { return object(configMap, name, ownedBy(widget, "w", "w")) }
 
-// TestPlanted plants leaks, one in each state: exactly this leak is found, under its rule.
-func TestPlanted(t *testing.T) {
+// TestPlantedLeaksAreFound plants leaks, one in each state: exactly this leak is found, under its rule.
+func TestPlantedLeaksAreFound(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		planted leaks.Object // found among the objects, unless it was collected
@@ -124,8 +124,8 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-// TestCycle finds each object of a cycle.
-func TestCycle(t *testing.T) {
+// TestObjectsOfACycleAreFound finds each object of a cycle.
+func TestObjectsOfACycleAreFound(t *testing.T) {
 	found := leaks.Find(leaks.State{Kinds: kinds(), Objects: []leaks.Object{
 		object(secret, "a", ownedBy(secret, "b", "b")), object(secret, "b", ownedBy(secret, "a", "a")), object(secret, "c", ownedBy(secret, "a", "a")),
 	}})
@@ -149,8 +149,8 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// TestClean shows what operators leave that is as it should be: nothing is found.
-func TestClean(t *testing.T) {
+// TestObjectsThatShouldStayAreNoLeaks shows what operators leave that is as it should be: nothing is found.
+func TestObjectsThatShouldStayAreNoLeaks(t *testing.T) {
 	for name, state := range map[string]leaks.State{
 		"everything is gone": {Gone: []leaks.Object{root(), child("c")}, Collected: []leaks.Collected{{Object: child("c")}}},
 		"a tree of three levels": {Objects: []leaks.Object{

@@ -26,7 +26,7 @@ import (
 // A flood of requests delays only the user that sends it: while a thousand expensive lists are
 // pending, the requests of another user and of an administrator succeed, and afterwards the
 // server is ready.
-func TestFlood(t *testing.T) {
+func TestFloodDelaysOnlyItsSender(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a flood takes its time")
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// TestIdentity checks that a server has one Lease however often it starts, and a ConfigMap with the time
+// TestServerHasOneLeaseAcrossStarts checks that a server has one Lease however often it starts, and a ConfigMap with the time
 // since when it records the use of older tokens, which does not change.
-func TestIdentity(t *testing.T) {
+func TestServerHasOneLeaseAcrossStarts(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, nil)
 	lease := func() (holder string) {

@@ -44,7 +44,7 @@ func (s *server) streamed(t *testing.T) (namespace, path string) {
 }
 
 // The node gets the request for a stream as the client has sent it; impossible requests are refused.
-func TestStreams(t *testing.T) {
+func TestNodeGetsTheStreamAsTheClientHasSentIt(t *testing.T) {
 	s := startServer(t, nil)
 	_, path := s.streamed(t)
 	for name, test := range map[string]struct {

@@ -10,7 +10,7 @@ import (
 )
 
 // stdout has only the path, so that a shell can use it.
-func TestAssets(t *testing.T) {
+func TestAssetsPrintsOnlyThePath(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "assets")
 	got := run(t, "assets", "--dir", dir)
 	if got.code != ExitOK || got.out != dir+"\n" || got.err != "" {

@@ -25,8 +25,8 @@ func commands(of *cobra.Command) []*cobra.Command {
 // substitution matches a command substitution, and the rest of a line after the first pipe or redirection.
 var substitution = regexp.MustCompile(`\$\([^)]*\)|[|>].*$`)
 
-// TestExamples: every command has an example in its help, and the flags in it exist.
-func TestExamples(t *testing.T) {
+// TestExamplesInHelpHaveFlagsThatExist: every command has an example in its help, and the flags in it exist.
+func TestExamplesInHelpHaveFlagsThatExist(t *testing.T) {
 	for _, c := range commands(newRoot(Streams{})) {
 		lines := 0
 		for line := range strings.Lines(c.Example) {

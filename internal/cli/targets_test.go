@@ -14,8 +14,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// TestTargets chooses objects as kubectl delete does.
-func TestTargets(t *testing.T) {
+// TestTargetsAreThoseOfKubectlDelete chooses objects as kubectl delete does.
+func TestTargetsAreThoseOfKubectlDelete(t *testing.T) {
 	atHome(t)
 	dir := t.TempDir()
 	write := func(name, text string) string {

@@ -98,7 +98,7 @@ func TestLogLevelOfErrors(t *testing.T) {
 }
 
 // A request is carried out after its time, together with others for the object.
-func TestRequests(t *testing.T) {
+func TestRequestsForOneObjectAreMerged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, requests, done := time.Now(), make(chan Request), make(chan error)
 		var reconciled []string

@@ -83,7 +83,7 @@ func TestTakenDirectory(t *testing.T) {
 }
 
 // The zero value of the options, with a data directory, is useful.
-func TestDefaults(t *testing.T) {
+func TestZeroOptionsAreUseful(t *testing.T) {
 	for name, o := range map[string]Options{"DataDir": {DataDir: t.TempDir()}, "Ephemeral": {Ephemeral: true}} {
 		t.Run(name, func(t *testing.T) {
 			runWith(t, o, func(ctx context.Context, client kubernetes.Interface) error {

@@ -12,10 +12,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// TestParts checks that the parts of the process observe each other's changes. A new node loses its taint,
+// TestPartsObserveEachOthersChanges checks that the parts of the process observe each other's changes. A new node loses its taint,
 // so that pods are placed there; its agent is reached through the API; the address of a service has an
 // object; and the parts are listed as components while they run.
-func TestParts(t *testing.T) {
+func TestPartsObserveEachOthersChanges(t *testing.T) {
 	o := options(t.TempDir())
 	o.Nodes.Nodes, o.Scheduler, o.Workloads = 1, true, InProcess
 	runWith(t, o, func(ctx context.Context, client kubernetes.Interface) error {

@@ -12,7 +12,7 @@ import (
 
 // Objects change between two requests. The test acts just before a request of the collector is
 // sent.
-func TestConflicts(t *testing.T) {
+func TestConflictsAreDecidedAgain(t *testing.T) {
 	t.Run("CF-01 an object of which nothing is known but a claim: one read, one deletion", func(t *testing.T) {
 		w, tap := quiet(t), &tap{}
 		w.collect(tap)
@@ -92,7 +92,7 @@ func TestConflicts(t *testing.T) {
 }
 
 // The hazards that depend on a short moment, each observed on upstream.
-func TestHazardsOfAMoment(t *testing.T) {
+func TestObjectsThatChangeBeforeARequestStay(t *testing.T) {
 	t.Run("H1 the orphan finalizer of an owner that was recreated under its name stays", func(t *testing.T) {
 		w, tap := quiet(t), &tap{}
 		w.collect(tap)

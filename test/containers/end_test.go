@@ -16,8 +16,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// TestGrace: TERM comes after preStop; a container that obeys it has the time that it takes.
-func TestGrace(t *testing.T) {
+// TestTERMComesAfterPreStop: TERM comes after preStop; a container that obeys it has the time that it takes.
+func TestTERMComesAfterPreStop(t *testing.T) {
 	p, d := sharedPlane(t)
 	s := newStory(t, p)
 	s.create(corev1.PodSpec{TerminationGracePeriodSeconds: new(int64(600)), Containers: []corev1.Container{{
@@ -36,8 +36,8 @@ func TestGrace(t *testing.T) {
 	d.nothingIsLeft(t, idsOf(pod))
 }
 
-// TestDeaf: a container that ignores TERM is killed when its grace period is over, not before.
-func TestDeaf(t *testing.T) {
+// TestContainerThatIgnoresTERMIsKilledAfterItsGrace: a container that ignores TERM is killed when its grace period is over, not before.
+func TestContainerThatIgnoresTERMIsKilledAfterItsGrace(t *testing.T) {
 	p, d := sharedPlane(t)
 	s := newStory(t, p)
 	const grace = 4
@@ -52,8 +52,8 @@ func TestDeaf(t *testing.T) {
 	d.nothingIsLeft(t, idsOf(pod))
 }
 
-// TestShorter: a later DELETE with less grace makes the grace period shorter.
-func TestShorter(t *testing.T) {
+// TestLaterDeleteShortensTheGrace: a later DELETE with less grace makes the grace period shorter.
+func TestLaterDeleteShortensTheGrace(t *testing.T) {
 	p, d := sharedPlane(t)
 	s := newStory(t, p)
 	s.create(corev1.PodSpec{TerminationGracePeriodSeconds: new(int64(3600)), Containers: []corev1.Container{{Name: "main", Command: shell(deaf)}}})
@@ -65,8 +65,8 @@ func TestShorter(t *testing.T) {
 	d.nothingIsLeft(t, idsOf(pod))
 }
 
-// TestForce: --force removes the pod from the API at once, and its containers soon.
-func TestForce(t *testing.T) {
+// TestForcedDeletionEndsTheContainers: --force removes the pod from the API at once, and its containers soon.
+func TestForcedDeletionEndsTheContainers(t *testing.T) {
 	p, d := sharedPlane(t)
 	s := newStory(t, p)
 	s.create(corev1.PodSpec{TerminationGracePeriodSeconds: new(int64(3600)), Containers: []corev1.Container{{Name: "main", Command: shell(deaf)}}})
@@ -76,9 +76,9 @@ func TestForce(t *testing.T) {
 	d.nothingIsLeft(t, idsOf(pod))
 }
 
-// TestForeground: after a foreground deletion of a Deployment no container, sandbox, mount
+// TestForegroundDeletionLeavesNoContainer: after a foreground deletion of a Deployment no container, sandbox, mount
 // or cgroup is left.
-func TestForeground(t *testing.T) {
+func TestForegroundDeletionLeavesNoContainer(t *testing.T) {
 	p, d := sharedPlane(t)
 	network := ""
 	if !d.network {

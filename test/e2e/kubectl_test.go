@@ -108,8 +108,8 @@ func TestSelectors(t *testing.T) {
 	})
 }
 
-// TestTables checks the printed columns.
-func TestTables(t *testing.T) {
+// TestPrintedColumns checks the printed columns.
+func TestPrintedColumns(t *testing.T) {
 	eachKubectl(t, func(t *testing.T, k kubectl, namespace string) {
 		k.apply(t, namespace, deployment+pod("one", ""))
 		for resources, want := range map[string]string{

@@ -205,9 +205,9 @@ func TestWriteKubeconfig(t *testing.T) {
 	}
 }
 
-// TestDoors checks that requests without a credential, or with a bad one, are refused, except for
+// TestRequestsWithoutCredentialsAreRefused checks that requests without a credential, or with a bad one, are refused, except for
 // health.
-func TestDoors(t *testing.T) {
+func TestRequestsWithoutCredentialsAreRefused(t *testing.T) {
 	p := sharedPlane(t)
 	authority := p.credentials(t).authority
 	for path, want := range map[string]string{

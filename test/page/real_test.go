@@ -170,7 +170,7 @@ func TestLink(t *testing.T) {
 }
 
 // The page marks stuck objects, lists protected objects, and names them where a deletion waits for them.
-func TestStuck(t *testing.T) {
+func TestStuckObjectsAreMarked(t *testing.T) {
 	p := newPlane(t)
 	p.kubectl(`
 {apiVersion: v1, kind: Namespace, metadata: {name: shop}}

@@ -149,7 +149,7 @@ func TestKeyboard(t *testing.T) {
 }
 
 // The brake's button lets deletions go on, after it has asked.
-func TestBrake(t *testing.T) {
+func TestBrakeIsReleasedAfterAQuestion(t *testing.T) {
 	c := newCluster()
 	b := newTab(t, serve(t, c), 1280, 900)
 	b.open("health")

@@ -51,8 +51,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestPriorities checks that groups and versions are in upstream's order.
-func TestPriorities(t *testing.T) {
+// TestGroupsHaveUpstreamsOrder checks that groups and versions are in upstream's order.
+func TestGroupsHaveUpstreamsOrder(t *testing.T) {
 	order := []schema.GroupVersion{
 		{Version: "v1"},
 		{Group: "apps", Version: "v1"},

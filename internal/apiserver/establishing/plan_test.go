@@ -64,7 +64,7 @@ func TestEstablished(t *testing.T) {
 
 // Names are reserved just before their definition is created, until it is deleted or its creation
 // fails.
-func TestClaims(t *testing.T) {
+func TestNamesAreReservedUntilTheDefinitionIsDeleted(t *testing.T) {
 	now := time.Now()
 	e := New(func() time.Time { return now })
 	widgets, rival, things := newDefinition("widgets", "1", "Widget"), newDefinition("rivals", "2", "Widget"), newDefinition("things", "3", "Thing")

@@ -13,9 +13,9 @@ import (
 
 const generated = "zz_generated.openapi.go"
 
-// TestGenerated runs the command of generate.go, which takes about ten seconds, and compares the
+// TestGeneratedDefinitionsAreCurrent runs the command of generate.go, which takes about ten seconds, and compares the
 // result: a change of k8s.io/api needs new definitions.
-func TestGenerated(t *testing.T) {
+func TestGeneratedDefinitionsAreCurrent(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the generator")
 	}

@@ -127,7 +127,7 @@ func newImpostor(t *testing.T, issue func() (auth.Pair, error)) *impostor {
 
 // A server at the address in a node's status that does not have that node's certificate is not trusted, and
 // receives neither the client's certificate nor a request.
-func TestImpostors(t *testing.T) {
+func TestNodeWithoutItsCertificateIsNotTrusted(t *testing.T) {
 	authority, other := newAuthority(t), newAuthority(t)
 	worker := func(a *auth.Authority) func() (auth.Pair, error) {
 		return func() (auth.Pair, error) { return a.Node("worker") }

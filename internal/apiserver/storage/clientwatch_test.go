@@ -243,7 +243,7 @@ func TestPatienceWithClients(t *testing.T) {
 
 // A watch that the server ends is reopened after the last event, and only if all events before it were passed on. It
 // ends if it cannot be reopened, if it gets no event several times, and with its client.
-func TestResumption(t *testing.T) {
+func TestEndedWatchIsReopenedAfterItsLastEvent(t *testing.T) {
 	added := watch.Event{Type: watch.Added, Object: configMap("a", 8)}
 	modified := watch.Event{Type: watch.Modified, Object: configMap("a", 9)}
 	mark := watch.Event{Type: watch.Bookmark, Object: configMap("", 11)}

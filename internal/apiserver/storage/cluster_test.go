@@ -142,7 +142,7 @@ func certificates(t testing.TB) (server, client transport.TLSInfo) {
 }
 
 // A store with exclusive use of a cluster waits for no other server, but still uses the cluster.
-func TestExclusive(t *testing.T) {
+func TestExclusiveStoreWaitsForNoOtherServer(t *testing.T) {
 	urls := startCluster(t, 1, nil).urls()
 	for exclusive, shared := range map[bool]bool{true: false, false: true} {
 		s := connect(t, Cluster{Servers: urls, Exclusive: exclusive})

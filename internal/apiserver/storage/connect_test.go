@@ -77,7 +77,7 @@ func TestConnectToNobody(t *testing.T) {
 }
 
 // Control planes see each other's objects if they have the same prefix, and only then.
-func TestPrefixes(t *testing.T) {
+func TestControlPlanesSeeObjectsOfTheirPrefixOnly(t *testing.T) {
 	urls := startCluster(t, 1, nil).urls()
 	one := connect(t, Cluster{Servers: urls, Prefix: "one"})
 	same := connect(t, Cluster{Servers: urls, Prefix: "/one"})
@@ -119,7 +119,7 @@ func TestR21_AcrossServers(t *testing.T) {
 // Two of three members must be up. The error names a stopped member, and nothing is lost. Without a
 // second one, requests fail in a bounded time with an error that has the reason; with it they
 // succeed again.
-func TestQuorum(t *testing.T) {
+func TestTwoOfThreeMembersAreEnough(t *testing.T) {
 	c := startCluster(t, 3, nil)
 	urls := c.urls()
 	s := connect(t, Cluster{Servers: urls})

@@ -146,8 +146,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestInterrupted: no check waits for a condition after its context has ended.
-func TestInterrupted(t *testing.T) {
+// TestInterruptedChecksEnd: no check waits for a condition after its context has ended.
+func TestInterruptedChecksEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	trial := try(ctx, "late", func(of probe.T) {

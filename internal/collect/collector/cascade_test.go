@@ -115,7 +115,7 @@ func TestCycleOfThree(t *testing.T) {
 }
 
 // CY-02: an owner of itself; two; a long cycle; all around a cycle deleted at once.
-func TestCycles(t *testing.T) {
+func TestCyclesAreCollected(t *testing.T) {
 	ring := func(w *fixture, n int) {
 		for i := range n {
 			before := fmt.Sprint("s", (i+n-1)%n)

@@ -243,7 +243,7 @@ func TestRollingUpdate(t *testing.T) {
 }
 
 // Recreate creates no new pod before the last old one has ended.
-func TestRecreate(t *testing.T) {
+func TestRecreateWaitsForTheLastOldPod(t *testing.T) {
 	w := newRolloutTest(t, 2, "0", "0")
 	w.d.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
 	w.settle()
@@ -358,7 +358,7 @@ func TestProgressDeadline(t *testing.T) {
 }
 
 // A deployment that is being deleted leaves its replica sets to the garbage collector.
-func TestEnding(t *testing.T) {
+func TestDeletedDeploymentLeavesItsReplicaSets(t *testing.T) {
 	w := newRolloutTest(t, 2, "1", "0")
 	w.settle()
 	ended := metav1.NewTime(w.now)

@@ -65,7 +65,7 @@ func TestHealth(t *testing.T) {
 }
 
 // A heartbeat counts from the time at which it is first seen, whatever its timestamp is.
-func TestListen(t *testing.T) {
+func TestHeartbeatCountsFromWhenItIsSeen(t *testing.T) {
 	lease := func(at time.Time) *coordinationv1.Lease {
 		return &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: at}}}
 	}

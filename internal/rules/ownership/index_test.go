@@ -48,7 +48,7 @@ func TestIndexIsAMap(t *testing.T) {
 }
 
 // Every character in every place is a digit or a hyphen, or the text is not a UUID.
-func TestUUIDs(t *testing.T) {
+func TestOnlyHexadecimalDigitsMakeAUUID(t *testing.T) {
 	const uid = "01234567-89ab-4def-8000-fedcba987654"
 	for at := range uid {
 		for c := range 256 {

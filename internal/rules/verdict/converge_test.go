@@ -210,10 +210,10 @@ func (c *cluster) converge() error {
 	return c.graph.Check()
 }
 
-// TestConvergence makes a few deletions in a small cluster. It checks each deletion
+// TestAllGarbageIsDeletedInTheEnd makes a few deletions in a small cluster. It checks each deletion
 // by the collector when it is made (S1), and in the end that all garbage and every
 // finalizer of ours are gone (L1, L2).
-func TestConvergence(t *testing.T) {
+func TestAllGarbageIsDeletedInTheEnd(t *testing.T) {
 	histories, deletes := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		c := &cluster{

@@ -300,10 +300,10 @@ func checkReconsidered(before, after map[ownership.UID]string, reconsider []owne
 	return nil
 }
 
-// TestOrder is R6 at large: the same objects, observed in any order, with live reads at any time,
+// TestDecisionsDoNotDependOnTheOrderOfEvents is R6 at large: the same objects, observed in any order, with live reads at any time,
 // end in the same decisions. The events of each object keep their order; only their interleaving
 // is random.
-func TestOrder(t *testing.T) {
+func TestDecisionsDoNotDependOnTheOrderOfEvents(t *testing.T) {
 	const orders = 6
 	rapid.Check(t, func(t *rapid.T) {
 		h := newGenerator(t)

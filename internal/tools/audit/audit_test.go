@@ -302,8 +302,8 @@ func faultsOfObjects() []fault {
 	}
 }
 
-// TestFindings plants one fault at a time in a healthy cluster.
-func TestFindings(t *testing.T) {
+// TestPlantedFaults plants one fault at a time in a healthy cluster.
+func TestPlantedFaults(t *testing.T) {
 	t.Parallel()
 	for _, test := range slices.Concat(ownersElsewhere(), ownersUnknown(), faultsOfObjects()) {
 		t.Run(test.name, func(t *testing.T) {

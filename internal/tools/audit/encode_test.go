@@ -51,8 +51,8 @@ note       owner-not-seen   default     pods/c   The owner Gadget.example.org g 
 	}
 }
 
-// TestStructured: JSON and YAML contain the whole report, and are equal.
-func TestStructured(t *testing.T) {
+// TestJSONAndYAMLContainTheWholeReport: JSON and YAML contain the whole report, and are equal.
+func TestJSONAndYAMLContainTheWholeReport(t *testing.T) {
 	t.Parallel()
 	report := faulty(t)
 	var fromJSON, fromYAML audit.Report

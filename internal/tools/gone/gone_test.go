@@ -231,8 +231,8 @@ func ageless(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestRecords: the actions of a collector are known without an audit log, each object by its UID.
-func TestRecords(t *testing.T) {
+// TestActionsWithoutAuditLog: the actions of a collector are known without an audit log, each object by its UID.
+func TestActionsWithoutAuditLog(t *testing.T) {
 	l := gone.NewLog(func(k ownership.Kind) (schema.GroupResource, bool) {
 		return schema.GroupResource{Group: k.Group, Resource: "many-" + k.Kind}, true
 	})

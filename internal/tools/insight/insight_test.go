@@ -218,9 +218,9 @@ func TestOrderDoesNotMatter(t *testing.T) {
 	}
 }
 
-// TestBatches reads more objects than one batch has, and changes the graph between two reads:
+// TestObjectDeletedBetweenBatchesIsMissing reads more objects than one batch has, and changes the graph between two reads:
 // an object that is deleted meanwhile is shown as missing.
-func TestBatches(t *testing.T) {
+func TestObjectDeletedBetweenBatchesIsMissing(t *testing.T) {
 	g := newGraph()
 	g.Observe(ownership.Object{UID: "owner", Kind: parseKind("ConfigMap"), Namespace: "ns", Name: "owner", ResourceVersion: "1"})
 	const dependents = 1000

@@ -292,8 +292,8 @@ func TestPredict(t *testing.T) {
 
 func now() time.Time { return time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC) }
 
-// TestReleased: if the controllers of finalizers work, no object waits.
-func TestReleased(t *testing.T) {
+// TestReleasedFinalizersHoldNothing: if the controllers of finalizers work, no object waits.
+func TestReleasedFinalizersHoldNothing(t *testing.T) {
 	w := preview.New(cluster(t, "ConfigMap a # example.com/hold", "ConfigMap b < a # example.com/other"))
 	released := func(_ *inventory.Object, finalizer string) bool { return finalizer == "example.com/hold" }
 	got := told(w.Predict(requests("Background", "a"), preview.Options{Now: now(), Released: released}))
@@ -390,8 +390,8 @@ func TestLostNode(t *testing.T) {
 	}
 }
 
-// TestRace: b stays if the orphan deletion of a is done first only where c still exists; the order is not guaranteed.
-func TestRace(t *testing.T) {
+// TestOutcomeThatDependsOnTheOrderIsARace: b stays if the orphan deletion of a is done first only where c still exists; the order is not guaranteed.
+func TestOutcomeThatDependsOnTheOrderIsARace(t *testing.T) {
 	w := preview.New(cluster(t, "ConfigMap a", "ConfigMap b < a c", "ConfigMap c"))
 	both := []preview.Request{{UID: "a", Propagation: metav1.DeletePropagationOrphan}, {UID: "c", Propagation: metav1.DeletePropagationBackground}}
 	for _, o := range w.Predict(both, preview.Options{Now: now()}).Outcomes {
@@ -414,8 +414,8 @@ func TestRaceBetweenInstances(t *testing.T) {
 	}
 }
 
-// TestUnread: the fate of an object with an unread owner is unknown.
-func TestUnread(t *testing.T) {
+// TestFateOfAnObjectWithAnUnreadOwnerIsUnknown: the fate of an object with an unread owner is unknown.
+func TestFateOfAnObjectWithAnUnreadOwnerIsUnknown(t *testing.T) {
 	inv := cluster(t, "ConfigMap a", "ConfigMap b < a w", "Widget w")
 	inv.Objects = slices.DeleteFunc(inv.Objects, func(o *inventory.Object) bool { return o.UID == "w" })
 	inv.Unread = []inventory.Unread{{Resource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}, Forbidden: true}}

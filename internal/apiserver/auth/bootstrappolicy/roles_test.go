@@ -114,7 +114,7 @@ func TestDefaultRoles(t *testing.T) {
 }
 
 // The default roles are aggregated: aggregating them again changes nothing.
-func TestAggregate(t *testing.T) {
+func TestDefaultRolesAreAggregated(t *testing.T) {
 	roles := Defaults().ClusterRoles
 	for _, r := range roles {
 		if again := rbac.Aggregate(r, roles); len(r.Rules) == 0 || len(again) != len(r.Rules) {

@@ -15,7 +15,7 @@ import (
 
 // Over the limit, and only there, the owners of new references are read, and references to absent owners
 // are refused.
-func TestBacklog(t *testing.T) {
+func TestReferencesToAbsentOwnersAreRefusedOverTheLimit(t *testing.T) {
 	const there, absent = "apps/Deployment there 1", "apps/Deployment absent 2"
 	object := func(owners []metav1.OwnerReference) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", OwnerReferences: owners}}

@@ -276,7 +276,7 @@ func (fakeDeleter) Delete(ctx context.Context, d registry.Deletion) (runtime.Obj
 }
 
 // registries returns the registries of a resource on a fake storage. The main one deletes
-// collections regardless of the row; TestVerbs checks that the rows' setting is respected.
+// collections regardless of the row; TestServedVerbsFollowFromTheStorages checks that the rows' setting is respected.
 func registries(t *testing.T, plural string, d registry.Deleter) (*fakeStorage, *registry.REST, map[string]rest.Storage) {
 	t.Helper()
 	m := newFakeStorage()

@@ -21,9 +21,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
-// TestPeers checks that each peer version has the same kinds as in Kubernetes, and the same preferred version of its
+// TestPeerVersionsAreThoseOfKubernetes checks that each peer version has the same kinds as in Kubernetes, and the same preferred version of its
 // group.
-func TestPeers(t *testing.T) {
+func TestPeerVersionsAreThoseOfKubernetes(t *testing.T) {
 	got := map[string][]string{}
 	eachResource(t, func(_ *testing.T, resource registry.Resource) {
 		for _, p := range resource.Peers {

@@ -208,8 +208,8 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// TestVerbs checks the served verbs, which follow from the interfaces of the storages.
-func TestVerbs(t *testing.T) {
+// TestServedVerbsFollowFromTheStorages checks the served verbs, which follow from the interfaces of the storages.
+func TestServedVerbsFollowFromTheStorages(t *testing.T) {
 	eachResource(t, func(t *testing.T, resource registry.Resource) {
 		storages, err := registry.NewStorages(resource, NewSchemes().Hub, fakeConfig(newFakeStorage(), fakeDeleter{}))
 		if err != nil {

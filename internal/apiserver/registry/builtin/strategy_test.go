@@ -321,8 +321,8 @@ func TestUpdatePermissions(t *testing.T) {
 	})
 }
 
-// TestGrace checks that only pods are deleted gracefully.
-func TestGrace(t *testing.T) {
+// TestOnlyPodsAreDeletedGracefully checks that only pods are deleted gracefully.
+func TestOnlyPodsAreDeletedGracefully(t *testing.T) {
 	eachResource(t, func(t *testing.T, resource registry.Resource) {
 		if graceful := resource.Deletion.Grace != nil; graceful != (resource.Plural == "pods") {
 			t.Errorf("is deleted gracefully: %t", graceful)

@@ -61,7 +61,7 @@ func states(t *testing.T, a http.Handler) func() State {
 
 // A story waits for a guess, shows whether it was right, and waits until the user goes on. Late and invalid guesses
 // are refused.
-func TestGuess(t *testing.T) {
+func TestStoryWaitsForAGuess(t *testing.T) {
 	a := New([]demo.Story{{Name: "one", Title: "One", Namespace: "ns"}})
 	next := states(t, a)
 	until := func(holds func(s State) bool) State {
@@ -124,7 +124,7 @@ func TestJudge(t *testing.T) {
 }
 
 // The end of the demo ends all waiting.
-func TestStopped(t *testing.T) {
+func TestEndOfTheDemoEndsWaiting(t *testing.T) {
 	a := New(nil)
 	ctx, stop := context.WithCancel(t.Context())
 	stop()

@@ -113,8 +113,8 @@ func TestWatchesAlone(t *testing.T) {
 	}
 }
 
-// TestFailures: the error names the failed operation.
-func TestFailures(t *testing.T) {
+// TestErrorNamesTheFailedOperation: the error names the failed operation.
+func TestErrorNamesTheFailedOperation(t *testing.T) {
 	refused := errors.New("refused")
 	for name, c := range map[string]struct {
 		spoil func(*fakeServer)
@@ -165,8 +165,8 @@ func TestAccountThatIsLate(t *testing.T) {
 	}
 }
 
-// TestStopped: Ctrl-C ends a story and its command at once.
-func TestStopped(t *testing.T) {
+// TestInterruptEndsStoryAndCommand: Ctrl-C ends a story and its command at once.
+func TestInterruptEndsStoryAndCommand(t *testing.T) {
 	server := newFakeServer(t)
 	ctx, stop := context.WithCancel(t.Context())
 	server.Kubectl = func(ctx context.Context, _ string, _ []string) (string, error) {

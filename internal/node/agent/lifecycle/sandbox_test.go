@@ -33,8 +33,8 @@ func TestNoSandbox(t *testing.T) {
 	}
 }
 
-// TestFinal checks that a pod's files are kept while the pod exists, and are removed with it.
-func TestFinal(t *testing.T) {
+// TestFilesOfAPodGoWithIt checks that a pod's files are kept while the pod exists, and are removed with it.
+func TestFilesOfAPodGoWithIt(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{Containers: containers("a")})
 	w.settle()
 	w.exits("a", 1)
@@ -50,8 +50,8 @@ func TestFinal(t *testing.T) {
 	}
 }
 
-// TestUndecided checks that a probe that could not be carried out does not change the container's health.
-func TestUndecided(t *testing.T) {
+// TestFailedProbeAttemptChangesNoHealth checks that a probe that could not be carried out does not change the container's health.
+func TestFailedProbeAttemptChangesNoHealth(t *testing.T) {
 	probed := containers("a")
 	probed[0].LivenessProbe = &corev1.Probe{PeriodSeconds: 5, FailureThreshold: 3}
 	probed[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 5, FailureThreshold: 1}

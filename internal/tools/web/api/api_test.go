@@ -183,7 +183,7 @@ func TestGraph(t *testing.T) {
 }
 
 // A refusal is the same whether or not the object exists.
-func TestRefusals(t *testing.T) {
+func TestRefusedStatusCodes(t *testing.T) {
 	for _, c := range []struct {
 		token, path string
 		code        int

@@ -179,7 +179,7 @@ func TestDemo(t *testing.T) {
 }
 
 // Half a session is not enough.
-func TestHalves(t *testing.T) {
+func TestHalfASessionIsRefused(t *testing.T) {
 	s, b := serve(t, newClock().now)
 	b.open(s.Link(here))
 	for name, half := range map[string]browser{
@@ -213,7 +213,7 @@ func TestLinkWorksOnce(t *testing.T) {
 }
 
 // Links and sessions expire.
-func TestEnds(t *testing.T) {
+func TestLinksAndSessionsExpire(t *testing.T) {
 	now := newClock()
 	s, b := serve(t, now.now)
 	link := s.Link(here)
@@ -265,7 +265,7 @@ func TestFromElsewhere(t *testing.T) {
 }
 
 // Events are forwarded at once.
-func TestEvents(t *testing.T) {
+func TestEventsAreForwardedAtOnce(t *testing.T) {
 	s, b := serve(t, newClock().now)
 	b.open(s.Link(here))
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -98,7 +98,7 @@ func TestFilesKeepTheirPolicy(t *testing.T) {
 var imported = regexp.MustCompile(`(?m)^(?:import|export) .*?from "\./([^"]+)"`)
 
 // Every imported module exists, and every existing module is imported.
-func TestModules(t *testing.T) {
+func TestModulesAreThoseThatAreImported(t *testing.T) {
 	all, used := files(), map[string]bool{"app.js": true}
 	for name, f := range all {
 		for _, match := range imported.FindAllSubmatch(f.content, -1) {
