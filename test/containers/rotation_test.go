@@ -25,7 +25,7 @@ func TestRotation(t *testing.T) {
 	// oldest returns the time of the oldest line that `kubectl logs` shows.
 	oldest := func() string { return p.run(t, "logs", "--timestamps", "--limit-bytes=30", s.name) }
 	before := oldest()
-	lines, end := s.begin(nil, "", "logs", "-f", "--tail=1", s.name)
+	lines, end := s.begin(client{program: []string{"kubectl"}}, "", "logs", "-f", "--tail=1", s.name)
 	defer end()
 
 	last, rotated := 0, 0 // the number read last, and the first one after a rotation
