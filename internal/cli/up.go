@@ -339,6 +339,7 @@ func newLogger(ctx context.Context, w io.Writer, level, format string) (*slog.Lo
 	default:
 		return nil, usageError{fmt.Errorf("--log-format %s: choose text or json", strconv.Quote(format))}
 	}
+	klog.StopFlushDaemon() // it reads the logger without a lock, and slog has nothing to flush
 	klog.SetSlogLogger(slog.New(newLibraryLog(handler(libraries), ctx.Done())).With("from", "library"))
 	return slog.New(handler(l)), nil
 }
