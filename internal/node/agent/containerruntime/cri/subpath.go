@@ -81,9 +81,32 @@ func makePart(volume, part string) error {
 	return root.Chmod(part, info.Mode()&(os.ModePerm|os.ModeSetgid)) // the umask applied to the mode above
 }
 
+// resolve replaces the links in a part of a volume that lead to a place in the volume. Other parts are returned as they
+// are. A link with an absolute path is resolved as on the node, so links that the node's administrator has made in a
+// hostPath volume work. The result is only a path: something may be changed before it is opened.
+func resolve(volume, part string) string {
+	base, err := filepath.EvalSymlinks(volume)
+	if err != nil {
+		return part
+	}
+	rest := ""
+	for at := filepath.Clean(part); at != "."; at, rest = filepath.Dir(at), filepath.Join(filepath.Base(at), rest) {
+		full, err := filepath.EvalSymlinks(filepath.Join(base, at))
+		if err != nil {
+			continue // it does not exist: the directory above may
+		}
+		if inside, err := filepath.Rel(base, full); err == nil && filepath.IsLocal(inside) {
+			return filepath.Join(inside, rest)
+		}
+		break
+	}
+	return part
+}
+
 // bindPart mounts a part of a volume at a path of the store, and returns that path. It creates a missing part. The part
 // is inside the volume, whatever links there are.
 func (s *store) bindPart(uid types.UID, container string, index int, volume, part string) (string, error) {
+	part = resolve(volume, part)
 	if err := makePart(volume, part); err != nil {
 		return "", fmt.Errorf("make the directory: %w", err)
 	}

@@ -86,3 +86,29 @@ func TestMakePart(t *testing.T) {
 		t.Error("a part of a volume that is not there was made")
 	}
 }
+
+// TestResolve checks that links inside a volume are resolved, also those with an absolute path, and that links which lead
+// out of it are not.
+func TestResolve(t *testing.T) {
+	volume, outside := tree(t)
+	for name, to := range map[string]string{"own/host": filepath.Join(volume, "own"), "escape": filepath.Join(volume, "..", "outside")} {
+		if err := os.Symlink(to, filepath.Join(volume, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for part, want := range map[string]string{
+		"own": "own", "new/deep": "new/deep", "inside": "own", "inside/new/deep": "own/new/deep", "own/back": "file",
+		"own/host": "own", "own/host/new": "own/new", "own/host/back": "file", "hanging": "hanging",
+		"absolute": "absolute", "up/secret": "up/secret", "chain/new": "chain/new", "escape": "escape", "host/etc": "host/etc",
+	} {
+		if got := resolve(volume, part); got != want {
+			t.Errorf("%s: %s, want %s", part, got, want)
+		}
+	}
+	if err := makePart(volume, resolve(volume, "own/host/made")); err != nil {
+		t.Error(err)
+	}
+	if err := makePart(volume, resolve(volume, "escape/made")); err == nil {
+		t.Errorf("a directory was made in %s", outside)
+	}
+}
