@@ -152,7 +152,7 @@ func TestPolicyOfTheChart(t *testing.T) {
 func TestWebhookOfTheCollectors(t *testing.T) {
 	manifests := build(t, "protect-webhook")
 	all := objects(t, manifests)
-	for _, name := range []string{"Deployment coppice", "Service coppice-protect", "ClusterRole coppice-protect", "ClusterRoleBinding coppice-protect", "ValidatingWebhookConfiguration coppice-protect"} {
+	for _, name := range []string{"Deployment coppice", "Service coppice-protect", "ClusterRole coppice-protect", "ClusterRoleBinding coppice-protect", "ValidatingWebhookConfiguration coppice-protect", "ValidatingAdmissionPolicy coppice-protect-binding"} {
 		if all[name] == nil {
 			t.Errorf("no %s among %v", name, slices.Sorted(maps.Keys(all)))
 		}

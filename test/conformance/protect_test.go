@@ -61,7 +61,11 @@ func TestR28_OnAnyServer(t *testing.T) {
 		authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: served.Certificate().Raw})
 		old, other := p.create(t, "outlives") // which nobody has checked
 		p.apply(t, "protect-webhook/webhook.yaml", func(o *unstructured.Unstructured) bool {
-			if o.GetKind() != "ValidatingWebhookConfiguration" {
+			switch o.GetKind() {
+			case "ValidatingWebhookConfiguration":
+			case "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding":
+				return true
+			default:
 				return false
 			}
 			webhooks, _, _ := unstructured.NestedSlice(o.Object, "webhooks")
@@ -77,6 +81,7 @@ func TestR28_OnAnyServer(t *testing.T) {
 		p.checkedBy = string(configuration.UID)
 		p.test(t, webhookRefuses)
 		p.testEviction(t)
+		p.testBinding(t)
 		p.testEntries(t)
 		p.testUnchecked(t, old, other)
 		if os.Getenv(kubeconfigVariable) != "" {
@@ -353,5 +358,36 @@ func (p *protecting) testEviction(t *testing.T) {
 		if _, refused := protection.Refused(err); refused != (label != "") {
 			t.Errorf("the eviction of a pod that is %s: %v", name, err)
 		}
+	}
+}
+
+// testBinding binds pods: the API server copies the annotations of a Binding onto the pod, without the labels of the
+// pod in the request.
+func (p *protecting) testBinding(t *testing.T) {
+	list, err := protection.FormatOthers([]protection.Other{{APIVersion: "v1", Kind: "ConfigMap", Name: "unread"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, annotations := range []map[string]string{
+		{protection.Annotation: list},
+		{"a": "b", protection.Checked: p.checkedBy},
+		{"a": "b"},
+	} {
+		name := fmt.Sprintf("bound-%d", n)
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+		pod.Labels, pod.Spec.AutomountServiceAccountToken = map[string]string{protection.Label: string(protection.Outlives)}, new(false)
+		eventually.Succeeds(t, func() error {
+			_, err := p.Kube.CoreV1().Pods(p.namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+			return err
+		})
+		binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}, Target: corev1.ObjectReference{Kind: "Node", Name: "none"}}
+		allowed := n == 2
+		eventually.Succeeds(t, func() error { // policies take effect after a while
+			err := p.Kube.CoreV1().Pods(p.namespace).Bind(t.Context(), binding, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			if refused := apierrors.IsForbidden(err) && strings.Contains(err.Error(), "annotations of coppice.dev on its pod"); refused == allowed || allowed && err != nil {
+				return fmt.Errorf("a Binding with annotations %v: %w", annotations, err)
+			}
+			return nil
+		})
 	}
 }
