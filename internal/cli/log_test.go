@@ -16,8 +16,8 @@ func TestLongTextsInTheLogAreCut(t *testing.T) {
 			t.Fatal(err)
 		}
 		long := strings.Repeat("x", 1<<20)
-		log.Info("collected", "object", long, "error", errors.New(long), "count", 7)
-		if text := out.String(); len(text) > 3*maxAttr || strings.Count(text, "1048576 bytes") != 2 || !strings.Contains(text, "7") {
+		log.Info("collected", "object", long, "error", errors.New(long), "names", []string{long}, "count", 7)
+		if text := out.String(); len(text) > 4*maxAttr || strings.Count(text, " bytes)") != 3 || !strings.Contains(text, "7") {
 			t.Errorf("%s: %d bytes: %.100s", format, len(text), text)
 		}
 	}

@@ -355,8 +355,9 @@ func boundedAttr(_ []string, a slog.Attr) slog.Attr {
 			a.Value = slog.StringValue(ownership.Excerpt(text, maxAttr))
 		}
 	case slog.KindAny:
-		if err, ok := a.Value.Any().(error); ok {
-			a.Value = slog.StringValue(ownership.Excerpt(err.Error(), maxAttr))
+		text := fmt.Sprint(a.Value.Any()) // of an error, a list of names, or a value with a method String
+		if _, isError := a.Value.Any().(error); isError || len(text) > maxAttr {
+			a.Value = slog.StringValue(ownership.Excerpt(text, maxAttr))
 		}
 	default:
 	}

@@ -115,8 +115,8 @@ func (c *Collector) logFailure(ctx context.Context, uid ownership.UID, outcome O
 	switch {
 	case outcome.Next == Settled, ctx.Err() != nil:
 	case errors.Is(outcome.Err, errUnobserved), errors.As(outcome.Err, &barrier.HeldError{}), isProtected(outcome.Err), pace.IsUnreachable(outcome.Err):
-		c.log.DebugContext(ctx, "not settled", "uid", string(uid), "error", outcome.Err)
+		c.log.DebugContext(ctx, "not settled", "uid", string(uid), "error", pace.Brief(outcome.Err))
 	default:
-		c.log.WarnContext(ctx, "not settled", "uid", string(uid), "after", outcome.After, "error", outcome.Err)
+		c.log.WarnContext(ctx, "not settled", "uid", string(uid), "after", outcome.After, "error", pace.Brief(outcome.Err))
 	}
 }

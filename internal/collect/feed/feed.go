@@ -175,7 +175,7 @@ func (f *Feed) refresh(ctx context.Context, sink Sink, goroutines *sync.WaitGrou
 		found = f.found.clone()
 	case err != nil:
 		if ctx.Err() == nil && !pace.IsUnreachable(err) { // that is logged once, for all requests
-			f.log.WarnContext(ctx, "discovery failed", "error", err)
+			f.log.WarnContext(ctx, "discovery failed", "error", pace.Brief(err))
 		}
 		return err
 	default:

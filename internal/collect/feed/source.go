@@ -125,7 +125,7 @@ func (s *source) failed(ctx context.Context, err error) {
 		return // the request was cancelled
 	}
 	if s.monitor.failed(err) && !pace.IsUnreachable(err) { // that is logged once for all kinds
-		s.log.WarnContext(ctx, "kind cannot be read", "kind", s.monitor.resource.kind.String(), "error", err)
+		s.log.WarnContext(ctx, "kind cannot be read", "kind", s.monitor.resource.kind.String(), "error", pace.Brief(err))
 	}
 }
 

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
 const (
@@ -22,6 +25,8 @@ const (
 	mostFailures = 4096
 	// longestReason bounds the part of an error, in bytes, that distinguishes reasons.
 	longestReason = 256
+	// longestText bounds each text of a line, in bytes: webhooks answer with texts of any length.
+	longestText = 2048
 )
 
 // Failures logs failures that repeat. Repeated failures of an object for the same reason are logged with back-off,
@@ -60,13 +65,19 @@ func NewFailures(log *slog.Logger, clock clock.PassiveClock) *Failures {
 
 // Warn logs a failure of an object, unless the same failure was logged recently. The line has the attributes and the
 // error, the number of times that the object has failed since its last line (repeated), and the number of other
-// objects that were left out (alike).
+// objects that were left out (alike). Long texts are cut.
 func (f *Failures) Warn(ctx context.Context, message, object string, err error, attributes ...any) {
 	repeated, alike, isDue := f.add(failure{object, message + ": " + reasonOf(err, object)})
 	if !isDue {
 		return
 	}
-	attributes = append(attributes, "error", err)
+	attributes = slices.Clone(attributes)
+	for i, attribute := range attributes {
+		if text, ok := attribute.(string); ok {
+			attributes[i] = ownership.Excerpt(text, longestText)
+		}
+	}
+	attributes = append(attributes, "error", Brief(err))
 	if repeated > 0 {
 		attributes = append(attributes, "repeated", repeated)
 	}
@@ -75,6 +86,9 @@ func (f *Failures) Warn(ctx context.Context, message, object string, err error, 
 	}
 	f.log.WarnContext(ctx, message, attributes...) //nolint:sloglint // the constant is that of the caller
 }
+
+// Brief returns the text of an error for the log. Long texts are cut: a server may answer with texts of any length.
+func Brief(err error) string { return ownership.Excerpt(err.Error(), longestText) }
 
 // add counts a failure. It reports whether the failure must be logged, and how many were not logged.
 func (f *Failures) add(what failure) (repeated, alike int, isDue bool) {

@@ -98,3 +98,14 @@ func TestKeptFailuresAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// A webhook that answers with a megabyte, or an object with such a text, does not fill the log.
+func TestFailureWithLongTextsIsCut(t *testing.T) {
+	f, lines := logged()
+	long := strings.Repeat("x", 1<<20)
+	attributes := []any{"path", long}
+	f.Warn(t.Context(), "not deleted", "n/web", errors.New(long), attributes...)
+	if got := lines(); len(got) != 1 || len(got[0]) > 3*longestText || !strings.Contains(got[0], "(1048576 bytes)") || attributes[1] != long {
+		t.Errorf("%d lines, the first of %d bytes", len(got), len(got[0]))
+	}
+}

@@ -90,7 +90,7 @@ func (r *Reach) answered() {
 
 func (r *Reach) refused(err error) {
 	if since, failed, isDue := r.count(); isDue {
-		r.log.Warn("the server cannot be reached", "since", since, "requests", failed, "error", err)
+		r.log.Warn("the server cannot be reached", "since", since, "requests", failed, "error", Brief(err))
 	}
 }
 
