@@ -83,9 +83,18 @@ func binaryOf(ctx context.Context, s settings) (string, error) {
 // isReady reads a line of coppice up.
 func (p *Plane) isReady(line string) bool {
 	if path, ok := strings.CutPrefix(line, "export KUBECONFIG="); ok {
-		p.Kubeconfig = path
+		p.Kubeconfig = unquoted(path)
 	}
 	return strings.HasPrefix(line, "ready ")
+}
+
+// unquoted returns a word that coppice up quotes for a shell if it has other characters than most paths.
+func unquoted(word string) string {
+	inner, ok := strings.CutPrefix(word, "'")
+	if !ok {
+		return word
+	}
+	return strings.ReplaceAll(strings.TrimSuffix(inner, "'"), `'\''`, "'")
 }
 
 // connect makes the clients and applies the definitions.

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
+	"github.com/coppice-dev/coppice/internal/rules/escape"
 	"github.com/coppice-dev/coppice/internal/system"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
@@ -83,7 +84,7 @@ gone.`,
 			if err := system.RestoreSnapshot(args[0], dir); err != nil {
 				return err
 			}
-			terminal.Fprintf(s.Out, "restored %s: coppice up --data-dir %s\n", args[0], dir)
+			terminal.Fprintf(s.Out, "restored %s: coppice up --data-dir %s\n", args[0], escape.Shell(dir))
 			return nil
 		},
 	}

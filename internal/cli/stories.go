@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/coppice-dev/coppice/internal/collect/story"
+	"github.com/coppice-dev/coppice/internal/rules/escape"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
@@ -134,7 +135,7 @@ func sayUndo(ctx context.Context, a *asker, id string, s Streams) {
 	}
 	at := slices.IndexFunc(list.Items, func(one story.Summary) bool { return string(one.ID) == id })
 	if at >= 0 && a.keeps(ctx, &list.Items[at]) {
-		terminal.Fprintf(s.Out, "to take it back: coppice undo %s\n", id)
+		terminal.Fprintf(s.Out, "to take it back: coppice undo %s\n", escape.Shell(id))
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coppice-dev/coppice/internal/node/agent/nodeconfig"
+	"github.com/coppice-dev/coppice/internal/rules/escape"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/system"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
@@ -148,7 +149,7 @@ func up(ctx context.Context, f upFlags, s Streams) error {
 		return err
 	}
 	return system.Run(ctx, options, func(p system.Plane) {
-		terminal.Fprintf(s.Out, "export KUBECONFIG=%s\n", p.Kubeconfig)
+		terminal.Fprintf(s.Out, "export KUBECONFIG=%s\n", escape.Shell(p.Kubeconfig))
 		terminal.Fprintf(s.Out, "ready %s in %.2fs\n", p.Server, p.Started.Seconds())
 	})
 }

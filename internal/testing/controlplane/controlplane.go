@@ -83,12 +83,21 @@ func cause(err error) error {
 	return err
 }
 
+// unquoted returns a word that coppice up quotes for a shell if it has other characters than most paths.
+func unquoted(word string) string {
+	inner, ok := strings.CutPrefix(word, "'")
+	if !ok {
+		return word
+	}
+	return strings.ReplaceAll(strings.TrimSuffix(inner, "'"), `'\''`, "'")
+}
+
 // read reads the output of the process until the process ends.
 func (p *Process) read(stdout io.Reader, isReady chan<- struct{}) {
 	said := false
 	for lines := bufio.NewScanner(stdout); lines.Scan(); {
 		if path, ok := strings.CutPrefix(lines.Text(), "export KUBECONFIG="); ok {
-			p.Kubeconfig = path
+			p.Kubeconfig = unquoted(path)
 		}
 		if rest, ok := strings.CutPrefix(lines.Text(), "ready "); ok && !said {
 			said = true

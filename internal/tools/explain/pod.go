@@ -70,7 +70,7 @@ func (e *Explainer) kubelet(o *inventory.Object, name string, inTime Wait) Wait 
 		w.Says = fmt.Sprintf("its grace period is over; node %s is ready and stops it", name)
 	default:
 		w.Says = fmt.Sprintf("its grace period was over %s ago, and node %s, which is ready, has not stopped it", e.age(o.Deadline()), name)
-		w.Next = []Step{{"look at its events and volumes", fmt.Sprintf("kubectl describe pod %s -n %s", o.Name, o.Namespace)}}
+		w.Next = []Step{{"look at its events and volumes", "kubectl describe pod " + escape.Shell(o.Name) + " -n " + escape.Shell(o.Namespace)}}
 	}
 	return w
 }

@@ -4,7 +4,7 @@ import {get} from "./api.js";
 import {copyButton, h, say, show} from "./dom.js";
 import {Model} from "./model.js";
 import {Picture} from "./picture.js";
-import {count, duration, kindOf, many, plural, policies, serving} from "./words.js";
+import {count, duration, kindOf, many, plural, policies, quoted, serving} from "./words.js";
 import {showUnread} from "./notes.js";
 
 /** preview asks for a name, and shows what its deletion would do. The question is in the address. */
@@ -88,8 +88,6 @@ function commandOf(report, {object, namespace, policy}) {
     h("pre", null, command), h("div", {class: "row"}, copyButton("Copy the command", () => command)));
 }
 
-// quoted is a word for a shell.
-function quoted(word) { return /^[\w./:@%+=,-]+$/.test(word) ? word : "'" + word.replaceAll("'", "'\\''") + "'"; }
 
 function nameIn(o) { return kindOf(o.kind) + " " + (o.namespace ? o.namespace + "/" : "") + o.name; }
 

@@ -6,7 +6,7 @@ import {isStuck, keepersOf, leavesOf, objectOf, rateOf, servedOf, summaryOf} fro
 import {Model} from "./model.js";
 import {Picture} from "./picture.js";
 import {showProblem, showUnread} from "./notes.js";
-import {capitalized, count, duration, many, moment, nameOf, policies, rate} from "./words.js";
+import {capitalized, count, duration, many, moment, nameOf, policies, quoted, rate} from "./words.js";
 
 /** story shows the deletion whose id is in the address. */
 export async function story(element, [id = ""], signal) {
@@ -198,7 +198,7 @@ class Undo {
     }
     if (list.off || ended) this.at = Infinity; // what is gone is kept at once
     if (!list.items.some((x) => x.uid === id)) return;
-    this.command = "coppice undo " + id;
+    this.command = "coppice undo " + quoted(id);
     show(this.element, h("h2", null, "To take it back"),
       h("p", null, "The server has kept what was deleted. The command makes it again, owners first, and says what cannot come back; with ", h("code", null, "--dry-run"), " it only says so."),
       h("div", {class: "row"}, h("code", null, this.command), copyButton("Copy the command", () => this.command)));

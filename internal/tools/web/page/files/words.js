@@ -69,3 +69,6 @@ export const policies = {
   Foreground: "The object waits until what it owns is gone.",
   Orphan: "The object goes; what it owns stays, without an owner.",
 };
+
+/** quoted is a word for a shell. */
+export function quoted(word) { return /^[\w./:@%+=,-]+$/.test(word) ? word : "'" + word.replaceAll("'", "'\\''") + "'"; }
