@@ -26,6 +26,9 @@ type Looker struct {
 	View View
 	// Sees is nil for a user who sees everything.
 	Sees Sees
+	// Prepare is called before Sees for all locations of a graph, so that their rights can be checked at once. It may be
+	// nil.
+	Prepare func([]ownership.Location)
 }
 
 // Whole returns all objects with owner references or dependents, and missing owners. Other objects
@@ -66,6 +69,9 @@ func (l Looker) related() (uids []ownership.UID) {
 	}
 	var places []ownership.Location
 	l.View(func(g *ownership.Graph) { places = g.RelatedAt() })
+	if l.Prepare != nil {
+		l.Prepare(places)
+	}
 	places = slices.DeleteFunc(places, func(p ownership.Location) bool { return !l.Sees(p.Kind, p.Namespace) })
 	if len(places) > 0 {
 		l.View(func(g *ownership.Graph) { uids = g.RelatedIn(places) })

@@ -211,6 +211,29 @@ func TestWholeWithoutRightsCostsNothing(t *testing.T) {
 	}
 }
 
+// The rights to all kinds are asked for at once, and then those in the namespaces of the kinds that were refused. With
+// coppice collect each is a request.
+func TestRightsAreAskedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		handler := api.Handler(newCounted(), func(r *http.Request) (api.Caller, error) {
+			caller, err := access(r)
+			mayList := caller.MayList
+			caller.MayList = func(ctx context.Context, resource schema.GroupResource, namespace string) (bool, error) {
+				time.Sleep(time.Second) // in the bubble
+				return mayList(ctx, resource, namespace)
+			}
+			return caller, err
+		})
+		began := time.Now()
+		if code := serve(handler, "nothing", api.Component); code != http.StatusOK {
+			t.Errorf("status %d", code)
+		}
+		if took := time.Since(began); took != 3*time.Second { // everything, kinds, kinds in namespaces
+			t.Errorf("the reviews of two kinds in a namespace take %s of the bubble", took)
+		}
+	})
+}
+
 // A request may name a bounded number of objects.
 func TestNamedObjectsAreBounded(t *testing.T) {
 	if code, body := ask(t, newCounted(), everything, api.Preview+"?"+strings.Repeat("uid=x&", 1001)); code != http.StatusBadRequest {

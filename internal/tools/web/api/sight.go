@@ -95,6 +95,11 @@ func (s *Sight) looker(ctx context.Context, view insight.View, failed *error) in
 			*failed = err
 			return seen && err == nil
 		}
+		l.Prepare = func(places []ownership.Location) {
+			if *failed == nil {
+				*failed = s.askPlaces(ctx, places)
+			}
+		}
 	}
 	return l
 }
@@ -171,6 +176,22 @@ func (s *Sight) askAll(ctx context.Context, all []scope) error {
 		s.answers[about] = answers[n]
 	}
 	return nil
+}
+
+// askPlaces checks the rights to all places of a graph: first in all namespaces, a review for each kind, and then in
+// the single namespaces of the kinds that were refused.
+func (s *Sight) askPlaces(ctx context.Context, places []ownership.Location) error {
+	everywhere, within := map[scope]bool{}, map[scope]bool{}
+	for _, p := range places {
+		if resource, served := s.resources[p.Kind.String()]; served {
+			everywhere[scope{resource, ""}], within[scope{resource, p.Namespace}] = true, true
+		}
+	}
+	if err := s.askAll(ctx, slices.Collect(maps.Keys(everywhere))); err != nil {
+		return err
+	}
+	maps.DeleteFunc(within, func(about scope, _ bool) bool { return s.answers[scope{about.resource, ""}] })
+	return s.askAll(ctx, slices.Collect(maps.Keys(within)))
 }
 
 // LeftOut is in every answer to callers without the right to list everything, with or without hidden objects: these
