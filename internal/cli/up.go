@@ -51,12 +51,7 @@ type upFlags struct {
 	input            inputFlag
 }
 
-func newUp(s Streams) *cobra.Command {
-	var f upFlags
-	c := &cobra.Command{
-		Use:   "up",
-		Short: "Run a control plane in this process",
-		Long: `Runs a control plane in this process: API server, embedded etcd, garbage collector,
+const upLong = `Runs a control plane in this process: API server, embedded etcd, garbage collector,
 namespace controller, the controllers of workloads, scheduler and simulated nodes. When it
 is ready it prints the path of its kubeconfig, and a line that begins with "ready". Ctrl-C
 stops it; its data stays, unless --ephemeral.
@@ -86,7 +81,14 @@ root; --nodes is 1, this machine, or 0.
 --recycle=SIZE,AGE keeps deleted objects, encrypted in the data directory, for "coppice undo".
 
 --movable-node-clock is for tests: administrators can move the clock of simulated nodes
-forward, with POST /coppice/nodes/clock?advance=30s.`,
+forward, with POST /coppice/nodes/clock?advance=30s.`
+
+func newUp(s Streams) *cobra.Command {
+	var f upFlags
+	c := &cobra.Command{
+		Use:   "up",
+		Short: "Run a control plane in this process",
+		Long:  upLong,
 		Example: `  # On port 6443 of loopback, data in ` + "`~/.local/share/coppice`" + `
   coppice up
 
