@@ -10,6 +10,8 @@
 //     one write at most, or the live reads that are needed to decide. There is no
 //     read before a write: every write is conditioned on the observation that it was
 //     computed from (write.go, verify.go).
+//     Of objects with many owners the graph keeps a few references: the whole list is read live
+//     (whole.go).
 //  3. If a write is refused because the object has changed, the collector reads the object live and
 //     decides on it again, at once (untilCurrent).
 //  4. The effect of the write comes back as an observation.
@@ -64,6 +66,7 @@ type Collector struct {
 	journal journal
 	latency latency
 	work    work
+	wholes  chan struct{} // a semaphore: one element for each decision that holds whole lists
 }
 
 // immediateTries bounds how often a decision is repeated at once after a refused write. Then the
@@ -137,13 +140,26 @@ func (c *Collector) collect(ctx context.Context, uid ownership.UID) (ownership.O
 		c.barrier.Forget(uid)
 		return ownership.Object{}, c.recheck(ctx, uid)
 	}
+	found, err := c.examine(ctx, facts)
+	switch {
+	case err != nil:
+		return facts.Object, err
+	case found.isGone:
+		c.barrier.Forget(uid)
+		return facts.Object, nil
+	}
+	facts = found.facts
 	c.report(ctx, facts)
 	decision := verdict.Decide(facts)
 	c.stats.decided(decision)
 	if _, ok := decision.(verdict.RemoveFinalizer); !ok {
 		c.barrier.Forget(uid)
 	}
-	return facts.Object, c.apply(ctx, facts, decision)
+	err = c.apply(ctx, facts, decision)
+	if err == nil && found.unobserved && actionOf(decision) == "" {
+		err = errUnobserved
+	}
+	return facts.Object, err
 }
 
 // apply carries out the decision about an object.

@@ -57,6 +57,9 @@ type Config struct {
 	// for them to be read with one list, unless the kind has many more objects. Fewer are read
 	// one by one. Default: 16.
 	Batch int
+	// References is the number of owner references of an object up to which the graph keeps all of them. It keeps
+	// fewer of an object with more, and the collector reads these live before it decides. Default: 8.
+	References int
 	// Barrier proves that no dependent was missed before a foreground or orphan deletion is completed (R15). Off
 	// is for benchmarks, and for tests that show the errors without a barrier.
 	Barrier Switch
@@ -106,6 +109,7 @@ func (config Config) completed() Config {
 	config.Workers = positiveOr(config.Workers, 64)
 	config.Detachers = positiveOr(config.Detachers, 16)
 	config.Batch = positiveOr(config.Batch, 16)
+	config.References = positiveOr(config.References, 8)
 	config.Lists = positiveOr(config.Lists, 16)
 	switch {
 	case config.Records == 0:
@@ -138,7 +142,7 @@ func positiveOr(value, fallback int) int {
 // New returns a collector that acts through api.
 func New(api client.Interface, config Config) *Collector {
 	config = config.completed()
-	state := newState(config.Clock)
+	state := newState(config.Clock, config.References)
 	if config.Queue == nil {
 		// Namespaces take turns: a namespace that fills the queue does not slow down the others.
 		turns := queue.Config{Clock: config.Clock, Tenant: state.namespace}
@@ -164,6 +168,7 @@ func New(api client.Interface, config Config) *Collector {
 		clock:    config.Clock,
 		breaker:  breaker.New(config.Breaker, config.Clock),
 		journal:  journal{size: config.Records},
+		wholes:   make(chan struct{}, wholeAtOnce),
 	}
 	c.barrier = barrier.New(barrier.Config{
 		Reader: c.api, Graph: state, Requeue: state.queue.Add, Clock: config.Clock, Lists: config.Lists,

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/coppice-dev/coppice/internal/collect/collector"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/testing/apimodel"
 )
@@ -236,7 +237,7 @@ func TestR4_AnswerFromBeforeIsNoEvidence(t *testing.T) {
 // last of them is known to exist.
 func TestR4_UndoneDeletionsAreNotBelieved(t *testing.T) {
 	const owners = 40
-	w := newFixture(t)
+	w := newFixtureWith(t, collector.Config{References: owners})
 	var all []ownership.Reference
 	for i := range owners {
 		all = append(all, blocking(ownedBy(w.set(fmt.Sprint("web-", i)))))

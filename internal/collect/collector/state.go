@@ -71,11 +71,12 @@ type state struct {
 	homes homes
 }
 
-// newState returns a state that knows nothing. It needs a queue.
-func newState(clock clock.PassiveClock) *state {
+// newState returns a state that knows nothing, and keeps the references of objects with at most so many. It needs a
+// queue.
+func newState(clock clock.PassiveClock, references int) *state {
 	return &state{
 		clock:    clock,
-		graph:    ownership.New(),
+		graph:    ownership.NewKeeping(references),
 		written:  make(map[ownership.UID]string),
 		presumed: make(map[ownership.UID]map[ownership.Claim]bool),
 		reported: make(map[ownership.UID]string),

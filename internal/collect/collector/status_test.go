@@ -136,7 +136,7 @@ func TestH10KindThatIsGoneLeavesNothingInTheGraph(t *testing.T) {
 // list, and nothing when it is reconsidered.
 func TestH9ManyAbsentOwnersAreReadOnce(t *testing.T) {
 	const n = 2000
-	w := newFixture(t)
+	w := newFixtureWith(t, collector.Config{References: 2 * n})
 	owners := []ownership.Reference{{APIVersion: "example.com/v1", Kind: "Widget", Name: "w", UID: "w"}}
 	for i := range n {
 		owners = append(owners, absent(fmt.Sprint(i)))

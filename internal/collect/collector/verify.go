@@ -155,16 +155,26 @@ func (c *Collector) readUnknown(ctx context.Context, claim ownership.Claim) erro
 // read reads the owner that a claim names (R3). It reports whether the claim has to be read
 // again, because the owner is not observed.
 func (c *Collector) read(ctx context.Context, claim ownership.Claim) (again bool, err error) {
-	ref, epoch := client.RefOfClaim(claim), c.state.Epoch()
-	owner, err := c.api.Get(ctx, ref)
+	epoch := c.state.Epoch()
+	owner, isThere, err := c.readOwner(ctx, claim)
 	switch {
-	case err == nil && owner.UID == claim.UID:
+	case err != nil:
+		return false, err
+	case isThere:
 		return c.state.resolve(epoch, claim, ownership.Present, owner.Phase), nil
-	case err == nil, apierrors.IsNotFound(err):
-		return c.state.resolve(epoch, claim, ownership.Absent, ownership.Active), nil
 	default:
-		return false, fmt.Errorf("read owner %s: %w", ref, err)
+		return c.state.resolve(epoch, claim, ownership.Absent, ownership.Active), nil
 	}
+}
+
+// readOwner reads the owner that a claim names, and reports whether it is there with the UID.
+func (c *Collector) readOwner(ctx context.Context, claim ownership.Claim) (owner ownership.Object, isThere bool, err error) {
+	ref := client.RefOfClaim(claim)
+	owner, err = c.api.Get(ctx, ref)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return owner, false, fmt.Errorf("read owner %s: %w", ref, err)
+	}
+	return owner, err == nil && owner.UID == claim.UID, nil
 }
 
 // recheck handles a key without an object in the graph. It may be a presumed owner: its claims
@@ -191,14 +201,20 @@ func isOlder(o, other ownership.Object) bool {
 
 // reread reads an object live. It reports whether it is still the observed object.
 func (c *Collector) reread(ctx context.Context, self ownership.Object) (same bool, err error) {
+	_, same, err = c.readAgain(ctx, self)
+	return same, err
+}
+
+// readAgain reads an object live, as reread does, and returns it as it is now.
+func (c *Collector) readAgain(ctx context.Context, self ownership.Object) (now ownership.Object, same bool, err error) {
 	epoch, stale := c.state.Epoch(), c.state.isStale(self.UID)
-	now, err := c.api.Get(ctx, client.RefOf(self))
+	now, err = c.api.Get(ctx, client.RefOf(self))
 	switch {
 	case apierrors.IsNotFound(err), err == nil && now.UID != self.UID:
 		c.state.vanish(self.UID)
-		return false, nil
+		return now, false, nil
 	case err != nil:
-		return false, fmt.Errorf("read %s: %w", client.RefOf(self), err)
+		return now, false, fmt.Errorf("read %s: %w", client.RefOf(self), err)
 	default:
 		if !stale && c.state.Epoch() == epoch && isOlder(now, self) {
 			// The newest state of the server is older than an observed one (R4).
@@ -207,7 +223,7 @@ func (c *Collector) reread(ctx context.Context, self ownership.Object) (same boo
 			epoch = c.state.Epoch()
 		}
 		c.state.refresh(epoch, now)
-		return true, nil
+		return now, true, nil
 	}
 }
 

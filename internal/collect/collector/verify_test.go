@@ -255,7 +255,7 @@ func TestObservedOwnerIsNotReadAgain(t *testing.T) {
 // H8, small: an object with many fake owners of one kind costs one list, and
 // those that exist among them are found.
 func TestManyClaimsAreReadTogether(t *testing.T) {
-	w := newFixture(t)
+	w := newFixtureWith(t, collector.Config{References: 2000})
 	w.Hold(setKind) // so that nothing is known of what exists
 	var owners []ownership.Reference
 	for i := range 1000 {
@@ -278,7 +278,7 @@ func TestManyClaimsAreReadTogether(t *testing.T) {
 // cannot be listed, claims are read one by one, and do not keep a worker until all
 // of them are.
 func TestManyClaimsAreReadInTurns(t *testing.T) {
-	w := newFixture(t)
+	w := newFixtureWith(t, collector.Config{References: 200})
 	w.Inject(apimodel.Fault{Verb: "list", Kind: setKind, Err: errForbidden})
 	var owners []ownership.Reference
 	for i := range 100 {

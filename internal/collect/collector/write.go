@@ -153,6 +153,18 @@ func (c *Collector) detach(ctx context.Context, owner ownership.Object, uid owne
 	if !known {
 		return dependent, nil
 	}
+	if dependent.MoreOwners > 0 {
+		end, err := c.beginWhole()
+		if err != nil {
+			return dependent, err
+		}
+		defer end()
+		now, same, err := c.readAgain(ctx, dependent)
+		if err != nil || !same {
+			return dependent, err
+		}
+		dependent = now
+	}
 	remaining := slices.DeleteFunc(slices.Clone(dependent.Owners), func(r ownership.Reference) bool { return r.UID == owner.UID })
 	if len(remaining) == len(dependent.Owners) {
 		return dependent, nil

@@ -19,6 +19,7 @@ func (g *Graph) Check() error {
 		g.checkCycles(),
 		g.checkIdle(),
 		g.checkStale(),
+		g.checkCuts(),
 	)
 }
 
@@ -260,6 +261,35 @@ func (g *Graph) checkCycles() error {
 		return fmt.Errorf("%d objects are part of cycles, %d are known as such", inCycles, len(g.cycles))
 	}
 	return nil
+}
+
+// checkCuts verifies that exactly the objects that lack references are cut, and that their filters have the owners that
+// are kept.
+func (g *Graph) checkCuts() error {
+	var problems []error
+	finishing := 0
+	for _, e := range g.entries.all() {
+		if e.state == observed && (e.phase == Foreground || e.phase == Orphaning) {
+			finishing++
+		}
+	}
+	if finishing != len(g.finishing) {
+		problems = append(problems, fmt.Errorf("%d deletions are to be completed, %d are known", finishing, len(g.finishing)))
+	}
+	for namespace, cuts := range g.cuts {
+		for i, c := range cuts {
+			e := g.entries.at(i)
+			if e.state != observed || e.namespace != namespace || c.more <= 0 {
+				problems = append(problems, fmt.Errorf("%s: cut, but not observed or whole", g.uidOf(i)))
+			}
+			for r := range g.referencesOf(i) {
+				if !c.owners.mayHave(g.hash(g.uidOf(g.claims.at(r.claim).owner))) {
+					problems = append(problems, fmt.Errorf("%s: lacks an owner in its filter", g.uidOf(i)))
+				}
+			}
+		}
+	}
+	return errors.Join(problems...)
 }
 
 // checkIdle verifies that the last call left nothing behind.

@@ -25,6 +25,9 @@ func (g *Graph) isForeground(i entryID) bool {
 
 // updateCycles updates the cycles after a change of an object.
 func (g *Graph) updateCycles(i entryID) {
+	if g.isForeground(i) {
+		g.suspectCutForeground()
+	}
 	if old := g.cycles[i]; old != nil {
 		for _, member := range old.members {
 			delete(g.cycles, member)

@@ -94,6 +94,7 @@ func (g *Graph) SetScope(k Kind, s Scope) []UID {
 	if g.facts[id].claims > 0 {
 		g.concernClaims(id)
 	}
+	g.concernCut() // their owners' kinds are not known
 	if s == ScopeUnknown {
 		g.releaseKind(id)
 	}
@@ -209,6 +210,7 @@ func (g *Graph) NewEpoch() []UID {
 		case presumed, vacant:
 		}
 	}
+	g.concernCut()
 	return g.reconsider()
 }
 

@@ -37,7 +37,7 @@
 //
 // Where to read on: observe.go (objects come, change, go), link.go (references
 // and claims), evidence.go (scopes, live reads, epochs, standing), reconsider.go
-// (the returned UIDs), cycle.go (R10), read.go (queries), check.go (the
+// (the returned UIDs), cycle.go (R10), cut.go (objects with many owners), read.go (queries), check.go (the
 // invariants), deletions.go (counts of deletions), entry.go and slab.go (storage).
 //
 // The records are stored in slabs and indexes of our own instead of Go maps. The target is
@@ -45,7 +45,10 @@
 // Object with one Reference takes 224 bytes before its UID and its name.
 package ownership
 
-import "strings"
+import (
+	"hash/maphash"
+	"strings"
+)
 
 // Graph is the ownership graph. It is not safe for concurrent use; but the methods in read.go
 // change nothing and may run concurrently with each other.
@@ -81,6 +84,14 @@ type Graph struct {
 	due  map[entryID]int64
 	gone map[deletionKey]uint64
 
+	// cuts holds the objects of which not all owner references are kept, by namespace, and most the number of
+	// references up to which all are kept; zero means that all always are. finishing holds the observed entries in
+	// foreground and orphan deletion. See cut.go.
+	cuts      map[spaceID]map[entryID]*cut
+	most      int
+	finishing map[entryID]struct{}
+	seed      maphash.Seed
+
 	objects int   // observed entries
 	stale   int   // observed entries with the mark stale
 	now     int64 // the argument of the last SetTime
@@ -96,9 +107,16 @@ type kindFacts struct {
 	claims  uint32
 }
 
-// New returns an empty graph.
-func New() *Graph {
+// New returns an empty graph, which keeps all owner references.
+func New() *Graph { return NewKeeping(0) }
+
+// NewKeeping returns an empty graph that keeps fewer owner references of an object that has more than most, see cut.go.
+func NewKeeping(most int) *Graph {
 	return &Graph{
+		cuts:        make(map[spaceID]map[entryID]*cut),
+		most:        most,
+		finishing:   make(map[entryID]struct{}),
+		seed:        maphash.MakeSeed(),
 		entries:     newSlab[entryID, entry](),
 		claims:      newSlab[claimID, claim](),
 		references:  newSlab[refID, reference](),

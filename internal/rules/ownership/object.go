@@ -141,6 +141,9 @@ type Object struct {
 	Phase           Phase
 	Finalizers      []string    // as stored, foreign ones included
 	Owners          []Reference // as stored, in order
+	// MoreOwners is the number of references that the graph does not keep, so that Owners lacks them (cut.go). It is
+	// zero in observations.
+	MoreOwners int
 	// Due is the deletionTimestamp, in seconds since 1970: when the object should be gone. It is zero if
 	// the object is not being deleted. No decision depends on it.
 	Due int64

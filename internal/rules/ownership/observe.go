@@ -153,6 +153,7 @@ func (g *Graph) observe(o *Object) {
 		g.setVersion(i, o.ResourceVersion)
 		g.noteDeletion(i, o.Due)
 		g.noteProtection(i, o.Protected)
+		g.noteSolid(i, o)
 		g.freshen(i)
 		g.suspect(i)
 		g.suspectOrphaningOwners(i)
@@ -171,14 +172,20 @@ func (g *Graph) change(i entryID, o *Object) {
 	kind := g.acquireKind(o.Kind)
 	namespace := g.namespaces.acquire(o.Namespace)
 	moved := before.state != observed || before.kind != kind || before.namespace != namespace || before.name != o.Name
-	relinked := moved || !g.sameReferences(i, o.Owners)
+	relinked := moved || !g.sameReferences(i, o.Owners) || before.phase != o.Phase && g.isCut(o.Owners)
 	if relinked {
 		// The new references first: the answer for a claim in both lists must stay.
-		e.references = g.link(i, namespace, o.Owners)
+		e.references = g.link(i, namespace, g.kept(i, o))
 		g.unlink(before.references)
+		g.dropCut(i)
 	}
 	g.freshen(i)
 	g.record(i, o, kind, namespace)
+	if relinked {
+		g.setCut(i, o)
+	}
+	g.noteSolid(i, o)
+	g.noteFinishing(i)
 	g.facts[kind].objects++
 	if before.state == observed {
 		g.facts[before.kind].objects--
@@ -195,7 +202,10 @@ func (g *Graph) change(i entryID, o *Object) {
 		g.announce(i, before.state)
 	}
 	if moved || before.phase != o.Phase {
-		g.suspectDependents(i)
+		g.suspectClaimants(i)
+	}
+	if before.state == observed && (moved || before.phase != o.Phase) {
+		g.suspectMayClaim(i) // not for a new owner: it can only make a cut object's owners more solid
 	}
 	if moved || relinked || before.phase != o.Phase {
 		g.updateCycles(i)
@@ -274,14 +284,10 @@ func (g *Graph) says(i entryID, o *Object) bool {
 }
 
 func (g *Graph) sameReferences(i entryID, owners []Reference) bool {
-	n := 0
-	for r := range g.referencesOf(i) {
-		if n == len(owners) || !g.sameReference(r, &owners[n]) {
-			return false
-		}
-		n++
+	if c := g.cutOf(i); c != nil {
+		return c.more+g.countReferences(i) == len(owners) && c.digest == g.digest(owners)
 	}
-	return n == len(owners)
+	return g.hasReferences(i, owners)
 }
 
 func (g *Graph) sameReference(r *reference, owner *Reference) bool {
@@ -304,6 +310,8 @@ func (g *Graph) withdraw(i entryID) {
 		delete(g.due, i)
 		g.suspectOwners(i) // TR-06
 		g.unlink(e.references)
+		g.dropCut(i)
+		delete(g.finishing, i)
 		e.references = 0
 		g.facts[e.kind].objects--
 		g.objects--

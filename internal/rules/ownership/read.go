@@ -85,6 +85,9 @@ func (g *Graph) object(i entryID) Object {
 		Due:             g.due[i],
 		Protected:       e.marks&protected != 0,
 	}
+	if c := g.cutOf(i); c != nil {
+		o.MoreOwners = c.more
+	}
 	if n := g.countReferences(i); n > 0 {
 		o.Owners = make([]Reference, 0, n)
 	}
@@ -135,19 +138,24 @@ func (g *Graph) Owners(uid UID) []Owner {
 	owners := make([]Owner, 0, n)
 	for r := range g.referencesOf(i) {
 		c := g.claims.at(r.claim)
-		o := Owner{Reference: g.ownerReference(r), Claim: g.claimText(c)}
-		o.Presence, o.Phase, o.Obstacle = g.standing(c)
-		o.Evidence = g.evidence(c, o.Presence)
-		e := g.entries.at(c.owner)
-		if e.state == observed && e.namespace != 0 && e.namespace != c.namespace {
-			o.Elsewhere = g.namespaces.value(e.namespace)
-		}
-		own := g.cycles[i]
-		o.InCycle = own != nil && own == g.cycles[c.owner] && o.Presence == Present
-		o.Stale = e.state == observed && e.marks&stale != 0
-		owners = append(owners, o)
+		owners = append(owners, g.owner(i, c, g.ownerReference(r), g.claimText(c)))
 	}
 	return owners
+}
+
+// owner returns an owner reference of an object with the presence of its claim.
+func (g *Graph) owner(i entryID, c *claim, r Reference, stated Claim) Owner {
+	o := Owner{Reference: r, Claim: stated}
+	o.Presence, o.Phase, o.Obstacle = g.standing(c)
+	o.Evidence = g.evidence(c, o.Presence)
+	e := g.entries.at(c.owner)
+	if e.state == observed && e.namespace != 0 && e.namespace != c.namespace {
+		o.Elsewhere = g.namespaces.value(e.namespace)
+	}
+	own := g.cycles[i]
+	o.InCycle = own != nil && own == g.cycles[c.owner] && o.Presence == Present
+	o.Stale = e.state == observed && e.marks&stale != 0
+	return o
 }
 
 // Presence returns the presence of a claim. Its cost does not depend on the number of claims that
@@ -194,7 +202,7 @@ func (g *Graph) Dependents(uid UID) iter.Seq[UID] {
 	}
 }
 
-// HasDependents reports whether Dependents has any, without iterating over them.
+// HasDependents reports whether Dependents has any, without iterating over them, or MayDepend.
 func (g *Graph) HasDependents(uid UID) bool {
 	return g.hasDependents(g.find(uid))
 }
@@ -202,6 +210,11 @@ func (g *Graph) HasDependents(uid UID) bool {
 func (g *Graph) hasDependents(i entryID) bool {
 	for _, c := range g.claimsOn(i) {
 		if g.isPresent(c) {
+			return true
+		}
+	}
+	for dependent := range g.mayClaim(i) {
+		if dependent != i {
 			return true
 		}
 	}

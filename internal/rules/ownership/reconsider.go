@@ -59,7 +59,8 @@ func (g *Graph) unsettled(i entryID) bool {
 			return true
 		}
 	}
-	return false
+	c := g.cutOf(i)
+	return c != nil && !c.settled
 }
 
 // suspect puts an object on the second list.
@@ -72,6 +73,9 @@ func (g *Graph) suspectOwners(i entryID) {
 	for r := range g.referencesOf(i) {
 		g.suspect(g.claims.at(r.claim).owner)
 	}
+	for owner := range g.mayWait(i) {
+		g.suspect(owner)
+	}
 }
 
 // suspectOrphaningOwners suspects the owners in orphan deletion that an object still refers
@@ -83,10 +87,19 @@ func (g *Graph) suspectOrphaningOwners(i entryID) {
 			g.suspect(owner)
 		}
 	}
+	for owner := range g.mayWait(i) {
+		g.suspect(owner)
+	}
 }
 
-// suspectDependents suspects all objects that claim an entry.
+// suspectDependents suspects all objects that claim an entry, or may do so.
 func (g *Graph) suspectDependents(i entryID) {
+	g.suspectClaimants(i)
+	g.suspectMayClaim(i)
+}
+
+// suspectClaimants suspects all objects that claim an entry with a reference that is kept.
+func (g *Graph) suspectClaimants(i entryID) {
 	for _, c := range g.claimsOn(i) {
 		for r := range g.claimants(c) {
 			g.suspect(r.dependent)
@@ -98,6 +111,10 @@ func (g *Graph) suspectDependents(i entryID) {
 func (g *Graph) concernDependents(i entryID) {
 	for _, c := range g.claimsOn(i) {
 		g.concernClaimants(c)
+	}
+	for dependent, c := range g.mayClaim(i) {
+		c.settled = false
+		g.certain = append(g.certain, dependent)
 	}
 }
 

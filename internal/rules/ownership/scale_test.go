@@ -185,34 +185,46 @@ func TestUnchangedAllocatesNothing(t *testing.T) {
 	}
 }
 
-// An owner reference takes less than bytesOfReference in the graph, for any UID of the owner, including the answer of
-// a live read. The graph keeps all references of an object: any of them may be the one that keeps it (R7).
+// An object takes less than bytesOfObject in the graph of a collector, whatever owners it names, including the answers of
+// live reads.
 func TestBytesOfReferencesAreBounded(t *testing.T) {
-	const objects, references, bytesOfReference = 4, 20_000, 500
-	for name, format := range map[string]string{"UUIDs": "%08x-0000-4000-8000-%012x", "other UIDs": "%x-%x", "long UIDs": "%01000d%d"} {
-		g := newGraph(t)
-		before := heapInUse()
-		for i := range objects {
-			owners := make([]ownership.Reference, references)
-			for n := range owners {
-				owners[n] = ownership.Reference{APIVersion: "v1", Kind: configMap.Kind, Name: "a", UID: ownership.UID(fmt.Sprintf(format, i, n))}
-			}
-			o := object(ownership.UID(fmt.Sprint("object-", i)), 1)
-			o.Owners = owners
-			g.Observe(ownership.Bounded(o))
-			for _, owner := range g.Owners(o.UID) {
-				g.Resolve(owner.Claim, ownership.Absent, ownership.Active)
-			}
-		}
-		if each := int(heapInUse()-before) / (objects * references); each < 50 || each > bytesOfReference {
-			t.Errorf("%s: a reference takes %d bytes, want at most %d", name, each, bytesOfReference)
-		} else {
-			t.Logf("%s: a reference takes %d bytes", name, each)
-		}
-		if got := g.Stats(); got.References != objects*references || got.Answers != objects*references {
-			t.Errorf("%s: the graph holds %+v", name, got)
+	for name, format := range map[string]string{"UUIDs": "%08x-0000-4000-8000-%012x", "other UIDs": "%x-%x", "long UIDs": "%0200d%d"} {
+		for _, references := range []int{8, 9, 10_000} {
+			t.Run(fmt.Sprint(references, " ", name), func(t *testing.T) { checkBytesOf(t, references, format) })
 		}
 	}
+}
+
+// checkBytesOf observes objects with so many owners, whose UIDs have a format.
+func checkBytesOf(t *testing.T, references int, format string) {
+	t.Helper()
+	const objects, most, bytesOfObject = 100, 8, 4096
+	owners := make([]ownership.Reference, references)
+	g := ownership.NewKeeping(most)
+	g.SetScope(configMap, ownership.Namespaced)
+	before := heapInUse()
+	for i := range objects {
+		for n := range owners {
+			owners[n] = ownership.Reference{APIVersion: "v1", Kind: configMap.Kind, Name: "a", UID: ownership.UID(fmt.Sprintf(format, i, n))}
+		}
+		o := object(ownership.UID(fmt.Sprint("object-", i)), 1)
+		o.Owners = owners
+		g.Observe(ownership.Bounded(o))
+		for _, owner := range g.Owners(o.UID) {
+			g.Resolve(owner.Claim, ownership.Absent, ownership.Active)
+		}
+	}
+	clear(owners)
+	if each := int(heapInUse()-before) / objects; each < 500 || each > bytesOfObject {
+		t.Errorf("an object takes %d bytes, want at most %d", each, bytesOfObject)
+	} else {
+		t.Logf("an object takes %d bytes", each)
+	}
+	if got := g.Stats(); got.Objects != objects || got.References > most*objects || got.Answers != got.References {
+		t.Errorf("the graph holds %+v", got)
+	}
+	check(t, g)
+	runtime.KeepAlive(owners)
 }
 
 func heapInUse() uint64 {

@@ -91,6 +91,9 @@ type Facts struct {
 	// sorted, without duplicates; see ownership.Graph.Doubtful. They are looked up only in the
 	// phases Orphaning and Foreground.
 	Doubtful []ownership.Claim
+	// Unread are objects that may have this one as an owner; the graph does not keep all their references, so the
+	// collector reads them live, see Missing. They are looked up only in the phases Orphaning and Foreground.
+	Unread []ownership.UID
 	// Cycle are the members of the cycle that the object is part of, sorted; only in phase
 	// Foreground (R10). It is shared with the graph and must not be changed.
 	Cycle []ownership.UID
@@ -100,18 +103,37 @@ type Facts struct {
 // that one of its ten thousand dependents is gone; the decision needs only whether any is left.
 const MaxBlocking = 16
 
-// Gather collects the facts about an object; it returns false if the object is not observed.
+// Gather collects the facts about an object; it returns false if the object is not observed. The facts are not complete
+// if Missing returns something.
 func Gather(g *ownership.Graph, uid ownership.UID) (Facts, bool) {
 	object, ok := g.Object(uid)
 	if !ok {
 		return Facts{}, false
 	}
+	return gather(g, object, g.Owners(uid)), true
+}
+
+// GatherWhole collects the facts about an object with many owners, of which the graph does not keep all references: whole
+// is the result of a live read of it, and answers has the results of live reads of its owners. It returns false if the
+// observed object is not the one that was read.
+func GatherWhole(g *ownership.Graph, whole ownership.Object, answers map[ownership.Claim]ownership.Answer) (Facts, bool) {
+	object, ok := g.Object(whole.UID)
+	if !ok || object.ResourceVersion != whole.ResourceVersion || g.Stale(whole.UID) ||
+		object.MoreOwners+len(object.Owners) != len(whole.Owners) {
+		return Facts{}, false
+	}
+	object.Owners, object.MoreOwners = whole.Owners, 0
+	return gather(g, object, g.OwnersOf(object, answers)), true
+}
+
+func gather(g *ownership.Graph, object ownership.Object, owners []ownership.Owner) Facts {
+	uid := object.UID
 	f := Facts{Object: object}
 	waiting := false
 	if len(object.Owners) > 0 {
 		f.Owners = make([]Owner, 0, len(object.Owners))
 	}
-	for _, o := range g.Owners(uid) {
+	for _, o := range owners {
 		standing := standingOf(o)
 		waiting = waiting || standing == Waiting
 		f.Owners = append(f.Owners, Owner{Reference: o.Reference, Claim: o.Claim, Standing: standing, Stale: o.Stale, Evidence: o.Evidence, InCycle: o.InCycle})
@@ -125,14 +147,32 @@ func Gather(g *ownership.Graph, uid ownership.UID) (Facts, bool) {
 	case ownership.Orphaning:
 		f.Dependents = dependents(g, uid)
 		f.Doubtful = sortedClaims(g.Doubtful(uid))
+		f.Unread = g.MayDepend(uid)
 	case ownership.Foreground:
 		f.Cycle = g.Cycle(uid)
 		f.Blocking = blocking(g, uid)
 		f.Doubtful = sortedClaims(g.Doubtful(uid))
+		f.Unread = g.MayDepend(uid)
 	case ownership.Terminating:
 	}
 	f.Doubted = doubted(g, f)
-	return f, true
+	return f
+}
+
+// Missing returns the objects that have to be read live before the decision, sorted: the object itself if the graph does
+// not keep all its references and the decision depends on them, else the ones that may be its dependents, if the
+// decision would be that it has none. Decide decides nothing before.
+func (f Facts) Missing() []ownership.UID {
+	switch {
+	case len(f.Doubted) > 0:
+		return nil // decided without them
+	case f.Object.MoreOwners > 0 && (f.Object.Phase == ownership.Active || f.Object.Phase == ownership.Foreground):
+		return []ownership.UID{f.Object.UID}
+	case len(f.Cycle)+len(f.Blocking)+len(f.Dependents)+len(f.Doubtful) == 0:
+		return f.Unread
+	default:
+		return nil
+	}
 }
 
 // doubted returns the objects whose deletion has to be confirmed by a live read (R4).

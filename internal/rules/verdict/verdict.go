@@ -27,6 +27,9 @@ func Decide(f Facts) Decision {
 	if len(f.Doubted) > 0 {
 		return Reread{Objects: f.Doubted} // R4: a backup may have undone the deletion
 	}
+	if len(f.Missing()) > 0 {
+		return Keep{Reason: "owner references that are not kept in memory have to be read first"}
+	}
 	switch f.Object.Phase {
 	case ownership.Orphaning:
 		return finishOrphan(f)

@@ -45,6 +45,9 @@ func (v *Violation) String() string { return fmt.Sprintf("%s: %s (step %d)", v.R
 // maxWorkers is the number of keys that are processed concurrently, unless a test sets another.
 const maxWorkers = 3
 
+// references is the number of owner references up to which the graph keeps all of them; of more it keeps one.
+const references = 3
+
 func newCluster(ctx context.Context, settings Settings, log *bytes.Buffer) *cluster {
 	w := &cluster{ctx: ctx, server: newAPIServer(), log: log, workers: cmp.Or(settings.Workers, maxWorkers)}
 	if settings.NoBarrier {
@@ -69,14 +72,15 @@ func (w *cluster) start(s Step) {
 		warned:  make(map[ownership.UID]bool),
 	}
 	w.in.collector = collector.New(api{w}, collector.Config{
-		Barrier:   w.barrier,
-		Detachers: 1,
-		Lists:     w.workers,
-		Batch:     2, // the smallest size with which both ways of reading claims are used
-		Records:   16,
-		Queue:     w.in.queue,
-		Events:    w.in,
-		Clock:     clocktesting.NewFakeClock(time.Unix(0, 0)),
+		Barrier:    w.barrier,
+		Detachers:  1,
+		Lists:      w.workers,
+		Batch:      2, // the smallest size with which both ways of reading claims are used
+		Records:    16,
+		References: references,
+		Queue:      w.in.queue,
+		Events:     w.in,
+		Clock:      clocktesting.NewFakeClock(time.Unix(0, 0)),
 	})
 	for i, r := range w.server.resources {
 		switch {

@@ -20,6 +20,7 @@ type generator struct {
 	weights    []weight
 	total      int
 	resources  []string // the resources of created objects
+	owners     int      // an object is created with fewer references
 	names      int      // number of names in a namespace
 	spaces     []string
 	bogus      int // of a hundred references, how many are wrong
@@ -45,6 +46,10 @@ func newGenerator(seed uint64, steps int) *generator {
 	g.settings.Newest = seed%2 == 0
 	g.steps = max(1, steps/3+r.IntN(steps*4/3))
 	g.attempts = 4 * g.steps
+	g.owners = 3
+	if seed%3 == 0 {
+		g.owners = 9 // more than the graph keeps
+	}
 	g.names = 2 + r.IntN(4)
 	g.spaces = [][]string{{"a"}, {"a", "b"}}[r.IntN(2)]
 	g.bogus = []int{0, 10, 40}[r.IntN(3)]

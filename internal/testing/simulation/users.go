@@ -23,7 +23,7 @@ func (g *generator) create(w *cluster) Step {
 	g.serial++
 	s := Step{Op: Create, Ref: ref, UID: uidOf(g.serial)}
 	if short != gadget { // gadgets are not watched, so they are never collected
-		for range g.random.IntN(3) {
+		for range g.random.IntN(g.owners) {
 			if r, ok := g.ownerFor(w, ref); ok && !hasOwner(s.Owners, r.UID) {
 				s.Owners = append(s.Owners, r)
 			}

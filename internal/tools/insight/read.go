@@ -1,6 +1,7 @@
 package insight
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -230,9 +231,13 @@ func (r *reader) object(g *ownership.Graph, uid ownership.UID) []ownership.UID {
 func (r *reader) add(facts verdict.Facts) {
 	o := facts.Object
 	r.seen[o.UID] = true
+	note := ""
+	if o.MoreOwners > 0 {
+		note = fmt.Sprintf("it has %d more owner references, which the collector does not keep in memory", o.MoreOwners)
+	}
 	r.graph.Objects = append(r.graph.Objects, Object{
 		UID: o.UID, Group: o.Kind.Group, Kind: o.Kind.Kind, Namespace: o.Namespace, Name: o.Name,
-		Phase: o.Phase.String(), Finalizers: o.Finalizers, Decision: verdict.Decide(facts).String(),
+		Phase: o.Phase.String(), Finalizers: o.Finalizers, Decision: verdict.Decide(facts).String(), Note: note,
 	})
 }
 
