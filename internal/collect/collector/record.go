@@ -118,6 +118,7 @@ func (r *Record) HomeOf(namespace string) ownership.UID {
 func (c *Collector) recordOf(f verdict.Facts, d verdict.Decision) Record {
 	r := Record{Action: actionOf(d), Object: c.recorded(f.Object), Decision: ownership.Excerpt(d.String(), maxText), Policy: policyOf(f.Object, d)}
 	r.Owners, r.MoreOwners = collectionreason.OwnersOf(f.Owners)
+	r.MoreOwners += f.Object.MoreOwners
 	return r
 }
 

@@ -42,7 +42,8 @@ func (c *Collector) beginWhole() (end func(), err error) {
 type examined struct {
 	facts  verdict.Facts
 	isGone bool
-	// unobserved means that a live read found an owner that was not observed yet. So no event would report its removal.
+	// unobserved means that a live read, of this object's or of another's claim, found an owner that was not observed
+	// yet. So no event would report its removal.
 	unobserved bool
 }
 
@@ -80,18 +81,15 @@ func (c *Collector) readWhole(ctx context.Context, self ownership.Object) (exami
 			epoch = current
 			clear(answers) // R4
 		}
-		facts, ok := c.state.gatherWhole(epoch, now, answers)
-		if open := unverified(facts); ok && len(open) > 0 {
+		e, ok := c.state.gatherWhole(epoch, now, answers)
+		if open := unverified(e.facts); ok && len(open) > 0 {
 			if err := c.readClaims(ctx, open, answers); err != nil {
-				return examined{facts: facts}, err
+				return e, err
 			}
-			facts, ok = c.state.gatherWhole(epoch, now, answers)
+			e, ok = c.state.gatherWhole(epoch, now, answers)
 		}
-		if ok && len(unverified(facts)) == 0 {
-			unobserved := slices.ContainsFunc(facts.Owners, func(o verdict.Owner) bool {
-				return answers[o.Claim].Presence == ownership.Present && o.Evidence.Source == ownership.LiveRead
-			})
-			return examined{facts: facts, unobserved: unobserved}, nil
+		if ok && len(unverified(e.facts)) == 0 {
+			return e, nil
 		}
 	}
 	return examined{facts: verdict.Facts{Object: self}}, hotError{client.RefOf(self)}
@@ -213,13 +211,23 @@ func (c *Collector) readDependent(ctx context.Context, owner ownership.Object, u
 
 // gatherWhole returns the facts about an object that was read live, with answers of the given epoch. It returns false if
 // the graph has another state of the object, or another epoch has begun.
-func (s *state) gatherWhole(epoch int, whole ownership.Object, answers map[ownership.Claim]ownership.Answer) (verdict.Facts, bool) {
+func (s *state) gatherWhole(epoch int, whole ownership.Object, answers map[ownership.Claim]ownership.Answer) (examined, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.epoch != epoch {
-		return verdict.Facts{}, false
+		return examined{}, false
 	}
-	return verdict.GatherWhole(s.graph, whole, answers)
+	facts, ok := verdict.GatherWhole(s.graph, whole, answers)
+	return examined{facts: facts, unobserved: s.hasUnobservedLocked(facts)}, ok
+}
+
+// hasUnobservedLocked reports whether an owner of an object that is there was read live, and is not observed.
+func (s *state) hasUnobservedLocked(f verdict.Facts) bool {
+	return slices.ContainsFunc(f.Owners, func(o verdict.Owner) bool {
+		isThere := o.Standing == verdict.Solid || o.Standing == verdict.Waiting
+		_, _, isObserved := s.graph.Place(o.Claim.UID)
+		return isThere && o.Evidence.Source == ownership.LiveRead && !isObserved
+	})
 }
 
 // renew replaces the facts about the dependents of an owner by the current ones. Objects that were read at the observed

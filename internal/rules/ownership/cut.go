@@ -31,8 +31,8 @@ type cut struct {
 	owners filter
 	digest uint64 // of the whole list
 	more   int    // references that are not kept
-	// settled means that all owners were solid when the object was observed, and that no event has concerned an
-	// object that may be one of them since.
+	// settled means that all owners were observed and solid when the object was observed, and that no event has
+	// concerned an object that may be one of them since.
 	settled bool
 }
 
@@ -137,7 +137,8 @@ func (g *Graph) dropCut(i entryID) {
 	}
 }
 
-// noteSolid records whether all owners of a cut object are solid. It takes some milliseconds for ten thousand owners.
+// noteSolid records whether all owners of a cut object are solid. An owner that a live read has shown does not suffice: no
+// event would tell that it is gone. It takes some milliseconds for ten thousand owners.
 func (g *Graph) noteSolid(i entryID, o *Object) {
 	c := g.cutOf(i)
 	if c == nil {
@@ -147,7 +148,7 @@ func (g *Graph) noteSolid(i entryID, o *Object) {
 	for n := range o.Owners {
 		stated := g.statedClaim(&o.Owners[n], g.entries.at(i).namespace)
 		presence, phase, _ := g.standing(&stated)
-		if presence != Present || phase == Foreground {
+		if presence != Present || phase == Foreground || g.entries.at(stated.owner).state != observed {
 			c.settled = false
 			return
 		}
