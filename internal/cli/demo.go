@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -117,25 +118,24 @@ func runDemo(ctx context.Context, f demoFlags, s Streams) error {
 		return err
 	}
 	played := errors.New("stopped before it began")
-	ended := make(chan struct{})
+	var playing sync.WaitGroup // of nothing, if a signal ends the control plane before it is ready
 	err = system.Run(ctx, system.Options{
 		Ephemeral: true, AuditPath: system.NoAuditLog, Nodes: nodeconfig.Options{Nodes: demoNodes}, Scheduler: true, Version: version.Kubernetes(), Log: log,
 	}, func(p system.Plane) {
-		go func() {
-			defer close(ended)
+		playing.Go(func() {
 			defer done()
 			if f.web {
 				played = playInBrowser(ctx, f, p, stories, s)
 				return
 			}
 			played = playAll(ctx, p, stories, newScreen(f.plain, s.Out))
-		}()
+		})
 		terminal.Fprintf(s.Out, "A control plane with %d simulated nodes, ready in %.1f s. Ctrl-C ends the demo.\n", demoNodes, p.Started.Seconds())
 	})
 	if err != nil {
 		return err
 	}
-	<-ended
+	playing.Wait()
 	return played
 }
 
