@@ -1,6 +1,7 @@
 package system
 
 import (
+	"slices"
 	"context"
 	"fmt"
 	"io"
@@ -77,8 +78,8 @@ func (r *resources) onClose(closer func(context.Context)) { r.closers = append(r
 
 // close closes the resources in reverse order.
 func (r *resources) close(ctx context.Context) {
-	for i := len(r.closers) - 1; i >= 0; i-- {
-		r.closers[i](ctx)
+	for _, closer := range slices.Backward(r.closers) {
+		closer(ctx)
 	}
 }
 
