@@ -1,12 +1,12 @@
 package system
 
 import (
-	"slices"
 	"context"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/recyclebin"

@@ -34,7 +34,7 @@ func (w *fixture) mustHaveOwnersOf(pod string, want int) {
 func asItIs(r ownership.Reference) ownership.Reference { return r }
 
 // R30: an object with many owners stays until the last of them is gone, whatever the order, and is collected then.
-func TestR30ManyOwnersGoOneByOne(t *testing.T) {
+func TestR30_ManyOwnersGoOneByOne(t *testing.T) {
 	for name, isHeld := range map[string]bool{"the watches show each": false, "the watch of the owners lags": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture(t)
@@ -61,7 +61,7 @@ func TestR30ManyOwnersGoOneByOne(t *testing.T) {
 
 // R30: an owner in foreground deletion waits for an object with many owners, at any place in the list, which is detached
 // from it.
-func TestR30ForegroundOwnerOfAnObjectWithManyOwners(t *testing.T) {
+func TestR30_ForegroundOwnerOfAnObjectWithManyOwners(t *testing.T) {
 	for _, n := range []int{0, manyOwners / 2, manyOwners - 1} {
 		w := newFixture(t)
 		withManyOwners(w, blocking)
@@ -73,7 +73,7 @@ func TestR30ForegroundOwnerOfAnObjectWithManyOwners(t *testing.T) {
 }
 
 // R30: all owners are deleted in foreground, and the object hangs: it holds each of them.
-func TestR30HangingObjectHoldsAllItsOwners(t *testing.T) {
+func TestR30_HangingObjectHoldsAllItsOwners(t *testing.T) {
 	w := newFixture(t)
 	withManyOwners(w, blocking)
 	w.Update(podRef("pod"), addFinalizer("example.com/own"))
@@ -93,7 +93,7 @@ func TestR30HangingObjectHoldsAllItsOwners(t *testing.T) {
 }
 
 // R30: an owner that orphans its dependents is removed from any place in the list, and nothing else is.
-func TestR30OrphanedObjectKeepsItsOtherOwners(t *testing.T) {
+func TestR30_OrphanedObjectKeepsItsOtherOwners(t *testing.T) {
 	for _, n := range []int{0, manyOwners / 2, manyOwners - 1} {
 		w := newFixture(t)
 		withManyOwners(w, asItIs)
@@ -105,7 +105,7 @@ func TestR30OrphanedObjectKeepsItsOtherOwners(t *testing.T) {
 }
 
 // R30: an object that the watch has not shown as it is now holds its owner's deletion, as any other (R15).
-func TestR30LaggingObjectWithManyOwnersIsNotMissed(t *testing.T) {
+func TestR30_LaggingObjectWithManyOwnersIsNotMissed(t *testing.T) {
 	for _, policy := range []func(*fixture){
 		func(w *fixture) { w.Remove(setRef("late"), foreground) },
 		func(w *fixture) { w.Remove(setRef("late"), orphan) },
@@ -125,7 +125,7 @@ func TestR30LaggingObjectWithManyOwnersIsNotMissed(t *testing.T) {
 }
 
 // R30: an object with many owners whose other state the graph does not keep costs nothing while nothing happens to it.
-func TestR30SettledObjectWithManyOwnersIsNotRead(t *testing.T) {
+func TestR30_SettledObjectWithManyOwnersIsNotRead(t *testing.T) {
 	w := newFixtureWith(t, collector.Config{References: 4})
 	withManyOwners(w, asItIs)
 	before := w.Count("")
@@ -140,7 +140,7 @@ func TestR30SettledObjectWithManyOwnersIsNotRead(t *testing.T) {
 }
 
 // R30: an object is read again, less and less often, as long as a live read shows an owner that no watch has shown (R7).
-func TestR30UnobservedOwnersOfAnObjectWithManyOwners(t *testing.T) {
+func TestR30_UnobservedOwnersOfAnObjectWithManyOwners(t *testing.T) {
 	w := newFixture(t)
 	w.Hold(setKind)
 	var owners []ownership.Reference
