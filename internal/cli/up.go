@@ -199,10 +199,8 @@ func (f upFlags) options(ctx context.Context, logs io.Writer) (system.Options, e
 		return system.Options{}, err
 	}
 	o := f.Options
-	if o.DataDir == "" && !o.Ephemeral {
-		if o.DataDir, err = dataDir(); err != nil {
-			return system.Options{}, err
-		}
+	if err := defaultDataDir(&o); err != nil {
+		return system.Options{}, err
 	}
 	o.BindAddress, o.AdvertiseAddress, o.Services, o.AuditPath = address, advertised, services, f.auditPath()
 	o.GarbageCollector = f.collectorPlacement()
@@ -213,6 +211,14 @@ func (f upFlags) options(ctx context.Context, logs io.Writer) (system.Options, e
 	o.Scheduler = slices.Contains(f.controllers, controllerScheduler)
 	o.Version, o.Log, o.Recycle = version.Kubernetes(), log, recycle
 	return o, nil
+}
+
+// defaultDataDir sets the data directory, unless nothing is kept.
+func defaultDataDir(o *system.Options) (err error) {
+	if o.DataDir == "" && !o.Ephemeral {
+		o.DataDir, err = dataDir()
+	}
+	return err
 }
 
 // advertised returns the value of --advertise-address; nil if it is not set.
