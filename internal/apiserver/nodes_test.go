@@ -447,6 +447,12 @@ func TestReviewsAboutANode(t *testing.T) {
 		{"its pods, as text", podsOf(&authorizationv1.FieldSelectorAttributes{RawSelector: "spec.nodeName=" + w.own}), true},
 		{"pods of another node", podsOf(in(w.far)), false},
 		{"all pods", podsOf(nil), false},
+		{"a certificate for itself, approved by a controller", authorizationv1.ResourceAttributes{
+			Verb: "create", Group: "certificates.k8s.io", Resource: "certificatesigningrequests", Subresource: "selfnodeclient",
+		}, true},
+		{"approving certificates", authorizationv1.ResourceAttributes{
+			Verb: "update", Group: "certificates.k8s.io", Resource: "certificatesigningrequests", Subresource: "approval",
+		}, false},
 		{"everything", authorizationv1.ResourceAttributes{Verb: "*", Group: "*", Resource: "*"}, false},
 	} {
 		spec := authorizationv1.SubjectAccessReviewSpec{User: bootstrappolicy.NodeUserPrefix + w.own, Groups: []string{"system:nodes", "system:authenticated"}, ResourceAttributes: &test.asked}

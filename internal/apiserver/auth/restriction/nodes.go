@@ -96,6 +96,10 @@ func (n nodeRequests) authorize(ctx context.Context, a authorizer.Attributes) er
 		return checkVerb(a, "create")
 	case certificatesv1.Resource("certificatesigningrequests"):
 		return checkCertificateRequest(a)
+	case certificatesv1.Resource("certificatesigningrequests/nodeclient"), certificatesv1.Resource("certificatesigningrequests/selfnodeclient"),
+		certificatesv1.Resource("certificatesigningrequests/selfnodeserver"):
+		// No request is for them: controllers that approve certificates ask whether the node has a role with them.
+		return checkVerb(a, "create")
 	case authorizationv1.Resource("selfsubjectaccessreviews"), authorizationv1.Resource("selfsubjectrulesreviews"),
 		authenticationv1.Resource("selfsubjectreviews"):
 		return checkVerb(a, "create")
