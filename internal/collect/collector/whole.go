@@ -218,7 +218,11 @@ func (s *state) gatherWhole(epoch int, whole ownership.Object, answers map[owner
 		return examined{}, false
 	}
 	facts, ok := verdict.GatherWhole(s.graph, whole, answers)
-	return examined{facts: facts, unobserved: s.hasUnobservedLocked(facts)}, ok
+	e := examined{facts: facts, unobserved: s.hasUnobservedLocked(facts)}
+	if _, isParked := verdict.Decide(facts).(verdict.Park); ok && isParked && !e.unobserved {
+		s.graph.Park(whole)
+	}
+	return e, ok
 }
 
 // hasUnobservedLocked reports whether an owner of an object that is there was read live, and is not observed.

@@ -158,3 +158,37 @@ func TestR30_UnobservedOwnersOfAnObjectWithManyOwners(t *testing.T) {
 	w.collect(pod.UID)
 	w.mustBeGone(podRef("pod"))
 }
+
+// R30, H9: an object that waits for a kind to be served (R7) is read once, and not after each of its changes, until its
+// list of owners changes or the kind is served.
+func TestR30_ParkedObjectWithManyOwnersIsNotReadAgain(t *testing.T) {
+	for name, event := range map[string]func(w *fixture){
+		"the kind is served": func(w *fixture) { w.Serve(widgetKind, ownership.Namespaced) },
+		"the list changes": func(w *fixture) {
+			w.Update(podRef("pod"), func(o *ownership.Object) { o.Owners = o.Owners[:manyOwners] })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newFixtureWith(t, collector.Config{References: 4})
+			var owners []ownership.Reference
+			for n := range manyOwners {
+				owners = append(owners, ownership.Reference{APIVersion: "apps/v1", Kind: setKind.Kind, Name: "gone", UID: ownership.UID(fmt.Sprint("gone-", n))})
+			}
+			w.pod("pod", append(owners, ownership.Reference{APIVersion: "example.com/v1", Kind: "Widget", Name: "w", UID: "w"})...)
+			w.settle()
+			before := w.Count("")
+			for range 5 {
+				w.Update(podRef("pod"), addFinalizer("example.com/own"))
+				w.Update(podRef("pod"), removeFinalizer("example.com/own"))
+				w.settle()
+			}
+			if got := w.Count("") - before; got != 0 {
+				t.Errorf("%d requests for a parked object", got)
+			}
+			w.mustExist(podRef("pod"))
+			event(w)
+			w.settle()
+			w.mustBeGone(podRef("pod"))
+		})
+	}
+}

@@ -18,58 +18,17 @@ import (
 //   - The graph needs kept references for one purpose only: a cycle of foreground deletions has to be closed by
 //     references that are kept (closing).
 
-const (
-	// minFilter and maxFilter bound the bytes of a filter. Of other objects, ten thousand owners take one in two for
-	// theirs, five hundred one in ten thousand.
-	minFilter, maxFilter = 64, 2048
-	// bitsPerOwner is the size of a filter between these bounds.
-	bitsPerOwner = 32
-)
-
 // cut is the knowledge about the owners of a cut object.
 type cut struct {
 	owners filter
 	digest uint64 // of the whole list
 	more   int    // references that are not kept
-	// settled means that all owners were observed and solid when the object was observed, and that no event has
-	// concerned an object that may be one of them since.
+	// settled means that all owners were observed and solid when the object was observed, or that the object is
+	// parked, and that no event has concerned an object that may be one of its owners since.
 	settled bool
-}
-
-// filter is a Bloom filter. Its hashes are seeded: UIDs in owner references are free text, and it must not be
-// possible to fill a filter on purpose.
-type filter struct {
-	bits   []byte // a power of two of them
-	hashes int
-}
-
-func newFilter(n int) filter {
-	size := minFilter
-	for size < maxFilter && size*8 < n*bitsPerOwner {
-		size *= 2
-	}
-	return filter{make([]byte, size), min(max(1, size*8*7/10/max(n, 1)), 8)}
-}
-
-func (f filter) place(hash uint64, n int) (at int, bit byte) {
-	at = int((uint32(hash) + uint32(n)*(uint32(hash>>32)|1)) & uint32(len(f.bits)*8-1))
-	return at / 8, 1 << (at % 8)
-}
-
-func (f filter) add(hash uint64) {
-	for n := range f.hashes {
-		at, bit := f.place(hash, n)
-		f.bits[at] |= bit
-	}
-}
-
-func (f filter) mayHave(hash uint64) bool {
-	for n := range f.hashes {
-		if at, bit := f.place(hash, n); f.bits[at]&bit == 0 {
-			return false
-		}
-	}
-	return true
+	// parked means that the object waits for a kind to be served, whatever its other owners are: none is solid. An
+	// absent owner stays absent (R3), so only an event or another list can change that.
+	parked bool
 }
 
 func (g *Graph) hash(uid UID) uint64 { return maphash.String(g.seed, string(uid)) }
@@ -145,6 +104,9 @@ func (g *Graph) noteSolid(i entryID, o *Object) {
 		return
 	}
 	c.settled = true
+	if c.parked {
+		return
+	}
 	for n := range o.Owners {
 		stated := g.statedClaim(&o.Owners[n], g.entries.at(i).namespace)
 		presence, phase, _ := g.standing(&stated)
@@ -206,7 +168,7 @@ func (g *Graph) mayWait(i entryID) iter.Seq[entryID] {
 // suspectMayClaim suspects the cut objects that may have an entry as an owner.
 func (g *Graph) suspectMayClaim(i entryID) {
 	for dependent, c := range g.mayClaim(i) {
-		c.settled = false
+		c.settled, c.parked = false, false
 		g.suspect(dependent)
 	}
 }
@@ -215,7 +177,7 @@ func (g *Graph) suspectMayClaim(i entryID) {
 func (g *Graph) concernCut() {
 	for _, cuts := range g.cuts {
 		for i, c := range cuts {
-			c.settled = false
+			c.settled, c.parked = false, false
 			g.certain = append(g.certain, i)
 		}
 	}
@@ -253,6 +215,16 @@ func (g *Graph) Recut(o Object) []UID {
 	c.more = len(o.Owners) - len(kept)
 	g.updateCycles(i)
 	return g.reconsider()
+}
+
+// Park records the decision about a cut object that it waits for a kind to be served. The object is a live read, with
+// which the caller has gathered the facts under the same lock; Park ignores another state than the observed one.
+// Changes of the object with the same owners then need no decision.
+func (g *Graph) Park(o Object) {
+	i := g.find(o.UID)
+	if c := g.cutOf(i); c != nil && g.isRecorded(i, o.ResourceVersion) && c.digest == g.digest(o.Owners) {
+		c.settled, c.parked = true, true
+	}
 }
 
 // kept returns the references to keep, in the stored order: all, or, of a cut object, the ones that may close a cycle,

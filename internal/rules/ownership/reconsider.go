@@ -40,7 +40,7 @@ func emptied(list []entryID) []entryID {
 }
 
 // unsettled reports whether an object may need an action: it is in a deletion that the collector
-// must complete, or not all its owners are solid.
+// must complete, or not all its owners are solid, and it is not parked.
 func (g *Graph) unsettled(i entryID) bool {
 	e := g.entries.at(i)
 	if e.state != observed {
@@ -53,13 +53,16 @@ func (g *Graph) unsettled(i entryID) bool {
 		return false // R8
 	case Active:
 	}
+	c := g.cutOf(i)
+	if c != nil && c.parked {
+		return false
+	}
 	for r := range g.referencesOf(i) {
 		presence, phase, _ := g.standing(g.claims.at(r.claim))
 		if presence != Present || phase == Foreground {
 			return true
 		}
 	}
-	c := g.cutOf(i)
 	return c != nil && !c.settled
 }
 
