@@ -262,8 +262,8 @@ func (o *oracle) checkNoneMissed(rule string, owner *version, by *call, is func(
 }
 
 // rereads returns the number of requests that are allowed at rest: owners that cannot be watched are
-// read repeatedly (R7), each once per round and dependent. A dependent with many owners is read too, and its other owners
-// that are not observed.
+// read repeatedly (R7), each once per round and dependent. A dependent with many owners is read too, with its other owners
+// that are not observed: once by itself, and once for each new answer about an owner that others share (R30).
 func (o *oracle) rereads() int {
 	n := 0
 	for _, d := range o.server.standing() {
@@ -273,8 +273,8 @@ func (o *oracle) rereads() int {
 				n++
 			}
 		}
-		if n > before && len(d.Owners) > references {
-			n = before + 1 + len(d.Owners)
+		if unwatched := n - before; unwatched > 0 && len(d.Owners) > references {
+			n = before + (1+unwatched)*(1+len(d.Owners))
 		}
 	}
 	return n
