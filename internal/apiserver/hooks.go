@@ -88,9 +88,7 @@ func addHooks(generic *genericapiserver.GenericAPIServer, h hooks) error {
 			h.publisher.Start(ctx)
 			return nil
 		}},
-		{"identity-lease", func(ctx context.Context) error {
-			return h.identity.Start(ctx.Done())
-		}},
+		{"identity-lease", func(ctx context.Context) error { return h.identity.Start(ctx.Done()) }},
 		{"token-tracking", func(ctx context.Context) error {
 			go func() { _ = systemobjects.EnsureTokenTracking(ctx, log, h.client.CoreV1(), now) }() // it fails only when ctx ends
 			return nil

@@ -96,8 +96,9 @@ func (g *Graph) dropCut(i entryID) {
 	}
 }
 
-// noteSolid records whether all owners of a cut object are solid. An owner that a live read has shown does not suffice: no
-// event would tell that it is gone. It takes some milliseconds for ten thousand owners.
+// noteSolid records whether all owners of a cut object are solid, unless the object is parked: it is settled then. An
+// owner that a live read has shown does not suffice: no event would report its removal. It takes some milliseconds for
+// ten thousand owners.
 func (g *Graph) noteSolid(i entryID, o *Object) {
 	c := g.cutOf(i)
 	if c == nil {

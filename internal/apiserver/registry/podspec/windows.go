@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// Limits of Windows, for user names as NetUserAdd has them, and of Kubernetes for the size of a credential.
+// Windows limits the names of domains and users. Kubernetes limits the size of a credential spec.
 const (
 	mostOfCredentialKiB = 64
 	mostOfDomain        = 256
