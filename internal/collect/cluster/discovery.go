@@ -136,7 +136,9 @@ func ask(ctx context.Context, server *rest.RESTClient, path, tag string) (docume
 	defer response.Body.Close()
 	switch response.StatusCode {
 	case http.StatusNotModified:
-		return document{tag: tag}, nil
+		// Closed before its end, the body would abort a handler that is still returning, if the server is in this process.
+		_, err := io.Copy(io.Discard, response.Body)
+		return document{tag: tag}, err
 	case http.StatusNotAcceptable:
 		return document{}, errNotAggregated
 	case http.StatusOK:
