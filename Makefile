@@ -114,7 +114,7 @@ replicas: ## two control planes on three etcd members, each of the five killed i
 	go test ./test/e2e -count=1 -v -run 'TestReplicas$$' -replicas.all
 
 PREVIEWS ?= 1000
-previews: ## PREVIEWS (1000) random cases whose deletions are foretold, made and compared (five minutes)
+previews: ## PREVIEWS (1000) random cases whose deletions are predicted, made and compared (five minutes)
 	go test ./test/e2e -count=1 -v -timeout 1h -run 'TestPreviewIsWhatHappens$$' -preview.cases=$(PREVIEWS)
 
 KUBERNETES_PREVIEWS ?= 200

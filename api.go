@@ -15,11 +15,11 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/namespaces"
 	"github.com/coppice-dev/coppice/internal/collect/story"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/details"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
+	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/inventory/reader"
-	"github.com/coppice-dev/coppice/internal/tools/lookup"
-	"github.com/coppice-dev/coppice/internal/tools/servedby"
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
@@ -95,24 +95,24 @@ func inventoryResourceOf(r *feed.Resource) *inventory.Resource {
 	}
 }
 
-// Around implements api.Source.
-func (s apiSource) Around(ctx context.Context, caller *rest.Config, uids []ownership.UID) (*api.Surroundings, error) {
+// Neighborhood implements api.Source.
+func (s apiSource) Neighborhood(ctx context.Context, caller *rest.Config, uids []ownership.UID) (*api.Neighborhood, error) {
 	if s.Collector == nil {
 		return nil, errNoCollector
 	}
 	c := s.Collector
-	around := &api.Surroundings{Collector: s.explained(), Now: time.Now(), Order: namespaces.UpstreamOrder()} //nolint:forbidigo // the time of the request
+	neighborhood := &api.Neighborhood{Collector: s.explained(), Now: time.Now(), Order: namespaces.UpstreamOrder()} //nolint:forbidigo // the time of the request
 	if s.Namespaces != nil {
-		around.Order = s.Namespaces.controller.Order()
+		neighborhood.Order = s.Namespaces.controller.Order()
 	}
 	var err error
-	if around.Inventory, err = reader.Around(ctx, caller, reader.Known{
+	if neighborhood.Inventory, err = reader.Neighborhood(ctx, caller, reader.Known{
 		View: s.View, Resources: s.Resources(), Unread: c.unread(),
-	}, uids, reader.AroundOptions{Now: around.Now, IsBuiltIn: servedby.IsBuiltIn}); err != nil {
+	}, uids, reader.NeighborhoodOptions{Now: neighborhood.Now, IsBuiltIn: finalizerowner.IsBuiltIn}); err != nil {
 		return nil, err
 	}
-	around.Details, err = lookup.New(ctx, caller)
-	return around, err
+	neighborhood.Details, err = details.New(ctx, caller)
+	return neighborhood, err
 }
 
 var errNoCollector = errors.New("no collector works in this process")

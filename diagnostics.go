@@ -51,7 +51,7 @@ func (c *Collector) picture(uids ...ownership.UID) insight.Graph {
 	if len(uids) == 0 {
 		return insight.Whole(c.inside().Collector.View)
 	}
-	return insight.Around(c.inside().Collector.View, uids...)
+	return insight.Component(c.inside().Collector.View, uids...)
 }
 
 // Metrics returns the metrics of the collector for the caller to register. Their names begin with

@@ -23,7 +23,7 @@ const mostAsked = 20_000
 // previewFromAPI asks a running collector what a deletion would do. settled reports whether the caller uses the
 // result, errors included: always if the user has named the collector, otherwise only if the collector has returned
 // a preview. If it is false, the caller reads the cluster.
-func previewFromAPI(c *cobra.Command, f *previewFlags, policy metav1.DeletionPropagation, args []string, s Streams) (result foretold, settled bool, err error) {
+func previewFromAPI(c *cobra.Command, f *previewFlags, policy metav1.DeletionPropagation, args []string, s Streams) (result prediction, settled bool, err error) {
 	var notes strings.Builder
 	result, err = f.askForPreview(c.Context(), policy, args, &notes)
 	settled = f.address != "" && f.address != noCollector || err == nil && result.report.Digest != ""
@@ -34,23 +34,23 @@ func previewFromAPI(c *cobra.Command, f *previewFlags, policy metav1.DeletionPro
 }
 
 // askForPreview asks the collector, if there is one. It writes notes for the user to w.
-func (f *previewFlags) askForPreview(ctx context.Context, policy metav1.DeletionPropagation, args []string, w io.Writer) (foretold, error) {
+func (f *previewFlags) askForPreview(ctx context.Context, policy metav1.DeletionPropagation, args []string, w io.Writer) (prediction, error) {
 	asker, err := (&askFlags{cluster: f.cluster, address: f.address}).collector(ctx)
 	if err != nil || asker == nil {
-		return foretold{}, err
+		return prediction{}, err
 	}
 	if f.order != "" {
-		return foretold{}, usageError{errors.New("--namespace-deletion-order: the collector at --address uses its own order: leave out one of the two flags")}
+		return prediction{}, usageError{errors.New("--namespace-deletion-order: the collector at --address uses its own order: leave out one of the two flags")}
 	}
 	query, err := f.query(asker, args, w)
 	if err != nil {
-		return foretold{}, err
+		return prediction{}, err
 	}
 	query.Set("propagationPolicy", string(policy))
 	query.Set("assumeReleased", fmt.Sprint(f.released))
-	result := foretold{policy: policy}
+	result := prediction{policy: policy}
 	if err := asker.get(ctx, api.Preview, query, &result.report); err != nil {
-		return foretold{}, err
+		return prediction{}, err
 	}
 	sayLeftOut(w, result.report.Unread)
 	return result, nil

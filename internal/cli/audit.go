@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/coppice-dev/coppice/internal/tools/audit"
+	"github.com/coppice-dev/coppice/internal/tools/details"
+	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory/reader"
-	"github.com/coppice-dev/coppice/internal/tools/lookup"
-	"github.com/coppice-dev/coppice/internal/tools/servedby"
 )
 
 // auditFlags are the flags of coppice audit.
@@ -97,12 +97,12 @@ func runAudit(c *cobra.Command, f auditFlags, s Streams) error {
 	if err != nil {
 		return err
 	}
-	details, err := lookup.New(c.Context(), config)
+	details, err := details.New(c.Context(), config)
 	if err != nil {
 		return err
 	}
-	f.options.ServedBy = servedby.New(inv, details, inv.Read)
-	f.options.Permits = servedby.NewPermissions(f.options.ServedBy)
+	f.options.ServedBy = finalizerowner.New(inv, details, inv.Read)
+	f.options.Permits = finalizerowner.NewPermissions(f.options.ServedBy)
 	report := audit.Check(inv, f.options).Without(known)
 	text, err := report.Encode(f.output)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/backup"
 	"github.com/coppice-dev/coppice/internal/apiserver/sealed"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
-	"github.com/coppice-dev/coppice/internal/tools/recreate"
+	"github.com/coppice-dev/coppice/internal/tools/restore"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
 	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
@@ -56,11 +56,11 @@ func (f *previewFlags) keep(c *cobra.Command, r preview.Report, args []string, s
 	if !f.released && slices.ContainsFunc(r.Objects, func(o preview.ObjectReport) bool { return o.Fate == preview.Waiting }) {
 		later := *f
 		later.released = true
-		foretold, err := foretell(c, &later, args, s)
+		predicted, err := predict(c, &later, args, s)
 		if err != nil {
 			return err
 		}
-		r = foretold.report
+		r = predicted.report
 	}
 	return f.backup.write(c.Context(), &f.cluster, r, s)
 }
@@ -82,7 +82,7 @@ func (f *backupFlags) write(ctx context.Context, cluster *clusterFlags, r previe
 	if err != nil {
 		return err
 	}
-	server, err := recreate.NewServer(config, nil)
+	server, err := restore.NewServer(config, nil)
 	if err != nil {
 		return err
 	}

@@ -13,9 +13,9 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/inventory/reader"
-	"github.com/coppice-dev/coppice/internal/tools/servedby"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
 
@@ -108,7 +108,7 @@ func (f *clusterFlags) readFor(ctx context.Context, s Streams, args []string, op
 			if err != nil {
 				return reader.Lack{} // the caller gets the error again once the cluster is read
 			}
-			return reader.LackOf(read, uids, servedby.IsBuiltIn)
+			return reader.LackOf(read, uids, finalizerowner.IsBuiltIn)
 		}
 	}
 	return f.read(ctx, s, options)

@@ -93,18 +93,18 @@ func deleteConfirmed(c *cobra.Command, f previewFlags, confirm confirmFlags, arg
 		return err
 	}
 	f.address = noCollector // the versions of the deleted objects have to be read
-	foretold, err := foretell(c, &f, args, s)
+	predicted, err := predict(c, &f, args, s)
 	if err != nil {
 		return err
 	}
-	if foretold.report.Digest != confirmed.Digest {
-		sayChanges(s.Err, confirmed, foretold.report)
-		return fmt.Errorf("nothing is deleted: the cluster has changed since the preview, the digest is %s now; preview the deletion again", foretold.report.Digest)
+	if predicted.report.Digest != confirmed.Digest {
+		sayChanges(s.Err, confirmed, predicted.report)
+		return fmt.Errorf("nothing is deleted: the cluster has changed since the preview, the digest is %s now; preview the deletion again", predicted.report.Digest)
 	}
-	if err := f.allows(foretold.report); err != nil {
+	if err := f.allows(predicted.report); err != nil {
 		return err
 	}
-	if err := f.keep(c, foretold.report, args, s); err != nil {
+	if err := f.keep(c, predicted.report, args, s); err != nil {
 		return fmt.Errorf("nothing is deleted: %w", err)
 	}
 	config, err := f.cluster.config()
@@ -115,8 +115,8 @@ func deleteConfirmed(c *cobra.Command, f previewFlags, confirm confirmFlags, arg
 	if err != nil {
 		return fmt.Errorf("make a client: %w", err)
 	}
-	for _, target := range foretold.targets {
-		said, err := deleteSeen(c.Context(), client, target, foretold.policy)
+	for _, target := range predicted.targets {
+		said, err := deleteSeen(c.Context(), client, target, predicted.policy)
 		if err != nil {
 			return err
 		}

@@ -13,11 +13,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/details"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
-	"github.com/coppice-dev/coppice/internal/tools/gone"
+	"github.com/coppice-dev/coppice/internal/tools/history"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/inventory/reader"
-	"github.com/coppice-dev/coppice/internal/tools/lookup"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
 
@@ -149,7 +149,7 @@ func explainOnce(ctx context.Context, f explainFlags, args []string, earlier *lo
 	if err != nil {
 		return nil, err
 	}
-	details, err := lookup.New(ctx, config)
+	details, err := details.New(ctx, config)
 	if err != nil {
 		return nil, err
 	}
@@ -233,12 +233,12 @@ func (e *goneError) Error() string {
 }
 
 // objectsToExplain returns the objects that flags and arguments name, and the named objects that do not exist.
-func objectsToExplain(inv *inventory.Inventory, f *explainFlags, args []string) (uids []ownership.UID, missing []gone.Target, err error) {
+func objectsToExplain(inv *inventory.Inventory, f *explainFlags, args []string) (uids []ownership.UID, missing []history.Target, err error) {
 	for _, uid := range f.uids {
 		if inv.Object(ownership.UID(uid)) != nil {
 			uids = append(uids, ownership.UID(uid))
 		} else {
-			missing = append(missing, gone.Target{UID: ownership.UID(uid)})
+			missing = append(missing, history.Target{UID: ownership.UID(uid)})
 		}
 	}
 	namespace, err := f.cluster.namespace()
@@ -254,7 +254,7 @@ func objectsToExplain(inv *inventory.Inventory, f *explainFlags, args []string) 
 		here.Names = slices.DeleteFunc(slices.Clone(selector.Names), func(named string) bool {
 			isGone := inv.Named(selector.Resource, selector.Namespace, named) == nil && inv.Complete(selector.Resource, selector.Namespace)
 			if isGone {
-				missing = append(missing, gone.Target{Kind: selector.Resource.OwnerKind(), Namespace: selector.Namespace, Name: named})
+				missing = append(missing, history.Target{Kind: selector.Resource.OwnerKind(), Namespace: selector.Namespace, Name: named})
 			}
 			return isGone
 		})
@@ -276,7 +276,7 @@ func objectsToExplain(inv *inventory.Inventory, f *explainFlags, args []string) 
 }
 
 // nameOf names a deleted object.
-func nameOf(inv *inventory.Inventory, t gone.Target) string {
+func nameOf(inv *inventory.Inventory, t history.Target) string {
 	if r := inv.Resource(t.Kind); r != nil && t.Name != "" {
 		return r.GroupResource().String() + "/" + t.Name
 	}

@@ -14,14 +14,14 @@ import (
 
 	"github.com/coppice-dev/coppice"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
-	"github.com/coppice-dev/coppice/internal/tools/gone"
+	"github.com/coppice-dev/coppice/internal/tools/history"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/web"
 )
 
 // addGone explains deleted objects. It returns an error for an object without records.
-func (o *said) addGone(ctx context.Context, inv *inventory.Inventory, f *explainFlags, collector *collectorClient, missing []gone.Target) error {
-	log := gone.NewLog(func(kind ownership.Kind) (schema.GroupResource, bool) {
+func (o *said) addGone(ctx context.Context, inv *inventory.Inventory, f *explainFlags, collector *collectorClient, missing []history.Target) error {
+	log := history.NewLog(func(kind ownership.Kind) (schema.GroupResource, bool) {
 		if r := inv.Resource(kind); r != nil {
 			return r.GroupResource(), true
 		}
@@ -50,7 +50,7 @@ func (o *said) addGone(ctx context.Context, inv *inventory.Inventory, f *explain
 
 // addAuditLog reads an audit log line by line, because it may be long. It skips a last line without a line feed: the
 // server is still writing it.
-func addAuditLog(log *gone.Log, file string) error {
+func addAuditLog(log *history.Log, file string) error {
 	in, err := os.Open(file)
 	if err != nil {
 		return fmt.Errorf("read the audit log: %w", err)

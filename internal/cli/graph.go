@@ -133,7 +133,7 @@ func graphOfCluster(ctx context.Context, f graphFlags, args []string, format ins
 	case f.down:
 		picture = insight.Dependents(view, uids...)
 	case len(uids) > 0:
-		picture = insight.Around(view, uids...)
+		picture = insight.Component(view, uids...)
 	default:
 		picture = insight.Whole(view)
 	}

@@ -18,11 +18,11 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/audit"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
-	"github.com/coppice-dev/coppice/internal/tools/gone"
+	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
+	"github.com/coppice-dev/coppice/internal/tools/history"
 	"github.com/coppice-dev/coppice/internal/tools/insight"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
-	"github.com/coppice-dev/coppice/internal/tools/servedby"
 	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
@@ -31,13 +31,13 @@ var answerTime = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 
 // values are the values of enumerated types. Other strings are texts, which an object or a server may have chosen.
 var values = map[reflect.Type][]string{
-	reflect.TypeFor[preview.Fate]():   {"Deleted", "Waiting", "Detached", "Kept", "Unknown"},
-	reflect.TypeFor[preview.Actor]():  {"User", "Collector", "NamespaceController", "Server", "Node"},
-	reflect.TypeFor[preview.Reason](): {"Finalizer", "Dependents", "Contents", "Discovery", "Users", "Node"},
-	reflect.TypeFor[servedby.State](): {"Alive", "Leaving", "Unknown", "Gone", "ScaledToZero", "NotReady", "Silent", "Forbidden"},
-	reflect.TypeFor[undo.Outcome]():   {"Made", "MadeBefore", "Remade", "Exists", "Terminating", "Occupied", "LeftOut", "Failed"},
-	reflect.TypeFor[coppice.Answer](): {"done", "unknown", "observed"},
-	reflect.TypeFor[audit.Code]():     {string(audit.Rules()[0].Code), string(audit.Rules()[1].Code)}, // other codes have no suggestion
+	reflect.TypeFor[preview.Fate]():         {"Deleted", "Waiting", "Detached", "Kept", "Unknown"},
+	reflect.TypeFor[preview.Actor]():        {"User", "Collector", "NamespaceController", "Server", "Node"},
+	reflect.TypeFor[preview.Reason]():       {"Finalizer", "Dependents", "Contents", "Discovery", "Users", "Node"},
+	reflect.TypeFor[finalizerowner.State](): {"Alive", "Leaving", "Unknown", "Gone", "ScaledToZero", "NotReady", "Silent", "Forbidden"},
+	reflect.TypeFor[undo.Outcome]():         {"Made", "MadeBefore", "Remade", "Exists", "Terminating", "Occupied", "LeftOut", "Failed"},
+	reflect.TypeFor[coppice.Answer]():       {"done", "unknown", "observed"},
+	reflect.TypeFor[audit.Code]():           {string(audit.Rules()[0].Code), string(audit.Rules()[1].Code)}, // other codes have no suggestion
 }
 
 // filler fills values: each text is text, and enumerated types take turns through their values, from choice on.
@@ -119,7 +119,7 @@ func outputs() []output {
 			return saidOfAll(filled[[]explain.Group](f), answerTime).print(s.Out, "text")
 		}},
 		{"explain of a deleted object", func(f *filler, s Streams) error {
-			x := filled[gone.Explanation](f)
+			x := filled[history.Explanation](f)
 			return said{text: x.Text(answerTime)}.print(s.Out, "text")
 		}},
 		{"protect list", func(f *filler, s Streams) error { return writeProtected(s.Out, filled[[]protectedObject](f)) }},
@@ -138,7 +138,7 @@ func outputs() []output {
 	}
 	for _, format := range []string{"table", "json", "name", "tree", "dot", "svg"} {
 		all = append(all, output{"preview -o " + format, func(f *filler, s Streams) error {
-			text, err := (&foretold{report: filled[preview.Report](f)}).encode(format)
+			text, err := (&prediction{report: filled[preview.Report](f)}).encode(format)
 			_, _ = s.Out.Write(text)
 			return err
 		}})

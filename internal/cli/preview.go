@@ -18,10 +18,10 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/collect/namespaces"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/details"
 	"github.com/coppice-dev/coppice/internal/tools/insight"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/inventory/reader"
-	"github.com/coppice-dev/coppice/internal/tools/lookup"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
@@ -130,21 +130,21 @@ func previewDelete(c *cobra.Command, f previewFlags, args []string, s Streams) e
 	if !slices.Contains(previewFormats(), f.output) {
 		return usageError{fmt.Errorf("--output %q is unknown: choose one of %s", f.output, strings.Join(previewFormats(), ", "))}
 	}
-	foretold, err := foretell(c, &f, args, s)
+	predicted, err := predict(c, &f, args, s)
 	if err != nil {
 		return err
 	}
-	text, err := foretold.encode(f.output)
+	text, err := predicted.encode(f.output)
 	if err != nil {
 		return err
 	}
 	if _, err := s.Out.Write(text); err != nil {
 		return fmt.Errorf("write the preview: %w", err)
 	}
-	if err := f.keep(c, foretold.report, args, s); err != nil {
+	if err := f.keep(c, predicted.report, args, s); err != nil {
 		return err
 	}
-	return f.allows(foretold.report)
+	return f.allows(predicted.report)
 }
 
 // allows returns an error if the deletion would remove more objects than --max.
@@ -155,25 +155,25 @@ func (f *previewFlags) allows(r preview.Report) error {
 	return nil
 }
 
-// foretold is the preview of a deletion.
-type foretold struct {
+// prediction is the preview of a deletion.
+type prediction struct {
 	targets []*inventory.Object
 	policy  metav1.DeletionPropagation
 	report  preview.Report
 }
 
-// foretell predicts the deletion of the objects that flags and arguments name. It asks a collector or reads the
+// predict predicts the deletion of the objects that flags and arguments name. It asks a collector or reads the
 // cluster.
-func foretell(c *cobra.Command, f *previewFlags, args []string, s Streams) (foretold, error) {
+func predict(c *cobra.Command, f *previewFlags, args []string, s Streams) (prediction, error) {
 	policies := map[string]metav1.DeletionPropagation{
 		"background": metav1.DeletePropagationBackground, "foreground": metav1.DeletePropagationForeground, "orphan": metav1.DeletePropagationOrphan,
 	}
 	policy, known := policies[f.cascade]
 	if !known {
-		return foretold{}, usageError{fmt.Errorf("--cascade %q is unknown: choose background, foreground or orphan", f.cascade)}
+		return prediction{}, usageError{fmt.Errorf("--cascade %q is unknown: choose background, foreground or orphan", f.cascade)}
 	}
 	if err := f.targets.check(args, f.cluster.allNamespaces); err != nil {
-		return foretold{}, usageError{fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
+		return prediction{}, usageError{fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
 	}
 	if result, settled, err := previewFromAPI(c, f, policy, args, s); settled {
 		return result, err
@@ -182,17 +182,17 @@ func foretell(c *cobra.Command, f *previewFlags, args []string, s Streams) (fore
 		return f.targets.choose(inv, &f.cluster, args, io.Discard)
 	})
 	if err != nil {
-		return foretold{}, err
+		return prediction{}, err
 	}
 	sayUnread(s.Err, inv.Unread)
 	uids, err := f.targets.choose(inv, &f.cluster, args, s.Err)
 	if err != nil {
-		return foretold{}, err
+		return prediction{}, err
 	}
 	if len(uids) == 0 {
-		return foretold{}, errors.New("no objects found")
+		return prediction{}, errors.New("no objects found")
 	}
-	result := foretold{policy: policy}
+	result := prediction{policy: policy}
 	requests := make([]preview.Request, 0, len(uids))
 	for _, uid := range uids {
 		requests = append(requests, preview.Request{UID: uid, Propagation: policy})
@@ -200,19 +200,19 @@ func foretell(c *cobra.Command, f *previewFlags, args []string, s Streams) (fore
 	}
 	config, err := f.cluster.config()
 	if err != nil {
-		return foretold{}, err
+		return prediction{}, err
 	}
-	details, err := lookup.New(c.Context(), config)
+	details, err := details.New(c.Context(), config)
 	if err != nil {
-		return foretold{}, err
+		return prediction{}, err
 	}
 	question := preview.Question{Requests: requests, Now: time.Now(), AssumeReleased: f.released}
 	if question.Order, err = f.deletionOrder(c.Context(), config); err != nil {
-		return foretold{}, err
+		return prediction{}, err
 	}
-	prediction := preview.Foretell(inv, details, question)
-	sayUnread(s.Err, prediction.Unread[len(inv.Unread):])
-	result.report = prediction.Report(inv)
+	expected := preview.Predict(inv, details, question)
+	sayUnread(s.Err, expected.Unread[len(inv.Unread):])
+	result.report = expected.Report(inv)
 	return result, nil
 }
 
@@ -239,7 +239,7 @@ func (f *previewFlags) deletionOrder(ctx context.Context, config *rest.Config) (
 }
 
 // encode formats a preview.
-func (f *foretold) encode(format string) ([]byte, error) {
+func (f *prediction) encode(format string) ([]byte, error) {
 	switch format {
 	case "json":
 		text, err := json.MarshalIndent(f.report, "", "  ")

@@ -13,7 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
-	"github.com/coppice-dev/coppice/internal/tools/recreate"
+	"github.com/coppice-dev/coppice/internal/tools/restore"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
 	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
@@ -102,7 +102,7 @@ func takeBack(ctx context.Context, f *undoFlags, args []string, s Streams) error
 		return err
 	}
 	defer journal.Close()
-	server, err := recreate.NewServer(config, journal)
+	server, err := restore.NewServer(config, journal)
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func takeBack(ctx context.Context, f *undoFlags, args []string, s Streams) error
 	plan := undo.New(kept, found, f.options)
 	var interrupted error
 	if !f.dryRun {
-		run := recreate.Run{Server: server, Kinds: found.Kinds, Status: f.options.Status, Progress: progressOn(s)}
+		run := restore.Run{Server: server, Kinds: found.Kinds, Status: f.options.Status, Progress: progressOn(s)}
 		interrupted = run.Run(ctx, plan)
 	}
 	report := plan.Report()
@@ -134,13 +134,13 @@ func takeBack(ctx context.Context, f *undoFlags, args []string, s Streams) error
 
 // journal returns the journal of recreated objects, a file in the directory of the backup key. If it cannot be
 // written, the undo continues, but a later undo will not recognize the objects that this one recreates.
-func (f *undoFlags) journal(s Streams) (*recreate.Journal, error) {
+func (f *undoFlags) journal(s Streams) (*restore.Journal, error) {
 	key, err := keyPath(f.key)
 	if err != nil {
 		terminal.Fprintf(s.Err, "another undo will not recognize the objects that this one creates: %v\n", err)
 		return nil, nil // nil is an empty journal
 	}
-	journal, err := recreate.OpenJournal(filepath.Join(filepath.Dir(key), "undone.jsonl"))
+	journal, err := restore.OpenJournal(filepath.Join(filepath.Dir(key), "undone.jsonl"))
 	if err != nil || f.dryRun {
 		return journal, err
 	}

@@ -12,12 +12,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/details"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
+	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/inventory/reader"
-	"github.com/coppice-dev/coppice/internal/tools/lookup"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
-	"github.com/coppice-dev/coppice/internal/tools/servedby"
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
@@ -91,7 +91,9 @@ func (c *previewCluster) readConfined(t *testing.T, inv *inventory.Inventory, ui
 	}
 	confined, err := reader.Read(t.Context(), c.config, reader.Options{
 		Now: time.Now(), Pods: true, Scope: func(*inventory.Inventory) reader.Scope { return scope },
-		Lacks: func(read *inventory.Inventory) reader.Lack { return reader.LackOf(read, uids, servedby.IsBuiltIn) },
+		Lacks: func(read *inventory.Inventory) reader.Lack {
+			return reader.LackOf(read, uids, finalizerowner.IsBuiltIn)
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -109,9 +111,9 @@ func (c *previewCluster) readAll(t *testing.T) *inventory.Inventory {
 	return inv
 }
 
-func (c *previewCluster) details(t *testing.T) *lookup.Details {
+func (c *previewCluster) details(t *testing.T) *details.Reader {
 	t.Helper()
-	details, err := lookup.New(t.Context(), c.config)
+	details, err := details.New(t.Context(), c.config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +127,7 @@ func (c *previewCluster) foretell(t *testing.T, inv *inventory.Inventory, uids [
 	for _, uid := range uids {
 		question.Requests = append(question.Requests, preview.Request{UID: uid, Propagation: policy})
 	}
-	return withoutEvidence(preview.Foretell(inv, c.details(t), question).Report(inv))
+	return withoutEvidence(preview.Predict(inv, c.details(t), question).Report(inv))
 }
 
 // askPreview asks the collector for a preview.

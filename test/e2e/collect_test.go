@@ -220,7 +220,7 @@ func checkAnswers(t *testing.T, k kubectl, address string) {
 		args := append([]string{"preview", "delete"}, of.targets...)
 		whole, _, _ := coppice(t, append(args, "--kubeconfig", k.plane.kubeconfig, "--namespace=default", "--address=none")...)
 		if asked, stderr, code := ask("admin", args...); code != 0 || asked != whole || !strings.Contains(asked, of.names) {
-			t.Errorf("the collector foretells for %v (%d):\n%s%s\nthe cluster:\n%s", of.targets, code, asked, stderr, whole)
+			t.Errorf("the collector predicts for %v (%d):\n%s%s\nthe cluster:\n%s", of.targets, code, asked, stderr, whole)
 		}
 	}
 	if asked, stderr, code := ask("admin", "explain", "configmap/owner", "-o", "json"); code != 0 || !strings.Contains(asked, `"on": "Request"`) {

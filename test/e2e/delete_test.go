@@ -134,7 +134,7 @@ func TestKubectlPlugin(t *testing.T) {
 	}
 }
 
-// TestPreviewOfAClaim: a volume claim that a pod uses is foretold to wait for the pod, and does.
+// TestPreviewOfAClaim: a volume claim that a pod uses is predicted to wait for the pod, and does.
 func TestPreviewOfAClaim(t *testing.T) {
 	t.Parallel()
 	p := sharedPlane(t)

@@ -83,9 +83,9 @@ type promise struct{ first, second *inventory.Object }
 // and in the background a dependent goes after all its owners. Any other order depends on races: between
 // several requests, where a cycle is broken, and whether a dependent loses a reference before its other owners
 // go.
-func promises(before *inventory.Inventory, foretold preview.Prediction, w previewCase) []promise {
+func promises(before *inventory.Inventory, prediction preview.Prediction, w previewCase) []promise {
 	outcomes := map[ownership.UID]preview.Outcome{}
-	for _, o := range foretold.Outcomes {
+	for _, o := range prediction.Outcomes {
 		if o.Fate == preview.Deleted && !o.Race && o.Object.Namespace != "" {
 			outcomes[o.Object.UID] = o
 		}
@@ -151,7 +151,7 @@ func (d *departures) broken(t *testing.T, all []promise) string {
 	defer d.mu.Unlock()
 	for _, p := range all {
 		if d.at[p.first.UID] >= d.at[p.second.UID] {
-			return fmt.Sprintf("%s %s went at revision %d, and %s %s at %d; foretold was the other order",
+			return fmt.Sprintf("%s %s went at revision %d, and %s %s at %d; the prediction was the other order",
 				p.first.Kind, p.first.Name, d.at[p.first.UID], p.second.Kind, p.second.Name, d.at[p.second.UID])
 		}
 	}

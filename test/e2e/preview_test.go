@@ -49,10 +49,10 @@ func TestPreviewIsWhatHappens(t *testing.T) {
 			t.Fatalf("-preview.seed=%d:\n%s\nin this case:\n%s", seed, problem, smaller)
 		}
 	}
-	t.Logf("%d cases with %d objects, of which %d waited in the end and %d were in a race; of %d pairs it was foretold who goes first",
+	t.Logf("%d cases with %d objects, of which %d waited in the end and %d were in a race; of %d pairs it was predicted who goes first",
 		*previewCases, objects, waiting, races, promises)
 	if *previewCases >= 20 && (waiting == 0 || promises == 0 || races*10 > objects) {
-		t.Errorf("%d of %d objects waited, %d were in a race, and the order of %d pairs was foretold: this shows little", waiting, objects, races, promises)
+		t.Errorf("%d of %d objects waited, %d were in a race, and the order of %d pairs was predicted: this shows little", waiting, objects, races, promises)
 	}
 }
 
@@ -163,7 +163,7 @@ func (w previewCase) String() string {
 
 // previewResult is how a case has ended.
 type previewResult struct {
-	problem                 string // empty if it ended as foretold
+	problem                 string // empty if it ended as predicted
 	objects, races, waiting int
 	promises                int // of which of two objects goes first
 }
@@ -218,7 +218,7 @@ func (c *previewCluster) shrink(t *testing.T, w previewCase, problem string) (pr
 	}
 }
 
-// try makes a case, foretells what its requests do, makes them, and compares.
+// try makes a case, predicts what its requests do, makes them, and compares.
 func (c *previewCluster) try(t *testing.T, w previewCase) previewResult {
 	t.Helper()
 	made := c.make(t, w)
@@ -226,9 +226,9 @@ func (c *previewCluster) try(t *testing.T, w previewCase) previewResult {
 	requests := slices.DeleteFunc(made.requests(w.requests), func(r preview.Request) bool {
 		return before.Object(r.UID) == nil // it went with an object that was deleted before
 	})
-	foretold := preview.New(before).Predict(requests, c.options())
-	result := previewResult{objects: len(foretold.Outcomes)}
-	for _, o := range foretold.Outcomes {
+	prediction := preview.New(before).Predict(requests, c.options())
+	result := previewResult{objects: len(prediction.Outcomes)}
+	for _, o := range prediction.Outcomes {
 		if o.Race {
 			result.races++
 		} else if o.Fate == preview.Waiting {
@@ -246,12 +246,12 @@ func (c *previewCluster) try(t *testing.T, w previewCase) previewResult {
 	until := time.Now().Add(patience / 6)
 	for c.settle(t); ; c.settle(t) {
 		after := c.read(t, made)
-		result.problem = differences(before, foretold, after)
+		result.problem = differences(before, prediction, after)
 		if result.problem != "" && time.Now().Before(until) {
 			continue
 		}
 		if result.problem == "" {
-			ordered := promises(before, foretold, w)
+			ordered := promises(before, prediction, w)
 			result.promises, result.problem = len(ordered), departures.broken(t, ordered)
 		}
 		c.release(t, after)
@@ -260,9 +260,9 @@ func (c *previewCluster) try(t *testing.T, w previewCase) previewResult {
 }
 
 // differences describes where the prediction differs from the result for the objects of before.
-func differences(before *inventory.Inventory, foretold preview.Prediction, after *inventory.Inventory) string {
+func differences(before *inventory.Inventory, prediction preview.Prediction, after *inventory.Inventory) string {
 	outcomes := map[ownership.UID]preview.Outcome{}
-	for _, o := range foretold.Outcomes {
+	for _, o := range prediction.Outcomes {
 		outcomes[o.Object.UID] = o
 	}
 	var problems []string
@@ -285,14 +285,14 @@ func differences(before *inventory.Inventory, foretold preview.Prediction, after
 			}
 		}
 		if got != want {
-			problems = append(problems, fmt.Sprintf("%s %s is %s; foretold was %s (%s)", o.Kind, o.Name, got, want, outcome.Fate))
+			problems = append(problems, fmt.Sprintf("%s %s is %s; prediction was %s (%s)", o.Kind, o.Name, got, want, outcome.Fate))
 		}
 	}
 	if len(problems) == 0 {
 		return ""
 	}
-	for _, o := range foretold.Outcomes {
-		problems = append(problems, fmt.Sprintf("  foretold: %s %s: %s, race=%t, refused=%q, waits for %v", o.Object.Kind, o.Object.Name, o.Fate, o.Race, o.Refused, o.Waits))
+	for _, o := range prediction.Outcomes {
+		problems = append(problems, fmt.Sprintf("  prediction: %s %s: %s, race=%t, refused=%q, waits for %v", o.Object.Kind, o.Object.Name, o.Fate, o.Race, o.Refused, o.Waits))
 	}
 	return strings.Join(problems, "\n")
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
-	"github.com/coppice-dev/coppice/internal/tools/recreate"
+	"github.com/coppice-dev/coppice/internal/tools/restore"
 	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
@@ -71,8 +71,8 @@ func (c *previewCluster) undoCase(t *testing.T, w previewCase, r *rand.Rand) (re
 	options := c.options()
 	options.Released = func(*inventory.Object, string) bool { return true }
 	requests := m.requests(w.requests)
-	foretold := preview.New(inv).Predict(requests, options)
-	server, err := recreate.NewServer(c.config, newJournal(t))
+	prediction := preview.New(inv).Predict(requests, options)
+	server, err := restore.NewServer(c.config, newJournal(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func (c *previewCluster) undoCase(t *testing.T, w previewCase, r *rand.Rand) (re
 	if err != nil {
 		t.Fatal(err)
 	}
-	wanted, unserved := backup.Of(foretold.Report(inv), kinds)
+	wanted, unserved := backup.Of(prediction.Report(inv), kinds)
 	kept, missed, err := backup.Read(t.Context(), server.Dynamic(), wanted)
 	if err != nil || len(unserved)+len(missed) > 0 {
 		t.Fatal(err, unserved, missed)
@@ -89,7 +89,7 @@ func (c *previewCluster) undoCase(t *testing.T, w previewCase, r *rand.Rand) (re
 		c.delete(t, inv.Object(q.UID), q.Propagation)
 	}
 	c.settle(t)
-	c.awaitGone(t, m, foretold)
+	c.awaitGone(t, m, prediction)
 	stop := -1
 	if r.IntN(3) == 0 {
 		stop = r.IntN(len(kept) + 1)
@@ -127,9 +127,9 @@ func (c *previewCluster) fill(t *testing.T, m madeCase, r *rand.Rand) {
 	}
 }
 
-func newJournal(t *testing.T) *recreate.Journal {
+func newJournal(t *testing.T) *restore.Journal {
 	t.Helper()
-	journal, err := recreate.OpenJournal(filepath.Join(t.TempDir(), "undone.jsonl"))
+	journal, err := restore.OpenJournal(filepath.Join(t.TempDir(), "undone.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func newJournal(t *testing.T) *recreate.Journal {
 }
 
 // undo carries an undo out, and interrupts it after some objects, unless that is less than 0.
-func (c *previewCluster) undo(t *testing.T, server *recreate.Server, kept []undo.Kept, stop int) undo.Report {
+func (c *previewCluster) undo(t *testing.T, server *restore.Server, kept []undo.Kept, stop int) undo.Report {
 	t.Helper()
 	found, err := server.Survey(t.Context(), kept)
 	if err != nil {
@@ -149,7 +149,7 @@ func (c *previewCluster) undo(t *testing.T, server *recreate.Server, kept []undo
 		cancel()
 	}
 	plan := undo.New(kept, found, undo.Options{})
-	run := recreate.Run{Server: server, Kinds: found.Kinds, Progress: func(done, _ int) {
+	run := restore.Run{Server: server, Kinds: found.Kinds, Progress: func(done, _ int) {
 		if done == stop {
 			cancel()
 		}
@@ -161,12 +161,12 @@ func (c *previewCluster) undo(t *testing.T, server *recreate.Server, kept []undo
 }
 
 // awaitGone lets everything go that is held, and waits until all is gone that goes.
-func (c *previewCluster) awaitGone(t *testing.T, m madeCase, foretold preview.Prediction) {
+func (c *previewCluster) awaitGone(t *testing.T, m madeCase, prediction preview.Prediction) {
 	t.Helper()
 	eventually.Holds(t, "what goes is gone", func() bool {
 		now := c.read(t, m)
 		c.release(t, now)
-		return !slices.ContainsFunc(foretold.Outcomes, func(o preview.Outcome) bool {
+		return !slices.ContainsFunc(prediction.Outcomes, func(o preview.Outcome) bool {
 			there := now.Object(o.Object.UID)
 			return there != nil && (o.Fate == preview.Deleted || there.Due != 0) && (!o.Race || there.Due != 0)
 		})
@@ -263,7 +263,7 @@ func TestUndoScale(t *testing.T) {
 	kept = append(kept, undo.Kept{Resource: r.GroupVersionResource, Object: root, Requested: true})
 	c.delete(t, observedObject(root, r), metav1.DeletePropagationBackground)
 	c.settle(t)
-	server, err := recreate.NewServer(c.config, newJournal(t))
+	server, err := restore.NewServer(c.config, newJournal(t))
 	if err != nil {
 		t.Fatal(err)
 	}

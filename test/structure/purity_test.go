@@ -15,7 +15,7 @@ func purePackages() []string {
 	return []string{
 		"internal/rules",
 		"internal/controller/quota",
-		"internal/tools/servedby",
+		"internal/tools/finalizerowner",
 		"internal/tools/explain",
 		"internal/node/agent/lifecycle",
 		"internal/node/scheduler/placement",

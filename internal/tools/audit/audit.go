@@ -4,7 +4,7 @@
 //
 // The main flow: Check checks every object of an Inventory (references.go, objects.go, controllers.go, cycles.go),
 // with the presence of each claim from package ownership and the controller of each finalizer from package
-// servedby, and returns a Report. Report.Without leaves out the findings of a baseline (baseline.go),
+// finalizerowner, and returns a Report. Report.Without leaves out the findings of a baseline (baseline.go),
 // Report.Encode writes it (encode.go, sarif.go, junit.go), and Fixes plans patches that remove provably wrong
 // references without causing a deletion (fix.go).
 package audit
@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
-	"github.com/coppice-dev/coppice/internal/tools/servedby"
 )
 
 // Severity is the certainty and the gravity of a finding.
@@ -40,8 +40,8 @@ type Options struct {
 	Long time.Duration
 	// ServedBy finds the controller of a finalizer, and Permits reports whether RBAC lets a controller write
 	// the finalizers of an owner. Nil turns off these checks.
-	ServedBy *servedby.Index
-	Permits  *servedby.Permissions
+	ServedBy *finalizerowner.Index
+	Permits  *finalizerowner.Permissions
 	// Namespace, if set, confines the check to the objects of a namespace.
 	Namespace string
 }
@@ -148,8 +148,8 @@ type checker struct {
 	graph    *ownership.Graph
 	long     time.Duration
 	managed  map[managed]bool
-	servedBy *servedby.Index
-	permits  *servedby.Permissions
+	servedBy *finalizerowner.Index
+	permits  *finalizerowner.Permissions
 	findings []Finding
 }
 

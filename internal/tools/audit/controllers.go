@@ -5,8 +5,8 @@ import (
 	"strings"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
-	"github.com/coppice-dev/coppice/internal/tools/servedby"
 )
 
 // unserved finds finalizers that no working controller will remove. The controller of a finalizer is inferred:
@@ -17,20 +17,20 @@ func (c *checker) unserved(o *inventory.Object) {
 	}
 	for _, f := range o.Finalizers {
 		a := c.servedBy.Of(o, f)
-		if !a.State.Fails() || a.Confidence == servedby.Low {
+		if !a.State.Fails() || a.Confidence == finalizerowner.Low {
 			continue
 		}
 		who := "Nobody serves"
 		switch a.State {
-		case servedby.ScaledToZero:
+		case finalizerowner.ScaledToZero:
 			who = a.Controller + ", which is scaled to 0, serves"
-		case servedby.NotReady:
+		case finalizerowner.NotReady:
 			who = a.Controller + ", which is not ready, serves"
-		case servedby.Silent:
+		case finalizerowner.Silent:
 			who = a.Controller + ", which does not renew its Lease, serves"
-		case servedby.Forbidden:
+		case finalizerowner.Forbidden:
 			who = a.Controller + ", which may not update the object, serves"
-		case servedby.Gone, servedby.Alive, servedby.Leaving, servedby.Unknown:
+		case finalizerowner.Gone, finalizerowner.Alive, finalizerowner.Leaving, finalizerowner.Unknown:
 		}
 		c.found(Unserved, o, -1, fmt.Sprintf("%s the finalizer %s: %s.", strings.ToUpper(who[:1])+who[1:], f, strings.Join(a.Evidence, "; ")))
 	}

@@ -10,21 +10,23 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/audit"
+	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
-	"github.com/coppice-dev/coppice/internal/tools/servedby"
 )
 
 // controllers are the Deployments of a test, by name, and the rules of their service accounts.
 type controllers struct {
-	workloads map[string]servedby.Workload
+	workloads map[string]finalizerowner.Workload
 	rules     map[string][]rbacv1.PolicyRule
 }
 
-func (c controllers) Workload(o *inventory.Object) (servedby.Workload, error) {
+func (c controllers) Workload(o *inventory.Object) (finalizerowner.Workload, error) {
 	return c.workloads[o.Name], nil
 }
 
-func (controllers) Lease(*inventory.Object) (servedby.Lease, error) { return servedby.Lease{}, nil }
+func (controllers) Lease(*inventory.Object) (finalizerowner.Lease, error) {
+	return finalizerowner.Lease{}, nil
+}
 
 func (c controllers) Rules(account types.NamespacedName, _ string) ([]rbacv1.PolicyRule, error) {
 	return c.rules[account.Name], nil
@@ -32,8 +34,8 @@ func (c controllers) Rules(account types.NamespacedName, _ string) ([]rbacv1.Pol
 
 // judged checks a cluster with its controllers and their rights.
 func judged(inv *inventory.Inventory, c controllers) []string {
-	x := servedby.New(inv, c, read())
-	return brief(audit.Check(inv, audit.Options{ServedBy: x, Permits: servedby.NewPermissions(x)}))
+	x := finalizerowner.New(inv, c, read())
+	return brief(audit.Check(inv, audit.Options{ServedBy: x, Permits: finalizerowner.NewPermissions(x)}))
 }
 
 // heldBy returns a cluster with a ConfigMap, on which a field manager has set a finalizer, and a Deployment called
@@ -49,7 +51,7 @@ func TestFinalizersThatNobodyServes(t *testing.T) {
 	t.Parallel()
 	const finalizer = "acme.io/cleanup"
 	running := controllers{
-		workloads: map[string]servedby.Workload{"acme-operator": {Replicas: 1, Ready: 1, ServiceAccount: "sa"}},
+		workloads: map[string]finalizerowner.Workload{"acme-operator": {Replicas: 1, Ready: 1, ServiceAccount: "sa"}},
 		rules:     map[string][]rbacv1.PolicyRule{"sa": {{Verbs: []string{"update"}, APIGroups: []string{""}, Resources: []string{"configmaps"}}}},
 	}
 	const set = "the finalizer was set by field manager acme-operator on this object; "
@@ -122,7 +124,7 @@ func TestControllersThatMayNotBlock(t *testing.T) {
 			inv := cluster(t, "w widgets default/w", "x configmaps default/x owner=example.com/v2:Widget:w:w:c", "d deployments other/acme-operator")
 			inv.Object("x").SetBy = &inventory.SetBy{Owners: test.managers}
 			got := judged(inv, controllers{
-				workloads: map[string]servedby.Workload{"acme-operator": {Replicas: 1, Ready: 1, ServiceAccount: "sa"}},
+				workloads: map[string]finalizerowner.Workload{"acme-operator": {Replicas: 1, Ready: 1, ServiceAccount: "sa"}},
 				rules:     map[string][]rbacv1.PolicyRule{"sa": test.rules},
 			})
 			if diff := cmp.Diff(test.want, got); diff != "" {

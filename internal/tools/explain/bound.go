@@ -5,7 +5,7 @@ import (
 	"strconv"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
-	"github.com/coppice-dev/coppice/internal/tools/servedby"
+	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 )
 
 // Users decide the number of finalizers and owners of an object, the length of chains of objects, and the messages of
@@ -143,7 +143,7 @@ func boundedRef(r Ref) Ref {
 	return r
 }
 
-func boundedAnswer(a servedby.Answer) servedby.Answer {
+func boundedAnswer(a finalizerowner.Answer) finalizerowner.Answer {
 	a.Finalizer, a.Controller = ownership.Excerpt(a.Finalizer, mostText), ownership.Excerpt(a.Controller, mostText)
 	a.Evidence = boundedTexts(a.Evidence, mostListed)
 	return a

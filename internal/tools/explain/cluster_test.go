@@ -18,8 +18,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
+	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
-	"github.com/coppice-dev/coppice/internal/tools/servedby"
 )
 
 // now is the time of the inventory in the scenarios.
@@ -30,8 +30,8 @@ type cluster struct {
 	t         testing.TB
 	inventory inventory.Inventory
 
-	workloads map[ownership.UID]servedby.Workload
-	leases    map[ownership.UID]servedby.Lease
+	workloads map[ownership.UID]finalizerowner.Workload
+	leases    map[ownership.UID]finalizerowner.Lease
 	rules     map[types.NamespacedName][]rbacv1.PolicyRule
 	nodes     map[string]explain.Node
 	webhooks  []explain.Webhook
@@ -41,7 +41,7 @@ type cluster struct {
 
 func newCluster(t testing.TB) *cluster {
 	w := &cluster{
-		t: t, workloads: map[ownership.UID]servedby.Workload{}, leases: map[ownership.UID]servedby.Lease{},
+		t: t, workloads: map[ownership.UID]finalizerowner.Workload{}, leases: map[ownership.UID]finalizerowner.Lease{},
 		rules: map[types.NamespacedName][]rbacv1.PolicyRule{}, nodes: map[string]explain.Node{}, unread: map[string]error{},
 	}
 	w.inventory.Read = now
@@ -278,11 +278,11 @@ func (w *cluster) explain(uid ownership.UID) explain.Explanation {
 	return x
 }
 
-func (w *cluster) Workload(o *inventory.Object) (servedby.Workload, error) {
+func (w *cluster) Workload(o *inventory.Object) (finalizerowner.Workload, error) {
 	return w.workloads[o.UID], w.unread["workload"]
 }
 
-func (w *cluster) Lease(o *inventory.Object) (servedby.Lease, error) {
+func (w *cluster) Lease(o *inventory.Object) (finalizerowner.Lease, error) {
 	return w.leases[o.UID], w.unread["lease"]
 }
 

@@ -8,7 +8,7 @@
 //	text := explanation.Text(now)
 //
 // The packages that decide in the cluster also decide here: package verdict returns the objects that the collector
-// awaits, package servedby the controllers of the other finalizers. object.go begins with the state of an object;
+// awaits, package finalizerowner the controllers of the other finalizers. object.go begins with the state of an object;
 // finalizer.go, contents.go and pod.go have its possible waits; webhook.go the webhooks that block a controller;
 // next.go the advice. chain.go follows the waits from one object to the next; causes.go does it for all objects at
 // once, and rank.go groups them by the reasons at the end. Nothing is called stuck without evidence: if something could not be read, or the evidence is
@@ -23,8 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
-	"github.com/coppice-dev/coppice/internal/tools/servedby"
 )
 
 // State is the prospect of a wait.
@@ -101,10 +101,10 @@ type Wait struct {
 	Object    *Ref   `json:"object,omitempty"`
 	Finalizer string `json:"finalizer,omitempty"`
 	// ServedBy is the controller that serves the finalizer, or has the next step.
-	ServedBy *servedby.Answer `json:"servedBy,omitempty"`
-	Since    *time.Time       `json:"since,omitempty"`
-	Next     []Step           `json:"next,omitempty"`
-	Waits    []Wait           `json:"waits,omitempty"`
+	ServedBy *finalizerowner.Answer `json:"servedBy,omitempty"`
+	Since    *time.Time             `json:"since,omitempty"`
+	Next     []Step                 `json:"next,omitempty"`
+	Waits    []Wait                 `json:"waits,omitempty"`
 	// More is the number of further waits, none of them in a worse state than those in Waits.
 	More int `json:"more,omitempty"`
 
@@ -167,7 +167,7 @@ type Webhook struct {
 
 // Details reads the facts that metadata does not have.
 type Details interface {
-	servedby.Details
+	finalizerowner.Details
 	Node(name string) (Node, error)
 	Webhooks() ([]Webhook, error)
 }
@@ -189,7 +189,7 @@ type Input struct {
 type Explainer struct {
 	Input
 	graph    *ownership.Graph
-	servedBy *servedby.Index
+	servedBy *finalizerowner.Index
 
 	index     index
 	explained map[ownership.UID]State // in this explanation; objects whose explanation is under way have ""
@@ -197,12 +197,12 @@ type Explainer struct {
 
 // New returns an explainer.
 func New(in Input) *Explainer {
-	var details servedby.Details
+	var details finalizerowner.Details
 	if in.Details != nil {
 		details = in.Details
 	}
 	e := &Explainer{
-		Input: in, graph: in.Inventory.Graph(), servedBy: servedby.New(in.Inventory, details, in.Now),
+		Input: in, graph: in.Inventory.Graph(), servedBy: finalizerowner.New(in.Inventory, details, in.Now),
 	}
 	e.believe()
 	return e

@@ -10,8 +10,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/finalizers"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
+	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
-	"github.com/coppice-dev/coppice/internal/tools/servedby"
 )
 
 // crdCleanup holds a CustomResourceDefinition until its instances are gone.
@@ -46,19 +46,19 @@ func (e *Explainer) foreign(o *inventory.Object, finalizer string) Wait {
 		who = "an unknown controller"
 	}
 	switch a.State {
-	case servedby.Gone:
+	case finalizerowner.Gone:
 		w.Says = fmt.Sprintf("finalizer %s: nobody serves it", finalizer)
-	case servedby.ScaledToZero:
+	case finalizerowner.ScaledToZero:
 		w.Says = fmt.Sprintf("finalizer %s: %s serves it, and is scaled to 0", finalizer, who)
-	case servedby.NotReady:
+	case finalizerowner.NotReady:
 		w.Says = fmt.Sprintf("finalizer %s: %s serves it, and is not ready", finalizer, who)
-	case servedby.Silent:
+	case finalizerowner.Silent:
 		w.Says = fmt.Sprintf("finalizer %s: %s serves it, and does not renew its Lease", finalizer, who)
-	case servedby.Forbidden:
+	case finalizerowner.Forbidden:
 		w.Says = fmt.Sprintf("finalizer %s: %s serves it, and may not update the object", finalizer, who)
-	case servedby.Leaving:
+	case finalizerowner.Leaving:
 		w.Says = fmt.Sprintf("finalizer %s: %s serves it, and is itself being deleted", finalizer, who)
-	case servedby.Alive, servedby.Unknown:
+	case finalizerowner.Alive, finalizerowner.Unknown:
 		w.Says = fmt.Sprintf("finalizer %s: to be removed by %s", finalizer, who)
 	}
 	if a.State.Works() {

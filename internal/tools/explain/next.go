@@ -5,32 +5,32 @@ import (
 	"strings"
 
 	"github.com/coppice-dev/coppice/internal/rules/escape"
+	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
-	"github.com/coppice-dev/coppice/internal/tools/servedby"
 )
 
 // next returns the steps to get rid of a finalizer, the safest first. Removing it by hand comes last, and never
 // alone: the controller's cleanup would be missing.
-func (e *Explainer) next(o *inventory.Object, a servedby.Answer) []Step {
+func (e *Explainer) next(o *inventory.Object, a finalizerowner.Answer) []Step {
 	workload := e.Inventory.Object(a.Workload)
 	switch a.State {
-	case servedby.Alive, servedby.Leaving:
+	case finalizerowner.Alive, finalizerowner.Leaving:
 		return []Step{{"wait", waitFor(o)}}
-	case servedby.ScaledToZero:
+	case finalizerowner.ScaledToZero:
 		return []Step{{"start its controller again", fmt.Sprintf("kubectl scale %s --replicas=1", typed(workload))}}
-	case servedby.NotReady:
+	case finalizerowner.NotReady:
 		return []Step{{"look why its controller is not ready", "kubectl describe " + typed(workload)}}
-	case servedby.Forbidden:
+	case finalizerowner.Forbidden:
 		return []Step{{"look at the rights of its controller, and give them back", "kubectl get rolebindings,clusterrolebindings -A -o wide"}}
-	case servedby.Silent:
+	case finalizerowner.Silent:
 		return []Step{{"look at the Leases: who held them, and when", "kubectl get leases -A"}}
-	case servedby.Gone:
+	case finalizerowner.Gone:
 		steps := []Step{{"look what set the finalizer, and install that again, in the same version: it cleans up and removes it", get(o) + " --show-managed-fields"}}
 		if command := removeFinalizer(o, a.Finalizer); command != "" {
 			steps = append(steps, Step{"only when what the finalizer stands for is cleaned up by hand: remove it", command})
 		}
 		return steps
-	case servedby.Unknown:
+	case finalizerowner.Unknown:
 	}
 	return []Step{{"look at the object and its events", describe(o)}}
 }

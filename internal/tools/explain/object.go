@@ -12,8 +12,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/escape"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
+	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
-	"github.com/coppice-dev/coppice/internal/tools/servedby"
 )
 
 // prompt is the time that control plane components may take for a step before the delay is suspicious.
@@ -219,9 +219,9 @@ func (e *Explainer) collector(o *inventory.Object, says string, since time.Time)
 
 // stateOf returns the state of a wait for a controller. If a control plane does not publish whether its controllers
 // run, they get the time that a step takes.
-func (e *Explainer) stateOf(a servedby.Answer, since time.Time) State {
+func (e *Explainer) stateOf(a finalizerowner.Answer, since time.Time) State {
 	switch {
-	case a.Confidence == servedby.Low:
+	case a.Confidence == finalizerowner.Low:
 		return Unknown
 	case a.State.Fails():
 		return Stuck

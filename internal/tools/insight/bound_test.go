@@ -101,7 +101,7 @@ func TestLookerReadsWhatItSees(t *testing.T) {
 		asked++
 		return kind.Kind == "Node"
 	}}
-	for name, picture := range map[string]insight.Graph{"down": l.Dependents("top"), "around": l.Around("top")} {
+	for name, picture := range map[string]insight.Graph{"down": l.Dependents("top"), "around": l.Component("top")} {
 		if len(picture.Objects) != 1 || len(picture.References) != 0 {
 			t.Errorf("%s: %d objects and %d references, want top alone", name, len(picture.Objects), len(picture.References))
 		}
@@ -109,7 +109,7 @@ func TestLookerReadsWhatItSees(t *testing.T) {
 	if asked > 10 {
 		t.Errorf("asked about %d objects, most of them behind a hidden one", asked)
 	}
-	if hidden := l.Around("hidden"); len(hidden.Objects) != 0 {
+	if hidden := l.Component("hidden"); len(hidden.Objects) != 0 {
 		t.Errorf("around a hidden object: %d objects", len(hidden.Objects))
 	}
 	if up := l.Owners("below1"); len(up.Objects) != 1 || len(up.References) != 0 {

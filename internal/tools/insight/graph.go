@@ -3,7 +3,7 @@
 //
 // The main flow:
 //
-//  1. Whole, Around, Owners or Dependents reads the ownership graph into a Graph, which is a
+//  1. Whole, Component, Owners or Dependents reads the ownership graph into a Graph, which is a
 //     copy for display: all objects with owners or dependents, or the connected components of
 //     some objects, or their owners or dependents. The graph is read in batches, so that the
 //     collector does not wait for long; the copy may have only a part of a concurrent change.

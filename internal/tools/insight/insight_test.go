@@ -83,7 +83,7 @@ func drawn(t *testing.T, g *ownership.Graph, format insight.Format, direction st
 	case direction == "down":
 		picture = insight.Dependents(viewOf(g), uids...)
 	case len(uids) > 0:
-		picture = insight.Around(viewOf(g), uids...)
+		picture = insight.Component(viewOf(g), uids...)
 	}
 	text, err := picture.Encode(format)
 	if err != nil {
@@ -231,7 +231,7 @@ func TestObjectDeletedBetweenBatchesIsMissing(t *testing.T) {
 		})
 	}
 	reads := 0
-	picture := insight.Around(func(read func(g *ownership.Graph)) {
+	picture := insight.Component(func(read func(g *ownership.Graph)) {
 		reads++
 		read(g)
 	}, "d500")
@@ -243,7 +243,7 @@ func TestObjectDeletedBetweenBatchesIsMissing(t *testing.T) {
 	}
 
 	reads = 0
-	picture = insight.Around(func(read func(g *ownership.Graph)) {
+	picture = insight.Component(func(read func(g *ownership.Graph)) {
 		if reads++; reads == 2 {
 			g.Forget("owner", "2")
 		}

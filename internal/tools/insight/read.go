@@ -36,9 +36,9 @@ type Looker struct {
 // are left out (GB-08).
 func Whole(view View) Graph { return Looker{View: view}.Whole() }
 
-// Around returns the connected components of the given objects: their owners and dependents, and the
+// Component returns the connected components of the given objects: their owners and dependents, and the
 // owners and dependents of these in turn (GB-09). Unknown UIDs are left out.
-func Around(view View, uids ...ownership.UID) Graph { return Looker{View: view}.Around(uids...) }
+func Component(view View, uids ...ownership.UID) Graph { return Looker{View: view}.Component(uids...) }
 
 // Owners returns the given objects, their owners, and the owners of these in turn. Unknown UIDs are
 // left out.
@@ -80,9 +80,9 @@ func (l Looker) related() (uids []ownership.UID) {
 	return uids
 }
 
-// Around is the function Around, limited to the objects that the Looker sees. It also follows the claimants of missing
+// Component is the function Component, limited to the objects that the Looker sees. It also follows the claimants of missing
 // owners, including given ones.
-func (l Looker) Around(uids ...ownership.UID) Graph {
+func (l Looker) Component(uids ...ownership.UID) Graph {
 	r := newReader(l)
 	r.up, r.down = true, true
 	for _, uid := range uids {

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
-	"github.com/coppice-dev/coppice/internal/tools/servedby"
+	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 )
 
 // Users decide how many owners and finalizers an object has, and how long texts are. A report limits the bytes for
@@ -52,7 +52,7 @@ func uidOf(uid ownership.UID) string {
 	return string(ownership.Bounded(ownership.Object{UID: uid}).UID)
 }
 
-func bounded(a *servedby.Answer) *servedby.Answer {
+func bounded(a *finalizerowner.Answer) *finalizerowner.Answer {
 	if a == nil {
 		return nil
 	}

@@ -9,9 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
-	"github.com/coppice-dev/coppice/internal/tools/servedby"
 )
 
 // A report on one object is bounded, whatever users write into the object, and counts the omitted entries.
@@ -28,9 +28,9 @@ func TestReportOfOneObjectIsBounded(t *testing.T) {
 	asked := 0
 	for _, uid := range []ownership.UID{"held", "solid"} {
 		p := preview.New(inv).Predict([]preview.Request{{UID: uid, Propagation: metav1.DeletePropagationBackground}}, preview.Options{})
-		p.SayWhoServes(func(*inventory.Object, string) servedby.Answer {
+		p.SayWhoServes(func(*inventory.Object, string) finalizerowner.Answer {
 			asked++
-			return servedby.Answer{Evidence: []string{strings.Repeat("because ", 10_000)}}
+			return finalizerowner.Answer{Evidence: []string{strings.Repeat("because ", 10_000)}}
 		})
 		report := p.Report(inv)
 		encoded, err := json.Marshal(report)

@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
-	"github.com/coppice-dev/coppice/internal/tools/servedby"
 )
 
 // TestChanges: only the differences between two previews are named.
@@ -60,11 +60,11 @@ func TestChanges(t *testing.T) {
 // TestSayWhoServes: each finalizer that an object waits for has its controller, and whether the deletion also deletes
 // that controller.
 func TestSayWhoServes(t *testing.T) {
-	answers := map[string]servedby.Answer{
-		"example.com/inside":  {Controller: "Deployment shop/b", Workload: "b", State: servedby.Alive},
-		"example.com/outside": {Controller: "Deployment shop/x", Workload: "x", State: servedby.Alive},
-		"example.com/asleep":  {Controller: "Deployment shop/x", Workload: "x", State: servedby.ScaledToZero},
-		"example.com/nobody":  {State: servedby.Gone},
+	answers := map[string]finalizerowner.Answer{
+		"example.com/inside":  {Controller: "Deployment shop/b", Workload: "b", State: finalizerowner.Alive},
+		"example.com/outside": {Controller: "Deployment shop/x", Workload: "x", State: finalizerowner.Alive},
+		"example.com/asleep":  {Controller: "Deployment shop/x", Workload: "x", State: finalizerowner.ScaledToZero},
+		"example.com/nobody":  {State: finalizerowner.Gone},
 	}
 	says := map[string]string{
 		"example.com/inside":  "(served by Deployment shop/b, which this deletion takes away, too: it may hang)",
@@ -76,7 +76,7 @@ func TestSayWhoServes(t *testing.T) {
 		inv := cluster(t, "ConfigMap a # "+finalizer, "ConfigMap b", "ConfigMap x")
 		p := preview.New(inv).Predict(requests("Background", "a", "b"), preview.Options{Now: now()})
 		digest := p.Digest
-		p.SayWhoServes(func(o *inventory.Object, f string) servedby.Answer {
+		p.SayWhoServes(func(o *inventory.Object, f string) finalizerowner.Answer {
 			if o.UID != ownership.UID("a") {
 				t.Errorf("it asks about %s", o.UID)
 			}

@@ -10,8 +10,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/volumeprotection"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
+	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
-	"github.com/coppice-dev/coppice/internal/tools/servedby"
 )
 
 // Fate is the result of a deletion for an object.
@@ -123,12 +123,12 @@ type Wait struct {
 	Objects []ownership.UID
 	// ServedBy is the controller that removes a finalizer; SayWhoServes sets it. TakenAlong is true if the deletion
 	// also deletes that controller: then the controller may be gone before it has removed the finalizer.
-	ServedBy   *servedby.Answer
+	ServedBy   *finalizerowner.Answer
 	TakenAlong bool
 }
 
 // SayWhoServes adds the controller that serves it to each finalizer that an object waits for.
-func (p *Prediction) SayWhoServes(of func(o *inventory.Object, finalizer string) servedby.Answer) {
+func (p *Prediction) SayWhoServes(of func(o *inventory.Object, finalizer string) finalizerowner.Answer) {
 	goes := make(map[ownership.UID]bool, len(p.Outcomes))
 	for n := range p.Outcomes {
 		o := &p.Outcomes[n]

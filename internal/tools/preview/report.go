@@ -6,8 +6,8 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/rules/escape"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
-	"github.com/coppice-dev/coppice/internal/tools/servedby"
 )
 
 // Report is a prediction for programs: the output of coppice preview delete -o json. Fields are only added, never
@@ -87,8 +87,8 @@ type WaitReport struct {
 	MoreObjects int `json:"moreObjects,omitempty"`
 	// ServedBy is the controller that removes the finalizer; TakenAlong is true if the deletion also deletes that
 	// controller.
-	ServedBy   *servedby.Answer `json:"servedBy,omitempty"`
-	TakenAlong bool             `json:"takenAlong,omitempty"`
+	ServedBy   *finalizerowner.Answer `json:"servedBy,omitempty"`
+	TakenAlong bool                   `json:"takenAlong,omitempty"`
 }
 
 // Report returns a prediction for programs, with object names from the inventory. The report on one object is bounded
@@ -342,21 +342,21 @@ func (w WaitReport) served() string {
 		return fmt.Sprintf(" (served by %s, which this deletion takes away, too: it may hang)", who)
 	}
 	switch w.ServedBy.State {
-	case servedby.Gone:
+	case finalizerowner.Gone:
 		return " (nobody serves it: it will hang)"
-	case servedby.ScaledToZero:
+	case finalizerowner.ScaledToZero:
 		return fmt.Sprintf(" (served by %s, which is scaled to 0: it will hang)", who)
-	case servedby.NotReady:
+	case finalizerowner.NotReady:
 		return fmt.Sprintf(" (served by %s, which is not ready: it may hang)", who)
-	case servedby.Silent:
+	case finalizerowner.Silent:
 		return fmt.Sprintf(" (served by %s, which does not renew its Lease: it may hang)", who)
-	case servedby.Forbidden:
+	case finalizerowner.Forbidden:
 		return fmt.Sprintf(" (served by %s, which may not update the object: it will hang)", who)
-	case servedby.Leaving:
+	case finalizerowner.Leaving:
 		return fmt.Sprintf(" (served by %s, which is itself being deleted: it may hang)", who)
-	case servedby.Alive:
+	case finalizerowner.Alive:
 		return fmt.Sprintf(" (served by %s, which works)", who)
-	case servedby.Unknown:
+	case finalizerowner.Unknown:
 	}
 	return fmt.Sprintf(" (served by %s, whose state is unknown)", who)
 }

@@ -36,7 +36,7 @@ func (f fake) Picture(uids ...ownership.UID) insight.Graph {
 	if len(uids) == 0 {
 		return insight.Whole(view)
 	}
-	return insight.Around(view, uids...)
+	return insight.Component(view, uids...)
 }
 
 func get(t *testing.T, h http.Handler, path string) *http.Response {

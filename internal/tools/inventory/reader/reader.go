@@ -10,8 +10,8 @@
 // namespaced object are in its namespace (R5). Options.Scope confines the reading to it, and LackOf returns
 // the kinds that must be read besides (more.go).
 //
-// The graph of a running collector has most of these facts. Around finds the objects of a question in it
-// (selection.go), and reads only the few objects for which the graph is not enough (around.go).
+// The graph of a running collector has most of these facts. Neighborhood finds the objects of a question in it
+// (selection.go), and reads only the few objects for which the graph is not enough (neighborhood.go).
 package reader
 
 import (

@@ -181,7 +181,7 @@ type Lack struct {
 // cluster-scoped one, whose dependents may be anywhere (unless Beyond has read them), or if the
 // CustomResourceDefinition of an object is being deleted, which waits for instances anywhere. For a finalizer of an
 // unknown controller it lacks all workloads and pods, among which the controller may be, and all objects of the
-// kind, whose managed fields may name it. isBuiltIn is the function of AroundOptions.
+// kind, whose managed fields may name it. isBuiltIn is the function of NeighborhoodOptions.
 func LackOf(inv *inventory.Inventory, uids []ownership.UID, isBuiltIn func(finalizer string) bool) Lack {
 	if inv.Within == nil {
 		return Lack{}

@@ -22,8 +22,8 @@ type Details interface {
 	preview.Details
 }
 
-// Surroundings are the part of the cluster that the deletion of some objects concerns.
-type Surroundings struct {
+// Neighborhood is the part of the cluster that the deletion of some objects concerns.
+type Neighborhood struct {
 	Inventory *inventory.Inventory
 	Details   Details
 	// Collector is the state of the collector; nil if no collector works here.
@@ -54,24 +54,24 @@ func (h *handler) preview(w http.ResponseWriter, r *http.Request, s *Sight) erro
 	default:
 		return &refusal{http.StatusBadRequest, fmt.Sprintf("propagationPolicy %q is unknown: choose Background, Foreground or Orphan, or leave it out", policy)}
 	}
-	uids, around, err := h.around(r, s)
+	uids, neighborhood, err := h.neighborhood(r, s)
 	if err != nil {
 		return err
 	}
-	question := preview.Question{Now: around.Now, Order: around.Order, AssumeReleased: query.Get("assumeReleased") == "true"}
+	question := preview.Question{Now: neighborhood.Now, Order: neighborhood.Order, AssumeReleased: query.Get("assumeReleased") == "true"}
 	for _, uid := range uids {
 		question.Requests = append(question.Requests, preview.Request{UID: uid, Propagation: policy})
 	}
-	return writeJSON(w, preview.Foretell(around.Inventory, around.Details, question).Report(around.Inventory))
+	return writeJSON(w, preview.Predict(neighborhood.Inventory, neighborhood.Details, question).Report(neighborhood.Inventory))
 }
 
 // explain answers why the named objects still exist.
 func (h *handler) explain(w http.ResponseWriter, r *http.Request, s *Sight) error {
-	uids, around, err := h.around(r, s)
+	uids, neighborhood, err := h.neighborhood(r, s)
 	if err != nil {
 		return err
 	}
-	explainer := explain.New(explain.Input{Inventory: around.Inventory, Details: around.Details, Collector: around.Collector, Now: around.Now})
+	explainer := explain.New(explain.Input{Inventory: neighborhood.Inventory, Details: neighborhood.Details, Collector: neighborhood.Collector, Now: neighborhood.Now})
 	answer, size := Explanations{Items: []explain.Explanation{}}, &spool{}
 	for _, uid := range uids {
 		explanation, _ := explainer.Explain(uid)
@@ -93,20 +93,20 @@ func (h *handler) deletions(w http.ResponseWriter, r *http.Request, s *Sight) er
 	if len(uids) == 0 {
 		return writeJSON(w, answer)
 	}
-	around, err := h.source.Around(r.Context(), s.caller.Config, uids)
+	neighborhood, err := h.source.Neighborhood(r.Context(), s.caller.Config, uids)
 	if err != nil {
 		return err
 	}
-	if around, err = s.surroundings(r.Context(), around, uids); err != nil {
+	if neighborhood, err = s.visiblePart(r.Context(), neighborhood, uids); err != nil {
 		return err
 	}
-	for _, u := range around.Inventory.Unread {
+	for _, u := range neighborhood.Inventory.Unread {
 		if !u.Forbidden {
 			answer.Unread = append(answer.Unread, u.String())
 		}
 	}
 	answer.Items = explain.New(explain.Input{
-		Inventory: around.Inventory, Details: around.Details, Collector: around.Collector, Now: around.Now,
+		Inventory: neighborhood.Inventory, Details: neighborhood.Details, Collector: neighborhood.Collector, Now: neighborhood.Now,
 	}).All()
 	return writeJSON(w, answer)
 }
@@ -140,8 +140,8 @@ func (h *handler) visible(ctx context.Context, s *Sight, of func(*ownership.Grap
 	return seen, nil
 }
 
-// around reads the surroundings of the objects in a request, as far as the caller may list them.
-func (h *handler) around(r *http.Request, s *Sight) ([]ownership.UID, *Surroundings, error) {
+// neighborhood reads the neighborhood of the objects in a request, as far as the caller may list them.
+func (h *handler) neighborhood(r *http.Request, s *Sight) ([]ownership.UID, *Neighborhood, error) {
 	uids, err := h.named(r, s)
 	if err != nil {
 		return nil, nil, err
@@ -158,19 +158,19 @@ func (h *handler) around(r *http.Request, s *Sight) ([]ownership.UID, *Surroundi
 			return nil, nil, notKnown(uid)
 		}
 	}
-	around, err := h.source.Around(r.Context(), s.caller.Config, uids)
+	neighborhood, err := h.source.Neighborhood(r.Context(), s.caller.Config, uids)
 	if err != nil {
 		return nil, nil, err
 	}
-	if around, err = s.surroundings(r.Context(), around, uids); err != nil {
+	if neighborhood, err = s.visiblePart(r.Context(), neighborhood, uids); err != nil {
 		return nil, nil, err
 	}
 	for _, uid := range uids {
-		if around.Inventory.Object(uid) == nil {
+		if neighborhood.Inventory.Object(uid) == nil {
 			return nil, nil, notKnown(uid)
 		}
 	}
-	return uids, around, nil
+	return uids, neighborhood, nil
 }
 
 func notKnown(uid ownership.UID) error {
@@ -184,9 +184,9 @@ const mostUID = 128
 // namespaces, only rights in all namespaces count.
 const mostScopes = 8
 
-// surroundings returns the part that the caller may list. Its Unread has the other resources. Unread depends on the
+// visiblePart returns the part that the caller may list. Its Unread has the other resources. Unread depends on the
 // rights of the caller and on the objects of the request, not on the objects that exist.
-func (s *Sight) surroundings(ctx context.Context, a *Surroundings, uids []ownership.UID) (*Surroundings, error) {
+func (s *Sight) visiblePart(ctx context.Context, a *Neighborhood, uids []ownership.UID) (*Neighborhood, error) {
 	if s.all {
 		return a, nil
 	}

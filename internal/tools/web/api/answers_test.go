@@ -18,14 +18,14 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
+	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
-	"github.com/coppice-dev/coppice/internal/tools/servedby"
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
-// Around implements api.Source: the surroundings are the whole cluster.
-func (w cluster) Around(context.Context, *rest.Config, []ownership.UID) (*api.Surroundings, error) {
+// Neighborhood implements api.Source: the neighborhood is the whole cluster.
+func (w cluster) Neighborhood(context.Context, *rest.Config, []ownership.UID) (*api.Neighborhood, error) {
 	inv := &inventory.Inventory{Resources: served()}
 	w.View(func(g *ownership.Graph) {
 		for o := range g.All() {
@@ -37,17 +37,19 @@ func (w cluster) Around(context.Context, *rest.Config, []ownership.UID) (*api.Su
 		}
 	})
 	inv.Index()
-	return &api.Surroundings{Inventory: inv, Details: details{}, Now: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)}, nil
+	return &api.Neighborhood{Inventory: inv, Details: details{}, Now: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)}, nil
 }
 
 // details are the Details of a cluster in which nothing delays a deletion.
 type details struct{}
 
-func (details) Workload(*inventory.Object) (servedby.Workload, error) {
-	return servedby.Workload{}, nil
+func (details) Workload(*inventory.Object) (finalizerowner.Workload, error) {
+	return finalizerowner.Workload{}, nil
 }
 
-func (details) Lease(*inventory.Object) (servedby.Lease, error) { return servedby.Lease{}, nil }
+func (details) Lease(*inventory.Object) (finalizerowner.Lease, error) {
+	return finalizerowner.Lease{}, nil
+}
 
 func (details) Rules(types.NamespacedName, string) ([]rbacv1.PolicyRule, error) { return nil, nil }
 
@@ -129,8 +131,8 @@ func TestExplain(t *testing.T) {
 // refused is a cluster whose server refuses the caller an object that the collector knows.
 type refused struct{ cluster }
 
-func (w refused) Around(ctx context.Context, config *rest.Config, uids []ownership.UID) (*api.Surroundings, error) {
-	around, err := w.cluster.Around(ctx, config, uids)
+func (w refused) Neighborhood(ctx context.Context, config *rest.Config, uids []ownership.UID) (*api.Neighborhood, error) {
+	around, err := w.cluster.Neighborhood(ctx, config, uids)
 	around.Inventory.Unread = append(around.Inventory.Unread, inventory.Unread{
 		Resource: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, Namespace: "shop", Forbidden: true, Why: `secrets "password" is forbidden`,
 	})

@@ -22,7 +22,7 @@
 // rights for one request (sight.go); names are resolved to UIDs (names.go); package insight reads the ownership
 // graph; and the handler removes all objects from the answer that the caller may not list. An answer is as if these
 // did not exist; every caller without the right to list everything reads that objects may be left out. For previews
-// and explanations, the surroundings of the objects are read, and filtered before the evaluation (answers.go).
+// and explanations, the neighborhood of the objects is read, and filtered before the evaluation (answers.go).
 package api
 
 import (
@@ -90,9 +90,9 @@ type Source interface {
 	Resources() []*inventory.Resource
 	// Living implements Living.
 	Living(ctx context.Context, namespace string) (ownership.UID, error)
-	// Around reads the surroundings of some objects. It reads objects that are not in the graph as the caller;
+	// Neighborhood reads the part of the cluster that the deletion of some objects concerns. It reads objects that are not in the graph as the caller;
 	// the others may include objects that the caller may not list.
-	Around(ctx context.Context, caller *rest.Config, uids []ownership.UID) (*Surroundings, error)
+	Neighborhood(ctx context.Context, caller *rest.Config, uids []ownership.UID) (*Neighborhood, error)
 	// Records returns the remembered changes with a higher number, the oldest first.
 	Records(after uint64) []collector.Record
 	// Status returns the state of the collector that a caller may see, for JSON.
@@ -278,7 +278,7 @@ func component(l insight.Looker, uids ...ownership.UID) insight.Graph {
 	if len(uids) == 0 {
 		return l.Whole()
 	}
-	return l.Around(uids...)
+	return l.Component(uids...)
 }
 
 // records answers with the records of all objects, or of the named ones.

@@ -24,10 +24,10 @@ import (
 type counted struct {
 	cluster
 
-	graph   *ownership.Graph
-	views   atomic.Int64
-	arounds atomic.Int64
-	hold    chan struct{} // Around waits until it is closed, unless it is nil
+	graph         *ownership.Graph
+	views         atomic.Int64
+	neighborhoods atomic.Int64
+	hold          chan struct{} // Neighborhood waits until it is closed, unless it is nil
 }
 
 const dependents = 5000
@@ -61,12 +61,12 @@ func (c *counted) View(read func(g *ownership.Graph)) {
 	read(c.graph)
 }
 
-func (c *counted) Around(ctx context.Context, config *rest.Config, uids []ownership.UID) (*api.Surroundings, error) {
-	c.arounds.Add(1)
+func (c *counted) Neighborhood(ctx context.Context, config *rest.Config, uids []ownership.UID) (*api.Neighborhood, error) {
+	c.neighborhoods.Add(1)
 	if c.hold != nil {
 		<-c.hold
 	}
-	return c.cluster.Around(ctx, config, uids)
+	return c.cluster.Neighborhood(ctx, config, uids)
 }
 
 // For a caller without the right to list an object, everything is as if it did not exist: status, answer and reads.
@@ -74,18 +74,18 @@ func TestHiddenObjectIsAsAbsent(t *testing.T) {
 	for _, token := range []string{"nothing", "nodes", "configmaps/other", "deployments.apps,replicasets.apps"} {
 		for _, path := range []string{api.Owners, api.Dependents, api.Component, api.Preview, api.Explain, api.Records} {
 			for _, with := range []string{"", "&uid=other-absent"} {
-				ask := func(uid string) (answer string, views, arounds int64) {
+				ask := func(uid string) (answer string, views, neighborhoods int64) {
 					c := newCounted()
 					code, body := ask(t, c, token, path+"?uid="+uid+with)
-					return strings.ReplaceAll(fmt.Sprint(code, " ", body), uid, "UID"), c.views.Load(), c.arounds.Load()
+					return strings.ReplaceAll(fmt.Sprint(code, " ", body), uid, "UID"), c.views.Load(), c.neighborhoods.Load()
 				}
-				absent, views, arounds := ask("absent")
-				if views > 3 || arounds > 0 {
-					t.Errorf("%s: for an absent object, the graph is read %d times, and its surroundings %d times", path, views, arounds)
+				absent, views, neighborhoods := ask("absent")
+				if views > 3 || neighborhoods > 0 {
+					t.Errorf("%s: for an absent object, the graph is read %d times, and its neighborhood %d times", path, views, neighborhoods)
 				}
 				for _, uid := range []string{"owner", "missing"} {
-					if got, v, a := ask(uid); got != absent || v != views || a != arounds {
-						t.Errorf("%s %s%s as %s: %d views, %d arounds, %s\nabsent: %d views, %d arounds, %s", path, uid, with, token, v, a, got, views, arounds, absent)
+					if got, v, a := ask(uid); got != absent || v != views || a != neighborhoods {
+						t.Errorf("%s %s%s as %s: %d views, %d neighborhoods, %s\nabsent: %d views, %d neighborhoods, %s", path, uid, with, token, v, a, got, views, neighborhoods, absent)
 					}
 				}
 			}
@@ -155,12 +155,12 @@ func TestCostlyRequestsOfAUserTakeTurns(t *testing.T) {
 				send("configmaps")
 			}
 			synctest.Wait()
-			if at := c.arounds.Load(); at != 2 {
+			if at := c.neighborhoods.Load(); at != 2 {
 				t.Errorf("%s: %d of five requests are being answered at once, want 2", path, at)
 			}
 			send("configmaps,secrets")
 			synctest.Wait()
-			if at := c.arounds.Load(); at != 3 {
+			if at := c.neighborhoods.Load(); at != 3 {
 				t.Errorf("%s: another user waits", path)
 			}
 			close(c.hold)
@@ -183,8 +183,8 @@ func TestRequestsWithoutRightsCostNothing(t *testing.T) {
 			}
 		}
 	}
-	if c.arounds.Load() != 0 || c.views.Load() > 25 {
-		t.Errorf("%d surroundings and %d views were read for 25 requests", c.arounds.Load(), c.views.Load())
+	if c.neighborhoods.Load() != 0 || c.views.Load() > 25 {
+		t.Errorf("%d neighborhoods and %d views were read for 25 requests", c.neighborhoods.Load(), c.views.Load())
 	}
 }
 

@@ -32,7 +32,7 @@ type twofold struct {
 
 func (w twofold) View(read func(g *ownership.Graph)) { read(w.graph) }
 
-func (w twofold) Around(context.Context, *rest.Config, []ownership.UID) (*api.Surroundings, error) {
+func (w twofold) Neighborhood(context.Context, *rest.Config, []ownership.UID) (*api.Neighborhood, error) {
 	inv := &inventory.Inventory{Resources: served()}
 	for o := range w.graph.All() {
 		r := slices.IndexFunc(inv.Resources, func(r *inventory.Resource) bool { return r.OwnerKind() == o.Kind })
@@ -44,7 +44,7 @@ func (w twofold) Around(context.Context, *rest.Config, []ownership.UID) (*api.Su
 		}
 	}
 	inv.Index()
-	return &api.Surroundings{Inventory: inv, Details: details{}, Now: time.Now()}, nil
+	return &api.Neighborhood{Inventory: inv, Details: details{}, Now: time.Now()}, nil
 }
 
 // about is an object of the test, in shop unless its name has another namespace.

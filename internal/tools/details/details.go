@@ -1,7 +1,7 @@
-// Package lookup reads the facts beyond metadata that explanations and previews need: the workload of a controller,
+// Package details reads the facts beyond metadata that explanations and previews need: the workload of a controller,
 // its Lease and its RBAC rules, the state of nodes, and webhooks that may deny a deletion. It reads few objects, and
 // sends only GET requests.
-package lookup
+package details
 
 import (
 	"context"
@@ -21,18 +21,18 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
+	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/inventory/reader"
-	"github.com/coppice-dev/coppice/internal/tools/servedby"
 )
 
-// Details reads each fact on demand, and once. It is for one question, and not safe for concurrent use.
-type Details struct {
+// Reader reads each fact on demand, and once. It is for one question, and not safe for concurrent use.
+type Reader struct {
 	client kubernetes.Interface
 	config *rest.Config
 	ctx    context.Context //nolint:containedctx // of the one explanation that needs the details
 
-	workloads map[ownership.UID]answer[servedby.Workload]
+	workloads map[ownership.UID]answer[finalizerowner.Workload]
 	listed    bool // workloads has been filled by lists
 	nodes     map[string]answer[explain.Node]
 	allNodes  bool // nodes has been filled by a list
@@ -52,7 +52,7 @@ type answer[T any] struct {
 
 // New returns the details of the cluster of config, as its user may read them. Requests end with ctx, and the rate
 // limits of config do not apply, because a user waits.
-func New(ctx context.Context, config *rest.Config) (*Details, error) {
+func New(ctx context.Context, config *rest.Config) (*Reader, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
 	config.WarningHandlerWithContext = rest.NoWarnings{}
@@ -60,18 +60,18 @@ func New(ctx context.Context, config *rest.Config) (*Details, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a client: %w", err)
 	}
-	return &Details{
+	return &Reader{
 		client: client, config: config, ctx: ctx,
-		workloads: make(map[ownership.UID]answer[servedby.Workload]), nodes: make(map[string]answer[explain.Node]),
+		workloads: make(map[ownership.UID]answer[finalizerowner.Workload]), nodes: make(map[string]answer[explain.Node]),
 		volumes: make(map[string]answer[volume]),
 	}, nil
 }
 
-// Lease implements servedby.Details.
-func (d *Details) Lease(o *inventory.Object) (servedby.Lease, error) {
+// Lease implements finalizerowner.Details.
+func (d *Reader) Lease(o *inventory.Object) (finalizerowner.Lease, error) {
 	one, err := d.client.CoordinationV1().Leases(o.Namespace).Get(d.ctx, o.Name, metav1.GetOptions{})
 	if err != nil {
-		return servedby.Lease{}, err
+		return finalizerowner.Lease{}, err
 	}
 	return leaseOf(one), nil
 }
@@ -83,7 +83,7 @@ type volume struct {
 }
 
 // Volume implements preview.Details.
-func (d *Details) Volume(name string) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim, error) {
+func (d *Reader) Volume(name string) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim, error) {
 	known, ok := d.volumes[name]
 	if !ok {
 		known.value, known.err = d.readVolume(name)
@@ -92,7 +92,7 @@ func (d *Details) Volume(name string) (*corev1.PersistentVolume, *corev1.Persist
 	return known.value.volume, known.value.claim, known.err
 }
 
-func (d *Details) readVolume(name string) (volume, error) {
+func (d *Reader) readVolume(name string) (volume, error) {
 	one, err := d.client.CoreV1().PersistentVolumes().Get(d.ctx, name, metav1.GetOptions{})
 	if err != nil || one.Spec.ClaimRef == nil {
 		return volume{volume: one}, err
@@ -105,7 +105,7 @@ func (d *Details) readVolume(name string) (volume, error) {
 }
 
 // Budgets implements preview.Details. A server without the kind has none.
-func (d *Details) Budgets(namespace string) ([]policyv1.PodDisruptionBudget, error) {
+func (d *Reader) Budgets(namespace string) ([]policyv1.PodDisruptionBudget, error) {
 	all, err := d.client.PolicyV1().PodDisruptionBudgets(namespace).List(d.ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -117,7 +117,7 @@ func (d *Details) Budgets(namespace string) ([]policyv1.PodDisruptionBudget, err
 }
 
 // Webhooks implements explain.Details.
-func (d *Details) Webhooks() ([]explain.Webhook, error) {
+func (d *Reader) Webhooks() ([]explain.Webhook, error) {
 	if d.webhooks == nil {
 		found, err := d.readWebhooks()
 		d.webhooks = &answer[[]explain.Webhook]{found, err}
@@ -125,7 +125,7 @@ func (d *Details) Webhooks() ([]explain.Webhook, error) {
 	return d.webhooks.value, d.webhooks.err
 }
 
-func (d *Details) readWebhooks() ([]explain.Webhook, error) {
+func (d *Reader) readWebhooks() ([]explain.Webhook, error) {
 	validating, err := d.client.AdmissionregistrationV1().ValidatingWebhookConfigurations().List(d.ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -144,7 +144,7 @@ func (d *Details) readWebhooks() ([]explain.Webhook, error) {
 }
 
 // endpoints returns the number of ready endpoints of a service; negative if it is unknown.
-func (d *Details) endpoints(service types.NamespacedName) int {
+func (d *Reader) endpoints(service types.NamespacedName) int {
 	one, err := d.client.CoreV1().Services(service.Namespace).Get(d.ctx, service.Name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) || err == nil && one.Spec.Type == corev1.ServiceTypeExternalName {
 		return -1
@@ -166,8 +166,8 @@ func (d *Details) endpoints(service types.NamespacedName) int {
 	return ready
 }
 
-// Rules implements servedby.Details.
-func (d *Details) Rules(account types.NamespacedName, namespace string) ([]rbacv1.PolicyRule, error) {
+// Rules implements finalizerowner.Details.
+func (d *Reader) Rules(account types.NamespacedName, namespace string) ([]rbacv1.PolicyRule, error) {
 	if d.rbac == nil {
 		r, err := readRoles(d.ctx, d.client.RbacV1())
 		d.rbac = &answer[*roles]{r, err}
@@ -178,7 +178,7 @@ func (d *Details) Rules(account types.NamespacedName, namespace string) ([]rbacv
 	return d.rbac.value.of(account, namespace), nil
 }
 
-var _ explain.Details = (*Details)(nil)
+var _ explain.Details = (*Reader)(nil)
 
 // webhooksOf returns the webhooks of all configurations in one form.
 func webhooksOf(validating []admissionregistrationv1.ValidatingWebhookConfiguration, mutating []admissionregistrationv1.MutatingWebhookConfiguration) []explain.Webhook {

@@ -21,8 +21,8 @@ import (
 // fewObjects of a resource in one namespace are read one by one; for more, the namespace is listed.
 const fewObjects = 16
 
-// aroundParallel bounds the parallel requests of Around: they are small, and a user waits.
-const aroundParallel = 16
+// neighborhoodParallel bounds the parallel requests of Neighborhood: they are small, and a user waits.
+const neighborhoodParallel = 16
 
 // Known is a running collector's view of a cluster.
 type Known struct {
@@ -33,26 +33,26 @@ type Known struct {
 	Unread    []inventory.Unread
 }
 
-// AroundOptions configure Around.
-type AroundOptions struct {
+// NeighborhoodOptions configure Neighborhood.
+type NeighborhoodOptions struct {
 	Now time.Time
 	// IsBuiltIn reports whether the controller of a finalizer is known without a look at workloads. For any
 	// other finalizer, the metadata of all Deployments, StatefulSets and DaemonSets is read.
 	IsBuiltIn func(finalizer string) bool
 }
 
-// Around reads the part of a cluster that the deletion of some objects concerns: the objects that the deletion
+// Neighborhood reads the part of a cluster that the deletion of some objects concerns: the objects that the deletion
 // reaches, and the objects that keep or block them. It finds them in the graph of a running collector, and
 // reads only the few objects whose metadata says more than the graph. For these objects, the part gives the
 // same results as the whole cluster.
-func Around(ctx context.Context, config *rest.Config, known Known, uids []ownership.UID, o AroundOptions) (*inventory.Inventory, error) {
+func Neighborhood(ctx context.Context, config *rest.Config, known Known, uids []ownership.UID, o NeighborhoodOptions) (*inventory.Inventory, error) {
 	r, err := newReader(config, Options{Now: o.Now, Pods: true})
 	if err != nil {
 		return nil, err
 	}
 	s := newSelection(known.Resources, uids)
 	known.View(s.grow)
-	a := &around{
+	n := &neighborhood{
 		reader: r, selection: s, objects: make(map[ownership.UID]*inventory.Object, len(s.members)+len(s.asides)),
 		converters: make(map[ownership.Kind]*converter),
 	}
@@ -60,21 +60,21 @@ func Around(ctx context.Context, config *rest.Config, known Known, uids []owners
 	r.result.Pods, r.result.Namespaces = map[ownership.UID]*inventory.Pod{}, map[ownership.UID]*corev1.Namespace{}
 	for _, objects := range []map[ownership.UID]ownership.Object{s.members, s.asides} {
 		for uid, object := range objects {
-			a.keepKnown(uid, object)
+			n.keepKnown(uid, object)
 		}
 	}
-	if err := a.read(ctx, o.IsBuiltIn); err != nil {
+	if err := n.read(ctx, o.IsBuiltIn); err != nil {
 		return nil, err
 	}
-	a.addNodes(known)
-	r.result.Objects = slices.Collect(maps.Values(a.objects))
+	n.addNodes(known)
+	r.result.Objects = slices.Collect(maps.Values(n.objects))
 	r.sort()
 	r.result.Index()
 	return r.result, nil
 }
 
-// around is one call of Around.
-type around struct {
+// neighborhood is one call of Neighborhood.
+type neighborhood struct {
 	*reader
 	selection *selection
 
@@ -84,22 +84,22 @@ type around struct {
 }
 
 // keepKnown keeps an object as the graph has it, unless its kind is no longer served.
-func (a *around) keepKnown(uid ownership.UID, object ownership.Object) {
-	if r := a.selection.resources[object.Kind]; r != nil {
-		a.objects[uid] = &inventory.Object{Object: object, Resource: r}
+func (n *neighborhood) keepKnown(uid ownership.UID, object ownership.Object) {
+	if r := n.selection.resources[object.Kind]; r != nil {
+		n.objects[uid] = &inventory.Object{Object: object, Resource: r}
 	}
 }
 
 // keepRead keeps an object as the server has it.
-func (a *around) keepRead(r *inventory.Resource, meta *metav1.ObjectMeta) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	c := a.converters[r.OwnerKind()]
+func (n *neighborhood) keepRead(r *inventory.Resource, meta *metav1.ObjectMeta) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	c := n.converters[r.OwnerKind()]
 	if c == nil {
 		c = newConverter(r)
-		a.converters[r.OwnerKind()] = c
+		n.converters[r.OwnerKind()] = c
 	}
-	a.objects[ownership.UID(meta.UID)] = c.object(meta)
+	n.objects[ownership.UID(meta.UID)] = c.object(meta)
 }
 
 // place is a resource in a namespace.
@@ -110,33 +110,33 @@ type place struct {
 
 // read reads the members for which the graph is not enough: pods and namespaces whole, and the metadata of
 // objects that are being deleted, are protected or have finalizers.
-func (a *around) read(ctx context.Context, isBuiltIn func(string) bool) error {
+func (n *neighborhood) read(ctx context.Context, isBuiltIn func(string) bool) error {
 	wanted := make(map[place][]ownership.Object)
 	needsWorkloads := false
-	for _, o := range a.selection.members {
+	for _, o := range n.selection.members {
 		hasForeign := slices.ContainsFunc(o.Finalizers, func(f string) bool { return !isBuiltIn(f) })
 		needsWorkloads = needsWorkloads || hasForeign
 		isWhole := o.Kind == podKind() || o.Kind == ownership.Kind{Kind: "Namespace"}
-		if r := a.selection.resources[o.Kind]; r != nil && (isWhole || o.Protected || len(o.Finalizers) > 0 || o.Phase != ownership.Active) {
+		if r := n.selection.resources[o.Kind]; r != nil && (isWhole || o.Protected || len(o.Finalizers) > 0 || o.Phase != ownership.Active) {
 			at := place{r, o.Namespace}
 			wanted[at] = append(wanted[at], o)
 		}
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(aroundParallel)
+	group.SetLimit(neighborhoodParallel)
 	for at, objects := range wanted {
 		if len(objects) > fewObjects {
-			group.Go(func() error { return a.readAll(ctx, at, objects) })
+			group.Go(func() error { return n.readAll(ctx, at, objects) })
 			continue
 		}
 		for _, o := range objects {
-			group.Go(func() error { return a.readOne(ctx, at, o) })
+			group.Go(func() error { return n.readOne(ctx, at, o) })
 		}
 	}
 	if needsWorkloads {
 		for _, kind := range workloadKinds() {
-			if r := a.selection.resources[kind]; r != nil {
-				group.Go(func() error { return a.readAll(ctx, place{resource: r}, nil) })
+			if r := n.selection.resources[kind]; r != nil {
+				group.Go(func() error { return n.readAll(ctx, place{resource: r}, nil) })
 			}
 		}
 	}
@@ -144,39 +144,39 @@ func (a *around) read(ctx context.Context, isBuiltIn func(string) bool) error {
 }
 
 // readOne reads one object. It drops the object if it is gone, or if its name has another UID now.
-func (a *around) readOne(ctx context.Context, at place, o ownership.Object) error {
-	meta, err := a.get(ctx, at, o)
+func (n *neighborhood) readOne(ctx context.Context, at place, o ownership.Object) error {
+	meta, err := n.get(ctx, at, o)
 	switch {
 	case apierrors.IsNotFound(err):
-		a.drop(o.UID)
+		n.drop(o.UID)
 	case err != nil:
-		return a.missedAt(ctx, at, err)
+		return n.missedAt(ctx, at, err)
 	case ownership.UID(meta.UID) != o.UID:
-		a.drop(o.UID)
+		n.drop(o.UID)
 	default:
-		a.keepRead(at.resource, meta)
+		n.keepRead(at.resource, meta)
 	}
 	return nil
 }
 
-func (a *around) get(ctx context.Context, at place, o ownership.Object) (*metav1.ObjectMeta, error) {
+func (n *neighborhood) get(ctx context.Context, at place, o ownership.Object) (*metav1.ObjectMeta, error) {
 	switch at.resource.GroupResource() {
 	case corev1.Resource("pods"):
-		pod, err := a.kubernetes.CoreV1().Pods(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
+		pod, err := n.kubernetes.CoreV1().Pods(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
 		if err == nil && ownership.UID(pod.UID) == o.UID {
-			a.keepPod(o.UID, inventory.NewPod(pod))
+			n.keepPod(o.UID, inventory.NewPod(pod))
 		}
 		return &pod.ObjectMeta, err
 	case corev1.Resource("namespaces"):
-		namespace, err := a.kubernetes.CoreV1().Namespaces().Get(ctx, o.Name, metav1.GetOptions{})
+		namespace, err := n.kubernetes.CoreV1().Namespaces().Get(ctx, o.Name, metav1.GetOptions{})
 		if err == nil && ownership.UID(namespace.UID) == o.UID {
-			a.mu.Lock()
-			a.result.Namespaces[o.UID] = namespace
-			a.mu.Unlock()
+			n.mu.Lock()
+			n.result.Namespaces[o.UID] = namespace
+			n.mu.Unlock()
 		}
 		return &namespace.ObjectMeta, err
 	default:
-		meta, err := a.metadata.Resource(at.resource.GroupVersionResource).Namespace(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
+		meta, err := n.metadata.Resource(at.resource.GroupVersionResource).Namespace(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
 		if err != nil {
 			return nil, err
 		}
@@ -184,65 +184,65 @@ func (a *around) get(ctx context.Context, at place, o ownership.Object) (*metav1
 	}
 }
 
-func (a *around) keepPod(uid ownership.UID, pod *inventory.Pod) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.result.Pods[uid] = pod
+func (n *neighborhood) keepPod(uid ownership.UID, pod *inventory.Pod) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.result.Pods[uid] = pod
 }
 
-func (a *around) drop(uid ownership.UID) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.objects, uid)
+func (n *neighborhood) drop(uid ownership.UID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.objects, uid)
 }
 
 // readAll lists the objects of a resource in a namespace, or in all namespaces. It keeps the wanted
 // objects; all, if wanted is nil.
-func (a *around) readAll(ctx context.Context, at place, wanted []ownership.Object) error {
+func (n *neighborhood) readAll(ctx context.Context, at place, wanted []ownership.Object) error {
 	left := make(map[ownership.UID]bool, len(wanted))
-	for n := range wanted {
-		left[wanted[n].UID] = true
+	for i := range wanted {
+		left[wanted[i].UID] = true
 	}
-	err := a.each(ctx, at.resource, part{namespace: at.namespace, isPods: a.readsPods(at.resource)}, func(meta *metav1.ObjectMeta, pod *inventory.Pod) {
+	err := n.each(ctx, at.resource, part{namespace: at.namespace, isPods: n.readsPods(at.resource)}, func(meta *metav1.ObjectMeta, pod *inventory.Pod) {
 		uid := ownership.UID(meta.UID)
 		if wanted != nil && !left[uid] {
 			return
 		}
 		delete(left, uid)
-		a.keepRead(at.resource, meta)
+		n.keepRead(at.resource, meta)
 		if pod != nil {
-			a.keepPod(uid, pod)
+			n.keepPod(uid, pod)
 		}
 	})
 	if err != nil {
-		return a.missedAt(ctx, at, err)
+		return n.missedAt(ctx, at, err)
 	}
 	for uid := range left {
-		a.drop(uid) // gone
+		n.drop(uid) // gone
 	}
 	return nil
 }
 
 // missedAt records a failed read; the objects stay as the graph has them.
-func (a *around) missedAt(ctx context.Context, at place, err error) error {
+func (n *neighborhood) missedAt(ctx context.Context, at place, err error) error {
 	if err := unless(ctx, err); err != nil {
 		return fmt.Errorf("read %s: %w", at.resource.GroupResource(), err)
 	}
 	u := unread(at.resource, at.namespace, err)
-	a.reader.mu.Lock()
-	defer a.reader.mu.Unlock()
-	if !slices.ContainsFunc(a.result.Unread, func(other inventory.Unread) bool {
+	n.reader.mu.Lock()
+	defer n.reader.mu.Unlock()
+	if !slices.ContainsFunc(n.result.Unread, func(other inventory.Unread) bool {
 		return other.Resource == u.Resource && other.Namespace == u.Namespace
 	}) {
-		a.result.Unread = append(a.result.Unread, u)
+		n.result.Unread = append(n.result.Unread, u)
 	}
 	return nil
 }
 
 // addNodes adds the nodes of the pods: the deletion of a pod depends on whether its node exists.
-func (a *around) addNodes(known Known) {
+func (n *neighborhood) addNodes(known Known) {
 	names := make(map[string]bool)
-	for _, pod := range a.result.Pods {
+	for _, pod := range n.result.Pods {
 		names[pod.Node] = true
 	}
 	if len(names) == 0 {
@@ -252,9 +252,9 @@ func (a *around) addNodes(known Known) {
 		for _, uid := range g.Find(func(k ownership.Kind, namespace, name string) bool {
 			return namespace == "" && k.Kind == "Node" && k.Group == "" && names[name]
 		}) {
-			if _, there := a.objects[uid]; !there {
+			if _, there := n.objects[uid]; !there {
 				object, _ := g.Object(uid)
-				a.keepKnown(uid, object)
+				n.keepKnown(uid, object)
 			}
 		}
 	})

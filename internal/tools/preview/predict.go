@@ -10,8 +10,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/namespaces"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
-	"github.com/coppice-dev/coppice/internal/tools/servedby"
 )
 
 // Question is a deletion that a user wants to preview.
@@ -26,7 +26,7 @@ type Question struct {
 
 // Details reads the facts that metadata does not have.
 type Details interface {
-	servedby.Details
+	finalizerowner.Details
 	// IsLost reports whether a node exists and does not answer.
 	IsLost(node string) bool
 	// RepeatedReplaces reports whether a repeated DELETE replaces the policy, which is true unless the API server is
@@ -44,10 +44,10 @@ type Protections interface {
 	Protection(o *inventory.Object) (protection.Protection, []protection.Left, bool)
 }
 
-// Foretell predicts the effects of the requests, with the controllers of the finalizers that objects wait for, and
+// Predict predicts the effects of the requests, with the controllers of the finalizers that objects wait for, and
 // the PodDisruptionBudgets that the deletion exceeds.
-func Foretell(inv *inventory.Inventory, details Details, q Question) Prediction {
-	serving := servedby.New(inv, details, q.Now)
+func Predict(inv *inventory.Inventory, details Details, q Question) Prediction {
+	serving := finalizerowner.New(inv, details, q.Now)
 	options := Options{
 		Now: q.Now, Order: q.Order, Lost: details.IsLost, Volume: details.Volume, RepeatedReplaces: details.RepeatedReplaces,
 		Released: func(o *inventory.Object, finalizer string) bool {
@@ -65,6 +65,6 @@ func Foretell(inv *inventory.Inventory, details Details, q Question) Prediction 
 
 // isTracked reports whether a pod soon loses the finalizer by which the Job controller counts pods: true unless that
 // controller is known to fail.
-func isTracked(o *inventory.Object, serving *servedby.Index) bool {
+func isTracked(o *inventory.Object, serving *finalizerowner.Index) bool {
 	return o.Kind == ownership.Kind{Kind: "Pod"} && !serving.Of(o, batchv1.JobTrackingFinalizer).State.Fails()
 }

@@ -1,4 +1,4 @@
-package lookup
+package details
 
 import (
 	"fmt"
@@ -21,7 +21,7 @@ import (
 // Protection returns the protection of an object that is marked as protected (R28), and the existing objects that it
 // outlives, as far as the user may read them. It returns false if the object has no such label, or if the server does
 // not enforce it: coppice up does not run the server, and it has neither Coppice's policy nor the webhook.
-func (d *Details) Protection(o *inventory.Object) (protection.Protection, []protection.Left, bool) {
+func (d *Reader) Protection(o *inventory.Object) (protection.Protection, []protection.Left, bool) {
 	label, labelled := o.Labels.Lookup(protection.Label)
 	if !labelled || !d.protects() {
 		return protection.Protection{}, nil, false
@@ -49,14 +49,14 @@ func (d *Details) Protection(o *inventory.Object) (protection.Protection, []prot
 }
 
 // protects reports whether the server refuses to delete objects with the label.
-func (d *Details) protects() bool {
+func (d *Reader) protects() bool {
 	if d.enforced == nil {
 		d.enforced = new(d.isEnforced())
 	}
 	return *d.enforced
 }
 
-func (d *Details) isEnforced() bool {
+func (d *Reader) isEnforced() bool {
 	if d.isOurs() {
 		return true
 	}
@@ -75,7 +75,7 @@ func (d *Details) isEnforced() bool {
 // Checker returns the configuration of the webhook that checks additions to the list of outlived objects; nil if
 // there is no webhook. It is an error if the user may not read it, except on our own server, which does that check
 // itself.
-func (d *Details) Checker() (*protection.Checker, error) {
+func (d *Reader) Checker() (*protection.Checker, error) {
 	if d.checker == nil {
 		checker, err := webhook.ReadChecker(d.ctx, d.client.AdmissionregistrationV1().ValidatingWebhookConfigurations())
 		switch {
@@ -91,10 +91,10 @@ func (d *Details) Checker() (*protection.Checker, error) {
 }
 
 // RepeatedReplaces implements preview.Details.
-func (d *Details) RepeatedReplaces() bool { return !d.isOurs() }
+func (d *Reader) RepeatedReplaces() bool { return !d.isOurs() }
 
 // isOurs reports whether coppice up runs the server.
-func (d *Details) isOurs() bool {
+func (d *Reader) isOurs() bool {
 	if d.ours == nil {
 		of, err := d.client.Discovery().ServerVersion()
 		d.ours = new(err == nil && version.IsOurs(of.GitVersion))

@@ -1,4 +1,4 @@
-package lookup
+package details
 
 import (
 	corev1 "k8s.io/api/core/v1"
@@ -17,7 +17,7 @@ const (
 )
 
 // Node implements explain.Details.
-func (d *Details) Node(name string) (explain.Node, error) {
+func (d *Reader) Node(name string) (explain.Node, error) {
 	if len(d.nodes) >= fewNodes && !d.allNodes {
 		d.allNodes = true
 		d.listNodes()
@@ -38,7 +38,7 @@ func (d *Details) Node(name string) (explain.Node, error) {
 }
 
 // listNodes reads all nodes, page by page. If they cannot be listed, each is read alone.
-func (d *Details) listNodes() {
+func (d *Reader) listNodes() {
 	pages(nodePage, func(options metav1.ListOptions) (string, error) {
 		page, err := d.client.CoreV1().Nodes().List(d.ctx, options)
 		if err != nil {
@@ -52,7 +52,7 @@ func (d *Details) listNodes() {
 }
 
 // IsLost reports whether a node exists and is not ready. A node that cannot be read is not lost.
-func (d *Details) IsLost(node string) bool {
+func (d *Reader) IsLost(node string) bool {
 	if node == "" {
 		return false
 	}

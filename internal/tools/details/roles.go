@@ -1,4 +1,4 @@
-package lookup
+package details
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	rbac "k8s.io/client-go/kubernetes/typed/rbac/v1"
 
-	"github.com/coppice-dev/coppice/internal/tools/servedby"
+	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 )
 
 // roles are all roles and bindings of a cluster.
@@ -97,8 +97,8 @@ func binds(subjects []rbacv1.Subject, account types.NamespacedName, home string)
 	return false
 }
 
-func leaseOf(one *coordinationv1.Lease) servedby.Lease {
-	var l servedby.Lease
+func leaseOf(one *coordinationv1.Lease) finalizerowner.Lease {
+	var l finalizerowner.Lease
 	if one.Spec.HolderIdentity != nil {
 		l.Holder = *one.Spec.HolderIdentity
 	}

@@ -1,4 +1,4 @@
-package lookup
+package details
 
 import (
 	"encoding/json"
@@ -75,7 +75,7 @@ func TestR28_PreviewsLookUpNothingUnchecked(t *testing.T) {
 		client.Discovery().(*fakediscovery.FakeDiscovery).Resources = []*metav1.APIResourceList{{
 			GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "secrets", Kind: "Secret", Namespaced: true}},
 		}}
-		d := &Details{client: client, config: &rest.Config{Host: server.URL}, ctx: t.Context()}
+		d := &Reader{client: client, config: &rest.Config{Host: server.URL}, ctx: t.Context()}
 		p, left, protected := d.Protection(&inventory.Object{
 			Object: ownership.Object{Namespace: "shop", Name: "db"}, Labels: inventory.Labels{{Name: protection.Label, Value: "outlives"}},
 			Resource: &inventory.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}},
@@ -95,12 +95,12 @@ func TestCheckerThatMayNotBeRead(t *testing.T) {
 			return true, nil, apierrors.NewForbidden(schema.GroupResource{}, protection.Enforcer, errors.New("no"))
 		})
 		client.Discovery().(*fakediscovery.FakeDiscovery).FakedServerVersion = &kubeversion.Info{GitVersion: kubernetes}
-		d := &Details{client: client, ctx: t.Context()}
+		d := &Reader{client: client, ctx: t.Context()}
 		if checker, err := d.Checker(); checker != nil || (err != nil) != want {
 			t.Errorf("%s: %v, %v", kubernetes, checker, err)
 		}
 	}
-	if checker, err := (&Details{client: fake.NewClientset(), ctx: t.Context()}).Checker(); checker != nil || err != nil {
+	if checker, err := (&Reader{client: fake.NewClientset(), ctx: t.Context()}).Checker(); checker != nil || err != nil {
 		t.Errorf("without a webhook: %v, %v", checker, err)
 	}
 }

@@ -1,4 +1,4 @@
-package servedby_test
+package finalizerowner_test
 
 import (
 	"errors"
@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
-	"github.com/coppice-dev/coppice/internal/tools/servedby"
 )
 
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -21,17 +21,19 @@ const cleanup = "shop.acme.io/cleanup"
 
 // details are literals; objects that are not in them do not exist.
 type details struct {
-	workloads map[string]servedby.Workload // by name
-	leases    map[string]servedby.Lease
+	workloads map[string]finalizerowner.Workload // by name
+	leases    map[string]finalizerowner.Lease
 	rules     map[string][]rbacv1.PolicyRule // by service account
 	err       error
 }
 
-func (d details) Workload(o *inventory.Object) (servedby.Workload, error) {
+func (d details) Workload(o *inventory.Object) (finalizerowner.Workload, error) {
 	return d.workloads[o.Name], d.err
 }
 
-func (d details) Lease(o *inventory.Object) (servedby.Lease, error) { return d.leases[o.Name], d.err }
+func (d details) Lease(o *inventory.Object) (finalizerowner.Lease, error) {
+	return d.leases[o.Name], d.err
+}
 
 func (d details) Rules(account types.NamespacedName, _ string) ([]rbacv1.PolicyRule, error) {
 	return d.rules[account.Name], d.err
@@ -65,13 +67,13 @@ func setBy(name string) inventory.Manager {
 	return inventory.Manager{Name: name, Time: now.Add(-24 * time.Hour), Finalizers: []string{cleanup}}
 }
 
-func index(d servedby.Details, objects ...*inventory.Object) *servedby.Index {
+func index(d finalizerowner.Details, objects ...*inventory.Object) *finalizerowner.Index {
 	inv := &inventory.Inventory{Read: now, Objects: objects}
 	for _, r := range resources {
 		inv.Resources = append(inv.Resources, r)
 	}
 	inv.Index()
-	return servedby.New(inv, d, now)
+	return finalizerowner.New(inv, d, now)
 }
 
 func update(resource, group string) []rbacv1.PolicyRule {
@@ -79,15 +81,15 @@ func update(resource, group string) []rbacv1.PolicyRule {
 }
 
 func TestOf(t *testing.T) {
-	fresh := map[string]servedby.Lease{"shop-operator": {Holder: "pod_1", Renewed: now.Add(-5 * time.Second), Duration: 15 * time.Second}}
-	running := map[string]servedby.Workload{"shop-operator": {Replicas: 1, Ready: 1}, "other": {Replicas: 1, Ready: 1, ServiceAccount: "sa"}}
+	fresh := map[string]finalizerowner.Lease{"shop-operator": {Holder: "pod_1", Renewed: now.Add(-5 * time.Second), Duration: 15 * time.Second}}
+	running := map[string]finalizerowner.Workload{"shop-operator": {Replicas: 1, Ready: 1}, "other": {Replicas: 1, Ready: 1, ServiceAccount: "sa"}}
 	for _, test := range []struct {
 		name       string
 		manager    string
 		others     []*inventory.Object
-		details    servedby.Details
-		state      servedby.State
-		confidence servedby.Confidence
+		details    finalizerowner.Details
+		state      finalizerowner.State
+		confidence finalizerowner.Confidence
 		controller string
 		evidence   string // a part of one of the sentences
 	}{
@@ -95,69 +97,69 @@ func TestOf(t *testing.T) {
 			"by name", "shop-operator",
 			[]*inventory.Object{object("Deployment", "shop-operator")},
 			details{workloads: running},
-			servedby.Alive, servedby.High, "Deployment.apps ops/shop-operator", "ready replicas: 1 of 1",
+			finalizerowner.Alive, finalizerowner.High, "Deployment.apps ops/shop-operator", "ready replicas: 1 of 1",
 		},
 		{
 			"by a longer name", "shop-operator-webhook",
 			[]*inventory.Object{object("StatefulSet", "shop-operator")},
 			details{workloads: running},
-			servedby.Alive, servedby.Medium, "StatefulSet.apps ops/shop-operator", "has a name like",
+			finalizerowner.Alive, finalizerowner.Medium, "StatefulSet.apps ops/shop-operator", "has a name like",
 		},
 		{
 			"by a word of the finalizer", "manager",
 			[]*inventory.Object{object("DaemonSet", "shop-operator")},
 			details{workloads: running},
-			servedby.Alive, servedby.Low, "DaemonSet.apps ops/shop-operator", "a name that many controllers use",
+			finalizerowner.Alive, finalizerowner.Low, "DaemonSet.apps ops/shop-operator", "a name that many controllers use",
 		},
 		{
 			"by a role that names the resource", "manager",
 			[]*inventory.Object{object("Deployment", "other")},
 			details{workloads: running, rules: map[string][]rbacv1.PolicyRule{"sa": update("widgets", "shop.acme.io")}},
-			servedby.Alive, servedby.Medium, "Deployment.apps ops/other", "by a role that names them",
+			finalizerowner.Alive, finalizerowner.Medium, "Deployment.apps ops/other", "by a role that names them",
 		},
 		{
 			"a role for everything is no trace", "manager",
 			[]*inventory.Object{object("Deployment", "other")},
 			details{workloads: running, rules: map[string][]rbacv1.PolicyRule{"sa": update("*", "*")}},
-			servedby.Unknown, servedby.Low, "", "may be the controller",
+			finalizerowner.Unknown, finalizerowner.Low, "", "may be the controller",
 		},
 		{
 			"a role for everything is no doubt about a name", "gone",
 			[]*inventory.Object{object("Deployment", "other")},
 			details{workloads: running, rules: map[string][]rbacv1.PolicyRule{"sa": update("*", "*")}},
-			servedby.Gone, servedby.Medium, "", "no Deployment, StatefulSet, DaemonSet or pod",
+			finalizerowner.Gone, finalizerowner.Medium, "", "no Deployment, StatefulSet, DaemonSet or pod",
 		},
 		{
 			"without the right", "other",
 			[]*inventory.Object{object("Deployment", "other")},
 			details{workloads: running, rules: map[string][]rbacv1.PolicyRule{"sa": update("gadgets", "shop.acme.io")}},
-			servedby.Forbidden, servedby.High, "Deployment.apps ops/other", "no role lets its service account ops/sa update widgets.shop.acme.io",
+			finalizerowner.Forbidden, finalizerowner.High, "Deployment.apps ops/other", "no role lets its service account ops/sa update widgets.shop.acme.io",
 		},
 		{
 			"only a Lease", "shop-operator",
 			[]*inventory.Object{object("Lease", "shop-operator")},
 			details{leases: fresh},
-			servedby.Alive, servedby.Medium, "the holder of Lease ops/shop-operator", "renewed 5s ago, by pod_1",
+			finalizerowner.Alive, finalizerowner.Medium, "the holder of Lease ops/shop-operator", "renewed 5s ago, by pod_1",
 		},
 		{
 			"set by hand", "kubectl-edit", nil,
 			details{},
-			servedby.Gone, servedby.Medium, "", "a tool and no controller",
+			finalizerowner.Gone, finalizerowner.Medium, "", "a tool and no controller",
 		},
 		{
 			"a part of the control plane", "kube-controller-manager", nil,
 			details{},
-			servedby.Unknown, servedby.High, "a controller of kube-controller-manager", "there is no Lease",
+			finalizerowner.Unknown, finalizerowner.High, "a controller of kube-controller-manager", "there is no Lease",
 		},
 		{
 			"the replicas cannot be read", "shop-operator",
 			[]*inventory.Object{object("Deployment", "shop-operator")},
 			details{err: errors.New("forbidden")},
-			servedby.Unknown, servedby.High, "Deployment.apps ops/shop-operator", "could not be read: forbidden",
+			finalizerowner.Unknown, finalizerowner.High, "Deployment.apps ops/shop-operator", "could not be read: forbidden",
 		},
 		{
 			"no details", "gone", nil, nil,
-			servedby.Unknown, servedby.Low, "", "was not read",
+			finalizerowner.Unknown, finalizerowner.Low, "", "was not read",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -176,21 +178,21 @@ func TestOf(t *testing.T) {
 // A finalizer of Kubernetes is not looked up by name: a workload called "kubernetes" or "orphan" is unrelated.
 func TestKubernetesOwn(t *testing.T) {
 	renewed := func(ago time.Duration) details {
-		return details{leases: map[string]servedby.Lease{"kube-controller-manager": {Holder: "cp-1", Renewed: now.Add(-ago), Duration: 15 * time.Second}}}
+		return details{leases: map[string]finalizerowner.Lease{"kube-controller-manager": {Holder: "cp-1", Renewed: now.Add(-ago), Duration: 15 * time.Second}}}
 	}
 	lease := object("Lease", "kube-controller-manager")
 	lease.Namespace = "kube-system"
 	for _, test := range []struct {
 		name, finalizer string
-		details         servedby.Details
-		want            servedby.State
+		details         finalizerowner.Details
+		want            finalizerowner.State
 	}{
-		{"renewed", "foregroundDeletion", renewed(3 * time.Second), servedby.Alive},
-		{"late, within patience", "orphan", renewed(time.Minute), servedby.Alive},
-		{"silent", "kubernetes.io/pvc-protection", renewed(time.Hour), servedby.Silent},
-		{"another component", "service.kubernetes.io/load-balancer-cleanup", renewed(time.Second), servedby.Unknown},
-		{"of the API server", "customresourcecleanup.apiextensions.k8s.io", renewed(time.Hour), servedby.Alive},
-		{"the Lease cannot be read", "kubernetes", details{err: errors.New("forbidden")}, servedby.Unknown},
+		{"renewed", "foregroundDeletion", renewed(3 * time.Second), finalizerowner.Alive},
+		{"late, within patience", "orphan", renewed(time.Minute), finalizerowner.Alive},
+		{"silent", "kubernetes.io/pvc-protection", renewed(time.Hour), finalizerowner.Silent},
+		{"another component", "service.kubernetes.io/load-balancer-cleanup", renewed(time.Second), finalizerowner.Unknown},
+		{"of the API server", "customresourcecleanup.apiextensions.k8s.io", renewed(time.Hour), finalizerowner.Alive},
+		{"the Lease cannot be read", "kubernetes", details{err: errors.New("forbidden")}, finalizerowner.Unknown},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o := object("Widget", "w")
@@ -214,11 +216,11 @@ func TestNobodyNeedsAllToBeRead(t *testing.T) {
 			inv.Resources = append(inv.Resources, r)
 		}
 		inv.Index()
-		want := servedby.Unknown
+		want := finalizerowner.Unknown
 		if kind == "Widget" {
-			want = servedby.Gone
+			want = finalizerowner.Gone
 		}
-		if a := servedby.New(inv, details{}, now).Of(o, cleanup); a.State != want {
+		if a := finalizerowner.New(inv, details{}, now).Of(o, cleanup); a.State != want {
 			t.Errorf("without %ss: %s, want %s; evidence: %q", kind, a.State, want, a.Evidence)
 		}
 	}

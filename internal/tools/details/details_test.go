@@ -1,4 +1,4 @@
-package lookup
+package details
 
 import (
 	"fmt"
@@ -18,8 +18,8 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
+	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
-	"github.com/coppice-dev/coppice/internal/tools/servedby"
 )
 
 func in(namespace, name string) metav1.ObjectMeta {
@@ -60,7 +60,7 @@ func TestDetails(t *testing.T) {
 			Endpoints:  []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
 		},
 	)
-	d := &Details{client: client, ctx: t.Context(), workloads: map[ownership.UID]answer[servedby.Workload]{}, nodes: map[string]answer[explain.Node]{}, volumes: map[string]answer[volume]{}}
+	d := &Reader{client: client, ctx: t.Context(), workloads: map[ownership.UID]answer[finalizerowner.Workload]{}, nodes: map[string]answer[explain.Node]{}, volumes: map[string]answer[volume]{}}
 	for name, claim := range map[string]string{"bound": "data", "released": "", "free": ""} {
 		for range 2 { // the second time without a request
 			v, c, err := d.Volume(name)
@@ -109,7 +109,7 @@ func TestDetails(t *testing.T) {
 // TestManyWorkloadsAreListed: hundreds of workloads do not cause hundreds of requests.
 func TestManyWorkloadsAreListed(t *testing.T) {
 	client := fake.NewClientset()
-	d := &Details{client: client, ctx: t.Context(), workloads: map[ownership.UID]answer[servedby.Workload]{}}
+	d := &Reader{client: client, ctx: t.Context(), workloads: map[ownership.UID]answer[finalizerowner.Workload]{}}
 	const many = 200
 	one := int32(1)
 	for n := range many {
@@ -136,7 +136,7 @@ func TestManyWorkloadsAreListed(t *testing.T) {
 // removed.
 func TestManyNodesAreListed(t *testing.T) {
 	client := fake.NewClientset()
-	d := &Details{client: client, ctx: t.Context(), nodes: map[string]answer[explain.Node]{}}
+	d := &Reader{client: client, ctx: t.Context(), nodes: map[string]answer[explain.Node]{}}
 	const many = 200
 	for n := range many {
 		node := &corev1.Node{ObjectMeta: in("", fmt.Sprintf("n%d", n)), Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{

@@ -1,4 +1,4 @@
-package gone
+package history
 
 import (
 	"bytes"

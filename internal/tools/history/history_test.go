@@ -1,4 +1,4 @@
-package gone_test
+package history_test
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 
 	light "github.com/coppice-dev/coppice/collector"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
-	"github.com/coppice-dev/coppice/internal/tools/gone"
+	"github.com/coppice-dev/coppice/internal/tools/history"
 )
 
 // noon is the time of the first line of a log; each line is a second later.
@@ -25,9 +25,9 @@ var (
 
 // logOf parses lines of "USER VERB [GROUP/]RESOURCE[:SUBRESOURCE] NAMESPACE/NAME [key=value]" with the keys code,
 // query, body, uid and reason. A namespace is "-" for none.
-func logOf(t *testing.T, lines ...string) *gone.Log {
+func logOf(t *testing.T, lines ...string) *history.Log {
 	t.Helper()
-	l := gone.NewLog(nil)
+	l := history.NewLog(nil)
 	for n, text := range lines {
 		f := strings.Fields(text)
 		resource, sub, _ := strings.Cut(f[2], ":")
@@ -78,33 +78,33 @@ func TestExplain(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		log    []string
-		target gone.Target
+		target history.Target
 		want   string // without the ages; empty if nothing is known
 	}{
 		{
 			"by hand, with the policy of the body",
 			[]string{`ann delete configmaps shop/c body={"propagationPolicy":"Foreground"}`},
-			gone.Target{Kind: configMap, Namespace: "shop", Name: "c"},
+			history.Target{Kind: configMap, Namespace: "shop", Name: "c"},
 			`ConfigMap shop/c: gone
   deleted by ann, policy Foreground`,
 		},
 		{
 			"with the policy of the query",
 			[]string{`ann delete configmaps shop/c query=orphanDependents=true`},
-			gone.Target{Kind: configMap, Namespace: "shop", Name: "c"},
+			history.Target{Kind: configMap, Namespace: "shop", Name: "c"},
 			`ConfigMap shop/c: gone
   deleted by ann, policy Orphan`,
 		},
 		{
 			"refused, and another's",
 			[]string{`ann delete configmaps shop/c code=403`, `ann delete configmaps other/c`, `ann delete secrets shop/c`},
-			gone.Target{Kind: configMap, Namespace: "shop", Name: "c"},
+			history.Target{Kind: configMap, Namespace: "shop", Name: "c"},
 			"",
 		},
 		{
 			"by the collector, because of the owner's deletion",
 			[]string{`ann delete apps/deployments shop/web`, collector + ` delete pods shop/web-1 uid=p ` + absent, `system:node:n1 delete pods shop/web-1 uid=p`},
-			gone.Target{UID: "p", Kind: pod, Namespace: "shop", Name: "web-1"},
+			history.Target{UID: "p", Kind: pod, Namespace: "shop", Name: "web-1"},
 			`Pod shop/web-1: gone
   deleted by the garbage collector, system:coppice:collector, policy Background: delete Background: owners absent
     because the reference to Deployment.apps web is dangling, by a deleted event
@@ -114,14 +114,14 @@ func TestExplain(t *testing.T) {
 		{
 			"an owner, by the uid that a reason names",
 			[]string{`ann delete apps/deployments shop/web`, collector + ` delete pods shop/web-1 ` + absent},
-			gone.Target{UID: "d"},
+			history.Target{UID: "d"},
 			`Deployment.apps shop/web: gone
   deleted by ann`,
 		},
 		{
 			"upstream's collector says no reason",
 			[]string{`system:serviceaccount:kube-system:generic-garbage-collector delete pods shop/web-1`},
-			gone.Target{Kind: pod, Namespace: "shop", Name: "web-1"},
+			history.Target{Kind: pod, Namespace: "shop", Name: "web-1"},
 			`Pod shop/web-1: gone
   deleted by the garbage collector, system:serviceaccount:kube-system:generic-garbage-collector
     because the log does not say which owner was gone`,
@@ -129,7 +129,7 @@ func TestExplain(t *testing.T) {
 		{
 			"with its namespace",
 			[]string{`ann delete namespaces shop/shop`, namespaces + ` delete configmaps shop/c`},
-			gone.Target{Kind: configMap, Namespace: "shop", Name: "c"},
+			history.Target{Kind: configMap, Namespace: "shop", Name: "c"},
 			`ConfigMap shop/c: gone
   deleted by the namespace controller, system:coppice:namespace-controller
     Namespace shop: gone
@@ -141,7 +141,7 @@ func TestExplain(t *testing.T) {
 				`ann delete namespaces shop/shop uid=1`, namespaces + ` delete configmaps shop/c uid=c`, `bob create namespaces shop/shop`,
 				`eve delete namespaces shop/shop uid=2`, namespaces + ` delete configmaps shop/other uid=o`,
 			},
-			gone.Target{UID: "c", Kind: configMap, Namespace: "shop", Name: "c"},
+			history.Target{UID: "c", Kind: configMap, Namespace: "shop", Name: "c"},
 			`ConfigMap shop/c: gone
   deleted by the namespace controller, system:coppice:namespace-controller
     Namespace shop: gone
@@ -150,7 +150,7 @@ func TestExplain(t *testing.T) {
 		{
 			"of a collection",
 			[]string{namespaces + ` deletecollection configmaps shop/`, `ann deletecollection configmaps other/`},
-			gone.Target{Kind: configMap, Namespace: "shop", Name: "c"},
+			history.Target{Kind: configMap, Namespace: "shop", Name: "c"},
 			`ConfigMap shop/c: gone
   perhaps: deleted with others of its kind by the namespace controller, system:coppice:namespace-controller
     because no request names the object; this one was for all of its kind that it selected`,
@@ -158,7 +158,7 @@ func TestExplain(t *testing.T) {
 		{
 			"with the definition of its kind",
 			[]string{`ann delete apiextensions.k8s.io/customresourcedefinitions -/widgets.example.com`},
-			gone.Target{Kind: ownership.Kind{Group: "example.com", Kind: "Widget"}, Namespace: "shop", Name: "w"},
+			history.Target{Kind: ownership.Kind{Group: "example.com", Kind: "Widget"}, Namespace: "shop", Name: "w"},
 			`Widget.example.com shop/w: gone
   perhaps: no request names the object, but the definition of its kind was deleted
     CustomResourceDefinition.apiextensions.k8s.io widgets.example.com: gone
@@ -170,7 +170,7 @@ func TestExplain(t *testing.T) {
 				`ann delete configmaps shop/c`, `ann create configmaps shop/c`, `eve delete configmaps shop/c`,
 				`bob patch configmaps shop/c`, `bob create configmaps shop/c`, `bob patch configmaps shop/c`,
 			},
-			gone.Target{Kind: configMap, Namespace: "shop", Name: "c"},
+			history.Target{Kind: configMap, Namespace: "shop", Name: "c"},
 			`ConfigMap shop/c: gone
   deleted by eve
     because it was last written by bob, 1s later: an object with finalizers goes when the last is removed`,
@@ -178,14 +178,14 @@ func TestExplain(t *testing.T) {
 		{
 			"another of that name",
 			[]string{`ann delete configmaps shop/c uid=1`, `eve delete configmaps shop/c uid=2`},
-			gone.Target{UID: "1", Kind: configMap, Namespace: "shop", Name: "c"},
+			history.Target{UID: "1", Kind: configMap, Namespace: "shop", Name: "c"},
 			`ConfigMap shop/c: gone
   deleted by ann`,
 		},
 		{
 			"evicted",
 			[]string{`ann create pods:eviction shop/web-1 code=201`},
-			gone.Target{Kind: pod, Namespace: "shop", Name: "web-1"},
+			history.Target{Kind: pod, Namespace: "shop", Name: "web-1"},
 			`Pod shop/web-1: gone
   evicted by ann`,
 		},
@@ -195,7 +195,7 @@ func TestExplain(t *testing.T) {
 				collector + ` delete configmaps shop/a reason={"decision":"delete","owners":[{"kind":"ConfigMap","namespace":"shop","name":"b","standing":"dangling"}]}`,
 				collector + ` delete configmaps shop/b reason={"decision":"delete","owners":[{"kind":"ConfigMap","namespace":"shop","name":"a","standing":"dangling"}]}`,
 			},
-			gone.Target{Kind: configMap, Namespace: "shop", Name: "a"},
+			history.Target{Kind: configMap, Namespace: "shop", Name: "a"},
 			`ConfigMap shop/a: gone
   deleted by the garbage collector, system:coppice:collector: delete
     because the reference to ConfigMap b is dangling
@@ -203,7 +203,7 @@ func TestExplain(t *testing.T) {
       deleted by the garbage collector, system:coppice:collector: delete
         because the reference to ConfigMap a is dangling`,
 		},
-		{"not in the log", nil, gone.Target{UID: "nobody"}, ""},
+		{"not in the log", nil, history.Target{UID: "nobody"}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			x, ok := logOf(t, test.log...).Explain(test.target)
@@ -233,7 +233,7 @@ func ageless(text string) string {
 
 // TestActionsWithoutAuditLog: the actions of a collector are known without an audit log, each object by its UID.
 func TestActionsWithoutAuditLog(t *testing.T) {
-	l := gone.NewLog(func(k ownership.Kind) (schema.GroupResource, bool) {
+	l := history.NewLog(func(k ownership.Kind) (schema.GroupResource, bool) {
 		return schema.GroupResource{Group: k.Group, Resource: "many-" + k.Kind}, true
 	})
 	record := func(second int, name string, uid light.UID, action light.Action, answer light.Answer, owners ...light.RecordedOwner) light.Record {
@@ -262,14 +262,14 @@ func TestActionsWithoutAuditLog(t *testing.T) {
 		{"5", "ConfigMap shop/doubtful: gone\n  perhaps: deleted by the garbage collector, policy Background: decided\n    because the server did not answer: "},
 	} {
 		got := ""
-		if x, ok := l.Explain(gone.Target{UID: test.uid}); ok {
+		if x, ok := l.Explain(history.Target{UID: test.uid}); ok {
 			got = ageless(x.Text(noon()))
 		}
 		if diff := cmp.Diff(test.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.uid, diff)
 		}
 	}
-	if x, ok := l.Explain(gone.Target{Kind: configMap, Namespace: "shop", Name: "c"}); !ok || x.Object.UID != "2" {
+	if x, ok := l.Explain(history.Target{Kind: configMap, Namespace: "shop", Name: "c"}); !ok || x.Object.UID != "2" {
 		t.Errorf("by name: %+v", x)
 	}
 }
@@ -277,7 +277,7 @@ func TestActionsWithoutAuditLog(t *testing.T) {
 // A file that is not an audit log is not accepted as an empty one.
 func TestWhatIsNoEvent(t *testing.T) {
 	for _, line := range []string{"", "some text", `{"verb":"delete"}`, `{"apiVersion":"audit.k8s.io/v1beta1","verb":"delete"}`} {
-		if err := gone.NewLog(nil).AddLine([]byte(line)); err == nil {
+		if err := history.NewLog(nil).AddLine([]byte(line)); err == nil {
 			t.Errorf("%q was taken for an event", line)
 		}
 	}

@@ -1,16 +1,16 @@
-// Package servedby finds the controller that serves a finalizer: which controller most likely removes it, and whether
+// Package finalizerowner finds the controller that serves a finalizer: which controller most likely removes it, and whether
 // that controller works and has the permissions. No API has this information, but there are traces: the field manager
 // that set the finalizer, workloads and Leases with its name, and the service accounts that may update the resource.
 //
 // The main flow:
 //
-//	index := servedby.New(inventory, details, now)
+//	index := finalizerowner.New(inventory, details, now)
 //	answer := index.Of(object, finalizer) // the controller, its state, and the evidence in sentences
 //
 // A table has the finalizers of Kubernetes (builtin.go). For all others, clues.go finds names to look for, match.go
 // the workloads that may match, and state.go the state of the best match. An answer is based only on the objects that
 // were read: it says that a finalizer has no controller only if all workloads were read.
-package servedby
+package finalizerowner
 
 import (
 	"cmp"

@@ -1,9 +1,9 @@
-// Package recreate creates deleted objects again, according to a plan of package undo.
+// Package restore creates deleted objects again, according to a plan of package undo.
 //
 // The main flow: Survey reads which kinds the server serves and which objects have the names that matter (survey.go);
 // this is the input of the plan; Run creates wave after wave, several objects at a time (run.go), and makes the
 // second writes (links.go). It deletes or replaces no object.
-package recreate
+package restore
 
 import (
 	"context"

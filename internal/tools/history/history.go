@@ -1,17 +1,17 @@
-// Package gone explains why an object is gone: who deleted it, when and with which policy, or which owner's deletion
+// Package history explains why an object is gone: who deleted it, when and with which policy, or which owner's deletion
 // caused it, back to the first request. Its sources are the records of a collector and lines of an API server's audit
 // log, which the caller reads: the package has no side effects.
 //
 // The main flow:
 //
-//	log := gone.NewLog(resourceOf)
+//	log := history.NewLog(resourceOf)
 //	log.AddRecords(records)        // actions of a collector
 //	log.AddLine(line)              // lines of an audit log (audit.go)
 //	explanation, ok := log.Explain(target)
 //
 // The package does not guess: if the only known deletion may have been of other objects, such as the deletion of a
 // collection, the text says so.
-package gone
+package history
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package servedby
+package finalizerowner
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package recreate
+package restore
 
 import (
 	"bufio"

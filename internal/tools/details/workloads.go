@@ -1,4 +1,4 @@
-package lookup
+package details
 
 import (
 	"fmt"
@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
-	"github.com/coppice-dev/coppice/internal/tools/servedby"
 )
 
 const (
@@ -19,8 +19,8 @@ const (
 	workloadPage = 500
 )
 
-// Workload implements servedby.Details.
-func (d *Details) Workload(o *inventory.Object) (servedby.Workload, error) {
+// Workload implements finalizerowner.Details.
+func (d *Reader) Workload(o *inventory.Object) (finalizerowner.Workload, error) {
 	if len(d.workloads) >= fewWorkloads && !d.listed {
 		d.listed = true
 		d.listWorkloads()
@@ -29,38 +29,38 @@ func (d *Details) Workload(o *inventory.Object) (servedby.Workload, error) {
 		return known.value, known.err
 	}
 	w, err := d.getWorkload(o)
-	d.workloads[o.UID] = answer[servedby.Workload]{w, err}
+	d.workloads[o.UID] = answer[finalizerowner.Workload]{w, err}
 	return w, err
 }
 
-func (d *Details) getWorkload(o *inventory.Object) (servedby.Workload, error) {
+func (d *Reader) getWorkload(o *inventory.Object) (finalizerowner.Workload, error) {
 	apps, options := d.client.AppsV1(), metav1.GetOptions{}
 	switch o.Kind.Kind {
 	case "Deployment":
 		one, err := apps.Deployments(o.Namespace).Get(d.ctx, o.Name, options)
 		if err != nil {
-			return servedby.Workload{}, err
+			return finalizerowner.Workload{}, err
 		}
 		return deploymentOf(one), nil
 	case "StatefulSet":
 		one, err := apps.StatefulSets(o.Namespace).Get(d.ctx, o.Name, options)
 		if err != nil {
-			return servedby.Workload{}, err
+			return finalizerowner.Workload{}, err
 		}
 		return statefulSetOf(one), nil
 	case "DaemonSet":
 		one, err := apps.DaemonSets(o.Namespace).Get(d.ctx, o.Name, options)
 		if err != nil {
-			return servedby.Workload{}, err
+			return finalizerowner.Workload{}, err
 		}
 		return daemonSetOf(one), nil
 	default:
-		return servedby.Workload{}, fmt.Errorf("%s is no workload", o.Kind)
+		return finalizerowner.Workload{}, fmt.Errorf("%s is no workload", o.Kind)
 	}
 }
 
 // listWorkloads reads all workloads, page by page. If a kind cannot be listed, each object is read alone.
-func (d *Details) listWorkloads() {
+func (d *Reader) listWorkloads() {
 	apps := d.client.AppsV1()
 	pages(workloadPage, func(options metav1.ListOptions) (string, error) {
 		page, err := apps.Deployments("").List(d.ctx, options)
@@ -106,11 +106,11 @@ func pages(size int64, read func(metav1.ListOptions) (next string, err error)) {
 	}
 }
 
-func (d *Details) keep(meta metav1.ObjectMeta, w servedby.Workload) {
-	d.workloads[ownership.UID(meta.UID)] = answer[servedby.Workload]{value: w}
+func (d *Reader) keep(meta metav1.ObjectMeta, w finalizerowner.Workload) {
+	d.workloads[ownership.UID(meta.UID)] = answer[finalizerowner.Workload]{value: w}
 }
 
-func deploymentOf(one *appsv1.Deployment) servedby.Workload {
+func deploymentOf(one *appsv1.Deployment) finalizerowner.Workload {
 	w := workloadOf(&one.Spec.Template)
 	w.Replicas, w.Ready = replicas(one.Spec.Replicas), one.Status.ReadyReplicas
 	for _, c := range one.Status.Conditions {
@@ -121,21 +121,21 @@ func deploymentOf(one *appsv1.Deployment) servedby.Workload {
 	return w
 }
 
-func statefulSetOf(one *appsv1.StatefulSet) servedby.Workload {
+func statefulSetOf(one *appsv1.StatefulSet) finalizerowner.Workload {
 	w := workloadOf(&one.Spec.Template)
 	w.Replicas, w.Ready = replicas(one.Spec.Replicas), one.Status.ReadyReplicas
 	return w
 }
 
-func daemonSetOf(one *appsv1.DaemonSet) servedby.Workload {
+func daemonSetOf(one *appsv1.DaemonSet) finalizerowner.Workload {
 	w := workloadOf(&one.Spec.Template)
 	w.Replicas, w.Ready = one.Status.DesiredNumberScheduled, one.Status.NumberReady
 	return w
 }
 
 // workloadOf returns a workload with the service account and the images of a pod template.
-func workloadOf(template *corev1.PodTemplateSpec) servedby.Workload {
-	w := servedby.Workload{ServiceAccount: template.Spec.ServiceAccountName}
+func workloadOf(template *corev1.PodTemplateSpec) finalizerowner.Workload {
+	w := finalizerowner.Workload{ServiceAccount: template.Spec.ServiceAccountName}
 	if w.ServiceAccount == "" {
 		w.ServiceAccount = "default"
 	}
