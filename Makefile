@@ -114,10 +114,10 @@ conformance: build ## coppice conformance on a real kube-apiserver, with upstrea
 
 SEED ?= $(shell date -u +%Y%m%d)
 differential: ## the comparison of whole objects with a real kube-apiserver: every field of every kind, right and wrong, and the pairs of SEED, by default that of the day (half an hour)
-	cd bench && COPPICE_TEST_OBJECTS=all COPPICE_TEST_SEED=$(SEED) go run ./onkubernetes -dir .. go test -count=1 -timeout 2h -v -run 'TestObjects$$' ./test/differential
+	cd bench && COPPICE_TEST_OBJECTS=all COPPICE_TEST_SEED=$(SEED) go run ./onkubernetes -dir .. go test -count=1 -timeout 2h -v -run 'TestObjectsAreStoredAsUpstream$$' ./test/differential
 
 replicas: ## two control planes on three etcd members, each of the five killed in turn under load (a minute)
-	go test ./test/e2e -count=1 -v -run 'TestReplicas$$' -replicas.all
+	go test ./test/e2e -count=1 -v -run 'TestKilledReplicasLoseNothing$$' -replicas.all
 
 PREVIEWS ?= 1000
 previews: ## PREVIEWS (1000) random cases whose deletions are predicted, made and compared (five minutes)
@@ -133,16 +133,16 @@ undos: ## UNDOS (1000) random cascades are deleted and undone, a third of them i
 
 KILLS ?= 100
 kills: ## kill KILLS (100) test processes that have started a control plane with envtest: nothing may stay (ten minutes)
-	cd test/envtest && go test -count=1 -v -timeout 1h -run '^TestKilled' -kills=$(KILLS)
+	cd test/envtest && go test -count=1 -v -timeout 1h -run '^TestNothingStaysOfAKilledSuite' -kills=$(KILLS)
 
 STARTS    ?= 1000
 ALONGSIDE ?= 32
 starts: ## start STARTS (1000) control planes with envtest one by one, and ALONGSIDE (32) at once: none may fail; prints p50, p95, memory; with COPPICE_UPSTREAM_ASSETS=dir those of kube-apiserver and etcd in there, too
-	cd test/envtest && go test -count=1 -v -timeout 3h -run '^(TestStarts|TestAlongside)$$' -starts=$(STARTS) -alongside=$(ALONGSIDE)
+	cd test/envtest && go test -count=1 -v -timeout 3h -run '^(TestManyStartsWithoutAnError|TestControlPlanesCollectTheirOwnGarbage)$$' -starts=$(STARTS) -alongside=$(ALONGSIDE)
 
 pictures: ## what docs/page.md shows, as Chromium draws it, into docs/page (half a minute)
 	mkdir -p docs/page
-	cd test/page && go test -count=1 -run '^TestPictures$$' . -pictures $(CURDIR)/docs/page
+	cd test/page && go test -count=1 -run '^TestPicturesAreWhatChromiumShows$$' . -pictures $(CURDIR)/docs/page
 
 OBJECTS ?= 134000
 page: ## the page in Chromium, beside a cluster of OBJECTS (134000) objects: prints delays, frames a second, and the first paint (five minutes)
@@ -166,7 +166,7 @@ generate: ## the OpenAPI definitions
 CLUSTERS ?= 100
 KINDS    ?= 30
 clusters: ## what CLUSTERS (100) clusters of 1000 objects and KINDS (30) kinds, collected by one process, take when nothing happens in them: memory, goroutines (half a minute)
-	go test ./collector -count=1 -v -run 'TestClusters$$' -timeout 30m -clusters=$(CLUSTERS) -clusters.kinds=$(KINDS)
+	go test ./collector -count=1 -v -run 'TestManyClustersSleepInOneProcess$$' -timeout 30m -clusters=$(CLUSTERS) -clusters.kinds=$(KINDS)
 
 PODS  ?= 20000
 NODES ?= 1000

@@ -91,9 +91,9 @@ func start(t *testing.T) []string {
 	return addresses
 }
 
-// TestClusters collects many clusters, whose servers are in another process, waits until all sleep, and prints
+// TestManyClustersSleepInOneProcess collects many clusters, whose servers are in another process, waits until all sleep, and prints
 // their cost. They are reached by TLS and HTTP/2, as API servers are.
-func TestClusters(t *testing.T) {
+func TestManyClustersSleepInOneProcess(t *testing.T) {
 	if *clustersFlag == 0 {
 		t.Skip("give -clusters=100: half a minute")
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/coppice-dev/coppice/coppicetest"
 )
 
-// TestAttach collects on a server that has no controllers.
-func TestAttach(t *testing.T) {
+// TestAttachedCollectorCollects collects on a server that has no controllers.
+func TestAttachedCollectorCollects(t *testing.T) {
 	t.Parallel()
 	bare := coppicetest.Start(t, coppicetest.WithoutControllers())
 	plane := coppicetest.Attach(t, bare.Kubeconfig, coppicetest.WithCRDBytes([]byte(widgets)))

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestFind checks the places that are searched for the binary, their order, and the error if there
+// TestBinaryIsFoundInThisOrder checks the places that are searched for the binary, their order, and the error if there
 // is none.
-func TestFind(t *testing.T) {
+func TestBinaryIsFoundInThisOrder(t *testing.T) {
 	dir := t.TempDir()
 	file := func(path ...string) string {
 		full := filepath.Join(append([]string{dir}, path...)...)
@@ -97,8 +97,8 @@ func TestParseKubeconfig(t *testing.T) {
 	}
 }
 
-// TestDocuments finds the definitions in files as they are.
-func TestDocuments(t *testing.T) {
+// TestDefinitionsAreFoundInFiles finds the definitions in files as they are.
+func TestDefinitionsAreFoundInFiles(t *testing.T) {
 	for text, want := range map[string]int{
 		"kind: CustomResourceDefinition":                                                     1,
 		"---\nkind: \"CustomResourceDefinition\" # ours\n---\nkind: ConfigMap\n---\n":        1,

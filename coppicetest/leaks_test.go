@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-dev/coppice/coppicetest/leaks"
 )
 
-// TestLeaks plants leaks on a server.
-func TestLeaks(t *testing.T) {
+// TestPlantedLeaksAreFound plants leaks on a server.
+func TestPlantedLeaksAreFound(t *testing.T) {
 	t.Parallel()
 	plane := coppicetest.Start(t)
 	s := newServer(t, plane)

@@ -38,8 +38,8 @@ spec:
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 `
 
-// TestStart uses the main features of a plane: a definition, a user, a cascade, a namespace.
-func TestStart(t *testing.T) {
+// TestPlaneHasDefinitionsUsersAndCascades uses the main features of a plane: a definition, a user, a cascade, a namespace.
+func TestPlaneHasDefinitionsUsersAndCascades(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "widgets.yaml"), []byte(widgets), 0o600); err != nil {
@@ -93,8 +93,8 @@ func TestExportLogs(t *testing.T) {
 	}
 }
 
-// TestUser checks that a user has the rights of its groups and no others.
-func TestUser(t *testing.T) {
+// TestUserHasTheRightsOfItsGroups checks that a user has the rights of its groups and no others.
+func TestUserHasTheRightsOfItsGroups(t *testing.T) {
 	t.Parallel()
 	plane := coppicetest.Start(t)
 	for _, test := range []struct {
@@ -166,8 +166,8 @@ func TestSettledRepeatedly(t *testing.T) {
 	}
 }
 
-// TestAdvance ends a grace period of an hour by moving the clock.
-func TestAdvance(t *testing.T) {
+// TestAdvanceEndsAGracePeriod ends a grace period of an hour by moving the clock.
+func TestAdvanceEndsAGracePeriod(t *testing.T) {
 	t.Parallel()
 	plane := coppicetest.Start(t, coppicetest.WithNodes(1), coppicetest.WithMovableClock())
 	s := newServer(t, plane)

@@ -20,9 +20,9 @@ import (
 // patience is how long a test waits for a program.
 const patience = 2 * time.Minute
 
-// TestContainerd imports the image, with Coppice itself in it, into a containerd, and runs coppice
+// TestImageCollectsInContainerd imports the image, with Coppice itself in it, into a containerd, and runs coppice
 // collect from it against a coppice up outside.
-func TestContainerd(t *testing.T) {
+func TestImageCollectsInContainerd(t *testing.T) {
 	needs(t, "containerd", "ctr", "runc")
 	coppice := filepath.Join(t.TempDir(), "coppice")
 	build := exec.Command("go", "build", "-o", coppice, "./cmd/coppice")

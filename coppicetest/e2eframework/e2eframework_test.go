@@ -120,8 +120,8 @@ func TestDeploymentBecomesAvailableAndEnds(t *testing.T) {
 	environment.Test(t, feature)
 }
 
-// TestCluster goes through the life of a cluster beside the suite's cluster.
-func TestCluster(t *testing.T) {
+// TestLifeOfACluster goes through the life of a cluster beside the suite's cluster.
+func TestLifeOfACluster(t *testing.T) {
 	cluster := e2eframework.NewCluster("second")
 	if path, err := cluster.GenerateKubeconfig(); err == nil || cluster.GetKubeconfig() != "" || cluster.GetKubectlContext() != "" {
 		t.Errorf("before it is created, its kubeconfig is %q", path)

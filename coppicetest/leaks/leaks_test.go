@@ -138,8 +138,8 @@ func TestObjectsOfACycleAreFound(t *testing.T) {
 	}
 }
 
-// TestHolds checks the reason why an object is stuck.
-func TestHolds(t *testing.T) {
+// TestReasonWhyAnObjectIsStuck checks the reason why an object is stuck.
+func TestReasonWhyAnObjectIsStuck(t *testing.T) {
 	found := leaks.Find(leaks.State{Kinds: kinds(), Objects: []leaks.Object{
 		root(deleting, held("foregroundDeletion")), object(configMap, "c", ownedBy(widget, "w", "w"), deleting, held("example.com/cleanup")),
 	}})

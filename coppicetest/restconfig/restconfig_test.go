@@ -15,8 +15,8 @@ import (
 	"github.com/coppice-dev/coppice/coppicetest/restconfig"
 )
 
-// TestFor deletes with typed clients, as administrator and as a user without rights.
-func TestFor(t *testing.T) {
+// TestTypedClientsWithRightsAndWithout deletes with typed clients, as administrator and as a user without rights.
+func TestTypedClientsWithRightsAndWithout(t *testing.T) {
 	plane := coppicetest.Start(t, coppicetest.WithBinary(binary(t)))
 	client := kubernetes.NewForConfigOrDie(restconfig.For(t, plane)).CoreV1().ConfigMaps("default")
 	owner, err := client.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})

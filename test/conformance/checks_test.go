@@ -12,8 +12,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/cli/conformance/probe"
 )
 
-// TestChecks runs what coppice conformance runs, in the same turns.
-func TestChecks(t *testing.T) {
+// TestChecksOfTheCommandPass runs what coppice conformance runs, in the same turns.
+func TestChecksOfTheCommandPass(t *testing.T) {
 	for i, turn := range conformance.Checks() {
 		t.Run(strconv.Itoa(i+1), func(t *testing.T) {
 			for _, check := range turn.Checks {

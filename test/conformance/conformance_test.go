@@ -1,6 +1,6 @@
 // Package conformance holds black-box tests of garbage collection and of the deletion of
 // namespaces: each creates objects on an API server, deletes some, and checks the others. Most are
-// the checks of internal/cli/conformance, which coppice conformance runs as well (TestChecks). The
+// the checks of internal/cli/conformance, which coppice conformance runs as well (TestChecksOfTheCommandPass). The
 // names of the tests carry the IDs of matrix.txt, which lists the test of every behaviour;
 // behaviours that are not visible from outside are tested elsewhere.
 //

@@ -29,7 +29,7 @@ func (w *cluster) hint(k probe.Kind, tap *tap) {
 var anyDiscovery = match{discovery: "/"}
 
 // Discovery fails partly or completely, kinds appear and disappear.
-func TestDiscovery(t *testing.T) {
+func TestDiscoveryThatFailsAndChanges(t *testing.T) {
 	t.Run("DR-01 a group that cannot be discovered at the start holds up no other, and joins later", func(t *testing.T) {
 		w, tap := quiet(t), &tap{}
 		gizmos, gadgets := w.Define("gizmos"), w.Another().Define("gadgets")

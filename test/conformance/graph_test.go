@@ -11,7 +11,7 @@ import (
 )
 
 // Objects that exist when a collector starts, and events that it misses while it runs.
-func TestObservation(t *testing.T) {
+func TestEventsMissedAreMadeUp(t *testing.T) {
 	t.Run("GB-04 dependents are observed before their owner", func(t *testing.T) {
 		w, tap := quiet(t), &tap{}
 		w.collect(tap)

@@ -32,10 +32,10 @@ var (
 	groups    = []string{"GB", "TR", "AC", "VN", "CF", "OR", "FG", "BG", "MX", "CY", "CS", "CR", "DR", "NS", "AS", "AD", "PR"}
 )
 
-// TestMatrix checks the matrix against the tests: every behaviour is tested where the matrix
+// TestMatrixNamesItsTests checks the matrix against the tests: every behaviour is tested where the matrix
 // says, by a test that names it; and no test names a behaviour that is not in it. That the tests
 // of this package actually run is checked after all of them (notRun).
-func TestMatrix(t *testing.T) {
+func TestMatrixNamesItsTests(t *testing.T) {
 	here := idsInNames(t, ".")
 	for _, turn := range conformance.Checks() {
 		for _, check := range turn.Checks {

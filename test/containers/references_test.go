@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// seen is the output of the container of TestReferences.
+// seen is the output of the container of TestPodWaitsForItsConfigMap.
 const seen = `
 settings: a b
 text of a, once more as a part: text of a
@@ -18,9 +18,9 @@ variables: text of b, s3cret
 read only
 `
 
-// TestReferences: a pod waits for the config map that it refers to, and reports that; then its
+// TestPodWaitsForItsConfigMap: a pod waits for the config map that it refers to, and reports that; then its
 // volumes and variables have the values of the config map, the secret and its own fields.
-func TestReferences(t *testing.T) {
+func TestPodWaitsForItsConfigMap(t *testing.T) {
 	p, _ := sharedPlane(t)
 	s := newStory(t, p)
 	p.run(t, "create", "secret", "generic", "keys", "--from-literal=key=s3cret")

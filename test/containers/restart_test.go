@@ -14,9 +14,9 @@ import (
 
 func intOrString(n int32) intstr.IntOrString { return intstr.FromInt32(n) }
 
-// TestRestart: an agent that was killed finds its containers again: none is killed, none is
+// TestKilledAgentFindsItsContainersAgain: an agent that was killed finds its containers again: none is killed, none is
 // forgotten. Containers of pods that the API no longer knows are ended.
-func TestRestart(t *testing.T) {
+func TestKilledAgentFindsItsContainersAgain(t *testing.T) {
 	d := needDaemon(t)
 	dir := t.TempDir()
 	p := ownPlane(t, d, "--data-dir="+dir)
@@ -73,9 +73,9 @@ func keepOnly(t *testing.T, dir, name string) {
 	}
 }
 
-// TestEphemeral: an ephemeral control plane leaves no containers, and does not touch those of
+// TestEphemeralControlPlaneLeavesNoContainers: an ephemeral control plane leaves no containers, and does not touch those of
 // another.
-func TestEphemeral(t *testing.T) {
+func TestEphemeralControlPlaneLeavesNoContainers(t *testing.T) {
 	other, d := sharedPlane(t)
 	bystander := newStory(t, other)
 	bystander.create(corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Command: shell(idle)}}})

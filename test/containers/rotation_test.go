@@ -9,9 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestRotation: the log of a container that writes much begins anew while it writes, and who follows it
+// TestLogsRotateWhileTheyAreFollowed: the log of a container that writes much begins anew while it writes, and who follows it
 // misses nothing.
-func TestRotation(t *testing.T) {
+func TestLogsRotateWhileTheyAreFollowed(t *testing.T) {
 	p, _ := sharedPlane(t)
 	s := newStory(t, p)
 	// Again and again 64 Ki lines, which take 3.5 MB of the log, and a number.

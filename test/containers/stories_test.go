@@ -102,9 +102,9 @@ const idle = `trap 'exit 0' TERM; while :; do sleep 0.1; done`
 // deaf writes when TERM comes, ignores it, and keeps writing for as long as it runs.
 const deaf = `trap 'touch /out/term' TERM; touch /out/up; while :; do touch /out/alive; sleep 0.1; done`
 
-// TestPod: init container, sidecar and container start in that order, share a volume, know their
+// TestLifeOfAPod: init container, sidecar and container start in that order, share a volume, know their
 // pod's identity, and are logged; on deletion the sidecar ends last; nothing is left.
-func TestPod(t *testing.T) {
+func TestLifeOfAPod(t *testing.T) {
 	p, d := sharedPlane(t)
 	s := newStory(t, p)
 	always := corev1.ContainerRestartPolicyAlways
@@ -226,8 +226,8 @@ func (s *story) follow() *corev1.Pod {
 	return pod
 }
 
-// TestProbes: a pod is ready when its probes say so, of each kind, and not before.
-func TestProbes(t *testing.T) {
+// TestProbesDecideWhenAPodIsReady: a pod is ready when its probes say so, of each kind, and not before.
+func TestProbesDecideWhenAPodIsReady(t *testing.T) {
 	p, _ := sharedPlane(t)
 	for kind, handler := range map[string]func(port int32) corev1.ProbeHandler{
 		"exec": func(int32) corev1.ProbeHandler {
@@ -267,9 +267,9 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// TestLiveness: a container that fails its liveness probe is ended and runs again; the log of the
+// TestFailedLivenessProbeRestartsTheContainer: a container that fails its liveness probe is ended and runs again; the log of the
 // previous one can still be read.
-func TestLiveness(t *testing.T) {
+func TestFailedLivenessProbeRestartsTheContainer(t *testing.T) {
 	p, _ := sharedPlane(t)
 	s := newStory(t, p)
 	alive := corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"ls", "/tmp/well"}}}
@@ -299,9 +299,9 @@ func TestLiveness(t *testing.T) {
 	p.run(t, "delete", "pod", s.name)
 }
 
-// TestUnsupported: a volume type that the node does not support is named in the pod's status, and
+// TestUnsupportedVolumesAreNamed: a volume type that the node does not support is named in the pod's status, and
 // so is an image that is missing; such pods can be deleted.
-func TestUnsupported(t *testing.T) {
+func TestUnsupportedVolumesAreNamed(t *testing.T) {
 	p, _ := sharedPlane(t)
 	for _, test := range []struct {
 		name, reason, message string

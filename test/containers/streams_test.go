@@ -42,9 +42,9 @@ func (c client) command(ctx context.Context, p *plane, stdin string, args []stri
 	return command
 }
 
-// TestStreams: commands are run in containers, files copied, processes attached to, and ports
+// TestExecCopyAttachAndPortForward: commands are run in containers, files copied, processes attached to, and ports
 // forwarded, on a node in the process of the API server.
-func TestStreams(t *testing.T) {
+func TestExecCopyAttachAndPortForward(t *testing.T) {
 	p, _ := sharedPlane(t)
 	for name, c := range clients() {
 		t.Run(name, func(t *testing.T) {

@@ -6,11 +6,11 @@
 // TestSameAnswers compares our server with the kube-apiserver that the kubeconfig in
 // COPPICE_CONFORMANCE_KUBECONFIG names. Every difference is a failure unless docs/semantics.md
 // declares it (declared_test.go); then our server must do what the rules there promise
-// (promise_test.go). TestDeterministic compares two servers of ours, which must not differ.
+// (promise_test.go). TestTwoOfOurServersAreEqual compares two servers of ours, which must not differ.
 // COPPICE_TEST_DIFFERENTIAL is the number of requests (default 2000). A failure prints the
 // seed of its sequence, which COPPICE_TEST_SEED runs alone.
 //
-// TestObjects compares how the two handle manifests (objects_test.go), and TestFreshServers compares their
+// TestObjectsAreStoredAsUpstream compares how the two handle manifests (objects_test.go), and TestFreshServers compares their
 // initial objects (seat_test.go).
 //
 //	cd bench && go run ./onkubernetes -dir .. go test ./test/differential -count=1 -v
@@ -113,9 +113,9 @@ func TestSameAnswers(t *testing.T) {
 	r.compare(t, servers(t))
 }
 
-// TestDeterministic compares two servers of ours: what differs between them could not be compared
+// TestTwoOfOurServersAreEqual compares two servers of ours: what differs between them could not be compared
 // with upstream either.
-func TestDeterministic(t *testing.T) {
+func TestTwoOfOurServersAreEqual(t *testing.T) {
 	r := &report{declared: map[string]int{}}
 	r.compare(t, [2]*apiServer{newServer(t, "one", startOurs(t)), newServer(t, "two", startOurs(t))})
 }

@@ -24,9 +24,9 @@ import (
 // may write them, and who may or may not grant what they write. -rewrite records it anew.
 const escalationTable = "testdata/escalation.txt"
 
-// TestEscalation compares the answers of our server, and of the kube-apiserver that the environment
+// TestEscalationIsRefusedAsUpstream compares the answers of our server, and of the kube-apiserver that the environment
 // names, with the table.
-func TestEscalation(t *testing.T) {
+func TestEscalationIsRefusedAsUpstream(t *testing.T) {
 	if path := os.Getenv(kubeconfigVariable); path != "" {
 		config, err := clientcmd.BuildConfigFromFlags("", path)
 		if err != nil {

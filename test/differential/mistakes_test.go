@@ -154,8 +154,8 @@ var declaredMistakes = regexp.MustCompile(`(ours 400 BadRequest|message: ours) "
 // madeUp are the characters that a server adds to a prefix.
 var madeUp = regexp.MustCompile(`(UPPER|a{58})[a-z0-9]{5}\b`)
 
-// TestMistakes compares the answers to requests that are wrong: code, reason, message, causes, warnings.
-func TestMistakes(t *testing.T) {
+// TestWrongRequestsAreAnsweredAsUpstream compares the answers to requests that are wrong: code, reason, message, causes, warnings.
+func TestWrongRequestsAreAnsweredAsUpstream(t *testing.T) {
 	pair := servers(t)
 	namespace := fmt.Sprintf("mistakes-%d", os.Getpid())
 	for _, s := range pair {

@@ -171,7 +171,7 @@ func declaredOfObjects(e experiment, line string) string {
 const (
 	recordedFile   = "testdata/objects.txt"
 	recordedHeader = "# Differences of whole objects between our server and kube-apiserver 1.36 that are to be mended.\n" +
-		"# go test -run 'TestObjects$' -rewrite records those that it finds.\n"
+		"# go test -run 'TestObjectsAreStoredAsUpstream$' -rewrite records those that it finds.\n"
 )
 
 // knownDifferences reads the differences that are recorded.

@@ -35,7 +35,7 @@ const (
 
 var rewrite = flag.Bool("rewrite", false, "record the differences of whole objects that are found")
 
-// TestObjects compares how our server and kube-apiserver handle whole objects. The experiments are generated
+// TestObjectsAreStoredAsUpstream compares how our server and kube-apiserver handle whole objects. The experiments are generated
 // from the OpenAPI documents of both: a valid object of each kind with one field changed, right and wrong,
 // two fields changed, or all of them; created, replaced, patched in three ways and applied. Objects that are
 // stored, valid ones and those of testdata/states.yaml in states in which other updates are allowed, are
@@ -46,7 +46,7 @@ var rewrite = flag.Bool("rewrite", false, "record the differences of whole objec
 // A sample of them is played, another one with COPPICE_TEST_SEED; all of them with
 // COPPICE_TEST_OBJECTS=all, which takes half an hour. Differences on purpose are declared (objects_declared_test.go); those that are to be mended are
 // recorded in testdata/objects.txt, which must not get longer.
-func TestObjects(t *testing.T) {
+func TestObjectsAreStoredAsUpstream(t *testing.T) {
 	pair := servers(t)
 	seed := number(t, seedVariable, recordedSeed)
 	if *rewrite && seed != recordedSeed {

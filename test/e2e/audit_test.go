@@ -28,8 +28,8 @@ func TestAuditOfWorkloads(t *testing.T) {
 	}
 }
 
-// TestAudit plants faults on a server without a collector, and repairs the repairable ones.
-func TestAudit(t *testing.T) {
+// TestPlantedFaultsAreFoundAndRepaired plants faults on a server without a collector, and repairs the repairable ones.
+func TestPlantedFaultsAreFoundAndRepaired(t *testing.T) {
 	t.Parallel()
 	p := startPlane(t, "--ephemeral", "--secure-port=0", "--controllers=", noNodes)
 	k := ourKubectl(p)

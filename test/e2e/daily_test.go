@@ -16,16 +16,16 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// TestDaily runs the commands of a user's day, and compares the output literally. Each file of
+// TestDailyTranscript runs the commands of a user's day, and compares the output literally. Each file of
 // testdata/daily is a session with a control plane of its own; the kubectl is the built-in one, so
 // that the output is that of one version.
 //
-//	go test ./test/e2e -run TestDaily -rewrite
+//	go test ./test/e2e -run TestDailyTranscript -rewrite
 //
 // writes down the current output: read the difference before you commit it.
 //
 // What differs from run to run is replaced: ages, UIDs, times, ports, versions.
-func TestDaily(t *testing.T) {
+func TestDailyTranscript(t *testing.T) {
 	files, err := filepath.Glob("testdata/daily/*.txt")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no sessions: %v", err)

@@ -31,8 +31,8 @@ func leavesNothing(t *testing.T, dir string) {
 	}
 }
 
-// TestDemo plays all stories, as a new user does.
-func TestDemo(t *testing.T) {
+// TestDemoPlaysAllStories plays all stories, as a new user does.
+func TestDemoPlaysAllStories(t *testing.T) {
 	t.Parallel()
 	command, dir, errs := demo(t, "--plain")
 	out, err := command.Output()

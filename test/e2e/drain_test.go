@@ -20,8 +20,8 @@ func eventuallyBudget(t *testing.T, k kubectl, namespace, want string) {
 	})
 }
 
-// TestDrain drains a node: a pod stays until its disruption budget allows the eviction.
-func TestDrain(t *testing.T) {
+// TestDrainWaitsForTheBudget drains a node: a pod stays until its disruption budget allows the eviction.
+func TestDrainWaitsForTheBudget(t *testing.T) {
 	t.Parallel()
 	k := ourKubectl(startPlane(t, "--ephemeral", "--secure-port=0", "--nodes=2"))
 	namespace, pods := running(t, k)

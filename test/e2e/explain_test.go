@@ -33,9 +33,9 @@ kind: Gadget
 metadata: {name: held, finalizers: [explain.example.com/hold]}
 `
 
-// TestExplain: stuck deletions are explained down to the finalizer without a controller, and complete
+// TestStuckDeletionsAreExplained: stuck deletions are explained down to the finalizer without a controller, and complete
 // after the last action that the explanation names.
-func TestExplain(t *testing.T) {
+func TestStuckDeletionsAreExplained(t *testing.T) {
 	t.Parallel()
 	p := sharedPlane(t)
 	k := ourKubectl(p)

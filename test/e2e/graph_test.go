@@ -33,8 +33,8 @@ func (m *methods) RoundTrip(r *http.Request) (*http.Response, error) {
 	return m.next.RoundTrip(r)
 }
 
-// TestInventory: a cluster is read as it is, by reads alone.
-func TestInventory(t *testing.T) {
+// TestInventoryIsTheCluster: a cluster is read as it is, by reads alone.
+func TestInventoryIsTheCluster(t *testing.T) {
 	t.Parallel()
 	p := sharedPlane(t)
 	k := ourKubectl(p)

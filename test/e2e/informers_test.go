@@ -22,9 +22,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/freeport"
 )
 
-// TestInformers watches with client-go's informers across a restart of the server: they have the
+// TestInformersSurviveARestart watches with client-go's informers across a restart of the server: they have the
 // server's objects, and no event is repeated or missed.
-func TestInformers(t *testing.T) {
+func TestInformersSurviveARestart(t *testing.T) {
 	port := freeport.Find(t)
 	args := []string{"--data-dir", t.TempDir(), "--secure-port", port}
 	p := startPlane(t, args...)

@@ -29,8 +29,8 @@ spec:
       - {name: side, image: "busybox:1"}
 `
 
-// TestApply applies on the client and on the server, and sees conflicts.
-func TestApply(t *testing.T) {
+// TestApplyOnTheClientAndOnTheServer applies on the client and on the server, and sees conflicts.
+func TestApplyOnTheClientAndOnTheServer(t *testing.T) {
 	eachKubectl(t, func(t *testing.T, k kubectl, namespace string) {
 		k.apply(t, namespace, deployment)
 		k.apply(t, namespace, strings.Replace(deployment, "nginx:1.25", "nginx:1.26", 1))
@@ -66,8 +66,8 @@ func TestApply(t *testing.T) {
 	})
 }
 
-// TestPatch patches with each of kubectl's patch types.
-func TestPatch(t *testing.T) {
+// TestEachPatchTypeOfKubectl patches with each of kubectl's patch types.
+func TestEachPatchTypeOfKubectl(t *testing.T) {
 	eachKubectl(t, func(t *testing.T, k kubectl, namespace string) {
 		k.apply(t, namespace, deployment)
 		k.run(t, "patch", "-n", namespace, "deployment", "web", "-p", `{"spec":{"template":{"spec":{"containers":[{"name":"side","image":"busybox:2"}]}}}}`)
@@ -88,8 +88,8 @@ func TestPatch(t *testing.T) {
 	})
 }
 
-// TestSelectors lists by label and by field, and gets an error for a field that does not exist.
-func TestSelectors(t *testing.T) {
+// TestListsBySelectors lists by label and by field, and gets an error for a field that does not exist.
+func TestListsBySelectors(t *testing.T) {
 	eachKubectl(t, func(t *testing.T, k kubectl, namespace string) {
 		k.apply(t, namespace, pod("one", "")+pod("two", ""))
 		k.run(t, "label", "-n", namespace, "pod/one", "color=red")
@@ -168,8 +168,8 @@ func TestExplainDiffDryRun(t *testing.T) {
 	})
 }
 
-// TestValidation checks that invalid objects are refused with Kubernetes' messages.
-func TestValidation(t *testing.T) {
+// TestInvalidObjectsAreRefused checks that invalid objects are refused with Kubernetes' messages.
+func TestInvalidObjectsAreRefused(t *testing.T) {
 	eachKubectl(t, func(t *testing.T, k kubectl, namespace string) {
 		for name, c := range map[string]struct{ manifest, want string }{
 			"name":       {configMap("Not_A_Name", ""), "a lowercase RFC 1123 subdomain"},
@@ -214,8 +214,8 @@ func TestGracefulDeletion(t *testing.T) {
 	})
 }
 
-// TestPreconditions deletes only the object with the given preconditions.
-func TestPreconditions(t *testing.T) {
+// TestPreconditionsOfADelete deletes only the object with the given preconditions.
+func TestPreconditionsOfADelete(t *testing.T) {
 	p := sharedPlane(t)
 	k := kubectls(t, p)[0]
 	namespace := newNamespace(t, k)
@@ -264,8 +264,8 @@ func TestWatchAndWait(t *testing.T) {
 	})
 }
 
-// TestDescribe describes an object without complaint.
-func TestDescribe(t *testing.T) {
+// TestDescribeWithoutComplaint describes an object without complaint.
+func TestDescribeWithoutComplaint(t *testing.T) {
 	eachKubectl(t, func(t *testing.T, k kubectl, namespace string) {
 		k.apply(t, namespace, deployment)
 		if got := k.run(t, "describe", "-n", namespace, "deployment", "web"); !strings.Contains(got, "Replicas:") {

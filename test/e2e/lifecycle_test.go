@@ -167,7 +167,7 @@ func TestClearErrors(t *testing.T) {
 	}
 }
 
-func TestVersion(t *testing.T) {
+func TestVersionIsThatOfTheBuild(t *testing.T) {
 	out, _, code := coppice(t, "version", "-o", "json")
 	var v map[string]string
 	if err := json.Unmarshal([]byte(out), &v); err != nil || code != 0 {

@@ -10,9 +10,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// TestProtect: objects are protected, listed and released with the commands of a user, and kubectl shows
+// TestProtectedObjectsAreListedAndReleased: objects are protected, listed and released with the commands of a user, and kubectl shows
 // why they stay.
-func TestProtect(t *testing.T) {
+func TestProtectedObjectsAreListedAndReleased(t *testing.T) {
 	t.Parallel()
 	p := sharedPlane(t)
 	k := ourKubectl(p)

@@ -7,9 +7,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// TestQuota creates a deployment that is larger than the quota of its namespace: it gets as many pods
+// TestDeploymentLargerThanItsQuota creates a deployment that is larger than the quota of its namespace: it gets as many pods
 // as the quota allows, the others when the quota is raised, and the quota is free when all are gone.
-func TestQuota(t *testing.T) {
+func TestDeploymentLargerThanItsQuota(t *testing.T) {
 	t.Parallel()
 	k := shipped(t)
 	namespace := newNamespace(t, k)

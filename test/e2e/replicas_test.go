@@ -164,13 +164,13 @@ func (w *writer) verify(t *testing.T, there map[string]string) {
 	}
 }
 
-// everyOne has TestReplicas kill all five processes: make replicas.
+// everyOne has TestKilledReplicasLoseNothing kill all five processes: make replicas.
 var everyOne = flag.Bool("replicas.all", false, "kill each of the five processes of a replicated control plane, not just one of a kind")
 
-// TestReplicas kills processes of a replicated control plane in turn, under load: each
+// TestKilledReplicasLoseNothing kills processes of a replicated control plane in turn, under load: each
 // of the five, or one of a kind. Nothing that was acknowledged is lost, the service is
 // back within seconds, and so is the collector.
-func TestReplicas(t *testing.T) {
+func TestKilledReplicasLoseNothing(t *testing.T) {
 	r := startReplicas(t)
 	ctx, stop := context.WithCancel(t.Context())
 	var load sync.WaitGroup

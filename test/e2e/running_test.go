@@ -10,8 +10,8 @@ import (
 const twoContainers = `{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [
   {name: main, image: nginx, resources: {requests: {cpu: 10m, memory: 8Mi}, limits: {memory: 16Mi}}}, {name: side, image: busybox}]}}`
 
-// TestRunning changes pods that run, on a simulated node.
-func TestRunning(t *testing.T) {
+// TestRunningPodsChange changes pods that run, on a simulated node.
+func TestRunningPodsChange(t *testing.T) {
 	k := ourKubectl(startPlane(t, "--ephemeral", "--secure-port=0"))
 	for name, test := range map[string]func(*testing.T, kubectl, string){"debug": testDebug, "resize": testResize} {
 		t.Run(name, func(t *testing.T) {

@@ -20,9 +20,9 @@ import (
 // missing wait is noticed.
 const slowly = `{simulated.coppice.dev/ready-after: 100ms, simulated.coppice.dev/term-takes: 200ms}`
 
-// TestStories runs typical actions of users with workloads on a control plane of coppice up, with
+// TestWorkloadsWithNodes runs typical actions of users with workloads on a control plane of coppice up, with
 // nodes: pods are placed, run, and end with a grace period.
-func TestStories(t *testing.T) {
+func TestWorkloadsWithNodes(t *testing.T) {
 	t.Parallel()
 	k := ourKubectl(startPlane(t, "--ephemeral", "--secure-port=0", "--nodes=3"))
 	for name, story := range map[string]func(*testing.T, stage){

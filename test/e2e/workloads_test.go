@@ -71,8 +71,8 @@ func TestDeploymentDeleted(t *testing.T) {
 	}
 }
 
-// TestRollout rolls out a change and rolls it back.
-func TestRollout(t *testing.T) {
+// TestRolloutAndRollback rolls out a change and rolls it back.
+func TestRolloutAndRollback(t *testing.T) {
 	t.Parallel()
 	k := shipped(t)
 	namespace := newNamespace(t, k)

@@ -132,7 +132,7 @@ func TestControllersByVariable(t *testing.T) {
 
 // With coppice assets --collect, owned objects and namespaces are collected; no controller sets the
 // status of workloads or creates service accounts.
-func TestCollecting(t *testing.T) {
+func TestCollectAssetsCollectOnly(t *testing.T) {
 	c := newClient(t, start(t, collecting()))
 
 	owner := configMap("owner")
@@ -185,7 +185,7 @@ func TestOwnersAreNotChecked(t *testing.T) {
 	create(t, c, configMap("owned", blocking))
 }
 
-func TestUsers(t *testing.T) {
+func TestAddedUsersAuthenticate(t *testing.T) {
 	environment := &envtest.Environment{}
 	admin := newClient(t, start(t, environment))
 	user, err := environment.AddUser(envtest.User{Name: "jane", Groups: []string{"readers"}}, &rest.Config{})
@@ -244,7 +244,7 @@ func custom(kind, name string) *unstructured.Unstructured {
 
 // The first object of a definition can be created at once; upstream's server makes it wait for two
 // seconds.
-func TestDefinitions(t *testing.T) {
+func TestFirstObjectOfADefinitionComesAtOnce(t *testing.T) {
 	environment := collecting()
 	environment.CRDs = []*apiextensionsv1.CustomResourceDefinition{definition("saws", "Saw")}
 	config := start(t, environment)
@@ -269,7 +269,7 @@ func TestDefinitions(t *testing.T) {
 }
 
 // A suite with a client of etcd reads the server's writes, and the server reads the suite's.
-func TestEtcd(t *testing.T) {
+func TestSuiteReadsAndWritesEtcd(t *testing.T) {
 	environment := &envtest.Environment{}
 	c := newClient(t, start(t, environment))
 	create(t, c, configMap("kept"))
@@ -290,7 +290,7 @@ func TestEtcd(t *testing.T) {
 }
 
 // Several control planes run side by side, each for itself.
-func TestParallel(t *testing.T) {
+func TestControlPlanesSideBySide(t *testing.T) {
 	var took []time.Duration
 	for range 4 {
 		began := time.Now()

@@ -223,7 +223,7 @@ func TestFlagsThatAreNone(t *testing.T) {
 }
 
 // Controllers and nodes that a suite asks for.
-func TestWorkloads(t *testing.T) {
+func TestControllersAndNodesOnRequest(t *testing.T) {
 	t.Setenv("COPPICE_CONTROLLERS", "gc,namespace,workloads,scheduler")
 	t.Setenv("COPPICE_NODES", "1")
 	c := newClient(t, start(t, &envtest.Environment{}))

@@ -23,7 +23,7 @@ const upstreamVariable = "COPPICE_UPSTREAM_ASSETS"
 
 // A control plane starts and stops many times without an error. The log has the time and memory of a
 // start, and those with upstream's assets if there are any.
-func TestStarts(t *testing.T) {
+func TestManyStartsWithoutAnError(t *testing.T) {
 	t.Run("coppice", startOften)
 	t.Run("upstream", func(t *testing.T) {
 		dir := os.Getenv(upstreamVariable)
@@ -91,7 +91,7 @@ func anonymousMemory(t *testing.T, dir string) int {
 }
 
 // Control planes that run at the same time are all ready, and each collects its own garbage.
-func TestAlongside(t *testing.T) {
+func TestControlPlanesCollectTheirOwnGarbage(t *testing.T) {
 	t.Run("planes", func(t *testing.T) {
 		for i := range *alongside {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 )
 
 // A suite's webhook is installed, and asked.
-func TestWebhooks(t *testing.T) {
+func TestWebhookOfASuiteIsAsked(t *testing.T) {
 	path, none, scope := "/validate", admissionv1.SideEffectClassNone, admissionv1.NamespacedScope
 	environment := &envtest.Environment{WebhookInstallOptions: envtest.WebhookInstallOptions{ValidatingWebhooks: []*admissionv1.ValidatingWebhookConfiguration{{
 		ObjectMeta: metav1.ObjectMeta{Name: "names"},

@@ -14,9 +14,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
-// TestFixtures: the fixtures of the other tests are possible answers of a collector: each answer and event has
+// TestFixturesArePossibleAnswers: the fixtures of the other tests are possible answers of a collector: each answer and event has
 // the fields of its Go type, and no other.
-func TestFixtures(t *testing.T) {
+func TestFixturesArePossibleAnswers(t *testing.T) {
 	c, _, one := newStories()
 	for path, into := range map[string]any{
 		api.Status:                           &collector.Status{},

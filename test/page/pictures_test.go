@@ -16,7 +16,7 @@ var pictures = flag.String("pictures", "", "directory to write the pictures of t
 const mostBytes = 150_000
 
 // The pictures of the documents are what Chromium shows.
-func TestPictures(t *testing.T) {
+func TestPicturesAreWhatChromiumShows(t *testing.T) {
 	if *pictures == "" {
 		t.Skip("no directory for them: make pictures")
 	}

@@ -134,7 +134,7 @@ func openLink(t *testing.T, link string) *tab {
 
 // A link opens the page once, with the rights of its creator, and is removed from the address; the page shows how
 // deleted objects disappear.
-func TestLink(t *testing.T) {
+func TestLinkOpensThePageOnce(t *testing.T) {
 	p := newPlane(t)
 	p.kubectl("{apiVersion: v1, kind: Namespace, metadata: {name: shop}}", "apply", "-f", "-")
 	link := start(t, coppice(t, p.environment, "web"), "open ")
@@ -329,7 +329,7 @@ func (p *plane) fill(namespace string, objects int) {
 }
 
 // coppice demo --web plays all stories to a user who guesses the outcome, and checks the guesses.
-func TestDemo(t *testing.T) {
+func TestDemoIsPlayedInTheBrowser(t *testing.T) {
 	chromium(t)
 	link := start(t, coppice(t, nil, "demo", "--web"), "open ")
 	b := openLink(t, link)

@@ -131,7 +131,7 @@ func begin(one *feed) {
 }
 
 // The list has a row for each deletion, which changes by itself.
-func TestList(t *testing.T) {
+func TestListHasARowForEachDeletion(t *testing.T) {
 	c, list, _ := newStories()
 	b := newTab(t, serve(t, c), 1280, 900)
 	b.open("stories")
@@ -158,7 +158,7 @@ func TestList(t *testing.T) {
 
 // The picture of a deletion shows the owners, the removed objects, the held objects with their holders, the remaining
 // objects, and the times.
-func TestStory(t *testing.T) {
+func TestPictureOfADeletion(t *testing.T) {
 	c, _, one := newStories()
 	begin(one)
 	b := newTab(t, serve(t, c), 1280, 900)
@@ -218,7 +218,7 @@ func TestStoryThatIsStuck(t *testing.T) {
 }
 
 // The scrubber shows the state at each moment, and plays it.
-func TestScrubber(t *testing.T) {
+func TestScrubberShowsEachMoment(t *testing.T) {
 	c, _, one := newStories()
 	begin(one)
 	one.send("objects", []object{{"uid": "p2", "kind": "Pod", "namespace": "shop", "name": "web-1-y", "marked": now(), "gone": now(), "owners": []object{{"uid": "rs", "blocking": true}}}})

@@ -104,7 +104,7 @@ func cascade(pods int) object {
 const named = "preview/deploy%2Fweb/shop/Foreground"
 
 // A preview is a picture of groups, with the reason of what hangs, and the command with its digest.
-func TestPreview(t *testing.T) {
+func TestPreviewIsAPictureOfGroups(t *testing.T) {
 	b := newTab(t, serve(t, newCluster()), 1280, 900, http.StatusNotFound)
 	b.open("preview")
 	b.do(chromedp.SendKeys("#object", "deploy/web"), chromedp.SendKeys("#namespace", "shop"), chromedp.SetValue("#policy", "Foreground"), chromedp.SendKeys("#object", kb.Enter))
@@ -127,7 +127,7 @@ func TestPreview(t *testing.T) {
 }
 
 // The picture is used with the keyboard: arrows go from box to box, Enter lists a box's objects.
-func TestKeyboard(t *testing.T) {
+func TestPictureIsUsedWithTheKeyboard(t *testing.T) {
 	b := newTab(t, serve(t, newCluster()), 1280, 900)
 	b.open(named)
 	b.until(`document.querySelector('.box[tabindex="0"]')`)
@@ -171,7 +171,7 @@ func TestBrakeIsReleasedAfterAQuestion(t *testing.T) {
 }
 
 // Health lists protected objects, and explains the protection.
-func TestProtected(t *testing.T) {
+func TestHealthListsProtectedObjects(t *testing.T) {
 	b := newTab(t, serve(t, newCluster()), 1280, 900)
 	b.open("health")
 	for _, want := range []string{
@@ -185,7 +185,7 @@ func TestProtected(t *testing.T) {
 }
 
 // Without a link, the page asks for a token, and forgets it with the page.
-func TestToken(t *testing.T) {
+func TestPageAsksForATokenAndForgetsIt(t *testing.T) {
 	c := newCluster()
 	asked := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer right" {
@@ -210,7 +210,7 @@ func TestToken(t *testing.T) {
 }
 
 // axe finds nothing in any view, in light, in dark and on a phone; and nothing is wider than a phone.
-func TestAccessible(t *testing.T) {
+func TestAccessibleInEachView(t *testing.T) {
 	stories, _, one := newStories()
 	begin(one)
 	server := serve(t, stories)

@@ -31,8 +31,8 @@ import (
 
 const patience = 3 * time.Minute
 
-// TestOperator runs the operator against a control plane, through the life of a Site.
-func TestOperator(t *testing.T) {
+// TestOperatorThroughTheLifeOfASite runs the operator against a control plane, through the life of a Site.
+func TestOperatorThroughTheLifeOfASite(t *testing.T) {
 	log.SetLogger(zap.New(zap.WriteTo(t.Output())))
 	config := controlPlane(t)
 	if _, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{CRDs: []*apiextensionsv1.CustomResourceDefinition{Definition()}}); err != nil {
