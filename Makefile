@@ -133,7 +133,7 @@ undos: ## UNDOS (1000) random cascades are deleted and undone, a third of them i
 
 KILLS ?= 100
 kills: ## kill KILLS (100) test processes that have started a control plane with envtest: nothing may stay (ten minutes)
-	cd test/envtest && go test -count=1 -v -timeout 1h -run '^TestNothingStaysOfAKilledSuite' -kills=$(KILLS)
+	cd test/envtest && go test -count=1 -v -timeout 1h -run '^TestKilled' -kills=$(KILLS)
 
 STARTS    ?= 1000
 ALONGSIDE ?= 32

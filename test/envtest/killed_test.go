@@ -40,7 +40,7 @@ func victim() int {
 }
 
 // However a test process ends, nothing stays of the control plane that it has started.
-func TestNothingStaysOfAKilledSuite(t *testing.T) {
+func TestKilledSuiteLeavesNothing(t *testing.T) {
 	needProcesses(t)
 	for i := range *kills {
 		t.Run(fmt.Sprint(i), func(t *testing.T) { kill(t, os.Kill) })
