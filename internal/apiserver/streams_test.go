@@ -14,7 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coppice-dev/coppice/internal/node/containerstreams"
+	"github.com/coppice-dev/coppice/internal/node/kubeletapi"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
@@ -22,7 +22,7 @@ import (
 // with the request that it got, and others. It returns the namespace and the path of the pods.
 func (s *server) streamed(t *testing.T) (namespace, path string) {
 	t.Helper()
-	s.ServeStreams(func(_ context.Context, pod *corev1.Pod, r containerstreams.Request) (*url.URL, error) {
+	s.ServeStreams(func(_ context.Context, pod *corev1.Pod, r kubeletapi.StreamRequest) (*url.URL, error) {
 		if pod.Spec.NodeName != "here" {
 			return nil, apierrors.NewNotFound(corev1.Resource("nodes"), pod.Spec.NodeName)
 		}

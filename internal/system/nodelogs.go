@@ -13,7 +13,7 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
-	"github.com/coppice-dev/coppice/internal/node/agent/nodeserver"
+	"github.com/coppice-dev/coppice/internal/node/kubeletapi"
 )
 
 // nodeLogs serves the logs of one node's pods, and streams to them, to the API server; nil if logs are not served.
@@ -57,11 +57,11 @@ func (l *nodeLogs) port() int32 {
 }
 
 // serve serves until ctx ends.
-func (l *nodeLogs) serve(ctx context.Context, agent nodeserver.Agent) error {
+func (l *nodeLogs) serve(ctx context.Context, agent kubeletapi.Agent) error {
 	if l == nil {
 		return nil
 	}
-	server := nodeserver.Server{
+	server := kubeletapi.Server{
 		Agent: agent, Check: auth.CheckLogReader, Authorities: l.authorities, Certificate: l.credential.certificate, Log: l.log,
 	}
 	return server.Serve(ctx, l.listener)

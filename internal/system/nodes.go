@@ -21,7 +21,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/agent/containerruntime/cri"
 	"github.com/coppice-dev/coppice/internal/node/agent/movableclock"
 	"github.com/coppice-dev/coppice/internal/node/agent/nodeconfig"
-	"github.com/coppice-dev/coppice/internal/node/agent/nodeserver"
+	"github.com/coppice-dev/coppice/internal/node/kubeletapi"
 	"github.com/coppice-dev/coppice/internal/node/scheduler"
 )
 
@@ -163,7 +163,7 @@ func runNodes(ctx context.Context, api *apiserver.Server, nodes *agent.Agent) er
 	defer api.ServeStreams(nil)
 	api.ServeAgents(func(node string) (http.Handler, error) {
 		served, err := nodes.Only(node)
-		return nodeserver.Handler(served), err
+		return kubeletapi.Handler(served), err
 	})
 	defer api.ServeAgents(nil)
 	return nodes.Run(ctx)

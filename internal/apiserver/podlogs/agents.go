@@ -19,7 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/nodeagents"
-	"github.com/coppice-dev/coppice/internal/node/containerlogs"
+	"github.com/coppice-dev/coppice/internal/node/kubeletapi"
 )
 
 const (
@@ -59,7 +59,7 @@ func (a Agents) Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptio
 	if err != nil {
 		return nil, fmt.Errorf("connect to the agent of node %s: %w", node, err)
 	}
-	path, query := containerlogs.RequestURL(pod, o)
+	path, query := kubeletapi.LogURL(pod, o)
 	target := url.URL{Scheme: "https", Host: address, Path: path, RawQuery: query}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), http.NoBody)
 	if err != nil {

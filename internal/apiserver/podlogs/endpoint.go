@@ -20,7 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/nodeagents"
-	"github.com/coppice-dev/coppice/internal/node/containerlogs"
+	"github.com/coppice-dev/coppice/internal/node/kubeletapi"
 )
 
 // Source opens the log of a container. For a pod on a node of another process, or for an unknown container,
@@ -84,7 +84,7 @@ func (e *Endpoint) Connect(ctx context.Context, name string, _ runtime.Object, r
 
 // serve writes the log as the response. If it returns an error, nothing has been written.
 func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, pod *corev1.Pod) error {
-	o, err := containerlogs.ParseOptions(r.URL.Query())
+	o, err := kubeletapi.ParseLogOptions(r.URL.Query())
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
@@ -112,7 +112,7 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request, pod *corev1.Pod
 		streamMessages(w, r, log)
 		return nil
 	}
-	if err := containerlogs.Stream(w, log); errors.Is(err, errDisconnected) && r.Context().Err() == nil {
+	if err := kubeletapi.WriteLog(w, log); errors.Is(err, errDisconnected) && r.Context().Err() == nil {
 		panic(http.ErrAbortHandler) // the status has been sent; aborting tells the client that lines are missing
 	}
 	return nil

@@ -17,8 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/coppice-dev/coppice/internal/node/agent/nodeserver"
-	"github.com/coppice-dev/coppice/internal/node/containerstreams"
+	"github.com/coppice-dev/coppice/internal/node/kubeletapi"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
@@ -126,7 +125,7 @@ func (r *remote) Logs(ctx context.Context, _ *corev1.Pod, o *corev1.PodLogOption
 	return r.log(ctx), nil
 }
 
-func (r *remote) Stream(context.Context, *corev1.Pod, containerstreams.Request) (*url.URL, error) {
+func (r *remote) Stream(context.Context, *corev1.Pod, kubeletapi.StreamRequest) (*url.URL, error) {
 	return nil, apierrors.NewBadRequest("it only has a log")
 }
 
@@ -153,7 +152,7 @@ func TestFollowInAnotherProcess(t *testing.T) {
 				})
 				return reader
 			}}
-			handler, broken := nodeserver.Handler(agent), make(chan func(), 1)
+			handler, broken := kubeletapi.Handler(agent), make(chan func(), 1)
 			if test.end == nil {
 				handler = breaking(handler, broken)
 			}

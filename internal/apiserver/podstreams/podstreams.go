@@ -25,7 +25,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/nodeagents"
-	"github.com/coppice-dev/coppice/internal/node/containerstreams"
+	"github.com/coppice-dev/coppice/internal/node/kubeletapi"
 )
 
 const (
@@ -37,7 +37,7 @@ const (
 
 // Source returns the URL of a stream of a pod on this machine. For a pod on a node of another process, the
 // error is a NotFound of nodes.
-type Source func(ctx context.Context, pod *corev1.Pod, r containerstreams.Request) (*url.URL, error)
+type Source func(ctx context.Context, pod *corev1.Pod, r kubeletapi.StreamRequest) (*url.URL, error)
 
 // Config configures Streams. All fields are required.
 type Config struct {
@@ -116,7 +116,7 @@ func (e *endpoint) Connect(ctx context.Context, name string, options runtime.Obj
 	if !ok {
 		return nil, fmt.Errorf("pod %s is a %T", name, obj)
 	}
-	if request.Kind != containerstreams.PortForward {
+	if request.Kind != kubeletapi.PortForward {
 		if request.Container, err = nodeagents.ChooseContainer(pod, request.Container); err != nil {
 			return nil, err
 		}
@@ -132,21 +132,21 @@ func (e *endpoint) Connect(ctx context.Context, name string, options runtime.Obj
 }
 
 // requestOf returns the request that the options of a subresource describe.
-func requestOf(options runtime.Object) (containerstreams.Request, error) {
+func requestOf(options runtime.Object) (kubeletapi.StreamRequest, error) {
 	switch o := options.(type) {
 	case *corev1.PodExecOptions:
-		return containerstreams.Request{
-			Kind: containerstreams.Exec, Container: o.Container, Command: o.Command,
+		return kubeletapi.StreamRequest{
+			Kind: kubeletapi.Exec, Container: o.Container, Command: o.Command,
 			Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY,
 		}, withStreams(o.Stdin, o.Stdout, o.Stderr)
 	case *corev1.PodAttachOptions:
-		return containerstreams.Request{
-			Kind: containerstreams.Attach, Container: o.Container, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY,
+		return kubeletapi.StreamRequest{
+			Kind: kubeletapi.Attach, Container: o.Container, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY,
 		}, withStreams(o.Stdin, o.Stdout, o.Stderr)
 	case *corev1.PodPortForwardOptions:
-		return containerstreams.Request{Kind: containerstreams.PortForward, Ports: o.Ports}, nil
+		return kubeletapi.StreamRequest{Kind: kubeletapi.PortForward, Ports: o.Ports}, nil
 	}
-	return containerstreams.Request{}, fmt.Errorf("invalid options object: %T", options)
+	return kubeletapi.StreamRequest{}, fmt.Errorf("invalid options object: %T", options)
 }
 
 // withStreams returns an error unless at least one of the streams of a process is requested.
@@ -161,7 +161,7 @@ func withStreams(requested ...bool) error {
 
 // locate returns the URL of a stream and the transport to it: on a node in this process, or else at the
 // agent of a node in another one.
-func (s *Streams) locate(ctx context.Context, pod *corev1.Pod, r containerstreams.Request) (*url.URL, http.RoundTripper, error) {
+func (s *Streams) locate(ctx context.Context, pod *corev1.Pod, r kubeletapi.StreamRequest) (*url.URL, http.RoundTripper, error) {
 	dialer := &net.Dialer{Timeout: connectWithin}
 	if source := s.source.Load(); source != nil {
 		to, err := (*source)(ctx, pod, r)

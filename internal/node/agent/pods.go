@@ -20,7 +20,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/node/agent/containerruntime"
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
-	"github.com/coppice-dev/coppice/internal/node/containerstreams"
+	"github.com/coppice-dev/coppice/internal/node/kubeletapi"
 )
 
 // record is the agent's state of one pod. Only the worker that holds the pod's key uses pod and
@@ -258,7 +258,7 @@ func (a *Agent) Pod(namespace, name string) (*corev1.Pod, error) {
 
 // Stream returns the URL, on this machine, of a stream to a pod on a node of this agent. The error is NotFound if there
 // is no such container.
-func (a *Agent) Stream(ctx context.Context, pod *corev1.Pod, r containerstreams.Request) (*url.URL, error) {
+func (a *Agent) Stream(ctx context.Context, pod *corev1.Pod, r kubeletapi.StreamRequest) (*url.URL, error) {
 	if !a.isOurs(pod) {
 		return nil, apierrors.NewNotFound(corev1.Resource("nodes"), pod.Spec.NodeName)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/nodeagents"
 	"github.com/coppice-dev/coppice/internal/node/agent"
 	"github.com/coppice-dev/coppice/internal/node/agent/containerruntime/simulated"
-	"github.com/coppice-dev/coppice/internal/node/containerstreams"
+	"github.com/coppice-dev/coppice/internal/node/kubeletapi"
 )
 
 // TestStreamsToSimulatedPods checks that a stream to a simulated pod is refused with the reason, and that the agent
@@ -27,14 +27,14 @@ func TestStreamsToSimulatedPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.PodSpec{NodeName: "n"}}
-	for _, kind := range containerstreams.Kinds() {
-		to, err := a.Stream(t.Context(), pod, containerstreams.Request{Kind: kind, Container: "c"})
+	for _, kind := range kubeletapi.StreamKinds() {
+		to, err := a.Stream(t.Context(), pod, kubeletapi.StreamRequest{Kind: kind, Container: "c"})
 		if !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "pod web is on node n, of which nothing can be reached: it is simulated") {
 			t.Errorf("%s: %v, %v", kind, to, err)
 		}
 	}
 	pod.Spec.NodeName = "other"
-	if _, err := a.Stream(t.Context(), pod, containerstreams.Request{Kind: containerstreams.Exec}); !nodeagents.IsUnknownNode(err) {
+	if _, err := a.Stream(t.Context(), pod, kubeletapi.StreamRequest{Kind: kubeletapi.Exec}); !nodeagents.IsUnknownNode(err) {
 		t.Errorf("a pod on another node: %v", err)
 	}
 }

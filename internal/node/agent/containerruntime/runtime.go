@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
-	"github.com/coppice-dev/coppice/internal/node/containerstreams"
+	"github.com/coppice-dev/coppice/internal/node/kubeletapi"
 )
 
 // ErrNoContainer is returned for a container that has no such instance.
@@ -51,7 +51,7 @@ type Runtime interface {
 	// Stream returns the URL at which the runtime serves a stream to a container or a pod. It is
 	// valid once, for every client that knows it. The error is ErrNoContainer if nothing runs
 	// there, and ErrNoProcesses if the runtime runs no processes.
-	Stream(ctx context.Context, pod *corev1.Pod, r containerstreams.Request) (*url.URL, error)
+	Stream(ctx context.Context, pod *corev1.Pod, r kubeletapi.StreamRequest) (*url.URL, error)
 	// Logs returns the lines that an instance of a container has written, oldest first.
 	Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error)
 }

@@ -9,21 +9,21 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/coppice-dev/coppice/internal/node/agent/containerruntime"
-	"github.com/coppice-dev/coppice/internal/node/containerstreams"
+	"github.com/coppice-dev/coppice/internal/node/kubeletapi"
 )
 
 // Stream implements containerruntime.Runtime. The runtime serves the stream on a port of its own,
 // below a path with a token that is valid once and for one minute.
-func (r *Runtime) Stream(ctx context.Context, of *corev1.Pod, s containerstreams.Request) (*url.URL, error) {
+func (r *Runtime) Stream(ctx context.Context, of *corev1.Pod, s kubeletapi.StreamRequest) (*url.URL, error) {
 	ctx = quiet(ctx)
-	if s.Kind == containerstreams.PortForward {
+	if s.Kind == kubeletapi.PortForward {
 		return r.portForward(ctx, of, s)
 	}
 	c, id := find(of, s.Container), r.running(of, s.Container)
 	if c == nil || id == "" {
 		return nil, fmt.Errorf("container %w (%q)", containerruntime.ErrNoContainer, s.Container)
 	}
-	if s.Kind == containerstreams.Attach {
+	if s.Kind == kubeletapi.Attach {
 		answer, err := r.containers.Attach(ctx, attachRequest(s, id, c.TTY))
 		return urlOf(answer, err)
 	}
@@ -35,11 +35,11 @@ func (r *Runtime) Stream(ctx context.Context, of *corev1.Pod, s containerstreams
 
 // attachRequest returns the request for the streams of a running process. Its terminal, if any,
 // exists since its start; a terminal has no stderr.
-func attachRequest(s containerstreams.Request, id string, tty bool) *runtimeapi.AttachRequest {
+func attachRequest(s kubeletapi.StreamRequest, id string, tty bool) *runtimeapi.AttachRequest {
 	return &runtimeapi.AttachRequest{ContainerId: id, Stdin: s.Stdin, Stdout: s.Stdout, Stderr: s.Stderr && !tty, Tty: tty}
 }
 
-func (r *Runtime) portForward(ctx context.Context, of *corev1.Pod, s containerstreams.Request) (*url.URL, error) {
+func (r *Runtime) portForward(ctx context.Context, of *corev1.Pod, s kubeletapi.StreamRequest) (*url.URL, error) {
 	sandbox := r.Observe(of.UID).Sandbox
 	if !sandbox.Ready {
 		return nil, fmt.Errorf("pod %w (%q)", containerruntime.ErrNoContainer, of.Name+"_"+of.Namespace)

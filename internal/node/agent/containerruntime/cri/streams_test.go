@@ -10,7 +10,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/node/agent/containerruntime"
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
-	"github.com/coppice-dev/coppice/internal/node/containerstreams"
+	"github.com/coppice-dev/coppice/internal/node/kubeletapi"
 )
 
 // streaming is a runtime that returns the request as its response.
@@ -36,14 +36,14 @@ func TestStream(t *testing.T) {
 	f, pod := newFake(), aPod()
 	r := f.open(t, t.TempDir())
 	r.containers = streaming{f}
-	exec := containerstreams.Request{Kind: containerstreams.Exec, Container: "c", Command: []string{"ls"}, Stdout: true, Stderr: true, TTY: true}
-	attach := containerstreams.Request{Kind: containerstreams.Attach, Container: "c", Stdin: true, Stderr: true, TTY: true}
-	ports := containerstreams.Request{Kind: containerstreams.PortForward, Ports: []int32{80}}
+	exec := kubeletapi.StreamRequest{Kind: kubeletapi.Exec, Container: "c", Command: []string{"ls"}, Stdout: true, Stderr: true, TTY: true}
+	attach := kubeletapi.StreamRequest{Kind: kubeletapi.Attach, Container: "c", Stdin: true, Stderr: true, TTY: true}
+	ports := kubeletapi.StreamRequest{Kind: kubeletapi.PortForward, Ports: []int32{80}}
 	other := exec
 	other.Container = "other"
 	nothing := func(when string) {
 		t.Helper()
-		for _, request := range []containerstreams.Request{exec, attach, other} {
+		for _, request := range []kubeletapi.StreamRequest{exec, attach, other} {
 			if to, err := r.Stream(t.Context(), pod, request); !errors.Is(err, containerruntime.ErrNoContainer) {
 				t.Errorf("%s: %s of %s: %v, %v", when, request.Kind, request.Container, to, err)
 			}
@@ -58,7 +58,7 @@ func TestStream(t *testing.T) {
 	seen := r.Observe(pod.UID)
 	id := bare(seen.Instances[0].ID)
 	for _, test := range []struct {
-		request containerstreams.Request
+		request kubeletapi.StreamRequest
 		want    string
 	}{
 		{exec, id + "/[ls]/falsetruefalsetrue"},

@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/coppice-dev/coppice/internal/node/agent/containerruntime"
-	"github.com/coppice-dev/coppice/internal/node/containerstreams"
+	"github.com/coppice-dev/coppice/internal/node/kubeletapi"
 )
 
 // mostTrouble is the maximum number of failed probes that an instance keeps. Older ones are dropped.
@@ -77,7 +77,7 @@ func (r *Runtime) Logs(ctx context.Context, of *corev1.Pod, o *corev1.PodLogOpti
 }
 
 // Stream implements containerruntime.Runtime.
-func (r *Runtime) Stream(context.Context, *corev1.Pod, containerstreams.Request) (*url.URL, error) {
+func (r *Runtime) Stream(context.Context, *corev1.Pod, kubeletapi.StreamRequest) (*url.URL, error) {
 	return nil, containerruntime.ErrNoProcesses
 }
 

@@ -1,4 +1,4 @@
-package nodeserver
+package kubeletapi
 
 import (
 	"bufio"
@@ -26,7 +26,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
-	"github.com/coppice-dev/coppice/internal/node/containerstreams"
 )
 
 // patient bounds the time that a test waits for an event that must happen.
@@ -44,7 +43,7 @@ type anAgent struct {
 	o      atomic.Pointer[corev1.PodLogOptions]
 
 	streams string // the URL of all streams
-	stream  atomic.Pointer[containerstreams.Request]
+	stream  atomic.Pointer[StreamRequest]
 }
 
 func (a *anAgent) Pod(namespace, name string) (*corev1.Pod, error) {
@@ -77,9 +76,9 @@ func (a *anAgent) Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOpt
 }
 
 // Stream returns the URL of anAgent.streams.
-func (a *anAgent) Stream(_ context.Context, _ *corev1.Pod, r containerstreams.Request) (*url.URL, error) {
+func (a *anAgent) Stream(_ context.Context, _ *corev1.Pod, r StreamRequest) (*url.URL, error) {
 	a.stream.Store(&r)
-	if r.Kind != containerstreams.PortForward && r.Container != "app" {
+	if r.Kind != PortForward && r.Container != "app" {
 		return nil, apierrors.NewNotFound(corev1.Resource("containers"), r.Container)
 	}
 	return url.Parse(a.streams)

@@ -1,4 +1,4 @@
-package containerstreams
+package kubeletapi
 
 import (
 	"net/url"
@@ -10,18 +10,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestRequestRoundTrips checks that the agent parses the same request that the API server got.
-func TestRequestRoundTrips(t *testing.T) {
+// TestStreamRequestRoundTrips checks that the agent parses the same request that the API server got.
+func TestStreamRequestRoundTrips(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "uid-1"}}
 	for name, test := range map[string]struct {
-		request Request
+		request StreamRequest
 		path    string
 	}{
-		"a command":   {Request{Kind: Exec, Container: "app", Command: []string{"sh", "-c", "echo $A & echo 'b c'"}, Stdout: true, Stderr: true}, "/exec/default/web/app"},
-		"a terminal":  {Request{Kind: Exec, Container: "app", Command: []string{"sh"}, Stdin: true, Stdout: true, TTY: true}, "/exec/default/web/app"},
-		"attached":    {Request{Kind: Attach, Container: "app", Stdin: true, Stderr: true}, "/attach/default/web/app"},
-		"no port yet": {Request{Kind: PortForward}, "/portForward/default/web"},
-		"some ports":  {Request{Kind: PortForward, Ports: []int32{80, 65535}}, "/portForward/default/web"},
+		"a command":   {StreamRequest{Kind: Exec, Container: "app", Command: []string{"sh", "-c", "echo $A & echo 'b c'"}, Stdout: true, Stderr: true}, "/exec/default/web/app"},
+		"a terminal":  {StreamRequest{Kind: Exec, Container: "app", Command: []string{"sh"}, Stdin: true, Stdout: true, TTY: true}, "/exec/default/web/app"},
+		"attached":    {StreamRequest{Kind: Attach, Container: "app", Stdin: true, Stderr: true}, "/attach/default/web/app"},
+		"no port yet": {StreamRequest{Kind: PortForward}, "/portForward/default/web"},
+		"some ports":  {StreamRequest{Kind: PortForward, Ports: []int32{80, 65535}}, "/portForward/default/web"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path, query := test.request.URL(pod)
@@ -32,20 +32,20 @@ func TestRequestRoundTrips(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := Parse(test.request.Kind, test.request.Container, values)
+			got, err := ParseStream(test.request.Kind, test.request.Container, values)
 			if diff := cmp.Diff(test.request, got); diff != "" || err != nil {
 				t.Errorf("%v (-want +got):\n%s", err, diff)
 			}
-			if !MatchesUID(values, "uid-1") || MatchesUID(values, "uid-2") {
+			if !matchesUID(values, "uid-1") || matchesUID(values, "uid-2") {
 				t.Errorf("the pod in %s is not the one with uid-1", query)
 			}
 		})
 	}
 }
 
-func TestParseRefusesInvalid(t *testing.T) {
+func TestParseStreamRefusesInvalid(t *testing.T) {
 	for name, test := range map[string]struct {
-		kind        Kind
+		kind        StreamKind
 		query, want string
 	}{
 		"no stream":         {Exec, "command=sh", "must be set"},
@@ -59,7 +59,7 @@ func TestParseRefusesInvalid(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := Parse(test.kind, "app", values); err == nil || !strings.Contains(err.Error(), test.want) {
+		if got, err := ParseStream(test.kind, "app", values); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %+v, %v; want %q", name, got, err, test.want)
 		}
 	}

@@ -1,4 +1,4 @@
-package containerlogs
+package kubeletapi
 
 import (
 	"net/url"
@@ -15,8 +15,8 @@ func testPod() *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "uid-1"}}
 }
 
-// TestRequestURLRoundTrips checks that the agent parses the same options that the API server got.
-func TestRequestURLRoundTrips(t *testing.T) {
+// TestLogURLRoundTrips checks that the agent parses the same options that the API server got.
+func TestLogURLRoundTrips(t *testing.T) {
 	since := metav1.NewTime(time.Date(2026, 7, 1, 12, 0, 0, 123456789, time.FixedZone("", 2*60*60)))
 	for name, o := range map[string]corev1.PodLogOptions{
 		"nothing":    {},
@@ -28,7 +28,7 @@ func TestRequestURLRoundTrips(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o.Container = "app"
-			path, query := RequestURL(testPod(), &o)
+			path, query := LogURL(testPod(), &o)
 			if path != "/containerLogs/default/web/app" {
 				t.Errorf("path %s", path)
 			}
@@ -39,7 +39,7 @@ func TestRequestURLRoundTrips(t *testing.T) {
 			if got := values.Get("uid"); got != "uid-1" {
 				t.Errorf("uid %q", got)
 			}
-			got, err := ParseOptions(values)
+			got, err := ParseLogOptions(values)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -54,7 +54,7 @@ func TestRequestURLRoundTrips(t *testing.T) {
 	}
 }
 
-func TestParseOptionsRefusesInvalid(t *testing.T) {
+func TestParseLogOptionsRefusesInvalid(t *testing.T) {
 	for query, want := range map[string]string{
 		"follow=perhaps":  "follow:",
 		"tailLines=-1":    `tailLines: "-1" must be an integer greater than or equal to 0`,
@@ -68,7 +68,7 @@ func TestParseOptionsRefusesInvalid(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if o, err := ParseOptions(values); err == nil || !strings.Contains(err.Error(), want) {
+		if o, err := ParseLogOptions(values); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %+v, %v; want %q", query, o, err, want)
 		}
 	}

@@ -1,13 +1,4 @@
-// Package nodeserver serves the logs of a node's pods, and streams to their processes and ports, to
-// an API server in another process. Packages internal/node/containerlogs and
-// internal/node/containerstreams document the protocols. Users reach the server through
-// nodes/proxy, too: for them it serves /healthz and /pods, like a kubelet.
-//
-// Logs may contain secrets, and a user who can run a command in a container has all access that the
-// container has. The server therefore answers a single client, which it identifies by its
-// certificate, and presents a certificate that is valid for its own node only. Neither side sends
-// any data before it has verified the other.
-package nodeserver
+package kubeletapi
 
 import (
 	"context"
@@ -26,10 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/coppice-dev/coppice/internal/node/containerlogs"
-	"github.com/coppice-dev/coppice/internal/node/containerstreams"
 )
 
 const (
@@ -50,7 +37,7 @@ type Agent interface {
 	Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error)
 	// Stream returns the URL at which the container runtime serves a stream, on this machine. The
 	// error is NotFound if there is no such container.
-	Stream(ctx context.Context, pod *corev1.Pod, r containerstreams.Request) (*url.URL, error)
+	Stream(ctx context.Context, pod *corev1.Pod, r StreamRequest) (*url.URL, error)
 }
 
 // Server serves the logs and streams of a node's pods to one client. All fields are required.
@@ -101,22 +88,22 @@ func (s *Server) tls() *tls.Config {
 	}
 }
 
-// Handler serves the requests that containerlogs.RequestURL and containerstreams.Request.URL
-// describe, /healthz and /pods. It does not authenticate them.
+// Handler serves the requests that LogURL and StreamRequest.URL describe, /healthz and /pods. It
+// does not authenticate them.
 func Handler(agent Agent) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
 	mux.HandleFunc("GET /pods", func(w http.ResponseWriter, _ *http.Request) { listPods(w, agent) })
-	mux.HandleFunc("GET "+containerlogs.PathPrefix+"{namespace}/{pod}/{container}", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("GET "+LogPath+"{namespace}/{pod}/{container}", func(w http.ResponseWriter, r *http.Request) {
 		log, err := open(r, agent)
 		if err != nil {
 			http.Error(w, err.Error(), statusOf(err))
 			return
 		}
 		defer log.Close()
-		_ = containerlogs.Stream(w, log) // logs that the runtime cannot read are reported as missing, as in the API server's own process
+		_ = WriteLog(w, log) // logs that the runtime cannot read are reported as missing, as in the API server's own process
 	})
-	for _, kind := range containerstreams.Kinds() {
+	for _, kind := range StreamKinds() {
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
 			mux.Handle(method+" "+kind.Pattern(), streams{agent, kind})
 		}
@@ -142,11 +129,11 @@ func listPods(w http.ResponseWriter, agent Agent) {
 // open opens the log that a request asks for.
 func open(r *http.Request, agent Agent) (io.ReadCloser, error) {
 	values := r.URL.Query()
-	o, err := containerlogs.ParseOptions(values)
+	o, err := ParseLogOptions(values)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	pod, err := podOf(r, agent, containerlogs.MatchesUID)
+	pod, err := podOf(r, agent)
 	if err != nil {
 		return nil, err
 	}
@@ -155,12 +142,12 @@ func open(r *http.Request, agent Agent) (io.ReadCloser, error) {
 }
 
 // podOf returns the pod in the path of a request, if its UID matches the request.
-func podOf(r *http.Request, agent Agent, matches func(url.Values, types.UID) bool) (*corev1.Pod, error) {
+func podOf(r *http.Request, agent Agent) (*corev1.Pod, error) {
 	pod, err := agent.Pod(r.PathValue("namespace"), r.PathValue("pod"))
 	if err != nil {
 		return nil, err
 	}
-	if !matches(r.URL.Query(), pod.UID) {
+	if !matchesUID(r.URL.Query(), pod.UID) {
 		return nil, apierrors.NewNotFound(corev1.Resource("pods"), pod.Name)
 	}
 	return pod, nil

@@ -1,11 +1,4 @@
-// Package containerstreams is the protocol between the API server and the agent of a node in
-// another process for streams to the processes and ports of a pod:
-//
-//	kubectl exec ─▶ pods/NAME/exec ─▶ POST /exec/NAMESPACE/POD/CONTAINER?… ─▶ agent ─▶ runtime
-//
-// Paths and query parameters are the same as for the kubelet. The connection of such a request is
-// upgraded (SPDY or WebSocket), and each of the parts above forwards its bytes to the next one.
-package containerstreams
+package kubeletapi
 
 import (
 	"fmt"
@@ -14,25 +7,24 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
-// Kind is the kind of a stream. Its value is the first element of the path on an agent.
-type Kind string
+// StreamKind is the kind of a stream. Its value is the first element of the path on an agent.
+type StreamKind string
 
 // The kinds of streams.
 const (
-	Exec        Kind = "exec"
-	Attach      Kind = "attach"
-	PortForward Kind = "portForward"
+	Exec        StreamKind = "exec"
+	Attach      StreamKind = "attach"
+	PortForward StreamKind = "portForward"
 )
 
-// Kinds returns all kinds of streams.
-func Kinds() []Kind { return []Kind{Exec, Attach, PortForward} }
+// StreamKinds returns all kinds of streams.
+func StreamKinds() []StreamKind { return []StreamKind{Exec, Attach, PortForward} }
 
-// Request is a request for a stream to a pod.
-type Request struct {
-	Kind Kind
+// StreamRequest is a request for a stream to a pod.
+type StreamRequest struct {
+	Kind StreamKind
 	// Container is the name of the container; not for PortForward.
 	Container string
 	// Command is the command and its arguments, for Exec.
@@ -44,7 +36,7 @@ type Request struct {
 	Ports []int32
 }
 
-// The query parameters.
+// The query parameters of streams.
 const (
 	commandParameter = "command"
 	stdinParameter   = "input"
@@ -52,18 +44,15 @@ const (
 	stderrParameter  = "error"
 	ttyParameter     = "tty"
 	portParameter    = "port"
-	// uidParameter carries the pod's UID to the agent, so that the stream never reaches an
-	// earlier or later pod of the same name.
-	uidParameter = "uid"
 )
 
 // flags returns the query parameters of the streams of a process.
-func (r *Request) flags() map[string]*bool {
+func (r *StreamRequest) flags() map[string]*bool {
 	return map[string]*bool{stdinParameter: &r.Stdin, stdoutParameter: &r.Stdout, stderrParameter: &r.Stderr, ttyParameter: &r.TTY}
 }
 
 // URL returns the path and the query of the request to the agent of this very pod.
-func (r Request) URL(pod *corev1.Pod) (path, query string) {
+func (r StreamRequest) URL(pod *corev1.Pod) (path, query string) {
 	path = "/" + string(r.Kind) + "/" + pod.Namespace + "/" + pod.Name
 	values := url.Values{uidParameter: {string(pod.UID)}}
 	if r.Kind == PortForward {
@@ -85,7 +74,7 @@ func (r Request) URL(pod *corev1.Pod) (path, query string) {
 
 // Pattern returns the pattern of the paths of a kind, for http.ServeMux. Its wildcards are
 // namespace, pod and, unless the kind is PortForward, container.
-func (k Kind) Pattern() string {
+func (k StreamKind) Pattern() string {
 	pattern := "/" + string(k) + "/{namespace}/{pod}"
 	if k == PortForward {
 		return pattern
@@ -93,14 +82,14 @@ func (k Kind) Pattern() string {
 	return pattern + "/{container}"
 }
 
-// Parse returns the request with these query parameters.
-func Parse(kind Kind, container string, values url.Values) (Request, error) {
-	r := Request{Kind: kind}
+// ParseStream returns the request with these query parameters.
+func ParseStream(kind StreamKind, container string, values url.Values) (StreamRequest, error) {
+	r := StreamRequest{Kind: kind}
 	if kind == PortForward {
 		for _, text := range values[portParameter] {
 			port, err := strconv.ParseUint(text, 10, 16)
 			if err != nil || port == 0 {
-				return Request{}, fmt.Errorf("%s: %q is not a port", portParameter, text)
+				return StreamRequest{}, fmt.Errorf("%s: %q is not a port", portParameter, text)
 			}
 			r.Ports = append(r.Ports, int32(port))
 		}
@@ -111,13 +100,7 @@ func Parse(kind Kind, container string, values url.Values) (Request, error) {
 		*set = values.Get(name) == "1" || values.Get(name) == "true"
 	}
 	if !r.Stdin && !r.Stdout && !r.Stderr {
-		return Request{}, fmt.Errorf("one of %s, %s and %s must be set", stdinParameter, stdoutParameter, stderrParameter)
+		return StreamRequest{}, fmt.Errorf("one of %s, %s and %s must be set", stdinParameter, stdoutParameter, stderrParameter)
 	}
 	return r, nil
-}
-
-// MatchesUID reports whether these query parameters name this UID, or no UID.
-func MatchesUID(values url.Values, uid types.UID) bool {
-	requested := values.Get(uidParameter)
-	return requested == "" || requested == string(uid)
 }

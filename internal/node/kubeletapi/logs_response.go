@@ -1,15 +1,15 @@
-package containerlogs
+package kubeletapi
 
 import (
 	"io"
 	"net/http"
 )
 
-// Stream writes a log as a response and flushes each part at once, so that a client that follows
+// WriteLog writes a log as a response and flushes each part at once, so that a client that follows
 // the log sees each line when it is written. It flushes the header before the first line. The
 // returned error is an error of reading the log; a write error means that the client has gone away
 // and is dropped.
-func Stream(w http.ResponseWriter, log io.Reader) error {
+func WriteLog(w http.ResponseWriter, log io.Reader) error {
 	w.Header().Set("Content-Type", "text/plain")
 	w.WriteHeader(http.StatusOK)
 	from, to := &readErrorRecorder{reader: log}, flushWriter{w}

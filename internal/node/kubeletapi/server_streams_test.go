@@ -1,4 +1,4 @@
-package nodeserver
+package kubeletapi
 
 import (
 	"bufio"
@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
-	"github.com/coppice-dev/coppice/internal/node/containerstreams"
 )
 
 // TestStreams checks that an upgraded connection is forwarded to the runtime and back, and ends with the server, and
@@ -75,7 +74,7 @@ func TestStreams(t *testing.T) {
 	if line, err := answer.ReadString('\n'); err != nil || line != "hello\n" {
 		t.Errorf("%q, %v", line, err)
 	}
-	if r := agent.stream.Load(); r.Kind != containerstreams.Exec || r.Container != "app" || len(r.Command) != 1 || !r.Stdin {
+	if r := agent.stream.Load(); r.Kind != Exec || r.Container != "app" || len(r.Command) != 1 || !r.Stdin {
 		t.Errorf("%+v", r)
 	}
 	s.ends()

@@ -1,4 +1,4 @@
-package nodeserver
+package kubeletapi
 
 import (
 	"bufio"
@@ -8,25 +8,23 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/proxy"
-
-	"github.com/coppice-dev/coppice/internal/node/containerstreams"
 )
 
 // streams serves the streams of one kind: it hands the upgraded connection on to the container
 // runtime.
 type streams struct {
 	agent Agent
-	kind  containerstreams.Kind
+	kind  StreamKind
 }
 
 // ServeHTTP implements http.Handler.
 func (s streams) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	request, err := containerstreams.Parse(s.kind, r.PathValue("container"), r.URL.Query())
+	request, err := ParseStream(s.kind, r.PathValue("container"), r.URL.Query())
 	if err != nil {
 		s.Error(w, r, apierrors.NewBadRequest(err.Error()))
 		return
 	}
-	pod, err := podOf(r, s.agent, containerstreams.MatchesUID)
+	pod, err := podOf(r, s.agent)
 	if err != nil {
 		s.Error(w, r, err)
 		return

@@ -1,12 +1,4 @@
-// Package containerlogs is the protocol between the API server and the agent of a node in
-// another process for the logs of containers:
-//
-//	kubectl logs ─▶ pods/NAME/log ─▶ GET /containerLogs/NAMESPACE/POD/CONTAINER?… ─▶ agent
-//
-// Path and query parameters are the same as for the kubelet. The API server (package podlogs)
-// parses a client's options and writes the URL for the agent; the agent's server parses the
-// same options again, and both stream the log with Stream.
-package containerlogs
+package kubeletapi
 
 import (
 	"errors"
@@ -17,26 +9,21 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
-// PathPrefix is the path below which an agent serves logs, as the kubelet does.
-const PathPrefix = "/containerLogs/"
+// LogPath is the path below which an agent serves logs, as the kubelet does.
+const LogPath = "/containerLogs/"
 
-// uidParameter carries the pod's UID to the agent. The kubelet has no such parameter. With it, the
-// agent never returns the log of an earlier or later pod of the same name.
-const uidParameter = "uid"
-
-// optionsQuery reads options from query parameters and keeps the first error.
-type optionsQuery struct {
+// logQuery reads log options from query parameters and keeps the first error.
+type logQuery struct {
 	values url.Values
 	err    error
 }
 
-// ParseOptions returns the log options in the query parameters of a request, from a client to the
+// ParseLogOptions returns the log options in the query parameters of a request, from a client to the
 // API server or from the API server to an agent.
-func ParseOptions(values url.Values) (*corev1.PodLogOptions, error) {
-	q := &optionsQuery{values: values}
+func ParseLogOptions(values url.Values) (*corev1.PodLogOptions, error) {
+	q := &logQuery{values: values}
 	o := &corev1.PodLogOptions{
 		Container: values.Get("container"), Follow: q.flag("follow"), Previous: q.flag("previous"), Timestamps: q.flag("timestamps"),
 		SinceSeconds: q.number("sinceSeconds", 1), TailLines: q.number("tailLines", 0), LimitBytes: q.number("limitBytes", 1),
@@ -54,7 +41,7 @@ func ParseOptions(values url.Values) (*corev1.PodLogOptions, error) {
 	return o, q.err
 }
 
-func (q *optionsQuery) flag(name string) bool {
+func (q *logQuery) flag(name string) bool {
 	text := q.values.Get(name)
 	if text == "" {
 		return false
@@ -66,7 +53,7 @@ func (q *optionsQuery) flag(name string) bool {
 	return set
 }
 
-func (q *optionsQuery) number(name string, minimum int64) *int64 {
+func (q *logQuery) number(name string, minimum int64) *int64 {
 	text := q.values.Get(name)
 	if text == "" {
 		return nil
@@ -78,9 +65,9 @@ func (q *optionsQuery) number(name string, minimum int64) *int64 {
 	return &n
 }
 
-// RequestURL returns the path and the query of a request to the agent for the log of a
+// LogURL returns the path and the query of a request to the agent for the log of a
 // container of this very pod.
-func RequestURL(pod *corev1.Pod, o *corev1.PodLogOptions) (path, query string) {
+func LogURL(pod *corev1.Pod, o *corev1.PodLogOptions) (path, query string) {
 	values := url.Values{uidParameter: {string(pod.UID)}}
 	for name, set := range map[string]bool{"follow": o.Follow, "previous": o.Previous, "timestamps": o.Timestamps} {
 		if set {
@@ -95,11 +82,5 @@ func RequestURL(pod *corev1.Pod, o *corev1.PodLogOptions) (path, query string) {
 	if o.SinceTime != nil {
 		values.Set("sinceTime", o.SinceTime.UTC().Format(time.RFC3339Nano))
 	}
-	return PathPrefix + pod.Namespace + "/" + pod.Name + "/" + o.Container, values.Encode()
-}
-
-// MatchesUID reports whether these query parameters name this UID, or no UID.
-func MatchesUID(values url.Values, uid types.UID) bool {
-	requested := values.Get(uidParameter)
-	return requested == "" || requested == string(uid)
+	return LogPath + pod.Namespace + "/" + pod.Name + "/" + o.Container, values.Encode()
 }
