@@ -7,7 +7,7 @@
 //
 // One agent may run any number of nodes in one process: they share its watch, its workers
 // and its queue, and a pod that does not change costs no CPU time. Package lifecycle decides
-// what to do about a pod; a containerruntime.Runtime does it.
+// what to do about a pod; a Runtime does it.
 //
 // A pod is removed from the API by a DELETE with a grace period of 0 and a UID precondition:
 // there may be another pod of the same name already.
@@ -34,7 +34,6 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/collect/eventrecorder"
 	"github.com/coppice-dev/coppice/internal/collect/pace"
-	"github.com/coppice-dev/coppice/internal/node/agent/containerruntime"
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
 )
 
@@ -47,7 +46,7 @@ const byUID = "uid"
 // Config configures an agent. Client, Runtime, Nodes and Logger are required.
 type Config struct {
 	Client  kubernetes.Interface
-	Runtime containerruntime.Runtime
+	Runtime Runtime
 	// Nodes are the nodes that the agent runs.
 	Nodes []Node
 	Clock clock.WithTicker // default: the system clock
@@ -68,7 +67,7 @@ type Config struct {
 // Agent runs the pods of its nodes. Create one with New.
 type Agent struct {
 	client  kubernetes.Interface
-	runtime containerruntime.Runtime
+	runtime Runtime
 	nodes   map[string]Node
 	clock   clock.WithTicker
 	log     *slog.Logger

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
-	"github.com/coppice-dev/coppice/internal/node/agent/containerruntime"
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
 	"github.com/coppice-dev/coppice/internal/node/kubeletapi"
 )
@@ -264,9 +263,9 @@ func (a *Agent) Stream(ctx context.Context, pod *corev1.Pod, r kubeletapi.Stream
 	}
 	to, err := a.runtime.Stream(ctx, pod, r)
 	switch {
-	case errors.Is(err, containerruntime.ErrNoContainer):
+	case errors.Is(err, kubeletapi.ErrNoContainer):
 		return nil, notFound(err)
-	case errors.Is(err, containerruntime.ErrNoProcesses):
+	case errors.Is(err, kubeletapi.ErrNoProcesses):
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("pod %s is on node %s, of which nothing can be reached: %s", pod.Name, pod.Spec.NodeName, err))
 	case err != nil:
 		return nil, apierrors.NewInternalError(err)
@@ -288,7 +287,7 @@ func (a *Agent) Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptio
 		return nil, apierrors.NewNotFound(corev1.Resource("nodes"), pod.Spec.NodeName)
 	}
 	log, err := a.runtime.Logs(ctx, pod, o)
-	if errors.Is(err, containerruntime.ErrNoContainer) {
+	if errors.Is(err, kubeletapi.ErrNoContainer) {
 		return nil, notFound(err)
 	}
 	return log, err

@@ -17,10 +17,17 @@
 package kubeletapi
 
 import (
+	"errors"
 	"net/url"
 
 	"k8s.io/apimachinery/pkg/types"
 )
+
+// ErrNoContainer is the error of a log or a stream of a container that has no such instance.
+var ErrNoContainer = errors.New("not found")
+
+// ErrNoProcesses is the error of a stream to a container in which no process runs.
+var ErrNoProcesses = errors.New("it is simulated: no process runs in its containers")
 
 // uidParameter carries the pod's UID to the agent. The kubelet has no such parameter. With it, the
 // agent never returns the log of an earlier or later pod of the same name, nor a stream to it.

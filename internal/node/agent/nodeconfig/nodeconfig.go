@@ -14,7 +14,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/node/agent"
-	"github.com/coppice-dev/coppice/internal/node/agent/containerruntime"
 	"github.com/coppice-dev/coppice/internal/node/agent/containerruntime/cri"
 	"github.com/coppice-dev/coppice/internal/node/agent/containerruntime/simulated"
 )
@@ -72,7 +71,7 @@ func (o Options) Validate(flag string) error {
 
 // Setup is an agent's runtime and its nodes.
 type Setup struct {
-	Runtime containerruntime.Runtime
+	Runtime agent.Runtime
 	Nodes   []agent.Node
 
 	clear func(context.Context) error // nil if nothing outlives the process

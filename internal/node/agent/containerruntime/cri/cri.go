@@ -34,7 +34,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/collect/pace"
-	"github.com/coppice-dev/coppice/internal/node/agent/containerruntime"
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
 )
 
@@ -91,8 +90,6 @@ type Runtime struct {
 
 	files sync.Mutex // held while volumes of API objects are written or removed
 }
-
-var _ containerruntime.Runtime = (*Runtime)(nil)
 
 // services are the two services of the CRI.
 type services struct {
@@ -162,23 +159,23 @@ func open(ctx context.Context, c Config, s services) (*Runtime, error) {
 	return r, nil
 }
 
-// Name implements containerruntime.Runtime.
+// Name implements agent.Runtime.
 func (r *Runtime) Name() string { return r.name }
 
-// Version implements containerruntime.Runtime.
+// Version implements agent.Runtime.
 func (r *Runtime) Version() string { return r.version }
 
-// Adopt implements containerruntime.Runtime. There is nothing to restore: all state is stored with
+// Adopt implements agent.Runtime. There is nothing to restore: all state is stored with
 // the containers.
 func (r *Runtime) Adopt(*corev1.Pod) {}
 
-// Observe implements containerruntime.Runtime.
+// Observe implements agent.Runtime.
 func (r *Runtime) Observe(uid types.UID) lifecycle.Observed { return r.cache.observe(uid) }
 
-// Known implements containerruntime.Runtime.
+// Known implements agent.Runtime.
 func (r *Runtime) Known() []types.UID { return append(r.cache.known(), r.store.known()...) }
 
-// Forget implements containerruntime.Runtime.
+// Forget implements agent.Runtime.
 func (r *Runtime) Forget(uid types.UID) {
 	r.cache.forget(uid)
 	if err := r.removeFiles(uid); err != nil {
@@ -186,7 +183,7 @@ func (r *Runtime) Forget(uid types.UID) {
 	}
 }
 
-// Run implements containerruntime.Runtime. Containers keep running when it returns.
+// Run implements agent.Runtime. Containers keep running when it returns.
 func (r *Runtime) Run(ctx context.Context, changed func(types.UID)) error {
 	ctx = quiet(ctx)
 	ticker := r.clock.NewTicker(lookEvery)

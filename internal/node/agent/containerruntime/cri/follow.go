@@ -16,7 +16,7 @@ import (
 // followEvery is the interval at which volumes are compared with their API objects, and due tokens are renewed.
 const followEvery = 40 * time.Second
 
-// Update implements containerruntime.Runtime.
+// Update implements agent.Runtime.
 func (r *Runtime) Update(pod *corev1.Pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,11 +9,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/cri-client/pkg/logs"
 
-	"github.com/coppice-dev/coppice/internal/node/agent/containerruntime"
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
+	"github.com/coppice-dev/coppice/internal/node/kubeletapi"
 )
 
-// Logs implements containerruntime.Runtime. It reads the file that the container runtime writes. A
+// Logs implements agent.Runtime. It reads the file that the container runtime writes. A
 // followed log ends when the instance has ended.
 func (r *Runtime) Logs(ctx context.Context, of *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {
 	seen := r.Observe(of.UID)
@@ -23,7 +23,7 @@ func (r *Runtime) Logs(ctx context.Context, of *corev1.Pod, o *corev1.PodLogOpti
 		if o.Previous {
 			which = "previous terminated container"
 		}
-		return nil, fmt.Errorf("%s %q in pod %q: %w", which, o.Container, of.Name, containerruntime.ErrNoContainer)
+		return nil, fmt.Errorf("%s %q in pod %q: %w", which, o.Container, of.Name, kubeletapi.ErrNoContainer)
 	}
 	path := r.store.log(of.UID, instance.Container, instance.Attempt)
 	reader, writer := io.Pipe()

@@ -23,8 +23,8 @@ import (
 	apitest "k8s.io/cri-api/pkg/apis/testing"
 	utilexec "k8s.io/utils/exec"
 
-	"github.com/coppice-dev/coppice/internal/node/agent/containerruntime"
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
+	"github.com/coppice-dev/coppice/internal/node/kubeletapi"
 )
 
 // fake is an in-memory container runtime.
@@ -311,7 +311,7 @@ func TestLogs(t *testing.T) {
 		}
 		return string(text)
 	}
-	if got := read(corev1.PodLogOptions{}); !strings.Contains(got, containerruntime.ErrNoContainer.Error()) {
+	if got := read(corev1.PodLogOptions{}); !strings.Contains(got, kubeletapi.ErrNoContainer.Error()) {
 		t.Errorf("logs of none: %q", got)
 	}
 	mustDo(t, r, pod, lifecycle.CreateSandbox{})

@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
 )
 
-// Do implements containerruntime.Runtime. A step has ended once its effect can be observed.
+// Do implements agent.Runtime. A step has ended once its effect can be observed.
 func (r *Runtime) Do(ctx context.Context, of *corev1.Pod, s lifecycle.Step, done func(error)) {
 	ctx = quiet(ctx)
 	r.mu.Lock()

@@ -8,11 +8,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/coppice-dev/coppice/internal/node/agent/containerruntime"
 	"github.com/coppice-dev/coppice/internal/node/kubeletapi"
 )
 
-// Stream implements containerruntime.Runtime. The runtime serves the stream on a port of its own,
+// Stream implements agent.Runtime. The runtime serves the stream on a port of its own,
 // below a path with a token that is valid once and for one minute.
 func (r *Runtime) Stream(ctx context.Context, of *corev1.Pod, s kubeletapi.StreamRequest) (*url.URL, error) {
 	ctx = quiet(ctx)
@@ -21,7 +20,7 @@ func (r *Runtime) Stream(ctx context.Context, of *corev1.Pod, s kubeletapi.Strea
 	}
 	c, id := find(of, s.Container), r.running(of, s.Container)
 	if c == nil || id == "" {
-		return nil, fmt.Errorf("container %w (%q)", containerruntime.ErrNoContainer, s.Container)
+		return nil, fmt.Errorf("container %w (%q)", kubeletapi.ErrNoContainer, s.Container)
 	}
 	if s.Kind == kubeletapi.Attach {
 		answer, err := r.containers.Attach(ctx, attachRequest(s, id, c.TTY))
@@ -42,7 +41,7 @@ func attachRequest(s kubeletapi.StreamRequest, id string, tty bool) *runtimeapi.
 func (r *Runtime) portForward(ctx context.Context, of *corev1.Pod, s kubeletapi.StreamRequest) (*url.URL, error) {
 	sandbox := r.Observe(of.UID).Sandbox
 	if !sandbox.Ready {
-		return nil, fmt.Errorf("pod %w (%q)", containerruntime.ErrNoContainer, of.Name+"_"+of.Namespace)
+		return nil, fmt.Errorf("pod %w (%q)", kubeletapi.ErrNoContainer, of.Name+"_"+of.Namespace)
 	}
 	answer, err := r.containers.PortForward(ctx, &runtimeapi.PortForwardRequest{PodSandboxId: sandbox.ID, Port: s.Ports})
 	return urlOf(answer, err)

@@ -8,7 +8,6 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/coppice-dev/coppice/internal/node/agent/containerruntime"
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
 	"github.com/coppice-dev/coppice/internal/node/kubeletapi"
 )
@@ -44,13 +43,13 @@ func TestStream(t *testing.T) {
 	nothing := func(when string) {
 		t.Helper()
 		for _, request := range []kubeletapi.StreamRequest{exec, attach, other} {
-			if to, err := r.Stream(t.Context(), pod, request); !errors.Is(err, containerruntime.ErrNoContainer) {
+			if to, err := r.Stream(t.Context(), pod, request); !errors.Is(err, kubeletapi.ErrNoContainer) {
 				t.Errorf("%s: %s of %s: %v, %v", when, request.Kind, request.Container, to, err)
 			}
 		}
 	}
 	nothing("before the start")
-	if to, err := r.Stream(t.Context(), pod, ports); !errors.Is(err, containerruntime.ErrNoContainer) {
+	if to, err := r.Stream(t.Context(), pod, ports); !errors.Is(err, kubeletapi.ErrNoContainer) {
 		t.Errorf("ports of a pod without a sandbox: %v, %v", to, err)
 	}
 	mustDo(t, r, pod, lifecycle.CreateSandbox{})

@@ -10,10 +10,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
 )
 
-// Update implements containerruntime.Runtime. Simulated containers use the pod of each step instead.
+// Update implements agent.Runtime. Simulated containers use the pod of each step instead.
 func (r *Runtime) Update(*corev1.Pod) {}
 
-// Adopt implements containerruntime.Runtime. It continues what an earlier process simulated from
+// Adopt implements agent.Runtime. It continues what an earlier process simulated from
 // the state in the pod's status: a running container has been running since its start, and whatever
 // was due meanwhile happens now.
 func (r *Runtime) Adopt(of *corev1.Pod) {

@@ -47,7 +47,7 @@ func (r *Runtime) schedule(e event) {
 	}
 }
 
-// Run implements containerruntime.Runtime: it calls events when they are due.
+// Run implements agent.Runtime: it calls events when they are due.
 func (r *Runtime) Run(ctx context.Context, changed func(types.UID)) error {
 	r.mu.Lock()
 	r.changed = changed

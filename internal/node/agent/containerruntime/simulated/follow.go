@@ -6,16 +6,16 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/coppice-dev/coppice/internal/node/agent/containerruntime"
+	"github.com/coppice-dev/coppice/internal/node/kubeletapi"
 )
 
 // since returns the lines of an instance after the first n that it has ever written. The caller
 // holds the lock.
-func (i *instance) since(n int) []containerruntime.Line {
+func (i *instance) since(n int) []kubeletapi.LogLine {
 	all := i.lines()
-	var lines []containerruntime.Line
+	var lines []kubeletapi.LogLine
 	for _, line := range all[min(max(n-i.dropped, 0), len(all)):] {
-		lines = append(lines, containerruntime.Line{At: line.at, Text: line.text + "\n"})
+		lines = append(lines, kubeletapi.LogLine{At: line.at, Text: line.text + "\n"})
 	}
 	return lines
 }
@@ -75,7 +75,7 @@ func (f *follower) next() (text string, news <-chan struct{}) {
 	f.runtime.mu.Lock()
 	defer f.runtime.mu.Unlock()
 	lines := f.run.since(f.seen)
-	text = containerruntime.Select(lines, &f.options, f.runtime.clock.Now())
+	text = kubeletapi.SelectLines(lines, &f.options, f.runtime.clock.Now())
 	f.seen = f.run.dropped + len(f.run.lines())
 	f.options.TailLines = nil
 	if limit := f.options.LimitBytes; limit != nil {

@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/coppice-dev/coppice/internal/node/agent/containerruntime"
 	"github.com/coppice-dev/coppice/internal/node/kubeletapi"
 )
 
@@ -51,7 +50,7 @@ func (i *instance) lines() []trouble {
 	return lines
 }
 
-// Logs implements containerruntime.Runtime. A followed log ends with the instance.
+// Logs implements agent.Runtime. A followed log ends with the instance.
 func (r *Runtime) Logs(ctx context.Context, of *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -61,10 +60,10 @@ func (r *Runtime) Logs(ctx context.Context, of *corev1.Pod, o *corev1.PodLogOpti
 		if o.Previous {
 			which = "previous terminated container"
 		}
-		return nil, fmt.Errorf("%s %q in pod %q: %w", which, o.Container, of.Name, containerruntime.ErrNoContainer)
+		return nil, fmt.Errorf("%s %q in pod %q: %w", which, o.Container, of.Name, kubeletapi.ErrNoContainer)
 	}
 	if !o.Follow {
-		return io.NopCloser(strings.NewReader(containerruntime.Select(run.since(0), o, r.clock.Now()))), nil
+		return io.NopCloser(strings.NewReader(kubeletapi.SelectLines(run.since(0), o, r.clock.Now()))), nil
 	}
 	reader, writer := io.Pipe()
 	ctx, cancel := context.WithCancel(ctx)
@@ -76,9 +75,9 @@ func (r *Runtime) Logs(ctx context.Context, of *corev1.Pod, o *corev1.PodLogOpti
 	return &followed{reader, cancel}, nil
 }
 
-// Stream implements containerruntime.Runtime.
+// Stream implements agent.Runtime.
 func (r *Runtime) Stream(context.Context, *corev1.Pod, kubeletapi.StreamRequest) (*url.URL, error) {
-	return nil, containerruntime.ErrNoProcesses
+	return nil, kubeletapi.ErrNoProcesses
 }
 
 // run returns the instance whose logs are requested. The caller holds the lock.

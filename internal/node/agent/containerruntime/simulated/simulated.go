@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
-	"github.com/coppice-dev/coppice/internal/node/agent/containerruntime"
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
 )
 
@@ -42,8 +41,6 @@ type Runtime struct {
 	happening bool            // Run is calling an event
 	changed   func(types.UID) // nil before Run
 }
-
-var _ containerruntime.Runtime = (*Runtime)(nil)
 
 // pod is the state of one pod.
 type pod struct {
@@ -83,16 +80,16 @@ func ForNode(c clock.Clock, node string) *Runtime {
 	return r
 }
 
-// Name implements containerruntime.Runtime.
+// Name implements agent.Runtime.
 func (r *Runtime) Name() string { return scheme }
 
-// Version implements containerruntime.Runtime.
+// Version implements agent.Runtime.
 func (r *Runtime) Version() string { return "1" }
 
 // scheme is the prefix of the IDs of simulated containers.
 const scheme = "simulated"
 
-// Observe implements containerruntime.Runtime.
+// Observe implements agent.Runtime.
 func (r *Runtime) Observe(uid types.UID) lifecycle.Observed {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -107,17 +104,17 @@ func (r *Runtime) Observe(uid types.UID) lifecycle.Observed {
 	return o
 }
 
-// Known implements containerruntime.Runtime.
+// Known implements agent.Runtime.
 func (r *Runtime) Known() []types.UID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Collect(maps.Keys(r.pods))
 }
 
-// Forget implements containerruntime.Runtime. Simulated pods leave nothing behind.
+// Forget implements agent.Runtime. Simulated pods leave nothing behind.
 func (r *Runtime) Forget(types.UID) {}
 
-// Do implements containerruntime.Runtime.
+// Do implements agent.Runtime.
 func (r *Runtime) Do(_ context.Context, of *corev1.Pod, s lifecycle.Step, done func(error)) {
 	r.mu.Lock()
 	later, err := r.do(of, s, done)

@@ -1,4 +1,4 @@
-package containerruntime
+package kubeletapi
 
 import (
 	"slices"
@@ -8,14 +8,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Line is a line that a container has written.
-type Line struct {
+// LogLine is a line that a container has written.
+type LogLine struct {
 	At   time.Time
 	Text string // including its newline
 }
 
-// Select returns the text of the lines that the options ask for, in order.
-func Select(lines []Line, o *corev1.PodLogOptions, now time.Time) string {
+// SelectLines returns the text of the lines that the options ask for, in order.
+func SelectLines(lines []LogLine, o *corev1.PodLogOptions, now time.Time) string {
 	since := time.Time{}
 	switch {
 	case o.SinceTime != nil:
@@ -23,7 +23,7 @@ func Select(lines []Line, o *corev1.PodLogOptions, now time.Time) string {
 	case o.SinceSeconds != nil:
 		since = now.Add(-time.Duration(*o.SinceSeconds) * time.Second)
 	}
-	lines = slices.DeleteFunc(slices.Clone(lines), func(l Line) bool { return l.At.Before(since) })
+	lines = slices.DeleteFunc(slices.Clone(lines), func(l LogLine) bool { return l.At.Before(since) })
 	if o.TailLines != nil {
 		lines = lines[max(0, int64(len(lines))-*o.TailLines):]
 	}

@@ -1,9 +1,7 @@
-// Package containerruntime defines what a node agent requires of a container runtime.
-package containerruntime
+package agent
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/url"
 
@@ -14,13 +12,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/kubeletapi"
 )
 
-// ErrNoContainer is returned for a container that has no such instance.
-var ErrNoContainer = errors.New("not found")
-
-// ErrNoProcesses is returned for streams by a runtime that runs no processes.
-var ErrNoProcesses = errors.New("it is simulated: no process runs in its containers")
-
-// Runtime runs the containers of pods. It is safe for concurrent use.
+// Runtime is the container runtime of an agent: it runs the containers of pods. It is safe for concurrent use.
 //
 // It makes no decisions: it carries out the steps of package lifecycle, and reports the state of
 // sandboxes and containers. That state survives a restart of the agent, apart from the part that
@@ -49,8 +41,8 @@ type Runtime interface {
 	// it; the error of a Probe means that the container is unhealthy.
 	Do(ctx context.Context, pod *corev1.Pod, s lifecycle.Step, done func(error))
 	// Stream returns the URL at which the runtime serves a stream to a container or a pod. It is
-	// valid once, for every client that knows it. The error is ErrNoContainer if nothing runs
-	// there, and ErrNoProcesses if the runtime runs no processes.
+	// valid once, for every client that knows it. The error is kubeletapi.ErrNoContainer if
+	// nothing runs there, and kubeletapi.ErrNoProcesses if the runtime runs no processes.
 	Stream(ctx context.Context, pod *corev1.Pod, r kubeletapi.StreamRequest) (*url.URL, error)
 	// Logs returns the lines that an instance of a container has written, oldest first.
 	Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error)
