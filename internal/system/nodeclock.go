@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/coppice-dev/coppice/internal/node/agent/movableclock"
+	"github.com/coppice-dev/coppice/internal/node/agent/containerruntime/simulated"
 )
 
 // nodeClockPath is the path of the clock of simulated nodes, if it is movable: GET reads it, and
@@ -13,7 +13,7 @@ import (
 const nodeClockPath = controllersPrefix + "/nodes/clock"
 
 // nodeClock serves a clock.
-type nodeClock struct{ clock *movableclock.Clock }
+type nodeClock struct{ clock *simulated.Clock }
 
 // ServeHTTP implements http.Handler.
 func (c nodeClock) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -19,7 +19,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/node/agent"
 	"github.com/coppice-dev/coppice/internal/node/agent/containerruntime/cri"
-	"github.com/coppice-dev/coppice/internal/node/agent/movableclock"
+	"github.com/coppice-dev/coppice/internal/node/agent/containerruntime/simulated"
 	"github.com/coppice-dev/coppice/internal/node/agent/nodeconfig"
 	"github.com/coppice-dev/coppice/internal/node/kubeletapi"
 	"github.com/coppice-dev/coppice/internal/node/scheduler"
@@ -35,7 +35,7 @@ const clearTimeout = time.Minute
 type machine struct {
 	setup      *nodeconfig.Setup
 	references *references
-	clock      *movableclock.Clock // nil unless MovableNodeClock
+	clock      *simulated.Clock // nil unless MovableNodeClock
 }
 
 // openMachine opens the container runtime of this process's nodes; it returns nil if there are no nodes.
@@ -46,7 +46,7 @@ func openMachine(ctx context.Context, o completedOptions, dir *workDir) (*machin
 	m, nodes := &machine{references: &references{}}, o.Nodes
 	nodes.Dir, nodes.Version, nodes.Log, nodes.Objects = dir.join(nodesDir), o.Version, o.Log, m.references
 	if o.MovableNodeClock {
-		m.clock = movableclock.New()
+		m.clock = simulated.NewClock()
 		nodes.Clock = m.clock
 	}
 	var err error

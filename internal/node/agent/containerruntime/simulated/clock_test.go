@@ -1,15 +1,15 @@
-package movableclock_test
+package simulated_test
 
 import (
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/coppice-dev/coppice/internal/node/agent/movableclock"
+	"github.com/coppice-dev/coppice/internal/node/agent/containerruntime/simulated"
 )
 
-// TestAdvance checks that timers fire when their time has come, whether time passes or is moved.
-func TestAdvance(t *testing.T) {
+// TestTimersFireWhenTimePassesOrIsMoved checks that timers fire when their time has come, whether time passes or is moved.
+func TestTimersFireWhenTimePassesOrIsMoved(t *testing.T) {
 	for _, test := range []struct {
 		name          string
 		advance, pass time.Duration
@@ -23,7 +23,7 @@ func TestAdvance(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := movableclock.New()
+				c := simulated.NewClock()
 				began := c.Now()
 				timer, stopped := c.NewTimer(30*time.Second), c.NewTimer(30*time.Second)
 				stopped.Stop()
@@ -44,10 +44,10 @@ func TestAdvance(t *testing.T) {
 	}
 }
 
-// TestReset checks that a reset timer starts over.
-func TestReset(t *testing.T) {
+// TestResetTimerStartsOver checks that a reset timer starts over.
+func TestResetTimerStartsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := movableclock.New()
+		c := simulated.NewClock()
 		timer := c.NewTimer(time.Second)
 		c.Advance(time.Second)
 		<-timer.C()

@@ -1,7 +1,4 @@
-// Package movableclock has a clock for simulated nodes that a test can move forward. It runs as
-// fast as the system's clock, ahead of it by the total of the moves. A move fires at once all
-// timers that it makes due.
-package movableclock
+package simulated
 
 import (
 	"sync"
@@ -10,7 +7,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Clock is a clock that can be moved forward. Create one with New.
+// Clock is a clock for simulated nodes that a test can move forward. It runs as fast as the system's
+// clock, ahead of it by the total of the moves. A move fires at once all timers that it makes due.
+// Create one with NewClock. It is safe for concurrent use.
 type Clock struct {
 	clock.RealClock // for methods that no node uses, such as tickers
 
@@ -21,8 +20,8 @@ type Clock struct {
 
 var _ clock.WithTickerAndDelayedExecution = (*Clock)(nil)
 
-// New returns a clock that shows the time of the system.
-func New() *Clock { return &Clock{waiting: map[*timer]struct{}{}} }
+// NewClock returns a clock that shows the time of the system.
+func NewClock() *Clock { return &Clock{waiting: map[*timer]struct{}{}} }
 
 // Now implements clock.Clock.
 func (c *Clock) Now() time.Time {
