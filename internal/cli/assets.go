@@ -20,7 +20,6 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/system"
 	"github.com/coppice-dev/coppice/internal/system/assets"
-	"github.com/coppice-dev/coppice/internal/system/assets/parent"
 	"github.com/coppice-dev/coppice/internal/system/assets/role"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
 	"github.com/coppice-dev/coppice/internal/tools/version"
@@ -108,7 +107,7 @@ func RunAs(ctx context.Context, r role.Role, args []string, s Streams) int {
 const stopTimeout = 5 * time.Second
 
 func runAPIServer(ctx context.Context, args []string, s Streams) error {
-	parentEnded := parent.Ended()
+	parentEnded := assets.ParentEnded()
 	listed, err := assets.Listed(os.Args[0])
 	if err != nil {
 		return err

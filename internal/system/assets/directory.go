@@ -3,7 +3,7 @@
 //
 // Package role derives the role of a process from its name. As kube-apiserver, it runs with the options
 // from its flags ([ParseAPIServer]), and with the controllers that a file beside it lists ([Listed]); as
-// etcd, it runs etcd ([RunEtcd]). Both end when their parent does (package parent), and then remove files
+// etcd, it runs etcd ([RunEtcd]). Both end when their parent does ([ParentEnded]), and then remove files
 // that a killed test could not remove ([RemoveLeftovers]).
 package assets
 

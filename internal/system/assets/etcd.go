@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	"go.etcd.io/etcd/server/v3/etcdmain"
-
-	"github.com/coppice-dev/coppice/internal/system/assets/parent"
 )
 
 // etcdDefaults returns flags that precede the given ones. A single member elects itself; the intervals only
@@ -21,7 +19,7 @@ func RunEtcd(args []string) {
 	if !Outlives() {
 		dir := etcdDataDir(args)
 		wasEmpty := dir != "" && IsEmpty(dir)
-		ended := parent.Ended()
+		ended := ParentEnded()
 		go func() {
 			<-ended
 			RemoveLeftovers(dir, wasEmpty)

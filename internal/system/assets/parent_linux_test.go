@@ -1,4 +1,4 @@
-package parent
+package assets
 
 import (
 	"os"
@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// isElsewhere detects another process by its working directory, and returns false for a process that does
-// not exist.
-func TestIsElsewhere(t *testing.T) {
+// TestIsElsewhereComparesWorkingDirectories checks that isElsewhere detects another process by its working
+// directory, and returns false for a process that does not exist.
+func TestIsElsewhereComparesWorkingDirectories(t *testing.T) {
 	own, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)

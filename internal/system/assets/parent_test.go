@@ -1,6 +1,6 @@
 //go:build unix
 
-package parent_test
+package assets_test
 
 import (
 	"bufio"
@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coppice-dev/coppice/internal/system/assets/parent"
+	"github.com/coppice-dev/coppice/internal/system/assets"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
@@ -19,7 +19,7 @@ const roleVariable = "COPPICE_PARENT_TEST"
 func TestMain(m *testing.M) {
 	switch os.Getenv(roleVariable) {
 	case "child":
-		ended := parent.Ended()
+		ended := assets.ParentEnded()
 		os.Stdout.WriteString("watching\n")
 		<-ended
 		os.Stdout.WriteString("ended\n")
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 }
 
 // A child detects that its parent was killed, and not earlier.
-func TestEnded(t *testing.T) {
+func TestChildDetectsTheEndOfItsParent(t *testing.T) {
 	process := exec.Command(os.Args[0])
 	process.Env = append(os.Environ(), roleVariable+"=parent")
 	out, in, err := os.Pipe()

@@ -1,6 +1,6 @@
 //go:build unix
 
-package parent
+package assets
 
 import (
 	"fmt"
@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watch returns a function that returns when the parent has ended: another process then adopts this one, so
+// watchParent returns a function that returns when the parent has ended: another process then adopts this one, so
 // the parent changes. PR_SET_PDEATHSIG of Linux is no alternative: its signal is also sent when only the
 // thread of the parent ends that started this process.
-func watch() func() {
+func watchParent() func() {
 	parent := os.Getppid()
 	if isAdopted(parent) {
 		return func() {}
 	}
 	return func() {
-		ticker := time.NewTicker(interval)
+		ticker := time.NewTicker(parentInterval)
 		defer ticker.Stop()
 		for os.Getppid() == parent {
 			<-ticker.C
@@ -27,7 +27,7 @@ func watch() func() {
 	}
 }
 
-// isAdopted reports whether the parent of this process ended before watch was called. There are two signs:
+// isAdopted reports whether the parent of this process ended before watchParent was called. There are two signs:
 // a child is in the session of its parent, unless it has started its own; and process 1 adopts, but seldom
 // starts a process in a directory other than its own. Both are absent when the adopting process is in the
 // same session and in the same directory: then this process outlives its parent.

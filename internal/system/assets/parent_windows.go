@@ -1,4 +1,4 @@
-package parent
+package assets
 
 import (
 	"os"
@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// watch returns a function that returns when the parent has ended. Windows does not give a process another
+// watchParent returns a function that returns when the parent has ended. Windows does not give a process another
 // parent, but may reuse its id, so the handle is opened first.
-func watch() func() {
+func watchParent() func() {
 	handle, err := windows.OpenProcess(windows.SYNCHRONIZE, false, uint32(os.Getppid()))
 	if err != nil {
 		return func() {} // the parent has ended already
