@@ -20,7 +20,7 @@
 //
 // # Adding a controller
 //
-//  1. A package below this one, named as upstream's: plan.go with Decide, which is pure (desired
+//  1. A package below this one, named as upstream's (docs/upstream.md has the exceptions): plan.go with Decide, which is pure (desired
 //     state, observed state and the time in; a Plan out) and has a table of cases as its test, and
 //     controller.go with New, which takes a [Context] and returns a [Controller].
 //  2. Its sources: [For] its own objects, [RefManager.Source] for its dependents, and all other
@@ -29,9 +29,8 @@
 //  3. Expectations for everything it creates: pods through [PodControl], other objects by
 //     Expectations.ExpectVersion. Every other write carries uid and resourceVersion.
 //  4. A simulation on caches that lag (package laggingcache) where it creates or deletes.
-//  5. One line each in internal/system/workloads.go, which starts it, in
-//     internal/apiserver/auth/bootstrappolicy/controllers.go, which gives it its rights, and in
-//     test/structure/layers.txt.
+//  5. One line each in internal/system/workloads.go, which starts it, and in
+//     internal/apiserver/auth/bootstrappolicy/controllers.go, which gives it its rights.
 package controller
 
 import (

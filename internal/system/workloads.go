@@ -15,9 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/daemonset"
 	"github.com/coppice-dev/coppice/internal/controller/deployment"
 	"github.com/coppice-dev/coppice/internal/controller/disruption"
-	"github.com/coppice-dev/coppice/internal/controller/endpoint"
-	"github.com/coppice-dev/coppice/internal/controller/endpointslice"
-	"github.com/coppice-dev/coppice/internal/controller/endpointslicemirroring"
+	"github.com/coppice-dev/coppice/internal/controller/endpoints"
 	"github.com/coppice-dev/coppice/internal/controller/job"
 	"github.com/coppice-dev/coppice/internal/controller/nodelifecycle"
 	"github.com/coppice-dev/coppice/internal/controller/podautoscaler"
@@ -111,7 +109,6 @@ func newTokens(api *apiserver.Server) (*controller.Controller, error) {
 func runWorkloads(ctx context.Context, o completedOptions, api *apiserver.Server, shared *controller.Context) error {
 	controllers := []*controller.Controller{
 		replicaset.ReplicaSets(shared), replicaset.ReplicationControllers(shared), serviceaccount.New(shared, api.Authority()),
-		endpoint.New(shared), endpointslice.New(shared), endpointslicemirroring.New(shared),
 		podgc.New(shared, podgc.DefaultLimits()), nodelifecycle.New(shared, o.NodeGrace),
 		certificates.New(shared, api.Signer()),
 	}
@@ -125,6 +122,7 @@ func runWorkloads(ctx context.Context, o completedOptions, api *apiserver.Server
 		return fmt.Errorf("make the controllers of the addresses of services: %w", err)
 	}
 	controllers = append(controllers, addresses...)
+	controllers = append(controllers, endpoints.Controllers(shared)...)
 	controllers = append(controllers, job.Controllers(shared)...)
 	controllers = append(controllers, disruption.Controllers(shared)...)
 	for _, made := range []func(*controller.Context) (*controller.Controller, error){deployment.New, statefulset.New, daemonset.New, cronjob.New} {

@@ -10,7 +10,6 @@
 //   - fakewatch makes the fake of client-go watch as a server does.
 //   - histories checks state machines against random histories.
 //   - census makes inventories with the shape of a large cluster, for benchmarks.
-//   - subsets formats the subsets of Endpoints for comparison.
 //   - accesspolicy is a policy in memory, for tests of authorization.
 //   - For nodes whose pods behave as a test wants, tests use the product's simulated runtime
 //     (annotations simulated.coppice.dev/…). The kubelet of test/e2e (kubelet_test.go) has other

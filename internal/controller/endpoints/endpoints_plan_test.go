@@ -1,4 +1,4 @@
-package endpoint
+package endpoints
 
 import (
 	"fmt"
@@ -10,8 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-
-	"github.com/coppice-dev/coppice/internal/testing/subsets"
 )
 
 func podAt(name string, ready bool, ips ...string) *corev1.Pod {
@@ -55,7 +53,7 @@ func webService(change func(*corev1.Service)) *corev1.Service {
 	return s
 }
 
-func TestDecideSubsets(t *testing.T) {
+func TestEndpointsListThePodsThatServe(t *testing.T) {
 	headlessService := func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone }
 	twoPorts := func(s *corev1.Service) {
 		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: "named", Port: 81, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromString("web")})
@@ -90,39 +88,39 @@ func TestDecideSubsets(t *testing.T) {
 		"the family of the cluster IP": {service: func(s *corev1.Service) { s.Spec.IPFamilies, s.Spec.ClusterIP = nil, "fd00::1" }, pods: []*corev1.Pod{a, both}, want: "fd00::7 | : http=8080"},
 		"the family of the pod":        {service: func(s *corev1.Service) { headlessService(s); s.Spec.IPFamilies = nil }, pods: []*corev1.Pod{podAt("h", true, "fd00::8", "10.0.0.8")}, want: "fd00::8 | : http=8080"},
 	} {
-		got := Decide(webService(test.service), test.pods, nil, time.Time{})
+		got := decideEndpoints(webService(test.service), test.pods, nil, time.Time{})
 		if got == nil {
 			t.Errorf("%s: none are written", name)
-		} else if subsets.Text(got.Subsets) != test.want {
-			t.Errorf("%s: %q, want %q", name, subsets.Text(got.Subsets), test.want)
+		} else if subsetsText(got.Subsets) != test.want {
+			t.Errorf("%s: %q, want %q", name, subsetsText(got.Subsets), test.want)
 		}
 	}
 }
 
-func TestDecideAddress(t *testing.T) {
+func TestAddressNamesItsPodAndHost(t *testing.T) {
 	pod := with(podAt("a", true, "10.0.0.1"), func(p *corev1.Pod) { p.Spec.Hostname, p.Spec.Subdomain = "host", "web" })
-	got := Decide(webService(nil), []*corev1.Pod{pod}, nil, time.Time{}).Subsets[0].Addresses[0]
+	got := decideEndpoints(webService(nil), []*corev1.Pod{pod}, nil, time.Time{}).Subsets[0].Addresses[0]
 	if got.Hostname != "host" || *got.NodeName != "n1" || *got.TargetRef != (corev1.ObjectReference{Kind: "Pod", Namespace: "ns", Name: "a", UID: "uid-a"}) {
 		t.Errorf("%+v", got)
 	}
 	other := webService(func(s *corev1.Service) { s.Name = "other" })
-	if got := Decide(other, []*corev1.Pod{pod}, nil, time.Time{}).Subsets[0].Addresses[0]; got.Hostname != "" {
+	if got := decideEndpoints(other, []*corev1.Pod{pod}, nil, time.Time{}).Subsets[0].Addresses[0]; got.Hostname != "" {
 		t.Errorf("the host name of another service's domain: %s", got.Hostname)
 	}
 }
 
-// Decide writes only wrong Endpoints, with the time of the change.
-func TestDecideWrites(t *testing.T) {
+// decideEndpoints writes only wrong Endpoints, with the time of the change.
+func TestOnlyWrongEndpointsAreWritten(t *testing.T) {
 	service, pods := webService(nil), []*corev1.Pod{podAt("a", true, "10.0.0.1")}
 	at := time.Date(2026, 1, 2, 3, 4, 5, 600, time.UTC)
-	stored := Decide(service, pods, nil, at)
+	stored := decideEndpoints(service, pods, nil, at)
 	if got := stored.Annotations[corev1.EndpointsLastChangeTriggerTime]; got != "2026-01-02T03:04:05.0000006Z" {
 		t.Errorf("triggered at %s", got)
 	}
-	if stored.Name != "web" || stored.Namespace != "ns" || stored.Labels[managedByLabel] != managedBy || stored.Labels["team"] != "a" {
+	if stored.Name != "web" || stored.Namespace != "ns" || stored.Labels[managedByLabel] != endpointsManagedBy || stored.Labels["team"] != "a" {
 		t.Errorf("%+v", stored.ObjectMeta)
 	}
-	if again := Decide(service, pods, stored, time.Time{}); again != nil {
+	if again := decideEndpoints(service, pods, stored, time.Time{}); again != nil {
 		t.Errorf("written again: %+v", again)
 	}
 	for name, change := range map[string]func(*corev1.Endpoints){
@@ -136,8 +134,8 @@ func TestDecideWrites(t *testing.T) {
 		wrong := stored.DeepCopy()
 		wrong.ResourceVersion = "7"
 		change(wrong)
-		got := Decide(service, pods, wrong, time.Time{})
-		if got == nil || got.ResourceVersion != "7" || subsets.Text(got.Subsets) != subsets.Text(stored.Subsets) || len(got.Labels) != len(stored.Labels) {
+		got := decideEndpoints(service, pods, wrong, time.Time{})
+		if got == nil || got.ResourceVersion != "7" || subsetsText(got.Subsets) != subsetsText(stored.Subsets) || len(got.Labels) != len(stored.Labels) {
 			t.Errorf("%s: corrected to %+v", name, got)
 		} else if _, ok := got.Annotations[corev1.EndpointsLastChangeTriggerTime]; ok {
 			t.Errorf("%s: an old time of change stays", name)
@@ -145,17 +143,17 @@ func TestDecideWrites(t *testing.T) {
 	}
 	annotated := stored.DeepCopy()
 	annotated.Annotations["example.com/mine"] = "x"
-	if got := Decide(service, pods, annotated, time.Time{}); got != nil {
+	if got := decideEndpoints(service, pods, annotated, time.Time{}); got != nil {
 		t.Errorf("an annotation of somebody is a reason to write %+v", got)
 	}
-	if got := Decide(webService(func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone }), pods, stored, at); got == nil {
+	if got := decideEndpoints(webService(func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone }), pods, stored, at); got == nil {
 		t.Error("no label for a headless service")
 	} else if _, ok := got.Labels[corev1.IsHeadlessService]; !ok {
 		t.Errorf("labels %v", got.Labels)
 	}
 }
 
-func TestDecideOverCapacity(t *testing.T) {
+func TestEndpointsOverCapacityAreTruncated(t *testing.T) {
 	var pods []*corev1.Pod
 	for i := range 1200 {
 		pods = append(pods, podAt(fmt.Sprint("p", i), i < 700, fmt.Sprintf("10.0.%d.%d", i/250, i%250+1)))
@@ -167,20 +165,20 @@ func TestDecideOverCapacity(t *testing.T) {
 		}
 		return ready, notReady
 	}
-	stored := Decide(webService(nil), pods, nil, time.Time{})
+	stored := decideEndpoints(webService(nil), pods, nil, time.Time{})
 	if ready, notReady := count(stored); ready != 700 || notReady != 300 || stored.Annotations[corev1.EndpointsOverCapacity] != "truncated" {
 		t.Errorf("%d ready and %d others, %v", ready, notReady, stored.Annotations)
 	}
-	if again := Decide(webService(nil), pods, stored, time.Time{}); again != nil {
+	if again := decideEndpoints(webService(nil), pods, stored, time.Time{}); again != nil {
 		t.Error("written again")
 	}
 	for _, p := range pods {
 		p.Status.Conditions[0].Status = corev1.ConditionTrue
 	}
-	if ready, notReady := count(Decide(webService(nil), pods, stored, time.Time{})); ready != 1000 || notReady != 0 {
+	if ready, notReady := count(decideEndpoints(webService(nil), pods, stored, time.Time{})); ready != 1000 || notReady != 0 {
 		t.Errorf("all ready: %d ready and %d others", ready, notReady)
 	}
-	fewer := Decide(webService(nil), pods[:1000], stored, time.Time{})
+	fewer := decideEndpoints(webService(nil), pods[:1000], stored, time.Time{})
 	if _, ok := fewer.Annotations[corev1.EndpointsOverCapacity]; ok {
 		t.Errorf("%v with 1000 pods", fewer.Annotations)
 	}

@@ -1,4 +1,4 @@
-package endpointslicemirroring
+package endpoints
 
 import (
 	"cmp"
@@ -14,8 +14,6 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-
-	"github.com/coppice-dev/coppice/internal/controller/endpointsubset"
 )
 
 // perSubset is the maximum number of mirrored addresses per subset: one slice has a subset's
@@ -25,16 +23,16 @@ const perSubset = 1000
 // electionAnnotation marks Endpoints that hold an old leader election. They have no addresses.
 const electionAnnotation = "control-plane.alpha.kubernetes.io/leader"
 
-// Plan has the slices to write and to delete.
-type Plan struct {
+// mirroringPlan has the slices to write and to delete.
+type mirroringPlan struct {
 	Create, Update, Remove []*discoveryv1.EndpointSlice
 	// Skipped is the number of addresses that are not mirrored because there are too many.
 	Skipped int
 }
 
-// Mirrored reports whether Endpoints must be mirrored. Nil stands for missing Endpoints, or a
+// isMirrored reports whether Endpoints must be mirrored. Nil stands for missing Endpoints, or a
 // missing Service.
-func Mirrored(endpoints *corev1.Endpoints, service *corev1.Service) bool {
+func isMirrored(endpoints *corev1.Endpoints, service *corev1.Service) bool {
 	if endpoints == nil || service == nil || len(service.Spec.Selector) > 0 || endpoints.Labels[discoveryv1.LabelSkipMirror] == "true" {
 		return false
 	}
@@ -42,10 +40,10 @@ func Mirrored(endpoints *corev1.Endpoints, service *corev1.Service) bool {
 	return !election
 }
 
-// Decide compares the slices that mirror Endpoints with the stored ones.
-func Decide(endpoints *corev1.Endpoints, stored []*discoveryv1.EndpointSlice) Plan {
+// decideMirroring compares the slices that mirror Endpoints with the stored ones.
+func decideMirroring(endpoints *corev1.Endpoints, stored []*discoveryv1.EndpointSlice) mirroringPlan {
 	desired, skipped := desiredSlices(endpoints)
-	p := Plan{Skipped: skipped}
+	p := mirroringPlan{Skipped: skipped}
 	left := slices.SortedFunc(slices.Values(stored), func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
 	take := func(fits func(*discoveryv1.EndpointSlice) bool) *discoveryv1.EndpointSlice {
 		i := slices.IndexFunc(left, fits)
@@ -77,7 +75,7 @@ func Decide(endpoints *corev1.Endpoints, stored []*discoveryv1.EndpointSlice) Pl
 	return p
 }
 
-func (p *Plan) update(owner *corev1.Endpoints, stored, desired *discoveryv1.EndpointSlice) {
+func (p *mirroringPlan) update(owner *corev1.Endpoints, stored, desired *discoveryv1.EndpointSlice) {
 	next := stored.DeepCopy()
 	next.Labels, next.Annotations, next.Ports, next.Endpoints = desired.Labels, desired.Annotations, desired.Ports, desired.Endpoints
 	if !metav1.IsControlledBy(stored, owner) {
@@ -100,13 +98,13 @@ func kindOf(s *discoveryv1.EndpointSlice) string {
 
 // desiredSlices has a slice for each subset and address family.
 func desiredSlices(endpoints *corev1.Endpoints) (all []*discoveryv1.EndpointSlice, skipped int) {
-	for _, subset := range endpointsubset.Repack(endpoints.Subsets) {
+	for _, subset := range repack(endpoints.Subsets) {
 		byFamily, over := endpointsOf(subset)
 		skipped += over
 		for _, family := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {
 			if len(byFamily[family]) > 0 {
 				s := newSlice(endpoints, family)
-				s.Ports, s.Endpoints = portsOf(subset), byFamily[family]
+				s.Ports, s.Endpoints = slicePortsOf(subset), byFamily[family]
 				all = append(all, s)
 			}
 		}
@@ -123,7 +121,7 @@ func newSlice(endpoints *corev1.Endpoints, family discoveryv1.AddressType) *disc
 		AddressType: family,
 	}
 	maps.Copy(s.Labels, endpoints.Labels)
-	s.Labels[discoveryv1.LabelServiceName], s.Labels[discoveryv1.LabelManagedBy] = endpoints.Name, managedBy
+	s.Labels[discoveryv1.LabelServiceName], s.Labels[discoveryv1.LabelManagedBy] = endpoints.Name, mirroringManagedBy
 	maps.Copy(s.Annotations, endpoints.Annotations)
 	delete(s.Annotations, corev1.EndpointsLastChangeTriggerTime)
 	delete(s.Annotations, corev1.LastAppliedConfigAnnotation)
@@ -174,7 +172,7 @@ func endpointOf(a corev1.EndpointAddress, ip netip.Addr, ready bool) discoveryv1
 	return e
 }
 
-func portsOf(subset corev1.EndpointSubset) []discoveryv1.EndpointPort {
+func slicePortsOf(subset corev1.EndpointSubset) []discoveryv1.EndpointPort {
 	var ports []discoveryv1.EndpointPort
 	for _, p := range subset.Ports {
 		ports = append(ports, discoveryv1.EndpointPort{

@@ -1,4 +1,4 @@
-package servicepods
+package endpoints
 
 import (
 	"log/slog"
@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller"
 )
 
-func selecting(namespace, name string, selector map[string]string) *corev1.Service {
+func serviceSelecting(namespace, name string, selector map[string]string) *corev1.Service {
 	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: corev1.ServiceSpec{Selector: selector}}
 }
 
@@ -26,8 +26,8 @@ func podOn(node, name, ip string) *corev1.Pod {
 	}
 }
 
-// finder returns a Finder on caches with these objects.
-func finder(t *testing.T, services []*corev1.Service, pods ...*corev1.Pod) Finder {
+// finderOn returns a podFinder on caches with these objects.
+func finderOn(t *testing.T, services []*corev1.Service, pods ...*corev1.Pod) podFinder {
 	t.Helper()
 	shared, err := controller.NewContext(fake.NewClientset(), clocktesting.NewFakeClock(time.Unix(0, 0)), slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -44,47 +44,47 @@ func finder(t *testing.T, services []*corev1.Service, pods ...*corev1.Pod) Finde
 	for _, p := range pods {
 		add(shared.Informers.Core().V1().Pods().Informer(), p)
 	}
-	return New(shared)
+	return newPodFinder(shared)
 }
 
-func TestSelecting(t *testing.T) {
-	f := finder(t, []*corev1.Service{
-		selecting("ns", "by-one", map[string]string{"app": "web"}), selecting("ns", "by-both", map[string]string{"app": "web", "tier": "front"}),
-		selecting("ns", "another", map[string]string{"app": "db"}), selecting("ns", "everything", nil), selecting("elsewhere", "by-one", map[string]string{"app": "web"}),
+func TestServicesThatSelectAPodAreFound(t *testing.T) {
+	f := finderOn(t, []*corev1.Service{
+		serviceSelecting("ns", "by-one", map[string]string{"app": "web"}), serviceSelecting("ns", "by-both", map[string]string{"app": "web", "tier": "front"}),
+		serviceSelecting("ns", "another", map[string]string{"app": "db"}), serviceSelecting("ns", "everything", nil), serviceSelecting("elsewhere", "by-one", map[string]string{"app": "web"}),
 	})
 	var got []string
-	for _, key := range f.Selecting(podOn("n", "p", "10.0.0.1")) {
+	for _, key := range f.selecting(podOn("n", "p", "10.0.0.1")) {
 		got = append(got, key.String())
 	}
 	slices.Sort(got)
 	if !slices.Equal(got, []string{"ns/by-both", "ns/by-one"}) {
 		t.Errorf("selected by %v", got)
 	}
-	if keys := f.Selecting(podOn("n", "p", "")); len(keys) != 0 {
+	if keys := f.selecting(podOn("n", "p", "")); len(keys) != 0 {
 		t.Errorf("a pod without an address matters to %v", keys)
 	}
-	if keys := f.Selecting(&corev1.Node{}); len(keys) != 0 {
+	if keys := f.selecting(&corev1.Node{}); len(keys) != 0 {
 		t.Errorf("a node matters to %v", keys)
 	}
 }
 
-func TestSelected(t *testing.T) {
+func TestOnlyBoundPodsOfTheSelectorAreFound(t *testing.T) {
 	other := podOn("n", "other", "10.0.0.3")
 	other.Labels = map[string]string{"app": "db"}
-	f := finder(t, nil, podOn("n", "bound", "10.0.0.1"), podOn("", "pending", "10.0.0.2"), other)
-	pods, err := f.Selected(selecting("ns", "web", map[string]string{"app": "web"}))
+	f := finderOn(t, nil, podOn("n", "bound", "10.0.0.1"), podOn("", "pending", "10.0.0.2"), other)
+	pods, err := f.selected(serviceSelecting("ns", "web", map[string]string{"app": "web"}))
 	if err != nil || len(pods) != 1 || pods[0].Name != "bound" {
 		t.Errorf("%v, %v", pods, err)
 	}
 }
 
-func TestSelects(t *testing.T) {
-	outside := selecting("ns", "outside", map[string]string{"app": "web"})
+func TestServicesWithoutASelectorSelectNoPods(t *testing.T) {
+	outside := serviceSelecting("ns", "outside", map[string]string{"app": "web"})
 	outside.Spec.Type = corev1.ServiceTypeExternalName
 	for service, want := range map[*corev1.Service]bool{
-		selecting("ns", "web", map[string]string{"app": "web"}): true, selecting("ns", "by-hand", nil): false, outside: false,
+		serviceSelecting("ns", "web", map[string]string{"app": "web"}): true, serviceSelecting("ns", "by-hand", nil): false, outside: false,
 	} {
-		if Selects(service) != want {
+		if selects(service) != want {
 			t.Errorf("%s: %t", service.Name, !want)
 		}
 	}

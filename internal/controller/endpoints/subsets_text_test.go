@@ -1,5 +1,4 @@
-// Package subsets formats the subsets of Endpoints for comparison in tests.
-package subsets
+package endpoints
 
 import (
 	"fmt"
@@ -8,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Text writes subsets as "ready, addresses | those not ready : ports; the next subset".
-func Text(subsets []corev1.EndpointSubset) string {
+// subsetsText writes subsets as "ready, addresses | those not ready : ports; the next subset".
+func subsetsText(subsets []corev1.EndpointSubset) string {
 	var all []string
 	for _, s := range subsets {
 		var line strings.Builder

@@ -1,8 +1,4 @@
-// Package endpointslice maintains the EndpointSlices of Services, which list the pods that
-// a Service reaches. The rules and the requests are in k8s.io/endpointslice; this package
-// passes it the objects of one Service at a time. A slice is owned by its Service and
-// collected with it.
-package endpointslice
+package endpoints
 
 import (
 	"context"
@@ -21,22 +17,21 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coppice-dev/coppice/internal/controller"
-	"github.com/coppice-dev/coppice/internal/controller/servicepods"
 )
 
 const (
-	// managedBy is the value of the label endpointslice.kubernetes.io/managed-by on these
+	// slicesManagedBy is the value of the label endpointslice.kubernetes.io/managed-by on these
 	// slices.
-	managedBy = "endpointslice-controller.k8s.io"
-	name      = "endpoint-slice-controller"
-	workers   = 2
+	slicesManagedBy = "endpointslice-controller.k8s.io"
+	slicesName      = "endpoint-slice-controller"
+	slicesWorkers   = 2
 	// perSlice is the maximum number of endpoints in one slice.
 	perSlice = 100
 )
 
-type reconciler struct {
+type slicesReconciler struct {
 	services corelisters.ServiceLister
-	reached  servicepods.Finder
+	reached  podFinder
 	slices   discoverylisters.EndpointSliceLister
 	// written tracks slices whose last write the cache does not show yet.
 	written  *endpointsliceutil.EndpointSliceTracker
@@ -45,28 +40,30 @@ type reconciler struct {
 	triggers *endpointsliceutil.TriggerTimeTracker
 }
 
-// New returns the controller of endpoint slices.
-func New(shared *controller.Context) *controller.Controller {
+// newSlicesController returns the controller of the EndpointSlices of Services that select pods. The
+// rules and the requests are in k8s.io/endpointslice, which gets the objects of one Service at a time. A
+// slice is owned by its Service and collected with it.
+func newSlicesController(shared *controller.Context) *controller.Controller {
 	services, endpoints := shared.Informers.Core().V1().Services(), shared.Informers.Discovery().V1().EndpointSlices()
 	written := endpointsliceutil.NewEndpointSliceTracker()
-	c := &reconciler{
-		services: services.Lister(), reached: servicepods.New(shared), slices: endpoints.Lister(), written: written, triggers: endpointsliceutil.NewTriggerTimeTracker(),
-		upstream: endpointslice.NewReconciler(shared.Client, shared.Informers.Core().V1().Nodes().Lister(), perSlice, written, nil, shared.Events(name), managedBy),
+	c := &slicesReconciler{
+		services: services.Lister(), reached: newPodFinder(shared), slices: endpoints.Lister(), written: written, triggers: endpointsliceutil.NewTriggerTimeTracker(),
+		upstream: endpointslice.NewReconciler(shared.Client, shared.Informers.Core().V1().Nodes().Lister(), perSlice, written, nil, shared.Events(slicesName), slicesManagedBy),
 	}
 	return &controller.Controller{
-		Name: name, Reconcile: c.reconcile, Workers: workers,
+		Name: slicesName, Reconcile: c.reconcile, Workers: slicesWorkers,
 		Sources: []controller.Source{
 			controller.For(services.Informer()),
-			{Informer: shared.Informers.Core().V1().Pods().Informer(), Keys: c.reached.Selecting},
+			{Informer: shared.Informers.Core().V1().Pods().Informer(), Keys: c.reached.selecting},
 			{Informer: endpoints.Informer(), Keys: c.serviceOf},
 		},
 	}
 }
 
 // serviceOf returns the key of the Service of a slice.
-func (c *reconciler) serviceOf(obj any) []cache.ObjectName {
+func (c *slicesReconciler) serviceOf(obj any) []cache.ObjectName {
 	slice, ok := obj.(*discoveryv1.EndpointSlice)
-	if !ok || slice.Labels[discoveryv1.LabelManagedBy] != managedBy || slice.Labels[discoveryv1.LabelServiceName] == "" {
+	if !ok || slice.Labels[discoveryv1.LabelManagedBy] != slicesManagedBy || slice.Labels[discoveryv1.LabelServiceName] == "" {
 		return nil
 	}
 	// Nothing waits for a slice that is gone, even if another client has deleted it.
@@ -76,7 +73,7 @@ func (c *reconciler) serviceOf(obj any) []cache.ObjectName {
 	return []cache.ObjectName{{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}}
 }
 
-func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+func (c *slicesReconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	service, err := c.services.Services(key.Namespace).Get(key.Name)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -85,15 +82,15 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		return 0, nil
 	case err != nil:
 		return 0, err
-	case service.DeletionTimestamp != nil, !servicepods.Selects(service):
+	case service.DeletionTimestamp != nil, !selects(service):
 		return 0, nil
 	}
-	pods, err := c.reached.Selected(service)
+	pods, err := c.reached.selected(service)
 	if err != nil {
 		return 0, err
 	}
 	known, err := c.slices.EndpointSlices(key.Namespace).List(labels.SelectorFromSet(labels.Set{
-		discoveryv1.LabelServiceName: key.Name, discoveryv1.LabelManagedBy: managedBy,
+		discoveryv1.LabelServiceName: key.Name, discoveryv1.LabelManagedBy: slicesManagedBy,
 	}))
 	if err != nil {
 		return 0, err

@@ -1,7 +1,4 @@
-// Package endpointslicemirroring copies the Endpoints of Services without a selector to
-// EndpointSlices: users write such Endpoints, and other clients read slices only. A mirroring slice
-// is owned by its Endpoints and collected with them.
-package endpointslicemirroring
+package endpoints
 
 import (
 	"context"
@@ -23,14 +20,14 @@ import (
 )
 
 const (
-	// managedBy is the value of the label endpointslice.kubernetes.io/managed-by on these
+	// mirroringManagedBy is the value of the label endpointslice.kubernetes.io/managed-by on these
 	// slices.
-	managedBy = "endpointslicemirroring-controller.k8s.io"
-	name      = "endpoint-slice-mirroring-controller"
-	workers   = 1
+	mirroringManagedBy = "endpointslicemirroring-controller.k8s.io"
+	mirroringName      = "endpoint-slice-mirroring-controller"
+	mirroringWorkers   = 1
 )
 
-type reconciler struct {
+type mirroringReconciler struct {
 	client    kubernetes.Interface
 	services  corelisters.ServiceLister
 	endpoints corelisters.EndpointsLister
@@ -40,15 +37,17 @@ type reconciler struct {
 	events  record.EventRecorder
 }
 
-// New returns the controller of mirroring slices.
-func New(shared *controller.Context) *controller.Controller {
+// newMirroringController returns the controller that copies the Endpoints of Services without a selector
+// to EndpointSlices: users write such Endpoints, and other clients read slices only. A mirroring slice is
+// owned by its Endpoints and collected with them.
+func newMirroringController(shared *controller.Context) *controller.Controller {
 	core, slices := shared.Informers.Core().V1(), shared.Informers.Discovery().V1().EndpointSlices()
-	c := &reconciler{
+	c := &mirroringReconciler{
 		client: shared.Client, services: core.Services().Lister(), endpoints: core.Endpoints().Lister(), slices: slices.Lister(),
-		written: controller.NewExpectations(slices.Informer().GetIndexer()), events: shared.Events(name),
+		written: controller.NewExpectations(slices.Informer().GetIndexer()), events: shared.Events(mirroringName),
 	}
 	return &controller.Controller{
-		Name: name, Reconcile: c.reconcile, Workers: workers,
+		Name: mirroringName, Reconcile: c.reconcile, Workers: mirroringWorkers,
 		Sources: []controller.Source{
 			controller.For(core.Endpoints().Informer(), c.written),
 			controller.For(core.Services().Informer()), // Endpoints have the name of their Service
@@ -59,13 +58,13 @@ func New(shared *controller.Context) *controller.Controller {
 
 func endpointsOfSlice(obj any) []cache.ObjectName {
 	slice, ok := obj.(*discoveryv1.EndpointSlice)
-	if !ok || slice.Labels[discoveryv1.LabelManagedBy] != managedBy || slice.Labels[discoveryv1.LabelServiceName] == "" {
+	if !ok || slice.Labels[discoveryv1.LabelManagedBy] != mirroringManagedBy || slice.Labels[discoveryv1.LabelServiceName] == "" {
 		return nil
 	}
 	return []cache.ObjectName{{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}}
 }
 
-func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+func (c *mirroringReconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	endpoints, err := c.endpoints.Endpoints(key.Namespace).Get(key.Name)
 	if controller.IgnoreNotFound(err) != nil {
 		return 0, err
@@ -81,23 +80,23 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		service = nil
 	}
 	stored, err := c.slices.EndpointSlices(key.Namespace).List(labels.SelectorFromSet(labels.Set{
-		discoveryv1.LabelServiceName: key.Name, discoveryv1.LabelManagedBy: managedBy,
+		discoveryv1.LabelServiceName: key.Name, discoveryv1.LabelManagedBy: mirroringManagedBy,
 	}))
 	switch {
 	case err != nil:
 		return 0, err
-	case !Mirrored(endpoints, service):
-		return 0, c.carryOut(ctx, nil, Plan{Remove: stored})
+	case !isMirrored(endpoints, service):
+		return 0, c.carryOut(ctx, nil, mirroringPlan{Remove: stored})
 	case endpoints.DeletionTimestamp != nil: // their slices belong to the garbage collector
 		return 0, nil
 	case !c.written.Satisfied(endpoints.UID):
 		return 0, nil // the awaited event enqueues the key again
 	}
-	return 0, c.carryOut(ctx, endpoints, Decide(endpoints, stored))
+	return 0, c.carryOut(ctx, endpoints, decideMirroring(endpoints, stored))
 }
 
 // carryOut executes a plan. Creations come first, so that no address is missing in between.
-func (c *reconciler) carryOut(ctx context.Context, endpoints *corev1.Endpoints, p Plan) error {
+func (c *mirroringReconciler) carryOut(ctx context.Context, endpoints *corev1.Endpoints, p mirroringPlan) error {
 	if p.Skipped > 0 && len(p.Create)+len(p.Update) > 0 {
 		c.events.Eventf(endpoints, corev1.EventTypeWarning, "TooManyAddressesToMirror",
 			"A max of %d addresses can be mirrored to EndpointSlices per Endpoints subset. %d addresses were skipped", perSubset, p.Skipped)

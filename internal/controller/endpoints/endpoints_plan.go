@@ -1,4 +1,4 @@
-package endpoint
+package endpoints
 
 import (
 	"maps"
@@ -10,22 +10,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/endpointslice"
 	endpointsliceutil "k8s.io/endpointslice/util"
-
-	"github.com/coppice-dev/coppice/internal/controller/endpointsubset"
 )
 
 const (
-	// managedByLabel and managedBy mark the Endpoints of this controller.
-	managedByLabel = "endpoints.kubernetes.io/managed-by"
-	managedBy      = "endpoint-controller"
+	// managedByLabel and endpointsManagedBy mark the Endpoints of this controller.
+	managedByLabel     = "endpoints.kubernetes.io/managed-by"
+	endpointsManagedBy = "endpoint-controller"
 	// overCapacity is the value of the annotation on Endpoints that do not list all addresses.
 	overCapacity = "truncated"
 )
 
-// Decide returns the Endpoints to write for a Service that reaches these pods; nil if the stored
+// decideEndpoints returns the Endpoints to write for a Service that reaches these pods; nil if the stored
 // ones are right. stored is nil if there are none. triggered is the time of the change that causes
 // the write, if known.
-func Decide(service *corev1.Service, pods []*corev1.Pod, stored *corev1.Endpoints, triggered time.Time) *corev1.Endpoints {
+func decideEndpoints(service *corev1.Service, pods []*corev1.Pod, stored *corev1.Endpoints, triggered time.Time) *corev1.Endpoints {
 	next := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: service.Namespace, Name: service.Name}}
 	if stored != nil {
 		next = stored.DeepCopy()
@@ -60,7 +58,7 @@ func labelsOf(service *corev1.Service) map[string]string {
 	if headless(service) {
 		all[corev1.IsHeadlessService] = ""
 	}
-	all[managedByLabel] = managedBy
+	all[managedByLabel] = endpointsManagedBy
 	return all
 }
 
@@ -85,16 +83,16 @@ func subsetsOf(service *corev1.Service, pods []*corev1.Pod) []corev1.EndpointSub
 		} else {
 			subset.NotReadyAddresses = []corev1.EndpointAddress{address}
 		}
-		subset.Ports = portsOf(service, pod)
+		subset.Ports = endpointPortsOf(service, pod)
 		// A headless service needs no ports. A pod without any of the ports serves no port.
 		if len(subset.Ports) > 0 || len(service.Spec.Ports) == 0 && service.Spec.ClusterIP == corev1.ClusterIPNone {
 			subsets = append(subsets, subset)
 		}
 	}
-	return endpointsubset.Repack(subsets)
+	return repack(subsets)
 }
 
-func portsOf(service *corev1.Service, pod *corev1.Pod) []corev1.EndpointPort {
+func endpointPortsOf(service *corev1.Service, pod *corev1.Pod) []corev1.EndpointPort {
 	var ports []corev1.EndpointPort
 	for i := range service.Spec.Ports {
 		port := &service.Spec.Ports[i]

@@ -1,4 +1,4 @@
-package endpointslicemirroring
+package endpoints
 
 import (
 	"fmt"
@@ -16,7 +16,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/coppice-dev/coppice/internal/controller"
-	"github.com/coppice-dev/coppice/internal/controller/endpoint"
 	"github.com/coppice-dev/coppice/internal/testing/histories"
 	"github.com/coppice-dev/coppice/internal/testing/laggingcache"
 )
@@ -32,8 +31,12 @@ type simulation struct {
 func newSimulation(t *rapid.T) *simulation {
 	choose := histories.Choices(t)
 	c, err := laggingcache.New(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), choose,
-		func(shared *controller.Context) (*controller.Controller, error) { return endpoint.New(shared), nil },
-		func(shared *controller.Context) (*controller.Controller, error) { return New(shared), nil })
+		func(shared *controller.Context) (*controller.Controller, error) {
+			return newEndpointsController(shared), nil
+		},
+		func(shared *controller.Context) (*controller.Controller, error) {
+			return newMirroringController(shared), nil
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,14 +199,14 @@ func (s *simulation) wrongEndpoints(service *corev1.Service, stored *corev1.Endp
 	if stored == nil {
 		return "no Endpoints of " + service.Name
 	}
-	if next := endpoint.Decide(service, pods, stored, time.Time{}); next != nil {
+	if next := decideEndpoints(service, pods, stored, time.Time{}); next != nil {
 		return fmt.Sprintf("the Endpoints of %s are %+v, want %+v", service.Name, stored.Subsets, next.Subsets)
 	}
 	return ""
 }
 
 func wrongSlices(endpoints *corev1.Endpoints, stored []*discoveryv1.EndpointSlice) string {
-	desired := Decide(endpoints, nil).Create
+	desired := decideMirroring(endpoints, nil).Create
 	if len(desired) != len(stored) {
 		return fmt.Sprintf("%d slices mirror %s, want %d", len(stored), endpoints.Name, len(desired))
 	}
@@ -218,7 +221,7 @@ func wrongSlices(endpoints *corev1.Endpoints, stored []*discoveryv1.EndpointSlic
 	return ""
 }
 
-func TestRandomHistories(t *testing.T) {
+func TestEndpointsAndMirroringSlicesSettleAfterRandomHistories(t *testing.T) {
 	histories.Check(t, 120, 400, func(t *rapid.T) {
 		s := newSimulation(t)
 		s.Play(t, s)

@@ -1,6 +1,4 @@
-// Package servicepods finds the pods that a Service reaches, and the Services that reach a pod. The
-// controllers of EndpointSlices and of Endpoints share it, so that both list the same pods.
-package servicepods
+package endpoints
 
 import (
 	"fmt"
@@ -14,26 +12,27 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller"
 )
 
-// Finder reads the shared caches.
-type Finder struct {
+// podFinder finds the pods that a Service reaches, and the Services that reach a pod, in the shared caches. The
+// controllers of EndpointSlices and of Endpoints share it, so that both list the same pods.
+type podFinder struct {
 	services corelisters.ServiceLister
 	pods     corelisters.PodLister
 }
 
-// New returns a Finder on the caches of a controller context.
-func New(shared *controller.Context) Finder {
-	return Finder{shared.Informers.Core().V1().Services().Lister(), shared.Informers.Core().V1().Pods().Lister()}
+// newPodFinder returns a podFinder on the caches of a controller context.
+func newPodFinder(shared *controller.Context) podFinder {
+	return podFinder{shared.Informers.Core().V1().Services().Lister(), shared.Informers.Core().V1().Pods().Lister()}
 }
 
-// Selects reports whether a Service gets its endpoints from the pods that it selects. Users write
+// selects reports whether a Service gets its endpoints from the pods that it selects. Users write
 // the endpoints of other Services.
-func Selects(service *corev1.Service) bool {
+func selects(service *corev1.Service) bool {
 	return len(service.Spec.Selector) > 0 && service.Spec.Type != corev1.ServiceTypeExternalName
 }
 
-// Selecting returns the keys of the Services that select a pod; none for other objects, or for a
+// selecting returns the keys of the Services that select a pod; none for other objects, or for a
 // pod without an address.
-func (f Finder) Selecting(obj any) []cache.ObjectName {
+func (f podFinder) selecting(obj any) []cache.ObjectName {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok || pod.Status.PodIP == "" {
 		return nil
@@ -51,9 +50,9 @@ func (f Finder) Selecting(obj any) []cache.ObjectName {
 	return keys
 }
 
-// Selected returns the pods that a Service selects and that are bound to a node: other pods cannot
+// selected returns the pods that a Service selects and that are bound to a node: other pods cannot
 // be reached, even if their status has an address.
-func (f Finder) Selected(service *corev1.Service) ([]*corev1.Pod, error) {
+func (f podFinder) selected(service *corev1.Service) ([]*corev1.Pod, error) {
 	pods, err := f.pods.Pods(service.Namespace).List(labels.SelectorFromSet(service.Spec.Selector))
 	if err != nil {
 		return nil, fmt.Errorf("list the pods of service %s/%s: %w", service.Namespace, service.Name, err)

@@ -1,5 +1,4 @@
-// Package endpointsubset normalizes the subsets of Endpoints: equivalent subsets become equal.
-package endpointsubset
+package endpoints
 
 import (
 	"cmp"
@@ -59,10 +58,10 @@ func (k addressKey) compare(other addressKey) int {
 	return cmp.Or(strings.Compare(k.ip, other.ip), cmp.Compare(k.uid, other.uid))
 }
 
-// Repack returns the smallest number of equivalent subsets, in a canonical order: ports with the
+// repack returns the smallest number of equivalent subsets, in a canonical order: ports with the
 // same addresses and readiness are in one subset. An address that is both ready and not ready for a
 // port is not ready.
-func Repack(subsets []corev1.EndpointSubset) []corev1.EndpointSubset {
+func repack(subsets []corev1.EndpointSubset) []corev1.EndpointSubset {
 	addresses := map[addressKey]corev1.EndpointAddress{}
 	ready := map[portKey]map[addressKey]bool{}
 	for _, subset := range subsets {

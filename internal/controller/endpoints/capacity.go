@@ -1,4 +1,4 @@
-package endpoint
+package endpoints
 
 import (
 	"slices"
@@ -24,12 +24,12 @@ func truncate(subsets []corev1.EndpointSubset) (kept []corev1.EndpointSubset, tr
 	if ready > capacity {
 		share := shares(ready, capacity)
 		for i := range kept {
-			kept[i].Addresses, kept[i].NotReadyAddresses = first(kept[i].Addresses, share), nil
+			kept[i].Addresses, kept[i].NotReadyAddresses = firstOf(kept[i].Addresses, share), nil
 		}
 	} else {
 		share := shares(notReady, capacity-ready)
 		for i := range kept {
-			kept[i].NotReadyAddresses = first(kept[i].NotReadyAddresses, share)
+			kept[i].NotReadyAddresses = firstOf(kept[i].NotReadyAddresses, share)
 		}
 	}
 	// A subset may have lost all of its addresses.
@@ -47,7 +47,7 @@ func shares(total, room int) func(part int) int {
 	}
 }
 
-func first(addresses []corev1.EndpointAddress, share func(int) int) []corev1.EndpointAddress {
+func firstOf(addresses []corev1.EndpointAddress, share func(int) int) []corev1.EndpointAddress {
 	if len(addresses) == 0 {
 		return nil
 	}

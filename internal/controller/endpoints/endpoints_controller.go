@@ -1,7 +1,4 @@
-// Package endpoint maintains the Endpoints of Services that select pods, for clients that do not know
-// EndpointSlices. They have the name of their Service. They have no owner references, so this
-// controller deletes them when the Service is gone, not the garbage collector.
-package endpoint
+package endpoints
 
 import (
 	"context"
@@ -19,51 +16,52 @@ import (
 	endpointsliceutil "k8s.io/endpointslice/util"
 
 	"github.com/coppice-dev/coppice/internal/controller"
-	"github.com/coppice-dev/coppice/internal/controller/servicepods"
 )
 
 const (
-	name    = "endpoint-controller"
-	workers = 2
+	endpointsName    = "endpoint-controller"
+	endpointsWorkers = 2
 )
 
-type reconciler struct {
+type endpointsReconciler struct {
 	client    kubernetes.Interface
 	services  corelisters.ServiceLister
 	endpoints corelisters.EndpointsLister
-	reached   servicepods.Finder
+	reached   podFinder
 	triggers  *endpointsliceutil.TriggerTimeTracker
 	events    record.EventRecorder
 }
 
-// New returns the controller of Endpoints.
-func New(shared *controller.Context) *controller.Controller {
+// newEndpointsController returns the controller of Endpoints of Services that select pods, for clients
+// that do not know EndpointSlices. They have the name of their Service. They have no owner references,
+// so this controller deletes them when the Service is gone, not the garbage collector.
+func newEndpointsController(shared *controller.Context) *controller.Controller {
 	services, endpoints := shared.Informers.Core().V1().Services(), shared.Informers.Core().V1().Endpoints()
-	c := &reconciler{
-		client: shared.Client, services: services.Lister(), endpoints: endpoints.Lister(), reached: servicepods.New(shared),
-		triggers: endpointsliceutil.NewTriggerTimeTracker(), events: shared.Events(name),
+	c := &endpointsReconciler{
+		client: shared.Client, services: services.Lister(), endpoints: endpoints.Lister(), reached: newPodFinder(shared),
+		triggers: endpointsliceutil.NewTriggerTimeTracker(), events: shared.Events(endpointsName),
 	}
 	return &controller.Controller{
-		Name: name, Reconcile: c.reconcile, Workers: workers,
+		Name: endpointsName, Reconcile: c.reconcile, Workers: endpointsWorkers,
 		Sources: []controller.Source{
 			controller.For(services.Informer()),
-			{Informer: shared.Informers.Core().V1().Pods().Informer(), Keys: c.reached.Selecting},
-			{Informer: endpoints.Informer(), Keys: managed},
+			{Informer: shared.Informers.Core().V1().Pods().Informer(), Keys: c.reached.selecting},
+			{Informer: endpoints.Informer(), Keys: keyOfManaged},
 		},
 	}
 }
 
-// managed returns the key of Endpoints of this controller, which is also the key of their Service.
+// keyOfManaged returns the key of Endpoints of this controller, which is also the key of their Service.
 // Endpoints of other clients may exist before their Service.
-func managed(obj any) []cache.ObjectName {
+func keyOfManaged(obj any) []cache.ObjectName {
 	e, ok := obj.(*corev1.Endpoints)
-	if !ok || e.Labels[managedByLabel] != managedBy {
+	if !ok || e.Labels[managedByLabel] != endpointsManagedBy {
 		return nil
 	}
 	return []cache.ObjectName{cache.MetaObjectToName(e)}
 }
 
-func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+func (c *endpointsReconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	stored, err := c.endpoints.Endpoints(key.Namespace).Get(key.Name)
 	if controller.IgnoreNotFound(err) != nil {
 		return 0, err
@@ -78,15 +76,15 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		return 0, c.remove(ctx, key, stored)
 	case err != nil:
 		return 0, err
-	case service.DeletionTimestamp != nil, !servicepods.Selects(service):
+	case service.DeletionTimestamp != nil, !selects(service):
 		return 0, nil
 	}
-	pods, err := c.reached.Selected(service)
+	pods, err := c.reached.selected(service)
 	if err != nil {
 		return 0, err
 	}
 	triggered := c.triggers.ComputeEndpointLastChangeTriggerTime(key.Namespace, service, pods)
-	if next := Decide(service, pods, stored, triggered); next != nil {
+	if next := decideEndpoints(service, pods, stored, triggered); next != nil {
 		return 0, c.write(ctx, service, stored, next)
 	}
 	return 0, nil
@@ -95,7 +93,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 // remove deletes the Endpoints of a Service that is gone, also if another client wrote them. If the
 // cache shows none, they are read live: the cache may lag, and Endpoints of other clients do not
 // enqueue a key later. Endpoints that hold an old leader election never had a Service.
-func (c *reconciler) remove(ctx context.Context, key cache.ObjectName, stored *corev1.Endpoints) error {
+func (c *endpointsReconciler) remove(ctx context.Context, key cache.ObjectName, stored *corev1.Endpoints) error {
 	if stored == nil {
 		live, err := c.client.CoreV1().Endpoints(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 		if err != nil {
@@ -117,7 +115,7 @@ func (c *reconciler) remove(ctx context.Context, key cache.ObjectName, stored *c
 
 // write creates or updates Endpoints. An update is conditioned on the uid and the resourceVersion of
 // the object.
-func (c *reconciler) write(ctx context.Context, service *corev1.Service, stored, next *corev1.Endpoints) error {
+func (c *endpointsReconciler) write(ctx context.Context, service *corev1.Service, stored, next *corev1.Endpoints) error {
 	var err error
 	reason := "FailedToUpdateEndpoint"
 	if stored == nil {

@@ -1,4 +1,4 @@
-package endpointslicemirroring
+package endpoints
 
 import (
 	"fmt"
@@ -34,7 +34,7 @@ func subset(port int32, ready []string, notReady ...string) corev1.EndpointSubse
 }
 
 // stored returns the slices of a plan as the server has them.
-func stored(p Plan) []*discoveryv1.EndpointSlice {
+func stored(p mirroringPlan) []*discoveryv1.EndpointSlice {
 	var all []*discoveryv1.EndpointSlice
 	for i, s := range p.Create {
 		s = s.DeepCopy()
@@ -59,7 +59,7 @@ func text(all []*discoveryv1.EndpointSlice) string {
 	return strings.Join(lines, "; ")
 }
 
-func TestMirrored(t *testing.T) {
+func TestEndpointsWithoutASelectorAreMirrored(t *testing.T) {
 	service := &corev1.Service{}
 	election := endpointsWith()
 	election.Annotations[resourcelock.LeaderElectionRecordAnnotationKey] = "{}"
@@ -77,16 +77,16 @@ func TestMirrored(t *testing.T) {
 		"of a leader election":            {election, service, false},
 		"not to be mirrored":              {skipped, service, false},
 	} {
-		if got := Mirrored(test.endpoints, test.service); got != test.want {
+		if got := isMirrored(test.endpoints, test.service); got != test.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}
 }
 
-func TestDecideCreates(t *testing.T) {
+func TestMirroringCreatesASlicePerSubsetAndFamily(t *testing.T) {
 	e := endpointsWith(subset(80, []string{"10.0.0.1", "fd00::1"}, "10.0.0.2"), subset(81, []string{"10.0.0.3"}))
 	e.Subsets[1].Addresses[0].Hostname, e.Subsets[1].Addresses[0].NodeName = "host", new("n1")
-	p := Decide(e, nil)
+	p := decideMirroring(e, nil)
 	want := "IPv4 80 10.0.0.1=true 10.0.0.2=false; IPv6 80 fd00::1=true; IPv4 81 10.0.0.3=true"
 	if got := text(p.Create); got != want || len(p.Update)+len(p.Remove)+p.Skipped != 0 {
 		t.Fatalf("%s, want %s; %+v", got, want, p)
@@ -98,7 +98,7 @@ func TestDecideCreates(t *testing.T) {
 	if s.GenerateName != "db-" || s.Namespace != "ns" || !metav1.IsControlledBy(s, e) || s.OwnerReferences[0].Kind != "Endpoints" {
 		t.Errorf("%+v", s.ObjectMeta)
 	}
-	if len(s.Labels) != 3 || s.Labels["team"] != "a" || s.Labels[discoveryv1.LabelServiceName] != "db" || s.Labels[discoveryv1.LabelManagedBy] != managedBy {
+	if len(s.Labels) != 3 || s.Labels["team"] != "a" || s.Labels[discoveryv1.LabelServiceName] != "db" || s.Labels[discoveryv1.LabelManagedBy] != mirroringManagedBy {
 		t.Errorf("labels %v", s.Labels)
 	}
 	if len(s.Annotations) != 1 || s.Annotations["example.com/mine"] != "x" {
@@ -109,8 +109,8 @@ func TestDecideCreates(t *testing.T) {
 	}
 }
 
-func TestDecideFollows(t *testing.T) {
-	before := stored(Decide(endpointsWith(subset(80, []string{"10.0.0.1"}), subset(81, []string{"10.0.0.2"})), nil))
+func TestMirroringSlicesFollowTheirEndpoints(t *testing.T) {
+	before := stored(decideMirroring(endpointsWith(subset(80, []string{"10.0.0.1"}), subset(81, []string{"10.0.0.2"})), nil))
 	for name, test := range map[string]struct {
 		endpoints              *corev1.Endpoints
 		create, update, remove string
@@ -125,7 +125,7 @@ func TestDecideFollows(t *testing.T) {
 			create:    "IPv6 80 fd00::1=true", remove: "s0 IPv4 80 10.0.0.1=true",
 		},
 	} {
-		p := Decide(test.endpoints, before)
+		p := decideMirroring(test.endpoints, before)
 		if got := text(p.Create); got != test.create {
 			t.Errorf("%s: creates %q, want %q", name, got, test.create)
 		}
@@ -143,18 +143,18 @@ func TestDecideFollows(t *testing.T) {
 	}
 	again := endpointsWith(subset(80, []string{"10.0.0.1"}), subset(81, []string{"10.0.0.2"}))
 	again.UID = "uid-2"
-	if p := Decide(again, before); len(p.Update) != 2 || !metav1.IsControlledBy(p.Update[0], again) {
+	if p := decideMirroring(again, before); len(p.Update) != 2 || !metav1.IsControlledBy(p.Update[0], again) {
 		t.Errorf("Endpoints of the same name: %+v", p)
 	}
 }
 
-func TestDecideSkipsWhatIsTooMuch(t *testing.T) {
+func TestMirroringSkipsAddressesOverItsCapacity(t *testing.T) {
 	var ready, notReady []string
 	for i := range 600 {
 		ready = append(ready, fmt.Sprintf("10.0.%d.%d", i/250, i%250))
 		notReady = append(notReady, fmt.Sprintf("10.1.%d.%d", i/250, i%250))
 	}
-	p := Decide(endpointsWith(subset(80, ready, notReady...)), nil)
+	p := decideMirroring(endpointsWith(subset(80, ready, notReady...)), nil)
 	isReady := func(e discoveryv1.Endpoint) bool { return *e.Conditions.Ready }
 	if p.Skipped != 200 || len(p.Create) != 1 || len(p.Create[0].Endpoints) != 1000 || len(slices.DeleteFunc(p.Create[0].Endpoints, isReady)) != 400 {
 		t.Errorf("%d slices, %d addresses skipped", len(p.Create), p.Skipped)

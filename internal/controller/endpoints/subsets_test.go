@@ -1,14 +1,12 @@
-package endpointsubset
+package endpoints
 
 import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/coppice-dev/coppice/internal/testing/subsets"
 )
 
-func TestRepack(t *testing.T) {
+func TestRepackMakesEquivalentSubsetsEqual(t *testing.T) {
 	at := func(ips ...string) (all []corev1.EndpointAddress) {
 		for _, ip := range ips {
 			all = append(all, corev1.EndpointAddress{IP: ip})
@@ -40,17 +38,17 @@ func TestRepack(t *testing.T) {
 		},
 		"no addresses": {[]corev1.EndpointSubset{{Ports: ports("a")}}, ""},
 	} {
-		got := Repack(test.subsets)
-		if subsets.Text(got) != test.want {
-			t.Errorf("%s: %q, want %q", name, subsets.Text(got), test.want)
+		got := repack(test.subsets)
+		if subsetsText(got) != test.want {
+			t.Errorf("%s: %q, want %q", name, subsetsText(got), test.want)
 		}
-		if again := Repack(got); subsets.Text(again) != test.want {
-			t.Errorf("%s: packed again, %q", name, subsets.Text(again))
+		if again := repack(got); subsetsText(again) != test.want {
+			t.Errorf("%s: packed again, %q", name, subsetsText(again))
 		}
 	}
 	// Pods on the network of one host share its address; protocols of applications differ.
 	shared := []corev1.EndpointAddress{{IP: "1", TargetRef: &corev1.ObjectReference{UID: "a"}}, {IP: "1", TargetRef: &corev1.ObjectReference{UID: "b"}}}
-	got := Repack([]corev1.EndpointSubset{{Addresses: shared, Ports: []corev1.EndpointPort{{Port: 80}, {Port: 80, AppProtocol: new("http")}}}})
+	got := repack([]corev1.EndpointSubset{{Addresses: shared, Ports: []corev1.EndpointPort{{Port: 80}, {Port: 80, AppProtocol: new("http")}}}})
 	if len(got) != 1 || len(got[0].Addresses) != 2 || len(got[0].Ports) != 2 || *got[0].Ports[1].AppProtocol != "http" {
 		t.Errorf("%+v", got)
 	}

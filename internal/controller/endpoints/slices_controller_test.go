@@ -1,4 +1,4 @@
-package endpointslice
+package endpoints
 
 import (
 	"context"
@@ -17,11 +17,13 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/laggingcache"
 )
 
-// newCluster returns a cluster whose caches never lag: events come before all other steps.
-func newCluster(t *testing.T) *laggingcache.Cluster {
+// newSlicesCluster returns a cluster whose caches never lag: events come before all other steps.
+func newSlicesCluster(t *testing.T) *laggingcache.Cluster {
 	t.Helper()
 	c, err := laggingcache.New(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), func(int) int { return 0 },
-		func(shared *controller.Context) (*controller.Controller, error) { return New(shared), nil })
+		func(shared *controller.Context) (*controller.Controller, error) {
+			return newSlicesController(shared), nil
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,8 +58,8 @@ func quiesce(t *testing.T, c *laggingcache.Cluster) {
 	}
 }
 
-// text returns the endpoints in all slices, in order.
-func text(c *laggingcache.Cluster) string {
+// slicesText returns the endpoints in all slices, in order.
+func slicesText(c *laggingcache.Cluster) string {
 	var all []string
 	for _, s := range laggingcache.All[*discoveryv1.EndpointSlice](c, "endpointslices") {
 		for _, e := range s.Endpoints {
@@ -70,17 +72,17 @@ func text(c *laggingcache.Cluster) string {
 
 var web = map[string]string{"app": "web"}
 
-func TestSlicesFollow(t *testing.T) {
-	c := newCluster(t)
+func TestSlicesFollowPodsAndService(t *testing.T) {
+	c := newSlicesCluster(t)
 	service := putService(c, web)
 	first := putPod(c, 1, true)
 	putPod(c, 2, false)
 	quiesce(t, c)
-	if got, want := text(c), "10.0.0.1:8080=true 10.0.0.2:8080=false"; got != want {
+	if got, want := slicesText(c), "10.0.0.1:8080=true 10.0.0.2:8080=false"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	slice := laggingcache.All[*discoveryv1.EndpointSlice](c, "endpointslices")[0]
-	if !metav1.IsControlledBy(slice, service) || slice.Labels[discoveryv1.LabelServiceName] != "web" || slice.Labels[discoveryv1.LabelManagedBy] != managedBy {
+	if !metav1.IsControlledBy(slice, service) || slice.Labels[discoveryv1.LabelServiceName] != "web" || slice.Labels[discoveryv1.LabelManagedBy] != slicesManagedBy {
 		t.Errorf("%+v", slice.ObjectMeta)
 	}
 	laggingcache.Remove(c, "pods", first)
@@ -89,20 +91,20 @@ func TestSlicesFollow(t *testing.T) {
 	unbound.Spec.NodeName = ""
 	c.SetRunning(unbound, true)
 	quiesce(t, c)
-	if got, want := text(c), "10.0.0.2:8080=false 10.0.0.3:8080=true"; got != want {
+	if got, want := slicesText(c), "10.0.0.2:8080=false 10.0.0.3:8080=true"; got != want {
 		t.Errorf("later: %s, want %s", got, want)
 	}
 	service.Spec.Ports[0].TargetPort = intstr.FromInt32(9090)
 	laggingcache.Put(c, "services", service)
 	quiesce(t, c)
-	if got, want := text(c), "10.0.0.2:9090=false 10.0.0.3:9090=true"; got != want {
+	if got, want := slicesText(c), "10.0.0.2:9090=false 10.0.0.3:9090=true"; got != want {
 		t.Errorf("another port: %s, want %s", got, want)
 	}
 }
 
 // A slice that another client deletes or changes is restored.
 func TestSlicesAreRestored(t *testing.T) {
-	c := newCluster(t)
+	c := newSlicesCluster(t)
 	putService(c, web)
 	putPod(c, 1, true)
 	quiesce(t, c)
@@ -116,14 +118,14 @@ func TestSlicesAreRestored(t *testing.T) {
 	} {
 		spoil(laggingcache.All[*discoveryv1.EndpointSlice](c, "endpointslices")[0])
 		quiesce(t, c)
-		if got, want := text(c), "10.0.0.1:8080=true"; got != want {
+		if got, want := slicesText(c), "10.0.0.1:8080=true"; got != want {
 			t.Errorf("%s: %q, want %s", what, got, want)
 		}
 	}
 }
 
-func TestSlicesAreFilled(t *testing.T) {
-	c := newCluster(t)
+func TestSlicesHoldAtMostAHundredEndpoints(t *testing.T) {
+	c := newSlicesCluster(t)
 	putService(c, web)
 	for n := range 2*perSlice + 1 {
 		putPod(c, n, true)
@@ -142,13 +144,13 @@ func TestSlicesAreFilled(t *testing.T) {
 }
 
 // Services that select no pods get no slices, nor does one that is being deleted.
-func TestNoSlices(t *testing.T) {
+func TestServicesWithoutSelectedPodsGetNoSlices(t *testing.T) {
 	for name, change := range map[string]func(*corev1.Service){
 		"no selector": func(s *corev1.Service) { s.Spec.Selector = nil },
 		"outside":     func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName },
 		"terminating": func(s *corev1.Service) { s.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} },
 	} {
-		c := newCluster(t)
+		c := newSlicesCluster(t)
 		putPod(c, 1, true)
 		service := putService(c, web)
 		change(service)
