@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
-	"github.com/coppice-dev/coppice/internal/controller/serviceaccounttokens"
+	"github.com/coppice-dev/coppice/internal/controller/serviceaccount"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
@@ -25,7 +25,7 @@ func (s *server) startTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := serviceaccounttokens.New(serviceaccounttokens.Config{Client: typed(t, config), Authority: s.authority.Certificate(), Sign: s.SignForSecret})
+	c := serviceaccount.NewTokens(serviceaccount.TokensConfig{Client: typed(t, config), Authority: s.authority.Certificate(), Sign: s.SignForSecret})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(ctx, slog.New(slog.DiscardHandler), clock.RealClock{}) }()

@@ -24,7 +24,6 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/resourceclaim"
 	"github.com/coppice-dev/coppice/internal/controller/resourcequota"
 	"github.com/coppice-dev/coppice/internal/controller/serviceaccount"
-	"github.com/coppice-dev/coppice/internal/controller/serviceaccounttokens"
 	"github.com/coppice-dev/coppice/internal/controller/servicecidrs"
 	"github.com/coppice-dev/coppice/internal/controller/statefulset"
 )
@@ -102,7 +101,7 @@ func newTokens(api *apiserver.Server) (*controller.Controller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create the client of the tokens controller: %w", err)
 	}
-	return serviceaccounttokens.New(serviceaccounttokens.Config{Client: client, Authority: api.Authority(), Sign: api.SignForSecret}), nil
+	return serviceaccount.NewTokens(serviceaccount.TokensConfig{Client: client, Authority: api.Authority(), Sign: api.SignForSecret}), nil
 }
 
 // runWorkloads runs the workload controllers until ctx ends.

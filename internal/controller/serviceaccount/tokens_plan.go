@@ -1,4 +1,4 @@
-package serviceaccounttokens
+package serviceaccount
 
 import (
 	"bytes"

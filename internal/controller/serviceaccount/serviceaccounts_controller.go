@@ -1,8 +1,11 @@
-// Package serviceaccount ensures that every namespace has the objects that its pods need to
-// talk to the server: the service account "default" and the config map kube-root-ca.crt,
-// which holds the certificate authority that verifies the server's certificate. Both are
-// restored when they are deleted or changed, unless the namespace is being deleted. In
-// Kubernetes these are two controllers, serviceaccount and rootcacertpublisher.
+// Package serviceaccount has the controllers of service accounts and of what comes with them:
+//
+//	namespace ──▶ the service account "default", and the config map kube-root-ca.crt, which holds the
+//	              certificate authority that verifies the server's certificate
+//	Secret of type kubernetes.io/service-account-token ──▶ its token
+//
+// In Kubernetes these are three controllers: serviceaccount, rootcacertpublisher and the tokens
+// controller.
 package serviceaccount
 
 import (
@@ -42,7 +45,9 @@ type reconciler struct {
 	authority  string
 }
 
-// New returns the controller. authority is a certificate in PEM.
+// New returns the controller that ensures that every namespace has the objects that its pods need to talk to
+// the server: it restores the service account and the config map when they are deleted or changed, unless the
+// namespace is being deleted. authority is a certificate in PEM.
 func New(shared *controller.Context, authority []byte) *controller.Controller {
 	namespaces := shared.Informers.Core().V1().Namespaces()
 	accounts := coreinformers.NewFilteredServiceAccountInformer(shared.Client, metav1.NamespaceAll, 0, cache.Indexers{}, named(Account))

@@ -1,7 +1,4 @@
-// Package serviceaccounttokens fills Secrets of type kubernetes.io/service-account-token with a token that does not
-// expire, and deletes them when their service account is gone: the tokens controller of Kubernetes. It also removes
-// references to a deleted Secret from service accounts.
-package serviceaccounttokens
+package serviceaccount
 
 import (
 	"context"
@@ -23,15 +20,15 @@ import (
 )
 
 const (
-	name    = "tokens-controller"
-	workers = 2
+	tokensName    = "tokens-controller"
+	tokensWorkers = 2
 
 	byAccount   = "account"   // of Secrets: NAMESPACE/NAME of their service account
 	byReference = "reference" // of service accounts: NAMESPACE/NAME of the Secrets that they list
 )
 
-// Config configures the controller. All fields are required.
-type Config struct {
+// TokensConfig configures the controller of tokens. All fields are required.
+type TokensConfig struct {
 	Client kubernetes.Interface
 	// Authority is the certificate, in PEM, that verifies the API server.
 	Authority []byte
@@ -39,21 +36,23 @@ type Config struct {
 	Sign func(account *corev1.ServiceAccount, secret string) (string, error)
 }
 
-type reconciler struct {
-	Config
+type tokensReconciler struct {
+	TokensConfig
 
 	secrets, accounts cache.Indexer
 }
 
-// New returns the controller. Its keys are the keys of Secrets.
-func New(config Config) *controller.Controller {
+// NewTokens returns the controller that fills Secrets of type kubernetes.io/service-account-token with a token that
+// does not expire, and deletes them when their service account is gone. It also removes references to a deleted Secret
+// from service accounts. Its keys are the keys of Secrets.
+func NewTokens(config TokensConfig) *controller.Controller {
 	secrets := coreinformers.NewFilteredSecretInformer(config.Client, metav1.NamespaceAll, 0, cache.Indexers{byAccount: accountOf}, func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector("type", string(corev1.SecretTypeServiceAccountToken)).String()
 	})
 	accounts := coreinformers.NewServiceAccountInformer(config.Client, metav1.NamespaceAll, 0, cache.Indexers{byReference: referencesOf})
-	c := &reconciler{config, secrets.GetIndexer(), accounts.GetIndexer()}
+	c := &tokensReconciler{config, secrets.GetIndexer(), accounts.GetIndexer()}
 	return &controller.Controller{
-		Name: name, Reconcile: c.reconcile, Workers: workers, Informers: []cache.SharedIndexInformer{secrets, accounts},
+		Name: tokensName, Reconcile: c.reconcile, Workers: tokensWorkers, Informers: []cache.SharedIndexInformer{secrets, accounts},
 		Sources: []controller.Source{controller.For(secrets), {Informer: accounts, Keys: c.secretsOf}},
 	}
 }
@@ -79,7 +78,7 @@ func referencesOf(obj any) ([]string, error) {
 }
 
 // secretsOf returns the keys of the token Secrets of a service account.
-func (c *reconciler) secretsOf(obj any) []cache.ObjectName {
+func (c *tokensReconciler) secretsOf(obj any) []cache.ObjectName {
 	account, ok := obj.(*corev1.ServiceAccount)
 	if !ok {
 		return nil
@@ -94,7 +93,7 @@ func (c *reconciler) secretsOf(obj any) []cache.ObjectName {
 	return keys
 }
 
-func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+func (c *tokensReconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	obj, _, _ := c.secrets.GetByKey(key.String()) // a store in memory does not fail
 	secret, ok := obj.(*corev1.Secret)
 	if !ok {
@@ -116,7 +115,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 
 // account returns the service account of a Secret, or nil if it does not exist. If the cache lacks it, it is read
 // live.
-func (c *reconciler) account(ctx context.Context, secret *corev1.Secret) (*corev1.ServiceAccount, error) {
+func (c *tokensReconciler) account(ctx context.Context, secret *corev1.Secret) (*corev1.ServiceAccount, error) {
 	name := secret.Annotations[corev1.ServiceAccountNameKey]
 	obj, _, _ := c.accounts.GetByKey(secret.Namespace + "/" + name) // a store in memory does not fail
 	if account, ok := obj.(*corev1.ServiceAccount); ok && belongs(secret, account) {
@@ -132,7 +131,7 @@ func (c *reconciler) account(ctx context.Context, secret *corev1.Secret) (*corev
 	return live, nil
 }
 
-func (c *reconciler) fill(ctx context.Context, secret *corev1.Secret, account *corev1.ServiceAccount) error {
+func (c *tokensReconciler) fill(ctx context.Context, secret *corev1.Secret, account *corev1.ServiceAccount) error {
 	data, err := filled(secret, c.Authority, func() (string, error) { return c.Sign(account, secret.Name) })
 	if err != nil {
 		return fmt.Errorf("sign the token of secret %s/%s: %w", secret.Namespace, secret.Name, err)
@@ -150,7 +149,7 @@ func (c *reconciler) fill(ctx context.Context, secret *corev1.Secret, account *c
 	return nil
 }
 
-func (c *reconciler) remove(ctx context.Context, secret *corev1.Secret) error {
+func (c *tokensReconciler) remove(ctx context.Context, secret *corev1.Secret) error {
 	err := c.Client.CoreV1().Secrets(secret.Namespace).Delete(ctx, secret.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion},
 	})
@@ -161,7 +160,7 @@ func (c *reconciler) remove(ctx context.Context, secret *corev1.Secret) error {
 }
 
 // dropReferences removes the name of a Secret that is gone from the service accounts that list it.
-func (c *reconciler) dropReferences(ctx context.Context, key cache.ObjectName) error {
+func (c *tokensReconciler) dropReferences(ctx context.Context, key cache.ObjectName) error {
 	found, _ := c.accounts.ByIndex(byReference, key.String()) // the index exists
 	if len(found) == 0 {
 		return nil

@@ -1,4 +1,4 @@
-package serviceaccounttokens
+package serviceaccount
 
 import (
 	"errors"
@@ -20,7 +20,7 @@ func secret(change func(*corev1.Secret)) *corev1.Secret {
 	return s
 }
 
-func TestDecide(t *testing.T) {
+func TestTokenSecretsAreFilledOrRemoved(t *testing.T) {
 	robot := &corev1.ServiceAccount{}
 	for name, test := range map[string]struct {
 		change  func(*corev1.Secret)
@@ -45,7 +45,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-func TestBelongs(t *testing.T) {
+func TestTokenSecretBelongsByNameAndUID(t *testing.T) {
 	robot := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "robot", UID: "1"}}
 	for name, test := range map[string]struct {
 		change func(*corev1.Secret)
