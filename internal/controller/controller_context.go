@@ -17,7 +17,6 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
-	"github.com/coppice-dev/coppice/internal/controller/informers"
 	podrules "github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
@@ -25,7 +24,7 @@ import (
 // that any of them needs.
 type Context struct {
 	Client    kubernetes.Interface
-	Informers *informers.Factory
+	Informers *Informers
 	Pods      *RefManager[*corev1.Pod]
 	Clock     clock.WithTicker
 	Log       *slog.Logger
@@ -40,14 +39,14 @@ func NewContext(client kubernetes.Interface, clock clock.WithTicker, log *slog.L
 	}
 	c := NewPodlessContext(client, clock, log)
 	shared := c.Informers
-	pods, err := NewRefManager(shared.Core().V1().Pods().Informer(),
+	pods, err := NewRefManager(shared.Pods.Informer(),
 		func(ctx context.Context, namespace, name string, kind types.PatchType, patch []byte) (*corev1.Pod, error) {
 			return client.CoreV1().Pods(namespace).Patch(ctx, name, kind, patch, metav1.PatchOptions{})
 		})
 	if err != nil {
 		return nil, err
 	}
-	if err := shared.Core().V1().Pods().Informer().AddIndexers(cache.Indexers{podrules.ByNode: podrules.NodeKey}); err != nil {
+	if err := shared.Pods.Informer().AddIndexers(cache.Indexers{podrules.ByNode: podrules.NodeKey}); err != nil {
 		return nil, fmt.Errorf("index pods by node: %w", err)
 	}
 	c.Pods = pods
@@ -56,7 +55,7 @@ func NewContext(client kubernetes.Interface, clock clock.WithTicker, log *slog.L
 
 // NewPodlessContext is like NewContext, for controllers that do not read pods: Pods is nil.
 func NewPodlessContext(client kubernetes.Interface, clock clock.WithTicker, log *slog.Logger) *Context {
-	return &Context{Client: client, Informers: informers.New(client, withoutManagedFields), Clock: clock, Log: log, events: record.NewBroadcaster()}
+	return &Context{Client: client, Informers: newInformers(client, withoutManagedFields), Clock: clock, Log: log, events: record.NewBroadcaster()}
 }
 
 // PodsOn lists the pods in the cache that are bound to a node. The pods belong to the cache.
@@ -101,8 +100,8 @@ func (c *Context) Run(ctx context.Context, controllers ...*Controller) error {
 	c.events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: c.Client.CoreV1().Events("")})
 	defer c.events.Shutdown()
 	group, ctx := errgroup.WithContext(ctx)
-	c.Informers.Start(ctx)
-	defer c.Informers.Shutdown()
+	c.Informers.start(ctx)
+	defer c.Informers.shutdown()
 	for _, controller := range controllers {
 		group.Go(func() error {
 			if err := controller.Run(ctx, c.Log, c.Clock); err != nil {

@@ -112,8 +112,8 @@ func (p *controlPlane) newParts(ctx context.Context, running *atomic.Pointer[age
 		if err != nil {
 			return nil, err
 		}
-		pods, namespaces = shared.Informers.Core().V1().Pods().Informer(), shared.Informers.Core().V1().Namespaces().Informer()
-		nodeObjects = shared.Informers.Core().V1().Nodes().Informer()
+		pods, namespaces = shared.Informers.Pods.Informer(), shared.Informers.Namespaces.Informer()
+		nodeObjects = shared.Informers.Nodes.Informer()
 		quotas, err := newResourceQuotas(o, api, shared)
 		if err != nil {
 			return nil, err

@@ -56,10 +56,9 @@ func newResourceQuotas(o completedOptions, api *apiserver.Server, shared *contro
 	if err != nil {
 		return nil, fmt.Errorf("create the metadata client of the resource quotas: %w", err)
 	}
-	core := shared.Informers.Core().V1()
 	return resourcequota.New(resourcequota.Config{
 		Client: client, Metadata: objects, Clock: shared.Clock, Log: o.Log,
-		Pods: core.Pods().Informer(), Services: core.Services().Informer(), Claims: core.PersistentVolumeClaims().Informer(),
+		Pods: shared.Informers.Pods.Informer(), Services: shared.Informers.Services.Informer(), Claims: shared.Informers.PersistentVolumeClaims.Informer(),
 	})
 }
 

@@ -42,7 +42,7 @@ type reconciler struct {
 
 // New returns the controller. authority issues the certificates that the API server accepts.
 func New(shared *controller.Context, authority Authority) *controller.Controller {
-	requests := shared.Informers.Certificates().V1().CertificateSigningRequests()
+	requests := shared.Informers.CertificateSigningRequests
 	c := &reconciler{client: shared.Client, requests: requests.Lister(), authority: authority, now: shared.Clock.Now}
 	return &controller.Controller{
 		Name: name, Reconcile: c.reconcile, Workers: workers,

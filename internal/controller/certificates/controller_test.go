@@ -48,7 +48,7 @@ func reconciled(t *testing.T, csr *certificatesv1.CertificateSigningRequest, aft
 		t.Fatal(err)
 	}
 	c := New(shared, stamp{})
-	if err := shared.Informers.Certificates().V1().CertificateSigningRequests().Informer().GetIndexer().Add(csr); err != nil {
+	if err := shared.Informers.CertificateSigningRequests.Informer().GetIndexer().Add(csr); err != nil {
 		t.Fatal(err)
 	}
 	again, err = c.Reconcile(t.Context(), cache.ObjectName{Name: csr.Name})

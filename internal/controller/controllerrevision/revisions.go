@@ -56,7 +56,7 @@ type Revisions struct {
 
 // NewControl returns a Control of revisions that carry their hash in that label.
 func NewControl(shared *controller.Context, hashLabel string) (*Control, error) {
-	refs, err := controller.NewRefManager(shared.Informers.Apps().V1().ControllerRevisions().Informer(),
+	refs, err := controller.NewRefManager(shared.Informers.ControllerRevisions.Informer(),
 		func(ctx context.Context, namespace, name string, kind types.PatchType, patch []byte) (*appsv1.ControllerRevision, error) {
 			return shared.Client.AppsV1().ControllerRevisions(namespace).Patch(ctx, name, kind, patch, metav1.PatchOptions{})
 		})

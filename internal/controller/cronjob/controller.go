@@ -56,7 +56,7 @@ type run struct {
 
 // New returns the controller of batch/v1 CronJob.
 func New(shared *controller.Context) (*controller.Controller, error) {
-	crons, jobs := shared.Informers.Batch().V1().CronJobs(), shared.Informers.Batch().V1().Jobs()
+	crons, jobs := shared.Informers.CronJobs, shared.Informers.Jobs
 	dependents, err := controller.NewRefManager(jobs.Informer(),
 		func(ctx context.Context, namespace, name string, kind types.PatchType, patch []byte) (*batchv1.Job, error) {
 			return shared.Client.BatchV1().Jobs(namespace).Patch(ctx, name, kind, patch, metav1.PatchOptions{})

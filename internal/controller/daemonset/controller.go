@@ -61,7 +61,7 @@ func New(shared *controller.Context) (*controller.Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	sets, nodes := shared.Informers.Apps().V1().DaemonSets(), shared.Informers.Core().V1().Nodes()
+	sets, nodes := shared.Informers.DaemonSets, shared.Informers.Nodes
 	c := &reconciler{
 		client: shared.Client, sets: sets.Lister(), nodes: nodes.Lister(), pods: shared.Pods, revisions: revisions,
 		podControl: shared.PodControl(name), backoffs: backoffs{byKey: map[backoffKey]backoff{}}, now: shared.Clock.Now,

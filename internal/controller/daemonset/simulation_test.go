@@ -87,7 +87,7 @@ func (s *simulation) minReady(set *appsv1.DaemonSet) time.Duration {
 // watch checks what the controller does against the nodes that its cache shows.
 func (s *simulation) watch(verb string, obj runtime.Object) {
 	pod, ok := obj.(*corev1.Pod)
-	set, err := s.Informers.Apps().V1().DaemonSets().Lister().DaemonSets("ns").Get("agent")
+	set, err := s.Informers.DaemonSets.Lister().DaemonSets("ns").Get("agent")
 	if !ok || err != nil || s.broken != "" {
 		return
 	}
@@ -124,7 +124,7 @@ func (s *simulation) created(pod *corev1.Pod) string {
 // deleted: the available pod may be deleted on no more nodes than the set says; with a surge on
 // none.
 func (s *simulation) deleted(set *appsv1.DaemonSet, pod *corev1.Pod) string {
-	node, err := s.Informers.Core().V1().Nodes().Lister().Get(nodeOf(pod))
+	node, err := s.Informers.Nodes.Lister().Get(nodeOf(pod))
 	if err != nil || fitOf(&set.Spec.Template, node) != Fitting || !s.Available(pod, s.minReady(set)) {
 		return ""
 	}
@@ -145,7 +145,7 @@ func (s *simulation) deleted(set *appsv1.DaemonSet, pod *corev1.Pod) string {
 // seemsCovered reports whether the cache shows another available pod on the node of a pod. A user
 // may have removed it just now, which the controller cannot know; it only knows its own deletions.
 func (s *simulation) seemsCovered(set *appsv1.DaemonSet, pod *corev1.Pod) bool {
-	shown, err := s.Informers.Core().V1().Pods().Lister().List(labels.Everything())
+	shown, err := s.Informers.Pods.Lister().List(labels.Everything())
 	return err == nil && slices.ContainsFunc(shown, func(there *corev1.Pod) bool {
 		return there.UID != pod.UID && nodeOf(there) == nodeOf(pod) && s.Available(there, s.minReady(set)) && !s.requested[there.UID]
 	})

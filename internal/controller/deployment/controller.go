@@ -42,8 +42,8 @@ func kind() schema.GroupVersionKind { return appsv1.SchemeGroupVersion.WithKind(
 
 // New returns the controller of apps/v1 Deployment.
 func New(shared *controller.Context) (*controller.Controller, error) {
-	source := shared.Informers.Apps().V1().Deployments()
-	sets, err := controller.NewRefManager(shared.Informers.Apps().V1().ReplicaSets().Informer(),
+	source := shared.Informers.Deployments
+	sets, err := controller.NewRefManager(shared.Informers.ReplicaSets.Informer(),
 		func(ctx context.Context, namespace, name string, kind types.PatchType, patch []byte) (*appsv1.ReplicaSet, error) {
 			return shared.Client.AppsV1().ReplicaSets(namespace).Patch(ctx, name, kind, patch, metav1.PatchOptions{})
 		})
@@ -56,7 +56,7 @@ func New(shared *controller.Context) (*controller.Controller, error) {
 		Sources: []controller.Source{
 			controller.For(source.Informer()),
 			sets.Source(kind(), c.matching),
-			{Informer: shared.Informers.Core().V1().Pods().Informer(), Keys: c.recreating},
+			{Informer: shared.Informers.Pods.Informer(), Keys: c.recreating},
 		},
 	}, nil
 }

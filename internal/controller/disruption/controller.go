@@ -47,14 +47,14 @@ type reconciler struct {
 // controller of stale DisruptionTarget conditions of pods.
 func Controllers(shared *controller.Context) []*controller.Controller {
 	c := newReconciler(shared)
-	pods := shared.Informers.Core().V1().Pods().Informer()
+	pods := shared.Informers.Pods.Informer()
 	sources := []controller.Source{
-		controller.For(shared.Informers.Policy().V1().PodDisruptionBudgets().Informer()),
+		controller.For(shared.Informers.PodDisruptionBudgets.Informer()),
 		{Informer: pods, Keys: c.ofPod, Ignore: samePod},
 	}
 	for _, informer := range []cache.SharedIndexInformer{
-		shared.Informers.Apps().V1().Deployments().Informer(), shared.Informers.Apps().V1().ReplicaSets().Informer(),
-		shared.Informers.Apps().V1().StatefulSets().Informer(), shared.Informers.Core().V1().ReplicationControllers().Informer(),
+		shared.Informers.Deployments.Informer(), shared.Informers.ReplicaSets.Informer(),
+		shared.Informers.StatefulSets.Informer(), shared.Informers.ReplicationControllers.Informer(),
 	} {
 		sources = append(sources, controller.Source{Informer: informer, Keys: c.ofWorkload, Ignore: sameScale})
 	}
@@ -66,8 +66,8 @@ func Controllers(shared *controller.Context) []*controller.Controller {
 
 func newReconciler(shared *controller.Context) *reconciler {
 	return &reconciler{
-		client: shared.Client, budgets: shared.Informers.Policy().V1().PodDisruptionBudgets().Lister(),
-		pods: shared.Informers.Core().V1().Pods().Lister(), scales: newScales(shared.Informers, shared.Client),
+		client: shared.Client, budgets: shared.Informers.PodDisruptionBudgets.Lister(),
+		pods: shared.Informers.Pods.Lister(), scales: newScales(shared.Informers, shared.Client),
 		events: shared.Events(name), now: shared.Clock.Now,
 	}
 }

@@ -68,17 +68,17 @@ func newFixture(t *testing.T, objects ...runtime.Object) *fixture {
 func informerOf(shared *controller.Context, obj runtime.Object) cache.SharedIndexInformer {
 	switch obj.(type) {
 	case *corev1.Pod:
-		return shared.Informers.Core().V1().Pods().Informer()
+		return shared.Informers.Pods.Informer()
 	case *policyv1.PodDisruptionBudget:
-		return shared.Informers.Policy().V1().PodDisruptionBudgets().Informer()
+		return shared.Informers.PodDisruptionBudgets.Informer()
 	case *appsv1.ReplicaSet:
-		return shared.Informers.Apps().V1().ReplicaSets().Informer()
+		return shared.Informers.ReplicaSets.Informer()
 	case *appsv1.Deployment:
-		return shared.Informers.Apps().V1().Deployments().Informer()
+		return shared.Informers.Deployments.Informer()
 	case *appsv1.StatefulSet:
-		return shared.Informers.Apps().V1().StatefulSets().Informer()
+		return shared.Informers.StatefulSets.Informer()
 	}
-	return shared.Informers.Core().V1().ReplicationControllers().Informer()
+	return shared.Informers.ReplicationControllers.Informer()
 }
 
 // by makes a controller, named after its uid, the owner of an object.

@@ -20,7 +20,7 @@ import (
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
-	"github.com/coppice-dev/coppice/internal/controller/informers"
+	"github.com/coppice-dev/coppice/internal/controller"
 )
 
 // scale is the number of pods that a controller should run.
@@ -46,10 +46,10 @@ type scales struct {
 	live func(ctx context.Context, namespace string, ref *metav1.OwnerReference) (*scale, error)
 }
 
-func newScales(shared *informers.Factory, client kubernetes.Interface) *scales {
+func newScales(shared *controller.Informers, client kubernetes.Interface) *scales {
 	return &scales{
-		deployments: shared.Apps().V1().Deployments().Lister(), replicaSets: shared.Apps().V1().ReplicaSets().Lister(),
-		statefulSets: shared.Apps().V1().StatefulSets().Lister(), replications: shared.Core().V1().ReplicationControllers().Lister(),
+		deployments: shared.Deployments.Lister(), replicaSets: shared.ReplicaSets.Lister(),
+		statefulSets: shared.StatefulSets.Lister(), replications: shared.ReplicationControllers.Lister(),
 		live: func(ctx context.Context, namespace string, ref *metav1.OwnerReference) (*scale, error) {
 			return liveScale(ctx, client, namespace, ref)
 		},

@@ -36,7 +36,7 @@ type endpointsReconciler struct {
 // that do not know EndpointSlices. They have the name of their Service. They have no owner references,
 // so this controller deletes them when the Service is gone, not the garbage collector.
 func newEndpointsController(shared *controller.Context) *controller.Controller {
-	services, endpoints := shared.Informers.Core().V1().Services(), shared.Informers.Core().V1().Endpoints()
+	services, endpoints := shared.Informers.Services, shared.Informers.Endpoints
 	c := &endpointsReconciler{
 		client: shared.Client, services: services.Lister(), endpoints: endpoints.Lister(), reached: newPodFinder(shared),
 		triggers: endpointsliceutil.NewTriggerTimeTracker(), events: shared.Events(endpointsName),
@@ -45,7 +45,7 @@ func newEndpointsController(shared *controller.Context) *controller.Controller {
 		Name: endpointsName, Reconcile: c.reconcile, Workers: endpointsWorkers,
 		Sources: []controller.Source{
 			controller.For(services.Informer()),
-			{Informer: shared.Informers.Core().V1().Pods().Informer(), Keys: c.reached.selecting},
+			{Informer: shared.Informers.Pods.Informer(), Keys: c.reached.selecting},
 			{Informer: endpoints.Informer(), Keys: keyOfManaged},
 		},
 	}

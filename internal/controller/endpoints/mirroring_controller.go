@@ -41,16 +41,16 @@ type mirroringReconciler struct {
 // to EndpointSlices: users write such Endpoints, and other clients read slices only. A mirroring slice is
 // owned by its Endpoints and collected with them.
 func newMirroringController(shared *controller.Context) *controller.Controller {
-	core, slices := shared.Informers.Core().V1(), shared.Informers.Discovery().V1().EndpointSlices()
+	services, endpoints, slices := shared.Informers.Services, shared.Informers.Endpoints, shared.Informers.EndpointSlices
 	c := &mirroringReconciler{
-		client: shared.Client, services: core.Services().Lister(), endpoints: core.Endpoints().Lister(), slices: slices.Lister(),
+		client: shared.Client, services: services.Lister(), endpoints: endpoints.Lister(), slices: slices.Lister(),
 		written: controller.NewExpectations(slices.Informer().GetIndexer()), events: shared.Events(mirroringName),
 	}
 	return &controller.Controller{
 		Name: mirroringName, Reconcile: c.reconcile, Workers: mirroringWorkers,
 		Sources: []controller.Source{
-			controller.For(core.Endpoints().Informer(), c.written),
-			controller.For(core.Services().Informer()), // Endpoints have the name of their Service
+			controller.For(endpoints.Informer(), c.written),
+			controller.For(services.Informer()), // Endpoints have the name of their Service
 			{Informer: slices.Informer(), Keys: endpointsOfSlice},
 		},
 	}

@@ -21,7 +21,7 @@ type podFinder struct {
 
 // newPodFinder returns a podFinder on the caches of a controller context.
 func newPodFinder(shared *controller.Context) podFinder {
-	return podFinder{shared.Informers.Core().V1().Services().Lister(), shared.Informers.Core().V1().Pods().Lister()}
+	return podFinder{shared.Informers.Services.Lister(), shared.Informers.Pods.Lister()}
 }
 
 // selects reports whether a Service gets its endpoints from the pods that it selects. Users write

@@ -39,10 +39,10 @@ func finderOn(t *testing.T, services []*corev1.Service, pods ...*corev1.Pod) pod
 		}
 	}
 	for _, s := range services {
-		add(shared.Informers.Core().V1().Services().Informer(), s)
+		add(shared.Informers.Services.Informer(), s)
 	}
 	for _, p := range pods {
-		add(shared.Informers.Core().V1().Pods().Informer(), p)
+		add(shared.Informers.Pods.Informer(), p)
 	}
 	return newPodFinder(shared)
 }

@@ -44,17 +44,17 @@ type slicesReconciler struct {
 // rules and the requests are in k8s.io/endpointslice, which gets the objects of one Service at a time. A
 // slice is owned by its Service and collected with it.
 func newSlicesController(shared *controller.Context) *controller.Controller {
-	services, endpoints := shared.Informers.Core().V1().Services(), shared.Informers.Discovery().V1().EndpointSlices()
+	services, endpoints := shared.Informers.Services, shared.Informers.EndpointSlices
 	written := endpointsliceutil.NewEndpointSliceTracker()
 	c := &slicesReconciler{
 		services: services.Lister(), reached: newPodFinder(shared), slices: endpoints.Lister(), written: written, triggers: endpointsliceutil.NewTriggerTimeTracker(),
-		upstream: endpointslice.NewReconciler(shared.Client, shared.Informers.Core().V1().Nodes().Lister(), perSlice, written, nil, shared.Events(slicesName), slicesManagedBy),
+		upstream: endpointslice.NewReconciler(shared.Client, shared.Informers.Nodes.Lister(), perSlice, written, nil, shared.Events(slicesName), slicesManagedBy),
 	}
 	return &controller.Controller{
 		Name: slicesName, Reconcile: c.reconcile, Workers: slicesWorkers,
 		Sources: []controller.Source{
 			controller.For(services.Informer()),
-			{Informer: shared.Informers.Core().V1().Pods().Informer(), Keys: c.reached.selecting},
+			{Informer: shared.Informers.Pods.Informer(), Keys: c.reached.selecting},
 			{Informer: endpoints.Informer(), Keys: c.serviceOf},
 		},
 	}

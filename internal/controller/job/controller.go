@@ -58,7 +58,7 @@ type jobBackoff struct {
 // finished ones when their time to live is over, and one that removes the tracking finalizer
 // from pods that no job counts any more.
 func Controllers(shared *controller.Context) []*controller.Controller {
-	source := shared.Informers.Batch().V1().Jobs()
+	source := shared.Informers.Jobs
 	c := &reconciler{
 		client: shared.Client, jobs: source.Lister(), pods: shared.Pods, podControl: shared.PodControl(name), events: shared.Events(name), now: shared.Clock.Now,
 		written: controller.NewExpectations(source.Informer().GetIndexer()), untracked: controller.NewExpectations(shared.Pods.Indexer()),
@@ -69,7 +69,7 @@ func Controllers(shared *controller.Context) []*controller.Controller {
 			Name: name, Reconcile: c.reconcile, Workers: workers,
 			Sources: []controller.Source{controller.For(source.Informer()), shared.Pods.Source(kind(), c.matching)},
 		},
-		c.tracking(source.Informer(), shared.Informers.Core().V1().Pods()),
+		c.tracking(source.Informer(), shared.Informers.Pods),
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice/internal/controller"
-	"github.com/coppice-dev/coppice/internal/controller/informers"
 )
 
 func kind() schema.GroupVersionKind { return batchv1.SchemeGroupVersion.WithKind("Job") }
@@ -23,7 +22,7 @@ func kind() schema.GroupVersionKind { return batchv1.SchemeGroupVersion.WithKind
 // tracking returns the controller that removes the tracking finalizer from pods that no job
 // counts any more: their job has finished, is gone, or was deleted and has orphaned them.
 // Without it such pods could never be removed.
-func (c *reconciler) tracking(jobs cache.SharedIndexInformer, source informers.Source[corelisters.PodLister]) *controller.Controller {
+func (c *reconciler) tracking(jobs cache.SharedIndexInformer, source controller.SharedInformer[corelisters.PodLister]) *controller.Controller {
 	lister := source.Lister()
 	return &controller.Controller{
 		Name: "job-tracking-controller", Workers: workers,

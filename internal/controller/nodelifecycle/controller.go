@@ -45,7 +45,7 @@ type reconciler struct {
 
 // New returns the controller. A node without a heartbeat for the grace period is unreachable.
 func New(shared *controller.Context, grace time.Duration) *controller.Controller {
-	nodes := shared.Informers.Core().V1().Nodes()
+	nodes := shared.Informers.Nodes
 	leases := coordinationinformers.NewLeaseInformer(shared.Client, corev1.NamespaceNodeLease, 0, cache.Indexers{})
 	c := &reconciler{
 		client: shared.Client, nodes: nodes.Lister(), leases: leases.GetIndexer(), shared: shared, events: shared.Events(name), grace: grace,
@@ -61,7 +61,7 @@ func New(shared *controller.Context, grace time.Duration) *controller.Controller
 				}
 				return nil
 			}},
-			{Informer: shared.Informers.Core().V1().Pods().Informer(), Keys: c.tainted},
+			{Informer: shared.Informers.Pods.Informer(), Keys: c.tainted},
 		},
 	}
 }

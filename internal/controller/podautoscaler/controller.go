@@ -73,8 +73,8 @@ func New(shared *controller.Context, config *rest.Config) (*controller.Controlle
 	known := memory.NewMemCacheClient(client.Discovery())
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(known)
 	c := &reconciler{
-		client: client, pods: shared.Informers.Core().V1().Pods().Lister(), events: shared.Events(name), now: shared.Clock.Now,
-		podsSynced: shared.Informers.Core().V1().Pods().Informer().HasSynced, known: map[cache.ObjectName]remembered{},
+		client: client, pods: shared.Informers.Pods.Lister(), events: shared.Events(name), now: shared.Clock.Now,
+		podsSynced: shared.Informers.Pods.Informer().HasSynced, known: map[cache.ObjectName]remembered{},
 	}
 	if c.scales, err = newScales(config, known, mapper); err != nil {
 		return nil, err

@@ -65,14 +65,14 @@ func newFixture(t *testing.T, objects ...runtime.Object) *fixture {
 	mapper := resettable{meta.NewDefaultRESTMapper([]schema.GroupVersion{appsv1.SchemeGroupVersion})}
 	mapper.Add(appsv1.SchemeGroupVersion.WithKind("Deployment"), meta.RESTScopeNamespace)
 	f.reconciler = &reconciler{
-		client: f.client, pods: shared.Informers.Core().V1().Pods().Lister(), podsSynced: func() bool { return true }, events: f.events,
+		client: f.client, pods: shared.Informers.Pods.Lister(), podsSynced: func() bool { return true }, events: f.events,
 		autoscalers: autoscalinglisters.NewHorizontalPodAutoscalerLister(f.store), now: f.clock.Now, known: map[cache.ObjectName]remembered{},
 		scales: &scales{f.scaleServer(), mapper}, metrics: &metrics{resources: f.metricsServer().MetricsV1beta1()},
 	}
 	for _, obj := range objects {
 		into := f.store
 		if _, ok := obj.(*corev1.Pod); ok {
-			into = shared.Informers.Core().V1().Pods().Informer().GetIndexer()
+			into = shared.Informers.Pods.Informer().GetIndexer()
 		}
 		if err := into.Add(obj); err != nil {
 			t.Fatal(err)

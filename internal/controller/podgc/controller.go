@@ -38,7 +38,7 @@ type reconciler struct {
 
 // New returns the controller.
 func New(shared *controller.Context, limits Limits) *controller.Controller {
-	nodes, all := shared.Informers.Core().V1().Nodes(), shared.Informers.Core().V1().Pods()
+	nodes, all := shared.Informers.Nodes, shared.Informers.Pods
 	c := &reconciler{client: shared.Client, pods: all.Lister(), nodes: nodes.Lister(), limits: limits, now: shared.Clock.Now, missed: map[string]time.Time{}}
 	// There is a single key, since each decision is about all pods.
 	everything := []cache.ObjectName{{Name: "pods"}}

@@ -20,7 +20,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice/internal/controller"
-	"github.com/coppice-dev/coppice/internal/controller/informers"
 )
 
 // object is a ReplicaSet or ReplicationController as the cache shows it.
@@ -54,8 +53,8 @@ type replicaSets struct {
 	lister appslisters.ReplicaSetLister
 }
 
-func newReplicaSets(client kubernetes.Interface, shared *informers.Factory) replicaSets {
-	source := shared.Apps().V1().ReplicaSets()
+func newReplicaSets(client kubernetes.Interface, shared *controller.Informers) replicaSets {
+	source := shared.ReplicaSets
 	return replicaSets{client, source.Informer(), source.Lister()}
 }
 
@@ -126,8 +125,8 @@ type replicationControllers struct {
 	lister corelisters.ReplicationControllerLister
 }
 
-func newReplicationControllers(client kubernetes.Interface, shared *informers.Factory) replicationControllers {
-	source := shared.Core().V1().ReplicationControllers()
+func newReplicationControllers(client kubernetes.Interface, shared *controller.Informers) replicationControllers {
+	source := shared.ReplicationControllers
 	return replicationControllers{client, source.Informer(), source.Lister()}
 }
 

@@ -48,8 +48,8 @@ type reconciler struct {
 
 // Controllers returns the controller of claims, and the controller that creates the claims of pods.
 func Controllers(shared *controller.Context) ([]*controller.Controller, error) {
-	pods := shared.Informers.Core().V1().Pods()
-	claims, templates := shared.Informers.Resource().V1().ResourceClaims(), shared.Informers.Resource().V1().ResourceClaimTemplates()
+	pods := shared.Informers.Pods
+	claims, templates := shared.Informers.ResourceClaims, shared.Informers.ResourceClaimTemplates
 	err := errors.Join(
 		pods.Informer().AddIndexers(cache.Indexers{byClaim: claimKeys, byTemplate: templateKeys}),
 		claims.Informer().AddIndexers(cache.Indexers{byOwner: ownerKeys}))

@@ -49,7 +49,7 @@ type reconciler struct {
 // the server: it restores the service account and the config map when they are deleted or changed, unless the
 // namespace is being deleted. authority is a certificate in PEM.
 func New(shared *controller.Context, authority []byte) *controller.Controller {
-	namespaces := shared.Informers.Core().V1().Namespaces()
+	namespaces := shared.Informers.Namespaces
 	accounts := coreinformers.NewFilteredServiceAccountInformer(shared.Client, metav1.NamespaceAll, 0, cache.Indexers{}, named(Account))
 	maps := coreinformers.NewFilteredConfigMapInformer(shared.Client, metav1.NamespaceAll, 0, cache.Indexers{}, named(Authority))
 	c := &reconciler{shared.Client, namespaces.Lister(), accounts.GetIndexer(), maps.GetIndexer(), string(authority)}

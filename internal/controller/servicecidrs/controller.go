@@ -19,7 +19,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice/internal/controller"
-	"github.com/coppice-dev/coppice/internal/controller/informers"
 )
 
 const (
@@ -45,9 +44,9 @@ func Controllers(shared *controller.Context) ([]*controller.Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	ranges := shared.Informers.Networking().V1().ServiceCIDRs()
+	ranges := shared.Informers.ServiceCIDRs
 	c.ranges = ranges.Lister()
-	return []*controller.Controller{c.rangeController(ranges, shared.Informers.Core().V1().Services().Informer()), c.addressController(shared)}, nil
+	return []*controller.Controller{c.rangeController(ranges, shared.Informers.Services.Informer()), c.addressController(shared)}, nil
 }
 
 // Addresses returns the controller of the IPAddresses of services alone.
@@ -61,15 +60,15 @@ func Addresses(shared *controller.Context) (*controller.Controller, error) {
 
 // newReconciler returns the reconciler, without its ranges.
 func newReconciler(shared *controller.Context) (*reconciler, error) {
-	services := shared.Informers.Core().V1().Services().Informer()
+	services := shared.Informers.Services.Informer()
 	if err := services.AddIndexers(cache.Indexers{byAddress: indexAddresses}); err != nil {
 		return nil, fmt.Errorf("index services by address: %w", err)
 	}
-	addresses := shared.Informers.Networking().V1().IPAddresses().Lister()
+	addresses := shared.Informers.IPAddresses.Lister()
 	return &reconciler{client: shared.Client, services: services.GetIndexer(), addresses: addresses, now: shared.Clock.Now}, nil
 }
 
-func (c *reconciler) rangeController(ranges informers.Source[networkinglisters.ServiceCIDRLister], services cache.SharedIndexInformer) *controller.Controller {
+func (c *reconciler) rangeController(ranges controller.SharedInformer[networkinglisters.ServiceCIDRLister], services cache.SharedIndexInformer) *controller.Controller {
 	return &controller.Controller{
 		Name: rangesName, Reconcile: c.reconcileRange, Workers: 1,
 		Sources: []controller.Source{
@@ -85,8 +84,8 @@ func (c *reconciler) addressController(shared *controller.Context) *controller.C
 	return &controller.Controller{
 		Name: addressesName, Reconcile: c.reconcileAddress, Workers: workers,
 		Sources: []controller.Source{
-			controller.For(shared.Informers.Networking().V1().IPAddresses().Informer()),
-			{Informer: shared.Informers.Core().V1().Services().Informer(), Keys: addressKeys},
+			controller.For(shared.Informers.IPAddresses.Informer()),
+			{Informer: shared.Informers.Services.Informer(), Keys: addressKeys},
 		},
 	}
 }

@@ -69,7 +69,7 @@ func New(shared *controller.Context) (*controller.Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	sets, claims := shared.Informers.Apps().V1().StatefulSets(), shared.Informers.Core().V1().PersistentVolumeClaims()
+	sets, claims := shared.Informers.StatefulSets, shared.Informers.PersistentVolumeClaims
 	c := &reconciler{
 		client: shared.Client, sets: sets.Lister(), claims: claims.Lister(), pods: shared.Pods, revisions: revisions,
 		podControl: shared.PodControl(name), now: shared.Clock.Now,

@@ -85,7 +85,7 @@ func (s *simulation) minReady(set *appsv1.StatefulSet) time.Duration {
 // watch checks what the controller does against the set that its cache shows.
 func (s *simulation) watch(verb string, obj runtime.Object) {
 	pod, ok := obj.(*corev1.Pod)
-	set, err := s.Informers.Apps().V1().StatefulSets().Lister().StatefulSets("ns").Get("web")
+	set, err := s.Informers.StatefulSets.Lister().StatefulSets("ns").Get("web")
 	if !ok || err != nil || s.broken != "" {
 		return
 	}
@@ -124,7 +124,7 @@ func (s *simulation) deleted(set *appsv1.StatefulSet, pod *corev1.Pod) string {
 		}
 		return ""
 	}
-	shown, err := s.Informers.Core().V1().Pods().Lister().Pods("ns").Get(pod.Name)
+	shown, err := s.Informers.Pods.Lister().Pods("ns").Get(pod.Name)
 	if err != nil || !s.Available(shown, s.minReady(set)) {
 		return ""
 	}

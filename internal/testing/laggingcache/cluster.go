@@ -66,17 +66,17 @@ func New(begin time.Time, choose histories.Choose, constructors ...func(*control
 		c.controllers = append(c.controllers, added)
 	}
 	c.caches = map[string]cache.SharedIndexInformer{
-		"pods":                   shared.Informers.Core().V1().Pods().Informer(),
-		"persistentvolumeclaims": shared.Informers.Core().V1().PersistentVolumeClaims().Informer(),
-		"services":               shared.Informers.Core().V1().Services().Informer(),
-		"endpoints":              shared.Informers.Core().V1().Endpoints().Informer(),
-		"endpointslices":         shared.Informers.Discovery().V1().EndpointSlices().Informer(),
-		"nodes":                  shared.Informers.Core().V1().Nodes().Informer(),
-		"controllerrevisions":    shared.Informers.Apps().V1().ControllerRevisions().Informer(),
-		"statefulsets":           shared.Informers.Apps().V1().StatefulSets().Informer(),
-		"daemonsets":             shared.Informers.Apps().V1().DaemonSets().Informer(),
-		"resourceclaims":         shared.Informers.Resource().V1().ResourceClaims().Informer(),
-		"resourceclaimtemplates": shared.Informers.Resource().V1().ResourceClaimTemplates().Informer(),
+		"pods":                   shared.Informers.Pods.Informer(),
+		"persistentvolumeclaims": shared.Informers.PersistentVolumeClaims.Informer(),
+		"services":               shared.Informers.Services.Informer(),
+		"endpoints":              shared.Informers.Endpoints.Informer(),
+		"endpointslices":         shared.Informers.EndpointSlices.Informer(),
+		"nodes":                  shared.Informers.Nodes.Informer(),
+		"controllerrevisions":    shared.Informers.ControllerRevisions.Informer(),
+		"statefulsets":           shared.Informers.StatefulSets.Informer(),
+		"daemonsets":             shared.Informers.DaemonSets.Informer(),
+		"resourceclaims":         shared.Informers.ResourceClaims.Informer(),
+		"resourceclaimtemplates": shared.Informers.ResourceClaimTemplates.Informer(),
 	}
 	return c, nil
 }
