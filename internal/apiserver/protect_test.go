@@ -11,7 +11,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/controller/volumeprotection"
-	"github.com/coppice-dev/coppice/internal/rules/finalizers"
+	"github.com/coppice-dev/coppice/internal/rules/inuse"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
@@ -78,7 +78,7 @@ func TestR23_Protection(t *testing.T) {
 	claims, pods := s.claims(t, namespace), s.pods(t, namespace)
 	claims.create("free")
 	used := claims.create("used", foreign)
-	if got, want := used.GetFinalizers(), []string{foreign, finalizers.PVCProtection}; !slices.Equal(got, want) {
+	if got, want := used.GetFinalizers(), []string{foreign, inuse.PVCProtection}; !slices.Equal(got, want) {
 		t.Errorf("a claim is created with %v, want %v", got, want)
 	}
 	volumes := s.volumes(t, used)
@@ -91,13 +91,13 @@ func TestR23_Protection(t *testing.T) {
 	spec["volumes"] = []any{map[string]any{"name": "v", "persistentVolumeClaim": map[string]any{"claimName": "used"}}}
 	pods.post(user)
 
-	if got, want := volumes.mustRemove("disk", nil).GetFinalizers(), []string{finalizers.PVProtection}; !slices.Equal(got, want) {
+	if got, want := volumes.mustRemove("disk", nil).GetFinalizers(), []string{inuse.PVProtection}; !slices.Equal(got, want) {
 		t.Errorf("a volume is marked with %v, want %v", got, want)
 	}
 	claims.mustRemove("used", nil)
 	claims.mustRemove("free", nil)
 	claims.goes("free") // by then the controller has seen the others
-	if got, want := claims.get("used").GetFinalizers(), []string{foreign, finalizers.PVCProtection}; !slices.Equal(got, want) {
+	if got, want := claims.get("used").GetFinalizers(), []string{foreign, inuse.PVCProtection}; !slices.Equal(got, want) {
 		t.Errorf("a claim in use is left with %v, want %v", got, want)
 	}
 	if volumes.get("disk") == nil {
@@ -130,7 +130,7 @@ func TestR23_ClassProtection(t *testing.T) {
 		"driverName": "disk.example.com", "parameters": map[string]any{"iops": "1"},
 	})
 	classes.create("free")
-	if got, want := classes.create("used").GetFinalizers(), []string{finalizers.VACProtection}; !slices.Equal(got, want) {
+	if got, want := classes.create("used").GetFinalizers(), []string{inuse.VACProtection}; !slices.Equal(got, want) {
 		t.Errorf("a class is created with %v, want %v", got, want)
 	}
 	claims := s.claims(t, s.namespace(t))
@@ -139,7 +139,7 @@ func TestR23_ClassProtection(t *testing.T) {
 	classes.mustRemove("used", nil)
 	classes.mustRemove("free", nil)
 	classes.goes("free") // by then the controller has seen the other
-	if got, want := classes.get("used").GetFinalizers(), []string{finalizers.VACProtection}; !slices.Equal(got, want) {
+	if got, want := classes.get("used").GetFinalizers(), []string{inuse.VACProtection}; !slices.Equal(got, want) {
 		t.Errorf("a class in use is left with %v, want %v", got, want)
 	}
 	claims.mustRemove("a", nil)

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
-	"github.com/coppice-dev/coppice/internal/rules/finalizers"
+	"github.com/coppice-dev/coppice/internal/rules/inuse"
 )
 
 const (
@@ -250,7 +250,7 @@ func TestForgedRequestsOfTheProtectionController(t *testing.T) {
 		"read a secret's metadata":       {http.MethodGet, secret, asMetadata, "", ""},
 		"read a status":                  {http.MethodGet, claims.at("going", "status"), "", "", ""},
 		"release what is active":         patch(active, released, ""),
-		"take another's finalizer away":  patch(going, `"finalizers":["`+finalizers.PVCProtection+`"]`, ""),
+		"take another's finalizer away":  patch(going, `"finalizers":["`+inuse.PVCProtection+`"]`, ""),
 		"take all finalizers away":       patch(going, `"finalizers":null`, ""),
 		"add an owner":                   patch(going, `"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"x"}]`, ""),
 		"patch labels":                   patch(going, `"labels":{"a":"b"}`, ""),

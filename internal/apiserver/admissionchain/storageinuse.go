@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 
-	"github.com/coppice-dev/coppice/internal/rules/finalizers"
+	"github.com/coppice-dev/coppice/internal/rules/inuse"
 )
 
 // storageInUseProtection puts the protection finalizers on PersistentVolumeClaims,
@@ -42,11 +42,11 @@ func (storageInUseProtection) Admit(_ context.Context, a admission.Attributes, _
 func protectionFinalizer(resource schema.GroupResource) string {
 	switch resource {
 	case corev1.Resource("persistentvolumeclaims"):
-		return finalizers.PVCProtection
+		return inuse.PVCProtection
 	case corev1.Resource("persistentvolumes"):
-		return finalizers.PVProtection
+		return inuse.PVProtection
 	case storagev1.Resource("volumeattributesclasses"):
-		return finalizers.VACProtection
+		return inuse.VACProtection
 	}
 	return ""
 }

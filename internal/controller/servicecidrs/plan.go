@@ -19,12 +19,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coppice-dev/coppice/internal/rules/finalizers"
+	"github.com/coppice-dev/coppice/internal/rules/inuse"
 )
 
 const (
 	// Finalizer keeps a ServiceCIDR while one of its addresses is in use.
-	Finalizer = finalizers.ServiceCIDRProtection
+	Finalizer = inuse.ServiceCIDRProtection
 	// Grace is how long a ServiceCIDR that is being deleted is kept in any case: until then an API
 	// server that has not observed the deletion may allocate one of its addresses.
 	Grace = 10 * time.Second

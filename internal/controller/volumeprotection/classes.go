@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice/internal/controller"
+	"github.com/coppice-dev/coppice/internal/rules/inuse"
 )
 
 // classController returns the controller of VolumeAttributesClasses. It has keys of its own, because
@@ -30,9 +31,9 @@ func classKeys(obj any) []cache.ObjectName {
 	var names []string
 	switch o := obj.(type) {
 	case *corev1.PersistentVolume:
-		names = classesOfVolume(o)
+		names = inuse.ClassesOfVolume(o)
 	case *corev1.PersistentVolumeClaim:
-		names = classesOfClaim(o)
+		names = inuse.ClassesOfClaim(o)
 	}
 	var keys []cache.ObjectName
 	for _, name := range names {
@@ -46,7 +47,7 @@ func (p *Controller) reconcileClass(ctx context.Context, key cache.ObjectName) (
 	if err != nil || !exists {
 		return 0, err
 	}
-	if class, ok := known.(*storagev1.VolumeAttributesClass); !ok || !isPending(class, ClassFinalizer) {
+	if class, ok := known.(*storagev1.VolumeAttributesClass); !ok || !inuse.IsPending(class, inuse.VACProtection) {
 		return 0, nil
 	}
 	class, err := p.client.StorageV1().VolumeAttributesClasses().Get(ctx, key.Name, metav1.GetOptions{})
@@ -54,16 +55,16 @@ func (p *Controller) reconcileClass(ctx context.Context, key cache.ObjectName) (
 		return 0, controller.IgnoreNotFound(fmt.Errorf("get volumeattributesclass %s: %w", key.Name, err))
 	}
 	volumes, claims := p.knownUsers()
-	decision := DecideClass(class, volumes, claims)
-	if _, ok := decision.(RemoveFinalizer); ok {
+	decision := inuse.DecideClass(class, volumes, claims)
+	if _, ok := decision.(inuse.RemoveFinalizer); ok {
 		if decision, err = p.decideClass(ctx, class); err != nil {
 			return 0, err
 		}
 	}
 	switch d := decision.(type) {
-	case Keep:
+	case inuse.Keep:
 		p.log.DebugContext(ctx, "protected", "object", "volumeattributesclass "+key.Name, "reason", d.Reason)
-	case RemoveFinalizer:
+	case inuse.RemoveFinalizer:
 		return 0, controller.IgnoreNotFound(p.releaseClass(ctx, class, d.Finalizers))
 	}
 	return 0, nil
@@ -87,7 +88,7 @@ func (p *Controller) knownUsers() ([]corev1.PersistentVolume, []corev1.Persisten
 }
 
 // decideClass decides on live reads: only they prove that nothing names the class.
-func (p *Controller) decideClass(ctx context.Context, class *storagev1.VolumeAttributesClass) (Decision, error) {
+func (p *Controller) decideClass(ctx context.Context, class *storagev1.VolumeAttributesClass) (inuse.Decision, error) {
 	volumes, err := p.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list volumes: %w", err)
@@ -96,7 +97,7 @@ func (p *Controller) decideClass(ctx context.Context, class *storagev1.VolumeAtt
 	if err != nil {
 		return nil, fmt.Errorf("list volume claims: %w", err)
 	}
-	return DecideClass(class, volumes.Items, claims.Items), nil
+	return inuse.DecideClass(class, volumes.Items, claims.Items), nil
 }
 
 func (p *Controller) releaseClass(ctx context.Context, class *storagev1.VolumeAttributesClass, finalizers []string) error {

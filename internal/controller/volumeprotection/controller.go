@@ -10,7 +10,7 @@
 // and this package removes it from objects that are being deleted and are not in use.
 //
 //	watch event: pending volume claim or volume, pod or volume claim that is gone ──▶ key
-//	key ──▶ the current object ──▶ DecideClaim, DecideVolume (plan.go)
+//	key ──▶ the current object ──▶ DecideClaim, DecideVolume (package inuse)
 //	    ──▶ RemoveFinalizer: one patch
 //
 // Pods are watched only once a volume claim is being deleted: on most servers that never
@@ -43,6 +43,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/controller"
+	"github.com/coppice-dev/coppice/internal/rules/inuse"
 )
 
 const (
@@ -90,7 +91,7 @@ func New(c Config) (*Controller, error) {
 		pods: coreinformers.NewPodInformer(c.Client, metav1.NamespaceAll, 0, cache.Indexers{byClaim: func(obj any) ([]string, error) {
 			var keys []string
 			if pod, ok := obj.(*corev1.Pod); ok {
-				for _, name := range claimsOf(pod) {
+				for _, name := range inuse.ClaimsOf(pod) {
 					keys = append(keys, pod.Namespace+"/"+name)
 				}
 			}
@@ -143,7 +144,7 @@ func (p *Controller) keysOfClaim(obj any) []cache.ObjectName {
 		return nil
 	}
 	var keys []cache.ObjectName
-	if isPending(claim, ClaimFinalizer) {
+	if inuse.IsPending(claim, inuse.PVCProtection) {
 		keys = append(keys, cache.MetaObjectToName(claim))
 	}
 	volumes, err := p.volumes.GetIndexer().ByIndex(byClaim, claim.Namespace+"/"+claim.Name)
@@ -157,7 +158,7 @@ func (p *Controller) keysOfClaim(obj any) []cache.ObjectName {
 }
 
 func keysOfVolume(obj any) []cache.ObjectName {
-	if volume, ok := obj.(*corev1.PersistentVolume); ok && isPending(volume, VolumeFinalizer) {
+	if volume, ok := obj.(*corev1.PersistentVolume); ok && inuse.IsPending(volume, inuse.PVProtection) {
 		return []cache.ObjectName{cache.MetaObjectToName(volume)}
 	}
 	return nil
@@ -171,9 +172,9 @@ func (p *Controller) keysOfPod(obj any) []cache.ObjectName {
 		return nil
 	}
 	var keys []cache.ObjectName
-	for _, name := range claimsOf(pod) {
+	for _, name := range inuse.ClaimsOf(pod) {
 		known, exists, err := p.claims.GetStore().GetByKey(pod.Namespace + "/" + name)
-		if claim, ok := known.(*corev1.PersistentVolumeClaim); ok && exists && err == nil && isPending(claim, ClaimFinalizer) {
+		if claim, ok := known.(*corev1.PersistentVolumeClaim); ok && exists && err == nil && inuse.IsPending(claim, inuse.PVCProtection) {
 			keys = append(keys, cache.MetaObjectToName(claim))
 		}
 	}
@@ -193,7 +194,7 @@ func (p *Controller) reconcileClaim(ctx context.Context, key cache.ObjectName) e
 	if err != nil {
 		return fmt.Errorf("get volume claim %s: %w", key, err)
 	}
-	if !isPending(claim, ClaimFinalizer) {
+	if !inuse.IsPending(claim, inuse.PVCProtection) {
 		return nil
 	}
 	decision, err := p.decideClaim(ctx, claim)
@@ -205,7 +206,7 @@ func (p *Controller) reconcileClaim(ctx context.Context, key cache.ObjectName) e
 
 // decideClaim decides on the cached pods, but concludes only from a live list that a volume
 // claim is not in use.
-func (p *Controller) decideClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim) (Decision, error) {
+func (p *Controller) decideClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim) (inuse.Decision, error) {
 	// Before the list, so that the watch shows the end of every pod that the list has.
 	p.podsNeeded.Do(func() { close(p.startPods) })
 	if !cache.WaitForCacheSync(ctx.Done(), p.pods.HasSynced) {
@@ -219,14 +220,14 @@ func (p *Controller) decideClaim(ctx context.Context, claim *corev1.PersistentVo
 	for _, pod := range known {
 		pods = append(pods, *pod.(*corev1.Pod))
 	}
-	if decision, ok := DecideClaim(claim, pods).(Keep); ok {
+	if decision, ok := inuse.DecideClaim(claim, pods).(inuse.Keep); ok {
 		return decision, nil
 	}
 	list, err := p.client.CoreV1().Pods(claim.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list the pods of namespace %s: %w", claim.Namespace, err)
 	}
-	return DecideClaim(claim, list.Items), nil
+	return inuse.DecideClaim(claim, list.Items), nil
 }
 
 func (p *Controller) reconcileVolume(ctx context.Context, key cache.ObjectName) error {
@@ -244,17 +245,17 @@ func (p *Controller) reconcileVolume(ctx context.Context, key cache.ObjectName) 
 			return fmt.Errorf("get volume claim %s/%s of volume %s: %w", ref.Namespace, ref.Name, key.Name, err)
 		}
 	}
-	return p.apply(ctx, key, volume, DecideVolume(volume, claim))
+	return p.apply(ctx, key, volume, inuse.DecideVolume(volume, claim))
 }
 
 // apply carries out a decision on the object about which it was made.
-func (p *Controller) apply(ctx context.Context, key cache.ObjectName, object metav1.Object, d Decision) error {
+func (p *Controller) apply(ctx context.Context, key cache.ObjectName, object metav1.Object, d inuse.Decision) error {
 	var finalizers []string
 	switch d := d.(type) {
-	case Keep:
+	case inuse.Keep:
 		p.log.DebugContext(ctx, "protected", "object", describe(key), "reason", d.Reason)
 		return nil
-	case RemoveFinalizer:
+	case inuse.RemoveFinalizer:
 		finalizers = d.Finalizers
 	}
 	patch, err := patchOf(object, finalizers)

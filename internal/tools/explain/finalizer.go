@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/coppice-dev/coppice/internal/rules/finalizers"
+	"github.com/coppice-dev/coppice/internal/rules/inuse"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
@@ -25,7 +25,7 @@ func (e *Explainer) finalizer(o *inventory.Object, finalizer string) Wait {
 		w = e.ours(o)
 	case crdCleanup:
 		w = e.instances(o)
-	case finalizers.PVCProtection:
+	case inuse.PVCProtection:
 		w = e.claimUsers(o)
 	default:
 		w = e.foreign(o, finalizer)
@@ -152,5 +152,5 @@ func (e *Explainer) claimUsers(o *inventory.Object) Wait {
 	if u := e.unreadOf("", "pods", o.Namespace); len(u) > 0 || e.Inventory.Pods == nil {
 		return Wait{On: OnUnread, State: Unknown, Says: "whether pods use it was not seen", Next: []Step{{"look who uses it", describe(o)}}}
 	}
-	return e.foreign(o, finalizers.PVCProtection)
+	return e.foreign(o, inuse.PVCProtection)
 }

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"github.com/coppice-dev/coppice/internal/rules/finalizers"
+	"github.com/coppice-dev/coppice/internal/rules/inuse"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
@@ -39,10 +39,10 @@ func builtIn(finalizer string) (builtin, bool) {
 		ownership.FinalizerOrphan:                             {"the garbage collector", controllers},
 		ownership.FinalizerForeground:                         {"the garbage collector", controllers},
 		"kubernetes":                                          {"the namespace controller", controllers},
-		finalizers.PVCProtection:                              {"the PVC protection controller", controllers},
-		finalizers.PVProtection:                               {"the PV protection controller", controllers},
-		finalizers.VACProtection:                              {"the VolumeAttributesClass protection controller", controllers},
-		finalizers.ServiceCIDRProtection:                      {"the ServiceCIDR controller", controllers},
+		inuse.PVCProtection:                                   {"the PVC protection controller", controllers},
+		inuse.PVProtection:                                    {"the PV protection controller", controllers},
+		inuse.VACProtection:                                   {"the VolumeAttributesClass protection controller", controllers},
+		inuse.ServiceCIDRProtection:                           {"the ServiceCIDR controller", controllers},
 		"batch.kubernetes.io/job-tracking":                    {"the Job controller", controllers},
 		"resource.kubernetes.io/delete-protection":            {"the resource claim controller", controllers},
 		"service.kubernetes.io/load-balancer-cleanup":         {"the service controller of the cloud", cloud},

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"pgregory.net/rapid"
 
-	"github.com/coppice-dev/coppice/internal/controller/volumeprotection"
+	"github.com/coppice-dev/coppice/internal/rules/inuse"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/testing/histories"
@@ -102,7 +102,7 @@ func (c *randomCluster) describe(o *inventory.Object) {
 		}
 		c.Pods[o.UID] = pod
 	case "PersistentVolumeClaim":
-		o.Finalizers = append(o.Finalizers, volumeprotection.ClaimFinalizer)
+		o.Finalizers = append(o.Finalizers, inuse.PVCProtection)
 	}
 	o.Protected = c.one(40)
 	o.Phase = ownership.PhaseOf(c.one(10), o.Finalizers)

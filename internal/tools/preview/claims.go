@@ -7,21 +7,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/coppice-dev/coppice/internal/controller/volumeprotection"
+	"github.com/coppice-dev/coppice/internal/rules/inuse"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
 // freeClaim lets the controller that protects PersistentVolumeClaims release a claim that no pod uses any more.
 func (p *play) freeClaim(o *object) {
 	if users, known := p.claimUsers(o); known && len(users) == 0 {
-		p.dropFinalizers(o, func(f string) bool { return f == volumeprotection.ClaimFinalizer })
+		p.dropFinalizers(o, func(f string) bool { return f == inuse.PVCProtection })
 	}
 }
 
 // claimUsers returns the pods that a protected PersistentVolumeClaim waits for. known is false if there may be unread
 // pods.
 func (p *play) claimUsers(o *object) (users []ownership.UID, known bool) {
-	if o.Resource.GroupResource() != corev1.Resource("persistentvolumeclaims") || !slices.Contains(o.now.Finalizers, volumeprotection.ClaimFinalizer) {
+	if o.Resource.GroupResource() != corev1.Resource("persistentvolumeclaims") || !slices.Contains(o.now.Finalizers, inuse.PVCProtection) {
 		return nil, false
 	}
 	pods := p.inventory.Resource(ownership.Kind{Kind: "Pod"})
@@ -37,7 +37,7 @@ func (p *play) claimUsers(o *object) (users []ownership.UID, known bool) {
 			continue
 		}
 		now := p.inventory.Pods[one.UID].Object(metav1.ObjectMeta{Name: one.Name, Namespace: one.Namespace, UID: types.UID(one.UID)})
-		if _, uses := volumeprotection.DecideClaim(claim, []corev1.Pod{now}).(volumeprotection.Keep); uses {
+		if _, uses := inuse.DecideClaim(claim, []corev1.Pod{now}).(inuse.Keep); uses {
 			users = append(users, one.UID)
 		}
 	}

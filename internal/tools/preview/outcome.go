@@ -7,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/coppice-dev/coppice/internal/controller/volumeprotection"
+	"github.com/coppice-dev/coppice/internal/rules/inuse"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
@@ -230,7 +230,7 @@ func (p *play) waits(o *object, facts verdict.Facts) []Wait {
 	users = append(users, p.volumeUsers(o)...)
 	for _, f := range o.now.Finalizers {
 		switch {
-		case (f == volumeprotection.ClaimFinalizer || f == volumeprotection.VolumeFinalizer) && len(users) > 0:
+		case (f == inuse.PVCProtection || f == inuse.PVProtection) && len(users) > 0:
 			waits = append(waits, Wait{Reason: OnUsers, Name: f, Objects: users})
 		case f == instancesFinalizer:
 			waits = append(waits, Wait{Reason: OnContents, Name: f, Objects: p.remaining(p.instances[p.defined(o)])})

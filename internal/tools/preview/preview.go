@@ -8,7 +8,7 @@
 //	verdict.Decide      the collector: the effect of an object's owners on the object
 //	namespaces.Next     the namespace controller: the contents to delete next
 //	protection.Decide   whether an object is marked as protected from deletion
-//	volumeprotection    the volume protection controllers: whether a volume or a claim is in use
+//	inuse               the volume protection controllers: whether a volume or a claim is in use
 //
 // The main flow: New indexes an inventory; Predict simulates the requests until nothing changes any more (play.go,
 // agenda.go, collect.go, contents.go), and compares the copy with the inventory (outcome.go). The copy has only the

@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coppice-dev/coppice/internal/controller/volumeprotection"
+	"github.com/coppice-dev/coppice/internal/rules/inuse"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
@@ -16,7 +16,7 @@ func (p *play) freeVolume(o *object) {
 	switch {
 	case !known:
 	case claim == nil:
-		p.dropFinalizers(o, func(f string) bool { return f == volumeprotection.VolumeFinalizer })
+		p.dropFinalizers(o, func(f string) bool { return f == inuse.PVProtection })
 	default:
 		p.bound[ownership.UID(claim.UID)] = append(p.bound[ownership.UID(claim.UID)], o)
 	}
@@ -26,7 +26,7 @@ func (p *play) freeVolume(o *object) {
 // if the volume could not be read.
 func (p *play) boundClaim(o *object) (claim *corev1.PersistentVolumeClaim, known bool) {
 	if p.options.Volume == nil || o.Resource.GroupResource() != corev1.Resource("persistentvolumes") ||
-		!slices.Contains(o.now.Finalizers, volumeprotection.VolumeFinalizer) {
+		!slices.Contains(o.now.Finalizers, inuse.PVProtection) {
 		return nil, false
 	}
 	volume, claim, err := p.options.Volume(o.Name)
@@ -40,7 +40,7 @@ func (p *play) boundClaim(o *object) (claim *corev1.PersistentVolumeClaim, known
 	}
 	now := *volume
 	now.Finalizers, now.DeletionTimestamp = o.now.Finalizers, &metav1.Time{Time: o.deadline}
-	if _, isFree := volumeprotection.DecideVolume(&now, claim).(volumeprotection.RemoveFinalizer); isFree {
+	if _, isFree := inuse.DecideVolume(&now, claim).(inuse.RemoveFinalizer); isFree {
 		return nil, true
 	}
 	return claim, true

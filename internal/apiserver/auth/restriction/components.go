@@ -22,7 +22,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
-	"github.com/coppice-dev/coppice/internal/rules/finalizers"
+	"github.com/coppice-dev/coppice/internal/rules/inuse"
 )
 
 // Admission refuses writes that the user's restriction does not allow.
@@ -264,11 +264,11 @@ func checkProtectionWrite(_ context.Context, a admission.Attributes) error {
 	switch {
 	case a.GetOperation() != admission.Update || a.GetSubresource() != "":
 	case a.GetResource().GroupResource() == corev1.Resource("persistentvolumeclaims"):
-		own = finalizers.PVCProtection
+		own = inuse.PVCProtection
 	case a.GetResource().GroupResource() == corev1.Resource("persistentvolumes"):
-		own = finalizers.PVProtection
+		own = inuse.PVProtection
 	case a.GetResource().GroupResource() == storagev1.Resource("volumeattributesclasses"):
-		own = finalizers.VACProtection
+		own = inuse.VACProtection
 	}
 	old, ok := a.GetOldObject().(metav1.Object)
 	changed, isObject := a.GetObject().(metav1.Object)

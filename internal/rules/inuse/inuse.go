@@ -1,4 +1,7 @@
-package volumeprotection
+// Package inuse has the rule that objects in use stay (R23): which finalizer keeps a PersistentVolumeClaim, a
+// PersistentVolume, a VolumeAttributesClass or a ServiceCIDR, and which uses keep the first three. It is pure: the
+// controller of volume protection acts on its decisions, and the preview plays them.
+package inuse
 
 import (
 	"fmt"
@@ -8,17 +11,6 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-
-	"github.com/coppice-dev/coppice/internal/rules/finalizers"
-)
-
-const (
-	// ClaimFinalizer keeps a PersistentVolumeClaim while a pod uses it.
-	ClaimFinalizer = finalizers.PVCProtection
-	// VolumeFinalizer keeps a PersistentVolume while it is bound to a volume claim.
-	VolumeFinalizer = finalizers.PVProtection
-	// ClassFinalizer keeps a VolumeAttributesClass while a volume or a volume claim names it.
-	ClassFinalizer = finalizers.VACProtection
 )
 
 // Decision is the next step for one object: RemoveFinalizer or Keep.
@@ -44,7 +36,7 @@ func (Keep) decision()            {}
 // DecideClaim decides about a volume claim. pods are all pods of its namespace, or the cached
 // pods that name it.
 func DecideClaim(claim *corev1.PersistentVolumeClaim, pods []corev1.Pod) Decision {
-	if !isPending(claim, ClaimFinalizer) {
+	if !IsPending(claim, PVCProtection) {
 		return Keep{Reason: "not protected, or not being deleted"}
 	}
 	for i := range pods {
@@ -52,51 +44,51 @@ func DecideClaim(claim *corev1.PersistentVolumeClaim, pods []corev1.Pod) Decisio
 			return Keep{Reason: fmt.Sprintf("pod %s uses it", pods[i].Name)}
 		}
 	}
-	return RemoveFinalizer{without(claim.Finalizers, ClaimFinalizer)}
+	return RemoveFinalizer{without(claim.Finalizers, PVCProtection)}
 }
 
 // DecideVolume decides about a volume. claim is the volume claim that its claimRef names; nil if
 // that does not exist.
 func DecideVolume(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) Decision {
-	if !isPending(volume, VolumeFinalizer) {
+	if !IsPending(volume, PVProtection) {
 		return Keep{Reason: "not protected, or not being deleted"}
 	}
 	if isBound(volume, claim) {
 		return Keep{Reason: fmt.Sprintf("volume claim %s/%s is bound to it", claim.Namespace, claim.Name)}
 	}
-	return RemoveFinalizer{without(volume.Finalizers, VolumeFinalizer)}
+	return RemoveFinalizer{without(volume.Finalizers, PVProtection)}
 }
 
 // DecideClass decides about a VolumeAttributesClass. volumes and claims are all existing ones, or
 // the cached ones that name it.
 func DecideClass(class *storagev1.VolumeAttributesClass, volumes []corev1.PersistentVolume, claims []corev1.PersistentVolumeClaim) Decision {
-	if !isPending(class, ClassFinalizer) {
+	if !IsPending(class, VACProtection) {
 		return Keep{Reason: "not protected, or not being deleted"}
 	}
 	for i := range volumes {
-		if slices.Contains(classesOfVolume(&volumes[i]), class.Name) {
+		if slices.Contains(ClassesOfVolume(&volumes[i]), class.Name) {
 			return Keep{Reason: fmt.Sprintf("volume %s names it", volumes[i].Name)}
 		}
 	}
 	for i := range claims {
-		if slices.Contains(classesOfClaim(&claims[i]), class.Name) {
+		if slices.Contains(ClassesOfClaim(&claims[i]), class.Name) {
 			return Keep{Reason: fmt.Sprintf("volume claim %s/%s names it", claims[i].Namespace, claims[i].Name)}
 		}
 	}
-	return RemoveFinalizer{without(class.Finalizers, ClassFinalizer)}
+	return RemoveFinalizer{without(class.Finalizers, VACProtection)}
 }
 
-// classesOfVolume returns the VolumeAttributesClass that a volume names.
-func classesOfVolume(volume *corev1.PersistentVolume) []string {
+// ClassesOfVolume returns the VolumeAttributesClass that a volume names.
+func ClassesOfVolume(volume *corev1.PersistentVolume) []string {
 	if name := ptr.Deref(volume.Spec.VolumeAttributesClassName, ""); name != "" {
 		return []string{name}
 	}
 	return nil
 }
 
-// classesOfClaim returns the VolumeAttributesClasses that a volume claim has, is to have, or is
+// ClassesOfClaim returns the VolumeAttributesClasses that a volume claim has, is to have, or is
 // getting.
-func classesOfClaim(claim *corev1.PersistentVolumeClaim) []string {
+func ClassesOfClaim(claim *corev1.PersistentVolumeClaim) []string {
 	names := []string{ptr.Deref(claim.Spec.VolumeAttributesClassName, ""), ptr.Deref(claim.Status.CurrentVolumeAttributesClassName, "")}
 	if modified := claim.Status.ModifyVolumeStatus; modified != nil {
 		names = append(names, modified.TargetVolumeAttributesClassName)
@@ -104,8 +96,8 @@ func classesOfClaim(claim *corev1.PersistentVolumeClaim) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
 }
 
-// isPending reports whether an object is being deleted and has the finalizer.
-func isPending(object metav1.Object, finalizer string) bool {
+// IsPending reports whether an object is being deleted and has the finalizer.
+func IsPending(object metav1.Object, finalizer string) bool {
 	return object.GetDeletionTimestamp() != nil && slices.Contains(object.GetFinalizers(), finalizer)
 }
 
@@ -152,8 +144,8 @@ func isBound(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClai
 	return claim.Spec.VolumeName == volume.Name || volume.Status.Phase == corev1.VolumeBound
 }
 
-// claimsOf returns the names of the volume claims that a pod may use.
-func claimsOf(pod *corev1.Pod) []string {
+// ClaimsOf returns the names of the volume claims that a pod may use.
+func ClaimsOf(pod *corev1.Pod) []string {
 	var names []string
 	for _, v := range pod.Spec.Volumes {
 		switch {

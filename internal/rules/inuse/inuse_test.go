@@ -1,4 +1,4 @@
-package volumeprotection
+package inuse
 
 import (
 	"slices"
@@ -34,10 +34,10 @@ func ephemeral() corev1.VolumeSource {
 
 func TestR23_Claim(t *testing.T) {
 	const foreign = "example.com/hold"
-	protected := claim("data", foreign, ClaimFinalizer)
-	active := claim("data", ClaimFinalizer)
+	protected := claim("data", foreign, PVCProtection)
+	active := claim("data", PVCProtection)
 	active.DeletionTimestamp = nil
-	made := claim("web-v", ClaimFinalizer)
+	made := claim("web-v", PVCProtection)
 	made.OwnerReferences = []metav1.OwnerReference{{Name: "web", UID: "pod-uid", Controller: new(true)}}
 	unscheduled, ended, shutDown, shutDownNamed := pod(named("data")), pod(named("data")), pod(ephemeral()), pod(named("data"))
 	unscheduled.Spec.NodeName = ""
@@ -51,7 +51,7 @@ func TestR23_Claim(t *testing.T) {
 		want  []string // the finalizers that are left; nil: it is kept
 	}{
 		"not used":                         {protected, nil, []string{foreign}},
-		"the only finalizer":               {claim("data", ClaimFinalizer), nil, []string{}},
+		"the only finalizer":               {claim("data", PVCProtection), nil, []string{}},
 		"not being deleted":                {active, nil, nil},
 		"not protected":                    {claim("data", foreign), nil, nil},
 		"used":                             {protected, []corev1.Pod{pod(named("other")), pod(named("data"))}, nil},
@@ -61,7 +61,7 @@ func TestR23_Claim(t *testing.T) {
 		"pod that the node is done with":   {protected, []corev1.Pod{shutDownNamed}, nil},
 		"made for the pod":                 {made, []corev1.Pod{pod(ephemeral())}, nil},
 		"made for the pod, done with":      {made, []corev1.Pod{shutDown}, []string{}},
-		"of the name, not made for it":     {claim("web-v", ClaimFinalizer), []corev1.Pod{pod(ephemeral())}, []string{}},
+		"of the name, not made for it":     {claim("web-v", PVCProtection), []corev1.Pod{pod(ephemeral())}, []string{}},
 		"volumes without claims":           {protected, []corev1.Pod{pod(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})}, []string{foreign}},
 		"pod without volumes on this node": {protected, []corev1.Pod{{Spec: corev1.PodSpec{NodeName: "n"}}}, []string{foreign}},
 	} {
@@ -72,7 +72,7 @@ func TestR23_Claim(t *testing.T) {
 func TestR23_Volume(t *testing.T) {
 	volume := func(change func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
 		v := &corev1.PersistentVolume{
-			ObjectMeta: metav1.ObjectMeta{Name: "disk", DeletionTimestamp: new(metav1.Now()), Finalizers: []string{VolumeFinalizer}},
+			ObjectMeta: metav1.ObjectMeta{Name: "disk", DeletionTimestamp: new(metav1.Now()), Finalizers: []string{PVProtection}},
 			Spec:       corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: "ns", Name: "data", UID: "claim-uid"}},
 		}
 		change(v)
@@ -108,7 +108,7 @@ func TestR23_Volume(t *testing.T) {
 
 func TestR23_Class(t *testing.T) {
 	class := func(change func(*storagev1.VolumeAttributesClass)) *storagev1.VolumeAttributesClass {
-		c := &storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "gold", DeletionTimestamp: new(metav1.Now()), Finalizers: []string{ClassFinalizer}}}
+		c := &storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "gold", DeletionTimestamp: new(metav1.Now()), Finalizers: []string{VACProtection}}}
 		change(c)
 		return c
 	}
