@@ -1,6 +1,6 @@
-// Package pods contains functions on pods that several controllers share, beyond
-// k8s.io/kubectl/pkg/util/podutils: to create a pod from a template, to determine its state,
-// and to order pods for deletion. It is pure.
+// Package pods contains functions on pods that controllers, nodes and the API server share, beyond
+// k8s.io/kubectl/pkg/util/podutils: to create a pod from a template, to determine its state and
+// whether its containers restart, and to order pods for deletion. It is pure.
 package pods
 
 import (

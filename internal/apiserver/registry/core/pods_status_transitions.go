@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+	podrules "github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
 // validateTransitions checks that a container which has terminated, and which its node must not restart, stays
@@ -15,7 +16,7 @@ func validateTransitions(s, was *corev1.PodStatus, spec *corev1.PodSpec, path *f
 	restarts := func(containers []corev1.Container) func(name string, exitCode int32) bool {
 		return func(name string, exitCode int32) bool {
 			i := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == name })
-			return i >= 0 && mayRestart(&containers[i], spec.RestartPolicy, exitCode)
+			return i >= 0 && podrules.MayRestart(&containers[i], spec.RestartPolicy, exitCode)
 		}
 	}
 	never := func(string, int32) bool { return false }
@@ -43,27 +44,6 @@ func staysTerminated(statuses, old []corev1.ContainerStatus, mayRestart func(nam
 		}
 		return field.ErrorList{field.Forbidden(at.Child("state"), "may not be transitioned to non-terminated state")}
 	})
-}
-
-// mayRestart reports whether a container may run again after an exit code: a rule of the container comes before its
-// policy, which comes before the pod's.
-func mayRestart(c *corev1.Container, policy corev1.RestartPolicy, exitCode int32) bool {
-	if c.RestartPolicy != nil {
-		policy = corev1.RestartPolicy(*c.RestartPolicy)
-		for _, rule := range c.RestartPolicyRules {
-			if on := rule.ExitCodes; on != nil && slices.Contains(on.Values, exitCode) == (on.Operator == corev1.ContainerRestartRuleOnExitCodesOpIn) {
-				return true
-			}
-		}
-	}
-	switch policy {
-	case corev1.RestartPolicyNever:
-		return false
-	case corev1.RestartPolicyOnFailure:
-		return exitCode != 0
-	case corev1.RestartPolicyAlways:
-	}
-	return true
 }
 
 // mayRestartAll reports whether a rule of a container restarts all containers of the pod.

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
 // The back-off before a container is restarted.
@@ -168,10 +170,9 @@ func (u *container) exited() bool    { return u.current != nil && !u.current.Ali
 func (u *container) succeeded() bool { return u.exited() && u.current.ExitCode == 0 }
 
 // MayRunAgain reports whether a container may run again after it has ended with an exit code, in the same sandbox or in
-// a new one. No container of a pod in a final phase may, and no ephemeral container. A rule of the container for its
-// exit code counts first, then the container's policy, then the pod's. An init container that has succeeded has
-// completed. It runs again only in a new sandbox of a pod that is always restarted: it may have set up the network of
-// the old one.
+// a new one. No container of a pod in a final phase may, and no ephemeral container. An init container that has succeeded
+// has completed. It runs again only in a new sandbox of a pod that is always restarted: it may have set up the network of
+// the old one. For all others pods.MayRestart has the rule.
 func MayRunAgain(pod *corev1.Pod, name string, exitCode int32, newSandbox bool) bool {
 	if isFinal(pod.Status.Phase) {
 		return false
@@ -186,24 +187,7 @@ func (u *container) mayRunAgain(exitCode int32, newSandbox bool) bool {
 	if u.role == initial && exitCode == 0 {
 		return u.afresh && newSandbox
 	}
-	if u.isRestartedByRule(exitCode) {
-		return true
-	}
-	switch u.policy {
-	case corev1.RestartPolicyNever:
-		return false
-	case corev1.RestartPolicyOnFailure:
-		return exitCode != 0
-	case corev1.RestartPolicyAlways:
-	}
-	return true
-}
-
-// isRestartedByRule reports whether a rule of the container restarts it. No other action exists.
-func (u *container) isRestartedByRule(exitCode int32) bool {
-	return slices.ContainsFunc(u.spec.RestartPolicyRules, func(r corev1.ContainerRestartRule) bool {
-		return r.ExitCodes != nil && slices.Contains(r.ExitCodes.Values, exitCode) == (r.ExitCodes.Operator == corev1.ContainerRestartRuleOnExitCodesOpIn)
-	})
+	return u.role != ephemeral && pods.MayRestart(u.spec, u.policy, exitCode)
 }
 
 // restarts reports whether a container that has ended must be restarted in its sandbox.
