@@ -19,8 +19,8 @@ import (
 //
 // Other entries are not looked up: their objects count as existing.
 //
-// The webhook does not see the annotations that the binding of a pod adds to the pod, so users with the right
-// to bind pods can bypass it.
+// The webhook does not see the annotations that the binding of a pod adds to the pod. A policy beside it
+// refuses such a Binding (CheckBinding).
 
 const (
 	// Checked is the annotation of an object that is older than the webhook: the UID of the webhook's configuration.

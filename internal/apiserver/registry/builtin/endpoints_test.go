@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
 func runningPod(t *testing.T, r *registry.REST) *corev1.Pod {
@@ -44,6 +45,9 @@ func TestBinding(t *testing.T) {
 		"target.name: Require": to("", nil),
 		"target.kind: Unsupp":  to("n1", func(b *corev1.Binding) { b.Target.Kind = "Pod" }),
 		"Precondition failed":  to("n1", func(b *corev1.Binding) { b.UID = "another" }),
+		`pods/binding "web" is forbidden: a Binding cannot set labels and annotations of coppice.dev`: to("n1", func(b *corev1.Binding) {
+			b.Labels = map[string]string{protection.Label: string(protection.Always)}
+		}),
 	}
 	for want, b := range refused {
 		if err := bind(b); err == nil || !strings.Contains(err.Error(), want) {
@@ -61,7 +65,7 @@ func TestBinding(t *testing.T) {
 		t.Fatal(err)
 	}
 	bound := got.(*corev1.Pod)
-	if bound.Spec.NodeName != "n1" || bound.Annotations["a"] != "b" || bound.Generation != 1 || len(bound.Status.Conditions) != 1 {
+	if bound.Spec.NodeName != "n1" || bound.Labels[protection.Label] != "" || bound.Annotations["a"] != "b" || bound.Generation != 1 || len(bound.Status.Conditions) != 1 {
 		t.Fatalf("bound as %+v", bound)
 	}
 	if c := bound.Status.Conditions[0]; c.Type != corev1.PodScheduled || c.Status != corev1.ConditionTrue || !c.LastTransitionTime.Time.Equal(testNow()) {

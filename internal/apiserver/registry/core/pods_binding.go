@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/util/dryrun"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
 // bindingREST is pods/binding, through which the scheduler binds a pod once. It is a separate endpoint because no
@@ -50,6 +51,9 @@ func (r *bindingREST) Create(
 	}
 	if errs := validateBinding(binding); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Binding").GroupKind(), name, errs)
+	}
+	if err := protection.CheckBinding(binding); err != nil {
+		return nil, apierrors.NewForbidden(corev1.Resource("pods/binding"), name, err)
 	}
 	if validate != nil {
 		if err := validate(ctx, binding.DeepCopy()); err != nil {
