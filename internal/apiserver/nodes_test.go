@@ -334,7 +334,6 @@ func TestTheNodesOwnRequests(t *testing.T) {
 		{"list its pods", get("/api/v1/pods?" + byNode), http.StatusOK},
 		{"watch its pods", get("/api/v1/pods?watch=true&timeoutSeconds=1&" + byNode), http.StatusOK},
 		{"read its pod", get(w.pod("own")), http.StatusOK},
-		{"read a pod that is not there", get(w.pod("none")), http.StatusNotFound},
 		{"report about its pod", merge(w.pod("own", "status"), `{"metadata":{"uid":"`+string(w.pods["own"].UID)+`"},"status":{"phase":"Running"}}`), http.StatusOK},
 		{"read a secret of its pod", get("/api/v1/namespaces/" + w.namespace + "/secrets/of-own"), http.StatusOK},
 		{"read a config map of its pod", get("/api/v1/namespaces/" + w.namespace + "/configmaps/settings"), http.StatusOK},

@@ -254,6 +254,49 @@ func TestReportThatIsRefused(t *testing.T) {
 	}
 }
 
+// TestForbiddenPods checks that Forbidden about a pod that is not on the node any more counts as NotFound, and about
+// another pod as a failure.
+func TestForbiddenPods(t *testing.T) {
+	refusal := apierrors.NewForbidden(corev1.Resource("pods"), "p", errors.New("it is not bound to the node"))
+	remove := func(h *host, name string) error {
+		if err := h.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "ns", name); err != nil {
+			return err
+		}
+		return refusal
+	}
+	for name, test := range map[string]struct {
+		refuse func(*host)
+		warns  bool
+	}{
+		"its report, gone":  {func(h *host) { h.refuse = func(name string) error { return remove(h, name) } }, false},
+		"its report, there": {func(h *host) { h.refuse = func(string) error { return refusal } }, true},
+		"its removal, gone": {func(h *host) {
+			h.PrependReactor("delete", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+				return true, nil, remove(h, a.(clienttesting.DeleteAction).GetName())
+			})
+		}, false},
+		"its removal, there": {func(h *host) {
+			h.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, refusal })
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHost(t)
+				test.refuse(h)
+				h.create("p", nil)
+				h.mark("p")
+				var logged strings.Builder
+				h.runWith(slog.New(slog.NewTextHandler(&logged, nil)))
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if warns := strings.Contains(logged.String(), "level=WARN"); warns != test.warns {
+					t.Errorf("warns: %t\n%s", warns, logged.String())
+				}
+			})
+		})
+	}
+}
+
 // TestConfigIsChecked checks that missing fields are reported at once, not by a panic later.
 func TestConfigIsChecked(t *testing.T) {
 	if _, err := agent.New(agent.Config{Client: fake.NewClientset()}); err == nil {

@@ -7,12 +7,14 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -200,8 +202,8 @@ func (a *Agent) report(ctx context.Context, r *record, status *corev1.PodStatus)
 	}
 	written, err := a.client.CoreV1().Pods(r.pod.Namespace).Patch(ctx, r.pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	switch {
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return false, nil // it was removed or replaced: the watch will deliver that
+	case a.isGone(ctx, r.pod, err):
+		return false, nil // the watch will deliver that
 	case err != nil:
 		return false, fmt.Errorf("report the status of pod %s/%s: %w", r.pod.Namespace, r.pod.Name, err)
 	}
@@ -233,11 +235,23 @@ func (a *Agent) remove(ctx context.Context, pod *corev1.Pod) error {
 	err := a.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &uid},
 	})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+	if err != nil && !a.isGone(ctx, pod, err) {
 		a.failures.Warn(ctx, "pod not removed", pod.Namespace+"/"+pod.Name, err, "pod", pod.Namespace+"/"+pod.Name)
 		return fmt.Errorf("remove pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return nil
+}
+
+// isGone reports whether the error of a write shows that a pod was removed or replaced. To a node with a credential of
+// its own, the server answers Forbidden about every pod that is not bound to it, also about one that does not exist; its
+// own pods it may list.
+func (a *Agent) isGone(ctx context.Context, pod *corev1.Pod, err error) bool {
+	if !apierrors.IsForbidden(err) {
+		return apierrors.IsNotFound(err) || apierrors.IsConflict(err)
+	}
+	selector := fields.Set{"metadata.name": pod.Name, "spec.nodeName": pod.Spec.NodeName}.AsSelector()
+	list, err := a.client.CoreV1().Pods(pod.Namespace).List(ctx, metav1.ListOptions{FieldSelector: selector.String()})
+	return err == nil && !slices.ContainsFunc(list.Items, func(p corev1.Pod) bool { return p.UID == pod.UID })
 }
 
 // Pod returns a pod on a node of this agent, as last observed. The error is NotFound if the agent has no such pod.

@@ -28,9 +28,9 @@ import (
 
 // Pods knows which pods are bound to which nodes.
 type Pods interface {
-	// NodeOf returns the node that a pod is bound to, "" if it is not bound; found is false if
-	// the pod does not exist.
-	NodeOf(ctx context.Context, namespace, name string) (node string, found bool, err error)
+	// Get returns a pod, nil if it does not exist. A pod for which enough is false comes from the store, and not from a
+	// cache.
+	Get(ctx context.Context, namespace, name string, enough func(*corev1.Pod) bool) (*corev1.Pod, error)
 	// HasMatch reports whether matches is true for a pod of the namespace that is bound to the node.
 	HasMatch(ctx context.Context, node, namespace string, matches func(*corev1.Pod) bool) (bool, error)
 }
@@ -54,15 +54,10 @@ func nodeRestriction(u user.Info, pods Pods) (Restriction, bool) {
 	return Restriction{authorize: nodeRequests{name, pods}.authorize, checkWrite: nodeWrites{name, pods}.check}, true
 }
 
-var (
-	// errNoPod means that a pod does not exist. The server answers such a request with NotFound; a review has no such
-	// answer, and a pod may be bound to any node later.
-	errNoPod     = errors.New("does not exist")
-	errOneObject = errors.New("it must name the object and its namespace")
-)
+var errOneObject = errors.New("it must name the object and its namespace")
 
 // nodeRequests checks the requests of a node before they are handled: the error of a patch of another
-// node's object would disclose its contents.
+// node's object would disclose its contents. A refusal does not depend on whether the object exists.
 type nodeRequests struct {
 	node string
 	pods Pods
@@ -149,17 +144,17 @@ func (n nodeRequests) checkPod(ctx context.Context, a authorizer.Attributes, ver
 	if a.GetNamespace() == "" || a.GetName() == "" {
 		return errOneObject
 	}
-	node, found, err := n.pods.NodeOf(ctx, a.GetNamespace(), a.GetName())
-	if err != nil {
-		return err
+	isOwn := boundTo(n.node)
+	pod, err := n.pods.Get(ctx, a.GetNamespace(), a.GetName(), isOwn)
+	if err == nil && (pod == nil || !isOwn(pod)) {
+		err = fmt.Errorf("pod %s/%s is not bound to node %s", a.GetNamespace(), a.GetName(), n.node)
 	}
-	switch {
-	case !found:
-		return fmt.Errorf("pod %s/%s %w", a.GetNamespace(), a.GetName(), errNoPod)
-	case node != n.node:
-		return fmt.Errorf("pod %s/%s is not bound to node %s", a.GetNamespace(), a.GetName(), n.node)
-	}
-	return nil
+	return err
+}
+
+// boundTo returns a function that reports whether a pod is bound to a node.
+func boundTo(node string) func(*corev1.Pod) bool {
+	return func(pod *corev1.Pod) bool { return pod.Spec.NodeName == node }
 }
 
 // checkReferenced allows getting a ConfigMap or Secret that a pod on the node refers to.

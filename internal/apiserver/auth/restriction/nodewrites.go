@@ -224,11 +224,24 @@ func (n nodeWrites) checkEvent(ctx context.Context, a admission.Attributes) erro
 	case about.Kind != "Pod":
 		return errors.New("it can create Events about its node and its pods only")
 	}
-	node, found, err := n.pods.NodeOf(ctx, about.Namespace, about.Name)
-	if err == nil && found && node != n.node {
-		err = fmt.Errorf("pod %s/%s is not bound to its node", about.Namespace, about.Name)
+	return n.checkPodEvent(ctx, about)
+}
+
+// checkPodEvent allows an Event about a pod that is bound to the node, or was: the server does not know where pods were
+// that are gone. An Event about a pod of another node is refused only if it has the pod's UID, so that the answer does
+// not tell whether there is a pod of that name.
+func (n nodeWrites) checkPodEvent(ctx context.Context, about corev1.ObjectReference) error {
+	isOwn := boundTo(n.node)
+	pod, err := n.pods.Get(ctx, about.Namespace, about.Name, isOwn)
+	switch {
+	case err != nil:
+		return err
+	case pod != nil && isOwn(pod):
+		return nil
+	case about.UID == "", pod != nil && pod.UID == about.UID:
+		return fmt.Errorf("pod %s/%s is not bound to its node", about.Namespace, about.Name)
 	}
-	return err
+	return nil
 }
 
 // checkRepeated allows counting repetitions of an Event that the node itself has created.

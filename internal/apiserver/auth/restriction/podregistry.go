@@ -42,19 +42,19 @@ const (
 	live      = ""
 )
 
-// NodeOf implements Pods.
-func (p *PodRegistry) NodeOf(ctx context.Context, namespace, name string) (node string, found bool, err error) {
+// Get implements Pods.
+func (p *PodRegistry) Get(ctx context.Context, namespace, name string, enough func(*corev1.Pod) bool) (*corev1.Pod, error) {
 	ctx = genericrequest.WithNamespace(ctx, namespace)
 	for _, version := range []string{fromCache, live} {
 		obj, err := p.registry.Get(ctx, name, &metav1.GetOptions{ResourceVersion: version})
-		if pod, ok := obj.(*corev1.Pod); ok && err == nil && (pod.Spec.NodeName != "" || version == live) {
-			return pod.Spec.NodeName, true, nil
+		if pod, ok := obj.(*corev1.Pod); ok && err == nil && (version == live || enough(pod)) {
+			return pod, nil
 		}
 		if err != nil && !apierrors.IsNotFound(err) {
-			return "", false, fmt.Errorf("read pod %s/%s: %w", namespace, name, err)
+			return nil, fmt.Errorf("read pod %s/%s: %w", namespace, name, err)
 		}
 	}
-	return "", false, nil
+	return nil, nil
 }
 
 // HasMatch implements Pods.

@@ -89,7 +89,7 @@ func reasonOf(r *http.Request) string {
 // types that the user may read, and to the checked body.
 func (allowed Restriction) check(r *http.Request, info *genericrequest.RequestInfo) error {
 	a := attributesOf(r, info)
-	if err := allowed.mayRequest(r.Context(), a); err != nil && !errors.Is(err, errNoPod) {
+	if err := allowed.mayRequest(r.Context(), a); err != nil {
 		return err
 	}
 	if allowed.authorize != nil {
