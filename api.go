@@ -15,6 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/namespaces"
 	"github.com/coppice-dev/coppice/internal/collect/story"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/answer"
 	"github.com/coppice-dev/coppice/internal/tools/details"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
 	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
@@ -96,12 +97,12 @@ func inventoryResourceOf(r *feed.Resource) *inventory.Resource {
 }
 
 // Neighborhood implements api.Source.
-func (s apiSource) Neighborhood(ctx context.Context, caller *rest.Config, uids []ownership.UID) (*api.Neighborhood, error) {
+func (s apiSource) Neighborhood(ctx context.Context, caller *rest.Config, uids []ownership.UID) (*answer.Cluster, error) {
 	if s.Collector == nil {
 		return nil, errNoCollector
 	}
 	c := s.Collector
-	neighborhood := &api.Neighborhood{Collector: s.explained(), Now: time.Now(), Order: namespaces.UpstreamOrder()} //nolint:forbidigo // the time of the request
+	neighborhood := &answer.Cluster{Collector: s.explained(), Now: time.Now(), Order: namespaces.UpstreamOrder()} //nolint:forbidigo // the time of the request
 	if s.Namespaces != nil {
 		neighborhood.Order = s.Namespaces.controller.Order()
 	}
@@ -111,7 +112,7 @@ func (s apiSource) Neighborhood(ctx context.Context, caller *rest.Config, uids [
 	}, uids, reader.NeighborhoodOptions{Now: neighborhood.Now, IsBuiltIn: finalizerowner.IsBuiltIn}); err != nil {
 		return nil, err
 	}
-	neighborhood.Details, err = details.New(ctx, caller)
+	neighborhood.Facts, err = details.New(caller)
 	return neighborhood, err
 }
 

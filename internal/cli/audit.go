@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/coppice-dev/coppice/internal/tools/answer"
 	"github.com/coppice-dev/coppice/internal/tools/audit"
 	"github.com/coppice-dev/coppice/internal/tools/details"
-	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory/reader"
 )
 
@@ -97,13 +97,12 @@ func runAudit(c *cobra.Command, f auditFlags, s Streams) error {
 	if err != nil {
 		return err
 	}
-	details, err := details.New(c.Context(), config)
+	facts, err := details.New(config)
 	if err != nil {
 		return err
 	}
-	f.options.ServedBy = finalizerowner.New(inv, details, inv.Read)
-	f.options.Permits = finalizerowner.NewPermissions(f.options.ServedBy)
-	report := audit.Check(inv, f.options).Without(known)
+	cluster := answer.Cluster{Inventory: inv, Facts: facts, Now: inv.Read}
+	report := cluster.Audit(c.Context(), f.options).Without(known)
 	text, err := report.Encode(f.output)
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/answer"
 	"github.com/coppice-dev/coppice/internal/tools/details"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
 	"github.com/coppice-dev/coppice/internal/tools/history"
@@ -149,7 +150,7 @@ func explainOnce(ctx context.Context, f explainFlags, args []string, earlier *lo
 	if err != nil {
 		return nil, err
 	}
-	details, err := details.New(ctx, config)
+	facts, err := details.New(config)
 	if err != nil {
 		return nil, err
 	}
@@ -157,19 +158,18 @@ func explainOnce(ctx context.Context, f explainFlags, args []string, earlier *lo
 	if err != nil {
 		return nil, err
 	}
-	in := explain.Input{Inventory: inv, Details: details, Now: inv.Read}
-	if in.Collector, err = collector.state(ctx); err != nil {
+	cluster := answer.Cluster{Inventory: inv, Facts: facts, Now: inv.Read}
+	if cluster.Collector, err = collector.state(ctx); err != nil {
 		return nil, err
 	}
 	if earlier != nil {
-		in.Before = earlier.inventory
+		cluster.Before = earlier.inventory
 	} else {
 		sayUnread(s.Err, inv.Unread)
 	}
-	e := explain.New(in)
-	said := explainNamed(e, uids, inv.Read)
+	said := explainNamed(ctx, &cluster, uids)
 	if f.all {
-		said = saidOfAll(e.All(), inv.Read)
+		said = saidOfAll(cluster.Deletions(ctx), inv.Read)
 	}
 	if len(missing) > 0 {
 		if err := said.addGone(ctx, inv, &f, collector, missing); err != nil {
@@ -188,14 +188,14 @@ type said struct {
 	text, outline string
 }
 
-func explainNamed(e *explain.Explainer, uids []ownership.UID, now time.Time) said {
+func explainNamed(ctx context.Context, cluster *answer.Cluster, uids []ownership.UID) said {
 	one := said{items: make([]any, 0, len(uids))}
-	for _, uid := range uids {
-		x, _ := e.Explain(uid)
+	_ = cluster.Explain(ctx, uids, func(x explain.Explanation) error { // which returns no error
 		one.items = append(one.items, x)
-		one.text += x.Text(now)
+		one.text += x.Text(cluster.Now)
 		one.outline += x.Object.String() + explain.Outline(x.Waits)
-	}
+		return nil
+	})
 	return one
 }
 

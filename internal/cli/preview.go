@@ -18,6 +18,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/collect/namespaces"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/answer"
 	"github.com/coppice-dev/coppice/internal/tools/details"
 	"github.com/coppice-dev/coppice/internal/tools/insight"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
@@ -193,26 +194,23 @@ func predict(c *cobra.Command, f *previewFlags, args []string, s Streams) (predi
 		return prediction{}, errors.New("no objects found")
 	}
 	result := prediction{policy: policy}
-	requests := make([]preview.Request, 0, len(uids))
 	for _, uid := range uids {
-		requests = append(requests, preview.Request{UID: uid, Propagation: policy})
 		result.targets = append(result.targets, inv.Object(uid))
 	}
 	config, err := f.cluster.config()
 	if err != nil {
 		return prediction{}, err
 	}
-	details, err := details.New(c.Context(), config)
-	if err != nil {
+	cluster := answer.Cluster{Inventory: inv, Now: time.Now()}
+	if cluster.Facts, err = details.New(config); err != nil {
 		return prediction{}, err
 	}
-	question := preview.Question{Requests: requests, Now: time.Now(), AssumeReleased: f.released}
-	if question.Order, err = f.deletionOrder(c.Context(), config); err != nil {
+	if cluster.Order, err = f.deletionOrder(c.Context(), config); err != nil {
 		return prediction{}, err
 	}
-	expected := preview.Predict(inv, details, question)
-	sayUnread(s.Err, expected.Unread[len(inv.Unread):])
-	result.report = expected.Report(inv)
+	predicted := cluster.Preview(c.Context(), preview.RequestsOf(uids, policy), f.released)
+	sayUnread(s.Err, predicted.Unread[len(inv.Unread):])
+	result.report = predicted.Report(inv)
 	return result, nil
 }
 

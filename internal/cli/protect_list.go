@@ -81,11 +81,11 @@ func protectList(ctx context.Context, f *protectListFlags, s Streams) error {
 	if err != nil {
 		return err
 	}
-	details, err := details.New(ctx, config)
+	facts, err := details.New(config)
 	if err != nil {
 		return err
 	}
-	checker, uncertain := details.Checker()
+	checker, uncertain := facts.Checker(ctx)
 	found, unread, err := listProtected(ctx, discover, client, namespace, checker)
 	if err != nil {
 		return err

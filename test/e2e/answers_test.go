@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/answer"
 	"github.com/coppice-dev/coppice/internal/tools/details"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
 	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
@@ -47,14 +48,14 @@ func TestCollectorAnswersAsTheCluster(t *testing.T) {
 			continue // gone with an object that was deleted before
 		}
 		for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan} {
-			if diff := cmp.Diff(c.foretell(t, before, uids, policy), c.askPreview(t, uids, policy)); diff != "" {
+			if diff := cmp.Diff(c.predict(t, before, uids, policy), c.askPreview(t, uids, policy)); diff != "" {
 				t.Fatalf("-preview.seed=%d: a preview with policy %s (-cluster +collector):\n%s\nin this case:\n%s", seed, policy, diff, w)
 			}
 			confined := c.readConfined(t, before, uids)
 			if confined.Within != nil {
 				sufficient++
 			}
-			if diff := cmp.Diff(c.foretell(t, before, uids, policy), c.foretell(t, confined, uids, policy)); diff != "" {
+			if diff := cmp.Diff(c.predict(t, before, uids, policy), c.predict(t, confined, uids, policy)); diff != "" {
 				t.Fatalf("-preview.seed=%d: a preview with policy %s (-cluster +namespaces of the objects):\n%s\nin this case:\n%s", seed, policy, diff, w)
 			}
 		}
@@ -111,23 +112,20 @@ func (c *previewCluster) readAll(t *testing.T) *inventory.Inventory {
 	return inv
 }
 
-func (c *previewCluster) details(t *testing.T) *details.Reader {
+// answers returns answers from an inventory of the cluster.
+func (c *previewCluster) answers(t *testing.T, inv *inventory.Inventory) *answer.Cluster {
 	t.Helper()
-	details, err := details.New(t.Context(), c.config)
+	facts, err := details.New(c.config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return details
+	return &answer.Cluster{Inventory: inv, Facts: facts, Now: time.Now()}
 }
 
-// foretell previews from the whole cluster.
-func (c *previewCluster) foretell(t *testing.T, inv *inventory.Inventory, uids []ownership.UID, policy metav1.DeletionPropagation) preview.Report {
+// predict previews from the whole cluster.
+func (c *previewCluster) predict(t *testing.T, inv *inventory.Inventory, uids []ownership.UID, policy metav1.DeletionPropagation) preview.Report {
 	t.Helper()
-	question := preview.Question{Now: time.Now()}
-	for _, uid := range uids {
-		question.Requests = append(question.Requests, preview.Request{UID: uid, Propagation: policy})
-	}
-	return withoutEvidence(preview.Predict(inv, c.details(t), question).Report(inv))
+	return withoutEvidence(c.answers(t, inv).Preview(t.Context(), preview.RequestsOf(uids, policy), false).Report(inv))
 }
 
 // askPreview asks the collector for a preview.
@@ -179,7 +177,7 @@ func (c *previewCluster) compareExplanations(t *testing.T, before *inventory.Inv
 func (c *previewCluster) explanationsDiffer(t *testing.T, before *inventory.Inventory) string {
 	t.Helper()
 	inv := c.readAll(t)
-	explainer := explain.New(explain.Input{Inventory: inv, Details: c.details(t), Now: time.Now()})
+	answers := c.answers(t, inv)
 	for _, o := range inv.Objects {
 		if before.Object(o.UID) == nil || o.Phase == ownership.Active {
 			continue
@@ -189,7 +187,11 @@ func (c *previewCluster) explanationsDiffer(t *testing.T, before *inventory.Inve
 		if err != nil || json.Unmarshal(answer, &told) != nil || len(told.Items) != 1 {
 			return string(answer)
 		}
-		want, _ := explainer.Explain(o.UID)
+		var want explain.Explanation
+		_ = answers.Explain(t.Context(), []ownership.UID{o.UID}, func(x explain.Explanation) error {
+			want = x
+			return nil
+		})
 		if diff := cmp.Diff(explain.Outline(want.Waits), explain.Outline(told.Items[0].Waits)); diff != "" {
 			return "an explanation of " + want.Object.String() + " (-cluster +collector):\n" + diff
 		}
@@ -199,7 +201,7 @@ func (c *previewCluster) explanationsDiffer(t *testing.T, before *inventory.Inve
 	if err != nil || json.Unmarshal(answer, &told) != nil {
 		return string(answer)
 	}
-	if diff := cmp.Diff(outlineOf(explainer.All()), outlineOf(told.Items)); diff != "" {
+	if diff := cmp.Diff(outlineOf(answers.Deletions(t.Context())), outlineOf(told.Items)); diff != "" {
 		return "all deletions (-cluster +collector):\n" + diff
 	}
 	return ""

@@ -77,8 +77,8 @@ func (c *previewCluster) options() preview.Options {
 		options.Order, options.RepeatedReplaces = namespaces.UpstreamOrder(), func() bool { return true }
 		return options
 	}
-	options.Protection = func(o *inventory.Object) (protection.Protection, []protection.Left, bool) {
-		return protection.New(o.Labels.Get(protection.Label), ""), nil, true
+	options.Protection = func(o *inventory.Object) inventory.Protection {
+		return inventory.Protection{Protection: protection.New(o.Labels.Get(protection.Label), ""), Enforced: true}
 	}
 	return options
 }

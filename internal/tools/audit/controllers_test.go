@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/audit"
@@ -16,25 +15,29 @@ import (
 
 // controllers are the Deployments of a test, by name, and the rules of their service accounts.
 type controllers struct {
-	workloads map[string]finalizerowner.Workload
+	workloads map[string]inventory.Workload
 	rules     map[string][]rbacv1.PolicyRule
 }
 
-func (c controllers) Workload(o *inventory.Object) (finalizerowner.Workload, error) {
-	return c.workloads[o.Name], nil
-}
-
-func (controllers) Lease(*inventory.Object) (finalizerowner.Lease, error) {
-	return finalizerowner.Lease{}, nil
-}
-
-func (c controllers) Rules(account types.NamespacedName, _ string) ([]rbacv1.PolicyRule, error) {
-	return c.rules[account.Name], nil
+// about returns all facts about the objects of an inventory.
+func (c controllers) about(inv *inventory.Inventory) *inventory.Facts {
+	facts, roles := inventory.NewFacts(), &inventory.Roles{ClusterRoles: c.rules}
+	for _, o := range inv.Objects {
+		facts.Workloads[o.UID] = inventory.Fact[inventory.Workload]{Value: c.workloads[o.Name]}
+		facts.Leases[o.UID] = inventory.Fact[inventory.Lease]{}
+	}
+	for account := range c.rules {
+		roles.ClusterBindings = append(roles.ClusterBindings, rbacv1.ClusterRoleBinding{
+			RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: account}, Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "other", Name: account}},
+		})
+	}
+	facts.Roles = &inventory.Fact[*inventory.Roles]{Value: roles}
+	return facts
 }
 
 // judged checks a cluster with its controllers and their rights.
 func judged(inv *inventory.Inventory, c controllers) []string {
-	x := finalizerowner.New(inv, c, read())
+	x := finalizerowner.New(inv, c.about(inv), read())
 	return brief(audit.Check(inv, audit.Options{ServedBy: x, Permits: finalizerowner.NewPermissions(x)}))
 }
 
@@ -51,7 +54,7 @@ func TestFinalizersThatNobodyServes(t *testing.T) {
 	t.Parallel()
 	const finalizer = "acme.io/cleanup"
 	running := controllers{
-		workloads: map[string]finalizerowner.Workload{"acme-operator": {Replicas: 1, Ready: 1, ServiceAccount: "sa"}},
+		workloads: map[string]inventory.Workload{"acme-operator": {Replicas: 1, Ready: 1, ServiceAccount: "sa"}},
 		rules:     map[string][]rbacv1.PolicyRule{"sa": {{Verbs: []string{"update"}, APIGroups: []string{""}, Resources: []string{"configmaps"}}}},
 	}
 	const set = "the finalizer was set by field manager acme-operator on this object; "
@@ -124,7 +127,7 @@ func TestControllersThatMayNotBlock(t *testing.T) {
 			inv := cluster(t, "w widgets default/w", "x configmaps default/x owner=example.com/v2:Widget:w:w:c", "d deployments other/acme-operator")
 			inv.Object("x").SetBy = &inventory.SetBy{Owners: test.managers}
 			got := judged(inv, controllers{
-				workloads: map[string]finalizerowner.Workload{"acme-operator": {Replicas: 1, Ready: 1, ServiceAccount: "sa"}},
+				workloads: map[string]inventory.Workload{"acme-operator": {Replicas: 1, Ready: 1, ServiceAccount: "sa"}},
 				rules:     map[string][]rbacv1.PolicyRule{"sa": test.rules},
 			})
 			if diff := cmp.Diff(test.want, got); diff != "" {

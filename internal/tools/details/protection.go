@@ -1,6 +1,7 @@
 package details
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -18,88 +19,87 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/version"
 )
 
-// Protection returns the protection of an object that is marked as protected (R28), and the existing objects that it
-// outlives, as far as the user may read them. It returns false if the object has no such label, or if the server does
-// not enforce it: coppice up does not run the server, and it has neither Coppice's policy nor the webhook.
-func (d *Reader) Protection(o *inventory.Object) (protection.Protection, []protection.Left, bool) {
+// protection reads the protection of an object that is marked as protected (R28), and which of the objects that it
+// outlives exist, as far as the user may read them. It is not enforced if the object has no such label, or if coppice up
+// does not run the server and the server has neither Coppice's policy nor the webhook.
+func (r *Reader) protection(ctx context.Context, o *inventory.Object) inventory.Protection {
 	label, labelled := o.Labels.Lookup(protection.Label)
-	if !labelled || !d.protects() {
-		return protection.Protection{}, nil, false
+	if !labelled || !r.enforces(ctx) {
+		return inventory.Protection{}
 	}
+	always := inventory.Protection{Protection: protection.New(label, ""), Enforced: true} // if the object cannot be read
 	if protection.Mode(label) != protection.Outlives {
-		return protection.New(label, ""), nil, true
+		return always
 	}
-	client, err := metadata.NewForConfig(d.config)
+	client, err := metadata.NewForConfig(r.config)
 	if err != nil {
-		return protection.New(label, ""), nil, true // this has the effect of always
+		return always
 	}
-	now, err := client.Resource(o.Resource.GroupVersionResource).Namespace(o.Namespace).Get(d.ctx, o.Name, metav1.GetOptions{})
+	now, err := client.Resource(o.Resource.GroupVersionResource).Namespace(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
 	if err != nil {
-		return protection.New(label, ""), nil, true
+		return always
 	}
-	p, protected := protection.Of(now)
-	if checker, err := d.Checker(); err == nil && checker != nil {
+	p, isProtected := protection.Of(now)
+	if checker, err := r.Checker(ctx); err == nil && checker != nil {
 		p = p.CheckedBy(*checker, now)
 	}
 	if !p.NeedsLookup() {
-		return p, nil, protected
+		return inventory.Protection{Protection: p, Enforced: isProtected}
 	}
-	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(d.client.Discovery()))
-	return p, others.Lookup{Mapper: mapper, Metadata: client}.Left(d.ctx, nil, o.Namespace, p.Others), true
+	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(r.client.Discovery()))
+	remaining := others.Lookup{Mapper: mapper, Metadata: client}.Left(ctx, nil, o.Namespace, p.Others)
+	return inventory.Protection{Protection: p, Enforced: true, Remaining: remaining}
 }
 
-// protects reports whether the server refuses to delete objects with the label.
-func (d *Reader) protects() bool {
-	if d.enforced == nil {
-		d.enforced = new(d.isEnforced())
+// enforces reports whether the server refuses to delete objects with the label.
+func (r *Reader) enforces(ctx context.Context) bool {
+	if r.enforced == nil {
+		r.enforced = new(r.isEnforced(ctx))
 	}
-	return *d.enforced
+	return *r.enforced
 }
 
-func (d *Reader) isEnforced() bool {
-	if d.isOurs() {
+func (r *Reader) isEnforced(ctx context.Context) bool {
+	if r.isOurs() {
 		return true
 	}
-	if checker, _ := d.Checker(); checker != nil {
+	if checker, _ := r.Checker(ctx); checker != nil {
 		return true
 	}
-	admission := d.client.AdmissionregistrationV1()
-	binding, err := admission.ValidatingAdmissionPolicyBindings().Get(d.ctx, protection.Enforcer, metav1.GetOptions{})
+	admission := r.client.AdmissionregistrationV1()
+	binding, err := admission.ValidatingAdmissionPolicyBindings().Get(ctx, protection.Enforcer, metav1.GetOptions{})
 	if err != nil || !denies(binding) {
 		return false
 	}
-	_, err = admission.ValidatingAdmissionPolicies().Get(d.ctx, protection.Enforcer, metav1.GetOptions{})
+	_, err = admission.ValidatingAdmissionPolicies().Get(ctx, protection.Enforcer, metav1.GetOptions{})
 	return err == nil
 }
 
 // Checker returns the configuration of the webhook that checks additions to the list of outlived objects; nil if
 // there is no webhook. It is an error if the user may not read it, except on our own server, which does that check
 // itself.
-func (d *Reader) Checker() (*protection.Checker, error) {
-	if d.checker == nil {
-		checker, err := webhook.ReadChecker(d.ctx, d.client.AdmissionregistrationV1().ValidatingWebhookConfigurations())
+func (r *Reader) Checker(ctx context.Context) (*protection.Checker, error) {
+	if r.checker == nil {
+		checker, err := webhook.ReadChecker(ctx, r.client.AdmissionregistrationV1().ValidatingWebhookConfigurations())
 		switch {
 		case err == nil:
-			d.checker = &answer[*protection.Checker]{value: &checker}
-		case apierrors.IsNotFound(err) || d.isOurs():
-			d.checker = &answer[*protection.Checker]{}
+			r.checker = &checked{by: &checker}
+		case apierrors.IsNotFound(err) || r.isOurs():
+			r.checker = &checked{}
 		default:
-			d.checker = &answer[*protection.Checker]{err: fmt.Errorf("read since when a webhook checks what objects outlive: %w", err)}
+			r.checker = &checked{err: fmt.Errorf("read since when a webhook checks what objects outlive: %w", err)}
 		}
 	}
-	return d.checker.value, d.checker.err
+	return r.checker.by, r.checker.err
 }
 
-// RepeatedReplaces implements preview.Details.
-func (d *Reader) RepeatedReplaces() bool { return !d.isOurs() }
-
 // isOurs reports whether coppice up runs the server.
-func (d *Reader) isOurs() bool {
-	if d.ours == nil {
-		of, err := d.client.Discovery().ServerVersion()
-		d.ours = new(err == nil && version.IsOurs(of.GitVersion))
+func (r *Reader) isOurs() bool {
+	if r.ours == nil {
+		of, err := r.client.Discovery().ServerVersion()
+		r.ours = new(err == nil && version.IsOurs(of.GitVersion))
 	}
-	return *d.ours
+	return *r.ours
 }
 
 // denies reports whether a binding has more effect than a warning.

@@ -75,13 +75,13 @@ func TestR28_PreviewsLookUpNothingUnchecked(t *testing.T) {
 		client.Discovery().(*fakediscovery.FakeDiscovery).Resources = []*metav1.APIResourceList{{
 			GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "secrets", Kind: "Secret", Namespaced: true}},
 		}}
-		d := &Reader{client: client, config: &rest.Config{Host: server.URL}, ctx: t.Context()}
-		p, left, protected := d.Protection(&inventory.Object{
+		d := &Reader{client: client, config: &rest.Config{Host: server.URL}}
+		p := d.protection(t.Context(), &inventory.Object{
 			Object: ownership.Object{Namespace: "shop", Name: "db"}, Labels: inventory.Labels{{Name: protection.Label, Value: "outlives"}},
 			Resource: &inventory.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}},
 		})
-		if !protected || (p.Unchecked == "") != test.checked || asked != test.checked || (len(left) > 0) != test.checked {
-			t.Errorf("%s: protected %t, unchecked %q, looked up %t, left %v", name, protected, p.Unchecked, asked, left)
+		if !p.Enforced || (p.Unchecked == "") != test.checked || asked != test.checked || (len(p.Remaining) > 0) != test.checked {
+			t.Errorf("%s: protected %t, unchecked %q, looked up %t, left %v", name, p.Enforced, p.Unchecked, asked, p.Remaining)
 		}
 	}
 }
@@ -95,12 +95,12 @@ func TestCheckerThatMayNotBeRead(t *testing.T) {
 			return true, nil, apierrors.NewForbidden(schema.GroupResource{}, protection.Enforcer, errors.New("no"))
 		})
 		client.Discovery().(*fakediscovery.FakeDiscovery).FakedServerVersion = &kubeversion.Info{GitVersion: kubernetes}
-		d := &Reader{client: client, ctx: t.Context()}
-		if checker, err := d.Checker(); checker != nil || (err != nil) != want {
+		d := &Reader{client: client}
+		if checker, err := d.Checker(t.Context()); checker != nil || (err != nil) != want {
 			t.Errorf("%s: %v, %v", kubernetes, checker, err)
 		}
 	}
-	if checker, err := (&Reader{client: fake.NewClientset(), ctx: t.Context()}).Checker(); checker != nil || err != nil {
+	if checker, err := (&Reader{client: fake.NewClientset()}).Checker(t.Context()); checker != nil || err != nil {
 		t.Errorf("without a webhook: %v, %v", checker, err)
 	}
 }

@@ -1,94 +1,96 @@
 package details
 
 import (
+	"context"
 	"fmt"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
-	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
 const (
-	// fewWorkloads is the number of workloads that are read one by one; after that, all workloads are listed.
+	// fewWorkloads is the number of workloads that are read one by one; for more, all workloads are listed.
 	fewWorkloads = 32
 	// workloadPage bounds one page of a workload list.
 	workloadPage = 500
 )
 
-// Workload implements finalizerowner.Details.
-func (d *Reader) Workload(o *inventory.Object) (finalizerowner.Workload, error) {
-	if len(d.workloads) >= fewWorkloads && !d.listed {
-		d.listed = true
-		d.listWorkloads()
+// readWorkloads adds the workloads of Deployments, StatefulSets and DaemonSets.
+func (r *Reader) readWorkloads(ctx context.Context, objects map[ownership.UID]*inventory.Object, known map[ownership.UID]inventory.Fact[inventory.Workload]) {
+	if len(objects) > 0 && len(known)+len(objects) > fewWorkloads {
+		r.listWorkloads(ctx, known)
 	}
-	if known, ok := d.workloads[o.UID]; ok {
-		return known.value, known.err
+	for _, o := range sorted(objects) {
+		if _, isListed := known[o.UID]; !isListed {
+			known[o.UID] = inventory.FactOf(r.workload(ctx, o))
+		}
 	}
-	w, err := d.getWorkload(o)
-	d.workloads[o.UID] = answer[finalizerowner.Workload]{w, err}
-	return w, err
 }
 
-func (d *Reader) getWorkload(o *inventory.Object) (finalizerowner.Workload, error) {
-	apps, options := d.client.AppsV1(), metav1.GetOptions{}
+func (r *Reader) workload(ctx context.Context, o *inventory.Object) (inventory.Workload, error) {
+	apps, options := r.client.AppsV1(), metav1.GetOptions{}
 	switch o.Kind.Kind {
 	case "Deployment":
-		one, err := apps.Deployments(o.Namespace).Get(d.ctx, o.Name, options)
+		one, err := apps.Deployments(o.Namespace).Get(ctx, o.Name, options)
 		if err != nil {
-			return finalizerowner.Workload{}, err
+			return inventory.Workload{}, err
 		}
 		return deploymentOf(one), nil
 	case "StatefulSet":
-		one, err := apps.StatefulSets(o.Namespace).Get(d.ctx, o.Name, options)
+		one, err := apps.StatefulSets(o.Namespace).Get(ctx, o.Name, options)
 		if err != nil {
-			return finalizerowner.Workload{}, err
+			return inventory.Workload{}, err
 		}
 		return statefulSetOf(one), nil
 	case "DaemonSet":
-		one, err := apps.DaemonSets(o.Namespace).Get(d.ctx, o.Name, options)
+		one, err := apps.DaemonSets(o.Namespace).Get(ctx, o.Name, options)
 		if err != nil {
-			return finalizerowner.Workload{}, err
+			return inventory.Workload{}, err
 		}
 		return daemonSetOf(one), nil
 	default:
-		return finalizerowner.Workload{}, fmt.Errorf("%s is no workload", o.Kind)
+		return inventory.Workload{}, fmt.Errorf("%s is no workload", o.Kind)
 	}
 }
 
-// listWorkloads reads all workloads, page by page. If a kind cannot be listed, each object is read alone.
-func (d *Reader) listWorkloads() {
-	apps := d.client.AppsV1()
+// listWorkloads adds all workloads, page by page. If a kind cannot be listed, each object is read alone.
+func (r *Reader) listWorkloads(ctx context.Context, known map[ownership.UID]inventory.Fact[inventory.Workload]) {
+	apps := r.client.AppsV1()
+	add := func(meta *metav1.ObjectMeta, w inventory.Workload) {
+		known[ownership.UID(meta.UID)] = inventory.Fact[inventory.Workload]{Value: w}
+	}
 	pages(workloadPage, func(options metav1.ListOptions) (string, error) {
-		page, err := apps.Deployments("").List(d.ctx, options)
+		page, err := apps.Deployments("").List(ctx, options)
 		if err != nil {
 			return "", err
 		}
 		for i := range page.Items {
-			d.keep(page.Items[i].ObjectMeta, deploymentOf(&page.Items[i]))
+			add(&page.Items[i].ObjectMeta, deploymentOf(&page.Items[i]))
 		}
 		return page.Continue, nil
 	})
 	pages(workloadPage, func(options metav1.ListOptions) (string, error) {
-		page, err := apps.StatefulSets("").List(d.ctx, options)
+		page, err := apps.StatefulSets("").List(ctx, options)
 		if err != nil {
 			return "", err
 		}
 		for i := range page.Items {
-			d.keep(page.Items[i].ObjectMeta, statefulSetOf(&page.Items[i]))
+			add(&page.Items[i].ObjectMeta, statefulSetOf(&page.Items[i]))
 		}
 		return page.Continue, nil
 	})
 	pages(workloadPage, func(options metav1.ListOptions) (string, error) {
-		page, err := apps.DaemonSets("").List(d.ctx, options)
+		page, err := apps.DaemonSets("").List(ctx, options)
 		if err != nil {
 			return "", err
 		}
 		for i := range page.Items {
-			d.keep(page.Items[i].ObjectMeta, daemonSetOf(&page.Items[i]))
+			add(&page.Items[i].ObjectMeta, daemonSetOf(&page.Items[i]))
 		}
 		return page.Continue, nil
 	})
@@ -106,11 +108,7 @@ func pages(size int64, read func(metav1.ListOptions) (next string, err error)) {
 	}
 }
 
-func (d *Reader) keep(meta metav1.ObjectMeta, w finalizerowner.Workload) {
-	d.workloads[ownership.UID(meta.UID)] = answer[finalizerowner.Workload]{value: w}
-}
-
-func deploymentOf(one *appsv1.Deployment) finalizerowner.Workload {
+func deploymentOf(one *appsv1.Deployment) inventory.Workload {
 	w := workloadOf(&one.Spec.Template)
 	w.Replicas, w.Ready = replicas(one.Spec.Replicas), one.Status.ReadyReplicas
 	for _, c := range one.Status.Conditions {
@@ -121,21 +119,21 @@ func deploymentOf(one *appsv1.Deployment) finalizerowner.Workload {
 	return w
 }
 
-func statefulSetOf(one *appsv1.StatefulSet) finalizerowner.Workload {
+func statefulSetOf(one *appsv1.StatefulSet) inventory.Workload {
 	w := workloadOf(&one.Spec.Template)
 	w.Replicas, w.Ready = replicas(one.Spec.Replicas), one.Status.ReadyReplicas
 	return w
 }
 
-func daemonSetOf(one *appsv1.DaemonSet) finalizerowner.Workload {
+func daemonSetOf(one *appsv1.DaemonSet) inventory.Workload {
 	w := workloadOf(&one.Spec.Template)
 	w.Replicas, w.Ready = one.Status.DesiredNumberScheduled, one.Status.NumberReady
 	return w
 }
 
 // workloadOf returns a workload with the service account and the images of a pod template.
-func workloadOf(template *corev1.PodTemplateSpec) finalizerowner.Workload {
-	w := finalizerowner.Workload{ServiceAccount: template.Spec.ServiceAccountName}
+func workloadOf(template *corev1.PodTemplateSpec) inventory.Workload {
+	w := inventory.Workload{ServiceAccount: template.Spec.ServiceAccountName}
 	if w.ServiceAccount == "" {
 		w.ServiceAccount = "default"
 	}
@@ -151,4 +149,23 @@ func replicas(n *int32) int32 {
 		return 1
 	}
 	return *n
+}
+
+// lease reads a Lease.
+func (r *Reader) lease(ctx context.Context, o *inventory.Object) (inventory.Lease, error) {
+	one, err := r.client.CoordinationV1().Leases(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
+	if err != nil {
+		return inventory.Lease{}, err
+	}
+	var l inventory.Lease
+	if one.Spec.HolderIdentity != nil {
+		l.Holder = *one.Spec.HolderIdentity
+	}
+	if one.Spec.RenewTime != nil {
+		l.Renewed = one.Spec.RenewTime.Time
+	}
+	if one.Spec.LeaseDurationSeconds != nil {
+		l.Duration = time.Duration(*one.Spec.LeaseDurationSeconds) * time.Second
+	}
+	return l, nil
 }

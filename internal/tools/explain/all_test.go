@@ -118,7 +118,7 @@ func TestAllSettlesWhatBecomesLess(t *testing.T) {
 	w, before := newCluster(t).lines(lines), newCluster(t).lines(lines+`
 		ConfigMap shop/b`)
 	w.inventory.Index()
-	e := explain.New(explain.Input{Inventory: &w.inventory, Before: &before.inventory, Details: w, Now: now})
+	e := explain.New(explain.Input{Inventory: &w.inventory, Before: &before.inventory, Facts: w.facts(), Now: now})
 	var got []string
 	for _, g := range e.All() {
 		got = append(got, fmt.Sprint(g.Leaf.State, g.Objects))

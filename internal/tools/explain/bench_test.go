@@ -26,7 +26,7 @@ func BenchmarkExplain(b *testing.B) {
 	b.Run("new", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			explain.New(explain.Input{Inventory: &w.inventory, Details: w, Now: now})
+			explain.New(explain.Input{Inventory: &w.inventory, Facts: w.facts(), Now: now})
 		}
 	})
 	b.Run("namespace", func(b *testing.B) {

@@ -18,7 +18,6 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
-	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
@@ -30,19 +29,20 @@ type cluster struct {
 	t         testing.TB
 	inventory inventory.Inventory
 
-	workloads map[ownership.UID]finalizerowner.Workload
-	leases    map[ownership.UID]finalizerowner.Lease
-	rules     map[types.NamespacedName][]rbacv1.PolicyRule
-	nodes     map[string]explain.Node
-	webhooks  []explain.Webhook
+	workloads map[ownership.UID]inventory.Workload
+	leases    map[ownership.UID]inventory.Lease
+	rules     map[string][]rbacv1.PolicyRule // by NAMESPACE/ACCOUNT
+	bindings  []rbacv1.ClusterRoleBinding
+	nodes     map[string]inventory.Node
+	webhooks  []inventory.Webhook
 	collector *explain.Collector
 	unread    map[string]error // details that cannot be read, by word: workload, lease, rules, node, webhooks
 }
 
 func newCluster(t testing.TB) *cluster {
 	w := &cluster{
-		t: t, workloads: map[ownership.UID]finalizerowner.Workload{}, leases: map[ownership.UID]finalizerowner.Lease{},
-		rules: map[types.NamespacedName][]rbacv1.PolicyRule{}, nodes: map[string]explain.Node{}, unread: map[string]error{},
+		t: t, workloads: map[ownership.UID]inventory.Workload{}, leases: map[ownership.UID]inventory.Lease{},
+		rules: map[string][]rbacv1.PolicyRule{}, nodes: map[string]inventory.Node{}, unread: map[string]error{},
 	}
 	w.inventory.Read = now
 	w.inventory.Namespaces = map[ownership.UID]*corev1.Namespace{}
@@ -91,9 +91,14 @@ func (w *cluster) resource(text, path string) *inventory.Resource {
 func (w *cluster) line(f []string) {
 	switch f[0] {
 	case "may":
-		account := types.NamespacedName{Namespace: strings.Split(f[1], "/")[0], Name: nameOnly(f[1])}
+		if w.rules[f[1]] == nil {
+			w.bindings = append(w.bindings, rbacv1.ClusterRoleBinding{
+				RoleRef:  rbacv1.RoleRef{Kind: "ClusterRole", Name: f[1]},
+				Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: strings.Split(f[1], "/")[0], Name: nameOnly(f[1])}},
+			})
+		}
 		resource, group, _ := strings.Cut(f[3], ".")
-		w.rules[account] = append(w.rules[account], rbacv1.PolicyRule{Verbs: []string{f[2]}, APIGroups: []string{group}, Resources: []string{resource}})
+		w.rules[f[1]] = append(w.rules[f[1]], rbacv1.PolicyRule{Verbs: []string{f[2]}, APIGroups: []string{group}, Resources: []string{resource}})
 	case "webhook":
 		w.webhook(f[1:])
 	case "unread":
@@ -116,7 +121,7 @@ func (w *cluster) webhook(f []string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.webhooks = append(w.webhooks, explain.Webhook{
+	w.webhooks = append(w.webhooks, inventory.Webhook{
 		Configuration: "ValidatingWebhookConfiguration " + f[0], Name: f[0], Endpoints: endpoints,
 		Service:     types.NamespacedName{Namespace: strings.Split(f[1], "/")[0], Name: nameOnly(f[1])},
 		FailsClosed: !slices.Contains(f, "open"), Selective: slices.Contains(f, "selective"),
@@ -138,7 +143,7 @@ func (w *cluster) object(f []string) {
 	deleted := time.Time{}
 	pod, ns := &inventory.Pod{Phase: corev1.PodRunning}, &corev1.Namespace{}
 	if r.Kind == "Node" {
-		w.nodes[o.Name] = explain.Node{Exists: true, Ready: true, Since: now.Add(-time.Hour)}
+		w.nodes[o.Name] = inventory.Node{Exists: true, Ready: true, Since: now.Add(-time.Hour)}
 	}
 	for _, field := range f[2:] {
 		key, value, _ := strings.Cut(field, "=")
@@ -168,7 +173,7 @@ func (w *cluster) object(f []string) {
 		case "protect":
 			o.Protected, o.Labels = true, append(o.Labels, inventory.Label{Name: protection.Label, Value: value})
 		case "notready":
-			w.nodes[o.Name] = explain.Node{Exists: true, Since: w.ago(value)}
+			w.nodes[o.Name] = inventory.Node{Exists: true, Since: w.ago(value)}
 		default:
 			if !w.detail(o.UID, key, value) {
 				o.Labels = append(o.Labels, inventory.Label{Name: key, Value: value})
@@ -266,7 +271,7 @@ func setPod(pod *inventory.Pod, key, value string) {
 
 func (w *cluster) explainer() *explain.Explainer {
 	w.inventory.Index()
-	return explain.New(explain.Input{Inventory: &w.inventory, Details: w, Collector: w.collector, Now: now})
+	return explain.New(explain.Input{Inventory: &w.inventory, Facts: w.facts(), Collector: w.collector, Now: now})
 }
 
 func (w *cluster) explain(uid ownership.UID) explain.Explanation {
@@ -278,34 +283,37 @@ func (w *cluster) explain(uid ownership.UID) explain.Explanation {
 	return x
 }
 
-func (w *cluster) Workload(o *inventory.Object) (finalizerowner.Workload, error) {
-	return w.workloads[o.UID], w.unread["workload"]
+// facts returns all facts about the cluster.
+func (w *cluster) facts() *inventory.Facts {
+	facts := inventory.NewFacts()
+	for _, o := range w.inventory.Objects {
+		facts.Workloads[o.UID] = inventory.FactOf(w.workloads[o.UID], w.unread["workload"])
+		facts.Leases[o.UID] = inventory.FactOf(w.leases[o.UID], w.unread["lease"])
+		if pod := w.inventory.Pods[o.UID]; pod != nil {
+			facts.Nodes[pod.Node] = inventory.FactOf(w.nodes[pod.Node], w.unread["node"])
+		}
+		if o.Protected {
+			facts.Protections[o.UID] = inventory.Fact[inventory.Protection]{Value: w.protection(o)}
+		}
+	}
+	facts.Roles = new(inventory.FactOf(&inventory.Roles{ClusterRoles: w.rules, ClusterBindings: w.bindings}, w.unread["rules"]))
+	facts.Webhooks = new(inventory.FactOf(w.webhooks, w.unread["webhooks"]))
+	return facts
 }
 
-func (w *cluster) Lease(o *inventory.Object) (finalizerowner.Lease, error) {
-	return w.leases[o.UID], w.unread["lease"]
-}
-
-func (w *cluster) Rules(account types.NamespacedName, _ string) ([]rbacv1.PolicyRule, error) {
-	return w.rules[account], w.unread["rules"]
-}
-
-// Protection implements explain.Protections. Objects with the mode outlives outlive the ConfigMap shop/web; the list
-// is unchecked if it is unread.
-func (w *cluster) Protection(o *inventory.Object) (protection.Protection, []protection.Left, bool) {
+// protection returns the protection of an object. Objects with the mode outlives outlive the ConfigMap shop/web; the
+// list is unchecked if it is unread.
+func (w *cluster) protection(o *inventory.Object) inventory.Protection {
 	web := protection.Other{APIVersion: "v1", Kind: "ConfigMap", Namespace: "shop", Name: "web"}
 	list, err := protection.FormatOthers([]protection.Other{web})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	p := protection.New(o.Labels.Get(protection.Label), list)
+	p := inventory.Protection{Protection: protection.New(o.Labels.Get(protection.Label), list), Enforced: true}
 	if err := w.unread["outlived"]; err != nil {
 		p.Unchecked = err.Error()
-		return p, nil, true
+		return p
 	}
-	return p, []protection.Left{{Other: web}}, w.unread["protection"] == nil
+	p.Enforced, p.Remaining = w.unread["protection"] == nil, []protection.Left{{Other: web}}
+	return p
 }
-
-func (w *cluster) Node(name string) (explain.Node, error) { return w.nodes[name], w.unread["node"] }
-
-func (w *cluster) Webhooks() ([]explain.Webhook, error) { return w.webhooks, w.unread["webhooks"] }

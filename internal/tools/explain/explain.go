@@ -3,24 +3,22 @@
 //
 // The main flow:
 //
-//	explainer := explain.New(explain.Input{Inventory: inv, Details: details, Now: now})
+//	explainer := explain.New(explain.Input{Inventory: inv, Facts: facts, Now: now})
 //	explanation, ok := explainer.Explain(uid)
+//	needs := facts.Needs() // read them and explain again, until there are none: package answer has the loop
 //	text := explanation.Text(now)
 //
 // The packages that decide in the cluster also decide here: package verdict returns the objects that the collector
 // awaits, package finalizerowner the controllers of the other finalizers. object.go begins with the state of an object;
 // finalizer.go, contents.go and pod.go have its possible waits; webhook.go the webhooks that block a controller;
 // next.go the advice. chain.go follows the waits from one object to the next; causes.go does it for all objects at
-// once, and rank.go groups them by the reasons at the end. Nothing is called stuck without evidence: if something could not be read, or the evidence is
-// ambiguous, the state is Unknown.
+// once, and rank.go groups them by the reasons at the end. Nothing is called stuck without evidence: if something could
+// not be read, or the evidence is ambiguous, the state is Unknown.
 package explain
 
 import (
 	"slices"
 	"time"
-
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
@@ -144,42 +142,14 @@ func (x *Explanation) Leaves() []*Wait {
 	return leaves
 }
 
-// Node is the part of a node's status that matters to its pods.
-type Node struct {
-	Exists, Ready bool
-	// Since is the last transition time of Ready.
-	Since time.Time
-}
-
-// Webhook is an admission webhook, validating or mutating.
-type Webhook struct {
-	Configuration, Name string
-	Rules               []admissionregistrationv1.RuleWithOperations
-	// FailsClosed webhooks have the failurePolicy Fail: the API server denies requests while they do not answer.
-	FailsClosed bool
-	// Service is the service of the webhook; empty for a webhook with a URL.
-	Service types.NamespacedName
-	// Endpoints is the number of ready endpoints of the service; negative if they could not be read.
-	Endpoints int
-	// Selective webhooks have selectors or conditions, and may not be called for an object.
-	Selective bool
-}
-
-// Details reads the facts that metadata does not have.
-type Details interface {
-	finalizerowner.Details
-	Node(name string) (Node, error)
-	Webhooks() ([]Webhook, error)
-}
-
 // Input is the input of an explanation.
 type Input struct {
 	Inventory *inventory.Inventory
 	// Before is an inventory that was read earlier; it may be nil. Contents that have become fewer since are slow, not
 	// stuck.
 	Before *inventory.Inventory
-	// Details may be nil: then the explanation relies on metadata only.
-	Details Details
+	// Facts may be nil: then the explanation relies on metadata only.
+	Facts *inventory.Facts
 	// Collector may be nil: then no running collector has answered.
 	Collector *Collector
 	Now       time.Time
@@ -197,19 +167,15 @@ type Explainer struct {
 
 // New returns an explainer.
 func New(in Input) *Explainer {
-	var details finalizerowner.Details
-	if in.Details != nil {
-		details = in.Details
-	}
 	e := &Explainer{
-		Input: in, graph: in.Inventory.Graph(), servedBy: finalizerowner.New(in.Inventory, details, in.Now),
+		Input: in, graph: in.Inventory.Graph(), servedBy: finalizerowner.New(in.Inventory, in.Facts, in.Now),
 	}
 	e.believe()
 	return e
 }
 
 // Explain explains why an object still exists; it returns false if the inventory does not have it. The explanation is
-// bounded in bytes (bound.go).
+// preliminary while the facts have needs. It is bounded in bytes (bound.go).
 func (e *Explainer) Explain(uid ownership.UID) (Explanation, bool) {
 	x, ok := e.whole(uid)
 	x.bound()

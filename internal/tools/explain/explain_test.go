@@ -74,7 +74,7 @@ func TestWhatBecomesLessIsSlow(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			w := newCluster(t).lines(test.lines)
 			w.inventory.Index()
-			e := explain.New(explain.Input{Inventory: &w.inventory, Before: test.before, Details: w, Now: now})
+			e := explain.New(explain.Input{Inventory: &w.inventory, Before: test.before, Facts: w.facts(), Now: now})
 			x, ok := e.Explain("Namespace/shop")
 			if !ok || x.State != test.want {
 				t.Errorf("is %s, want %s:\n%s", x.State, test.want, x.Text(now))

@@ -42,15 +42,16 @@ func (e *Explainer) kubelet(o *inventory.Object, name string, inTime Wait) Wait 
 		}
 	}
 	late := e.Now.Sub(o.Deadline())
-	if e.Details == nil {
+	if e.Facts == nil {
 		w.Says = fmt.Sprintf("the kubelet of node %s has to stop it; the node was not read", name)
 		return w
 	}
-	node, err := e.Details.Node(name)
+	read := e.Facts.Node(name)
+	node := read.Value
 	w.Next = []Step{{"look at the node", "kubectl describe node " + escape.Shell(name)}}
 	switch {
-	case err != nil:
-		w.Says = fmt.Sprintf("the kubelet of node %s has to stop it; the node could not be read: %v", name, err)
+	case read.Unread != "":
+		w.Says = fmt.Sprintf("the kubelet of node %s has to stop it; the node could not be read: %s", name, read.Unread)
 	case !node.Exists:
 		w.Says = fmt.Sprintf("its node %s is gone; the pod garbage collector of kube-controller-manager deletes it", name)
 		w.Next = []Step{{"look at the pod again", get(o)}}

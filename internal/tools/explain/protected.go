@@ -5,24 +5,17 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// Protections are Details that know how the server protects objects (R28).
-type Protections interface {
-	// Protection returns the protection of an object, and the existing objects that it outlives; false if the server
-	// does not protect it.
-	Protection(o *inventory.Object) (protection.Protection, []protection.Left, bool)
-}
-
 // protected explains a protected object that a cascading deletion would otherwise delete.
 func (e *Explainer) protected(o *inventory.Object) (Wait, bool) {
-	details, ok := e.Details.(Protections)
-	if !ok || !o.Protected || o.Resource == nil {
+	if e.Facts == nil || !o.Protected || o.Resource == nil {
 		return Wait{}, false
 	}
-	p, left, ok := details.Protection(o)
-	if !ok {
+	fact := e.Facts.Protection(o)
+	p := fact.Value
+	if fact.Unread != "" || !p.Enforced {
 		return Wait{}, false
 	}
-	refusal := p.Decide(protection.Cascade, left)
+	refusal := p.Decide(protection.Cascade, p.Remaining)
 	if refusal == nil {
 		return Wait{}, false
 	}

@@ -14,14 +14,10 @@ import (
 // webhook looks for an admission webhook that denies an operation on an object because the API server cannot call it:
 // its failurePolicy is Fail, and its service has no endpoints.
 func (e *Explainer) webhook(o *inventory.Object, operation admissionregistrationv1.OperationType) (Wait, bool) {
-	if e.Details == nil || o.Resource == nil {
+	if e.Facts == nil || o.Resource == nil {
 		return Wait{}, false
 	}
-	webhooks, err := e.Details.Webhooks()
-	if err != nil {
-		return Wait{}, false
-	}
-	for _, w := range webhooks {
+	for _, w := range e.Facts.AllWebhooks().Value { // none if they could not be read
 		if !w.FailsClosed || w.Service.Name == "" || w.Endpoints != 0 || !calls(w.Rules, operation, o.Resource) {
 			continue
 		}

@@ -97,14 +97,15 @@ const patience = 2 * time.Minute
 // leaseState returns whether the holder of a Lease works, and the time of the last renewal.
 func (x *Index) leaseState(o *inventory.Object) (state State, renewed time.Time, says string) {
 	name := "Lease " + o.Namespace + "/" + o.Name
-	if x.details == nil {
+	if x.facts == nil {
 		return Unknown, renewed, name + " was not read"
 	}
-	l, err := x.details.Lease(o)
+	lease := x.facts.Lease(o)
+	l := lease.Value
 	age := duration.HumanDuration(x.now.Sub(l.Renewed))
 	switch {
-	case err != nil:
-		return Unknown, renewed, fmt.Sprintf("%s could not be read: %v", name, err)
+	case lease.Unread != "":
+		return Unknown, renewed, fmt.Sprintf("%s could not be read: %s", name, lease.Unread)
 	case l.Renewed.IsZero():
 		return Unknown, renewed, name + " was never renewed"
 	case x.now.Sub(l.Renewed) > l.Duration+patience:
@@ -116,7 +117,7 @@ func (x *Index) leaseState(o *inventory.Object) (state State, renewed time.Time,
 	}
 }
 
-func holder(l Lease) string {
+func holder(l inventory.Lease) string {
 	if l.Holder == "" {
 		return "nobody"
 	}

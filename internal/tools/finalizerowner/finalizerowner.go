@@ -4,8 +4,9 @@
 //
 // The main flow:
 //
-//	index := finalizerowner.New(inventory, details, now)
+//	index := finalizerowner.New(inventory, facts, now)
 //	answer := index.Of(object, finalizer) // the controller, its state, and the evidence in sentences
+//	needs := facts.Needs()                // read them and ask again, until there are none
 //
 // A table has the finalizers of Kubernetes (builtin.go). For all others, clues.go finds names to look for, match.go
 // the workloads that may match, and state.go the state of the best match. An answer is based only on the objects that
@@ -17,9 +18,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
@@ -80,36 +78,10 @@ type Answer struct {
 	Since *time.Time `json:"since,omitempty"`
 }
 
-// Workload has the relevant fields of a Deployment, StatefulSet or DaemonSet beyond its metadata.
-type Workload struct {
-	Replicas, Ready int32
-	// UnreadySince is when the last replica became unready; zero if unknown.
-	UnreadySince   time.Time
-	ServiceAccount string
-	// Images are the images of its containers.
-	Images []string
-}
-
-// Lease has the relevant fields of a Lease beyond its metadata.
-type Lease struct {
-	Holder   string
-	Renewed  time.Time
-	Duration time.Duration
-}
-
-// Details reads the facts that metadata does not have, about few objects. An error is the reason why a fact is
-// unknown; the index draws no other conclusion from it.
-type Details interface {
-	Workload(o *inventory.Object) (Workload, error)
-	Lease(o *inventory.Object) (Lease, error)
-	// Rules returns the RBAC rules of a service account in a namespace, or for cluster-scoped objects if it is empty.
-	Rules(account types.NamespacedName, namespace string) ([]rbacv1.PolicyRule, error)
-}
-
 // Index finds the controllers for the finalizers of one inventory. It is not safe for concurrent use.
 type Index struct {
 	inventory *inventory.Inventory
-	details   Details
+	facts     *inventory.Facts // nil: there is only metadata
 	now       time.Time
 
 	workloads, leases []*inventory.Object
@@ -127,9 +99,9 @@ func (x *Index) Saw(evidence string, finalizers ...string) {
 	}
 }
 
-// New makes an index of the field managers that set finalizers.
-func New(inv *inventory.Inventory, d Details, now time.Time) *Index {
-	x := &Index{inventory: inv, details: d, now: now, setters: map[string]map[string]int{}, wrote: map[string]time.Time{}, seen: map[string]string{}, answers: map[string]Answer{}}
+// New makes an index of the field managers that set finalizers. Facts may be nil: then the answers rely on metadata only.
+func New(inv *inventory.Inventory, facts *inventory.Facts, now time.Time) *Index {
+	x := &Index{inventory: inv, facts: facts, now: now, setters: map[string]map[string]int{}, wrote: map[string]time.Time{}, seen: map[string]string{}, answers: map[string]Answer{}}
 	for _, o := range inv.Objects {
 		switch {
 		case slices.Contains(workloadKinds(), o.Kind):
@@ -162,7 +134,7 @@ func workloadKinds() []ownership.Kind {
 func leaseKind() ownership.Kind { return ownership.Kind{Group: "coordination.k8s.io", Kind: "Lease"} }
 
 // Of returns the controller that serves a finalizer of an object. It searches once for all objects with the same
-// answer.
+// answer. An answer for which the facts lack something is preliminary: Of searches again at the next call.
 func (x *Index) Of(o *inventory.Object, finalizer string) Answer {
 	key := []string{finalizer, o.Kind.String(), o.Namespace}
 	for _, m := range o.Managers() {
@@ -174,8 +146,11 @@ func (x *Index) Of(o *inventory.Object, finalizer string) Answer {
 	k := strings.Join(key, "\x00")
 	a, ok := x.answers[k]
 	if !ok {
+		misses := x.facts.Misses()
 		a = x.find(o, finalizer)
-		x.answers[k] = a
+		if x.facts.Misses() == misses {
+			x.answers[k] = a
+		}
 	}
 	return a
 }
@@ -190,7 +165,11 @@ func (x *Index) find(o *inventory.Object, finalizer string) Answer {
 			return x.ofBuiltIn(builtin{"a controller", p}, finalizer)
 		}
 	}
+	misses := x.facts.Misses()
 	candidates := x.candidates(o, clues)
+	if x.facts.Misses() > misses { // the answer to come may need neither a Lease nor a pod
+		return Answer{Finalizer: finalizer, State: Unknown, Confidence: Low, Evidence: evidence}
+	}
 	if len(candidates) == 0 {
 		return x.nobody(o, finalizer, clues, evidence)
 	}

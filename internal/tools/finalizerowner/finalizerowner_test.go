@@ -8,7 +8,6 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
@@ -21,22 +20,30 @@ const cleanup = "shop.acme.io/cleanup"
 
 // details are literals; objects that are not in them do not exist.
 type details struct {
-	workloads map[string]finalizerowner.Workload // by name
-	leases    map[string]finalizerowner.Lease
+	workloads map[string]inventory.Workload // by name
+	leases    map[string]inventory.Lease
 	rules     map[string][]rbacv1.PolicyRule // by service account
 	err       error
 }
 
-func (d details) Workload(o *inventory.Object) (finalizerowner.Workload, error) {
-	return d.workloads[o.Name], d.err
-}
-
-func (d details) Lease(o *inventory.Object) (finalizerowner.Lease, error) {
-	return d.leases[o.Name], d.err
-}
-
-func (d details) Rules(account types.NamespacedName, _ string) ([]rbacv1.PolicyRule, error) {
-	return d.rules[account.Name], d.err
+// about returns all facts about some objects.
+func (d *details) about(objects []*inventory.Object) *inventory.Facts {
+	if d == nil {
+		return nil
+	}
+	facts, roles := inventory.NewFacts(), &inventory.Roles{ClusterRoles: map[string][]rbacv1.PolicyRule{}}
+	for _, o := range objects {
+		facts.Workloads[o.UID] = inventory.FactOf(d.workloads[o.Name], d.err)
+		facts.Leases[o.UID] = inventory.FactOf(d.leases[o.Name], d.err)
+	}
+	for account, rules := range d.rules {
+		roles.ClusterRoles[account] = rules
+		roles.ClusterBindings = append(roles.ClusterBindings, rbacv1.ClusterRoleBinding{
+			RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: account}, Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "ops", Name: account}},
+		})
+	}
+	facts.Roles = new(inventory.FactOf(roles, d.err))
+	return facts
 }
 
 var resources = map[string]*inventory.Resource{
@@ -67,13 +74,13 @@ func setBy(name string) inventory.Manager {
 	return inventory.Manager{Name: name, Time: now.Add(-24 * time.Hour), Finalizers: []string{cleanup}}
 }
 
-func index(d finalizerowner.Details, objects ...*inventory.Object) *finalizerowner.Index {
+func index(d *details, objects ...*inventory.Object) *finalizerowner.Index {
 	inv := &inventory.Inventory{Read: now, Objects: objects}
 	for _, r := range resources {
 		inv.Resources = append(inv.Resources, r)
 	}
 	inv.Index()
-	return finalizerowner.New(inv, d, now)
+	return finalizerowner.New(inv, d.about(objects), now)
 }
 
 func update(resource, group string) []rbacv1.PolicyRule {
@@ -81,13 +88,13 @@ func update(resource, group string) []rbacv1.PolicyRule {
 }
 
 func TestOf(t *testing.T) {
-	fresh := map[string]finalizerowner.Lease{"shop-operator": {Holder: "pod_1", Renewed: now.Add(-5 * time.Second), Duration: 15 * time.Second}}
-	running := map[string]finalizerowner.Workload{"shop-operator": {Replicas: 1, Ready: 1}, "other": {Replicas: 1, Ready: 1, ServiceAccount: "sa"}}
+	fresh := map[string]inventory.Lease{"shop-operator": {Holder: "pod_1", Renewed: now.Add(-5 * time.Second), Duration: 15 * time.Second}}
+	running := map[string]inventory.Workload{"shop-operator": {Replicas: 1, Ready: 1}, "other": {Replicas: 1, Ready: 1, ServiceAccount: "sa"}}
 	for _, test := range []struct {
 		name       string
 		manager    string
 		others     []*inventory.Object
-		details    finalizerowner.Details
+		details    *details
 		state      finalizerowner.State
 		confidence finalizerowner.Confidence
 		controller string
@@ -96,65 +103,65 @@ func TestOf(t *testing.T) {
 		{
 			"by name", "shop-operator",
 			[]*inventory.Object{object("Deployment", "shop-operator")},
-			details{workloads: running},
+			&details{workloads: running},
 			finalizerowner.Alive, finalizerowner.High, "Deployment.apps ops/shop-operator", "ready replicas: 1 of 1",
 		},
 		{
 			"by a longer name", "shop-operator-webhook",
 			[]*inventory.Object{object("StatefulSet", "shop-operator")},
-			details{workloads: running},
+			&details{workloads: running},
 			finalizerowner.Alive, finalizerowner.Medium, "StatefulSet.apps ops/shop-operator", "has a name like",
 		},
 		{
 			"by a word of the finalizer", "manager",
 			[]*inventory.Object{object("DaemonSet", "shop-operator")},
-			details{workloads: running},
+			&details{workloads: running},
 			finalizerowner.Alive, finalizerowner.Low, "DaemonSet.apps ops/shop-operator", "a name that many controllers use",
 		},
 		{
 			"by a role that names the resource", "manager",
 			[]*inventory.Object{object("Deployment", "other")},
-			details{workloads: running, rules: map[string][]rbacv1.PolicyRule{"sa": update("widgets", "shop.acme.io")}},
+			&details{workloads: running, rules: map[string][]rbacv1.PolicyRule{"sa": update("widgets", "shop.acme.io")}},
 			finalizerowner.Alive, finalizerowner.Medium, "Deployment.apps ops/other", "by a role that names them",
 		},
 		{
 			"a role for everything is no trace", "manager",
 			[]*inventory.Object{object("Deployment", "other")},
-			details{workloads: running, rules: map[string][]rbacv1.PolicyRule{"sa": update("*", "*")}},
+			&details{workloads: running, rules: map[string][]rbacv1.PolicyRule{"sa": update("*", "*")}},
 			finalizerowner.Unknown, finalizerowner.Low, "", "may be the controller",
 		},
 		{
 			"a role for everything is no doubt about a name", "gone",
 			[]*inventory.Object{object("Deployment", "other")},
-			details{workloads: running, rules: map[string][]rbacv1.PolicyRule{"sa": update("*", "*")}},
+			&details{workloads: running, rules: map[string][]rbacv1.PolicyRule{"sa": update("*", "*")}},
 			finalizerowner.Gone, finalizerowner.Medium, "", "no Deployment, StatefulSet, DaemonSet or pod",
 		},
 		{
 			"without the right", "other",
 			[]*inventory.Object{object("Deployment", "other")},
-			details{workloads: running, rules: map[string][]rbacv1.PolicyRule{"sa": update("gadgets", "shop.acme.io")}},
+			&details{workloads: running, rules: map[string][]rbacv1.PolicyRule{"sa": update("gadgets", "shop.acme.io")}},
 			finalizerowner.Forbidden, finalizerowner.High, "Deployment.apps ops/other", "no role lets its service account ops/sa update widgets.shop.acme.io",
 		},
 		{
 			"only a Lease", "shop-operator",
 			[]*inventory.Object{object("Lease", "shop-operator")},
-			details{leases: fresh},
+			&details{leases: fresh},
 			finalizerowner.Alive, finalizerowner.Medium, "the holder of Lease ops/shop-operator", "renewed 5s ago, by pod_1",
 		},
 		{
 			"set by hand", "kubectl-edit", nil,
-			details{},
+			&details{},
 			finalizerowner.Gone, finalizerowner.Medium, "", "a tool and no controller",
 		},
 		{
 			"a part of the control plane", "kube-controller-manager", nil,
-			details{},
+			&details{},
 			finalizerowner.Unknown, finalizerowner.High, "a controller of kube-controller-manager", "there is no Lease",
 		},
 		{
 			"the replicas cannot be read", "shop-operator",
 			[]*inventory.Object{object("Deployment", "shop-operator")},
-			details{err: errors.New("forbidden")},
+			&details{err: errors.New("forbidden")},
 			finalizerowner.Unknown, finalizerowner.High, "Deployment.apps ops/shop-operator", "could not be read: forbidden",
 		},
 		{
@@ -177,14 +184,14 @@ func TestOf(t *testing.T) {
 
 // A finalizer of Kubernetes is not looked up by name: a workload called "kubernetes" or "orphan" is unrelated.
 func TestKubernetesOwn(t *testing.T) {
-	renewed := func(ago time.Duration) details {
-		return details{leases: map[string]finalizerowner.Lease{"kube-controller-manager": {Holder: "cp-1", Renewed: now.Add(-ago), Duration: 15 * time.Second}}}
+	renewed := func(ago time.Duration) *details {
+		return &details{leases: map[string]inventory.Lease{"kube-controller-manager": {Holder: "cp-1", Renewed: now.Add(-ago), Duration: 15 * time.Second}}}
 	}
 	lease := object("Lease", "kube-controller-manager")
 	lease.Namespace = "kube-system"
 	for _, test := range []struct {
 		name, finalizer string
-		details         finalizerowner.Details
+		details         *details
 		want            finalizerowner.State
 	}{
 		{"renewed", "foregroundDeletion", renewed(3 * time.Second), finalizerowner.Alive},
@@ -192,7 +199,7 @@ func TestKubernetesOwn(t *testing.T) {
 		{"silent", "kubernetes.io/pvc-protection", renewed(time.Hour), finalizerowner.Silent},
 		{"another component", "service.kubernetes.io/load-balancer-cleanup", renewed(time.Second), finalizerowner.Unknown},
 		{"of the API server", "customresourcecleanup.apiextensions.k8s.io", renewed(time.Hour), finalizerowner.Alive},
-		{"the Lease cannot be read", "kubernetes", details{err: errors.New("forbidden")}, finalizerowner.Unknown},
+		{"the Lease cannot be read", "kubernetes", &details{err: errors.New("forbidden")}, finalizerowner.Unknown},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o := object("Widget", "w")
@@ -220,7 +227,7 @@ func TestNobodyNeedsAllToBeRead(t *testing.T) {
 		if kind == "Widget" {
 			want = finalizerowner.Gone
 		}
-		if a := finalizerowner.New(inv, details{}, now).Of(o, cleanup); a.State != want {
+		if a := finalizerowner.New(inv, (&details{}).about(inv.Objects), now).Of(o, cleanup); a.State != want {
 			t.Errorf("without %ss: %s, want %s; evidence: %q", kind, a.State, want, a.Evidence)
 		}
 	}

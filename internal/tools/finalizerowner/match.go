@@ -36,15 +36,15 @@ func (x *Index) candidates(o *inventory.Object, clues []clue) []candidate {
 			isSure = isSure || c.confidence != Low
 		}
 	}
-	if isSure || x.details == nil {
+	if isSure || x.facts == nil {
 		return found
 	}
 	for _, w := range x.workloads {
-		details, err := x.details.Workload(w)
-		if err != nil {
+		workload := x.facts.Workload(w)
+		if workload.Unread != "" {
 			continue
 		}
-		if says, ok := x.matchByDetails(w, details, o, clues); ok {
+		if says, ok := x.matchByDetails(w, workload.Value, o, clues); ok {
 			found = slices.DeleteFunc(found, func(c candidate) bool { return c.object == w })
 			found = append(found, candidate{object: w, confidence: Medium, evidence: []string{says}})
 		}
@@ -100,7 +100,7 @@ func isAlike(name, shorter string) bool {
 }
 
 // matchByDetails compares a workload's service account, images and permissions with the clues and the object.
-func (x *Index) matchByDetails(w *inventory.Object, d Workload, o *inventory.Object, clues []clue) (says string, ok bool) {
+func (x *Index) matchByDetails(w *inventory.Object, d inventory.Workload, o *inventory.Object, clues []clue) (says string, ok bool) {
 	for _, c := range clues {
 		if d.ServiceAccount == c.name {
 			return fmt.Sprintf("%s %s/%s runs as service account %s", w.Kind, w.Namespace, w.Name, c.name), true
@@ -114,11 +114,21 @@ func (x *Index) matchByDetails(w *inventory.Object, d Workload, o *inventory.Obj
 	if d.ServiceAccount == "" || o.Resource == nil || !strings.Contains(o.Kind.Group, ".") || strings.HasSuffix(o.Kind.Group, ".k8s.io") {
 		return "", false
 	}
-	rules, err := x.details.Rules(types.NamespacedName{Namespace: w.Namespace, Name: d.ServiceAccount}, o.Namespace)
-	if err != nil || !slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool { return namesResource(r, o) }) {
+	rules, unread := x.rules(types.NamespacedName{Namespace: w.Namespace, Name: d.ServiceAccount}, o.Namespace)
+	if unread != "" || !slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool { return namesResource(r, o) }) {
 		return "", false
 	}
 	return fmt.Sprintf("%s %s/%s may update %s, by a role that names them", w.Kind, w.Namespace, w.Name, o.Resource.GroupResource()), true
+}
+
+// rules returns the RBAC rules of a service account in a namespace, or for cluster-scoped objects if it is empty; unread
+// is the reason why they are unknown.
+func (x *Index) rules(account types.NamespacedName, namespace string) (rules []rbacv1.PolicyRule, unread string) {
+	roles := x.facts.AllRoles()
+	if roles.Unread != "" {
+		return nil, roles.Unread
+	}
+	return roles.Value.Of(account, namespace), ""
 }
 
 // namesResource reports whether a rule names a resource: a rule for all resources is no evidence.

@@ -23,7 +23,7 @@ type denial struct {
 	namespace, name string
 }
 
-// NewPermissions returns the permissions according to the index's details.
+// NewPermissions returns the permissions according to the index's facts.
 func NewPermissions(x *Index) *Permissions {
 	return &Permissions{index: x, denials: make(map[denial]types.NamespacedName)}
 }
@@ -37,15 +37,18 @@ func (p *Permissions) Denied(manager string, r *inventory.Resource, namespace, n
 	key := denial{manager, r, namespace, name}
 	account, ok := p.denials[key]
 	if !ok {
+		misses := p.index.facts.Misses()
 		account = p.find(key)
-		p.denials[key] = account
+		if p.index.facts.Misses() == misses {
+			p.denials[key] = account
+		}
 	}
 	return account, account.Name != ""
 }
 
 func (p *Permissions) find(d denial) (nobody types.NamespacedName) {
 	x := p.index
-	if x.details == nil || isTool(d.manager) || isAnonymous(d.manager) {
+	if x.facts == nil || isTool(d.manager) || isAnonymous(d.manager) {
 		return nobody
 	}
 	var named []*inventory.Object
@@ -57,14 +60,14 @@ func (p *Permissions) find(d denial) (nobody types.NamespacedName) {
 	if len(named) != 1 {
 		return nobody
 	}
-	w, err := x.details.Workload(named[0])
-	if err != nil || w.ServiceAccount == "" {
+	w := x.facts.Workload(named[0])
+	if w.Unread != "" || w.Value.ServiceAccount == "" {
 		return nobody
 	}
-	account := types.NamespacedName{Namespace: named[0].Namespace, Name: w.ServiceAccount}
-	rules, err := x.details.Rules(account, d.namespace)
+	account := types.NamespacedName{Namespace: named[0].Namespace, Name: w.Value.ServiceAccount}
+	rules, unread := x.rules(account, d.namespace)
 	// A controller without any rule for the group uses another account, or is not a controller.
-	if err != nil || !slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.APIGroups, d.resource.Group) }) {
+	if unread != "" || !slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.APIGroups, d.resource.Group) }) {
 		return nobody
 	}
 	if ok, _ := validation.Covers(rules, []rbacv1.PolicyRule{{

@@ -25,14 +25,15 @@ const recent = 5 * time.Minute
 // judge sets the state of a candidate.
 func (x *Index) judge(c *candidate, o *inventory.Object) {
 	c.state = Unknown
-	if x.details == nil {
+	if x.facts == nil {
 		c.evidence = append(c.evidence, "its replicas were not read")
 		return
 	}
-	w, err := x.details.Workload(c.object)
+	workload := x.facts.Workload(c.object)
+	w := workload.Value
 	switch {
-	case err != nil:
-		c.evidence = append(c.evidence, fmt.Sprintf("its replicas could not be read: %v", err))
+	case workload.Unread != "":
+		c.evidence = append(c.evidence, "its replicas could not be read: "+workload.Unread)
 	case w.Replicas == 0 && c.object.Kind.Kind != "DaemonSet":
 		c.state = ScaledToZero
 		c.evidence = append(c.evidence, "it is scaled to 0")
@@ -73,14 +74,14 @@ func (x *Index) namespace(name string) *inventory.Object {
 }
 
 // judgeRights checks whether RBAC allows the controller to update the object.
-func (x *Index) judgeRights(c *candidate, w Workload, o *inventory.Object) {
+func (x *Index) judgeRights(c *candidate, w inventory.Workload, o *inventory.Object) {
 	if w.ServiceAccount == "" || o.Resource == nil {
 		return
 	}
 	account := types.NamespacedName{Namespace: c.object.Namespace, Name: w.ServiceAccount}
-	rules, err := x.details.Rules(account, o.Namespace)
-	if err != nil {
-		c.evidence = append(c.evidence, fmt.Sprintf("what %s may could not be read: %v", account, err))
+	rules, unread := x.rules(account, o.Namespace)
+	if unread != "" {
+		c.evidence = append(c.evidence, fmt.Sprintf("what %s may could not be read: %s", account, unread))
 		return
 	}
 	if mayUpdate(rules, o) {
@@ -128,7 +129,7 @@ func (x *Index) nobody(o *inventory.Object, finalizer string, clues []clue, evid
 		a.Evidence = append(a.Evidence, "no workload has that name, but a ready pod does: "+pod)
 		return a
 	}
-	if x.details == nil {
+	if x.facts == nil {
 		a.Evidence = append(a.Evidence, "no workload has that name; what workloads run and may was not read")
 		return a
 	}
@@ -165,12 +166,12 @@ func (x *Index) doubt(o *inventory.Object, finalizer string, clues []clue) strin
 		return ""
 	}
 	for _, w := range x.workloads {
-		d, err := x.details.Workload(w)
-		if err != nil || d.ServiceAccount == "" || d.Replicas == 0 {
+		workload := x.facts.Workload(w)
+		if d := workload.Value; workload.Unread != "" || d.ServiceAccount == "" || d.Replicas == 0 {
 			continue
 		}
-		rules, err := x.details.Rules(types.NamespacedName{Namespace: w.Namespace, Name: d.ServiceAccount}, o.Namespace)
-		if err != nil || mayUpdate(rules, o) {
+		rules, unread := x.rules(types.NamespacedName{Namespace: w.Namespace, Name: workload.Value.ServiceAccount}, o.Namespace)
+		if unread != "" || mayUpdate(rules, o) {
 			return fmt.Sprintf("%s %s/%s may update it, like everything, and may be the controller", w.Kind, w.Namespace, w.Name)
 		}
 	}

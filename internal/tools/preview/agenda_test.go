@@ -99,17 +99,17 @@ func TestAgendasLeaveOutNothing(t *testing.T) {
 }
 
 // outlivesNext is a protection of objects that outlive the next one, if it has one of the random names.
-func (c *randomCluster) outlivesNext(o *inventory.Object) (protection.Protection, []protection.Left, bool) {
+func (c *randomCluster) outlivesNext(o *inventory.Object) inventory.Protection {
 	next := c.Objects[(slices.Index(c.Objects, o)+1)%len(c.Objects)]
 	if len(next.Name) != 2 {
-		return protection.New(string(protection.Cascading), ""), nil, true
+		return inventory.Protection{Protection: protection.New(string(protection.Cascading), ""), Enforced: true}
 	}
 	other := protection.Other{APIVersion: next.Resource.GroupVersion().String(), Kind: next.Kind.Kind, Namespace: next.Namespace, Name: next.Name}
 	list, err := protection.FormatOthers([]protection.Other{other})
 	if err != nil {
 		c.Fatal(err)
 	}
-	return protection.New(string(protection.Outlives), list), []protection.Left{{Other: other}}, true
+	return inventory.Protection{Protection: protection.New(string(protection.Outlives), list), Enforced: true, Remaining: []protection.Left{{Other: other}}}
 }
 
 // configMaps returns an inventory of ConfigMaps with the given owners, all of them blocking.

@@ -28,7 +28,7 @@ func TestReportOfOneObjectIsBounded(t *testing.T) {
 	asked := 0
 	for _, uid := range []ownership.UID{"held", "solid"} {
 		p := preview.New(inv).Predict([]preview.Request{{UID: uid, Propagation: metav1.DeletePropagationBackground}}, preview.Options{})
-		p.SayWhoServes(func(*inventory.Object, string) finalizerowner.Answer {
+		p.AddOwners(func(*inventory.Object, string) finalizerowner.Answer {
 			asked++
 			return finalizerowner.Answer{Evidence: []string{strings.Repeat("because ", 10_000)}}
 		})

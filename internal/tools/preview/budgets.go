@@ -21,10 +21,10 @@ type Budget struct {
 	Pods    []ownership.UID
 }
 
-// SayBudgets adds the PodDisruptionBudgets that allow fewer disruptions than the deletion causes. The function
-// budgets lists those of one namespace, or of all if its argument is empty. SayBudgets omits a budget that is deleted
+// AddBudgets adds the PodDisruptionBudgets that allow fewer disruptions than the deletion causes. The function
+// budgets returns those of one namespace, or of all if its argument is empty. AddBudgets omits a budget that is deleted
 // itself, and adds budgets that could not be read to Unread.
-func (p *Prediction) SayBudgets(inv *inventory.Inventory, budgets func(namespace string) ([]policyv1.PodDisruptionBudget, error)) {
+func (p *Prediction) AddBudgets(inv *inventory.Inventory, budgets func(namespace string) inventory.Fact[[]policyv1.PodDisruptionBudget]) {
 	going := p.disrupted(inv)
 	if len(going) == 0 {
 		return
@@ -33,14 +33,15 @@ func (p *Prediction) SayBudgets(inv *inventory.Inventory, budgets func(namespace
 	if slices.ContainsFunc(going, func(o *inventory.Object) bool { return o.Namespace != namespace }) {
 		namespace = ""
 	}
-	found, err := budgets(namespace)
-	if err != nil {
+	read := budgets(namespace)
+	if read.Unread != "" {
 		resource := policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets")
 		if !slices.ContainsFunc(p.Unread, func(u inventory.Unread) bool { return u.Resource.GroupResource() == resource.GroupResource() }) {
-			p.Unread = append(slices.Clip(p.Unread), inventory.Unread{Resource: resource, Namespace: namespace, Why: err.Error()})
+			p.Unread = append(slices.Clip(p.Unread), inventory.Unread{Resource: resource, Namespace: namespace, Why: read.Unread})
 		}
 		return
 	}
+	found := read.Value
 	for n := range found {
 		if b := exceeded(&found[n], going); b != nil && !p.takes(ownership.UID(found[n].UID)) {
 			p.Budgets = append(p.Budgets, *b)

@@ -1,7 +1,6 @@
 package preview_test
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -38,9 +37,9 @@ func TestBudgets(t *testing.T) {
 	inv.Pods["ended"].Phase = corev1.PodSucceeded
 	asked := []string{}
 	p := preview.New(inv).Predict(requests("Background", "owner"), preview.Options{Now: now()})
-	p.SayBudgets(inv, func(namespace string) ([]policyv1.PodDisruptionBudget, error) {
+	p.AddBudgets(inv, func(namespace string) inventory.Fact[[]policyv1.PodDisruptionBudget] {
 		asked = append(asked, namespace)
-		return all, nil
+		return inventory.Fact[[]policyv1.PodDisruptionBudget]{Value: all}
 	})
 	if got, want := fmt.Sprint(p.Budgets), "[{shop web 1 [a b]}]"; got != want {
 		t.Errorf("budgets %s, want %s", got, want)
@@ -60,7 +59,9 @@ func TestBudgetsUnread(t *testing.T) {
 	inv.Pods["a"].Phase, inv.Pods["a"].Ready = corev1.PodRunning, true
 	for target, want := range map[string]int{"a": 1, "c": 0} {
 		p := preview.New(inv).Predict(requests("Background", target), preview.Options{Now: now()})
-		p.SayBudgets(inv, func(string) ([]policyv1.PodDisruptionBudget, error) { return nil, errors.New("forbidden") })
+		p.AddBudgets(inv, func(string) inventory.Fact[[]policyv1.PodDisruptionBudget] {
+			return inventory.Fact[[]policyv1.PodDisruptionBudget]{Unread: "forbidden"}
+		})
 		if len(p.Unread) != want {
 			t.Errorf("%s: unread is %v", target, p.Unread)
 		}

@@ -57,9 +57,9 @@ func TestChanges(t *testing.T) {
 	})
 }
 
-// TestSayWhoServes: each finalizer that an object waits for has its controller, and whether the deletion also deletes
+// TestAddOwners: each finalizer that an object waits for has its controller, and whether the deletion also deletes
 // that controller.
-func TestSayWhoServes(t *testing.T) {
+func TestAddOwners(t *testing.T) {
 	answers := map[string]finalizerowner.Answer{
 		"example.com/inside":  {Controller: "Deployment shop/b", Workload: "b", State: finalizerowner.Alive},
 		"example.com/outside": {Controller: "Deployment shop/x", Workload: "x", State: finalizerowner.Alive},
@@ -76,7 +76,7 @@ func TestSayWhoServes(t *testing.T) {
 		inv := cluster(t, "ConfigMap a # "+finalizer, "ConfigMap b", "ConfigMap x")
 		p := preview.New(inv).Predict(requests("Background", "a", "b"), preview.Options{Now: now()})
 		digest := p.Digest
-		p.SayWhoServes(func(o *inventory.Object, f string) finalizerowner.Answer {
+		p.AddOwners(func(o *inventory.Object, f string) finalizerowner.Answer {
 			if o.UID != ownership.UID("a") {
 				t.Errorf("it asks about %s", o.UID)
 			}

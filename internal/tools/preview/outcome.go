@@ -53,7 +53,7 @@ type Prediction struct {
 	// Grace is the longest time that a node may take to end one of the pods. AtLeast is the longest time that the
 	// preStop hooks of a pod sleep before its containers get the signal to end.
 	Grace, AtLeast time.Duration
-	// Budgets are the PodDisruptionBudgets that the deletion exceeds, sorted. SayBudgets sets them.
+	// Budgets are the PodDisruptionBudgets that the deletion exceeds, sorted. AddBudgets sets them.
 	Budgets []Budget
 	// Unread are the resources that could not be read; the requests may concern their objects, too.
 	Unread []inventory.Unread
@@ -121,14 +121,14 @@ type Wait struct {
 	Name string
 	// Objects are the dependents, the contents or the users, sorted.
 	Objects []ownership.UID
-	// ServedBy is the controller that removes a finalizer; SayWhoServes sets it. TakenAlong is true if the deletion
+	// ServedBy is the controller that removes a finalizer; AddOwners sets it. TakenAlong is true if the deletion
 	// also deletes that controller: then the controller may be gone before it has removed the finalizer.
 	ServedBy   *finalizerowner.Answer
 	TakenAlong bool
 }
 
-// SayWhoServes adds the controller that serves it to each finalizer that an object waits for.
-func (p *Prediction) SayWhoServes(of func(o *inventory.Object, finalizer string) finalizerowner.Answer) {
+// AddOwners adds, to each finalizer that an object waits for, the controller that serves it.
+func (p *Prediction) AddOwners(of func(o *inventory.Object, finalizer string) finalizerowner.Answer) {
 	goes := make(map[ownership.UID]bool, len(p.Outcomes))
 	for n := range p.Outcomes {
 		o := &p.Outcomes[n]

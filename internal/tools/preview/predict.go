@@ -4,12 +4,9 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 
 	"github.com/coppice-dev/coppice/internal/collect/namespaces"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
-	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
@@ -24,47 +21,60 @@ type Question struct {
 	AssumeReleased bool
 }
 
-// Details reads the facts that metadata does not have.
-type Details interface {
-	finalizerowner.Details
-	// IsLost reports whether a node exists and does not answer.
-	IsLost(node string) bool
-	// RepeatedReplaces reports whether a repeated DELETE replaces the policy, which is true unless the API server is
-	// ours (R19).
-	RepeatedReplaces() bool
-	// Volume returns a PersistentVolume, and the claim with the name in its claimRef; the claim is nil if there is
-	// none.
-	Volume(name string) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim, error)
-	// Budgets returns the PodDisruptionBudgets of a namespace, or of all namespaces if it is empty.
-	Budgets(namespace string) ([]policyv1.PodDisruptionBudget, error)
+// Predictor predicts the effects of the requests of a question from facts. It is not safe for concurrent use.
+type Predictor struct {
+	question  Question
+	cluster   *Cluster
+	inventory *inventory.Inventory
+	facts     *inventory.Facts
+	owners    *finalizerowner.Index
+
+	played *Prediction // nil until the simulation has had all its facts
 }
 
-// Protections are Details that know how the server protects objects (R28).
-type Protections interface {
-	Protection(o *inventory.Object) (protection.Protection, []protection.Left, bool)
+// NewPredictor indexes an inventory for a question.
+func NewPredictor(inv *inventory.Inventory, facts *inventory.Facts, q Question) *Predictor {
+	return &Predictor{question: q, cluster: New(inv), inventory: inv, facts: facts, owners: finalizerowner.New(inv, facts, q.Now)}
 }
 
-// Predict predicts the effects of the requests, with the controllers of the finalizers that objects wait for, and
-// the PodDisruptionBudgets that the deletion exceeds.
-func Predict(inv *inventory.Inventory, details Details, q Question) Prediction {
-	serving := finalizerowner.New(inv, details, q.Now)
-	options := Options{
-		Now: q.Now, Order: q.Order, Lost: details.IsLost, Volume: details.Volume, RepeatedReplaces: details.RepeatedReplaces,
+// Predict predicts the effects of the requests, with the controllers of the finalizers that objects wait for, and the
+// PodDisruptionBudgets that the deletion exceeds. The prediction is preliminary while the facts have needs.
+func (p *Predictor) Predict() Prediction {
+	misses := p.facts.Misses()
+	if p.played == nil {
+		played := p.cluster.Predict(p.question.Requests, p.options(misses))
+		if p.facts.Misses() > misses {
+			return played
+		}
+		p.played = &played
+	}
+	result := *p.played
+	result.AddOwners(p.owners.Of)
+	result.AddBudgets(p.inventory, p.facts.BudgetsOf)
+	return result
+}
+
+// options returns the facts as assumptions of the simulation. misses are those at its beginning.
+func (p *Predictor) options(misses int) Options {
+	return Options{
+		Now: p.question.Now, Order: p.question.Order, Volume: p.facts.Volume, RepeatedReplaces: p.facts.Replaces,
 		Released: func(o *inventory.Object, finalizer string) bool {
-			return q.AssumeReleased || finalizer == batchv1.JobTrackingFinalizer && isTracked(o, serving)
+			return p.question.AssumeReleased || finalizer == batchv1.JobTrackingFinalizer && p.isTracked(o)
 		},
+		Lost: func(name string) bool {
+			if name == "" {
+				return false // it is bound to no node
+			}
+			node := p.facts.Node(name)
+			return node.Unread == "" && node.Value.Exists && !node.Value.Ready
+		},
+		Protection:    func(o *inventory.Object) inventory.Protection { return p.facts.Protection(o).Value },
+		IsPreliminary: func() bool { return p.facts.Misses() > misses },
 	}
-	if d, ok := details.(Protections); ok {
-		options.Protection = d.Protection
-	}
-	p := New(inv).Predict(q.Requests, options)
-	p.SayWhoServes(serving.Of)
-	p.SayBudgets(inv, details.Budgets)
-	return p
 }
 
 // isTracked reports whether a pod soon loses the finalizer by which the Job controller counts pods: true unless that
 // controller is known to fail.
-func isTracked(o *inventory.Object, serving *finalizerowner.Index) bool {
-	return o.Kind == ownership.Kind{Kind: "Pod"} && !serving.Of(o, batchv1.JobTrackingFinalizer).State.Fails()
+func (p *Predictor) isTracked(o *inventory.Object) bool {
+	return o.Kind == ownership.Kind{Kind: "Pod"} && !p.owners.Of(o, batchv1.JobTrackingFinalizer).State.Fails()
 }

@@ -24,14 +24,12 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/collect/namespaces"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
-	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
@@ -40,6 +38,15 @@ type Request struct {
 	UID ownership.UID
 	// Propagation is the policy that the DELETE names. If it is empty, the object and its kind decide (R17).
 	Propagation metav1.DeletionPropagation
+}
+
+// RequestsOf returns a DELETE of each object, with the same policy.
+func RequestsOf(uids []ownership.UID, policy metav1.DeletionPropagation) []Request {
+	requests := make([]Request, len(uids))
+	for n, uid := range uids {
+		requests[n] = Request{UID: uid, Propagation: policy}
+	}
+	return requests
 }
 
 // Options are the assumptions of a prediction.
@@ -56,12 +63,14 @@ type Options struct {
 	Released func(o *inventory.Object, finalizer string) bool
 	// Lost reports whether an existing node does not answer, and so ends no pods. Nil: all nodes answer.
 	Lost func(node string) bool
-	// Volume returns a PersistentVolume, and the claim with the name in its claimRef; the claim is nil if there is
-	// none. Nil: no volume can be read.
-	Volume func(name string) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim, error)
-	// Protection returns how the server protects an object that is marked as protected (R28), and the existing objects
-	// that it outlives; false if the server does not protect it. Nil: the server protects no object.
-	Protection func(o *inventory.Object) (protection.Protection, []protection.Left, bool)
+	// Volume returns the PersistentVolume with a name. Nil: no volume can be read.
+	Volume func(name string) inventory.Fact[inventory.Volume]
+	// Protection returns how the server protects an object that is marked as protected (R28). Nil: the server protects
+	// no object.
+	Protection func(o *inventory.Object) inventory.Protection
+	// IsPreliminary reports whether one of the answers above was a guess, so that the prediction is not needed: Predict
+	// then simulates one schedule only, to ask for the rest. Nil: it does not.
+	IsPreliminary func() bool
 }
 
 // Cluster is an inventory with the indexes for predictions. It is safe for concurrent use.
@@ -154,6 +163,9 @@ func (w *Cluster) Predict(requests []Request, o Options) Prediction {
 	all := schedules(len(requests))
 	first := w.play(requests, o, all[0])
 	races := map[ownership.UID]bool{}
+	if o.IsPreliminary != nil && o.IsPreliminary() {
+		return first.prediction(requests, races)
+	}
 	if !first.isCertain(requests) {
 		for _, s := range slices.Concat(all[1:], randomSchedules(len(first.objects))) {
 			first.compare(w.play(requests, o, s), races)

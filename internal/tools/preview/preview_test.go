@@ -2,7 +2,6 @@ package preview_test
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -357,18 +356,18 @@ func TestVolumes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inv := cluster(t, volume, "PersistentVolume w", "PersistentVolumeClaim data"+test.held)
 			released := func(_ *inventory.Object, finalizer string) bool { return finalizer == "example.com/lets-go" }
-			read := func(name string) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim, error) {
+			read := func(name string) inventory.Fact[inventory.Volume] {
 				if test.unread {
-					return nil, nil, errors.New("forbidden")
+					return inventory.Fact[inventory.Volume]{Unread: "forbidden"}
 				}
 				v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
 				if !test.bound {
-					return v, nil, nil
+					return inventory.Fact[inventory.Volume]{Value: inventory.Volume{Volume: v}}
 				}
 				v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "shop", Name: "data", UID: "data"}
-				return v, &corev1.PersistentVolumeClaim{
+				return inventory.Fact[inventory.Volume]{Value: inventory.Volume{Volume: v, Claim: &corev1.PersistentVolumeClaim{
 					ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "data"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: name},
-				}, nil
+				}}}
 			}
 			got := told(preview.New(inv).Predict(requests("Background", test.delete...), preview.Options{Now: now(), Volume: read, Released: released}))
 			slices.Sort(got)

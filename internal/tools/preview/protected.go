@@ -10,10 +10,9 @@ import (
 
 // protected is the protection of an object (R28).
 type protected struct {
-	protection.Protection
+	inventory.Protection
 
-	left []protection.Left // the others, at the time of the lookup
-	held string            // why a cascading deletion was refused; empty if none was
+	held string // why a cascading deletion was refused; empty if none was
 }
 
 // protect returns the refusal to delete an object that is protected.
@@ -22,12 +21,12 @@ func (p *play) protect(o *object, by Actor) error {
 		return nil
 	}
 	if o.protection == nil {
-		how, left, ok := p.options.Protection(o.Object)
-		if !ok {
+		known := p.options.Protection(o.Object)
+		if !known.Enforced {
 			return nil
 		}
-		o.protection = &protected{Protection: how, left: left}
-		for _, l := range left {
+		o.protection = &protected{Protection: known}
+		for _, l := range known.Remaining {
 			if other := p.outlived(o, l); other != nil {
 				p.outliving[other.UID] = append(p.outliving[other.UID], o)
 			}
@@ -37,7 +36,7 @@ func (p *play) protect(o *object, by Actor) error {
 	if by == ByUser || by == ByNode {
 		deleter = protection.Request
 	}
-	refusal := o.protection.Decide(deleter, slices.DeleteFunc(slices.Clone(o.protection.left), p.hasGone(o)))
+	refusal := o.protection.Decide(deleter, slices.DeleteFunc(slices.Clone(o.protection.Remaining), p.hasGone(o)))
 	if refusal == nil {
 		return nil
 	}

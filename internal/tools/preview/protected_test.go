@@ -76,7 +76,7 @@ func TestR28_Predicted(t *testing.T) {
 			[]string{"shop Waiting by User for Contents kubernetes[a]"},
 		},
 	} {
-		protects := func(o *inventory.Object) (protection.Protection, []protection.Left, bool) {
+		protects := func(o *inventory.Object) inventory.Protection {
 			var left []protection.Left
 			for _, name := range test.left {
 				left = append(left, protection.Left{Other: protection.Other{APIVersion: "v1", Kind: "ConfigMap", Name: name}})
@@ -85,7 +85,7 @@ func TestR28_Predicted(t *testing.T) {
 			if name == "the others go with it, and nobody looks" {
 				p.Unchecked = "the object is older"
 			}
-			return p, left, true
+			return inventory.Protection{Protection: p, Enforced: true, Remaining: left}
 		}
 		w := preview.New(cluster(t, test.lines...))
 		got := told(w.Predict(test.requests, preview.Options{Now: now(), Protection: protects}))
@@ -93,9 +93,7 @@ func TestR28_Predicted(t *testing.T) {
 		if diff := cmp.Diff(test.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
-		unprotected := func(*inventory.Object) (protection.Protection, []protection.Left, bool) {
-			return protection.Protection{}, nil, false
-		}
+		unprotected := func(*inventory.Object) inventory.Protection { return inventory.Protection{} }
 		for _, o := range w.Predict(test.requests, preview.Options{Now: now(), Protection: unprotected}).Outcomes {
 			if o.Protected != "" || o.Refused != "" {
 				t.Errorf("%s: %s is protected by a server that does not protect", name, o.Object.UID)

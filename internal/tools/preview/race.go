@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/binary"
 	"hash/fnv"
-	"math/rand/v2"
 	"slices"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
@@ -93,8 +92,19 @@ func (s schedule) sort(uids []ownership.UID) {
 	case s.single:
 		slices.SortFunc(uids, s.byRank)
 	case s.seed != 0:
-		random := rand.New(rand.NewPCG(s.seed, uint64(len(uids))))
-		random.Shuffle(len(uids), func(i, j int) { uids[i], uids[j] = uids[j], uids[i] })
+		shuffle(uids, s.seed)
+	}
+}
+
+// shuffle puts objects into a random order, which depends only on the seed and their number (SplitMix64).
+func shuffle(uids []ownership.UID, seed uint64) {
+	state := seed<<32 ^ uint64(len(uids))
+	for n := len(uids) - 1; n > 0; n-- {
+		state += 0x9e3779b97f4a7c15
+		z := (state ^ state>>30) * 0xbf58476d1ce4e5b9
+		z = (z ^ z>>27) * 0x94d049bb133111eb
+		other := (z ^ z>>31) % uint64(n+1)
+		uids[n], uids[other] = uids[other], uids[n]
 	}
 }
 

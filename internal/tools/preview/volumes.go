@@ -29,8 +29,9 @@ func (p *play) boundClaim(o *object) (claim *corev1.PersistentVolumeClaim, known
 		!slices.Contains(o.now.Finalizers, inuse.PVProtection) {
 		return nil, false
 	}
-	volume, claim, err := p.options.Volume(o.Name)
-	if err != nil || ownership.UID(volume.UID) != o.UID {
+	read := p.options.Volume(o.Name)
+	volume, claim := read.Value.Volume, read.Value.Claim
+	if read.Unread != "" || ownership.UID(volume.UID) != o.UID {
 		return nil, false
 	}
 	if claim != nil {

@@ -5,33 +5,15 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coppice-dev/coppice/internal/collect/namespaces"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/answer"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
 )
-
-// Details reads, as the caller, the fields beyond metadata that previews and explanations need.
-type Details interface {
-	explain.Details
-	preview.Details
-}
-
-// Neighborhood is the part of the cluster that the deletion of some objects concerns.
-type Neighborhood struct {
-	Inventory *inventory.Inventory
-	Details   Details
-	// Collector is the state of the collector; nil if no collector works here.
-	Collector *explain.Collector
-	// Order is the order in which the contents of namespaces are deleted.
-	Order namespaces.Order
-	Now   time.Time
-}
 
 // Explanations is the answer of explain.
 type Explanations struct {
@@ -58,11 +40,9 @@ func (h *handler) preview(w http.ResponseWriter, r *http.Request, s *Sight) erro
 	if err != nil {
 		return err
 	}
-	question := preview.Question{Now: neighborhood.Now, Order: neighborhood.Order, AssumeReleased: query.Get("assumeReleased") == "true"}
-	for _, uid := range uids {
-		question.Requests = append(question.Requests, preview.Request{UID: uid, Propagation: policy})
-	}
-	return writeJSON(w, preview.Predict(neighborhood.Inventory, neighborhood.Details, question).Report(neighborhood.Inventory))
+	requests := preview.RequestsOf(uids, policy)
+	prediction := neighborhood.Preview(r.Context(), requests, query.Get("assumeReleased") == "true")
+	return writeJSON(w, prediction.Report(neighborhood.Inventory))
 }
 
 // explain answers why the named objects still exist.
@@ -71,16 +51,15 @@ func (h *handler) explain(w http.ResponseWriter, r *http.Request, s *Sight) erro
 	if err != nil {
 		return err
 	}
-	explainer := explain.New(explain.Input{Inventory: neighborhood.Inventory, Details: neighborhood.Details, Collector: neighborhood.Collector, Now: neighborhood.Now})
-	answer, size := Explanations{Items: []explain.Explanation{}}, &spool{}
-	for _, uid := range uids {
-		explanation, _ := explainer.Explain(uid)
-		if err := element(size, explanation, "    ", ""); err != nil {
-			return err // together they are too large
-		}
-		answer.Items = append(answer.Items, explanation)
+	list, size := Explanations{Items: []explain.Explanation{}}, &spool{}
+	err = neighborhood.Explain(r.Context(), uids, func(x explain.Explanation) error {
+		list.Items = append(list.Items, x)
+		return element(size, x, "    ", "") // an error if together they are too large
+	})
+	if err != nil {
+		return err
 	}
-	return writeJSON(w, answer)
+	return writeJSON(w, list)
 }
 
 // deletions answers why objects that are being deleted still exist, for all that the caller may list.
@@ -89,9 +68,9 @@ func (h *handler) deletions(w http.ResponseWriter, r *http.Request, s *Sight) er
 	if err != nil {
 		return err
 	}
-	answer := DeletionList{Items: []explain.Group{}, Unread: s.Unread()}
+	list := DeletionList{Items: []explain.Group{}, Unread: s.Unread()}
 	if len(uids) == 0 {
-		return writeJSON(w, answer)
+		return writeJSON(w, list)
 	}
 	neighborhood, err := h.source.Neighborhood(r.Context(), s.caller.Config, uids)
 	if err != nil {
@@ -102,13 +81,11 @@ func (h *handler) deletions(w http.ResponseWriter, r *http.Request, s *Sight) er
 	}
 	for _, u := range neighborhood.Inventory.Unread {
 		if !u.Forbidden {
-			answer.Unread = append(answer.Unread, u.String())
+			list.Unread = append(list.Unread, u.String())
 		}
 	}
-	answer.Items = explain.New(explain.Input{
-		Inventory: neighborhood.Inventory, Details: neighborhood.Details, Collector: neighborhood.Collector, Now: neighborhood.Now,
-	}).All()
-	return writeJSON(w, answer)
+	list.Items = neighborhood.Deletions(r.Context())
+	return writeJSON(w, list)
 }
 
 // deleting returns the objects that are being deleted and that the caller may list.
@@ -141,7 +118,7 @@ func (h *handler) visible(ctx context.Context, s *Sight, of func(*ownership.Grap
 }
 
 // neighborhood reads the neighborhood of the objects in a request, as far as the caller may list them.
-func (h *handler) neighborhood(r *http.Request, s *Sight) ([]ownership.UID, *Neighborhood, error) {
+func (h *handler) neighborhood(r *http.Request, s *Sight) ([]ownership.UID, *answer.Cluster, error) {
 	uids, err := h.named(r, s)
 	if err != nil {
 		return nil, nil, err
@@ -186,7 +163,7 @@ const mostScopes = 8
 
 // visiblePart returns the part that the caller may list. Its Unread has the other resources. Unread depends on the
 // rights of the caller and on the objects of the request, not on the objects that exist.
-func (s *Sight) visiblePart(ctx context.Context, a *Neighborhood, uids []ownership.UID) (*Neighborhood, error) {
+func (s *Sight) visiblePart(ctx context.Context, a *answer.Cluster, uids []ownership.UID) (*answer.Cluster, error) {
 	if s.all {
 		return a, nil
 	}

@@ -11,21 +11,19 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/answer"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
-	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
 // Neighborhood implements api.Source: the neighborhood is the whole cluster.
-func (w cluster) Neighborhood(context.Context, *rest.Config, []ownership.UID) (*api.Neighborhood, error) {
+func (w cluster) Neighborhood(context.Context, *rest.Config, []ownership.UID) (*answer.Cluster, error) {
 	inv := &inventory.Inventory{Resources: served()}
 	w.View(func(g *ownership.Graph) {
 		for o := range g.All() {
@@ -37,35 +35,35 @@ func (w cluster) Neighborhood(context.Context, *rest.Config, []ownership.UID) (*
 		}
 	})
 	inv.Index()
-	return &api.Neighborhood{Inventory: inv, Details: details{}, Now: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)}, nil
+	return &answer.Cluster{Inventory: inv, Facts: calm{}, Now: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)}, nil
 }
 
-// details are the Details of a cluster in which nothing delays a deletion.
-type details struct{}
+// calm has the facts of a cluster in which nothing delays a deletion.
+type calm struct{}
 
-func (details) Workload(*inventory.Object) (finalizerowner.Workload, error) {
-	return finalizerowner.Workload{}, nil
+// Read implements answer.FactReader.
+func (calm) Read(_ context.Context, needs inventory.Needs, facts *inventory.Facts) {
+	for uid := range needs.Workloads {
+		facts.Workloads[uid] = inventory.Fact[inventory.Workload]{}
+	}
+	for uid := range needs.Leases {
+		facts.Leases[uid] = inventory.Fact[inventory.Lease]{}
+	}
+	for uid := range needs.Protections {
+		facts.Protections[uid] = inventory.Fact[inventory.Protection]{}
+	}
+	for name := range needs.Nodes {
+		facts.Nodes[name] = inventory.Fact[inventory.Node]{Value: inventory.Node{Exists: true, Ready: true}}
+	}
+	for name := range needs.Volumes {
+		facts.Volumes[name] = inventory.Fact[inventory.Volume]{Value: inventory.Volume{Volume: &corev1.PersistentVolume{}}}
+	}
+	for namespace := range needs.Budgets {
+		facts.Budgets[namespace] = inventory.Fact[[]policyv1.PodDisruptionBudget]{}
+	}
+	facts.Roles = &inventory.Fact[*inventory.Roles]{Value: &inventory.Roles{}}
+	facts.Webhooks, facts.RepeatedReplaces = &inventory.Fact[[]inventory.Webhook]{}, &inventory.Fact[bool]{}
 }
-
-func (details) Lease(*inventory.Object) (finalizerowner.Lease, error) {
-	return finalizerowner.Lease{}, nil
-}
-
-func (details) Rules(types.NamespacedName, string) ([]rbacv1.PolicyRule, error) { return nil, nil }
-
-func (details) Node(string) (explain.Node, error) { return explain.Node{Exists: true}, nil }
-
-func (details) IsLost(string) bool { return false }
-
-func (details) RepeatedReplaces() bool { return false }
-
-func (details) Volume(string) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim, error) {
-	return &corev1.PersistentVolume{}, nil, nil
-}
-
-func (details) Budgets(string) ([]policyv1.PodDisruptionBudget, error) { return nil, nil }
-
-func (details) Webhooks() ([]explain.Webhook, error) { return nil, nil }
 
 // A preview shows the effects on objects that the caller may list, and that others are left out.
 func TestPreview(t *testing.T) {
@@ -131,7 +129,7 @@ func TestExplain(t *testing.T) {
 // refused is a cluster whose server refuses the caller an object that the collector knows.
 type refused struct{ cluster }
 
-func (w refused) Neighborhood(ctx context.Context, config *rest.Config, uids []ownership.UID) (*api.Neighborhood, error) {
+func (w refused) Neighborhood(ctx context.Context, config *rest.Config, uids []ownership.UID) (*answer.Cluster, error) {
 	around, err := w.cluster.Neighborhood(ctx, config, uids)
 	around.Inventory.Unread = append(around.Inventory.Unread, inventory.Unread{
 		Resource: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, Namespace: "shop", Forbidden: true, Why: `secrets "password" is forbidden`,

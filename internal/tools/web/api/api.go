@@ -38,6 +38,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/story"
 	"github.com/coppice-dev/coppice/internal/rules/escape"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/answer"
 	"github.com/coppice-dev/coppice/internal/tools/insight"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
@@ -92,7 +93,7 @@ type Source interface {
 	Living(ctx context.Context, namespace string) (ownership.UID, error)
 	// Neighborhood reads the part of the cluster that the deletion of some objects concerns. It reads objects that are not in the graph as the caller;
 	// the others may include objects that the caller may not list.
-	Neighborhood(ctx context.Context, caller *rest.Config, uids []ownership.UID) (*Neighborhood, error)
+	Neighborhood(ctx context.Context, caller *rest.Config, uids []ownership.UID) (*answer.Cluster, error)
 	// Records returns the remembered changes with a higher number, the oldest first.
 	Records(after uint64) []collector.Record
 	// Status returns the state of the collector that a caller may see, for JSON.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/collect/story"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/answer"
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
@@ -61,7 +62,7 @@ func (c *counted) View(read func(g *ownership.Graph)) {
 	read(c.graph)
 }
 
-func (c *counted) Neighborhood(ctx context.Context, config *rest.Config, uids []ownership.UID) (*api.Neighborhood, error) {
+func (c *counted) Neighborhood(ctx context.Context, config *rest.Config, uids []ownership.UID) (*answer.Cluster, error) {
 	c.neighborhoods.Add(1)
 	if c.hold != nil {
 		<-c.hold

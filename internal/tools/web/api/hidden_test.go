@@ -18,6 +18,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/collector"
 	"github.com/coppice-dev/coppice/internal/collect/story"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/answer"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
@@ -32,7 +33,7 @@ type twofold struct {
 
 func (w twofold) View(read func(g *ownership.Graph)) { read(w.graph) }
 
-func (w twofold) Neighborhood(context.Context, *rest.Config, []ownership.UID) (*api.Neighborhood, error) {
+func (w twofold) Neighborhood(context.Context, *rest.Config, []ownership.UID) (*answer.Cluster, error) {
 	inv := &inventory.Inventory{Resources: served()}
 	for o := range w.graph.All() {
 		r := slices.IndexFunc(inv.Resources, func(r *inventory.Resource) bool { return r.OwnerKind() == o.Kind })
@@ -44,7 +45,7 @@ func (w twofold) Neighborhood(context.Context, *rest.Config, []ownership.UID) (*
 		}
 	}
 	inv.Index()
-	return &api.Neighborhood{Inventory: inv, Details: details{}, Now: time.Now()}, nil
+	return &answer.Cluster{Inventory: inv, Facts: calm{}, Now: time.Now()}, nil
 }
 
 // about is an object of the test, in shop unless its name has another namespace.

@@ -91,11 +91,11 @@ type readOne struct {
 
 // readProtected reads the protections of objects.
 func (h *handler) readProtected(ctx context.Context, s *Sight, objects []ownership.Object) ([]readOne, error) {
-	details, err := details.New(ctx, s.caller.Config)
+	details, err := details.New(s.caller.Config)
 	if err != nil {
 		return nil, err
 	}
-	checker := sync.OnceValues(details.Checker) // only on demand: few requests need it
+	checker := sync.OnceValues(func() (*protection.Checker, error) { return details.Checker(ctx) }) // few requests need it
 	client, err := metadata.NewForConfig(s.caller.Config)
 	if err != nil {
 		return nil, fmt.Errorf("make a client for metadata: %w", err)

@@ -1,0 +1,223 @@
+package inventory
+
+import (
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
+)
+
+// Fact is a fact as it was read, or the reason why it is unknown.
+type Fact[T any] struct {
+	Value T
+	// Unread is the reason why the fact is unknown; empty for a fact that was read.
+	Unread string
+}
+
+// FactOf returns a fact, or the error of the read.
+func FactOf[T any](value T, err error) Fact[T] {
+	if err != nil {
+		return Fact[T]{Unread: err.Error()}
+	}
+	return Fact[T]{Value: value}
+}
+
+// Facts are facts about a cluster beyond the metadata of its objects. A decision takes them from here, and does no
+// I/O. A fact that is not here counts as unread, and becomes one of the needs: the caller reads the needs, and decides
+// again (ask, read, decide). The facts are not safe for concurrent use.
+type Facts struct {
+	// Workloads, Leases and Protections are those of objects, by uid.
+	Workloads   map[ownership.UID]Fact[Workload]
+	Leases      map[ownership.UID]Fact[Lease]
+	Protections map[ownership.UID]Fact[Protection]
+	// Nodes and Volumes have names; Budgets are the PodDisruptionBudgets of a namespace, or of all for an empty name.
+	Nodes   map[string]Fact[Node]
+	Volumes map[string]Fact[Volume]
+	Budgets map[string]Fact[[]policyv1.PodDisruptionBudget]
+	// Roles, Webhooks and RepeatedReplaces concern the whole cluster; nil before they are read. RepeatedReplaces is
+	// true if a repeated DELETE replaces the policy, as on every API server but ours (R19).
+	Roles            *Fact[*Roles]
+	Webhooks         *Fact[[]Webhook]
+	RepeatedReplaces *Fact[bool]
+
+	needs  Needs
+	misses int
+	closed bool
+}
+
+// Needs are facts that a decision needs, and that are not read yet.
+type Needs struct {
+	Workloads, Leases, Protections map[ownership.UID]*Object
+	Nodes, Volumes, Budgets        map[string]bool
+
+	Roles, Webhooks, RepeatedReplaces bool
+}
+
+// NewFacts returns facts that have nothing read.
+func NewFacts() *Facts {
+	return &Facts{
+		Workloads: map[ownership.UID]Fact[Workload]{}, Leases: map[ownership.UID]Fact[Lease]{}, Protections: map[ownership.UID]Fact[Protection]{},
+		Nodes: map[string]Fact[Node]{}, Volumes: map[string]Fact[Volume]{}, Budgets: map[string]Fact[[]policyv1.PodDisruptionBudget]{},
+		needs: newNeeds(),
+	}
+}
+
+func newNeeds() Needs {
+	return Needs{
+		Workloads: map[ownership.UID]*Object{}, Leases: map[ownership.UID]*Object{}, Protections: map[ownership.UID]*Object{},
+		Nodes: map[string]bool{}, Volumes: map[string]bool{}, Budgets: map[string]bool{},
+	}
+}
+
+// IsEmpty reports whether nothing is needed.
+func (n *Needs) IsEmpty() bool {
+	return len(n.Workloads)+len(n.Leases)+len(n.Protections)+len(n.Nodes)+len(n.Volumes)+len(n.Budgets) == 0 &&
+		!n.Roles && !n.Webhooks && !n.RepeatedReplaces
+}
+
+// Misses returns how often a decision has needed a fact that was not read: an answer between two equal numbers is final.
+// Nil facts miss nothing: the caller reads only metadata.
+func (f *Facts) Misses() int {
+	if f == nil {
+		return 0
+	}
+	return f.misses
+}
+
+// Needs returns the facts that decisions have needed since the last call, and that are not read.
+func (f *Facts) Needs() Needs {
+	needs := f.needs
+	f.needs = newNeeds()
+	return needs
+}
+
+// Close makes unread facts count as unread for good: decisions need no more facts.
+func (f *Facts) Close() { f.closed = true }
+
+// notRead is why a need counts as unread.
+const notRead = "it was not read"
+
+// Workload returns the workload of a Deployment, StatefulSet or DaemonSet.
+func (f *Facts) Workload(o *Object) Fact[Workload] {
+	return find(f, f.Workloads, o.UID, func() { f.needs.Workloads[o.UID] = o })
+}
+
+// Lease returns the fields of a Lease.
+func (f *Facts) Lease(o *Object) Fact[Lease] {
+	return find(f, f.Leases, o.UID, func() { f.needs.Leases[o.UID] = o })
+}
+
+// Protection returns how the server protects an object that is marked as protected (R28).
+func (f *Facts) Protection(o *Object) Fact[Protection] {
+	return find(f, f.Protections, o.UID, func() { f.needs.Protections[o.UID] = o })
+}
+
+// Node returns the state of the node with a name.
+func (f *Facts) Node(name string) Fact[Node] {
+	return find(f, f.Nodes, name, func() { f.needs.Nodes[name] = true })
+}
+
+// Volume returns the PersistentVolume with a name.
+func (f *Facts) Volume(name string) Fact[Volume] {
+	return find(f, f.Volumes, name, func() { f.needs.Volumes[name] = true })
+}
+
+// BudgetsOf returns the PodDisruptionBudgets of a namespace, or of all namespaces if it is empty.
+func (f *Facts) BudgetsOf(namespace string) Fact[[]policyv1.PodDisruptionBudget] {
+	return find(f, f.Budgets, namespace, func() { f.needs.Budgets[namespace] = true })
+}
+
+// AllRoles returns the RBAC roles of the cluster, and their bindings.
+func (f *Facts) AllRoles() Fact[*Roles] { return whole(f, f.Roles, &f.needs.Roles) }
+
+// AllWebhooks returns the admission webhooks of the cluster.
+func (f *Facts) AllWebhooks() Fact[[]Webhook] { return whole(f, f.Webhooks, &f.needs.Webhooks) }
+
+// Replaces returns whether a repeated DELETE replaces the policy; false if it is unknown.
+func (f *Facts) Replaces() bool {
+	return whole(f, f.RepeatedReplaces, &f.needs.RepeatedReplaces).Value
+}
+
+// find returns a known fact, or notes that it is needed.
+func find[K comparable, T any](f *Facts, known map[K]Fact[T], key K, need func()) Fact[T] {
+	fact, isKnown := known[key]
+	if !isKnown {
+		if !f.closed {
+			need()
+			f.misses++
+		}
+		return Fact[T]{Unread: notRead}
+	}
+	return fact
+}
+
+// whole is find for a fact about the whole cluster.
+func whole[T any](f *Facts, known *Fact[T], need *bool) Fact[T] {
+	if known == nil {
+		if !f.closed {
+			*need = true
+			f.misses++
+		}
+		return Fact[T]{Unread: notRead}
+	}
+	return *known
+}
+
+// Workload has the relevant fields of a Deployment, StatefulSet or DaemonSet beyond its metadata.
+type Workload struct {
+	Replicas, Ready int32
+	// UnreadySince is when the last replica became unready; zero if unknown.
+	UnreadySince   time.Time
+	ServiceAccount string
+	// Images are the images of its containers.
+	Images []string
+}
+
+// Lease has the relevant fields of a Lease beyond its metadata.
+type Lease struct {
+	Holder   string
+	Renewed  time.Time
+	Duration time.Duration
+}
+
+// Node is the part of a node's status that matters to its pods.
+type Node struct {
+	Exists, Ready bool
+	// Since is the last transition time of Ready.
+	Since time.Time
+}
+
+// Volume is a PersistentVolume, and the claim with the name in its claimRef; the claim is nil if there is none.
+type Volume struct {
+	Volume *corev1.PersistentVolume
+	Claim  *corev1.PersistentVolumeClaim
+}
+
+// Protection is how the server protects an object that is marked as protected (R28).
+type Protection struct {
+	protection.Protection
+
+	// Enforced is false if the server deletes the object like any other.
+	Enforced bool
+	// Remaining are the outlived objects that still exist or could not be checked.
+	Remaining []protection.Left
+}
+
+// Webhook is an admission webhook, validating or mutating.
+type Webhook struct {
+	Configuration, Name string
+	Rules               []admissionregistrationv1.RuleWithOperations
+	// FailsClosed webhooks have the failurePolicy Fail: the API server denies requests while they do not answer.
+	FailsClosed bool
+	// Service is the service of the webhook; empty for a webhook with a URL.
+	Service types.NamespacedName
+	// Endpoints is the number of ready endpoints of the service; negative if they could not be read.
+	Endpoints int
+	// Selective webhooks have selectors or conditions, and may not be called for an object.
+	Selective bool
+}
