@@ -115,8 +115,9 @@ func (p *play) each(w worker, act func(*object)) {
 			continue
 		}
 		last = mark
-		p.looked++
-		if o := p.ending[mark]; !o.gone {
+		o := p.ending[mark]
+		p.steps += 1 + len(o.now.Owners)
+		if !o.gone {
 			act(o)
 		}
 	}

@@ -157,22 +157,48 @@ func TestPlaysAreLinear(t *testing.T) {
 		"one with all as owners": {ownedByAll, metav1.DeletePropagationForeground, "c0", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			looked := map[int]int{}
+			steps := map[int]int{}
 			for _, n := range []int{250, 1000} {
 				w := New(configMaps(n, func(i int) []int { return test.owners(n, i) }, test.finalizers...))
 				for _, s := range schedules(1) {
 					p := w.play([]Request{{UID: test.requested, Propagation: test.policy}}, randomOptions(), s)
-					looked[n] += p.looked
+					steps[n] += p.steps
 					if len(p.objects) < n {
 						t.Errorf("%d of %d objects were played in %+v", len(p.objects), n, s)
 					}
 				}
 			}
-			if looked[1000] > 5*looked[250] {
-				t.Errorf("%d looks at 250 objects, and %d at 1000", looked[250], looked[1000])
+			if steps[1000] > 5*steps[250] {
+				t.Errorf("%d steps for 250 objects, and %d for 1000", steps[250], steps[1000])
 			}
-			t.Logf("%d looks at 250 objects, and %d at 1000", looked[250], looked[1000])
+			t.Logf("%d steps for 250 objects, and %d for 1000", steps[250], steps[1000])
 		})
+	}
+}
+
+// The work grows with the number of requests, too: all owners of one object are deleted, one after the other.
+func TestPlaysOfManyRequestsAreLinear(t *testing.T) {
+	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan, metav1.DeletePropagationBackground} {
+		steps := map[int]int{}
+		for _, n := range []int{125, 500} {
+			w := New(configMaps(n, func(i int) []int { return ownedByAll(n, i) }))
+			var uids []ownership.UID
+			for i := range n - 2 {
+				uids = append(uids, ownership.UID(fmt.Sprint("c", i+1)))
+			}
+			all := schedules(len(uids))
+			for _, s := range slices.Concat(all, randomSchedules(10_000)) {
+				p := w.play(RequestsOf(uids, policy), randomOptions(), s)
+				steps[n] += p.steps
+				if last := p.objects[ownership.UID(fmt.Sprint("c", n-1))]; last == nil || !last.changed() {
+					t.Errorf("%s: the object with %d owners is unchanged in %+v", policy, n-2, s)
+				}
+			}
+		}
+		if steps[500] > 6*steps[125] {
+			t.Errorf("%s: %d steps for 125 objects, and %d for 500", policy, steps[125], steps[500])
+		}
+		t.Logf("%s: %d steps for 125 objects, and %d for 500", policy, steps[125], steps[500])
 	}
 }
 

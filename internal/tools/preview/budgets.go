@@ -42,8 +42,9 @@ func (p *Prediction) AddBudgets(inv *inventory.Inventory, budgets func(namespace
 		return
 	}
 	found := read.Value
+	goes := p.goes()
 	for n := range found {
-		if b := exceeded(&found[n], going); b != nil && !p.takes(ownership.UID(found[n].UID)) {
+		if b := exceeded(&found[n], going); b != nil && !goes[ownership.UID(found[n].UID)] {
 			p.Budgets = append(p.Budgets, *b)
 		}
 	}
@@ -65,9 +66,14 @@ func (p *Prediction) disrupted(inv *inventory.Inventory) []*inventory.Object {
 	return going
 }
 
-// takes reports whether an object is deleted.
-func (p *Prediction) takes(uid ownership.UID) bool {
-	return slices.ContainsFunc(p.Outcomes, func(o Outcome) bool { return o.Object.UID == uid && o.goes() })
+// goes returns the objects that are deleted.
+func (p *Prediction) goes() map[ownership.UID]bool {
+	goes := make(map[ownership.UID]bool, len(p.Outcomes))
+	for n := range p.Outcomes {
+		o := &p.Outcomes[n]
+		goes[o.Object.UID] = o.goes()
+	}
+	return goes
 }
 
 // exceeded compares a budget with the pods that the deletion takes; nil if the budget allows it. A budget with an

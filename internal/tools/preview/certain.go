@@ -29,6 +29,10 @@ func (p *play) isCertain(requests []Request) bool {
 	if slices.ContainsFunc(requests, func(r Request) bool { return r.Propagation != metav1.DeletePropagationBackground }) {
 		return false
 	}
+	isRequested := make(map[ownership.UID]bool, len(requests))
+	for _, r := range requests {
+		isRequested[r.UID] = true
+	}
 	seen := make(map[ownership.UID]bool)
 	for _, o := range p.objects {
 		if o.deleting && !o.gone && len(o.Owners) > 1 || !p.isPlain(o.Object, seen) {
@@ -36,7 +40,7 @@ func (p *play) isCertain(requests []Request) bool {
 		}
 	}
 	for uid := range seen {
-		if o := p.inventory.Object(uid); o.Phase != ownership.Active && !p.isReached(o, requests) {
+		if o := p.inventory.Object(uid); o.Phase != ownership.Active && !p.isReached(o, isRequested) {
 			return false
 		}
 	}
@@ -45,12 +49,9 @@ func (p *play) isCertain(requests []Request) bool {
 
 // isReached reports whether every schedule processes an object that was being deleted before, and does not only read
 // it as an owner: a request names the object, an owner that was not being deleted, or the namespace.
-func (p *play) isReached(o *inventory.Object, requests []Request) bool {
-	isRequested := func(uid ownership.UID) bool {
-		return slices.ContainsFunc(requests, func(r Request) bool { return r.UID == uid })
-	}
-	if isRequested(o.UID) || slices.ContainsFunc(o.Owners, func(r ownership.Reference) bool {
-		return isRequested(r.UID) && p.objects[r.UID].Phase == ownership.Active
+func (p *play) isReached(o *inventory.Object, isRequested map[ownership.UID]bool) bool {
+	if isRequested[o.UID] || slices.ContainsFunc(o.Owners, func(r ownership.Reference) bool {
+		return isRequested[r.UID] && p.objects[r.UID].Phase == ownership.Active
 	}) {
 		return true
 	}
@@ -59,7 +60,7 @@ func (p *play) isReached(o *inventory.Object, requests []Request) bool {
 		return false
 	}
 	ns := p.inventory.Named(namespaces, "", o.Namespace)
-	return ns != nil && isRequested(ns.UID) && p.objects[ns.UID].contentsLoaded
+	return ns != nil && isRequested[ns.UID] && p.objects[ns.UID].contentsLoaded
 }
 
 // isPlain reports whether an object is unprotected and has no finalizer of a foreground or orphan deletion, and

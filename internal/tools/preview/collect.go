@@ -37,7 +37,7 @@ func (p *play) collectBetween() {
 
 // apply gets the decision about one object, and carries it out.
 func (p *play) apply(o *object) {
-	p.looked++
+	p.steps += 1 + len(o.now.Owners)
 	decision, ok := p.decide(o)
 	if !ok {
 		return

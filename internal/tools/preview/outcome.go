@@ -129,11 +129,7 @@ type Wait struct {
 
 // AddOwners adds, to each finalizer that an object waits for, the controller that serves it.
 func (p *Prediction) AddOwners(of func(o *inventory.Object, finalizer string) finalizerowner.Answer) {
-	goes := make(map[ownership.UID]bool, len(p.Outcomes))
-	for n := range p.Outcomes {
-		o := &p.Outcomes[n]
-		goes[o.Object.UID] = o.goes()
-	}
+	goes := p.goes()
 	for n := range p.Outcomes {
 		o := &p.Outcomes[n]
 		for i := range o.Waits[:min(len(o.Waits), mostListed)] { // no report has more

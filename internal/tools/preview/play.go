@@ -32,7 +32,8 @@ type play struct {
 	agendas [workers]agenda        // the objects of ending that the other actors must look at
 	version uint64                 // of the last write
 	step    int
-	looked  int // how often an actor has looked at an object
+	size    int // loaded objects, and their owner references
+	steps   int // objects that an actor has considered, and the owner references of these
 
 	tallies map[tallyKey]*tally // of the loaded objects
 	// These find the objects that wait for another one: namespaces by name and definitions by the resource that they
@@ -105,6 +106,7 @@ func (p *play) load(o *inventory.Object) *object {
 		}
 	}
 	p.objects[o.UID] = loaded
+	p.size += 1 + len(o.Owners)
 	p.count(loaded, 1)
 	if loaded.deleting {
 		p.end(loaded)

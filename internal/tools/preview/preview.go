@@ -183,10 +183,15 @@ func (w *Cluster) play(requests []Request, o Options, s schedule) *play {
 	p := newPlay(w, o, s)
 	for _, r := range requests {
 		p.request(r)
-		if s.patient {
+		if s.patient && p.steps <= mostPatience*p.size {
 			p.settle()
 		}
 	}
 	p.settle()
 	return p
 }
+
+// mostPatience bounds the work of a patient schedule, in steps for each object and owner reference. If each of n requests
+// writes an object with n owners, as foreground deletions of all its owners do, a settled copy after each request would
+// take n² steps. The user of such a schedule waits after the first requests only.
+const mostPatience = 32
