@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -144,7 +145,7 @@ func (s apiSource) explained() *explain.Collector {
 	for _, w := range status.Barrier {
 		held := explain.Held{Since: w.Since}
 		for _, h := range w.Holds {
-			held.Why = append(held.Why, h.String())
+			held.Unread = append(held.Unread, explain.HeldBy(h))
 		}
 		state.Held[ownership.UID(w.UID)] = held
 	}
@@ -212,7 +213,37 @@ func (s apiSource) Status(ctx context.Context, sight *api.Sight) (any, error) {
 	}); err != nil {
 		return nil, err
 	}
+	if !sight.All() {
+		return seen, seen.withholdErrors(func(kind string) (bool, error) { return sees(kind, "") })
+	}
 	return seen, nil
+}
+
+// withholdErrors replaces the errors of the API server, which may name objects. Errors about the watch of a kind are for
+// callers who may list all its objects, and the others for callers who may list everything.
+func (s *SeenStatus) withholdErrors(sees func(kind string) (bool, error)) error {
+	withhold := func(text *string) {
+		if *text != "" {
+			*text = api.Withheld
+		}
+	}
+	withhold(&s.ProbeError)
+	s.Resources, s.Barrier = slices.Clone(s.Resources), slices.Clone(s.Barrier)
+	for n := range s.Resources {
+		switch seen, err := sees(s.Resources[n].Kind); {
+		case err != nil:
+			return err
+		case !seen:
+			withhold(&s.Resources[n].Error)
+		}
+	}
+	for n := range s.Barrier {
+		s.Barrier[n].Holds = slices.Clone(s.Barrier[n].Holds)
+		for i := range s.Barrier[n].Holds {
+			withhold(&s.Barrier[n].Holds[i].Why)
+		}
+	}
+	return nil
 }
 
 // NoStatus implements api.Source.

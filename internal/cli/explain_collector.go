@@ -138,7 +138,7 @@ func (c *collectorClient) stateOf(status *coppice.Status, metricsText []byte) *e
 	for _, w := range status.Barrier {
 		held := explain.Held{Since: w.Since}
 		for _, h := range w.Holds {
-			held.Why = append(held.Why, h.String())
+			held.Unread = append(held.Unread, explain.HeldBy(h))
 		}
 		s.Held[ownership.UID(w.UID)] = held
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/coppice-dev/coppice"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/explain"
 )
 
 // TestCollectorState: the state of a collector is parsed from its diagnostics. A collector that only observes
@@ -57,7 +58,7 @@ func TestCollectorState(t *testing.T) {
 			if err != nil || s.Collects != test.collects || s.Empties != test.empties || !s.Paused[ownership.Kind{Group: "apps", Kind: "ReplicaSet"}].Equal(since) {
 				t.Errorf("%+v, %v", s, err)
 			}
-			if held := s.Held["u"]; !held.Since.Equal(since) || !slices.Equal(held.Why, []string{"Widget.acme.io: forbidden"}) {
+			if held := s.Held["u"]; !held.Since.Equal(since) || !slices.Equal(held.Unread, []explain.HeldBy{{What: "Widget.acme.io", Why: "forbidden"}}) {
 				t.Errorf("held: %+v", held)
 			}
 			if _, err := client.records(t.Context()); err == nil || !strings.Contains(err.Error(), "does not answer") {

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,11 +36,43 @@ func (c *Collector) Pause(kind string, since time.Time) {
 	c.Paused[ownership.Kind{Group: gk.Group, Kind: gk.Kind}] = since
 }
 
+// WithoutErrors returns a copy in which a text replaces the reasons why kinds cannot be read.
+func (c *Collector) WithoutErrors(instead string) *Collector {
+	if c == nil {
+		return nil
+	}
+	without := *c
+	without.Held = make(map[ownership.UID]Held, len(c.Held))
+	for uid, held := range c.Held {
+		held.Unread = slices.Clone(held.Unread)
+		for n := range held.Unread {
+			held.Unread[n].Why = instead
+		}
+		without.Held[uid] = held
+	}
+	return &without
+}
+
 // Held is an owner whose deletion waits for the proof that the collector has missed no dependent.
 type Held struct {
 	Since time.Time
-	// Why are the kinds and groups that cannot be read; none before the first attempt has ended.
-	Why []string
+	// Unread are the kinds and groups that cannot be read; none before the first attempt has ended.
+	Unread []HeldBy
+}
+
+// HeldBy is a kind or a group that cannot be read, and the reason.
+type HeldBy struct{ What, Why string }
+
+// String returns the kind and the reason.
+func (h HeldBy) String() string { return h.What + ": " + h.Why }
+
+// unread joins the kinds that cannot be read.
+func (h Held) unread() string {
+	texts := make([]string, len(h.Unread))
+	for n, one := range h.Unread {
+		texts[n] = one.String()
+	}
+	return strings.Join(texts, "; ")
 }
 
 // believe uses the collector's status as evidence, because a control plane may have no Leases.
@@ -65,9 +98,9 @@ func (e *Explainer) restrained(o *inventory.Object) (Wait, bool) {
 			On: OnBarrier, State: Slow, Since: &held.Since,
 			Says: "the collector proves that no dependent was missed before it removes its finalizer",
 		}
-		if len(held.Why) > 0 {
+		if len(held.Unread) > 0 {
 			w.State = Stuck
-			w.Says = "the collector keeps its finalizer, for there may be dependents that cannot be read: " + strings.Join(held.Why, "; ")
+			w.Says = "the collector keeps its finalizer, for there may be dependents that cannot be read: " + held.unread()
 			w.Next = []Step{{"make readable what it names: bring back the API, or give the collector the right to list it", "kubectl get apiservices"}}
 		}
 		return w, true

@@ -178,11 +178,12 @@ func TestWhatTheCollectorSays(t *testing.T) {
 		edit(c)
 		return c
 	}
-	held := func(why ...string) *explain.Collector {
+	held := func(unread ...explain.HeldBy) *explain.Collector {
 		return says(func(c *explain.Collector) {
-			c.Held = map[ownership.UID]explain.Held{"ConfigMap/root": {Since: since, Why: why}}
+			c.Held = map[ownership.UID]explain.Held{"ConfigMap/root": {Since: since, Unread: unread}}
 		})
 	}
+	widgets := explain.HeldBy{What: "Widget.acme.io", Why: "forbidden"}
 	const root = "ConfigMap shop/root deleted=2h finalizers=foregroundDeletion"
 	const garbage = "ConfigMap shop/root owner=apps/v1:Deployment:gone"
 	for _, test := range []struct {
@@ -196,8 +197,9 @@ func TestWhatTheCollectorSays(t *testing.T) {
 		{"it works", root, says(func(*explain.Collector) {}), explain.Slow, explain.OnCollector, "removes its finalizer"},
 		{"it does not work", root, says(func(c *explain.Collector) { c.Collects = false }), explain.Unknown, explain.OnCollector, ""},
 		{"at the barrier", root, held(), explain.Slow, explain.OnBarrier, "proves"},
-		{"held at the barrier", root, held("Widget.acme.io: forbidden"), explain.Stuck, explain.OnBarrier, "Widget.acme.io: forbidden"},
-		{"another is held", strings.ReplaceAll(root, "root", "other"), held("x"), explain.Slow, explain.OnCollector, ""},
+		{"held at the barrier", root, held(widgets), explain.Stuck, explain.OnBarrier, "Widget.acme.io: forbidden"},
+		{"held, for a reader who may not list that", root, held(widgets).WithoutErrors("withheld"), explain.Stuck, explain.OnBarrier, "Widget.acme.io: withheld"},
+		{"another is held", strings.ReplaceAll(root, "root", "other"), held(widgets), explain.Slow, explain.OnCollector, ""},
 		{
 			"paused", garbage, says(func(c *explain.Collector) {
 				c.Paused = map[ownership.Kind]time.Time{{Kind: "ConfigMap"}: since}

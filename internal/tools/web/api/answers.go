@@ -186,8 +186,13 @@ func (s *Sight) visiblePart(ctx context.Context, a *answer.Cluster, uids []owner
 		return nil, err
 	}
 	seen.Inventory.Index()
+	seen.Collector = a.Collector.WithoutErrors(Withheld)
 	return &seen, nil
 }
+
+// Withheld replaces an error of the API server that names objects, possibly: callers read it who may not list them. For
+// example, the server names a stored object that it cannot decode, and fails to list its resource.
+const Withheld = "it cannot be read, and the reason is for users who may list all of it"
 
 // namespacesOf returns the namespaces of objects, and the names of objects that are namespaces. It returns an empty name
 // for other cluster-scoped objects, and only an empty name if there are more than mostScopes.
@@ -212,7 +217,7 @@ func namespacesOf(inv *inventory.Inventory, uids []ownership.UID) []string {
 
 // unreadAround returns the resources that the caller may not list in some namespaces, and the resources that could not
 // be read for another reason. A refusal of the server reveals that an object exists, so it counts only if the caller may
-// list the resource.
+// list the resource; so does a failure in one namespace. A failure in all namespaces counts without the server's words.
 func (s *Sight) unreadAround(ctx context.Context, inv *inventory.Inventory, namespaces []string) ([]inventory.Unread, error) {
 	const why = "objects that you may not list are left out"
 	hidden, err := s.hidden(ctx, namespaces)
@@ -221,15 +226,19 @@ func (s *Sight) unreadAround(ctx context.Context, inv *inventory.Inventory, name
 	}
 	var all []inventory.Unread
 	for _, u := range inv.Unread {
-		if u.Forbidden {
-			seen, err := s.mayResource(ctx, u.Resource.GroupResource(), u.Namespace)
-			if err != nil {
+		seen := u.Resource.Resource == "" // discovery did not answer for a group
+		if !seen {
+			if seen, err = s.mayResource(ctx, u.Resource.GroupResource(), u.Namespace); err != nil {
 				return nil, err
 			}
-			if !seen {
-				continue
-			}
+		}
+		switch {
+		case !seen && (u.Forbidden || u.Namespace != ""):
+			continue
+		case u.Forbidden:
 			u.Why = why
+		case !seen:
+			u.Why = Withheld
 		}
 		all = append(all, u)
 	}

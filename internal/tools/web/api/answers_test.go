@@ -149,6 +149,35 @@ func TestRefusalsNameNothing(t *testing.T) {
 	}
 }
 
+// damaged is a cluster whose server cannot decode an object, so the collector has not read its resource, and has the
+// server's words.
+type damaged struct{ cluster }
+
+const undecodable = `StorageError: corrupt object, Key: "/registry/secrets/other/undecodable"`
+
+func (w damaged) Neighborhood(ctx context.Context, config *rest.Config, uids []ownership.UID) (*answer.Cluster, error) {
+	around, err := w.cluster.Neighborhood(ctx, config, uids)
+	secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+	around.Inventory.Unread = append(around.Inventory.Unread,
+		inventory.Unread{Resource: secrets, Why: undecodable}, inventory.Unread{Resource: secrets, Namespace: "other", Why: undecodable})
+	around.Collector = explain.NewCollector("the collector")
+	around.Collector.Held["web"] = explain.Held{Unread: []explain.HeldBy{{What: "Secret", Why: undecodable}}}
+	return around, err
+}
+
+// The words with which the server fails to list a resource name objects, so callers who may not list these do not read
+// them.
+func TestErrorsOfListsNameNothing(t *testing.T) {
+	for _, path := range []string{api.Preview + "?object=deploy/shop/web", api.Explain + "?object=deploy/shop/web", api.Deletions} {
+		if _, body := ask(t, damaged{}, everything, path); !strings.Contains(body, "undecodable") {
+			t.Errorf("%s does not say to an administrator what cannot be read: %s", path, body)
+		}
+		if code, body := ask(t, damaged{}, noSecrets, path); code != http.StatusOK || strings.Contains(body, "undecodable") || !strings.Contains(body, api.Withheld) {
+			t.Errorf("%s: %d %s", path, code, body)
+		}
+	}
+}
+
 // A caller sees all deletions of objects that they may list, grouped by reason, and that others are left out.
 func TestDeletions(t *testing.T) {
 	for token, want := range map[string]struct{ waits, unread bool }{
