@@ -10,14 +10,14 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/cli/demo"
-	"github.com/coppice-dev/coppice/internal/cli/demo/audience"
+	"github.com/coppice-dev/coppice/internal/cli/demo/stage"
 	"github.com/coppice-dev/coppice/internal/system"
 	"github.com/coppice-dev/coppice/internal/tools/web/link"
 )
 
 // playInBrowser plays stories to a user who opens a link, and serves the page until ctx ends.
 func playInBrowser(ctx context.Context, f demoFlags, p system.Plane, stories []demo.Story, s Streams) error {
-	watching := audience.New(stories)
+	watching := stage.NewBrowser(stories)
 	c, err := stageFor(p, watching)
 	if err != nil {
 		return err
@@ -34,7 +34,7 @@ func playInBrowser(ctx context.Context, f demoFlags, p system.Plane, stories []d
 		return fmt.Errorf("make a client: %w", err)
 	}
 	server := link.New(link.Config{
-		Target: target, Transport: transport, Changes: changesOfPage(), Demo: watching, DemoPath: audience.Path,
+		Target: target, Transport: transport, Changes: changesOfPage(), Demo: watching, DemoPath: stage.BrowserPath,
 		Now: time.Now,
 	})
 	group, ctx := errgroup.WithContext(ctx)

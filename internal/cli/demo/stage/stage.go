@@ -4,7 +4,7 @@
 // steps: it announces the step, runs the command, and waits, with a deadline, until the
 // step's expectations have become true. Meanwhile a Display shows the events of the
 // watches: on a terminal as a tree that is redrawn in place, elsewhere as one line per
-// change.
+// change (display.go), in a browser by a page, which also asks its users to guess (browser.go).
 package stage
 
 import (

@@ -1,13 +1,4 @@
-// Package audience plays the stories of coppice demo to a user with a browser: it asks for the effect of a command,
-// waits for a guess, and shows whether the guess was right.
-//
-// An Audience is a stage.Display and a stage.Audience, which package stage calls at each event, and an HTTP handler
-// with the requests of the page:
-//
-//	GET  /coppice/demo/watch    the State, as server-sent events: one now, and one at each change
-//	POST /coppice/demo/answer   {"number": 2, "choice": 1}: a guess for the question with this number
-//	POST /coppice/demo/next     {"number": 3}: go on after the rest with this number
-package audience
+package stage
 
 import (
 	"context"
@@ -22,8 +13,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/cli/demo"
 )
 
-// Path is the prefix of all paths.
-const Path = "/coppice/demo/"
+// BrowserPath is the prefix of the paths of Browser.
+const BrowserPath = "/coppice/demo/"
 
 // mostRead bounds the body of a request, in bytes.
 const mostRead = 1 << 10
@@ -63,48 +54,55 @@ type Question struct {
 	Right   *int     `json:"right,omitempty"`
 }
 
-// Audience is the connection to the users of the page. It is safe for concurrent use.
-type Audience struct {
+// Browser plays stories to the users of a page: it asks for the effect of a command, waits for a guess, and shows whether
+// the guess was right. It is a Display, an Audience, and the HTTP handler for the requests of the page:
+//
+//	GET  /coppice/demo/watch    the State, as server-sent events: one now, and one at each change
+//	POST /coppice/demo/answer   {"number": 2, "choice": 1}: a guess for the question with this number
+//	POST /coppice/demo/next     {"number": 3}: go on after the rest with this number
+//
+// It is safe for concurrent use.
+type Browser struct {
 	mu      sync.Mutex
 	state   State         // guarded by mu
 	changed chan struct{} // guarded by mu: closed at the next change
 }
 
-// New returns an audience for some stories.
-func New(stories []demo.Story) *Audience {
-	a := &Audience{changed: make(chan struct{}), state: State{Story: -1, Said: []string{}}}
+// NewBrowser returns the connection for some stories.
+func NewBrowser(stories []demo.Story) *Browser {
+	b := &Browser{changed: make(chan struct{}), state: State{Story: -1, Said: []string{}}}
 	for _, s := range stories {
-		a.state.Stories = append(a.state.Stories, Story{s.Name, s.Title, s.Namespace})
+		b.state.Stories = append(b.state.Stories, Story{s.Name, s.Title, s.Namespace})
 	}
-	return a
+	return b
 }
 
 // change changes the state, and notifies all watches.
-func (a *Audience) change(how func(s *State)) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	how(&a.state)
-	close(a.changed)
-	a.changed = make(chan struct{})
+func (b *Browser) change(how func(s *State)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	how(&b.state)
+	close(b.changed)
+	b.changed = make(chan struct{})
 }
 
 // now returns a copy of the state, and a channel that is closed when the state changes.
-func (a *Audience) now() (State, <-chan struct{}) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	s := a.state
+func (b *Browser) now() (State, <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.state
 	s.Said = slices.Clone(s.Said)
 	if s.Question != nil {
 		question := *s.Question
 		s.Question = &question
 	}
-	return s, a.changed
+	return s, b.changed
 }
 
 // until waits until a condition of the state holds, or ctx ends.
-func (a *Audience) until(ctx context.Context, holds func(s State) bool) {
+func (b *Browser) until(ctx context.Context, holds func(s State) bool) {
 	for {
-		s, changed := a.now()
+		s, changed := b.now()
 		if holds(s) {
 			return
 		}
@@ -117,18 +115,18 @@ func (a *Audience) until(ctx context.Context, holds func(s State) bool) {
 }
 
 // Begin begins a story, after the Rest of the previous one.
-func (a *Audience) Begin(story int) {
-	a.change(func(s *State) { s.Story, s.Said, s.Question = story, []string{}, nil })
+func (b *Browser) Begin(story int) {
+	b.change(func(s *State) { s.Story, s.Said, s.Question = story, []string{}, nil })
 }
 
 // End ends the demo with a result.
-func (a *Audience) End(says string) {
-	a.change(func(s *State) { s.Ended, s.IsResting = says, false })
+func (b *Browser) End(says string) {
+	b.change(func(s *State) { s.Ended, s.IsResting = says, false })
 }
 
-// Say implements stage.Display.
-func (a *Audience) Say(lines ...string) {
-	a.change(func(s *State) {
+// Say implements Display.
+func (b *Browser) Say(lines ...string) {
+	b.change(func(s *State) {
 		for _, line := range lines {
 			if line = strings.TrimSpace(line); line != "" {
 				s.Said = append(s.Said, line)
@@ -137,33 +135,33 @@ func (a *Audience) Say(lines ...string) {
 	})
 }
 
-// Change implements stage.Display. It does nothing: the page has a picture of the deletion.
-func (*Audience) Change(string, *demo.View) {}
+// Change implements Display. It does nothing: the page has a picture of the deletion.
+func (*Browser) Change(string, *demo.View) {}
 
-// Pause implements stage.Display. It does nothing: the story waits for guesses anyway.
-func (*Audience) Pause(context.Context) {}
+// Pause implements Display. It does nothing: the story waits for guesses anyway.
+func (*Browser) Pause(context.Context) {}
 
-// Ask implements stage.Audience. It returns after the user's guess.
-func (a *Audience) Ask(ctx context.Context, step demo.Step) {
+// Ask implements Audience. It returns after the user's guess.
+func (b *Browser) Ask(ctx context.Context, step demo.Step) {
 	q := &Question{Tells: step.Text(), Command: step.Command(), Asks: step.Question.Asks}
 	for _, c := range step.Question.Choices {
 		q.Choices = append(q.Choices, c.Says)
 	}
 	number := 0
-	a.change(func(s *State) {
+	b.change(func(s *State) {
 		s.Number++
 		number, s.Question = s.Number, q
 	})
-	a.until(ctx, func(s State) bool { return s.Number == number && s.Question.Guess != nil })
+	b.until(ctx, func(s State) bool { return s.Number == number && s.Question.Guess != nil })
 }
 
-// Judge implements stage.Audience. It shows whether the guess was right.
-func (a *Audience) Judge(_ context.Context, step demo.Step, v *demo.View) error {
+// Judge implements Audience. It shows whether the guess was right.
+func (b *Browser) Judge(_ context.Context, step demo.Step, v *demo.View) error {
 	right, ok := step.Question.Right(v)
 	if !ok {
 		return fmt.Errorf("of the answers to %q, not exactly one is right", step.Question.Asks)
 	}
-	a.change(func(s *State) {
+	b.change(func(s *State) {
 		s.Question.Right = &right
 		s.Asked++
 		if s.Question.Guess != nil && *s.Question.Guess == right {
@@ -174,22 +172,22 @@ func (a *Audience) Judge(_ context.Context, step demo.Step, v *demo.View) error 
 }
 
 // Rest returns when the user wants to go on.
-func (a *Audience) Rest(ctx context.Context) {
+func (b *Browser) Rest(ctx context.Context) {
 	number := 0
-	a.change(func(s *State) {
+	b.change(func(s *State) {
 		s.Number++
 		number, s.IsResting = s.Number, true
 	})
-	a.until(ctx, func(s State) bool { return s.Number == number && !s.IsResting })
+	b.until(ctx, func(s State) bool { return s.Number == number && !s.IsResting })
 }
 
 // ServeHTTP implements http.Handler.
-func (a *Audience) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	switch r.Method + " " + strings.TrimPrefix(r.URL.Path, Path) {
+func (b *Browser) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch r.Method + " " + strings.TrimPrefix(r.URL.Path, BrowserPath) {
 	case "GET watch":
-		a.watch(w, r)
+		b.watch(w, r)
 	case "POST answer":
-		a.take(w, r, func(s *State, choice int) bool {
+		b.take(w, r, func(s *State, choice int) bool {
 			if s.Question == nil || s.Question.Guess != nil || choice < 0 || choice >= len(s.Question.Choices) {
 				return false
 			}
@@ -197,7 +195,7 @@ func (a *Audience) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return true
 		})
 	case "POST next":
-		a.take(w, r, func(s *State, _ int) bool {
+		b.take(w, r, func(s *State, _ int) bool {
 			was := s.IsResting
 			s.IsResting = false
 			return was
@@ -208,14 +206,14 @@ func (a *Audience) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // take reads a request of the user, and rejects late or invalid ones.
-func (a *Audience) take(w http.ResponseWriter, r *http.Request, accept func(s *State, choice int) bool) {
+func (b *Browser) take(w http.ResponseWriter, r *http.Request, accept func(s *State, choice int) bool) {
 	var sent struct{ Number, Choice int }
 	if err := json.NewDecoder(io.LimitReader(r.Body, mostRead)).Decode(&sent); err != nil {
 		http.Error(w, `send {"number": …, "choice": …}`, http.StatusBadRequest)
 		return
 	}
 	accepted := false
-	a.change(func(s *State) { accepted = sent.Number == s.Number && accept(s, sent.Choice) })
+	b.change(func(s *State) { accepted = sent.Number == s.Number && accept(s, sent.Choice) })
 	if !accepted {
 		http.Error(w, "nobody asks for that any more", http.StatusConflict)
 		return
@@ -224,11 +222,11 @@ func (a *Audience) take(w http.ResponseWriter, r *http.Request, accept func(s *S
 }
 
 // watch sends the state, now and at each change.
-func (a *Audience) watch(w http.ResponseWriter, r *http.Request) {
+func (b *Browser) watch(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.WriteHeader(http.StatusOK)
 	for {
-		s, changed := a.now()
+		s, changed := b.now()
 		text, err := json.Marshal(s)
 		if err != nil {
 			return // every field can be encoded

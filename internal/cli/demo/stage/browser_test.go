@@ -1,4 +1,4 @@
-package audience
+package stage
 
 import (
 	"bufio"
@@ -22,7 +22,7 @@ func step() demo.Step {
 
 func post(a http.Handler, path, body string) int {
 	w := httptest.NewRecorder()
-	a.ServeHTTP(w, httptest.NewRequest(http.MethodPost, Path+path, strings.NewReader(body)))
+	a.ServeHTTP(w, httptest.NewRequest(http.MethodPost, BrowserPath+path, strings.NewReader(body)))
 	return w.Code
 }
 
@@ -33,7 +33,7 @@ func states(t *testing.T, a http.Handler) func() State {
 	t.Cleanup(server.Close)
 	ctx, stop := context.WithCancel(t.Context())
 	t.Cleanup(stop)
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+Path+"watch", http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+BrowserPath+"watch", http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func states(t *testing.T, a http.Handler) func() State {
 // A story waits for a guess, shows whether it was right, and waits until the user goes on. Late and invalid guesses
 // are refused.
 func TestStoryWaitsForAGuess(t *testing.T) {
-	a := New([]demo.Story{{Name: "one", Title: "One", Namespace: "ns"}})
+	a := NewBrowser([]demo.Story{{Name: "one", Title: "One", Namespace: "ns"}})
 	next := states(t, a)
 	until := func(holds func(s State) bool) State {
 		t.Helper()
@@ -116,7 +116,7 @@ func TestStoryWaitsForAGuess(t *testing.T) {
 
 // A question without exactly one right choice is a mistake of the story.
 func TestJudge(t *testing.T) {
-	a, s := New(nil), step()
+	a, s := NewBrowser(nil), step()
 	s.Question.Choices = s.Question.Choices[:1]
 	if err := a.Judge(t.Context(), s, demo.NewView()); err == nil {
 		t.Error("nothing is right, and nobody notices")
@@ -125,13 +125,13 @@ func TestJudge(t *testing.T) {
 
 // The end of the demo ends all waiting.
 func TestEndOfTheDemoEndsWaiting(t *testing.T) {
-	a := New(nil)
+	a := NewBrowser(nil)
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	a.Ask(ctx, step())
 	a.Rest(ctx)
 	if w := httptest.NewRecorder(); true {
-		if a.ServeHTTP(w, httptest.NewRequest(http.MethodGet, Path+"answer", http.NoBody)); w.Code != http.StatusNotFound {
+		if a.ServeHTTP(w, httptest.NewRequest(http.MethodGet, BrowserPath+"answer", http.NoBody)); w.Code != http.StatusNotFound {
 			t.Errorf("GET of an answer: %d", w.Code)
 		}
 	}
