@@ -20,10 +20,10 @@ import (
 // mostAsked is the largest number of objects that a request may name: about as many as fit into its header.
 const mostAsked = 20_000
 
-// previewFromAPI asks a running collector what a deletion would do. settled reports whether the caller uses the
+// previewFromCollector asks a running collector what a deletion would do. settled reports whether the caller uses the
 // result, errors included: always if the user has named the collector, otherwise only if the collector has returned
 // a preview. If it is false, the caller reads the cluster.
-func previewFromAPI(c *cobra.Command, f *previewFlags, policy metav1.DeletionPropagation, args []string, s Streams) (result prediction, settled bool, err error) {
+func previewFromCollector(c *cobra.Command, f *previewFlags, policy metav1.DeletionPropagation, args []string, s Streams) (result prediction, settled bool, err error) {
 	var notes strings.Builder
 	result, err = f.askForPreview(c.Context(), policy, args, &notes)
 	settled = f.address != "" && f.address != noCollector || err == nil && result.report.Digest != ""
@@ -52,7 +52,7 @@ func (f *previewFlags) askForPreview(ctx context.Context, policy metav1.Deletion
 	if err := asker.get(ctx, api.Preview, query, &result.report); err != nil {
 		return prediction{}, err
 	}
-	sayLeftOut(w, result.report.Unread)
+	printLeftOut(w, result.report.Unread)
 	return result, nil
 }
 
@@ -74,36 +74,36 @@ func (f *previewFlags) query(a *asker, args []string, w io.Writer) (url.Values, 
 	return url.Values{"uid": uids}, nil
 }
 
-// explainFromAPI asks a running collector why objects still exist, and reports whether the collector could explain
+// explainFromCollector asks a running collector why objects still exist, and reports whether the collector could explain
 // it: a collector does not know deleted objects, and answers only users with a token. If the breaker has paused
 // deletions, it reports false: an explanation from the cluster says better how to resume them.
-func explainFromAPI(c *cobra.Command, f *explainFlags, args []string, s Streams) (told bool, err error) {
+func explainFromCollector(ctx context.Context, f *explainFlags, args []string, s Streams) (answered bool, err error) {
 	if f.watch || len(f.auditLogs) > 0 {
 		return false, nil
 	}
-	asker, err := (&askFlags{cluster: f.cluster, address: f.address}).collector(c.Context())
+	asker, err := (&askFlags{cluster: f.cluster, address: f.address}).collector(ctx)
 	if asker == nil {
 		return false, err
 	}
 	now := time.Now()
 	if f.all {
-		deletions, ok := asker.deletions(c.Context())
+		deletions, ok := asker.deletions(ctx)
 		if !ok {
 			return false, nil
 		}
-		sayLeftOut(s.Err, deletions.Unread)
-		return true, saidOfAll(deletions.Items, now).print(s.Out, f.output)
+		printLeftOut(s.Err, deletions.Unread)
+		result := explainedGroups(deletions.Items, now)
+		return true, result.print(s.Out, f.output)
 	}
-	explanations, ok := asker.explain(c.Context(), f.uids, args)
+	explanations, ok := asker.explain(ctx, f.uids, args)
 	if !ok {
 		return false, nil
 	}
-	one := said{items: make([]any, 0, len(explanations))}
+	result := explained{items: make([]any, 0, len(explanations))}
 	for n := range explanations {
-		one.items = append(one.items, &explanations[n])
-		one.text += explanations[n].Text(now)
+		result.add(&explanations[n], now)
 	}
-	return true, one.print(s.Out, f.output)
+	return true, result.print(s.Out, f.output)
 }
 
 // explain returns the collector's explanations of the named objects. ok is false if it has none, or if its breaker

@@ -262,8 +262,8 @@ func eachEvent(events io.Reader, visit func(serverEvent) error) error {
 	return nil
 }
 
-// sayLeftOut lists the resources that the collector has left out. For a user with few rights they are nearly all.
-func sayLeftOut(w io.Writer, unread []string) {
+// printLeftOut lists the resources that the collector has left out. For a user with few rights they are nearly all.
+func printLeftOut(w io.Writer, unread []string) {
 	for n, what := range unread {
 		if n == maxUnread {
 			terminal.Fprintf(w, "not read: %d more\n", len(unread)-n)

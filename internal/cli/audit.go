@@ -92,7 +92,7 @@ func runAudit(c *cobra.Command, f auditFlags, s Streams) error {
 	if err != nil {
 		return err
 	}
-	sayUnread(s.Err, inv.Unread)
+	printUnread(s.Err, inv.Unread)
 	config, err := f.cluster.config()
 	if err != nil {
 		return err

@@ -13,6 +13,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/answer"
+	"github.com/coppice-dev/coppice/internal/tools/details"
 	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/inventory/reader"
@@ -114,6 +116,39 @@ func (f *clusterFlags) readFor(ctx context.Context, s Streams, args []string, op
 	return f.read(ctx, s, options)
 }
 
+// question is a question about objects of a cluster, and the parts of the cluster that were read for it.
+type question struct {
+	answer.Cluster
+
+	config *rest.Config    // of the cluster
+	uids   []ownership.UID // of its objects
+	notes  string          // for the user, about objects that do not exist
+}
+
+// ask reads the parts of the cluster that a question needs. choose returns the objects of the question, and writes notes
+// for the user. After an error of choose, the question has the inventory and the notes.
+func (f *clusterFlags) ask(ctx context.Context, s Streams, args []string, choose func(*inventory.Inventory, io.Writer) ([]ownership.UID, error)) (question, error) {
+	config, err := f.config()
+	if err != nil {
+		return question{}, err
+	}
+	facts, err := details.New(config)
+	if err != nil {
+		return question{}, err
+	}
+	inv, err := f.readFor(ctx, s, args, reader.Options{Pods: true}, func(inv *inventory.Inventory) ([]ownership.UID, error) {
+		return choose(inv, io.Discard)
+	})
+	if err != nil {
+		return question{}, err
+	}
+	q := question{config: config, Cluster: answer.Cluster{Inventory: inv, Facts: facts, Now: inv.Read}}
+	var notes strings.Builder
+	q.uids, err = choose(inv, &notes)
+	q.notes = notes.String()
+	return q, err
+}
+
 // scopeOf returns the part of a cluster to read for a question about named objects. For invalid names it is the whole
 // cluster; the caller reports them after reading.
 func scopeOf(served *inventory.Inventory, args []string, namespace string) reader.Scope {
@@ -142,8 +177,8 @@ func scopeOf(served *inventory.Inventory, args []string, namespace string) reade
 // maxUnread bounds the number of lines about resources that could not be read.
 const maxUnread = 5
 
-// sayUnread lists the resources that could not be read, so that the user knows that the output is incomplete.
-func sayUnread(w io.Writer, unread []inventory.Unread) {
+// printUnread lists the resources that could not be read, so that the user knows that the output is incomplete.
+func printUnread(w io.Writer, unread []inventory.Unread) {
 	for n, u := range unread {
 		if n == maxUnread {
 			terminal.Fprintf(w, "not read: %d more\n", len(unread)-n)

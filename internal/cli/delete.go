@@ -77,8 +77,8 @@ func (f confirmFlags) preview() (preview.Report, error) {
 	return confirmed, nil
 }
 
-// sayChanges lists the changes since the confirmed preview. A preview that is only a digest has no objects to compare.
-func sayChanges(w io.Writer, confirmed, now preview.Report) {
+// printChanges lists the changes since the confirmed preview. A preview that is only a digest has no objects to compare.
+func printChanges(w io.Writer, confirmed, now preview.Report) {
 	if len(confirmed.Objects) == 0 {
 		return
 	}
@@ -98,7 +98,7 @@ func deleteConfirmed(c *cobra.Command, f previewFlags, confirm confirmFlags, arg
 		return err
 	}
 	if predicted.report.Digest != confirmed.Digest {
-		sayChanges(s.Err, confirmed, predicted.report)
+		printChanges(s.Err, confirmed, predicted.report)
 		return fmt.Errorf("nothing is deleted: the cluster has changed since the preview, the digest is %s now; preview the deletion again", predicted.report.Digest)
 	}
 	if err := f.allows(predicted.report); err != nil {
@@ -116,11 +116,11 @@ func deleteConfirmed(c *cobra.Command, f previewFlags, confirm confirmFlags, arg
 		return fmt.Errorf("make a client: %w", err)
 	}
 	for _, target := range predicted.targets {
-		said, err := deleteSeen(c.Context(), client, target, predicted.policy)
+		line, err := deleteSeen(c.Context(), client, target, predicted.policy)
 		if err != nil {
 			return err
 		}
-		terminal.Fprintf(s.Out, "%s\n", said)
+		terminal.Fprintf(s.Out, "%s\n", line)
 	}
 	return nil
 }

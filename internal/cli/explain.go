@@ -13,12 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
-	"github.com/coppice-dev/coppice/internal/tools/answer"
-	"github.com/coppice-dev/coppice/internal/tools/details"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
 	"github.com/coppice-dev/coppice/internal/tools/history"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
-	"github.com/coppice-dev/coppice/internal/tools/inventory/reader"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
 
@@ -92,10 +89,10 @@ func runExplain(c *cobra.Command, f explainFlags, args []string, s Streams) erro
 	case !f.all && len(args)+len(f.uids) == 0:
 		return usageError{errors.New("name an object as TYPE/NAME, or use --all")}
 	}
-	if told, err := explainFromAPI(c, &f, args, s); told {
+	ctx := c.Context()
+	if answered, err := explainFromCollector(ctx, &f, args, s); answered {
 		return err
 	}
-	ctx := c.Context()
 	earlier, err := explainOnce(ctx, f, args, nil, s)
 	if err != nil || !f.watch {
 		return err
@@ -120,101 +117,93 @@ func runExplain(c *cobra.Command, f explainFlags, args []string, s Streams) erro
 	}
 }
 
-// look is the cluster as it was read once, and an outline of its explanation.
-type look struct {
+// reading is the cluster as it was read once, and an outline of its explanation.
+type reading struct {
 	inventory *inventory.Inventory
 	outline   string
 }
 
 // explainOnce reads the cluster, and prints an explanation if its outline differs from the earlier one.
-func explainOnce(ctx context.Context, f explainFlags, args []string, earlier *look, s Streams) (*look, error) {
+func explainOnce(ctx context.Context, f explainFlags, args []string, earlier *reading, s Streams) (*reading, error) {
 	named := args
 	if len(f.uids) > 0 {
 		named = nil // they may be in any namespace
 	}
-	inv, err := f.cluster.readFor(ctx, s, named, reader.Options{Pods: true}, func(inv *inventory.Inventory) ([]ownership.UID, error) {
-		uids, _, err := objectsToExplain(inv, &f, args)
+	var missing []history.Target
+	q, err := f.cluster.ask(ctx, s, named, func(inv *inventory.Inventory, _ io.Writer) (uids []ownership.UID, err error) {
+		uids, missing, err = objectsToExplain(inv, &f, args)
 		return uids, err
 	})
 	if err != nil {
 		return nil, err
 	}
-	uids, missing, err := objectsToExplain(inv, &f, args)
-	if err != nil {
-		return nil, err
-	}
 	if len(missing) > 0 && earlier != nil {
-		return nil, &goneError{nameOf(inv, missing[0])}
+		return nil, &goneError{nameOf(q.Inventory, missing[0])}
 	}
-	config, err := f.cluster.config()
+	collector, err := f.findCollector(ctx, q.config)
 	if err != nil {
 		return nil, err
 	}
-	facts, err := details.New(config)
-	if err != nil {
-		return nil, err
-	}
-	collector, err := f.findCollector(ctx, config)
-	if err != nil {
-		return nil, err
-	}
-	cluster := answer.Cluster{Inventory: inv, Facts: facts, Now: inv.Read}
-	if cluster.Collector, err = collector.state(ctx); err != nil {
+	if q.Collector, err = collector.state(ctx); err != nil {
 		return nil, err
 	}
 	if earlier != nil {
-		cluster.Before = earlier.inventory
+		q.Before = earlier.inventory
 	} else {
-		sayUnread(s.Err, inv.Unread)
+		printUnread(s.Err, q.Inventory.Unread)
 	}
-	said := explainNamed(ctx, &cluster, uids)
+	result := explainObjects(ctx, q)
 	if f.all {
-		said = saidOfAll(cluster.Deletions(ctx), inv.Read)
+		result = explainedGroups(q.Deletions(ctx), q.Now)
 	}
 	if len(missing) > 0 {
-		if err := said.addGone(ctx, inv, &f, collector, missing); err != nil {
+		if err := result.addDeleted(ctx, q.Inventory, &f, collector, missing); err != nil {
 			return nil, err
 		}
 	}
-	if earlier == nil || earlier.outline != said.outline {
-		err = said.print(s.Out, f.output)
+	if earlier == nil || earlier.outline != result.outline {
+		err = result.print(s.Out, f.output)
 	}
-	return &look{inv, said.outline}, err
+	return &reading{q.Inventory, result.outline}, err
 }
 
-// said is the output of an explanation.
-type said struct {
+// explained is the output of an explanation.
+type explained struct {
 	items         []any // for JSON
 	text, outline string
 }
 
-func explainNamed(ctx context.Context, cluster *answer.Cluster, uids []ownership.UID) said {
-	one := said{items: make([]any, 0, len(uids))}
-	_ = cluster.Explain(ctx, uids, func(x explain.Explanation) error { // which returns no error
-		one.items = append(one.items, x)
-		one.text += x.Text(cluster.Now)
-		one.outline += x.Object.String() + explain.Outline(x.Waits)
+func explainObjects(ctx context.Context, q question) explained {
+	result := explained{items: make([]any, 0, len(q.uids))}
+	_ = q.Explain(ctx, q.uids, func(x explain.Explanation) error { // which returns no error
+		result.add(&x, q.Now)
 		return nil
 	})
-	return one
+	return result
 }
 
-func saidOfAll(groups []explain.Group, now time.Time) said {
-	one := said{items: make([]any, 0, len(groups)), text: explain.TextOf(groups, now)}
+func (e *explained) add(x *explain.Explanation, now time.Time) {
+	e.items = append(e.items, x)
+	e.text += x.Text(now)
+	e.outline += x.Object.String() + explain.Outline(x.Waits)
+}
+
+func explainedGroups(groups []explain.Group, now time.Time) explained {
+	result := explained{items: make([]any, 0, len(groups)), text: explain.TextOf(groups, now)}
 	for n := range groups {
-		one.items = append(one.items, groups[n])
-		one.outline += fmt.Sprintln(explain.Outline([]explain.Wait{groups[n].Leaf}), groups[n].Objects)
+		result.items = append(result.items, groups[n])
+		result.outline += fmt.Sprintln(explain.Outline([]explain.Wait{groups[n].Leaf}), groups[n].Objects)
 	}
 	if len(groups) == 0 {
-		one.text = "nothing is being deleted\n"
+		result.text = "nothing is being deleted\n"
 	}
-	return one
+	return result
 }
 
-func (o said) print(w io.Writer, format string) error {
-	text := o.text
+func (e explained) print(w io.Writer, format string) error {
+	text := e.text
 	if format == "json" {
-		encoded, err := json.MarshalIndent(map[string]any{"items": o.items}, "", "  ")
+		encoded, err := json.MarshalIndent(map[string]any{"items": e.items}, "", "  ")
 		if err != nil {
 			return fmt.Errorf("encode: %w", err)
 		}

@@ -19,8 +19,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/web"
 )
 
-// addGone explains deleted objects. It returns an error for an object without records.
-func (o *said) addGone(ctx context.Context, inv *inventory.Inventory, f *explainFlags, collector *collectorClient, missing []history.Target) error {
+// addDeleted explains deleted objects. It returns an error for an object without records.
+func (e *explained) addDeleted(ctx context.Context, inv *inventory.Inventory, f *explainFlags, collector *collectorClient, missing []history.Target) error {
 	log := history.NewLog(func(kind ownership.Kind) (schema.GroupResource, bool) {
 		if r := inv.Resource(kind); r != nil {
 			return r.GroupResource(), true
@@ -42,8 +42,8 @@ func (o *said) addGone(ctx context.Context, inv *inventory.Inventory, f *explain
 		if !ok {
 			return &goneError{nameOf(inv, target)}
 		}
-		o.items = append(o.items, x)
-		o.text += x.Text(inv.Read)
+		e.items = append(e.items, x)
+		e.text += x.Text(inv.Read)
 	}
 	return nil
 }

@@ -113,7 +113,7 @@ func graphOfCluster(ctx context.Context, f graphFlags, args []string, format ins
 	if err != nil {
 		return err
 	}
-	sayUnread(s.Err, inv.Unread)
+	printUnread(s.Err, inv.Unread)
 	uids, err := uidsOf(inv, &f.cluster, args)
 	if err != nil {
 		return err
@@ -189,7 +189,7 @@ func (a *asker) graph(ctx context.Context, f graphFlags, args []string, format i
 	if err := a.get(ctx, path, query, &answer); err != nil {
 		return err
 	}
-	sayLeftOut(s.Err, answer.Unread)
+	printLeftOut(s.Err, answer.Unread)
 	text, err := answer.Encode(format)
 	if err != nil {
 		return fmt.Errorf("draw the graph: %w", err)

@@ -113,26 +113,26 @@ func outputs() []output {
 		}},
 		{"explain", func(f *filler, s Streams) error {
 			x := filled[explain.Explanation](f)
-			return said{text: x.Text(answerTime)}.print(s.Out, "text")
+			return explained{text: x.Text(answerTime)}.print(s.Out, "text")
 		}},
 		{"explain --all", func(f *filler, s Streams) error {
-			return saidOfAll(filled[[]explain.Group](f), answerTime).print(s.Out, "text")
+			return explainedGroups(filled[[]explain.Group](f), answerTime).print(s.Out, "text")
 		}},
 		{"explain of a deleted object", func(f *filler, s Streams) error {
 			x := filled[history.Explanation](f)
-			return said{text: x.Text(answerTime)}.print(s.Out, "text")
+			return explained{text: x.Text(answerTime)}.print(s.Out, "text")
 		}},
 		{"protect list", func(f *filler, s Streams) error { return writeProtected(s.Out, filled[[]protectedObject](f)) }},
 		{"delete of a changed cluster", func(f *filler, s Streams) error {
 			now := filled[preview.Report](f)
 			before := filled[preview.Report](f)
 			before.Digest += "of before"
-			sayChanges(s.Err, before, now)
+			printChanges(s.Err, before, now)
 			return nil
 		}},
 		{"what was not read", func(f *filler, s Streams) error {
-			sayUnread(s.Err, filled[[]inventory.Unread](f))
-			sayLeftOut(s.Err, filled[[]string](f))
+			printUnread(s.Err, filled[[]inventory.Unread](f))
+			printLeftOut(s.Err, filled[[]string](f))
 			return nil
 		}},
 	}

@@ -18,11 +18,8 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/collect/namespaces"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
-	"github.com/coppice-dev/coppice/internal/tools/answer"
-	"github.com/coppice-dev/coppice/internal/tools/details"
 	"github.com/coppice-dev/coppice/internal/tools/insight"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
-	"github.com/coppice-dev/coppice/internal/tools/inventory/reader"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
@@ -176,41 +173,32 @@ func predict(c *cobra.Command, f *previewFlags, args []string, s Streams) (predi
 	if err := f.targets.check(args, f.cluster.allNamespaces); err != nil {
 		return prediction{}, usageError{fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
 	}
-	if result, settled, err := previewFromAPI(c, f, policy, args, s); settled {
+	if result, settled, err := previewFromCollector(c, f, policy, args, s); settled {
 		return result, err
 	}
-	inv, err := f.cluster.readFor(c.Context(), s, args, reader.Options{Pods: true}, func(inv *inventory.Inventory) ([]ownership.UID, error) {
-		return f.targets.choose(inv, &f.cluster, args, io.Discard)
+	q, err := f.cluster.ask(c.Context(), s, args, func(inv *inventory.Inventory, notes io.Writer) ([]ownership.UID, error) {
+		return f.targets.choose(inv, &f.cluster, args, notes)
 	})
+	if q.Inventory != nil {
+		printUnread(s.Err, q.Inventory.Unread)
+		_, _ = io.WriteString(s.Err, q.notes)
+	}
 	if err != nil {
 		return prediction{}, err
 	}
-	sayUnread(s.Err, inv.Unread)
-	uids, err := f.targets.choose(inv, &f.cluster, args, s.Err)
-	if err != nil {
-		return prediction{}, err
-	}
-	if len(uids) == 0 {
+	if len(q.uids) == 0 {
 		return prediction{}, errors.New("no objects found")
 	}
-	result := prediction{policy: policy}
-	for _, uid := range uids {
-		result.targets = append(result.targets, inv.Object(uid))
-	}
-	config, err := f.cluster.config()
-	if err != nil {
+	if q.Order, err = f.deletionOrder(c.Context(), q.config); err != nil {
 		return prediction{}, err
 	}
-	cluster := answer.Cluster{Inventory: inv, Now: time.Now()}
-	if cluster.Facts, err = details.New(config); err != nil {
-		return prediction{}, err
+	q.Now = time.Now()
+	predicted := q.Preview(c.Context(), preview.RequestsOf(q.uids, policy), f.released)
+	printUnread(s.Err, predicted.Unread[len(q.Inventory.Unread):])
+	result := prediction{policy: policy, report: predicted.Report(q.Inventory)}
+	for _, uid := range q.uids {
+		result.targets = append(result.targets, q.Inventory.Object(uid))
 	}
-	if cluster.Order, err = f.deletionOrder(c.Context(), config); err != nil {
-		return prediction{}, err
-	}
-	predicted := cluster.Preview(c.Context(), preview.RequestsOf(uids, policy), f.released)
-	sayUnread(s.Err, predicted.Unread[len(inv.Unread):])
-	result.report = predicted.Report(inv)
 	return result, nil
 }
 

@@ -74,7 +74,7 @@ func records(c *cobra.Command, f recordsFlags, args []string, s Streams) error {
 	if err := asker.get(c.Context(), coppice.APIPrefix+"/records", query, &list); err != nil {
 		return err
 	}
-	sayLeftOut(s.Err, list.Unread)
+	printLeftOut(s.Err, list.Unread)
 	if f.output != "table" {
 		return writeAs(s.Out, f.output, list)
 	}

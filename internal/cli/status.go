@@ -82,7 +82,7 @@ func statusOnce(ctx context.Context, a *asker, format, before string, s Streams)
 		return "", err
 	}
 	if before == "" {
-		sayLeftOut(s.Err, now.Unread)
+		printLeftOut(s.Err, now.Unread)
 	}
 	var text strings.Builder
 	var err error

@@ -86,7 +86,7 @@ func allStories(ctx context.Context, a *asker, format string, s Streams) error {
 	if err := a.get(ctx, api.Stories, nil, &list); err != nil {
 		return err
 	}
-	sayLeftOut(s.Err, list.Unread)
+	printLeftOut(s.Err, list.Unread)
 	if format != "table" {
 		return writeAs(s.Out, format, list)
 	}
@@ -123,7 +123,7 @@ func oneStory(ctx context.Context, a *asker, format, id string, s Streams) error
 	if err := a.get(ctx, path, url.Values{"format": {"json"}}, &one); err != nil {
 		return err
 	}
-	sayLeftOut(s.Err, one.Unread)
+	printLeftOut(s.Err, one.Unread)
 	return writeAs(s.Out, format, one)
 }
 
