@@ -1,5 +1,15 @@
-// Package cli is the command line. It has one file per command, each a function over io.Writers, so that
-// tests can run it.
+// Package cli is the command line. Each command is a function over io.Writers, so that tests can run it. The files of a
+// command begin with its name: explain.go has its flags and its output, explain_remote.go and explain_cluster.go the
+// sources of its answers, a running collector and the cluster. A test compares the names with the commands. The other
+// files are shared:
+//
+//	root.go             the root command, exit codes, streams
+//	flags*.go           flags of several commands
+//	cluster.go          a cluster to read: its flags, and the inventory that a question needs
+//	targets*.go         the objects to delete, as kubectl delete names them
+//	collectorclient.go  a running collector to ask: its flags, and a client of its API
+//	server.go           the API server of a command that runs controllers
+//	kubeconfig.go       where that server is
 //
 // main calls Run. Its exit codes are 0 for success, 1 for a failure, which one line on
 // stderr explains, 2 for an invalid command line, and 3 if a command has findings, as an audit has.

@@ -20,7 +20,7 @@ import (
 )
 
 // addDeleted explains deleted objects. It returns an error for an object without records.
-func (e *explained) addDeleted(ctx context.Context, inv *inventory.Inventory, f *explainFlags, collector *collectorClient, missing []history.Target) error {
+func (e *explained) addDeleted(ctx context.Context, inv *inventory.Inventory, f *explainFlags, collector *diagnosticsClient, missing []history.Target) error {
 	log := history.NewLog(func(kind ownership.Kind) (schema.GroupResource, bool) {
 		if r := inv.Resource(kind); r != nil {
 			return r.GroupResource(), true
@@ -75,7 +75,7 @@ func addAuditLog(log *history.Log, file string) error {
 }
 
 // records returns the collector's records; none without a collector.
-func (c *collectorClient) records(ctx context.Context) ([]coppice.Record, error) {
+func (c *diagnosticsClient) records(ctx context.Context) ([]coppice.Record, error) {
 	var records []coppice.Record
 	if c == nil {
 		return nil, nil

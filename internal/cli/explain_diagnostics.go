@@ -29,8 +29,8 @@ const collectorTimeout = 10 * time.Second
 // ourMetrics is the path of the controllers' metrics on coppice up, where the API server has the usual one.
 const ourMetrics = "/coppice" + web.Metrics
 
-// collectorClient reads the diagnostics of a running collector. A nil client stands for no collector.
-type collectorClient struct {
+// diagnosticsClient reads the diagnostics of a running collector. A nil client stands for no collector.
+type diagnosticsClient struct {
 	where   string // "the collector at …"
 	metrics string // the path
 	resume  string // the command that resumes deletions, without the kind at its end; may be empty
@@ -41,7 +41,7 @@ type collectorClient struct {
 
 // findCollector returns a client of the collector that --address names. Without the flag it returns a client of the
 // API server, if its version is one of coppice up: that server serves the same diagnostics to administrators.
-func (f *explainFlags) findCollector(ctx context.Context, config *rest.Config) (*collectorClient, error) {
+func (f *explainFlags) findCollector(ctx context.Context, config *rest.Config) (*diagnosticsClient, error) {
 	switch f.address {
 	case noCollector:
 		return nil, nil // no collector
@@ -51,7 +51,7 @@ func (f *explainFlags) findCollector(ctx context.Context, config *rest.Config) (
 		if err != nil || server.Host == "" {
 			return nil, usageError{fmt.Errorf("--address %q is not a URL such as http://%s", f.address, diagnosticsAddress)}
 		}
-		return &collectorClient{
+		return &diagnosticsClient{
 			where: "the collector at " + f.address, metrics: web.Metrics, isNamed: true,
 			resume: "curl -X POST " + server.JoinPath(web.Resume).String() + "?kind=",
 			get: func(ctx context.Context, path string) ([]byte, error) {
@@ -69,7 +69,7 @@ func (f *explainFlags) findCollector(ctx context.Context, config *rest.Config) (
 	if !isCoppice(ctx, get) {
 		return nil, nil // no collector
 	}
-	return &collectorClient{where: "the collector of coppice up", metrics: ourMetrics, get: get}, nil
+	return &diagnosticsClient{where: "the collector of coppice up", metrics: ourMetrics, get: get}, nil
 }
 
 // isCoppice reports whether a server is one of coppice up, which runs Coppice's controllers.
@@ -101,7 +101,7 @@ func getFrom(ctx context.Context, path string) ([]byte, error) {
 }
 
 // failed returns the error of a collector that the user has named. It ignores errors of other collectors.
-func (c *collectorClient) failed(err error) error {
+func (c *diagnosticsClient) failed(err error) error {
 	if err == nil || !c.isNamed {
 		return nil
 	}
@@ -109,7 +109,7 @@ func (c *collectorClient) failed(err error) error {
 }
 
 // state returns the state of the collector; nil if it is unknown.
-func (c *collectorClient) state(ctx context.Context) (*explain.Collector, error) {
+func (c *diagnosticsClient) state(ctx context.Context) (*explain.Collector, error) {
 	if c == nil {
 		return nil, nil // no collector
 	}
@@ -130,7 +130,7 @@ func (c *collectorClient) state(ctx context.Context) (*explain.Collector, error)
 
 // stateOf returns the parts of a status and of metrics that matter to an explanation. Only the metrics tell which
 // controllers run. No object waits for a collector that only observes.
-func (c *collectorClient) stateOf(status *coppice.Status, metricsText []byte) *explain.Collector {
+func (c *diagnosticsClient) stateOf(status *coppice.Status, metricsText []byte) *explain.Collector {
 	s := explain.NewCollector(c.where)
 	s.Resume = c.resume
 	s.Collects = isSynced(metricsText, metrics.GarbageCollector) && !status.ObserveOnly
