@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/backup"
-	"github.com/coppice-dev/coppice/internal/apiserver/sealed"
+	"github.com/coppice-dev/coppice/internal/apiserver/keyfile"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
 	"github.com/coppice-dev/coppice/internal/tools/restore"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
@@ -71,7 +71,7 @@ func (f *backupFlags) write(ctx context.Context, cluster *clusterFlags, r previe
 	if err != nil {
 		return err
 	}
-	key, made, err := sealed.LoadOrMake(path)
+	key, made, err := keyfile.LoadOrMakeKey(path)
 	if err != nil {
 		return fmt.Errorf("--backup: %w", err)
 	}
@@ -131,7 +131,7 @@ func readBackup(file, keyFile string) ([]undo.Kept, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := sealed.Load(path)
+	key, err := keyfile.LoadKey(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("the key of backups is not in %s: name the file that has it with --backup-key", path)
 	}

@@ -31,8 +31,8 @@ import (
 	"k8s.io/client-go/util/keyutil"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/keyfile"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/serviceaccounttoken"
+	"github.com/coppice-dev/coppice/internal/apiserver/keyfile"
 )
 
 const (

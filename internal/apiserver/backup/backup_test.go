@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic/fake"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/sealed"
+	"github.com/coppice-dev/coppice/internal/apiserver/keyfile"
 	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
@@ -30,7 +30,7 @@ func secret(name string) *corev1.Secret {
 
 func TestSealed(t *testing.T) {
 	dir := t.TempDir()
-	key, made, err := sealed.LoadOrMake(filepath.Join(dir, "new", "key"))
+	key, made, err := keyfile.LoadOrMakeKey(filepath.Join(dir, "new", "key"))
 	if err != nil || !made {
 		t.Fatal(made, err)
 	}
@@ -53,13 +53,13 @@ func TestSealed(t *testing.T) {
 	changed := slices.Clone(content)
 	changed[len(changed)-1] ^= 1
 	header2 := bytes.Replace(content, []byte(`"objects":2`), []byte(`"objects":3`), 1)
-	other, _, err := sealed.LoadOrMake(filepath.Join(dir, "other"))
+	other, _, err := keyfile.LoadOrMakeKey(filepath.Join(dir, "other"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct {
 		content []byte
-		key     *sealed.Key
+		key     *keyfile.Key
 		want    string
 	}{
 		"changed":          {changed, key, "it was changed"},
@@ -71,7 +71,7 @@ func TestSealed(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
 		}
 	}
-	same, made, err := sealed.LoadOrMake(filepath.Join(dir, "other"))
+	same, made, err := keyfile.LoadOrMakeKey(filepath.Join(dir, "other"))
 	if err != nil || made || same.ID() != other.ID() {
 		t.Errorf("the key is made twice: %v", err)
 	}

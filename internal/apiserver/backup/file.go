@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/sealed"
+	"github.com/coppice-dev/coppice/internal/apiserver/keyfile"
 	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
@@ -49,7 +49,7 @@ type record struct {
 }
 
 // Seal returns the content of a file.
-func Seal(kept []undo.Kept, key *sealed.Key, now time.Time) ([]byte, error) {
+func Seal(kept []undo.Kept, key *keyfile.Key, now time.Time) ([]byte, error) {
 	header, err := json.Marshal(Header{apiVersion, fileKind, now.UTC(), len(kept), key.ID()})
 	if err != nil {
 		return nil, fmt.Errorf("encode the header: %w", err)
@@ -70,7 +70,7 @@ func Seal(kept []undo.Kept, key *sealed.Key, now time.Time) ([]byte, error) {
 }
 
 // Open returns the objects and the header of a file.
-func Open(content []byte, key *sealed.Key) ([]undo.Kept, Header, error) {
+func Open(content []byte, key *keyfile.Key) ([]undo.Kept, Header, error) {
 	header, line, rest, err := split(content)
 	if err != nil {
 		return nil, header, err

@@ -25,7 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/sealed"
+	"github.com/coppice-dev/coppice/internal/apiserver/keyfile"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 	"github.com/coppice-dev/coppice/internal/collect/pace"
 	"github.com/coppice-dev/coppice/internal/tools/undo"
@@ -51,7 +51,7 @@ type Bounds struct {
 // Bin keeps removed objects. It is safe for concurrent use.
 type Bin struct {
 	path   string
-	key    *sealed.Key
+	key    *keyfile.Key
 	store  *storage.Store
 	bounds Bounds
 	decode decoder
@@ -68,7 +68,7 @@ type Bin struct {
 // Open opens the bin in a directory, which must be locked. It creates a missing bin and a missing key. It fails if the
 // bin was written with another key. It sets a damaged bin aside.
 func Open(dir string, store *storage.Store, bounds Bounds, log *slog.Logger) (*Bin, error) {
-	key, _, err := sealed.LoadOrMake(filepath.Join(dir, keyFile))
+	key, _, err := keyfile.LoadOrMakeKey(filepath.Join(dir, keyFile))
 	if err != nil {
 		return nil, fmt.Errorf("open the recycle bin: %w", err)
 	}

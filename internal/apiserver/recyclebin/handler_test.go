@@ -17,7 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/sealed"
+	"github.com/coppice-dev/coppice/internal/apiserver/keyfile"
 )
 
 // grants are rights to get objects, as RESOURCE/NAMESPACE/NAME; an empty namespace or name means all.
@@ -117,7 +117,7 @@ func TestR29_FormerNamespaces(t *testing.T) {
 // The handler decrypts nothing that the caller may not get.
 func TestR29_NothingIsDecryptedInVain(t *testing.T) {
 	b := filled(t)
-	other, err := sealed.NewKey(make([]byte, 32))
+	other, err := keyfile.NewKey(make([]byte, 32))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/rest"
 	certutil "k8s.io/client-go/util/cert"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/keyfile"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/serviceaccounttoken"
+	"github.com/coppice-dev/coppice/internal/apiserver/keyfile"
 )
 
 // initialDelay is the delay before a request to a webhook is sent again, as in kube-apiserver.

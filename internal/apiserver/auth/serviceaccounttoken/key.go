@@ -25,7 +25,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 	"k8s.io/client-go/util/keyutil"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/keyfile"
+	"github.com/coppice-dev/coppice/internal/apiserver/keyfile"
 )
 
 // Issuer is the issuer of tokens, and the audience of tokens for this server, unless Files configure

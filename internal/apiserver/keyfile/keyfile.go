@@ -1,4 +1,5 @@
-// Package keyfile stores private keys in files that only their owner may read.
+// Package keyfile keeps secret keys in files that only their owner may read: the private keys of certificates and
+// tokens, and the keys that encrypt copies of deleted objects (Key).
 package keyfile
 
 import (

@@ -1,7 +1,4 @@
-// Package sealed encrypts copies of deleted objects, so that secrets are not readable at rest: AES-256 in
-// Galois/counter mode, with a key in a file that only its owner may read. A sealed text can only be opened with the
-// same key and purpose, and Open detects changes to it.
-package sealed
+package keyfile
 
 import (
 	"crypto/aes"
@@ -13,14 +10,14 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/keyfile"
 )
 
 // keySize is the size of an AES-256 key, in bytes.
 const keySize = 32
 
-// Key encrypts and decrypts. It may be used concurrently.
+// Key encrypts copies of deleted objects, so that secrets are not readable at rest: AES-256 in Galois/counter mode. A
+// sealed text can only be opened with the same key and purpose, and Open detects changes to it. It may be used
+// concurrently.
 type Key struct {
 	id   string
 	aead cipher.AEAD
@@ -58,9 +55,9 @@ func (k *Key) Open(text, purpose []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// Load reads the key in a file. keyfile.IsMissing reports whether its error means that there is no file.
-func Load(path string) (*Key, error) {
-	text, err := keyfile.Load(path)
+// LoadKey reads the key in a file. IsMissing reports whether its error means that there is no file.
+func LoadKey(path string) (*Key, error) {
+	text, err := Load(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the key: %w", err)
 	}
@@ -71,17 +68,17 @@ func Load(path string) (*Key, error) {
 	return NewKey(secret)
 }
 
-// LoadOrMake reads the key in a file, or makes a key if there is no file; then made is true.
-func LoadOrMake(path string) (key *Key, made bool, err error) {
-	key, err = Load(path)
-	if !keyfile.IsMissing(err) {
+// LoadOrMakeKey reads the key in a file, or makes a key if there is no file; then made is true.
+func LoadOrMakeKey(path string) (key *Key, made bool, err error) {
+	key, err = LoadKey(path)
+	if !IsMissing(err) {
 		return key, false, err
 	}
 	secret := make([]byte, keySize)
 	if _, err := rand.Read(secret); err != nil {
 		return nil, false, fmt.Errorf("make a key: %w", err)
 	}
-	if err := keyfile.Store(path, []byte(base64.StdEncoding.EncodeToString(secret)+"\n")); err != nil {
+	if err := Store(path, []byte(base64.StdEncoding.EncodeToString(secret)+"\n")); err != nil {
 		return nil, false, fmt.Errorf("store the key: %w", err)
 	}
 	key, err = NewKey(secret)
