@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/restmapper"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/aggregation"
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbacauthorizer"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
 	"github.com/coppice-dev/coppice/internal/apiserver/discovery"
 	"github.com/coppice-dev/coppice/internal/apiserver/establishing"
 	"github.com/coppice-dev/coppice/internal/apiserver/loopback"
@@ -50,7 +50,7 @@ type foundation struct {
 	endpoints *serviceendpoints.Resolver
 	// aggregation serves the groups of other servers.
 	aggregation *aggregation.Aggregator
-	roles       *rbacauthorizer.Aggregator
+	roles       *rbac.Aggregator
 }
 
 // connect creates the foundation.
@@ -83,7 +83,7 @@ func connect(c completedConfig) (*foundation, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.roles, err = rbacauthorizer.NewAggregator(f.informers, f.client.RbacV1()); err != nil {
+	if f.roles, err = rbac.NewAggregator(f.informers, f.client.RbacV1()); err != nil {
 		return nil, err
 	}
 	return f, nil

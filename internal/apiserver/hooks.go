@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/aggregation"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/accesscontrol"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbacauthorizer"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
 	"github.com/coppice-dev/coppice/internal/apiserver/priorityfairness"
 	"github.com/coppice-dev/coppice/internal/apiserver/systemobjects"
 )
@@ -31,7 +31,7 @@ type hooks struct {
 	client      kubernetes.Interface
 	informers   informers.SharedInformerFactory
 	access      *accesscontrol.AccessControl
-	roles       *rbacauthorizer.Aggregator
+	roles       *rbac.Aggregator
 	aggregation *aggregation.Aggregator
 	start       *start
 	defaults    func(runtime.Object) // sets the defaults of a built-in object

@@ -20,7 +20,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/external"
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbacauthorizer"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/reviews"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/serviceaccounttoken"
@@ -30,7 +30,7 @@ import (
 // AccessControl is the authentication and authorization of one server.
 type AccessControl struct {
 	// Policy has the roles and bindings of the server.
-	Policy *rbacauthorizer.Policy
+	Policy *rbac.InformerPolicy
 	// Authorizer authorizes the requests to the server.
 	Authorizer authorizer.Authorizer
 	// Components authenticates the control plane's own components.
@@ -41,7 +41,7 @@ type AccessControl struct {
 	authority       *auth.Authority
 	external        external.Config
 	key             *serviceaccounttoken.Key
-	rbac            rbacauthorizer.Authorizer
+	rbac            rbac.Authorizer
 	serviceAccounts *serviceaccounttoken.Authenticator
 	tokens          authenticator.Token
 	pods            *restriction.PodRegistry
@@ -66,7 +66,7 @@ func Apply(base *genericapiserver.Config, c Config) (*AccessControl, error) {
 		return nil, err
 	}
 	a := &AccessControl{
-		Policy: rbacauthorizer.NewPolicy(c.Informers), Components: auth.NewComponents(bootstrappolicy.Components()...),
+		Policy: rbac.NewInformerPolicy(c.Informers), Components: auth.NewComponents(bootstrappolicy.Components()...),
 		authority: c.Authority, external: c.External, key: key, serviceAccounts: serviceaccounttoken.NewAuthenticator(key, c.Client.CoreV1()), pods: &restriction.PodRegistry{},
 	}
 	a.Restrictions = restriction.New(restriction.NewNamespaces(c.Informers.Core().V1().Namespaces().Lister(), c.Client.CoreV1()), a.pods)
@@ -78,7 +78,7 @@ func Apply(base *genericapiserver.Config, c Config) (*AccessControl, error) {
 	if err := a.applyAuthentication(base); err != nil {
 		return nil, err
 	}
-	a.rbac = rbacauthorizer.NewAuthorizer(a.Policy)
+	a.rbac = rbac.NewAuthorizer(a.Policy)
 	base.RuleResolver = a.rbac
 	modes, err := c.External.Authorizer(a.rbac, bootstrappolicy.Components())
 	if err != nil {
@@ -150,7 +150,7 @@ func (a *AccessControl) UseRegistries(core map[string]rest.Storage) error {
 // GuardRoles puts the check for privilege escalation in front of the registries of roles and
 // bindings, by resource.
 func (a *AccessControl) GuardRoles(storages map[string]rest.Storage) error {
-	return rbacauthorizer.NewEscalationCheck(a.Policy, a.Authorizer).Guard(storages)
+	return rbac.NewEscalationCheck(a.Policy, a.Authorizer).Guard(storages)
 }
 
 // IssuerDiscovery returns the handlers with which clients discover how to verify service account tokens, by

@@ -1,8 +1,11 @@
-// Package rbac evaluates Roles, ClusterRoles and their bindings.
+// Package rbac evaluates Roles, ClusterRoles and their bindings, and applies them to a server.
 //
-// It has no state and does no I/O: a Policy provides the current roles and bindings. Decide authorizes one
-// request; Grants yields the rules of a user; Missing returns the rules that a user would grant without
-// having them (escalation); Aggregate returns the rules of an aggregated ClusterRole.
+// The functions of rbac.go and missing.go have no state and do no I/O: a Policy provides the current roles and
+// bindings. Decide authorizes one request; Grants yields the rules of a user; Missing returns the rules that a
+// user would grant without having them (escalation); Aggregate returns the rules of an aggregated ClusterRole.
+// The other files use them: InformerPolicy reads roles and bindings from informers, Authorizer authorizes
+// requests, EscalationCheck guards the registries against privilege escalation, and Aggregator is the controller
+// that aggregates ClusterRoles.
 //
 // The rules of Kubernetes apply: a request that no rule allows is refused, no rule denies, and a
 // ClusterRole that a RoleBinding names applies in the namespace of the binding.

@@ -1,10 +1,4 @@
-// Package rbacauthorizer applies the Roles, ClusterRoles and bindings of a server. Package rbac evaluates
-// them.
-//
-// Policy reads them from informers. Authorizer authorizes requests with a Policy, and resolves the rules of
-// users. EscalationCheck guards the registries against privilege escalation. Aggregator is the controller
-// that aggregates ClusterRoles.
-package rbacauthorizer
+package rbac
 
 import (
 	"context"
@@ -17,47 +11,45 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/informers"
 	rbaclisters "k8s.io/client-go/listers/rbac/v1"
-
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
 )
 
-// Policy provides roles and bindings from informers. It is safe for concurrent use.
-type Policy struct {
+// InformerPolicy provides roles and bindings from informers. It is safe for concurrent use.
+type InformerPolicy struct {
 	roles               rbaclisters.RoleLister
 	clusterRoles        rbaclisters.ClusterRoleLister
 	roleBindings        rbaclisters.RoleBindingLister
 	clusterRoleBindings rbaclisters.ClusterRoleBindingLister
 }
 
-var _ rbac.Policy = (*Policy)(nil)
+var _ Policy = (*InformerPolicy)(nil)
 
-// NewPolicy returns a Policy that reads from shared. Until shared has synced, no user has a role.
-func NewPolicy(shared informers.SharedInformerFactory) *Policy {
+// NewInformerPolicy returns an InformerPolicy that reads from shared. Until shared has synced, no user has a role.
+func NewInformerPolicy(shared informers.SharedInformerFactory) *InformerPolicy {
 	v1 := shared.Rbac().V1()
-	return &Policy{v1.Roles().Lister(), v1.ClusterRoles().Lister(), v1.RoleBindings().Lister(), v1.ClusterRoleBindings().Lister()}
+	return &InformerPolicy{v1.Roles().Lister(), v1.ClusterRoles().Lister(), v1.RoleBindings().Lister(), v1.ClusterRoleBindings().Lister()}
 }
 
-// Role implements rbac.Policy.
-func (p *Policy) Role(namespace, name string) (*rbacv1.Role, bool) {
+// Role implements Policy.
+func (p *InformerPolicy) Role(namespace, name string) (*rbacv1.Role, bool) {
 	role, err := p.roles.Roles(namespace).Get(name)
 	return role, err == nil
 }
 
-// ClusterRole implements rbac.Policy.
-func (p *Policy) ClusterRole(name string) (*rbacv1.ClusterRole, bool) {
+// ClusterRole implements Policy.
+func (p *InformerPolicy) ClusterRole(name string) (*rbacv1.ClusterRole, bool) {
 	role, err := p.clusterRoles.Get(name)
 	return role, err == nil
 }
 
-// RoleBindings implements rbac.Policy.
-func (p *Policy) RoleBindings(namespace string) []*rbacv1.RoleBinding {
+// RoleBindings implements Policy.
+func (p *InformerPolicy) RoleBindings(namespace string) []*rbacv1.RoleBinding {
 	bindings, err := p.roleBindings.RoleBindings(namespace).List(labels.Everything())
 	utilruntime.Must(err) // listing everything in a cache cannot fail
 	return bindings
 }
 
-// ClusterRoleBindings implements rbac.Policy.
-func (p *Policy) ClusterRoleBindings() []*rbacv1.ClusterRoleBinding {
+// ClusterRoleBindings implements Policy.
+func (p *InformerPolicy) ClusterRoleBindings() []*rbacv1.ClusterRoleBinding {
 	bindings, err := p.clusterRoleBindings.List(labels.Everything())
 	utilruntime.Must(err)
 	return bindings
@@ -65,7 +57,7 @@ func (p *Policy) ClusterRoleBindings() []*rbacv1.ClusterRoleBinding {
 
 // Authorizer allows requests that a role allows, and has no opinion about others.
 type Authorizer struct {
-	policy rbac.Policy
+	policy Policy
 }
 
 var (
@@ -74,14 +66,14 @@ var (
 )
 
 // NewAuthorizer returns an authorizer that decides by policy.
-func NewAuthorizer(policy rbac.Policy) Authorizer { return Authorizer{policy} }
+func NewAuthorizer(policy Policy) Authorizer { return Authorizer{policy} }
 
 // Authorize implements authorizer.Authorizer.
 func (a Authorizer) Authorize(_ context.Context, attributes authorizer.Attributes) (authorizer.Decision, string, error) {
 	if attributes.GetUser() == nil {
 		return authorizer.DecisionNoOpinion, "", nil
 	}
-	if allowed, reason := rbac.Decide(a.policy, attributes); allowed {
+	if allowed, reason := Decide(a.policy, attributes); allowed {
 		return authorizer.DecisionAllow, reason, nil
 	}
 	return authorizer.DecisionNoOpinion, "", nil
@@ -104,7 +96,7 @@ func (a Authorizer) RulesFor(_ context.Context, u user.Info, namespace string) (
 	if u == nil {
 		return nil, nil, false, fmt.Errorf("the rules of no user cannot be resolved")
 	}
-	for grant := range rbac.Grants(a.policy, u, namespace) {
+	for grant := range Grants(a.policy, u, namespace) {
 		r := grant.Rule
 		if len(r.Resources) > 0 {
 			resources = append(resources, &authorizer.DefaultResourceRuleInfo{

@@ -1,4 +1,4 @@
-package rbacauthorizer
+package rbac
 
 import (
 	"context"
@@ -20,7 +20,6 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
@@ -32,14 +31,14 @@ import (
 // owner references and finalizers is not checked, because garbage collection must be able to release every
 // object.
 type EscalationCheck struct {
-	policy    rbac.Policy
+	policy    Policy
 	authorize authorizer.UnconditionalAuthorizer
 	roles     map[string]rest.Getter // "roles" and "clusterroles", live
 }
 
 // NewEscalationCheck returns a check against the rules that policy grants; authorize decides about the
 // verbs escalate and bind.
-func NewEscalationCheck(policy rbac.Policy, authorize authorizer.UnconditionalAuthorizer) *EscalationCheck {
+func NewEscalationCheck(policy Policy, authorize authorizer.UnconditionalAuthorizer) *EscalationCheck {
 	return &EscalationCheck{policy: policy, authorize: authorize, roles: map[string]rest.Getter{}}
 }
 
@@ -99,7 +98,7 @@ func (e *EscalationCheck) write(ctx context.Context, obj, old runtime.Object) er
 	case *rbacv1.ClusterRole:
 		grants := [][]rbacv1.PolicyRule{obj.Rules}
 		if before, _ := old.(*rbacv1.ClusterRole); aggregates(obj) || aggregates(before) {
-			grants = append(grants, rbac.Everything()) // the rule may select any role, also in the future
+			grants = append(grants, Everything()) // the rule may select any role, also in the future
 		}
 		return e.writeRole(ctx, u, rbacv1.Resource("clusterroles"), obj.Name, grants...)
 	case *rbacv1.RoleBinding:
@@ -202,13 +201,13 @@ func (e *EscalationCheck) rulesOf(ctx context.Context, resource, name string) ([
 
 // confirm returns an error that lists the rules that the user lacks.
 func (e *EscalationCheck) confirm(ctx context.Context, u user.Info, rules []rbacv1.PolicyRule) error {
-	missing := rbac.Missing(e.policy, u, genericrequest.NamespaceValue(ctx), rules)
+	missing := Missing(e.policy, u, genericrequest.NamespaceValue(ctx), rules)
 	if len(missing) == 0 {
 		return nil
 	}
 	lines := make([]string, 0, len(missing))
 	for _, rule := range missing {
-		lines = append(lines, rbac.Compact(rule))
+		lines = append(lines, Compact(rule))
 	}
 	slices.Sort(lines)
 	return fmt.Errorf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s",

@@ -1,4 +1,4 @@
-package rbacauthorizer
+package rbac
 
 import (
 	"context"
@@ -14,8 +14,6 @@ import (
 	rbaclisters "k8s.io/client-go/listers/rbac/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
-
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
 )
 
 // Aggregator writes the rules of ClusterRoles with an aggregationRule when a ClusterRole that they select
@@ -91,7 +89,7 @@ func (a *Aggregator) reconcile(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("read ClusterRole %s: %w", name, err)
 	}
-	rules := rbac.Aggregate(role, a.all())
+	rules := Aggregate(role, a.all())
 	if equality.Semantic.DeepEqual(rules, role.Rules) {
 		return nil
 	}
