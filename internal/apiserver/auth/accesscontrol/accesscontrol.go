@@ -1,6 +1,6 @@
 // Package accesscontrol sets up the authentication and authorization of an API server from the packages
-// beside it, and serves the API groups and subresources that belong to them: reviews, and service account
-// tokens.
+// beside it, and serves the API groups and subresources that belong to them: reviews (reviews.go), and service
+// account tokens.
 package accesscontrol
 
 import (
@@ -22,7 +22,6 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/external"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/reviews"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/serviceaccounttoken"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
@@ -123,9 +122,9 @@ func (a *AccessControl) SignForSecret(account *corev1.ServiceAccount, secret str
 
 // ReviewGroups returns the API groups of reviews, authentication.k8s.io and authorization.k8s.io.
 func (a *AccessControl) ReviewGroups(schemes registry.Schemes, base *genericapiserver.Config) []*genericapiserver.APIGroupInfo {
-	return reviews.Groups(schemes, reviews.Config{
+	return reviews{
 		Authorizer: a.Restrictions.Reviews(base.Authorization.Authorizer), Rules: a.rbac, Tokens: a.tokens, Audiences: a.audiences(),
-	})
+	}.groups(schemes)
 }
 
 // UseRegistries passes the registries of the core group, by resource, to authentication and authorization,

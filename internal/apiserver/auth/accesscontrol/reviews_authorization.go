@@ -1,4 +1,4 @@
-package reviews
+package accesscontrol
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-func (c Config) reviewAccess(ctx context.Context, r *authorizationv1.SubjectAccessReview) error {
+func (c reviews) reviewAccess(ctx context.Context, r *authorizationv1.SubjectAccessReview) error {
 	errs := append(validateMetadata(r.ObjectMeta, ""), validateSubject(r.Spec)...)
 	errs = append(errs, validateAttributes(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)...)
 	if len(errs) > 0 {
@@ -22,7 +22,7 @@ func (c Config) reviewAccess(ctx context.Context, r *authorizationv1.SubjectAcce
 	return nil
 }
 
-func (c Config) reviewLocalAccess(ctx context.Context, r *authorizationv1.LocalSubjectAccessReview) error {
+func (c reviews) reviewLocalAccess(ctx context.Context, r *authorizationv1.LocalSubjectAccessReview) error {
 	namespace, ok := genericrequest.NamespaceFrom(ctx)
 	if !ok {
 		return apierrors.NewBadRequest("no namespace on request")
@@ -43,7 +43,7 @@ func (c Config) reviewLocalAccess(ctx context.Context, r *authorizationv1.LocalS
 	return nil
 }
 
-func (c Config) reviewOwnAccess(ctx context.Context, r *authorizationv1.SelfSubjectAccessReview) error {
+func (c reviews) reviewOwnAccess(ctx context.Context, r *authorizationv1.SelfSubjectAccessReview) error {
 	errs := append(validateMetadata(r.ObjectMeta, ""), validateAttributes(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)...)
 	if len(errs) > 0 {
 		return invalid("SelfSubjectAccessReview", errs)
@@ -56,7 +56,7 @@ func (c Config) reviewOwnAccess(ctx context.Context, r *authorizationv1.SelfSubj
 	return nil
 }
 
-func (c Config) reviewOwnRules(ctx context.Context, r *authorizationv1.SelfSubjectRulesReview) error {
+func (c reviews) reviewOwnRules(ctx context.Context, r *authorizationv1.SelfSubjectRulesReview) error {
 	self, err := requestUser(ctx)
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func (c Config) reviewOwnRules(ctx context.Context, r *authorizationv1.SelfSubje
 	return nil
 }
 
-func (c Config) decide(ctx context.Context, u user.Info, resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
+func (c reviews) decide(ctx context.Context, u user.Info, resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
 	attributes := attributesOf(u, resource, path)
 	decision, reason, err := c.Authorizer.Authorize(ctx, attributes)
 	status := authorizationv1.SubjectAccessReviewStatus{

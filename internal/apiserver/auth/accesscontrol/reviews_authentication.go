@@ -1,4 +1,4 @@
-package reviews
+package accesscontrol
 
 import (
 	"context"
@@ -19,7 +19,7 @@ func reviewSelf(ctx context.Context, r *authenticationv1.SelfSubjectReview) erro
 }
 
 // reviewToken authenticates a token for the requested audiences.
-func (c Config) reviewToken(ctx context.Context, r *authenticationv1.TokenReview) error {
+func (c reviews) reviewToken(ctx context.Context, r *authenticationv1.TokenReview) error {
 	if r.Spec.Token == "" {
 		return apierrors.NewBadRequest("token is required for TokenReview in authentication")
 	}

@@ -1,8 +1,4 @@
-// Package reviews serves the review kinds of authentication.k8s.io and authorization.k8s.io:
-// TokenReview, SelfSubjectReview, the SubjectAccessReviews and SelfSubjectRulesReview. A
-// review is created, answered, and never stored. kubectl auth can-i and kubectl auth whoami
-// create them.
-package reviews
+package accesscontrol
 
 import (
 	"context"
@@ -21,8 +17,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
-// Config configures the reviews. All fields are required.
-type Config struct {
+// reviews serve the review kinds of authentication.k8s.io and authorization.k8s.io: TokenReview, SelfSubjectReview, the
+// SubjectAccessReviews and SelfSubjectRulesReview. A review is created, answered, and never stored. kubectl auth can-i
+// and kubectl auth whoami create them. All fields are required.
+type reviews struct {
 	Authorizer authorizer.UnconditionalAuthorizer
 	Rules      authorizer.RuleResolver
 	Tokens     authenticator.Token
@@ -30,8 +28,8 @@ type Config struct {
 	Audiences authenticator.Audiences
 }
 
-// Groups returns the API groups, for installation in the server.
-func Groups(schemes registry.Schemes, c Config) []*genericapiserver.APIGroupInfo {
+// groups returns the API groups, for installation in the server.
+func (c reviews) groups(schemes registry.Schemes) []*genericapiserver.APIGroupInfo {
 	group := func(name string, storages map[string]rest.Storage) *genericapiserver.APIGroupInfo {
 		info := genericapiserver.NewDefaultAPIGroupInfo(name, schemes.Hub, schemes.ParameterCodec, schemes.Codecs)
 		info.VersionedResourcesStorageMap["v1"] = storages
@@ -39,52 +37,52 @@ func Groups(schemes registry.Schemes, c Config) []*genericapiserver.APIGroupInfo
 	}
 	return []*genericapiserver.APIGroupInfo{
 		group(authenticationv1.GroupName, map[string]rest.Storage{
-			"tokenreviews":       newEndpoint("tokenreview", false, c.reviewToken),
-			"selfsubjectreviews": newEndpoint("selfsubjectreview", false, reviewSelf),
+			"tokenreviews":       newReviewEndpoint("tokenreview", false, c.reviewToken),
+			"selfsubjectreviews": newReviewEndpoint("selfsubjectreview", false, reviewSelf),
 		}),
 		group(authorizationv1.GroupName, map[string]rest.Storage{
-			"subjectaccessreviews":      newEndpoint("subjectaccessreview", false, c.reviewAccess),
-			"selfsubjectaccessreviews":  newEndpoint("selfsubjectaccessreview", false, c.reviewOwnAccess),
-			"localsubjectaccessreviews": newEndpoint("localsubjectaccessreview", true, c.reviewLocalAccess),
-			"selfsubjectrulesreviews":   newEndpoint("selfsubjectrulesreview", false, c.reviewOwnRules),
+			"subjectaccessreviews":      newReviewEndpoint("subjectaccessreview", false, c.reviewAccess),
+			"selfsubjectaccessreviews":  newReviewEndpoint("selfsubjectaccessreview", false, c.reviewOwnAccess),
+			"localsubjectaccessreviews": newReviewEndpoint("localsubjectaccessreview", true, c.reviewLocalAccess),
+			"selfsubjectrulesreviews":   newReviewEndpoint("selfsubjectrulesreview", false, c.reviewOwnRules),
 		}),
 	}
 }
 
-// object is a pointer to T that is an API object.
-type object[T any] interface {
+// reviewObject is a pointer to T that is an API object.
+type reviewObject[T any] interface {
 	*T
 	runtime.Object
 }
 
-// answer sets the status of a review. The context is the request's.
-type answer[P runtime.Object] func(ctx context.Context, review P) error
+// answerReview sets the status of a review. The context is the request's.
+type answerReview[P runtime.Object] func(ctx context.Context, review P) error
 
-// endpoint serves one kind of review.
-type endpoint[T any, P object[T]] struct {
+// reviewEndpoint serves one kind of review.
+type reviewEndpoint[T any, P reviewObject[T]] struct {
 	singular   string
 	namespaced bool
-	answer     answer[P]
+	answer     answerReview[P]
 }
 
-func newEndpoint[T any, P object[T]](singular string, namespaced bool, answer answer[P]) *endpoint[T, P] {
-	return &endpoint[T, P]{singular, namespaced, answer}
+func newReviewEndpoint[T any, P reviewObject[T]](singular string, namespaced bool, answer answerReview[P]) *reviewEndpoint[T, P] {
+	return &reviewEndpoint[T, P]{singular, namespaced, answer}
 }
 
 // New implements rest.Storage.
-func (r *endpoint[T, P]) New() runtime.Object { return P(new(T)) }
+func (r *reviewEndpoint[T, P]) New() runtime.Object { return P(new(T)) }
 
 // Destroy implements rest.Storage.
-func (r *endpoint[T, P]) Destroy() {}
+func (r *reviewEndpoint[T, P]) Destroy() {}
 
 // NamespaceScoped implements rest.Scoper.
-func (r *endpoint[T, P]) NamespaceScoped() bool { return r.namespaced }
+func (r *reviewEndpoint[T, P]) NamespaceScoped() bool { return r.namespaced }
 
 // GetSingularName implements rest.SingularNameProvider.
-func (r *endpoint[T, P]) GetSingularName() string { return r.singular }
+func (r *reviewEndpoint[T, P]) GetSingularName() string { return r.singular }
 
 // Create implements rest.Creater.
-func (r *endpoint[T, P]) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
+func (r *reviewEndpoint[T, P]) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
 	review := obj.(P)
 	if validate != nil {
 		if err := validate(ctx, obj.DeepCopyObject()); err != nil {
