@@ -1,4 +1,5 @@
-// Package admissionchain sets up admission: which plug-ins a request passes, and in which order.
+// Package admissionchain sets up admission: which plug-ins a request passes, and in which order. A file beside
+// chain.go, or several with its name, has a plug-in that k8s.io/apiserver does not have.
 package admissionchain
 
 import (
@@ -29,10 +30,6 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/admissionchain/limitranger"
-	"github.com/coppice-dev/coppice/internal/apiserver/admissionchain/serviceaccount"
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/certificateadmission"
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/claimadmission"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/ownerreferences"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
@@ -86,7 +83,7 @@ type Features struct {
 	// get the finalizers that it removes (StorageObjectInUseProtection).
 	VolumeProtection bool
 	// ServiceAccounts: a controller creates the service account "default" in each namespace. Pods need an
-	// existing account and get a token (package serviceaccount).
+	// existing account and get a token (serviceaccount.go).
 	ServiceAccounts bool
 	// NodeTaints: a node controller runs. New Nodes get the taint that it removes (TaintNodesByCondition).
 	NodeTaints bool
@@ -103,10 +100,10 @@ func AllFeatures() Features {
 // Without the other plug-ins, deletions would break our rules, or users could escalate their privileges.
 func Optional() []string {
 	return []string{
-		lifecycle.PluginName, limitranger.PluginName, serviceaccount.PluginName, mutatingpolicy.PluginName, mutatingwebhook.PluginName,
+		lifecycle.PluginName, limitRangerName, serviceAccountName, mutatingpolicy.PluginName, mutatingwebhook.PluginName,
 		nodeTaintName, podSecurityName, podTopologyLabelsName, storageInUseProtectionName, claimResizeName, ownerreferences.PluginName,
-		certificateadmission.ApprovalName, certificateadmission.SigningName,
-		certificateadmission.SubjectRestrictionName, policy.PluginName, validatingwebhook.PluginName, resourcequota.PluginName,
+		certificateApprovalName, certificateSigningName,
+		certificateSubjectRestrictionName, policy.PluginName, validatingwebhook.PluginName, resourcequota.PluginName,
 	}
 }
 
@@ -129,13 +126,13 @@ func plugins(c Config, base *genericapiserver.Config) []plugin {
 		{lifecycle.PluginName, func(io.Reader) (admission.Interface, error) {
 			return lifecycle.NewLifecycle(sets.New(metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic))
 		}},
-		{limitranger.PluginName, instance(limitranger.NewAdmission())},
+		{limitRangerName, instance(newLimitRanger())},
 	}
 	if c.Features.NodeTaints {
 		all = append(all, plugin{nodeTaintName, instance(nodeTaint{})})
 	}
 	if c.Features.ServiceAccounts {
-		all = append(all, plugin{serviceaccount.PluginName, instance(serviceaccount.NewAdmission())})
+		all = append(all, plugin{serviceAccountName, instance(newServiceAccount())})
 	}
 	all = append(all, []plugin{
 		{podSecurityName, func(config io.Reader) (admission.Interface, error) {
@@ -160,11 +157,11 @@ func plugins(c Config, base *genericapiserver.Config) []plugin {
 			}})
 	}
 	return append(all,
-		plugin{certificateadmission.ApprovalName, func(io.Reader) (admission.Interface, error) { return certificateadmission.NewApproval(authorize) }},
-		plugin{certificateadmission.SigningName, func(io.Reader) (admission.Interface, error) { return certificateadmission.NewSigning(authorize) }},
-		plugin{certificateadmission.SubjectRestrictionName, instance(certificateadmission.NewSubjectRestriction())},
+		plugin{certificateApprovalName, func(io.Reader) (admission.Interface, error) { return newCertificateApproval(authorize) }},
+		plugin{certificateSigningName, func(io.Reader) (admission.Interface, error) { return newCertificateSigning(authorize) }},
+		plugin{certificateSubjectRestrictionName, instance(newCertificateSubjectRestriction())},
 		plugin{claimResizeName, instance(newClaimResize(c.Informers))},
-		plugin{claimadmission.PluginName, func(io.Reader) (admission.Interface, error) { return claimadmission.New(authorize) }},
+		plugin{claimStatusName, func(io.Reader) (admission.Interface, error) { return newClaimStatus(authorize) }},
 		plugin{policy.PluginName, func(io.Reader) (admission.Interface, error) { return policy.NewPlugin(nil) }},
 		plugin{validatingwebhook.PluginName, func(config io.Reader) (admission.Interface, error) {
 			return validatingwebhook.NewValidatingAdmissionWebhook(config)

@@ -1,4 +1,4 @@
-package serviceaccount
+package admissionchain
 
 import (
 	"slices"
@@ -11,14 +11,14 @@ import (
 const (
 	volumePrefix = "kube-api-access-"
 	mountPath    = "/var/run/secrets/kubernetes.io/serviceaccount"
-	// authority is the ConfigMap in each namespace with the CA certificate of the server.
-	authority    = "kube-root-ca.crt"
+	// authorityMap is the ConfigMap in each namespace with the CA certificate of the server.
+	authorityMap = "kube-root-ca.crt"
 	authorityKey = "ca.crt"
 )
 
-// lifetime is the lifetime of a token, in seconds: an hour, and 7 s that distinguish its requests from
+// tokenLifetime is the lifetime of a token, in seconds: an hour, and 7 s that distinguish its requests from
 // those of pods that ask for an hour.
-const lifetime = 60*60 + 7
+const tokenLifetime = 60*60 + 7
 
 // mountsToken reports whether a pod gets a token: the pod decides, then the account.
 func mountsToken(account *corev1.ServiceAccount, pod *corev1.Pod) bool {
@@ -59,11 +59,11 @@ func mountToken(pod *corev1.Pod, newName func() string) {
 
 // tokenVolume returns the volume: a token, the server's CA certificate, and the pod's namespace.
 func tokenVolume() *corev1.ProjectedVolumeSource {
-	seconds, mode := int64(lifetime), corev1.ProjectedVolumeSourceDefaultMode
+	seconds, mode := int64(tokenLifetime), corev1.ProjectedVolumeSourceDefaultMode
 	return &corev1.ProjectedVolumeSource{DefaultMode: &mode, Sources: []corev1.VolumeProjection{
 		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: &seconds}},
 		{ConfigMap: &corev1.ConfigMapProjection{
-			LocalObjectReference: corev1.LocalObjectReference{Name: authority}, Items: []corev1.KeyToPath{{Key: authorityKey, Path: authorityKey}},
+			LocalObjectReference: corev1.LocalObjectReference{Name: authorityMap}, Items: []corev1.KeyToPath{{Key: authorityKey, Path: authorityKey}},
 		}},
 		{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{
 			{Path: "namespace", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.namespace"}},

@@ -1,10 +1,4 @@
-// Package certificateadmission has the admission plug-ins of Kubernetes for CertificateSigningRequests.
-// They check which users may approve and sign requests of a signer, and refuse certificates for some
-// subjects.
-//
-// The permissions are the verbs approve and sign on the resource signers of certificates.k8s.io, which is
-// not served. The name of the object is the name of the signer, or DOMAIN/* for all signers of a domain.
-package certificateadmission
+package admissionchain
 
 import (
 	"bytes"
@@ -23,64 +17,68 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/signingrequest"
 )
 
-// The names of the plug-ins are those of Kubernetes.
+// The names of the plug-ins of Kubernetes for CertificateSigningRequests. They check which users may approve and sign
+// requests of a signer, and refuse certificates for some subjects.
+//
+// The permissions are the verbs approve and sign on the resource signers of certificates.k8s.io, which is not served.
+// The name of the object is the name of the signer, or DOMAIN/* for all signers of a domain.
 const (
-	ApprovalName           = "CertificateApproval"
-	SigningName            = "CertificateSigning"
-	SubjectRestrictionName = "CertificateSubjectRestriction"
+	certificateApprovalName           = "CertificateApproval"
+	certificateSigningName            = "CertificateSigning"
+	certificateSubjectRestrictionName = "CertificateSubjectRestriction"
 )
 
-// Approval requires the permission to approve requests of a signer.
-type Approval struct {
+// certificateApproval requires the permission to approve requests of a signer.
+type certificateApproval struct {
 	*admission.Handler
 	signers signers
 }
 
-// Signing requires the permission to sign for a signer.
-type Signing struct {
+// certificateSigning requires the permission to sign for a signer.
+type certificateSigning struct {
 	*admission.Handler
 	signers signers
 }
 
-// SubjectRestriction refuses requests for client certificates of administrators.
-type SubjectRestriction struct{ *admission.Handler }
+// certificateSubjectRestriction refuses requests for client certificates of administrators.
+type certificateSubjectRestriction struct{ *admission.Handler }
 
 var (
-	_ admission.ValidationInterface = (*Approval)(nil)
-	_ admission.ValidationInterface = (*Signing)(nil)
-	_ admission.ValidationInterface = (*SubjectRestriction)(nil)
+	_ admission.ValidationInterface = (*certificateApproval)(nil)
+	_ admission.ValidationInterface = (*certificateSigning)(nil)
+	_ admission.ValidationInterface = (*certificateSubjectRestriction)(nil)
 )
 
-// NewApproval returns an Approval; authorize decides about permissions.
-func NewApproval(authorize authorizer.UnconditionalAuthorizer) (*Approval, error) {
+// newCertificateApproval returns a certificateApproval; authorize decides about permissions.
+func newCertificateApproval(authorize authorizer.UnconditionalAuthorizer) (*certificateApproval, error) {
 	if authorize == nil {
-		return nil, errors.New("certificateadmission: authorize is required")
+		return nil, errors.New("admission of certificates: authorize is required")
 	}
-	return &Approval{admission.NewHandler(admission.Update), signers{authorize}}, nil
+	return &certificateApproval{admission.NewHandler(admission.Update), signers{authorize}}, nil
 }
 
-// NewSigning returns a Signing; authorize decides about permissions.
-func NewSigning(authorize authorizer.UnconditionalAuthorizer) (*Signing, error) {
+// newCertificateSigning returns a certificateSigning; authorize decides about permissions.
+func newCertificateSigning(authorize authorizer.UnconditionalAuthorizer) (*certificateSigning, error) {
 	if authorize == nil {
-		return nil, errors.New("certificateadmission: authorize is required")
+		return nil, errors.New("admission of certificates: authorize is required")
 	}
-	return &Signing{admission.NewHandler(admission.Update), signers{authorize}}, nil
+	return &certificateSigning{admission.NewHandler(admission.Update), signers{authorize}}, nil
 }
 
-// NewSubjectRestriction returns a SubjectRestriction.
-func NewSubjectRestriction() *SubjectRestriction {
-	return &SubjectRestriction{admission.NewHandler(admission.Create)}
+// newCertificateSubjectRestriction returns a certificateSubjectRestriction.
+func newCertificateSubjectRestriction() *certificateSubjectRestriction {
+	return &certificateSubjectRestriction{admission.NewHandler(admission.Create)}
 }
 
 // Validate implements admission.ValidationInterface. It uses the signer of the stored request, which an
 // update cannot change.
-func (p *Approval) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if !isFor(a, "approval") {
+func (p *certificateApproval) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if !isForSigningRequest(a, "approval") {
 		return nil
 	}
 	old, ok := a.GetOldObject().(*certificatesv1.CertificateSigningRequest)
 	if !ok {
-		return unexpected(a, a.GetOldObject())
+		return unexpectedSigningRequest(a, a.GetOldObject())
 	}
 	if !p.signers.allow(ctx, a.GetUserInfo(), "approve", old.Spec.SignerName) {
 		return admission.NewForbidden(a, fmt.Errorf("user not permitted to approve requests with signerName %q", old.Spec.SignerName))
@@ -89,17 +87,17 @@ func (p *Approval) Validate(ctx context.Context, a admission.Attributes, _ admis
 }
 
 // Validate implements admission.ValidationInterface.
-func (p *Signing) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if !isFor(a, "status") {
+func (p *certificateSigning) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if !isForSigningRequest(a, "status") {
 		return nil
 	}
 	old, ok := a.GetOldObject().(*certificatesv1.CertificateSigningRequest)
 	if !ok {
-		return unexpected(a, a.GetOldObject())
+		return unexpectedSigningRequest(a, a.GetOldObject())
 	}
 	csr, ok := a.GetObject().(*certificatesv1.CertificateSigningRequest)
 	if !ok {
-		return unexpected(a, a.GetObject())
+		return unexpectedSigningRequest(a, a.GetObject())
 	}
 	if bytes.Equal(old.Status.Certificate, csr.Status.Certificate) && equality.Semantic.DeepEqual(old.Status.Conditions, csr.Status.Conditions) {
 		return nil
@@ -111,13 +109,13 @@ func (p *Signing) Validate(ctx context.Context, a admission.Attributes, _ admiss
 }
 
 // Validate implements admission.ValidationInterface.
-func (p *SubjectRestriction) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if !isFor(a, "") {
+func (p *certificateSubjectRestriction) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if !isForSigningRequest(a, "") {
 		return nil
 	}
 	csr, ok := a.GetObject().(*certificatesv1.CertificateSigningRequest)
 	if !ok {
-		return unexpected(a, a.GetObject())
+		return unexpectedSigningRequest(a, a.GetObject())
 	}
 	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
 		return nil
@@ -132,12 +130,12 @@ func (p *SubjectRestriction) Validate(_ context.Context, a admission.Attributes,
 	return nil
 }
 
-// isFor reports whether a request is for CertificateSigningRequests, or for a subresource of them.
-func isFor(a admission.Attributes, subresource string) bool {
+// isForSigningRequest reports whether a request is for CertificateSigningRequests, or for a subresource of them.
+func isForSigningRequest(a admission.Attributes, subresource string) bool {
 	return a.GetResource().GroupResource() == certificatesv1.Resource("certificatesigningrequests") && a.GetSubresource() == subresource
 }
 
-func unexpected(a admission.Attributes, got any) error {
+func unexpectedSigningRequest(a admission.Attributes, got any) error {
 	return admission.NewForbidden(a, fmt.Errorf("expected type CertificateSigningRequest, got: %T", got))
 }
 

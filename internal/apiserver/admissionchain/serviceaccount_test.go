@@ -1,4 +1,4 @@
-package serviceaccount
+package admissionchain
 
 import (
 	"context"
@@ -36,11 +36,11 @@ func pod(change func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
-// plugin returns the plug-in on a server with the accounts. Its cache is empty: it reads live.
-func plugin(t *testing.T, accounts ...runtime.Object) (*Admission, *fake.Clientset) {
+// serviceAccountPlugin returns the plug-in on a server with the accounts. Its cache is empty: it reads live.
+func serviceAccountPlugin(t *testing.T, accounts ...runtime.Object) (*serviceAccount, *fake.Clientset) {
 	t.Helper()
 	client := fake.NewClientset(accounts...)
-	p := NewAdmission()
+	p := newServiceAccount()
 	p.volumeName = func() string { return "kube-api-access-abcde" }
 	p.SetExternalKubeClientSet(client)
 	p.SetExternalKubeInformerFactory(informers.NewSharedInformerFactory(client, 0))
@@ -69,7 +69,7 @@ func mounts(p *corev1.Pod) string {
 	return strings.Join(words, ", ")
 }
 
-func TestToken(t *testing.T) {
+func TestPodsMountToken(t *testing.T) {
 	no, yes := false, true
 	never := func(a *corev1.ServiceAccount) { a.AutomountServiceAccountToken = &no }
 	const everywhere = "i kube-api-access-abcde at serviceaccount, c kube-api-access-abcde at serviceaccount, d kube-api-access-abcde at serviceaccount, kube-api-access-abcde"
@@ -99,7 +99,7 @@ func TestToken(t *testing.T) {
 		"a mirror pod": {account("default", nil), pod(func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} }), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, _ := plugin(t, test.account)
+			p, _ := serviceAccountPlugin(t, test.account)
 			for range 2 { // admission may run again, and adds nothing
 				if err := p.Admit(t.Context(), creation(test.pod), nil); err != nil {
 					t.Fatal(err)
@@ -129,9 +129,9 @@ func TestTokenVolume(t *testing.T) {
 	}
 }
 
-func TestAccount(t *testing.T) {
+func TestPodsGetTheirAccount(t *testing.T) {
 	build := account("build", func(a *corev1.ServiceAccount) { a.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "registry"}} })
-	p, _ := plugin(t, build)
+	p, _ := serviceAccountPlugin(t, build)
 	named := pod(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "build" })
 	if err := p.Admit(t.Context(), creation(named), nil); err != nil || len(named.Spec.ImagePullSecrets) != 1 {
 		t.Errorf("%v, with the pull secrets %v", err, named.Spec.ImagePullSecrets)
@@ -165,7 +165,7 @@ func TestAccount(t *testing.T) {
 // moment later. Without it the pod is refused, but not at once.
 func TestDefaultAccountIsAwaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, client := plugin(t)
+		p, client := serviceAccountPlugin(t)
 		go func() {
 			time.Sleep(50 * time.Millisecond)
 			if _, err := client.CoreV1().ServiceAccounts("ns").Create(context.Background(), account("default", nil), metav1.CreateOptions{}); err != nil {
@@ -186,7 +186,7 @@ func TestDefaultAccountIsAwaited(t *testing.T) {
 		if err := p.Admit(t.Context(), creation(pod(nil)), nil); !apierrors.IsForbidden(err) {
 			t.Errorf("without the account: %v", err)
 		}
-		if took := time.Since(began); took < longest/3 || took > longest {
+		if took := time.Since(began); took < longestAccountWait/3 || took > longestAccountWait {
 			t.Errorf("it was refused after %s", took)
 		}
 		began = time.Now()
@@ -196,7 +196,7 @@ func TestDefaultAccountIsAwaited(t *testing.T) {
 	})
 }
 
-func TestSecrets(t *testing.T) {
+func TestAccountLimitsSecrets(t *testing.T) {
 	strict := account("default", func(a *corev1.ServiceAccount) {
 		a.Annotations = map[string]string{enforceAnnotation: "true"}
 		a.Secrets, a.ImagePullSecrets = []corev1.ObjectReference{{Name: "mine"}}, []corev1.LocalObjectReference{{Name: "registry"}}
@@ -235,7 +235,7 @@ func TestSecrets(t *testing.T) {
 		}), "a mirror pod may not use ServiceAccountToken volume projections"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, _ := plugin(t, test.account)
+			p, _ := serviceAccountPlugin(t, test.account)
 			if err := p.Admit(t.Context(), creation(test.pod), nil); err != nil {
 				t.Fatal(err)
 			}
@@ -246,7 +246,7 @@ func TestSecrets(t *testing.T) {
 		})
 	}
 	t.Run("an ephemeral container", func(t *testing.T) {
-		p, _ := plugin(t, strict)
+		p, _ := serviceAccountPlugin(t, strict)
 		debugged := pod(func(p *corev1.Pod) {
 			p.Spec.ServiceAccountName, p.Spec.Volumes = "default", secret("x") // the old pod has this value
 			p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "e", Env: env("y")}}}

@@ -1,14 +1,4 @@
-// Package claimadmission checks which users may change which part of the status of a ResourceClaim. The
-// permission to update resourceclaims/status is not enough:
-//
-//	allocation, reservedFor  update on resourceclaims/binding, in all namespaces
-//	devices of a driver      arbitrary-node:update on resourceclaims/driver with the driver's name, or
-//	                         associated-node:update for a pod on the node that has the devices
-//	admin access             in namespaces that are labelled for it only
-//
-// These subresources are not served. As in Kubernetes, a user who lacks a permission gets the error that
-// the object is invalid.
-package claimadmission
+package admissionchain
 
 import (
 	"context"
@@ -33,43 +23,52 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// PluginName is the name of the plug-in. Kubernetes has no such plug-in: its registry checks this.
-const PluginName = "ResourceClaimStatus"
+// claimStatusName is the name of the plug-in. Kubernetes has no such plug-in: its registry checks this.
+const claimStatusName = "ResourceClaimStatus"
 
-// Admission checks changes of the status of ResourceClaims.
-type Admission struct {
+// claimStatus checks which users may change which part of the status of a ResourceClaim. The permission to update
+// resourceclaims/status is not enough:
+//
+//	allocation, reservedFor  update on resourceclaims/binding, in all namespaces
+//	devices of a driver      arbitrary-node:update on resourceclaims/driver with the driver's name, or
+//	                         associated-node:update for a pod on the node that has the devices
+//	admin access             in namespaces that are labelled for it only
+//
+// These subresources are not served. As in Kubernetes, a user who lacks a permission gets the error that
+// the object is invalid.
+type claimStatus struct {
 	*admission.Handler
 	authorize authorizer.UnconditionalAuthorizer
 	client    kubernetes.Interface
 }
 
 var (
-	_ admission.ValidationInterface          = (*Admission)(nil)
-	_ admission.InitializationValidator      = (*Admission)(nil)
-	_ initializer.WantsExternalKubeClientSet = (*Admission)(nil)
+	_ admission.ValidationInterface          = (*claimStatus)(nil)
+	_ admission.InitializationValidator      = (*claimStatus)(nil)
+	_ initializer.WantsExternalKubeClientSet = (*claimStatus)(nil)
 )
 
-// New returns an Admission; authorize decides about permissions.
-func New(authorize authorizer.UnconditionalAuthorizer) (*Admission, error) {
+// newClaimStatus returns a claimStatus; authorize decides about permissions.
+func newClaimStatus(authorize authorizer.UnconditionalAuthorizer) (*claimStatus, error) {
 	if authorize == nil {
-		return nil, errors.New("claimadmission: authorize is required")
+		return nil, errors.New("admission of resource claims: authorize is required")
 	}
-	return &Admission{Handler: admission.NewHandler(admission.Update), authorize: authorize}, nil
+	return &claimStatus{Handler: admission.NewHandler(admission.Update), authorize: authorize}, nil
 }
 
 // SetExternalKubeClientSet implements initializer.WantsExternalKubeClientSet.
-func (p *Admission) SetExternalKubeClientSet(client kubernetes.Interface) { p.client = client }
+func (p *claimStatus) SetExternalKubeClientSet(client kubernetes.Interface) { p.client = client }
 
 // ValidateInitialization implements admission.InitializationValidator.
-func (p *Admission) ValidateInitialization() error {
+func (p *claimStatus) ValidateInitialization() error {
 	if p.client == nil {
-		return errors.New("claimadmission: no client")
+		return errors.New("admission of resource claims: no client")
 	}
 	return nil
 }
 
 // Validate implements admission.ValidationInterface.
-func (p *Admission) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+func (p *claimStatus) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetResource().GroupResource() != resourcev1.Resource("resourceclaims") || a.GetSubresource() != "status" {
 		return nil
 	}
@@ -93,7 +92,7 @@ func (p *Admission) Validate(ctx context.Context, a admission.Attributes, _ admi
 
 // checkAdminAccess checks that the namespace of a claim is labelled for admin access, if the claim newly
 // has it.
-func (p *Admission) checkAdminAccess(ctx context.Context, claim, old *resourcev1.ResourceClaim) field.ErrorList {
+func (p *claimStatus) checkAdminAccess(ctx context.Context, claim, old *resourcev1.ResourceClaim) field.ErrorList {
 	at, was := adminAccessOf(claim), adminAccessOf(old)
 	if at == nil || was != nil {
 		return nil
@@ -123,7 +122,7 @@ func adminAccessOf(claim *resourcev1.ResourceClaim) *field.Path {
 }
 
 // checkBinding checks the permission to allocate and reserve.
-func (p *Admission) checkBinding(ctx context.Context, request authorizer.Attributes, claim, old *resourcev1.ResourceClaim) field.ErrorList {
+func (p *claimStatus) checkBinding(ctx context.Context, request authorizer.Attributes, claim, old *resourcev1.ResourceClaim) field.ErrorList {
 	if equality.Semantic.DeepEqual(claim.Status.Allocation, old.Status.Allocation) &&
 		equality.Semantic.DeepEqual(claim.Status.ReservedFor, old.Status.ReservedFor) {
 		return nil
@@ -138,12 +137,12 @@ func (p *Admission) checkBinding(ctx context.Context, request authorizer.Attribu
 
 // checkDevices checks the permission to report on the devices of each driver. Without an allocation, there
 // is nothing to report.
-func (p *Admission) checkDevices(ctx context.Context, request authorizer.Attributes, claim, old *resourcev1.ResourceClaim) field.ErrorList {
+func (p *claimStatus) checkDevices(ctx context.Context, request authorizer.Attributes, claim, old *resourcev1.ResourceClaim) field.ErrorList {
 	if claim.Status.Allocation == nil {
 		return nil
 	}
 	verbs := []string{resourcev1.VerbPrefixArbitraryNode + request.GetVerb()}
-	if node := nodeOf(claim.Status.Allocation); node != "" && isOnNode(request.GetUser(), node) {
+	if node := nodeOfAllocation(claim.Status.Allocation); node != "" && isOnNode(request.GetUser(), node) {
 		verbs = append([]string{resourcev1.VerbPrefixAssociatedNode + request.GetVerb()}, verbs...)
 	}
 	var errs field.ErrorList
@@ -158,7 +157,7 @@ func (p *Admission) checkDevices(ctx context.Context, request authorizer.Attribu
 	return errs
 }
 
-func (p *Admission) allows(ctx context.Context, a authorizer.Attributes) bool {
+func (p *claimStatus) allows(ctx context.Context, a authorizer.Attributes) bool {
 	decision, _, err := p.authorize.Authorize(ctx, a)
 	return err == nil && decision == authorizer.DecisionAllow
 }
@@ -197,8 +196,8 @@ func changedDrivers(devices, old []resourcev1.AllocatedDeviceStatus) []string {
 	return slices.Compact(drivers)
 }
 
-// nodeOf returns the single node that has the allocated devices, or "".
-func nodeOf(allocation *resourcev1.AllocationResult) string {
+// nodeOfAllocation returns the single node that has the allocated devices, or "".
+func nodeOfAllocation(allocation *resourcev1.AllocationResult) string {
 	if allocation.NodeSelector == nil || len(allocation.NodeSelector.NodeSelectorTerms) != 1 {
 		return ""
 	}

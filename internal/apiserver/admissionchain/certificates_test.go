@@ -1,4 +1,4 @@
-package certificateadmission
+package admissionchain
 
 import (
 	"context"
@@ -52,7 +52,7 @@ func says(t *testing.T, name string, err error, want string) {
 	}
 }
 
-func TestPermissions(t *testing.T) {
+func TestCertificatePermissions(t *testing.T) {
 	issued := func(csr *certificatesv1.CertificateSigningRequest) { csr.Status.Certificate = []byte("c") }
 	failed := func(csr *certificatesv1.CertificateSigningRequest) {
 		csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateFailed}}
@@ -73,11 +73,11 @@ func TestPermissions(t *testing.T) {
 		"a status that is as it was":   {nil, "status", signedBy(signer, nil), ""},
 		"an update of the main object": {nil, "", signedBy(signer, issued), ""},
 	} {
-		approval, err := NewApproval(test.permissions)
+		approval, err := newCertificateApproval(test.permissions)
 		if err != nil {
 			t.Fatal(err)
 		}
-		signing, err := NewSigning(test.permissions)
+		signing, err := newCertificateSigning(test.permissions)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,12 +91,12 @@ func TestPermissions(t *testing.T) {
 }
 
 func TestUnexpectedObjects(t *testing.T) {
-	approval, err := NewApproval(permissions{})
+	approval, err := newCertificateApproval(permissions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	says(t, "approval", approval.Validate(t.Context(), attributes(admission.Update, "approval", &corev1.Pod{}, &corev1.Pod{}), nil), "got: *v1.Pod")
-	restriction := NewSubjectRestriction()
+	restriction := newCertificateSubjectRestriction()
 	says(t, "create", restriction.Validate(t.Context(), attributes(admission.Create, "", &corev1.Pod{}, nil), nil), "got: *v1.Pod")
 }
 
@@ -115,7 +115,7 @@ func TestSubjectRestriction(t *testing.T) {
 		"a signer of no client's":      {signedBy("example.com/a", of("system:masters")), ""},
 		"no request, another's signer": {signedBy("example.com/a", nonsense), ""},
 	} {
-		says(t, name, NewSubjectRestriction().Validate(t.Context(), attributes(admission.Create, "", test.csr, nil), nil), test.want)
+		says(t, name, newCertificateSubjectRestriction().Validate(t.Context(), attributes(admission.Create, "", test.csr, nil), nil), test.want)
 	}
 }
 

@@ -1,4 +1,4 @@
-package serviceaccount
+package admissionchain
 
 import (
 	"errors"
@@ -60,51 +60,51 @@ func checkSecrets(account *corev1.ServiceAccount, pod *corev1.Pod, running bool)
 	return nil
 }
 
-// use is a use of a secret by a part of a pod.
-type use struct{ by, secret string }
+// secretUse is the use of a secret by a part of a pod.
+type secretUse struct{ by, secret string }
 
 // secretsOf returns the uses of secrets by volumes and containers.
-func secretsOf(pod *corev1.Pod) []use {
-	var uses []use
+func secretsOf(pod *corev1.Pod) []secretUse {
+	var uses []secretUse
 	for _, v := range pod.Spec.Volumes {
 		if v.Secret != nil {
-			uses = append(uses, use{"volume with", v.Secret.SecretName})
+			uses = append(uses, secretUse{"volume with", v.Secret.SecretName})
 		}
 		if v.Projected != nil {
 			for _, source := range v.Projected.Sources {
 				if source.Secret != nil {
-					uses = append(uses, use{"volume with", source.Secret.Name})
+					uses = append(uses, secretUse{"volume with", source.Secret.Name})
 				}
 			}
 		}
 	}
 	for _, c := range pod.Spec.InitContainers {
-		uses = append(uses, environment("init container "+c.Name, c.Env, c.EnvFrom)...)
+		uses = append(uses, secretsInEnvironment("init container "+c.Name, c.Env, c.EnvFrom)...)
 	}
 	for _, c := range pod.Spec.Containers {
-		uses = append(uses, environment("container "+c.Name, c.Env, c.EnvFrom)...)
+		uses = append(uses, secretsInEnvironment("container "+c.Name, c.Env, c.EnvFrom)...)
 	}
 	return uses
 }
 
-func ephemeralSecretsOf(pod *corev1.Pod) []use {
-	var uses []use
+func ephemeralSecretsOf(pod *corev1.Pod) []secretUse {
+	var uses []secretUse
 	for _, c := range pod.Spec.EphemeralContainers {
-		uses = append(uses, environment("ephemeral container "+c.Name, c.Env, c.EnvFrom)...)
+		uses = append(uses, secretsInEnvironment("ephemeral container "+c.Name, c.Env, c.EnvFrom)...)
 	}
 	return uses
 }
 
-func environment(by string, env []corev1.EnvVar, from []corev1.EnvFromSource) []use {
-	var uses []use
+func secretsInEnvironment(by string, env []corev1.EnvVar, from []corev1.EnvFromSource) []secretUse {
+	var uses []secretUse
 	for _, e := range env {
 		if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil {
-			uses = append(uses, use{by + " with envVar " + e.Name + " referencing", e.ValueFrom.SecretKeyRef.Name})
+			uses = append(uses, secretUse{by + " with envVar " + e.Name + " referencing", e.ValueFrom.SecretKeyRef.Name})
 		}
 	}
 	for _, f := range from {
 		if f.SecretRef != nil {
-			uses = append(uses, use{by + " with envFrom referencing", f.SecretRef.Name})
+			uses = append(uses, secretUse{by + " with envFrom referencing", f.SecretRef.Name})
 		}
 	}
 	return uses

@@ -1,4 +1,4 @@
-package limitranger
+package admissionchain
 
 import (
 	"testing"
@@ -43,7 +43,7 @@ func TestSetDefaults(t *testing.T) {
 		InitContainers: []corev1.Container{{Name: "first", Resources: requirements(t, map[string]string{"cpu": "1"}, map[string]string{"cpu": "1", "memory": "1"})}, {Name: "second"}},
 	}}
 	shared := own.Limits
-	SetDefaults(limits, pod)
+	setLimitDefaults(limits, pod)
 	for i, want := range []corev1.ResourceRequirements{
 		requirements(t, map[string]string{"cpu": "1"}, map[string]string{"cpu": "2", "memory": "2Gi"}),
 		requirements(t, map[string]string{"cpu": "500m"}, map[string]string{"cpu": "2", "memory": "1Gi"}),
@@ -64,12 +64,12 @@ func TestSetDefaults(t *testing.T) {
 		t.Error(diff)
 	}
 	once := pod.DeepCopy()
-	SetDefaults(limits, pod) // admission calls it again after webhooks
+	setLimitDefaults(limits, pod) // admission calls it again after webhooks
 	if !equality.Semantic.DeepEqual(once, pod) {
 		t.Errorf("the second time changes it: %s", cmp.Diff(once, pod))
 	}
 	complete := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{*pod.Spec.Containers[0].DeepCopy()}}}
-	SetDefaults(limits, complete)
+	setLimitDefaults(limits, complete)
 	if len(complete.Annotations) > 0 {
 		t.Errorf("nothing was left out, annotated with %v", complete.Annotations)
 	}
@@ -114,7 +114,7 @@ func TestCheckPod(t *testing.T) {
 		},
 		"of volume claims": {item(corev1.LimitTypePersistentVolumeClaim, cpu("9"), nil, nil), pod(none, none), ""},
 	} {
-		t.Run(name, func(t *testing.T) { expect(t, CheckPod(test.limits, test.pod), test.want) })
+		t.Run(name, func(t *testing.T) { wantLimitError(t, checkPodLimits(test.limits, test.pod), test.want) })
 	}
 }
 
@@ -131,12 +131,12 @@ func TestCheckClaim(t *testing.T) {
 			claim := &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{
 				Resources: corev1.VolumeResourceRequirements{Requests: storage(size), Limits: storage("9Gi")},
 			}}
-			expect(t, CheckClaim(limits, claim), want)
+			wantLimitError(t, checkClaimLimits(limits, claim), want)
 		})
 	}
 }
 
-func expect(t *testing.T, err error, want string) {
+func wantLimitError(t *testing.T, err error, want string) {
 	t.Helper()
 	got := ""
 	if err != nil {

@@ -1,7 +1,4 @@
-// Package serviceaccount is the admission plug-in that gives pods their service account. The account must
-// exist; pods get its pull secrets, and a token of it in a volume. The rules are in mount.go and
-// secrets.go, which are pure.
-package serviceaccount
+package admissionchain
 
 import (
 	"context"
@@ -21,8 +18,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// PluginName is Kubernetes' name of the plug-in.
-const PluginName = "ServiceAccount"
+// serviceAccountName is Kubernetes' name of the plug-in.
+const serviceAccountName = "ServiceAccount"
 
 // defaultAccount is the account of pods that name none. A controller creates it in every namespace.
 const defaultAccount = "default"
@@ -31,13 +28,15 @@ const defaultAccount = "default"
 // are short: the controller is usually done by then. The waits are longer than in Kubernetes, because this
 // control plane becomes ready before its controllers have begun.
 const (
-	firstWait = 5 * time.Millisecond
-	lastWait  = 200 * time.Millisecond
-	longest   = 5 * time.Second
+	firstAccountWait   = 5 * time.Millisecond
+	lastAccountWait    = 200 * time.Millisecond
+	longestAccountWait = 5 * time.Second
 )
 
-// Admission is the plug-in.
-type Admission struct {
+// serviceAccount is the plug-in that gives pods their service account. The account must exist; pods get its pull
+// secrets, and a token of it in a volume. The rules are in serviceaccount_mount.go and serviceaccount_secrets.go,
+// which are pure.
+type serviceAccount struct {
 	*admission.Handler
 	client   kubernetes.Interface
 	accounts corev1listers.ServiceAccountLister
@@ -48,32 +47,32 @@ type Admission struct {
 }
 
 var (
-	_ admission.MutationInterface                  = (*Admission)(nil)
-	_ admission.ValidationInterface                = (*Admission)(nil)
-	_ admission.InitializationValidator            = (*Admission)(nil)
-	_ initializer.WantsExternalKubeClientSet       = (*Admission)(nil)
-	_ initializer.WantsExternalKubeInformerFactory = (*Admission)(nil)
+	_ admission.MutationInterface                  = (*serviceAccount)(nil)
+	_ admission.ValidationInterface                = (*serviceAccount)(nil)
+	_ admission.InitializationValidator            = (*serviceAccount)(nil)
+	_ initializer.WantsExternalKubeClientSet       = (*serviceAccount)(nil)
+	_ initializer.WantsExternalKubeInformerFactory = (*serviceAccount)(nil)
 )
 
-// NewAdmission returns the plug-in, without its client and informers.
-func NewAdmission() *Admission {
-	return &Admission{
+// newServiceAccount returns the plug-in, without its client and informers.
+func newServiceAccount() *serviceAccount {
+	return &serviceAccount{
 		Handler: admission.NewHandler(admission.Create, admission.Update), clock: clock.RealClock{},
 		volumeName: func() string { return names.SimpleNameGenerator.GenerateName(volumePrefix) },
 	}
 }
 
 // SetExternalKubeClientSet implements initializer.WantsExternalKubeClientSet.
-func (p *Admission) SetExternalKubeClientSet(client kubernetes.Interface) { p.client = client }
+func (p *serviceAccount) SetExternalKubeClientSet(client kubernetes.Interface) { p.client = client }
 
 // SetExternalKubeInformerFactory implements initializer.WantsExternalKubeInformerFactory. Until the
 // informer has synced, accounts are read live.
-func (p *Admission) SetExternalKubeInformerFactory(shared informers.SharedInformerFactory) {
+func (p *serviceAccount) SetExternalKubeInformerFactory(shared informers.SharedInformerFactory) {
 	p.accounts = shared.Core().V1().ServiceAccounts().Lister()
 }
 
 // ValidateInitialization implements admission.InitializationValidator.
-func (p *Admission) ValidateInitialization() error {
+func (p *serviceAccount) ValidateInitialization() error {
 	if p.client == nil || p.accounts == nil {
 		return errors.New("a client and informers are required")
 	}
@@ -81,7 +80,7 @@ func (p *Admission) ValidateInitialization() error {
 }
 
 // Admit implements admission.MutationInterface.
-func (p *Admission) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+func (p *serviceAccount) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	pod, ok := a.GetObject().(*corev1.Pod)
 	if !ok || !isNewPod(a) || isMirror(pod) {
 		return nil
@@ -103,7 +102,7 @@ func (p *Admission) Admit(ctx context.Context, a admission.Attributes, o admissi
 }
 
 // Validate implements admission.ValidationInterface. Other plug-ins may have changed the pod since Admit.
-func (p *Admission) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+func (p *serviceAccount) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	pod, ok := a.GetObject().(*corev1.Pod)
 	isDebugged := a.GetOperation() == admission.Update && a.GetResource().GroupResource() == corev1.Resource("pods") && a.GetSubresource() == "ephemeralcontainers"
 	switch {
@@ -139,7 +138,7 @@ func isMirror(pod *corev1.Pod) bool {
 }
 
 // account returns the account of a pod. It reads an account live that is not in the cache.
-func (p *Admission) account(ctx context.Context, a admission.Attributes, name string) (*corev1.ServiceAccount, error) {
+func (p *serviceAccount) account(ctx context.Context, a admission.Attributes, name string) (*corev1.ServiceAccount, error) {
 	account, err := p.accounts.ServiceAccounts(a.GetNamespace()).Get(name)
 	if apierrors.IsNotFound(err) {
 		account, err = p.await(ctx, a.GetNamespace(), name)
@@ -152,14 +151,14 @@ func (p *Admission) account(ctx context.Context, a admission.Attributes, name st
 
 // await reads an account live. If the account "default" does not exist, it retries for a while: a
 // controller may be about to create it.
-func (p *Admission) await(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
+func (p *serviceAccount) await(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
 	began := p.clock.Now()
-	for wait := firstWait; ; wait = min(2*wait, lastWait) {
+	for wait := firstAccountWait; ; wait = min(2*wait, lastAccountWait) {
 		account, err := p.client.CoreV1().ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
 		switch {
 		case !apierrors.IsNotFound(err):
 			return account, err
-		case name != defaultAccount || p.clock.Since(began)+wait > longest:
+		case name != defaultAccount || p.clock.Since(began)+wait > longestAccountWait:
 			return nil, apierrors.NewNotFound(corev1.Resource("serviceaccount"), name)
 		}
 		select {

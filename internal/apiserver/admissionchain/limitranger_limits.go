@@ -1,4 +1,4 @@
-package limitranger
+package admissionchain
 
 import (
 	"errors"
@@ -14,12 +14,12 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// setAnnotation is the annotation of a pod that lists the defaults that were set.
-const setAnnotation = "kubernetes.io/limit-ranger"
+// limitDefaultsAnnotation is the annotation of a pod that lists the defaults that were set.
+const limitDefaultsAnnotation = "kubernetes.io/limit-ranger"
 
-// SetDefaults sets the requests and limits that a LimitRange has defaults for and the containers of a pod
+// setLimitDefaults sets the requests and limits that a LimitRange has defaults for and the containers of a pod
 // leave out.
-func SetDefaults(limits *corev1.LimitRange, pod *corev1.Pod) {
+func setLimitDefaults(limits *corev1.LimitRange, pod *corev1.Pod) {
 	defaults := corev1.ResourceRequirements{Requests: corev1.ResourceList{}, Limits: corev1.ResourceList{}}
 	for _, item := range limits.Spec.Limits {
 		if item.Type == corev1.LimitTypeContainer {
@@ -29,18 +29,18 @@ func SetDefaults(limits *corev1.LimitRange, pod *corev1.Pod) {
 	}
 	var set []string
 	for i := range pod.Spec.Containers {
-		set = append(set, setContainer(&pod.Spec.Containers[i], defaults, "container")...)
+		set = append(set, setContainerDefaults(&pod.Spec.Containers[i], defaults, "container")...)
 	}
 	for i := range pod.Spec.InitContainers {
-		set = append(set, setContainer(&pod.Spec.InitContainers[i], defaults, "init container")...)
+		set = append(set, setContainerDefaults(&pod.Spec.InitContainers[i], defaults, "init container")...)
 	}
 	if len(set) > 0 {
-		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, setAnnotation, "LimitRanger plugin set: "+strings.Join(set, "; "))
+		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, limitDefaultsAnnotation, "LimitRanger plugin set: "+strings.Join(set, "; "))
 	}
 }
 
-// setContainer sets the defaults of one container, and returns a description of them.
-func setContainer(c *corev1.Container, defaults corev1.ResourceRequirements, what string) []string {
+// setContainerDefaults sets the defaults of one container, and returns a description of them.
+func setContainerDefaults(c *corev1.Container, defaults corev1.ResourceRequirements, what string) []string {
 	var set []string
 	for _, list := range []struct {
 		own      *corev1.ResourceList
@@ -68,8 +68,8 @@ func setContainer(c *corev1.Container, defaults corev1.ResourceRequirements, wha
 	return set
 }
 
-// CheckPod returns an error that lists how a pod violates a LimitRange.
-func CheckPod(limits *corev1.LimitRange, pod *corev1.Pod) error {
+// checkPodLimits returns an error that lists how a pod violates a LimitRange.
+func checkPodLimits(limits *corev1.LimitRange, pod *corev1.Pod) error {
 	var errs []error
 	for _, item := range limits.Spec.Limits {
 		switch item.Type {
@@ -86,9 +86,9 @@ func CheckPod(limits *corev1.LimitRange, pod *corev1.Pod) error {
 	return utilerrors.NewAggregate(errs)
 }
 
-// CheckClaim returns an error that lists how the requests of a volume claim violate a LimitRange. The
+// checkClaimLimits returns an error that lists how the requests of a volume claim violate a LimitRange. The
 // limits of a claim do not count.
-func CheckClaim(limits *corev1.LimitRange, claim *corev1.PersistentVolumeClaim) error {
+func checkClaimLimits(limits *corev1.LimitRange, claim *corev1.PersistentVolumeClaim) error {
 	var errs []error
 	for _, item := range limits.Spec.Limits {
 		if item.Type != corev1.LimitTypePersistentVolumeClaim {
@@ -96,10 +96,10 @@ func CheckClaim(limits *corev1.LimitRange, claim *corev1.PersistentVolumeClaim) 
 		}
 		requested := claim.Spec.Resources.Requests
 		errs = append(errs, eachLimit(item.Min, func(name corev1.ResourceName, least resource.Quantity) error {
-			return checkMin(bound{"minimum", item.Type, name, least}, requested, nil)
+			return checkMin(limitBound{"minimum", item.Type, name, least}, requested, nil)
 		})...)
 		errs = append(errs, eachLimit(item.Max, func(name corev1.ResourceName, most resource.Quantity) error {
-			b := bound{"maximum", item.Type, name, most}
+			b := limitBound{"maximum", item.Type, name, most}
 			if _, ok := requested[name]; !ok {
 				return b.missing("request")
 			}
@@ -113,10 +113,10 @@ func CheckClaim(limits *corev1.LimitRange, claim *corev1.PersistentVolumeClaim) 
 func checkRequirements(item *corev1.LimitRangeItem, requested, limited corev1.ResourceList) []error {
 	return slices.Concat(
 		eachLimit(item.Min, func(name corev1.ResourceName, least resource.Quantity) error {
-			return checkMin(bound{"minimum", item.Type, name, least}, requested, limited)
+			return checkMin(limitBound{"minimum", item.Type, name, least}, requested, limited)
 		}),
 		eachLimit(item.Max, func(name corev1.ResourceName, most resource.Quantity) error {
-			b := bound{"maximum", item.Type, name, most}
+			b := limitBound{"maximum", item.Type, name, most}
 			if _, ok := limited[name]; !ok {
 				return b.missing("limit")
 			}
@@ -126,7 +126,7 @@ func checkRequirements(item *corev1.LimitRangeItem, requested, limited corev1.Re
 			return b.exceededBy(requested, "request")
 		}),
 		eachLimit(item.MaxLimitRequestRatio, func(name corev1.ResourceName, ratio resource.Quantity) error {
-			return checkRatio(bound{"max limit to request ratio", item.Type, name, ratio}, requested, limited)
+			return checkRatio(limitBound{"max limit to request ratio", item.Type, name, ratio}, requested, limited)
 		}),
 	)
 }
@@ -142,7 +142,7 @@ func eachLimit(list corev1.ResourceList, check func(corev1.ResourceName, resourc
 	return errs
 }
 
-func checkMin(b bound, requested, limited corev1.ResourceList) error {
+func checkMin(b limitBound, requested, limited corev1.ResourceList) error {
 	if _, ok := requested[b.name]; !ok {
 		return b.missing("request")
 	}
@@ -152,7 +152,7 @@ func checkMin(b bound, requested, limited corev1.ResourceList) error {
 	return b.undercutBy(limited, "limit")
 }
 
-func checkRatio(b bound, requested, limited corev1.ResourceList) error {
+func checkRatio(b limitBound, requested, limited corev1.ResourceList) error {
 	const format = "%s max limit to request ratio per %s is %s, but %s"
 	request, limit := requested[b.name], limited[b.name]
 	switch {
@@ -173,8 +173,8 @@ func checkRatio(b bound, requested, limited corev1.ResourceList) error {
 	return nil
 }
 
-// bound is the minimum or maximum of one resource.
-type bound struct {
+// limitBound is the minimum or maximum of one resource.
+type limitBound struct {
 	word      string
 	limitType corev1.LimitType
 	name      corev1.ResourceName
@@ -182,23 +182,23 @@ type bound struct {
 }
 
 // String returns the bound in the form of error messages.
-func (b bound) String() string {
+func (b limitBound) String() string {
 	return fmt.Sprintf("%s %s usage per %s is %s", b.word, b.name, b.limitType, b.value.String())
 }
 
 // missing returns the error for a pod or claim that does not specify the resource.
-func (b bound) missing(what string) error {
+func (b limitBound) missing(what string) error {
 	return errors.New(b.String() + ".  No " + what + " is specified")
 }
 
-func (b bound) undercutBy(list corev1.ResourceList, what string) error {
+func (b limitBound) undercutBy(list corev1.ResourceList, what string) error {
 	if quantity, ok := list[b.name]; ok && quantity.Cmp(b.value) < 0 {
 		return fmt.Errorf("%s, but %s is %s", b, what, quantity.String())
 	}
 	return nil
 }
 
-func (b bound) exceededBy(list corev1.ResourceList, what string) error {
+func (b limitBound) exceededBy(list corev1.ResourceList, what string) error {
 	if quantity, ok := list[b.name]; ok && quantity.Cmp(b.value) > 0 {
 		return fmt.Errorf("%s, but %s is %s", b, what, quantity.String())
 	}

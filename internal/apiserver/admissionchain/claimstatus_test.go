@@ -1,4 +1,4 @@
-package claimadmission
+package admissionchain
 
 import (
 	"context"
@@ -18,10 +18,10 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// permissions are the permissions of every user: "VERB SUBRESOURCE NAMESPACE/NAME".
-type permissions []string
+// claimPermissions are the permissions of every user: "VERB SUBRESOURCE NAMESPACE/NAME".
+type claimPermissions []string
 
-func (p permissions) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+func (p claimPermissions) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	asked := a.GetVerb() + " " + a.GetSubresource() + " " + a.GetNamespace() + "/" + a.GetName()
 	if a.GetAPIGroup() == "resource.k8s.io" && a.GetResource() == "resourceclaims" && slices.Contains(p, asked) {
 		return authorizer.DecisionAllow, "", nil
@@ -51,7 +51,7 @@ func claim(change func(*resourcev1.ResourceClaimStatus)) *resourcev1.ResourceCla
 	return c
 }
 
-func TestPermissions(t *testing.T) {
+func TestClaimStatusPermissions(t *testing.T) {
 	type status = resourcev1.ResourceClaimStatus
 	reserved := func(s *status) { s.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{UID: "u"}} }
 	reported := func(s *status) { s.Devices = []resourcev1.AllocatedDeviceStatus{{Driver: "gpu.example.com"}} }
@@ -68,30 +68,30 @@ func TestPermissions(t *testing.T) {
 	const needsBinding, needsDriver, needsLabel = "resourceclaims/binding", "resourceclaims/driver", "admin-access: true"
 	for name, test := range map[string]struct {
 		who      user.Info
-		allowed  permissions
+		allowed  claimPermissions
 		old, now func(*status)
 		labels   map[string]string
 		want     string
 	}{
 		"nothing changes":              {ann, nil, reserved, reserved, nil, ""},
-		"reserves":                     {ann, permissions{binding}, nil, reserved, nil, ""},
-		"may not reserve":              {ann, permissions{anywhere}, nil, reserved, nil, needsBinding},
+		"reserves":                     {ann, claimPermissions{binding}, nil, reserved, nil, ""},
+		"may not reserve":              {ann, claimPermissions{anywhere}, nil, reserved, nil, needsBinding},
 		"may not release":              {ann, nil, reserved, nil, nil, needsBinding},
 		"may not deallocate":           {ann, nil, nil, deallocated, nil, needsBinding},
-		"deallocates":                  {ann, permissions{binding}, reported, deallocated, nil, ""},
-		"reports":                      {ann, permissions{anywhere}, nil, reported, nil, ""},
-		"may not report":               {ann, permissions{binding}, nil, reported, nil, needsDriver},
-		"may not withdraw":             {ann, permissions{binding}, reported, nil, nil, needsDriver},
-		"reports for its node":         {driverOn("n1"), permissions{here}, nil, reported, nil, ""},
-		"reports for another node":     {driverOn("n2"), permissions{here}, nil, reported, nil, needsDriver},
-		"is not on a node":             {ann, permissions{here}, nil, reported, nil, needsDriver},
-		"admin access":                 {ann, permissions{binding}, nil, admin, map[string]string{"resource.kubernetes.io/admin-access": "true"}, ""},
-		"no admin access here":         {ann, permissions{binding}, nil, admin, nil, needsLabel},
-		"admin access that it had":     {ann, permissions{binding}, admin, admin, nil, ""},
-		"no admin access without name": {ann, permissions{binding}, nil, admin, map[string]string{"resource.kubernetes.io/admin-access": ""}, needsLabel},
+		"deallocates":                  {ann, claimPermissions{binding}, reported, deallocated, nil, ""},
+		"reports":                      {ann, claimPermissions{anywhere}, nil, reported, nil, ""},
+		"may not report":               {ann, claimPermissions{binding}, nil, reported, nil, needsDriver},
+		"may not withdraw":             {ann, claimPermissions{binding}, reported, nil, nil, needsDriver},
+		"reports for its node":         {driverOn("n1"), claimPermissions{here}, nil, reported, nil, ""},
+		"reports for another node":     {driverOn("n2"), claimPermissions{here}, nil, reported, nil, needsDriver},
+		"is not on a node":             {ann, claimPermissions{here}, nil, reported, nil, needsDriver},
+		"admin access":                 {ann, claimPermissions{binding}, nil, admin, map[string]string{"resource.kubernetes.io/admin-access": "true"}, ""},
+		"no admin access here":         {ann, claimPermissions{binding}, nil, admin, nil, needsLabel},
+		"admin access that it had":     {ann, claimPermissions{binding}, admin, admin, nil, ""},
+		"no admin access without name": {ann, claimPermissions{binding}, nil, admin, map[string]string{"resource.kubernetes.io/admin-access": ""}, needsLabel},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := New(test.allowed)
+			p, err := newClaimStatus(test.allowed)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -110,8 +110,8 @@ func TestPermissions(t *testing.T) {
 }
 
 // TestOthersAreNotConcerned checks that the plug-in ignores other resources, and the claim itself.
-func TestOthersAreNotConcerned(t *testing.T) {
-	p, err := New(permissions{})
+func TestOtherRequestsAreNoClaimStatus(t *testing.T) {
+	p, err := newClaimStatus(claimPermissions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func TestOthersAreNotConcerned(t *testing.T) {
 	if err := p.Validate(t.Context(), a, nil); err != nil {
 		t.Error(err)
 	}
-	if _, err := New(nil); err == nil {
+	if _, err := newClaimStatus(nil); err == nil {
 		t.Error("it works without an authorizer")
 	}
 }

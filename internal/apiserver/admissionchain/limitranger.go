@@ -1,7 +1,4 @@
-// Package limitranger enforces LimitRanges. Its admission plug-in sets the defaults of the containers of a
-// new pod (Admit), and refuses pods and volume claims outside the limits of their namespace (Validate). The
-// rules are in limits.go, which is pure.
-package limitranger
+package admissionchain
 
 import (
 	"context"
@@ -20,11 +17,13 @@ import (
 	corev1listers "k8s.io/client-go/listers/core/v1"
 )
 
-// PluginName is Kubernetes' name of the plug-in.
-const PluginName = "LimitRanger"
+// limitRangerName is Kubernetes' name of the plug-in.
+const limitRangerName = "LimitRanger"
 
-// Admission is the plug-in.
-type Admission struct {
+// limitRanger enforces LimitRanges. It sets the defaults of the containers of a new pod (Admit), and refuses pods and
+// volume claims outside the limits of their namespace (Validate). The rules are in limitranger_limits.go, which is
+// pure.
+type limitRanger struct {
 	*admission.Handler
 	client kubernetes.Interface
 	lister corev1listers.LimitRangeLister
@@ -32,29 +31,29 @@ type Admission struct {
 }
 
 var (
-	_ admission.MutationInterface                  = (*Admission)(nil)
-	_ admission.ValidationInterface                = (*Admission)(nil)
-	_ admission.InitializationValidator            = (*Admission)(nil)
-	_ initializer.WantsExternalKubeClientSet       = (*Admission)(nil)
-	_ initializer.WantsExternalKubeInformerFactory = (*Admission)(nil)
+	_ admission.MutationInterface                  = (*limitRanger)(nil)
+	_ admission.ValidationInterface                = (*limitRanger)(nil)
+	_ admission.InitializationValidator            = (*limitRanger)(nil)
+	_ initializer.WantsExternalKubeClientSet       = (*limitRanger)(nil)
+	_ initializer.WantsExternalKubeInformerFactory = (*limitRanger)(nil)
 )
 
-// NewAdmission returns the plug-in, without its client and informers.
-func NewAdmission() *Admission {
-	return &Admission{Handler: admission.NewHandler(admission.Create, admission.Update)}
+// newLimitRanger returns the plug-in, without its client and informers.
+func newLimitRanger() *limitRanger {
+	return &limitRanger{Handler: admission.NewHandler(admission.Create, admission.Update)}
 }
 
 // SetExternalKubeClientSet implements initializer.WantsExternalKubeClientSet.
-func (p *Admission) SetExternalKubeClientSet(client kubernetes.Interface) { p.client = client }
+func (p *limitRanger) SetExternalKubeClientSet(client kubernetes.Interface) { p.client = client }
 
 // SetExternalKubeInformerFactory implements initializer.WantsExternalKubeInformerFactory.
-func (p *Admission) SetExternalKubeInformerFactory(shared informers.SharedInformerFactory) {
+func (p *limitRanger) SetExternalKubeInformerFactory(shared informers.SharedInformerFactory) {
 	ranges := shared.Core().V1().LimitRanges()
 	p.lister, p.synced = ranges.Lister(), ranges.Informer().HasSynced
 }
 
 // ValidateInitialization implements admission.InitializationValidator.
-func (p *Admission) ValidateInitialization() error {
+func (p *limitRanger) ValidateInitialization() error {
 	if p.client == nil || p.lister == nil {
 		return errors.New("a client and informers are required")
 	}
@@ -62,30 +61,30 @@ func (p *Admission) ValidateInitialization() error {
 }
 
 // Admit implements admission.MutationInterface.
-func (p *Admission) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+func (p *limitRanger) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	return p.each(ctx, a, func(limits *corev1.LimitRange, obj runtime.Object) error {
 		if pod, ok := obj.(*corev1.Pod); ok {
-			SetDefaults(limits, pod)
+			setLimitDefaults(limits, pod)
 		}
 		return nil
 	})
 }
 
 // Validate implements admission.ValidationInterface.
-func (p *Admission) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+func (p *limitRanger) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	return p.each(ctx, a, func(limits *corev1.LimitRange, obj runtime.Object) error {
 		switch obj := obj.(type) {
 		case *corev1.Pod:
-			return CheckPod(limits, obj)
+			return checkPodLimits(limits, obj)
 		case *corev1.PersistentVolumeClaim:
-			return CheckClaim(limits, obj)
+			return checkClaimLimits(limits, obj)
 		}
 		return nil
 	})
 }
 
 // each calls apply for the LimitRanges of the namespace. An error of apply refuses the request.
-func (p *Admission) each(ctx context.Context, a admission.Attributes, apply func(*corev1.LimitRange, runtime.Object) error) error {
+func (p *limitRanger) each(ctx context.Context, a admission.Attributes, apply func(*corev1.LimitRange, runtime.Object) error) error {
 	if !isLimited(a) || isBeingDeleted(a.GetOldObject()) {
 		return nil
 	}
@@ -103,7 +102,7 @@ func (p *Admission) each(ctx context.Context, a admission.Attributes, apply func
 }
 
 // ranges returns the LimitRanges of a namespace: live ones, until the informer has synced.
-func (p *Admission) ranges(ctx context.Context, namespace string) ([]*corev1.LimitRange, error) {
+func (p *limitRanger) ranges(ctx context.Context, namespace string) ([]*corev1.LimitRange, error) {
 	if p.synced() {
 		return p.lister.LimitRanges(namespace).List(labels.Everything())
 	}
