@@ -26,7 +26,6 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/loopback"
 	"github.com/coppice-dev/coppice/internal/apiserver/openapi/serving"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
-	"github.com/coppice-dev/coppice/internal/apiserver/storageendpoints"
 )
 
 // When the server stops, it finishes requests in flight, ends watches within watchGrace, and gives
@@ -129,7 +128,7 @@ func longRunning(next apirequest.LongRunningRequestCheck) apirequest.LongRunning
 	return func(r *http.Request, info *apirequest.RequestInfo) bool {
 		streams := []string{"log", "exec", "attach", "portforward", "proxy"}
 		isStream := info != nil && info.IsResourceRequest && slices.Contains(streams, info.Subresource)
-		return isStream || info != nil && storageendpoints.IsSnapshot(info) || next(r, info)
+		return isStream || info != nil && isSnapshot(info) || next(r, info)
 	}
 }
 

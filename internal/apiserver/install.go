@@ -26,7 +26,6 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
-	"github.com/coppice-dev/coppice/internal/apiserver/serviceaddresses"
 	"github.com/coppice-dev/coppice/internal/apiserver/webhooks"
 )
 
@@ -59,7 +58,7 @@ func install(c completedConfig, f *foundation, s *security) (*apis, error) {
 		return nil, err
 	}
 	services := c.Services
-	services.Objects = serviceaddresses.New(f.informers.Networking().V1())
+	services.Objects = newServiceAddresses(f.informers.Networking().V1())
 	groups, err := builtin.APIGroups(f.schemes, registry.Config{RESTOptions: options.builtin, Deleter: s.flow, Now: c.Now}, services)
 	if err != nil {
 		return nil, fmt.Errorf("build the registries of the built-in kinds: %w", err)

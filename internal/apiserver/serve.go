@@ -5,7 +5,6 @@ import (
 	"context"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/openapi/serving"
-	"github.com/coppice-dev/coppice/internal/apiserver/storageendpoints"
 )
 
 // serve adds the hooks, the paths that are not resources, and OpenAPI, which needs all resources to be installed.
@@ -21,8 +20,8 @@ func serve(c completedConfig, f *foundation, s *security, apis *apis, r *registr
 	generic.ShutdownTimeout = cmp.Or(c.ConnectionGrace, connectionGrace)
 	prepared = generic.PrepareRun().RunWithContext
 	paths := generic.Handler.NonGoRestfulMux
-	paths.Handle(storageendpoints.SnapshotPath, storageendpoints.Snapshot{Store: c.Store})
-	paths.Handle(storageendpoints.NewestPath, storageendpoints.Newest{Store: c.Store})
+	paths.Handle(SnapshotPath, snapshotHandler{c.Store})
+	paths.Handle(NewestPath, newestHandler{c.Store})
 	issuer, err := s.access.IssuerDiscovery(generic.ExternalAddress)
 	if err != nil { // like upstream: tokens are issued nevertheless
 		c.Log.Warn("the issuer of service account tokens cannot be discovered", "reason", err)

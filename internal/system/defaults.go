@@ -7,16 +7,16 @@ import (
 	"net/netip"
 	"os"
 
+	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
-	"github.com/coppice-dev/coppice/internal/apiserver/storageendpoints"
 	"github.com/coppice-dev/coppice/internal/controller/nodelifecycle"
 	"github.com/coppice-dev/coppice/internal/node/agent"
 	"github.com/coppice-dev/coppice/internal/node/agent/nodeconfig"
 )
 
 // SnapshotPath is the path at which a running control plane serves snapshots.
-const SnapshotPath = storageendpoints.SnapshotPath
+const SnapshotPath = apiserver.SnapshotPath
 
 // Etcd is an etcd cluster that stores the objects.
 type Etcd = storage.Cluster

@@ -18,9 +18,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/apiserver/recyclebin"
-	"github.com/coppice-dev/coppice/internal/apiserver/storageendpoints"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 	"github.com/coppice-dev/coppice/internal/tools/web"
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
@@ -89,7 +89,7 @@ func TestEveryPathByEveryIdentity(t *testing.T) {
 				if !strings.HasPrefix(path, api.Prefix) {
 					want = identity.admin
 				}
-				if path == storageendpoints.NewestPath && who == theCollector {
+				if path == apiserver.NewestPath && who == theCollector {
 					want = told // the barrier needs it (R15)
 				}
 				for _, query := range queriesOf(path, uids) {

@@ -1,4 +1,4 @@
-package serviceaddresses
+package apiserver
 
 import (
 	"fmt"
@@ -20,7 +20,7 @@ func aRange(status metav1.ConditionStatus, cidrs ...string) *networkingv1.Servic
 	}
 }
 
-func TestUsable(t *testing.T) {
+func TestUsableRangesOfServices(t *testing.T) {
 	const yes, no = metav1.ConditionTrue, metav1.ConditionFalse
 	deleted := func(cidr *networkingv1.ServiceCIDR) *networkingv1.ServiceCIDR {
 		cidr.DeletionTimestamp = &metav1.Time{}
@@ -40,18 +40,18 @@ func TestUsable(t *testing.T) {
 		"its own is deleted":      {[]*networkingv1.ServiceCIDR{deleted(aRange(yes, "10.1.0.0/24")), aRange(yes, "10.3.0.0/24")}, "[10.3.0.0/24]"},
 		"its own is there, still": {[]*networkingv1.ServiceCIDR{deleted(aRange(yes, "10.1.0.0/24")), aRange(yes, "10.1.0.0/24")}, "[10.1.0.0/24]"},
 	} {
-		if got := fmt.Sprint(usable(netip.MustParsePrefix("10.1.0.7/24"), test.all)); got != test.want {
+		if got := fmt.Sprint(usableRanges(netip.MustParsePrefix("10.1.0.7/24"), test.all)); got != test.want {
 			t.Errorf("%s: %s, want %s", name, got, test.want)
 		}
 	}
 }
 
 // An address with an IPAddress is reserved, unless the IPAddress belongs to a service.
-func TestReserved(t *testing.T) {
+func TestReservedServiceAddresses(t *testing.T) {
 	factory := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
-	s := New(factory.Networking().V1())
+	s := newServiceAddresses(factory.Networking().V1())
 	known := factory.Networking().V1().IPAddresses().Informer().GetIndexer()
-	for name, labels := range map[string]map[string]string{"10.1.0.7": {networkingv1.LabelManagedBy: managedBy}, "10.1.0.8": nil} {
+	for name, labels := range map[string]map[string]string{"10.1.0.7": {networkingv1.LabelManagedBy: servicesManager}, "10.1.0.8": nil} {
 		if err := known.Add(&networkingv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}); err != nil {
 			t.Fatal(err)
 		}

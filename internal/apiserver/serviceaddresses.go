@@ -1,8 +1,4 @@
-// Package serviceaddresses reads the allowed addresses of services from ServiceCIDRs and IPAddresses.
-//
-// It reads them from caches. The storage, not this package, ensures that no two services have one address.
-// A controller keeps a range that is being deleted for longer than these caches lag.
-package serviceaddresses
+package apiserver
 
 import (
 	"net/netip"
@@ -15,40 +11,42 @@ import (
 	networkinglisters "k8s.io/client-go/listers/networking/v1"
 )
 
-// managedBy is the label value of IPAddresses that follow a service.
-const managedBy = "ipallocator.k8s.io"
+// servicesManager is the label value of IPAddresses that follow a service.
+const servicesManager = "ipallocator.k8s.io"
 
-// Source reads from the informers of a server.
-type Source struct {
+// serviceAddresses reads the allowed addresses of services from ServiceCIDRs and IPAddresses, in the caches of a
+// server's informers. The storage, not this type, ensures that no two services have one address. A controller keeps a
+// range that is being deleted for longer than these caches lag.
+type serviceAddresses struct {
 	ranges    networkinglisters.ServiceCIDRLister
 	addresses networkinglisters.IPAddressLister
 }
 
-// New returns a Source. The caller starts the informers; until they have synced, there are no additional
-// ranges.
-func New(informers networkinginformers.Interface) *Source {
-	return &Source{informers.ServiceCIDRs().Lister(), informers.IPAddresses().Lister()}
+// newServiceAddresses returns the addresses that informers know. The caller starts the informers; until they have
+// synced, there are no additional ranges.
+func newServiceAddresses(informers networkinginformers.Interface) *serviceAddresses {
+	return &serviceAddresses{informers.ServiceCIDRs().Lister(), informers.IPAddresses().Lister()}
 }
 
 // Ranges returns the ranges for the addresses of services, starting with the server's own.
-func (s *Source) Ranges(own netip.Prefix) []netip.Prefix {
+func (s *serviceAddresses) Ranges(own netip.Prefix) []netip.Prefix {
 	all, err := s.ranges.List(labels.Everything())
 	if err != nil {
 		return []netip.Prefix{own} // a lister reads from memory and cannot fail
 	}
-	return usable(own, all)
+	return usableRanges(own, all)
 }
 
 // Reserved reports whether an address belongs to an object other than a service.
-func (s *Source) Reserved(address netip.Addr) bool {
+func (s *serviceAddresses) Reserved(address netip.Addr) bool {
 	known, err := s.addresses.Get(address.String())
-	return err == nil && known.Labels[networkingv1.LabelManagedBy] != managedBy
+	return err == nil && known.Labels[networkingv1.LabelManagedBy] != servicesManager
 }
 
-// usable returns the ranges of ServiceCIDRs that are ready and not being deleted, in the address family of
+// usableRanges returns the ranges of ServiceCIDRs that are ready and not being deleted, in the address family of
 // the server's own range. The own range needs no ServiceCIDR, but is not used while all ServiceCIDRs with
 // this range are being deleted.
-func usable(own netip.Prefix, all []*networkingv1.ServiceCIDR) []netip.Prefix {
+func usableRanges(own netip.Prefix, all []*networkingv1.ServiceCIDR) []netip.Prefix {
 	var live, ending []netip.Prefix
 	for _, cidr := range all {
 		for _, text := range cidr.Spec.CIDRs {
