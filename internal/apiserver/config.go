@@ -23,7 +23,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
-	"github.com/coppice-dev/coppice/internal/apiserver/loopback"
+	"github.com/coppice-dev/coppice/internal/apiserver/inprocess"
 	"github.com/coppice-dev/coppice/internal/apiserver/openapi/serving"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
@@ -41,7 +41,7 @@ const (
 
 // baseConfig returns the configuration of the generic server without storage,
 // authentication, authorization and admission.
-func baseConfig(c completedConfig, schemes registry.Schemes, own *loopback.Transport) (*genericapiserver.Config, error) {
+func baseConfig(c completedConfig, schemes registry.Schemes, own *inprocess.Loopback) (*genericapiserver.Config, error) {
 	base := genericapiserver.NewConfig(schemes.Codecs)
 	binary, err := utilversion.ParseSemantic(c.Version)
 	if err != nil {
@@ -85,7 +85,7 @@ func applySecureServing(c completedConfig, base *genericapiserver.Config) error 
 		return fmt.Errorf("set up serving: %w", err)
 	}
 	// SecureServingOptions.WithLoopback would generate a certificate for the loopback, which takes a
-	// quarter of the start. Our loopback has a transport of its own (package loopback) and needs no TLS.
+	// quarter of the start. Our loopback has a transport of its own (inprocess.Loopback) and needs no TLS.
 	var err error
 	if base.LoopbackClientConfig, err = base.SecureServing.NewLoopbackClientConfig(rand.Text(), nil); err != nil {
 		return fmt.Errorf("set up the loopback: %w", err)

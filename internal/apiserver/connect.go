@@ -19,7 +19,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
 	"github.com/coppice-dev/coppice/internal/apiserver/discovery"
 	"github.com/coppice-dev/coppice/internal/apiserver/establishing"
-	"github.com/coppice-dev/coppice/internal/apiserver/loopback"
+	"github.com/coppice-dev/coppice/internal/apiserver/inprocess"
 	"github.com/coppice-dev/coppice/internal/apiserver/openapi/mergetypes"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
@@ -32,7 +32,7 @@ import (
 type foundation struct {
 	schemes   registry.Schemes
 	base      *genericapiserver.Config
-	transport *loopback.Transport // of loopback
+	transport *inprocess.Loopback // of loopback
 	start     *start
 
 	loopback    *rest.Config                  // with the rights of an administrator
@@ -56,7 +56,7 @@ type foundation struct {
 // connect creates the foundation.
 func connect(c completedConfig) (*foundation, error) {
 	f := &foundation{
-		schemes: builtin.NewSchemes(), transport: &loopback.Transport{}, start: newStart(),
+		schemes: builtin.NewSchemes(), transport: &inprocess.Loopback{}, start: newStart(),
 		served: discovery.NewServed(), establisher: establishing.New(c.Now), endpoints: &serviceendpoints.Resolver{},
 	}
 	var err error

@@ -18,7 +18,6 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/accesscontrol"
 	"github.com/coppice-dev/coppice/internal/apiserver/eviction"
-	"github.com/coppice-dev/coppice/internal/apiserver/loopback"
 	"github.com/coppice-dev/coppice/internal/apiserver/nodeproxy"
 	"github.com/coppice-dev/coppice/internal/apiserver/podlogs"
 	"github.com/coppice-dev/coppice/internal/apiserver/podproxy"
@@ -93,7 +92,7 @@ func customResources(c completedConfig, f *foundation, custom generic.RESTOption
 	}
 	own := *f.base
 	own.LoopbackClientConfig = rest.CopyConfig(f.base.LoopbackClientConfig)
-	own.LoopbackClientConfig.Wrap(loopback.RetryStatusConflicts)
+	own.LoopbackClientConfig.Wrap(retryStatusConflicts)
 	config := &apiextensions.Config{
 		GenericConfig: &genericapiserver.RecommendedConfig{Config: own, SharedInformerFactory: f.informers},
 		ExtraConfig: apiextensions.ExtraConfig{

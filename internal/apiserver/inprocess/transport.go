@@ -1,5 +1,6 @@
 // Package inprocess is an HTTP transport to a handler in the same process, without sockets, TLS or
-// framing. The control plane's own controllers use it to reach their API server.
+// framing. The control plane's own controllers, and the API server itself (Loopback), use it to reach the server
+// through its whole handler chain.
 //
 // RoundTrip runs the handler of a GET on its own goroutine, as a server does, and returns as soon as the
 // handler has sent its header. The body is a buffer of bounded size between the handler, which writes, and

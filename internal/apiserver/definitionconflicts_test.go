@@ -1,4 +1,4 @@
-package loopback
+package apiserver
 
 import (
 	"errors"
@@ -36,7 +36,7 @@ func TestRetryStatusConflicts(t *testing.T) {
 	}))
 	defer server.Close()
 	config := &rest.Config{Host: server.URL, QPS: -1}
-	config.Wrap(RetryStatusConflicts)
+	config.Wrap(retryStatusConflicts)
 	client, err := clientset.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
@@ -56,9 +56,9 @@ func TestRetryStatusConflicts(t *testing.T) {
 	}
 }
 
-// RetryStatusConflicts exists because the finalizing controller of apiextensions-apiserver does not retry
+// retryStatusConflicts exists because the finalizing controller of apiextensions-apiserver does not retry
 // after a conflict, and works because the controller retries after an internal error. If it is called more
-// than once after a conflict, it retries by itself: then remove RetryStatusConflicts.
+// than once after a conflict, it retries by itself: then remove retryStatusConflicts.
 func TestDefinitionFinalizerIgnoresConflicts(t *testing.T) {
 	const conflicting, failing, retries = "a.example.com", "b.example.com", 6
 	errs := map[string]error{

@@ -1,4 +1,4 @@
-package loopback
+package apiserver
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ const definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions
 
 var errStaleStatus = errors.New("the status of the CustomResourceDefinition was written from a stale cache")
 
-// RetryStatusConflicts makes the CustomResourceDefinition controllers of
+// retryStatusConflicts makes the CustomResourceDefinition controllers of
 // apiextensions-apiserver retry after a conflict: it turns a 409 response to an update of a
 // definition's status into a 500.
 //
@@ -29,7 +29,7 @@ var errStaleStatus = errors.New("the status of the CustomResourceDefinition was 
 // controllers retry with back-off.
 //
 // TestDefinitionFinalizerIgnoresConflicts fails once apiextensions-apiserver retries by itself.
-func RetryStatusConflicts(next http.RoundTripper) http.RoundTripper { return retryConflicts{next} }
+func retryStatusConflicts(next http.RoundTripper) http.RoundTripper { return retryConflicts{next} }
 
 type retryConflicts struct{ next http.RoundTripper }
 

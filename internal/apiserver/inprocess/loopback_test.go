@@ -1,4 +1,4 @@
-package loopback
+package inprocess
 
 import (
 	"net/http"
@@ -10,7 +10,7 @@ import (
 
 // Requests that come before the handler is set fail with an error that says why.
 func TestTransportBeforeItsHandler(t *testing.T) {
-	transport := &Transport{}
+	transport := &Loopback{}
 	config := transport.Config(&rest.Config{Host: "https://localhost", BearerToken: "secret"})
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {

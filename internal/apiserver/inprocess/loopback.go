@@ -1,6 +1,4 @@
-// Package loopback lets the server, and the controllers beside it, send requests to the server through its
-// whole handler chain, without a socket.
-package loopback
+package inprocess
 
 import (
 	"errors"
@@ -9,19 +7,17 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
-
-	"github.com/coppice-dev/coppice/internal/apiserver/inprocess"
 )
 
-// Transport sends requests to a handler that is set later: a server's loopback
+// Loopback sends requests to a handler that is set later: a server's loopback
 // configuration is needed before its handler exists. The zero value is ready for use.
-type Transport struct {
+type Loopback struct {
 	handler atomic.Pointer[http.RoundTripper]
 }
 
 // Config returns a client configuration with the address and the credential of the generic server's own
 // loopback configuration, and with this transport. It uses no TLS and has no rate limit.
-func (t *Transport) Config(generic *rest.Config) *rest.Config {
+func (t *Loopback) Config(generic *rest.Config) *rest.Config {
 	return &rest.Config{
 		Host:          generic.Host,
 		BearerToken:   generic.BearerToken,
@@ -34,13 +30,13 @@ func (t *Transport) Config(generic *rest.Config) *rest.Config {
 }
 
 // SetHandler sets the handler.
-func (t *Transport) SetHandler(handler http.Handler) {
-	transport := inprocess.Transport(handler)
+func (t *Loopback) SetHandler(handler http.Handler) {
+	transport := Transport(handler)
 	t.handler.Store(&transport)
 }
 
 // RoundTrip implements http.RoundTripper.
-func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+func (t *Loopback) RoundTrip(r *http.Request) (*http.Response, error) {
 	transport := t.handler.Load()
 	if transport == nil {
 		return nil, errors.New("the API server is not assembled yet")
