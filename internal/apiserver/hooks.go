@@ -14,7 +14,6 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/accesscontrol"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
-	"github.com/coppice-dev/coppice/internal/apiserver/priorityfairness"
 	"github.com/coppice-dev/coppice/internal/apiserver/systemobjects"
 )
 
@@ -59,10 +58,10 @@ func addHooks(generic *genericapiserver.GenericAPIServer, h hooks) error {
 			return nil
 		}},
 		{"priority-and-fairness-config-producer", func(ctx context.Context) error {
-			if err := priorityfairness.EnsureDefaults(ctx, log, h.client.FlowcontrolV1()); err != nil {
+			if err := systemobjects.EnsureFlowSchemas(ctx, log, h.client.FlowcontrolV1()); err != nil {
 				return err
 			}
-			return priorityfairness.Keep(ctx, log, h.client.FlowcontrolV1(), h.informers, h.defaults)
+			return systemobjects.KeepFlowSchemas(ctx, log, h.client.FlowcontrolV1(), h.informers, h.defaults)
 		}},
 		{"start-system-namespaces-controller", func(ctx context.Context) error {
 			if err := systemobjects.EnsureNamespaces(ctx, log, h.client.CoreV1()); err != nil {

@@ -4,12 +4,12 @@ import (
 	"context"
 
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/util/flowcontrol"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/admissionchain"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/accesscontrol"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/ownerreferences"
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
-	"github.com/coppice-dev/coppice/internal/apiserver/priorityfairness"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 	"github.com/coppice-dev/coppice/internal/apiserver/storemetadata"
 	"github.com/coppice-dev/coppice/internal/collect/protected/others"
@@ -40,7 +40,9 @@ func secure(ctx context.Context, c completedConfig, f *foundation) (*security, e
 		Left: outlived.left, Asked: companions.requested, Stored: stored.At,
 	})
 	f.base.BuildHandlerChainFunc = handlerChain(f, access, flow)
-	priorityfairness.Apply(f.base, f.informers, f.client)
+	// Requests are queued by priority level and user, so that a flood of requests delays only its own user. Requests
+	// whose queue is full are refused with 429. Administrators are exempt.
+	f.base.FlowControl = flowcontrol.New(f.informers, f.client.FlowcontrolV1(), f.base.MaxRequestsInFlight+f.base.MaxMutatingRequestsInFlight)
 	err = admissionchain.Apply(ctx, f.base, admissionchain.Config{
 		Client: f.client, Informers: f.informers, Mapper: f.mapper, Flow: flow,
 		Restrictions: access.Restrictions, Outlived: outlived.check,

@@ -1,7 +1,6 @@
 // Package systemobjects creates the objects that every cluster has: the system namespaces, the system
-// priority classes, the ServiceCIDR, and the ConfigMap with which aggregated API servers authenticate
-// requests of this one. Package bootstrappolicy creates the default roles, package priorityfairness the
-// flow schemas.
+// priority classes, the priority levels and flow schemas, the ServiceCIDR, and the ConfigMap with which aggregated API
+// servers authenticate requests of this one. Package bootstrappolicy creates the default roles.
 package systemobjects
 
 import (

@@ -1,4 +1,4 @@
-package priorityfairness
+package systemobjects
 
 import (
 	"context"
@@ -22,17 +22,17 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/pace"
 )
 
-// keepEvery is the interval at which the default objects are reconciled, as upstream.
-const keepEvery = time.Minute
+// keepFlowSchemasEvery is the interval at which the default objects are reconciled, as upstream.
+const keepFlowSchemasEvery = time.Minute
 
-// Keep reconciles the default priority levels and flow schemas every minute, and recreates deleted ones, in
+// KeepFlowSchemas reconciles the default priority levels and flow schemas every minute, and recreates deleted ones, in
 // the background until ctx ends. It always resets the specs of mandatory ones. It resets the specs of
 // others if they have the annotation apf.kubernetes.io/autoupdate-spec "true", or if they lack it and only
 // the server has written their spec. defaults sets the defaults of an object.
-func Keep(ctx context.Context, log *slog.Logger, client flowcontrolclient.FlowcontrolV1Interface, shared informers.SharedInformerFactory, defaults func(runtime.Object)) error {
+func KeepFlowSchemas(ctx context.Context, log *slog.Logger, client flowcontrolclient.FlowcontrolV1Interface, shared informers.SharedInformerFactory, defaults func(runtime.Object)) error {
 	levels, schemas := shared.Flowcontrol().V1().PriorityLevelConfigurations(), shared.Flowcontrol().V1().FlowSchemas()
-	k := keeper{
-		levels: kind[*flowcontrolv1.PriorityLevelConfiguration]{
+	k := flowKeeper{
+		levels: flowKind[*flowcontrolv1.PriorityLevelConfiguration]{
 			client: client.PriorityLevelConfigurations(), get: levels.Lister().Get, defaults: defaults,
 			clone: (*flowcontrolv1.PriorityLevelConfiguration).DeepCopy,
 			same: func(a, b *flowcontrolv1.PriorityLevelConfiguration) bool {
@@ -40,7 +40,7 @@ func Keep(ctx context.Context, log *slog.Logger, client flowcontrolclient.Flowco
 			},
 			replace: func(to, from *flowcontrolv1.PriorityLevelConfiguration) { to.Spec = from.Spec },
 		},
-		schemas: kind[*flowcontrolv1.FlowSchema]{
+		schemas: flowKind[*flowcontrolv1.FlowSchema]{
 			client: client.FlowSchemas(), get: schemas.Lister().Get, defaults: defaults,
 			clone:   (*flowcontrolv1.FlowSchema).DeepCopy,
 			same:    func(a, b *flowcontrolv1.FlowSchema) bool { return equality.Semantic.DeepEqual(a.Spec, b.Spec) },
@@ -67,13 +67,13 @@ func Keep(ctx context.Context, log *slog.Logger, client flowcontrolclient.Flowco
 	return nil
 }
 
-type keeper struct {
-	levels  kind[*flowcontrolv1.PriorityLevelConfiguration]
-	schemas kind[*flowcontrolv1.FlowSchema]
+type flowKeeper struct {
+	levels  flowKind[*flowcontrolv1.PriorityLevelConfiguration]
+	schemas flowKind[*flowcontrolv1.FlowSchema]
 }
 
-func (k keeper) run(ctx context.Context, log *slog.Logger, deleted <-chan struct{}) {
-	ticker := time.NewTicker(keepEvery)
+func (k flowKeeper) run(ctx context.Context, log *slog.Logger, deleted <-chan struct{}) {
+	ticker := time.NewTicker(keepFlowSchemasEvery)
 	defer ticker.Stop()
 	failures := pace.NewFailures(log, clock.RealClock{})
 	for {
@@ -89,7 +89,7 @@ func (k keeper) run(ctx context.Context, log *slog.Logger, deleted <-chan struct
 	}
 }
 
-func (k keeper) ensure(ctx context.Context) error {
+func (k flowKeeper) ensure(ctx context.Context) error {
 	for _, level := range slices.Concat(bootstrap.MandatoryPriorityLevelConfigurations, bootstrap.SuggestedPriorityLevelConfigurations) {
 		if err := k.levels.ensure(ctx, level, slices.Contains(bootstrap.MandatoryPriorityLevelConfigurations, level)); err != nil {
 			return err
@@ -103,8 +103,8 @@ func (k keeper) ensure(ctx context.Context) error {
 	return nil
 }
 
-// kind is a kind of objects that Keep reconciles, with its operations.
-type kind[T interface {
+// flowKind is a kind of objects that KeepFlowSchemas reconciles, with its operations.
+type flowKind[T interface {
 	metav1.Object
 	runtime.Object
 }] struct {
@@ -120,7 +120,7 @@ type kind[T interface {
 }
 
 // ensure creates a missing object, or updates its spec. It observes a concurrent write a minute later.
-func (k kind[T]) ensure(ctx context.Context, bootstrap T, mandatory bool) error {
+func (k flowKind[T]) ensure(ctx context.Context, bootstrap T, mandatory bool) error {
 	wanted := k.clone(bootstrap)
 	k.defaults(wanted)
 	stored, err := k.get(wanted.GetName())

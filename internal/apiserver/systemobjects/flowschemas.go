@@ -1,6 +1,4 @@
-// Package priorityfairness sets up API Priority and Fairness with the flow schemas and priority levels that
-// every cluster has.
-package priorityfairness
+package systemobjects
 
 import (
 	"context"
@@ -8,13 +6,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
-	genericapiserver "k8s.io/apiserver/pkg/server"
-	"k8s.io/apiserver/pkg/util/flowcontrol"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
 	flowcontrolclient "k8s.io/client-go/kubernetes/typed/flowcontrol/v1"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
@@ -28,21 +21,15 @@ const (
 	LeaderElectionFlowSchema = "coppice-leader-election"
 )
 
-// Apply queues requests by priority level and user, so that a flood of requests delays only its own user.
-// Requests whose queue is full are refused with 429. Administrators are exempt.
-func Apply(base *genericapiserver.Config, shared informers.SharedInformerFactory, client kubernetes.Interface) {
-	base.FlowControl = flowcontrol.New(shared, client.FlowcontrolV1(), base.MaxRequestsInFlight+base.MaxMutatingRequestsInFlight)
-}
-
-// EnsureDefaults creates the missing default priority levels and flow schemas, and retries until ctx ends.
-// It does not change existing ones; Keep does.
-func EnsureDefaults(ctx context.Context, log *slog.Logger, client flowcontrolclient.FlowcontrolV1Interface) error {
+// EnsureFlowSchemas creates the missing default priority levels and flow schemas, and retries until ctx ends.
+// It does not change existing ones; KeepFlowSchemas does.
+func EnsureFlowSchemas(ctx context.Context, log *slog.Logger, client flowcontrolclient.FlowcontrolV1Interface) error {
 	return poststart.Retry(ctx, log, "create the default flow schemas", func(ctx context.Context) error {
-		return createDefaults(ctx, client)
+		return createFlowSchemas(ctx, client)
 	})
 }
 
-func createDefaults(ctx context.Context, client flowcontrolclient.FlowcontrolV1Interface) error {
+func createFlowSchemas(ctx context.Context, client flowcontrolclient.FlowcontrolV1Interface) error {
 	group, writing := errgroup.WithContext(ctx)
 	group.SetLimit(poststart.Concurrency)
 	for _, levels := range [][]*flowcontrolv1.PriorityLevelConfiguration{bootstrap.MandatoryPriorityLevelConfigurations, bootstrap.SuggestedPriorityLevelConfigurations} {
@@ -112,11 +99,4 @@ func flowSchema(name, level string, precedence int32, users ...string) *flowcont
 			}},
 		},
 	}
-}
-
-func ignoreExisting(err error) error {
-	if apierrors.IsAlreadyExists(err) {
-		return nil
-	}
-	return err
 }

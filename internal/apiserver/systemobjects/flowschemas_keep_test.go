@@ -1,4 +1,4 @@
-package priorityfairness
+package systemobjects
 
 import (
 	"context"
@@ -60,7 +60,7 @@ func TestEnsure(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var w written
-			k := kind[*flowcontrolv1.FlowSchema]{
+			k := flowKind[*flowcontrolv1.FlowSchema]{
 				client: &w, defaults: func(runtime.Object) {}, clone: (*flowcontrolv1.FlowSchema).DeepCopy,
 				get: func(string) (*flowcontrolv1.FlowSchema, error) {
 					if test.stored == nil {
