@@ -7,12 +7,12 @@
 //	    ──▶ table       the columns of kubectl get
 //	    ──▶ deletion    the resource's part in the delete flow (deletion.Strategy)
 //
-// The rows are in one package per API group below this one, and package builtin combines
-// them. This package knows none of them. Package podspec has the defaults and the
+// The rows of an API group are in a package below this one or, if they fit one file, in a file
+// of package builtin, which combines all of them. This package knows none of them. Package podspec has the defaults and the
 // validation of pod specs, which several groups need; packages validate and table have
 // the parts of which rows are composed.
 //
-// To add a resource, add a row to the package of its API group and, if needed, a Strategy:
+// To add a resource, add a row to its API group and, if needed, a Strategy:
 // typed functions that default, prepare, validate and so on. A resource without a Strategy
 // is a row of a dozen lines.
 //

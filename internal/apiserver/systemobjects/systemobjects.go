@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/poststart"
-	"github.com/coppice-dev/coppice/internal/apiserver/registry/scheduling"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 )
 
 // EnsureNamespaces creates the missing system namespaces, and retries until ctx ends.
@@ -50,7 +50,7 @@ func KeepNamespaces(ctx context.Context, log *slog.Logger, informer cache.Shared
 // EnsurePriorityClasses creates the missing system priority classes, and retries until ctx ends. The server
 // refuses to delete them.
 func EnsurePriorityClasses(ctx context.Context, log *slog.Logger, client schedulingclient.PriorityClassesGetter) error {
-	for _, class := range scheduling.SystemPriorityClasses() {
+	for _, class := range builtin.SystemPriorityClasses() {
 		err := poststart.Retry(ctx, log, "create priority class "+class.Name, func(ctx context.Context) error {
 			_, err := client.PriorityClasses().Create(ctx, class, metav1.CreateOptions{})
 			return ignoreExisting(err)

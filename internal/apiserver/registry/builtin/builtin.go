@@ -1,4 +1,5 @@
-// Package builtin is the table of the built-in resources. It combines the API groups of the packages below registry.
+// Package builtin is the table of the built-in resources. An API group whose resources fit one file is a file here;
+// each of the others has a package below registry.
 package builtin
 
 import (
@@ -12,26 +13,19 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/admissionregistration"
-	"github.com/coppice-dev/coppice/internal/apiserver/registry/apiregistration"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/apps"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/autoscaling"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/batch"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/certificates"
-	"github.com/coppice-dev/coppice/internal/apiserver/registry/coordination"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
-	"github.com/coppice-dev/coppice/internal/apiserver/registry/discovery"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/flowcontrol"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/networking"
-	"github.com/coppice-dev/coppice/internal/apiserver/registry/node"
-	"github.com/coppice-dev/coppice/internal/apiserver/registry/policy"
-	"github.com/coppice-dev/coppice/internal/apiserver/registry/rbac"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/resource"
-	"github.com/coppice-dev/coppice/internal/apiserver/registry/scheduling"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/storage"
 )
 
 // groups returns the API groups in the order of discovery. Two of them store nothing: package
-// reviews serves them.
+// accesscontrol serves them.
 func groups(ranges core.ServiceRanges) []registry.Group {
 	var all []registry.Group
 	all = []registry.Group{
@@ -40,20 +34,20 @@ func groups(ranges core.ServiceRanges) []registry.Group {
 		batch.Group(),
 		autoscaling.Group(),
 		certificates.Group(),
-		coordination.Group(),
-		rbac.Group(),
+		coordinationGroup(),
+		rbacGroup(),
 		networking.Group(),
-		discovery.Group(),
-		policy.Group(),
+		discoveryGroup(),
+		policyGroup(),
 		storage.Group(),
-		scheduling.Group(),
-		node.Group(),
+		schedulingGroup(),
+		nodeGroup(),
 		resource.Group(),
 		admissionregistration.Group(),
 		flowcontrol.Group(),
 		{GroupVersion: authenticationv1.SchemeGroupVersion, AddToScheme: authenticationv1.AddToScheme},
 		{GroupVersion: authorizationv1.SchemeGroupVersion, AddToScheme: authorizationv1.AddToScheme},
-		apiregistration.Group(func(version schema.GroupVersion) bool { return slices.Contains(versionsOf(all), version) }),
+		apiregistrationGroup(func(version schema.GroupVersion) bool { return slices.Contains(versionsOf(all), version) }),
 	}
 	return all
 }

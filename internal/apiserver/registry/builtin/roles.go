@@ -1,6 +1,4 @@
-// Package rbac is the API group rbac.authorization.k8s.io: roles and their bindings. Package auth/rbac authorizes
-// requests.
-package rbac
+package builtin
 
 import (
 	"slices"
@@ -18,8 +16,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// Group returns the API group rbac.authorization.k8s.io/v1.
-func Group() registry.Group {
+// rbacGroup returns the API group rbac.authorization.k8s.io/v1: roles and their bindings. Package auth/rbac authorizes
+// requests.
+func rbacGroup() registry.Group {
 	return registry.Group{
 		GroupVersion: rbacv1.SchemeGroupVersion,
 		AddToScheme:  rbacv1.AddToScheme,
@@ -44,8 +43,8 @@ func rbacRow(kind, plural string) registry.Resource {
 	}
 }
 
-// createdColumn returns the column that roles have instead of their age.
-func createdColumn[P interface {
+// roleCreatedColumn returns the column that roles have instead of their age.
+func roleCreatedColumn[P interface {
 	runtime.Object
 	metav1.Object
 }]() table.Column {
@@ -57,22 +56,22 @@ func createdColumn[P interface {
 func roles() registry.Resource {
 	row := rbacRow("Role", "roles")
 	row.Namespaced = true
-	return registry.Define[rbacv1.Role, rbacv1.RoleList](row, []table.Column{createdColumn[*rbacv1.Role]()}, registry.Strategy[*rbacv1.Role]{
+	return registry.Define[rbacv1.Role, rbacv1.RoleList](row, []table.Column{roleCreatedColumn[*rbacv1.Role]()}, registry.Strategy[*rbacv1.Role]{
 		Validate: func(r *rbacv1.Role) field.ErrorList {
-			return validate.Each(r.Rules, field.NewPath("rules"), validateNamespacedRule)
+			return validate.Each(r.Rules, field.NewPath("rules"), validateNamespacedPolicyRule)
 		},
 	})
 }
 
 func clusterRoles() registry.Resource {
 	row := rbacRow("ClusterRole", "clusterroles")
-	return registry.Define[rbacv1.ClusterRole, rbacv1.ClusterRoleList](row, []table.Column{createdColumn[*rbacv1.ClusterRole]()}, registry.Strategy[*rbacv1.ClusterRole]{
+	return registry.Define[rbacv1.ClusterRole, rbacv1.ClusterRoleList](row, []table.Column{roleCreatedColumn[*rbacv1.ClusterRole]()}, registry.Strategy[*rbacv1.ClusterRole]{
 		Validate: validateClusterRole,
 	})
 }
 
 func validateClusterRole(r *rbacv1.ClusterRole) field.ErrorList {
-	errs := validate.Each(r.Rules, field.NewPath("rules"), validateRule)
+	errs := validate.Each(r.Rules, field.NewPath("rules"), validatePolicyRule)
 	if r.AggregationRule == nil {
 		return errs
 	}
@@ -80,11 +79,11 @@ func validateClusterRole(r *rbacv1.ClusterRole) field.ErrorList {
 	if len(r.AggregationRule.ClusterRoleSelectors) == 0 {
 		return append(errs, field.Required(selectors, "at least one clusterRoleSelector required if aggregationRule is non-nil"))
 	}
-	return append(errs, validate.Each(r.AggregationRule.ClusterRoleSelectors, selectors, validateAggregated)...)
+	return append(errs, validate.Each(r.AggregationRule.ClusterRoleSelectors, selectors, validateAggregatedRoles)...)
 }
 
-// validateAggregated checks a selector of the roles whose rules a role aggregates.
-func validateAggregated(selector *metav1.LabelSelector, at *field.Path) field.ErrorList {
+// validateAggregatedRoles checks a selector of the roles whose rules a role aggregates.
+func validateAggregatedRoles(selector *metav1.LabelSelector, at *field.Path) field.ErrorList {
 	errs := validate.LabelSelector(selector, at)
 	if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
 		errs = append(errs, field.Invalid(at, nil, "invalid label selector."))
@@ -92,16 +91,16 @@ func validateAggregated(selector *metav1.LabelSelector, at *field.Path) field.Er
 	return errs
 }
 
-func validateNamespacedRule(rule *rbacv1.PolicyRule, at *field.Path) field.ErrorList {
+func validateNamespacedPolicyRule(rule *rbacv1.PolicyRule, at *field.Path) field.ErrorList {
 	if len(rule.NonResourceURLs) > 0 {
-		return append(validateRule(rule, at),
+		return append(validatePolicyRule(rule, at),
 			field.Invalid(at.Child("nonResourceURLs"), rule.NonResourceURLs, "namespaced rules cannot apply to non-resource URLs"))
 	}
-	return validateRule(rule, at)
+	return validatePolicyRule(rule, at)
 }
 
-// validateRule checks that a rule has verbs, and resources or URLs.
-func validateRule(rule *rbacv1.PolicyRule, at *field.Path) field.ErrorList {
+// validatePolicyRule checks that a rule has verbs, and resources or URLs.
+func validatePolicyRule(rule *rbacv1.PolicyRule, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(rule.Verbs) == 0 {
 		errs = append(errs, field.Required(at.Child("verbs"), "verbs must contain at least one value"))
@@ -129,9 +128,9 @@ func roleBindings() registry.Resource {
 		registry.Strategy[*rbacv1.RoleBinding]{
 			Default: func(b *rbacv1.RoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) },
 			Validate: func(b *rbacv1.RoleBinding) field.ErrorList {
-				return append(validateRoleRef(b.RoleRef, "Role", "ClusterRole"), validateSubjects(b.Subjects, b.Namespace)...)
+				return append(validateRoleRef(b.RoleRef, "Role", "ClusterRole"), validateBindingSubjects(b.Subjects, b.Namespace)...)
 			},
-			ValidateUpdate: func(b, old *rbacv1.RoleBinding) field.ErrorList { return sameRole(b.RoleRef, old.RoleRef) },
+			ValidateUpdate: func(b, old *rbacv1.RoleBinding) field.ErrorList { return keepsRoleRef(b.RoleRef, old.RoleRef) },
 		})
 }
 
@@ -142,9 +141,9 @@ func clusterRoleBindings() registry.Resource {
 		registry.Strategy[*rbacv1.ClusterRoleBinding]{
 			Default: func(b *rbacv1.ClusterRoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) },
 			Validate: func(b *rbacv1.ClusterRoleBinding) field.ErrorList {
-				return append(validateRoleRef(b.RoleRef, "ClusterRole"), validateSubjects(b.Subjects, "")...)
+				return append(validateRoleRef(b.RoleRef, "ClusterRole"), validateBindingSubjects(b.Subjects, "")...)
 			},
-			ValidateUpdate: func(b, old *rbacv1.ClusterRoleBinding) field.ErrorList { return sameRole(b.RoleRef, old.RoleRef) },
+			ValidateUpdate: func(b, old *rbacv1.ClusterRoleBinding) field.ErrorList { return keepsRoleRef(b.RoleRef, old.RoleRef) },
 		})
 }
 
@@ -186,25 +185,25 @@ func defaultBinding(ref *rbacv1.RoleRef, subjects []rbacv1.Subject) {
 func validateRoleRef(ref rbacv1.RoleRef, kinds ...string) field.ErrorList {
 	at := field.NewPath("roleRef")
 	errs := append(
-		supported(ref.APIGroup, at.Child("apiGroup"), rbacv1.GroupName),
-		supported(ref.Kind, at.Child("kind"), kinds...)...)
+		supportedInBinding(ref.APIGroup, at.Child("apiGroup"), rbacv1.GroupName),
+		supportedInBinding(ref.Kind, at.Child("kind"), kinds...)...)
 	if ref.Name == "" {
 		return append(errs, field.Required(at.Child("name"), ""))
 	}
 	return append(errs, validate.FromMessages(ref.Name, at.Child("name"), path.ValidatePathSegmentName(ref.Name, false))...)
 }
 
-// supported checks an enumeration that has no empty value.
-func supported(value string, at *field.Path, allowed ...string) field.ErrorList {
+// supportedInBinding checks an enumeration that has no empty value.
+func supportedInBinding(value string, at *field.Path, allowed ...string) field.ErrorList {
 	if slices.Contains(allowed, value) {
 		return nil
 	}
 	return field.ErrorList{field.NotSupported(at, value, allowed)}
 }
 
-// validateSubjects checks the subjects of a binding. The namespace of a RoleBinding is the default namespace of its
+// validateBindingSubjects checks the subjects of a binding. The namespace of a RoleBinding is the default namespace of its
 // service accounts.
-func validateSubjects(subjects []rbacv1.Subject, namespace string) field.ErrorList {
+func validateBindingSubjects(subjects []rbacv1.Subject, namespace string) field.ErrorList {
 	return validate.Each(subjects, field.NewPath("subjects"), func(s *rbacv1.Subject, at *field.Path) field.ErrorList {
 		errs := validate.Required(s.Name, at.Child("name"))
 		switch s.Kind {
@@ -212,22 +211,22 @@ func validateSubjects(subjects []rbacv1.Subject, namespace string) field.ErrorLi
 			if s.Name != "" {
 				errs = append(errs, validate.FromMessages(s.Name, at.Child("name"), apivalidation.ValidateServiceAccountName(s.Name, false))...)
 			}
-			errs = append(errs, supported(s.APIGroup, at.Child("apiGroup"), "")...)
+			errs = append(errs, supportedInBinding(s.APIGroup, at.Child("apiGroup"), "")...)
 			if namespace == "" {
 				errs = append(errs, validate.Required(s.Namespace, at.Child("namespace"))...)
 			}
 		case rbacv1.UserKind, rbacv1.GroupKind:
-			errs = append(errs, supported(s.APIGroup, at.Child("apiGroup"), rbacv1.GroupName)...)
+			errs = append(errs, supportedInBinding(s.APIGroup, at.Child("apiGroup"), rbacv1.GroupName)...)
 		default:
-			errs = append(errs, supported(s.Kind, at.Child("kind"), rbacv1.ServiceAccountKind, rbacv1.UserKind, rbacv1.GroupKind)...)
+			errs = append(errs, supportedInBinding(s.Kind, at.Child("kind"), rbacv1.ServiceAccountKind, rbacv1.UserKind, rbacv1.GroupKind)...)
 		}
 		return errs
 	})
 }
 
-// sameRole ensures that the permission to change a binding's subjects is not a permission to
+// keepsRoleRef ensures that the permission to change a binding's subjects is not a permission to
 // grant another role.
-func sameRole(ref, old rbacv1.RoleRef) field.ErrorList {
+func keepsRoleRef(ref, old rbacv1.RoleRef) field.ErrorList {
 	if ref == old {
 		return nil
 	}

@@ -1,5 +1,4 @@
-// Package coordination is the API group coordination.k8s.io: Leases.
-package coordination
+package builtin
 
 import (
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -12,8 +11,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// Group returns the API group coordination.k8s.io/v1.
-func Group() registry.Group {
+// coordinationGroup returns the API group coordination.k8s.io/v1: Leases.
+func coordinationGroup() registry.Group {
 	return registry.Group{
 		GroupVersion: coordinationv1.SchemeGroupVersion,
 		AddToScheme:  coordinationv1.AddToScheme,

@@ -1,4 +1,4 @@
-package discovery
+package builtin
 
 import (
 	"strings"
@@ -7,8 +7,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// TestLongLists checks that each of too many addresses is checked, and none of too many ports.
-func TestLongLists(t *testing.T) {
+// TestLongListsInEndpointSlices checks that each of too many addresses is checked, and none of too many ports.
+func TestLongListsInEndpointSlices(t *testing.T) {
 	addresses := make([]string, endpointAddresses+1)
 	for i := range addresses {
 		addresses[i] = "10.0.0.1"

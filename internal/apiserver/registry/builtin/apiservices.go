@@ -1,6 +1,4 @@
-// Package apiregistration is the API group apiregistration.k8s.io: APIServices. Each assigns a group version to this
-// server or to the server behind a Service.
-package apiregistration
+package builtin
 
 import (
 	"fmt"
@@ -24,12 +22,13 @@ const (
 	maxVersionPriority = 1000
 )
 
-// defaultPort is the default port of an API server's Service.
-const defaultPort = 443
+// apiServicePort is the default port of an API server's Service.
+const apiServicePort = 443
 
-// Group returns the API group. builtin reports whether this server serves a group version itself, whatever APIServices
-// say. No other server may then serve it.
-func Group(builtin func(schema.GroupVersion) bool) registry.Group {
+// apiregistrationGroup returns the API group apiregistration.k8s.io/v1: APIServices. Each assigns a group version to
+// this server or to the server behind a Service. builtin reports whether this server serves a group version itself,
+// whatever APIServices say. No other server may then serve it.
+func apiregistrationGroup(builtin func(schema.GroupVersion) bool) registry.Group {
 	return registry.Group{
 		GroupVersion: apiregistrationv1.SchemeGroupVersion,
 		AddToScheme:  apiregistrationv1.AddToScheme,
@@ -46,13 +45,13 @@ func apiServices(builtin func(schema.GroupVersion) bool) registry.Resource {
 		ValidateName: path.ValidatePathSegmentName,
 		AnyFinalizer: true,
 	}, []table.Column{
-		table.Text("Service", "The Service of the server that serves the group version.", serviceText),
-		table.Text("Available", "Whether that server can be reached.", availableText),
+		table.Text("Service", "The Service of the server that serves the group version.", apiServiceText),
+		table.Text("Available", "Whether that server can be reached.", apiServiceAvailability),
 		table.Age(),
 	}, registry.Strategy[*apiregistrationv1.APIService]{
 		Default: func(s *apiregistrationv1.APIService) {
 			if s.Spec.Service != nil {
-				registry.SetDefaultPtr(&s.Spec.Service.Port, defaultPort)
+				registry.SetDefaultPtr(&s.Spec.Service.Port, apiServicePort)
 			}
 		},
 		PrepareForCreate: func(s *apiregistrationv1.APIService) {
@@ -61,21 +60,21 @@ func apiServices(builtin func(schema.GroupVersion) bool) registry.Resource {
 			}
 		},
 		Validate:             func(s *apiregistrationv1.APIService) field.ErrorList { return validateAPIService(s, builtin) },
-		ValidateStatusUpdate: func(s, _ *apiregistrationv1.APIService) field.ErrorList { return validateConditions(s) },
+		ValidateStatusUpdate: func(s, _ *apiregistrationv1.APIService) field.ErrorList { return validateAPIServiceConditions(s) },
 		CopyStatus: registry.CopyField(func(s *apiregistrationv1.APIService) *apiregistrationv1.APIServiceStatus {
 			return &s.Status
 		}),
 	})
 }
 
-func serviceText(s *apiregistrationv1.APIService) string {
+func apiServiceText(s *apiregistrationv1.APIService) string {
 	if s.Spec.Service == nil {
 		return "Local"
 	}
 	return s.Spec.Service.Namespace + "/" + s.Spec.Service.Name
 }
 
-func availableText(s *apiregistrationv1.APIService) string {
+func apiServiceAvailability(s *apiregistrationv1.APIService) string {
 	available := helper.GetAPIServiceConditionByType(s, apiregistrationv1.Available)
 	switch {
 	case available == nil:
@@ -90,8 +89,8 @@ func validateAPIService(s *apiregistrationv1.APIService, builtin func(schema.Gro
 	var errs field.ErrorList
 	spec := field.NewPath("spec")
 	metadata := field.NewPath("metadata")
-	errs = append(errs, validateVersionName(s, s.GenerateName, metadata.Child("generateName"))...)
-	errs = append(errs, validateVersionName(s, s.Name, metadata.Child("name"))...)
+	errs = append(errs, validateAPIServiceName(s, s.GenerateName, metadata.Child("generateName"))...)
+	errs = append(errs, validateAPIServiceName(s, s.Name, metadata.Child("name"))...)
 	if s.Spec.Group == "" && s.Spec.Version != "v1" {
 		errs = append(errs, field.Required(spec.Child("group"), "only v1 may have an empty group and it better be legacy kube"))
 	}
@@ -104,16 +103,16 @@ func validateAPIService(s *apiregistrationv1.APIService, builtin func(schema.Gro
 		errs = append(errs, field.Invalid(spec.Child("versionPriority"), p, "must be positive and less than 1000"))
 	}
 	if s.Spec.Service == nil {
-		return append(errs, validateLocal(s, spec)...)
+		return append(errs, validateLocalAPIService(s, spec)...)
 	}
 	if version := (schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}); builtin(version) {
 		errs = append(errs, field.Forbidden(spec.Child("service"), fmt.Sprintf("%s is served by this server", version)))
 	}
-	return append(errs, validateService(s, spec)...)
+	return append(errs, validateServiceOfAPIService(s, spec)...)
 }
 
-// validateVersionName checks that a valid name is the name of the group version. A generateName never is.
-func validateVersionName(s *apiregistrationv1.APIService, name string, at *field.Path) field.ErrorList {
+// validateAPIServiceName checks that a valid name is the name of the group version. A generateName never is.
+func validateAPIServiceName(s *apiregistrationv1.APIService, name string, at *field.Path) field.ErrorList {
 	required := s.Spec.Version + "." + s.Spec.Group
 	if name == "" || name == required || len(path.ValidatePathSegmentName(name, false)) > 0 {
 		return nil
@@ -121,8 +120,8 @@ func validateVersionName(s *apiregistrationv1.APIService, name string, at *field
 	return field.ErrorList{field.Invalid(at, name, fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", required))}
 }
 
-// validateLocal checks an APIService without a Service.
-func validateLocal(s *apiregistrationv1.APIService, spec *field.Path) field.ErrorList {
+// validateLocalAPIService checks an APIService without a Service.
+func validateLocalAPIService(s *apiregistrationv1.APIService, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if n := len(s.Spec.CABundle); n != 0 {
 		errs = append(errs, field.Invalid(spec.Child("caBundle"), fmt.Sprintf("%d bytes", n), "local APIServices may not have a caBundle"))
@@ -133,8 +132,8 @@ func validateLocal(s *apiregistrationv1.APIService, spec *field.Path) field.Erro
 	return errs
 }
 
-// validateService checks the connection to another server.
-func validateService(s *apiregistrationv1.APIService, spec *field.Path) field.ErrorList {
+// validateServiceOfAPIService checks the connection to another server.
+func validateServiceOfAPIService(s *apiregistrationv1.APIService, spec *field.Path) field.ErrorList {
 	service, at := s.Spec.Service, spec.Child("service")
 	errs := slices.Concat(
 		validate.Required(service.Namespace, at.Child("namespace")),
@@ -150,7 +149,7 @@ func validateService(s *apiregistrationv1.APIService, spec *field.Path) field.Er
 	return errs
 }
 
-func validateConditions(s *apiregistrationv1.APIService) field.ErrorList {
+func validateAPIServiceConditions(s *apiregistrationv1.APIService) field.ErrorList {
 	return validate.Each(s.Status.Conditions, field.NewPath("status", "conditions"), func(c *apiregistrationv1.APIServiceCondition, at *field.Path) field.ErrorList {
 		return validate.OneOfPtr(&c.Status, at.Child("status"), apiregistrationv1.ConditionTrue, apiregistrationv1.ConditionFalse, apiregistrationv1.ConditionUnknown)
 	})

@@ -1,5 +1,4 @@
-// Package policy is the API group policy: PodDisruptionBudgets.
-package policy
+package builtin
 
 import (
 	"slices"
@@ -15,8 +14,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// Group returns the API group policy/v1.
-func Group() registry.Group {
+// policyGroup returns the API group policy/v1: PodDisruptionBudgets.
+func policyGroup() registry.Group {
 	return registry.Group{
 		GroupVersion: policyv1.SchemeGroupVersion,
 		AddToScheme:  policyv1.AddToScheme,
@@ -34,19 +33,19 @@ func podDisruptionBudgets() registry.Resource {
 		ValidateName: path.ValidatePathSegmentName,
 		AnyFinalizer: true,
 	}, []table.Column{
-		table.Text("Min Available", "Minimum of pods that must stay available.", func(b *policyv1.PodDisruptionBudget) string { return countText(b.Spec.MinAvailable) }),
-		table.Text("Max Unavailable", "Maximum of pods that may be unavailable.", func(b *policyv1.PodDisruptionBudget) string { return countText(b.Spec.MaxUnavailable) }),
+		table.Text("Min Available", "Minimum of pods that must stay available.", func(b *policyv1.PodDisruptionBudget) string { return disruptionText(b.Spec.MinAvailable) }),
+		table.Text("Max Unavailable", "Maximum of pods that may be unavailable.", func(b *policyv1.PodDisruptionBudget) string { return disruptionText(b.Spec.MaxUnavailable) }),
 		table.Number("Allowed Disruptions", "Pods that may be evicted now.", func(b *policyv1.PodDisruptionBudget) int { return int(b.Status.DisruptionsAllowed) }),
 		table.Age(),
 	}, registry.Strategy[*policyv1.PodDisruptionBudget]{
 		Validate:             validatePodDisruptionBudget,
 		Desired:              func(b *policyv1.PodDisruptionBudget) any { return b.Spec },
 		CopyStatus:           registry.CopyField(func(b *policyv1.PodDisruptionBudget) *policyv1.PodDisruptionBudgetStatus { return &b.Status }),
-		ValidateStatusUpdate: func(b, _ *policyv1.PodDisruptionBudget) field.ErrorList { return validateStatus(&b.Status) },
+		ValidateStatusUpdate: func(b, _ *policyv1.PodDisruptionBudget) field.ErrorList { return validateDisruptionStatus(&b.Status) },
 	})
 }
 
-func countText(count *intstr.IntOrString) string {
+func disruptionText(count *intstr.IntOrString) string {
 	if count == nil {
 		return "N/A"
 	}
@@ -60,14 +59,14 @@ func validatePodDisruptionBudget(b *policyv1.PodDisruptionBudget) field.ErrorLis
 		errs = append(errs, field.Invalid(spec, b.Spec, "minAvailable and maxUnavailable cannot be both set"))
 	}
 	return slices.Concat(errs,
-		validateShare(b.Spec.MinAvailable, spec.Child("minAvailable")),
-		validateShare(b.Spec.MaxUnavailable, spec.Child("maxUnavailable")),
+		validateDisruptionShare(b.Spec.MinAvailable, spec.Child("minAvailable")),
+		validateDisruptionShare(b.Spec.MaxUnavailable, spec.Child("maxUnavailable")),
 		validate.OptionalLabelSelector(b.Spec.Selector, spec.Child("selector")),
 		validate.OneOfPtr(b.Spec.UnhealthyPodEvictionPolicy, spec.Child("unhealthyPodEvictionPolicy"), policyv1.AlwaysAllow, policyv1.IfHealthyBudget))
 }
 
-// validateShare checks a number or a percentage of the pods.
-func validateShare(share *intstr.IntOrString, path *field.Path) field.ErrorList {
+// validateDisruptionShare checks a number or a percentage of the pods.
+func validateDisruptionShare(share *intstr.IntOrString, path *field.Path) field.ErrorList {
 	errs := validate.IntOrPercent(share, path)
 	if share == nil || share.Type != intstr.String || len(errs) > 0 {
 		return errs
@@ -78,7 +77,7 @@ func validateShare(share *intstr.IntOrString, path *field.Path) field.ErrorList 
 	return errs
 }
 
-func validateStatus(s *policyv1.PodDisruptionBudgetStatus) field.ErrorList {
+func validateDisruptionStatus(s *policyv1.PodDisruptionBudgetStatus) field.ErrorList {
 	status := field.NewPath("status")
 	return append(
 		metav1validation.ValidateConditions(s.Conditions, status.Child("conditions")),

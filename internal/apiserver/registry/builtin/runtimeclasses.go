@@ -1,5 +1,4 @@
-// Package node is the API group node.k8s.io: RuntimeClasses. Package core applies them to pods.
-package node
+package builtin
 
 import (
 	"maps"
@@ -17,8 +16,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// Group returns the API group node.k8s.io/v1.
-func Group() registry.Group {
+// nodeGroup returns the API group node.k8s.io/v1: RuntimeClasses. Package core applies them to pods.
+func nodeGroup() registry.Group {
 	return registry.Group{
 		GroupVersion: nodev1.SchemeGroupVersion,
 		AddToScheme:  nodev1.AddToScheme,
@@ -68,13 +67,13 @@ func validateRuntimeClass(c *nodev1.RuntimeClass) field.ErrorList {
 	if s := c.Scheduling; s != nil {
 		at := field.NewPath("scheduling")
 		errs = append(errs, metav1validation.ValidateLabels(s.NodeSelector, at.Child("nodeSelector"))...)
-		errs = append(errs, validateTolerations(s.Tolerations, at.Child("tolerations"))...)
+		errs = append(errs, validateRuntimeClassTolerations(s.Tolerations, at.Child("tolerations"))...)
 	}
 	return errs
 }
 
-// validateTolerations checks that tolerations are valid and, unlike the tolerations of a pod, unique.
-func validateTolerations(tolerations []corev1.Toleration, at *field.Path) field.ErrorList {
+// validateRuntimeClassTolerations checks that tolerations are valid and, unlike the tolerations of a pod, unique.
+func validateRuntimeClassTolerations(tolerations []corev1.Toleration, at *field.Path) field.ErrorList {
 	errs := podspec.ValidateTolerations(tolerations, at)
 	seen := map[corev1.Toleration]bool{}
 	for i, t := range tolerations {

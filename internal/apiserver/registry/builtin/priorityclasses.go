@@ -1,5 +1,4 @@
-// Package scheduling is the API group scheduling.k8s.io: PriorityClasses.
-package scheduling
+package builtin
 
 import (
 	"context"
@@ -22,8 +21,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// Group returns the API group scheduling.k8s.io/v1.
-func Group() registry.Group {
+// schedulingGroup returns the API group scheduling.k8s.io/v1: PriorityClasses.
+func schedulingGroup() registry.Group {
 	return registry.Group{
 		GroupVersion: schedulingv1.SchemeGroupVersion,
 		AddToScheme:  schedulingv1.AddToScheme,

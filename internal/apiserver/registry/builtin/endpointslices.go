@@ -1,5 +1,4 @@
-// Package discovery is the API group discovery.k8s.io: EndpointSlices.
-package discovery
+package builtin
 
 import (
 	"fmt"
@@ -21,8 +20,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// Group returns the API group discovery.k8s.io/v1.
-func Group() registry.Group {
+// discoveryGroup returns the API group discovery.k8s.io/v1: EndpointSlices.
+func discoveryGroup() registry.Group {
 	return registry.Group{
 		GroupVersion: discoveryv1.SchemeGroupVersion,
 		AddToScheme:  discoveryv1.AddToScheme,
@@ -34,7 +33,7 @@ const (
 	slicePorts        = 20000 // maximum of ports in one slice
 	sliceEndpoints    = 1000  // maximum of endpoints in one slice
 	endpointAddresses = 100   // maximum of addresses of one endpoint
-	maxHints          = 8     // maximum of zone hints, and of node hints, of an endpoint
+	endpointHints     = 8     // maximum of zone hints, and of node hints, of an endpoint
 )
 
 func endpointSlices() registry.Resource {
@@ -51,7 +50,7 @@ func endpointSlices() registry.Resource {
 		table.Text("Endpoints", "Addresses.", sliceAddresses),
 		table.Age(),
 	}, registry.Strategy[*discoveryv1.EndpointSlice]{
-		Warn: warnOfSlice,
+		Warn: warnOfEndpointSlice,
 		Default: func(s *discoveryv1.EndpointSlice) {
 			for i := range s.Ports {
 				registry.SetDefaultPtr(&s.Ports[i].Name, "")
@@ -59,10 +58,10 @@ func endpointSlices() registry.Resource {
 			}
 		},
 		// In v1, clients cannot write the topology of v1beta1.
-		PrepareForCreate: dropTopology,
+		PrepareForCreate: dropSliceTopology,
 		PrepareForUpdate: func(s, old *discoveryv1.EndpointSlice) {
 			if !equality.Semantic.DeepEqual(s.Endpoints, old.Endpoints) {
-				dropTopology(s)
+				dropSliceTopology(s)
 			}
 		},
 		Validate:       validateEndpointSlice,
@@ -79,7 +78,7 @@ func endpointSlices() registry.Resource {
 	})
 }
 
-func dropTopology(s *discoveryv1.EndpointSlice) {
+func dropSliceTopology(s *discoveryv1.EndpointSlice) {
 	for i := range s.Endpoints {
 		s.Endpoints[i].DeprecatedTopology = nil
 	}
@@ -178,7 +177,7 @@ func validateSliceEndpoint(e *discoveryv1.Endpoint, sort discoveryv1.AddressType
 	if e.Hints == nil {
 		return errs
 	}
-	return append(errs, validateHints(e.Hints, at.Child("hints"))...)
+	return append(errs, validateEndpointHints(e.Hints, at.Child("hints"))...)
 }
 
 // validateSliceIP checks an address of a family. A wrong family is reported for the list of addresses. IPv6 addresses
@@ -198,26 +197,26 @@ func validateSliceIP(ip string, family discoveryv1.AddressType, addresses *field
 	return errs
 }
 
-// validateHints checks the hints of an endpoint. It does not check the elements of a list that is too long.
-func validateHints(h *discoveryv1.EndpointHints, at *field.Path) field.ErrorList {
+// validateEndpointHints checks the hints of an endpoint. It does not check the elements of a list that is too long.
+func validateEndpointHints(h *discoveryv1.EndpointHints, at *field.Path) field.ErrorList {
 	zones, nodes := at.Child("forZones"), at.Child("forNodes")
-	if len(h.ForZones) > maxHints {
-		return field.ErrorList{field.TooMany(zones, len(h.ForZones), maxHints)}
+	if len(h.ForZones) > endpointHints {
+		return field.ErrorList{field.TooMany(zones, len(h.ForZones), endpointHints)}
 	}
 	var errs field.ErrorList
 	for i, z := range h.ForZones {
-		errs = append(errs, validateHint(h.ForZones[:i], z, zones.Index(i), z.Name, validation.IsValidLabelValue(z.Name))...)
+		errs = append(errs, validateEndpointHint(h.ForZones[:i], z, zones.Index(i), z.Name, validation.IsValidLabelValue(z.Name))...)
 	}
-	if len(h.ForNodes) > maxHints {
-		return append(errs, field.TooMany(nodes, len(h.ForNodes), maxHints))
+	if len(h.ForNodes) > endpointHints {
+		return append(errs, field.TooMany(nodes, len(h.ForNodes), endpointHints))
 	}
 	for i, n := range h.ForNodes {
-		errs = append(errs, validateHint(h.ForNodes[:i], n, nodes.Index(i), n.Name, validation.IsDNS1123Subdomain(n.Name))...)
+		errs = append(errs, validateEndpointHint(h.ForNodes[:i], n, nodes.Index(i), n.Name, validation.IsDNS1123Subdomain(n.Name))...)
 	}
 	return errs
 }
 
-func validateHint[T comparable](before []T, hint T, at *field.Path, name string, complaints []string) field.ErrorList {
+func validateEndpointHint[T comparable](before []T, hint T, at *field.Path, name string, complaints []string) field.ErrorList {
 	errs := validate.FromMessages(name, at.Child("name"), complaints)
 	if slices.Contains(before, hint) {
 		errs = append(errs, field.Duplicate(at.Child("name"), name))
@@ -225,9 +224,9 @@ func validateHint[T comparable](before []T, hint T, at *field.Path, name string,
 	return errs
 }
 
-// warnOfSlice warns about new slices with the address type FQDN, and about addresses, unless a controller wrote them,
+// warnOfEndpointSlice warns about new slices with the address type FQDN, and about addresses, unless a controller wrote them,
 // which reads no warnings.
-func warnOfSlice(s, old *discoveryv1.EndpointSlice) []string {
+func warnOfEndpointSlice(s, old *discoveryv1.EndpointSlice) []string {
 	if s.AddressType == discoveryv1.AddressTypeFQDN {
 		if old != nil {
 			return nil
