@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync/atomic"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/internal/apiserver"
 )
 
 // bindings is the older form of pods/binding: the same effect, once.
@@ -35,7 +38,11 @@ func TestBindings(t *testing.T) {
 
 // componentstatuses queries etcd for each request, and cannot be written.
 func TestComponentStatuses(t *testing.T) {
-	s := startServer(t, nil)
+	var companions atomic.Pointer[apiserver.Companions]
+	companions.Store(&apiserver.Companions{})
+	s := startServer(t, func(c *apiserver.Config) {
+		c.Companions = func() apiserver.Companions { return *companions.Load() }
+	})
 	c := s.collection(t, gvk("", "v1", "ComponentStatus"), "componentstatuses", "", nil)
 	if names := c.names(); len(names) != 1 || names[0] != "etcd-0" {
 		t.Errorf("%v", names)
@@ -47,7 +54,9 @@ func TestComponentStatuses(t *testing.T) {
 	if c.get("other") != nil {
 		t.Error("there is another component")
 	}
-	s.SetComponent("other", func(context.Context) error { return errors.New("it is tired") })
+	companions.Store(&apiserver.Companions{Components: map[string]func(context.Context) error{
+		"other": func(context.Context) error { return errors.New("it is tired") },
+	}})
 	conditions, _ = c.get("other").Object["conditions"].([]any)
 	if len(conditions) != 1 || conditions[0].(map[string]any)["status"] != "False" || conditions[0].(map[string]any)["error"] != "it is tired" {
 		t.Errorf("another component: %v", conditions)
@@ -55,7 +64,7 @@ func TestComponentStatuses(t *testing.T) {
 	if names := c.names(); len(names) != 2 {
 		t.Errorf("with another component: %v", names)
 	}
-	s.SetComponent("other", nil)
+	companions.Store(&apiserver.Companions{})
 	if c.get("other") != nil {
 		t.Error("a component stays that runs no more")
 	}

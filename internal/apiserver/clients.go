@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"context"
 	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,9 +11,6 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/apiserver/inprocess"
-	"github.com/coppice-dev/coppice/internal/apiserver/nodeproxy"
-	"github.com/coppice-dev/coppice/internal/apiserver/podlogs"
-	"github.com/coppice-dev/coppice/internal/apiserver/podstreams"
 	"github.com/coppice-dev/coppice/internal/collect/protected/parking"
 )
 
@@ -116,19 +112,4 @@ func (s *Server) as(component string) (*rest.Config, error) {
 	token, err := s.access.Components.Token(component)
 	config.BearerToken = token
 	return config, err
-}
-
-// ServeLogs sets the source of the logs of pods on nodes in this process; nil means none.
-func (s *Server) ServeLogs(source podlogs.Source) { s.nodes.logs.SetSource(source) }
-
-// ServeStreams sets the source of streams to pods on nodes in this process; nil means none.
-func (s *Server) ServeStreams(source podstreams.Source) { s.nodes.streams.SetSource(source) }
-
-// ServeAgents sets the handlers of the agents of nodes in this process; nil means none.
-func (s *Server) ServeAgents(source nodeproxy.Source) { s.nodes.agents.SetSource(source) }
-
-// SetComponent sets the check of a component that runs in this process, for componentstatuses; nil means
-// that the component has stopped.
-func (s *Server) SetComponent(name string, check func(context.Context) error) {
-	s.nodes.components.Set(name, check)
 }

@@ -3,12 +3,15 @@ package apiserver
 import (
 	"context"
 	"errors"
+	"maps"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
+	"github.com/coppice-dev/coppice/internal/apiserver/kubelet"
+	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 )
 
-// Companions are functions of the garbage collector in the process of the server. Each may be nil. They must be
-// safe for concurrent use.
+// Companions are the parts of the control plane that run in the process of the server, as far as the server uses them.
+// Each may be nil. They must be safe for concurrent use.
 type Companions struct {
 	// Backlog returns how many objects of a namespace wait for the collector. The number limits how many owner
 	// references may be added in the namespace (package ownerreferences).
@@ -17,6 +20,10 @@ type Companions struct {
 	Requested func(deleteflow.Asked)
 	// HasFinalizer reports whether any object has a finalizer, which protected objects may outlive (R28).
 	HasFinalizer func(finalizer string) (bool, error)
+	// Nodes are the agents of nodes.
+	Nodes kubelet.Nodes
+	// Components are the checks of other components, by name, for componentstatuses.
+	Components map[string]func(context.Context) error
 }
 
 // companions returns the current companions. Its methods are for a server without companions, too.
@@ -43,4 +50,16 @@ func (c companions) hasFinalizer(_ context.Context, finalizer string) (bool, err
 		return has(finalizer)
 	}
 	return false, errors.New("no collector runs in this process, which would know")
+}
+
+// nodes is kubelet.Config.Local.
+func (c companions) nodes() kubelet.Nodes { return c().Nodes }
+
+// components returns the checks of all components, among them the store.
+func (c companions) components(store *storage.Store) func() map[string]func(context.Context) error {
+	return func() map[string]func(context.Context) error {
+		all := map[string]func(context.Context) error{"etcd-0": store.Healthy}
+		maps.Copy(all, c().Components)
+		return all
+	}
 }

@@ -1,8 +1,6 @@
 package apiserver
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -16,12 +14,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/accesscontrol"
 	"github.com/coppice-dev/coppice/internal/apiserver/eviction"
-	"github.com/coppice-dev/coppice/internal/apiserver/nodeproxy"
-	"github.com/coppice-dev/coppice/internal/apiserver/podlogs"
-	"github.com/coppice-dev/coppice/internal/apiserver/podproxy"
-	"github.com/coppice-dev/coppice/internal/apiserver/podstreams"
+	"github.com/coppice-dev/coppice/internal/apiserver/kubelet"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
@@ -33,15 +27,6 @@ type apis struct {
 	generic     *genericapiserver.GenericAPIServer
 	definitions cache.SharedIndexInformer // of CustomResourceDefinitions
 	builtin     []*genericapiserver.APIGroupInfo
-	nodes       nodeEndpoints
-}
-
-// nodeEndpoints serve what the nodes and components of this process offer.
-type nodeEndpoints struct {
-	logs       *podlogs.Endpoint
-	streams    *podstreams.Streams
-	agents     *nodeproxy.Endpoint
-	components *core.ComponentStatuses
 }
 
 // install builds the server of CustomResourceDefinitions, and adds the built-in kinds to it.
@@ -62,11 +47,10 @@ func install(c completedConfig, f *foundation, s *security) (*apis, error) {
 	if err != nil {
 		return nil, fmt.Errorf("build the registries of the built-in kinds: %w", err)
 	}
-	nodes, err := installGroups(c, s.access, crds.GenericAPIServer, groups, s.access.ReviewGroups(f.schemes, f.base))
-	if err != nil {
+	if err := installGroups(c, s, crds.GenericAPIServer, groups, s.access.ReviewGroups(f.schemes, f.base)); err != nil {
 		return nil, err
 	}
-	return &apis{generic: crds.GenericAPIServer, definitions: definitions, builtin: groups, nodes: nodes}, nil
+	return &apis{generic: crds.GenericAPIServer, definitions: definitions, builtin: groups}, nil
 }
 
 // followDefinitions passes the informer of CustomResourceDefinitions to the parts that need it.
@@ -115,65 +99,53 @@ const severalServers = 2
 
 // installGroups adds the API groups to the server. The groups with a name are installed together, because
 // k8s.io/apiserver builds one set of schemas for each installation.
-func installGroups(c completedConfig, access *accesscontrol.AccessControl, generic *genericapiserver.GenericAPIServer, builtin, reviews []*genericapiserver.APIGroupInfo) (nodes nodeEndpoints, err error) {
+func installGroups(c completedConfig, s *security, generic *genericapiserver.GenericAPIServer, builtin, reviews []*genericapiserver.APIGroupInfo) error {
 	of := func(group string) int {
 		return slices.IndexFunc(builtin, func(g *genericapiserver.APIGroupInfo) bool { return g.PrioritizedVersions[0].Group == group })
 	}
 	unnamed := of("")
-	if nodes, err = extendCore(c, access, builtin[unnamed], builtin[of(policyv1.GroupName)]); err != nil {
-		return nodes, err
+	if err := extendCore(c, s, builtin[unnamed], builtin[of(policyv1.GroupName)]); err != nil {
+		return err
 	}
-	if err := access.GuardRoles(builtin[of(rbacv1.GroupName)].VersionedResourcesStorageMap["v1"]); err != nil {
-		return nodes, err
+	if err := s.access.GuardRoles(builtin[of(rbacv1.GroupName)].VersionedResourcesStorageMap["v1"]); err != nil {
+		return err
 	}
 	if err := generic.InstallLegacyAPIGroup(genericapiserver.DefaultLegacyAPIPrefix, builtin[unnamed]); err != nil {
-		return nodes, fmt.Errorf("install the core API group: %w", err)
+		return fmt.Errorf("install the core API group: %w", err)
 	}
 	named := slices.Concat(builtin[:unnamed], builtin[unnamed+1:], reviews)
 	if err := generic.InstallAPIGroups(named...); err != nil {
-		return nodes, fmt.Errorf("install the API groups of the built-in kinds: %w", err)
+		return fmt.Errorf("install the API groups of the built-in kinds: %w", err)
 	}
 	for _, group := range slices.Concat(builtin, reviews) {
 		group.StaticOpenAPISpec = nil // 8 MB of schemas, which nobody reads again
 	}
 	shareRoutes(generic.Handler.GoRestfulContainer.RegisteredWebServices())
-	return nodes, nil
+	return nil
 }
 
 // extendCore adds resources of the core group that are not in its table: pods/log, pods/exec, pods/attach,
 // pods/portforward, the proxies of pods, services and nodes, pods/eviction, serviceaccounts/token, bindings
 // and componentstatuses.
-func extendCore(c completedConfig, access *accesscontrol.AccessControl, legacy, policy *genericapiserver.APIGroupInfo) (nodes nodeEndpoints, err error) {
+func extendCore(c completedConfig, s *security, legacy, policy *genericapiserver.APIGroupInfo) error {
 	storages := legacy.VersionedResourcesStorageMap["v1"]
-	if err := access.UseRegistries(storages); err != nil {
-		return nodes, err
+	if err := s.access.UseRegistries(storages); err != nil {
+		return err
 	}
-	pods, podsOK := storages["pods"].(restregistry.Getter)
-	machines, machinesOK := storages["nodes"].(restregistry.Getter)
-	binding, bindingOK := storages["pods/binding"].(restregistry.NamedCreater)
-	if !podsOK || !machinesOK || !bindingOK {
-		return nodes, errors.New("the registries of pods and nodes lack a method")
+	err := kubelet.AddTo(storages, kubelet.Config{Local: s.companions.nodes, TLS: auth.NewLogReader(c.Authority).TLS, Authorizer: s.access.Authorizer})
+	if err != nil {
+		return err
 	}
-	agents := auth.NewLogReader(c.Authority)
-	nodes.logs = podlogs.NewEndpoint(pods, podlogs.Agents{Nodes: machines, TLS: agents.TLS}.Logs)
-	storages["pods/log"] = nodes.logs
-	nodes.streams = podstreams.New(podstreams.Config{Pods: pods, Nodes: machines, TLS: agents.TLS, Authorizer: access.Authorizer})
-	nodes.streams.AddTo(storages)
-	nodes.agents = nodeproxy.New(nodeproxy.Config{Nodes: machines, TLS: agents.TLS, Authorizer: access.Authorizer})
-	storages["nodes/proxy"] = nodes.agents
-	services, servicesOK := storages["services"].(restregistry.Getter)
-	endpoints, endpointsOK := storages["endpoints"].(restregistry.Getter)
-	if !servicesOK || !endpointsOK {
-		return nodes, errors.New("the registries of services and endpoints lack a method")
-	}
-	podproxy.Registries{Pods: pods, Nodes: machines, Services: services, Endpoints: endpoints}.AddTo(storages)
 	evictions, err := eviction.FromStorages(storages, policy.VersionedResourcesStorageMap["v1"])
 	if err != nil {
-		return nodes, err
+		return err
 	}
 	storages["pods/eviction"] = eviction.NewEndpoint(evictions, c.Now)
+	binding, ok := storages["pods/binding"].(restregistry.NamedCreater)
+	if !ok {
+		return fmt.Errorf("bindings need to create pods/binding, whose registry is a %T", storages["pods/binding"])
+	}
 	storages["bindings"] = core.NewBindings(binding)
-	nodes.components = core.NewComponentStatuses(map[string]func(context.Context) error{"etcd-0": c.Store.Healthy}, c.Now)
-	storages["componentstatuses"] = nodes.components
-	return nodes, nil
+	storages["componentstatuses"] = core.NewComponentStatuses(s.companions.components(c.Store), c.Now)
+	return nil
 }

@@ -12,32 +12,41 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/coppice-dev/coppice/internal/apiserver"
+	"github.com/coppice-dev/coppice/internal/apiserver/kubelet"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// proxied serves the agent of the node "here" in this process. The agent of the node "elsewhere" is in
-// another one.
-func (s *server) proxied(t *testing.T) {
+// proxiedNodes are nodes of this process, with the node "here".
+type proxiedNodes struct{ kubelet.Nodes }
+
+func (proxiedNodes) Handler(node string) (http.Handler, error) {
+	if node != "here" {
+		return nil, apierrors.NewNotFound(corev1.Resource("nodes"), node)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.Method+" "+r.URL.RequestURI())
+	}), nil
+}
+
+// startProxied starts a server that serves the agent of the node "here" in this process. The agent of the node
+// "elsewhere" is in another one.
+func startProxied(t *testing.T) *server {
 	t.Helper()
-	s.ServeAgents(func(node string) (http.Handler, error) {
-		if node != "here" {
-			return nil, apierrors.NewNotFound(corev1.Resource("nodes"), node)
-		}
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.WriteString(w, r.Method+" "+r.URL.RequestURI())
-		}), nil
+	s := startServer(t, func(c *apiserver.Config) {
+		c.Companions = func() apiserver.Companions { return apiserver.Companions{Nodes: proxiedNodes{}} }
 	})
 	for _, name := range []string{"here", "elsewhere"} {
 		if _, err := typed(t, s.config).CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
+	return s
 }
 
 // A request reaches the agent of a node with its method and the rest of its path.
 func TestNodeProxy(t *testing.T) {
-	s := startServer(t, nil)
-	s.proxied(t)
+	s := startProxied(t)
 	for name, test := range map[string]struct {
 		method, target string
 		status         int
@@ -66,8 +75,7 @@ func TestNodeProxy(t *testing.T) {
 // A user who may only get nodes/proxy can read from agents, but cannot open streams: a WebSocket begins
 // with a GET, and could run commands in every container of the node.
 func TestNodeProxyStreamsNeedCreate(t *testing.T) {
-	s := startServer(t, nil)
-	s.proxied(t)
+	s := startProxied(t)
 	client := typed(t, s.config).RbacV1()
 	for user, verbs := range map[string][]string{"reader": {"get"}, "runner": {"get", "create"}} {
 		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: []rbacv1.PolicyRule{

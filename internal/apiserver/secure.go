@@ -20,6 +20,8 @@ type security struct {
 	access   *accesscontrol.AccessControl
 	metadata *storemetadata.Source
 	flow     *deleteflow.Flow
+	// companions are those of the server, at the time of each call.
+	companions companions
 }
 
 // secure sets up authentication, authorization, the delete flow, priority and fairness, and admission.
@@ -53,7 +55,7 @@ func secure(ctx context.Context, c completedConfig, f *foundation) (*security, e
 	if err != nil {
 		return nil, err
 	}
-	return &security{access: access, metadata: stored, flow: flow}, nil
+	return &security{access: access, metadata: stored, flow: flow, companions: companions}, nil
 }
 
 // unrestricted returns an authorizer that lets restricted users see nothing.

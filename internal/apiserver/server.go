@@ -120,7 +120,6 @@ type Server struct {
 	access    *accesscontrol.AccessControl
 	loopback  *rest.Config // with the rights of an administrator
 	metadata  *storemetadata.Source
-	nodes     nodeEndpoints
 	start     *start
 }
 
@@ -152,7 +151,7 @@ func New(ctx context.Context, config Config) (*Server, error) {
 	}
 	return &Server{
 		generic: apis.generic, prepared: prepared, authority: c.Authority, access: security.access,
-		loopback: foundation.loopback, metadata: security.metadata, nodes: apis.nodes, start: foundation.start,
+		loopback: foundation.loopback, metadata: security.metadata, start: foundation.start,
 	}, nil
 }
 

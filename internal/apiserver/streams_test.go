@@ -14,19 +14,28 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/coppice-dev/coppice/internal/apiserver"
+	"github.com/coppice-dev/coppice/internal/apiserver/kubelet"
 	"github.com/coppice-dev/coppice/internal/node/kubeletapi"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// streamed creates pods for streams in a namespace: two bound to the node of this process, which responds
-// with the request that it got, and others. It returns the namespace and the path of the pods.
-func (s *server) streamed(t *testing.T) (namespace, path string) {
+// streamedNodes are nodes of this process, with the node "here", which responds with the request that it got.
+type streamedNodes struct{ kubelet.Nodes }
+
+func (streamedNodes) Stream(_ context.Context, pod *corev1.Pod, r kubeletapi.StreamRequest) (*url.URL, error) {
+	if pod.Spec.NodeName != "here" {
+		return nil, apierrors.NewNotFound(corev1.Resource("nodes"), pod.Spec.NodeName)
+	}
+	return nil, apierrors.NewConflict(corev1.Resource("pods"), pod.Name, fmt.Errorf("asked for %+v", r))
+}
+
+// startStreamed starts a server with pods for streams: two bound to the node of this process, and others. It returns
+// their namespace and path.
+func startStreamed(t *testing.T) (s *server, namespace, path string) {
 	t.Helper()
-	s.ServeStreams(func(_ context.Context, pod *corev1.Pod, r kubeletapi.StreamRequest) (*url.URL, error) {
-		if pod.Spec.NodeName != "here" {
-			return nil, apierrors.NewNotFound(corev1.Resource("nodes"), pod.Spec.NodeName)
-		}
-		return nil, apierrors.NewConflict(corev1.Resource("pods"), pod.Name, fmt.Errorf("asked for %+v", r))
+	s = startServer(t, func(c *apiserver.Config) {
+		c.Companions = func() apiserver.Companions { return apiserver.Companions{Nodes: streamedNodes{}} }
 	})
 	namespace = s.namespace(t)
 	for name, node := range map[string]string{"web": "here", "several": "here", "unbound": "", "lost": "nowhere"} {
@@ -40,13 +49,12 @@ func (s *server) streamed(t *testing.T) (namespace, path string) {
 			t.Fatal(err)
 		}
 	}
-	return namespace, "/api/v1/namespaces/" + namespace + "/pods/"
+	return s, namespace, "/api/v1/namespaces/" + namespace + "/pods/"
 }
 
 // The node gets the request for a stream as the client has sent it; impossible requests are refused.
 func TestNodeGetsTheStreamAsTheClientHasSentIt(t *testing.T) {
-	s := startServer(t, nil)
-	_, path := s.streamed(t)
+	s, _, path := startStreamed(t)
 	for name, test := range map[string]struct {
 		method, target string
 		status         int
@@ -78,8 +86,7 @@ func TestNodeGetsTheStreamAsTheClientHasSentIt(t *testing.T) {
 
 // A user who may only get a stream, the verb of a WebSocket, may not open one.
 func TestStreamsNeedCreate(t *testing.T) {
-	s := startServer(t, nil)
-	namespace, path := s.streamed(t)
+	s, namespace, path := startStreamed(t)
 	for _, verb := range []string{"get", "create"} {
 		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "may-" + verb}, Rules: []rbacv1.PolicyRule{
 			{Verbs: []string{"get", verb}, APIGroups: []string{""}, Resources: []string{"pods/exec", "pods/attach", "pods/portforward"}},
@@ -100,8 +107,7 @@ func TestStreamsNeedCreate(t *testing.T) {
 
 // Admission gets the options of a stream, with the operation CONNECT.
 func TestStreamsAreAdmitted(t *testing.T) {
-	s := startServer(t, nil)
-	_, path := s.streamed(t)
+	s, _, path := startStreamed(t)
 	client, fail := typed(t, s.config).AdmissionregistrationV1(), admissionregistrationv1.Fail
 	_, err := client.ValidatingAdmissionPolicies().Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "no-shells"},

@@ -3,6 +3,7 @@ package system
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -45,8 +46,8 @@ func (p *controlPlane) runControllers(ctx context.Context, answering func()) err
 		p.diagnostics.set(diagnosticsOf(controllers, api))
 		defer p.diagnostics.set(nil)
 		if controllers.Collector != nil {
-			p.companions.set(companionsOf(controllers.Collector))
-			defer p.companions.set(apiserver.Companions{})
+			p.companions.change(func(c *apiserver.Companions) { accompany(c, controllers.Collector) })
+			defer p.companions.change(func(c *apiserver.Companions) { c.Backlog, c.HasFinalizer, c.Requested = nil, nil, nil })
 		}
 		group.Go(func() error { return controllers.Run(ctx) })
 	}
@@ -76,13 +77,21 @@ func (p *controlPlane) runControllers(ctx context.Context, answering func()) err
 	return group.Wait()
 }
 
-// companions are the companions of the API server while the collector runs in this process. The zero value is
-// ready to use.
+// companions are the current companions of the API server. The zero value is ready to use.
 type companions struct {
-	current atomic.Pointer[apiserver.Companions]
+	changing sync.Mutex // held while current is replaced
+	current  atomic.Pointer[apiserver.Companions]
 }
 
-func (c *companions) set(to apiserver.Companions) { c.current.Store(&to) }
+// change replaces the companions by a changed copy.
+func (c *companions) change(change func(*apiserver.Companions)) {
+	c.changing.Lock()
+	defer c.changing.Unlock()
+	next := c.get()
+	next.Components = maps.Clone(next.Components)
+	change(&next)
+	c.current.Store(&next)
+}
 
 // get is apiserver.Config.Companions.
 func (c *companions) get() apiserver.Companions {
@@ -92,12 +101,11 @@ func (c *companions) get() apiserver.Companions {
 	return apiserver.Companions{}
 }
 
-func companionsOf(collector *coppice.Collector) apiserver.Companions {
-	return apiserver.Companions{
-		Backlog: collector.Backlog, HasFinalizer: collector.Carries,
-		Requested: func(a deleteflow.Asked) {
-			collector.Requested(coppice.DeletionRequest{Request: a.Request, UID: a.UID, User: a.User, Agent: a.Agent, Policy: a.Policy})
-		},
+// accompany makes the collector a companion.
+func accompany(c *apiserver.Companions, collector *coppice.Collector) {
+	c.Backlog, c.HasFinalizer = collector.Backlog, collector.Carries
+	c.Requested = func(a deleteflow.Asked) {
+		collector.Requested(coppice.DeletionRequest{Request: a.Request, UID: a.UID, User: a.User, Agent: a.Agent, Policy: a.Policy})
 	}
 }
 
@@ -119,7 +127,7 @@ func (p *controlPlane) newParts(ctx context.Context, running *atomic.Pointer[age
 			return nil, err
 		}
 		workloads := func() error { return runWorkloads(ctx, o, api, shared) }
-		parts = append(parts, asComponent(api, controllersComponent, workloads), func() error { return quotas.Run(ctx) })
+		parts = append(parts, p.asComponent(controllersComponent, workloads), func() error { return quotas.Run(ctx) })
 	}
 	if o.Workloads == Elsewhere {
 		addresses, err := newServiceAddresses(o, api)
@@ -134,14 +142,14 @@ func (p *controlPlane) newParts(ctx context.Context, running *atomic.Pointer[age
 			return nil, err
 		}
 		running.Store(nodes)
-		parts = append(parts, func() error { return runNodes(ctx, api, nodes) })
+		parts = append(parts, func() error { return p.runNodes(ctx, nodes) })
 	}
 	if o.Scheduler {
 		scheduler, err := newScheduler(o, api, pods, namespaces)
 		if err != nil {
 			return nil, err
 		}
-		parts = append(parts, asComponent(api, schedulerComponent, func() error { return scheduler.Run(ctx) }))
+		parts = append(parts, p.asComponent(schedulerComponent, func() error { return scheduler.Run(ctx) }))
 	}
 	return parts, nil
 }
@@ -154,10 +162,15 @@ const (
 
 // asComponent returns a part that appears as a healthy component while it runs. If it fails, the process
 // ends.
-func asComponent(api *apiserver.Server, name string, run func() error) func() error {
+func (p *controlPlane) asComponent(name string, run func() error) func() error {
 	return func() error {
-		api.SetComponent(name, func(context.Context) error { return nil })
-		defer api.SetComponent(name, nil)
+		p.companions.change(func(c *apiserver.Companions) {
+			if c.Components == nil {
+				c.Components = map[string]func(context.Context) error{}
+			}
+			c.Components[name] = func(context.Context) error { return nil }
+		})
+		defer p.companions.change(func(c *apiserver.Companions) { delete(c.Components, name) })
 		return run()
 	}
 }

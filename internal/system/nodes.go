@@ -156,17 +156,19 @@ func leaseWithin(grace time.Duration) time.Duration {
 }
 
 // runNodes runs the nodes until ctx ends.
-func runNodes(ctx context.Context, api *apiserver.Server, nodes *agent.Agent) error {
-	api.ServeLogs(nodes.Logs)
-	defer api.ServeLogs(nil)
-	api.ServeStreams(nodes.Stream)
-	defer api.ServeStreams(nil)
-	api.ServeAgents(func(node string) (http.Handler, error) {
-		served, err := nodes.Only(node)
-		return kubeletapi.Handler(served), err
-	})
-	defer api.ServeAgents(nil)
+func (p *controlPlane) runNodes(ctx context.Context, nodes *agent.Agent) error {
+	p.companions.change(func(c *apiserver.Companions) { c.Nodes = localNodes{nodes} })
+	defer p.companions.change(func(c *apiserver.Companions) { c.Nodes = nil })
 	return nodes.Run(ctx)
+}
+
+// localNodes are the nodes of this process, as kubelet.Nodes.
+type localNodes struct{ *agent.Agent }
+
+// Handler implements kubelet.Nodes.
+func (n localNodes) Handler(node string) (http.Handler, error) {
+	served, err := n.Only(node)
+	return kubeletapi.Handler(served), err
 }
 
 func newScheduler(o completedOptions, api *apiserver.Server, pods, namespaces cache.SharedIndexInformer) (*scheduler.Scheduler, error) {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/clock"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/nodeagents"
+	"github.com/coppice-dev/coppice/internal/apiserver/kubelet"
 	"github.com/coppice-dev/coppice/internal/node/agent"
 	"github.com/coppice-dev/coppice/internal/node/agent/containerruntime/simulated"
 	"github.com/coppice-dev/coppice/internal/node/kubeletapi"
@@ -34,7 +34,7 @@ func TestStreamsToSimulatedPods(t *testing.T) {
 		}
 	}
 	pod.Spec.NodeName = "other"
-	if _, err := a.Stream(t.Context(), pod, kubeletapi.StreamRequest{Kind: kubeletapi.Exec}); !nodeagents.IsUnknownNode(err) {
+	if _, err := a.Stream(t.Context(), pod, kubeletapi.StreamRequest{Kind: kubeletapi.Exec}); !kubelet.IsUnknownNode(err) {
 		t.Errorf("a pod on another node: %v", err)
 	}
 }

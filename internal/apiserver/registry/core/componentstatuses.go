@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,31 +23,14 @@ import (
 type ComponentStatuses struct {
 	rest.TableConvertor
 
-	mu     sync.Mutex
-	checks map[string]func(context.Context) error // guarded by mu; by component
+	// checks returns the current checks, by component.
+	checks func() map[string]func(context.Context) error
 }
 
-// NewComponentStatuses returns the resource componentstatuses. checks maps the names of components to their checks.
-func NewComponentStatuses(checks map[string]func(context.Context) error, now func() time.Time) *ComponentStatuses {
-	return &ComponentStatuses{TableConvertor: table.Convertor{Columns: componentStatusColumns(), Now: now}, checks: maps.Clone(checks)}
-}
-
-// Set sets the check of a component. Nil removes the component.
-func (r *ComponentStatuses) Set(name string, check func(context.Context) error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if check == nil {
-		delete(r.checks, name)
-		return
-	}
-	r.checks[name] = check
-}
-
-// known returns a snapshot of the checks.
-func (r *ComponentStatuses) known() map[string]func(context.Context) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return maps.Clone(r.checks)
+// NewComponentStatuses returns the resource componentstatuses. checks returns the current checks, by the names of the
+// components. It must be safe for concurrent use.
+func NewComponentStatuses(checks func() map[string]func(context.Context) error, now func() time.Time) *ComponentStatuses {
+	return &ComponentStatuses{TableConvertor: table.Convertor{Columns: componentStatusColumns(), Now: now}, checks: checks}
 }
 
 func componentStatusColumns() []table.Column {
@@ -95,7 +77,7 @@ func (r *ComponentStatuses) ShortNames() []string { return []string{"cs"} }
 
 // Get implements rest.Getter.
 func (r *ComponentStatuses) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
-	check, ok := r.known()[name]
+	check, ok := r.checks()[name]
 	if !ok {
 		return nil, apierrors.NewNotFound(corev1.Resource("componentstatuses"), name)
 	}
@@ -113,7 +95,7 @@ func (r *ComponentStatuses) List(ctx context.Context, options *internalversion.L
 		byField = options.FieldSelector
 	}
 	list := &corev1.ComponentStatusList{Items: []corev1.ComponentStatus{}}
-	checks := r.known()
+	checks := r.checks()
 	for _, name := range slices.Sorted(maps.Keys(checks)) {
 		if byLabel.Matches(labels.Set{}) && byField.Matches(fields.Set{"metadata.name": name}) {
 			list.Items = append(list.Items, componentStatus(ctx, name, checks[name]))

@@ -1,16 +1,8 @@
-// Package podproxy serves pods/proxy and services/proxy: HTTP requests through the API server to a
-// port of a pod.
-//
-// The addresses of requests come from other users: nodes write them into the status of pods, and users with
-// write access to Endpoints into Endpoints. So requests go to addresses of pods only, and never to this
-// machine's loopback, a link-local address, or the address of a simulated pod, which another machine may
-// have.
-package podproxy
+package kubelet
 
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -22,7 +14,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/proxy"
@@ -30,50 +21,54 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// connectWithin limits connecting to a pod.
-const connectWithin = 30 * time.Second
+// podTimeout limits connecting to a pod.
+const podTimeout = 30 * time.Second
 
-// Registries read the pods, nodes, services and endpoints of requests. All fields are required.
-type Registries struct{ Pods, Nodes, Services, Endpoints rest.Getter }
+// podProxy is pods/proxy and services/proxy: HTTP requests through the API server to a port of a pod.
+//
+// The addresses of requests come from other users: nodes write them into the status of pods, and users with write access
+// to Endpoints into Endpoints. So requests go to addresses of pods only, and never to this machine's loopback, a
+// link-local address, or the address of a simulated pod, which another machine may have.
+type podProxy struct{ pods, nodes, services, endpoints rest.Getter }
 
-// AddTo adds the subresources to the storages of the core group.
-func (r Registries) AddTo(core map[string]rest.Storage) {
+// addTo adds the subresources to the storages of the core group.
+func (r podProxy) addTo(core map[string]rest.Storage) {
 	// No authority known to the server has issued the certificates of pods.
 	transport := &http.Transport{
-		DialContext:     (&net.Dialer{Timeout: connectWithin}).DialContext,
+		DialContext:     (&net.Dialer{Timeout: podTimeout}).DialContext,
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 	}
-	core["pods/proxy"] = &endpoint{r.pod, transport, func() runtime.Object { return &corev1.PodProxyOptions{} }}
-	core["services/proxy"] = &endpoint{r.service, transport, func() runtime.Object { return &corev1.ServiceProxyOptions{} }}
+	core["pods/proxy"] = &podProxyEndpoint{r.pod, transport, func() runtime.Object { return &corev1.PodProxyOptions{} }}
+	core["services/proxy"] = &podProxyEndpoint{r.service, transport, func() runtime.Object { return &corev1.ServiceProxyOptions{} }}
 }
 
-// endpoint is one subresource.
-type endpoint struct {
+// podProxyEndpoint is one subresource.
+type podProxyEndpoint struct {
 	locate    func(ctx context.Context, scheme, name, port string) (*url.URL, error)
 	transport http.RoundTripper
 	options   func() runtime.Object
 }
 
-var _ rest.Connecter = (*endpoint)(nil)
+var _ rest.Connecter = (*podProxyEndpoint)(nil)
 
 // New implements rest.Storage.
-func (e *endpoint) New() runtime.Object { return e.options() }
+func (e *podProxyEndpoint) New() runtime.Object { return e.options() }
 
 // Destroy implements rest.Storage. The storage belongs to the main endpoint.
-func (e *endpoint) Destroy() {}
+func (e *podProxyEndpoint) Destroy() {}
 
 // ConnectMethods implements rest.Connecter.
-func (e *endpoint) ConnectMethods() []string {
+func (e *podProxyEndpoint) ConnectMethods() []string {
 	return []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodHead, http.MethodOptions}
 }
 
 // NewConnectOptions implements rest.Connecter.
-func (e *endpoint) NewConnectOptions() (options runtime.Object, subpath bool, path string) {
+func (e *podProxyEndpoint) NewConnectOptions() (options runtime.Object, subpath bool, path string) {
 	return e.options(), true, "path"
 }
 
 // Connect implements rest.Connecter. A name may be NAME, NAME:PORT or SCHEME:NAME:PORT.
-func (e *endpoint) Connect(ctx context.Context, id string, options runtime.Object, responder rest.Responder) (http.Handler, error) {
+func (e *podProxyEndpoint) Connect(ctx context.Context, id string, options runtime.Object, responder rest.Responder) (http.Handler, error) {
 	scheme, name, port, valid := utilnet.SplitSchemeNamePort(id)
 	if !valid {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid request %q", id))
@@ -94,8 +89,8 @@ func (e *endpoint) Connect(ctx context.Context, id string, options runtime.Objec
 }
 
 // pod returns the URL of a port of a pod: the given one, or the pod's first.
-func (r Registries) pod(ctx context.Context, scheme, name, port string) (*url.URL, error) {
-	pod, err := get[corev1.Pod](ctx, r.Pods, name)
+func (r podProxy) pod(ctx context.Context, scheme, name, port string) (*url.URL, error) {
+	pod, err := get[corev1.Pod](ctx, r.pods, name)
 	if err != nil {
 		return nil, err
 	}
@@ -106,16 +101,16 @@ func (r Registries) pod(ctx context.Context, scheme, name, port string) (*url.UR
 }
 
 // at returns the URL of a port at an address of a pod. The default is the port of the scheme.
-func (r Registries) at(ctx context.Context, pod *corev1.Pod, address, scheme, port string) (*url.URL, error) {
+func (r podProxy) at(ctx context.Context, pod *corev1.Pod, address, scheme, port string) (*url.URL, error) {
 	ip := net.ParseIP(address)
 	if ip == nil || !ip.IsGlobalUnicast() {
 		return nil, apierrors.NewBadRequest("address not allowed")
 	}
-	node, err := get[corev1.Node](genericrequest.WithNamespace(ctx, ""), r.Nodes, pod.Spec.NodeName)
+	node, err := get[corev1.Node](genericrequest.WithNamespace(ctx, ""), r.nodes, pod.Spec.NodeName)
 	if err != nil {
 		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("cannot reach pod %s: find its node: %s", pod.Name, err))
 	}
-	if strings.HasPrefix(node.Status.NodeInfo.ContainerRuntimeVersion, "simulated:") {
+	if isSimulated(node) {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("pod %s is on node %s, which is simulated: nothing is served there", pod.Name, node.Name))
 	}
 	host := net.JoinHostPort(address, port)
@@ -137,15 +132,15 @@ func firstPort(pod *corev1.Pod) string {
 
 // service returns the URL of a port of a service at one of its ready pods. The port is a name or a number;
 // the default is the port without a name.
-func (r Registries) service(ctx context.Context, scheme, name, port string) (*url.URL, error) {
-	service, err := get[corev1.Service](ctx, r.Services, name)
+func (r podProxy) service(ctx context.Context, scheme, name, port string) (*url.URL, error) {
+	service, err := get[corev1.Service](ctx, r.services, name)
 	if err != nil {
 		return nil, err
 	}
 	if port, err = portName(service, port); err != nil {
 		return nil, err
 	}
-	endpoints, err := get[corev1.Endpoints](ctx, r.Endpoints, name)
+	endpoints, err := get[corev1.Endpoints](ctx, r.endpoints, name)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, err
 	}
@@ -155,7 +150,7 @@ func (r Registries) service(ctx context.Context, scheme, name, port string) (*ur
 	all := candidates(endpoints, port)
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] }) // spread requests over the pods
 	for _, candidate := range all {
-		pod, err := get[corev1.Pod](ctx, r.Pods, candidate.pod)
+		pod, err := get[corev1.Pod](ctx, r.pods, candidate.pod)
 		if err != nil || !hasAddress(pod, candidate.address) {
 			continue
 		}
@@ -164,17 +159,4 @@ func (r Registries) service(ctx context.Context, scheme, name, port string) (*ur
 		}
 	}
 	return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", name))
-}
-
-// get reads an object of one type.
-func get[T any](ctx context.Context, from rest.Getter, name string) (*T, error) {
-	obj, err := from.Get(ctx, name, &metav1.GetOptions{})
-	if err != nil {
-		return nil, err
-	}
-	object, ok := any(obj).(*T)
-	if !ok {
-		return nil, errors.New("another type than expected: " + fmt.Sprintf("%T", obj))
-	}
-	return object, nil
 }

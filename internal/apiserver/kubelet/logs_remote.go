@@ -1,9 +1,8 @@
-package podlogs
+package kubelet
 
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -16,18 +15,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/nodeagents"
 	"github.com/coppice-dev/coppice/internal/node/kubeletapi"
 )
 
 const (
-	// agentTimeout limits connecting to an agent, the TLS handshake, and the wait for the
-	// response header.
-	agentTimeout = 10 * time.Second
-	// task describes the request in errors about the agent.
-	task = "read the logs"
+	// logTask describes the request in errors about the agent.
+	logTask = "read the logs"
 	// maxErrorBody is the number of bytes read from an error response.
 	maxErrorBody = 1 << 10
 	// maxHeader is the maximum size of the header of a response, in bytes.
@@ -37,27 +31,23 @@ const (
 // errDisconnected is the error for a log that ends early because the connection to the agent broke.
 var errDisconnected = errors.New("the agent has disconnected")
 
-// Agents reads logs from the agents of nodes in other processes.
-type Agents struct {
-	// Nodes is the registry of nodes.
-	Nodes rest.Getter
-	// TLS returns the configuration of connections to the agent of a node, which accepts only
-	// the certificate of that node.
-	TLS func(node string) (*tls.Config, error)
+// remoteLogs reads logs from the agents of nodes in other processes.
+type remoteLogs struct {
+	remote
 
-	timeout time.Duration // for tests; 0: agentTimeout
+	timeout time.Duration // also of the TLS handshake, and of the wait for the header; 0: agentTimeout
 }
 
-// Logs implements Source.
-func (a Agents) Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {
+// Logs is like Nodes.Logs.
+func (a remoteLogs) Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {
 	node := pod.Spec.NodeName
-	address, err := nodeagents.Find(ctx, a.Nodes, pod, task)
+	address, err := a.find(ctx, pod, logTask)
 	if err != nil {
 		return nil, err
 	}
-	config, err := a.TLS(node)
+	config, err := a.configuration(node)
 	if err != nil {
-		return nil, fmt.Errorf("connect to the agent of node %s: %w", node, err)
+		return nil, err
 	}
 	path, query := kubeletapi.LogURL(pod, o)
 	target := url.URL{Scheme: "https", Host: address, Path: path, RawQuery: query}
@@ -75,18 +65,13 @@ func (a Agents) Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptio
 	}
 	response, err := transport.RoundTrip(request)
 	if err != nil {
-		return nil, unavailable(pod, fmt.Sprintf("does not answer at %s: %s", address, causeOf(err)))
+		return nil, unavailable(pod, logTask, fmt.Sprintf("does not answer at %s: %s", address, causeOf(err)))
 	}
 	if response.StatusCode != http.StatusOK {
 		defer response.Body.Close()
 		return nil, errorOf(pod, address, response)
 	}
 	return checkedBody{response.Body}, nil
-}
-
-// unavailable returns the error for an agent that cannot be reached.
-func unavailable(pod *corev1.Pod, why string) error {
-	return nodeagents.Unavailable(pod, task, why)
 }
 
 // causeOf returns the cause of a connection error, without the addresses.
@@ -110,7 +95,7 @@ func errorOf(pod *corev1.Pod, address string, response *http.Response) error {
 	case err == nil && response.StatusCode == http.StatusBadRequest:
 		return apierrors.NewBadRequest(text)
 	}
-	return unavailable(pod, fmt.Sprintf("answers %d at %s: %s", response.StatusCode, address, text))
+	return unavailable(pod, logTask, fmt.Sprintf("answers %d at %s: %s", response.StatusCode, address, text))
 }
 
 // checkedBody is a response body whose read errors are errDisconnected.

@@ -1,4 +1,4 @@
-package podlogs
+package kubelet
 
 import (
 	"encoding/base64"

@@ -1,4 +1,4 @@
-package podlogs
+package kubelet
 
 import (
 	"context"
@@ -30,8 +30,8 @@ func dial(t *testing.T, url string, protocols ...string) (*websocket.Conn, error
 	return client, err
 }
 
-func of(log io.ReadCloser) *Endpoint {
-	return NewEndpoint(pods{aPod()}, func(context.Context, *corev1.Pod, *corev1.PodLogOptions) (io.ReadCloser, error) { return log, nil })
+func of(log io.ReadCloser) *logEndpoint {
+	return newLogEndpoint(aPod(), nil, func(context.Context, *corev1.Pod, *corev1.PodLogOptions) (io.ReadCloser, error) { return log, nil })
 }
 
 // A log is sent as messages to a client that requests a WebSocket, with the protocol that both support.
@@ -48,7 +48,7 @@ func TestLogByWebSocket(t *testing.T) {
 		"the second": {[]string{"other", "binary.k8s.io"}, "binary.k8s.io", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			client, err := dial(t, endpoint(t, of(io.NopCloser(strings.NewReader(text)))), test.protocols...)
+			client, err := dial(t, serveLogs(t, of(io.NopCloser(strings.NewReader(text)))), test.protocols...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -84,7 +84,7 @@ func TestLogByWebSocket(t *testing.T) {
 // A failed handshake gets a response, whatever the log does.
 func TestUnknownWebSocketProtocol(t *testing.T) {
 	log, _ := io.Pipe()
-	url := endpoint(t, of(log))
+	url := serveLogs(t, of(log))
 	if _, err := dial(t, url, "other"); err == nil {
 		t.Error("a protocol was agreed on that is not known")
 	}
@@ -108,7 +108,7 @@ func TestUnknownWebSocketProtocol(t *testing.T) {
 // A followed log is closed when its reader disconnects.
 func TestFollowedLogIsClosedWithTheWebSocket(t *testing.T) {
 	log, container := io.Pipe()
-	client, err := dial(t, endpoint(t, of(log)), "binary.k8s.io")
+	client, err := dial(t, serveLogs(t, of(log)), "binary.k8s.io")
 	if err != nil {
 		t.Fatal(err)
 	}

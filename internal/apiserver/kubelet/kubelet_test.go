@@ -1,4 +1,4 @@
-package nodeagents
+package kubelet
 
 import (
 	"testing"
@@ -36,7 +36,7 @@ func TestChooseContainer(t *testing.T) {
 		"one that does not exist":  {pod: pod(nil, "app"), requested: "other", wrong: "container other is not valid for pod web"},
 		"of a name with a capital": {pod: pod(nil, "app"), requested: "App", wrong: "container App is not valid for pod web"},
 	} {
-		got, err := ChooseContainer(test.pod, test.requested)
+		got, err := chooseContainer(test.pod, test.requested)
 		if got != test.want || (err == nil) != (test.wrong == "") || err != nil && (err.Error() != test.wrong || !apierrors.IsBadRequest(err)) {
 			t.Errorf("%s: %q, %v; want %q, %q", name, got, err, test.want, test.wrong)
 		}

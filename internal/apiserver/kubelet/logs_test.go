@@ -1,4 +1,4 @@
-package podlogs
+package kubelet
 
 import (
 	"context"
@@ -40,8 +40,33 @@ func (a responder) Error(err error) {
 	http.Error(a.w, err.Error(), status)
 }
 
-// endpoint serves pods/log.
-func endpoint(t *testing.T, e *Endpoint) string {
+// logSource opens a log as Nodes.Logs does.
+type logSource func(context.Context, *corev1.Pod, *corev1.PodLogOptions) (io.ReadCloser, error)
+
+// localLogs are nodes of this process that serve logs only.
+type localLogs struct {
+	Nodes
+
+	open logSource
+}
+
+func (l localLogs) Logs(ctx context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {
+	return l.open(ctx, pod, o)
+}
+
+// newLogEndpoint returns pods/log of a registry with one pod. The sources are of nodes in this process, which may be
+// nil, and of others.
+func newLogEndpoint(pod *corev1.Pod, here, elsewhere logSource) *logEndpoint {
+	return &logEndpoint{pods: pods{pod}, remote: elsewhere, local: func() Nodes {
+		if here == nil {
+			return nil
+		}
+		return localLogs{open: here}
+	}}
+}
+
+// serveLogs serves pods/log.
+func serveLogs(t *testing.T, e *logEndpoint) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		handler, err := e.Connect(r.Context(), "web", nil, responder{w})
@@ -55,7 +80,7 @@ func endpoint(t *testing.T, e *Endpoint) string {
 	return server.URL
 }
 
-func get(t *testing.T, url string) (status int, text string, err error) {
+func httpGet(t *testing.T, url string) (status int, text string, err error) {
 	t.Helper()
 	response, err := (&http.Client{Timeout: eventually.Patience}).Get(url)
 	if err != nil {
@@ -66,10 +91,9 @@ func get(t *testing.T, url string) (status int, text string, err error) {
 	return response.StatusCode, string(body), err
 }
 
-// The logs of pods on nodes of this process come from the source of SetSource, all others from the
-// fallback.
+// The logs of pods on nodes of this process come from these nodes, all others from remote agents.
 func TestEndpointChoosesTheSource(t *testing.T) {
-	answers := func(text string) Source {
+	answers := func(text string) logSource {
 		return func(_ context.Context, pod *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {
 			if o.Container == "app" {
 				return io.NopCloser(strings.NewReader(text)), nil
@@ -77,7 +101,7 @@ func TestEndpointChoosesTheSource(t *testing.T) {
 			return nil, apierrors.NewBadRequest("container " + o.Container)
 		}
 	}
-	refuses := func(err error) Source {
+	refuses := func(err error) logSource {
 		return func(context.Context, *corev1.Pod, *corev1.PodLogOptions) (io.ReadCloser, error) { return nil, err }
 	}
 	waiting := aPod()
@@ -85,7 +109,7 @@ func TestEndpointChoosesTheSource(t *testing.T) {
 	missing, away := apierrors.NewNotFound(corev1.Resource("containers"), "app"), apierrors.NewNotFound(corev1.Resource("nodes"), "worker")
 	for name, test := range map[string]struct {
 		pod             *corev1.Pod
-		here, elsewhere Source
+		here, elsewhere logSource
 		query           string
 		status          int
 		want            string
@@ -96,36 +120,35 @@ func TestEndpointChoosesTheSource(t *testing.T) {
 		"no such container here":  {aPod(), refuses(missing), answers("elsewhere"), "", http.StatusBadRequest, "not found"},
 		"no such container there": {aPod(), nil, refuses(missing), "", http.StatusBadRequest, "not found"},
 		"waiting there":           {waiting, nil, refuses(missing), "", http.StatusBadRequest, `container "app" in pod "web" is waiting to start: ErrImagePull`},
-		"nobody there":            {waiting, nil, refuses(unavailable(waiting, "is silent")), "", http.StatusServiceUnavailable, "which is silent"},
+		"nobody there":            {waiting, nil, refuses(unavailable(waiting, logTask, "is silent")), "", http.StatusServiceUnavailable, "which is silent"},
 		"no container of the pod": {aPod(), nil, answers(""), "?container=other", http.StatusBadRequest, "container other is not valid for pod web"},
 		"a bad option":            {aPod(), nil, answers(""), "?tailLines=x", http.StatusBadRequest, "tailLines"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := NewEndpoint(pods{test.pod}, test.elsewhere)
-			e.SetSource(test.here)
-			if status, text, err := get(t, endpoint(t, e)+"/"+test.query); err != nil || status != test.status || !strings.Contains(text, test.want) {
+			e := newLogEndpoint(test.pod, test.here, test.elsewhere)
+			if status, text, err := httpGet(t, serveLogs(t, e)+"/"+test.query); err != nil || status != test.status || !strings.Contains(text, test.want) {
 				t.Errorf("%d %q, %v; want %d %q", status, text, err, test.status, test.want)
 			}
 		})
 	}
 }
 
-// remote is the agent of the node worker, with one log.
-type remote struct {
+// remoteAgent is the agent of the node worker, with one log.
+type remoteAgent struct {
 	log func(context.Context) io.ReadCloser
 	o   atomic.Pointer[corev1.PodLogOptions]
 }
 
-func (r *remote) Pod(string, string) (*corev1.Pod, error) { return aPod(), nil }
+func (r *remoteAgent) Pod(string, string) (*corev1.Pod, error) { return aPod(), nil }
 
-func (r *remote) Pods() ([]*corev1.Pod, error) { return []*corev1.Pod{aPod()}, nil }
+func (r *remoteAgent) Pods() ([]*corev1.Pod, error) { return []*corev1.Pod{aPod()}, nil }
 
-func (r *remote) Logs(ctx context.Context, _ *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {
+func (r *remoteAgent) Logs(ctx context.Context, _ *corev1.Pod, o *corev1.PodLogOptions) (io.ReadCloser, error) {
 	r.o.Store(o)
 	return r.log(ctx), nil
 }
 
-func (r *remote) Stream(context.Context, *corev1.Pod, kubeletapi.StreamRequest) (*url.URL, error) {
+func (r *remoteAgent) Stream(context.Context, *corev1.Pod, kubeletapi.StreamRequest) (*url.URL, error) {
 	return nil, apierrors.NewBadRequest("it only has a log")
 }
 
@@ -145,7 +168,7 @@ func TestFollowInAnotherProcess(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			reader, writer := io.Pipe()
 			gone := make(chan struct{})
-			agent := &remote{log: func(ctx context.Context) io.ReadCloser {
+			agent := &remoteAgent{log: func(ctx context.Context) io.ReadCloser {
 				context.AfterFunc(ctx, func() {
 					writer.CloseWithError(ctx.Err())
 					close(gone)
@@ -156,8 +179,8 @@ func TestFollowInAnotherProcess(t *testing.T) {
 			if test.end == nil {
 				handler = breaking(handler, broken)
 			}
-			e := NewEndpoint(pods{aPod()}, agentsOf(authority, where(t, serve(t, authority, handler))).Logs)
-			response, err := (&http.Client{Timeout: eventually.Patience}).Get(endpoint(t, e) + "/?follow=true&tailLines=7")
+			e := newLogEndpoint(aPod(), nil, remoteLogsOf(authority, where(t, serve(t, authority, handler))).Logs)
+			response, err := (&http.Client{Timeout: eventually.Patience}).Get(serveLogs(t, e) + "/?follow=true&tailLines=7")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,4 +1,4 @@
-package podlogs
+package kubelet
 
 import (
 	"context"
@@ -34,8 +34,8 @@ func (n nodes) Get(_ context.Context, name string, _ *metav1.GetOptions) (runtim
 	return nil, apierrors.NewNotFound(corev1.Resource("nodes"), name)
 }
 
-// at returns a node with that address and port in its status.
-func at(kind corev1.NodeAddressType, address string, port int) *corev1.Node {
+// nodeAt returns a node with that address and port in its status.
+func nodeAt(kind corev1.NodeAddressType, address string, port int) *corev1.Node {
 	node := &corev1.Node{}
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "worker"}, {Type: kind, Address: address}}
 	node.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(port)
@@ -53,7 +53,7 @@ func where(t *testing.T, listener net.Addr) *corev1.Node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return at(corev1.NodeInternalIP, host, n)
+	return nodeAt(corev1.NodeInternalIP, host, n)
 }
 
 func aPod() *corev1.Pod {
@@ -72,9 +72,9 @@ func newAuthority(t *testing.T) *auth.Authority {
 	return authority
 }
 
-// agentsOf returns Agents with the certificate of an authority and the node worker.
-func agentsOf(a *auth.Authority, worker *corev1.Node) Agents {
-	return Agents{Nodes: nodes{"worker": worker}, TLS: auth.NewLogReader(a).TLS}
+// remoteLogsOf returns remoteLogs with the certificate of an authority and the node worker.
+func remoteLogsOf(a *auth.Authority, worker *corev1.Node) remoteLogs {
+	return remoteLogs{remote: remote{nodes{"worker": worker}, auth.NewLogReader(a).TLS}}
 }
 
 // listen opens a port until the test ends.
@@ -143,7 +143,7 @@ func TestNodeWithoutItsCertificateIsNotTrusted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			i := newImpostor(t, issue)
-			log, err := agentsOf(authority, where(t, i.address)).Logs(t.Context(), aPod(), &corev1.PodLogOptions{Container: "app"})
+			log, err := remoteLogsOf(authority, where(t, i.address)).Logs(t.Context(), aPod(), &corev1.PodLogOptions{Container: "app"})
 			if err == nil {
 				log.Close()
 				t.Error("it is trusted")
@@ -156,7 +156,7 @@ func TestNodeWithoutItsCertificateIsNotTrusted(t *testing.T) {
 	}
 	// The node itself is trusted, so the others were refused because of their certificates.
 	i := newImpostor(t, worker(authority))
-	log, err := agentsOf(authority, where(t, i.address)).Logs(t.Context(), aPod(), &corev1.PodLogOptions{Container: "app"})
+	log, err := remoteLogsOf(authority, where(t, i.address)).Logs(t.Context(), aPod(), &corev1.PodLogOptions{Container: "app"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,15 +188,15 @@ func TestNoAgent(t *testing.T) {
 		worker *corev1.Node
 		want   string
 	}{
-		"a node that serves no logs":    {at(corev1.NodeInternalIP, "127.0.0.1", 0), "serves neither logs nor streams"},
-		"an invalid port":               {at(corev1.NodeInternalIP, "127.0.0.1", 65536), "serves neither logs nor streams"},
-		"no address":                    {at(corev1.NodeExternalIP, "127.0.0.1", 1), "has no address in its status"},
-		"a host name":                   {at(corev1.NodeInternalIP, "localhost", 1), `address "localhost" in its status, which is not an IP address`},
+		"a node that serves no logs":    {nodeAt(corev1.NodeInternalIP, "127.0.0.1", 0), "serves neither logs nor streams"},
+		"an invalid port":               {nodeAt(corev1.NodeInternalIP, "127.0.0.1", 65536), "serves neither logs nor streams"},
+		"no address":                    {nodeAt(corev1.NodeExternalIP, "127.0.0.1", 1), "has no address in its status"},
+		"a host name":                   {nodeAt(corev1.NodeInternalIP, "localhost", 1), `address "localhost" in its status, which is not an IP address`},
 		"a closed port":                 {where(t, closed.Addr()), "does not answer at " + closed.Addr().String() + ": connect: connection refused"},
 		"an agent that does not answer": {where(t, silent.Addr()), "does not answer at " + silent.Addr().String() + ": net/http: TLS handshake timeout"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			agents := agentsOf(newAuthority(t), test.worker)
+			agents := remoteLogsOf(newAuthority(t), test.worker)
 			agents.timeout = 2 * time.Second
 			_, err := agents.Logs(t.Context(), aPod(), &corev1.PodLogOptions{Container: "app"})
 			isUnavailable(t, err, "cannot read the logs of pod web from the agent of node worker", test.want)
@@ -204,7 +204,7 @@ func TestNoAgent(t *testing.T) {
 	}
 	pod := aPod()
 	pod.Spec.NodeName = "gone"
-	_, err := agentsOf(newAuthority(t), nil).Logs(t.Context(), pod, &corev1.PodLogOptions{Container: "app"})
+	_, err := remoteLogsOf(newAuthority(t), nil).Logs(t.Context(), pod, &corev1.PodLogOptions{Container: "app"})
 	isUnavailable(t, err, "node gone", "the node does not exist")
 }
 
@@ -228,7 +228,7 @@ func TestRefusals(t *testing.T) {
 				w.Header().Set("Location", elsewhere.URL)
 				http.Error(w, "no such thing", status)
 			}))
-			_, err := agentsOf(authority, where(t, address)).Logs(t.Context(), aPod(), &corev1.PodLogOptions{Container: "app"})
+			_, err := remoteLogsOf(authority, where(t, address)).Logs(t.Context(), aPod(), &corev1.PodLogOptions{Container: "app"})
 			if !is(err) || !strings.Contains(err.Error(), "no such thing") {
 				t.Errorf("%v", err)
 			}
@@ -253,7 +253,7 @@ func TestConnectionsAreNotKept(t *testing.T) {
 			}
 		}
 	})
-	log, err := agentsOf(authority, where(t, address)).Logs(t.Context(), aPod(), &corev1.PodLogOptions{Container: "app"})
+	log, err := remoteLogsOf(authority, where(t, address)).Logs(t.Context(), aPod(), &corev1.PodLogOptions{Container: "app"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package podproxy
+package kubelet
 
 import (
 	"context"
@@ -21,7 +21,7 @@ func (o objects) Get(_ context.Context, name string, _ *metav1.GetOptions) (runt
 	return nil, apierrors.NewNotFound(corev1.Resource("objects"), name)
 }
 
-func aPod(node, ip string, ports ...int32) *corev1.Pod {
+func podAt(node, ip string, ports ...int32) *corev1.Pod {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "a"}, {Name: "b"}}}}
 	pod.Status.PodIP = ip
 	for _, port := range ports {
@@ -30,7 +30,7 @@ func aPod(node, ip string, ports ...int32) *corev1.Pod {
 	return pod
 }
 
-func aNode(runtime string) *corev1.Node {
+func nodeRunning(runtime string) *corev1.Node {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
 	node.Status.NodeInfo.ContainerRuntimeVersion = runtime
 	return node
@@ -48,22 +48,22 @@ func backed(address, pod string) *corev1.Endpoints {
 	return e
 }
 
-func registries() Registries {
-	return Registries{
-		Nodes: objects{"real": aNode("containerd://2"), "sim": aNode("simulated://1")},
-		Pods: objects{
-			"web": aPod("real", "192.0.2.7", 8080, 9090), "bare": aPod("real", "192.0.2.8"), "six": aPod("real", "2001:db8::7", 80),
-			"loop": aPod("real", "127.0.0.1", 80), "link": aPod("real", "169.254.169.254", 80), "new": aPod("real", ""),
-			"sim": aPod("sim", "192.0.2.9", 80), "lost": aPod("gone", "192.0.2.10", 80),
+func proxied() podProxy {
+	return podProxy{
+		nodes: objects{"real": nodeRunning("containerd://2"), "sim": nodeRunning("simulated://1")},
+		pods: objects{
+			"web": podAt("real", "192.0.2.7", 8080, 9090), "bare": podAt("real", "192.0.2.8"), "six": podAt("real", "2001:db8::7", 80),
+			"loop": podAt("real", "127.0.0.1", 80), "link": podAt("real", "169.254.169.254", 80), "new": podAt("real", ""),
+			"sim": podAt("sim", "192.0.2.9", 80), "lost": podAt("gone", "192.0.2.10", 80),
 		},
-		Services: objects{
+		services: objects{
 			"front": &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "front"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "web", Port: 80}, {Name: "other", Port: 90}}}},
 			"empty": &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "empty"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}},
 		},
 	}
 }
 
-func TestPod(t *testing.T) {
+func TestPodProxyLocates(t *testing.T) {
 	for name, test := range map[string]struct{ scheme, pod, port, want, wrong string }{
 		"the first port":      {"", "web", "", "//192.0.2.7:8080", ""},
 		"another":             {"https", "web", "9090", "https://192.0.2.7:9090", ""},
@@ -76,7 +76,7 @@ func TestPod(t *testing.T) {
 		"a node that is gone": {"", "lost", "", "", `cannot reach pod : find its node: objects "gone" not found`},
 		"no pod":              {"", "none", "", "", `objects "none" not found`},
 	} {
-		got, err := registries().pod(t.Context(), test.scheme, test.pod, test.port)
+		got, err := proxied().pod(t.Context(), test.scheme, test.pod, test.port)
 		if test.wrong != "" {
 			if err == nil || err.Error() != test.wrong {
 				t.Errorf("%s: %v, %v; want %s", name, got, err, test.wrong)
@@ -90,7 +90,7 @@ func TestPod(t *testing.T) {
 }
 
 // Requests to a service go to its pods only, whatever addresses its Endpoints have.
-func TestService(t *testing.T) {
+func TestServiceProxyLocates(t *testing.T) {
 	const none = `no endpoints available for service "front"`
 	for name, test := range map[string]struct {
 		service, port string
@@ -108,10 +108,10 @@ func TestService(t *testing.T) {
 		"no endpoints":        {"empty", "", nil, "", `no endpoints available for service "empty"`},
 		"no service":          {"none", "", nil, "", `objects "none" not found`},
 	} {
-		r := registries()
-		r.Endpoints = objects{}
+		r := proxied()
+		r.endpoints = objects{}
 		if test.endpoints != nil {
-			r.Endpoints = objects{test.service: test.endpoints}
+			r.endpoints = objects{test.service: test.endpoints}
 		}
 		got, err := r.service(t.Context(), "", test.service, test.port)
 		if test.wrong != "" {

@@ -1,4 +1,4 @@
-package nodeproxy
+package kubelet
 
 import (
 	"crypto/tls"
@@ -24,13 +24,13 @@ func aNode(runtime, address string, port int32) *corev1.Node {
 
 // The agent must identify as the agent of this node, whatever scheme was requested. Other ports are reached
 // only at addresses that can belong to another machine.
-func TestLocate(t *testing.T) {
+func TestNodeProxyLocates(t *testing.T) {
 	const real = "containerd://2"
 	asked := ""
-	e := New(Config{TLS: func(node string) (*tls.Config, error) {
+	e := &nodeProxy{remote: remote{tls: func(node string) (*tls.Config, error) {
 		asked = node
 		return &tls.Config{MinVersion: tls.VersionTLS13}, nil
-	}})
+	}}}
 	for name, test := range map[string]struct {
 		node         *corev1.Node
 		scheme, port string
@@ -70,16 +70,20 @@ func TestLocate(t *testing.T) {
 	}
 }
 
+// localAgent is the agent of the node worker in this process, which answers with the URL of the request.
+type localAgent struct{ Nodes }
+
+func (localAgent) Handler(node string) (http.Handler, error) {
+	if node != "worker" {
+		return nil, apierrors.NewNotFound(corev1.Resource("nodes"), node)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.URL.RequestURI()) }), nil
+}
+
 // Requests for a node in this process are served here, with the rest of the path; other nodes are reached
 // at their address.
-func TestSource(t *testing.T) {
-	e := New(Config{})
-	e.SetSource(func(node string) (http.Handler, error) {
-		if node != "worker" {
-			return nil, apierrors.NewNotFound(corev1.Resource("nodes"), node)
-		}
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.URL.RequestURI()) }), nil
-	})
+func TestNodesOfThisProcessAreServedHere(t *testing.T) {
+	e := &nodeProxy{local: func() Nodes { return localAgent{} }}
 	for of, want := range map[string]string{"": "/?a=b", "/healthz": "/healthz?a=b", "pods/": "/pods/?a=b", "/../x": "/x?a=b"} {
 		handler, err := e.handler(aNode("simulated://1", "", 0), "", "", of, nil)
 		if err != nil {

@@ -1,4 +1,4 @@
-package podstreams
+package kubelet
 
 import (
 	"context"
@@ -12,17 +12,17 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// verb is the permission for any stream. A WebSocket is opened with GET, for which the server has
+// createVerb is the permission for any stream. A WebSocket is opened with GET, for which the server has
 // authorized "get" only: a user with read access to pods must not be able to run commands in them.
-const verb = "create"
+const createVerb = "create"
 
-// AuthorizeCreate returns an error unless the user of a request may create the subresource.
-func AuthorizeCreate(ctx context.Context, a authorizer.Authorizer) error {
+// authorizeCreate returns an error unless the user of a request may create the subresource.
+func authorizeCreate(ctx context.Context, a authorizer.Authorizer) error {
 	info, ok := genericrequest.RequestInfoFrom(ctx)
 	if !ok {
 		return apierrors.NewInternalError(errors.New("no request info in context"))
 	}
-	if info.Verb == verb {
+	if info.Verb == createVerb {
 		return nil
 	}
 	requested, err := filters.GetAuthorizerAttributes(ctx)
@@ -43,4 +43,4 @@ func AuthorizeCreate(ctx context.Context, a authorizer.Authorizer) error {
 type creation struct{ authorizer.Attributes }
 
 // GetVerb implements authorizer.Attributes.
-func (creation) GetVerb() string { return verb }
+func (creation) GetVerb() string { return createVerb }
