@@ -28,8 +28,8 @@ func TestAuditUsage(t *testing.T) {
 	}
 }
 
-// TestConfirm: only "yes" confirms.
-func TestConfirm(t *testing.T) {
+// TestOnlyYesConfirms: only "yes" confirms.
+func TestOnlyYesConfirms(t *testing.T) {
 	for input, want := range map[string]bool{"yes\n": true, "yes": true, "y\n": false, "no\n": false, "": false, "\nyes\n": false} {
 		if got := confirm(Streams{In: strings.NewReader(input), Err: new(strings.Builder)}); got != want {
 			t.Errorf("%q: %v", input, got)

@@ -56,8 +56,8 @@ func TestExamplesInHelpHaveFlagsThatExist(t *testing.T) {
 	}
 }
 
-// TestCompletion asks for completions as a shell does.
-func TestCompletion(t *testing.T) {
+// TestShellCompletionOffersValues asks for completions as a shell does.
+func TestShellCompletionOffersValues(t *testing.T) {
 	atHome(t)
 	for _, test := range []struct {
 		line []string

@@ -103,7 +103,7 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-func TestVersion(t *testing.T) {
+func TestVersionIsPrinted(t *testing.T) {
 	for _, test := range []struct{ line, says string }{
 		{"version", "coppice devel, Kubernetes v1."},
 		{"version -o json", `"version": "devel"`},

@@ -11,8 +11,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/cli/conformance/probe"
 )
 
-// TestTrial: the outcomes of checks.
-func TestTrial(t *testing.T) {
+// TestOutcomesOfTrials: the outcomes of checks.
+func TestOutcomesOfTrials(t *testing.T) {
 	upstream := &probe.Server{Upstream: probe.Controllers}
 	for name, test := range map[string]struct {
 		check func(t probe.T)
@@ -80,8 +80,8 @@ func TestRecordIsOfOneContext(t *testing.T) {
 	}
 }
 
-// TestSelect: names and rules select, and turns without a check are left out.
-func TestSelect(t *testing.T) {
+// TestChecksAreSelectedByNameAndRule: names and rules select, and turns without a check are left out.
+func TestChecksAreSelectedByNameAndRule(t *testing.T) {
 	names := func(s Selection) []string {
 		var all []string
 		for _, turn := range s.Select(Checks()) {
@@ -107,9 +107,9 @@ func TestSelect(t *testing.T) {
 	}
 }
 
-// TestReport: the outcome of a rule is the worst of its checks, and ignores differences from
+// TestRuleHasTheWorstOutcomeOfItsChecks: the outcome of a rule is the worst of its checks, and ignores differences from
 // other rules.
-func TestReport(t *testing.T) {
+func TestRuleHasTheWorstOutcomeOfItsChecks(t *testing.T) {
 	declared := []Declared{{Rules: []string{"R10"}, Ours: "Ours.", Upstream: "theirs", Seen: "seen"}}
 	r := Report{Server: "https://server", Version: "v1", Seconds: 1, Checks: []Result{
 		{Name: "CY-01 a", Rules: []string{"R10", "R14"}, Outcome: Accepted, Declared: declared},

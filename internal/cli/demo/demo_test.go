@@ -26,7 +26,7 @@ func read(t *testing.T, manifest string) Object {
 	return Read(u)
 }
 
-func TestRead(t *testing.T) {
+func TestObjectsAreReadFromMetadata(t *testing.T) {
 	for _, c := range []struct{ manifest, told string }{
 		{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}", "ConfigMap/a"},
 		{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, finalizers: [x/y]}}", "ConfigMap/a  [x/y]"},
@@ -79,7 +79,7 @@ func viewOf(objects ...Object) *View {
 	return v
 }
 
-func TestTree(t *testing.T) {
+func TestTreeShowsOwnersAndProblems(t *testing.T) {
 	for name, c := range map[string]struct {
 		view *View
 		want string
@@ -146,7 +146,7 @@ ConfigMap/a
 	}
 }
 
-func TestMoods(t *testing.T) {
+func TestLinesHaveTheEmphasisOfTheirObject(t *testing.T) {
 	lines := viewOf(
 		object("Namespace", "n", deleting(0), func(o *Object) { o.Problems = []string{"It is held"} }), object("Pod", "a"),
 	).Tree()
@@ -155,7 +155,7 @@ func TestMoods(t *testing.T) {
 	}
 }
 
-func TestChanges(t *testing.T) {
+func TestChangesAreDescribed(t *testing.T) {
 	v := NewView()
 	for _, c := range []struct{ got, want string }{
 		{v.Put(object("Pod", "a", stands("Pending"))), "+ Pod/a  Pending"},
@@ -201,8 +201,8 @@ func TestWentInOrder(t *testing.T) {
 	}
 }
 
-// TestListed: the objects come from the list, the history from the watches.
-func TestListed(t *testing.T) {
+// TestListReplacesObjectsAndKeepsHistory: the objects come from the list, the history from the watches.
+func TestListReplacesObjectsAndKeepsHistory(t *testing.T) {
 	v := viewOf(object("Pod", "a"), object("Pod", "b", deleting(1)))
 	v.Remove(object("Pod", "c"))
 	listed := v.Listed([]Object{object("Pod", "d")})
@@ -214,9 +214,9 @@ func TestListed(t *testing.T) {
 	}
 }
 
-// TestStories: every story can be chosen and played, and none of its expectations holds at
+// TestStoriesBeginUnfulfilled: every story can be chosen and played, and none of its expectations holds at
 // the beginning.
-func TestStories(t *testing.T) {
+func TestStoriesBeginUnfulfilled(t *testing.T) {
 	manifests, err := Manifests()
 	if err != nil || len(manifests) == 0 {
 		t.Fatal(manifests, err)
@@ -248,7 +248,7 @@ func TestStories(t *testing.T) {
 	}
 }
 
-func TestChoose(t *testing.T) {
+func TestStoriesAreChosenByName(t *testing.T) {
 	if all, unknown := Choose(nil); len(all) != len(Stories()) || unknown != "" {
 		t.Errorf("%d, %s", len(all), unknown)
 	}
@@ -260,7 +260,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-func TestCommand(t *testing.T) {
+func TestCommandIsShownAsTyped(t *testing.T) {
 	s := Step{Kubectl: []string{"patch", "configmap", "held", "-p", `{"metadata":{}}`}}
 	if got, want := s.Command(), `kubectl patch configmap held -p '{"metadata":{}}'`; got != want {
 		t.Errorf("%s, want %s", got, want)
@@ -269,7 +269,7 @@ func TestCommand(t *testing.T) {
 
 // Every story asks one question, before the command that deletes. No choice is right before the command has run, and
 // no two choices are right at once.
-func TestQuestions(t *testing.T) {
+func TestQuestionHasOneRightChoice(t *testing.T) {
 	set := func(owners ...func(*Object)) Object { return object("ReplicaSet", "web", owners...) }
 	gone := func(objects ...Object) *View {
 		v := NewView()

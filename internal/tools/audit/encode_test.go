@@ -32,7 +32,7 @@ func encode(t *testing.T, r audit.Report, format string) string {
 	return string(text)
 }
 
-func TestTable(t *testing.T) {
+func TestTableListsFindings(t *testing.T) {
 	t.Parallel()
 	want := `SEVERITY   CODE             NAMESPACE   OBJECT   FINDING
 error      owner-absent     default     pods/a   The owner ReplicaSet.apps old (gone) does not exist.
@@ -141,8 +141,8 @@ func TestJUnit(t *testing.T) {
 	}
 }
 
-// TestBaseline: the findings of a baseline are not reported again, even if the object was recreated.
-func TestBaseline(t *testing.T) {
+// TestKnownFindingsAreLeftOut: the findings of a baseline are not reported again, even if the object was recreated.
+func TestKnownFindingsAreLeftOut(t *testing.T) {
 	t.Parallel()
 	text, err := faulty(t).Baseline().Encode()
 	if err != nil {

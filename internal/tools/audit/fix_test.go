@@ -10,8 +10,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/audit"
 )
 
-// TestFixes: provably wrong references are removed, unless that would delete the object.
-func TestFixes(t *testing.T) {
+// TestFixesRemoveProvablyWrongReferences: provably wrong references are removed, unless that would delete the object.
+func TestFixesRemoveProvablyWrongReferences(t *testing.T) {
 	t.Parallel()
 	const absent, solid, elsewhere = " owner=v1:ConfigMap:a:gone", " owner=apps/v1:ReplicaSet:web-1:r", " owner=v1:ConfigMap:e:e"
 	for _, test := range []struct {
@@ -53,7 +53,7 @@ func TestFixes(t *testing.T) {
 	}
 }
 
-func TestPatch(t *testing.T) {
+func TestPatchTestsWhatItRemoves(t *testing.T) {
 	t.Parallel()
 	inv := cluster(t, append(healthy(), "e configmaps other/e",
 		"x pods default/x owner=v1:ConfigMap:e:e owner=apps/v1:ReplicaSet:web-1:r owner=apps/v1:ReplicaSet:web-9:r")...)

@@ -12,14 +12,14 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/explain"
 )
 
-// TestScenarios replays the files in testdata. Each command is a cluster, described in lines as at cluster.line, and
+// TestPlantedFaultIsFound replays the files in testdata. Each command is a cluster, described in lines as at cluster.line, and
 // an object in it:
 //
 //	explain <Kind>.<group> [<namespace>/]<name> state=<State> leaf=<On>[:<finalizer or object>]
 //
 // The state and the leaf are the planted fault, and are checked apart from the output. In files whose names begin
 // with "slow", no wait may be called stuck.
-func TestScenarios(t *testing.T) {
+func TestPlantedFaultIsFound(t *testing.T) {
 	counts := map[string]int{}
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		file := filepath.Base(path)

@@ -87,7 +87,7 @@ func update(resource, group string) []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{{Verbs: []string{"update"}, APIGroups: []string{group}, Resources: []string{resource}}}
 }
 
-func TestOf(t *testing.T) {
+func TestControllerIsFoundByItsTraces(t *testing.T) {
 	fresh := map[string]inventory.Lease{"shop-operator": {Holder: "pod_1", Renewed: now.Add(-5 * time.Second), Duration: 15 * time.Second}}
 	running := map[string]inventory.Workload{"shop-operator": {Replicas: 1, Ready: 1}, "other": {Replicas: 1, Ready: 1, ServiceAccount: "sa"}}
 	for _, test := range []struct {

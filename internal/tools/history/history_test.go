@@ -74,7 +74,7 @@ const (
 	absent = `reason={"decision":"delete_Background:_owners_absent","policy":"Background","owners":[{"kind":"Deployment.apps","namespace":"shop","name":"web","uid":"d","standing":"dangling","evidence":"deleted_event"}]}`
 )
 
-func TestExplain(t *testing.T) {
+func TestDeletionIsExplainedFromRecordsAndAuditLogs(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		log    []string

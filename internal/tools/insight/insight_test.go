@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/insight"
 )
 
-// TestPictures replays the files in testdata. Their commands are
+// TestPicturesOfGraphs replays the files in testdata. Their commands are
 //
 //	new               an empty graph
 //	observe           one object a line: <kind> [<namespace>/]<name> uid=<uid> [owners=<owner>,…] [phase=…] [finalizers=…]
@@ -25,7 +25,7 @@ import (
 //	                  the graph: whole, or around some objects (GB-08, GB-10)
 //	tree-up, tree-down <uid>…
 //	                  the owners, or the dependents, of some objects, in turn
-func TestPictures(t *testing.T) {
+func TestPicturesOfGraphs(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		g := newGraph()
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {

@@ -30,7 +30,7 @@ func served() []*inventory.Resource {
 }
 
 // A resource is found by each of its names; if several resources share a name, by a fixed preference.
-func TestFind(t *testing.T) {
+func TestResourceIsFoundByEachOfItsNames(t *testing.T) {
 	inv := &inventory.Inventory{Resources: served()}
 	inv.Index()
 	for text, want := range map[string]string{

@@ -11,8 +11,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// TestPod: a Pod keeps the fields that decisions about pods need.
-func TestPod(t *testing.T) {
+// TestPodKeepsFieldsForDecisions: a Pod keeps the fields that decisions about pods need.
+func TestPodKeepsFieldsForDecisions(t *testing.T) {
 	grace := int64(7)
 	meta := metav1.ObjectMeta{Name: "web-1", Namespace: "shop"}
 	pod := &corev1.Pod{

@@ -15,9 +15,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/preview"
 )
 
-// TestBudgets: the prediction names a budget that the deletion exceeds, with the pods that count: those that are
+// TestExceededBudgetIsNamed: the prediction names a budget that the deletion exceeds, with the pods that count: those that are
 // ready, selected, and not being deleted already.
-func TestBudgets(t *testing.T) {
+func TestExceededBudgetIsNamed(t *testing.T) {
 	budget := func(name, label string, allowed int32) policyv1.PodDisruptionBudget {
 		b := policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)}}
 		b.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": label}}

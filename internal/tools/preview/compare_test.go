@@ -11,8 +11,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/preview"
 )
 
-// TestChanges: only the differences between two previews are named.
-func TestChanges(t *testing.T) {
+// TestChangesNameOnlyDifferences: only the differences between two previews are named.
+func TestChangesNameOnlyDifferences(t *testing.T) {
 	before := []string{"ConfigMap a", "ConfigMap b < a", "ConfigMap c < a"}
 	tests := []struct {
 		name string

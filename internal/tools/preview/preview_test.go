@@ -152,9 +152,9 @@ func TestGroupThatIsDown(t *testing.T) {
 	}
 }
 
-// TestRaces: an outcome is a race if it depends on whether the collector processes a dependent or its owner first, or
+// TestOutcomeDependsOnTheFirstActor: an outcome is a race if it depends on whether the collector processes a dependent or its owner first, or
 // on whether the collector works between two requests.
-func TestRaces(t *testing.T) {
+func TestOutcomeDependsOnTheFirstActor(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		lines    []string
@@ -192,7 +192,7 @@ func TestRaces(t *testing.T) {
 	}
 }
 
-func TestPredict(t *testing.T) {
+func TestPredictedOutcomes(t *testing.T) {
 	tests := []struct {
 		name    string
 		cluster []string
@@ -315,8 +315,8 @@ func TestReleasedChain(t *testing.T) {
 	}
 }
 
-// TestClaims: a protected volume claim waits for the pods on nodes that use it, and is deleted with them.
-func TestClaims(t *testing.T) {
+// TestClaimWaitsForPods: a protected volume claim waits for the pods on nodes that use it, and is deleted with them.
+func TestClaimWaitsForPods(t *testing.T) {
 	const claim = "PersistentVolumeClaim data # kubernetes.io/pvc-protection"
 	for name, test := range map[string]struct {
 		node   string
@@ -338,8 +338,8 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestVolumes: a protected volume waits for its bound claim, and is deleted with it.
-func TestVolumes(t *testing.T) {
+// TestVolumeWaitsForItsClaim: a protected volume waits for its bound claim, and is deleted with it.
+func TestVolumeWaitsForItsClaim(t *testing.T) {
 	const volume, finalizer = "PersistentVolume v # kubernetes.io/pv-protection", "Waiting by User for Finalizer kubernetes.io/pv-protection[]"
 	for name, test := range map[string]struct {
 		bound, unread bool
@@ -425,8 +425,8 @@ func TestFateOfAnObjectWithAnUnreadOwnerIsUnknown(t *testing.T) {
 	}
 }
 
-// TestDigest: the digest covers the prediction, and nothing else.
-func TestDigest(t *testing.T) {
+// TestDigestCoversThePrediction: the digest covers the prediction, and nothing else.
+func TestDigestCoversThePrediction(t *testing.T) {
 	lines := []string{"ConfigMap a", "ConfigMap b < a", "ConfigMap c"}
 	digest := func(change func(*inventory.Object)) string {
 		inv := cluster(t, lines...)

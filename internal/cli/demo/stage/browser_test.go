@@ -115,7 +115,7 @@ func TestStoryWaitsForAGuess(t *testing.T) {
 }
 
 // A question without exactly one right choice is a mistake of the story.
-func TestJudge(t *testing.T) {
+func TestQuestionWithoutOneRightChoiceIsAnError(t *testing.T) {
 	a, s := NewBrowser(nil), step()
 	s.Question.Choices = s.Question.Choices[:1]
 	if err := a.Judge(t.Context(), s, demo.NewView()); err == nil {

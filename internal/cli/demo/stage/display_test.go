@@ -111,7 +111,7 @@ func TestTreeFitsTheScreen(t *testing.T) {
 	}
 }
 
-func TestCut(t *testing.T) {
+func TestLinesAreCutAtTheWidth(t *testing.T) {
 	for _, c := range []struct {
 		line    string
 		columns int
@@ -123,7 +123,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-func TestPlain(t *testing.T) {
+func TestPlainDisplayPrintsOneLineForEachChange(t *testing.T) {
 	var out bytes.Buffer
 	d, v := Plain{&out}, demo.NewView()
 	d.Say("one", "two\n")

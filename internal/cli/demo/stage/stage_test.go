@@ -69,8 +69,8 @@ func story(expect ...demo.Expectation) demo.Story {
 	return demo.Story{Name: "s", Namespace: "stage", Steps: []demo.Step{{Tell: "It comes.", Kubectl: []string{"create", "a"}, Expect: expect}}}
 }
 
-// TestPlay: the command runs in the story's namespace, and its effects are shown.
-func TestPlay(t *testing.T) {
+// TestCommandRunsInTheNamespaceOfTheStory: the command runs in the story's namespace, and its effects are shown.
+func TestCommandRunsInTheNamespaceOfTheStory(t *testing.T) {
 	server := newFakeServer(t)
 	server.Kubectl = func(ctx context.Context, namespace string, args []string) (string, error) {
 		if namespace != "stage" || strings.Join(args, " ") != "create a" {

@@ -81,8 +81,8 @@ func asJSON(t *testing.T, object runtime.Object) []byte {
 	return text
 }
 
-// TestDecode: for every encoding of a list, the decoder keeps the same fields as from whole objects.
-func TestDecode(t *testing.T) {
+// TestDecodersKeepTheSameFields: for every encoding of a list, the decoder keeps the same fields as from whole objects.
+func TestDecodersKeepTheSameFields(t *testing.T) {
 	pods := &corev1.PodList{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, ListMeta: metav1.ListMeta{Continue: "next", ResourceVersion: "9"},
 		Items: []corev1.Pod{fullPod()},

@@ -11,8 +11,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// TestSelection: objects that a deletion may reach are members; further objects that decide about them are asides.
-func TestSelection(t *testing.T) {
+// TestSelectionHasMembersAndAsides: objects that a deletion may reach are members; further objects that decide about them are asides.
+func TestSelectionHasMembersAndAsides(t *testing.T) {
 	widget, definition := ownership.Kind{Group: "acme.io", Kind: "Widget"}, definitionKind()
 	configMap, namespace := ownership.Kind{Kind: "ConfigMap"}, ownership.Kind{Kind: "Namespace"}
 	claim, lease := ownership.Kind{Kind: "PersistentVolumeClaim"}, ownership.Kind{Group: "coordination.k8s.io", Kind: "Lease"}
