@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/controller"
-	"github.com/coppice-dev/coppice/internal/controller/podgc"
+	"github.com/coppice-dev/coppice/internal/controller/nodelifecycle"
 )
 
 func configMaps() schema.GroupVersionResource {
@@ -200,7 +200,7 @@ func collectPods(ctx context.Context, in attempt, _ subject) error {
 	if err != nil {
 		return err
 	}
-	collector := podgc.New(shared, podgc.Limits{Finished: 1000, Missing: time.Millisecond})
+	collector := nodelifecycle.NewPodGC(shared, nodelifecycle.PodLimits{Finished: 1000, Missing: time.Millisecond})
 	go func() { _ = shared.Run(ctx, collector) }()
 	return nil
 }

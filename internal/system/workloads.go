@@ -19,7 +19,6 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/job"
 	"github.com/coppice-dev/coppice/internal/controller/nodelifecycle"
 	"github.com/coppice-dev/coppice/internal/controller/podautoscaler"
-	"github.com/coppice-dev/coppice/internal/controller/podgc"
 	"github.com/coppice-dev/coppice/internal/controller/replicaset"
 	"github.com/coppice-dev/coppice/internal/controller/resourceclaim"
 	"github.com/coppice-dev/coppice/internal/controller/resourcequota"
@@ -107,7 +106,7 @@ func newTokens(api *apiserver.Server) (*controller.Controller, error) {
 func runWorkloads(ctx context.Context, o completedOptions, api *apiserver.Server, shared *controller.Context) error {
 	controllers := []*controller.Controller{
 		replicaset.ReplicaSets(shared), replicaset.ReplicationControllers(shared), serviceaccount.New(shared, api.Authority()),
-		podgc.New(shared, podgc.DefaultLimits()), nodelifecycle.New(shared, o.NodeGrace),
+		nodelifecycle.NewPodGC(shared, nodelifecycle.DefaultPodLimits()), nodelifecycle.New(shared, o.NodeGrace),
 		certificates.New(shared, api.Signer()),
 	}
 	claims, err := resourceclaim.Controllers(shared)

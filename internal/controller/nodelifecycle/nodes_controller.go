@@ -43,7 +43,7 @@ type reconciler struct {
 	heard map[string]heard // guarded by mu; by the name of the node
 }
 
-// New returns the controller. A node without a heartbeat for the grace period is unreachable.
+// New returns the controller of nodes, which also evicts pods because of taints. A node without a heartbeat for the grace period is unreachable.
 func New(shared *controller.Context, grace time.Duration) *controller.Controller {
 	nodes := shared.Informers.Nodes
 	leases := coordinationinformers.NewLeaseInformer(shared.Client, corev1.NamespaceNodeLease, 0, cache.Indexers{})

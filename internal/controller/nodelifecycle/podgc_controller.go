@@ -1,4 +1,4 @@
-package podgc
+package nodelifecycle
 
 import (
 	"context"
@@ -19,31 +19,36 @@ import (
 )
 
 const (
-	name = "pod-garbage-collector"
-	// period is the interval at which all pods are checked if no event triggers that sooner.
-	period = 20 * time.Second
-	// batchPeriod is the time during which events are collected before all pods are checked.
-	batchPeriod = 500 * time.Millisecond
+	podGCName = "pod-garbage-collector"
+	// podGCPeriod is the interval at which all pods are checked if no event triggers that sooner.
+	podGCPeriod = 20 * time.Second
+	// podGCBatchPeriod is the time during which events are collected before all pods are checked.
+	podGCBatchPeriod = 500 * time.Millisecond
 )
 
-type reconciler struct {
+type podCollector struct {
 	client kubernetes.Interface
 	pods   corelisters.PodLister
 	nodes  corelisters.NodeLister
-	limits Limits
+	limits PodLimits
 	now    func() time.Time
 
 	missed map[string]time.Time // only the one worker uses it
 }
 
-// New returns the controller.
-func New(shared *controller.Context, limits Limits) *controller.Controller {
+// NewPodGC returns the pod garbage collector: it removes pods that no kubelet will remove. These are pods of nodes
+// that are gone, terminating pods that were never bound to a node, and the oldest finished pods when there are too
+// many. It does not look at owner references; the garbage collector handles these.
+//
+// A pod of a node that does not exist is removed only after the node has been missing for a while and a live read
+// has confirmed it: a node that is created again may have kept its pods.
+func NewPodGC(shared *controller.Context, limits PodLimits) *controller.Controller {
 	nodes, all := shared.Informers.Nodes, shared.Informers.Pods
-	c := &reconciler{client: shared.Client, pods: all.Lister(), nodes: nodes.Lister(), limits: limits, now: shared.Clock.Now, missed: map[string]time.Time{}}
+	c := &podCollector{client: shared.Client, pods: all.Lister(), nodes: nodes.Lister(), limits: limits, now: shared.Clock.Now, missed: map[string]time.Time{}}
 	// There is a single key, since each decision is about all pods.
 	everything := []cache.ObjectName{{Name: "pods"}}
 	return &controller.Controller{
-		Name: name, Reconcile: c.reconcile, Workers: 1, BatchPeriod: batchPeriod,
+		Name: podGCName, Reconcile: c.reconcile, Workers: 1, BatchPeriod: podGCBatchPeriod,
 		Sources: []controller.Source{
 			{Informer: nodes.Informer(), Keys: func(any) []cache.ObjectName { return everything }},
 			{Informer: all.Informer(), Keys: func(obj any) []cache.ObjectName {
@@ -56,34 +61,34 @@ func New(shared *controller.Context, limits Limits) *controller.Controller {
 	}
 }
 
-func (c *reconciler) reconcile(ctx context.Context, _ cache.ObjectName) (time.Duration, error) {
+func (c *podCollector) reconcile(ctx context.Context, _ cache.ObjectName) (time.Duration, error) {
 	seen, err := c.observe()
 	if err != nil {
 		return 0, err
 	}
-	removals, wait := Decide(seen, c.limits, c.now())
+	removals, wait := decideRemovals(seen, c.limits, c.now())
 	var failed []error
 	for _, r := range removals {
 		if err := c.remove(ctx, r); err != nil {
 			failed = append(failed, fmt.Errorf("remove pod %s/%s because %s: %w", r.Pod.Namespace, r.Pod.Name, r.Reason, err))
 		}
 	}
-	if wait == 0 || wait > period {
-		wait = period
+	if wait == 0 || wait > podGCPeriod {
+		wait = podGCPeriod
 	}
 	return wait, errors.Join(failed...)
 }
 
-func (c *reconciler) observe() (Observed, error) {
+func (c *podCollector) observe() (podsAndNodes, error) {
 	all, err := c.pods.List(labels.Everything())
 	if err != nil {
-		return Observed{}, err
+		return podsAndNodes{}, err
 	}
 	nodes, err := c.nodes.List(labels.Everything())
 	if err != nil {
-		return Observed{}, err
+		return podsAndNodes{}, err
 	}
-	seen := Observed{Pods: all, Nodes: make(map[string]*corev1.Node, len(nodes)), MissedSince: c.missed}
+	seen := podsAndNodes{Pods: all, Nodes: make(map[string]*corev1.Node, len(nodes)), MissedSince: c.missed}
 	for _, node := range nodes {
 		seen.Nodes[node.Name] = node
 	}
@@ -103,8 +108,8 @@ func (c *reconciler) observe() (Observed, error) {
 	return seen, nil
 }
 
-func (c *reconciler) remove(ctx context.Context, r Removal) error {
-	if r.Reason == NodeGone {
+func (c *podCollector) remove(ctx context.Context, r removal) error {
+	if r.Reason == nodeGone {
 		_, err := c.client.CoreV1().Nodes().Get(ctx, r.Pod.Spec.NodeName, metav1.GetOptions{})
 		if !apierrors.IsNotFound(err) {
 			return err // nil for a node that has come back
@@ -125,10 +130,10 @@ func (c *reconciler) remove(ctx context.Context, r Removal) error {
 }
 
 // fail sets the phase of a pod to Failed, for controllers that wait for its end.
-func (c *reconciler) fail(ctx context.Context, r Removal) (*corev1.Pod, error) {
+func (c *podCollector) fail(ctx context.Context, r removal) (*corev1.Pod, error) {
 	failed := r.Pod.DeepCopy()
 	failed.Status.Phase = corev1.PodFailed
-	if r.Reason == NodeGone {
+	if r.Reason == nodeGone {
 		pods.SetCondition(failed, corev1.PodCondition{
 			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(c.now()),
 			ObservedGeneration: failed.Generation, Reason: "DeletionByPodGC", Message: "PodGC: node no longer exists",

@@ -26,7 +26,7 @@ func taint(key string, effect corev1.TaintEffect) corev1.Taint {
 	return corev1.Taint{Key: key, Effect: effect}
 }
 
-func TestHealth(t *testing.T) {
+func TestConditionsAndTaintsFollowTheHeartbeat(t *testing.T) {
 	const noSchedule, noExecute = corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute
 	cordoned := aNode("True")
 	cordoned.Spec.Unschedulable = true
@@ -84,7 +84,7 @@ func TestHeartbeatCountsFromWhenItIsSeen(t *testing.T) {
 	}
 }
 
-func TestEvictionTime(t *testing.T) {
+func TestPodIsEvictedWhenItsTolerationEnds(t *testing.T) {
 	seconds := func(n int64) *int64 { return &n }
 	unreachable := taint(corev1.TaintNodeUnreachable, corev1.TaintEffectNoExecute)
 	unreachable.TimeAdded = &metav1.Time{Time: epoch}

@@ -1,4 +1,4 @@
-package podgc
+package nodelifecycle
 
 import (
 	"fmt"
@@ -10,8 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
-
-var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func pod(name, node string, phase corev1.PodPhase, terminating bool) *corev1.Pod { //nolint:revive // flag-parameter: a table reads better
 	p := &corev1.Pod{
@@ -32,37 +30,37 @@ func node(ready corev1.ConditionStatus, taints ...string) *corev1.Node {
 	return n
 }
 
-func TestDecide(t *testing.T) {
+func TestPodsThatNoKubeletRemovesAreRemoved(t *testing.T) {
 	const running, succeeded = corev1.PodRunning, corev1.PodSucceeded
-	limits := Limits{Finished: 2, Missing: 40 * time.Second}
+	limits := PodLimits{Finished: 2, Missing: 40 * time.Second}
 	for name, test := range map[string]struct {
 		pods   []*corev1.Pod
 		nodes  map[string]*corev1.Node
 		missed map[string]time.Time
-		want   []Removal // by name and reason
+		want   []removal // by name and reason
 		wait   time.Duration
 	}{
 		"a pod that runs":                 {pods: []*corev1.Pod{pod("a", "n", running, false)}, nodes: map[string]*corev1.Node{"n": node("True")}},
 		"a pod that waits for a node":     {pods: []*corev1.Pod{pod("a", "", corev1.PodPending, false)}},
-		"it is to end and never had one":  {pods: []*corev1.Pod{pod("a", "", corev1.PodPending, true)}, want: []Removal{{pod("a", "", "", true), NeverBound}}},
+		"it is to end and never had one":  {pods: []*corev1.Pod{pod("a", "", corev1.PodPending, true)}, want: []removal{{pod("a", "", "", true), neverBound}}},
 		"its node was just missed":        {pods: []*corev1.Pod{pod("a", "n", running, false)}, missed: map[string]time.Time{"n": epoch}, wait: 40 * time.Second},
-		"its node is missed for long":     {pods: []*corev1.Pod{pod("a", "n", running, false)}, missed: map[string]time.Time{"n": epoch.Add(-time.Minute)}, want: []Removal{{pod("a", "n", "", false), NodeGone}}},
+		"its node is missed for long":     {pods: []*corev1.Pod{pod("a", "n", running, false)}, missed: map[string]time.Time{"n": epoch.Add(-time.Minute)}, want: []removal{{pod("a", "n", "", false), nodeGone}}},
 		"terminating on a node":           {pods: []*corev1.Pod{pod("a", "n", running, true)}, nodes: map[string]*corev1.Node{"n": node("Unknown", corev1.TaintNodeUnreachable)}},
-		"on a node out of service":        {pods: []*corev1.Pod{pod("a", "n", running, true)}, nodes: map[string]*corev1.Node{"n": node("Unknown", corev1.TaintNodeOutOfService)}, want: []Removal{{pod("a", "n", "", true), OutOfService}}},
+		"on a node out of service":        {pods: []*corev1.Pod{pod("a", "n", running, true)}, nodes: map[string]*corev1.Node{"n": node("Unknown", corev1.TaintNodeOutOfService)}, want: []removal{{pod("a", "n", "", true), onNodeOutOfService}}},
 		"out of service, but it is ready": {pods: []*corev1.Pod{pod("a", "n", running, true)}, nodes: map[string]*corev1.Node{"n": node("True", corev1.TaintNodeOutOfService)}},
 		"too many have finished": {
 			pods:  []*corev1.Pod{pod("c", "n", succeeded, false), pod("a", "n", corev1.PodFailed, false), pod("b", "n", succeeded, false), pod("d", "n", succeeded, true)},
-			nodes: map[string]*corev1.Node{"n": node("True")}, want: []Removal{{pod("a", "n", "", false), TooManyFinished}},
+			nodes: map[string]*corev1.Node{"n": node("True")}, want: []removal{{pod("a", "n", "", false), tooManyFinished}},
 		},
 		"for two reasons once": {
 			pods:   []*corev1.Pod{pod("a", "n", succeeded, false), pod("b", "n", succeeded, false), pod("c", "n", succeeded, false)},
 			missed: map[string]time.Time{"n": epoch.Add(-time.Minute)},
-			want:   []Removal{{pod("a", "n", "", false), NodeGone}, {pod("b", "n", "", false), NodeGone}, {pod("c", "n", "", false), NodeGone}},
+			want:   []removal{{pod("a", "n", "", false), nodeGone}, {pod("b", "n", "", false), nodeGone}, {pod("c", "n", "", false), nodeGone}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, wait := Decide(Observed{Pods: test.pods, Nodes: test.nodes, MissedSince: test.missed}, limits, epoch)
-			say := func(list []Removal) (lines []string) {
+			got, wait := decideRemovals(podsAndNodes{Pods: test.pods, Nodes: test.nodes, MissedSince: test.missed}, limits, epoch)
+			say := func(list []removal) (lines []string) {
 				for _, r := range list {
 					lines = append(lines, fmt.Sprint(r.Pod.Name, ": ", r.Reason))
 				}

@@ -1,14 +1,16 @@
-// Package nodelifecycle monitors the heartbeats of nodes, which are the Leases that node agents
-// renew in kube-node-lease, and evicts pods because of taints.
+// Package nodelifecycle ends the pods that their nodes do not end, by three controllers of Kubernetes:
 //
-//	node, its Lease ──▶ healthOf (pure): the conditions and taints that follow
-//	pod, the taints of its node ──▶ evictionTime (pure): whether and when the pod has to leave
+//	nodelifecycle, tainteviction
+//	    node, its Lease ──▶ healthOf (pure): the conditions and taints that follow
+//	    pod, the taints of its node ──▶ evictionTime (pure): whether and when the pod has to leave
+//	podgc
+//	    pods, nodes ──▶ decideRemovals (pure) ──▶ for each pod: phase Failed, deleted with grace 0
 //
-// A node without a heartbeat for the grace period gets readiness Unknown and the taint
-// node.kubernetes.io/unreachable, and its pods count as not ready. Pods that do not tolerate a
-// NoExecute taint are deleted, after their tolerationSeconds. They stay in the API as
-// terminating until a node agent reports that they have ended: until then they may still be
-// running.
+// The heartbeats of nodes are the Leases that node agents renew in kube-node-lease. A node without a
+// heartbeat for the grace period gets readiness Unknown and the taint node.kubernetes.io/unreachable,
+// and its pods count as not ready. Pods that do not tolerate a NoExecute taint are deleted, after their
+// tolerationSeconds. They stay in the API as terminating until a node agent reports that they have
+// ended: until then they may still be running.
 package nodelifecycle
 
 import (
