@@ -171,4 +171,4 @@ clusters: ## what CLUSTERS (100) clusters of 1000 objects and KINDS (30) kinds, 
 PODS  ?= 20000
 NODES ?= 1000
 nodes: ## what PODS (20000) pods on NODES (1000) simulated nodes in one process take: time, memory (ten minutes)
-	go test ./internal/system -count=1 -v -run 'TestScale$$' -timeout 1h -scale.pods=$(PODS) -scale.nodes=$(NODES)
+	go test ./internal/system -count=1 -v -run 'TestCostOfManyNodesAndPods$$' -timeout 1h -scale.pods=$(PODS) -scale.nodes=$(NODES)

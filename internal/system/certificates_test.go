@@ -26,9 +26,9 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// TestCertificates checks that a user whose request an administrator approves, and a node whose request the
+// TestApprovedRequestsGetCertificatesThatTheServerAccepts checks that a user whose request an administrator approves, and a node whose request the
 // controller approves, get certificates that the server accepts; a request that its signer refuses fails.
-func TestCertificates(t *testing.T) {
+func TestApprovedRequestsGetCertificatesThatTheServerAccepts(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	used := errors.New("not used")

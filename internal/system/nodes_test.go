@@ -63,9 +63,9 @@ func boundPod(name, node string) *corev1.Pod {
 	}
 }
 
-// TestNodes checks that nodes are registered; pods on them run, keep running across a restart of the
+// TestPodsKeepRunningAcrossARestart checks that nodes are registered; pods on them run, keep running across a restart of the
 // process, and end gracefully when they are deleted.
-func TestNodes(t *testing.T) {
+func TestPodsKeepRunningAcrossARestart(t *testing.T) {
 	o := options(t.TempDir())
 	o.Nodes.Nodes = 2
 	var before *corev1.Pod
@@ -123,9 +123,9 @@ func logsOf(ctx context.Context, client kubernetes.Interface, pod string, o *cor
 	return string(text), err
 }
 
-// TestLogs checks that the API serves the output of simulated containers, and rejects invalid requests with
+// TestOutputOfSimulatedContainersIsServed checks that the API serves the output of simulated containers, and rejects invalid requests with
 // the reason.
-func TestLogs(t *testing.T) {
+func TestOutputOfSimulatedContainersIsServed(t *testing.T) {
 	o := options(t.TempDir())
 	o.Nodes.Nodes = 1
 	runWith(t, o, func(ctx context.Context, client kubernetes.Interface) error {
@@ -161,9 +161,9 @@ func TestLogs(t *testing.T) {
 	})
 }
 
-// TestScheduler checks that a pod that fits is bound to a node and runs. For one that does not fit, its
+// TestPodThatFitsIsBoundAndRuns checks that a pod that fits is bound to a node and runs. For one that does not fit, its
 // condition and an Event give the reason, until there is capacity.
-func TestScheduler(t *testing.T) {
+func TestPodThatFitsIsBoundAndRuns(t *testing.T) {
 	o := options(t.TempDir())
 	o.Nodes.Nodes, o.Scheduler = 2, true
 	runWith(t, o, func(ctx context.Context, client kubernetes.Interface) error {

@@ -20,19 +20,19 @@ import (
 )
 
 var (
-	scalePods    = flag.Int("scale.pods", 0, "how many pods TestScale has; it is skipped if 0")
-	scaleNodes   = flag.Int("scale.nodes", 1000, "how many nodes TestScale has")
-	scaleProfile = flag.String("scale.profile", "", "file for a heap profile of TestScale")
+	scalePods    = flag.Int("scale.pods", 0, "how many pods TestCostOfManyNodesAndPods has; it is skipped if 0")
+	scaleNodes   = flag.Int("scale.nodes", 1000, "how many nodes TestCostOfManyNodesAndPods has")
+	scaleProfile = flag.String("scale.profile", "", "file for a heap profile of TestCostOfManyNodesAndPods")
 )
 
-// replicasEach is the number of pods of each Deployment in TestScale.
+// replicasEach is the number of pods of each Deployment in TestCostOfManyNodesAndPods.
 const replicasEach = 100
 
-// TestScale prints the cost of a control plane with many simulated nodes and pods, all in this process: the
+// TestCostOfManyNodesAndPods prints the cost of a control plane with many simulated nodes and pods, all in this process: the
 // time from the first Deployment until all pods run, and the memory at that point.
 //
 //	make nodes
-func TestScale(t *testing.T) {
+func TestCostOfManyNodesAndPods(t *testing.T) {
 	if *scalePods == 0 {
 		t.Skip("no -scale.pods")
 	}

@@ -110,7 +110,7 @@ func TestZeroOptionsAreUseful(t *testing.T) {
 
 // A control plane starts, can be reached with its kubeconfig, removes namespaces and garbage, and stops;
 // the objects exist when it starts again.
-func TestRun(t *testing.T) {
+func TestControlPlaneCollectsStopsAndStartsAgain(t *testing.T) {
 	o := options(t.TempDir())
 	o.WriteKubeconfig = filepath.Join(t.TempDir(), "config")
 	for start := range 2 {

@@ -87,7 +87,7 @@ func describe(t *testing.T, action clienttesting.Action) string {
 	return fmt.Sprintf("%T", action)
 }
 
-func TestReconcile(t *testing.T) {
+func TestRequestsAreApprovedSignedOrDeleted(t *testing.T) {
 	const approved, denied = certificatesv1.CertificateApproved, certificatesv1.CertificateDenied
 	node := func() *certificatesv1.CertificateSigningRequest {
 		return signing(t, kubeletClient, nodeRequest(), "digital signature", "client auth")

@@ -105,7 +105,7 @@ func say(step Step) string {
 	return fmt.Sprintf("%T", step)
 }
 
-func TestDecide(t *testing.T) {
+func TestRequestIsApprovedByItsContentAndUser(t *testing.T) {
 	const approved, denied, failed = certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed
 	user := &x509.CertificateRequest{Subject: pkix.Name{CommonName: "ann"}}
 	request := func(signer string, content *x509.CertificateRequest) *certificatesv1.CertificateSigningRequest {
@@ -163,7 +163,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-func TestSigners(t *testing.T) {
+func TestSignersRefuseOtherSubjectsAndUsages(t *testing.T) {
 	serving := func(change func(*x509.CertificateRequest)) *x509.CertificateRequest {
 		content := nodeRequest()
 		content.DNSNames = []string{"a.example.com"}
@@ -231,7 +231,7 @@ func TestSigners(t *testing.T) {
 	}
 }
 
-func TestTemplate(t *testing.T) {
+func TestCertificateLastsNoLongerThanItsAuthority(t *testing.T) {
 	content := nodeRequest()
 	content.DNSNames = []string{"a.example.com"}
 	content.IPAddresses = []net.IP{net.IPv4(192, 0, 2, 7)}

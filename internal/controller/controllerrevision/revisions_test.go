@@ -75,7 +75,7 @@ func TestTemplateRefusesWhatReplacesNothing(t *testing.T) {
 	}
 }
 
-func TestDecide(t *testing.T) {
+func TestRevisionOfATemplateIsFoundAndNumbered(t *testing.T) {
 	spelledOut := revision(t, 1, "a")
 	spelledOut.Data.Raw = []byte(`{"spec":{"template":{"$patch":"replace","metadata":{"creationTimestamp":null,"labels":{"app":"web"}},"spec":{"containers":[{"name":"main","image":"a","resources":{}}]}}}}`)
 	for _, c := range []struct {
@@ -107,7 +107,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-func TestSurplus(t *testing.T) {
+func TestOldestRevisionsThatAreNotLiveAreSurplus(t *testing.T) {
 	all := []*appsv1.ControllerRevision{revision(t, 4, "d"), revision(t, 1, "a"), revision(t, 3, "c"), revision(t, 2, "b")}
 	live := func(r *appsv1.ControllerRevision) bool { return r.Name == "b-2" || r.Name == "d-4" }
 	for _, c := range []struct {

@@ -209,7 +209,7 @@ func TestBackoffAfterFailures(t *testing.T) {
 	}
 }
 
-func TestCounts(t *testing.T) {
+func TestStatusCountsPodsByNode(t *testing.T) {
 	for _, c := range []struct {
 		seen string
 		want Counts
@@ -226,7 +226,7 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-func TestBackoffs(t *testing.T) {
+func TestBackoffIsPerNodeAndTemplate(t *testing.T) {
 	p := backoffs{byKey: map[backoffKey]backoff{}}
 	at := backoffKey{"set", "hash", "node"}
 	if left := p.left(at, now); left != 0 {

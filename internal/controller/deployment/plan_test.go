@@ -284,7 +284,7 @@ func TestProportionalScaling(t *testing.T) {
 	}
 }
 
-func TestRollback(t *testing.T) {
+func TestRollbackReusesTheReplicaSet(t *testing.T) {
 	w := newRolloutTest(t, 1, "1", "0")
 	w.d.Annotations = map[string]string{"kubernetes.io/change-cause": "first", corev1.LastAppliedConfigAnnotation: "x"}
 	w.settle()
@@ -320,7 +320,7 @@ func TestHistoryLimit(t *testing.T) {
 	}
 }
 
-func TestPaused(t *testing.T) {
+func TestPausedDeploymentIsResizedAndNotRolledOut(t *testing.T) {
 	w := newRolloutTest(t, 2, "1", "0")
 	w.settle()
 	w.d.Spec.Paused = true

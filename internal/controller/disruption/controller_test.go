@@ -108,7 +108,7 @@ func deployment(replicas int32) *appsv1.Deployment {
 	return &appsv1.Deployment{ObjectMeta: named("web"), Spec: appsv1.DeploymentSpec{Replicas: &replicas, Template: template()}}
 }
 
-func TestScales(t *testing.T) {
+func TestExpectedPodsAreCountedOncePerController(t *testing.T) {
 	statefulSet := &appsv1.StatefulSet{ObjectMeta: named("db"), Spec: appsv1.StatefulSetSpec{Replicas: new(int32(2))}}
 	replication := &corev1.ReplicationController{ObjectMeta: named("old"), Spec: corev1.ReplicationControllerSpec{Replicas: new(int32(7))}}
 	inSet := func(name, set string) *corev1.Pod { return pod(name, ownedBy("apps/v1", "ReplicaSet", set)) }
@@ -183,7 +183,7 @@ func (f *fixture) recorded() string {
 	return strings.Join(all, " ")
 }
 
-func TestReconcile(t *testing.T) {
+func TestStatusSaysHowManyDisruptionsAreAllowed(t *testing.T) {
 	inSet := ownedBy("apps/v1", "ReplicaSet", "set")
 	for name, test := range map[string]struct {
 		objects []runtime.Object
@@ -259,7 +259,7 @@ func TestReconcileConflict(t *testing.T) {
 	}
 }
 
-func TestKeys(t *testing.T) {
+func TestEventsEnqueueTheBudgetsThatSelectTheirPods(t *testing.T) {
 	other := pdb()
 	other.Name, other.Spec.Selector = "other", &metav1.LabelSelector{MatchLabels: map[string]string{"app": "other"}}
 	none := pdb()
@@ -298,7 +298,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-func TestWithdraw(t *testing.T) {
+func TestDisruptionTargetIsWithdrawnAfterTwoMinutes(t *testing.T) {
 	p := pod("a", target(corev1.ConditionTrue, "EvictionByEvictionAPI", time.Minute))
 	p.ResourceVersion = "9"
 	f := newFixture(t, p)

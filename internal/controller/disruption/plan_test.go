@@ -181,7 +181,7 @@ func TestDecideKeepsTheTransitionTime(t *testing.T) {
 	}
 }
 
-func TestFailed(t *testing.T) {
+func TestUncountablePodsAllowNoDisruptions(t *testing.T) {
 	budget := pdb(maxUnavailable("1"), evicted("a", time.Second))
 	budget.Status.ObservedGeneration, budget.Status.DisruptionsAllowed, budget.Status.CurrentHealthy = 2, 4, 5
 	got := Failed(budget, errors.New("nobody knows"), epoch)
@@ -225,7 +225,7 @@ func TestStaleIn(t *testing.T) {
 	}
 }
 
-func TestWithdrawn(t *testing.T) {
+func TestWithdrawnConditionIsFalse(t *testing.T) {
 	p := pod("a", target("True", "EvictionByEvictionAPI", time.Hour))
 	p.Generation = 4
 	changed := withdrawn(p, epoch)

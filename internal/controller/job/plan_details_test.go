@@ -160,7 +160,7 @@ func TestMessagesOfFailurePolicy(t *testing.T) {
 	}
 }
 
-func TestExpiry(t *testing.T) {
+func TestFinishedJobExpiresAfterItsTTL(t *testing.T) {
 	ended := func(t batchv1.JobConditionType) *batchv1.Job {
 		return jobWith(func(j *batchv1.Job) {
 			j.Spec.TTLSecondsAfterFinished = new(int32(60))
@@ -213,7 +213,7 @@ func TestPodOf(t *testing.T) {
 	}
 }
 
-func TestIndexes(t *testing.T) {
+func TestIndexesAreReadAndWrittenInUpstreamsNotation(t *testing.T) {
 	for text, want := range map[string]string{"": "", "3": "3", "1,2": "1,2", "5,1-3,2-4": "1-5", "7-20": "7-9", "1,3-4,6-7,9": "1,3,4,6,7,9"} {
 		s, err := parseIndexes(text, 10)
 		if err != nil || s.String() != want {

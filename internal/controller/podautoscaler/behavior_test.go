@@ -32,8 +32,8 @@ const (
 	unhindered = "ReadyForNewScale"
 )
 
-// TestBehavior: the effect of limits and the past on a recommendation, for a target of ten.
-func TestBehavior(t *testing.T) {
+// TestBehaviorLimitsTheRecommendation: the effect of limits and the past on a recommendation, for a target of ten.
+func TestBehaviorLimitsTheRecommendation(t *testing.T) {
 	none := rules(0, most, byPercent(100, 15))
 	for name, test := range map[string]struct {
 		up, down *autoscalingv2.HPAScalingRules // nil: there is no behavior
@@ -96,9 +96,9 @@ func TestBehavior(t *testing.T) {
 	}
 }
 
-// TestMemory: recommendations and changes are remembered for as long as they count, and no longer;
+// TestRecommendationsAreRememberedWhileTheyCount: recommendations and changes are remembered for as long as they count, and no longer;
 // a plan does not change the memory that it was made from.
-func TestMemory(t *testing.T) {
+func TestRecommendationsAreRememberedWhileTheyCount(t *testing.T) {
 	hpa := anHPA(ofObject(each("1")))
 	hpa.Spec.Behavior = &autoscalingv2.HorizontalPodAutoscalerBehavior{ScaleUp: rules(0, most, byPods(1, 60)), ScaleDown: rules(120, most, byPods(1, 30))}
 	memory, now, replicas := Memory{}, epoch, int32(3)
@@ -124,8 +124,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestTolerance: the spec's tolerance replaces the usual one, in its direction.
-func TestTolerance(t *testing.T) {
+// TestToleranceOfTheSpecReplacesTheUsualOne: the spec's tolerance replaces the usual one, in its direction.
+func TestToleranceOfTheSpecReplacesTheUsualOne(t *testing.T) {
 	for name, test := range map[string]struct {
 		value int64
 		want  int32

@@ -240,8 +240,8 @@ func TestRefusedScale(t *testing.T) {
 	}
 }
 
-// TestTargets: targets that cannot be scaled.
-func TestTargets(t *testing.T) {
+// TestTargetsThatCannotBeScaledAreReported: targets that cannot be scaled.
+func TestTargetsThatCannotBeScaledAreReported(t *testing.T) {
 	for name, test := range map[string]struct {
 		ref  autoscalingv2.CrossVersionObjectReference
 		want string

@@ -135,8 +135,8 @@ const (
 	unable = "stays SucceededGetScale -%s !%[1]s !FailedComputeMetricsReplicas"
 )
 
-// TestReplicas: the replicas that metrics call for, without earlier recommendations.
-func TestReplicas(t *testing.T) {
+// TestMetricsCallForReplicas: the replicas that metrics call for, without earlier recommendations.
+func TestMetricsCallForReplicas(t *testing.T) {
 	cpu := ofResource(corev1.ResourceCPU, percent(50))
 	pending := func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }
 	leaving := func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }
@@ -259,8 +259,8 @@ func TestSeveralMetrics(t *testing.T) {
 	}
 }
 
-// TestMessages: conditions, Events and the status have upstream's texts.
-func TestMessages(t *testing.T) {
+// TestMessagesAreUpstreams: conditions, Events and the status have upstream's texts.
+func TestMessagesAreUpstreams(t *testing.T) {
 	hpa := anHPA(ofResource(corev1.ResourceCPU, percent(50)))
 	missing := errors.New("unable to fetch metrics from resource metrics API: the server could not find the requested resource (get pods.metrics.k8s.io)")
 	plan := Decide(hpa, Observed{Scale: scaleOf(3), Pods: pods(3), Readings: []Reading{{Err: missing}}, Now: epoch})
@@ -315,7 +315,7 @@ func TestWithoutMetrics(t *testing.T) {
 	}
 }
 
-func TestFailures(t *testing.T) {
+func TestFailuresKeepTheDesiredReplicas(t *testing.T) {
 	hpa := anHPA(ofPods(each("10")))
 	hpa.Status.DesiredReplicas = 7
 	for name, test := range map[string]struct {

@@ -95,7 +95,7 @@ func TestHandlesClaim(t *testing.T) {
 	}
 }
 
-func TestScopes(t *testing.T) {
+func TestScopesSelectObjects(t *testing.T) {
 	exists := corev1.ScopeSelectorOpExists
 	affine := func(term corev1.PodAffinityTerm) *corev1.Pod {
 		return &corev1.Pod{Spec: corev1.PodSpec{Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{

@@ -41,7 +41,7 @@ func counting(t *testing.T, hard, used map[string]string, scopes ...corev1.Resou
 }
 
 // What the frame of k8s.io/apiserver makes of the evaluators.
-func TestRefusals(t *testing.T) {
+func TestRequestsOverTheQuotaAreRefused(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{with(t, "a", map[string]string{"cpu": "2"}, nil)}}}
 	for name, test := range map[string]struct {
 		quota corev1.ResourceQuota
@@ -153,7 +153,7 @@ func TestUsageOfUnknownObjects(t *testing.T) {
 	}
 }
 
-func TestResources(t *testing.T) {
+func TestResourcesOfAQuotaAreThoseThatAreCounted(t *testing.T) {
 	hard := corev1.ResourceList{}
 	for _, name := range []corev1.ResourceName{
 		"pods", "requests.cpu", "limits.memory", "hugepages-2Mi", "requests.hugepages-2Mi", "requests.example.com/gpu", "count/pods",

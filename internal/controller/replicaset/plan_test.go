@@ -59,7 +59,7 @@ func set(replicas int32) Set {
 	return Set{Replicas: replicas, Template: &corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}}}}
 }
 
-func TestDecide(t *testing.T) {
+func TestPlanMakesUpForMissingPodsAndDeletesSurplusOnes(t *testing.T) {
 	ending := set(3)
 	ending.Ending = true
 	for name, test := range map[string]struct {
@@ -128,7 +128,7 @@ func TestMinReadySeconds(t *testing.T) {
 }
 
 // Pods of other revisions count towards the number of pods on a node, and are not deleted.
-func TestRelated(t *testing.T) {
+func TestPodsOfOtherRevisionsCountTowardsTheirNode(t *testing.T) {
 	p := Decide(set(1), Observed{
 		Mine: []*corev1.Pod{pod("a"), pod("b", "elsewhere")}, Related: []*corev1.Pod{pod("c", "elsewhere"), pod("d", "elsewhere")},
 	}, epoch.Add(time.Hour))

@@ -25,7 +25,7 @@ func amounts(t *testing.T, texts map[string]string) corev1.ResourceList {
 	return list
 }
 
-func TestDecide(t *testing.T) {
+func TestStatusHasTheLimitsAndTheUsage(t *testing.T) {
 	type list = map[string]string
 	for name, test := range map[string]struct {
 		spec, hard, used, counted list
@@ -64,7 +64,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-func TestWait(t *testing.T) {
+func TestRecountWaitsForCharges(t *testing.T) {
 	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
 	for name, test := range map[string]struct {

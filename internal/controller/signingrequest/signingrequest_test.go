@@ -23,9 +23,9 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// TestUsages: every known usage has an equivalent in a certificate, and duplicates appear
+// TestEveryKnownUsageHasAnEquivalentInACertificate: every known usage has an equivalent in a certificate, and duplicates appear
 // once.
-func TestUsages(t *testing.T) {
+func TestEveryKnownUsageHasAnEquivalentInACertificate(t *testing.T) {
 	known := KnownUsages()
 	if len(known) != 23 || !slices.IsSorted(known) {
 		t.Errorf("%d usages: %q", len(known), known)

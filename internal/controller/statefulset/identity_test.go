@@ -90,7 +90,7 @@ func TestNewClaim(t *testing.T) {
 	}
 }
 
-func TestRetention(t *testing.T) {
+func TestRetentionPolicyDecidesTheOwnersOfClaims(t *testing.T) {
 	const keep, remove = appsv1.RetainPersistentVolumeClaimRetentionPolicyType, appsv1.DeletePersistentVolumeClaimRetentionPolicyType
 	type policy = appsv1.PersistentVolumeClaimRetentionPolicyType
 	for _, c := range []struct {
@@ -118,7 +118,7 @@ func TestRetention(t *testing.T) {
 	}
 }
 
-func TestOwners(t *testing.T) {
+func TestOwnersOfClaimsAreCorrected(t *testing.T) {
 	ref := func(apiVersion, kind, name, uid string) metav1.OwnerReference {
 		yes := true
 		return metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: name, UID: types.UID(uid), Controller: &yes, BlockOwnerDeletion: &yes}

@@ -244,7 +244,7 @@ func TestPodsWithoutAVolumeForEachClaimHaltTheSet(t *testing.T) {
 	}
 }
 
-func TestCounts(t *testing.T) {
+func TestStatusCountsPodsByRevision(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		set  Set
@@ -281,7 +281,7 @@ func TestAgainWhenAPodBecomesAvailable(t *testing.T) {
 	}
 }
 
-func TestBurst(t *testing.T) {
+func TestParallelSetCreatesABurstOfPods(t *testing.T) {
 	p := Decide(parallel(func(s *Set) { s.Replicas = 3 * burst }), Observed{}, now)
 	if len(p.Create) != burst || p.Create[burst-1].Ordinal != burst-1 {
 		t.Errorf("%d pods at once, want the first %d", len(p.Create), burst)

@@ -12,9 +12,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 )
 
-// TestStreams checks that an upgraded connection is forwarded to the runtime and back, and ends with the server, and
+// TestUpgradedConnectionReachesTheRuntime checks that an upgraded connection is forwarded to the runtime and back, and ends with the server, and
 // that a missing stream is reported as missing.
-func TestStreams(t *testing.T) {
+func TestUpgradedConnectionReachesTheRuntime(t *testing.T) {
 	runtime := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		conn, buffer, err := http.NewResponseController(w).Hijack()
 		if err != nil {

@@ -277,9 +277,9 @@ func TestServerWithoutClient(t *testing.T) {
 	}
 }
 
-// TestHandler checks that missing pods and containers are reported as missing, and that options are parsed like the
+// TestMissingPodsAndContainersAreReportedAsMissing checks that missing pods and containers are reported as missing, and that options are parsed like the
 // API's.
-func TestHandler(t *testing.T) {
+func TestMissingPodsAndContainersAreReportedAsMissing(t *testing.T) {
 	agent := &anAgent{}
 	s := serve(t, agent, nil)
 	broken := serve(t, &anAgent{broken: errors.New("no runtime")}, nil)
@@ -346,9 +346,9 @@ func followed(lines chan string, gone chan<- struct{}) func(context.Context) io.
 	}
 }
 
-// TestFollow checks that a client that follows a log gets the response header before the first line, and each line when
+// TestFollowerGetsEachLineWhenItIsWritten checks that a client that follows a log gets the response header before the first line, and each line when
 // it is written. The log ends when the client goes away, or the server stops.
-func TestFollow(t *testing.T) {
+func TestFollowerGetsEachLineWhenItIsWritten(t *testing.T) {
 	for name, end := range map[string]func(*site, *http.Response){
 		"the client goes": func(_ *site, r *http.Response) { r.Body.Close() },
 		"the server ends": func(s *site, _ *http.Response) { s.ends() },

@@ -37,7 +37,7 @@ func contents(t *testing.T, dir string) string {
 }
 
 // The assets are created once, and again when the binary has changed or one of them is damaged.
-func TestMake(t *testing.T) {
+func TestAssetsAreMadeOnceAndAgainWhenDamaged(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "assets")
 	first := binary(t, "first")
 	made, err := Make(dir, first, "")
@@ -84,8 +84,8 @@ func TestMakeInCache(t *testing.T) {
 	}
 }
 
-// TestCollecting checks that a directory enables the garbage collector as in the last call of Make.
-func TestCollecting(t *testing.T) {
+// TestDirectoryCollectsAsInTheLastCallOfMake checks that a directory enables the garbage collector as in the last call of Make.
+func TestDirectoryCollectsAsInTheLastCallOfMake(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
 	t.Setenv("HOME", cache)
@@ -127,8 +127,8 @@ func TestCollecting(t *testing.T) {
 	}
 }
 
-// TestListed checks that the list beside the program is found through any path to it.
-func TestListed(t *testing.T) {
+// TestListBesideTheProgramIsFoundThroughLinks checks that the list beside the program is found through any path to it.
+func TestListBesideTheProgramIsFoundThroughLinks(t *testing.T) {
 	dir := t.TempDir()
 	program := pathOf(dir, role.APIServer)
 	if err := os.WriteFile(program, nil, 0o755); err != nil {

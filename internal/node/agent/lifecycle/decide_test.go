@@ -150,7 +150,7 @@ func TestRestartRulesOfInitContainers(t *testing.T) {
 	}
 }
 
-func TestBackoff(t *testing.T) {
+func TestBackoffDoublesUpToFiveMinutes(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{Containers: containers("a")})
 	w.settle()
 	for _, want := range []time.Duration{0, 10, 20, 40, 80, 160, 300, 300} {
@@ -353,7 +353,7 @@ func TestPreStop(t *testing.T) {
 	w.want(w.passes(1), "KILL a, remove, delete")
 }
 
-func TestLiveness(t *testing.T) {
+func TestUnhealthyContainerIsKilledAndRestarted(t *testing.T) {
 	probed := containers("a")
 	probed[0].LivenessProbe = &corev1.Probe{PeriodSeconds: 5, FailureThreshold: 3}
 	w := newNode(t, corev1.PodSpec{Containers: append(probed, containers("b")...)})
@@ -369,7 +369,7 @@ func TestLiveness(t *testing.T) {
 	}
 }
 
-func TestReadiness(t *testing.T) {
+func TestPodIsReadyOnceProbesAndGatesAre(t *testing.T) {
 	probed := containers("a")
 	probed[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 5, FailureThreshold: 2, InitialDelaySeconds: 10}
 	w := newNode(t, corev1.PodSpec{Containers: probed, ReadinessGates: []corev1.PodReadinessGate{{ConditionType: "example.com/gate"}}})
@@ -402,7 +402,7 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-func TestDeadline(t *testing.T) {
+func TestPodFailsAtItsDeadline(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{ActiveDeadlineSeconds: new(int64(60)), Containers: containers("a")})
 	w.want(w.passes(time.Minute-1), "sandbox, start a")
 	w.deaf = true

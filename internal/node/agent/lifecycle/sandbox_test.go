@@ -109,9 +109,9 @@ func TestEphemeralContainerBesideAnInitContainer(t *testing.T) {
 	w.want(w.settle(), "start a")
 }
 
-// TestResize checks that a running container is resized when its pod requests other amounts, and that its status
+// TestRunningContainerIsResized checks that a running container is resized when its pod requests other amounts, and that its status
 // reports them.
-func TestResize(t *testing.T) {
+func TestRunningContainerIsResized(t *testing.T) {
 	amounts := func(cpu string) corev1.ResourceRequirements {
 		return corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}
 	}

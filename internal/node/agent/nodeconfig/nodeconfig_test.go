@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestValidate(t *testing.T) {
+func TestContradictingOptionsAreRefused(t *testing.T) {
 	const socket = "unix:///run/containerd/containerd.sock"
 	for name, test := range map[string]struct {
 		o    Options
@@ -72,7 +72,7 @@ func TestThisMachine(t *testing.T) {
 	}
 }
 
-func TestHost(t *testing.T) {
+func TestHostIsDescribedByItsFilesAndAddresses(t *testing.T) {
 	if got := osImage([]byte("ID=x\nPRETTY_NAME=\"X 12 (y)\"\n")); got != "X 12 (y)" {
 		t.Errorf("operating system %q", got)
 	}

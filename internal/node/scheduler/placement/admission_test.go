@@ -9,8 +9,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestAdmit checks that a node rejects pods with the reasons and messages of a kubelet.
-func TestAdmit(t *testing.T) {
+// TestNodeRejectsPodsWithTheReasonsOfAKubelet checks that a node rejects pods with the reasons and messages of a kubelet.
+func TestNodeRejectsPodsWithTheReasonsOfAKubelet(t *testing.T) {
 	wants := func(name corev1.ResourceName, amount string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
 			p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{name: resource.MustParse(amount)}

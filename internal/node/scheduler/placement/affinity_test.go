@@ -108,7 +108,7 @@ func none(reasons string, of int) string {
 	return fmt.Sprintf("0/%d nodes are available: %s.", of, reasons)
 }
 
-func TestAffinity(t *testing.T) {
+func TestPodsAreNearAndAwayFromThoseTheySelect(t *testing.T) {
 	a, b := labelled("a"), labelled("b")
 	selecting := func(s *metav1.LabelSelector) func(*corev1.PodAffinityTerm) {
 		return func(t *corev1.PodAffinityTerm) { t.NamespaceSelector = s }
@@ -220,8 +220,8 @@ func TestSpreadConstraints(t *testing.T) {
 	}
 }
 
-// TestConcerns checks that a pod waits for the pods that its required constraints select, and for no others.
-func TestConcerns(t *testing.T) {
+// TestPodWaitsForThePodsThatItsConstraintsSelect checks that a pod waits for the pods that its required constraints select, and for no others.
+func TestPodWaitsForThePodsThatItsConstraintsSelect(t *testing.T) {
 	c := clusterOf(in("1", "n1", aPod("o", labelled("b"))))
 	_, err := c.Place(aPod("p", near(aTerm("zone", "a")), apart(aTerm("zone", "b"))))
 	waits, ok := errors.AsType[placement.Unplaced](err)

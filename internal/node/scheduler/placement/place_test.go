@@ -101,7 +101,7 @@ func holding(n *placement.Node, pods ...*corev1.Pod) *placement.Node {
 	return n
 }
 
-func TestPlace(t *testing.T) {
+func TestPodGoesToTheNodeThatFits(t *testing.T) {
 	for name, test := range map[string]struct {
 		pod   *corev1.Pod
 		nodes []*placement.Node
@@ -148,8 +148,8 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// TestSpread checks that pods of one controller spread evenly, and that removed pods free resources.
-func TestSpread(t *testing.T) {
+// TestPodsOfOneControllerSpreadEvenly checks that pods of one controller spread evenly, and that removed pods free resources.
+func TestPodsOfOneControllerSpreadEvenly(t *testing.T) {
 	nodes := []*placement.Node{aNode("a"), aNode("b"), aNode("c")}
 	cluster := clusterOf(nodes...)
 	for i := range 30 {

@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/system/assets/role"
 )
 
-func TestOf(t *testing.T) {
+func TestRoleIsTheNameOfTheProgram(t *testing.T) {
 	for path, want := range map[string]role.Role{
 		"/usr/local/kubebuilder/bin/kube-apiserver": role.APIServer, "etcd": role.Etcd, "./kubectl": role.Kubectl,
 		"kube-apiserver.exe": role.APIServer, "ETCD.EXE": role.Etcd,
@@ -25,7 +25,7 @@ func TestOf(t *testing.T) {
 }
 
 // Test frameworks search for flags at the beginning of lines.
-func TestHelp(t *testing.T) {
+func TestHelpHasEachFlagAtTheBeginningOfALine(t *testing.T) {
 	for flag, want := range map[string]bool{
 		"insecure-port": false, "no-such-flag": false,
 		"etcd-servers": true, "cert-dir": true, "client-ca-file": true, "service-account-signing-key-file": true, "allow-privileged": true, "runtime-config": true, "vmodule": true,
@@ -36,7 +36,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-func TestFlags(t *testing.T) {
+func TestFlagsAreUniqueAndHaveATextOrAReason(t *testing.T) {
 	seen := map[string]bool{}
 	for _, f := range role.Flags() {
 		if f.Name == "" || seen[f.Name] || (f.Usage == "") == (f.Idle == "") || strings.TrimSpace(f.Name) != f.Name {

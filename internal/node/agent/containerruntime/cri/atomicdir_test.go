@@ -45,8 +45,8 @@ func contents(t *testing.T, dir string) map[string]string {
 	return found
 }
 
-// TestWrite checks that new contents replace the earlier ones all at once, and that the same contents change nothing.
-func TestWrite(t *testing.T) {
+// TestNewContentsReplaceEarlierOnesAllAtOnce checks that new contents replace the earlier ones all at once, and that the same contents change nothing.
+func TestNewContentsReplaceEarlierOnesAllAtOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "volumes", "v")
 	for _, step := range []struct {
 		name    string

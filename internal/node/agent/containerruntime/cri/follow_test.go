@@ -82,9 +82,9 @@ func tokenVolume(seconds int64) corev1.Volume {
 	}}}}
 }
 
-// TestFollow checks that volumes follow their objects and the pod while the pod runs. If an object cannot be read, its
+// TestVolumesFollowTheirObjects checks that volumes follow their objects and the pod while the pod runs. If an object cannot be read, its
 // volumes stay as they are.
-func TestFollow(t *testing.T) {
+func TestVolumesFollowTheirObjects(t *testing.T) {
 	w, r := inCluster(t)
 	pod := aPod()
 	pod.Spec.Volumes = []corev1.Volume{tokenVolume(3600)}
@@ -140,9 +140,9 @@ func TestFollowReadsOnce(t *testing.T) {
 	}
 }
 
-// TestTokens checks that a token is kept until four fifths of its life are over, and not for longer than a day. If no
+// TestTokenIsRenewedAfterFourFifthsOfItsLife checks that a token is kept until four fifths of its life are over, and not for longer than a day. If no
 // new token can be requested, it is used until it expires.
-func TestTokens(t *testing.T) {
+func TestTokenIsRenewedAfterFourFifthsOfItsLife(t *testing.T) {
 	for name, test := range map[string]struct {
 		seconds int64
 		after   time.Duration

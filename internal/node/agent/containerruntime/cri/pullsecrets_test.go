@@ -15,8 +15,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
 )
 
-// TestMatching checks keys of registries with paths against images, as in the documentation of imagePullSecrets.
-func TestMatching(t *testing.T) {
+// TestRegistryKeysMatchImages checks keys of registries with paths against images, as in the documentation of imagePullSecrets.
+func TestRegistryKeysMatchImages(t *testing.T) {
 	key := func(registry string) credential {
 		c := credential{secret: &runtimeapi.AuthConfig{Username: registry}}
 		c.host, c.path = splitRegistry(registry)
@@ -101,9 +101,9 @@ func (r *registry) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, a
 	return r.ImageManagerService.PullImage(ctx, image, auth, sandbox)
 }
 
-// TestPull checks that the agent tries each fitting credential until the registry accepts one, and skips unreadable
+// TestPullTriesFittingCredentialsInTurn checks that the agent tries each fitting credential until the registry accepts one, and skips unreadable
 // secrets.
-func TestPull(t *testing.T) {
+func TestPullTriesFittingCredentialsInTurn(t *testing.T) {
 	for name, test := range map[string]struct {
 		accepts string
 		secrets []string

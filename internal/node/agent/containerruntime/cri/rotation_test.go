@@ -15,9 +15,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
 )
 
-// TestRotate checks that a large log file is rotated, and that the newest files are kept and are removed with their
+// TestLargeLogIsRotated checks that a large log file is rotated, and that the newest files are kept and are removed with their
 // container. If the runtime does not open another file, the log stays in place.
-func TestRotate(t *testing.T) {
+func TestLargeLogIsRotated(t *testing.T) {
 	w, r := inCluster(t)
 	pod := aPod()
 	mustDo(t, r, pod, lifecycle.CreateSandbox{})

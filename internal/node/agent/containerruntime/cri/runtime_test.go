@@ -150,8 +150,8 @@ func TestHalfMade(t *testing.T) {
 	}
 }
 
-// TestForget checks that the files of a forgotten pod are removed.
-func TestForget(t *testing.T) {
+// TestForgottenPodLeavesNoFiles checks that the files of a forgotten pod are removed.
+func TestForgottenPodLeavesNoFiles(t *testing.T) {
 	r, pod := newFake().open(t, t.TempDir()), aPod()
 	if err := os.MkdirAll(r.store.volume(pod.UID, "v"), 0o700); err != nil {
 		t.Fatal(err)
@@ -165,7 +165,7 @@ func TestForget(t *testing.T) {
 	}
 }
 
-func TestClear(t *testing.T) {
+func TestClearRemovesContainersSandboxesAndFiles(t *testing.T) {
 	f, pod := newFake(), aPod()
 	r := f.open(t, t.TempDir())
 	mustDo(t, r, pod, lifecycle.CreateSandbox{})
@@ -182,7 +182,7 @@ func TestClear(t *testing.T) {
 	}
 }
 
-func TestImages(t *testing.T) {
+func TestImagesArePulledByPolicy(t *testing.T) {
 	for name, test := range map[string]struct {
 		policy  corev1.PullPolicy
 		there   bool
@@ -294,7 +294,7 @@ func TestNetworkProbes(t *testing.T) {
 	}
 }
 
-func TestLogs(t *testing.T) {
+func TestLogsFollowTheirOptions(t *testing.T) {
 	f, pod := newFake(), aPod()
 	r := f.open(t, t.TempDir())
 	read := func(o corev1.PodLogOptions) string {
@@ -349,9 +349,9 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// TestRun checks that the agent observes a container that exits on its own, and that Run returns when nothing is under
+// TestRunObservesAContainerThatExits checks that the agent observes a container that exits on its own, and that Run returns when nothing is under
 // way.
-func TestRun(t *testing.T) {
+func TestRunObservesAContainerThatExits(t *testing.T) {
 	f, pod := newFake(), aPod()
 	r := f.open(t, t.TempDir())
 	mustDo(t, r, pod, lifecycle.CreateSandbox{})

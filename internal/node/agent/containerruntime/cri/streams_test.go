@@ -30,8 +30,8 @@ func (streaming) PortForward(_ context.Context, r *runtimeapi.PortForwardRequest
 	return &runtimeapi.PortForwardResponse{Url: fmt.Sprintf("http://127.0.0.1/%s/%v", r.PodSandboxId, r.Port)}, nil
 }
 
-// TestStream checks that streams are requested of the running instance, with a terminal only if the process has one.
-func TestStream(t *testing.T) {
+// TestStreamReachesTheRunningInstance checks that streams are requested of the running instance, with a terminal only if the process has one.
+func TestStreamReachesTheRunningInstance(t *testing.T) {
 	f, pod := newFake(), aPod()
 	r := f.open(t, t.TempDir())
 	r.containers = streaming{f}

@@ -87,9 +87,9 @@ func TestMakePart(t *testing.T) {
 	}
 }
 
-// TestResolve checks that links inside a volume are resolved, also those with an absolute path, and that links which lead
+// TestLinksResolveInsideOfTheirVolumeOnly checks that links inside a volume are resolved, also those with an absolute path, and that links which lead
 // out of it are not.
-func TestResolve(t *testing.T) {
+func TestLinksResolveInsideOfTheirVolumeOnly(t *testing.T) {
 	volume, outside := tree(t)
 	for name, to := range map[string]string{"own/host": filepath.Join(volume, "own"), "escape": filepath.Join(volume, "..", "outside")} {
 		if err := os.Symlink(to, filepath.Join(volume, name)); err != nil {

@@ -24,7 +24,7 @@ func aPod() *corev1.Pod {
 	}
 }
 
-func TestExpand(t *testing.T) {
+func TestReferencesToVariablesAreExpanded(t *testing.T) {
 	values := map[string]string{"A": "1", "B": "2"}
 	for text, want := range map[string]string{
 		"":            "",
@@ -46,7 +46,7 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-func TestEnvironment(t *testing.T) {
+func TestEnvironmentIsInTheOrderOfTheSpec(t *testing.T) {
 	missing := apierrors.NewNotFound(corev1.Resource("configmaps"), "gone")
 	m := &references{
 		configMaps: map[string]found[corev1.ConfigMap]{
@@ -168,9 +168,9 @@ func TestContainerConfig(t *testing.T) {
 	}
 }
 
-// TestTarget checks that an ephemeral container sees the processes of its target, unless it sees all processes of the
+// TestEphemeralContainerSeesTheProcessesOfItsTarget checks that an ephemeral container sees the processes of its target, unless it sees all processes of the
 // pod anyway.
-func TestTarget(t *testing.T) {
+func TestEphemeralContainerSeesTheProcessesOfItsTarget(t *testing.T) {
 	pod := aPod()
 	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{
 		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "look", Image: "i"}, TargetContainerName: "c"},
@@ -189,7 +189,7 @@ func TestTarget(t *testing.T) {
 	}
 }
 
-func TestPrivileged(t *testing.T) {
+func TestPrivilegedContainerHasNoMaskedPaths(t *testing.T) {
 	pod := aPod()
 	pod.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
 	s := containerSecurity(pod, &pod.Spec.Containers[0], nil)
@@ -246,7 +246,7 @@ func TestSandboxConfig(t *testing.T) {
 	}
 }
 
-func TestHostname(t *testing.T) {
+func TestLongNameOfAPodIsCutForItsHostname(t *testing.T) {
 	pod := aPod()
 	pod.Name = strings.Repeat("a", 62) + "-tail"
 	if got, want := hostname(pod), strings.Repeat("a", 62); got != want {
@@ -258,7 +258,7 @@ func TestHostname(t *testing.T) {
 	}
 }
 
-func TestNodename(t *testing.T) {
+func TestFullHostnameIsAtMostSixtyFourCharacters(t *testing.T) {
 	for name, test := range map[string]struct {
 		spec corev1.PodSpec
 		want string // "" for an error
@@ -362,8 +362,8 @@ func TestObservedSandbox(t *testing.T) {
 	}
 }
 
-// TestTurns checks that an earlier turn that took longer does not overwrite the result of a later one.
-func TestTurns(t *testing.T) {
+// TestEarlierTurnDoesNotOverwriteALaterOne checks that an earlier turn that took longer does not overwrite the result of a later one.
+func TestEarlierTurnDoesNotOverwriteALaterOne(t *testing.T) {
 	v := newPodCache()
 	first, second := v.turn(), v.turn()
 	see := func(id string) cachedPod {
@@ -376,7 +376,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-func TestVolumes(t *testing.T) {
+func TestVolumesThatCannotBeMountedAreRefused(t *testing.T) {
 	for name, test := range map[string]struct {
 		source corev1.VolumeSource
 		wrong  string

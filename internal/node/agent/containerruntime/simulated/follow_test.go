@@ -12,9 +12,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/transcript"
 )
 
-// TestFollow checks that a followed log has each line when it is written, and that it ends with the instance, with its
+// TestFollowedLogHasEachLineWhenItIsWritten checks that a followed log has each line when it is written, and that it ends with the instance, with its
 // reader, or with the requested number of bytes.
-func TestFollow(t *testing.T) {
+func TestFollowedLogHasEachLineWhenItIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, aPod("exit-after", "10s", "exit-after-times", "1"))
 		follow := func(o corev1.PodLogOptions) (log io.ReadCloser, text func() string) {

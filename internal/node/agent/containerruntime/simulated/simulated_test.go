@@ -204,7 +204,7 @@ func TestStartIsGivenUp(t *testing.T) {
 	})
 }
 
-func TestExit(t *testing.T) {
+func TestContainerExitsAsItsAnnotationsSay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, aPod("exit-after", "10s", "exit-code", "3", "exit-after-times", "2", "exit-reason.c", "OOMKilled"))
 		n.passes(10 * time.Second) // again at once
@@ -221,7 +221,7 @@ func TestExit(t *testing.T) {
 	})
 }
 
-func TestTerm(t *testing.T) {
+func TestContainerEndsAfterTermAsItsAnnotationsSay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, aPod("term-takes", "4s", "term-exit-code", "143"))
 		n.delete(30)
@@ -259,7 +259,7 @@ func TestPreStopHook(t *testing.T) {
 	})
 }
 
-func TestProbes(t *testing.T) {
+func TestProbesFailAsTheirAnnotationsSay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod := aPod("fail-readiness-after", "1m", "fail-liveness-after", "2m")
 		probe := &corev1.Probe{PeriodSeconds: 5, FailureThreshold: 2}
