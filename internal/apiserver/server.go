@@ -36,7 +36,6 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/admissionchain"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/accesscontrol"
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/external"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 	"github.com/coppice-dev/coppice/internal/apiserver/storemetadata"
@@ -69,7 +68,7 @@ type Config struct {
 	// AdmissionConfig is the path of the AdmissionConfiguration; none if empty.
 	AdmissionConfig string
 	// External is the authentication and authorization that files configure.
-	External external.Config
+	External accesscontrol.External
 	// MaxRequests and MaxWrites limit the concurrent reads and the concurrent writes; 0: the defaults.
 	MaxRequests, MaxWrites int
 	// ConnectionGrace is how long connections may take to close when the server stops, after the requests

@@ -18,7 +18,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/external"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/accesscontrol"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
@@ -70,7 +70,7 @@ func TestStartAndStop(t *testing.T) {
 // server can use it.
 func TestServingCertificateIsWritten(t *testing.T) {
 	dir := t.TempDir()
-	files := external.Config{ServingCert: filepath.Join(dir, "new", "apiserver.crt"), ServingKey: filepath.Join(dir, "new", "apiserver.key"), ServingAbsent: true}
+	files := accesscontrol.External{ServingCert: filepath.Join(dir, "new", "apiserver.crt"), ServingKey: filepath.Join(dir, "new", "apiserver.key"), ServingAbsent: true}
 	s := startServer(t, func(c *apiserver.Config) { c.External = files })
 	trusted, err := os.ReadFile(files.ServingCert)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/coppice-dev/coppice"
 	"github.com/coppice-dev/coppice/internal/apiserver"
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/external"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/accesscontrol"
 	"github.com/coppice-dev/coppice/internal/apiserver/recyclebin"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
@@ -140,7 +140,7 @@ type Options struct {
 // ServerOptions are options of the API server that kube-apiserver has and coppice up does not.
 type ServerOptions struct {
 	// External is the authentication and authorization that files configure.
-	External external.Config
+	External accesscontrol.External
 	// DisabledPlugins are names of admission plug-ins to disable. Names of plug-ins that this server lacks
 	// have no effect.
 	DisabledPlugins []string

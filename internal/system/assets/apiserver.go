@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/admissionchain"
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/external"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/accesscontrol"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/serviceaccounttoken"
 	"github.com/coppice-dev/coppice/internal/node/agent/nodeconfig"
 	"github.com/coppice-dev/coppice/internal/system"
@@ -222,10 +222,10 @@ func admissionFrom(v *values, o *system.Options) error {
 }
 
 func accessFrom(v *values, o *system.Options) error {
-	c := external.Config{
+	c := accesscontrol.External{
 		ServingCert: v.text("tls-cert-file"), ServingKey: v.text("tls-private-key-file"), MinTLSVersion: cmp.Or(v.text("tls-min-version"), leastTLS),
 		ClientCA: v.text("client-ca-file"), Tokens: v.text("token-auth-file"),
-		TokenWebhook: external.Webhook{
+		TokenWebhook: accesscontrol.Webhook{
 			Kubeconfig: v.text("authentication-token-webhook-config-file"), Version: v.text("authentication-token-webhook-version"),
 			AcceptedFor: v.duration("authentication-token-webhook-cache-ttl", tokenTTL),
 		},
@@ -233,7 +233,7 @@ func accessFrom(v *values, o *system.Options) error {
 			SigningKey: v.text("service-account-signing-key-file"), VerifyingKeys: v.list("service-account-key-file"),
 			Issuers: v.list("service-account-issuer"), Audiences: v.list("api-audiences"),
 		},
-		AuthorizationWebhook: external.Webhook{
+		AuthorizationWebhook: accesscontrol.Webhook{
 			Kubeconfig: v.text("authorization-webhook-config-file"), Version: v.text("authorization-webhook-version"),
 			AcceptedFor: v.duration("authorization-webhook-cache-authorized-ttl", authorizedTTL),
 			RefusedFor:  v.duration("authorization-webhook-cache-unauthorized-ttl", unauthorizedTTL),
@@ -247,13 +247,13 @@ func accessFrom(v *values, o *system.Options) error {
 	}
 	for _, mode := range v.list("authorization-mode") {
 		switch {
-		case slices.Contains(external.Modes(), mode):
+		case slices.Contains(accesscontrol.Modes(), mode):
 			c.Modes = append(c.Modes, mode)
 		case mode == "ABAC":
 			v.note("--authorization-mode=ABAC has no effect: this server does not have it, and it allows no request")
-			c.Modes = append(c.Modes, external.ModeAlwaysDeny)
+			c.Modes = append(c.Modes, accesscontrol.ModeAlwaysDeny)
 		default:
-			return fmt.Errorf("--authorization-mode %q: choose from %s", mode, strings.Join(external.Modes(), ", "))
+			return fmt.Errorf("--authorization-mode %q: choose from %s", mode, strings.Join(accesscontrol.Modes(), ", "))
 		}
 	}
 	o.Server.External = c
@@ -262,7 +262,7 @@ func accessFrom(v *values, o *system.Options) error {
 
 // servingFrom configures the certificate in --cert-dir unless the flags name another one. The server writes
 // it if it does not exist.
-func servingFrom(dir string, c *external.Config) error {
+func servingFrom(dir string, c *accesscontrol.External) error {
 	if dir == "" || c.ServingCert != "" {
 		return nil
 	}

@@ -1,6 +1,6 @@
 // Package accesscontrol sets up the authentication and authorization of an API server from the packages
-// beside it, and serves the API groups and subresources that belong to them: reviews (reviews.go), and service
-// account tokens.
+// beside it and from files (external.go), and serves the API groups and subresources that belong to them: reviews
+// (reviews.go), and service account tokens.
 package accesscontrol
 
 import (
@@ -19,7 +19,6 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/external"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/serviceaccounttoken"
@@ -38,7 +37,7 @@ type AccessControl struct {
 	Restrictions *restriction.Restrictions
 
 	authority       *auth.Authority
-	external        external.Config
+	external        External
 	key             *serviceaccounttoken.Key
 	rbac            rbac.Authorizer
 	serviceAccounts *serviceaccounttoken.Authenticator
@@ -50,7 +49,7 @@ type AccessControl struct {
 type Config struct {
 	Authority *auth.Authority
 	// External is the authentication and authorization that files configure.
-	External external.Config
+	External External
 	Client   kubernetes.Interface
 	// Informers must not have been started.
 	Informers informers.SharedInformerFactory

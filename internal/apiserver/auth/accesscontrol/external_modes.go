@@ -1,4 +1,4 @@
-package external
+package accesscontrol
 
 import (
 	"context"
@@ -31,11 +31,11 @@ func Modes() []string {
 // Authorizer returns the authorizer of the modes, in their order. roles authorizes by RBAC; it also
 // authorizes the components in every mode. Mode Node adds nothing to RBAC: here nodes have roles, and
 // restrictions beyond them in every mode.
-func (c Config) Authorizer(roles authorizer.Authorizer, components []string) (authorizer.Authorizer, error) {
+func (c External) Authorizer(roles authorizer.Authorizer, components []string) (authorizer.Authorizer, error) {
 	if len(c.Modes) == 0 {
 		return roles, nil
 	}
-	var all []named
+	var all []namedAuthorizer
 	for _, mode := range c.Modes {
 		if mode == ModeNode {
 			continue
@@ -44,17 +44,17 @@ func (c Config) Authorizer(roles authorizer.Authorizer, components []string) (au
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, named{AuthorizerName: mode, Authorizer: one})
+		all = append(all, namedAuthorizer{AuthorizerName: mode, Authorizer: one})
 	}
 	if !slices.Contains(c.Modes, ModeRBAC) {
-		all = append([]named{{AuthorizerName: "components", Authorizer: only{components, roles}}}, all...)
+		all = append([]namedAuthorizer{{AuthorizerName: "components", Authorizer: onlyFor{components, roles}}}, all...)
 	}
 	return union.New(all...)
 }
 
-type named = union.NamedAuthorizer
+type namedAuthorizer = union.NamedAuthorizer
 
-func (c Config) mode(mode string, roles authorizer.Authorizer) (authorizer.Authorizer, error) {
+func (c External) mode(mode string, roles authorizer.Authorizer) (authorizer.Authorizer, error) {
 	switch mode {
 	case ModeAlwaysAllow:
 		return authorizerfactory.NewAlwaysAllowAuthorizer(), nil
@@ -84,14 +84,14 @@ func (w Webhook) authorizer() (authorizer.Authorizer, error) {
 	return asked, nil
 }
 
-// only is an authorizer for some users only.
-type only struct {
+// onlyFor is an authorizer for some users only.
+type onlyFor struct {
 	users []string
 	authorizer.Authorizer
 }
 
 // Authorize implements authorizer.Authorizer.
-func (o only) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+func (o onlyFor) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	if u := a.GetUser(); u == nil || !slices.Contains(o.users, u.GetName()) {
 		return authorizer.DecisionNoOpinion, "", nil
 	}

@@ -1,8 +1,4 @@
-// Package external has the authentication and authorization that files configure, with the names of
-// kube-apiserver's flags: additional client authorities, tokens in a file, webhooks, and authorization
-// modes. It only adds to the control plane's own: whatever the files configure, the certificates and
-// components of the control plane are authenticated, and its components authorized.
-package external
+package accesscontrol
 
 import (
 	"fmt"
@@ -23,11 +19,14 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/keyfile"
 )
 
-// initialDelay is the delay before a request to a webhook is sent again, as in kube-apiserver.
-const initialDelay = 500 * time.Millisecond
+// webhookRetryDelay is the delay before a request to a webhook is sent again, as in kube-apiserver.
+const webhookRetryDelay = 500 * time.Millisecond
 
-// Config names the files. The zero value configures nothing.
-type Config struct {
+// External is the authentication and authorization that files configure, with the names of kube-apiserver's flags:
+// additional client authorities, tokens in a file, webhooks, and authorization modes. It only adds to the control
+// plane's own: whatever the files configure, the certificates and components of the control plane are authenticated,
+// and its components authorized. The zero value configures nothing.
+type External struct {
 	// ServingCert and ServingKey replace a certificate of the control plane's authority.
 	ServingCert, ServingKey string
 	// ServingAbsent means that these files do not exist: the server uses a certificate of the authority,
@@ -65,12 +64,12 @@ func (w Webhook) client() (*rest.Config, wait.Backoff, error) {
 	if err != nil {
 		return nil, wait.Backoff{}, fmt.Errorf("read %s: %w", w.Kubeconfig, err)
 	}
-	return client, webhook.DefaultRetryBackoffWithInitialDelay(initialDelay), nil
+	return client, webhook.DefaultRetryBackoffWithInitialDelay(webhookRetryDelay), nil
 }
 
 // StoreServing writes the serving certificate together with the certificate of its authority: clients that
 // trust the file trust the server, as with the file that kube-apiserver writes.
-func (c Config) StoreServing(certificate, key, authority []byte) error {
+func (c External) StoreServing(certificate, key, authority []byte) error {
 	// The key is written first: a certificate without its key cannot be used.
 	if err := keyfile.Store(c.ServingKey, key); err != nil {
 		return fmt.Errorf("write the serving key: %w", err)
@@ -82,7 +81,7 @@ func (c Config) StoreServing(certificate, key, authority []byte) error {
 }
 
 // ClientAuthorities returns the client authorities in PEM: own, and the contents of the file.
-func (c Config) ClientAuthorities(own []byte) ([]byte, error) {
+func (c External) ClientAuthorities(own []byte) ([]byte, error) {
 	if c.ClientCA == "" {
 		return own, nil
 	}
@@ -97,7 +96,7 @@ func (c Config) ClientAuthorities(own []byte) ([]byte, error) {
 }
 
 // Authenticators returns the token authenticators that the files configure.
-func (c Config) Authenticators(audiences authenticator.Audiences) ([]authenticator.Token, error) {
+func (c External) Authenticators(audiences authenticator.Audiences) ([]authenticator.Token, error) {
 	var all []authenticator.Token
 	if c.Tokens != "" {
 		file, err := tokenfile.NewCSV(c.Tokens)

@@ -1,4 +1,4 @@
-package external_test
+package accesscontrol_test
 
 import (
 	"bytes"
@@ -11,7 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/external"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/accesscontrol"
 )
 
 // roles allow reading.
@@ -34,7 +34,7 @@ func TestModes(t *testing.T) {
 		"nothing but nodes":    {[]string{"Node"}, false, false, true},
 		"what one of two does": {[]string{"AlwaysDeny", "AlwaysAllow"}, true, true, true},
 	} {
-		a, err := external.Config{Modes: test.modes}.Authorizer(authorizer.AuthorizerFunc(roles), []string{"component"})
+		a, err := accesscontrol.External{Modes: test.modes}.Authorizer(authorizer.AuthorizerFunc(roles), []string{"component"})
 		if err != nil {
 			t.Fatal(name, err)
 		}
@@ -46,8 +46,8 @@ func TestModes(t *testing.T) {
 			t.Errorf("%s: get %t, update %t, component %t", name, may("jane", "get"), may("jane", "update"), may("component", "get"))
 		}
 	}
-	for _, config := range []external.Config{
-		{Modes: []string{"Guess"}}, {Modes: []string{"Webhook"}}, {Modes: []string{"Webhook"}, AuthorizationWebhook: external.Webhook{Kubeconfig: "/no/such/file"}},
+	for _, config := range []accesscontrol.External{
+		{Modes: []string{"Guess"}}, {Modes: []string{"Webhook"}}, {Modes: []string{"Webhook"}, AuthorizationWebhook: accesscontrol.Webhook{Kubeconfig: "/no/such/file"}},
 	} {
 		if _, err := config.Authorizer(authorizer.AuthorizerFunc(roles), nil); err == nil {
 			t.Errorf("%+v is accepted", config)
@@ -60,7 +60,7 @@ func TestTokens(t *testing.T) {
 	if err := os.WriteFile(path, []byte("secret,jane,1,readers\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	all, err := external.Config{Tokens: path}.Authenticators(authenticator.Audiences{"us"})
+	all, err := accesscontrol.External{Tokens: path}.Authenticators(authenticator.Audiences{"us"})
 	if err != nil || len(all) != 1 {
 		t.Fatal(len(all), err)
 	}
@@ -70,7 +70,7 @@ func TestTokens(t *testing.T) {
 			t.Errorf("%s: %v %t %v", token, response, ok, err)
 		}
 	}
-	for _, config := range []external.Config{{Tokens: "/no/such/file"}, {TokenWebhook: external.Webhook{Kubeconfig: "/no/such/file"}}} {
+	for _, config := range []accesscontrol.External{{Tokens: "/no/such/file"}, {TokenWebhook: accesscontrol.Webhook{Kubeconfig: "/no/such/file"}}} {
 		if _, err := config.Authenticators(nil); err == nil {
 			t.Errorf("%+v is accepted", config)
 		}
@@ -79,7 +79,7 @@ func TestTokens(t *testing.T) {
 
 func TestClientAuthorities(t *testing.T) {
 	own := []byte("own")
-	if got, err := (external.Config{}).ClientAuthorities(own); err != nil || !bytes.Equal(got, own) {
+	if got, err := (accesscontrol.External{}).ClientAuthorities(own); err != nil || !bytes.Equal(got, own) {
 		t.Errorf("%q, %v", got, err)
 	}
 	path := filepath.Join(t.TempDir(), "ca.crt")
@@ -87,7 +87,7 @@ func TestClientAuthorities(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, file := range []string{path, "/no/such/file"} {
-		if got, err := (external.Config{ClientCA: file}).ClientAuthorities(own); err == nil {
+		if got, err := (accesscontrol.External{ClientCA: file}).ClientAuthorities(own); err == nil {
 			t.Errorf("%s: %q", file, got)
 		}
 	}
