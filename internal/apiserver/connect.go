@@ -20,7 +20,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/discovery"
 	"github.com/coppice-dev/coppice/internal/apiserver/establishing"
 	"github.com/coppice-dev/coppice/internal/apiserver/inprocess"
-	"github.com/coppice-dev/coppice/internal/apiserver/openapi/mergetypes"
+	"github.com/coppice-dev/coppice/internal/apiserver/openapi/serving"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 	"github.com/coppice-dev/coppice/internal/apiserver/serviceendpoints"
@@ -43,7 +43,7 @@ type foundation struct {
 	mapper      *restmapper.DeferredDiscoveryRESTMapper // for admission; reset when CustomResourceDefinitions change
 
 	served     *discovery.Served
-	mergeTypes *mergetypes.Types
+	mergeTypes *serving.MergeTypes
 	// establisher establishes definitions; without effect on a store that several servers share.
 	establisher *establishing.Establisher
 	// endpoints resolves the Services of webhooks and aggregated servers.
@@ -64,7 +64,7 @@ func connect(c completedConfig) (*foundation, error) {
 		return nil, err
 	}
 	f.loopback = f.base.LoopbackClientConfig
-	f.mergeTypes = mergetypes.New(f.base.OpenAPIV3Config, f.schemes.External, c.Log)
+	f.mergeTypes = serving.NewMergeTypes(f.base.OpenAPIV3Config, f.schemes.External, c.Log)
 	if f.client, err = kubernetes.NewForConfig(f.loopback); err != nil {
 		return nil, fmt.Errorf("create the loopback client: %w", err)
 	}

@@ -22,7 +22,7 @@ import (
 
 // newMutatingPolicies returns the plug-in of MutatingAdmissionPolicies. mutating.NewPlugin of
 // k8s.io/apiserver would build the OpenAPI documents of all kinds at the start, and again after every
-// change (package mergetypes).
+// change (serving.MergeTypes).
 func newMutatingPolicies(types patch.TypeConverterManager) *mutating.Plugin {
 	return &mutating.Plugin{Plugin: generic.NewPlugin(
 		admission.NewHandler(admission.Create, admission.Update, admission.Connect), // deletions are not mutated

@@ -1,6 +1,7 @@
-// Package serving serves OpenAPI v2 and v3. It builds both when they are first requested, not when the
-// server starts as in k8s.io/apiserver: most servers never get a request for them, and v2 alone is a
-// quarter of the heap of an idle server.
+// Package serving serves the OpenAPI descriptions of the served kinds: the documents v2 and v3 to clients, and the types
+// for merging objects to mutating policies (mergetypes.go). It builds all of them when they are first requested, not
+// when the server starts as in k8s.io/apiserver: most servers never get a request for them, and v2 alone is a quarter
+// of the heap of an idle server.
 package serving
 
 import (

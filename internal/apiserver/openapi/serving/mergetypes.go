@@ -1,11 +1,4 @@
-// Package mergetypes provides the types of the served kinds for merging objects (structured-merge-diff).
-// Mutating policies use them. A type is built on first use: most servers have no such policy, and most
-// policies are for few kinds.
-//
-// k8s.io/apiserver has a patch.TypeConverterManager, too. It requests the server's list of OpenAPI
-// documents every five seconds, for which the server builds and keeps all of them, and it does not know a
-// new custom resource before the next request.
-package mergetypes
+package serving
 
 import (
 	"context"
@@ -28,8 +21,13 @@ import (
 	"k8s.io/kube-openapi/pkg/util"
 )
 
-// Types provides the types of kinds. It implements patch.TypeConverterManager.
-type Types struct {
+// MergeTypes provides the types of the served kinds for merging objects (structured-merge-diff), to mutating policies. It
+// builds a type on first use: most servers have no such policy, and most policies are for few kinds. It implements
+// patch.TypeConverterManager.
+//
+// k8s.io/apiserver has an implementation, too. It requests the server's list of OpenAPI documents every five seconds,
+// for which the server builds and keeps all of them, and it does not know a new custom resource before the next request.
+type MergeTypes struct {
 	config  *common.OpenAPIV3Config
 	schemes []*runtime.Scheme // schemes with the Go types of the built-in kinds
 	log     *slog.Logger
@@ -48,9 +46,9 @@ type customType struct {
 	managedfields.TypeConverter
 }
 
-// New returns the types of the built-in kinds: config describes them, and external has their Go types.
-func New(config *common.OpenAPIV3Config, external *runtime.Scheme, log *slog.Logger) *Types {
-	return &Types{
+// NewMergeTypes returns the types of the built-in kinds: config describes them, and external has their Go types.
+func NewMergeTypes(config *common.OpenAPIV3Config, external *runtime.Scheme, log *slog.Logger) *MergeTypes {
+	return &MergeTypes{
 		config:  config,
 		schemes: []*runtime.Scheme{external, apiextensions.Scheme},
 		log:     log,
@@ -61,13 +59,13 @@ func New(config *common.OpenAPIV3Config, external *runtime.Scheme, log *slog.Log
 
 // SetDefinitions adds the kinds of established CustomResourceDefinitions. It is called
 // before the server serves.
-func (t *Types) SetDefinitions(definitions cache.Store) { t.definitions.Store(&definitions) }
+func (t *MergeTypes) SetDefinitions(definitions cache.Store) { t.definitions.Store(&definitions) }
 
 // Run implements patch.TypeConverterManager. There is nothing to run.
-func (t *Types) Run(context.Context) {}
+func (t *MergeTypes) Run(context.Context) {}
 
 // GetTypeConverter implements patch.TypeConverterManager. It returns nil for a kind that is not served.
-func (t *Types) GetTypeConverter(kind schema.GroupVersionKind) managedfields.TypeConverter {
+func (t *MergeTypes) GetTypeConverter(kind schema.GroupVersionKind) managedfields.TypeConverter {
 	converter, err := t.typeOf(kind)
 	if err != nil {
 		t.log.Error("no type to merge objects by", "kind", kind.String(), "error", err)
@@ -76,7 +74,7 @@ func (t *Types) GetTypeConverter(kind schema.GroupVersionKind) managedfields.Typ
 	return converter
 }
 
-func (t *Types) typeOf(kind schema.GroupVersionKind) (managedfields.TypeConverter, error) {
+func (t *MergeTypes) typeOf(kind schema.GroupVersionKind) (managedfields.TypeConverter, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if known, ok := t.builtin[kind]; ok {
@@ -98,7 +96,7 @@ func (t *Types) typeOf(kind schema.GroupVersionKind) (managedfields.TypeConverte
 }
 
 // buildBuiltin builds the type of a built-in kind. mu is held.
-func (t *Types) buildBuiltin(scheme *runtime.Scheme, kind schema.GroupVersionKind) (managedfields.TypeConverter, error) {
+func (t *MergeTypes) buildBuiltin(scheme *runtime.Scheme, kind schema.GroupVersionKind) (managedfields.TypeConverter, error) {
 	obj, err := scheme.New(kind)
 	if err != nil {
 		return nil, fmt.Errorf("create an object: %w", err)
@@ -120,7 +118,7 @@ func (t *Types) buildBuiltin(scheme *runtime.Scheme, kind schema.GroupVersionKin
 
 // buildCustom builds the type of a custom resource, and drops types whose definitions no longer exist. mu
 // is held.
-func (t *Types) buildCustom(definition *apiextensionsv1.CustomResourceDefinition, kind schema.GroupVersionKind) (managedfields.TypeConverter, error) {
+func (t *MergeTypes) buildCustom(definition *apiextensionsv1.CustomResourceDefinition, kind schema.GroupVersionKind) (managedfields.TypeConverter, error) {
 	document, err := builder.BuildOpenAPIV3(definition, kind.Version, builder.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("describe the kind: %w", err)
@@ -139,7 +137,7 @@ func (t *Types) buildCustom(definition *apiextensionsv1.CustomResourceDefinition
 }
 
 // definitionOf returns the definition of a custom resource that serves the version, or nil.
-func (t *Types) definitionOf(kind schema.GroupVersionKind) *apiextensionsv1.CustomResourceDefinition {
+func (t *MergeTypes) definitionOf(kind schema.GroupVersionKind) *apiextensionsv1.CustomResourceDefinition {
 	definitions := t.definitions.Load()
 	if definitions == nil {
 		return nil

@@ -1,4 +1,4 @@
-package mergetypes_test
+package serving_test
 
 import (
 	"log/slog"
@@ -11,14 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/openapi/mergetypes"
 	"github.com/coppice-dev/coppice/internal/apiserver/openapi/serving"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 )
 
-func newTypes() (*mergetypes.Types, cache.Store) {
+func newTypes() (*serving.MergeTypes, cache.Store) {
 	external := builtin.NewSchemes().External
-	kinds, definitions := mergetypes.New(serving.V3Config(external), external, slog.New(slog.DiscardHandler)), cache.NewStore(cache.MetaNamespaceKeyFunc)
+	kinds, definitions := serving.NewMergeTypes(serving.V3Config(external), external, slog.New(slog.DiscardHandler)), cache.NewStore(cache.MetaNamespaceKeyFunc)
 	kinds.SetDefinitions(definitions)
 	return kinds, definitions
 }
