@@ -17,7 +17,7 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/component-helpers/apimachinery/lease"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/autoregister"
+	"github.com/coppice-dev/coppice/internal/apiserver/aggregation"
 	"github.com/coppice-dev/coppice/internal/apiserver/discovery"
 	"github.com/coppice-dev/coppice/internal/apiserver/kubernetesservice"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
@@ -28,7 +28,7 @@ import (
 // registration announces the server and its API groups.
 type registration struct {
 	// registrar maintains the APIServices of the server's own groups.
-	registrar *autoregister.Registrar
+	registrar *aggregation.Registrar
 	publisher *kubernetesservice.Publisher
 	identity  lease.Controller
 }
@@ -47,13 +47,13 @@ func register(ctx context.Context, c completedConfig, f *foundation, apis *apis)
 	f.aggregation.Use(lists)
 	f.served.SetAggregated(f.aggregation.ResourceOf)
 	versions := builtin.Versions()
-	autoregister.Prioritize(apis.generic.AggregatedDiscoveryGroupManager, versions)
+	aggregation.Prioritize(apis.generic.AggregatedDiscoveryGroupManager, versions)
 	publisher, err := newPublisher(ctx, c, f.client)
 	if err != nil {
 		return nil, err
 	}
 	return &registration{
-		registrar: &autoregister.Registrar{
+		registrar: &aggregation.Registrar{
 			Client: f.aggregation.Client(), Services: f.aggregation.Services(), Definitions: apis.definitions, Builtin: versions, Log: c.Log,
 		},
 		publisher: publisher, identity: systemobjects.NewIdentity(f.client, f.base.APIServerID),

@@ -1,4 +1,5 @@
-// Package aggregation serves the group versions that APIServices assign to other API servers.
+// Package aggregation implements APIServices: it serves the group versions that they assign to other API servers, and
+// maintains an APIService for each of the server's own (registration.go).
 //
 //	request ──▶ Filter ──▶ the server's own handlers
 //	              └──────▶ proxy ──▶ endpoint of the Service, with the user in headers
@@ -13,7 +14,7 @@
 // each aggregated server although its discovery document is enough. Here only an informer of APIServices
 // runs until one of them names a Service.
 //
-// Reconcile (controller.go) decides with plan.go, which is pure.
+// The controllers (controller.go, registration.go) decide with plan.go, which is pure.
 package aggregation
 
 import (

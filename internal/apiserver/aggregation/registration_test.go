@@ -1,4 +1,4 @@
-package autoregister
+package aggregation
 
 import (
 	"testing"
@@ -8,10 +8,10 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-func TestDecide(t *testing.T) {
+func TestDecideAboutRegistration(t *testing.T) {
 	version := schema.GroupVersion{Group: "fruit.example.com", Version: "v1"}
 	of := func(managed string, change func(*apiregistrationv1.APIService)) *apiregistrationv1.APIService {
-		s := local(version, Priority{1000, 100}, managed)
+		s := localService(version, Priority{1000, 100}, managed)
 		s.ResourceVersion = "7"
 		if change != nil {
 			change(s)
@@ -23,7 +23,7 @@ func TestDecide(t *testing.T) {
 	}
 	annotated := func(s *apiregistrationv1.APIService) { s.Annotations = map[string]string{"a": "b"} }
 	theirsAnnotated := func(s *apiregistrationv1.APIService) { theirs(s); annotated(s) }
-	never := local(version, Priority{1000, 100}, "false")
+	never := localService(version, Priority{1000, 100}, "false")
 	for name, c := range map[string]struct {
 		desired, observed *apiregistrationv1.APIService
 		at                moment
@@ -71,11 +71,11 @@ func TestGroupsHaveUpstreamsOrder(t *testing.T) {
 	if a, b := PriorityOf(schema.GroupVersion{Group: "apps", Version: "v1"}), PriorityOf(schema.GroupVersion{Group: "apps", Version: "v1beta2"}); a.Group != b.Group || a.Version <= b.Version {
 		t.Errorf("apps/v1 has %v, apps/v1beta2 %v", a, b)
 	}
-	if p := PriorityOf(schema.GroupVersion{Group: "extensions", Version: "v1beta1"}); p.Group <= custom().Group {
-		t.Errorf("extensions/v1beta1 has %v, custom resources %v", p, custom())
+	if p := PriorityOf(schema.GroupVersion{Group: "extensions", Version: "v1beta1"}); p.Group <= customPriority().Group {
+		t.Errorf("extensions/v1beta1 has %v, custom resources %v", p, customPriority())
 	}
-	for _, p := range []Priority{custom(), others()} {
-		if p.Group < 1 || p.Group >= first || p.Version < 1 {
+	for _, p := range []Priority{customPriority(), unknownPriority()} {
+		if p.Group < 1 || p.Group >= highestPriority || p.Version < 1 {
 			t.Errorf("%v is not valid", p)
 		}
 	}

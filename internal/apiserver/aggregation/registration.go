@@ -1,12 +1,4 @@
-// Package autoregister maintains an APIService for every group version that the server serves itself: for
-// built-in ones when it starts, for those of CustomResourceDefinitions always.
-//
-//	group versions, CustomResourceDefinitions ──▶ desired state ───┐
-//	APIServices, as observed ──────────────────────────────────────┴─▶ decide (pure) ──▶ one conditioned write
-//
-// These APIServices only tell users and controllers which group versions exist. The server serves a group
-// version with or without its APIService.
-package autoregister
+package aggregation
 
 import (
 	"context"
@@ -30,10 +22,17 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller"
 )
 
-// workers is the number of APIServices that are reconciled concurrently after the start.
-const workers = 2
+// registrationWorkers is the number of APIServices that are reconciled concurrently after the start.
+const registrationWorkers = 2
 
-// Registrar maintains the APIServices. All fields are required.
+// Registrar maintains an APIService for every group version that the server serves itself: for built-in ones when it
+// starts, for those of CustomResourceDefinitions always.
+//
+//	group versions, CustomResourceDefinitions ──▶ desired state ───┐
+//	APIServices, as observed ──────────────────────────────────────┴─▶ decide (pure) ──▶ one conditioned write
+//
+// These APIServices only tell users and controllers which group versions exist. The server serves a group version with
+// or without its APIService. All fields are required.
 type Registrar struct {
 	Client      apiregistrationclient.APIServicesGetter
 	Services    cache.SharedIndexInformer // of APIServices
@@ -78,7 +77,7 @@ func (r *Registrar) Run(ctx context.Context) error {
 		Reconcile: func(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 			return 0, r.carryOut(ctx, decide(r.desiredOf(key.Name), r.observed(key.Name), running))
 		},
-		Workers: workers,
+		Workers: registrationWorkers,
 	}
 	return c.Run(ctx, r.Log, clock.RealClock{})
 }
@@ -89,12 +88,12 @@ func (r *Registrar) desired() map[string]*apiregistrationv1.APIService {
 	for _, obj := range r.Definitions.GetStore().List() {
 		if d, ok := obj.(*apiextensionsv1.CustomResourceDefinition); ok {
 			for _, version := range versionsOf(d) {
-				all[nameOf(version)] = local(version, custom(), always)
+				all[nameOf(version)] = localService(version, customPriority(), always)
 			}
 		}
 	}
 	for _, version := range r.Builtin {
-		all[nameOf(version)] = local(version, PriorityOf(version), onStart)
+		all[nameOf(version)] = localService(version, PriorityOf(version), onStart)
 	}
 	return all
 }
@@ -103,7 +102,7 @@ func (r *Registrar) desired() map[string]*apiregistrationv1.APIService {
 func (r *Registrar) desiredOf(name string) *apiregistrationv1.APIService {
 	for _, version := range r.Builtin {
 		if nameOf(version) == name {
-			return local(version, PriorityOf(version), onStart)
+			return localService(version, PriorityOf(version), onStart)
 		}
 	}
 	for _, obj := range r.Definitions.GetStore().List() {
@@ -113,7 +112,7 @@ func (r *Registrar) desiredOf(name string) *apiregistrationv1.APIService {
 		}
 		for _, v := range d.Spec.Versions {
 			if version := (schema.GroupVersion{Group: d.Spec.Group, Version: v.Name}); v.Served && nameOf(version) == name {
-				return local(version, custom(), always)
+				return localService(version, customPriority(), always)
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package autoregister
+package aggregation
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,16 +15,16 @@ type Priority struct{ Group, Version int32 }
 
 // The default priorities of versions within their group.
 const (
-	stable = 15
-	old    = 9
+	stableVersion = 15
+	oldVersion    = 9
 )
 
-// others is the priority of a built-in group version that is not in the table.
-func others() Priority { return Priority{15500, old} }
+// unknownPriority is the priority of a built-in group version that is not in the table.
+func unknownPriority() Priority { return Priority{15500, oldVersion} }
 
-// custom is the priority of the versions of CustomResourceDefinitions. Versions with the same priority are
+// customPriority is the priority of the versions of CustomResourceDefinitions. Versions with the same priority are
 // ordered by name, the most mature first.
-func custom() Priority { return Priority{1000, discovery.CustomPriority} }
+func customPriority() Priority { return Priority{1000, discovery.CustomPriority} }
 
 // PriorityOf returns the priority of a built-in group version. It is the one in kube-apiserver, on which
 // clients may rely. Versions that kube-apiserver no longer has come last.
@@ -58,12 +58,12 @@ func PriorityOf(version schema.GroupVersion) Priority {
 		{Group: "flowcontrol.apiserver.k8s.io", Version: "v1"}: 21,
 		{Group: "resource.k8s.io", Version: "v1"}:              21,
 	}
-	priority := others()
+	priority := unknownPriority()
 	if group, ok := groups[version.Group]; ok {
 		priority.Group = group
 	}
 	if version.Version == "v1" {
-		priority.Version = stable
+		priority.Version = stableVersion
 	}
 	if within, ok := versions[version]; ok {
 		priority.Version = within
@@ -71,16 +71,16 @@ func PriorityOf(version schema.GroupVersion) Priority {
 	return priority
 }
 
-// first is higher than any priority that an APIService can have, so that clients always find the group of
+// highestPriority is higher than any priority that an APIService can have, so that clients always find the group of
 // APIServices.
-const first = 20001
+const highestPriority = 20001
 
 // Prioritize orders the built-in group versions in aggregated discovery.
 func Prioritize(manager discoveryendpoint.ResourceManager, builtin []schema.GroupVersion) {
 	for _, version := range builtin {
 		p := PriorityOf(version)
 		if version.Group == apiregistrationv1.GroupName {
-			p.Group = first
+			p.Group = highestPriority
 		}
 		manager.SetGroupVersionPriority(metav1.GroupVersion(version), int(p.Group), int(p.Version))
 	}
