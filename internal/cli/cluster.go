@@ -105,12 +105,12 @@ func (f *clusterFlags) readFor(ctx context.Context, s Streams, args []string, op
 	}
 	if namespace != "" && len(args) > 0 {
 		options.Scope = func(served *inventory.Inventory) reader.Scope { return scopeOf(served, args, namespace) }
-		options.Lacks = func(read *inventory.Inventory) reader.Lack {
+		options.Missing = func(read *inventory.Inventory) inventory.Missing {
 			uids, err := about(read)
 			if err != nil {
-				return reader.Lack{} // the caller gets the error again once the cluster is read
+				return inventory.Missing{} // the caller gets the error again once the cluster is read
 			}
-			return reader.LackOf(read, uids, finalizerowner.IsBuiltIn)
+			return read.Missing(uids, finalizerowner.IsBuiltIn)
 		}
 	}
 	return f.read(ctx, s, options)

@@ -92,8 +92,8 @@ func (c *previewCluster) readConfined(t *testing.T, inv *inventory.Inventory, ui
 	}
 	confined, err := reader.Read(t.Context(), c.config, reader.Options{
 		Now: time.Now(), Pods: true, Scope: func(*inventory.Inventory) reader.Scope { return scope },
-		Lacks: func(read *inventory.Inventory) reader.Lack {
-			return reader.LackOf(read, uids, finalizerowner.IsBuiltIn)
+		Missing: func(read *inventory.Inventory) inventory.Missing {
+			return read.Missing(uids, finalizerowner.IsBuiltIn)
 		},
 	})
 	if err != nil {

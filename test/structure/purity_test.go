@@ -100,6 +100,10 @@ func effect(n ast.Node) string {
 		return "starts a goroutine"
 	case *ast.SelectStmt, *ast.SendStmt:
 		return "uses channels"
+	case *ast.InterfaceType:
+		if method := fails(n); method != "" {
+			return "has an interface whose method " + method + " returns an error: who implements it may do I/O; take a value"
+		}
 	case *ast.SelectorExpr:
 		name, ok := n.X.(*ast.Ident)
 		if !ok || name.Name != "time" && name.Name != "metav1" {
@@ -108,6 +112,21 @@ func effect(n ast.Node) string {
 		switch n.Sel.Name {
 		case "Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker":
 			return "reads the clock: " + name.Name + "." + n.Sel.Name
+		}
+	}
+	return ""
+}
+
+// fails returns the name of a method of an interface that returns an error, or "".
+func fails(i *ast.InterfaceType) string {
+	for _, m := range i.Methods.List {
+		function, isMethod := m.Type.(*ast.FuncType)
+		if !isMethod || function.Results == nil || len(m.Names) == 0 {
+			continue
+		}
+		last := function.Results.List[len(function.Results.List)-1]
+		if name, ok := last.Type.(*ast.Ident); ok && name.Name == "error" {
+			return m.Names[0].Name
 		}
 	}
 	return ""

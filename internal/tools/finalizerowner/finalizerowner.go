@@ -104,9 +104,9 @@ func New(inv *inventory.Inventory, facts *inventory.Facts, now time.Time) *Index
 	x := &Index{inventory: inv, facts: facts, now: now, setters: map[string]map[string]int{}, wrote: map[string]time.Time{}, seen: map[string]string{}, answers: map[string]Answer{}}
 	for _, o := range inv.Objects {
 		switch {
-		case slices.Contains(workloadKinds(), o.Kind):
+		case slices.Contains(inventory.WorkloadKinds(), o.Kind):
 			x.workloads = append(x.workloads, o)
-		case o.Kind == leaseKind():
+		case o.Kind == inventory.LeaseKind():
 			x.leases = append(x.leases, o)
 		}
 		for _, m := range o.Managers() {
@@ -123,15 +123,6 @@ func New(inv *inventory.Inventory, facts *inventory.Facts, now time.Time) *Index
 	}
 	return x
 }
-
-// workloadKinds are the kinds that controllers run as.
-func workloadKinds() []ownership.Kind {
-	return []ownership.Kind{
-		{Group: "apps", Kind: "Deployment"}, {Group: "apps", Kind: "StatefulSet"}, {Group: "apps", Kind: "DaemonSet"},
-	}
-}
-
-func leaseKind() ownership.Kind { return ownership.Kind{Group: "coordination.k8s.io", Kind: "Lease"} }
 
 // Of returns the controller that serves a finalizer of an object. It searches once for all objects with the same
 // answer. An answer for which the facts lack something is preliminary: Of searches again at the next call.

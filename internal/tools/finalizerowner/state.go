@@ -181,7 +181,7 @@ func (x *Index) doubt(o *inventory.Object, finalizer string, clues []clue) strin
 // missed returns the kinds of workloads, pods and Leases that were not read completely.
 func (x *Index) missed() []string {
 	var missed []string
-	for _, kind := range append(workloadKinds(), ownership.Kind{Kind: "Pod"}, leaseKind()) {
+	for _, kind := range append(inventory.WorkloadKinds(), inventory.PodKind(), inventory.LeaseKind()) {
 		r := x.inventory.Resource(kind)
 		if slices.ContainsFunc(x.inventory.Unread, func(u inventory.Unread) bool {
 			return u.Resource.Group == kind.Group && (u.Resource.Resource == "" || r != nil && u.Resource.Resource == r.Resource)

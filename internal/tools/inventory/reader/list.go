@@ -59,7 +59,7 @@ func (r *reader) listPodsBeyond(ctx context.Context, pods *inventory.Resource) e
 
 // isConfined reports whether only a part of the objects of a resource is kept.
 func (r *reader) isConfined(resource *inventory.Resource) bool {
-	return r.result.Within != nil && resource.Namespaced && resource.OwnerKind() != leaseKind() &&
+	return r.result.Within != nil && resource.Namespaced && resource.OwnerKind() != inventory.LeaseKind() &&
 		!slices.Contains(r.result.Everywhere, resource.OwnerKind())
 }
 

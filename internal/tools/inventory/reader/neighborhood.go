@@ -50,15 +50,15 @@ func Neighborhood(ctx context.Context, config *rest.Config, known Known, uids []
 	if err != nil {
 		return nil, err
 	}
-	s := newSelection(known.Resources, uids)
-	known.View(s.grow)
+	var s *inventory.Selection
+	known.View(func(g *ownership.Graph) { s = inventory.SelectConcerned(g, known.Resources, uids) })
 	n := &neighborhood{
-		reader: r, selection: s, objects: make(map[ownership.UID]*inventory.Object, len(s.members)+len(s.asides)),
+		reader: r, selection: s, objects: make(map[ownership.UID]*inventory.Object, len(s.Members)+len(s.Asides)),
 		converters: make(map[ownership.Kind]*converter),
 	}
 	r.result.Resources, r.result.Unread = known.Resources, slices.Clone(known.Unread)
 	r.result.Pods, r.result.Namespaces = map[ownership.UID]*inventory.Pod{}, map[ownership.UID]*corev1.Namespace{}
-	for _, objects := range []map[ownership.UID]ownership.Object{s.members, s.asides} {
+	for _, objects := range []map[ownership.UID]ownership.Object{s.Members, s.Asides} {
 		for uid, object := range objects {
 			n.keepKnown(uid, object)
 		}
@@ -76,7 +76,7 @@ func Neighborhood(ctx context.Context, config *rest.Config, known Known, uids []
 // neighborhood is one call of Neighborhood.
 type neighborhood struct {
 	*reader
-	selection *selection
+	selection *inventory.Selection
 
 	mu         sync.Mutex
 	objects    map[ownership.UID]*inventory.Object // guarded by mu
@@ -85,7 +85,7 @@ type neighborhood struct {
 
 // keepKnown keeps an object as the graph has it, unless its kind is no longer served.
 func (n *neighborhood) keepKnown(uid ownership.UID, object ownership.Object) {
-	if r := n.selection.resources[object.Kind]; r != nil {
+	if r := n.selection.Resources[object.Kind]; r != nil {
 		n.objects[uid] = &inventory.Object{Object: object, Resource: r}
 	}
 }
@@ -113,11 +113,11 @@ type place struct {
 func (n *neighborhood) read(ctx context.Context, isBuiltIn func(string) bool) error {
 	wanted := make(map[place][]ownership.Object)
 	needsWorkloads := false
-	for _, o := range n.selection.members {
+	for _, o := range n.selection.Members {
 		hasForeign := slices.ContainsFunc(o.Finalizers, func(f string) bool { return !isBuiltIn(f) })
 		needsWorkloads = needsWorkloads || hasForeign
-		isWhole := o.Kind == podKind() || o.Kind == ownership.Kind{Kind: "Namespace"}
-		if r := n.selection.resources[o.Kind]; r != nil && (isWhole || o.Protected || len(o.Finalizers) > 0 || o.Phase != ownership.Active) {
+		isWhole := o.Kind == inventory.PodKind() || o.Kind == ownership.Kind{Kind: "Namespace"}
+		if r := n.selection.Resources[o.Kind]; r != nil && (isWhole || o.Protected || len(o.Finalizers) > 0 || o.Phase != ownership.Active) {
 			at := place{r, o.Namespace}
 			wanted[at] = append(wanted[at], o)
 		}
@@ -134,8 +134,8 @@ func (n *neighborhood) read(ctx context.Context, isBuiltIn func(string) bool) er
 		}
 	}
 	if needsWorkloads {
-		for _, kind := range workloadKinds() {
-			if r := n.selection.resources[kind]; r != nil {
+		for _, kind := range inventory.WorkloadKinds() {
+			if r := n.selection.Resources[kind]; r != nil {
 				group.Go(func() error { return n.readAll(ctx, place{resource: r}, nil) })
 			}
 		}

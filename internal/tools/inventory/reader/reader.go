@@ -7,11 +7,11 @@
 // out without a record, as by the collector (R8): there are many of them, and they own nothing.
 //
 // A question about objects of one namespace nearly always needs only that namespace: the dependents of a
-// namespaced object are in its namespace (R5). Options.Scope confines the reading to it, and LackOf returns
-// the kinds that must be read besides (more.go).
+// namespaced object are in its namespace (R5). Options.Scope confines the reading to it, and inventory.Missing
+// lists the kinds that must be read besides (missing.go).
 //
 // The graph of a running collector has most of these facts. Neighborhood finds the objects of a question in it
-// (selection.go), and reads only the few objects for which the graph is not enough (neighborhood.go).
+// (inventory.SelectConcerned), and reads only the few objects for which the graph is not enough (neighborhood.go).
 package reader
 
 import (
@@ -45,10 +45,10 @@ type Options struct {
 	Now time.Time
 	// Namespaces are read one by one if the user may not list all.
 	Namespaces []string
-	// Scope, if set, is called with the served resources, and confines the reading. Lacks, if set, is then
-	// called with the result, and returns the kinds that it lacks.
-	Scope func(served *inventory.Inventory) Scope
-	Lacks func(read *inventory.Inventory) Lack
+	// Scope, if set, is called with the served resources, and confines the reading. Missing, if set, is then
+	// called with the result, and returns the kinds that must still be read.
+	Scope   func(served *inventory.Inventory) Scope
+	Missing func(read *inventory.Inventory) inventory.Missing
 	// Pods: read whole pods, instead of their metadata.
 	Pods bool
 	// Parallel is the number of lists that are read at a time; 0 stands for 8.
@@ -111,7 +111,7 @@ func Read(ctx context.Context, config *rest.Config, o Options) (*inventory.Inven
 	if err := r.readAll(ctx, resources.listable); err != nil {
 		return nil, err
 	}
-	if err := r.readMore(ctx, resources.listable, unread); err != nil {
+	if err := r.readMissing(ctx, resources.listable, unread); err != nil {
 		return nil, err
 	}
 	return r.result, r.finish(len(resources.listable))

@@ -155,8 +155,8 @@ func (s *server) read(config *rest.Config, scope Scope, uid string) (*inventory.
 	s.t.Helper()
 	inv, err := Read(s.t.Context(), config, Options{
 		Pods: true, Scope: func(*inventory.Inventory) Scope { return scope }, Namespaces: []string{"elsewhere"},
-		Lacks: func(read *inventory.Inventory) Lack {
-			return LackOf(read, []ownership.UID{ownership.UID(uid)}, func(f string) bool { return f != "acme.io/held" })
+		Missing: func(read *inventory.Inventory) inventory.Missing {
+			return read.Missing([]ownership.UID{ownership.UID(uid)}, func(f string) bool { return f != "acme.io/held" })
 		},
 	})
 	if err != nil {

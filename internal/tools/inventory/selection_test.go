@@ -1,4 +1,4 @@
-package reader
+package inventory
 
 import (
 	"slices"
@@ -8,15 +8,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
-	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// TestSelectionHasMembersAndAsides: objects that a deletion may reach are members; further objects that decide about them are asides.
+// TestSelectionHasMembersAndAsides: objects that a deletion may reach are members; further objects that decide about
+// them are asides.
 func TestSelectionHasMembersAndAsides(t *testing.T) {
 	widget, definition := ownership.Kind{Group: "acme.io", Kind: "Widget"}, definitionKind()
 	configMap, namespace := ownership.Kind{Kind: "ConfigMap"}, ownership.Kind{Kind: "Namespace"}
 	claim, lease := ownership.Kind{Kind: "PersistentVolumeClaim"}, ownership.Kind{Group: "coordination.k8s.io", Kind: "Lease"}
-	resources := []*inventory.Resource{
+	resources := []*Resource{
 		{Kind: "Widget", Namespaced: true, GroupVersionResource: schema.GroupVersionResource{Group: "acme.io", Version: "v1", Resource: "widgets"}},
 		{Kind: "ConfigMap", Namespaced: true, GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}},
 	}
@@ -44,8 +44,8 @@ func TestSelectionHasMembersAndAsides(t *testing.T) {
 	observe(configMap, "shop", "c", ownership.Active, "Widget/leaving")
 	observe(configMap, "other", "far", ownership.Active, "ConfigMap/a") // misplaced, but still a claimant
 	observe(claim, "shop", "data", ownership.Active)
-	observe(podKind(), "shop", "user", ownership.Active)
-	observe(podKind(), "other", "stranger", ownership.Active)
+	observe(PodKind(), "shop", "user", ownership.Active)
+	observe(PodKind(), "other", "stranger", ownership.Active)
 	observe(lease, "kube-system", "operator", ownership.Active)
 	observe(lease, "kube-node-lease", "n1", ownership.Active)
 	for _, test := range []struct {
@@ -60,12 +60,11 @@ func TestSelectionHasMembersAndAsides(t *testing.T) {
 		{"nothing", "gone", "", "operator"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s := newSelection(resources, []ownership.UID{ownership.UID(test.of)})
-			s.grow(g)
-			if got := joined(s.members); got != test.members {
+			s := SelectConcerned(g, resources, []ownership.UID{ownership.UID(test.of)})
+			if got := joined(s.Members); got != test.members {
 				t.Errorf("members %s, want %s", got, test.members)
 			}
-			if got := joined(s.asides); got != test.asides {
+			if got := joined(s.Asides); got != test.asides {
 				t.Errorf("asides %s, want %s", got, test.asides)
 			}
 		})
@@ -81,24 +80,24 @@ func joined(objects map[ownership.UID]ownership.Object) string {
 	return strings.Join(names, " ")
 }
 
-// TestLackOf: a confined inventory is enough for questions that do not lead to other namespaces. Some of the other
+// TestConfinedInventorySuffices: a confined inventory is enough for questions that do not lead to other namespaces. Some of the other
 // questions lack only some kinds.
-func TestLackOf(t *testing.T) {
-	resource := func(group, kind, plural string, namespaced bool) *inventory.Resource {
-		return &inventory.Resource{Kind: kind, Namespaced: namespaced, GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}}
+func TestConfinedInventorySuffices(t *testing.T) {
+	resource := func(group, kind, plural string, namespaced bool) *Resource {
+		return &Resource{Kind: kind, Namespaced: namespaced, GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}}
 	}
 	widgets, configMaps := resource("acme.io", "Widget", "widgets", true), resource("", "ConfigMap", "configmaps", true)
 	parks, namespaces := resource("acme.io", "Park", "parks", false), resource("", "Namespace", "namespaces", false)
 	definitions := resource("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions", false)
 	deployments, pods := resource("apps", "Deployment", "deployments", true), resource("", "Pod", "pods", true)
-	object := func(r *inventory.Resource, namespace, name string, change func(*ownership.Object)) *inventory.Object {
+	object := func(r *Resource, namespace, name string, change func(*ownership.Object)) *Object {
 		o := ownership.Object{UID: ownership.UID(name), Kind: r.OwnerKind(), Namespace: namespace, Name: name}
 		if change != nil {
 			change(&o)
 		}
-		return &inventory.Object{Object: o, Resource: r}
+		return &Object{Object: o, Resource: r}
 	}
-	ownedBy := func(r *inventory.Resource, name string) func(*ownership.Object) {
+	ownedBy := func(r *Resource, name string) func(*ownership.Object) {
 		return func(o *ownership.Object) {
 			gv := schema.GroupVersion{Group: r.Group, Version: r.Version}
 			o.Owners = append(o.Owners, ownership.Reference{APIVersion: gv.String(), Kind: r.Kind, Name: name, UID: ownership.UID(name)})
@@ -111,52 +110,52 @@ func TestLackOf(t *testing.T) {
 	for name, test := range map[string]struct {
 		beyond  bool
 		of      string
-		objects []*inventory.Object
+		objects []*Object
 		want    string
 	}{
 		"a leaf":                                 {false, "root", nil, ""},
-		"a dependent":                            {false, "root", []*inventory.Object{object(configMaps, "shop", "a", ownedBy(configMaps, "root"))}, ""},
-		"a dependent that a workload holds":      {false, "root", []*inventory.Object{object(configMaps, "shop", "a", func(o *ownership.Object) { ownedBy(configMaps, "root")(o); held(o) })}, "ConfigMap Deployment.apps Pod"},
-		"somebody else is held":                  {false, "root", []*inventory.Object{object(configMaps, "shop", "a", held)}, ""},
-		"a cluster-scoped owner":                 {false, "a", []*inventory.Object{object(parks, "", "park", nil), object(configMaps, "shop", "a", ownedBy(parks, "park"))}, ""},
-		"a cluster-scoped owner waits":           {false, "a", []*inventory.Object{object(parks, "", "park", leaving), object(configMaps, "shop", "a", ownedBy(parks, "park"))}, "all"},
-		"the definition goes":                    {false, "w", []*inventory.Object{object(definitions, "", "widgets.acme.io", leaving), object(widgets, "shop", "w", nil)}, "all"},
+		"a dependent":                            {false, "root", []*Object{object(configMaps, "shop", "a", ownedBy(configMaps, "root"))}, ""},
+		"a dependent that a workload holds":      {false, "root", []*Object{object(configMaps, "shop", "a", func(o *ownership.Object) { ownedBy(configMaps, "root")(o); held(o) })}, "ConfigMap Deployment.apps Pod"},
+		"somebody else is held":                  {false, "root", []*Object{object(configMaps, "shop", "a", held)}, ""},
+		"a cluster-scoped owner":                 {false, "a", []*Object{object(parks, "", "park", nil), object(configMaps, "shop", "a", ownedBy(parks, "park"))}, ""},
+		"a cluster-scoped owner waits":           {false, "a", []*Object{object(parks, "", "park", leaving), object(configMaps, "shop", "a", ownedBy(parks, "park"))}, "all"},
+		"the definition goes":                    {false, "w", []*Object{object(definitions, "", "widgets.acme.io", leaving), object(widgets, "shop", "w", nil)}, "all"},
 		"a namespace, and nothing beyond":        {false, "shop", nil, "all"},
 		"a namespace":                            {true, "shop", nil, ""},
-		"a namespace that owns a thing":          {true, "shop", []*inventory.Object{object(parks, "", "park", ownedBy(namespaces, "shop"))}, ""},
-		"a namespace that owns one elsewhere":    {true, "shop", []*inventory.Object{object(configMaps, "other", "far", ownedBy(namespaces, "shop"))}, "all"},
-		"a definition, and instances everywhere": {true, "widgets.acme.io", []*inventory.Object{object(definitions, "", "widgets.acme.io", nil)}, "all"},
+		"a namespace that owns a thing":          {true, "shop", []*Object{object(parks, "", "park", ownedBy(namespaces, "shop"))}, ""},
+		"a namespace that owns one elsewhere":    {true, "shop", []*Object{object(configMaps, "other", "far", ownedBy(namespaces, "shop"))}, "all"},
+		"a definition, and instances everywhere": {true, "widgets.acme.io", []*Object{object(definitions, "", "widgets.acme.io", nil)}, "all"},
 	} {
-		inv := &inventory.Inventory{
-			Resources: []*inventory.Resource{widgets, configMaps, parks, namespaces, definitions, deployments, pods},
-			Objects:   append([]*inventory.Object{shop, other, root}, test.objects...),
+		inv := &Inventory{
+			Resources: []*Resource{widgets, configMaps, parks, namespaces, definitions, deployments, pods},
+			Objects:   append([]*Object{shop, other, root}, test.objects...),
 			Within:    []string{"shop"}, Beyond: test.beyond,
 		}
 		inv.Index()
 		isBuiltIn := func(finalizer string) bool { return !strings.HasPrefix(finalizer, "acme.io/") }
 		uids := []ownership.UID{ownership.UID(test.of)}
-		lack := LackOf(inv, uids, isBuiltIn)
-		if got := inWords(lack); got != test.want {
-			t.Errorf("%s: lacks %q, want %q", name, got, test.want)
+		missing := inv.Missing(uids, isBuiltIn)
+		if got := inWords(missing); got != test.want {
+			t.Errorf("%s: misses %q, want %q", name, got, test.want)
 		}
-		inv.Everywhere = lack.Everywhere
-		if got := inWords(LackOf(inv, uids, isBuiltIn)); !lack.All && got != "" {
-			t.Errorf("%s: lacks %s when that is read", name, got)
+		inv.Everywhere = missing.Everywhere
+		if got := inWords(inv.Missing(uids, isBuiltIn)); !missing.All && got != "" {
+			t.Errorf("%s: misses %s when that is read", name, got)
 		}
 		inv.Within = nil
-		if got := inWords(LackOf(inv, uids, isBuiltIn)); got != "" {
-			t.Errorf("%s: the whole cluster lacks %s", name, got)
+		if got := inWords(inv.Missing(uids, isBuiltIn)); got != "" {
+			t.Errorf("%s: the whole cluster misses %s", name, got)
 		}
 	}
 }
 
-// inWords describes a Lack.
-func inWords(l Lack) string {
-	if l.All {
+// inWords describes what is missing.
+func inWords(m Missing) string {
+	if m.All {
 		return "all"
 	}
-	words := make([]string, 0, len(l.Everywhere))
-	for _, kind := range l.Everywhere {
+	words := make([]string, 0, len(m.Everywhere))
+	for _, kind := range m.Everywhere {
 		words = append(words, kind.String())
 	}
 	return strings.Join(words, " ")

@@ -1,4 +1,4 @@
-package reader
+package inventory
 
 import (
 	"slices"
@@ -7,18 +7,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
-	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// selection holds the objects of an ownership graph that a question about some objects concerns. Members are
+// Selection holds the objects of an ownership graph that a question about some objects concerns. Members are
 // the objects that the deletion of these objects may delete, and the objects that must be gone before. Asides
 // are needed to decide about members, and are not deleted. All owners of every object are included, and
 // their owners, too: an owner that is missing does not exist.
-type selection struct {
-	resources map[ownership.Kind]*inventory.Resource
+type Selection struct {
+	Resources       map[ownership.Kind]*Resource
+	Members, Asides map[ownership.UID]ownership.Object
 
-	members, asides map[ownership.UID]ownership.Object
-	queue           []ownership.UID // to become members
+	queue []ownership.UID // to become members
 
 	// Objects to find by their coordinates.
 	namespaces map[string]bool         // all their objects become members
@@ -33,26 +32,28 @@ type coordinates struct {
 	name string
 }
 
-func newSelection(resources []*inventory.Resource, uids []ownership.UID) *selection {
-	s := &selection{
-		resources: make(map[ownership.Kind]*inventory.Resource, len(resources)),
-		members:   make(map[ownership.UID]ownership.Object), asides: make(map[ownership.UID]ownership.Object),
+// SelectConcerned selects the objects of a graph that a question about some objects concerns.
+func SelectConcerned(g *ownership.Graph, resources []*Resource, uids []ownership.UID) *Selection {
+	s := &Selection{
+		Resources: make(map[ownership.Kind]*Resource, len(resources)),
+		Members:   make(map[ownership.UID]ownership.Object), Asides: make(map[ownership.UID]ownership.Object),
 		queue:      slices.Clone(uids),
 		namespaces: map[string]bool{}, kinds: map[ownership.Kind]bool{}, podsOf: map[string]bool{}, named: map[coordinates]bool{},
 	}
 	for _, r := range resources {
-		s.resources[r.OwnerKind()] = r
+		s.Resources[r.OwnerKind()] = r
 	}
+	s.grow(g)
 	return s
 }
 
 // grow adds the objects that the queued objects lead to, until it finds no new one.
-func (s *selection) grow(g *ownership.Graph) {
+func (s *Selection) grow(g *ownership.Graph) {
 	for {
 		for len(s.queue) > 0 {
 			uid := s.queue[len(s.queue)-1]
 			s.queue = s.queue[:len(s.queue)-1]
-			if _, known := s.members[uid]; known {
+			if _, known := s.Members[uid]; known {
 				continue
 			}
 			if o, observed := g.Object(uid); observed {
@@ -66,9 +67,9 @@ func (s *selection) grow(g *ownership.Graph) {
 }
 
 // add makes an object a member.
-func (s *selection) add(g *ownership.Graph, o ownership.Object) {
-	s.members[o.UID] = o
-	delete(s.asides, o.UID)
+func (s *Selection) add(g *ownership.Graph, o ownership.Object) {
+	s.Members[o.UID] = o
+	delete(s.Asides, o.UID)
 	s.queue = append(s.queue, g.Claimants(o.UID)...)
 	s.addOwners(g, o)
 	switch o.Kind {
@@ -84,13 +85,13 @@ func (s *selection) add(g *ownership.Graph, o ownership.Object) {
 	if o.Namespace != "" {
 		s.named[coordinates{ownership.Kind{Kind: "Namespace"}, o.Namespace}] = true
 	}
-	if r := s.resources[o.Kind]; r != nil {
+	if r := s.Resources[o.Kind]; r != nil {
 		s.named[coordinates{definitionKind(), r.GroupResource().String()}] = true
 	}
 }
 
 // addOwners adds the owners of an object.
-func (s *selection) addOwners(g *ownership.Graph, o ownership.Object) {
+func (s *Selection) addOwners(g *ownership.Graph, o ownership.Object) {
 	for _, r := range o.Owners {
 		owner, observed := g.Object(r.UID)
 		switch {
@@ -103,22 +104,18 @@ func (s *selection) addOwners(g *ownership.Graph, o ownership.Object) {
 	}
 }
 
-func (s *selection) aside(g *ownership.Graph, o ownership.Object) {
-	_, isMember := s.members[o.UID]
-	_, isAside := s.asides[o.UID]
+func (s *Selection) aside(g *ownership.Graph, o ownership.Object) {
+	_, isMember := s.Members[o.UID]
+	_, isAside := s.Asides[o.UID]
 	if !isMember && !isAside {
-		s.asides[o.UID] = o
+		s.Asides[o.UID] = o
 		s.addOwners(g, o)
 	}
 }
 
-func definitionKind() ownership.Kind {
-	return ownership.Kind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}
-}
-
 // defined returns the resource that the CustomResourceDefinition with a name defines, or nil.
-func (s *selection) defined(name string) *inventory.Resource {
-	for _, r := range s.resources {
+func (s *Selection) defined(name string) *Resource {
+	for _, r := range s.Resources {
 		if r.GroupResource().String() == name {
 			return r
 		}
@@ -127,13 +124,13 @@ func (s *selection) defined(name string) *inventory.Resource {
 }
 
 // find finds objects by their coordinates, and reports whether it has queued new ones.
-func (s *selection) find(g *ownership.Graph) bool {
+func (s *Selection) find(g *ownership.Graph) bool {
 	var aside []ownership.UID
 	for _, uid := range g.Find(func(k ownership.Kind, namespace, name string) bool {
 		return s.isWanted(k, namespace) || namespace == "" && s.named[coordinates{k, name}] || isLease(k, namespace)
 	}) {
 		o, _ := g.Object(uid)
-		_, isMember := s.members[uid]
+		_, isMember := s.Members[uid]
 		switch {
 		case isMember:
 		case s.isWanted(o.Kind, o.Namespace):
@@ -150,74 +147,60 @@ func (s *selection) find(g *ownership.Graph) bool {
 }
 
 // isWanted reports whether all objects of a kind in a namespace become members.
-func (s *selection) isWanted(k ownership.Kind, namespace string) bool {
+func (s *Selection) isWanted(k ownership.Kind, namespace string) bool {
 	return len(s.kinds) > 0 && s.kinds[k] ||
 		len(s.namespaces) > 0 && s.namespaces[namespace] ||
-		k == podKind() && s.podsOf[namespace]
+		k == PodKind() && s.podsOf[namespace]
 }
 
 // isLease reports whether an object is a Lease by which a controller may show that it works. Leases of nodes
 // are not.
 func isLease(k ownership.Kind, namespace string) bool {
-	return k == leaseKind() && namespace != corev1.NamespaceNodeLease
+	return k == LeaseKind() && namespace != corev1.NamespaceNodeLease
 }
 
-func leaseKind() ownership.Kind {
-	return ownership.Kind{Group: "coordination.k8s.io", Kind: "Lease"}
-}
-
-func podKind() ownership.Kind { return ownership.Kind{Kind: "Pod"} }
-
-// Lack lists the objects that an inventory lacks to answer a question.
-type Lack struct {
+// Missing lists the objects that an inventory does not have and a question needs.
+type Missing struct {
 	// All: the whole cluster must be read.
 	All bool
 	// Everywhere are the kinds whose objects must be read in all namespaces.
 	Everywhere []ownership.Kind
 }
 
-// LackOf returns the objects that an inventory confined to some namespaces lacks to answer a question about the
-// deletion of some objects. It lacks everything if the deletion may reach an object in another namespace, or a
+// Missing lists the kinds that an inventory, confined to some namespaces, must still read to answer a question about the
+// deletion of some objects. All are missing if the deletion may reach an object in another namespace, or a
 // cluster-scoped one, whose dependents may be anywhere (unless Beyond has read them), or if the
 // CustomResourceDefinition of an object is being deleted, which waits for instances anywhere. For a finalizer of an
-// unknown controller it lacks all workloads and pods, among which the controller may be, and all objects of the
-// kind, whose managed fields may name it. isBuiltIn is the function of NeighborhoodOptions.
-func LackOf(inv *inventory.Inventory, uids []ownership.UID, isBuiltIn func(finalizer string) bool) Lack {
-	if inv.Within == nil {
-		return Lack{}
+// unknown controller, all workloads and pods are missing, among which the controller may be, and all objects of the
+// kind, whose managed fields may name it. isBuiltIn reports whether the controller of a finalizer is known.
+func (i *Inventory) Missing(uids []ownership.UID, isBuiltIn func(finalizer string) bool) Missing {
+	if i.Within == nil {
+		return Missing{}
 	}
-	s := newSelection(inv.Resources, uids)
-	s.grow(inv.Graph())
-	var lack Lack
-	for _, o := range s.members {
-		isRead := slices.Contains(inv.Within, o.Namespace) || o.Namespace == "" && inv.Beyond && o.Kind != definitionKind()
+	s := SelectConcerned(i.Graph(), i.Resources, uids)
+	var missing Missing
+	for _, o := range s.Members {
+		isRead := slices.Contains(i.Within, o.Namespace) || o.Namespace == "" && i.Beyond && o.Kind != definitionKind()
 		if !isRead {
-			return Lack{All: true}
+			return Missing{All: true}
 		}
 		if slices.ContainsFunc(o.Finalizers, func(f string) bool { return !isBuiltIn(f) }) {
-			lack.Everywhere = append(lack.Everywhere, o.Kind)
+			missing.Everywhere = append(missing.Everywhere, o.Kind)
 		}
 	}
-	for _, o := range s.asides {
+	for _, o := range s.Asides {
 		if o.Kind == definitionKind() && o.Phase != ownership.Active {
-			return Lack{All: true}
+			return Missing{All: true}
 		}
 	}
-	if len(lack.Everywhere) == 0 {
-		return lack
+	if len(missing.Everywhere) == 0 {
+		return missing
 	}
-	lack.Everywhere = append(append(lack.Everywhere, workloadKinds()...), podKind())
-	slices.SortFunc(lack.Everywhere, func(a, b ownership.Kind) int { return strings.Compare(a.String(), b.String()) })
-	lack.Everywhere = slices.DeleteFunc(slices.Compact(lack.Everywhere), func(k ownership.Kind) bool {
-		r := s.resources[k]
-		return r == nil || !r.Namespaced || slices.Contains(inv.Everywhere, k)
+	missing.Everywhere = append(append(missing.Everywhere, WorkloadKinds()...), PodKind())
+	slices.SortFunc(missing.Everywhere, func(a, b ownership.Kind) int { return strings.Compare(a.String(), b.String()) })
+	missing.Everywhere = slices.DeleteFunc(slices.Compact(missing.Everywhere), func(k ownership.Kind) bool {
+		r := s.Resources[k]
+		return r == nil || !r.Namespaced || slices.Contains(i.Everywhere, k)
 	})
-	return lack
-}
-
-// workloadKinds returns the kinds of workloads that run controllers.
-func workloadKinds() []ownership.Kind {
-	return []ownership.Kind{
-		{Group: "apps", Kind: "Deployment"}, {Group: "apps", Kind: "StatefulSet"}, {Group: "apps", Kind: "DaemonSet"},
-	}
+	return missing
 }

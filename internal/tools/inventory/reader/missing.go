@@ -7,22 +7,22 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// readMore reads the objects that a confined reading lacks, according to the options. These lists may show objects
+// readMissing reads the objects that a confined reading does not have, according to the options. These lists may show objects
 // elsewhere that claim an owner here; then it reads everything.
-func (r *reader) readMore(ctx context.Context, listable []*inventory.Resource, undiscovered []inventory.Unread) error {
-	for r.result.Within != nil && r.options.Lacks != nil {
+func (r *reader) readMissing(ctx context.Context, listable []*inventory.Resource, undiscovered []inventory.Unread) error {
+	for r.result.Within != nil && r.options.Missing != nil {
 		r.result.Index()
-		lack := r.options.Lacks(r.result)
+		missing := r.options.Missing(r.result)
 		more := listable
 		switch {
-		case lack.All:
+		case missing.All:
 			r.result.Within, r.result.Beyond, r.result.Everywhere = nil, false, nil
 			r.result.Objects, r.result.Pods, r.result.Unread = nil, nil, slices.Clone(undiscovered)
-		case len(lack.Everywhere) > 0:
+		case len(missing.Everywhere) > 0:
 			more = slices.DeleteFunc(slices.Clone(listable), func(l *inventory.Resource) bool {
-				return !slices.Contains(lack.Everywhere, l.OwnerKind())
+				return !slices.Contains(missing.Everywhere, l.OwnerKind())
 			})
-			r.result.Everywhere = append(r.result.Everywhere, lack.Everywhere...)
+			r.result.Everywhere = append(r.result.Everywhere, missing.Everywhere...)
 			r.result.Objects = slices.DeleteFunc(r.result.Objects, func(o *inventory.Object) bool { return slices.Contains(more, o.Resource) })
 			r.result.Unread = slices.DeleteFunc(r.result.Unread, func(u inventory.Unread) bool {
 				return slices.ContainsFunc(more, func(l *inventory.Resource) bool { return l.GroupVersionResource == u.Resource })
