@@ -25,8 +25,11 @@ import (
 	remote "k8s.io/cri-client/pkg"
 )
 
-// image is built here, from a static busybox: no registry is needed.
-const image = "coppice.test/busybox:1"
+// image is built here, from a static busybox: no registry is needed. otherImage is another name of it.
+const (
+	image      = "coppice.test/busybox:1"
+	otherImage = "coppice.test/busybox:2"
+)
 
 // trial is the namespace of the sandboxes that probe what works on this machine.
 const trial = "trial"
@@ -321,7 +324,7 @@ func writeArchive(path string, layer []byte) error {
 		return err
 	}
 	name := fmt.Sprintf("%x.json", sha256.Sum256(config))
-	manifest, err := json.Marshal([]map[string]any{{"Config": name, "RepoTags": []string{image}, "Layers": []string{digest + "/layer.tar"}}})
+	manifest, err := json.Marshal([]map[string]any{{"Config": name, "RepoTags": []string{image, otherImage}, "Layers": []string{digest + "/layer.tar"}}})
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -100,6 +102,39 @@ func TestHostsFile(t *testing.T) {
 		}
 	}
 	p.run(t, "delete", "pod", s.name)
+}
+
+// TestDNSConfigAddsToTheNodes: a pod adds to the DNS configuration of the node, whatever its policy is.
+func TestDNSConfigAddsToTheNodes(t *testing.T) {
+	p, _ := sharedPlane(t)
+	host, err := os.ReadFile("/etc/resolv.conf")
+	if err != nil {
+		t.Skip(err)
+	}
+	for _, policy := range []corev1.DNSPolicy{corev1.DNSClusterFirst, corev1.DNSDefault, corev1.DNSNone} {
+		t.Run(string(policy), func(t *testing.T) {
+			s := newStory(t, p)
+			s.create(corev1.PodSpec{
+				DNSPolicy: policy,
+				DNSConfig: &corev1.PodDNSConfig{
+					Nameservers: []string{"192.0.2.53"}, Searches: []string{"own.test"}, Options: []corev1.PodDNSConfigOption{{Name: "ndots", Value: new("3")}},
+				},
+				Containers: []corev1.Container{{Name: "main", Command: shell("cat /etc/resolv.conf > /out/seen; touch /out/done; " + idle)}},
+			})
+			s.mark("done")
+			got := s.read("seen")
+			for _, word := range []string{"own.test", "ndots:3"} {
+				if !strings.Contains(got, word) {
+					t.Errorf("the configuration is\n%s\nwithout %s", got, word)
+				}
+			}
+			line := regexp.MustCompile(`(?m)^nameserver\s+\S+`).FindString(string(host))
+			if line != "" && strings.Contains(got, line) == (policy == corev1.DNSNone) {
+				t.Errorf("the configuration is\n%s\nand the node has %s", got, line)
+			}
+			p.run(t, "delete", "pod", s.name)
+		})
+	}
 }
 
 // TestFullHostname: the hostname of a pod is its full name if it asks for that; with a full name of more than 64

@@ -1,6 +1,7 @@
 package lifecycle_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -191,4 +192,64 @@ func TestFinishedPodNeverRuns(t *testing.T) {
 	}
 	w.delete(30)
 	w.want(w.settle(), "remove, delete")
+}
+
+// TestAnotherImageReplacesTheInstance checks that an instance whose container's spec names another image ends like any
+// other, with its hook and its grace period, and that the next one follows at once, whatever the restart policy is.
+func TestAnotherImageReplacesTheInstance(t *testing.T) {
+	for _, policy := range []corev1.RestartPolicy{corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever} {
+		regular := containers("a", "b")
+		regular[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 1}}}
+		w := newNode(t, corev1.PodSpec{RestartPolicy: policy, InitContainers: append(containers("i"), aSidecar("s")), Containers: regular})
+		w.settle()
+		w.exits("i", 0)
+		w.settle()
+		w.events, w.deaf = nil, true
+		for _, c := range []*corev1.Container{&w.pod.Spec.Containers[0], &w.pod.Spec.InitContainers[0], &w.pod.Spec.InitContainers[1]} {
+			c.Image = "other"
+		}
+		w.want(w.settle(), "TERM s, preStop a, TERM a")
+		if got := w.pod.Status.ContainerStatuses[0].Image; got != "i" {
+			t.Errorf("%s: the old container runs, and is reported with image %s", policy, got)
+		}
+		w.exits("s", 0)
+		w.want(w.settle(), "start s")
+		w.slow = true
+		w.want(w.passes(31*time.Second), "KILL a, start a")
+		if got := w.pod.Status.ContainerStatuses[0]; got.State.Waiting == nil || got.LastTerminationState.Terminated == nil {
+			t.Errorf("%s: before the next one starts, it is reported as %+v", policy, got)
+		}
+		w.slow = false
+		w.do(lifecycle.Start{Container: "a", Image: "other", Attempt: 1})
+		w.want(w.passes(time.Hour), "start a")
+		w.wantPhase(corev1.PodRunning)
+		if got := w.states(); got != "i 0, s runs, a runs, b runs" {
+			t.Errorf("%s: the containers: %s", policy, got)
+		}
+		if a, b := w.pod.Status.ContainerStatuses[0], w.pod.Status.ContainerStatuses[1]; a.Image != "other" || a.RestartCount != 1 || b.RestartCount != 0 {
+			t.Errorf("%s: %+v, %+v", policy, a, b)
+		}
+		if got, want := text(w.events), "s Normal Killing: Init container s definition changed; a Normal Killing: Container a definition changed, will be restarted"; got != want {
+			t.Errorf("%s: %s, want %s", policy, got, want)
+		}
+	}
+}
+
+// TestAnotherImageEndsBackoffs checks that neither the failures of an instance nor those of a pull delay another image.
+func TestAnotherImageEndsBackoffs(t *testing.T) {
+	w := newNode(t, corev1.PodSpec{Containers: containers("a")})
+	for range 4 {
+		w.passes(5 * time.Minute)
+		w.exits("a", 1)
+	}
+	w.want(w.settle(), "")
+	w.pod.Spec.Containers[0].Image = "other"
+	w.want(w.settle(), "start a")
+
+	w = newNode(t, corev1.PodSpec{Containers: containers("a")})
+	w.startup = lifecycle.StartError{Reason: "ErrImagePull", Err: errors.New("no")}
+	w.passes(10 * time.Minute)
+	w.want(w.settle(), "")
+	w.startup, w.pod.Spec.Containers[0].Image = nil, "other"
+	w.want(w.settle(), "start a")
 }

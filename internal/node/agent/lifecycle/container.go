@@ -149,7 +149,7 @@ func (u *container) conclude(s *Sandbox) {
 		finished = time.Unix(0, 0) // the time is unknown; it is not alive
 	}
 	u.end, u.current = end, &Instance{
-		ID: u.prior.ContainerID, Container: u.spec.Name, Attempt: u.prior.RestartCount, ImageID: u.prior.ImageID,
+		ID: u.prior.ContainerID, Container: u.spec.Name, Attempt: u.prior.RestartCount, Image: u.prior.Image, ImageID: u.prior.ImageID,
 		Started: end.StartedAt.Time, Finished: finished, ExitCode: end.ExitCode, Reason: end.Reason, Message: end.Message,
 	}
 }
@@ -191,7 +191,14 @@ func (u *container) mayRunAgain(exitCode int32, newSandbox bool) bool {
 }
 
 // restarts reports whether a container that has ended must be restarted in its sandbox.
-func (u *container) restarts() bool { return u.exited() && u.mayRunAgain(u.current.ExitCode, false) }
+func (u *container) restarts() bool {
+	return u.exited() && (u.kept.replaced || u.mayRunAgain(u.current.ExitCode, false))
+}
+
+// hasOtherImage reports whether the last instance has another image than the spec names.
+func (u *container) hasOtherImage() bool {
+	return u.current != nil && u.current.Image != "" && u.current.Image != u.spec.Image
+}
 
 // isOver reports whether a container has ended for good.
 func (u *container) isOver() bool { return u.exited() && !u.restarts() }
@@ -226,10 +233,11 @@ func (u *container) nextAttempt() int32 {
 	return 0
 }
 
-// nextBackoff returns the delay between the end of the last instance and the start of the next.
+// nextBackoff returns the delay between the end of the last instance and the start of the next. Another image starts at
+// once.
 func (u *container) nextBackoff() time.Duration {
 	switch last := u.current; {
-	case !u.exited(), last.Attempt == 0, last.Finished.Sub(last.Started) >= steadyAfter:
+	case !u.exited(), last.Attempt == 0, u.hasOtherImage(), last.Finished.Sub(last.Started) >= steadyAfter:
 		return 0
 	case last.Backoff == 0:
 		return firstBackoff

@@ -148,6 +148,7 @@ func (d *decision) run() {
 		case u.role == ephemeral:
 		case u.alive():
 			d.resize(u)
+			d.replace(u)
 			d.endStopping(u)
 		case u.isOver(), u.role == initial && initialized:
 		default:
@@ -165,6 +166,17 @@ func (d *decision) resize(u *container) {
 	if has != nil && (!sameAmounts(has.Requests, asked.Requests) || !sameAmounts(has.Limits, asked.Limits)) {
 		d.try(u.current.ID, Resize{u.current.ID, u.spec.Name})
 	}
+}
+
+// replace begins to stop an instance if its container's spec names another image. A running init container is not
+// replaced.
+func (d *decision) replace(u *container) {
+	if u.role == initial || !u.hasOtherImage() || !u.kept.stopping.IsZero() {
+		return
+	}
+	kept := d.state.instance(u.current.ID)
+	kept.stopping, kept.grace, kept.replaced = d.in.Now, specGrace(d.in.Pod), true
+	u.kept = *kept
 }
 
 func sameAmounts(a, b corev1.ResourceList) bool {
@@ -223,7 +235,10 @@ func (d *decision) start(u *container) {
 		d.at(at)
 		return
 	}
-	d.try(u.spec.Name, Start{Container: u.spec.Name, Attempt: u.nextAttempt(), Backoff: u.nextBackoff()})
+	if f := d.state.failed[u.spec.Name]; f != nil && f.image != u.spec.Image {
+		delete(d.state.failed, u.spec.Name)
+	}
+	d.try(u.spec.Name, Start{Container: u.spec.Name, Image: u.spec.Image, Attempt: u.nextAttempt(), Backoff: u.nextBackoff()})
 }
 
 // tidy removes instances other than the last two of a container, and all instances of a pod that has ended.

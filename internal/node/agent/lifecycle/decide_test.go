@@ -457,9 +457,9 @@ func TestPullIsGivenUp(t *testing.T) {
 		w.want(w.settle(), "give up a, give up b")
 		w.want(w.passes(5*time.Second), "")
 		w.startup = errors.New("canceled")
-		w.state.Finished(lifecycle.Start{Container: "a"}, w.startup, w.now)
+		w.state.Finished(lifecycle.Start{Container: "a", Image: "i"}, w.startup, w.now)
 		w.want(w.settle(), "")
-		w.state.Finished(lifecycle.Start{Container: "b"}, w.startup, w.now)
+		w.state.Finished(lifecycle.Start{Container: "b", Image: "i"}, w.startup, w.now)
 		want := map[string]string{"deletion": "remove, delete", "deadline": "stop", "removal": "remove"}[name]
 		w.want(w.settle(), want)
 	}

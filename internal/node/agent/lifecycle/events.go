@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,30 +41,37 @@ func (d *decision) eventsOf(s Step) []Event {
 	if d.in.Gone || !t.hookBegan.IsZero() || !t.signaled.IsZero() || !t.killed.IsZero() {
 		return nil
 	}
-	message := "Stopping container " + container
+	return []Event{{container, corev1.EventTypeNormal, "Killing", d.whyKilled(container, t)}}
+}
+
+// whyKilled returns the message of the Event about a container that is being ended.
+func (d *decision) whyKilled(name string, t instanceState) string {
+	i := slices.IndexFunc(d.containers, func(u container) bool { return u.spec.Name == name })
+	why := ""
 	for _, kind := range []ProbeKind{Startup, Liveness} {
-		if d.intent == run && t.probes[kind].outcome == failing {
-			message = fmt.Sprintf("Container %s failed %s probe", container, strings.ToLower(kind.String()))
-			if d.policyOf(container) != corev1.RestartPolicyNever {
-				message += ", will be restarted"
-			}
+		if t.probes[kind].outcome == failing {
+			why = fmt.Sprintf("failed %s probe", strings.ToLower(kind.String()))
 		}
 	}
-	return []Event{{container, corev1.EventTypeNormal, "Killing", message}}
-}
-
-// policyOf returns the restart policy of a container.
-func (d *decision) policyOf(name string) corev1.RestartPolicy {
-	for i := range d.containers {
-		if u := &d.containers[i]; u.spec.Name == name {
-			return u.policy
-		}
+	if t.replaced {
+		why = "definition changed"
 	}
-	return d.in.Pod.Spec.RestartPolicy
+	switch {
+	case d.intent != run || why == "" || i < 0:
+		return "Stopping container " + name
+	case d.containers[i].role == sidecar:
+		return fmt.Sprintf("Init container %s %s", name, why)
+	case t.replaced || d.containers[i].policy != corev1.RestartPolicyNever:
+		why += ", will be restarted"
+	}
+	return fmt.Sprintf("Container %s %s", name, why)
 }
 
-// EventsOf returns the Events of a step that has ended.
+// EventsOf returns the Events of a step that has ended. A step that was cancelled has none.
 func EventsOf(s Step, err error) []Event {
+	if errors.Is(err, ErrCanceled) {
+		return nil
+	}
 	warning := func(container, reason, message string) []Event {
 		return []Event{{container, corev1.EventTypeWarning, reason, message}}
 	}
@@ -82,10 +90,7 @@ func EventsOf(s Step, err error) []Event {
 			return warning("", "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error())
 		}
 	case Probe:
-		if err != nil && !errors.Is(err, ErrUndecided) {
-			failed := s.Kind.String() + " probe failed: "
-			return warning(s.Container, "Unhealthy", failed+strings.TrimPrefix(err.Error(), failed))
-		}
+		return unhealthy(s, err)
 	case PreStop:
 		if err != nil {
 			return warning(s.Container, "FailedPreStopHook", "PreStopHook failed")
@@ -93,6 +98,26 @@ func EventsOf(s Step, err error) []Event {
 	case StopSandbox, RemoveSandbox, GiveUp, Remove, Signal, Kill, Resize, Delete:
 	}
 	return nil
+}
+
+// unhealthy returns the Event of a probe that has failed or could not be carried out. Without a cause it has nothing to
+// say to the user.
+func unhealthy(s Probe, err error) []Event {
+	event := Event{Container: s.Container, Type: corev1.EventTypeWarning, Reason: "Unhealthy"}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrUndecided):
+		cause, found := strings.CutPrefix(err.Error(), ErrUndecided.Error()+": ")
+		if !found {
+			return nil
+		}
+		event.Message = s.Kind.String() + " probe errored and resulted in unknown state: " + cause
+	default:
+		failed := s.Kind.String() + " probe failed: "
+		event.Message = failed + strings.TrimPrefix(err.Error(), failed)
+	}
+	return []Event{event}
 }
 
 // PostStartHookError is the reason of a StartError if the container has started but its postStart

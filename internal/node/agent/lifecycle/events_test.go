@@ -43,6 +43,9 @@ func TestEventsOfSteps(t *testing.T) {
 		"unhealthy, as it says":    {lifecycle.Probe{Container: "c", Kind: lifecycle.Startup}, errors.New("Startup probe failed: no"), "c Warning Unhealthy: Startup probe failed: no"},
 		"healthy":                  {lifecycle.Probe{Container: "c"}, nil, ""},
 		"undecided":                {lifecycle.Probe{Container: "c"}, lifecycle.ErrUndecided, ""},
+		"errored":                  {lifecycle.Probe{Container: "c", Kind: lifecycle.Readiness}, fmt.Errorf("%w: no such command", lifecycle.ErrUndecided), "c Warning Unhealthy: Readiness probe errored and resulted in unknown state: no such command"},
+		"a start that is given up": {start, lifecycle.StartError{Reason: "ErrImagePull", Err: fmt.Errorf("%w: no", lifecycle.ErrCanceled)}, ""},
+		"an agent that stops":      {lifecycle.Probe{Container: "c", Kind: lifecycle.Liveness}, lifecycle.ErrCanceled, ""},
 		"a hook that fails":        {lifecycle.PreStop{Container: "c"}, failed, "c Warning FailedPreStopHook: PreStopHook failed"},
 	} {
 		if got := text(lifecycle.EventsOf(test.step, test.err)); got != test.want {

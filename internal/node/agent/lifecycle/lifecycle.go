@@ -60,7 +60,9 @@ type Instance struct {
 	ExitCode int32
 	Reason   string // why it ended, if the exit code does not show it
 	Message  string
-	ImageID  string
+	// Image is the image that the container's spec named when the instance was created, or "" if that is unknown.
+	Image   string
+	ImageID string
 	// User is the initial user of its first process. Nil: the runtime does not report it.
 	User *corev1.LinuxContainerUser
 	// ReadyAt is the time before which it is not ready, whatever its probes return.
@@ -106,6 +108,7 @@ type (
 	// Start creates and starts an instance of a container.
 	Start struct {
 		Container string
+		Image     string // a failure counts for this image only
 		Attempt   int32
 		Backoff   time.Duration // recorded with the instance
 	}

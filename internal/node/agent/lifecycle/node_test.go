@@ -109,7 +109,7 @@ func (w *fakeNode) do(s lifecycle.Step) {
 		}
 		if err = w.startup; err == nil {
 			o.Instances = append(o.Instances, lifecycle.Instance{
-				ID: fmt.Sprintf("%s-%d", s.Container, s.Attempt), Container: s.Container, Attempt: s.Attempt, Backoff: s.Backoff, Started: w.now,
+				ID: fmt.Sprintf("%s-%d", s.Container, s.Attempt), Container: s.Container, Image: s.Image, Attempt: s.Attempt, Backoff: s.Backoff, Started: w.now,
 			})
 			w.size(s.Container)
 		}

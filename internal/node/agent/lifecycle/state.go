@@ -32,6 +32,7 @@ var errThere = errors.New("the pod is still there")
 // instanceState is the state of one instance.
 type instanceState struct {
 	stopping  time.Time     // when it was decided to stop this instance alone
+	replaced  bool          // because the spec names another image: the next one follows whatever the restart policy is
 	grace     time.Duration // its grace period
 	hookBegan time.Time
 	hookEnded bool
@@ -63,6 +64,7 @@ type failure struct {
 	count   int
 	reason  string
 	message string
+	image   string // of the container that failed to start
 }
 
 // StartError is an error of starting a container or a sandbox, with the reason for the pod's
@@ -81,6 +83,9 @@ func (e StartError) Unwrap() error { return e.Err }
 // ErrUndecided is the result of a probe that could not be carried out: it says nothing about the
 // container's health.
 var ErrUndecided = errors.New("probe undecided")
+
+// ErrCanceled is the result of a step that was cancelled: the agent is stopping, or has given up an image.
+var ErrCanceled = errors.New("step cancelled")
 
 func isStartError(err error) bool {
 	_, ok := errors.AsType[StartError](err)
@@ -123,6 +128,9 @@ func (m *State) Finished(s Step, err error, now time.Time) {
 	case Start:
 		delete(m.givenUp, s.Container)
 		m.tried(s.Container, err, now)
+		if f := m.failed[s.Container]; f != nil {
+			f.image = s.Image
+		}
 	case CreateSandbox:
 		m.tried(sandbox, err, now)
 		if f := m.failed[sandbox]; f != nil && !isStartError(err) {

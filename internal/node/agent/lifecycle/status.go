@@ -129,6 +129,7 @@ func (d *decision) containerStatus(u *container) corev1.ContainerStatus {
 	switch {
 	case u.current != nil:
 		s.ContainerID, s.ImageID, s.RestartCount = u.current.ID, u.current.ImageID, u.current.Attempt
+		s.Image = cmp.Or(u.current.Image, s.Image)
 		s.LastTerminationState = u.lastTermination()
 		s.State = d.containerState(u)
 		if u.current.User != nil {
@@ -198,7 +199,10 @@ func (d *decision) waiting(u *container) *corev1.ContainerStateWaiting {
 	if f := d.state.failed[u.spec.Name]; f != nil {
 		return d.failureOf(u, f)
 	}
-	if !d.in.Now.Before(u.restartAt()) {
+	switch {
+	case u.kept.replaced:
+		return d.notYet() // for the API, a terminated container that is never restarted has ended for good
+	case !d.in.Now.Before(u.restartAt()):
 		return nil
 	}
 	return &corev1.ContainerStateWaiting{

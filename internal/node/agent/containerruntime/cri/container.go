@@ -40,7 +40,7 @@ func containerConfig(b blueprint) *runtimeapi.ContainerConfig {
 		Image:    &runtimeapi.ImageSpec{Image: b.image.GetId(), UserSpecifiedImage: c.Image},
 		Command:  expandAll(c.Command, known), Args: expandAll(c.Args, known), WorkingDir: c.WorkingDir, Mounts: b.mounts,
 		Labels: labels, Annotations: map[string]string{
-			annotationBackoff: backoffText(b.start.Backoff), annotationMessagePolicy: string(c.TerminationMessagePolicy),
+			annotationBackoff: backoffText(b.start.Backoff), annotationImage: c.Image, annotationMessagePolicy: string(c.TerminationMessagePolicy),
 		},
 		LogPath: logPath(c.Name, b.start.Attempt), Stdin: c.Stdin, StdinOnce: c.StdinOnce, Tty: c.TTY,
 		Linux: &runtimeapi.LinuxContainerConfig{

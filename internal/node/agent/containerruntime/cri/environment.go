@@ -104,34 +104,34 @@ func valueFrom(of *corev1.Pod, c *corev1.Container, from *corev1.EnvVarSource, m
 	case from.ResourceFieldRef != nil:
 		value, err = resourceOf(of, c, from.ResourceFieldRef)
 	case from.ConfigMapKeyRef != nil:
-		return configMapKey(from.ConfigMapKeyRef, m)
+		return configMapKey(of.Namespace, from.ConfigMapKeyRef, m)
 	case from.SecretKeyRef != nil:
-		return secretKey(from.SecretKeyRef, m)
+		return secretKey(of.Namespace, from.SecretKeyRef, m)
 	default:
 		err = fmt.Errorf("the source of its value is not supported by this node")
 	}
 	return value, err == nil, err
 }
 
-func configMapKey(ref *corev1.ConfigMapKeySelector, m *references) (value string, found bool, err error) {
+func configMapKey(namespace string, ref *corev1.ConfigMapKeySelector, m *references) (value string, found bool, err error) {
 	object, err := m.configMap(ref.Name, ref.Optional)
 	if object == nil {
 		return "", false, err
 	}
 	if value, found = object.Data[ref.Key]; !found && !isOptional(ref.Optional) {
-		err = fmt.Errorf("couldn't find key %s in ConfigMap %s", ref.Key, ref.Name)
+		err = fmt.Errorf("couldn't find key %s in ConfigMap %s/%s", ref.Key, namespace, ref.Name)
 	}
 	return value, found, err
 }
 
-func secretKey(ref *corev1.SecretKeySelector, m *references) (value string, found bool, err error) {
+func secretKey(namespace string, ref *corev1.SecretKeySelector, m *references) (value string, found bool, err error) {
 	object, err := m.secret(ref.Name, ref.Optional)
 	if object == nil {
 		return "", false, err
 	}
 	data, found := object.Data[ref.Key]
 	if !found && !isOptional(ref.Optional) {
-		err = fmt.Errorf("couldn't find key %s in Secret %s", ref.Key, ref.Name)
+		err = fmt.Errorf("couldn't find key %s in Secret %s/%s", ref.Key, namespace, ref.Name)
 	}
 	return string(data), found, err
 }
@@ -197,6 +197,16 @@ func withLimits(of *corev1.Pod, allocatable corev1.ResourceList) *corev1.Pod {
 		}
 	}
 	return of
+}
+
+// literals returns the variables of a container as its spec has them. A variable from another source is empty: so it is
+// for a kubelet when it expands the command of a probe.
+func literals(c *corev1.Container) map[string]string {
+	values := map[string]string{}
+	for _, v := range c.Env {
+		values[v.Name] = v.Value
+	}
+	return values
 }
 
 // expandAll expands all texts.

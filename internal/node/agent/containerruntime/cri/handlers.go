@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -49,8 +51,8 @@ func (r *Runtime) postStart(ctx context.Context, of *corev1.Pod, s lifecycle.Sta
 		return err
 	}
 	err := r.handle(ctx, subject{of, c, r.name + "://" + id}, c.Lifecycle.PostStart, 0)
-	if err == nil {
-		return nil
+	if err == nil || ctx.Err() != nil {
+		return err // an agent that is stopping leaves the container alone
 	}
 	return lifecycle.StartError{
 		Reason: lifecycle.PostStartHookError,
@@ -75,11 +77,27 @@ func (r *Runtime) handle(ctx context.Context, of subject, h *corev1.LifecycleHan
 	case h.Exec != nil:
 		return r.exec(ctx, of.id, h.Exec.Command, within)
 	case h.HTTPGet != nil:
-		return r.get(ctx, of, h.HTTPGet)
+		return r.call(ctx, of, h.HTTPGet)
 	case h.Sleep != nil:
 		return r.sleep(ctx, of, time.Duration(h.Sleep.Seconds)*time.Second)
 	}
 	return errors.New("this kind of hook is not supported by this node")
+}
+
+// call runs a hook by an HTTP request. Any response is a success, whatever its status, as it is for a kubelet. A server
+// that does not speak TLS gets the request again without it, and without credentials.
+func (r *Runtime) call(ctx context.Context, of subject, g *corev1.HTTPGetAction) error {
+	_, err := r.send(ctx, of, g, "lifecycle")
+	if err == nil || !strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
+		return err
+	}
+	plain := g.DeepCopy()
+	plain.Scheme = corev1.URISchemeHTTP
+	plain.HTTPHeaders = slices.DeleteFunc(plain.HTTPHeaders, func(h corev1.HTTPHeader) bool { return strings.EqualFold(h.Name, "Authorization") })
+	if _, again := r.send(ctx, of, plain, "lifecycle"); again != nil {
+		return err
+	}
+	return nil
 }
 
 // exec runs a command in an instance. An exit code other than 0 is an error.

@@ -19,6 +19,8 @@ const (
 	labelAgent = "coppice.dev/agent"
 	// annotationBackoff is the delay that preceded the start of a container, in milliseconds.
 	annotationBackoff = "coppice.dev/backoff"
+	// annotationImage is the image that the spec of a container named when it was created.
+	annotationImage = "coppice.dev/image"
 	// annotationMessagePolicy is the terminationMessagePolicy of a container. The kubelet has the same annotation.
 	annotationMessagePolicy = "io.kubernetes.container.terminationMessagePolicy"
 )

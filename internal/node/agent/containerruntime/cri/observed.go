@@ -44,7 +44,7 @@ func observedSandbox(s *runtimeapi.PodSandboxStatus, hostIPs []string) lifecycle
 func observedInstance(scheme string, s *runtimeapi.ContainerStatus, now time.Time) (lifecycle.Instance, bool) {
 	i := lifecycle.Instance{
 		ID: scheme + "://" + s.GetId(), Container: s.GetMetadata().GetName(), Attempt: attemptOf(s.GetMetadata().GetAttempt()),
-		Backoff: backoffOf(s.GetAnnotations()), Started: instant(s.GetStartedAt(), s.GetCreatedAt()), ImageID: s.GetImageRef(),
+		Image: s.GetAnnotations()[annotationImage], Backoff: backoffOf(s.GetAnnotations()), Started: instant(s.GetStartedAt(), s.GetCreatedAt()), ImageID: s.GetImageRef(),
 	}
 	if u := s.GetUser().GetLinux(); u != nil {
 		i.User = &corev1.LinuxContainerUser{UID: u.GetUid(), GID: u.GetGid(), SupplementalGroups: u.GetSupplementalGroups()}

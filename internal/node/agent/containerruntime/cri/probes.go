@@ -24,8 +24,12 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
 )
 
-// mostAnswer is the maximum number of bytes that are read of a response.
-const mostAnswer = 10 << 10
+const (
+	// mostAnswer is the maximum number of bytes that are read of a response.
+	mostAnswer = 10 << 10
+	// mostRedirects is the maximum number of redirects that are followed.
+	mostRedirects = 10
+)
 
 // loopback is the address of containers in the host network.
 const loopback = "127.0.0.1"
@@ -42,7 +46,10 @@ func (r *Runtime) probe(ctx context.Context, of *corev1.Pod, s lifecycle.Probe) 
 	}
 	within := time.Duration(max(p.TimeoutSeconds, 1)) * time.Second
 	err := r.ask(ctx, subject{of, c, s.ID}, p, within)
-	if err != nil && !errors.Is(err, lifecycle.ErrUndecided) && ctx.Err() == nil {
+	if err != nil && ctx.Err() != nil {
+		return lifecycle.ErrUndecided // the agent is stopping
+	}
+	if err != nil && !errors.Is(err, lifecycle.ErrUndecided) {
 		r.log.InfoContext(ctx, "probe failed", "pod", of.Namespace+"/"+of.Name, "container", s.Container, "probe", s.Kind.String(), "error", err)
 	}
 	return err
@@ -62,7 +69,7 @@ func probeOf(c *corev1.Container, kind lifecycle.ProbeKind) *corev1.Probe {
 
 func (r *Runtime) ask(ctx context.Context, of subject, p *corev1.Probe, within time.Duration) error {
 	if p.Exec != nil {
-		return r.askByCommand(ctx, of.id, p.Exec.Command, within)
+		return r.askByCommand(ctx, of.id, expandAll(p.Exec.Command, literals(of.container)), within)
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -104,43 +111,51 @@ func (r *Runtime) address(of *corev1.Pod) (string, error) {
 	return "", fmt.Errorf("%w: pod %s/%s has no address", lifecycle.ErrUndecided, of.Namespace, of.Name)
 }
 
-// get sends an HTTP request. A status from 200 to 399 is a success; redirects to other hosts are
-// not followed.
+// get probes by an HTTP request. A status from 200 to 399 is a success. Redirects to other hosts are not followed.
 func (r *Runtime) get(ctx context.Context, of subject, g *corev1.HTTPGetAction) error {
+	status, err := r.send(ctx, of, g, "probe")
+	if err == nil && (status < http.StatusOK || status >= http.StatusBadRequest) {
+		err = fmt.Errorf("HTTP probe failed with statuscode: %d", status)
+	}
+	return err
+}
+
+// send sends the HTTP request of a probe or a hook and returns the status of the response.
+func (r *Runtime) send(ctx context.Context, of subject, g *corev1.HTTPGetAction, purpose string) (status int, err error) {
 	address, err := r.address(of.pod)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	request, err := httpRequest(ctx, of.container, g, address)
+	request, err := httpRequest(ctx, of.container, g, address, purpose)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	client := &http.Client{
 		Transport: &http.Transport{
-			DisableKeepAlives: true, Proxy: nil,
+			DisableKeepAlives: true, DisableCompression: true, Proxy: nil,
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 		},
 		CheckRedirect: func(to *http.Request, via []*http.Request) error {
-			if to.URL.Hostname() != via[0].URL.Hostname() || len(via) >= 10 {
+			switch {
+			case to.URL.Hostname() != via[0].URL.Hostname():
 				return http.ErrUseLastResponse
+			case len(via) >= mostRedirects:
+				return fmt.Errorf("stopped after %d redirects", mostRedirects)
 			}
 			return nil
 		},
 	}
 	answer, err := client.Do(request)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer answer.Body.Close()
 	_, _ = io.CopyN(io.Discard, answer.Body, mostAnswer) // so that the server can finish its response
-	if answer.StatusCode < http.StatusOK || answer.StatusCode >= http.StatusBadRequest {
-		return fmt.Errorf("HTTP probe failed with statuscode: %d", answer.StatusCode)
-	}
-	return nil
+	return answer.StatusCode, nil
 }
 
 // httpRequest returns the request of a probe or a hook.
-func httpRequest(ctx context.Context, c *corev1.Container, g *corev1.HTTPGetAction, address string) (*http.Request, error) {
+func httpRequest(ctx context.Context, c *corev1.Container, g *corev1.HTTPGetAction, address, purpose string) (*http.Request, error) {
 	port, err := portOf(c, g.Port)
 	if err != nil {
 		return nil, err
@@ -158,8 +173,13 @@ func httpRequest(ctx context.Context, c *corev1.Container, g *corev1.HTTPGetActi
 	for _, h := range g.HTTPHeaders {
 		request.Header.Add(h.Name, h.Value)
 	}
-	if _, own := request.Header["User-Agent"]; !own {
-		request.Header.Set("User-Agent", "kube-probe/coppice")
+	for name, value := range map[string]string{"User-Agent": "kube-" + purpose + "/coppice", "Accept": "*/*"} {
+		if _, own := request.Header[name]; !own {
+			request.Header.Set(name, value)
+		}
+	}
+	if request.Header.Get("Accept") == "" {
+		request.Header.Del("Accept")
 	}
 	if host := request.Header.Get("Host"); host != "" {
 		request.Host = host

@@ -36,7 +36,8 @@ type fake struct {
 	stops []int64 // guarded by mu: the timeouts with which containers were stopped
 	exec  error   // the result of commands
 
-	commands int // guarded by mu: how many were run
+	commands int      // guarded by mu: how many were run
+	command  []string // guarded by mu: the last one
 }
 
 func newFake() *fake {
@@ -52,10 +53,11 @@ func (f *fake) StopContainer(ctx context.Context, id string, timeout int64) erro
 }
 
 // ExecSync implements internalapi.ContainerManager.
-func (f *fake) ExecSync(context.Context, string, []string, time.Duration) (stdout, stderr []byte, err error) {
+func (f *fake) ExecSync(_ context.Context, _ string, command []string, _ time.Duration) (stdout, stderr []byte, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.commands++
+	f.command = command
 	return []byte("out"), []byte("err"), f.exec
 }
 
@@ -225,13 +227,21 @@ func TestImagesArePulledByPolicy(t *testing.T) {
 	}
 }
 
-// TestExecProbes checks that a probe that the runtime cannot run is no failure of the container.
+// TestExecProbes checks that a probe that the runtime cannot run is no failure of the container, and that a command may
+// refer to variables with a literal value.
 func TestExecProbes(t *testing.T) {
 	f, pod := newFake(), aPod()
 	pod.Spec.Containers[0].LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}}}
 	r := f.open(t, t.TempDir())
 	probe := lifecycle.Probe{ID: "containerd://x", Container: "c", Kind: lifecycle.Liveness}
 	mustDo(t, r, pod, probe)
+	c := &pod.Spec.Containers[0]
+	c.Env = []corev1.EnvVar{{Name: "FILE", Value: "/well"}, {Name: "NAME", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}}}
+	c.LivenessProbe.Exec.Command = []string{"ls", "$(FILE)", "a$(NAME)b", "$(NONE)"}
+	mustDo(t, r, pod, probe)
+	if want := []string{"ls", "/well", "ab", "$(NONE)"}; !slices.Equal(f.command, want) {
+		t.Errorf("it ran %q, want %q", f.command, want)
+	}
 	f.exec = utilexec.CodeExitError{Err: errors.New("exit"), Code: 3}
 	if err := do(t, r, pod, probe); err == nil || errors.Is(err, lifecycle.ErrUndecided) || !strings.Contains(err.Error(), "exited with 3: outerr") {
 		t.Errorf("%v", err)
@@ -246,6 +256,9 @@ func TestNetworkProbes(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path == "/ok" && r.Header.Get("X-Own") == "yes" && r.Host == "other.test":
+		case r.URL.Path == "/plain" && r.Header.Get("Accept") == "*/*" && r.Header.Get("Accept-Encoding") == "" && r.UserAgent() == "kube-probe/coppice":
+		case r.URL.Path == "/round":
+			http.Redirect(w, r, "/round", http.StatusFound)
 		case r.URL.Path == "/away":
 			http.Redirect(w, r, "http://elsewhere.invalid/", http.StatusFound)
 		default:
@@ -272,6 +285,8 @@ func TestNetworkProbes(t *testing.T) {
 		"http":             {corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/ok", Port: open, HTTPHeaders: headers}}, true},
 		"http, named port": {corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/ok", Port: intstr.FromString("web"), HTTPHeaders: headers}}, true},
 		"http, refused":    {corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/", Port: open}}, false},
+		"http, no headers": {corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/plain", Port: open}}, true},
+		"http, a circle":   {corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/round", Port: open}}, false},
 		"http, elsewhere":  {corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/away", Port: open}}, true},
 		"http, no server":  {corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/ok", Port: closed}}, false},
 		"tcp":              {corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: open}}, true},
@@ -369,7 +384,7 @@ func TestRunObservesAContainerThatExits(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if err := do(t, r, pod, lifecycle.Kill{}); !errors.Is(err, context.Canceled) {
+	if err := do(t, r, pod, lifecycle.Kill{}); !errors.Is(err, lifecycle.ErrCanceled) {
 		t.Errorf("a step was begun after the end: %v", err)
 	}
 }

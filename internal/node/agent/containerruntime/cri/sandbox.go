@@ -2,7 +2,6 @@ package cri
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -41,7 +40,7 @@ const (
 	nodenameLength = 64 // the maximum length of the name that the kernel stores
 )
 
-// sandboxConfig returns the CRI configuration of a pod's sandbox.
+// sandboxConfig returns the CRI configuration of a pod's sandbox, without its DNS configuration.
 func sandboxConfig(of *corev1.Pod, attempt int32, own map[string]string, cgroups, logs string) (*runtimeapi.PodSandboxConfig, error) {
 	c := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{
@@ -50,13 +49,11 @@ func sandboxConfig(of *corev1.Pod, attempt int32, own map[string]string, cgroups
 		LogDirectory: logs, Labels: podLabels(of, own), Annotations: of.Annotations, PortMappings: portMappings(of),
 		Linux: &runtimeapi.LinuxPodSandboxConfig{CgroupParent: cgroups, SecurityContext: sandboxSecurity(of), Sysctls: sysctls(of)},
 	}
-	var err error
-	if !of.Spec.HostNetwork {
-		if c.Hostname, err = nodename(of); err != nil {
-			return nil, err
-		}
+	if of.Spec.HostNetwork {
+		return c, nil
 	}
-	c.DnsConfig, err = dnsConfig(of)
+	var err error
+	c.Hostname, err = nodename(of)
 	return c, err
 }
 
@@ -95,31 +92,6 @@ func hostname(of *corev1.Pod) string {
 		name = strings.TrimRight(name[:hostnameLength], "-.")
 	}
 	return name
-}
-
-// dnsConfig returns a pod's DNS configuration, or nil to use the host's. There is no cluster DNS
-// that ClusterFirst could refer to.
-func dnsConfig(of *corev1.Pod) (*runtimeapi.DNSConfig, error) {
-	asked := of.Spec.DNSConfig
-	if of.Spec.DNSPolicy != corev1.DNSNone {
-		if asked != nil {
-			return nil, errors.New("dnsConfig is supported by this node with dnsPolicy None only")
-		}
-		return nil, nil // the CRI represents it like this
-	}
-	c := &runtimeapi.DNSConfig{}
-	if asked == nil {
-		return c, nil
-	}
-	c.Servers, c.Searches = asked.Nameservers, asked.Searches
-	for _, o := range asked.Options {
-		text := o.Name
-		if o.Value != nil {
-			text += ":" + *o.Value
-		}
-		c.Options = append(c.Options, text)
-	}
-	return c, nil
 }
 
 // portMappings returns the host ports of a pod.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,12 +20,15 @@ func (r *Runtime) Do(ctx context.Context, of *corev1.Pod, s lifecycle.Step, done
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stopped {
-		go done(context.Canceled) // the agent is stopping
+		go done(lifecycle.ErrCanceled) // the agent is stopping
 		return
 	}
 	pull, end := r.beginPull(ctx, of.UID, s)
 	r.steps.Go(func() {
 		err := r.do(ctx, pull, of, s)
+		if err != nil && pull.Err() != nil { // the agent is stopping, or has given up the image
+			err = fmt.Errorf("%w: %w", lifecycle.ErrCanceled, err)
+		}
 		end()
 		if changes(s) {
 			if look := r.refresh(ctx, of.UID); err == nil {
@@ -116,7 +120,22 @@ func (r *Runtime) sandboxConfig(of *corev1.Pod, attempt int32) (*runtimeapi.PodS
 	if of.Spec.RuntimeClassName != nil && *of.Spec.RuntimeClassName != "" {
 		return nil, fmt.Errorf("runtime class %s is not supported by this node", *of.Spec.RuntimeClassName)
 	}
-	return sandboxConfig(of, attempt, r.store.labels(), r.cgroups, r.store.logs(of.UID))
+	if users := of.Spec.HostUsers; users != nil && !*users {
+		return nil, errors.New("user namespaces (hostUsers: false) are not supported by this node")
+	}
+	var host []byte
+	if addsToHostDNS(of) {
+		var err error
+		if host, err = os.ReadFile(resolvConf); err != nil {
+			return nil, fmt.Errorf("read the DNS configuration of the node: %w", err)
+		}
+	}
+	c, err := sandboxConfig(of, attempt, r.store.labels(), r.cgroups, r.store.logs(of.UID))
+	if err != nil {
+		return nil, err
+	}
+	c.DnsConfig = dnsConfig(of, host)
+	return c, nil
 }
 
 // removeSandbox removes the sandboxes of a pod, with their network and containers. With s.Final it

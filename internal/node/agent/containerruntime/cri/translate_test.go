@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -95,7 +96,7 @@ func TestEnvironmentIsInTheOrderOfTheSpec(t *testing.T) {
 		},
 		"a key that is missing": {
 			env:   []corev1.EnvVar{{Name: "K", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: ref("keys"), Key: "x"}}}},
-			wrong: "couldn't find key x in Secret keys",
+			wrong: "couldn't find key x in Secret shop/keys",
 		},
 		"an object that is missing": {
 			from:  []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: ref("gone")}}},
@@ -232,17 +233,12 @@ func TestSandboxConfig(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	pod.Spec.HostNetwork, pod.Spec.ShareProcessNamespace = true, new(true)
-	pod.Spec.DNSPolicy, pod.Spec.DNSConfig = corev1.DNSNone, &corev1.PodDNSConfig{Nameservers: []string{"192.0.2.1"}, Options: []corev1.PodDNSConfigOption{{Name: "ndots", Value: new("2")}}}
 	if got, err = sandboxConfig(pod, 0, nil, cgroupPath, ""); err != nil {
 		t.Fatal(err)
 	}
 	n = got.Linux.SecurityContext.NamespaceOptions
-	if got.Hostname != "" || len(got.PortMappings) != 0 || n.Network != runtimeapi.NamespaceMode_NODE || n.Pid != runtimeapi.NamespaceMode_POD || got.DnsConfig.Options[0] != "ndots:2" {
+	if got.Hostname != "" || len(got.PortMappings) != 0 || n.Network != runtimeapi.NamespaceMode_NODE || n.Pid != runtimeapi.NamespaceMode_POD {
 		t.Errorf("%+v", got)
-	}
-	pod.Spec.DNSPolicy = corev1.DNSClusterFirst
-	if _, err := sandboxConfig(pod, 0, nil, cgroupPath, ""); err == nil {
-		t.Error("an unsupported dnsConfig is accepted")
 	}
 }
 
@@ -384,6 +380,12 @@ func TestVolumesThatCannotBeMountedAreRefused(t *testing.T) {
 		"emptyDir":      {source: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 		"memory":        {corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}, "medium Memory is not supported"},
 		"host":          {source: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}},
+		"host, socket":  {corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/dev/null", Type: new(corev1.HostPathSocket)}}, "/dev/null is not a socket file"},
+		"host, device":  {source: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/dev/null", Type: new(corev1.HostPathCharDev)}}},
+		"host, block":   {corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/dev/null", Type: new(corev1.HostPathBlockDev)}}, "is not a block device"},
+		"host, created": {source: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: filepath.Join(t.TempDir(), "f"), Type: new(corev1.HostPathFileOrCreate)}}},
+		"host, nowhere": {corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: filepath.Join(t.TempDir(), "d/f"), Type: new(corev1.HostPathFileOrCreate)}}, "is not a file"},
+		"host, missing": {corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: filepath.Join(t.TempDir(), "d"), Type: new(corev1.HostPathDirectory)}}, "is not a directory"},
 		"host, no file": {corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/", Type: new(corev1.HostPathFile)}}, "is not a file"},
 		"claim":         {corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}, "persistentVolumeClaim volumes are not supported"},
 		"token":         {corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "t"}}}}}, "tokens cannot be read by this node"},

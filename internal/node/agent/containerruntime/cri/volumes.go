@@ -107,24 +107,60 @@ func checkHostPath(v *corev1.HostPathVolumeSource) error {
 	if v.Type != nil {
 		kind = *v.Type
 	}
-	switch kind {
-	case corev1.HostPathUnset:
+	name := map[corev1.HostPathType]string{
+		corev1.HostPathDirectoryOrCreate: "directory", corev1.HostPathDirectory: "directory",
+		corev1.HostPathFileOrCreate: "file", corev1.HostPathFile: "file", corev1.HostPathSocket: "socket file",
+		corev1.HostPathCharDev: "character device", corev1.HostPathBlockDev: "block device",
+	}[kind]
+	switch {
+	case kind == corev1.HostPathUnset:
 		return nil
-	case corev1.HostPathDirectoryOrCreate:
-		return os.MkdirAll(v.Path, 0o755)
-	case corev1.HostPathDirectory:
-		if info, err := os.Stat(v.Path); err != nil || !info.IsDir() {
-			return fmt.Errorf("hostPath type check failed: %s is not a directory", v.Path)
-		}
-		return nil
-	case corev1.HostPathFile:
-		if info, err := os.Stat(v.Path); err != nil || !info.Mode().IsRegular() {
-			return fmt.Errorf("hostPath type check failed: %s is not a file", v.Path)
-		}
-		return nil
-	case corev1.HostPathFileOrCreate, corev1.HostPathSocket, corev1.HostPathCharDev, corev1.HostPathBlockDev:
+	case name == "":
+		return fmt.Errorf("hostPath of type %s is not supported by this node", kind)
 	}
-	return fmt.Errorf("hostPath of type %s is not supported by this node", kind)
+	info, err := os.Stat(v.Path)
+	if errors.Is(err, os.ErrNotExist) {
+		if err = createHostPath(v.Path, kind); err == nil {
+			info, err = os.Stat(v.Path)
+		}
+	}
+	if err != nil || nameOf(info.Mode()) != name {
+		return fmt.Errorf("hostPath type check failed: %s is not a %s", v.Path, name)
+	}
+	return nil
+}
+
+// createHostPath creates a path that is missing if its type allows that.
+func createHostPath(path string, kind corev1.HostPathType) error {
+	switch kind {
+	case corev1.HostPathDirectoryOrCreate:
+		return os.MkdirAll(path, 0o755)
+	case corev1.HostPathFileOrCreate: // the directory must be there
+		file, err := os.OpenFile(path, os.O_CREATE, 0o644)
+		if err != nil {
+			return err
+		}
+		return file.Close()
+	case corev1.HostPathUnset, corev1.HostPathDirectory, corev1.HostPathFile, corev1.HostPathSocket, corev1.HostPathCharDev, corev1.HostPathBlockDev:
+	}
+	return os.ErrNotExist
+}
+
+// nameOf returns the kind of a file for the check of a host path.
+func nameOf(mode os.FileMode) string {
+	switch {
+	case mode.IsDir():
+		return "directory"
+	case mode.IsRegular():
+		return "file"
+	case mode&os.ModeSocket != 0:
+		return "socket file"
+	case mode&os.ModeCharDevice != 0:
+		return "character device"
+	case mode&os.ModeDevice != 0:
+		return "block device"
+	}
+	return ""
 }
 
 // mounts returns the mounts of a container with these variables.
@@ -134,6 +170,9 @@ func (s *store) mounts(of *corev1.Pod, c *corev1.Container, variables []variable
 		mount, err := s.mount(of, c, i, variables)
 		if err != nil {
 			return nil, fmt.Errorf("volume %q: %w", m.Name, err)
+		}
+		if recursive := m.RecursiveReadOnly; recursive != nil && *recursive == corev1.RecursiveReadOnlyEnabled {
+			return nil, fmt.Errorf("volume %q: recursiveReadOnly: Enabled is not supported by this node", m.Name)
 		}
 		if m.MountPropagation != nil {
 			switch *m.MountPropagation {

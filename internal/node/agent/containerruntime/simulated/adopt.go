@@ -64,7 +64,7 @@ func resumed(of *corev1.Pod, status corev1.ContainerStatus) *instance {
 		set = settings{exitTimes: -1} // invalid annotations do not stop a running container
 	}
 	run := &instance{settings: set, Instance: lifecycle.Instance{
-		ID: status.ContainerID, Container: status.Name, Attempt: status.RestartCount, Backoff: backoffOf(status.RestartCount),
+		ID: status.ContainerID, Container: status.Name, Image: status.Image, Attempt: status.RestartCount, Backoff: backoffOf(status.RestartCount),
 		Resources: status.Resources.DeepCopy(),
 	}}
 	if run.Resources == nil {

@@ -214,7 +214,7 @@ func (r *Runtime) prepare(of *corev1.Pod, s lifecycle.Start, done func(error)) (
 func (r *Runtime) giveUp(key startKey) {
 	if begun := r.starting[key]; begun != nil {
 		delete(r.starting, key)
-		r.schedule(event{r.clock.Now(), func() { begun.done(context.Canceled) }})
+		r.schedule(event{r.clock.Now(), func() { begun.done(lifecycle.ErrCanceled) }})
 	}
 }
 
@@ -226,7 +226,7 @@ func (r *Runtime) start(of *corev1.Pod, s lifecycle.Start, set settings) error {
 	}
 	now := r.clock.Now()
 	run := &instance{settings: set, Instance: lifecycle.Instance{
-		ID: instanceID(of.UID, s.Container, s.Attempt), Container: s.Container, Attempt: s.Attempt, Backoff: s.Backoff, Started: now,
+		ID: instanceID(of.UID, s.Container, s.Attempt), Container: s.Container, Image: s.Image, Attempt: s.Attempt, Backoff: s.Backoff, Started: now,
 		Resources: resourcesOf(of, s.Container),
 	}}
 	if set.readyAfter > 0 {
