@@ -139,8 +139,8 @@ func previewDelete(c *cobra.Command, f previewFlags, args []string, s Streams) e
 
 // allows returns an error if the deletion would remove more objects than --max.
 func (f *previewFlags) allows(r preview.Report) error {
-	if going := r.Going(); f.most > 0 && going > f.most {
-		return foundError{fmt.Errorf("%d objects would be deleted, more than the %d of --max", going, f.most)}
+	if count := r.CountDeleted(); f.most > 0 && count > f.most {
+		return foundError{fmt.Errorf("%d objects would be deleted, more than the %d of --max", count, f.most)}
 	}
 	return nil
 }

@@ -30,9 +30,9 @@ type agenda struct {
 	listed map[int]bool
 }
 
-// look puts an object on the agendas of the workers that may change it, if it is being deleted.
-func (p *play) look(o *object) {
-	if !o.deleting || o.gone {
+// assign puts an object on the agendas of the workers that may change it, if it is being deleted.
+func (p *play) assign(o *object) {
+	if !o.deleting || o.removed {
 		return
 	}
 	switch o.Resource.GroupResource() {
@@ -53,50 +53,50 @@ func (p *play) look(o *object) {
 	}
 }
 
-// lookAround looks at the objects that may wait for an object that is marked or gone.
-func (p *play) lookAround(o *object) {
+// assignWaiting puts the objects on the agendas that may wait for an object that is marked or gone.
+func (p *play) assignWaiting(o *object) {
 	for _, above := range []*object{p.emptied[o.Namespace], p.undefined[o.Resource]} {
 		if above != nil {
-			p.look(above)
+			p.assign(above)
 		}
 	}
-	if !o.gone {
+	if !o.removed {
 		return
 	}
 	switch o.Resource.GroupResource() {
 	case corev1.Resource("pods"):
-		p.lookAtClaims(o)
+		p.assignClaims(o)
 	case corev1.Resource("persistentvolumeclaims"):
 		for _, volume := range p.bound[o.UID] {
-			p.look(volume)
+			p.assign(volume)
 		}
 	}
 	for _, protected := range p.outliving[o.UID] {
 		p.freed = append(p.freed, protected.UID)
-		p.lookAround(protected)
+		p.assignWaiting(protected)
 	}
 }
 
-// lookAtClaims looks at the claims that a pod has used.
-func (p *play) lookAtClaims(pod *object) {
+// assignClaims puts the claims on the agendas that a pod has used.
+func (p *play) assignClaims(pod *object) {
 	claims := p.inventory.Resource(ownership.Kind{Kind: "PersistentVolumeClaim"})
 	known := p.inventory.Pods[pod.UID]
 	switch {
 	case claims == nil:
 	case known == nil:
-		p.unreadGone[pod.Namespace]++
-		if p.unreadGone[pod.Namespace] < len(p.unreadPods[pod.Namespace]) {
+		p.unreadRemoved[pod.Namespace]++
+		if p.unreadRemoved[pod.Namespace] < len(p.unreadPods[pod.Namespace]) {
 			return // each of the others may use any claim
 		}
 		for _, o := range p.contents[pod.Namespace] {
 			if loaded := p.objects[o.UID]; o.Resource == claims && loaded != nil {
-				p.look(loaded)
+				p.assign(loaded)
 			}
 		}
 	default:
 		for _, c := range known.Claims {
 			if claim := p.inventory.Named(claims, pod.Namespace, c.Name); claim != nil && p.objects[claim.UID] != nil {
-				p.look(p.objects[claim.UID])
+				p.assign(p.objects[claim.UID])
 			}
 		}
 	}
@@ -117,7 +117,7 @@ func (p *play) each(w worker, act func(*object)) {
 		last = mark
 		o := p.ending[mark]
 		p.steps += 1 + len(o.now.Owners)
-		if !o.gone {
+		if !o.removed {
 			act(o)
 		}
 	}

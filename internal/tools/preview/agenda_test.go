@@ -18,10 +18,10 @@ import (
 // lookAtAll puts all objects that are being deleted on the agendas, and queues all objects that protection has kept.
 func (p *play) lookAtAll() {
 	for _, o := range p.ending {
-		p.look(o)
+		p.assign(o)
 	}
 	for uid, o := range p.objects {
-		if o.protection != nil && !o.gone {
+		if o.protection != nil && !o.removed {
 			p.queue[uid] = true
 		}
 	}
@@ -69,7 +69,7 @@ func TestAgendasLeaveOutNothing(t *testing.T) {
 				all = w.playLookingAtAll(requests, options, s)
 			}
 			for uid, o := range p.objects {
-				if !o.gone {
+				if !o.removed {
 					continue
 				}
 				gone[o.Kind.Kind]++
@@ -79,7 +79,7 @@ func TestAgendasLeaveOutNothing(t *testing.T) {
 				if all == nil {
 					continue
 				}
-				if other := all.objects[uid]; other == nil || !other.gone || other.step != o.step {
+				if other := all.objects[uid]; other == nil || !other.removed || other.step != o.step {
 					t.Fatalf("%s is gone in step %d, and not so if all are looked at, in %+v, after %v in\n%s", uid, o.step, s, requests, c)
 				}
 			}

@@ -25,12 +25,12 @@ type Budget struct {
 // budgets returns those of one namespace, or of all if its argument is empty. AddBudgets omits a budget that is deleted
 // itself, and adds budgets that could not be read to Unread.
 func (p *Prediction) AddBudgets(inv *inventory.Inventory, budgets func(namespace string) inventory.Fact[[]policyv1.PodDisruptionBudget]) {
-	going := p.disrupted(inv)
-	if len(going) == 0 {
+	pods := p.disrupted(inv)
+	if len(pods) == 0 {
 		return
 	}
-	namespace := going[0].Namespace
-	if slices.ContainsFunc(going, func(o *inventory.Object) bool { return o.Namespace != namespace }) {
+	namespace := pods[0].Namespace
+	if slices.ContainsFunc(pods, func(o *inventory.Object) bool { return o.Namespace != namespace }) {
 		namespace = ""
 	}
 	read := budgets(namespace)
@@ -42,9 +42,9 @@ func (p *Prediction) AddBudgets(inv *inventory.Inventory, budgets func(namespace
 		return
 	}
 	found := read.Value
-	goes := p.goes()
+	deleted := p.deleted()
 	for n := range found {
-		if b := exceeded(&found[n], going); b != nil && !goes[ownership.UID(found[n].UID)] {
+		if b := exceeded(&found[n], pods); b != nil && !deleted[ownership.UID(found[n].UID)] {
 			p.Budgets = append(p.Budgets, *b)
 		}
 	}
@@ -55,36 +55,36 @@ func (p *Prediction) AddBudgets(inv *inventory.Inventory, budgets func(namespace
 
 // disrupted returns the serving pods that the deletion takes.
 func (p *Prediction) disrupted(inv *inventory.Inventory) []*inventory.Object {
-	var going []*inventory.Object
+	var pods []*inventory.Object
 	for n := range p.Outcomes {
 		o := &p.Outcomes[n]
 		pod := inv.Pods[o.Object.UID]
-		if o.goes() && o.Object.Phase == ownership.Active && pod != nil && pod.IsServing() {
-			going = append(going, o.Object)
+		if o.isDeleted() && o.Object.Phase == ownership.Active && pod != nil && pod.IsServing() {
+			pods = append(pods, o.Object)
 		}
 	}
-	return going
+	return pods
 }
 
-// goes returns the objects that are deleted.
-func (p *Prediction) goes() map[ownership.UID]bool {
-	goes := make(map[ownership.UID]bool, len(p.Outcomes))
+// deleted returns the objects that are deleted.
+func (p *Prediction) deleted() map[ownership.UID]bool {
+	deleted := make(map[ownership.UID]bool, len(p.Outcomes))
 	for n := range p.Outcomes {
 		o := &p.Outcomes[n]
-		goes[o.Object.UID] = o.goes()
+		deleted[o.Object.UID] = o.isDeleted()
 	}
-	return goes
+	return deleted
 }
 
 // exceeded compares a budget with the pods that the deletion takes; nil if the budget allows it. A budget with an
 // invalid selector selects nothing, as for an eviction.
-func exceeded(b *policyv1.PodDisruptionBudget, going []*inventory.Object) *Budget {
+func exceeded(b *policyv1.PodDisruptionBudget, pods []*inventory.Object) *Budget {
 	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
 	if err != nil {
 		return nil
 	}
 	result := Budget{Namespace: b.Namespace, Name: b.Name, Allowed: b.Status.DisruptionsAllowed}
-	for _, o := range going {
+	for _, o := range pods {
 		if o.Namespace == b.Namespace && selector.Matches(o.Labels) {
 			result.Pods = append(result.Pods, o.UID)
 		}

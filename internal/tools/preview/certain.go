@@ -35,7 +35,7 @@ func (p *play) isCertain(requests []Request) bool {
 	}
 	seen := make(map[ownership.UID]bool)
 	for _, o := range p.objects {
-		if o.deleting && !o.gone && len(o.Owners) > 1 || !p.isPlain(o.Object, seen) {
+		if o.deleting && !o.removed && len(o.Owners) > 1 || !p.isPlain(o.Object, seen) {
 			return false
 		}
 	}

@@ -28,12 +28,12 @@ func (p *play) claimUsers(o *object) (users []ownership.UID, known bool) {
 	if pods == nil || p.inventory.Pods == nil || !p.inventory.Complete(pods, o.Namespace) {
 		return nil, false
 	}
-	if p.unreadGone[o.Namespace] < len(p.unreadPods[o.Namespace]) {
+	if p.unreadRemoved[o.Namespace] < len(p.unreadPods[o.Namespace]) {
 		return nil, false
 	}
 	claim := claimOf(o)
 	for _, one := range p.users[types.NamespacedName{Namespace: o.Namespace, Name: o.Name}] {
-		if loaded := p.objects[one.UID]; loaded != nil && loaded.gone {
+		if loaded := p.objects[one.UID]; loaded != nil && loaded.removed {
 			continue
 		}
 		now := p.inventory.Pods[one.UID].Object(metav1.ObjectMeta{Name: one.Name, Namespace: one.Namespace, UID: types.UID(one.UID)})

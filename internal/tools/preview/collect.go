@@ -17,7 +17,7 @@ func (p *play) collect() {
 		delete(p.queue, uid)
 	}
 	for _, uid := range turn {
-		if o := p.objects[uid]; o != nil && !o.gone {
+		if o := p.objects[uid]; o != nil && !o.removed {
 			p.apply(o)
 		}
 	}
@@ -89,7 +89,7 @@ func (p *play) decide(o *object) (verdict.Decision, bool) {
 
 // disown removes the references of a dependent to an owner.
 func (p *play) disown(dependent *object, owner ownership.UID) {
-	if dependent == nil || dependent.gone {
+	if dependent == nil || dependent.removed {
 		return
 	}
 	dependent.now.Owners = slices.DeleteFunc(slices.Clone(dependent.now.Owners), func(r ownership.Reference) bool { return r.UID == owner })

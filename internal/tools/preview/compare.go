@@ -47,7 +47,7 @@ func Changes(before, now Report) []string {
 func (o ObjectReport) outlook() string {
 	o.Step, o.Waits = 0, slices.Clone(o.Waits)
 	for n := range o.Waits {
-		o.Waits[n].ServedBy, o.Waits[n].TakenAlong = nil, false
+		o.Waits[n].ServedBy, o.Waits[n].AlsoDeleted = nil, false
 	}
 	if o.Fate == Deleted {
 		return "deleted" + o.notes()

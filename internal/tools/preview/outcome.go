@@ -121,22 +121,22 @@ type Wait struct {
 	Name string
 	// Objects are the dependents, the contents or the users, sorted.
 	Objects []ownership.UID
-	// ServedBy is the controller that removes a finalizer; AddOwners sets it. TakenAlong is true if the deletion
+	// ServedBy is the controller that removes a finalizer; AddOwners sets it. AlsoDeleted is true if the deletion
 	// also deletes that controller: then the controller may be gone before it has removed the finalizer.
-	ServedBy   *finalizerowner.Answer
-	TakenAlong bool
+	ServedBy    *finalizerowner.Answer
+	AlsoDeleted bool
 }
 
 // AddOwners adds, to each finalizer that an object waits for, the controller that serves it.
 func (p *Prediction) AddOwners(of func(o *inventory.Object, finalizer string) finalizerowner.Answer) {
-	goes := p.goes()
+	deleted := p.deleted()
 	for n := range p.Outcomes {
 		o := &p.Outcomes[n]
 		for i := range o.Waits[:min(len(o.Waits), mostListed)] { // no report has more
 			w := &o.Waits[i]
 			if w.Reason == OnFinalizer {
 				answer := of(o.Object, w.Name)
-				w.ServedBy, w.TakenAlong = &answer, answer.Workload != "" && goes[answer.Workload]
+				w.ServedBy, w.AlsoDeleted = &answer, answer.Workload != "" && deleted[answer.Workload]
 			}
 		}
 	}
@@ -176,7 +176,7 @@ func (p *play) concerned(o *object) bool {
 
 func (p *play) outcome(o *object) Outcome {
 	result := Outcome{Object: o.Object, By: o.by, Refused: o.refused}
-	if o.gone {
+	if o.removed {
 		result.Fate, result.Step, result.RecreatedBy = Deleted, o.step, p.recreator(o)
 		return result
 	}
@@ -274,7 +274,7 @@ func (p *play) waitsOfNamespace(o *object) []Wait {
 func (p *play) remaining(objects []*inventory.Object) []ownership.UID {
 	var uids []ownership.UID
 	for _, o := range objects {
-		if loaded := p.objects[o.UID]; loaded != nil && !loaded.gone {
+		if loaded := p.objects[o.UID]; loaded != nil && !loaded.removed {
 			uids = append(uids, o.UID)
 		}
 	}
@@ -289,7 +289,7 @@ func (p *play) recreator(o *object) ownership.UID {
 		if r.Controller != ownership.True || owner == nil || owner.Phase != ownership.Active {
 			continue
 		}
-		if played := p.objects[r.UID]; played == nil || !played.deleting && !played.gone {
+		if played := p.objects[r.UID]; played == nil || !played.deleting && !played.removed {
 			return r.UID
 		}
 	}
@@ -314,8 +314,8 @@ func (p *play) sleepOf(o *object) time.Duration {
 	return pod.Sleep
 }
 
-// goes reports whether the object is deleted, now or later.
-func (o *Outcome) goes() bool { return o.Fate == Deleted || o.Fate == Waiting }
+// isDeleted reports whether the object is deleted, now or later.
+func (o *Outcome) isDeleted() bool { return o.Fate == Deleted || o.Fate == Waiting }
 
 func compareOutcomes(a, b Outcome) int {
 	return cmp.Or(cmp.Compare(a.Fate, b.Fate), cmp.Compare(a.Step, b.Step),

@@ -43,9 +43,9 @@ type play struct {
 	undefined map[*inventory.Resource]*object
 	bound     map[ownership.UID][]*object
 	outliving map[ownership.UID][]*object
-	// unreadGone counts the pods of Cluster.unreadPods that are gone, by namespace.
-	unreadGone map[string]int
-	freed      []ownership.UID // protected objects that outlive fewer objects now
+	// unreadRemoved counts the pods of Cluster.unreadPods that are gone, by namespace.
+	unreadRemoved map[string]int
+	freed         []ownership.UID // protected objects that outlive fewer objects now
 }
 
 // object is an object in the copy.
@@ -59,7 +59,7 @@ type object struct {
 	deadline       time.Time
 	grace          int64                  // in seconds
 	specFinalizers []corev1.FinalizerName // of a namespace
-	gone           bool
+	removed        bool
 
 	by      Actor  // the first actor that requested the deletion
 	step    int    // in which it was deleted
@@ -80,7 +80,7 @@ func newPlay(w *Cluster, o Options, s schedule) *play {
 		tallies: map[tallyKey]*tally{},
 		emptied: map[string]*object{}, undefined: map[*inventory.Resource]*object{},
 		bound: map[ownership.UID][]*object{}, outliving: map[ownership.UID][]*object{},
-		unreadGone: map[string]int{},
+		unreadRemoved: map[string]int{},
 	}
 	for _, r := range w.inventory.Resources {
 		scope := ownership.Cluster
@@ -136,8 +136,8 @@ func (p *play) end(o *object) {
 	}
 	o.mark = len(p.ending)
 	p.ending = append(p.ending, o)
-	p.look(o)
-	p.lookAround(o)
+	p.assign(o)
+	p.assignWaiting(o)
 }
 
 func (p *play) enqueue(uids []ownership.UID) {
@@ -168,7 +168,7 @@ func (p *play) delete(o *object, policy metav1.DeletionPropagation, by Actor) er
 }
 
 func (p *play) deleteWith(o *object, options *metav1.DeleteOptions, by Actor) error {
-	if o.gone {
+	if o.removed {
 		return nil
 	}
 	p.guardInstances(o)
@@ -207,7 +207,7 @@ func (p *play) write(o *object) {
 	}
 	if o.deleting {
 		p.loadDependents(o)
-		p.look(o)
+		p.assign(o)
 	}
 	p.version++
 	o.now.ResourceVersion = strconv.FormatUint(p.version, 10)
@@ -224,8 +224,8 @@ func (p *play) remove(o *object) {
 		}
 	}
 	p.count(o, -1)
-	o.gone, o.step = true, p.step
-	p.lookAround(o)
+	o.removed, o.step = true, p.step
+	p.assignWaiting(o)
 	p.version++
 	p.enqueue(p.graph.Forget(o.UID, strconv.FormatUint(p.version, 10)))
 }

@@ -36,7 +36,7 @@ func (p *play) protect(o *object, by Actor) error {
 	if by == ByUser || by == ByNode {
 		deleter = protection.Request
 	}
-	refusal := o.protection.Decide(deleter, slices.DeleteFunc(slices.Clone(o.protection.Remaining), p.hasGone(o)))
+	refusal := o.protection.Decide(deleter, slices.DeleteFunc(slices.Clone(o.protection.Remaining), p.isRemoved(o)))
 	if refusal == nil {
 		return nil
 	}
@@ -46,11 +46,11 @@ func (p *play) protect(o *object, by Actor) error {
 	return refusal.Error(o.Resource.GroupResource(), o.Namespace, o.Name)
 }
 
-// hasGone returns a function that reports whether an object that o outlives is gone by now.
-func (p *play) hasGone(o *object) func(protection.Left) bool {
+// isRemoved returns a function that reports whether an object that o outlives is gone by now.
+func (p *play) isRemoved(o *object) func(protection.Left) bool {
 	return func(l protection.Left) bool {
 		other := p.outlived(o, l)
-		return other != nil && p.objects[other.UID] != nil && p.objects[other.UID].gone
+		return other != nil && p.objects[other.UID] != nil && p.objects[other.UID].removed
 	}
 }
 
@@ -73,5 +73,5 @@ func (p *play) outlived(o *object, l protection.Left) *inventory.Object {
 
 // isHeld reports whether the object stays because protection has refused a cascading deletion.
 func (o *object) isHeld() bool {
-	return o.protection != nil && o.protection.held != "" && !o.deleting && !o.gone
+	return o.protection != nil && o.protection.held != "" && !o.deleting && !o.removed
 }

@@ -136,12 +136,12 @@ func (o *object) endsAs(other *object) bool {
 	if other == nil {
 		return !o.changed()
 	}
-	return o.gone == other.gone && (o.gone || o.deleting == other.deleting &&
+	return o.removed == other.removed && (o.removed || o.deleting == other.deleting &&
 		slices.Equal(o.now.Finalizers, other.now.Finalizers) && slices.Equal(o.now.Owners, other.now.Owners))
 }
 
 // changed reports whether anything happened to the object.
 func (o *object) changed() bool {
-	return o.gone || o.deleting != (o.Phase != ownership.Active) ||
+	return o.removed || o.deleting != (o.Phase != ownership.Active) ||
 		!slices.Equal(o.now.Finalizers, o.Finalizers) || !slices.Equal(o.now.Owners, o.Owners)
 }

@@ -85,10 +85,10 @@ type WaitReport struct {
 	Objects []string `json:"objects,omitempty"`
 	// MoreObjects is the number of further objects.
 	MoreObjects int `json:"moreObjects,omitempty"`
-	// ServedBy is the controller that removes the finalizer; TakenAlong is true if the deletion also deletes that
+	// ServedBy is the controller that removes the finalizer; AlsoDeleted is true if the deletion also deletes that
 	// controller.
-	ServedBy   *finalizerowner.Answer `json:"servedBy,omitempty"`
-	TakenAlong bool                   `json:"takenAlong,omitempty"`
+	ServedBy    *finalizerowner.Answer `json:"servedBy,omitempty"`
+	AlsoDeleted bool                   `json:"takenAlong,omitempty"`
 }
 
 // Report returns a prediction for programs, with object names from the inventory. The report on one object is bounded
@@ -137,7 +137,7 @@ func (o *Outcome) report(inv *inventory.Inventory) ObjectReport {
 	var waits []Wait
 	waits, more.Waits = first(o.Waits)
 	for _, w := range waits {
-		wait := WaitReport{Reason: w.Reason, Name: text(w.Name), ServedBy: bounded(w.ServedBy), TakenAlong: w.TakenAlong}
+		wait := WaitReport{Reason: w.Reason, Name: text(w.Name), ServedBy: bounded(w.ServedBy), AlsoDeleted: w.AlsoDeleted}
 		wait.Objects, wait.MoreObjects = names(inv, w.Objects)
 		report.Waits = append(report.Waits, wait)
 	}
@@ -179,15 +179,15 @@ func described(kind, namespace, name string) string {
 	return kind + " " + name
 }
 
-// Going counts the objects that are deleted now or later.
-func (r Report) Going() int {
-	going := 0
+// CountDeleted counts the objects that are deleted now or later.
+func (r Report) CountDeleted() int {
+	count := 0
 	for _, o := range r.Objects {
 		if o.Fate == Deleted || o.Fate == Waiting {
-			going++
+			count++
 		}
 	}
-	return going
+	return count
 }
 
 // String returns the report for people, grouped by fate.
@@ -338,7 +338,7 @@ func (w WaitReport) served() string {
 	if who == "" {
 		who = "somebody unknown"
 	}
-	if w.TakenAlong {
+	if w.AlsoDeleted {
 		return fmt.Sprintf(" (served by %s, which this deletion takes away, too: it may hang)", who)
 	}
 	switch w.ServedBy.State {

@@ -35,7 +35,7 @@ func (p *play) boundClaim(o *object) (claim *corev1.PersistentVolumeClaim, known
 		return nil, false
 	}
 	if claim != nil {
-		if loaded := p.objects[ownership.UID(claim.UID)]; loaded != nil && loaded.gone {
+		if loaded := p.objects[ownership.UID(claim.UID)]; loaded != nil && loaded.removed {
 			claim = nil
 		}
 	}

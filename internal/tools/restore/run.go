@@ -103,7 +103,7 @@ func (r *Run) create(ctx context.Context, s *undo.Step) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case apierrors.IsAlreadyExists(err):
-		return r.meet(ctx, s, objects)
+		return r.readExisting(ctx, s, objects)
 	case err != nil:
 		r.failed(s, oneLine(err))
 		return nil
@@ -155,8 +155,8 @@ func isLater(err error) bool {
 	return isUnserved || apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsServiceUnavailable(err)
 }
 
-// meet reads the object that has taken the place of another in the meantime.
-func (r *Run) meet(ctx context.Context, s *undo.Step, objects dynamic.ResourceInterface) error {
+// readExisting reads the object that has taken the place of another in the meantime.
+func (r *Run) readExisting(ctx context.Context, s *undo.Step, objects dynamic.ResourceInterface) error {
 	there, err := objects.Get(ctx, s.Place().Name, metav1.GetOptions{})
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -166,7 +166,7 @@ func (r *Run) meet(ctx context.Context, s *undo.Step, objects dynamic.ResourceIn
 		return nil
 	}
 	r.mu.Lock()
-	r.plan.Met(s, r.Server.existing(there))
+	r.plan.Found(s, r.Server.existing(there))
 	isRemade := s.Outcome == undo.Remade
 	r.mu.Unlock()
 	if isRemade && s.IsDefaultAccount() {

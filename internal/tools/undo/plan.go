@@ -104,8 +104,8 @@ func New(kept []Kept, cluster Cluster, options Options) *Plan {
 		p.at[s.place] = s
 	}
 	slices.SortFunc(p.Steps, func(a, b *Step) int { return a.place.compare(b.place) })
-	p.meetOwners(cluster)
-	p.meet(cluster, servicesWithSelector(kept))
+	p.findOwners(cluster)
+	p.findExisting(cluster, servicesWithSelector(kept))
 	p.leaveOut()
 	p.checkPlaces(cluster)
 	p.order()
@@ -118,42 +118,42 @@ func New(kept []Kept, cluster Cluster, options Options) *Plan {
 	return p
 }
 
-// meet finds the objects that exist already, or need not be created.
-func (p *Plan) meet(cluster Cluster, services map[Place]bool) {
-	var others []*Step
+// findExisting finds the objects that exist already, or need not be created.
+func (p *Plan) findExisting(cluster Cluster, services map[Place]bool) {
+	var occupied []*Step
 	for _, s := range p.Steps {
 		e, there := cluster.Existing[s.place]
 		isSame := there && (e.UID == s.kept.UID() || e.UndoneFrom == s.kept.UID())
 		why := remadeByItself(s.kept, services)
 		switch {
 		case isSame:
-			p.Met(s, e)
+			p.Found(s, e)
 		case why != "":
 			s.end(LeftOut, why)
 		case there:
-			others = append(others, s)
+			occupied = append(occupied, s)
 		case s.kept.Stays:
 			s.end(LeftOut, "it was not deleted then, and is gone now")
 		}
 	}
 	// The controller reference of an object can be judged only after its controller.
-	for before := len(others) + 1; len(others) < before; {
-		before = len(others)
-		others = slices.DeleteFunc(others, func(s *Step) bool {
+	for before := len(occupied) + 1; len(occupied) < before; {
+		before = len(occupied)
+		occupied = slices.DeleteFunc(occupied, func(s *Step) bool {
 			_, isClaimed := p.makerOf(cluster.Existing[s.place])
 			if isClaimed {
-				p.Met(s, cluster.Existing[s.place])
+				p.Found(s, cluster.Existing[s.place])
 			}
 			return isClaimed
 		})
 	}
-	for _, s := range others {
-		p.Met(s, cluster.Existing[s.place])
+	for _, s := range occupied {
+		p.Found(s, cluster.Existing[s.place])
 	}
 }
 
-// meetOwners looks for the owners that are not among the kept objects.
-func (p *Plan) meetOwners(cluster Cluster) {
+// findOwners looks for the owners that are not among the kept objects.
+func (p *Plan) findOwners(cluster Cluster) {
 	for _, s := range p.Steps {
 		for _, owner := range s.kept.Object.GetOwnerReferences() {
 			if p.steps[owner.UID] != nil || p.now[owner.UID] != "" || p.lost[owner.UID] != "" {
@@ -235,8 +235,8 @@ func (p *Plan) Made(s *Step, uid types.UID, owners []metav1.OwnerReference) {
 // Failed records that an object could not be created.
 func (p *Plan) Failed(s *Step, why string) { s.end(Failed, why) }
 
-// Met records the object that already has the place of an object to create.
-func (p *Plan) Met(s *Step, e Existing) {
+// Found records the object that already has the place of an object to create.
+func (p *Plan) Found(s *Step, e Existing) {
 	old := s.kept.UID()
 	switch {
 	case e.UID == old && !e.Terminating:

@@ -32,7 +32,7 @@ func TestR29_ControllerReferencesProveNothing(t *testing.T) {
 func TestR29_ControllerReferencesProveNothingMeanwhile(t *testing.T) {
 	p := New(keptAll("Deployment web", "Secret s < Deployment/web!", "ConfigMap c < Secret/s"), clusterOf(), Options{})
 	p.Made(p.steps["web"], "web-2", nil)
-	p.Met(p.steps["s"], Existing{UID: "impostor", Owners: []metav1.OwnerReference{{UID: "web-2", Controller: new(true)}}})
+	p.Found(p.steps["s"], Existing{UID: "impostor", Owners: []metav1.OwnerReference{{UID: "web-2", Controller: new(true)}}})
 	if o, _ := p.Object(p.steps["c"], false); p.steps["s"].Outcome != Occupied || len(o.GetOwnerReferences()) != 0 {
 		t.Errorf("%s, and its dependent has %v", p.steps["s"].Outcome, o.GetOwnerReferences())
 	}
@@ -68,7 +68,7 @@ func TestR29_VolumesOfOtherClaims(t *testing.T) {
 		}
 	}
 	p = New(kept, clusterOf("Deployment d d-2 from=d"), Options{})
-	p.Met(p.steps["c"], Existing{UID: "impostor"})
+	p.Found(p.steps["c"], Existing{UID: "impostor"})
 	if _, why := p.Object(p.steps["v"], true); why == "" {
 		t.Error("the volume is made for a claim that took the name meanwhile")
 	}
