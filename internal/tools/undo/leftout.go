@@ -120,7 +120,7 @@ func (p *Plan) leaveOut() {
 // its owner reference.
 func (p *Plan) comes(uid types.UID) bool {
 	s := p.steps[uid]
-	return p.now[uid] != "" || s != nil && (s.Outcome == Made || s.comesFromMaker)
+	return p.present[uid] != "" || s != nil && (s.Outcome == Made || s.comesFromMaker)
 }
 
 // onlyOwnedByLeftOut reports whether an object has owners, and all are left out: the controller that recreates such

@@ -31,7 +31,7 @@ func (p *Plan) Owners(s *Step, has []metav1.OwnerReference) (owners []metav1.Own
 	}
 	owners = slices.Clone(has)
 	for _, r := range s.kept.Object.GetOwnerReferences() {
-		old, now := r.UID, p.now[r.UID]
+		old, now := r.UID, p.present[r.UID]
 		isThere := slices.ContainsFunc(owners, func(o metav1.OwnerReference) bool { return o.UID == now })
 		if now == "" || isThere || s.Outcome == Exists && now == old {
 			continue
@@ -50,7 +50,7 @@ func (p *Plan) Linked(s *Step, owners []metav1.OwnerReference) { s.has = owners 
 func (p *Plan) Volumes() []string {
 	var all []string
 	for _, s := range p.Steps {
-		if now := p.now[s.kept.UID()]; volumeOf(s.kept) != "" && now != "" && now != s.kept.UID() {
+		if now := p.present[s.kept.UID()]; volumeOf(s.kept) != "" && now != "" && now != s.kept.UID() {
 			all = append(all, volumeOf(s.kept))
 		}
 	}
@@ -62,11 +62,11 @@ func (p *Plan) Volumes() []string {
 // present UID must be the old claim's, or empty.
 func (p *Plan) Claim(volume *unstructured.Unstructured) (types.UID, bool) {
 	s := p.claimOf(volume)
-	if s == nil || p.now[s.kept.UID()] == "" {
+	if s == nil || p.present[s.kept.UID()] == "" {
 		return "", false
 	}
 	text, _, _ := unstructured.NestedString(volume.Object, "spec", "claimRef", "uid")
-	now, has := p.now[s.kept.UID()], types.UID(text)
+	now, has := p.present[s.kept.UID()], types.UID(text)
 	return now, has == "" || has == s.kept.UID() && has != now
 }
 

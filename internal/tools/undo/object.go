@@ -57,7 +57,7 @@ func (p *Plan) Object(s *Step, hasStatus bool) (*unstructured.Unstructured, stri
 func (p *Plan) owners(s *Step) []metav1.OwnerReference {
 	var all []metav1.OwnerReference
 	for _, r := range s.kept.Object.GetOwnerReferences() {
-		now := p.now[r.UID]
+		now := p.present[r.UID]
 		if now == "" {
 			p.noteLost(s, r)
 			continue
@@ -72,8 +72,8 @@ func (p *Plan) owners(s *Step) []metav1.OwnerReference {
 func (p *Plan) noteLost(s *Step, r metav1.OwnerReference) {
 	owner := p.steps[r.UID]
 	switch {
-	case p.lost[r.UID] != "":
-		s.note("without its owner " + r.Kind + " " + r.Name + ", which " + p.lost[r.UID])
+	case p.missingOwners[r.UID] != "":
+		s.note("without its owner " + r.Kind + " " + r.Name + ", which " + p.missingOwners[r.UID])
 	case owner != nil && owner.Outcome == Remade:
 		s.note("without its owner " + r.Kind + " " + r.Name + ", which is another object now: only --relink makes it its owner")
 	case owner != nil && (owner.Outcome.IsMissing() || owner.Outcome == LeftOut):
@@ -114,8 +114,8 @@ func (p *Plan) clean(o *unstructured.Unstructured, kind schema.GroupKind) {
 func (p *Plan) cleanVolume(o *unstructured.Unstructured) {
 	unstructured.RemoveNestedField(o.Object, "spec", "claimRef", "uid")
 	unstructured.RemoveNestedField(o.Object, "spec", "claimRef", "resourceVersion")
-	if claim := p.claimOf(o); claim != nil && p.now[claim.kept.UID()] != "" {
-		_ = unstructured.SetNestedField(o.Object, string(p.now[claim.kept.UID()]), "spec", "claimRef", "uid") // it is a map
+	if claim := p.claimOf(o); claim != nil && p.present[claim.kept.UID()] != "" {
+		_ = unstructured.SetNestedField(o.Object, string(p.present[claim.kept.UID()]), "spec", "claimRef", "uid") // it is a map
 	}
 }
 
@@ -137,7 +137,7 @@ func (p *Plan) claimMissing(s *Step) string {
 	}
 	claim := p.claimOf(s.kept.Object)
 	switch {
-	case claim == nil || p.now[claim.kept.UID()] != "":
+	case claim == nil || p.present[claim.kept.UID()] != "":
 		return ""
 	case claim.Outcome == Occupied:
 		return "another claim has the name of its own, " + claim.place.Namespace + "/" + claim.place.Name + ", and would get it: only --relink gives it the volume"
@@ -170,7 +170,7 @@ func (p *Plan) relinkTargets(addresses any) {
 		}
 		delete(target, "resourceVersion")
 		old, _ := target["uid"].(string)
-		if now := p.now[types.UID(old)]; now != "" {
+		if now := p.present[types.UID(old)]; now != "" {
 			target["uid"] = string(now)
 		} else {
 			delete(target, "uid")

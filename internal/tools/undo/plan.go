@@ -81,21 +81,21 @@ type Plan struct {
 	options Options
 	steps   map[types.UID]*Step
 	at      map[Place]*Step
-	// now maps the former UIDs of objects that exist again to their present UIDs. Only these become owners.
-	now map[types.UID]types.UID
-	// again has the kinds of objects that exist again, by their present UIDs; claimed has those of objects whose
+	// present maps the former UIDs of objects that exist again to their present UIDs. Only these become owners.
+	present map[types.UID]types.UID
+	// remade has the kinds of objects that exist again, by their present UIDs; claimed has those of objects whose
 	// controller reference names one of these, or another claimed object (remade.go).
-	again, claimed map[types.UID]schema.GroupKind
-	// lost maps an owner that is not among the kept objects to the reason why it is missing.
-	lost map[types.UID]string
+	remade, claimed map[types.UID]schema.GroupKind
+	// missingOwners maps an owner that is not among the kept objects to the reason why it is missing.
+	missingOwners map[types.UID]string
 }
 
 // New plans to recreate objects in a cluster.
 func New(kept []Kept, cluster Cluster, options Options) *Plan {
 	p := &Plan{
 		options: options, steps: make(map[types.UID]*Step, len(kept)), at: make(map[Place]*Step, len(kept)),
-		now: map[types.UID]types.UID{}, lost: map[types.UID]string{},
-		again: map[types.UID]schema.GroupKind{}, claimed: map[types.UID]schema.GroupKind{},
+		present: map[types.UID]types.UID{}, missingOwners: map[types.UID]string{},
+		remade: map[types.UID]schema.GroupKind{}, claimed: map[types.UID]schema.GroupKind{},
 	}
 	for n := range kept {
 		s := &Step{Outcome: Made, kept: &kept[n], place: kept[n].Place()}
@@ -156,20 +156,20 @@ func (p *Plan) findExisting(cluster Cluster, services map[Place]bool) {
 func (p *Plan) findOwners(cluster Cluster) {
 	for _, s := range p.Steps {
 		for _, owner := range s.kept.Object.GetOwnerReferences() {
-			if p.steps[owner.UID] != nil || p.now[owner.UID] != "" || p.lost[owner.UID] != "" {
+			if p.steps[owner.UID] != nil || p.present[owner.UID] != "" || p.missingOwners[owner.UID] != "" {
 				continue
 			}
 			place, _ := placeOf(owner, s.place.Namespace, cluster.Kinds)
 			e, there := cluster.Existing[place]
 			switch {
 			case !there:
-				p.lost[owner.UID] = "is gone"
+				p.missingOwners[owner.UID] = "is gone"
 			case e.Terminating:
-				p.lost[owner.UID] = "is being deleted"
+				p.missingOwners[owner.UID] = "is being deleted"
 			case e.UID == owner.UID || e.UndoneFrom == owner.UID || p.options.Relink:
 				p.is(owner.UID, e.UID, place.Kind)
 			default:
-				p.lost[owner.UID] = "is another object now, which only --relink makes its owner"
+				p.missingOwners[owner.UID] = "is another object now, which only --relink makes its owner"
 			}
 		}
 	}
@@ -222,8 +222,8 @@ func definitionOf(s *Step) Place {
 
 // is records the present UID and kind of an object that exists again.
 func (p *Plan) is(old, now types.UID, kind schema.GroupKind) {
-	p.now[old] = now
-	p.again[now] = kind
+	p.present[old] = now
+	p.remade[now] = kind
 }
 
 // Made records that an object has been created.

@@ -31,7 +31,7 @@ func (p *Plan) makerOf(e Existing) (schema.GroupKind, bool) {
 		if owner.Controller == nil || !*owner.Controller {
 			continue
 		}
-		if kind, isAgain := p.again[owner.UID]; isAgain {
+		if kind, isAgain := p.remade[owner.UID]; isAgain {
 			return kind, true
 		}
 		if kind, isClaimed := p.claimed[owner.UID]; isClaimed {

@@ -83,7 +83,7 @@ func TestR29_OtherNamespaces(t *testing.T) {
 	same(t, "with --relink", carryOut(t, New(kept, other, Options{Relink: true})), "1 s")
 	p := New(kept, clusterOf("Namespace shop shop-2 from=shop", "ServiceAccount default new"), Options{})
 	same(t, "made again", tells(p), "Made s", "MadeBefore shop", "Remade default")
-	if p.now["default"] != "" {
+	if p.present["default"] != "" {
 		t.Error("an account that was not made by the undo counts as an owner")
 	}
 }
