@@ -1,9 +1,7 @@
 package deletion
 
 import (
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -30,9 +28,9 @@ func ownStrategyOf(r schema.GroupResource) Strategy {
 			OnMark:                func(obj runtime.Object) { obj.(*corev1.Namespace).Status.Phase = corev1.NamespaceTerminating },
 			OrphanDependentsFalse: metav1.DeletePropagationForeground,
 		}
-	case batchv1.Resource("jobs"), corev1.Resource("replicationcontrollers"):
+	case schema.GroupResource{Group: "batch", Resource: "jobs"}, corev1.Resource("replicationcontrollers"):
 		return Strategy{DefaultPropagation: metav1.DeletePropagationOrphan}
-	case corev1.Resource("events"), eventsv1.Resource("events"):
+	case corev1.Resource("events"), schema.GroupResource{Group: "events.k8s.io", Resource: "events"}:
 		// The collector does not watch events, so it would never remove its finalizers from them.
 		return Strategy{CollectorDisabled: true}
 	}
