@@ -61,6 +61,30 @@ func tellStories(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// TestTableOfStories: the table has each column, also where the request is unknown.
+func TestTableOfStories(t *testing.T) {
+	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
+	stories := []story.Summary{
+		{
+			ID: "a", Root: story.Ref{Kind: "Deployment.apps", Namespace: "shop", Name: "web"}, More: 1, Policy: "Foreground",
+			By: &story.By{User: "ann"}, Began: now.Add(-time.Minute), Gone: 3, Waiting: 2, Kept: 1, WaitsFor: "the finalizer x/hold of Pod shop/p",
+		},
+		{ID: "b", Root: story.Ref{Kind: "Node", Name: "n1"}, Began: now.Add(-time.Hour), Done: true, Gone: 1},
+	}
+	var out strings.Builder
+	if err := writeStories(&out, stories, now); err != nil {
+		t.Fatal(err)
+	}
+	want := `
+ID  OBJECT                               POLICY      ASKED BY  GONE  WAITING  KEPT  AGE  STATE
+a   Deployment.apps shop/web and 1 more  Foreground  ann       3     2        1     60s  waits for the finalizer x/hold of Pod shop/p
+b   Node n1                                          unknown   1     0        0     60m  done
+`
+	if got := "\n" + out.String(); got != want {
+		t.Errorf("printed:%s\nwant:%s", got, want)
+	}
+}
+
 // TestWriteStory: a story is printed again only if its line has changed, and the end of the watched story ends the
 // command.
 func TestWriteStory(t *testing.T) {
