@@ -33,25 +33,25 @@ type registration struct {
 	identity  lease.Controller
 }
 
-// register connects aggregation with the installed API, and prepares the registration.
+// register gives the installed API to the parts that have been waiting for it, and prepares the registration.
 func register(ctx context.Context, c completedConfig, f *foundation, apis *apis) (*registration, error) {
 	lookup, err := lookupIn(apis.builtin)
 	if err != nil {
 		return nil, err
 	}
-	f.endpoints.Use(lookup)
 	lists, err := discovery.Install(ctx, apis.generic, apis.definitions, f.aggregation.Listed, f.mapper.Reset)
 	if err != nil {
 		return nil, err
 	}
-	f.aggregation.Use(lists)
-	f.served.SetAggregated(f.aggregation.ResourceOf)
 	versions := builtin.Versions()
 	aggregation.Prioritize(apis.generic.AggregatedDiscoveryGroupManager, versions)
 	publisher, err := newPublisher(ctx, c, f.client)
 	if err != nil {
 		return nil, err
 	}
+	f.installed.parts.Store(&installed{
+		handler: apis.generic.Handler, definitions: apis.definitions, core: storagesOf(apis.builtin, ""), services: lookup, groups: lists,
+	})
 	return &registration{
 		registrar: &aggregation.Registrar{
 			Client: f.aggregation.Client(), Services: f.aggregation.Services(), Definitions: apis.definitions, Builtin: versions, Log: c.Log,
@@ -62,13 +62,10 @@ func register(ctx context.Context, c completedConfig, f *foundation, apis *apis)
 
 // lookupIn returns a Lookup of the objects behind Services, from the watch caches of the registries.
 func lookupIn(groups []*genericapiserver.APIGroupInfo) (serviceendpoints.Lookup, error) {
-	storage := func(group, resource string) restregistry.Storage {
-		at := slices.IndexFunc(groups, func(g *genericapiserver.APIGroupInfo) bool { return g.PrioritizedVersions[0].Group == group })
-		return groups[at].VersionedResourcesStorageMap["v1"][resource]
-	}
-	services, servicesOK := storage("", "services").(restregistry.Getter)
-	nodes, nodesOK := storage("", "nodes").(restregistry.Getter)
-	endpoints, endpointsOK := storage(discoveryv1.GroupName, "endpointslices").(restregistry.Lister)
+	core := storagesOf(groups, "")
+	services, servicesOK := core["services"].(restregistry.Getter)
+	nodes, nodesOK := core["nodes"].(restregistry.Getter)
+	endpoints, endpointsOK := storagesOf(groups, discoveryv1.GroupName)["endpointslices"].(restregistry.Lister)
 	if !servicesOK || !nodesOK || !endpointsOK {
 		return serviceendpoints.Lookup{}, errors.New("the registries of services, nodes and EndpointSlices lack a method")
 	}
@@ -97,6 +94,12 @@ func lookupIn(groups []*genericapiserver.APIGroupInfo) (serviceendpoints.Lookup,
 			return found, nil
 		},
 	}, nil
+}
+
+// storagesOf returns the registries of the version v1 of a group, by resource.
+func storagesOf(groups []*genericapiserver.APIGroupInfo, name string) map[string]restregistry.Storage {
+	at := slices.IndexFunc(groups, func(g *genericapiserver.APIGroupInfo) bool { return g.PrioritizedVersions[0].Group == name })
+	return groups[at].VersionedResourcesStorageMap["v1"]
 }
 
 // cached reads an object from the watch cache of its registry. It returns nil if the object does not exist.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/aggregation"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
@@ -32,7 +33,7 @@ import (
 type foundation struct {
 	schemes   registry.Schemes
 	base      *genericapiserver.Config
-	transport *inprocess.Loopback // of loopback
+	installed *installedAPI
 	start     *start
 
 	loopback    *rest.Config                  // with the rights of an administrator
@@ -55,16 +56,19 @@ type foundation struct {
 
 // connect creates the foundation.
 func connect(c completedConfig) (*foundation, error) {
-	f := &foundation{
-		schemes: builtin.NewSchemes(), transport: &inprocess.Loopback{}, start: newStart(),
-		served: discovery.NewServed(), establisher: establishing.New(c.Now), endpoints: &serviceendpoints.Resolver{},
+	f := &foundation{schemes: builtin.NewSchemes(), installed: &installedAPI{}, start: newStart()}
+	f.endpoints = serviceendpoints.NewResolver(f.installed.services)
+	known := f.installed.syncedDefinitions
+	if c.Store.Shared() {
+		known = func() (cache.Store, bool) { return nil, false }
 	}
+	f.establisher = establishing.New(c.Now, known)
 	var err error
-	if f.base, err = baseConfig(c, f.schemes, f.transport); err != nil {
+	if f.base, err = baseConfig(c, f.schemes, inprocess.NewLoopback(f.installed.handler)); err != nil {
 		return nil, err
 	}
 	f.loopback = f.base.LoopbackClientConfig
-	f.mergeTypes = serving.NewMergeTypes(f.base.OpenAPIV3Config, f.schemes.External, c.Log)
+	f.mergeTypes = serving.NewMergeTypes(f.base.OpenAPIV3Config, f.schemes.External, f.installed.definitions, c.Log)
 	if f.client, err = kubernetes.NewForConfig(f.loopback); err != nil {
 		return nil, fmt.Errorf("create the loopback client: %w", err)
 	}
@@ -78,11 +82,12 @@ func connect(c completedConfig) (*foundation, error) {
 	f.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(f.client.Discovery()))
 	f.aggregation, err = aggregation.New(aggregation.Config{
 		Loopback: f.loopback, FrontProxy: c.Authority.FrontProxy(), Discovery: f.base.AggregatedDiscoveryGroupManager, Endpoints: f.endpoints,
-		Codecs: f.schemes.Codecs, Now: c.Now, Log: c.Log,
+		Groups: f.installed.groups, Codecs: f.schemes.Codecs, Now: c.Now, Log: c.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
+	f.served = discovery.NewServed(f.installed.definitions, readDefinition(f.definitions), f.aggregation.ResourceOf)
 	if f.roles, err = rbac.NewAggregator(f.informers, f.client.RbacV1()); err != nil {
 		return nil, err
 	}

@@ -36,10 +36,11 @@ func install(c completedConfig, f *foundation, s *security) (*apis, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.transport.SetHandler(crds.GenericAPIServer.Handler)
 	definitions := crds.Informers.Apiextensions().V1().CustomResourceDefinitions().Informer()
-	if err := f.followDefinitions(c, definitions); err != nil {
-		return nil, err
+	if !c.Store.Shared() {
+		if err := definitions.SetTransform(f.establisher.Transform); err != nil {
+			return nil, fmt.Errorf("watch the definitions: %w", err)
+		}
 	}
 	services := c.Services
 	services.Objects = newServiceAddresses(f.informers.Networking().V1())
@@ -51,20 +52,6 @@ func install(c completedConfig, f *foundation, s *security) (*apis, error) {
 		return nil, err
 	}
 	return &apis{generic: crds.GenericAPIServer, definitions: definitions, builtin: groups}, nil
-}
-
-// followDefinitions passes the informer of CustomResourceDefinitions to the parts that need it.
-func (f *foundation) followDefinitions(c completedConfig, definitions cache.SharedIndexInformer) error {
-	f.served.SetDefinitions(definitions.GetStore(), readDefinition(f.definitions))
-	f.mergeTypes.SetDefinitions(definitions.GetStore())
-	if c.Store.Shared() {
-		return nil
-	}
-	f.establisher.SetDefinitions(definitions.GetStore(), definitions.HasSynced)
-	if err := definitions.SetTransform(f.establisher.Transform); err != nil {
-		return fmt.Errorf("watch the definitions: %w", err)
-	}
-	return nil
 }
 
 // customResources builds the server of CustomResourceDefinitions and their instances. The built-in kinds
@@ -129,7 +116,7 @@ func installGroups(c completedConfig, s *security, generic *genericapiserver.Gen
 // and componentstatuses.
 func extendCore(c completedConfig, s *security, legacy, policy *genericapiserver.APIGroupInfo) error {
 	storages := legacy.VersionedResourcesStorageMap["v1"]
-	if err := s.access.UseRegistries(storages); err != nil {
+	if err := s.access.AddTokens(storages); err != nil {
 		return err
 	}
 	err := kubelet.AddTo(storages, kubelet.Config{Local: s.companions.nodes, TLS: auth.NewLogReader(c.Authority).TLS, Authorizer: s.access.Authorizer})

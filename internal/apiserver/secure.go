@@ -27,7 +27,8 @@ type security struct {
 // secure sets up authentication, authorization, the delete flow, priority and fairness, and admission.
 func secure(ctx context.Context, c completedConfig, f *foundation) (*security, error) {
 	access, err := accesscontrol.Apply(f.base, accesscontrol.Config{
-		Authority: c.Authority, External: c.External, Client: f.client, Informers: f.informers, Now: c.Now,
+		Authority: c.Authority, External: c.External, Client: f.client, Informers: f.informers,
+		Registry: f.installed.registry, Now: c.Now,
 	})
 	if err != nil {
 		return nil, err

@@ -58,6 +58,8 @@ type Config struct {
 	Discovery discoveryendpoint.ResourceManager
 	// Endpoints resolves the Services of APIServices.
 	Endpoints *serviceendpoints.Resolver
+	// Groups returns the list of API groups. It is not called before the server's own API is installed.
+	Groups func() *discovery.Groups
 	// Codecs encode API groups.
 	Codecs runtime.NegotiatedSerializer
 	Now    func() time.Time
@@ -75,8 +77,6 @@ type Aggregator struct {
 	creating sync.Mutex // held while backends are created
 	requests chan controller.Request
 	watching sync.Once
-
-	groups *discovery.Groups // set by Use
 
 	certificates certificates
 }
@@ -99,9 +99,6 @@ func New(c Config) (*Aggregator, error) {
 		certificates: certificates{proxy: c.FrontProxy},
 	}, nil
 }
-
-// Use sets the groups, which exist only once the server's own API is installed. It is called before Run.
-func (a *Aggregator) Use(groups *discovery.Groups) { a.groups = groups }
 
 // Listed returns the group versions of other servers, for the unaggregated list of groups.
 func (a *Aggregator) Listed() []discovery.Remote { return a.routes.listed() }

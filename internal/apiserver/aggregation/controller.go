@@ -142,7 +142,7 @@ func (a *Aggregator) forget(version schema.GroupVersion) {
 	}
 	a.routes.set(version, nil)
 	a.discover.RemoveGroupVersion(metav1.GroupVersion(version))
-	a.groups.Refresh()
+	a.config.Groups().Refresh()
 	b.close()
 }
 
@@ -172,7 +172,7 @@ func (a *Aggregator) announce(b *backend, entry *apidiscoveryv2.APIVersionDiscov
 	version := metav1.GroupVersion(b.version)
 	a.discover.AddGroupVersion(b.version.Group, *entry.DeepCopy())
 	a.discover.SetGroupVersionPriority(version, int(b.spec.GroupPriorityMinimum), int(b.spec.VersionPriority))
-	a.groups.Refresh()
+	a.config.Groups().Refresh()
 }
 
 // report writes the condition of an APIService if it has changed.

@@ -88,7 +88,7 @@ func (a *Aggregator) Filter(next http.Handler) http.Handler {
 
 // serveGroup serves /apis/GROUP if other servers serve versions of the group.
 func (a *Aggregator) serveGroup(w http.ResponseWriter, r *http.Request, next http.Handler, name string) {
-	group, ok := a.groups.Aggregated(name)
+	group, ok := a.config.Groups().Aggregated(name)
 	if !ok || r.Method != http.MethodGet {
 		next.ServeHTTP(w, r)
 		return

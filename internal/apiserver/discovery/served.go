@@ -3,7 +3,6 @@ package discovery
 import (
 	"context"
 	"strings"
-	"sync/atomic"
 
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -20,24 +19,20 @@ import (
 type Served struct {
 	builtin map[schema.GroupKind]ownerreferences.ServedResource
 	stored  map[schema.GroupResource]bool // the built-in kinds, under the name by which they are stored
-	// definitions are the CustomResourceDefinitions; nil until SetDefinitions.
-	definitions atomic.Pointer[definitions]
-	// aggregated are the kinds of other servers; nil until SetAggregated.
-	aggregated atomic.Pointer[ownerreferences.Served]
-}
-
-// definitions provides the CustomResourceDefinitions, cached and live.
-type definitions struct {
-	cache cache.Store
-	read  ReadDefinition
+	// definitions returns the CustomResourceDefinitions, as cached; nil until the API is installed.
+	definitions func() cache.Store
+	read        ReadDefinition
+	// aggregated are the kinds of other servers.
+	aggregated ownerreferences.Served
 }
 
 // ReadDefinition reads a CustomResourceDefinition live.
 type ReadDefinition func(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error)
 
-// NewServed returns a Served with the built-in kinds.
-func NewServed() *Served {
-	s := &Served{builtin: map[schema.GroupKind]ownerreferences.ServedResource{
+// NewServed returns a Served with the built-in kinds, the kinds of established CustomResourceDefinitions, and the kinds
+// of other servers. definitions may return nil until the API is installed.
+func NewServed(definitions func() cache.Store, read ReadDefinition, aggregated ownerreferences.Served) *Served {
+	s := &Served{definitions: definitions, read: read, aggregated: aggregated, builtin: map[schema.GroupKind]ownerreferences.ServedResource{
 		{Group: apiextensionsv1.GroupName, Kind: "CustomResourceDefinition"}: {Resource: "customresourcedefinitions"},
 	}, stored: map[schema.GroupResource]bool{{Group: apiextensionsv1.GroupName, Resource: "customresourcedefinitions"}: true}}
 	for _, k := range builtin.Resources() {
@@ -51,17 +46,8 @@ func NewServed() *Served {
 	return s
 }
 
-// SetDefinitions adds the kinds of established CustomResourceDefinitions. It is called
-// before the server serves.
-func (s *Served) SetDefinitions(known cache.Store, read ReadDefinition) {
-	s.definitions.Store(&definitions{known, read})
-}
-
 // IsBuiltin reports whether objects of a built-in kind are stored under the name of a resource.
 func (s *Served) IsBuiltin(resource schema.GroupResource) bool { return s.stored[resource] }
-
-// SetAggregated adds the kinds of other servers. It is called before the server serves.
-func (s *Served) SetAggregated(aggregated ownerreferences.Served) { s.aggregated.Store(&aggregated) }
 
 // ResourceOf implements ownerreferences.FindServed. A kind is served in all versions or in none:
 // the version of an owner reference is a hint (R1).
@@ -69,34 +55,32 @@ func (s *Served) ResourceOf(ctx context.Context, kind schema.GroupKind) (ownerre
 	if resource, ok := s.builtin[kind]; ok {
 		return resource, true
 	}
-	definitions := s.definitions.Load()
+	definitions := s.definitions()
 	if definitions == nil {
 		return ownerreferences.ServedResource{}, false
 	}
-	for _, obj := range definitions.cache.List() {
+	for _, obj := range definitions.List() {
 		if d, ok := obj.(*apiextensionsv1.CustomResourceDefinition); ok {
 			if resource, ok := serves(d, kind); ok {
 				return resource, true
 			}
 		}
 	}
-	if aggregated := s.aggregated.Load(); aggregated != nil {
-		if resource, ok := (*aggregated)(kind); ok {
-			return resource, true
-		}
+	if resource, ok := s.aggregated(kind); ok {
+		return resource, true
 	}
-	return definitions.readKind(ctx, kind)
+	return s.readKind(ctx, kind)
 }
 
 // readKind reads the definition of a kind that is not in the cache: a client that has seen the definition
 // established may be ahead of the cache. It reads the definition with the usual plural of the kind; a kind
 // with another plural is served once the cache has it.
-func (d *definitions) readKind(ctx context.Context, kind schema.GroupKind) (ownerreferences.ServedResource, bool) {
+func (s *Served) readKind(ctx context.Context, kind schema.GroupKind) (ownerreferences.ServedResource, bool) {
 	if !strings.Contains(kind.Group, ".") || kind.Kind == "" {
 		return ownerreferences.ServedResource{}, false // the group of a definition has a dot
 	}
 	plural, _ := meta.UnsafeGuessKindToResource(kind.WithVersion("v1"))
-	found, err := d.read(ctx, plural.Resource+"."+kind.Group)
+	found, err := s.read(ctx, plural.Resource+"."+kind.Group)
 	if err != nil {
 		return ownerreferences.ServedResource{}, false // not found, or unreadable and therefore not served
 	}

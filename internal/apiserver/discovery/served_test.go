@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/ownerreferences"
 )
 
 func definition(name, group, kind string, established apiextensionsv1.ConditionStatus) *apiextensionsv1.CustomResourceDefinition {
@@ -50,13 +52,14 @@ func TestServedAheadOfTheCache(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			reads := 0
-			s := NewServed()
-			s.SetDefinitions(cached, func(_ context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
+			s := NewServed(func() cache.Store { return cached }, func(_ context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
 				reads++
 				if d := stored[name]; d != nil {
 					return d, nil
 				}
 				return nil, errors.New("not found")
+			}, func(schema.GroupKind) (ownerreferences.ServedResource, bool) {
+				return ownerreferences.ServedResource{}, false
 			})
 			resource, served := s.ResourceOf(t.Context(), test.kind)
 			if served != test.served || reads != test.reads {

@@ -10,8 +10,7 @@
 // A client may see an established definition before this server's informer does, and the handler of
 // custom resources serves the definitions in the informer. WithDefinitions delays requests for the
 // new resource until then, for milliseconds. The handler itself would delay the first objects by
-// two seconds, for other servers whose informers are behind; here there are no others
-// (SetDefinitions).
+// two seconds, for other servers whose informers are behind; here there are no others (New).
 package establishing
 
 import (
@@ -43,19 +42,12 @@ const (
 // Establisher establishes definitions.
 type Establisher struct {
 	now func() time.Time
-	// definitions is the store of the informer; nil until SetDefinitions.
-	definitions atomic.Pointer[definitions]
+	// definitions returns the store of the informer of definitions, and whether the informer has synced.
+	definitions func() (known cache.Store, synced bool)
 
 	mu      sync.Mutex
 	pending map[string]created // guarded by mu; by name
 	waiting atomic.Int64       // the length of pending
-}
-
-// definitions is the store of an informer of definitions.
-type definitions struct {
-	cache.Store
-
-	synced func() bool
 }
 
 // created is a definition that was created here and may not be in the informer yet.
@@ -66,15 +58,11 @@ type created struct {
 	until time.Time
 }
 
-// New returns an Establisher. Before SetDefinitions it establishes nothing.
-func New(now func() time.Time) *Establisher {
-	return &Establisher{now: now, pending: make(map[string]created)}
-}
-
-// SetDefinitions sets the store of the informer of definitions. Nothing is established until the
-// informer has synced.
-func (e *Establisher) SetDefinitions(store cache.Store, synced func() bool) {
-	e.definitions.Store(&definitions{store, synced})
+// New returns an Establisher. definitions returns the store of the informer of definitions, which is nil until the API is
+// installed, and whether the informer has synced. Until then, nothing is established; nor is it on a store that other
+// servers share, for which definitions always returns nil.
+func New(now func() time.Time, definitions func() (known cache.Store, synced bool)) *Establisher {
+	return &Establisher{now: now, definitions: definitions, pending: make(map[string]created)}
 }
 
 // Transform is a cache.TransformFunc for that informer. It prevents the handler of custom resources
@@ -116,8 +104,8 @@ func (s *establishingStorage) Create(ctx context.Context, key string, obj, out r
 
 // claim reports whether a new definition can be established, and reserves its names.
 func (e *Establisher) claim(definition *apiextensions.CustomResourceDefinition) bool {
-	store := e.definitions.Load()
-	if _, ok := established(definition, metav1.Time{}); !ok || store == nil || !store.synced() {
+	store, synced := e.definitions()
+	if _, ok := established(definition, metav1.Time{}); !ok || store == nil || !synced {
 		return false
 	}
 	names := definition.Spec.Names
@@ -171,10 +159,10 @@ func (e *Establisher) settleLocked(store cache.Store) {
 
 // isPending reports whether a definition was created here and is not in the informer yet.
 func (e *Establisher) isPending(name string) bool {
-	store := e.definitions.Load()
-	if store == nil || e.waiting.Load() == 0 {
+	if e.waiting.Load() == 0 {
 		return false
 	}
+	store, _ := e.definitions() // what is pending was claimed, so the definitions are known
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.settleLocked(store)

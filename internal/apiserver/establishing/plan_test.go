@@ -66,14 +66,14 @@ func TestEstablished(t *testing.T) {
 // fails.
 func TestNamesAreReservedUntilTheDefinitionIsDeleted(t *testing.T) {
 	now := time.Now()
-	e := New(func() time.Time { return now })
+	var store cache.Store
+	synced := false
+	e := New(func() time.Time { return now }, func() (cache.Store, bool) { return store, synced })
 	widgets, rival, things := newDefinition("widgets", "1", "Widget"), newDefinition("rivals", "2", "Widget"), newDefinition("things", "3", "Thing")
 	if e.claim(widgets) {
 		t.Error("a claim is granted before the definitions are known")
 	}
-	store := cache.NewStore(cache.MetaNamespaceKeyFunc)
-	synced := false
-	e.SetDefinitions(store, func() bool { return synced })
+	store = cache.NewStore(cache.MetaNamespaceKeyFunc)
 	if e.claim(widgets) {
 		t.Error("a claim is granted before all definitions are known")
 	}

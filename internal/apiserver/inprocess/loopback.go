@@ -3,17 +3,18 @@ package inprocess
 import (
 	"errors"
 	"net/http"
-	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 )
 
-// Loopback sends requests to a handler that is set later: a server's loopback
-// configuration is needed before its handler exists. The zero value is ready for use.
+// Loopback sends requests to the handler of a server, whose loopback configuration is needed before the handler exists.
 type Loopback struct {
-	handler atomic.Pointer[http.RoundTripper]
+	handler func() http.Handler
 }
+
+// NewLoopback returns the transport to a handler, which is nil until the server is assembled.
+func NewLoopback(handler func() http.Handler) *Loopback { return &Loopback{handler} }
 
 // Config returns a client configuration with the address and the credential of the generic server's own
 // loopback configuration, and with this transport. It uses no TLS and has no rate limit.
@@ -29,17 +30,11 @@ func (t *Loopback) Config(generic *rest.Config) *rest.Config {
 	}
 }
 
-// SetHandler sets the handler.
-func (t *Loopback) SetHandler(handler http.Handler) {
-	transport := Transport(handler)
-	t.handler.Store(&transport)
-}
-
 // RoundTrip implements http.RoundTripper.
 func (t *Loopback) RoundTrip(r *http.Request) (*http.Response, error) {
-	transport := t.handler.Load()
-	if transport == nil {
+	handler := t.handler()
+	if handler == nil {
 		return nil, errors.New("the API server is not assembled yet")
 	}
-	return (*transport).RoundTrip(r)
+	return transport{handler}.RoundTrip(r)
 }

@@ -10,7 +10,8 @@ import (
 
 // Requests that come before the handler is set fail with an error that says why.
 func TestTransportBeforeItsHandler(t *testing.T) {
-	transport := &Loopback{}
+	var handler http.Handler
+	transport := NewLoopback(func() http.Handler { return handler })
 	config := transport.Config(&rest.Config{Host: "https://localhost", BearerToken: "secret"})
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -30,7 +31,7 @@ func TestTransportBeforeItsHandler(t *testing.T) {
 		t.Error(err)
 	}
 	var seen *http.Request
-	transport.SetHandler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen = r }))
+	handler = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen = r })
 	response, err := get()
 	if err != nil {
 		t.Fatal(err)

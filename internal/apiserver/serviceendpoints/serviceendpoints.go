@@ -15,7 +15,6 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -30,20 +29,20 @@ type Lookup struct {
 	Node           func(ctx context.Context, name string) (*corev1.Node, error)
 }
 
-// Resolver resolves Services to addresses. The zero value is ready for Use.
-type Resolver struct{ lookup atomic.Pointer[Lookup] }
+// Resolver resolves Services to addresses.
+type Resolver struct{ lookup func() (Lookup, bool) }
 
-// Use sets the lookup, once the server's own API is installed.
-func (r *Resolver) Use(lookup Lookup) { r.lookup.Store(&lookup) }
+// NewResolver returns a Resolver. lookup returns false until the server's own API is installed.
+func NewResolver(lookup func() (Lookup, bool)) *Resolver { return &Resolver{lookup} }
 
 // Addresses returns the addresses, HOST:PORT, of the endpoints that serve a port of a Service. It returns at least
 // one address, or an *Unreachable error.
 func (r *Resolver) Addresses(ctx context.Context, ref Reference) ([]string, error) {
-	lookup := r.lookup.Load()
+	lookup, ok := r.lookup()
 	failed := func(err error) error {
 		return fmt.Errorf("service/%s in %q cannot be checked due to: %w", ref.Name, ref.Namespace, err)
 	}
-	if lookup == nil {
+	if !ok {
 		return nil, failed(errors.New("the API server is still starting"))
 	}
 	ctx = withoutValues{ctx} //nolint:contextcheck // it ends with that of the request

@@ -76,14 +76,13 @@ func resolverOf(hosts ...string) *serviceendpoints.Resolver {
 	for _, host := range hosts {
 		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{host}})
 	}
-	resolver := &serviceendpoints.Resolver{}
-	resolver.Use(serviceendpoints.Lookup{
+	lookup := serviceendpoints.Lookup{
 		Service: func(context.Context, string, string) (*corev1.Service, error) {
 			return &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 443}}}}, nil
 		},
 		EndpointSlices: func(context.Context, string, string) ([]*discoveryv1.EndpointSlice, error) {
 			return []*discoveryv1.EndpointSlice{slice}, nil
 		},
-	})
-	return resolver
+	}
+	return serviceendpoints.NewResolver(func() (serviceendpoints.Lookup, bool) { return lookup, true })
 }

@@ -35,7 +35,7 @@ import (
 type cluster struct {
 	authority *auth.Authority
 	answer    http.Handler
-	resolver  serviceendpoints.Resolver
+	lookup    serviceendpoints.Lookup
 
 	mu    sync.Mutex
 	ports []int32 // guarded by mu; of endpoints on this machine
@@ -48,7 +48,7 @@ func newCluster(t *testing.T, answer http.HandlerFunc) *cluster {
 		t.Fatal(err)
 	}
 	c := &cluster{authority: authority, answer: answer}
-	c.resolver.Use(serviceendpoints.Lookup{
+	c.lookup = serviceendpoints.Lookup{
 		Service: func(_ context.Context, namespace, name string) (*corev1.Service, error) {
 			if namespace != metav1.NamespaceDefault || name != "hook" {
 				return nil, nil // as Lookup says
@@ -57,7 +57,7 @@ func newCluster(t *testing.T, answer http.HandlerFunc) *cluster {
 		},
 		EndpointSlices: func(context.Context, string, string) ([]*discoveryv1.EndpointSlice, error) { return c.slices(), nil },
 		Node:           func(context.Context, string) (*corev1.Node, error) { return nil, nil }, // as Lookup says
-	})
+	}
 	return c
 }
 
@@ -124,7 +124,7 @@ func (c *cluster) client(t *testing.T, config webhook.ClientConfig, own http.Rou
 	}
 	manager.SetAuthenticationInfoResolver(resolver)
 	manager.SetAuthenticationInfoResolverWrapper(Authentication(Config{
-		Endpoints: &c.resolver, Loopback: &rest.Config{Transport: own, BearerToken: "own"},
+		Endpoints: serviceendpoints.NewResolver(func() (serviceendpoints.Lookup, bool) { return c.lookup, true }), Loopback: &rest.Config{Transport: own, BearerToken: "own"},
 		Aggregated: func(version schema.GroupVersion) bool {
 			return version.Group == "other.example.com" && version.Version == "v1"
 		},
@@ -260,12 +260,12 @@ func TestCertificateOfAServiceIsVerified(t *testing.T) {
 	_, err := review(t, c.client(t, config, nil))
 	wantError(t, err, "certificate signed by unknown authority")
 
-	c.resolver.Use(serviceendpoints.Lookup{ // under another name
+	c.lookup = serviceendpoints.Lookup{ // under another name
 		Service: func(context.Context, string, string) (*corev1.Service, error) {
 			return &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "https", Port: 443}}}}, nil
 		},
 		EndpointSlices: func(context.Context, string, string) ([]*discoveryv1.EndpointSlice, error) { return c.slices(), nil },
-	})
+	}
 	_, err = review(t, c.client(t, c.service("other"), nil))
 	wantError(t, err, "not other.default.svc")
 }

@@ -42,7 +42,6 @@ type AccessControl struct {
 	rbac            rbac.Authorizer
 	serviceAccounts *serviceaccounttoken.Authenticator
 	tokens          authenticator.Token
-	pods            *restriction.PodRegistry
 }
 
 // Config configures an AccessControl.
@@ -53,7 +52,10 @@ type Config struct {
 	Client   kubernetes.Interface
 	// Informers must not have been started.
 	Informers informers.SharedInformerFactory
-	Now       func() time.Time
+	// Registry returns the registry of a resource of the core group, which is nil until the API is installed. Until
+	// then no service account token is valid.
+	Registry func(resource string) rest.Storage
+	Now      func() time.Time
 }
 
 // Apply sets up authentication and authorization in the configuration of the generic
@@ -65,9 +67,10 @@ func Apply(base *genericapiserver.Config, c Config) (*AccessControl, error) {
 	}
 	a := &AccessControl{
 		Policy: rbac.NewInformerPolicy(c.Informers), Components: auth.NewComponents(bootstrappolicy.Components()...),
-		authority: c.Authority, external: c.External, key: key, serviceAccounts: serviceaccounttoken.NewAuthenticator(key, c.Client.CoreV1()), pods: &restriction.PodRegistry{},
+		authority: c.Authority, external: c.External, key: key, serviceAccounts: serviceaccounttoken.NewAuthenticator(key, c.Client.CoreV1(), c.getter),
 	}
-	a.Restrictions = restriction.New(restriction.NewNamespaces(c.Informers.Core().V1().Namespaces().Lister(), c.Client.CoreV1()), a.pods)
+	pods := restriction.NewPodRegistry(func() rest.Storage { return c.Registry("pods") })
+	a.Restrictions = restriction.New(restriction.NewNamespaces(c.Informers.Core().V1().Namespaces().Lister(), c.Client.CoreV1()), pods)
 	further, err := c.External.Authenticators(a.audiences())
 	if err != nil {
 		return nil, err
@@ -126,9 +129,14 @@ func (a *AccessControl) ReviewGroups(schemes registry.Schemes, base *genericapis
 	}.groups(schemes)
 }
 
-// UseRegistries passes the registries of the core group, by resource, to authentication and authorization,
-// and adds serviceaccounts/token to them. Until then no service account token is valid.
-func (a *AccessControl) UseRegistries(core map[string]rest.Storage) error {
+// getter returns what reads the objects of a resource of the core group; nil until the API is installed.
+func (c Config) getter(resource string) rest.Getter {
+	getter, _ := c.Registry(resource).(rest.Getter)
+	return getter
+}
+
+// AddTokens adds serviceaccounts/token to the registries of the core group, by resource.
+func (a *AccessControl) AddTokens(core map[string]rest.Storage) error {
 	objects := serviceaccounttoken.Getters{}
 	for _, resource := range []string{"serviceaccounts", "pods", "secrets", "nodes"} {
 		getter, ok := core[resource].(rest.Getter)
@@ -137,11 +145,7 @@ func (a *AccessControl) UseRegistries(core map[string]rest.Storage) error {
 		}
 		objects[resource] = getter
 	}
-	if err := a.pods.Use(core["pods"]); err != nil {
-		return err
-	}
 	core["serviceaccounts/token"] = serviceaccounttoken.NewEndpoint(a.key, objects)
-	a.serviceAccounts.SetGetters(objects)
 	return nil
 }
 

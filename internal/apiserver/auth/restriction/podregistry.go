@@ -16,7 +16,7 @@ import (
 // PodRegistry implements Pods with the registry of pods. A positive answer may come from the watch cache: a
 // node observes its pods through the same cache. A negative one comes from the store.
 type PodRegistry struct {
-	registry podReader
+	registry func() rest.Storage
 }
 
 type podReader interface {
@@ -26,14 +26,16 @@ type podReader interface {
 
 var _ Pods = (*PodRegistry)(nil)
 
-// Use sets the registry of pods. It is called before the server serves.
-func (p *PodRegistry) Use(pods rest.Storage) error {
-	registry, ok := pods.(podReader)
+// NewPodRegistry returns a PodRegistry. registry returns the registry of pods, which is nil until the API is installed.
+func NewPodRegistry(registry func() rest.Storage) *PodRegistry { return &PodRegistry{registry} }
+
+func (p *PodRegistry) reader() (podReader, error) {
+	registry := p.registry()
+	reader, ok := registry.(podReader)
 	if !ok {
-		return fmt.Errorf("the pods of nodes cannot be found in a %T", pods)
+		return nil, fmt.Errorf("the pods of nodes cannot be found in a %T", registry)
 	}
-	p.registry = registry
-	return nil
+	return reader, nil
 }
 
 // The resource versions of a read from the watch cache, and of a live read.
@@ -44,9 +46,13 @@ const (
 
 // Get implements Pods.
 func (p *PodRegistry) Get(ctx context.Context, namespace, name string, enough func(*corev1.Pod) bool) (*corev1.Pod, error) {
+	pods, err := p.reader()
+	if err != nil {
+		return nil, err
+	}
 	ctx = genericrequest.WithNamespace(ctx, namespace)
 	for _, version := range []string{fromCache, live} {
-		obj, err := p.registry.Get(ctx, name, &metav1.GetOptions{ResourceVersion: version})
+		obj, err := pods.Get(ctx, name, &metav1.GetOptions{ResourceVersion: version})
 		if pod, ok := obj.(*corev1.Pod); ok && err == nil && (version == live || enough(pod)) {
 			return pod, nil
 		}
@@ -59,10 +65,14 @@ func (p *PodRegistry) Get(ctx context.Context, namespace, name string, enough fu
 
 // HasMatch implements Pods.
 func (p *PodRegistry) HasMatch(ctx context.Context, node, namespace string, matches func(*corev1.Pod) bool) (bool, error) {
+	pods, err := p.reader()
+	if err != nil {
+		return false, err
+	}
 	ctx = genericrequest.WithNamespace(ctx, namespace)
 	for _, version := range []string{fromCache, live} {
 		options := &internalversion.ListOptions{ResourceVersion: version, FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node)}
-		obj, err := p.registry.List(ctx, options)
+		obj, err := pods.List(ctx, options)
 		if err != nil {
 			return false, fmt.Errorf("list the pods of node %s: %w", node, err)
 		}

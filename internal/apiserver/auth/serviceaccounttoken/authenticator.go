@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,21 +29,18 @@ type Authenticator struct {
 	key *Key
 	// secrets labels Secrets whose tokens are used.
 	secrets typedcorev1.SecretsGetter
-	// getters is nil until SetGetters.
-	getters atomic.Pointer[Getters]
+	// getter returns what reads the objects of a resource that tokens are bound to; nil until the API is installed.
+	getter func(resource string) rest.Getter
 }
 
 var _ authenticator.Token = (*Authenticator)(nil)
 
 // NewAuthenticator returns an Authenticator of the tokens that key has signed. It uses secrets to label Secrets whose
-// tokens are used.
-func NewAuthenticator(key *Key, secrets typedcorev1.SecretsGetter) *Authenticator {
-	return &Authenticator{key: key, secrets: secrets}
+// tokens are used. getter returns what reads serviceaccounts, pods, secrets or nodes. It returns nil until the API is
+// installed: until then no token is valid.
+func NewAuthenticator(key *Key, secrets typedcorev1.SecretsGetter, getter func(resource string) rest.Getter) *Authenticator {
+	return &Authenticator{key: key, secrets: secrets, getter: getter}
 }
-
-// SetGetters sets the getters of serviceaccounts, pods, secrets and nodes. Until then no token
-// is valid.
-func (a *Authenticator) SetGetters(getters Getters) { a.getters.Store(&getters) }
 
 // AuthenticateToken implements authenticator.Token. It leaves tokens of other issuers to other
 // authenticators, and refuses an invalid token of this issuer with the reason.
@@ -81,15 +77,11 @@ func (a *Authenticator) audiences(ctx context.Context, all []string) (authentica
 	return audiences, nil
 }
 
-// errUnreadable is the error before SetGetters.
+// errUnreadable is the error before the API is installed.
 var errUnreadable = errors.New("service accounts cannot be read yet")
 
 // checkExist returns an error unless the service account and the bound objects exist.
 func (a *Authenticator) checkExist(ctx context.Context, b Bound) error {
-	getters := a.getters.Load()
-	if getters == nil {
-		return errUnreadable
-	}
 	for _, bound := range []struct {
 		resource, namespace string
 		object              *Object
@@ -102,7 +94,11 @@ func (a *Authenticator) checkExist(ctx context.Context, b Bound) error {
 		if bound.object == nil {
 			continue
 		}
-		obj, err := (*getters)[bound.resource].Get(genericrequest.WithNamespace(ctx, bound.namespace), bound.object.Name, &metav1.GetOptions{})
+		getter := a.getter(bound.resource)
+		if getter == nil {
+			return errUnreadable
+		}
+		obj, err := getter.Get(genericrequest.WithNamespace(ctx, bound.namespace), bound.object.Name, &metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return fmt.Errorf("the token is bound to %s %q, which no longer exists", bound.resource, bound.object.Name)
 		}

@@ -123,11 +123,11 @@ func (a *Authenticator) liveAccount(ctx context.Context, claims legacyClaims) (*
 
 // read reads an object that a token names.
 func read[T any](ctx context.Context, a *Authenticator, resource, namespace, name string) (*T, error) {
-	getters := a.getters.Load()
-	if getters == nil {
+	getter := a.getter(resource)
+	if getter == nil {
 		return nil, errUnreadable
 	}
-	obj, err := (*getters)[resource].Get(genericrequest.WithNamespace(ctx, namespace), name, &metav1.GetOptions{})
+	obj, err := getter.Get(genericrequest.WithNamespace(ctx, namespace), name, &metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("read an object that the token is about: %w", err)
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -31,8 +30,8 @@ type MergeTypes struct {
 	config  *common.OpenAPIV3Config
 	schemes []*runtime.Scheme // schemes with the Go types of the built-in kinds
 	log     *slog.Logger
-	// definitions are the CustomResourceDefinitions; nil until SetDefinitions.
-	definitions atomic.Pointer[cache.Store]
+	// definitions returns the CustomResourceDefinitions; nil until the API is installed.
+	definitions func() cache.Store
 
 	mu      sync.Mutex
 	builtin map[schema.GroupVersionKind]managedfields.TypeConverter // guarded by mu
@@ -46,20 +45,17 @@ type customType struct {
 	managedfields.TypeConverter
 }
 
-// NewMergeTypes returns the types of the built-in kinds: config describes them, and external has their Go types.
-func NewMergeTypes(config *common.OpenAPIV3Config, external *runtime.Scheme, log *slog.Logger) *MergeTypes {
+// NewMergeTypes returns the types of the built-in kinds, which config describes and whose Go types are in external, and
+// of the kinds of established CustomResourceDefinitions. definitions may return nil until the API is installed.
+func NewMergeTypes(config *common.OpenAPIV3Config, external *runtime.Scheme, definitions func() cache.Store, log *slog.Logger) *MergeTypes {
 	return &MergeTypes{
 		config:  config,
 		schemes: []*runtime.Scheme{external, apiextensions.Scheme},
-		log:     log,
+		log:     log, definitions: definitions,
 		builtin: map[schema.GroupVersionKind]managedfields.TypeConverter{},
 		custom:  map[schema.GroupVersionKind]customType{},
 	}
 }
-
-// SetDefinitions adds the kinds of established CustomResourceDefinitions. It is called
-// before the server serves.
-func (t *MergeTypes) SetDefinitions(definitions cache.Store) { t.definitions.Store(&definitions) }
 
 // Run implements patch.TypeConverterManager. There is nothing to run.
 func (t *MergeTypes) Run(context.Context) {}
@@ -138,11 +134,11 @@ func (t *MergeTypes) buildCustom(definition *apiextensionsv1.CustomResourceDefin
 
 // definitionOf returns the definition of a custom resource that serves the version, or nil.
 func (t *MergeTypes) definitionOf(kind schema.GroupVersionKind) *apiextensionsv1.CustomResourceDefinition {
-	definitions := t.definitions.Load()
+	definitions := t.definitions()
 	if definitions == nil {
 		return nil
 	}
-	for _, obj := range (*definitions).List() {
+	for _, obj := range definitions.List() {
 		d, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
 		if !ok || d.Spec.Group != kind.Group || d.Status.AcceptedNames.Kind != kind.Kind {
 			continue

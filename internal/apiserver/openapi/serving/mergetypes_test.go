@@ -17,9 +17,8 @@ import (
 
 func newTypes() (*serving.MergeTypes, cache.Store) {
 	external := builtin.NewSchemes().External
-	kinds, definitions := serving.NewMergeTypes(serving.V3Config(external), external, slog.New(slog.DiscardHandler)), cache.NewStore(cache.MetaNamespaceKeyFunc)
-	kinds.SetDefinitions(definitions)
-	return kinds, definitions
+	definitions := cache.NewStore(cache.MetaNamespaceKeyFunc)
+	return serving.NewMergeTypes(serving.V3Config(external), external, func() cache.Store { return definitions }, slog.New(slog.DiscardHandler)), definitions
 }
 
 // Every built-in kind has a type, which is built once; a kind that is not served has none.
