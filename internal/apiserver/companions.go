@@ -16,8 +16,8 @@ type Companions struct {
 	// Backlog returns how many objects of a namespace wait for the collector. The number limits how many owner
 	// references may be added in the namespace (package ownerreferences).
 	Backlog func(namespace string) int
-	// Requested observes deletion requests and their users (deleteflow.Config.Asked).
-	Requested func(deleteflow.Asked)
+	// Requested observes deletion requests and their users (deleteflow.Config.OnRequest).
+	Requested func(deleteflow.Requested)
 	// HasFinalizer reports whether any object has a finalizer, which protected objects may outlive (R28).
 	HasFinalizer func(finalizer string) (bool, error)
 	// Nodes are the agents of nodes.
@@ -29,8 +29,8 @@ type Companions struct {
 // companions returns the current companions. Its methods are for a server without companions, too.
 type companions func() Companions
 
-// requested is deleteflow.Config.Asked.
-func (c companions) requested(a deleteflow.Asked) {
+// requested is deleteflow.Config.OnRequest.
+func (c companions) requested(a deleteflow.Requested) {
 	if requested := c().Requested; requested != nil {
 		requested(a)
 	}

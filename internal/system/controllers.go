@@ -104,7 +104,7 @@ func (c *companions) get() apiserver.Companions {
 // accompany makes the collector a companion.
 func accompany(c *apiserver.Companions, collector *coppice.Collector) {
 	c.Backlog, c.HasFinalizer = collector.Backlog, collector.Carries
-	c.Requested = func(a deleteflow.Asked) {
+	c.Requested = func(a deleteflow.Requested) {
 		collector.Requested(coppice.DeletionRequest{Request: a.Request, UID: a.UID, User: a.User, Agent: a.Agent, Policy: a.Policy})
 	}
 }

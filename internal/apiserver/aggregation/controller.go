@@ -85,7 +85,7 @@ func sameSpec(before, now any) bool {
 	return xOK && yOK && x.UID == y.UID && equality.Semantic.DeepEqual(x.Spec, y.Spec)
 }
 
-func (a *Aggregator) reconcile(ctx context.Context, watches *sync.WaitGroup, name string) (again time.Duration, err error) {
+func (a *Aggregator) reconcile(ctx context.Context, watches *sync.WaitGroup, name string) (retryAfter time.Duration, err error) {
 	obj, ok, _ := a.services.GetStore().GetByKey(name) // an in-memory store does not fail
 	s, _ := obj.(*apiregistrationv1.APIService)
 	if !ok || s == nil || s.Spec.Service == nil {
@@ -101,15 +101,15 @@ func (a *Aggregator) reconcile(ctx context.Context, watches *sync.WaitGroup, nam
 	if ctx.Err() != nil {
 		return 0, ctx.Err()
 	}
-	again = checkInterval
+	retryAfter = checkInterval
 	if problem != nil {
-		again = min(firstCheck<<min(b.failures.Add(1)-1, 16), checkInterval)
+		retryAfter = min(firstCheck<<min(b.failures.Add(1)-1, 16), checkInterval)
 	} else {
 		b.failures.Store(0)
 	}
 	// Publish before the condition is written: a client that sees the condition must find the group.
 	a.publish(b, list, problem)
-	return again, a.report(ctx, s, availability(problem))
+	return retryAfter, a.report(ctx, s, availability(problem))
 }
 
 // backendOf returns the backend that an APIService describes, or a new one if the APIService has changed.

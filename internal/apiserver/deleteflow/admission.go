@@ -32,13 +32,13 @@ func (c optionsPlugin) Admit(ctx context.Context, a admission.Attributes, _ admi
 	if r == nil || !ok || isPlanned(ctx) {
 		return nil
 	}
-	asked := r.keepOptions(options)
+	requested := r.keepOptions(options)
 	obj := a.GetOldObject()
 	if obj == nil {
 		return nil
 	}
 	strategy := c.flow.strategyOf(a.GetResource().GroupResource())
-	plan, err := c.flow.decide(ctx, obj, asked, strategy)
+	plan, err := c.flow.decide(ctx, obj, requested, strategy)
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func (c optionsPlugin) Admit(ctx context.Context, a admission.Attributes, _ admi
 			return err
 		}
 	}
-	options.PropagationPolicy, options.OrphanDependents = asked.PropagationPolicy, asked.OrphanDependents
+	options.PropagationPolicy, options.OrphanDependents = requested.PropagationPolicy, requested.OrphanDependents
 	return adjustOptions(options, plan, obj)
 }
 

@@ -39,7 +39,7 @@ type refusals struct {
 	conditions *storage.Preconditions
 
 	mu    sync.Mutex
-	asked sets.Set[string] // keys of the objects whose deletion the registry has begun; guarded by mu
+	begun sets.Set[string] // keys of the objects whose deletion the registry has begun; guarded by mu
 	by    map[string]error // by key; guarded by mu
 }
 
@@ -47,7 +47,7 @@ type refusals struct {
 func serveCollection(next http.Handler, codecs runtime.NegotiatedSerializer, w http.ResponseWriter, r *http.Request, info *genericrequest.RequestInfo) {
 	refused := &refusals{
 		resource:   schema.GroupResource{Group: info.APIGroup, Resource: info.Resource},
-		conditions: conditionsOf(r), asked: sets.New[string](), by: map[string]error{},
+		conditions: conditionsOf(r), begun: sets.New[string](), by: map[string]error{},
 	}
 	next.ServeHTTP(&collectionWriter{ResponseWriter: w, header: w.Header().Clone(), refused: refused, fail: func(err error) {
 		responsewriters.ErrorNegotiated(err, codecs, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, r)
@@ -97,7 +97,7 @@ func optionsOf(r *http.Request) *metav1.DeleteOptions {
 // the registry would stop at the first object that does not meet them.
 func (f *refusals) begin(ctx context.Context, key string, obj runtime.Object) error {
 	f.mu.Lock()
-	f.asked.Insert(key)
+	f.begun.Insert(key)
 	f.mu.Unlock()
 	return f.keep(ctx, key, f.conditions.Check(key, obj))
 }
@@ -133,7 +133,7 @@ func (f *refusals) err() error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return registry.CollectionError(errs, f.asked.Len())
+	return registry.CollectionError(errs, f.begun.Len())
 }
 
 // collectionWriter replaces a successful response with the refusals.

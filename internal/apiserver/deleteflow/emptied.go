@@ -84,11 +84,11 @@ func (e *emptied) add(ctx context.Context, namespace runtime.Object) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	before, again := e.by[key]
-	if again && before.uid == m.GetUID() {
+	before, exists := e.by[key]
+	if exists && before.uid == m.GetUID() {
 		revision = before.marked
 	}
-	if !again && len(e.by) >= mostEmptied && !e.forgetLocked() {
+	if !exists && len(e.by) >= mostEmptied && !e.forgetLocked() {
 		return
 	}
 	e.by[key] = emptiedNamespace{m.GetUID(), revision, e.now().Add(emptiedFor)}

@@ -84,10 +84,10 @@ type Config struct {
 	// Collector is set if a garbage collector runs. Otherwise the flow adds no finalizer that only a collector
 	// removes.
 	Collector bool
-	// Asked, if set, is called for a DELETE of an object that is not terminating and not protected. The call comes
+	// OnRequest, if set, is called for a DELETE of an object that is not terminating and not protected. The call comes
 	// before the DELETE succeeds, and may be repeated for one request. Dry runs, collectors and namespace controllers
 	// cause no calls.
-	Asked func(Asked)
+	OnRequest func(Requested)
 	// Left returns the outlived objects of a protected object in a namespace (R28) that still exist or could not be
 	// checked with the rights of the request's user. It is called in storage transactions. If it is nil, none can be
 	// checked.
@@ -101,7 +101,7 @@ type Flow struct {
 	now       func() time.Time
 	collector bool
 	left      func(ctx context.Context, namespace string, others []protection.Other) []protection.Left
-	asked     func(Asked)
+	onRequest func(Requested)
 	rows      map[schema.GroupResource]schema.GroupResource // where a resource with several groups is stored
 	stored    StoredMetadata
 	emptied   emptied
@@ -109,9 +109,9 @@ type Flow struct {
 
 // New returns a Flow.
 func New(c Config) *Flow {
-	f := &Flow{now: c.Now, collector: c.Collector, left: c.Left, asked: c.Asked, rows: map[schema.GroupResource]schema.GroupResource{}, stored: c.Stored, emptied: emptied{now: c.Now, by: map[emptiedBy]emptiedNamespace{}}}
-	if f.asked == nil {
-		f.asked = func(Asked) {}
+	f := &Flow{now: c.Now, collector: c.Collector, left: c.Left, onRequest: c.OnRequest, rows: map[schema.GroupResource]schema.GroupResource{}, stored: c.Stored, emptied: emptied{now: c.Now, by: map[emptiedBy]emptiedNamespace{}}}
+	if f.onRequest == nil {
+		f.onRequest = func(Requested) {}
 	}
 	if f.left == nil {
 		f.left = unknownWhetherLeft

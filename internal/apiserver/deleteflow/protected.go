@@ -27,7 +27,7 @@ func (f *Flow) decide(ctx context.Context, obj runtime.Object, options *metav1.D
 		err = f.protect(ctx, obj, strategy.Resource)
 	}
 	if err == nil {
-		f.tell(ctx, obj, options)
+		f.reportRequest(ctx, obj, options)
 	}
 	return plan, err
 }

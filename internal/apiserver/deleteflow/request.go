@@ -142,11 +142,11 @@ func (r *request) preconditionsOr(registry *storage.Preconditions) *storage.Prec
 	if r == nil || registry == nil || registry.ResourceVersion == nil || *registry.ResourceVersion != "" {
 		return registry
 	}
-	asked := r.deleteOptions()
-	if asked == nil {
+	options := r.deleteOptions()
+	if options == nil {
 		return registry
 	}
-	return preconditionsOf(asked)
+	return preconditionsOf(options)
 }
 
 // observe keeps the version of the object from which an update is computed.

@@ -230,9 +230,9 @@ func (x *exchange) Flush() { x.WriteHeader(http.StatusOK) }
 func (x *exchange) CloseNotify() <-chan bool { return closeNotify(x.ctx) }
 
 func closeNotify(ctx context.Context) <-chan bool {
-	gone := make(chan bool, 1)
-	context.AfterFunc(ctx, func() { gone <- true })
-	return gone
+	closed := make(chan bool, 1)
+	context.AfterFunc(ctx, func() { closed <- true })
+	return closed
 }
 
 // Read implements io.Reader for the client.

@@ -158,11 +158,11 @@ func (p *Publisher) keep(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		again := failures.observe(ctx, err, p.Clock.Now())
+		retryAfter := failures.observe(ctx, err, p.Clock.Now())
 		if err == nil {
 			p.announce()
 		}
-		timer := p.Clock.NewTimer(again)
+		timer := p.Clock.NewTimer(retryAfter)
 		select {
 		case <-timer.C():
 		case <-p.events:

@@ -140,7 +140,7 @@ func (b *Bin) whole(s *sight, uids []string, out *stream) error {
 		return err
 	}
 	s.unread = nil // the response must not reveal that these are kept
-	wanted, err := b.index.along(all, roots, b.head)
+	wanted, err := b.index.deletedWith(all, roots, b.head)
 	if err != nil {
 		return err
 	}
@@ -166,12 +166,12 @@ func (b *Bin) whole(s *sight, uids []string, out *stream) error {
 
 // roots returns the objects with the given UIDs that the caller may get.
 func (b *Bin) roots(s *sight, all []indexed, uids []string) (roots []indexed, err error) {
-	asked := map[uint64]bool{}
+	requested := map[uint64]bool{}
 	for _, uid := range uids {
-		asked[b.index.hash(uid)] = true
+		requested[b.index.hash(uid)] = true
 	}
 	for _, o := range all {
-		if !asked[o.uid] {
+		if !requested[o.uid] {
 			continue
 		}
 		i, err := b.seen(s, &o)

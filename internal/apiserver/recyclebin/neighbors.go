@@ -74,10 +74,10 @@ func place(all []indexed, key uint64) (int, bool) {
 	return slices.BinarySearchFunc(all, key, func(o indexed, key uint64) int { return cmp.Compare(o.key, key) })
 }
 
-// along returns the keys of the roots and of all objects that were deleted with them: their direct and indirect
+// deletedWith returns the keys of the roots and of all objects that were deleted with them: their direct and indirect
 // dependents, the contents of namespaces, the instances of definitions, as undo.Closure does. Because it compares
 // hashes, it may return a few objects more. head returns the metadata of a kept object.
-func (x *index) along(all, roots []indexed, head func(key uint64) (*Item, error)) (map[uint64]bool, error) {
+func (x *index) deletedWith(all, roots []indexed, head func(key uint64) (*Item, error)) (map[uint64]bool, error) {
 	began, err := beginningOf(roots, head)
 	if err != nil {
 		return nil, err

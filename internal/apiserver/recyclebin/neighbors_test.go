@@ -35,10 +35,10 @@ func (k *kept) add(dropped int, items ...*Item) {
 
 func (k *kept) head(key uint64) (*Item, error) { return k.items[key], nil }
 
-func (k *kept) along(t *testing.T, uid types.UID) []uint64 {
+func (k *kept) deletedWith(t *testing.T, uid types.UID) []uint64 {
 	t.Helper()
 	all := k.entries()
-	found, err := k.index.along(all, k.rootsOf(all, uid), k.head)
+	found, err := k.index.deletedWith(all, k.rootsOf(all, uid), k.head)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestAlongIsTheClosure(t *testing.T) {
 			k.add(random.IntN(len(k.entries())+1)/3, items...)
 			for n := range 40 {
 				uid := types.UID(fmt.Sprint("u", n))
-				if got, want := k.along(t, uid), k.model(uid); !slices.Equal(got, want) {
+				if got, want := k.deletedWith(t, uid), k.model(uid); !slices.Equal(got, want) {
 					t.Fatalf("seed %d: with %s went %v, want %v", seed, uid, got, want)
 				}
 			}
@@ -147,15 +147,15 @@ func TestAlongReadsWhatItNeeds(t *testing.T) {
 	k.add(0, items...)
 	all := k.entries()
 	roots := k.rootsOf(all, "u39999")
-	if found := k.along(t, "u39999"); len(found) != 1 {
+	if found := k.deletedWith(t, "u39999"); len(found) != 1 {
 		t.Fatalf("%d objects went with one that owns none", len(found))
 	}
-	if allocations := testing.AllocsPerRun(10, func() { _, _ = k.index.along(all, roots, k.head) }); allocations > 100 {
+	if allocations := testing.AllocsPerRun(10, func() { _, _ = k.index.deletedWith(all, roots, k.head) }); allocations > 100 {
 		t.Errorf("a request for one object takes %v allocations", allocations)
 	}
 	before := &k.links.sorted[0]
 	k.add(100, &Item{Resource: "configmaps", Namespace: "shop", Name: "late", UID: "late", Owners: []metav1.OwnerReference{{UID: "u39999"}}})
-	if found := k.along(t, "u39999"); len(found) != 2 || &k.links.sorted[0] != before {
+	if found := k.deletedWith(t, "u39999"); len(found) != 2 || &k.links.sorted[0] != before {
 		t.Errorf("after a write, %d objects went with it, want 2; the links were made again: %t", len(found), &k.links.sorted[0] != before)
 	}
 }
@@ -170,7 +170,7 @@ func TestLinksBeginAnew(t *testing.T) {
 		}
 		k.next = 1
 		k.add(0, items...)
-		if found := k.along(t, types.UID(name+"0")); len(found) != 3000 {
+		if found := k.deletedWith(t, types.UID(name+"0")); len(found) != 3000 {
 			t.Errorf("with the first of %s went %d, want 3000", name, len(found))
 		}
 	}

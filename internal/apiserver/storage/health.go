@@ -53,15 +53,15 @@ func (s *Store) reach(ctx context.Context) error {
 // conditions returns the condition of each server of an etcd cluster.
 func (s *Store) conditions(ctx context.Context) []string {
 	endpoints := s.client.Endpoints()
-	said := make([]string, len(endpoints))
+	conditions := make([]string, len(endpoints))
 	var asking sync.WaitGroup
 	for i, endpoint := range endpoints {
 		asking.Go(func() {
-			said[i] = endpoint + ": " + condition(s.ask(ctx, endpoint))
+			conditions[i] = endpoint + ": " + condition(s.ask(ctx, endpoint))
 		})
 	}
 	asking.Wait()
-	return said
+	return conditions
 }
 
 // ask requests the status of one server on a new connection: the client would retry until ctx ends,
@@ -103,8 +103,8 @@ func (s *Store) refusal(ctx context.Context, address string) error {
 		_ = connection.SetReadDeadline(deadline)
 	}
 	_, err = connection.Read(make([]byte, 1))
-	if said, ok := errors.AsType[*net.OpError](err); ok && said.Op == "remote error" {
-		return said
+	if alert, ok := errors.AsType[*net.OpError](err); ok && alert.Op == "remote error" {
+		return alert
 	}
 	return nil
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
-// Asked is a request to delete an object.
-type Asked struct {
+// Requested is a request to delete an object.
+type Requested struct {
 	// Request is its audit ID: the same for all objects of a collection.
 	Request string
 	UID     types.UID
@@ -27,21 +27,21 @@ type Asked struct {
 	Policy metav1.DeletionPropagation
 }
 
-// tell reports a request to delete an object to Config.Asked.
-func (f *Flow) tell(ctx context.Context, obj runtime.Object, options *metav1.DeleteOptions) {
+// reportRequest reports a request to delete an object to Config.OnRequest.
+func (f *Flow) reportRequest(ctx context.Context, obj runtime.Object, options *metav1.DeleteOptions) {
 	m, err := meta.Accessor(obj)
 	who, isKnown := genericrequest.UserFrom(ctx)
 	if err != nil || !isKnown || m.GetDeletionTimestamp() != nil || options != nil && dryrun.IsDryRun(options.DryRun) || deleterOf(ctx) == protection.Cascade {
 		return
 	}
-	asked := Asked{Request: audit.GetAuditIDTruncated(ctx), UID: m.GetUID(), User: who.GetName()}
+	r := Requested{Request: audit.GetAuditIDTruncated(ctx), UID: m.GetUID(), User: who.GetName()}
 	if options != nil && options.PropagationPolicy != nil {
-		asked.Policy = *options.PropagationPolicy
+		r.Policy = *options.PropagationPolicy
 	}
-	if r := requestFrom(ctx); r != nil {
-		asked.Agent = r.agent
+	if sent := requestFrom(ctx); sent != nil {
+		r.Agent = sent.agent
 	}
-	f.asked(asked)
+	f.onRequest(r)
 }
 
 // agentOf returns the name of the program that sends a request: its User-Agent up to the first space.
