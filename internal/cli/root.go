@@ -5,6 +5,7 @@
 //
 //	root.go             the root command, exit codes, streams
 //	flags*.go           flags of several commands
+//	log*.go             the log of commands that run controllers
 //	cluster.go          a cluster to read: its flags, and the inventory that a question needs
 //	targets*.go         the objects to delete, as kubectl delete names them
 //	collectorclient.go  a running collector to ask: its flags, and a client of its API

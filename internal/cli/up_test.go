@@ -18,12 +18,12 @@ func defaults(t *testing.T) upFlags {
 		Options: system.Options{
 			Port: defaultPort, Etcd: system.Etcd{Prefix: "/registry"}, QuotaBytes: 8 << 30, NodeGrace: 50 * time.Second,
 		},
-		bindAddress: "127.0.0.1", collector: true, logLevel: "info",
-		controllers: []string{controllerGC, controllerNamespace, controllerProtection},
+		address: upAddress{bind: "127.0.0.1"}, logLevel: "info",
+		controllers: upControllers{collector: true, names: []string{controllerGC, controllerNamespace, controllerProtection}},
 	}
 	flags := newUp(Streams{}).Flags()
 	for name, want := range map[string]string{
-		"data-dir": f.DataDir, "write-kubeconfig": f.WriteKubeconfig, "secure-port": "6443", "bind-address": f.bindAddress,
+		"data-dir": f.DataDir, "write-kubeconfig": f.WriteKubeconfig, "secure-port": "6443", "bind-address": f.address.bind,
 		"ephemeral": "false", "node-monitor-grace-period": "50s", "enable-garbage-collector": "true", "log-level": f.logLevel,
 	} {
 		if got := flags.Lookup(name).DefValue; got != want {
@@ -50,7 +50,7 @@ func TestUpWithoutFlags(t *testing.T) {
 func TestUpFlags(t *testing.T) {
 	atHome(t)
 	f := defaults(t)
-	f.DataDir, f.WriteKubeconfig, f.Port, f.bindAddress, f.collector = "/data", "/config", 0, "::", false
+	f.DataDir, f.WriteKubeconfig, f.Port, f.address.bind, f.controllers.collector = "/data", "/config", 0, "::", false
 	o, err := f.options(t.Context(), io.Discard)
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func TestUpFlags(t *testing.T) {
 	}
 	for path, want := range map[string]string{"/log": "/log", "-": "-", "": system.NoAuditLog} {
 		audited := defaults(t)
-		audited.AuditPath, audited.auditLogSet = path, true
+		audited.AuditPath, audited.audit.isSet = path, true
 		if o, err := audited.options(t.Context(), io.Discard); err != nil || o.AuditPath != want {
 			t.Errorf("--audit-log-path=%q: %q %v, want %q", path, o.AuditPath, err, want)
 		}
@@ -83,7 +83,7 @@ func TestUpFlags(t *testing.T) {
 	}
 	for address, want := range map[string]string{"": "<nil>", "192.0.2.7": "192.0.2.7", "fd00::7": "fd00::7", "127.0.0.1": "refused", "0.0.0.0": "refused", "169.254.1.1": "refused", "host": "refused"} {
 		advertised := defaults(t)
-		advertised.advertiseAddress = address
+		advertised.address.advertise = address
 		o, err := advertised.options(t.Context(), io.Discard)
 		if refused := want == "refused"; refused != (err != nil) || !refused && o.AdvertiseAddress.String() != want {
 			t.Errorf("--advertise-address=%q: %v %v, want %s", address, o.AdvertiseAddress, err, want)
@@ -163,7 +163,7 @@ func TestServiceRange(t *testing.T) {
 		"10.0.0.0": "", "10.0.0.7/24": "", "10.0.0.0/30": "", "all": "",
 	} {
 		f := defaults(t)
-		f.serviceRange = given
+		f.address.services = given
 		o, err := f.options(t.Context(), io.Discard)
 		if (err == nil) != (want != "") || err == nil && o.Services.Addresses.String() != want {
 			t.Errorf("--service-cluster-ip-range %s: %s, %v", given, o.Services.Addresses, err)
