@@ -1,11 +1,10 @@
 package coppice
 
 import (
-	"cmp"
 	"context"
-	"errors"
 
-	"golang.org/x/sync/errgroup"
+	"github.com/coppice-dev/coppice/internal/collect/process"
+	"github.com/coppice-dev/coppice/internal/tools/metrics"
 )
 
 // Controllers are a collector and a namespace controller that run in one process. Either may be
@@ -19,51 +18,34 @@ type Controllers struct {
 	Others func(deleted []HeldObject) (unfinished []string)
 }
 
+// inside returns the controllers as the packages of this module know them.
+func (c Controllers) inside() metrics.Controllers {
+	inside := metrics.Controllers{Controllers: process.Controllers{Others: c.Others}}
+	if c.Collector != nil {
+		inside.Collector, inside.Metrics = c.Collector.Collector, append(inside.Metrics, c.Collector.metrics)
+	}
+	if c.Namespaces != nil {
+		inside.Namespaces, inside.Metrics = c.Namespaces.controller, append(inside.Metrics, c.Namespaces.metrics)
+	}
+	return inside
+}
+
 // Run runs the controllers until ctx ends or one of them fails, and returns when both have
 // ended.
-func (c Controllers) Run(ctx context.Context) error {
-	if c.Collector == nil && c.Namespaces == nil {
-		return errors.New("there is no controller to run")
-	}
-	if c.Collector != nil && c.Namespaces != nil {
-		defer c.Collector.gone.add(c.Namespaces.controller.Changed)()
-	}
-	group, ctx := errgroup.WithContext(ctx)
-	if c.Namespaces != nil {
-		group.Go(func() error { return c.Namespaces.Run(ctx) })
-	}
-	if c.Collector != nil {
-		group.Go(func() error { return c.Collector.Run(ctx) })
-	}
-	return group.Wait()
-}
+func (c Controllers) Run(ctx context.Context) error { return c.inside().Run(ctx) }
 
 // Synced reports whether all of the controllers are synced.
-func (c Controllers) Synced() bool {
-	return (c.Collector == nil || c.Collector.Synced()) && (c.Namespaces == nil || c.Namespaces.Synced())
-}
+func (c Controllers) Synced() bool { return c.inside().Synced() }
 
 // WaitForSync waits until Synced. It returns the error of ctx if that ends first.
-func (c Controllers) WaitForSync(ctx context.Context) error {
-	var collector, namespaces error
-	if c.Collector != nil {
-		collector = c.Collector.WaitForSync(ctx)
-	}
-	if c.Namespaces != nil {
-		namespaces = c.Namespaces.WaitForSync(ctx)
-	}
-	return cmp.Or(collector, namespaces)
-}
+func (c Controllers) WaitForSync(ctx context.Context) error { return c.inside().WaitForSync(ctx) }
 
 // Ready returns nil when all of the controllers are synced, and otherwise an error that wraps
 // ErrNotSynced and gives the reason.
-func (c Controllers) Ready() error {
-	var collector, namespaces error
-	if c.Collector != nil {
-		collector = c.Collector.Ready()
-	}
-	if c.Namespaces != nil {
-		namespaces = c.Namespaces.Ready()
-	}
-	return cmp.Or(collector, namespaces)
-}
+func (c Controllers) Ready() error { return c.inside().Ready() }
+
+// Settle waits until collection has come to rest, or ctx ends: the controllers have observed the
+// state of the server, no namespace is left to empty, and no object waits in the queue, in back-off
+// or at the barrier. It is for test suites: it lists all objects of the server and compares them
+// with the graph.
+func (c Controllers) Settle(ctx context.Context) Settlement { return c.inside().Settle(ctx) }

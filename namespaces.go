@@ -2,18 +2,13 @@ package coppice
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
-	"github.com/coppice-dev/coppice/internal/collect/lifecycle"
 	"github.com/coppice-dev/coppice/internal/collect/namespaces"
-	"github.com/coppice-dev/coppice/internal/collect/protected/cascade"
 	"github.com/coppice-dev/coppice/internal/tools/metrics"
 )
 
@@ -39,28 +34,11 @@ func DefaultDeletionOrder() DeletionOrder { return namespaces.DefaultStages() }
 // "pods;*;secrets,roles.rbac.authorization.k8s.io", in which * is EverythingElse. An empty
 // text is the default order.
 func ParseDeletionOrder(text string) (DeletionOrder, error) {
-	stages := namespaces.ParseStages(text)
-	if len(stages) == 0 {
-		return DefaultDeletionOrder(), nil
-	}
-	if _, err := namespaces.NewOrder(stages); err != nil {
-		return nil, err
-	}
-	return stages, nil
+	return namespaces.ParseDeletionOrder(text)
 }
 
 // String returns the order in the form that ParseDeletionOrder reads.
-func (o DeletionOrder) String() string {
-	stages := make([]string, len(o))
-	for i, resources := range o {
-		names := make([]string, len(resources))
-		for j, r := range resources {
-			names[j] = r.String()
-		}
-		stages[i] = strings.Join(names, ",")
-	}
-	return strings.Join(stages, ";")
-}
+func (o DeletionOrder) String() string { return namespaces.FormatStages(o) }
 
 // NamespaceOptions are the options of a NamespaceController. The zero value is usable.
 type NamespaceOptions struct {
@@ -77,7 +55,6 @@ type NamespaceOptions struct {
 // namespaces. A cluster has such a controller in its kube-controller-manager; this one is for
 // servers without one. Create one with NewNamespaceController.
 type NamespaceController struct {
-	lifecycle  lifecycle.Lifecycle
 	controller *namespaces.Controller
 	metrics    *metrics.Set
 }
@@ -87,67 +64,26 @@ type NamespaceController struct {
 // delete on all resources, get and watch on namespaces, and update on namespaces/status and
 // namespaces/finalize. With deletecollection on all resources it is faster.
 func NewNamespaceController(config *rest.Config, options NamespaceOptions) (*NamespaceController, error) {
-	if options.Logger == nil {
-		options.Logger = slog.New(slog.DiscardHandler)
-	}
-	order, err := namespaces.NewOrder(options.DeletionOrder)
-	if err != nil {
-		return nil, fmt.Errorf("DeletionOrder: %w", err)
-	}
-	c := &NamespaceController{lifecycle: lifecycle.New()}
-	c.metrics = metrics.ForNamespaces(c.lifecycle.IsSynced)
-	config = lifecycle.Completed(config)
-	config.Wrap(c.metrics.Transport)
-	config.Wrap(cascade.Transport)
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("make client: %w", err)
-	}
-	contents, err := metadata.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("make metadata client: %w", err)
-	}
-	if options.WrapMetadata != nil {
-		contents = options.WrapMetadata(contents)
-	}
-	c.controller, err = namespaces.New(namespaces.Config{Client: client, Metadata: contents, Order: order, Logger: options.Logger})
+	c, set, err := metrics.NewNamespaceController(config, namespaces.Options{
+		DeletionOrder: options.DeletionOrder, WrapMetadata: options.WrapMetadata, Logger: options.Logger,
+	})
 	if err != nil {
 		return nil, err
 	}
-	return c, nil
+	return &NamespaceController{c, set}, nil
 }
 
 // Run runs the controller until ctx ends, and returns when everything that it started has ended. It
 // waits for a server that cannot be reached. A second call returns ErrAlreadyStarted.
-func (c *NamespaceController) Run(ctx context.Context) error {
-	if err := c.lifecycle.Start(); err != nil {
-		return fmt.Errorf("namespace controller: %w", err)
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	ended := make(chan error, 1)
-	go func() {
-		defer cancel() // a controller that failed will never be synced
-		ended <- c.controller.Run(ctx)
-	}()
-	if c.controller.WaitForSync(ctx) == nil {
-		c.lifecycle.SetSynced()
-	}
-	return <-ended
-}
+func (c *NamespaceController) Run(ctx context.Context) error { return c.controller.Run(ctx) }
 
 // Synced reports whether the controller has listed the namespaces and is working.
-func (c *NamespaceController) Synced() bool { return c.lifecycle.IsSynced() }
+func (c *NamespaceController) Synced() bool { return c.controller.Synced() }
 
 // WaitForSync waits until Synced. It returns the error of ctx if that ends first.
 func (c *NamespaceController) WaitForSync(ctx context.Context) error {
-	return c.lifecycle.WaitForSync(ctx)
+	return c.controller.WaitForSync(ctx)
 }
 
 // Ready returns nil when the controller is synced, and otherwise an error that wraps ErrNotSynced.
-func (c *NamespaceController) Ready() error {
-	if c.Synced() {
-		return nil
-	}
-	return fmt.Errorf("%w: the namespaces are not listed yet", ErrNotSynced)
-}
+func (c *NamespaceController) Ready() error { return c.controller.Ready() }

@@ -2,72 +2,76 @@ package coppice
 
 import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
-	light "github.com/coppice-dev/coppice/collector"
+	"github.com/coppice-dev/coppice/collector"
+	"github.com/coppice-dev/coppice/collector/report"
 )
 
 // UID identifies an object.
-type UID = types.UID
+type UID = report.UID
 
-// A Collector uses the types of package collector, which documents their fields.
+// A Collector uses the types of package collector and of its package report, which documents the fields of the answers.
 type (
 	// Options are the options of a collector. The zero value is usable.
-	Options = light.Options
+	Options = collector.Options
 	// Breaker limits how many objects of one kind may be deleted before a person has to intervene. The
 	// zero value sets no limit.
-	Breaker = light.Breaker
+	Breaker = collector.Breaker
 	// Status is the state of a collector at one moment.
-	Status = light.Status
+	Status = report.Status
 	// ResourceStatus is the state of the watch of one resource.
-	ResourceStatus = light.ResourceStatus
+	ResourceStatus = report.ResourceStatus
 	// GraphStatus is the size of the ownership graph.
-	GraphStatus = light.GraphStatus
+	GraphStatus = report.GraphStatus
 	// KindStatus is one kind in the ownership graph.
-	KindStatus = light.KindStatus
+	KindStatus = report.KindStatus
 	// DeletionStatus is the state of the deletions of objects of one kind that have, or had, one
 	// finalizer.
-	DeletionStatus = light.DeletionStatus
+	DeletionStatus = report.DeletionStatus
 	// QueueStatus is the state of the work queue.
-	QueueStatus = light.QueueStatus
+	QueueStatus = report.QueueStatus
 	// BarrierWait is an owner whose deletion waits for the proof that no dependent was missed.
-	BarrierWait = light.BarrierWait
+	BarrierWait = report.BarrierWait
 	// Hold is a reason why the deletion of an owner waits.
-	Hold = light.Hold
+	Hold = report.Hold
 	// Pause is a kind whose deletions the breaker has paused.
-	Pause = light.Pause
+	Pause = report.Pause
 	// Stats are counters since the creation of the collector.
-	Stats = light.Stats
+	Stats = report.Stats
 	// Histogram counts durations in buckets.
-	Histogram = light.Histogram
+	Histogram = report.Histogram
 	// Record is a decision that changed something on the server, and the evidence for it.
-	Record = light.Record
+	Record = report.Record
 	// RecordedObject is the object that a decision was about, as observed at the time.
-	RecordedObject = light.RecordedObject
+	RecordedObject = report.RecordedObject
 	// RecordedOwner is an owner of a recorded object, with the evidence about it.
-	RecordedOwner = light.RecordedOwner
+	RecordedOwner = report.Owner
 	// Action is the kind of change that was made to an object.
-	Action = light.Action
+	Action = report.Action
 	// Answer is the outcome of the request.
-	Answer = light.Answer
+	Answer = report.Answer
+	// Settlement reports whether collection has come to rest.
+	Settlement = report.Settlement
+	// HeldObject is an object that is being deleted and still exists.
+	HeldObject = report.HeldObject
 )
 
 // The actions.
 const (
-	ActionDelete          = light.ActionDelete          // the object was deleted
-	ActionDetach          = light.ActionDetach          // references to absent and to waiting owners were removed
-	ActionUnblock         = light.ActionUnblock         // references inside a cycle no longer block
-	ActionOrphan          = light.ActionOrphan          // the reference to an owner that is being deleted was removed
-	ActionRemoveFinalizer = light.ActionRemoveFinalizer // a finalizer of the garbage collector was removed
+	ActionDelete          = report.ActionDelete          // the object was deleted
+	ActionDetach          = report.ActionDetach          // references to absent and to waiting owners were removed
+	ActionUnblock         = report.ActionUnblock         // references inside a cycle no longer block
+	ActionOrphan          = report.ActionOrphan          // the reference to an owner that is being deleted was removed
+	ActionRemoveFinalizer = report.ActionRemoveFinalizer // a finalizer of the garbage collector was removed
 )
 
 // The possible answers. Refused requests change nothing and are not recorded.
 const (
-	AnswerDone    = light.AnswerDone
-	AnswerUnknown = light.AnswerUnknown // there was no response: the change may or may not have been made
-	AnswerNone    = light.AnswerNone    // no request was sent (Options.ObserveOnly)
+	AnswerDone    = report.AnswerDone
+	AnswerUnknown = report.AnswerUnknown // there was no response: the change may or may not have been made
+	AnswerNone    = report.AnswerNone    // no request was sent (Options.ObserveOnly)
 )
 
 // DefaultIgnore returns the resources that are ignored unless Options.Ignore is set: the Events of
 // both groups. There are many of them, and they own nothing.
-func DefaultIgnore() []schema.GroupResource { return light.DefaultIgnore() }
+func DefaultIgnore() []schema.GroupResource { return collector.DefaultIgnore() }

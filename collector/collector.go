@@ -11,22 +11,32 @@
 // on events. Of most objects it reads metadata only. A second collector on the same server is harmless but
 // useless.
 //
+// [Collector.Status] and [Collector.Records] return the types of package report.
+//
 // The rules that it keeps are in docs/semantics.md of github.com/coppice-dev/coppice, whose root package is the
 // same collector with metrics, pictures of the graph, HTTP handlers and a namespace controller.
 package collector
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
-	"github.com/coppice-dev/coppice/internal/collect/cluster"
-	"github.com/coppice-dev/coppice/internal/collect/collector"
+	engine "github.com/coppice-dev/coppice/internal/collect/collector"
+	"github.com/coppice-dev/coppice/internal/collect/collector/client"
+	"github.com/coppice-dev/coppice/internal/collect/feed"
 	"github.com/coppice-dev/coppice/internal/collect/lifecycle"
+	"github.com/coppice-dev/coppice/internal/collect/pace"
+	"github.com/coppice-dev/coppice/internal/collect/story"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
@@ -37,67 +47,22 @@ var (
 	ErrNotSynced = lifecycle.ErrNotSynced
 )
 
-// Options are the options of a collector. The zero value is usable.
-type Options struct {
-	// ObserveOnly makes the collector decide, log and record, but change nothing on the server.
-	ObserveOnly bool
-	// Breaker pauses the deletions of a kind when there are too many, until Resume is called.
-	// Default: deletions are never paused.
-	Breaker Breaker
-	// Records is the number of changes that are kept for Collector.Records; negative for none.
-	// Default: 10000.
-	Records int
-	// Workers is the number of objects that are processed concurrently. Default: 64.
-	Workers int
-	// Ignore lists resources whose objects are never collected, and whose deletions are not
-	// observed. Nil means DefaultIgnore; an empty list ignores nothing.
-	Ignore []schema.GroupResource
-	// WrapMetadata, if set, is put around the client that reads metadata. A server in the same
-	// process may answer lists and watches without requests. Gets, deletions and patches are always
-	// requests.
-	WrapMetadata func(metadata.Interface) metadata.Interface
-	// Logger gets a line at level Info for each change that the collector makes to an
-	// object, and at level Debug for each decision to change nothing. Default: no log.
-	Logger *slog.Logger
-}
-
-// Breaker limits how many objects of one kind may be deleted before a person has to intervene. The
-// zero value sets no limit.
-type Breaker struct {
-	// Share is the share of a kind's objects that may be deleted within Window: 0.1 is a tenth. 0
-	// turns the breaker off.
-	Share float64
-	// Window is the time over which deletions are counted. Default: one minute.
-	Window time.Duration
-	// Min is the number of deletions of a kind within Window that are always allowed. Default: 100.
-	Min int
-}
-
-// DefaultIgnore returns the resources that are ignored unless Options.Ignore is set: the Events of
-// both groups. There are many of them, and they own nothing.
-func DefaultIgnore() []schema.GroupResource {
-	return []schema.GroupResource{{Resource: "events"}, {Group: "events.k8s.io", Resource: "events"}}
-}
-
-// completed returns the options with their defaults, as package cluster takes them.
-func (o Options) completed() cluster.Options {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Ignore == nil {
-		o.Ignore = DefaultIgnore()
-	}
-	if o.WrapMetadata == nil {
-		o.WrapMetadata = func(client metadata.Interface) metadata.Interface { return client }
-	}
-	return cluster.Options{
-		ObserveOnly: o.ObserveOnly, Breaker: collector.Breaker(o.Breaker), Records: o.Records, Workers: o.Workers,
-		Ignore: o.Ignore, WrapMetadata: o.WrapMetadata, Logger: o.Logger,
-	}
-}
-
 // Collector is the garbage collector of one API server. Create one with New. It is safe for concurrent use.
-type Collector struct{ cluster *cluster.Cluster }
+//
+// It assembles the clients of the server, the feed that observes the server's objects, and the engine that decides
+// about them.
+type Collector struct {
+	lifecycle lifecycle.Lifecycle
+	feed      *feed.Feed
+	engine    *engine.Collector
+	stories   *story.Book // nil in a Pool
+	sink      feed.Sink   // receives the feed's observations for the engine
+
+	log      *slog.Logger
+	clock    clock.WithTicker
+	reach    *pace.Reach
+	sleeping sleeping
+}
 
 // New returns a collector for the server of config. It sends no request, and does not change or
 // keep config.
@@ -105,34 +70,200 @@ type Collector struct{ cluster *cluster.Cluster }
 // Requests are not rate-limited on the client side unless config sets a limit: the collector adapts
 // to the capacity of the server.
 func New(config *rest.Config, options Options) (*Collector, error) {
-	c, err := cluster.New(config, options.completed())
+	return newCollector(config, options.completed(), runsOnce)
+}
+
+// runs is how often the parts of a collector run.
+type runs uint8
+
+const (
+	runsOnce runs = iota
+	// restartable parts run again after a sleep. They record no deletions for the API over HTTP.
+	restartable
+)
+
+// The limits on the collector's requests in flight: at first, and at most if the server can handle them. The
+// workers need only one each; orphaning many dependents and the barrier need more.
+const (
+	firstConcurrency = 32
+	mostConcurrency  = 256
+)
+
+// newCollector assembles a collector from options with their defaults.
+func newCollector(config *rest.Config, options Options, runs runs) (*Collector, error) {
+	config = lifecycle.Completed(config)
+	reach := pace.NewReach(options.Logger, clock.RealClock{})
+	config.Wrap(reach.Wrap)
+	discoveryClient, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make discovery client: %w", err)
+	}
+	// For a moment after its creation, a kind answers requests with Retry-After. The monitors retry
+	// sooner than that, with back-off.
+	watching := rest.CopyConfig(config)
+	watching.Wrap(client.WithoutRetry)
+	metadataClient, err := metadata.NewForConfig(watching)
+	if err != nil {
+		return nil, fmt.Errorf("make metadata client: %w", err)
+	}
+	c := &Collector{lifecycle: lifecycle.New(), log: options.Logger, clock: clock.RealClock{}, reach: reach}
+	c.sleeping.wake = make(chan struct{}, 1)
+	if runs == runsOnce {
+		c.stories = story.NewBook()
+	}
+	c.feed = feed.New(discoveryOf(discoveryClient), options.WrapMetadata(metadataClient), feed.Config{Ignore: options.Ignore, Logger: options.Logger})
+	api, err := client.New(config, c.feed)
 	if err != nil {
 		return nil, err
 	}
-	return &Collector{c}, nil
+	api.WrapLists(options.WrapMetadata)
+	events, err := client.NewEventClient(config, c.feed, clock.RealClock{})
+	if err != nil {
+		return nil, err
+	}
+	c.engine = engine.New(api, engine.Config{
+		Workers: options.Workers, ObserveOnly: options.ObserveOnly,
+		Breaker: engine.Breaker(options.Breaker), Records: options.Records, Events: events, Logger: options.Logger,
+		Stories: c.stories, Restartable: runs == restartable, Await: reach.Wait, Limiter: pace.New(firstConcurrency, mostConcurrency, clock.RealClock{}.Now),
+	})
+	c.sink = c.engine.Sink()
+	return c, nil
 }
-
-// Cluster returns the internal parts of the collector, for the root package of coppice, which is built on them.
-// Its type is internal.
-func (c *Collector) Cluster() *cluster.Cluster { return c.cluster }
 
 // Run collects garbage until ctx ends, and returns when everything that it started has
 // ended. It waits for a server that cannot be reached. A second call returns
 // ErrAlreadyStarted.
-func (c *Collector) Run(ctx context.Context) error { return c.cluster.Run(ctx) }
+func (c *Collector) Run(ctx context.Context) error {
+	if err := c.lifecycle.Start(); err != nil {
+		return fmt.Errorf("garbage collector: %w", err)
+	}
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	parts.Go(func() { c.feed.Run(ctx, c.sink) })
+	// The graph comes first: while it is incomplete most owners seem to be missing, and each of
+	// them would be read.
+	if c.feed.WaitForInitialSync(ctx) != nil {
+		return nil // ctx has ended, as it should
+	}
+	c.log.InfoContext(ctx, "collecting", c.extent()...)
+	parts.Go(func() { c.engine.Run(ctx) })
+	c.lifecycle.SetSynced()
+	<-ctx.Done()
+	return nil
+}
+
+// extent returns log attributes for the start: the number of kinds, and how many could not be read.
+func (c *Collector) extent() []any {
+	kinds, failing := 0, 0
+	for _, m := range c.feed.Status() {
+		if kinds++; m.State != feed.Synced {
+			failing++
+		}
+	}
+	extent := []any{"kinds", kinds}
+	if failing > 0 {
+		extent = append(extent, "unread", failing)
+	}
+	return extent
+}
 
 // Synced reports whether the collector has read all objects and has begun to collect.
-func (c *Collector) Synced() bool { return c.cluster.IsSynced() }
+func (c *Collector) Synced() bool { return c.lifecycle.IsSynced() }
 
 // WaitForSync waits until Synced. It returns the error of ctx if that ends first.
-func (c *Collector) WaitForSync(ctx context.Context) error { return c.cluster.WaitForSync(ctx) }
+func (c *Collector) WaitForSync(ctx context.Context) error { return c.lifecycle.WaitForSync(ctx) }
 
-// Ready returns nil when the collector is synced, and otherwise an error that wraps ErrNotSynced
-// and gives the reason.
-func (c *Collector) Ready() error { return c.cluster.Ready() }
+// Ready returns nil if the collector is synced and can reach the server. Otherwise the error gives the time since
+// which the server cannot be reached, or wraps ErrNotSynced and names the missing part.
+func (c *Collector) Ready() error {
+	since, isAway := c.reach.Since()
+	switch {
+	case c.Synced() && isAway:
+		return fmt.Errorf("the server cannot be reached since %s", since.UTC().Format(time.RFC3339))
+	case c.Synced():
+		return nil
+	case isAway:
+		return fmt.Errorf("%w: the server cannot be reached since %s", ErrNotSynced, since.UTC().Format(time.RFC3339))
+	}
+	monitors := c.feed.Status()
+	if len(monitors) == 0 {
+		return fmt.Errorf("%w: the resources of the server are not known yet", ErrNotSynced)
+	}
+	waiting := 0
+	for _, m := range monitors {
+		if m.State == feed.Waiting {
+			waiting++
+		}
+	}
+	return fmt.Errorf("%w: %d of %d resources are not read yet", ErrNotSynced, waiting, len(monitors))
+}
+
+// Status returns the state of the collector.
+func (c *Collector) Status() Status {
+	s := c.engine.Status()
+	s.Synced = c.Synced()
+	since, err := c.asleepSince()
+	s.AsleepSince = since
+	if err != nil {
+		s.ProbeError = err.Error()
+	}
+	monitors := c.feed.Status()
+	s.Resources = make([]ResourceStatus, 0, len(monitors))
+	for i := range monitors {
+		s.Resources = append(s.Resources, resourceStatusOf(&monitors[i]))
+	}
+	return s
+}
+
+func resourceStatusOf(m *feed.MonitorStatus) ResourceStatus {
+	r := ResourceStatus{
+		Kind: m.Kind.String(), Resource: m.Resource.GroupResource().String(), Version: m.Resource.Version,
+		State: m.State.String(), Since: m.Since,
+		Complete: m.Complete, Leaving: m.Leaving, Revision: m.Revision,
+	}
+	if m.Err != nil {
+		r.Error = m.Err.Error()
+	}
+	return r
+}
+
+// Records returns the last decisions that changed something on the server, oldest first. With
+// Options.ObserveOnly they are decisions that would have changed something.
+func (c *Collector) Records() []Record { return c.engine.Records() }
 
 // Resume resumes the deletions of a kind that the breaker has paused. It reports whether
 // they were paused.
 func (c *Collector) Resume(kind schema.GroupKind) bool {
-	return c.cluster.Collector.Resume(ownership.Kind{Group: kind.Group, Kind: kind.Kind})
+	return c.engine.Resume(ownership.Kind{Group: kind.Group, Kind: kind.Kind})
 }
+
+// Backlog returns the number of objects in a namespace that are queued.
+func (c *Collector) Backlog(namespace string) int { return c.engine.Backlog(namespace) }
+
+// Carries reports whether any object that the collector has observed has a finalizer. It is an error if
+// none has and the collector has not observed everything.
+func (c *Collector) Carries(finalizer string) (carried bool, err error) {
+	c.engine.View(func(g *ownership.Graph) { carried = g.Carries(finalizer) })
+	if carried {
+		return true, nil
+	}
+	if !c.Synced() {
+		return false, errors.New("the collector has not read everything yet")
+	}
+	if unread := c.feed.Unread(); len(unread) > 0 {
+		return false, fmt.Errorf("the collector could not read all, for example %s", unread[0])
+	}
+	return false, nil
+}
+
+// Parts are the parts of a Collector. Their types are internal: they are for diagnostics in the module of coppice.
+type Parts struct {
+	Feed    *feed.Feed
+	Engine  *engine.Collector
+	Stories *story.Book // nil in a Pool
+}
+
+// Parts returns the parts of the collector.
+func (c *Collector) Parts() Parts { return Parts{c.feed, c.engine, c.stories} }

@@ -91,15 +91,15 @@ func TestOutageInTheMiddleOfACascade(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- c.Run(ctx) }()
-		pass(5 * time.Second)
+		advance(5 * time.Second)
 		s.Remove("configmaps", "web")
 		for seconds := 0; !network.broken(); seconds++ {
 			if seconds > 600 {
 				t.Fatal("the collector deletes nothing")
 			}
-			pass(time.Second)
+			advance(time.Second)
 		}
-		pass(minutes * time.Minute)
+		advance(minutes * time.Minute)
 		if got := strings.Count(logs.String(), "\n"); got < 1 || got > minutes+1 {
 			t.Errorf("%d lines in %d minutes, want one a minute:\n%s", got, minutes, logs.String())
 		}
@@ -110,7 +110,7 @@ func TestOutageInTheMiddleOfACascade(t *testing.T) {
 			t.Errorf("%d objects are left: the network did not break in the middle", left)
 		}
 		network.repair()
-		pass(10 * time.Minute)
+		advance(10 * time.Minute)
 		secrets(t, "when the server is back", s)
 		if wrong := s.Wrong(); len(wrong) > 0 {
 			t.Errorf("deleted although they have an owner: %v", wrong)

@@ -11,8 +11,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
-
-	"github.com/coppice-dev/coppice/internal/collect/cluster"
 )
 
 // ErrClusterExists is the error of Pool.Add for a name that is in use.
@@ -78,9 +76,8 @@ func NewPool(options PoolOptions) *Pool {
 // starts. The error is ErrClusterExists or an error of New.
 func (p *Pool) Add(name string, config *rest.Config) error {
 	options := p.options.completed()
-	options.Restartable = true
 	options.Logger = options.Logger.With("cluster", name)
-	c, err := cluster.New(config, options)
+	c, err := newCollector(config, options, restartable)
 	if err != nil {
 		return fmt.Errorf("add cluster %s: %w", name, err)
 	}
@@ -89,7 +86,7 @@ func (p *Pool) Add(name string, config *rest.Config) error {
 	if p.members[name] != nil {
 		return fmt.Errorf("add cluster %s: %w", name, ErrClusterExists)
 	}
-	m := &member{collector: &Collector{c}, ended: make(chan struct{})}
+	m := &member{collector: c, ended: make(chan struct{})}
 	p.members[name] = m
 	if p.ctx != nil {
 		p.startLocked(p.ctx, m)
@@ -105,10 +102,10 @@ func (p *Pool) startLocked(ctx context.Context, m *member) {
 		defer close(m.ended)
 		defer cancel()
 		if p.options.IdleAfter < 0 {
-			_ = m.collector.cluster.Run(ctx) // it is run once
+			_ = m.collector.Run(ctx) // it is run once
 			return
 		}
-		_ = m.collector.cluster.RunSleeping(ctx, cluster.Sleep{IdleAfter: p.options.IdleAfter, ProbeInterval: p.options.ProbeInterval})
+		_ = m.collector.runSleeping(ctx, sleepConfig{idleAfter: p.options.IdleAfter, probeInterval: p.options.ProbeInterval})
 	})
 }
 
@@ -173,7 +170,7 @@ func (p *Pool) Cluster(name string) *Collector {
 func (p *Pool) Wake(name string) bool {
 	c := p.Cluster(name)
 	if c != nil {
-		c.cluster.Wake()
+		c.wakeUp()
 	}
 	return c != nil
 }

@@ -73,8 +73,8 @@ func pooled(t *testing.T, options collector.PoolOptions, servers map[string]*wir
 	})
 }
 
-// pass advances the fake clock, and waits until the bubble is idle.
-func pass(d time.Duration) {
+// advance advances the fake clock, and waits until the bubble is idle.
+func advance(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
@@ -91,7 +91,7 @@ func asleep(t *testing.T, p *collector.Pool, name string) {
 		if isAsleep(p, name) {
 			return
 		}
-		pass(2 * time.Second)
+		advance(2 * time.Second)
 	}
 	t.Fatalf("%s does not sleep: %+v", name, p.Cluster(name).Status())
 }
@@ -112,7 +112,7 @@ func TestR1_ClustersNeverMeet(t *testing.T) {
 	}
 	a.Remove("configmaps", "web") // before the collector starts: a live read is the evidence
 	pooled(t, collector.PoolOptions{}, map[string]*wireserver.Server{"a": a, "b": b}, func(p *collector.Pool) {
-		pass(5 * time.Second)
+		advance(5 * time.Second)
 		secrets(t, "a, without the owner", a)
 		secrets(t, "b, with the owner", b, "web-0", "web-1")
 		for name, want := range map[string]int{"a": 2, "b": 0} {
@@ -122,7 +122,7 @@ func TestR1_ClustersNeverMeet(t *testing.T) {
 		}
 		family(a, "web", 2) // again, with the UIDs that were absent
 		b.Remove("configmaps", "web")
-		pass(5 * time.Second)
+		advance(5 * time.Second)
 		secrets(t, "b, whose owner was deleted", b)
 		secrets(t, "a, where it is there again", a, "web-0", "web-1")
 		if d := b.Requests().Deletes; d != 2 {
@@ -138,19 +138,19 @@ func TestR3_SleepLosesNoDeletion(t *testing.T) {
 	family(s, "web", 3)
 	family(s, "db", 1)
 	pooled(t, collector.PoolOptions{}, map[string]*wireserver.Server{"c": s}, func(p *collector.Pool) {
-		pass(time.Second)
+		advance(time.Second)
 		if got := s.Requests(); got.Lists != 5 || got.Watches != 5 || !p.Cluster("c").Synced() {
 			t.Errorf("at the start: %+v", got)
 		}
 		asleep(t, p, "c")
 		s.Requests()
-		pass(time.Minute)
+		advance(time.Minute)
 		if got := s.Requests(); got.Probes != 30 || got != (wireserver.Requests{Probes: got.Probes}) {
 			t.Errorf("in a minute of sleep: %+v, want 30 probes", got)
 		}
 		s.Remove("configmaps", "web")
 		secrets(t, "before the probe", s, "db-0", "web-0", "web-1", "web-2")
-		pass(3 * time.Second)
+		advance(3 * time.Second)
 		secrets(t, "after the probe", s, "db-0")
 		if got := s.Requests(); got.Lists != 0 || got.Gets != 0 || got.Watches != 5 || got.Deletes != 3 {
 			t.Errorf("to collect 3 objects: %+v", got)
@@ -178,7 +178,7 @@ func TestR3_SleepBeyondTheHistory(t *testing.T) {
 		s.Requests()
 		s.Remove("configmaps", "web")
 		s.Compact()
-		pass(time.Minute)
+		advance(time.Minute)
 		secrets(t, "after the probe", s, "db-0", "db-1")
 		// Each list begins an epoch, in which no deletion is known to have been asked for: it may be repeated.
 		if got := s.Requests(); got.Lists == 0 || got.Gets == 0 || got.Deletes < 2 {
@@ -200,7 +200,7 @@ func TestR4_SleepThroughARestore(t *testing.T) {
 		secrets(t, "before the restore", s)
 		s.Requests()
 		restore()
-		pass(time.Minute)
+		advance(time.Minute)
 		secrets(t, "after the restore", s, "web-0", "web-1")
 		if got := s.Requests(); got.Deletes != 0 || got.Lists < 5 {
 			t.Errorf("%+v, want lists of everything and no deletion", got)
@@ -209,7 +209,7 @@ func TestR4_SleepThroughARestore(t *testing.T) {
 			t.Error("no epoch has begun")
 		}
 		s.Remove("configmaps", "web")
-		pass(5 * time.Second)
+		advance(5 * time.Second)
 		secrets(t, "after the deletion", s)
 	})
 }
@@ -229,7 +229,7 @@ func TestR4_SleepAndWakeToAnotherServer(t *testing.T) {
 	pooled(t, collector.PoolOptions{}, map[string]*wireserver.Server{"c": s}, func(p *collector.Pool) {
 		asleep(t, p, "c")
 		s.Become(other)
-		pass(10 * time.Second)
+		advance(10 * time.Second)
 		if n := p.Cluster("c").Status().Stats.Epochs; n == 0 {
 			t.Error("no epoch has begun")
 		}
@@ -246,7 +246,7 @@ func TestRevisionsThatAreNotSharedKeepAwake(t *testing.T) {
 	s := wireserver.New(append(kinds(), wireserver.Resource{Group: "example.com", Name: "widgets", Kind: "Widget", Offset: 1000})...)
 	family(s, "web", 1)
 	pooled(t, collector.PoolOptions{}, map[string]*wireserver.Server{"c": s}, func(p *collector.Pool) {
-		pass(10 * time.Minute)
+		advance(10 * time.Minute)
 		if isAsleep(p, "c") {
 			t.Error("it sleeps")
 		}
@@ -264,7 +264,7 @@ func TestClusterWokenForNothingSleepsAgain(t *testing.T) {
 	options := collector.PoolOptions{IdleAfter: 10 * time.Minute, ProbeInterval: time.Minute}
 	pooled(t, options, map[string]*wireserver.Server{"c": s}, func(p *collector.Pool) {
 		for range 30 {
-			pass(time.Minute)
+			advance(time.Minute)
 		}
 		if !isAsleep(p, "c") {
 			t.Fatal("it does not sleep")
@@ -274,9 +274,9 @@ func TestClusterWokenForNothingSleepsAgain(t *testing.T) {
 			if seconds > 60 {
 				t.Fatal("it sleeps, although something was written")
 			}
-			pass(time.Second)
+			advance(time.Second)
 		}
-		pass(15 * time.Second)
+		advance(15 * time.Second)
 		if !isAsleep(p, "c") {
 			t.Error("it does not sleep again, although nothing was there to do")
 		}
@@ -284,9 +284,9 @@ func TestClusterWokenForNothingSleepsAgain(t *testing.T) {
 		if !p.Wake("c") || p.Wake("unknown") {
 			t.Error("Wake does not say whether there is such a cluster")
 		}
-		pass(time.Second)
+		advance(time.Second)
 		secrets(t, "after Wake", s)
-		pass(5 * time.Minute)
+		advance(5 * time.Minute)
 		if isAsleep(p, "c") {
 			t.Error("it sleeps after 5 minutes, want 10 after it had work")
 		}
@@ -301,7 +301,7 @@ func TestOneClusterDownDelaysNoOther(t *testing.T) {
 		family(s, "web", 1)
 	}
 	pooled(t, collector.PoolOptions{}, map[string]*wireserver.Server{"down": down, "up": up}, func(p *collector.Pool) {
-		pass(time.Second)
+		advance(time.Second)
 		up.Remove("configmaps", "web")
 		synctest.Wait()
 		secrets(t, "up", up)
@@ -311,13 +311,13 @@ func TestOneClusterDownDelaysNoOther(t *testing.T) {
 		down.SetDown(false)
 		asleep(t, p, "down")
 		down.SetDown(true)
-		pass(time.Minute)
+		advance(time.Minute)
 		if s := p.Cluster("down").Status(); s.AsleepSince.IsZero() || s.ProbeError == "" {
 			t.Errorf("asleep since %v, probe: %q, want an error", s.AsleepSince, s.ProbeError)
 		}
 		down.Remove("configmaps", "web")
 		down.SetDown(false)
-		pass(3 * time.Second)
+		advance(3 * time.Second)
 		secrets(t, "down, when it is there again", down)
 	})
 }
@@ -339,7 +339,7 @@ func TestAddAndRemove(t *testing.T) {
 		if got := p.Clusters(); !slices.Equal(got, []string{"a", "b"}) {
 			t.Errorf("the clusters are %v", got)
 		}
-		pass(time.Second)
+		advance(time.Second)
 		if !p.Remove("a") || p.Remove("a") || p.Cluster("a") != nil {
 			t.Error("Remove does not say whether there was one, or it is still there")
 		}
@@ -347,7 +347,7 @@ func TestAddAndRemove(t *testing.T) {
 		for _, s := range []*wireserver.Server{a, b} {
 			s.Remove("configmaps", "web")
 		}
-		pass(time.Minute)
+		advance(time.Minute)
 		secrets(t, "removed", a, "web-0")
 		secrets(t, "added", b)
 		if got := a.Requests(); got != (wireserver.Requests{}) {
@@ -372,11 +372,11 @@ func TestSleepingClustersCostThreeGoroutines(t *testing.T) {
 		}
 		buffer := make([]byte, 8<<20)
 		stacks := string(buffer[:runtime.Stack(buffer, true)])
-		ours := strings.Count(stacks, "internal/collect/cluster.(*Cluster).RunSleeping(")
+		ours := strings.Count(stacks, "collector.(*Collector).runSleeping(")
 		others := 0
 		for stack := range strings.SplitSeq(stacks, "\n\n") {
 			for _, sign := range []string{"client-go", "net/http", "wireserver", "coppice/internal/collect/feed", "coppice/internal/collect/queue", "coppice/internal/collect/collector"} {
-				if strings.Contains(stack, sign) && !strings.Contains(stack, "RunSleeping") {
+				if strings.Contains(stack, sign) && !strings.Contains(stack, "runSleeping") {
 					others++
 					t.Log(stack)
 					break

@@ -51,7 +51,7 @@ func step(random *rand.Rand, s *wireserver.Server, p *collector.Pool, next *int,
 	case n == 11 && *restore != nil:
 		(*restore)()
 		*restore = nil
-		pass(3 * time.Second) // writes before a probe hide that the revision was lower
+		advance(3 * time.Second) // writes before a probe hide that the revision was lower
 		return "restore"
 	}
 	return "nothing"
@@ -71,16 +71,16 @@ func TestRandomSleep(t *testing.T) {
 		pooled(t, collector.PoolOptions{IdleAfter: 10 * time.Second}, map[string]*wireserver.Server{"c": s}, func(p *collector.Pool) {
 			var restore func()
 			next := 0
-			pass(time.Second)
+			advance(time.Second)
 			for range 40 {
 				wait := time.Duration(random.IntN(30_000)) * time.Millisecond
 				history = append(history, fmt.Sprintf("%v %s", wait, step(random, s, p, &next, &restore)))
-				pass(wait)
+				advance(wait)
 				if isAsleep(p, "c") {
 					slept++
 				}
 			}
-			pass(3 * time.Second) // until a probe has seen the last change
+			advance(3 * time.Second) // until a probe has seen the last change
 			asleep(t, p, "c")
 		})
 		if wrong, garbage := s.Wrong(), s.Garbage("secrets"); len(wrong) > 0 || len(garbage) > 0 || slept == 0 {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
-	"github.com/coppice-dev/coppice/internal/collect/collectionreason"
+	"github.com/coppice-dev/coppice/internal/collect/auditreason"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 	"github.com/coppice-dev/coppice/internal/testing/transcript"
 )
@@ -95,7 +95,7 @@ func TestReasonsInTheAuditLog(t *testing.T) {
 	remove(config, "explained", reason)
 	remove(config, "silent", "")
 	remove(config, "garbled", `{"decision":`)
-	remove(config, "lengthy", `"`+strings.Repeat("x", collectionreason.MaxBytes)+`"`)
+	remove(config, "lengthy", `"`+strings.Repeat("x", auditreason.MaxBytes)+`"`)
 	remove(s.config, "by-hand", reason)
 	wanted := map[string]string{"explained": reason, "silent": none, "garbled": none, "lengthy": none, "by-hand": ""}
 	eventually.Agrees(t, func() string {
@@ -130,7 +130,7 @@ type said struct {
 func (s said) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	if s.reason != "" {
-		r.Header.Set(collectionreason.Header, s.reason)
+		r.Header.Set(auditreason.Header, s.reason)
 	}
 	return s.next.RoundTrip(r)
 }

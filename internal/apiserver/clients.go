@@ -11,7 +11,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/apiserver/inprocess"
-	"github.com/coppice-dev/coppice/internal/collect/protected/parking"
+	"github.com/coppice-dev/coppice/internal/collect/protected"
 )
 
 // Client returns the configuration of a client that reaches the server as an administrator,
@@ -50,7 +50,9 @@ func (s *Server) Workloads() (*rest.Config, error) {
 	}
 	// The controllers retry refused requests; parking sends deletions of protected objects once a minute
 	// only.
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return parking.New(next, clock.RealClock{}) })
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return protected.NewParkingTransport(next, clock.RealClock{})
+	})
 	return config, nil
 }
 

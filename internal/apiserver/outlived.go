@@ -11,24 +11,24 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/accesscontrol"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
-	"github.com/coppice-dev/coppice/internal/collect/protected/others"
+	"github.com/coppice-dev/coppice/internal/collect/protected"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
 // outlived looks up the objects that protected objects outlive.
 type outlived struct {
 	access *accesscontrol.AccessControl
-	lookup others.Lookup
+	lookup protected.Lookup
 }
 
 // left returns the objects that a protected object outlives and that still exist, as far as the user of the
 // request may read them. The server itself, without a user, reads all.
 func (o outlived) left(ctx context.Context, namespace string, outlived []protection.Other) []protection.Left {
-	var may others.May
+	var may protected.May
 	if who, ok := genericrequest.UserFrom(ctx); ok {
 		may = o.rightsOf(who)
 	}
-	return o.lookup.Left(ctx, may, namespace, outlived)
+	return o.lookup.Remaining(ctx, may, namespace, outlived)
 }
 
 // check is admissionchain.Config.Outlived.
@@ -39,7 +39,7 @@ func (o outlived) check(ctx context.Context, who user.Info, namespace string, ad
 // rightsOf returns a check of the user's read permissions. A restricted user, such as a node, may read nothing
 // here, although its roles allow more. The collector and the namespace controller may read the metadata of
 // everything.
-func (o outlived) rightsOf(who user.Info) others.May {
+func (o outlived) rightsOf(who user.Info) protected.May {
 	authorize := unrestricted(o.access)
 	if name := who.GetName(); name == bootstrappolicy.Collector || name == bootstrappolicy.NamespaceController {
 		authorize = o.access.Authorizer

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -19,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
-	"github.com/coppice-dev/coppice/internal/collect/protected/cascade"
+	"github.com/coppice-dev/coppice/internal/collect/auditreason"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
@@ -140,7 +139,7 @@ func TestR28_AnswersDependOnNothingUnreadable(t *testing.T) {
 	o.bind(t, o.vault, bootstrappolicy.Edit, "bob")
 	o.bind(t, o.vault, bootstrappolicy.View, "vic") // without secrets
 	marked := o.acting("mallory")
-	marked.Wrap(func(next http.RoundTripper) http.RoundTripper { return cascade.Transport(next) })
+	marked.Wrap(auditreason.MarkCascade)
 	users := map[string]*rest.Config{
 		"mallory": o.acting("mallory"), "mallory as a cascade": marked, "vic": o.acting("vic"),
 		"a node": o.acting("system:node:na", "system:nodes", "system:authenticated"),

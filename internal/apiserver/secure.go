@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 	"github.com/coppice-dev/coppice/internal/apiserver/storemetadata"
-	"github.com/coppice-dev/coppice/internal/collect/protected/others"
+	"github.com/coppice-dev/coppice/internal/collect/protected"
 )
 
 // security decides who may do what, and what a deletion does.
@@ -37,7 +37,7 @@ func secure(ctx context.Context, c completedConfig, f *foundation) (*security, e
 		Follower: c.Store.Follower(), Authorizer: f.base.Authorization.Authorizer, Builtin: f.served.IsBuiltin,
 	})
 	companions := companions(c.Companions)
-	outlived := outlived{access: access, lookup: others.Lookup{Mapper: f.mapper, Metadata: f.objects, Carried: companions.hasFinalizer}}
+	outlived := outlived{access: access, lookup: protected.Lookup{Mapper: f.mapper, Metadata: f.objects, Carried: companions.hasFinalizer}}
 	flow := deleteflow.New(deleteflow.Config{
 		Now: c.Now, Resources: builtin.Resources(), Collector: c.Features.Collector,
 		Left: outlived.left, OnRequest: companions.requested, Stored: stored.At,

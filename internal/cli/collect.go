@@ -17,9 +17,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/coppice-dev/coppice"
-	"github.com/coppice-dev/coppice/internal/collect/election"
+	"github.com/coppice-dev/coppice/collector"
+	"github.com/coppice-dev/coppice/internal/collect/namespaces"
+	"github.com/coppice-dev/coppice/internal/collect/process"
+	"github.com/coppice-dev/coppice/internal/tools/metrics"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
+	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
 // The names of controllers for --controllers.
@@ -47,7 +50,7 @@ type collectFlags struct {
 	order          deletionOrder
 	ignore         []string
 	observeOnly    bool
-	breaker        coppice.Breaker
+	breaker        collector.Breaker
 	records        int
 	workers        int
 	bindAddress    string
@@ -133,8 +136,8 @@ func collect(ctx context.Context, f collectFlags, s Streams) error {
 			terminal.Fprintf(s.Out, "collecting %s in %.2fs\n", server.config.Host, time.Since(began).Seconds())
 		})
 	}
-	role := &election.Role{}
-	diagnostics, err := f.listen(ctx, controllers, coppice.DelegatedAccess(server.config), role, options.Logger)
+	role := &process.Role{}
+	diagnostics, err := f.listen(ctx, controllers, api.Delegated(server.config), role, options.Logger)
 	if err != nil {
 		return err
 	}
@@ -152,14 +155,14 @@ func collect(ctx context.Context, f collectFlags, s Streams) error {
 		if !f.leaderElect {
 			return work(working)
 		}
-		lease := election.Lease{Namespace: f.leaseNamespace, Name: leaseName, Times: election.Usual(), Log: options.Logger}
+		lease := process.Lease{Namespace: f.leaseNamespace, Name: leaseName, Times: process.DefaultLeaseTimes(), Log: options.Logger}
 		return lease.Run(working, server.config, role, work)
 	})
 	return group.Wait()
 }
 
 // runControllers runs the controllers until ctx ends. It calls synced once.
-func runControllers(ctx context.Context, c coppice.Controllers, synced func()) error {
+func runControllers(ctx context.Context, c metrics.Controllers, synced func()) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.Run(ctx) })
 	group.Go(func() error {
@@ -178,8 +181,8 @@ func (f *collectFlags) runs(controller string) bool {
 
 // options validates and completes the flags, as far as possible without a server, and returns the
 // collector's options.
-func (f *collectFlags) options(ctx context.Context, logs io.Writer) (coppice.Options, error) {
-	none := coppice.Options{}
+func (f *collectFlags) options(ctx context.Context, logs io.Writer) (collector.Options, error) {
+	none := collector.Options{}
 	if err := checkControllers(f.controllers, controllerGC, controllerNamespace); err != nil {
 		return none, err
 	}
@@ -202,9 +205,9 @@ func (f *collectFlags) options(ctx context.Context, logs io.Writer) (coppice.Opt
 	if f.leaseNamespace == "" {
 		f.leaseNamespace = ownNamespace()
 	}
-	options := coppice.Options{
+	options := collector.Options{
 		ObserveOnly: f.observeOnly, Breaker: f.breaker, Records: f.records, Workers: f.workers,
-		Ignore: coppice.DefaultIgnore(), Logger: log,
+		Ignore: collector.DefaultIgnore(), Logger: log,
 	}
 	if f.records == 0 {
 		options.Records = -1 // zero would be the default
@@ -259,14 +262,14 @@ func (f *collectFlags) check(ctx context.Context, s *server, ignore []schema.Gro
 	return s.rights(ctx, f.needs(), watched)
 }
 
-func (f *collectFlags) newControllers(s *server, options coppice.Options) (c coppice.Controllers, err error) {
+func (f *collectFlags) newControllers(s *server, options collector.Options) (c metrics.Controllers, err error) {
 	if f.runs(controllerGC) {
-		if c.Collector, err = coppice.New(s.config, options); err != nil {
+		if err := c.AddCollector(s.config, options); err != nil {
 			return c, err
 		}
 	}
 	if f.runs(controllerNamespace) {
-		c.Namespaces, err = coppice.NewNamespaceController(s.config, coppice.NamespaceOptions{DeletionOrder: f.order.value, Logger: options.Logger})
+		err = c.AddNamespaceController(s.config, namespaces.Options{DeletionOrder: f.order.value, Logger: options.Logger})
 	}
 	return c, err
 }

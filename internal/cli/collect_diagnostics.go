@@ -9,10 +9,11 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/coppice-dev/coppice"
 	"github.com/coppice-dev/coppice/internal/apiserver/recyclebin"
-	"github.com/coppice-dev/coppice/internal/collect/election"
+	"github.com/coppice-dev/coppice/internal/collect/process"
+	"github.com/coppice-dev/coppice/internal/tools/metrics"
 	"github.com/coppice-dev/coppice/internal/tools/web"
+	"github.com/coppice-dev/coppice/internal/tools/web/api"
 	"github.com/coppice-dev/coppice/internal/tools/web/page"
 )
 
@@ -42,19 +43,19 @@ func isLoopbackAddress(hostPort string) bool {
 
 // listen opens the addresses of the diagnostics, so that an address in use is an error at the
 // start, and returns functions that serve them. access checks the requests to the API.
-func (f *collectFlags) listen(ctx context.Context, c coppice.Controllers, access coppice.Access, r *election.Role, log *slog.Logger) ([]func(context.Context) error, error) {
+func (f *collectFlags) listen(ctx context.Context, c metrics.Controllers, access api.Access, r *process.Role, log *slog.Logger) ([]func(context.Context) error, error) {
 	diagnostics := http.NewServeMux()
-	diagnostics.Handle(coppice.APIPrefix+"/", c.APIHandler(access))
+	diagnostics.Handle(api.Prefix+"/", api.Handler(api.Of(c.Controllers), access))
 	diagnostics.Handle(recyclebin.Path, recyclebin.Off("only a server of coppice up --recycle=SIZE,AGE keeps deleted objects"))
 	diagnostics.Handle(page.Root, page.Handler())
-	diagnostics.Handle("/", c.Handler())
+	diagnostics.Handle("/", web.Handler(web.Of(c)))
 	var servers []func(context.Context) error
 	for _, endpoint := range []struct {
 		flag, address string
 		handler       http.Handler
 	}{
 		{"--bind-address", f.bindAddress, web.Local(web.StandBy(r.StandsBy, diagnostics))},
-		{"--metrics-address", f.metricsAddress, web.StandBy(r.StandsBy, c.ProbeHandler())},
+		{"--metrics-address", f.metricsAddress, web.StandBy(r.StandsBy, web.Probes(web.Of(c)))},
 	} {
 		if endpoint.address == "0" {
 			continue

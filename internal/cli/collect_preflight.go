@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 
-	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/collector"
 )
 
 // Before coppice collect and coppice node begin, they check for errors that would otherwise repeat
@@ -86,7 +86,7 @@ func (s *server) resources(ctx context.Context, ignore []schema.GroupResource) (
 		}
 	}
 	for _, resource := range ignore {
-		if !all[resource] && !broken[resource.Group] && !slices.Contains(coppice.DefaultIgnore(), resource) {
+		if !all[resource] && !broken[resource.Group] && !slices.Contains(collector.DefaultIgnore(), resource) {
 			return nil, usageError{fmt.Errorf("--ignore-resources names %s, which %s does not have%s", resource, s.config.Host, similar(resource, all))}
 		}
 	}

@@ -15,8 +15,9 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
-	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
+	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
 // askFlags are the flags of the commands that ask a running collector.
@@ -191,18 +192,18 @@ func (a *asker) get(ctx context.Context, path string, query url.Values, into any
 
 // recordList is the answer to a request for records.
 type recordList struct {
-	Items  []coppice.Record `json:"items"`
-	Unread []string         `json:"unread,omitempty"`
+	Items  []report.Record `json:"items"`
+	Unread []string        `json:"unread,omitempty"`
 }
 
 // follow calls visit with each new record, until ctx ends or the collector does not answer.
-func (a *asker) follow(ctx context.Context, query url.Values, visit func(coppice.Record) error) error {
+func (a *asker) follow(ctx context.Context, query url.Values, visit func(report.Record) error) error {
 	for ctx.Err() == nil {
-		body, err := a.open(ctx, coppice.APIPrefix+"/watch", query)
+		body, err := a.open(ctx, api.Prefix+"/watch", query)
 		if err != nil {
 			return unlessStopped(ctx, err)
 		}
-		err = eachRecord(body, func(r coppice.Record) error {
+		err = eachRecord(body, func(r report.Record) error {
 			query.Set("after", fmt.Sprint(r.Number))
 			return visit(r)
 		})
@@ -215,12 +216,12 @@ func (a *asker) follow(ctx context.Context, query url.Values, visit func(coppice
 }
 
 // eachRecord reads the records among server-sent events.
-func eachRecord(events io.Reader, visit func(coppice.Record) error) error {
+func eachRecord(events io.Reader, visit func(report.Record) error) error {
 	return eachEvent(events, func(e serverEvent) error {
 		if e.name != "record" {
 			return nil
 		}
-		var r coppice.Record
+		var r report.Record
 		if err := json.Unmarshal(e.data, &r); err != nil {
 			return fmt.Errorf("read a record: %w", err)
 		}

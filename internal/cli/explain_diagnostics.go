@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
 	"github.com/coppice-dev/coppice/internal/tools/metrics"
@@ -113,7 +113,7 @@ func (c *diagnosticsClient) state(ctx context.Context) (*explain.Collector, erro
 	if c == nil {
 		return nil, nil // no collector
 	}
-	var status coppice.Status
+	var status report.Status
 	text, err := c.get(ctx, web.Status)
 	if err == nil {
 		err = json.Unmarshal(text, &status)
@@ -130,7 +130,7 @@ func (c *diagnosticsClient) state(ctx context.Context) (*explain.Collector, erro
 
 // stateOf returns the parts of a status and of metrics that matter to an explanation. Only the metrics tell which
 // controllers run. No object waits for a collector that only observes.
-func (c *diagnosticsClient) stateOf(status *coppice.Status, metricsText []byte) *explain.Collector {
+func (c *diagnosticsClient) stateOf(status *report.Status, metricsText []byte) *explain.Collector {
 	s := explain.NewCollector(c.where)
 	s.Resume = c.resume
 	s.Collects = isSynced(metricsText, metrics.GarbageCollector) && !status.ObserveOnly

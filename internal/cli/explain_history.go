@@ -12,7 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/history"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
@@ -75,8 +75,8 @@ func addAuditLog(log *history.Log, file string) error {
 }
 
 // records returns the collector's records; none without a collector.
-func (c *diagnosticsClient) records(ctx context.Context) ([]coppice.Record, error) {
-	var records []coppice.Record
+func (c *diagnosticsClient) records(ctx context.Context) ([]report.Record, error) {
+	var records []report.Record
 	if c == nil {
 		return nil, nil
 	}

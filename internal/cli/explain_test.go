@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
 )
@@ -31,10 +31,10 @@ func TestCollectorState(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			since := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-			status := coppice.Status{
+			status := report.Status{
 				ObserveOnly: test.observes,
-				Barrier:     []coppice.BarrierWait{{UID: "u", Since: since, Holds: []coppice.Hold{{What: "Widget.acme.io", Why: "forbidden"}}}},
-				Paused:      []coppice.Pause{{Kind: "ReplicaSet.apps", Since: since}},
+				Barrier:     []report.BarrierWait{{UID: "u", Since: since, Holds: []report.Hold{{What: "Widget.acme.io", Why: "forbidden"}}}},
+				Paused:      []report.Pause{{Kind: "ReplicaSet.apps", Since: since}},
 			}
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				switch {

@@ -2,8 +2,9 @@ package cli
 
 import (
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/internal/collect/namespaces"
 )
 
 const logLevelUsage = "level of the log, on stderr: debug, info, warn or error"
@@ -17,12 +18,12 @@ func completeWith(c *cobra.Command, flag string, values ...string) {
 }
 
 // deletionOrder is the flag --namespace-deletion-order. It implements pflag.Value.
-type deletionOrder struct{ value coppice.DeletionOrder }
+type deletionOrder struct{ value [][]schema.GroupResource }
 
 func (o *deletionOrder) add(c *cobra.Command) {
 	const usage = "order in which the contents of a terminating namespace are deleted: stages separated by ;, " +
 		"each of them resources separated by commas, or * for everything else"
-	o.value = coppice.DefaultDeletionOrder()
+	o.value = namespaces.DefaultStages()
 	flags := c.Flags()
 	flags.Var(o, "namespace-deletion-order", usage)
 	flags.Var(o, "namespace-waves", usage)
@@ -32,12 +33,12 @@ func (o *deletionOrder) add(c *cobra.Command) {
 
 // Set implements pflag.Value.
 func (o *deletionOrder) Set(text string) (err error) {
-	o.value, err = coppice.ParseDeletionOrder(text)
+	o.value, err = namespaces.ParseDeletionOrder(text)
 	return err
 }
 
 // String implements pflag.Value.
-func (o *deletionOrder) String() string { return o.value.String() }
+func (o *deletionOrder) String() string { return namespaces.FormatStages(o.value) }
 
 // Type implements pflag.Value.
 func (o *deletionOrder) Type() string { return "stages" }

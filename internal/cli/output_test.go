@@ -12,7 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/collect/story"
 	"github.com/coppice-dev/coppice/internal/rules/escape"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
@@ -24,6 +24,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
 	"github.com/coppice-dev/coppice/internal/tools/undo"
+	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
 // answerTime is the time of the answers in these tests, and every time in them.
@@ -36,7 +37,7 @@ var values = map[reflect.Type][]string{
 	reflect.TypeFor[preview.Reason]():       {"Finalizer", "Dependents", "Contents", "Discovery", "Users", "Node"},
 	reflect.TypeFor[finalizerowner.State](): {"Alive", "Leaving", "Unknown", "Gone", "ScaledToZero", "NotReady", "Silent", "Forbidden"},
 	reflect.TypeFor[undo.Outcome]():         {"Made", "MadeBefore", "Remade", "Exists", "Terminating", "Occupied", "LeftOut", "Failed"},
-	reflect.TypeFor[coppice.Answer]():       {"done", "unknown", "observed"},
+	reflect.TypeFor[report.Answer]():        {"done", "unknown", "observed"},
 	reflect.TypeFor[audit.Code]():           {string(audit.Rules()[0].Code), string(audit.Rules()[1].Code)}, // other codes have no suggestion
 }
 
@@ -102,9 +103,9 @@ type output struct {
 // outputs returns all commands that print text from a cluster, in all formats.
 func outputs() []output {
 	all := []output{
-		{"status", func(f *filler, s Streams) error { return writeStatus(s.Out, filled[coppice.SeenStatus](f)) }},
-		{"records", func(f *filler, s Streams) error { return writeRecords(s.Out, filled[[]coppice.Record](f)) }},
-		{"records --watch", func(f *filler, s Streams) error { return writeRecord(s.Out, "table", filled[coppice.Record](f)) }},
+		{"status", func(f *filler, s Streams) error { return writeStatus(s.Out, filled[api.SeenStatus](f)) }},
+		{"records", func(f *filler, s Streams) error { return writeRecords(s.Out, filled[[]report.Record](f)) }},
+		{"records --watch", func(f *filler, s Streams) error { return writeRecord(s.Out, "table", filled[report.Record](f)) }},
 		{"stories", func(f *filler, s Streams) error { return writeStories(s.Out, filled[[]story.Summary](f), answerTime) }},
 		{"stories ID", func(f *filler, s Streams) error {
 			summary := filled[story.Summary](f)

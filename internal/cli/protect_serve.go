@@ -13,7 +13,8 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
-	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/internal/collect/protected"
+	"github.com/coppice-dev/coppice/internal/tools/metrics"
 )
 
 // protectServer are the flags of the webhook that coppice collect serves for protected objects.
@@ -50,14 +51,14 @@ func (f *protectServer) check() error {
 
 // listen opens the address, so that mistakes are errors at the start, and returns functions that serve on it. Every
 // replica serves the webhook, not only the leader.
-func (f *protectServer) listen(ctx context.Context, c coppice.Controllers, config *rest.Config, log *slog.Logger) ([]func(context.Context) error, error) {
+func (f *protectServer) listen(ctx context.Context, c metrics.Controllers, config *rest.Config, log *slog.Logger) ([]func(context.Context) error, error) {
 	if f.address == "0" || f.address == "" {
 		return nil, nil
 	}
 	if _, err := f.tls(nil); err != nil {
 		return nil, err
 	}
-	handler, err := c.ProtectionHandler(ctx, config)
+	handler, err := protected.NewHandler(ctx, config, c.Carries)
 	if err != nil {
 		return nil, err
 	}

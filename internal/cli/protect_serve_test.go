@@ -31,8 +31,7 @@ import (
 	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/coppice-dev/coppice/internal/collect/protected/others"
-	"github.com/coppice-dev/coppice/internal/collect/protected/webhook"
+	"github.com/coppice-dev/coppice/internal/collect/protected"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
@@ -98,9 +97,9 @@ func protectingSecrets(t *testing.T, asked func()) http.Handler {
 	if err := metav1.AddMetaToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	return webhook.Handler{
+	return protected.Webhook{
 		Checker: func(context.Context) protection.Checker { return protection.Checker{UID: "c", Since: time.Unix(0, 0)} }, Now: time.Now,
-		Others: others.Lookup{Mapper: mapper, Metadata: metadatafake.NewSimpleMetadataClient(scheme)}, Reviews: client.AuthorizationV1().SubjectAccessReviews(),
+		Outlived: protected.Lookup{Mapper: mapper, Metadata: metadatafake.NewSimpleMetadataClient(scheme)}, Reviews: client.AuthorizationV1().SubjectAccessReviews(),
 	}
 }
 
@@ -151,7 +150,7 @@ func TestR28_WebhookAnswersAPIServersOnly(t *testing.T) {
 			RootCAs: roots, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return test.certificate, nil },
 		}}}
 		asked = 0
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+served.Listener.Addr().String()+webhook.Path, strings.NewReader(reviewOfDelete))
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+served.Listener.Addr().String()+protected.WebhookPath, strings.NewReader(reviewOfDelete))
 		if err != nil {
 			t.Fatal(err)
 		}

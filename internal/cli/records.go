@@ -11,9 +11,10 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
-	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/rules/escape"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
+	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
 // recordsFlags are the flags of coppice records.
@@ -68,10 +69,10 @@ func records(c *cobra.Command, f recordsFlags, args []string, s Streams) error {
 		if f.output == "table" {
 			terminal.Fprintf(s.Out, recordRow, "TIME", "ACTION", "OBJECT", "WHY")
 		}
-		return asker.follow(c.Context(), query, func(r coppice.Record) error { return writeRecord(s.Out, f.output, r) })
+		return asker.follow(c.Context(), query, func(r report.Record) error { return writeRecord(s.Out, f.output, r) })
 	}
 	var list recordList
-	if err := asker.get(c.Context(), coppice.APIPrefix+"/records", query, &list); err != nil {
+	if err := asker.get(c.Context(), api.Prefix+"/records", query, &list); err != nil {
 		return err
 	}
 	printLeftOut(s.Err, list.Unread)
@@ -81,7 +82,7 @@ func records(c *cobra.Command, f recordsFlags, args []string, s Streams) error {
 	return writeRecords(s.Out, list.Items)
 }
 
-func writeRecords(w io.Writer, all []coppice.Record) error {
+func writeRecords(w io.Writer, all []report.Record) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "TIME\tACTION\tOBJECT\tWHY")
 	for _, r := range all {
@@ -93,7 +94,7 @@ func writeRecords(w io.Writer, all []coppice.Record) error {
 // recordRow has columns of fixed width, because each row is printed before the next one is known.
 const recordRow = "%-20s  %-16s  %-48s  %s\n"
 
-func writeRecord(w io.Writer, format string, r coppice.Record) error {
+func writeRecord(w io.Writer, format string, r report.Record) error {
 	var err error
 	switch format {
 	case "json":
@@ -108,9 +109,9 @@ func writeRecord(w io.Writer, format string, r coppice.Record) error {
 	return err
 }
 
-func timeOf(r coppice.Record) string { return r.Time.UTC().Format(time.RFC3339) }
+func timeOf(r report.Record) string { return r.Time.UTC().Format(time.RFC3339) }
 
-func objectOf(r coppice.Record) string {
+func objectOf(r report.Record) string {
 	if r.Object.Namespace == "" {
 		return r.Object.Kind + " " + r.Object.Name
 	}
@@ -118,13 +119,13 @@ func objectOf(r coppice.Record) string {
 }
 
 // whyOf returns the decision, with a note if it was not carried out or had no answer.
-func whyOf(r coppice.Record) string {
+func whyOf(r report.Record) string {
 	switch r.Answer {
-	case coppice.AnswerUnknown:
+	case report.AnswerUnknown:
 		return r.Decision + " (no answer: " + oneLineOf(r.Error) + ")"
-	case coppice.AnswerNone:
+	case report.AnswerNone:
 		return r.Decision + " (not carried out: --observe-only)"
-	case coppice.AnswerDone:
+	case report.AnswerDone:
 	}
 	return r.Decision
 }

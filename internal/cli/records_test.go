@@ -13,16 +13,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/collector/report"
+	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
 // runningCollector starts a collector that accepts the token "hers", and returns its address. asked gets the URL of its
 // last request. A watch sees the second record as a new one.
 func runningCollector(t *testing.T, asked *string) string {
 	t.Helper()
-	records := []coppice.Record{
-		{Number: 1, Time: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC), Action: coppice.ActionDelete, Answer: coppice.AnswerDone, Decision: "delete Background: owners absent: Secret s", Object: coppice.RecordedObject{Kind: "ConfigMap", Namespace: "shop", Name: "settings"}},
-		{Number: 2, Time: time.Date(2026, 7, 1, 12, 0, 1, 0, time.UTC), Action: coppice.ActionDetach, Answer: coppice.AnswerUnknown, Error: "timeout", Decision: "detach from Secret s", Object: coppice.RecordedObject{Kind: "Node", Name: "n1"}},
+	records := []report.Record{
+		{Number: 1, Time: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC), Action: report.ActionDelete, Answer: report.AnswerDone, Decision: "delete Background: owners absent: Secret s", Object: report.RecordedObject{Kind: "ConfigMap", Namespace: "shop", Name: "settings"}},
+		{Number: 2, Time: time.Date(2026, 7, 1, 12, 0, 1, 0, time.UTC), Action: report.ActionDetach, Answer: report.AnswerUnknown, Error: "timeout", Decision: "detach from Secret s", Object: report.RecordedObject{Kind: "Node", Name: "n1"}},
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		*asked = r.URL.String()
@@ -34,10 +35,10 @@ func runningCollector(t *testing.T, asked *string) string {
 		case "/coppice/v1/records":
 			_ = json.NewEncoder(w).Encode(recordList{Items: records, Unread: []string{"secrets: objects that you may not list are left out"}})
 		case "/coppice/v1/status":
-			_ = json.NewEncoder(w).Encode(coppice.SeenStatus{Status: coppice.Status{
-				Synced: true, Graph: coppice.GraphStatus{Objects: 42},
-				Resources: []coppice.ResourceStatus{{Resource: "widgets.example.com", State: "failing", Error: "503"}, {Resource: "pods", State: "synced"}},
-				Barrier:   []coppice.BarrierWait{{Owner: "ReplicaSet.apps shop/web", Finalizer: "orphan", Holds: []coppice.Hold{{What: "Widget.example.com", Why: "503"}}}},
+			_ = json.NewEncoder(w).Encode(api.SeenStatus{Status: report.Status{
+				Synced: true, Graph: report.GraphStatus{Objects: 42},
+				Resources: []report.ResourceStatus{{Resource: "widgets.example.com", State: "failing", Error: "503"}, {Resource: "pods", State: "synced"}},
+				Barrier:   []report.BarrierWait{{Owner: "ReplicaSet.apps shop/web", Finalizer: "orphan", Holds: []report.Hold{{What: "Widget.example.com", Why: "503"}}}},
 			}})
 		case "/coppice/v1/watch":
 			next := 0

@@ -11,8 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
+	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
 // statusInterval is the time between two requests of --watch.
@@ -77,8 +78,8 @@ func status(ctx context.Context, f statusFlags, s Streams) error {
 
 // statusOnce prints the status if it has changed, and returns its text.
 func statusOnce(ctx context.Context, a *asker, format, before string, s Streams) (string, error) {
-	var now coppice.SeenStatus
-	if err := a.get(ctx, coppice.APIPrefix+"/status", nil, &now); err != nil {
+	var now api.SeenStatus
+	if err := a.get(ctx, api.Prefix+"/status", nil, &now); err != nil {
 		return "", err
 	}
 	if before == "" {
@@ -98,7 +99,7 @@ func statusOnce(ctx context.Context, a *asker, format, before string, s Streams)
 }
 
 // writeStatus writes tables: the counts of the collector, and then its obstacles, if there are any.
-func writeStatus(w io.Writer, s coppice.SeenStatus) error {
+func writeStatus(w io.Writer, s api.SeenStatus) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "SYNCED\tOBJECTS\tREFERENCES\tQUEUED\tWAITING OWNERS\tPAUSED KINDS\tDELETED\tPATCHED")
 	count := func(n int64) string {
@@ -133,7 +134,7 @@ func writeStatus(w io.Writer, s coppice.SeenStatus) error {
 }
 
 // writeUnreadResources writes the resources that are not synced.
-func writeUnreadResources(w io.Writer, all []coppice.ResourceStatus) {
+func writeUnreadResources(w io.Writer, all []report.ResourceStatus) {
 	headed := false
 	for _, r := range all {
 		if r.State == "synced" {

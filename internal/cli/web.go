@@ -18,8 +18,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/coppice-dev/coppice"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
+	"github.com/coppice-dev/coppice/internal/tools/web/api"
 	"github.com/coppice-dev/coppice/internal/tools/web/link"
 )
 
@@ -70,7 +70,7 @@ func serveWeb(ctx context.Context, f webFlags, s Streams) error {
 	}
 	checked, cancel := context.WithTimeout(ctx, collectorTimeout)
 	defer cancel()
-	if _, err := asker.read(checked, coppice.APIPrefix+"/status"); err != nil {
+	if _, err := asker.read(checked, api.Prefix+"/status"); err != nil {
 		return err
 	}
 	server := link.New(link.Config{
@@ -81,7 +81,7 @@ func serveWeb(ctx context.Context, f webFlags, s Streams) error {
 }
 
 // changesOfPage returns the paths of requests by which the page changes something.
-func changesOfPage() []string { return []string{coppice.APIPrefix + "/resume"} }
+func changesOfPage() []string { return []string{api.Prefix + "/resume"} }
 
 // serveLinks serves the page until ctx ends, and prints its address.
 func serveLinks(ctx context.Context, server *link.Server, port int, isToOpen bool, s Streams) error {

@@ -17,12 +17,17 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/collector"
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
-	"github.com/coppice-dev/coppice/internal/collect/election"
+	"github.com/coppice-dev/coppice/internal/collect/namespaces"
+	"github.com/coppice-dev/coppice/internal/collect/process"
+	"github.com/coppice-dev/coppice/internal/collect/story"
 	"github.com/coppice-dev/coppice/internal/controller/volumeprotection"
 	"github.com/coppice-dev/coppice/internal/node/agent"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/metrics"
 	"github.com/coppice-dev/coppice/internal/tools/web"
 	toolsapi "github.com/coppice-dev/coppice/internal/tools/web/api"
 	"github.com/coppice-dev/coppice/internal/tools/web/page"
@@ -42,7 +47,7 @@ func (p *controlPlane) runControllers(ctx context.Context, answering func()) err
 		if err != nil {
 			return err
 		}
-		controllers.Others = func(deleted []coppice.HeldObject) []string { return ending(nodes.Load(), deleted) }
+		controllers.Others = func(deleted []report.HeldObject) []string { return ending(nodes.Load(), deleted) }
 		p.diagnostics.set(diagnosticsOf(controllers, api))
 		defer p.diagnostics.set(nil)
 		if controllers.Collector != nil {
@@ -102,10 +107,13 @@ func (c *companions) get() apiserver.Companions {
 }
 
 // accompany makes the collector a companion.
-func accompany(c *apiserver.Companions, collector *coppice.Collector) {
-	c.Backlog, c.HasFinalizer = collector.Backlog, collector.Carries
+func accompany(c *apiserver.Companions, of *collector.Collector) {
+	stories := of.Parts().Stories
+	c.Backlog, c.HasFinalizer = of.Backlog, of.Carries
 	c.Requested = func(a deleteflow.Requested) {
-		collector.Requested(coppice.DeletionRequest{Request: a.Request, UID: a.UID, User: a.User, Agent: a.Agent, Policy: a.Policy})
+		stories.Requested(story.Request{
+			Key: a.Request, UID: ownership.UID(a.UID), By: story.By{User: a.User, Agent: a.Agent}, Policy: string(a.Policy),
+		})
 	}
 }
 
@@ -177,13 +185,13 @@ func (p *controlPlane) asComponent(name string, run func() error) func() error {
 
 // newControllers returns the collector and the namespace controller. Each has its own user, with only the
 // permissions that it needs.
-func newControllers(o completedOptions, api *apiserver.Server) (controllers coppice.Controllers, err error) {
+func newControllers(o completedOptions, api *apiserver.Server) (controllers metrics.Controllers, err error) {
 	if o.GarbageCollector == InProcess {
 		config, err := api.Collector()
 		if err != nil {
 			return controllers, err
 		}
-		if controllers.Collector, err = coppice.New(config, coppice.Options{Logger: o.Log, WrapMetadata: api.CollectorMetadata}); err != nil {
+		if err := controllers.AddCollector(config, collector.Options{Logger: o.Log, WrapMetadata: api.CollectorMetadata}); err != nil {
 			return controllers, err
 		}
 	}
@@ -192,10 +200,9 @@ func newControllers(o completedOptions, api *apiserver.Server) (controllers copp
 		if err != nil {
 			return controllers, err
 		}
-		controllers.Namespaces, err = coppice.NewNamespaceController(config, coppice.NamespaceOptions{
+		if err := controllers.AddNamespaceController(config, namespaces.Options{
 			DeletionOrder: o.NamespaceDeletionOrder, Logger: o.Log, WrapMetadata: api.NamespaceControllerMetadata,
-		})
-		if err != nil {
+		}); err != nil {
 			return controllers, err
 		}
 	}
@@ -205,7 +212,7 @@ func newControllers(o completedOptions, api *apiserver.Server) (controllers copp
 // diagnostics serves the diagnostics of the controllers through the API server, to administrators. A
 // standby process responds with the identity of the leader.
 type diagnostics struct {
-	role election.Role
+	role process.Role
 
 	mu      sync.Mutex
 	handler http.Handler // guarded by mu; nil while no controllers run here
@@ -246,21 +253,21 @@ func usersOnly(next http.Handler) http.Handler {
 // diagnosticsOf returns the handler of the diagnostics of the controllers. Paths that name objects regardless
 // of the user are for administrators. The paths of the API are for all users, and show only objects that the
 // user may list.
-func diagnosticsOf(controllers coppice.Controllers, api *apiserver.Server) http.Handler {
+func diagnosticsOf(controllers metrics.Controllers, api *apiserver.Server) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(coppice.APIPrefix+"/", controllers.APIHandler(ownAccess(api)))
-	mux.Handle("/", controllers.Handler())
+	mux.Handle(toolsapi.Prefix+"/", toolsapi.Handler(toolsapi.Of(controllers.Controllers), ownAccess(api)))
+	mux.Handle("/", web.Handler(web.Of(controllers)))
 	return mux
 }
 
 // ownAccess returns the user of a request as the API server has authenticated it, with permissions from the
 // server's authorizer.
-func ownAccess(api *apiserver.Server) coppice.Access {
+func ownAccess(api *apiserver.Server) toolsapi.Access {
 	authorize := api.Authorizer()
-	return func(r *http.Request) (coppice.Caller, error) {
+	return func(r *http.Request) (toolsapi.Caller, error) {
 		who, ok := request.UserFrom(r.Context())
 		if !ok {
-			return coppice.Caller{}, coppice.ErrUnauthenticated
+			return toolsapi.Caller{}, toolsapi.ErrUnauthenticated
 		}
 		mayList := func(ctx context.Context, resource schema.GroupResource, namespace string) (bool, error) {
 			decision, _, err := authorize.Authorize(ctx, authorizer.AttributesRecord{
@@ -274,7 +281,7 @@ func ownAccess(api *apiserver.Server) coppice.Access {
 		}
 		config := api.Client()
 		config.Impersonate = rest.ImpersonationConfig{UserName: who.GetName(), UID: who.GetUID(), Groups: who.GetGroups(), Extra: who.GetExtra()}
-		return coppice.Caller{User: who.GetName(), MayList: mayList, Config: config}, nil
+		return toolsapi.Caller{User: who.GetName(), MayList: mayList, Config: config}, nil
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/node/agent"
 	"github.com/coppice-dev/coppice/internal/node/agent/containerruntime/cri"
@@ -184,7 +184,7 @@ func newScheduler(o completedOptions, api *apiserver.Server, pods, namespaces ca
 }
 
 // ending returns the pending work of the nodes for the pods among objects that are being deleted.
-func ending(nodes *agent.Agent, deleted []coppice.HeldObject) []string {
+func ending(nodes *agent.Agent, deleted []report.HeldObject) []string {
 	if nodes == nil {
 		return nil
 	}

@@ -9,7 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/coppice-dev/coppice"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/accesscontrol"
 	"github.com/coppice-dev/coppice/internal/apiserver/recyclebin"
@@ -97,8 +98,8 @@ type Options struct {
 	// NamespaceController determines where the controller of terminating namespaces runs.
 	NamespaceController Placement
 	// NamespaceDeletionOrder is the order in which the contents of a namespace are deleted.
-	// Default: coppice.DefaultDeletionOrder.
-	NamespaceDeletionOrder coppice.DeletionOrder
+	// Default: namespaces.DefaultStages.
+	NamespaceDeletionOrder [][]schema.GroupResource
 	// VolumeProtection determines where the controller runs that removes the finalizers of volumes and
 	// volume claims that are not in use. Unless it is Disabled, new ones get these finalizers.
 	VolumeProtection Placement

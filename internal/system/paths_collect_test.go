@@ -17,9 +17,12 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/coppice-dev/coppice"
+	"github.com/coppice-dev/coppice/collector"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
+	"github.com/coppice-dev/coppice/internal/collect/namespaces"
+	"github.com/coppice-dev/coppice/internal/collect/protected"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
+	"github.com/coppice-dev/coppice/internal/tools/metrics"
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
@@ -134,16 +137,14 @@ type collect struct {
 // another server.
 func collecting(ctx context.Context, t *testing.T, config, tokens *rest.Config) (*collect, error) {
 	t.Helper()
-	collector, err := coppice.New(config, coppice.Options{})
-	if err != nil {
+	var controllers metrics.Controllers
+	if err := controllers.AddCollector(config, collector.Options{}); err != nil {
 		return nil, err
 	}
-	namespaces, err := coppice.NewNamespaceController(config, coppice.NamespaceOptions{})
-	if err != nil {
+	if err := controllers.AddNamespaceController(config, namespaces.Options{}); err != nil {
 		return nil, err
 	}
-	controllers := coppice.Controllers{Collector: collector, Namespaces: namespaces}
-	protect, err := controllers.ProtectionHandler(ctx, config)
+	protect, err := protected.NewHandler(ctx, config, controllers.Carries)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +162,7 @@ func collecting(ctx context.Context, t *testing.T, config, tokens *rest.Config) 
 		stop()
 		return nil, err
 	}
-	server := httptest.NewServer(controllers.APIHandler(coppice.DelegatedAccess(tokens)))
+	server := httptest.NewServer(api.Handler(api.Of(controllers.Controllers), api.Delegated(tokens)))
 	t.Cleanup(server.Close)
 	return &collect{tools: &rest.Config{Host: server.URL}, protect: protect, stop: stop}, nil
 }

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
-	"github.com/coppice-dev/coppice/internal/collect/protected/webhook"
+	"github.com/coppice-dev/coppice/internal/collect/protected"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 	"github.com/coppice-dev/coppice/internal/tools/web"
@@ -95,7 +95,7 @@ func walkProtect(ctx context.Context, t *testing.T, client kubernetes.Interface,
 			}
 		}
 	}
-	for _, path := range []string{"/", web.Status, web.Records, web.Settled, web.Graph, "/metrics", api.Component, api.Explain, webhook.Path + "/more"} {
+	for _, path := range []string{"/", web.Status, web.Records, web.Settled, web.Graph, "/metrics", api.Component, api.Explain, protected.WebhookPath + "/more"} {
 		if code, body := ask(t, handler, http.MethodGet, path, ""); code != http.StatusNotFound {
 			t.Errorf("the port of the webhook answers at %s: %d %s", path, code, body)
 		}
@@ -147,7 +147,7 @@ func reviewDelete(t *testing.T, handler http.Handler, created metav1.Time, user 
 	if err != nil {
 		t.Fatal(err)
 	}
-	code, body := ask(t, handler, http.MethodPost, webhook.Path, string(question))
+	code, body := ask(t, handler, http.MethodPost, protected.WebhookPath, string(question))
 	var review admissionv1.AdmissionReview
 	if err := json.Unmarshal([]byte(body), &review); err != nil || review.Response == nil {
 		t.Fatalf("the webhook answers %d %s: %v", code, body, err)

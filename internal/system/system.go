@@ -25,7 +25,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
-	"github.com/coppice-dev/coppice/internal/collect/election"
+	"github.com/coppice-dev/coppice/internal/collect/process"
 )
 
 // Plane is a ready control plane.
@@ -187,7 +187,7 @@ func (p *controlPlane) control(ctx context.Context, ready func()) error {
 		if err != nil {
 			return err
 		}
-		lease := election.Lease{Namespace: metav1.NamespaceSystem, Name: bootstrappolicy.ControllersLease, Times: election.Brisk(), Log: p.options.Log}
+		lease := process.Lease{Namespace: metav1.NamespaceSystem, Name: bootstrappolicy.ControllersLease, Times: process.FastLeaseTimes(), Log: p.options.Log}
 		group.Go(func() error {
 			return lease.RunAlways(ctx, elector, &p.diagnostics.role, func(ctx context.Context) error {
 				return p.runControllers(ctx, func() {})

@@ -22,8 +22,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
-	"github.com/coppice-dev/coppice/internal/collect/collectionreason"
-	"github.com/coppice-dev/coppice/internal/rules/verdict"
+	"github.com/coppice-dev/coppice/internal/collect/auditreason"
 	"github.com/coppice-dev/coppice/internal/tools/version"
 	"github.com/coppice-dev/coppice/internal/tools/web"
 )
@@ -171,11 +170,11 @@ func isExplained(t *testing.T, log string) {
 		if e.Verb != "delete" || e.User.Username != bootstrappolicy.Collector || e.ObjectRef.Name != "garbage" {
 			continue
 		}
-		var reason collectionreason.Reason
+		var reason auditreason.Reason
 		if err := json.Unmarshal([]byte(e.Annotations[restriction.ReasonAnnotation]), &reason); err != nil {
 			t.Fatalf("%v: %s", err, line)
 		}
-		if reason.Policy != verdict.Background || len(reason.Owners) != 1 || !strings.HasPrefix(reason.Decision, "delete Background: owners absent: ConfigMap nobody") {
+		if reason.Policy != metav1.DeletePropagationBackground || len(reason.Owners) != 1 || !strings.HasPrefix(reason.Decision, "delete Background: owners absent: ConfigMap nobody") {
 			t.Errorf("%+v", reason)
 		}
 		owner := reason.Owners[0]

@@ -13,8 +13,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/coppice-dev/coppice/internal/collect/collector"
-	"github.com/coppice-dev/coppice/internal/collect/feed"
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/tools/metrics"
 )
 
@@ -44,10 +43,10 @@ func TestMetricsExist(t *testing.T) {
 // scraped returns the names of all metrics.
 func scraped(t *testing.T) map[string]bool {
 	t.Helper()
-	set := metrics.New(func() metrics.Reading {
-		return metrics.Reading{
-			Monitors:  []feed.MonitorStatus{{}},
-			Collector: collector.Status{Barrier: []collector.BarrierWait{{Holds: []collector.Hold{{}}}}, Paused: []collector.Pause{{}}, Deletions: []collector.DeletionStatus{{}}},
+	set := metrics.New(func() report.Status {
+		return report.Status{
+			Resources: []report.ResourceStatus{{}},
+			Barrier:   []report.BarrierWait{{Holds: []report.Hold{{}}}}, Paused: []report.Pause{{}}, Deletions: []report.DeletionStatus{{}},
 		}
 	})
 	request := httptest.NewRequest(http.MethodGet, "http://server/api/v1/pods", http.NoBody)

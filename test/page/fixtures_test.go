@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/coppice-dev/coppice/collector"
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/collect/story"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
@@ -19,7 +19,7 @@ import (
 func TestFixturesArePossibleAnswers(t *testing.T) {
 	c, _, one := newStories()
 	for path, into := range map[string]any{
-		api.Status:                           &collector.Status{},
+		api.Status:                           &report.Status{},
 		api.Deletions:                        &api.DeletionList{},
 		api.Protected:                        &api.ProtectedList{},
 		api.Preview + "?object=deploy%2Fweb": &preview.Report{},

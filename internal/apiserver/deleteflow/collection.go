@@ -25,6 +25,7 @@ import (
 	storeerr "k8s.io/apiserver/pkg/storage/errors"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/collect/auditreason"
 )
 
 // optionsLimit is the most bytes that are read from a body. DeleteOptions are smaller.
@@ -51,7 +52,7 @@ func serveCollection(next http.Handler, codecs runtime.NegotiatedSerializer, w h
 	}
 	next.ServeHTTP(&collectionWriter{ResponseWriter: w, header: w.Header().Clone(), refused: refused, fail: func(err error) {
 		responsewriters.ErrorNegotiated(err, codecs, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, r)
-	}}, withRequest(r, &request{deletes: true, reasons: statesReason(r), agent: agentOf(r), refused: refused}))
+	}}, withRequest(r, &request{deletes: true, reasons: auditreason.IsCascade(r), agent: agentOf(r), refused: refused}))
 }
 
 // refusalsFrom returns the refusals of the request; nil if the request is not for a collection.

@@ -2,7 +2,6 @@ package deleteflow
 
 import (
 	"context"
-	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -13,8 +12,6 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
 
-	"github.com/coppice-dev/coppice/internal/collect/collectionreason"
-	"github.com/coppice-dev/coppice/internal/collect/protected/cascade"
 	"github.com/coppice-dev/coppice/internal/rules/deletion"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
@@ -89,11 +86,6 @@ func deleterOf(ctx context.Context) protection.Deleter {
 		return protection.Cascade
 	}
 	return protection.Request
-}
-
-// statesReason reports whether a request has the header of Coppice's collectors or of its namespace controllers.
-func statesReason(r *http.Request) bool {
-	return r.Header.Get(collectionreason.Header) != "" || cascade.Marked(r)
 }
 
 // keepProtected makes an update by the server itself fail if it would mark a protected object. Such an update belongs

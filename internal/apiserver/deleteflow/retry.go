@@ -9,6 +9,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/coppice-dev/coppice/internal/collect/auditreason"
 )
 
 // serveWithRetries serves a request for one object, more than once if necessary.
@@ -21,7 +23,7 @@ import (
 // conflict.
 func serveWithRetries(next http.Handler, w http.ResponseWriter, r *http.Request, s served) {
 	for tries := maxTries; ; tries-- {
-		state := &request{deletes: s.verb == "delete", reasons: statesReason(r), agent: agentOf(r), tries: tries}
+		state := &request{deletes: s.verb == "delete", reasons: auditreason.IsCascade(r), agent: agentOf(r), tries: tries}
 		attempt := withRequest(r, state)
 		attempt.Body = readCloser{io.MultiReader(bytes.NewReader(s.body.Bytes()), io.TeeReader(r.Body, s.body)), r.Body}
 		next.ServeHTTP(&retryWriter{ResponseWriter: w, header: w.Header().Clone(), state: state, instead: s.instead}, attempt)

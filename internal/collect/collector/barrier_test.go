@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/collect/collector"
 	"github.com/coppice-dev/coppice/internal/collect/collector/client"
 	"github.com/coppice-dev/coppice/internal/collect/feed"
@@ -344,9 +345,9 @@ func TestR15_StatusNamesWhatHolds(t *testing.T) {
 		t.Fatalf("barrier = %+v, want one owner", got)
 	}
 	got[0].Since = time.Time{}
-	want := collector.BarrierWait{
+	want := report.BarrierWait{
 		Owner: "ReplicaSet.apps shop/web", UID: "web", Finalizer: ownership.FinalizerForeground, Rounds: 2,
-		Holds: []collector.Hold{{What: "Pod", Why: "cannot be listed: " + errForbidden.Error()}},
+		Holds: []report.Hold{{What: "Pod", Why: "cannot be listed: " + errForbidden.Error()}},
 	}
 	if diff := cmp.Diff(want, got[0]); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/collect/collector"
 	"github.com/coppice-dev/coppice/internal/collect/feed"
 	"github.com/coppice-dev/coppice/internal/collect/story"
@@ -89,11 +90,11 @@ func TestRecordsKnowTheNamespaceAnObjectLivedIn(t *testing.T) {
 	w.Create(ownership.Object{Kind: namespaceKind, Name: space, UID: "present"})
 	w.pod("known", absent("never"))
 	w.settle()
-	var homes []ownership.UID
+	var homes []report.UID
 	for _, r := range w.c.Records() {
 		homes = append(homes, r.Object.NamespaceUID)
 	}
-	if want := []ownership.UID{"", "present"}; !slices.Equal(homes, want) {
+	if want := []report.UID{"", "present"}; !slices.Equal(homes, want) {
 		t.Errorf("records of objects in namespaces %q, want %q", homes, want)
 	}
 }

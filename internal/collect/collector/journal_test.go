@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
@@ -31,7 +32,7 @@ func TestRecordsAfterANumber(t *testing.T) {
 		t.Run(fmt.Sprintf("%d of %d after %d", c.size, c.made, c.after), func(t *testing.T) {
 			j := &journal{size: c.size}
 			for range c.made {
-				j.add(Record{Action: ActionDelete, Decision: "delete Background: owners absent: ReplicaSet.apps web"})
+				j.add(report.Record{Action: report.ActionDelete, Decision: "delete Background: owners absent: ReplicaSet.apps web"})
 			}
 			records := j.after(c.after)
 			var first, last uint64
@@ -48,24 +49,24 @@ func TestRecordsAfterANumber(t *testing.T) {
 // Records are read as they were written, independently of earlier ones; and records of a cascade take little
 // memory.
 func TestRecordsAreKeptWhole(t *testing.T) {
-	made := func(n int) Record {
-		owner := RecordedOwner{Kind: "ReplicaSet.apps", Namespace: "shop", Name: "web", UID: "uid-web", Standing: "absent", Evidence: "deleted event", Revision: 7}
-		r := Record{
-			Number: uint64(n) + 1, Time: time.Unix(int64(n), 0).UTC(), Action: ActionDelete, Answer: AnswerDone, Policy: "Background",
-			Object:   RecordedObject{Kind: "Pod", Namespace: "shop", Name: fmt.Sprint("web-", n), UID: ownership.UID(fmt.Sprint("uid-", n)), ResourceVersion: fmt.Sprint(n)},
-			Decision: "delete Background: owners absent: ReplicaSet.apps web", Owners: []RecordedOwner{owner},
+	made := func(n int) report.Record {
+		owner := report.Owner{Kind: "ReplicaSet.apps", Namespace: "shop", Name: "web", UID: "uid-web", Standing: "absent", Evidence: "deleted event", Revision: 7}
+		r := report.Record{
+			Number: uint64(n) + 1, Time: time.Unix(int64(n), 0).UTC(), Action: report.ActionDelete, Answer: report.AnswerDone, Policy: "Background",
+			Object:   report.RecordedObject{Kind: "Pod", Namespace: "shop", Name: fmt.Sprint("web-", n), UID: report.UID(fmt.Sprint("uid-", n)), ResourceVersion: fmt.Sprint(n)},
+			Decision: "delete Background: owners absent: ReplicaSet.apps web", Owners: []report.Owner{owner},
 		}
 		// After every eleventh comes a record that differs in one field.
 		different := []func(){
 			func() { r.Object.Kind = "Secret" },
 			func() { r.Object.Namespace = "" },
-			func() { r.Action = ActionDetach },
+			func() { r.Action = report.ActionDetach },
 			func() { r.Decision = "" },
 			func() { r.Policy = "" },
 			func() { r.Owners = nil },
 			func() { r.Owners[0].Revision = 8 },
 			func() { r.MoreOwners = 3 },
-			func() { r.Answer = AnswerUnknown },
+			func() { r.Answer = report.AnswerUnknown },
 			func() { r.Error = "timeout" },
 		}
 		if n%11 == 0 {
@@ -102,12 +103,12 @@ func TestRecordsAreBoundedInBytes(t *testing.T) {
 	for _, distinct := range []bool{false, true} {
 		j := &journal{size: 10_000}
 		for n := range 10_000 {
-			r := Record{Object: RecordedObject{Name: name}, Decision: name}
+			r := report.Record{Object: report.RecordedObject{Name: name}, Decision: name}
 			if distinct {
 				r.Decision = fmt.Sprint(n, name)
 			}
 			for range 8 {
-				r.Owners = append(r.Owners, RecordedOwner{Name: name[:253], UID: ownership.UID(name[:128])})
+				r.Owners = append(r.Owners, report.Owner{Name: name[:253], UID: report.UID(name[:128])})
 			}
 			j.add(r)
 		}

@@ -5,19 +5,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
-
-// Histogram counts durations by upper bounds, as Prometheus does.
-type Histogram struct {
-	// Bounds are the upper bounds of the buckets, ascending.
-	Bounds []time.Duration `json:"bounds"`
-	// Counts are the counts per bucket, not cumulative; the last one counts values above all
-	// bounds.
-	Counts []int64       `json:"counts"`
-	Sum    time.Duration `json:"sum"`
-	Count  int64         `json:"count"`
-}
 
 // latency measures the time from the evidence that the last owner of an object is
 // gone to the answer to the object's DELETE.
@@ -57,8 +47,8 @@ func (l *latency) observe(now time.Time, owners []verdict.Owner) {
 }
 
 // read returns the counts so far.
-func (l *latency) read() Histogram {
+func (l *latency) read() report.Histogram {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return Histogram{Bounds: slices.Clone(latencyBounds[:]), Counts: slices.Clone(l.counts[:]), Sum: l.sum, Count: l.count}
+	return report.Histogram{Bounds: slices.Clone(latencyBounds[:]), Counts: slices.Clone(l.counts[:]), Sum: l.sum, Count: l.count}
 }

@@ -1,147 +1,87 @@
 package collector
 
 import (
-	"time"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coppice-dev/coppice/internal/collect/collectionreason"
+	"github.com/coppice-dev/coppice/collector/report"
+	"github.com/coppice-dev/coppice/internal/collect/auditreason"
 	"github.com/coppice-dev/coppice/internal/collect/collector/client"
 	"github.com/coppice-dev/coppice/internal/collect/story"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
 
-// Record is one decision that changed an object: the action and its evidence.
-type Record struct {
-	Number uint64         `json:"number"` // counts from 1
-	Time   time.Time      `json:"time"`
-	Object RecordedObject `json:"object"`
-	Action Action         `json:"action"`
-	// Decision is the decision in words: "delete Background: owners absent: ReplicaSet.apps web".
-	Decision string `json:"decision"`
-	// Policy is the policy of a delete, or of the owner's deletion that the action is part of.
-	Policy verdict.Propagation `json:"policy,omitempty"`
-	// Owners are the object's owners, in the stored order; for an orphaned object only the owner that is deleted.
-	// MoreOwners is how many were left out.
-	Owners     []RecordedOwner `json:"owners,omitempty"`
-	MoreOwners int             `json:"moreOwners,omitempty"`
-	Answer     Answer          `json:"answer"`
-	Error      string          `json:"error,omitempty"` // when the answer is not known
-}
-
-// Action is the kind of change that was made.
-type Action string
-
-// The actions.
-const (
-	ActionDelete          Action = "delete"           // the object was deleted
-	ActionDetach          Action = "detach"           // references to absent and to waiting owners were removed
-	ActionUnblock         Action = "unblock"          // references inside a cycle no longer block
-	ActionOrphan          Action = "orphan"           // the reference to an owner that is deleted was removed
-	ActionRemoveFinalizer Action = "remove-finalizer" // a finalizer of the collector was removed
-)
-
-// Answer is the result of the request.
-type Answer string
-
-// The answers. A write that the server refuses changes nothing, and is not recorded.
-const (
-	AnswerDone    Answer = "done"
-	AnswerUnknown Answer = "unknown"  // no answer: the request may have been carried out or not
-	AnswerNone    Answer = "observed" // no request was sent (Config.ObserveOnly)
-)
-
-// RecordedObject is the object in the state on which the decision was made.
-type RecordedObject struct {
-	Kind      string `json:"kind"` // "ReplicaSet.apps"
-	Namespace string `json:"namespace,omitempty"`
-	// NamespaceUID is the UID of the namespace; empty if it is uncertain, because another namespace may have had the
-	// name before.
-	NamespaceUID    ownership.UID `json:"namespaceUID,omitempty"`
-	Name            string        `json:"name"`
-	UID             ownership.UID `json:"uid"`
-	ResourceVersion string        `json:"resourceVersion"`
-}
-
-// RecordedOwner is an owner with its state at the time of the decision.
-type RecordedOwner = collectionreason.Owner
-
 // maxText bounds texts that contain names chosen by users, in bytes.
 const maxText = 1024
 
 // record records a request that has changed an object, or may have: err is its error.
-func (c *Collector) record(r Record, err error) {
+func (c *Collector) record(r report.Record, err error) {
 	switch {
 	case err == nil:
-		r.Answer = AnswerDone
+		r.Answer = report.AnswerDone
 	case client.IsRefusal(err):
 		return
 	default:
-		r.Answer, r.Error = AnswerUnknown, ownership.Excerpt(err.Error(), maxText)
-		r.Object.NamespaceUID = c.state.homeAt(r.Object.Namespace, r.Object.ResourceVersion)
+		r.Answer, r.Error = report.AnswerUnknown, ownership.Excerpt(err.Error(), maxText)
+		r.Object.NamespaceUID = report.UID(c.state.homeAt(r.Object.Namespace, r.Object.ResourceVersion))
 	}
 	r.Time = c.clock.Now()
 	c.journal.add(r)
-	if c.config.Stories != nil && (r.Action == ActionDetach || r.Action == ActionOrphan) {
-		r.tell(c.config.Stories)
+	if c.config.Stories != nil && (r.Action == report.ActionDetach || r.Action == report.ActionOrphan) {
+		tellStayed(c.config.Stories, &r)
 	}
 }
 
-// tell records in the stories that an object stays although it has lost owners.
-func (r *Record) tell(b *story.Book) {
+// tellStayed records in the stories that an object stays although it has lost owners.
+func tellStayed(b *story.Book, r *report.Record) {
 	var keptBy, lost []story.Ref
 	for i := range r.Owners {
 		o := &r.Owners[i]
-		owner := story.Ref{Kind: o.Kind, Namespace: o.Namespace, NamespaceUID: r.HomeOf(o.Namespace), Name: o.Name, UID: o.UID}
-		if o.Standing == verdict.Solid.String() && r.Action == ActionDetach {
+		owner := story.Ref{
+			Kind: o.Kind, Namespace: o.Namespace, NamespaceUID: ownership.UID(r.NamespaceUID(o.Namespace)), Name: o.Name, UID: ownership.UID(o.UID),
+		}
+		if o.Standing == verdict.Solid.String() && r.Action == report.ActionDetach {
 			keptBy = append(keptBy, owner)
 		} else {
 			lost = append(lost, owner)
 		}
 	}
 	object := story.Ref{
-		Kind: r.Object.Kind, Namespace: r.Object.Namespace, NamespaceUID: r.Object.NamespaceUID, Name: r.Object.Name, UID: r.Object.UID,
+		Kind: r.Object.Kind, Namespace: r.Object.Namespace, NamespaceUID: ownership.UID(r.Object.NamespaceUID), Name: r.Object.Name,
+		UID: ownership.UID(r.Object.UID),
 	}
 	b.Stayed(object, keptBy, lost, r.Time)
 }
 
-// HomeOf returns the UID of the namespace of an owner; empty if it is uncertain. Owners are in the namespace of the
-// object, or cluster-scoped.
-func (r *Record) HomeOf(namespace string) ownership.UID {
-	if namespace == "" || namespace != r.Object.Namespace {
-		return ""
-	}
-	return r.Object.NamespaceUID
-}
-
 // recordOf returns the record of a decision, without the answer. It is called before the request: the observations up
 // to then determine the namespace of the object that the request finds.
-func (c *Collector) recordOf(f verdict.Facts, d verdict.Decision) Record {
-	r := Record{Action: actionOf(d), Object: c.recorded(f.Object), Decision: ownership.Excerpt(d.String(), maxText), Policy: policyOf(f.Object, d)}
-	r.Owners, r.MoreOwners = collectionreason.OwnersOf(f.Owners)
+func (c *Collector) recordOf(f verdict.Facts, d verdict.Decision) report.Record {
+	r := report.Record{Action: actionOf(d), Object: c.recorded(f.Object), Decision: ownership.Excerpt(d.String(), maxText), Policy: metav1.DeletionPropagation(policyOf(f.Object, d))}
+	r.Owners, r.MoreOwners = auditreason.OwnersOf(f.Owners)
 	r.MoreOwners += f.Object.MoreOwners
 	return r
 }
 
-// reason returns the reason that is passed to the server's audit log.
-func (r Record) reason() collectionreason.Reason {
-	return collectionreason.Reason{Decision: r.Decision, Policy: r.Policy, Owners: r.Owners, MoreOwners: r.MoreOwners}
+// reasonOf returns the reason that is passed to the server's audit log.
+func reasonOf(r *report.Record) auditreason.Reason {
+	return auditreason.Reason{Decision: r.Decision, Policy: r.Policy, Owners: r.Owners, MoreOwners: r.MoreOwners}
 }
 
 // actionOf returns the action of a decision; empty if it changes nothing.
-func actionOf(d verdict.Decision) Action {
+func actionOf(d verdict.Decision) report.Action {
 	switch d.(type) {
 	case verdict.Keep, verdict.Verify, verdict.Reread, verdict.Park, verdict.Await:
 		return ""
 	case verdict.Detach:
-		return ActionDetach
+		return report.ActionDetach
 	case verdict.Unblock:
-		return ActionUnblock
+		return report.ActionUnblock
 	case verdict.Delete:
-		return ActionDelete
+		return report.ActionDelete
 	case verdict.Disown:
-		return ActionOrphan
+		return report.ActionOrphan
 	case verdict.RemoveFinalizer:
-		return ActionRemoveFinalizer
+		return report.ActionRemoveFinalizer
 	}
 	return ""
 }
@@ -162,21 +102,21 @@ func policyOf(o ownership.Object, d verdict.Decision) verdict.Propagation {
 }
 
 // recordOfOrphan returns the record of a dependent that is detached from an owner, as recordOf does.
-func (c *Collector) recordOfOrphan(dependent, owner ownership.Object) Record {
+func (c *Collector) recordOfOrphan(dependent, owner ownership.Object) report.Record {
 	revision, _ := client.Revision(owner.ResourceVersion)
-	return Record{
-		Action: ActionOrphan, Object: c.recorded(dependent), Policy: verdict.Orphan,
+	return report.Record{
+		Action: report.ActionOrphan, Object: c.recorded(dependent), Policy: metav1.DeletePropagationOrphan,
 		Decision: ownership.Excerpt("detach from "+client.RefOf(owner).String()+", which orphans its dependents", maxText),
-		Owners: []RecordedOwner{{
-			Kind: owner.Kind.String(), Namespace: owner.Namespace, Name: owner.Name, UID: owner.UID,
+		Owners: []report.Owner{{
+			Kind: owner.Kind.String(), Namespace: owner.Namespace, Name: owner.Name, UID: report.UID(owner.UID),
 			Standing: owner.Phase.String(), Evidence: ownership.Observation.String(), Revision: revision,
 		}},
 	}
 }
 
-func (c *Collector) recorded(o ownership.Object) RecordedObject {
-	return RecordedObject{
-		Kind: o.Kind.String(), Namespace: o.Namespace, NamespaceUID: c.state.homeNow(o.Namespace), Name: o.Name, UID: o.UID,
+func (c *Collector) recorded(o ownership.Object) report.RecordedObject {
+	return report.RecordedObject{
+		Kind: o.Kind.String(), Namespace: o.Namespace, NamespaceUID: report.UID(c.state.homeNow(o.Namespace)), Name: o.Name, UID: report.UID(o.UID),
 		ResourceVersion: o.ResourceVersion,
 	}
 }

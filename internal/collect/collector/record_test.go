@@ -10,8 +10,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/collect/collector"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/testing/apimodel"
@@ -40,7 +42,7 @@ func TestRecordOfCollection(t *testing.T) {
 	if len(records) != 2 {
 		t.Fatalf("records = %+v, want a detach and a delete", records)
 	}
-	if records[0].Action != collector.ActionDetach || records[0].Owners[0].Standing != "solid" ||
+	if records[0].Action != report.ActionDetach || records[0].Owners[0].Standing != "solid" ||
 		records[0].Owners[0].Evidence != "observation" || records[0].Owners[1].Evidence != "live read" ||
 		!records[0].Owners[1].Time.Equal(noon) {
 		t.Errorf("first = %+v", records[0])
@@ -49,11 +51,11 @@ func TestRecordOfCollection(t *testing.T) {
 	_ = now
 	got := records[1]
 	revision := got.Owners[0].Revision
-	want := collector.Record{
-		Number: 2, Time: noon.Add(time.Second), Action: collector.ActionDelete, Policy: background, Answer: collector.AnswerDone,
-		Object:   collector.RecordedObject{Kind: "Pod", Namespace: space, Name: "pod", UID: "pod", ResourceVersion: got.Object.ResourceVersion},
+	want := report.Record{
+		Number: 2, Time: noon.Add(time.Second), Action: report.ActionDelete, Policy: metav1.DeletePropagationBackground, Answer: report.AnswerDone,
+		Object:   report.RecordedObject{Kind: "Pod", Namespace: space, Name: "pod", UID: "pod", ResourceVersion: got.Object.ResourceVersion},
 		Decision: "delete Background: owners absent: ReplicaSet.apps web",
-		Owners: []collector.RecordedOwner{{
+		Owners: []report.Owner{{
 			Kind: "ReplicaSet.apps", Namespace: space, Name: "web", UID: "web", Standing: "dangling",
 			Evidence: "deleted event", Revision: revision, Time: noon.Add(time.Second),
 		}},
@@ -124,7 +126,7 @@ func TestRecordOfRefusalAndSilence(t *testing.T) {
 			records := w.c.Records()
 			unknown := 0
 			for _, r := range records {
-				if r.Answer == collector.AnswerUnknown && r.Error != "" {
+				if r.Answer == report.AnswerUnknown && r.Error != "" {
 					unknown++
 				}
 			}
@@ -215,14 +217,14 @@ func TestObserveOnlyWritesNothing(t *testing.T) {
 	if len(events.lines) != 0 {
 		t.Errorf("events = %q, want none", events.lines)
 	}
-	got := map[collector.Action]int{}
+	got := map[report.Action]int{}
 	for _, r := range w.c.Records() {
 		got[r.Action]++
-		if r.Answer != collector.AnswerNone {
+		if r.Answer != report.AnswerNone {
 			t.Errorf("record %+v, want one that was only observed", r)
 		}
 	}
-	want := map[collector.Action]int{"delete": 1, "detach": 1, "orphan": 1, "remove-finalizer": 1, "unblock": 1}
+	want := map[report.Action]int{"delete": 1, "detach": 1, "orphan": 1, "remove-finalizer": 1, "unblock": 1}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("actions (-want +got):\n%s", diff)
 	}
@@ -247,7 +249,7 @@ func TestBreakerPausesAndResumes(t *testing.T) {
 		t.Fatalf("%d deleted, want 10 of 40", got)
 	}
 	status := w.c.Status()
-	want := []collector.Pause{{Kind: "Pod", Since: noon, Deleted: 10, Objects: 40}}
+	want := []report.Pause{{Kind: "Pod", Since: noon, Deleted: 10, Objects: 40}}
 	if diff := cmp.Diff(want, status.Paused); diff != "" {
 		t.Errorf("paused (-want +got):\n%s", diff)
 	}

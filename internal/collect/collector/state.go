@@ -51,6 +51,8 @@ type state struct {
 	queue   Queue
 	clock   clock.PassiveClock // its time goes into the evidence
 	stories *story.Book        // nil: no stories are recorded
+	// removals are called when an object is forgotten, after the graph knows it.
+	removals listeners
 
 	mu    sync.Mutex
 	graph *ownership.Graph // guarded by mu, and so is all below
@@ -107,10 +109,12 @@ func (s *state) Observe(o ownership.Object) {
 
 // Forget implements feed.Sink.
 func (s *state) Forget(uid ownership.UID, resourceVersion string) {
+	namespace := "" // the watch event has only a UID
 	s.change(func(g *ownership.Graph) []ownership.UID {
 		s.forgetLocked(uid)
 		now := s.clock.Now()
 		if o, known := g.Object(uid); known {
+			namespace = o.Namespace
 			s.homes.forget(&o)
 			if s.stories != nil {
 				s.stories.Gone(&o, s.homes.at(o.Namespace, resourceVersion), now)
@@ -119,6 +123,9 @@ func (s *state) Forget(uid ownership.UID, resourceVersion string) {
 		g.SetTime(now.UnixNano())
 		return g.Forget(uid, resourceVersion)
 	})
+	if namespace != "" {
+		s.removals.call(namespace)
+	}
 }
 
 // Replace implements feed.Sink.

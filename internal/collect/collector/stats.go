@@ -4,36 +4,17 @@ import (
 	"context"
 	"sync/atomic"
 
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/collect/collector/client"
 	"github.com/coppice-dev/coppice/internal/collect/feed"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
 
-// Stats counts the collector's work since its creation.
-type Stats struct {
-	// Requests sent to the API server, by verb. Events are not counted.
-	Gets, Lists, Deletes, Patches int64
-	// Events written.
-	Events int64
-	// Conflicts counts the writes that were refused because the object had changed, and Hot how
-	// often a write was postponed because the object changed too often (R12).
-	Conflicts, Hot int64
-	// Paused counts the deletions that the breaker denied, and Tripped how often it
-	// paused a kind.
-	Paused, Tripped int64
-	// Epochs counts the breaks in the server's history (R4).
-	Epochs int64
-	// Rounds counts the rounds of the barrier, and Holds how often an owner was held after one.
-	Rounds, Holds int64
-	// Decisions taken, by type. A repeated decision counts again.
-	Keep, Verify, Park, Detach, Unblock, Delete, Await, Disown, RemoveFinalizer int64
-}
-
 // Stats returns the counts up to now.
-func (c *Collector) Stats() Stats {
+func (c *Collector) Stats() report.Stats {
 	s := c.stats
-	return Stats{
+	return report.Stats{
 		Gets: s.gets.Load(), Lists: s.lists.Load(), Deletes: s.deletes.Load(), Patches: s.patches.Load(),
 		Events: s.events.Load(), Conflicts: s.conflicts.Load(), Hot: s.hot.Load(),
 		Paused: s.paused.Load(), Tripped: s.tripped.Load(), Epochs: s.epochs.Load(),

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/collect/collector"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/testing/apimodel"
@@ -28,11 +29,11 @@ func TestStatus(t *testing.T) {
 	w.pod("d", ownedBy(held), absent("web"))
 	w.settle()
 	got := w.c.Status()
-	wantGraph := collector.GraphStatus{Objects: 5, Presumed: 1, References: 5, Claims: 2}
+	wantGraph := report.GraphStatus{Objects: 5, Presumed: 1, References: 5, Claims: 2}
 	if diff := cmp.Diff(wantGraph, got.Graph); diff != "" {
 		t.Errorf("graph (-want +got):\n%s", diff)
 	}
-	wantKinds := []collector.KindStatus{
+	wantKinds := []report.KindStatus{
 		{Kind: "Node", Scope: "cluster"},
 		{Kind: "Pod", Scope: "namespaced", Objects: 4},
 		{Kind: "ReplicaSet.apps", Scope: "namespaced", Objects: 1},
@@ -41,7 +42,7 @@ func TestStatus(t *testing.T) {
 	if diff := cmp.Diff(wantKinds, got.Kinds); diff != "" {
 		t.Errorf("kinds (-want +got):\n%s", diff)
 	}
-	if got.Queue != (collector.QueueStatus{}) || got.Stats.Park != 1 || got.Stats.Detach != 1 || got.Stats.Gets != 1 {
+	if got.Queue != (report.QueueStatus{}) || got.Stats.Park != 1 || got.Stats.Detach != 1 || got.Stats.Gets != 1 {
 		t.Errorf("queue %+v, stats %+v", got.Queue, got.Stats)
 	}
 	if _, err := json.Marshal(got); err != nil {
@@ -58,7 +59,7 @@ func TestStatusOfTheQueue(t *testing.T) {
 	q := &measuredKeys{}
 	q.Add("a", "b")
 	got := collector.New(apimodel.New(), collector.Config{Queue: q}).Status().Queue
-	if want := (collector.QueueStatus{Length: 2, Oldest: time.Minute}); got != want {
+	if want := (report.QueueStatus{Length: 2, Oldest: time.Minute}); got != want {
 		t.Errorf("queue = %+v, want %+v", got, want)
 	}
 }
@@ -127,7 +128,7 @@ func TestH10KindThatIsGoneLeavesNothingInTheGraph(t *testing.T) {
 		w.settle()
 	}
 	got := w.c.Status()
-	if got.Graph != (collector.GraphStatus{}) || len(got.Kinds) != 3 {
+	if got.Graph != (report.GraphStatus{}) || len(got.Kinds) != 3 {
 		t.Errorf("graph %+v, kinds %+v; want nothing but the three kinds that are served", got.Graph, got.Kinds)
 	}
 }

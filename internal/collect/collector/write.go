@@ -7,7 +7,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/coppice-dev/coppice/internal/collect/collectionreason"
+	"github.com/coppice-dev/coppice/collector/report"
+	"github.com/coppice-dev/coppice/internal/collect/auditreason"
 	"github.com/coppice-dev/coppice/internal/collect/collector/breaker"
 	"github.com/coppice-dev/coppice/internal/collect/collector/client"
 	"github.com/coppice-dev/coppice/internal/collect/pace"
@@ -32,7 +33,7 @@ func (c *Collector) delete(ctx context.Context, f verdict.Facts, d verdict.Delet
 		return nil // Resume brings it back
 	}
 	record, epoch := c.recordOf(f, d), c.state.Epoch()
-	err := c.api.Delete(collectionreason.NewContext(ctx, record.reason()), self, d.Propagation)
+	err := c.api.Delete(auditreason.NewContext(ctx, reasonOf(&record)), self, d.Propagation)
 	c.record(record, err)
 	switch {
 	case err == nil:
@@ -111,8 +112,8 @@ func (c *Collector) removeFinalizer(ctx context.Context, f verdict.Facts, d verd
 // the decision is recorded once.
 func (c *Collector) observe(ctx context.Context, f verdict.Facts, d verdict.Decision) {
 	r := c.recordOf(f, d)
-	r.Answer, r.Time = AnswerNone, c.clock.Now()
-	r.Object.NamespaceUID = c.state.homeAt(r.Object.Namespace, r.Object.ResourceVersion)
+	r.Answer, r.Time = report.AnswerNone, c.clock.Now()
+	r.Object.NamespaceUID = report.UID(c.state.homeAt(r.Object.Namespace, r.Object.ResourceVersion))
 	c.journal.add(r)
 	c.state.wrote(c.state.Epoch(), f.Object)
 	c.logChange(ctx, "would be done", f.Object, d)

@@ -71,3 +71,35 @@ func (m *monitor) status() MonitorStatus {
 		Revision: m.revision,
 	}
 }
+
+// Unread is a resource, or a group version, of which objects may be unknown.
+type Unread struct {
+	Resource schema.GroupVersionResource // its field Resource is empty for a group version that discovery lacks
+	Why      string
+}
+
+// String returns, for example, "secrets: forbidden".
+func (u Unread) String() string {
+	if u.Resource.Resource == "" {
+		return "group " + u.Resource.GroupVersion().String() + ": " + u.Why
+	}
+	return u.Resource.GroupResource().String() + ": " + u.Why
+}
+
+// Unread returns the resources that were never listed completely, and the group versions without discovery.
+func (f *Feed) Unread() []Unread {
+	var all []Unread
+	for _, m := range f.Status() {
+		switch {
+		case m.Complete:
+		case m.Err != nil:
+			all = append(all, Unread{m.Resource, m.Err.Error()})
+		default:
+			all = append(all, Unread{m.Resource, "the collector has not read it yet"})
+		}
+	}
+	for _, gv := range f.Unanswered() {
+		all = append(all, Unread{gv.WithResource(""), "discovery does not answer for it"})
+	}
+	return all
+}

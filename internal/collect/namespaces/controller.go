@@ -59,6 +59,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
+	"github.com/coppice-dev/coppice/internal/collect/lifecycle"
 	"github.com/coppice-dev/coppice/internal/collect/pace"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
@@ -102,6 +103,7 @@ type Config struct {
 // Controller deletes the contents of terminating namespaces, and then finalizes them. Create one
 // with New.
 type Controller struct {
+	lifecycle  lifecycle.Lifecycle
 	namespaces corev1client.NamespaceInterface
 	informer   cache.SharedIndexInformer
 	catalogue  *sharedCatalogue
@@ -170,6 +172,7 @@ func New(config Config) (*Controller, error) {
 		return nil, fmt.Errorf("namespaces: %w", err)
 	}
 	return &Controller{
+		lifecycle:  lifecycle.New(),
 		namespaces: config.Client.CoreV1().Namespaces(),
 		informer:   informer,
 		catalogue:  shareCatalogue(config.Catalogue, config.Clock, catalogueAge),
@@ -190,9 +193,12 @@ func New(config Config) (*Controller, error) {
 // Order returns the order in which the controller deletes contents.
 func (c *Controller) Order() Order { return c.order }
 
-// Run runs the controller until ctx ends, and returns when all its goroutines have ended. It must
-// be called only once.
+// Run runs the controller until ctx ends, and returns when everything that it started has ended. It
+// waits for a server that cannot be reached. A second call returns lifecycle.ErrAlreadyStarted.
 func (c *Controller) Run(ctx context.Context) error {
+	if err := c.lifecycle.Start(); err != nil {
+		return fmt.Errorf("namespace controller: %w", err)
+	}
 	_, err := c.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    c.observe,
 		UpdateFunc: func(_, now any) { c.observe(now) },
@@ -203,6 +209,13 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 	var running sync.WaitGroup
 	running.Go(func() { c.informer.RunWithContext(ctx) })
+	running.Go(func() {
+		select {
+		case <-c.informer.HasSyncedChecker().Done():
+			c.lifecycle.SetSynced()
+		case <-ctx.Done():
+		}
+	})
 	for range c.workers {
 		running.Go(func() { c.work(ctx) })
 	}
@@ -212,15 +225,18 @@ func (c *Controller) Run(ctx context.Context) error {
 	return nil
 }
 
-// WaitForSync waits until the controller has listed the namespaces. It returns the error
-// of ctx if that ends first.
-func (c *Controller) WaitForSync(ctx context.Context) error {
-	select {
-	case <-c.informer.HasSyncedChecker().Done():
+// Synced reports whether the controller has listed the namespaces and is working.
+func (c *Controller) Synced() bool { return c.lifecycle.IsSynced() }
+
+// WaitForSync waits until Synced. It returns the error of ctx if that ends first.
+func (c *Controller) WaitForSync(ctx context.Context) error { return c.lifecycle.WaitForSync(ctx) }
+
+// Ready returns nil when the controller is synced, and otherwise an error that wraps lifecycle.ErrNotSynced.
+func (c *Controller) Ready() error {
+	if c.Synced() {
 		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
+	return fmt.Errorf("%w: the namespaces are not listed yet", lifecycle.ErrNotSynced)
 }
 
 // Changed notifies the controller that an object in the namespace was deleted or has changed, for

@@ -107,6 +107,31 @@ func ParseStages(text string) [][]schema.GroupResource {
 	return stages
 }
 
+// ParseDeletionOrder parses and validates stages as ParseStages does. An empty text has the stages of the default order.
+func ParseDeletionOrder(text string) ([][]schema.GroupResource, error) {
+	stages := ParseStages(text)
+	if len(stages) == 0 {
+		return DefaultStages(), nil
+	}
+	if _, err := NewOrder(stages); err != nil {
+		return nil, err
+	}
+	return stages, nil
+}
+
+// FormatStages returns stages in the form that ParseStages reads.
+func FormatStages(stages [][]schema.GroupResource) string {
+	texts := make([]string, len(stages))
+	for i, resources := range stages {
+		names := make([]string, len(resources))
+		for j, r := range resources {
+			names[j] = r.String()
+		}
+		texts[i] = strings.Join(names, ",")
+	}
+	return strings.Join(texts, ";")
+}
+
 // all returns the resources of each stage, which are empty for the stage of everything else.
 func (o Order) all() [][]schema.GroupResource {
 	if o.stages != nil {

@@ -12,8 +12,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/restmapper"
 
-	"github.com/coppice-dev/coppice/internal/collect/protected/others"
-	"github.com/coppice-dev/coppice/internal/collect/protected/webhook"
+	"github.com/coppice-dev/coppice/internal/collect/protected"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/version"
@@ -47,7 +46,7 @@ func (r *Reader) protection(ctx context.Context, o *inventory.Object) inventory.
 		return inventory.Protection{Protection: p, Enforced: isProtected}
 	}
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(r.client.Discovery()))
-	remaining := others.Lookup{Mapper: mapper, Metadata: client}.Left(ctx, nil, o.Namespace, p.Others)
+	remaining := protected.Lookup{Mapper: mapper, Metadata: client}.Remaining(ctx, nil, o.Namespace, p.Others)
 	return inventory.Protection{Protection: p, Enforced: true, Remaining: remaining}
 }
 
@@ -80,7 +79,7 @@ func (r *Reader) isEnforced(ctx context.Context) bool {
 // itself.
 func (r *Reader) Checker(ctx context.Context) (*protection.Checker, error) {
 	if r.checker == nil {
-		checker, err := webhook.ReadChecker(ctx, r.client.AdmissionregistrationV1().ValidatingWebhookConfigurations())
+		checker, err := protected.ReadChecker(ctx, r.client.AdmissionregistrationV1().ValidatingWebhookConfigurations())
 		switch {
 		case err == nil:
 			r.checker = &checked{by: &checker}

@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/coppice-dev/coppice/internal/collect/collectionreason"
+	"github.com/coppice-dev/coppice/internal/collect/auditreason"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
@@ -117,7 +117,7 @@ func (e *event) by() string {
 func (e *event) deletion(at place, did string, l *Log) *deletion {
 	d := &deletion{place: at, uid: e.uid(), at: e.StageTimestamp, source: AuditLog, by: e.by(), agent: e.UserAgent, did: did, policy: e.policy()}
 	if text := e.Annotations[reasonAnnotation]; text != "" {
-		var reason collectionreason.Reason
+		var reason auditreason.Reason
 		if json.Unmarshal([]byte(text), &reason) == nil {
 			d.reason, d.policy = &reason, string(reason.Policy)
 			l.learn(&reason)

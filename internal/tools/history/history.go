@@ -23,10 +23,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/coppice-dev/coppice/collector"
-	"github.com/coppice-dev/coppice/internal/collect/collectionreason"
+	"github.com/coppice-dev/coppice/collector/report"
+	"github.com/coppice-dev/coppice/internal/collect/auditreason"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
-	"github.com/coppice-dev/coppice/internal/rules/verdict"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
 )
 
@@ -90,7 +89,7 @@ type deletion struct {
 	agent  string
 	did    string // "deleted", "evicted", "deleted all …"
 	policy string
-	reason *collectionreason.Reason
+	reason *auditreason.Reason
 	doubt  string // why the request may not have been executed
 	// lastWrite is the last write in the log after the deletion: it removed the last finalizer.
 	lastWrite *write
@@ -126,35 +125,29 @@ func NewLog(resourceOf func(ownership.Kind) (schema.GroupResource, bool)) *Log {
 }
 
 // AddRecords adds the actions of a collector.
-func (l *Log) AddRecords(records []collector.Record) {
+func (l *Log) AddRecords(records []report.Record) {
 	for i := range records {
 		r := &records[i]
 		kind := kindOf(r.Object.Kind)
 		l.places[ownership.UID(r.Object.UID)] = known{kind, r.Object.Namespace, r.Object.Name}
-		reason := &collectionreason.Reason{Decision: r.Decision, Policy: verdict.Propagation(r.Policy), MoreOwners: r.MoreOwners}
-		for _, o := range r.Owners {
-			reason.Owners = append(reason.Owners, collectionreason.Owner{
-				Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, UID: ownership.UID(o.UID),
-				Standing: o.Standing, Evidence: o.Evidence, Revision: o.Revision, Time: o.Time,
-			})
-		}
+		reason := &auditreason.Reason{Decision: r.Decision, Policy: r.Policy, Owners: r.Owners, MoreOwners: r.MoreOwners}
 		l.learn(reason)
 		d := &deletion{
 			place: l.placeOf(kind, r.Object.Namespace, r.Object.Name), uid: ownership.UID(r.Object.UID), at: r.Time, source: Records,
 			policy: string(r.Policy), reason: reason,
 		}
 		switch r.Action {
-		case collector.ActionDelete:
+		case report.ActionDelete:
 			d.did = "deleted"
-		case collector.ActionRemoveFinalizer:
+		case report.ActionRemoveFinalizer:
 			d.did = letGo
-		case collector.ActionDetach, collector.ActionUnblock, collector.ActionOrphan:
+		case report.ActionDetach, report.ActionUnblock, report.ActionOrphan:
 			continue // the object stays
 		}
-		if r.Answer == collector.AnswerNone {
+		if r.Answer == report.AnswerNone {
 			continue // nothing was sent
 		}
-		if r.Answer == collector.AnswerUnknown {
+		if r.Answer == report.AnswerUnknown {
 			d.doubt = "the server did not answer: " + r.Error
 		}
 		l.add(d)
@@ -164,10 +157,10 @@ func (l *Log) AddRecords(records []collector.Record) {
 func (l *Log) add(d *deletion) { l.deletions[d.place] = append(l.deletions[d.place], d) }
 
 // learn keeps the names of owners, for targets that have only a UID.
-func (l *Log) learn(reason *collectionreason.Reason) {
+func (l *Log) learn(reason *auditreason.Reason) {
 	for _, o := range reason.Owners {
-		if _, ok := l.places[o.UID]; !ok {
-			l.places[o.UID] = known{kindOf(o.Kind), o.Namespace, o.Name}
+		if _, ok := l.places[ownership.UID(o.UID)]; !ok {
+			l.places[ownership.UID(o.UID)] = known{kindOf(o.Kind), o.Namespace, o.Name}
 		}
 	}
 }
@@ -313,7 +306,7 @@ func (l *Log) owners(c *Cause, d *deletion, seen map[place]bool) {
 		if o.Standing == "solid" || len(c.Because) == maxOwners {
 			continue
 		}
-		if x, ok := l.explain(Target{UID: o.UID, Kind: kindOf(o.Kind), Namespace: o.Namespace, Name: o.Name}, d.at, seen); ok {
+		if x, ok := l.explain(Target{UID: ownership.UID(o.UID), Kind: kindOf(o.Kind), Namespace: o.Namespace, Name: o.Name}, d.at, seen); ok {
 			c.Because = append(c.Because, x)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	light "github.com/coppice-dev/coppice/collector"
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/history"
 )
@@ -236,20 +236,20 @@ func TestActionsWithoutAuditLog(t *testing.T) {
 	l := history.NewLog(func(k ownership.Kind) (schema.GroupResource, bool) {
 		return schema.GroupResource{Group: k.Group, Resource: "many-" + k.Kind}, true
 	})
-	record := func(second int, name string, uid light.UID, action light.Action, answer light.Answer, owners ...light.RecordedOwner) light.Record {
-		return light.Record{
+	record := func(second int, name string, uid report.UID, action report.Action, answer report.Answer, owners ...report.Owner) report.Record {
+		return report.Record{
 			Time: noon().Add(time.Duration(second) * time.Second), Action: action, Answer: answer, Decision: "decided", Policy: "Background", Owners: owners,
-			Object: light.RecordedObject{Kind: "ConfigMap", Namespace: "shop", Name: name, UID: uid},
+			Object: report.RecordedObject{Kind: "ConfigMap", Namespace: "shop", Name: name, UID: uid},
 		}
 	}
-	owner := light.RecordedOwner{Kind: "Deployment.apps", Namespace: "shop", Name: "web", UID: "d", Standing: "dangling", Evidence: "live read"}
-	l.AddRecords([]light.Record{
-		record(1, "c", "1", light.ActionDelete, light.AnswerDone, owner),
-		record(2, "c", "2", light.ActionDelete, light.AnswerDone),
-		record(3, "c", "2", light.ActionRemoveFinalizer, light.AnswerDone),
-		record(4, "kept", "3", light.ActionDetach, light.AnswerDone),
-		record(5, "observed", "4", light.ActionDelete, light.AnswerNone),
-		record(6, "doubtful", "5", light.ActionDelete, light.AnswerUnknown),
+	owner := report.Owner{Kind: "Deployment.apps", Namespace: "shop", Name: "web", UID: "d", Standing: "dangling", Evidence: "live read"}
+	l.AddRecords([]report.Record{
+		record(1, "c", "1", report.ActionDelete, report.AnswerDone, owner),
+		record(2, "c", "2", report.ActionDelete, report.AnswerDone),
+		record(3, "c", "2", report.ActionRemoveFinalizer, report.AnswerDone),
+		record(4, "kept", "3", report.ActionDetach, report.AnswerDone),
+		record(5, "observed", "4", report.ActionDelete, report.AnswerNone),
+		record(6, "doubtful", "5", report.ActionDelete, report.AnswerUnknown),
 	})
 	for _, test := range []struct {
 		uid  ownership.UID

@@ -1,7 +1,7 @@
 // Package metrics exports the state of a controller as Prometheus metrics.
 //
 // A Set belongs to one controller and is a prometheus.Collector; nothing is registered globally.
-// Most metrics are read at each scrape (Reading). Requests are counted by a round tripper that
+// Most metrics are read at each scrape (reading.go). Requests are counted by a round tripper that
 // wraps the client's (Transport).
 //
 // No label contains the name of an object. Finalizers are the only labels that users choose, and no more
@@ -13,8 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"github.com/coppice-dev/coppice/internal/collect/collector"
-	"github.com/coppice-dev/coppice/internal/collect/feed"
+	"github.com/coppice-dev/coppice/collector/report"
 )
 
 // The values of the label "controller", which distinguishes metrics that several controllers have.
@@ -23,13 +22,6 @@ const (
 	GarbageCollector    = "garbage-collector-controller"
 	NamespaceController = "namespace-controller"
 )
-
-// Reading is the state of a garbage collector at one moment.
-type Reading struct {
-	Synced    bool
-	Monitors  []feed.MonitorStatus
-	Collector collector.Status
-}
 
 // Set contains the metrics of one controller. Create one with New or ForNamespaces.
 type Set struct {
@@ -40,7 +32,7 @@ type Set struct {
 }
 
 // New returns the metrics of a garbage collector. read returns its state.
-func New(read func() Reading) *Set {
+func New(read func() report.Status) *Set {
 	return newSet(GarbageCollector, reading{read, descriptions()})
 }
 

@@ -11,15 +11,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/coppice-dev/coppice/internal/collect/collector"
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/collect/feed"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/metrics"
 )
 
-func set(r metrics.Reading) *metrics.Set { return metrics.New(func() metrics.Reading { return r }) }
+func set(s report.Status) *metrics.Set { return metrics.New(func() report.Status { return s }) }
 
 // text returns some metrics of a scrape.
 func text(t *testing.T, s *metrics.Set, names ...string) string {
@@ -41,30 +40,28 @@ func text(t *testing.T, s *metrics.Set, names ...string) string {
 
 // TestReading compares a scrape with its Reading.
 func TestReading(t *testing.T) {
-	s := set(metrics.Reading{
+	s := set(report.Status{
 		Synced: true,
-		Monitors: []feed.MonitorStatus{
-			{Kind: ownership.Kind{Group: "apps", Kind: "ReplicaSet"}, Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"}, State: feed.Synced},
-			{Kind: ownership.Kind{Kind: "Pod"}, Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, State: feed.Failing},
+		Resources: []report.ResourceStatus{
+			{Kind: "ReplicaSet.apps", Resource: "replicasets.apps", Version: "v1", State: feed.Synced.String()},
+			{Kind: "Pod", Resource: "pods", Version: "v1", State: feed.Failing.String()},
 		},
-		Collector: collector.Status{
-			Kinds: []collector.KindStatus{{Kind: "ReplicaSet.apps", Objects: 7}, {Kind: "Whatever.a.user.calls.it", Parked: 3}},
-			Deletions: []collector.DeletionStatus{
-				{Kind: "Pod", Objects: 2, Gone: 9},
-				{Kind: "ReplicaSet.apps", Finalizer: "foregroundDeletion", Gone: 4},
-				{Kind: "Whatever.a.user.calls.it", Finalizer: "example.com/x", Objects: 1},
-				{Finalizer: ownership.OtherFinalizers, Objects: 5},
-			},
-			Queue: collector.QueueStatus{Length: 3, Oldest: 1500 * time.Millisecond},
-			Barrier: []collector.BarrierWait{
-				{UID: "a", Holds: []collector.Hold{{What: "Widget.example.com"}, {What: "gone.example.com/v1"}}},
-				{UID: "b", Holds: []collector.Hold{{What: "Widget.example.com"}}},
-				{UID: "c"},
-			},
-			Paused:  []collector.Pause{{Kind: "Pod"}},
-			Stats:   collector.Stats{Delete: 5, Conflicts: 4},
-			Latency: collector.Histogram{Bounds: []time.Duration{time.Millisecond, time.Second}, Counts: []int64{1, 2, 3}, Sum: 40 * time.Second, Count: 6},
+		Kinds: []report.KindStatus{{Kind: "ReplicaSet.apps", Objects: 7}, {Kind: "Whatever.a.user.calls.it", Parked: 3}},
+		Deletions: []report.DeletionStatus{
+			{Kind: "Pod", Objects: 2, Gone: 9},
+			{Kind: "ReplicaSet.apps", Finalizer: "foregroundDeletion", Gone: 4},
+			{Kind: "Whatever.a.user.calls.it", Finalizer: "example.com/x", Objects: 1},
+			{Finalizer: ownership.OtherFinalizers, Objects: 5},
 		},
+		Queue: report.QueueStatus{Length: 3, Oldest: 1500 * time.Millisecond},
+		Barrier: []report.BarrierWait{
+			{UID: "a", Holds: []report.Hold{{What: "Widget.example.com"}, {What: "gone.example.com/v1"}}},
+			{UID: "b", Holds: []report.Hold{{What: "Widget.example.com"}}},
+			{UID: "c"},
+		},
+		Paused:  []report.Pause{{Kind: "Pod"}},
+		Stats:   report.Stats{Delete: 5, Conflicts: 4},
+		Latency: report.Histogram{Bounds: []time.Duration{time.Millisecond, time.Second}, Counts: []int64{1, 2, 3}, Sum: 40 * time.Second, Count: 6},
 	})
 	want := `
 # HELP coppice_barrier_held_owners Owners whose deletion cannot be completed, by the kind or group version that cannot be read.
@@ -144,7 +141,7 @@ coppice_terminating_objects{finalizer="others",resource="others"} 5
 
 // TestNamesAndHelp checks every metric against the conventions of Prometheus.
 func TestNamesAndHelp(t *testing.T) {
-	s := set(metrics.Reading{})
+	s := set(report.Status{})
 	problems, err := testutil.GatherAndLint(metrics.Gatherer(s))
 	if err != nil {
 		t.Fatal(err)
@@ -190,7 +187,7 @@ func TestRequests(t *testing.T) {
 		{"GET", "/apis/apps/v1", "discover"},
 		{"GET", "/version", "discover"},
 	} {
-		s := set(metrics.Reading{})
+		s := set(report.Status{})
 		next := s.Transport(transport(func(*http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: http.StatusConflict, Body: http.NoBody}, nil
 		}))
@@ -202,7 +199,7 @@ func TestRequests(t *testing.T) {
 			t.Errorf("%s %s is counted as %s, want %s and 409", c.method, c.path, got, c.verb)
 		}
 	}
-	s := set(metrics.Reading{})
+	s := set(report.Status{})
 	broken := errors.New("broken")
 	_, err := s.Transport(transport(func(*http.Request) (*http.Response, error) { return nil, broken })).
 		RoundTrip(httptest.NewRequest(http.MethodGet, "https://server/api/v1/pods", http.NoBody))
@@ -214,7 +211,7 @@ func TestRequests(t *testing.T) {
 // TestBothControllers registers the metrics of both controllers with one registry of the user's: a
 // label distinguishes the families that both have.
 func TestBothControllers(t *testing.T) {
-	collector, namespaces := set(metrics.Reading{Synced: true}), metrics.ForNamespaces(func() bool { return false })
+	collector, namespaces := set(report.Status{Synced: true}), metrics.ForNamespaces(func() bool { return false })
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(collector, namespaces)
 	for _, s := range []*metrics.Set{collector, namespaces, namespaces} {
@@ -243,12 +240,12 @@ coppice_synced{controller="namespace-controller"} 0
 // TestOldestDeletion: the age counts from the time when the object should have been gone, after its grace period.
 func TestOldestDeletion(t *testing.T) {
 	now := time.Now()
-	s := set(metrics.Reading{
-		Monitors: []feed.MonitorStatus{{Kind: ownership.Kind{Kind: "Pod"}, Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}}},
-		Collector: collector.Status{Deletions: []collector.DeletionStatus{
+	s := set(report.Status{
+		Resources: []report.ResourceStatus{{Kind: "Pod", Resource: "pods", Version: "v1"}},
+		Deletions: []report.DeletionStatus{
 			{Kind: "Pod", Finalizer: "example.com/late", Objects: 1, Oldest: now.Add(-time.Hour)},
 			{Kind: "Pod", Finalizer: "example.com/in-time", Objects: 1, Oldest: now.Add(time.Hour)},
-		}},
+		},
 	})
 	families, err := metrics.Gatherer(s).Gather()
 	if err != nil {

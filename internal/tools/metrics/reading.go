@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/coppice-dev/coppice/internal/collect/collector"
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/collect/feed"
 )
 
@@ -53,9 +53,9 @@ func descriptions() map[string]*prometheus.Desc {
 	return described
 }
 
-// reading exports a Reading as metrics.
+// reading exports the status of a collector as metrics.
 type reading struct {
-	read         func() Reading
+	read         func() report.Status
 	descriptions map[string]*prometheus.Desc
 }
 
@@ -71,17 +71,17 @@ func (r reading) Collect(to chan<- prometheus.Metric) {
 	now := r.read()
 	o := output{to, r.descriptions}
 	o.gauge("synced", number(now.Synced))
-	o.gauge("observe_only", number(now.Collector.ObserveOnly))
+	o.gauge("observe_only", number(now.ObserveOnly))
 	o.graph(now)
 	o.deletions(now)
-	o.work(now.Collector)
-	o.barrier(now.Collector)
-	o.gauge("concurrency", float64(now.Collector.Concurrency))
-	for _, p := range now.Collector.Paused {
+	o.work(now)
+	o.barrier(now)
+	o.gauge("concurrency", float64(now.Concurrency))
+	for _, p := range now.Paused {
 		o.gauge("breaker_paused", 1, p.Kind)
 	}
-	o.counter("breaker_trips_total", now.Collector.Stats.Tripped)
-	o.counter("breaker_refusals_total", now.Collector.Stats.Paused)
+	o.counter("breaker_trips_total", now.Stats.Tripped)
+	o.counter("breaker_refusals_total", now.Stats.Paused)
 }
 
 // output sends metrics by name.
@@ -98,7 +98,7 @@ func (o output) counter(name string, value int64, labels ...string) {
 	o.to <- prometheus.MustNewConstMetric(o.descriptions[name], prometheus.CounterValue, float64(value), labels...)
 }
 
-func (o output) histogram(name string, h collector.Histogram) {
+func (o output) histogram(name string, h report.Histogram) {
 	buckets := make(map[float64]uint64, len(h.Bounds))
 	below := uint64(0)
 	for i, bound := range h.Bounds {
@@ -110,25 +110,24 @@ func (o output) histogram(name string, h collector.Histogram) {
 
 // graph sends the size of the graph and the state of the monitors. It counts objects by resource:
 // unlike the kinds in owner references, the server names the resources.
-func (o output) graph(now Reading) {
-	objects := make(map[string]int, len(now.Collector.Kinds))
+func (o output) graph(now report.Status) {
+	objects := make(map[string]int, len(now.Kinds))
 	parkedKinds, parkedReferences := 0, 0
-	for _, k := range now.Collector.Kinds {
+	for _, k := range now.Kinds {
 		objects[k.Kind] = k.Objects
 		if k.Parked > 0 {
 			parkedKinds++
 			parkedReferences += k.Parked
 		}
 	}
-	for _, m := range now.Monitors {
-		resource := m.Resource.GroupResource().String()
-		o.gauge("graph_objects", float64(objects[m.Kind.String()]), resource)
+	for _, m := range now.Resources {
+		o.gauge("graph_objects", float64(objects[m.Kind]), m.Resource)
 		for _, state := range []feed.State{feed.Waiting, feed.Synced, feed.Failing} {
-			o.gauge("monitor_state", number(m.State == state), resource, state.String())
+			o.gauge("monitor_state", number(m.State == state.String()), m.Resource, state.String())
 		}
 	}
-	o.gauge("graph_presumed_owners", float64(now.Collector.Graph.Presumed))
-	o.gauge("graph_references", float64(now.Collector.Graph.References))
+	o.gauge("graph_presumed_owners", float64(now.Graph.Presumed))
+	o.gauge("graph_references", float64(now.Graph.References))
 	o.gauge("parked_kinds", float64(parkedKinds))
 	o.gauge("parked_references", float64(parkedReferences))
 }
@@ -138,12 +137,12 @@ const others = "others"
 
 // deletions sends the counts of deletions. A resource that is no longer served is left out, together with
 // its counts.
-func (o output) deletions(now Reading) {
+func (o output) deletions(now report.Status) {
 	resources := map[string]string{"": others}
-	for _, m := range now.Monitors {
-		resources[m.Kind.String()] = m.Resource.GroupResource().String()
+	for _, m := range now.Resources {
+		resources[m.Kind] = m.Resource
 	}
-	for _, d := range now.Collector.Deletions {
+	for _, d := range now.Deletions {
 		resource, ok := resources[d.Kind]
 		if !ok {
 			continue
@@ -159,7 +158,7 @@ func (o output) deletions(now Reading) {
 }
 
 // work sends the length of the queue and the counters.
-func (o output) work(c collector.Status) {
+func (o output) work(c report.Status) {
 	o.gauge("queue_depth", float64(c.Queue.Length))
 	o.gauge("queue_oldest_seconds", c.Queue.Oldest.Seconds())
 	o.histogram("cascade_seconds", c.Latency)
@@ -178,7 +177,7 @@ func (o output) work(c collector.Status) {
 
 // barrier sends the number of owners that wait for the proof that no dependent was missed (R15),
 // and their reasons.
-func (o output) barrier(c collector.Status) {
+func (o output) barrier(c report.Status) {
 	var oldest time.Duration
 	held := make(map[string]int)
 	for _, w := range c.Barrier {

@@ -33,6 +33,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/insight"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
@@ -56,11 +57,11 @@ const (
 type Source interface {
 	// Ready returns nil if the controllers are ready, otherwise the reason why they are not.
 	Ready() error
-	// Status and Records are encoded as JSON.
-	Status() any
-	Records() any
+	// Status returns the state of the collector; Records its last changes, the oldest first.
+	Status() report.Status
+	Records() []report.Record
 	// Settle waits until collection is idle or ctx ends, and returns the outcome.
-	Settle(ctx context.Context) any
+	Settle(ctx context.Context) report.Settlement
 	// Picture returns the ownership graph, or the connected components of the given objects.
 	Picture(uids ...ownership.UID) insight.Graph
 	// Resume resumes the deletions of a kind, and reports whether they were paused.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/insight"
 	"github.com/coppice-dev/coppice/internal/tools/web"
@@ -20,12 +21,12 @@ import (
 // fake is a Source with two objects.
 type fake struct{ ready error }
 
-func (f fake) Ready() error                 { return f.ready }
-func (f fake) Status() any                  { return map[string]bool{"synced": f.ready == nil} }
-func (f fake) Records() any                 { return []string{} }
-func (f fake) Settle(context.Context) any   { return map[string]bool{"settled": true} }
-func (f fake) Resume(kind string) bool      { return kind == "Pod" }
-func (f fake) Metrics() prometheus.Gatherer { return prometheus.NewRegistry() }
+func (f fake) Ready() error                             { return f.ready }
+func (f fake) Status() report.Status                    { return report.Status{Synced: f.ready == nil} }
+func (f fake) Records() []report.Record                 { return []report.Record{} }
+func (f fake) Settle(context.Context) report.Settlement { return report.Settlement{Settled: true} }
+func (f fake) Resume(kind string) bool                  { return kind == "Pod" }
+func (f fake) Metrics() prometheus.Gatherer             { return prometheus.NewRegistry() }
 func (f fake) Picture(uids ...ownership.UID) insight.Graph {
 	g := ownership.New()
 	g.SetScope(ownership.Kind{Kind: "Pod"}, ownership.Namespaced)

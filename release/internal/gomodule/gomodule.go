@@ -5,7 +5,8 @@
 // The flow of Module.Write:
 //
 //  1. The sources are package collector and the packages of the repository that it imports directly or indirectly
-//     (sources.go). Package collector becomes the root of the module; the others keep their places below internal.
+//     (sources.go). Package collector becomes the root of the module, and its package report a package below; the others keep
+//     their places below internal.
 //  2. Their imports of each other are rewritten.
 //  3. LICENSE, README.md, and the go.mod and go.sum of this directory complete the module. go.mod has the lowest
 //     versions with which the module compiles, so that it does not raise the versions of its users.

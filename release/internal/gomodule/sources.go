@@ -67,7 +67,7 @@ func place(dir string) string {
 	if dir == source {
 		return "."
 	}
-	return dir
+	return strings.TrimPrefix(dir, source+"/")
 }
 
 // rewrite replaces a file's imports of the repository with imports of the module. It also returns the
@@ -89,7 +89,7 @@ func rewrite(name string, text []byte) (rewritten []byte, imports []string, err 
 		if !isOurs && imported != repositoryPath {
 			continue
 		}
-		if dir != source && !strings.HasPrefix(dir, "internal/") {
+		if dir != source && !strings.HasPrefix(dir, source+"/") && !strings.HasPrefix(dir, "internal/") {
 			return nil, nil, fmt.Errorf("%s imports %s, which has no place in the module", name, imported)
 		}
 		imports = append(imports, dir)

@@ -22,14 +22,14 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/coppice-dev/coppice/internal/collect/collectionreason"
+	"github.com/coppice-dev/coppice/internal/collect/auditreason"
 )
 
 // maxPatch is the maximum length of a patch, in bytes: more than k8s.io/apiserver accepts.
 const maxPatch = 4 << 20
 
 // ReasonAnnotation is the annotation in the audit log with the reason why an object was
-// collected, as JSON (package collectionreason).
+// collected, as JSON (package auditreason).
 const ReasonAnnotation = "collector.coppice.dev/reason"
 
 // noReason is recorded for a deletion by the collector that states no valid reason.
@@ -78,8 +78,8 @@ func refusal(u user.Info, why error) error {
 
 // reasonOf returns the reason that the collector gives for a deletion.
 func reasonOf(r *http.Request) string {
-	reason := r.Header.Get(collectionreason.Header)
-	if len(reason) > collectionreason.MaxBytes || !json.Valid([]byte(reason)) {
+	reason := r.Header.Get(auditreason.Header)
+	if len(reason) > auditreason.MaxBytes || !json.Valid([]byte(reason)) {
 		return noReason
 	}
 	return reason

@@ -38,6 +38,7 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/collect/collector/client"
 	"github.com/coppice-dev/coppice/internal/collect/feed"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
@@ -242,7 +243,7 @@ type waiter struct {
 	// The findings of the last round; empty before the first has ended.
 	read     []ownership.Kind // the kinds that have to be read
 	unproven []ownership.Kind // the ones without a proof so far
-	holds    []Hold           // these in words, and the other holds
+	holds    []report.Hold    // these in words, and the other holds
 	delay    time.Duration    // the delay that the server has requested
 }
 

@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/collect/feed"
 	"github.com/coppice-dev/coppice/internal/collect/pace"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
@@ -217,7 +218,7 @@ const maxWhy = 512
 // finding is the result of a round for one owner.
 type finding struct {
 	unproven []ownership.Kind
-	holds    []Hold
+	holds    []report.Hold
 	delay    time.Duration
 }
 
@@ -235,19 +236,19 @@ func (t *batch) evaluate(w *waiter, graph Graph) finding {
 		r := &t.readings[t.index[kind]]
 		if why := t.doubts(r, w, graph); why != "" {
 			f.unproven = append(f.unproven, kind)
-			f.holds = append(f.holds, Hold{What: kind.String(), Why: ownership.Excerpt(why, maxWhy)})
+			f.holds = append(f.holds, report.Hold{What: kind.String(), Why: ownership.Excerpt(why, maxWhy)})
 			f.delayFor(r.err)
 		}
 	}
 	for _, groupVersion := range t.served.Unknown {
-		f.holds = append(f.holds, Hold{What: groupVersion, Why: "its discovery fails, so its resources are unknown"})
+		f.holds = append(f.holds, report.Hold{What: groupVersion, Why: "its discovery fails, so its resources are unknown"})
 	}
 	switch {
 	case t.served.err != nil:
-		f.holds = append(f.holds, Hold{What: "discovery", Why: ownership.Excerpt(t.served.err.Error(), maxWhy)})
+		f.holds = append(f.holds, report.Hold{What: "discovery", Why: ownership.Excerpt(t.served.err.Error(), maxWhy)})
 		f.delayFor(t.served.err)
 	case len(t.scope) == 0:
-		f.holds = append(f.holds, Hold{What: "discovery", Why: "the resources of the server are unknown"})
+		f.holds = append(f.holds, report.Hold{What: "discovery", Why: "the resources of the server are unknown"})
 	}
 	return f
 }

@@ -7,42 +7,22 @@ import (
 	"strings"
 	"time"
 
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/collect/collector/client"
-	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// Hold is a reason why a finalizer is kept.
-type Hold struct {
-	// What names the kind without a proof, or the group version that cannot be discovered.
-	What string `json:"what"`
-	// Why describes the problem.
-	Why string `json:"why"`
-}
-
-func (h Hold) String() string { return h.What + ": " + h.Why }
-
-// Wait is an owner at the barrier, for people to read.
-type Wait struct {
-	Owner     string        `json:"owner"` // "ReplicaSet.apps shop/web"
-	UID       ownership.UID `json:"uid"`
-	Finalizer string        `json:"finalizer"`
-	Since     time.Time     `json:"since"`
-	Rounds    int           `json:"rounds"`          // that have held it
-	Holds     []Hold        `json:"holds,omitempty"` // why; empty before the first round has ended
-}
-
 // Status returns the owners at the barrier, the longest waiting first.
-func (b *Barrier) Status() []Wait {
+func (b *Barrier) Status() []report.BarrierWait {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	waits := make([]Wait, 0, len(b.waiters))
+	waits := make([]report.BarrierWait, 0, len(b.waiters))
 	for uid, w := range b.waiters {
-		waits = append(waits, Wait{
-			Owner: client.RefOf(w.owner).String(), UID: uid, Finalizer: w.finalizer,
+		waits = append(waits, report.BarrierWait{
+			Owner: client.RefOf(w.owner).String(), UID: report.UID(uid), Finalizer: w.finalizer,
 			Since: w.since, Rounds: w.attempts, Holds: w.holds,
 		})
 	}
-	slices.SortFunc(waits, func(a, b Wait) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.UID, b.UID)) })
+	slices.SortFunc(waits, func(a, b report.BarrierWait) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.UID, b.UID)) })
 	return waits
 }
 
@@ -55,7 +35,7 @@ func (b *Barrier) Holds() int64 { return b.holds.Load() }
 // HeldError reports why a finalizer is kept, and when to try again.
 type HeldError struct {
 	Finalizer string
-	Holds     []Hold
+	Holds     []report.Hold
 	After     time.Duration
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
@@ -150,25 +151,17 @@ func (b *Breaker) Resume(kind ownership.Kind) bool {
 	return true
 }
 
-// Pause is a kind whose deletions are paused.
-type Pause struct {
-	Kind    string    `json:"kind"` // "ReplicaSet.apps"
-	Since   time.Time `json:"since"`
-	Deleted int       `json:"deleted"` // objects of the kind within the window before that
-	Objects int       `json:"objects"` // of the kind, at the beginning of it
-}
-
 // Pauses returns the kinds that are paused, sorted.
-func (b *Breaker) Pauses() []Pause {
+func (b *Breaker) Pauses() []report.Pause {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	pauses := []Pause{}
+	pauses := []report.Pause{}
 	for kind, c := range b.kinds {
 		if c.paused {
-			pauses = append(pauses, Pause{Kind: kind.String(), Since: c.since, Deleted: c.deleted, Objects: c.objects})
+			pauses = append(pauses, report.Pause{Kind: kind.String(), Since: c.since, Deleted: c.deleted, Objects: c.objects})
 		}
 	}
-	slices.SortFunc(pauses, func(a, b Pause) int { return strings.Compare(a.Kind, b.Kind) })
+	slices.SortFunc(pauses, func(a, b report.Pause) int { return strings.Compare(a.Kind, b.Kind) })
 	return pauses
 }
 

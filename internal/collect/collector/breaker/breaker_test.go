@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
@@ -63,7 +64,7 @@ func TestBreakerTripsOnceAndStays(t *testing.T) {
 	if got := f.allow(pods, 900); got != Denied {
 		t.Errorf("an hour later: %v, want denied", got)
 	}
-	want := []Pause{{Kind: "Pod", Since: start, Deleted: 100, Objects: 1000}}
+	want := []report.Pause{{Kind: "Pod", Since: start, Deleted: 100, Objects: 1000}}
 	if diff := cmp.Diff(want, f.Pauses()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}

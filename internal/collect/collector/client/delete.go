@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 
-	"github.com/coppice-dev/coppice/internal/collect/collectionreason"
+	"github.com/coppice-dev/coppice/internal/collect/auditreason"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
@@ -96,12 +96,12 @@ func (d *deleter) send(ctx context.Context, of, contentType string, body []byte)
 		return fmt.Errorf("make request: %w", err)
 	}
 	request.URL.Path = path.Join(request.URL.Path, of)
-	reason, err := collectionreason.Value(ctx)
+	reason, err := auditreason.Value(ctx)
 	if err != nil {
 		return err
 	}
 	if reason != "" {
-		request.Header.Set(collectionreason.Header, reason)
+		request.Header.Set(auditreason.Header, reason)
 	}
 	// Only errors are read from an answer, and every server that reads an encoding also writes errors in
 	// it.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coppice-dev/coppice/internal/collect/collector"
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/collect/story"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
 	"github.com/coppice-dev/coppice/internal/tools/insight"
@@ -26,8 +26,8 @@ func TestEncodeIsJSON(t *testing.T) {
 		Graph{},
 		Graph{Graph: insight.Graph{Objects: []insight.Object{}, References: []insight.Reference{}}},
 		Graph{Graph: insight.Graph{Objects: objects, References: []insight.Reference{{Dependent: "b", Owner: "a"}}}, Unread: []string{"secrets: left out"}},
-		RecordList{Items: []collector.Record{{Number: 7}}},
-		RecordList{Items: []collector.Record{}},
+		RecordList{Items: []report.Record{{Number: 7}}},
+		RecordList{Items: []report.Record{}},
 		StoryList{Items: []story.Summary{{ID: "a", Ended: &ended, By: &story.By{User: "ada"}}, {}}},
 		Story{Summary: story.Summary{ID: "a", Rate: 0.5}, Objects: []story.Object{{Ref: story.Ref{Name: "a"}}}},
 		Story{},

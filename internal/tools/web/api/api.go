@@ -34,7 +34,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/coppice-dev/coppice/internal/collect/collector"
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/collect/story"
 	"github.com/coppice-dev/coppice/internal/rules/escape"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
@@ -95,15 +95,21 @@ type Source interface {
 	// the others may include objects that the caller may not list.
 	Neighborhood(ctx context.Context, caller *rest.Config, uids []ownership.UID) (*answer.Cluster, error)
 	// Records returns the remembered changes with a higher number, the oldest first.
-	Records(after uint64) []collector.Record
-	// Status returns the state of the collector that a caller may see, for JSON.
-	Status(ctx context.Context, s *Sight) (any, error)
+	Records(after uint64) []report.Record
+	// Status returns the state of the collector that a caller may see.
+	Status(ctx context.Context, s *Sight) (SeenStatus, error)
 	// Resume resumes the deletions of a kind, and reports whether they were paused.
 	Resume(kind string) bool
 	// Stories returns the stories of deletions; nil if no collector works here.
 	Stories() *story.Book
-	// NoStatus returns a value of the type that Status returns.
-	NoStatus() any
+}
+
+// SeenStatus is the part of the status of a collector that a caller may see.
+type SeenStatus struct {
+	report.Status
+
+	// Unread lists the reasons why objects may be missing.
+	Unread []string `json:"unread,omitempty"`
 }
 
 // Graph is the answer about owners, dependents and components.
@@ -116,7 +122,7 @@ type Graph struct {
 
 // RecordList is the answer about records.
 type RecordList struct {
-	Items []collector.Record `json:"items"`
+	Items []report.Record `json:"items"`
 	// Unread says that objects may be left out.
 	Unread []string `json:"unread,omitempty"`
 }
@@ -288,7 +294,7 @@ func (h *handler) records(w http.ResponseWriter, r *http.Request, s *Sight) erro
 	if err != nil {
 		return err
 	}
-	list := RecordList{Items: []collector.Record{}}
+	list := RecordList{Items: []report.Record{}}
 	for _, record := range h.source.Records(0) {
 		if !wanted(&record) {
 			continue

@@ -12,7 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/coppice-dev/coppice/internal/collect/collector"
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/collect/story"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
@@ -22,7 +22,7 @@ import (
 // cluster is a Source: in namespace shop, a Deployment owns a ReplicaSet and a Secret, which owns a ConfigMap;
 // objects in namespace other have no owners.
 type cluster struct {
-	records []collector.Record
+	records []report.Record
 	book    *story.Book
 }
 
@@ -73,20 +73,18 @@ func (cluster) Living(_ context.Context, namespace string) (ownership.UID, error
 
 const shopUID = "the present shop"
 
-func (w cluster) Records(after uint64) []collector.Record {
-	return slices.DeleteFunc(slices.Clone(w.records), func(r collector.Record) bool { return r.Number <= after })
+func (w cluster) Records(after uint64) []report.Record {
+	return slices.DeleteFunc(slices.Clone(w.records), func(r report.Record) bool { return r.Number <= after })
 }
 
-func (cluster) Status(ctx context.Context, s *api.Sight) (any, error) {
+func (cluster) Status(ctx context.Context, s *api.Sight) (api.SeenStatus, error) {
 	seen, err := s.Sees(ctx, ownership.Kind{Kind: "Secret"}, "shop")
-	return map[string]any{"secrets": seen, "unread": s.Unread()}, err
+	return api.SeenStatus{Status: report.Status{Synced: seen}, Unread: s.Unread()}, err
 }
 
 func (cluster) Resume(kind string) bool { return kind == "ReplicaSet.apps" }
 
 func (w cluster) Stories() *story.Book { return w.book }
-
-func (cluster) NoStatus() any { return api.RecordList{} }
 
 // rights are the resources that a user may list: RESOURCE.GROUP, or RESOURCE.GROUP/NAMESPACE, or "*.*".
 type rights []string
@@ -235,18 +233,18 @@ func TestDecisions(t *testing.T) {
 
 // A caller gets only records of objects that they may list, and these name no other objects.
 func TestRecords(t *testing.T) {
-	object := func(kind, namespace, name string) collector.RecordedObject {
-		o := collector.RecordedObject{Kind: kind, Namespace: namespace, Name: name, UID: ownership.UID(name)}
+	object := func(kind, namespace, name string) report.RecordedObject {
+		o := report.RecordedObject{Kind: kind, Namespace: namespace, Name: name, UID: report.UID(name)}
 		if namespace != "" {
 			o.NamespaceUID = shopUID
 		}
 		return o
 	}
-	source := cluster{records: []collector.Record{
-		{Number: 1, Action: collector.ActionDelete, Object: object("ConfigMap", "shop", "gone"), Decision: "delete Background: owners absent: Secret password", Owners: []collector.RecordedOwner{{Kind: "Secret", Namespace: "shop", Name: "password"}}},
-		{Number: 2, Action: collector.ActionDelete, Object: object("Secret", "shop", "password"), Decision: "delete Background: owners absent: Deployment.apps web", Owners: []collector.RecordedOwner{{Kind: "Deployment.apps", Namespace: "shop", Name: "web"}}},
-		{Number: 3, Action: collector.ActionOrphan, Object: object("ReplicaSet.apps", "shop", "web-1"), Decision: "disown Secret password, ReplicaSet.apps web-1", Error: "secrets password: timeout"},
-		{Number: 4, Action: collector.ActionDelete, Object: object("Thing.old.example.com", "", "t"), Decision: "delete Background"},
+	source := cluster{records: []report.Record{
+		{Number: 1, Action: report.ActionDelete, Object: object("ConfigMap", "shop", "gone"), Decision: "delete Background: owners absent: Secret password", Owners: []report.Owner{{Kind: "Secret", Namespace: "shop", Name: "password"}}},
+		{Number: 2, Action: report.ActionDelete, Object: object("Secret", "shop", "password"), Decision: "delete Background: owners absent: Deployment.apps web", Owners: []report.Owner{{Kind: "Deployment.apps", Namespace: "shop", Name: "web"}}},
+		{Number: 3, Action: report.ActionOrphan, Object: object("ReplicaSet.apps", "shop", "web-1"), Decision: "disown Secret password, ReplicaSet.apps web-1", Error: "secrets password: timeout"},
+		{Number: 4, Action: report.ActionDelete, Object: object("Thing.old.example.com", "", "t"), Decision: "delete Background"},
 	}}
 	for _, c := range []struct {
 		token, query string

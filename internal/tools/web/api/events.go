@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/coppice-dev/coppice/internal/collect/collector"
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/insight"
 )
@@ -36,7 +36,7 @@ type stream struct {
 
 	out     *events
 	sight   *Sight
-	wanted  func(*collector.Record) bool
+	wanted  func(*report.Record) bool
 	last    uint64 // the number of the last record
 	watched map[ownership.UID]string
 }

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/coppice-dev/coppice/internal/collect/collector"
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
@@ -29,7 +29,7 @@ func (c *changing) View(read func(g *ownership.Graph)) {
 	c.cluster.View(read)
 }
 
-func (c *changing) Records(after uint64) []collector.Record {
+func (c *changing) Records(after uint64) []report.Record {
 	records := c.cluster.Records(after)
 	if len(records) > 0 && !c.changed.Load() {
 		return records[:max(0, len(records)-1)]
@@ -39,12 +39,12 @@ func (c *changing) Records(after uint64) []collector.Record {
 
 // A watch begins with the current state, and continues with changes, only of objects that the caller may list.
 func TestWatch(t *testing.T) {
-	object := collector.RecordedObject{Kind: "ConfigMap", Namespace: "shop", Name: "copy", UID: "copy"}
-	source := &changing{cluster: cluster{records: []collector.Record{
-		{Number: 1, Action: collector.ActionDelete, Object: object},
-		{Number: 2, Action: collector.ActionDelete, Object: collector.RecordedObject{Kind: "Secret", Namespace: "shop", Name: "password", UID: "password"}},
-		{Number: 3, Action: collector.ActionDetach, Object: object},
-		{Number: 4, Action: collector.ActionDelete, Object: object},
+	object := report.RecordedObject{Kind: "ConfigMap", Namespace: "shop", Name: "copy", UID: "copy"}
+	source := &changing{cluster: cluster{records: []report.Record{
+		{Number: 1, Action: report.ActionDelete, Object: object},
+		{Number: 2, Action: report.ActionDelete, Object: report.RecordedObject{Kind: "Secret", Namespace: "shop", Name: "password", UID: "password"}},
+		{Number: 3, Action: report.ActionDetach, Object: object},
+		{Number: 4, Action: report.ActionDelete, Object: object},
 	}}}
 	server := httptest.NewServer(api.Handler(source, access))
 	t.Cleanup(server.Close)
@@ -102,7 +102,7 @@ func TestOpenAPI(t *testing.T) {
 			t.Errorf("%s has no schema", name)
 		}
 	}
-	if got := len(document.Components.Schemas["Record"].Properties); got != reflect.TypeFor[collector.Record]().NumField() {
+	if got := len(document.Components.Schemas["Record"].Properties); got != reflect.TypeFor[report.Record]().NumField() {
 		t.Errorf("the schema of a record has %d properties", got)
 	}
 	if graph := document.Components.Schemas["Graph"].Properties; graph["objects"] == nil || graph["unread"] == nil {

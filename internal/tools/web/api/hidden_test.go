@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
-	"github.com/coppice-dev/coppice/internal/collect/collector"
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/collect/story"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/answer"
@@ -140,11 +140,11 @@ func (h happening) tell(b *story.Book) {
 	b.Seen(&h.object, home, time.Now())
 }
 
-func twofoldRecords(withHidden bool) (records []collector.Record) {
-	add := func(kind, name string, owners ...collector.RecordedOwner) {
-		records = append(records, collector.Record{
-			Number: uint64(len(records) + 1), Action: collector.ActionDelete, Decision: "delete Background: owners absent", MoreOwners: len(owners),
-			Object: collector.RecordedObject{Kind: kind, Namespace: "shop", NamespaceUID: shopUID, Name: name, UID: ownership.UID(name)}, Owners: owners,
+func twofoldRecords(withHidden bool) (records []report.Record) {
+	add := func(kind, name string, owners ...report.Owner) {
+		records = append(records, report.Record{
+			Number: uint64(len(records) + 1), Action: report.ActionDelete, Decision: "delete Background: owners absent", MoreOwners: len(owners),
+			Object: report.RecordedObject{Kind: kind, Namespace: "shop", NamespaceUID: shopUID, Name: name, UID: report.UID(name)}, Owners: owners,
 		})
 	}
 	if withHidden {
@@ -152,9 +152,9 @@ func twofoldRecords(withHidden bool) (records []collector.Record) {
 	}
 	add("ConfigMap", "gone")
 	if withHidden {
-		add("Secret", "hidden", collector.RecordedOwner{Kind: "ConfigMap", Namespace: "shop", Name: "gone"})
+		add("Secret", "hidden", report.Owner{Kind: "ConfigMap", Namespace: "shop", Name: "gone"})
 	}
-	add("ConfigMap", "owned", collector.RecordedOwner{Kind: "Secret", Namespace: "shop", Name: "password"})
+	add("ConfigMap", "owned", report.Owner{Kind: "Secret", Namespace: "shop", Name: "password"})
 	return records
 }
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/coppice-dev/coppice/internal/collect/collector"
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
@@ -150,13 +150,13 @@ func placesOf(g *ownership.Graph, uid ownership.UID) []place {
 
 // recordsWanted returns a filter for the records about the objects of a request, or for all records if it names
 // none. The objects need not exist any longer.
-func (h *handler) recordsWanted(r *http.Request, s *Sight) (func(*collector.Record) bool, error) {
+func (h *handler) recordsWanted(r *http.Request, s *Sight) (func(*report.Record) bool, error) {
 	names, err := h.names(r, s)
 	if err != nil {
 		return nil, err
 	}
 	uids := r.URL.Query()["uid"]
-	return func(record *collector.Record) bool {
+	return func(record *report.Record) bool {
 		o := &record.Object
 		isNamed := slices.ContainsFunc(names, func(n name) bool {
 			return n.name == o.Name && n.namespace == o.Namespace && n.resource.OwnerKind().String() == o.Kind

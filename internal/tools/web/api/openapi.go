@@ -33,7 +33,7 @@ func (h *handler) openapi(w http.ResponseWriter, _ *http.Request, _ *Sight) erro
 		Explain:    {"The causes that keep the named objects from being removed.", "application/json", Explanations{}},
 		Deletions:  {"Objects that are being deleted, grouped by the cause of waiting, stuck ones first.", "application/json", DeletionList{}},
 		Records:    {"The latest changes that the collector made, with their reasons.", "application/json", RecordList{}},
-		Status:     {"The state of the collector.", "application/json", h.source.NoStatus()},
+		Status:     {"The state of the collector.", "application/json", SeenStatus{}},
 		Resume:     {"Resumes the deletions of a kind that the breaker has paused. The caller needs the right to delete collections of the kind in all namespaces.", "application/json", object{}},
 		Watch:      {"New records, and the named objects when they change, as server-sent events.", "text/event-stream", ""},
 		Stories:    {"Deletions, the latest first: their users, the number of removed objects, and the causes of waiting.", "application/json", StoryList{}},

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/coppice-dev/coppice/internal/collect/collector"
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/insight"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
@@ -389,17 +389,17 @@ func verb(decision string) string {
 
 // record removes from a record the objects that the caller may not list, and reports whether the caller may see the
 // record.
-func (s *Sight) record(ctx context.Context, r *collector.Record) (bool, error) {
-	seen, err := s.sawNamed(ctx, r.Object.Kind, r.Object.Namespace, r.Object.NamespaceUID)
+func (s *Sight) record(ctx context.Context, r *report.Record) (bool, error) {
+	seen, err := s.sawNamed(ctx, r.Object.Kind, r.Object.Namespace, ownership.UID(r.Object.NamespaceUID))
 	if s.all || !seen || err != nil {
 		return seen, err
 	}
 	// The decisions about orphans and members of cycles name other objects than owners, and errors contain
 	// the words of the server.
-	isAboutOwners := r.MoreOwners == 0 && (r.Action == collector.ActionDelete || r.Action == collector.ActionDetach)
-	var owners []collector.RecordedOwner
+	isAboutOwners := r.MoreOwners == 0 && (r.Action == report.ActionDelete || r.Action == report.ActionDetach)
+	var owners []report.Owner
 	for _, owner := range r.Owners {
-		seen, err := s.sawNamed(ctx, owner.Kind, owner.Namespace, r.HomeOf(owner.Namespace))
+		seen, err := s.sawNamed(ctx, owner.Kind, owner.Namespace, ownership.UID(r.NamespaceUID(owner.Namespace)))
 		if err != nil {
 			return false, err
 		}

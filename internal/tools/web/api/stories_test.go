@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coppice-dev/coppice/internal/collect/collector"
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/collect/story"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
@@ -159,15 +159,15 @@ func TestWatchStory(t *testing.T) {
 // with an unknown UID.
 func TestFormerNamespacesAreNotTold(t *testing.T) {
 	book, now := story.NewBook(), time.Now()
-	var records []collector.Record
+	var records []report.Record
 	for n, home := range []ownership.UID{"the former shop", "", shopUID} {
 		name := []string{"former", "doubtful", "present"}[n]
 		o := &ownership.Object{UID: ownership.UID(name), Kind: ownership.Kind{Kind: "ConfigMap"}, Namespace: "shop", Name: name}
 		book.Gone(o, home, now)
-		object := collector.RecordedObject{Kind: "ConfigMap", Namespace: "shop", NamespaceUID: home, Name: name, UID: o.UID}
-		records = append(records, collector.Record{
-			Number: uint64(n + 1), Action: collector.ActionDelete, Object: object, Decision: "delete Background: owners absent: ConfigMap owner-of-" + name,
-			Owners: []collector.RecordedOwner{{Kind: "ConfigMap", Namespace: "shop", Name: "owner-of-" + name}},
+		object := report.RecordedObject{Kind: "ConfigMap", Namespace: "shop", NamespaceUID: report.UID(home), Name: name, UID: report.UID(o.UID)}
+		records = append(records, report.Record{
+			Number: uint64(n + 1), Action: report.ActionDelete, Object: object, Decision: "delete Background: owners absent: ConfigMap owner-of-" + name,
+			Owners: []report.Owner{{Kind: "ConfigMap", Namespace: "shop", Name: "owner-of-" + name}},
 		})
 	}
 	source := cluster{records: records, book: book}

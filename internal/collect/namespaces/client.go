@@ -1,0 +1,49 @@
+package namespaces
+
+import (
+	"fmt"
+	"log/slog"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+
+	"github.com/coppice-dev/coppice/internal/collect/auditreason"
+	"github.com/coppice-dev/coppice/internal/collect/lifecycle"
+)
+
+// Options are the options of NewForConfig. The zero value is usable.
+type Options struct {
+	// DeletionOrder is the order in which contents are deleted, in stages. Default: DefaultStages.
+	DeletionOrder [][]schema.GroupResource
+	// WrapMetadata, if set, is put around the client that lists contents by their metadata.
+	WrapMetadata func(metadata.Interface) metadata.Interface
+	// Logger gets a line at level Info for each change. Default: no log.
+	Logger *slog.Logger
+}
+
+// NewForConfig returns a controller for the server of config. It sends no request, and does not change or keep config.
+func NewForConfig(config *rest.Config, options Options) (*Controller, error) {
+	if options.Logger == nil {
+		options.Logger = slog.New(slog.DiscardHandler)
+	}
+	order, err := NewOrder(options.DeletionOrder)
+	if err != nil {
+		return nil, fmt.Errorf("DeletionOrder: %w", err)
+	}
+	config = lifecycle.Completed(config)
+	config.Wrap(auditreason.MarkCascade)
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make client: %w", err)
+	}
+	contents, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make metadata client: %w", err)
+	}
+	if options.WrapMetadata != nil {
+		contents = options.WrapMetadata(contents)
+	}
+	return New(Config{Client: client, Metadata: contents, Order: order, Logger: options.Logger})
+}

@@ -1,0 +1,111 @@
+// Package process runs the controllers of package collect that share a process: the collector and the namespace
+// controller (Controllers), until all work is finished (Settle), and in one of several processes at a time (Lease).
+//
+// Lease.Run acquires a Lease, works while it holds it, and releases it when the work has ended, so that two processes
+// never work at the same time. Role reports which one leads. The election itself is client-go's leaderelection; this
+// package makes sure that the Lease outlives the work.
+package process
+
+import (
+	"cmp"
+	"context"
+	"errors"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coppice-dev/coppice/collector"
+	"github.com/coppice-dev/coppice/collector/report"
+	"github.com/coppice-dev/coppice/internal/collect/namespaces"
+)
+
+// Controllers are a collector and a namespace controller that run in one process. Either may be
+// nil. They are faster together than in two processes: the collector, which watches all objects,
+// notifies the namespace controller at once of objects that are gone from a terminating namespace.
+type Controllers struct {
+	Collector  *collector.Collector
+	Namespaces *namespaces.Controller
+	// Others, if set, returns the unfinished work of other controllers in this process on
+	// terminating objects; Settle waits for them too.
+	Others func(deleted []report.HeldObject) (unfinished []string)
+}
+
+// Run runs the controllers until ctx ends or one of them fails, and returns when both have
+// ended.
+func (c Controllers) Run(ctx context.Context) error {
+	if c.Collector == nil && c.Namespaces == nil {
+		return errors.New("there is no controller to run")
+	}
+	if c.Collector != nil && c.Namespaces != nil {
+		defer c.Collector.Parts().Engine.OnRemoval(c.Namespaces.Changed)()
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	if c.Namespaces != nil {
+		group.Go(func() error { return c.Namespaces.Run(ctx) })
+	}
+	if c.Collector != nil {
+		group.Go(func() error { return c.Collector.Run(ctx) })
+	}
+	return group.Wait()
+}
+
+// Synced reports whether all of the controllers are synced.
+func (c Controllers) Synced() bool {
+	return (c.Collector == nil || c.Collector.Synced()) && (c.Namespaces == nil || c.Namespaces.Synced())
+}
+
+// WaitForSync waits until Synced. It returns the error of ctx if that ends first.
+func (c Controllers) WaitForSync(ctx context.Context) error {
+	var ofCollector, ofNamespaces error
+	if c.Collector != nil {
+		ofCollector = c.Collector.WaitForSync(ctx)
+	}
+	if c.Namespaces != nil {
+		ofNamespaces = c.Namespaces.WaitForSync(ctx)
+	}
+	return cmp.Or(ofCollector, ofNamespaces)
+}
+
+// Ready returns nil when all of the controllers are synced, and otherwise an error that wraps
+// collector.ErrNotSynced and gives the reason.
+func (c Controllers) Ready() error {
+	var ofCollector, ofNamespaces error
+	if c.Collector != nil {
+		ofCollector = c.Collector.Ready()
+	}
+	if c.Namespaces != nil {
+		ofNamespaces = c.Namespaces.Ready()
+	}
+	return cmp.Or(ofCollector, ofNamespaces)
+}
+
+// Status returns the state of the collector, or an empty one without a collector. Synced is that of all controllers.
+func (c Controllers) Status() report.Status {
+	status := report.Status{
+		Resources: []report.ResourceStatus{}, Kinds: []report.KindStatus{}, Deletions: []report.DeletionStatus{},
+		Barrier: []report.BarrierWait{}, Paused: []report.Pause{},
+	}
+	if c.Collector != nil {
+		status = c.Collector.Status()
+	}
+	status.Synced = c.Synced()
+	return status
+}
+
+// Resume resumes the deletions of a kind, such as "ReplicaSet.apps", that the breaker has paused. It reports whether
+// they were paused.
+func (c Controllers) Resume(kind string) bool {
+	return c.Collector != nil && c.Collector.Resume(schema.ParseGroupKind(kind))
+}
+
+// Carries reports whether an object has a finalizer, as Collector.Carries does. It is an error if no collector works in
+// this process.
+func (c Controllers) Carries(finalizer string) (bool, error) {
+	if c.Collector == nil {
+		return false, ErrNoCollector
+	}
+	return c.Collector.Carries(finalizer)
+}
+
+// ErrNoCollector is the error of questions that a collector would have to answer.
+var ErrNoCollector = errors.New("no collector works in this process")

@@ -1,0 +1,90 @@
+package protected
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubernetesfake "k8s.io/client-go/kubernetes/fake"
+
+	"github.com/coppice-dev/coppice/internal/rules/protection"
+)
+
+func post(t *testing.T, h Webhook, body string) (int, *admissionv1.AdmissionReview) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, WebhookPath, strings.NewReader(body)))
+	review := &admissionv1.AdmissionReview{}
+	if w.Code == http.StatusOK {
+		if err := json.Unmarshal(w.Body.Bytes(), review); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w.Code, review
+}
+
+// The webhook decides by the label and the deleting user, and by nothing else; it refuses requests that
+// it cannot read.
+func TestR28_Webhook(t *testing.T) {
+	h := Webhook{Collector: "system:serviceaccount:elsewhere:gc", Checker: installedAt(installed), Now: time.Now, Reviews: kubernetesfake.NewClientset().AuthorizationV1().SubjectAccessReviews()}
+	for name, test := range map[string]struct {
+		request admissionv1.AdmissionRequest
+		object  string
+		refused bool
+	}{
+		"always":    {admissionv1.AdmissionRequest{Operation: admissionv1.Delete}, `{"metadata":{"name":"a","labels":{"coppice.dev/protect":"always"}}}`, true},
+		"a value":   {admissionv1.AdmissionRequest{Operation: admissionv1.Delete}, `{"metadata":{"name":"a","labels":{"coppice.dev/protect":""}}}`, true},
+		"cascading": {admissionv1.AdmissionRequest{Operation: admissionv1.Delete}, `{"metadata":{"name":"a","labels":{"coppice.dev/protect":"cascading"}}}`, false},
+		"another":   {admissionv1.AdmissionRequest{Operation: admissionv1.Delete}, `{"metadata":{"name":"a","labels":{"app":"web"}}}`, false},
+		"a list that is broken": {
+			admissionv1.AdmissionRequest{Operation: admissionv1.Delete},
+			`{"metadata":{"name":"a","labels":{"coppice.dev/protect":"outlives"},"annotations":{"coppice.dev/outlives":"web"}}}`, true,
+		},
+		"unknown finalizer": {
+			admissionv1.AdmissionRequest{Operation: admissionv1.Delete},
+			`{"metadata":{"name":"a","creationTimestamp":"2026-01-01T00:00:00Z","labels":{"coppice.dev/protect":"outlives"},"annotations":{"coppice.dev/outlives":"[{\"finalizer\":\"acme.io/x\"}]"}}}`, true,
+		},
+		"terminating": {
+			admissionv1.AdmissionRequest{Operation: admissionv1.Delete},
+			`{"metadata":{"name":"a","deletionTimestamp":"2026-01-01T00:00:00Z","labels":{"coppice.dev/protect":"always"}}}`, false,
+		},
+		"no object": {admissionv1.AdmissionRequest{Operation: admissionv1.Delete}, `[]`, true},
+		"an update": {admissionv1.AdmissionRequest{Operation: admissionv1.Update, Object: runtime.RawExtension{Raw: []byte(`{}`)}}, `{"metadata":{"name":"a","labels":{"coppice.dev/protect":"always"}}}`, false},
+	} {
+		test.request.UID, test.request.OldObject = "1", runtime.RawExtension{Raw: []byte(test.object)}
+		for _, user := range []string{"ann", "system:serviceaccount:kube-system:generic-garbage-collector", h.Collector} {
+			test.request.UserInfo.Username = user
+			body, err := json.Marshal(admissionv1.AdmissionReview{
+				TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: &test.request,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			code, review := post(t, h, string(body))
+			want := test.refused || name == "cascading" && user != "ann"
+			if code != http.StatusOK || review.Response == nil || review.Response.UID != "1" || review.Response.Allowed == want {
+				t.Errorf("%s, user %s: %d %+v, want refused %t", name, user, code, review.Response, want)
+				continue
+			}
+			if want && (review.Response.Result.Code != http.StatusForbidden || !strings.Contains(review.Response.Result.Message, protection.Label)) {
+				t.Errorf("%s: %+v", name, review.Response.Result)
+			}
+		}
+	}
+	for _, body := range []string{"", "{}", `{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview","request":{}}`} {
+		if code, _ := post(t, h, body); code != http.StatusBadRequest {
+			t.Errorf("%q is answered with %d", body, code)
+		}
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, WebhookPath, http.NoBody))
+	if w.Code != http.StatusMethodNotAllowed {
+		t.Errorf("a GET is answered with %d", w.Code)
+	}
+}

@@ -1,0 +1,210 @@
+package api
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"github.com/coppice-dev/coppice/collector"
+	"github.com/coppice-dev/coppice/collector/report"
+	"github.com/coppice-dev/coppice/internal/collect/feed"
+	"github.com/coppice-dev/coppice/internal/collect/namespaces"
+	"github.com/coppice-dev/coppice/internal/collect/process"
+	"github.com/coppice-dev/coppice/internal/collect/story"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/answer"
+	"github.com/coppice-dev/coppice/internal/tools/details"
+	"github.com/coppice-dev/coppice/internal/tools/explain"
+	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/inventory/reader"
+)
+
+// Of returns the Source of controllers.
+func Of(c process.Controllers) Source { return source{c} }
+
+// source implements Source.
+type source struct{ process.Controllers }
+
+// View implements Source.
+func (s source) View(read func(g *ownership.Graph)) {
+	if s.Collector == nil {
+		read(ownership.New())
+		return
+	}
+	s.Collector.Parts().Engine.View(read)
+}
+
+// Resources implements Source.
+func (s source) Resources() []*inventory.Resource {
+	if s.Collector == nil {
+		return nil
+	}
+	served := s.Collector.Parts().Feed.Resources()
+	all := make([]*inventory.Resource, 0, len(served))
+	for i := range served {
+		all = append(all, inventoryResourceOf(&served[i]))
+	}
+	return all
+}
+
+// Living implements Source.
+func (s source) Living(ctx context.Context, namespace string) (ownership.UID, error) {
+	if s.Collector == nil {
+		return "", process.ErrNoCollector
+	}
+	return s.Collector.Parts().Engine.Living(ctx, namespace)
+}
+
+func inventoryResourceOf(r *feed.Resource) *inventory.Resource {
+	return &inventory.Resource{
+		GroupVersionResource: r.GroupVersionResource, Kind: r.Kind.Kind, Namespaced: r.Namespaced,
+		Singular: strings.ToLower(r.Kind.Kind), ShortNames: r.ShortNames, Versions: r.Versions, Deletable: r.Watched,
+	}
+}
+
+// Neighborhood implements Source.
+func (s source) Neighborhood(ctx context.Context, caller *rest.Config, uids []ownership.UID) (*answer.Cluster, error) {
+	if s.Collector == nil {
+		return nil, process.ErrNoCollector
+	}
+	c := s.Collector
+	neighborhood := &answer.Cluster{Collector: s.explained(), Now: time.Now(), Order: namespaces.UpstreamOrder()} //nolint:forbidigo // the time of the request
+	if s.Namespaces != nil {
+		neighborhood.Order = s.Namespaces.Order()
+	}
+	var err error
+	if neighborhood.Inventory, err = reader.Neighborhood(ctx, caller, reader.Known{
+		View: s.View, Resources: s.Resources(), Unread: unread(c),
+	}, uids, reader.NeighborhoodOptions{Now: neighborhood.Now, IsBuiltIn: finalizerowner.IsBuiltIn}); err != nil {
+		return nil, err
+	}
+	neighborhood.Facts, err = details.New(caller)
+	return neighborhood, err
+}
+
+// unread returns the resources of which the collector may not know all objects.
+func unread(c *collector.Collector) []inventory.Unread {
+	var all []inventory.Unread
+	for _, u := range c.Parts().Feed.Unread() {
+		all = append(all, inventory.Unread{Resource: u.Resource, Why: u.Why})
+	}
+	return all
+}
+
+// explained returns the part of the collector's state that explains why objects still exist.
+func (s source) explained() *explain.Collector {
+	state, status := explain.NewCollector("this collector"), s.Collector.Status()
+	state.Empties = s.Namespaces != nil && s.Namespaces.Synced()
+	state.Collects = s.Collector.Synced() && !status.ObserveOnly
+	for _, w := range status.Barrier {
+		held := explain.Held{Since: w.Since}
+		for _, h := range w.Holds {
+			held.Unread = append(held.Unread, explain.HeldBy(h))
+		}
+		state.Held[ownership.UID(w.UID)] = held
+	}
+	for _, p := range status.Paused {
+		state.Pause(p.Kind, p.Since)
+	}
+	return state
+}
+
+// Records implements Source.
+func (s source) Records(after uint64) []report.Record {
+	if s.Collector == nil {
+		return nil
+	}
+	return s.Collector.Parts().Engine.RecordsAfter(after)
+}
+
+// Stories implements Source.
+func (s source) Stories() *story.Book {
+	if s.Collector == nil {
+		return nil
+	}
+	return s.Collector.Parts().Stories
+}
+
+// Status implements Source. Only callers with permission to list all objects get the counts of objects and of
+// requests; the counts of a kind need permission to list all its objects.
+func (s source) Status(ctx context.Context, sight *Sight) (SeenStatus, error) {
+	seen := SeenStatus{Status: s.Controllers.Status(), Unread: sight.Unread()}
+	if !sight.All() { // these counts include hidden objects
+		seen.Graph, seen.Queue, seen.Stats, seen.Latency = report.GraphStatus{}, report.QueueStatus{}, report.Stats{}, report.Histogram{}
+	}
+	sees := func(kind, namespace string) (bool, error) {
+		k := schema.ParseGroupKind(kind)
+		return sight.Sees(ctx, ownership.Kind{Group: k.Group, Kind: k.Kind}, namespace)
+	}
+	var err error
+	if seen.Kinds, err = only(seen.Kinds, func(k report.KindStatus) (bool, error) { return sees(k.Kind, "") }); err != nil {
+		return SeenStatus{}, err
+	}
+	if seen.Deletions, err = only(seen.Deletions, func(d report.DeletionStatus) (bool, error) { return sees(d.Kind, "") }); err != nil {
+		return SeenStatus{}, err
+	}
+	if seen.Paused, err = only(seen.Paused, func(p report.Pause) (bool, error) { return sees(p.Kind, "") }); err != nil {
+		return SeenStatus{}, err
+	}
+	if seen.Barrier, err = only(seen.Barrier, func(w report.BarrierWait) (bool, error) {
+		kind, path, _ := strings.Cut(w.Owner, " ")
+		namespace, _, isNamespaced := strings.Cut(path, "/")
+		if !isNamespaced {
+			namespace = ""
+		}
+		return sees(kind, namespace)
+	}); err != nil {
+		return SeenStatus{}, err
+	}
+	if !sight.All() {
+		return seen, seen.withholdErrors(func(kind string) (bool, error) { return sees(kind, "") })
+	}
+	return seen, nil
+}
+
+// withholdErrors replaces the errors of the API server, which may name objects. Errors about the watch of a kind are for
+// callers who may list all its objects, and the others for callers who may list everything.
+func (s *SeenStatus) withholdErrors(sees func(kind string) (bool, error)) error {
+	withhold := func(text *string) {
+		if *text != "" {
+			*text = Withheld
+		}
+	}
+	withhold(&s.ProbeError)
+	s.Resources, s.Barrier = slices.Clone(s.Resources), slices.Clone(s.Barrier)
+	for n := range s.Resources {
+		switch seen, err := sees(s.Resources[n].Kind); {
+		case err != nil:
+			return err
+		case !seen:
+			withhold(&s.Resources[n].Error)
+		}
+	}
+	for n := range s.Barrier {
+		s.Barrier[n].Holds = slices.Clone(s.Barrier[n].Holds)
+		for i := range s.Barrier[n].Holds {
+			withhold(&s.Barrier[n].Holds[i].Why)
+		}
+	}
+	return nil
+}
+
+// only returns the elements that keep accepts; the result is not nil, so that it is [] in JSON.
+func only[T any](all []T, keep func(T) (bool, error)) ([]T, error) {
+	kept := make([]T, 0, len(all))
+	for _, one := range all {
+		yes, err := keep(one)
+		if err != nil {
+			return nil, err
+		}
+		if yes {
+			kept = append(kept, one)
+		}
+	}
+	return kept, nil
+}
