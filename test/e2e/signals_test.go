@@ -20,14 +20,14 @@ import (
 // interrupted is a process that gets a signal during its start.
 type interrupted struct {
 	command *exec.Cmd
-	temp    string // where it may have temporary files
+	temp    string // where it may have temporary files, and its home
 	output  transcript.Transcript
 	ended   chan struct{}
 }
 
 func begin(temp, path string, args ...string) (*interrupted, error) {
 	p := &interrupted{command: exec.Command(path, args...), temp: temp, ended: make(chan struct{})}
-	p.command.Env = append(os.Environ(), "TMPDIR="+temp)
+	p.command.Env = append(os.Environ(), "TMPDIR="+temp, "HOME="+temp)
 	p.command.Stdout, p.command.Stderr = &p.output, &p.output
 	if err := p.command.Start(); err != nil {
 		return nil, err
@@ -95,14 +95,26 @@ func (p *interrupted) stop(signal os.Signal) error {
 	return err
 }
 
+// catchesSignals returns the processor time after which a process catches signals, with a margin. Before, it has done
+// nothing but to initialize Go and its standard library, and a signal ends it as it ends any process.
+func catchesSignals(t *testing.T) time.Duration {
+	t.Helper()
+	version := exec.Command(binary, "version")
+	if err := version.Run(); err != nil {
+		t.Fatal(err)
+	}
+	return (version.ProcessState.UserTime() + version.ProcessState.SystemTime()) / 4
+}
+
 // A process that gets a signal at any moment of its start ends with 0 or 1, and leaves no temporary file. The moments
 // are fractions of the processor time of a whole start, so they are the same on a busy machine.
 func TestSignalsDuringTheStart(t *testing.T) {
 	if _, err := os.Stat("/proc/self/schedstat"); err != nil {
 		missing(t, "/proc/PID/schedstat")
 	}
-	p := sharedPlane(t)
-	data := t.TempDir()
+	p, first := sharedPlane(t), catchesSignals(t)
+	data, node := t.TempDir(), filepath.Join(t.TempDir(), "kubeconfig")
+	startPlane(t, "--ephemeral", "--secure-port=0", noNodes, "--write-node-kubeconfig", "signalled="+node)
 	for _, test := range []struct {
 		name    string
 		args    []string
@@ -115,6 +127,10 @@ func TestSignalsDuringTheStart(t *testing.T) {
 		{"up --ephemeral, Ctrl-C", []string{"up", "--ephemeral", "--secure-port=0"}, "\nready ", os.Interrupt, 10, 2},
 		{"up", []string{"up", "--data-dir", data, "--secure-port=0"}, "\nready ", syscall.SIGTERM, 10, 1},
 		{"collect", []string{"collect", "--bind-address=0", "--kubeconfig", p.kubeconfig}, "collecting", syscall.SIGTERM, 10, 2},
+		{"node", []string{"node", "--kubeconfig", node}, "ready node ", syscall.SIGTERM, 20, 1},
+		{"web", []string{"web", "--kubeconfig", p.kubeconfig}, "open ", os.Interrupt, 20, 2},
+		{"demo", []string{"demo", "--plain"}, "\n── 1/", os.Interrupt, 10, 2},
+		{"demo --web", []string{"demo", "--web"}, "open ", syscall.SIGTERM, 10, 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			whole, err := begin(t.TempDir(), binary, test.args...)
@@ -134,7 +150,7 @@ func TestSignalsDuringTheStart(t *testing.T) {
 			var group errgroup.Group
 			group.SetLimit(test.atOnce)
 			for i := range test.moments {
-				at := needs * time.Duration(i+1) / time.Duration(test.moments)
+				at := first + max(0, needs-first)*time.Duration(i+1)/time.Duration(test.moments)
 				temp := t.TempDir()
 				group.Go(func() error {
 					one, err := begin(temp, binary, test.args...)
