@@ -42,6 +42,7 @@ type hooks struct {
 // /readyz/poststarthook/rbac/bootstrap-roles.
 func addHooks(generic *genericapiserver.GenericAPIServer, h hooks) error {
 	log, now, services := h.config.Log, h.config.Now, h.config.Services
+	namespaces := make(chan struct{}) // closed when the system namespaces exist
 	postStart := []struct {
 		name string
 		hook func(context.Context) error
@@ -67,6 +68,7 @@ func addHooks(generic *genericapiserver.GenericAPIServer, h hooks) error {
 			if err := systemobjects.EnsureNamespaces(ctx, log, h.client.CoreV1()); err != nil {
 				return err
 			}
+			close(namespaces)
 			return systemobjects.KeepNamespaces(ctx, log, h.informers.Core().V1().Namespaces().Informer(), h.client.CoreV1())
 		}},
 		{"scheduling/bootstrap-system-priority-classes", func(ctx context.Context) error {
@@ -87,7 +89,14 @@ func addHooks(generic *genericapiserver.GenericAPIServer, h hooks) error {
 			h.publisher.Start(ctx)
 			return nil
 		}},
-		{"identity-lease", func(ctx context.Context) error { return h.identity.Start(ctx.Done()) }},
+		{"identity-lease", func(ctx context.Context) error {
+			select {
+			case <-namespaces: // it logs an error if its namespace does not exist
+				return h.identity.Start(ctx.Done())
+			case <-ctx.Done():
+				return nil
+			}
+		}},
 		{"token-tracking", func(ctx context.Context) error {
 			go func() { _ = systemobjects.EnsureTokenTracking(ctx, log, h.client.CoreV1(), now) }() // it fails only when ctx ends
 			return nil

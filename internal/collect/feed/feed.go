@@ -193,7 +193,17 @@ func (f *Feed) refresh(ctx context.Context, sink Sink, goroutines *sync.WaitGrou
 			f.join(ctx, r, sink, goroutines)
 		}
 	}
+	f.warnOfRefused(ctx)
 	return nil
+}
+
+// warnOfRefused logs the kinds that discovery includes, and that the server has refused since the last refresh but one.
+func (f *Feed) warnOfRefused(ctx context.Context) {
+	for _, kind := range sortedKinds(f.monitors) {
+		if err := f.monitors[kind].refusedFor(refreshPeriod); err != nil {
+			warnOfUnread(ctx, f.log, kind, err)
+		}
+	}
 }
 
 // leave marks the monitors whose kind is no longer watched, stops the ones whose requests the

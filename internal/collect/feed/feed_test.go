@@ -99,9 +99,15 @@ func (r *recorder) take(of ...string) []string {
 // running starts a feed in a bubble of fake time, and stops it at the end of the test.
 func running(t *testing.T, s *fakeServer, test func(f *feed.Feed, r *recorder)) {
 	t.Helper()
+	runningWith(t, s, feed.Config{}, test)
+}
+
+// runningWith is running with a configuration.
+func runningWith(t *testing.T, s *fakeServer, config feed.Config, test func(f *feed.Feed, r *recorder)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		f, r := s.feed(t, feed.Config{}), &recorder{}
+		f, r := s.feed(t, config), &recorder{}
 		stopped := make(chan struct{})
 		go func() {
 			defer close(stopped)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"runtime"
 	"slices"
@@ -140,6 +141,45 @@ func TestUnreadableKindComesAndGoes(t *testing.T) {
 			t.Errorf("status = %+v, want synced", got)
 		}
 	})
+}
+
+// A kind whose requests are refused before discovery drops it is no trouble. It is one if discovery goes on to include
+// it, and is logged once; another failure is logged at once.
+func TestRefusedKindIsLoggedIfDiscoveryIncludesIt(t *testing.T) {
+	for name, test := range map[string]struct {
+		refusal int
+		after   time.Duration // until discovery drops the kind
+		want    int
+	}{
+		"not found, and dropped":       {404, 10 * time.Second, 0},
+		"not allowed, and dropped":     {405, 10 * time.Second, 0},
+		"not found, but included":      {404, 5 * time.Minute, 1},
+		"an error, and dropped":        {500, 10 * time.Second, 1},
+		"an error for a long time":     {500, 5 * time.Minute, 1},
+		"readable until it is dropped": {0, 10 * time.Second, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log strings.Builder
+			s := newServer(pods, widgets)
+			runningWith(t, s, feed.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, func(f *feed.Feed, _ *recorder) {
+				s.change(func() {
+					if test.refusal != 0 {
+						s.refusal["widgets"] = test.refusal
+					}
+				})
+				s.hangUp("widgets")
+				time.Sleep(test.after)
+				s.withdraw("widgets")
+				time.Sleep(2 * time.Minute)
+				if watched(f, widgetKind) {
+					t.Error("it is still watched")
+				}
+			})
+			if lines := strings.Count(log.String(), "kind cannot be read"); lines != test.want {
+				t.Errorf("%d lines, want %d:\n%s", lines, test.want, log.String())
+			}
+		})
+	}
 }
 
 func survey(t *testing.T, f *feed.Feed) feed.Watched {

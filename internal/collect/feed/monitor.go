@@ -33,6 +33,7 @@ type monitor struct {
 	complete bool      // the sink has got a complete list
 	err      error     // of the last request, when state is Failing
 	gone     bool      // err says that the server does not serve this resource
+	warned   bool      // that was logged
 	leaving  bool      // discovery no longer names the kind
 	expired  bool      // the server no longer knew revision; until the next list
 	fresh    bool      // a list was requested, and no watch since
@@ -212,6 +213,7 @@ func (m *monitor) enterLocked(s State, err error) {
 	}
 	m.err = err
 	m.gone = apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
+	m.warned = m.warned && m.gone
 	m.settleLocked()
 }
 
@@ -227,6 +229,18 @@ func (m *monitor) setLeaving(leaving bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.leaving = leaving
+}
+
+// refusedFor returns the error of a server that has not served this resource for that period, once. A server withdraws a
+// resource from discovery a moment before or after it refuses requests.
+func (m *monitor) refusedFor(period time.Duration) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.gone || m.warned || m.clock.Since(m.since) < period {
+		return nil
+	}
+	m.warned = true
+	return m.err
 }
 
 // refused reports whether the server has answered that it does not serve this resource.

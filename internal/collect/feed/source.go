@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coppice-dev/coppice/internal/collect/pace"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
 // source makes the lists and watches of a monitor's Reflector, and records how each request
@@ -124,9 +125,15 @@ func (s *source) failed(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return // the request was cancelled
 	}
-	if s.monitor.failed(err) && !pace.IsUnreachable(err) { // that is logged once for all kinds
-		s.log.WarnContext(ctx, "kind cannot be read", "kind", s.monitor.resource.kind.String(), "error", pace.Brief(err))
+	// An unreachable server is logged once for all kinds. A kind that is not served any more is logged if discovery goes
+	// on to include it (warnOfRefused).
+	if s.monitor.failed(err) && !pace.IsUnreachable(err) && !s.monitor.refused() {
+		warnOfUnread(ctx, s.log, s.monitor.resource.kind, err)
 	}
+}
+
+func warnOfUnread(ctx context.Context, log *slog.Logger, kind ownership.Kind, err error) {
+	log.WarnContext(ctx, "kind cannot be read", "kind", kind.String(), "error", pace.Brief(err))
 }
 
 // List implements cache.ListerWatcher; the Reflector does not call it.
