@@ -126,13 +126,13 @@ func plugins(c Config, base *genericapiserver.Config) []plugin {
 		{lifecycle.PluginName, func(io.Reader) (admission.Interface, error) {
 			return lifecycle.NewLifecycle(sets.New(metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic))
 		}},
-		{limitRangerName, instance(newLimitRanger())},
+		{limitRangerName, instance(newLimitRanger(c.Client, c.Informers))},
 	}
 	if c.Features.NodeTaints {
 		all = append(all, plugin{nodeTaintName, instance(nodeTaint{})})
 	}
 	if c.Features.ServiceAccounts {
-		all = append(all, plugin{serviceAccountName, instance(newServiceAccount())})
+		all = append(all, plugin{serviceAccountName, instance(newServiceAccount(c.Client, c.Informers))})
 	}
 	all = append(all, []plugin{
 		{podSecurityName, func(config io.Reader) (admission.Interface, error) {
@@ -161,7 +161,7 @@ func plugins(c Config, base *genericapiserver.Config) []plugin {
 		plugin{certificateSigningName, func(io.Reader) (admission.Interface, error) { return newCertificateSigning(authorize) }},
 		plugin{certificateSubjectRestrictionName, instance(newCertificateSubjectRestriction())},
 		plugin{claimResizeName, instance(newClaimResize(c.Informers))},
-		plugin{claimStatusName, func(io.Reader) (admission.Interface, error) { return newClaimStatus(authorize) }},
+		plugin{claimStatusName, func(io.Reader) (admission.Interface, error) { return newClaimStatus(authorize, c.Client) }},
 		plugin{policy.PluginName, func(io.Reader) (admission.Interface, error) { return policy.NewPlugin(nil) }},
 		plugin{validatingwebhook.PluginName, func(config io.Reader) (admission.Interface, error) {
 			return validatingwebhook.NewValidatingAdmissionWebhook(config)

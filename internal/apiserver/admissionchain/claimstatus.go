@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
-	"k8s.io/apiserver/pkg/admission/initializer"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -42,29 +41,14 @@ type claimStatus struct {
 	client    kubernetes.Interface
 }
 
-var (
-	_ admission.ValidationInterface          = (*claimStatus)(nil)
-	_ admission.InitializationValidator      = (*claimStatus)(nil)
-	_ initializer.WantsExternalKubeClientSet = (*claimStatus)(nil)
-)
+var _ admission.ValidationInterface = (*claimStatus)(nil)
 
 // newClaimStatus returns a claimStatus; authorize decides about permissions.
-func newClaimStatus(authorize authorizer.UnconditionalAuthorizer) (*claimStatus, error) {
+func newClaimStatus(authorize authorizer.UnconditionalAuthorizer, client kubernetes.Interface) (*claimStatus, error) {
 	if authorize == nil {
 		return nil, errors.New("admission of resource claims: authorize is required")
 	}
-	return &claimStatus{Handler: admission.NewHandler(admission.Update), authorize: authorize}, nil
-}
-
-// SetExternalKubeClientSet implements initializer.WantsExternalKubeClientSet.
-func (p *claimStatus) SetExternalKubeClientSet(client kubernetes.Interface) { p.client = client }
-
-// ValidateInitialization implements admission.InitializationValidator.
-func (p *claimStatus) ValidateInitialization() error {
-	if p.client == nil {
-		return errors.New("admission of resource claims: no client")
-	}
-	return nil
+	return &claimStatus{Handler: admission.NewHandler(admission.Update), authorize: authorize, client: client}, nil
 }
 
 // Validate implements admission.ValidationInterface.

@@ -91,12 +91,8 @@ func TestClaimStatusPermissions(t *testing.T) {
 		"no admin access without name": {ann, claimPermissions{binding}, nil, admin, map[string]string{"resource.kubernetes.io/admin-access": ""}, needsLabel},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := newClaimStatus(test.allowed)
+			p, err := newClaimStatus(test.allowed, fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", Labels: test.labels}}))
 			if err != nil {
-				t.Fatal(err)
-			}
-			p.SetExternalKubeClientSet(fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", Labels: test.labels}}))
-			if err := p.ValidateInitialization(); err != nil {
 				t.Fatal(err)
 			}
 			a := admission.NewAttributesRecord(claim(test.now), claim(test.old), resourcev1.SchemeGroupVersion.WithKind("ResourceClaim"), "ns", "a",
@@ -109,21 +105,18 @@ func TestClaimStatusPermissions(t *testing.T) {
 	}
 }
 
-// TestOthersAreNotConcerned checks that the plug-in ignores other resources, and the claim itself.
+// TestOtherRequestsAreNoClaimStatus checks that the plug-in ignores other resources, and the claim itself.
 func TestOtherRequestsAreNoClaimStatus(t *testing.T) {
-	p, err := newClaimStatus(claimPermissions{})
+	p, err := newClaimStatus(claimPermissions{}, fake.NewClientset())
 	if err != nil {
 		t.Fatal(err)
-	}
-	if err := p.ValidateInitialization(); err == nil {
-		t.Error("it works without a client")
 	}
 	a := admission.NewAttributesRecord(&corev1.Pod{}, &corev1.Pod{}, corev1.SchemeGroupVersion.WithKind("Pod"), "ns", "a",
 		corev1.SchemeGroupVersion.WithResource("pods"), "status", admission.Update, nil, false, nil)
 	if err := p.Validate(t.Context(), a, nil); err != nil {
 		t.Error(err)
 	}
-	if _, err := newClaimStatus(nil); err == nil {
+	if _, err := newClaimStatus(nil, fake.NewClientset()); err == nil {
 		t.Error("it works without an authorizer")
 	}
 }

@@ -2,7 +2,6 @@ package admissionchain
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
-	"k8s.io/apiserver/pkg/admission/initializer"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	corev1listers "k8s.io/client-go/listers/core/v1"
@@ -31,33 +29,13 @@ type limitRanger struct {
 }
 
 var (
-	_ admission.MutationInterface                  = (*limitRanger)(nil)
-	_ admission.ValidationInterface                = (*limitRanger)(nil)
-	_ admission.InitializationValidator            = (*limitRanger)(nil)
-	_ initializer.WantsExternalKubeClientSet       = (*limitRanger)(nil)
-	_ initializer.WantsExternalKubeInformerFactory = (*limitRanger)(nil)
+	_ admission.MutationInterface   = (*limitRanger)(nil)
+	_ admission.ValidationInterface = (*limitRanger)(nil)
 )
 
-// newLimitRanger returns the plug-in, without its client and informers.
-func newLimitRanger() *limitRanger {
-	return &limitRanger{Handler: admission.NewHandler(admission.Create, admission.Update)}
-}
-
-// SetExternalKubeClientSet implements initializer.WantsExternalKubeClientSet.
-func (p *limitRanger) SetExternalKubeClientSet(client kubernetes.Interface) { p.client = client }
-
-// SetExternalKubeInformerFactory implements initializer.WantsExternalKubeInformerFactory.
-func (p *limitRanger) SetExternalKubeInformerFactory(shared informers.SharedInformerFactory) {
+func newLimitRanger(client kubernetes.Interface, shared informers.SharedInformerFactory) *limitRanger {
 	ranges := shared.Core().V1().LimitRanges()
-	p.lister, p.synced = ranges.Lister(), ranges.Informer().HasSynced
-}
-
-// ValidateInitialization implements admission.InitializationValidator.
-func (p *limitRanger) ValidateInitialization() error {
-	if p.client == nil || p.lister == nil {
-		return errors.New("a client and informers are required")
-	}
-	return nil
+	return &limitRanger{admission.NewHandler(admission.Create, admission.Update), client, ranges.Lister(), ranges.Informer().HasSynced}
 }
 
 // Admit implements admission.MutationInterface.

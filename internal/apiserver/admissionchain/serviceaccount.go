@@ -2,7 +2,6 @@ package admissionchain
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
-	"k8s.io/apiserver/pkg/admission/initializer"
 	"k8s.io/apiserver/pkg/storage/names"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -47,36 +45,17 @@ type serviceAccount struct {
 }
 
 var (
-	_ admission.MutationInterface                  = (*serviceAccount)(nil)
-	_ admission.ValidationInterface                = (*serviceAccount)(nil)
-	_ admission.InitializationValidator            = (*serviceAccount)(nil)
-	_ initializer.WantsExternalKubeClientSet       = (*serviceAccount)(nil)
-	_ initializer.WantsExternalKubeInformerFactory = (*serviceAccount)(nil)
+	_ admission.MutationInterface   = (*serviceAccount)(nil)
+	_ admission.ValidationInterface = (*serviceAccount)(nil)
 )
 
-// newServiceAccount returns the plug-in, without its client and informers.
-func newServiceAccount() *serviceAccount {
+// newServiceAccount returns the plug-in. Until the informer of accounts has synced, it reads them live.
+func newServiceAccount(client kubernetes.Interface, shared informers.SharedInformerFactory) *serviceAccount {
 	return &serviceAccount{
-		Handler: admission.NewHandler(admission.Create, admission.Update), clock: clock.RealClock{},
+		Handler: admission.NewHandler(admission.Create, admission.Update), client: client,
+		accounts: shared.Core().V1().ServiceAccounts().Lister(), clock: clock.RealClock{},
 		volumeName: func() string { return names.SimpleNameGenerator.GenerateName(volumePrefix) },
 	}
-}
-
-// SetExternalKubeClientSet implements initializer.WantsExternalKubeClientSet.
-func (p *serviceAccount) SetExternalKubeClientSet(client kubernetes.Interface) { p.client = client }
-
-// SetExternalKubeInformerFactory implements initializer.WantsExternalKubeInformerFactory. Until the
-// informer has synced, accounts are read live.
-func (p *serviceAccount) SetExternalKubeInformerFactory(shared informers.SharedInformerFactory) {
-	p.accounts = shared.Core().V1().ServiceAccounts().Lister()
-}
-
-// ValidateInitialization implements admission.InitializationValidator.
-func (p *serviceAccount) ValidateInitialization() error {
-	if p.client == nil || p.accounts == nil {
-		return errors.New("a client and informers are required")
-	}
-	return nil
 }
 
 // Admit implements admission.MutationInterface.

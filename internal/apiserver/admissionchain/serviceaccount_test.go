@@ -40,13 +40,8 @@ func pod(change func(*corev1.Pod)) *corev1.Pod {
 func serviceAccountPlugin(t *testing.T, accounts ...runtime.Object) (*serviceAccount, *fake.Clientset) {
 	t.Helper()
 	client := fake.NewClientset(accounts...)
-	p := newServiceAccount()
+	p := newServiceAccount(client, informers.NewSharedInformerFactory(client, 0))
 	p.volumeName = func() string { return "kube-api-access-abcde" }
-	p.SetExternalKubeClientSet(client)
-	p.SetExternalKubeInformerFactory(informers.NewSharedInformerFactory(client, 0))
-	if err := p.ValidateInitialization(); err != nil {
-		t.Fatal(err)
-	}
 	return p, client
 }
 
