@@ -24,7 +24,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/apiserver/inprocess"
-	"github.com/coppice-dev/coppice/internal/apiserver/openapi/serving"
+	"github.com/coppice-dev/coppice/internal/apiserver/openapi"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
 
@@ -59,8 +59,8 @@ func baseConfig(c completedConfig, schemes registry.Schemes, own *inprocess.Loop
 	base.MaxRequestsInFlight = cmp.Or(c.MaxRequests, base.MaxRequestsInFlight)
 	base.MaxMutatingRequestsInFlight = cmp.Or(c.MaxWrites, base.MaxMutatingRequestsInFlight)
 	base.LoopbackClientConfig = own.Config(base.LoopbackClientConfig)
-	base.OpenAPIV3Config = serving.V3Config(schemes.External)
-	base.SkipOpenAPIInstallation = true // package serving installs it
+	base.OpenAPIV3Config = openapi.V3Config(schemes.External)
+	base.SkipOpenAPIInstallation = true // package openapi installs it
 	base.MergedResourceConfig = apiextensions.DefaultAPIResourceConfigSource()
 	base.AggregatedDiscoveryGroupManager = discoveryendpoint.NewResourceManager("apis")
 	base.AddReadyzChecks(healthz.NamedCheck("etcd", func(r *http.Request) error { return c.Store.Healthy(r.Context()) }))

@@ -21,7 +21,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/discovery"
 	"github.com/coppice-dev/coppice/internal/apiserver/establishing"
 	"github.com/coppice-dev/coppice/internal/apiserver/inprocess"
-	"github.com/coppice-dev/coppice/internal/apiserver/openapi/serving"
+	"github.com/coppice-dev/coppice/internal/apiserver/openapi"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 	"github.com/coppice-dev/coppice/internal/apiserver/serviceendpoints"
@@ -44,7 +44,7 @@ type foundation struct {
 	mapper      *restmapper.DeferredDiscoveryRESTMapper // for admission; reset when CustomResourceDefinitions change
 
 	served     *discovery.Served
-	mergeTypes *serving.MergeTypes
+	mergeTypes *openapi.MergeTypes
 	// establisher establishes definitions; without effect on a store that several servers share.
 	establisher *establishing.Establisher
 	// endpoints resolves the Services of webhooks and aggregated servers.
@@ -68,7 +68,7 @@ func connect(c completedConfig) (*foundation, error) {
 		return nil, err
 	}
 	f.loopback = f.base.LoopbackClientConfig
-	f.mergeTypes = serving.NewMergeTypes(f.base.OpenAPIV3Config, f.schemes.External, f.installed.definitions, c.Log)
+	f.mergeTypes = openapi.NewMergeTypes(f.base.OpenAPIV3Config, f.schemes.External, f.installed.definitions, c.Log)
 	if f.client, err = kubernetes.NewForConfig(f.loopback); err != nil {
 		return nil, fmt.Errorf("create the loopback client: %w", err)
 	}

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/openapi/serving"
+	"github.com/coppice-dev/coppice/internal/apiserver/openapi"
 )
 
 // serve adds the hooks, the paths that are not resources, and OpenAPI, which needs all resources to be installed.
@@ -30,8 +30,8 @@ func serve(c completedConfig, f *foundation, s *security, apis *apis, r *registr
 		paths.Handle(path, handler)
 	}
 	definitions := apis.definitions.GetStore()
-	serving.InstallV2(generic, f.schemes.External, c.Version, definitions, f.aggregation.OpenAPIV2)
-	serving.InstallV3(generic, f.base.OpenAPIV3Config, c.Version, definitions)
+	openapi.InstallV2(generic, f.schemes.External, c.Version, definitions, f.aggregation.OpenAPIV2)
+	openapi.InstallV3(generic, f.base.OpenAPIV3Config, c.Version, definitions)
 	// The groups were installed with these definitions. Later descriptions of types create their own.
 	f.base.OpenAPIV3Config.Definitions = nil
 	return prepared, nil

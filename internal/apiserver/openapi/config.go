@@ -1,8 +1,4 @@
-// Package serving serves the OpenAPI descriptions of the served kinds: the documents v2 and v3 to clients, and the types
-// for merging objects to mutating policies (mergetypes.go). It builds all of them when they are first requested, not
-// when the server starts as in k8s.io/apiserver: most servers never get a request for them, and v2 alone is a quarter
-// of the heap of an idle server.
-package serving
+package openapi
 
 import (
 	"fmt"
@@ -15,8 +11,6 @@ import (
 	utilopenapi "k8s.io/apiserver/pkg/util/openapi"
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/common/restfuladapter"
-
-	"github.com/coppice-dev/coppice/internal/apiserver/openapi"
 )
 
 // title is the title of both documents that clients of Kubernetes expect.
@@ -56,7 +50,7 @@ func namer(external *runtime.Scheme) *openapinamer.DefinitionNamer {
 // definitions returns the types of the built-in kinds and of CustomResourceDefinitions.
 func definitions() common.GetOpenAPIDefinitions {
 	return utilopenapi.GetOpenAPIDefinitionsWithoutDisabledFeatures(func(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
-		all := openapi.GetOpenAPIDefinitions(ref)
+		all := GetOpenAPIDefinitions(ref)
 		for name, definition := range apiextensionsopenapi.GetOpenAPIDefinitions(ref) {
 			if _, ok := all[name]; !ok {
 				all[name] = definition

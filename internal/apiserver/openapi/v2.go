@@ -1,4 +1,4 @@
-package serving
+package openapi
 
 import (
 	"context"
@@ -23,9 +23,9 @@ import (
 
 const v2Path = "/openapi/v2"
 
-// v2 serves OpenAPI v2, which kubectl before 1.27 uses to explain and validate. It rebuilds the document
+// documentV2 serves OpenAPI v2, which kubectl before 1.27 uses to explain and validate. It rebuilds the document
 // when a CustomResourceDefinition has changed.
-type v2 struct {
+type documentV2 struct {
 	config      *common.Config
 	routes      func() []*restful.WebService
 	definitions cache.Store // of CustomResourceDefinitions
@@ -46,7 +46,7 @@ type Document struct {
 // InstallV2 serves OpenAPI v2. version is the version of the server, definitions has the
 // CustomResourceDefinitions, and others returns the documents of other servers.
 func InstallV2(server *genericapiserver.GenericAPIServer, external *runtime.Scheme, version string, definitions cache.Store, others func(context.Context) []Document) {
-	server.Handler.NonGoRestfulMux.Handle(v2Path, &v2{
+	server.Handler.NonGoRestfulMux.Handle(v2Path, &documentV2{
 		config:      v2Config(external, version),
 		routes:      server.Handler.GoRestfulContainer.RegisteredWebServices,
 		definitions: definitions,
@@ -55,7 +55,7 @@ func InstallV2(server *genericapiserver.GenericAPIServer, external *runtime.Sche
 }
 
 // ServeHTTP implements http.Handler.
-func (s *v2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *documentV2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	current, err := s.current(r.Context())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -64,7 +64,7 @@ func (s *v2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	current.ServeHTTP(w, r)
 }
 
-func (s *v2) current(ctx context.Context) (http.Handler, error) {
+func (s *documentV2) current(ctx context.Context) (http.Handler, error) {
 	definitions, others := served(s.definitions), s.others(ctx)
 	version := versionOf(definitions, others)
 	s.mu.Lock()
@@ -95,7 +95,7 @@ func versionOf(definitions []*apiextensionsv1.CustomResourceDefinition, others [
 
 // build describes the built-in kinds with their routes and custom resources with their definitions, and
 // adds the documents of other servers. It renames different types of the same name.
-func (s *v2) build(definitions []*apiextensionsv1.CustomResourceDefinition, others []Document) (*spec.Swagger, error) {
+func (s *documentV2) build(definitions []*apiextensionsv1.CustomResourceDefinition, others []Document) (*spec.Swagger, error) {
 	document, err := kubebuilder.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices(s.routes()), s.config)
 	if err != nil {
 		return nil, fmt.Errorf("describe the built-in kinds: %w", err)

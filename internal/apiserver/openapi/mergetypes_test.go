@@ -1,4 +1,4 @@
-package serving_test
+package openapi_test
 
 import (
 	"log/slog"
@@ -11,14 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/openapi/serving"
+	"github.com/coppice-dev/coppice/internal/apiserver/openapi"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 )
 
-func newTypes() (*serving.MergeTypes, cache.Store) {
+func newTypes() (*openapi.MergeTypes, cache.Store) {
 	external := builtin.NewSchemes().External
 	definitions := cache.NewStore(cache.MetaNamespaceKeyFunc)
-	return serving.NewMergeTypes(serving.V3Config(external), external, func() cache.Store { return definitions }, slog.New(slog.DiscardHandler)), definitions
+	return openapi.NewMergeTypes(openapi.V3Config(external), external, func() cache.Store { return definitions }, slog.New(slog.DiscardHandler)), definitions
 }
 
 // Every built-in kind has a type, which is built once; a kind that is not served has none.
