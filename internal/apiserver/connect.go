@@ -25,7 +25,6 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 	"github.com/coppice-dev/coppice/internal/apiserver/serviceendpoints"
-	"github.com/coppice-dev/coppice/internal/apiserver/webhooks"
 )
 
 // foundation is the configuration of the generic server, with the clients, informers and controllers that work
@@ -95,8 +94,8 @@ func connect(c completedConfig) (*foundation, error) {
 }
 
 // webhooks returns how the server reaches webhooks.
-func (f *foundation) webhooks() webhooks.Config {
-	return webhooks.Config{Endpoints: f.endpoints, Loopback: f.loopback, Aggregated: f.aggregation.Serves}
+func (f *foundation) webhooks() serviceendpoints.Webhooks {
+	return serviceendpoints.Webhooks{Endpoints: f.endpoints, Loopback: f.loopback, Aggregated: f.aggregation.Serves}
 }
 
 // readDefinition returns a function that reads a CustomResourceDefinition.

@@ -19,7 +19,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
-	"github.com/coppice-dev/coppice/internal/apiserver/webhooks"
+	"github.com/coppice-dev/coppice/internal/apiserver/serviceendpoints"
 )
 
 // apis is the generic server with the APIs that it serves.
@@ -69,8 +69,8 @@ func customResources(c completedConfig, f *foundation, custom generic.RESTOption
 		ExtraConfig: apiextensions.ExtraConfig{
 			CRDRESTOptionsGetter: custom,
 			MasterCount:          servers,
-			ServiceResolver:      webhooks.ServiceResolver(),
-			AuthResolverWrapper:  webhooks.Authentication(f.webhooks()),
+			ServiceResolver:      serviceendpoints.ServiceResolver(),
+			AuthResolverWrapper:  f.webhooks().Authentication(),
 		},
 	}
 	crds, err := config.Complete().New(genericapiserver.NewEmptyDelegate())

@@ -33,7 +33,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/ownerreferences"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
-	"github.com/coppice-dev/coppice/internal/apiserver/webhooks"
+	"github.com/coppice-dev/coppice/internal/apiserver/serviceendpoints"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
@@ -65,7 +65,7 @@ type Config struct {
 	// MergeTypes are the types with which MutatingAdmissionPolicies apply their changes.
 	MergeTypes patch.TypeConverterManager
 	// Webhooks configures how the server reaches webhooks.
-	Webhooks webhooks.Config
+	Webhooks serviceendpoints.Webhooks
 
 	// Features determine which plug-ins are left out.
 	Features Features
@@ -194,7 +194,7 @@ func Apply(ctx context.Context, base *genericapiserver.Config, c Config) error {
 	chain, err := registered.NewFromPlugins(names, configured, admission.PluginInitializers{
 		initializer.New(c.Client, dynamicClient, c.Informers, base.Authorization.Authorizer, utilfeature.DefaultFeatureGate, base.EffectiveVersion, ctx.Done(), c.Mapper),
 		withoutReviews{},
-		webhookinitializer.NewPluginInitializer(webhooks.Authentication(c.Webhooks), webhooks.ServiceResolver()),
+		webhookinitializer.NewPluginInitializer(c.Webhooks.Authentication(), serviceendpoints.ServiceResolver()),
 	}, admission.Decorators{})
 	if err != nil {
 		return fmt.Errorf("set up admission: %w", err)

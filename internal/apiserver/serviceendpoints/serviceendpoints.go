@@ -1,5 +1,5 @@
-// Package serviceendpoints finds the endpoints of the Services that API objects name as servers:
-// APIServices, admission webhooks, and the webhooks that convert custom resources.
+// Package serviceendpoints reaches the servers that API objects name, most of them by a Service, whose endpoints it
+// finds: aggregated API servers, admission webhooks, and the webhooks that convert custom resources (webhooks.go).
 //
 // Any user with write access to Services and EndpointSlices controls where these requests go. Therefore the
 // clients of this package verify the server's certificate, and Dialer does not connect to link-local

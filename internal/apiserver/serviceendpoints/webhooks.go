@@ -1,11 +1,4 @@
-// Package webhooks configures how the server reaches admission and conversion webhooks.
-//
-//	k8s.io/apiserver's client ──▶ one endpoint of the Service after the other (endpoints.go)
-//	                          ──▶ answers, bounded (answers.go)
-//
-// With each request, the Service of a webhook is resolved to its endpoints that are ready then, like the
-// Services of aggregated API servers. The client verifies the certificate for SERVICE.NAMESPACE.svc.
-package webhooks
+package serviceendpoints
 
 import (
 	"fmt"
@@ -19,12 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/rest"
-
-	"github.com/coppice-dev/coppice/internal/apiserver/serviceendpoints"
 )
 
-// callTimeout limits a request, unless the webhook's own timeout is shorter.
-const callTimeout = 30 * time.Second
+// webhookTimeout limits a request, unless the webhook's own timeout is shorter.
+const webhookTimeout = 30 * time.Second
 
 // The Service of the API server itself. A webhook with this Service is in an aggregated API server.
 const (
@@ -32,10 +23,17 @@ const (
 	ownPort    = 443
 )
 
-// Config configures the clients of webhooks. All fields are required.
-type Config struct {
+// Webhooks configures how the server reaches admission and conversion webhooks.
+//
+//	k8s.io/apiserver's client ──▶ one endpoint of the Service after the other (webhooks_endpoints.go)
+//	                          ──▶ answers, bounded (webhooks_answers.go)
+//
+// With each request, the Service of a webhook is resolved to its endpoints that are ready then, like the
+// Services of aggregated API servers. The client verifies the certificate for SERVICE.NAMESPACE.svc.
+// All fields are required.
+type Webhooks struct {
 	// Endpoints resolves the Services of webhooks.
-	Endpoints *serviceendpoints.Resolver
+	Endpoints *Resolver
 	// Loopback reaches the server itself.
 	Loopback *rest.Config
 	// Aggregated reports whether an aggregated API server serves a group version.
@@ -47,7 +45,7 @@ type Config struct {
 func ServiceResolver() webhook.ServiceResolver { return webhook.NewDefaultServiceResolver() }
 
 // Authentication returns the wrapper that configures how the server connects and authenticates to webhooks.
-func Authentication(c Config) webhook.AuthenticationInfoResolverWrapper {
+func (c Webhooks) Authentication() webhook.AuthenticationInfoResolverWrapper {
 	return func(configured webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
 		return &webhook.AuthenticationInfoResolverDelegator{
 			ClientConfigForFunc: func(hostPort string) (*rest.Config, error) {
@@ -68,8 +66,8 @@ func Authentication(c Config) webhook.AuthenticationInfoResolverWrapper {
 				if err != nil {
 					return nil, err
 				}
-				ref := serviceendpoints.Reference{Namespace: namespace, Name: name, Port: int32(port)}
-				config.Dial = serviceendpoints.Dialer().DialContext
+				ref := Reference{Namespace: namespace, Name: name, Port: int32(port)}
+				config.Dial = Dialer().DialContext
 				config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } // http.Transport wants it
 				config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &endpointTransport{next, c.Endpoints, ref} })
 				config.Wrap(boundAnswers)
@@ -81,8 +79,8 @@ func Authentication(c Config) webhook.AuthenticationInfoResolverWrapper {
 
 // own returns the configuration for webhooks of aggregated API servers, to which the server sends requests
 // through itself.
-func (c Config) own() *rest.Config {
-	config := &rest.Config{BearerToken: c.Loopback.BearerToken, QPS: -1, Timeout: callTimeout}
+func (c Webhooks) own() *rest.Config {
+	config := &rest.Config{BearerToken: c.Loopback.BearerToken, QPS: -1, Timeout: webhookTimeout}
 	config.Wrap(func(http.RoundTripper) http.RoundTripper { return aggregatedOnly{c.Loopback.Transport, c.Aggregated} })
 	config.Wrap(boundAnswers)
 	return config

@@ -1,4 +1,4 @@
-package webhooks
+package serviceendpoints
 
 import (
 	"context"
@@ -10,8 +10,6 @@ import (
 	"net/http/httptrace"
 	"sync/atomic"
 	"time"
-
-	"github.com/coppice-dev/coppice/internal/apiserver/serviceendpoints"
 )
 
 // mostAttempts limits the number of endpoints that one request tries.
@@ -26,8 +24,8 @@ const idempotent = "Idempotency-Key"
 // effects.
 type endpointTransport struct {
 	next      http.RoundTripper
-	endpoints *serviceendpoints.Resolver
-	ref       serviceendpoints.Reference
+	endpoints *Resolver
+	ref       Reference
 }
 
 // WrappedRoundTripper implements utilnet.RoundTripperWrapper.
@@ -39,7 +37,7 @@ func (t *endpointTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		defer r.Body.Close() // each attempt has its own copy
 	}
 	addresses, err := t.endpoints.Addresses(r.Context(), t.ref)
-	if problem, ok := errors.AsType[*serviceendpoints.Unreachable](err); ok {
+	if problem, ok := errors.AsType[*Unreachable](err); ok {
 		return nil, fmt.Errorf("%w: %s", problem, problem.Remedy)
 	}
 	if err != nil {
@@ -49,7 +47,7 @@ func (t *endpointTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	addresses = addresses[:min(len(addresses), mostAttempts)]
 	var failed error
 	for i, address := range addresses {
-		response, sent, err := t.send(r, address, patience(r.Context(), len(addresses)-i))
+		response, sent, err := t.send(r, address, attemptTimeout(r.Context(), len(addresses)-i))
 		if err == nil {
 			return response, nil
 		}
@@ -61,10 +59,10 @@ func (t *endpointTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, failed
 }
 
-// patience returns how long to wait for a connection if that many endpoints are left to try: a part of the
+// attemptTimeout returns how long to wait for a connection if that many endpoints are left to try: a part of the
 // remaining time of the request.
-func patience(ctx context.Context, left int) time.Duration {
-	whole := callTimeout
+func attemptTimeout(ctx context.Context, left int) time.Duration {
+	whole := webhookTimeout
 	if deadline, ok := ctx.Deadline(); ok {
 		whole = time.Until(deadline)
 	}

@@ -1,4 +1,4 @@
-package webhooks
+package serviceendpoints
 
 import (
 	"bytes"
@@ -12,8 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-
-	"github.com/coppice-dev/coppice/internal/apiserver/serviceendpoints"
 )
 
 // silent is a transport to addresses of which some never answer.
@@ -48,7 +46,7 @@ func TestSilentEndpointLeavesTimeForTheNext(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			next := &silent{silent: test.silent}
-			transport := &endpointTransport{next, resolverOf("10.0.0.1", "10.0.0.2"), serviceendpoints.Reference{Namespace: "ns", Name: "hook", Port: 443}}
+			transport := &endpointTransport{next, resolverOf("10.0.0.1", "10.0.0.2"), Reference{Namespace: "ns", Name: "hook", Port: 443}}
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
 			r, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://hook.ns.svc:443/", bytes.NewReader([]byte("{}")))
@@ -71,12 +69,12 @@ func TestSilentEndpointLeavesTimeForTheNext(t *testing.T) {
 }
 
 // resolverOf returns a resolver of Services with these endpoints, at port 1.
-func resolverOf(hosts ...string) *serviceendpoints.Resolver {
+func resolverOf(hosts ...string) *Resolver {
 	slice := &discoveryv1.EndpointSlice{Ports: []discoveryv1.EndpointPort{{Port: new(int32(1))}}}
 	for _, host := range hosts {
 		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{host}})
 	}
-	lookup := serviceendpoints.Lookup{
+	lookup := Lookup{
 		Service: func(context.Context, string, string) (*corev1.Service, error) {
 			return &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 443}}}}, nil
 		},
@@ -84,5 +82,5 @@ func resolverOf(hosts ...string) *serviceendpoints.Resolver {
 			return []*discoveryv1.EndpointSlice{slice}, nil
 		},
 	}
-	return serviceendpoints.NewResolver(func() (serviceendpoints.Lookup, bool) { return lookup, true })
+	return NewResolver(func() (Lookup, bool) { return lookup, true })
 }

@@ -1,4 +1,4 @@
-package webhooks
+package serviceendpoints
 
 import (
 	"compress/gzip"
@@ -28,14 +28,13 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
-	"github.com/coppice-dev/coppice/internal/apiserver/serviceendpoints"
 )
 
 // cluster has the service hook/default, whose endpoints are servers of the test.
 type cluster struct {
 	authority *auth.Authority
 	answer    http.Handler
-	lookup    serviceendpoints.Lookup
+	lookup    Lookup
 
 	mu    sync.Mutex
 	ports []int32 // guarded by mu; of endpoints on this machine
@@ -48,7 +47,7 @@ func newCluster(t *testing.T, answer http.HandlerFunc) *cluster {
 		t.Fatal(err)
 	}
 	c := &cluster{authority: authority, answer: answer}
-	c.lookup = serviceendpoints.Lookup{
+	c.lookup = Lookup{
 		Service: func(_ context.Context, namespace, name string) (*corev1.Service, error) {
 			if namespace != metav1.NamespaceDefault || name != "hook" {
 				return nil, nil // as Lookup says
@@ -123,12 +122,12 @@ func (c *cluster) client(t *testing.T, config webhook.ClientConfig, own http.Rou
 		t.Fatal(err)
 	}
 	manager.SetAuthenticationInfoResolver(resolver)
-	manager.SetAuthenticationInfoResolverWrapper(Authentication(Config{
-		Endpoints: serviceendpoints.NewResolver(func() (serviceendpoints.Lookup, bool) { return c.lookup, true }), Loopback: &rest.Config{Transport: own, BearerToken: "own"},
+	manager.SetAuthenticationInfoResolverWrapper(Webhooks{
+		Endpoints: NewResolver(func() (Lookup, bool) { return c.lookup, true }), Loopback: &rest.Config{Transport: own, BearerToken: "own"},
 		Aggregated: func(version schema.GroupVersion) bool {
 			return version.Group == "other.example.com" && version.Version == "v1"
 		},
-	}))
+	}.Authentication())
 	manager.SetServiceResolver(ServiceResolver())
 	client, err := manager.HookClient(config)
 	if err != nil {
@@ -192,7 +191,7 @@ func TestServiceIsReachedWithoutProxy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, err := Authentication(Config{})(delegate).ClientConfigForService("hook", "default", 443)
+	config, err := Webhooks{}.Authentication()(delegate).ClientConfigForService("hook", "default", 443)
 	if err != nil || config.Proxy == nil {
 		t.Fatalf("%v %v", config, err)
 	}
@@ -260,7 +259,7 @@ func TestCertificateOfAServiceIsVerified(t *testing.T) {
 	_, err := review(t, c.client(t, config, nil))
 	wantError(t, err, "certificate signed by unknown authority")
 
-	c.lookup = serviceendpoints.Lookup{ // under another name
+	c.lookup = Lookup{ // under another name
 		Service: func(context.Context, string, string) (*corev1.Service, error) {
 			return &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "https", Port: 443}}}}, nil
 		},
