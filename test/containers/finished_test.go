@@ -176,29 +176,39 @@ func TestFullHostname(t *testing.T) {
 	p.run(t, "delete", "pod", s.name, long.name)
 }
 
-// TestLimitsOfTheNode: the downward API reports the node's allocatable memory as the limit of a container without
-// limits.
+// TestLimitsOfTheNode: the downward API reports the node's allocatable memory and storage as the limits of a container
+// without limits, which may request of them.
 func TestLimitsOfTheNode(t *testing.T) {
 	p, _ := sharedPlane(t)
 	s := newStory(t, p)
 	limit := &corev1.ResourceFieldSelector{ContainerName: "main", Resource: "limits.memory"}
+	disk := &corev1.ResourceFieldSelector{ContainerName: "main", Resource: "limits.ephemeral-storage"}
 	s.create(corev1.PodSpec{
 		Volumes: []corev1.Volume{{Name: "self", VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{
 			Items: []corev1.DownwardAPIVolumeFile{{Path: "memory", ResourceFieldRef: limit}},
 		}}}},
 		Containers: []corev1.Container{{
-			Name: "main", Env: []corev1.EnvVar{{Name: "MEMORY", ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: limit}}},
+			Name: "main", Env: []corev1.EnvVar{
+				{Name: "MEMORY", ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: limit}}, {Name: "DISK", ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: disk}},
+			},
+			Resources:    corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse("1Mi")}},
 			VolumeMounts: []corev1.VolumeMount{{Name: "self", MountPath: "/self"}},
-			Command:      shell("echo $(cat /self/memory) $MEMORY > /out/seen; touch /out/done; " + idle),
+			Command:      shell("echo $(cat /self/memory) $MEMORY $DISK > /out/seen; touch /out/done; " + idle),
 		}},
 	})
 	s.mark("done")
-	node := p.run(t, "get", "nodes", "-o", "jsonpath={.items[0].status.allocatable.memory}")
-	amount, err := resource.ParseQuantity(node)
-	if err != nil {
-		t.Fatal(err)
+	var amounts []string
+	for text := range strings.FieldsSeq(p.run(t, "get", "nodes", "-o", "jsonpath={.items[0].status.allocatable.memory} {.items[0].status.allocatable.ephemeral-storage}")) {
+		amount, err := resource.ParseQuantity(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		amounts = append(amounts, fmt.Sprint(amount.Value()))
 	}
-	if got, want := s.read("seen"), fmt.Sprintf("%d %[1]d\n", amount.Value()); got != want {
+	if len(amounts) != 2 {
+		t.Fatalf("the node can allocate memory and storage of %q", amounts)
+	}
+	if got, want := s.read("seen"), fmt.Sprintf("%s %[1]s %s\n", amounts[0], amounts[1]); got != want {
 		t.Errorf("it is told %q, want %q", got, want)
 	}
 	p.run(t, "delete", "pod", s.name)

@@ -38,6 +38,9 @@ func thisMachine(o Options) (agent.Node, error) {
 	if bytes := memory(); bytes > 0 {
 		capacity[corev1.ResourceMemory] = *resource.NewQuantity(bytes, resource.BinarySI)
 	}
+	if bytes := disk(o.Dir); bytes > 0 {
+		capacity[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(bytes, resource.BinarySI)
+	}
 	return agent.Node{
 		Name: name, Capacity: capacity, Addresses: []string{cmp.Or(o.Address, address())},
 		Info: corev1.NodeSystemInfo{

@@ -64,7 +64,7 @@ func TestOpenWithoutRuntime(t *testing.T) {
 
 func TestThisMachine(t *testing.T) {
 	n, err := thisMachine(Options{Name: "here", Version: "v1"})
-	if err != nil || n.Name != "here" || n.Capacity.Cpu().IsZero() || n.Capacity.Memory().IsZero() || net.ParseIP(n.Addresses[0]) == nil || n.Info.KubeletVersion != "v1" {
+	if err != nil || n.Name != "here" || n.Capacity.Cpu().IsZero() || n.Capacity.Memory().IsZero() || n.Capacity.StorageEphemeral().IsZero() || net.ParseIP(n.Addresses[0]) == nil || n.Info.KubeletVersion != "v1" {
 		t.Errorf("%+v %v", n, err)
 	}
 	if _, err := thisMachine(Options{Name: "not a name"}); err == nil {

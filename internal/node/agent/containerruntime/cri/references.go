@@ -166,7 +166,7 @@ func (m *references) addConfigMap(ctx context.Context, objects Objects, namespac
 		f.object, f.err = objects.ConfigMap(ctx, namespace, name)
 	}
 	if f.err != nil {
-		f.object, f.err = nil, fmt.Errorf("config map %s/%s: %w", namespace, name, f.err)
+		f.object, f.err = nil, unread("configmap", namespace, name, f.err)
 	}
 	m.configMaps[name] = f
 }
@@ -180,7 +180,15 @@ func (m *references) addSecret(ctx context.Context, objects Objects, namespace, 
 		f.object, f.err = objects.Secret(ctx, namespace, name)
 	}
 	if f.err != nil {
-		f.object, f.err = nil, fmt.Errorf("secret %s/%s: %w", namespace, name, f.err)
+		f.object, f.err = nil, unread("secret", namespace, name, f.err)
 	}
 	m.secrets[name] = f
+}
+
+// unread returns the error for an object that could not be read. Of a missing one it says what a kubelet says.
+func unread(kind, namespace, name string, err error) error {
+	if apierrors.IsNotFound(err) {
+		return apierrors.NewNotFound(corev1.Resource(kind), name)
+	}
+	return fmt.Errorf("%s %s/%s: %w", kind, namespace, name, err)
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -210,10 +211,13 @@ func (r *Runtime) start(ctx, pull context.Context, of *corev1.Pod, s lifecycle.S
 		return err
 	}
 	if err := r.containers.StartContainer(ctx, id); err != nil {
-		return lifecycle.StartError{Reason: "RunContainerError", Err: err}
+		return lifecycle.StartError{Reason: "RunContainerError", Err: spoken(err)}
 	}
 	return r.postStart(ctx, of, s, id)
 }
+
+// spoken returns the message of an error of the runtime, for users.
+func spoken(err error) error { return errors.New(status.Convert(err).Message()) }
 
 func (r *Runtime) create(ctx, pull context.Context, of *corev1.Pod, s lifecycle.Start, sandbox *runtimeapi.PodSandbox) (id string, err error) {
 	b := blueprint{pod: r.withAddresses(of), container: find(of, s.Container), start: s, own: r.store.labels(), capacity: r.capacity}
@@ -231,7 +235,7 @@ func (r *Runtime) create(ctx, pull context.Context, of *corev1.Pod, s lifecycle.
 		return "", lifecycle.StartError{Reason: "CreateContainerConfigError", Err: err}
 	}
 	if id, err = r.containers.CreateContainer(ctx, sandbox.GetId(), containerConfig(b), config); err != nil {
-		return "", lifecycle.StartError{Reason: "CreateContainerError", Err: err}
+		return "", lifecycle.StartError{Reason: "CreateContainerError", Err: spoken(err)}
 	}
 	return id, nil
 }
