@@ -250,7 +250,7 @@ func TestProbesDecideWhenAPodIsReady(t *testing.T) {
 			}}})
 			s.mark("up")
 			eventually.Agrees(t, func() string {
-				if strings.Count(p.Log(), "default/"+s.name+" ") == 0 { // its log of a probe that failed
+				if p.run(t, "get", "events", "--field-selector=reason=Unhealthy,involvedObject.name="+s.name, "-o", "name") == "" {
 					return "no probe has failed: " + p.Log()
 				}
 				return ""

@@ -67,24 +67,38 @@ func NewFailures(log *slog.Logger, clock clock.PassiveClock) *Failures {
 // error, the number of times that the object has failed since its last line (repeated), and the number of other
 // objects that were left out (alike). Long texts are cut.
 func (f *Failures) Warn(ctx context.Context, message, object string, err error, attributes ...any) {
+	if all, isDue := f.line(message, object, err, attributes); isDue {
+		f.log.WarnContext(ctx, message, all...) //nolint:sloglint // the constant is that of the caller
+	}
+}
+
+// Info is Warn for a failure that is routine, such as that of a probe.
+func (f *Failures) Info(ctx context.Context, message, object string, err error, attributes ...any) {
+	if all, isDue := f.line(message, object, err, attributes); isDue {
+		f.log.InfoContext(ctx, message, all...) //nolint:sloglint // the constant is that of the caller
+	}
+}
+
+// line counts a failure and returns the attributes of its line. It reports whether the line is due.
+func (f *Failures) line(message, object string, err error, attributes []any) (all []any, isDue bool) {
 	repeated, alike, isDue := f.add(failure{object, message + ": " + reasonOf(err, object)})
 	if !isDue {
-		return
+		return nil, false
 	}
-	attributes = slices.Clone(attributes)
-	for i, attribute := range attributes {
+	all = slices.Clone(attributes)
+	for i, attribute := range all {
 		if text, ok := attribute.(string); ok {
-			attributes[i] = ownership.Excerpt(text, longestText)
+			all[i] = ownership.Excerpt(text, longestText)
 		}
 	}
-	attributes = append(attributes, "error", Brief(err))
+	all = append(all, "error", Brief(err))
 	if repeated > 0 {
-		attributes = append(attributes, "repeated", repeated)
+		all = append(all, "repeated", repeated)
 	}
 	if alike > 0 {
-		attributes = append(attributes, "alike", alike)
+		all = append(all, "alike", alike)
 	}
-	f.log.WarnContext(ctx, message, attributes...) //nolint:sloglint // the constant is that of the caller
+	return all, true
 }
 
 // Brief returns the text of an error for the log. Long texts are cut: a server may answer with texts of any length.

@@ -109,3 +109,17 @@ func TestFailureWithLongTextsIsCut(t *testing.T) {
 		t.Errorf("%d lines, the first of %d bytes", len(got), len(got[0]))
 	}
 }
+
+// A routine failure is logged in the same way, at its own level.
+func TestRoutineFailureIsInformation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, lines := logged()
+		for range 30 {
+			f.Info(t.Context(), "probe failed", "n/web/main", errors.New("no"), "pod", "n/web")
+			time.Sleep(time.Second)
+		}
+		if got := lines(); len(got) != 1 || !strings.Contains(got[0], "level=INFO") {
+			t.Errorf("%d lines:\n%s", len(got), strings.Join(got, "\n"))
+		}
+	})
+}

@@ -50,7 +50,8 @@ func (r *Runtime) probe(ctx context.Context, of *corev1.Pod, s lifecycle.Probe) 
 		return lifecycle.ErrUndecided // the agent is stopping
 	}
 	if err != nil && !errors.Is(err, lifecycle.ErrUndecided) {
-		r.log.InfoContext(ctx, "probe failed", "pod", of.Namespace+"/"+of.Name, "container", s.Container, "probe", s.Kind.String(), "error", err)
+		name := of.Namespace + "/" + of.Name
+		r.failures.Info(ctx, "probe failed", name+"/"+s.Container, err, "pod", name, "container", s.Container, "probe", s.Kind.String())
 	}
 	return err
 }

@@ -252,6 +252,26 @@ func TestExecProbes(t *testing.T) {
 	}
 }
 
+// TestFailedProbesAreLoggedOnce checks that a probe that fails again and again is not logged each time.
+func TestFailedProbesAreLoggedOnce(t *testing.T) {
+	f, pod := newFake(), aPod()
+	f.exec = utilexec.CodeExitError{Err: errors.New("exit"), Code: 3}
+	pod.Spec.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"false"}}}}
+	var log strings.Builder
+	r, err := open(t.Context(), Config{Dir: t.TempDir(), Logger: slog.New(slog.NewTextHandler(&log, nil))}, services{f, f.images})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		if err := do(t, r, pod, lifecycle.Probe{ID: "containerd://x", Container: "c", Kind: lifecycle.Readiness}); err == nil {
+			t.Error("the probe succeeds")
+		}
+	}
+	if n := strings.Count(log.String(), "probe failed"); n != 1 {
+		t.Errorf("%d lines:\n%s", n, log.String())
+	}
+}
+
 func TestNetworkProbes(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
