@@ -59,10 +59,12 @@ func (d *daemon) readySandboxes(t *testing.T, pod *corev1.Pod) string {
 	return ""
 }
 
-// TestPullIsGivenUp: a pod whose image is being pulled goes before the registry has answered.
+// TestPullIsGivenUp: a pod whose image is being pulled goes before the registry has answered. Another image does not
+// wait for the answer either.
 func TestPullIsGivenUp(t *testing.T) {
 	p, _ := sharedPlane(t)
 	s := newStory(t, p)
+	other := &story{t, p, s.name + "-other", s.out}
 	asked := make(chan struct{}, 100)
 	registry := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		asked <- struct{}{}
@@ -73,13 +75,18 @@ func TestPullIsGivenUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.create(corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "127.0.0.1:" + at + "/slow:1", Command: shell(idle)}}})
-	select {
-	case <-asked:
-	case <-t.Context().Done():
-		t.Fatal("the registry was not asked")
+	for _, s := range []*story{s, other} {
+		s.create(corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "127.0.0.1:" + at + "/" + s.name + ":1", Command: shell(idle)}}})
+		select {
+		case <-asked:
+		case <-t.Context().Done():
+			t.Fatal("the registry was not asked")
+		}
 	}
 	p.run(t, "delete", "pod", s.name) // returns within patience, or fails
+	p.run(t, "set", "image", "pod/"+other.name, "main="+image)
+	p.eventuallyReady(t, other.name)
+	p.run(t, "delete", "pod", other.name)
 }
 
 // TestHostsFile: containers find the names of their pod, and its aliases, in their hosts file.

@@ -235,7 +235,8 @@ func TestAnotherImageReplacesTheInstance(t *testing.T) {
 	}
 }
 
-// TestAnotherImageEndsBackoffs checks that neither the failures of an instance nor those of a pull delay another image.
+// TestAnotherImageEndsBackoffs checks that neither the failures of an instance nor a pull, nor its failures, delay another
+// image.
 func TestAnotherImageEndsBackoffs(t *testing.T) {
 	w := newNode(t, corev1.PodSpec{Containers: containers("a")})
 	for range 4 {
@@ -251,5 +252,14 @@ func TestAnotherImageEndsBackoffs(t *testing.T) {
 	w.passes(10 * time.Minute)
 	w.want(w.settle(), "")
 	w.startup, w.pod.Spec.Containers[0].Image = nil, "other"
+	w.want(w.settle(), "start a")
+
+	w = newNode(t, corev1.PodSpec{Containers: containers("a")})
+	w.slow = true
+	w.want(w.settle(), "sandbox, start a")
+	w.pod.Spec.Containers[0].Image = "other"
+	w.want(w.settle(), "give up a")
+	w.want(w.settle(), "")
+	w.state.Finished(lifecycle.Start{Container: "a", Image: "i"}, lifecycle.ErrCanceled, w.now)
 	w.want(w.settle(), "start a")
 }

@@ -229,6 +229,9 @@ func (d *decision) hasSandbox() bool {
 
 func (d *decision) start(u *container) {
 	if d.state.starting(u.spec.Name) {
+		if d.state.pulls(u.spec.Name) && !d.state.startingWith(u.spec.Name, u.spec.Image) {
+			d.do(GiveUp{u.spec.Name})
+		}
 		return
 	}
 	if at := u.restartAt(); d.in.Now.Before(at) {

@@ -239,6 +239,16 @@ func (m *State) starting(container string) bool {
 	return false
 }
 
+// startingWith reports whether the start of an instance with an image is under way.
+func (m *State) startingWith(container, image string) bool {
+	for s := range m.running {
+		if start, ok := s.(Start); ok && start.Container == container && start.Image == image {
+			return true
+		}
+	}
+	return false
+}
+
 // pulls reports whether the start of a container is under way, and has not been given up.
 func (m *State) pulls(container string) bool {
 	_, givenUp := m.givenUp[container]
