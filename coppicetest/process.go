@@ -72,10 +72,10 @@ func exitError(err error) error {
 }
 
 func (p *process) read(output io.Reader, isReady chan<- struct{}, ready func(string) bool) {
-	said := false
+	reported := false
 	for lines := bufio.NewScanner(output); lines.Scan(); {
-		if !said && ready(lines.Text()) {
-			said = true
+		if !reported && ready(lines.Text()) {
+			reported = true
 			close(isReady)
 		}
 	}

@@ -136,7 +136,7 @@ func (h *heap) keepAdapting() {
 
 func (h *heap) adapt() {
 	live := readMetric(liveMetric)
-	percent, release := h.look(live, readMetric(allocatedMetric))
+	percent, release := h.adapted(live, readMetric(allocatedMetric))
 	h.setPercent(percent)
 	if limit := h.limitFor(live); limit != h.limit && !h.fixedLimit {
 		debug.SetMemoryLimit(limit)
@@ -154,9 +154,9 @@ func (h *heap) setPercent(percent int) {
 	}
 }
 
-// look returns the new value of GOGC, and whether to return memory now. It returns no memory under
+// adapted returns the new value of GOGC, and whether to return memory now. It returns no memory under
 // load, which would need the memory again at once, and none if there was no load.
-func (h *heap) look(live, allocated uint64) (percent int, release bool) {
+func (h *heap) adapted(live, allocated uint64) (percent int, release bool) {
 	if h.allocated > 0 && allocated-h.allocated <= calmBytes {
 		h.calm++
 	} else {

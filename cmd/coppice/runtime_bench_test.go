@@ -141,7 +141,7 @@ func BenchmarkReturnedMemory(b *testing.B) {
 	h := &heap{maxGarbage: maxGarbage}
 	for release := false; !release; {
 		time.Sleep(tuneInterval)
-		_, release = h.look(readMetric(liveMetric), readMetric(allocatedMetric))
+		_, release = h.adapted(readMetric(liveMetric), readMetric(allocatedMetric))
 	}
 	before := anonymousMB(b)
 	debug.FreeOSMemory() // once: there is nothing to repeat

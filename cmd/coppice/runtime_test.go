@@ -19,7 +19,7 @@ func TestHeapIsAdapted(t *testing.T) {
 		"many objects":          {2 * gib, 512 * mib, leastPercent},
 	} {
 		h := &heap{maxGarbage: test.maxGarbage}
-		if got, _ := h.look(test.live, 1); got != test.want {
+		if got, _ := h.adapted(test.live, 1); got != test.want {
 			t.Errorf("%s: %d, want %d", name, got, test.want)
 		}
 	}
@@ -70,7 +70,7 @@ func TestMemoryIsReturnedAfterLoad(t *testing.T) {
 		got := 0
 		for range phase.ticks {
 			allocated += phase.rate * mib
-			if _, release := h.look(0, allocated); release {
+			if _, release := h.adapted(0, allocated); release {
 				got++
 			}
 		}

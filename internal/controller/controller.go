@@ -70,7 +70,7 @@ type Controller struct {
 	// state. It is called again when a source enqueues the key, after the time it returns
 	// if that is positive, and after a back-off when it fails. It is never called
 	// concurrently for the same key.
-	Reconcile func(ctx context.Context, key cache.ObjectName) (again time.Duration, err error)
+	Reconcile func(ctx context.Context, key cache.ObjectName) (requeueAfter time.Duration, err error)
 	// Workers is the number of keys reconciled concurrently.
 	Workers int
 	// BatchPeriod is how long a key waits in the queue for further events.
@@ -199,11 +199,11 @@ func (c *Controller) work(ctx context.Context, log *slog.Logger, failures *pace.
 		if shutdown {
 			return
 		}
-		switch again, err := c.Reconcile(ctx, key); {
+		switch requeueAfter, err := c.Reconcile(ctx, key); {
 		case err == nil:
 			queue.Forget(key)
-			if again > 0 {
-				queue.AddAfter(key, again)
+			if requeueAfter > 0 {
+				queue.AddAfter(key, requeueAfter)
 			}
 		case ctx.Err() != nil:
 		case isStaleCache(err):

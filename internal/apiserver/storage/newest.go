@@ -188,7 +188,7 @@ func (n *newest) at(ctx context.Context, now int64) (Newest, error) {
 	timer := time.NewTimer(firstProgressRequest)
 	defer timer.Stop()
 	for wait := firstProgressRequest; ; {
-		answer, moved := n.look(now)
+		answer, moved := n.read(now)
 		if moved == nil {
 			return answer, nil
 		}
@@ -205,9 +205,9 @@ func (n *newest) at(ctx context.Context, now int64) (Newest, error) {
 	}
 }
 
-// look returns the answer if all writes up to a revision are known, or else a channel that is
+// read returns the answer if all writes up to a revision are known, or else a channel that is
 // closed when more writes are known.
-func (n *newest) look(now int64) (Newest, <-chan struct{}) {
+func (n *newest) read(now int64) (Newest, <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.history == "" || n.reached < now {

@@ -105,7 +105,7 @@ func TestNewestByKey(t *testing.T) {
 		n.wroteLocked(key, int64(i+1))
 		n.mu.Unlock()
 	}
-	got, _ := n.look(0)
+	got, _ := n.read(0)
 	if diff := cmp.Diff(map[string]int64{"pods": 1, "pods.example.com": 2, "services": 3}, got.Writes); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}

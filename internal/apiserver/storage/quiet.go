@@ -39,9 +39,9 @@ type quiet struct {
 	since int64 // the revision at the first of these
 }
 
-// look records the current revision. It returns the revision up to which the past must be dropped
+// observe records the current revision. It returns the revision up to which the past must be dropped
 // now, or 0.
-func (q *quiet) look(revision int64) (until int64) {
+func (q *quiet) observe(revision int64) (until int64) {
 	writes := revision - q.seen
 	first := q.seen == 0
 	q.seen = revision
@@ -76,7 +76,7 @@ func (s *Store) dropPast(ctx context.Context, ticks clock.Ticker) {
 		before := q.seen
 		revision, err := s.Revision(ctx)
 		if err == nil {
-			err = s.dropUntil(ctx, q.look(revision))
+			err = s.dropUntil(ctx, q.observe(revision))
 		}
 		if err == nil {
 			s.windows.emptyLarge(before)

@@ -44,7 +44,7 @@ func TestQuietAfterABurst(t *testing.T) {
 			if phase.drops && i == phase.looks-1 {
 				want = began
 			}
-			if got := q.look(revision); got != want {
+			if got := q.observe(revision); got != want {
 				t.Errorf("%s, look %d: dropped until %d, want %d", phase.what, i+1, got, want)
 			}
 		}

@@ -60,7 +60,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	}
 	now := c.now()
 	plan := Decide(csr, now)
-	again := againAt(plan, now)
+	requeueAfter := requeueAfterPlan(plan, now)
 	switch step := plan.Step.(type) {
 	case Sign:
 		err = c.sign(ctx, csr, step)
@@ -72,20 +72,20 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		err = c.remove(ctx, csr)
 	case Wait:
 	}
-	return again, err
+	return requeueAfter, err
 }
 
-// againAt returns the time until a request without events is reconciled again. A time to live
+// requeueAfterPlan returns the time until a request without events is reconciled again. A time to live
 // that has just passed gives a short time, since zero would mean never.
-func againAt(plan Plan, now time.Time) time.Duration {
-	var again time.Duration
+func requeueAfterPlan(plan Plan, now time.Time) time.Duration {
+	var requeueAfter time.Duration
 	if !plan.DeleteAt.IsZero() {
-		again = max(plan.DeleteAt.Sub(now), 0) + time.Second
+		requeueAfter = max(plan.DeleteAt.Sub(now), 0) + time.Second
 	}
-	if _, reviews := plan.Step.(Review); reviews && (again == 0 || again > reviewPeriod) {
-		again = reviewPeriod
+	if _, reviews := plan.Step.(Review); reviews && (requeueAfter == 0 || requeueAfter > reviewPeriod) {
+		requeueAfter = reviewPeriod
 	}
-	return again
+	return requeueAfter
 }
 
 func (c *reconciler) sign(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, step Sign) error {

@@ -33,7 +33,7 @@ func (stamp) Sign(template *x509.Certificate, publicKey any) ([]byte, error) {
 
 // reconciled returns the writes by which the controller reconciles a request at a time after the
 // epoch, and when it does so again. Users have the permissions that are named.
-func reconciled(t *testing.T, csr *certificatesv1.CertificateSigningRequest, after time.Duration, permissions ...string) (writes []string, again time.Duration) {
+func reconciled(t *testing.T, csr *certificatesv1.CertificateSigningRequest, after time.Duration, permissions ...string) (writes []string, requeueAfter time.Duration) {
 	t.Helper()
 	csr.UID, csr.ResourceVersion = "u", "7"
 	client := fake.NewClientset(csr)
@@ -51,7 +51,7 @@ func reconciled(t *testing.T, csr *certificatesv1.CertificateSigningRequest, aft
 	if err := shared.Informers.CertificateSigningRequests.Informer().GetIndexer().Add(csr); err != nil {
 		t.Fatal(err)
 	}
-	again, err = c.Reconcile(t.Context(), cache.ObjectName{Name: csr.Name})
+	requeueAfter, err = c.Reconcile(t.Context(), cache.ObjectName{Name: csr.Name})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func reconciled(t *testing.T, csr *certificatesv1.CertificateSigningRequest, aft
 			writes = append(writes, describe(t, action))
 		}
 	}
-	return writes, again
+	return writes, requeueAfter
 }
 
 // describe describes a write, and checks that it is conditioned on the version of the decision.
@@ -95,11 +95,11 @@ func TestRequestsAreApprovedSignedOrDeleted(t *testing.T) {
 	own := node()
 	own.Spec.Username = "system:node:a"
 	for name, test := range map[string]struct {
-		csr         *certificatesv1.CertificateSigningRequest
-		after       time.Duration
-		permissions []string
-		want        string
-		again       time.Duration
+		csr          *certificatesv1.CertificateSigningRequest
+		after        time.Duration
+		permissions  []string
+		want         string
+		requeueAfter time.Duration
 	}{
 		"signed":                   {with(node(), approved), 0, nil, "status, Approved, certificate of system:node:a", 24*time.Hour + time.Second},
 		"refused":                  {with(signing(t, kubeletServer, nodeRequest(), "server auth"), approved), 0, nil, "status, Approved, Failed SignerValidationFailure, ", 24*time.Hour + time.Second},
@@ -112,9 +112,9 @@ func TestRequestsAreApprovedSignedOrDeleted(t *testing.T) {
 		"denied more than an hour": {with(node(), denied), time.Hour + time.Second, nil, "delete", time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			writes, again := reconciled(t, test.csr, test.after, test.permissions...)
-			if got := strings.Join(writes, "; "); got != test.want || again != test.again {
-				t.Errorf("%q and again in %s, want %q in %s", got, again, test.want, test.again)
+			writes, requeueAfter := reconciled(t, test.csr, test.after, test.permissions...)
+			if got := strings.Join(writes, "; "); got != test.want || requeueAfter != test.requeueAfter {
+				t.Errorf("%q and again in %s, want %q in %s", got, requeueAfter, test.want, test.requeueAfter)
 			}
 		})
 	}

@@ -278,7 +278,7 @@ func TestAgainAt(t *testing.T) {
 		"reviewed again":        {Plan{Review{}, epoch.Add(time.Hour)}, reviewPeriod},
 		"reviewed, and deleted": {Plan{Review{}, epoch.Add(time.Second)}, 2 * time.Second},
 	} {
-		if got := againAt(test.plan, epoch); got != test.want {
+		if got := requeueAfterPlan(test.plan, epoch); got != test.want {
 			t.Errorf("%s: %s, want %s", name, got, test.want)
 		}
 	}

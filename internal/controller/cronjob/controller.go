@@ -101,7 +101,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		err = nil // no retry can succeed
 	}
 	_, writeErr := c.write(ctx, cron, plan.Status)
-	return plan.Again, errors.Join(err, writeErr)
+	return plan.RequeueAfter, errors.Join(err, writeErr)
 }
 
 // carryOut deletes and creates jobs, and adds the created one to the status.

@@ -37,8 +37,8 @@ type Plan struct {
 	// Status does not include the job to create.
 	Status batchv1.CronJobStatus
 	Events []Event
-	// Again is the time until the next job is due; 0 means never.
-	Again time.Duration
+	// RequeueAfter is the time until the next job is due; 0 means never.
+	RequeueAfter time.Duration
 }
 
 // Event is an event to record on the CronJob.
@@ -143,7 +143,7 @@ func (p *Plan) schedule(c *batchv1.CronJob, mine []*batchv1.Job, now time.Time) 
 	}
 	p.Zone = s.zone
 	if next := s.next(now); !next.IsZero() {
-		p.Again = next.Sub(now)
+		p.RequeueAfter = next.Sub(now)
 	}
 	begin := c.CreationTimestamp.Time
 	if last := lastRun(&p.Status); !last.IsZero() {

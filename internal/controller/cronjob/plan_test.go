@@ -220,12 +220,12 @@ func TestPlanOfCronJobs(t *testing.T) {
 }
 
 func TestNextLook(t *testing.T) {
-	if p := Decide(cronWith(t, ran(t, noon)), Observed{}, at(t, noon).Add(10*time.Minute)); p.Again != 50*time.Minute {
-		t.Errorf("again in %v", p.Again)
+	if p := Decide(cronWith(t, ran(t, noon)), Observed{}, at(t, noon).Add(10*time.Minute)); p.RequeueAfter != 50*time.Minute {
+		t.Errorf("again in %v", p.RequeueAfter)
 	}
 	never := cronWith(t, func(c *batchv1.CronJob) { c.Spec.Schedule = "0 0 31 2 *" })
-	if p := Decide(never, Observed{}, at(t, noon)); p.Again != 0 {
-		t.Errorf("again in %v for a time that never comes", p.Again)
+	if p := Decide(never, Observed{}, at(t, noon)); p.RequeueAfter != 0 {
+		t.Errorf("again in %v for a time that never comes", p.RequeueAfter)
 	}
 }
 

@@ -131,7 +131,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		err = nil // no retry can succeed
 	}
-	return plan.Again, errors.Join(err, c.writeStatus(ctx, o, plan.Counts))
+	return plan.RequeueAfter, errors.Join(err, c.writeStatus(ctx, o, plan.Counts))
 }
 
 // observe adopts and releases pods and revisions, and returns the set with the ones that it

@@ -69,9 +69,9 @@ type Plan struct {
 	Create []string
 	Delete []*corev1.Pod
 	Counts Counts
-	// Again is the time until a pod becomes available or a back-off ends, for which there is no
+	// RequeueAfter is the time until a pod becomes available or a back-off ends, for which there is no
 	// event; 0 means never.
-	Again time.Duration
+	RequeueAfter time.Duration
 }
 
 // place is a node with its pods, except pods that have finished and are terminating: they no
@@ -182,9 +182,9 @@ type decider struct {
 	maxUnavailable, maxSurge int
 }
 
-func (d *decider) again(in time.Duration) {
-	if in > 0 && (d.plan.Again == 0 || in < d.plan.Again) {
-		d.plan.Again = in
+func (d *decider) requeueAfter(in time.Duration) {
+	if in > 0 && (d.plan.RequeueAfter == 0 || in < d.plan.RequeueAfter) {
+		d.plan.RequeueAfter = in
 	}
 }
 
@@ -202,7 +202,7 @@ func (d *decider) isAvailable(pod *corev1.Pod) bool {
 func (d *decider) count(at *place) {
 	for _, pod := range at.live {
 		in, _ := pods.AvailableIn(pod, d.set.MinReady, d.now)
-		d.again(in)
+		d.requeueAfter(in)
 	}
 	n := &d.plan.Counts
 	switch {
@@ -238,7 +238,7 @@ func (d *decider) settle(at *place) {
 	}
 	for _, pod := range at.ended {
 		if in := d.backoff[at.node]; pod.Status.Phase == corev1.PodFailed && in > 0 {
-			d.again(in)
+			d.requeueAfter(in)
 			at.backingOff = true
 			continue
 		}

@@ -202,8 +202,8 @@ func TestBackoffAfterFailures(t *testing.T) {
 			if got := steps(p); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
 			}
-			if paused := strings.Contains(c.seen, "Ax"); paused != (p.Again == 3*time.Second) {
-				t.Errorf("again in %v", p.Again)
+			if paused := strings.Contains(c.seen, "Ax"); paused != (p.RequeueAfter == 3*time.Second) {
+				t.Errorf("again in %v", p.RequeueAfter)
 			}
 		})
 	}

@@ -120,7 +120,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if err != nil {
 		return 0, err
 	}
-	return plan.Again, c.carryOut(ctx, d, plan)
+	return plan.RequeueAfter, c.carryOut(ctx, d, plan)
 }
 
 func (c *reconciler) oldPodsRun(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) bool {

@@ -44,8 +44,8 @@ type Plan struct {
 	// Revision is the new value of the deployment's annotation; empty if it does not change.
 	Revision string
 	Status   appsv1.DeploymentStatus
-	// Again is the time until the progress deadline, for which there is no event; 0 means never.
-	Again time.Duration
+	// RequeueAfter is the time until the progress deadline, for which there is no event; 0 means never.
+	RequeueAfter time.Duration
 }
 
 // Change is a replica set in its desired state.

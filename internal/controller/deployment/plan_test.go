@@ -341,8 +341,8 @@ func TestProgressDeadline(t *testing.T) {
 	w := newRolloutTest(t, 1, "1", "0")
 	w.settle()
 	w.image("broken")
-	if plan := w.settle(); plan.Again <= 0 || plan.Again > 600*time.Second {
-		t.Errorf("looks again in %s", plan.Again)
+	if plan := w.settle(); plan.RequeueAfter <= 0 || plan.RequeueAfter > 600*time.Second {
+		t.Errorf("looks again in %s", plan.RequeueAfter)
 	}
 	w.now = w.now.Add(601 * time.Second)
 	w.step()

@@ -115,7 +115,7 @@ func (r *rollout) progress(conditions reporter) {
 		return
 	}
 	c := conditionOf(s.Conditions, appsv1.DeploymentProgressing)
-	r.plan.Again = max(time.Second, c.LastUpdateTime.Add(time.Duration(*limit)*time.Second).Sub(now))
+	r.plan.RequeueAfter = max(time.Second, c.LastUpdateTime.Add(time.Duration(*limit)*time.Second).Sub(now))
 }
 
 type reporter struct {

@@ -150,7 +150,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		return c.fail(ctx, budget, err)
 	}
 	if written, err := c.write(ctx, budget, plan.Status); err != nil || !written {
-		return plan.Again, err
+		return plan.RequeueAfter, err
 	}
 	if len(seen.Pods) == 0 {
 		c.events.Event(budget, corev1.EventTypeNormal, "NoPods", "No matching pods found")
@@ -162,7 +162,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	for _, pod := range plan.NotDeleted {
 		c.events.Eventf(pod, corev1.EventTypeWarning, "NotDeleted", "Pod was expected by PDB %s/%s to be deleted but it wasn't", budget.Namespace, budget.Name)
 	}
-	return plan.Again, nil
+	return plan.RequeueAfter, nil
 }
 
 // observe returns the input for the status of a budget, and the names of the selected pods

@@ -186,22 +186,22 @@ func (f *fixture) recorded() string {
 func TestStatusSaysHowManyDisruptionsAreAllowed(t *testing.T) {
 	inSet := ownedBy("apps/v1", "ReplicaSet", "set")
 	for name, test := range map[string]struct {
-		objects []runtime.Object
-		allowed int32
-		reason  string
-		again   time.Duration
-		events  string
-		fails   string
+		objects      []runtime.Object
+		allowed      int32
+		reason       string
+		requeueAfter time.Duration
+		events       string
+		fails        string
 	}{
 		"enough pods":          {objects: []runtime.Object{pdb(maxUnavailable("1")), replicaSet("set", 2), pod("a", inSet), pod("b", inSet)}, allowed: 1, reason: policyv1.SufficientPodsReason},
 		"too few":              {objects: []runtime.Object{pdb(maxUnavailable("1")), replicaSet("set", 3), pod("a", inSet), pod("b", inSet)}, reason: policyv1.InsufficientPodsReason},
 		"none":                 {objects: []runtime.Object{pdb(minAvailable("1"))}, reason: policyv1.InsufficientPodsReason, events: "NoPods"},
 		"without a controller": {objects: []runtime.Object{pdb(maxUnavailable("1")), pod("a")}, reason: policyv1.InsufficientPodsReason, events: "UnmanagedPods"},
 		"that does not matter": {objects: []runtime.Object{pdb(minAvailable("1")), pod("a"), pod("b")}, allowed: 1, reason: policyv1.SufficientPodsReason},
-		"an evicted one":       {objects: []runtime.Object{pdb(minAvailable("1"), evicted("a", time.Minute)), pod("a"), pod("b")}, reason: policyv1.InsufficientPodsReason, again: time.Minute},
+		"an evicted one":       {objects: []runtime.Object{pdb(minAvailable("1"), evicted("a", time.Minute)), pod("a"), pod("b")}, reason: policyv1.InsufficientPodsReason, requeueAfter: time.Minute},
 		"not deleted":          {objects: []runtime.Object{pdb(minAvailable("1"), evicted("a", time.Hour)), pod("a"), pod("b")}, allowed: 1, reason: policyv1.SufficientPodsReason, events: "NotDeleted"},
 		"uncountable": {
-			objects: []runtime.Object{pdb(maxUnavailable("1")), pod("a", ownedBy("batch/v1", "Job", "job"))}, reason: policyv1.SyncFailedReason, again: recheck,
+			objects: []runtime.Object{pdb(maxUnavailable("1")), pod("a", ownedBy("batch/v1", "Job", "job"))}, reason: policyv1.SyncFailedReason, requeueAfter: recheck,
 			events: "CalculateExpectedPodCountFailed",
 		},
 		"unknown for now": {
@@ -211,9 +211,9 @@ func TestStatusSaysHowManyDisruptionsAreAllowed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, test.objects...)
-			again, err := f.reconcile(t.Context(), key)
-			if again != test.again || test.fails == "" && err != nil || test.fails != "" && (err == nil || err.Error() != test.fails) {
-				t.Errorf("again in %s, %v", again, err)
+			requeueAfter, err := f.reconcile(t.Context(), key)
+			if requeueAfter != test.requeueAfter || test.fails == "" && err != nil || test.fails != "" && (err == nil || err.Error() != test.fails) {
+				t.Errorf("again in %s, %v", requeueAfter, err)
 			}
 			got := f.written(t)
 			if got == nil {
@@ -306,13 +306,13 @@ func TestDisruptionTargetIsWithdrawnAfterTwoMinutes(t *testing.T) {
 	if len(keys) != 1 || f.targeted(pod("b")) != nil {
 		t.Fatalf("%v", keys)
 	}
-	again, err := f.withdraw(t.Context(), keys[0])
-	if err != nil || again != time.Minute || len(f.client.Actions()) > 0 {
-		t.Fatalf("before it is stale: again in %s, %v, %v", again, err, f.client.Actions())
+	requeueAfter, err := f.withdraw(t.Context(), keys[0])
+	if err != nil || requeueAfter != time.Minute || len(f.client.Actions()) > 0 {
+		t.Fatalf("before it is stale: again in %s, %v, %v", requeueAfter, err, f.client.Actions())
 	}
-	f.clock.Step(again)
-	if again, err = f.withdraw(t.Context(), keys[0]); err != nil || again != 0 {
-		t.Fatalf("again in %s, %v", again, err)
+	f.clock.Step(requeueAfter)
+	if requeueAfter, err = f.withdraw(t.Context(), keys[0]); err != nil || requeueAfter != 0 {
+		t.Fatalf("again in %s, %v", requeueAfter, err)
 	}
 	actions := f.client.Actions()
 	if len(actions) != 1 || actions[0].GetSubresource() != "status" {
@@ -322,7 +322,7 @@ func TestDisruptionTargetIsWithdrawnAfterTwoMinutes(t *testing.T) {
 	if !ok || got.ResourceVersion != "9" || got.UID != "a" || pods.Condition(got, corev1.DisruptionTarget).Status != corev1.ConditionFalse {
 		t.Errorf("%+v", got)
 	}
-	if again, err := f.withdraw(t.Context(), cache.ObjectName{Namespace: "team", Name: "gone"}); err != nil || again != 0 {
-		t.Errorf("of a pod that is gone: %s, %v", again, err)
+	if requeueAfter, err := f.withdraw(t.Context(), cache.ObjectName{Namespace: "team", Name: "gone"}); err != nil || requeueAfter != 0 {
+		t.Errorf("of a pod that is gone: %s, %v", requeueAfter, err)
 	}
 }

@@ -46,8 +46,8 @@ type Observed struct {
 // Plan is the result of Decide for a budget.
 type Plan struct {
 	Status policyv1.PodDisruptionBudgetStatus
-	// Again is the time until the next evicted pod counts as healthy again; 0 means never.
-	Again time.Duration
+	// RequeueAfter is the time until the next evicted pod counts as healthy again; 0 means never.
+	RequeueAfter time.Duration
 	// NotDeleted are pods that were evicted and have not been deleted.
 	NotDeleted []*corev1.Pod
 }
@@ -154,8 +154,8 @@ func (p *Plan) keepDisrupted(b *policyv1.PodDisruptionBudget, selected []*corev1
 			p.Status.DisruptedPods = map[string]metav1.Time{}
 		}
 		p.Status.DisruptedPods[pod.Name] = evicted
-		if p.Again == 0 || left < p.Again {
-			p.Again = left
+		if p.RequeueAfter == 0 || left < p.RequeueAfter {
+			p.RequeueAfter = left
 		}
 	}
 }

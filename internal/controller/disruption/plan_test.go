@@ -124,11 +124,11 @@ func TestDecideNumbers(t *testing.T) {
 
 func TestDecideDisruptedPods(t *testing.T) {
 	for name, test := range map[string]struct {
-		budget     *policyv1.PodDisruptionBudget
-		pods       []*corev1.Pod
-		kept       []string
-		again      time.Duration
-		notDeleted []string
+		budget       *policyv1.PodDisruptionBudget
+		pods         []*corev1.Pod
+		kept         []string
+		requeueAfter time.Duration
+		notDeleted   []string
 	}{
 		"none":                        {pdb(), []*corev1.Pod{pod("a")}, nil, 0, nil},
 		"a pod that is to be deleted": {pdb(evicted("a", 30*time.Second)), []*corev1.Pod{pod("a")}, []string{"a"}, 90 * time.Second, nil},
@@ -147,8 +147,8 @@ func TestDecideDisruptedPods(t *testing.T) {
 		for _, p := range plan.NotDeleted {
 			notDeleted = append(notDeleted, p.Name)
 		}
-		if kept := slices.Sorted(maps.Keys(plan.Status.DisruptedPods)); !slices.Equal(kept, test.kept) || plan.Again != test.again || !slices.Equal(notDeleted, test.notDeleted) {
-			t.Errorf("%s: keeps %v, again in %s, not deleted %v", name, kept, plan.Again, notDeleted)
+		if kept := slices.Sorted(maps.Keys(plan.Status.DisruptedPods)); !slices.Equal(kept, test.kept) || plan.RequeueAfter != test.requeueAfter || !slices.Equal(notDeleted, test.notDeleted) {
+			t.Errorf("%s: keeps %v, again in %s, not deleted %v", name, kept, plan.RequeueAfter, notDeleted)
 		}
 	}
 }

@@ -108,7 +108,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		err = nil // no retry can succeed
 	}
-	return plan.Again, err
+	return plan.RequeueAfter, err
 }
 
 func (c *reconciler) owner(job *batchv1.Job) (controller.Owner, error) {

@@ -77,7 +77,7 @@ func (d *decision) isOverdue() bool {
 		return false
 	}
 	left := start.Add(time.Duration(*limit) * time.Second).Sub(d.now)
-	d.again(left)
+	d.requeueAfter(left)
 	return left <= 0
 }
 

@@ -45,8 +45,8 @@ type Plan struct {
 	Delete []*corev1.Pod
 	Create []newPod
 	Events []Event
-	// Again is the time until the next step that no event triggers; 0 means never.
-	Again time.Duration
+	// RequeueAfter is the time until the next step that no event triggers; 0 means never.
+	RequeueAfter time.Duration
 	// Backoff is the Observed.Backoff of the next Decide.
 	Backoff backoffRecord
 }
@@ -101,11 +101,11 @@ func Decide(job *batchv1.Job, seen Observed, now time.Time) Plan {
 	return d.plan
 }
 
-// again schedules another reconciliation after a time, unless an earlier one is already
+// requeueAfter schedules another reconciliation after a time, unless an earlier one is already
 // scheduled.
-func (d *decision) again(in time.Duration) {
-	if in > 0 && (d.plan.Again == 0 || in < d.plan.Again) {
-		d.plan.Again = in
+func (d *decision) requeueAfter(in time.Duration) {
+	if in > 0 && (d.plan.RequeueAfter == 0 || in < d.plan.RequeueAfter) {
+		d.plan.RequeueAfter = in
 	}
 }
 

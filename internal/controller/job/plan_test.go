@@ -131,8 +131,8 @@ func summary(p Plan) string {
 			out += fmt.Sprintf("(%d,%d)", c.Failures, c.Ignored)
 		}
 	}
-	if p.Again > 0 {
-		out += " again " + p.Again.String()
+	if p.RequeueAfter > 0 {
+		out += " again " + p.RequeueAfter.String()
 	}
 	s := p.Status
 	out += fmt.Sprintf(" | active %d ready %d terminating %d succeeded %d failed %d", s.Active, *s.Ready, *s.Terminating, s.Succeeded, s.Failed)
@@ -294,17 +294,17 @@ func TestPlanOfBackoff(t *testing.T) {
 				seen.Mine = append(seen.Mine, pod(t, line))
 			}
 			p := Decide(counts(1), seen, now)
-			if p.Again != test.want || (len(p.Create) == 0) != (test.want > 0) {
-				t.Errorf("again %v, create %d; want %v", p.Again, len(p.Create), test.want)
+			if p.RequeueAfter != test.want || (len(p.Create) == 0) != (test.want > 0) {
+				t.Errorf("again %v, create %d; want %v", p.RequeueAfter, len(p.Create), test.want)
 			}
 			// Known failures are not counted twice, and are not forgotten with the pods.
 			seen.Backoff = p.Backoff
-			if p := Decide(counts(1), seen, now); p.Again != test.want {
-				t.Errorf("again %v at the second look, want %v", p.Again, test.want)
+			if p := Decide(counts(1), seen, now); p.RequeueAfter != test.want {
+				t.Errorf("again %v at the second look, want %v", p.RequeueAfter, test.want)
 			}
 			seen.Mine = nil
-			if p := Decide(counts(1), seen, now); p.Again != test.want {
-				t.Errorf("again %v when the pods are gone, want %v", p.Again, test.want)
+			if p := Decide(counts(1), seen, now); p.RequeueAfter != test.want {
+				t.Errorf("again %v when the pods are gone, want %v", p.RequeueAfter, test.want)
 			}
 		})
 	}

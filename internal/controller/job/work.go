@@ -36,7 +36,7 @@ func (d *decision) work() {
 		return
 	}
 	if wait := d.plan.Backoff.wait(d.now); wait > 0 && !isPerIndex(d.job) {
-		d.again(wait)
+		d.requeueAfter(wait)
 		return
 	}
 	if isIndexed(d.job) {
@@ -99,7 +99,7 @@ func (d *decision) nextIndexes(n int) []newPod {
 		pod := newPod{Index: index}
 		if last, ok := d.retried[index]; ok {
 			if wait := d.follow(&pod, last); wait > 0 {
-				d.again(wait)
+				d.requeueAfter(wait)
 				continue
 			}
 		}

@@ -39,8 +39,8 @@ type reconciler struct {
 	events record.EventRecorder
 	grace  time.Duration
 
-	mu    sync.Mutex
-	heard map[string]heard // guarded by mu; by the name of the node
+	mu         sync.Mutex
+	heartbeats map[string]heartbeat // guarded by mu; by the name of the node
 }
 
 // New returns the controller of nodes, which also evicts pods because of taints. A node without a heartbeat for the grace period is unreachable.
@@ -49,7 +49,7 @@ func New(shared *controller.Context, grace time.Duration) *controller.Controller
 	leases := coordinationinformers.NewLeaseInformer(shared.Client, corev1.NamespaceNodeLease, 0, cache.Indexers{})
 	c := &reconciler{
 		client: shared.Client, nodes: nodes.Lister(), leases: leases.GetIndexer(), shared: shared, events: shared.Events(name), grace: grace,
-		heard: map[string]heard{},
+		heartbeats: map[string]heartbeat{},
 	}
 	return &controller.Controller{
 		Name: name, Reconcile: c.reconcile, Workers: workers, Informers: []cache.SharedIndexInformer{leases},
@@ -82,7 +82,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	node, err := c.nodes.Get(key.Name)
 	if apierrors.IsNotFound(err) {
 		c.mu.Lock()
-		delete(c.heard, key.Name)
+		delete(c.heartbeats, key.Name)
 		c.mu.Unlock()
 		return 0, nil
 	}
@@ -96,17 +96,17 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		changed.Status.Conditions = health.Conditions
 		c.events.Eventf(node, corev1.EventTypeNormal, "NodeNotReady", "Node %s status is now: NodeNotReady", node.Name)
 		_, err = c.client.CoreV1().Nodes().UpdateStatus(ctx, changed, metav1.UpdateOptions{})
-		return health.Again, err // its event enqueues the node again, for the taints
+		return health.RequeueAfter, err // its event enqueues the node again, for the taints
 	case !equality.Semantic.DeepEqual(health.Taints, node.Spec.Taints):
 		changed.Spec.Taints = health.Taints
 		_, err = c.client.CoreV1().Nodes().Update(ctx, changed, metav1.UpdateOptions{})
-		return health.Again, err
+		return health.RequeueAfter, err
 	}
-	again, err := c.evictPods(ctx, node, now)
-	if again == 0 || health.Again > 0 && health.Again < again {
-		again = health.Again
+	requeueAfter, err := c.evictPods(ctx, node, now)
+	if requeueAfter == 0 || health.RequeueAfter > 0 && health.RequeueAfter < requeueAfter {
+		requeueAfter = health.RequeueAfter
 	}
-	return again, err
+	return requeueAfter, err
 }
 
 func (c *reconciler) lastHeard(node string, now time.Time) time.Time {
@@ -116,14 +116,14 @@ func (c *reconciler) lastHeard(node string, now time.Time) time.Time {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h := c.heard[node].hear(lease, now)
-	c.heard[node] = h
+	h := c.heartbeats[node].observe(lease, now)
+	c.heartbeats[node] = h
 	return h.at
 }
 
 // evictPods marks the pods of a node that is not ready as not ready, and deletes the pods that
 // do not tolerate its taints. It returns the time until the next eviction.
-func (c *reconciler) evictPods(ctx context.Context, node *corev1.Node, now time.Time) (again time.Duration, err error) {
+func (c *reconciler) evictPods(ctx context.Context, node *corev1.Node, now time.Time) (requeueAfter time.Duration, err error) {
 	ready := readiness(node)
 	if ready == corev1.ConditionTrue && len(node.Spec.Taints) == 0 {
 		return 0, nil
@@ -136,14 +136,14 @@ func (c *reconciler) evictPods(ctx context.Context, node *corev1.Node, now time.
 		case leaves && left <= 0:
 			failed = append(failed, controller.IgnoreNotFound(c.evict(ctx, pod, now)))
 			continue
-		case leaves && (again == 0 || left < again):
-			again = left
+		case leaves && (requeueAfter == 0 || left < requeueAfter):
+			requeueAfter = left
 		}
 		if (ready == corev1.ConditionFalse || ready == corev1.ConditionUnknown) && podutils.IsPodReady(pod) {
 			failed = append(failed, controller.IgnoreNotFound(c.markNotReady(ctx, pod, now)))
 		}
 	}
-	return again, errors.Join(failed...)
+	return requeueAfter, errors.Join(failed...)
 }
 
 func (c *reconciler) markNotReady(ctx context.Context, pod *corev1.Pod, now time.Time) error {

@@ -23,22 +23,22 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// heard is the time of a node's last heartbeat, by the clock of this process: the clocks of
+// heartbeat is the time of a node's last heartbeat, by the clock of this process: the clocks of
 // nodes may be wrong.
-type heard struct {
+type heartbeat struct {
 	renewed metav1.MicroTime // as the Lease says
 	at      time.Time
 }
 
-// hear returns h updated from the current Lease, which may be missing.
-func (h heard) hear(lease *coordinationv1.Lease, now time.Time) heard {
+// observe returns h updated from the current Lease, which may be missing.
+func (h heartbeat) observe(lease *coordinationv1.Lease, now time.Time) heartbeat {
 	switch {
 	case lease == nil || lease.Spec.RenewTime == nil:
 		if h.at.IsZero() {
 			h.at = now
 		}
 	case h.at.IsZero() || !h.renewed.Equal(lease.Spec.RenewTime):
-		return heard{*lease.Spec.RenewTime, now}
+		return heartbeat{*lease.Spec.RenewTime, now}
 	}
 	return h
 }
@@ -49,8 +49,8 @@ type health struct {
 	Conditions []corev1.NodeCondition
 	// Taints are all desired taints of the node.
 	Taints []corev1.Taint
-	// Again is the time until the grace period is over; 0 if it already is.
-	Again time.Duration
+	// RequeueAfter is the time until the grace period is over; 0 if it already is.
+	RequeueAfter time.Duration
 }
 
 // healthOf returns the desired conditions and taints of a node whose last heartbeat was seen at
@@ -61,7 +61,7 @@ func healthOf(node *corev1.Node, last time.Time, grace time.Duration, now time.T
 	ready := readiness(node)
 	switch {
 	case left > 0:
-		h.Again = left
+		h.RequeueAfter = left
 	case ready != corev1.ConditionUnknown:
 		h.setUnknown(now)
 		ready = corev1.ConditionUnknown

@@ -128,9 +128,9 @@ var key = cache.ObjectName{Namespace: "team", Name: "web"}
 // sync reconciles, and shows the cache the status that was written.
 func (f *fixture) sync(t *testing.T) autoscalingv2.HorizontalPodAutoscalerStatus {
 	t.Helper()
-	again, err := f.reconcile(t.Context(), key)
-	if err != nil || again != syncPeriod {
-		t.Fatalf("again after %s, %v", again, err)
+	requeueAfter, err := f.reconcile(t.Context(), key)
+	if err != nil || requeueAfter != syncPeriod {
+		t.Fatalf("again after %s, %v", requeueAfter, err)
 	}
 	return f.see(t)
 }
@@ -292,8 +292,8 @@ func TestTwoAutoscalers(t *testing.T) {
 	if err := f.store.Delete(other); err != nil {
 		t.Fatal(err)
 	}
-	if again, err := f.reconcile(t.Context(), otherKey); again != 0 || err != nil {
-		t.Fatal(again, err)
+	if requeueAfter, err := f.reconcile(t.Context(), otherKey); requeueAfter != 0 || err != nil {
+		t.Fatal(requeueAfter, err)
 	}
 	if f.sync(t); f.scale.Spec.Replicas != 4 {
 		t.Errorf("%d replicas", f.scale.Spec.Replicas)
@@ -304,7 +304,7 @@ func TestTwoAutoscalers(t *testing.T) {
 func TestNotYet(t *testing.T) {
 	f := newFixture(t, objects()...)
 	f.podsSynced = func() bool { return false }
-	if again, err := f.reconcile(context.Background(), key); again != untilSynced || err != nil || f.scale.Spec.Replicas != 2 {
-		t.Error(again, err)
+	if requeueAfter, err := f.reconcile(context.Background(), key); requeueAfter != untilSynced || err != nil || f.scale.Spec.Replicas != 2 {
+		t.Error(requeueAfter, err)
 	}
 }

@@ -78,7 +78,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if apierrors.HasStatusCause(failed, corev1.NamespaceTerminatingCause) {
 		failed = nil // no retry can succeed
 	}
-	return plan.Again, errors.Join(failed, obj.write(ctx, plan.Counts, reason))
+	return plan.RequeueAfter, errors.Join(failed, obj.write(ctx, plan.Counts, reason))
 }
 
 // related returns the pods of objects with the same controller: the pods of the other revisions

@@ -43,9 +43,9 @@ type Plan struct {
 	Create int
 	Delete []*corev1.Pod
 	Counts Counts
-	// Again is the time until a pod becomes available, for which there is no event; 0 means
+	// RequeueAfter is the time until a pod becomes available, for which there is no event; 0 means
 	// never.
-	Again time.Duration
+	RequeueAfter time.Duration
 }
 
 // Observed is the state of the pods that the caches show.
@@ -99,8 +99,8 @@ func (p *Plan) count(set Set, active []*corev1.Pod, now time.Time) {
 		p.Counts.Ready++
 		if in <= 0 {
 			p.Counts.Available++
-		} else if p.Again == 0 || in < p.Again {
-			p.Again = in
+		} else if p.RequeueAfter == 0 || in < p.RequeueAfter {
+			p.RequeueAfter = in
 		}
 	}
 }

@@ -122,7 +122,7 @@ func TestMinReadySeconds(t *testing.T) {
 	s := set(2)
 	s.MinReady = 10 * time.Second
 	p := Decide(s, Observed{Mine: []*corev1.Pod{pod("a"), pod("b", "just-ready")}}, epoch.Add(time.Hour))
-	if p.Counts.Ready != 2 || p.Counts.Available != 1 || p.Again != 9*time.Second {
+	if p.Counts.Ready != 2 || p.Counts.Available != 1 || p.RequeueAfter != 9*time.Second {
 		t.Errorf("%+v", p)
 	}
 }

@@ -144,8 +144,8 @@ func TestNewClaim(t *testing.T) {
 	if !strings.HasPrefix(c.Name, "p-gpu-") || len(c.Name) != len("p-gpu-12345") || c.GenerateName != "p-gpu-" {
 		t.Errorf("name %q of %q", c.Name, c.GenerateName)
 	}
-	if again := newClaim(podWith(nil), "gpu", template); again.Name != c.Name {
-		t.Errorf("the name changes: %s, %s", c.Name, again.Name)
+	if requeueAfter := newClaim(podWith(nil), "gpu", template); requeueAfter.Name != c.Name {
+		t.Errorf("the name changes: %s, %s", c.Name, requeueAfter.Name)
 	}
 	if other := newClaim(podWith(func(p *corev1.Pod) { p.UID = "v" }), "gpu", template); other.Name == c.Name {
 		t.Error("another pod's claim has the same name")

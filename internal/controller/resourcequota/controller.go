@@ -206,11 +206,11 @@ func (r *Controller) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if wait := r.begin(key); wait > 0 {
 		return wait, nil
 	}
-	again, err := r.count(ctx, key, q)
+	requeueAfter, err := r.count(ctx, key, q)
 	if err != nil {
 		r.note(key, func(c *Count) { c.Demanded = true })
 	}
-	return again, err
+	return requeueAfter, err
 }
 
 // forget is called when a quota is gone.

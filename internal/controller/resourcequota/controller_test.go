@@ -98,10 +98,10 @@ func (c *charging) uses(pods string) {
 }
 
 // reconciles reconciles the quota, and fails unless that asks to be repeated after a time and leaves a number of pods.
-func (c *charging) reconciles(again time.Duration, pods string) {
+func (c *charging) reconciles(requeueAfter time.Duration, pods string) {
 	c.t.Helper()
-	if got, err := c.reconcile(c.t.Context(), cache.MetaObjectToName(c.quota)); err != nil || got != again {
-		c.t.Errorf("reconcile again after %s, want %s; %v", got, again, err)
+	if got, err := c.reconcile(c.t.Context(), cache.MetaObjectToName(c.quota)); err != nil || got != requeueAfter {
+		c.t.Errorf("reconcile again after %s, want %s; %v", got, requeueAfter, err)
 	}
 	now, err := c.client.CoreV1().ResourceQuotas("ns").Get(c.t.Context(), "two", metav1.GetOptions{})
 	if err != nil {

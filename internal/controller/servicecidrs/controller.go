@@ -205,7 +205,7 @@ func (c *reconciler) reconcileRange(ctx context.Context, key cache.ObjectName) (
 	if err != nil {
 		return 0, controller.IgnoreNotFound(err)
 	}
-	return plan.Again, nil
+	return plan.RequeueAfter, nil
 }
 
 // knownAddresses returns the addresses that are in use according to the caches.

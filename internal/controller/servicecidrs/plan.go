@@ -46,8 +46,8 @@ type RangePlan struct {
 	Finalizers    []string
 	// Condition is the condition to set; nil if the current one is right.
 	Condition *metav1.Condition
-	// Again is the time after which the decision may change without an event; 0 means never.
-	Again time.Duration
+	// RequeueAfter is the time after which the decision may change without an event; 0 means never.
+	RequeueAfter time.Duration
 }
 
 // DecideRange decides about a ServiceCIDR. all are all ServiceCIDRs, used the addresses in use.
@@ -67,7 +67,7 @@ func DecideRange(cidr *networkingv1.ServiceCIDR, all []*networkingv1.ServiceCIDR
 			Status: metav1.ConditionFalse, Reason: networkingv1.ServiceCIDRReasonTerminating, Message: inUseMessage,
 		}, now)}
 	case left > 0:
-		return RangePlan{Again: left}
+		return RangePlan{RequeueAfter: left}
 	}
 	rest := slices.DeleteFunc(slices.Clone(cidr.Finalizers), func(f string) bool { return f == Finalizer })
 	return RangePlan{SetFinalizers: true, Finalizers: rest}

@@ -48,19 +48,19 @@ func TestDecideRange(t *testing.T) {
 		Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionFalse, Reason: networkingv1.ServiceCIDRReasonTerminating, Message: inUseMessage,
 	}
 	for name, test := range map[string]struct {
-		cidr       *networkingv1.ServiceCIDR
-		others     []*networkingv1.ServiceCIDR
-		used       []string
-		after      time.Duration
-		finalizers []string // those that are set; nil: none are
-		condition  metav1.ConditionStatus
-		again      time.Duration
+		cidr         *networkingv1.ServiceCIDR
+		others       []*networkingv1.ServiceCIDR
+		used         []string
+		after        time.Duration
+		finalizers   []string // those that are set; nil: none are
+		condition    metav1.ConditionStatus
+		requeueAfter time.Duration
 	}{
 		"new":                      {cidr: without(aRange("a", ours), true, true), finalizers: []string{Finalizer}},
 		"protected":                {cidr: without(aRange("a", ours), false, true), condition: metav1.ConditionTrue},
 		"ready":                    {cidr: aRange("a", ours)},
 		"ready again":              {cidr: func() *networkingv1.ServiceCIDR { c := blocked.DeepCopy(); c.DeletionTimestamp = nil; return c }(), condition: metav1.ConditionTrue},
-		"deleted":                  {cidr: deleted(aRange("a", ours)), after: 4 * time.Second, again: 6 * time.Second},
+		"deleted":                  {cidr: deleted(aRange("a", ours)), after: 4 * time.Second, requeueAfter: 6 * time.Second},
 		"deleted long ago":         {cidr: deleted(aRange("a", ours)), after: Grace, finalizers: []string{"a/b"}},
 		"others' finalizer only":   {cidr: deleted(without(aRange("a", ours), true, false)), used: []string{"10.1.0.9"}},
 		"in use":                   {cidr: deleted(aRange("a", ours)), used: []string{"10.1.0.9"}, after: time.Hour, condition: metav1.ConditionFalse},
@@ -78,7 +78,7 @@ func TestDecideRange(t *testing.T) {
 		}
 		now := epoch.Add(test.after)
 		plan := DecideRange(test.cidr, append(test.others, test.cidr), used, now)
-		if plan.SetFinalizers != (test.finalizers != nil) || !slices.Equal(plan.Finalizers, test.finalizers) || plan.Again != test.again {
+		if plan.SetFinalizers != (test.finalizers != nil) || !slices.Equal(plan.Finalizers, test.finalizers) || plan.RequeueAfter != test.requeueAfter {
 			t.Errorf("%s: %+v", name, plan)
 		}
 		var status metav1.ConditionStatus

@@ -134,7 +134,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		err = nil // no retry can succeed
 	}
-	return plan.Again, errors.Join(err, c.writeStatus(ctx, o, want, plan))
+	return plan.RequeueAfter, errors.Join(err, c.writeStatus(ctx, o, want, plan))
 }
 
 func (c *reconciler) owner(set *appsv1.StatefulSet) (controller.Owner, error) {

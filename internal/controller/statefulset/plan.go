@@ -90,9 +90,9 @@ type Plan struct {
 	// Updated is set if all pods have the revision Update, which thereby becomes the current
 	// one.
 	Updated bool
-	// Again is the time until a pod becomes available, for which there is no event; 0 means
+	// RequeueAfter is the time until a pod becomes available, for which there is no event; 0 means
 	// never.
-	Again time.Duration
+	RequeueAfter time.Duration
 }
 
 // state is the state of a place.
@@ -191,8 +191,8 @@ func (p *Plan) stateOf(set Set, seen Observed, pod *corev1.Pod, now time.Time) s
 		return unready
 	case in <= 0:
 		return available
-	case p.Again == 0 || in < p.Again:
-		p.Again = in
+	case p.RequeueAfter == 0 || in < p.RequeueAfter:
+		p.RequeueAfter = in
 	}
 	return young
 }

@@ -273,11 +273,11 @@ func TestStatusCountsPodsByRevision(t *testing.T) {
 }
 
 func TestAgainWhenAPodBecomesAvailable(t *testing.T) {
-	if p := Decide(ordered(nil), seenPods(t, "0A+ 1A~ 2A-"), now); p.Again != 6*time.Second {
-		t.Errorf("again in %v, want 6s", p.Again)
+	if p := Decide(ordered(nil), seenPods(t, "0A+ 1A~ 2A-"), now); p.RequeueAfter != 6*time.Second {
+		t.Errorf("again in %v, want 6s", p.RequeueAfter)
 	}
-	if p := Decide(ordered(nil), seenPods(t, "0A+ 1A-"), now); p.Again != 0 {
-		t.Errorf("again in %v, want never", p.Again)
+	if p := Decide(ordered(nil), seenPods(t, "0A+ 1A-"), now); p.RequeueAfter != 0 {
+		t.Errorf("again in %v, want never", p.RequeueAfter)
 	}
 }
 

@@ -110,11 +110,11 @@ func (c External) Authenticators(audiences authenticator.Audiences) ([]authentic
 		if err != nil {
 			return nil, fmt.Errorf("configure the webhook of tokens: %w", err)
 		}
-		asked, err := webhooktoken.New(client, c.TokenWebhook.version(), audiences, backoff)
+		implementation, err := webhooktoken.New(client, c.TokenWebhook.version(), audiences, backoff)
 		if err != nil {
 			return nil, fmt.Errorf("configure the webhook of tokens: %w", err)
 		}
-		all = append(all, tokencache.New(asked, false, c.TokenWebhook.AcceptedFor, c.TokenWebhook.AcceptedFor))
+		all = append(all, tokencache.New(implementation, false, c.TokenWebhook.AcceptedFor, c.TokenWebhook.AcceptedFor))
 	}
 	return all, nil
 }

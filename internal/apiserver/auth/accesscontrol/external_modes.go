@@ -76,12 +76,12 @@ func (w Webhook) authorizer() (authorizer.Authorizer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configure the webhook of authorization: %w", err)
 	}
-	asked, err := webhookauthorizer.New(client, w.version(), w.AcceptedFor, w.RefusedFor, backoff, authorizer.DecisionNoOpinion, nil, "",
+	implementation, err := webhookauthorizer.New(client, w.version(), w.AcceptedFor, w.RefusedFor, backoff, authorizer.DecisionNoOpinion, nil, "",
 		metrics.NoopAuthorizerMetrics{}, authorizationcel.NewDefaultCompiler())
 	if err != nil {
 		return nil, fmt.Errorf("configure the webhook of authorization: %w", err)
 	}
-	return asked, nil
+	return implementation, nil
 }
 
 // onlyFor is an authorizer for some users only.
