@@ -31,7 +31,7 @@ func TestPodWaitsForItsConfigMap(t *testing.T) {
 			return "no container yet"
 		}
 		w := there.Status.ContainerStatuses[0].State.Waiting
-		if w == nil || w.Reason != "CreateContainerConfigError" || !strings.Contains(w.Message, `configmaps "settings" not found`) {
+		if w == nil || w.Reason != "CreateContainerConfigError" || !strings.Contains(w.Message, `configmap "settings" not found`) {
 			return fmt.Sprintf("waits for %+v, want the config map", w)
 		}
 		return ""
