@@ -11,8 +11,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/tools/answer"
 	"github.com/coppice-dev/coppice/internal/tools/audit"
-	"github.com/coppice-dev/coppice/internal/tools/details"
-	"github.com/coppice-dev/coppice/internal/tools/inventory/reader"
+	"github.com/coppice-dev/coppice/internal/tools/reader"
 )
 
 // auditFlags are the flags of coppice audit.
@@ -97,7 +96,7 @@ func runAudit(c *cobra.Command, f auditFlags, s Streams) error {
 	if err != nil {
 		return err
 	}
-	facts, err := details.New(config)
+	facts, err := reader.NewFacts(config)
 	if err != nil {
 		return err
 	}

@@ -14,10 +14,9 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/answer"
-	"github.com/coppice-dev/coppice/internal/tools/details"
 	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
-	"github.com/coppice-dev/coppice/internal/tools/inventory/reader"
+	"github.com/coppice-dev/coppice/internal/tools/reader"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
 
@@ -132,7 +131,7 @@ func (f *clusterFlags) ask(ctx context.Context, s Streams, args []string, choose
 	if err != nil {
 		return question{}, err
 	}
-	facts, err := details.New(config)
+	facts, err := reader.NewFacts(config)
 	if err != nil {
 		return question{}, err
 	}

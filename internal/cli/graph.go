@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/insight"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
-	"github.com/coppice-dev/coppice/internal/tools/inventory/reader"
+	"github.com/coppice-dev/coppice/internal/tools/reader"
 	"github.com/coppice-dev/coppice/internal/tools/web"
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )

@@ -21,8 +21,8 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/collect/aliases"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
-	"github.com/coppice-dev/coppice/internal/tools/details"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/reader"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
 
@@ -81,7 +81,7 @@ func protectList(ctx context.Context, f *protectListFlags, s Streams) error {
 	if err != nil {
 		return err
 	}
-	facts, err := details.New(config)
+	facts, err := reader.NewFacts(config)
 	if err != nil {
 		return err
 	}

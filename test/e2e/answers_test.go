@@ -13,12 +13,11 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/answer"
-	"github.com/coppice-dev/coppice/internal/tools/details"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
 	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
-	"github.com/coppice-dev/coppice/internal/tools/inventory/reader"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
+	"github.com/coppice-dev/coppice/internal/tools/reader"
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
@@ -115,7 +114,7 @@ func (c *previewCluster) readAll(t *testing.T) *inventory.Inventory {
 // answers returns answers from an inventory of the cluster.
 func (c *previewCluster) answers(t *testing.T, inv *inventory.Inventory) *answer.Cluster {
 	t.Helper()
-	facts, err := details.New(c.config)
+	facts, err := reader.NewFacts(c.config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
-	"github.com/coppice-dev/coppice/internal/tools/inventory/reader"
+	"github.com/coppice-dev/coppice/internal/tools/reader"
 )
 
 // methods counts the methods of requests.

@@ -17,6 +17,7 @@ func purePackages() []string {
 		"internal/rules",
 		"internal/controller/quota",
 		"internal/tools/finalizerowner",
+		"internal/tools/inventory",
 		"internal/tools/preview",
 		"internal/tools/explain",
 		"internal/node/agent/lifecycle",
@@ -37,10 +38,10 @@ func impure() []string {
 }
 
 // pureImports returns the packages of this module that pure packages may import although they are not
-// among purePackages: conditions of pods as functions of a pod, the contents of a
-// CertificateSigningRequest, and the inventory of a cluster.
+// among purePackages: conditions of pods as functions of a pod, and the contents of a
+// CertificateSigningRequest.
 func pureImports() []string {
-	return []string{"internal/controller/pods", "internal/controller/signingrequest", "internal/tools/inventory"}
+	return []string{"internal/controller/pods", "internal/controller/signingrequest"}
 }
 
 // plans returns the files that hold the decisions of a package that also acts on them. Pure packages may use the names that

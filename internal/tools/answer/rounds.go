@@ -6,7 +6,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// FactReader reads facts beyond metadata: details.Reader does, from the cluster.
+// FactReader reads facts beyond metadata: reader.Facts does, from the cluster.
 type FactReader interface {
 	// Read adds the needed facts to those that are known. A fact that cannot be read is added with the reason.
 	Read(ctx context.Context, needs inventory.Needs, facts *inventory.Facts)

@@ -16,8 +16,8 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
-	"github.com/coppice-dev/coppice/internal/tools/details"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
+	"github.com/coppice-dev/coppice/internal/tools/reader"
 )
 
 const (
@@ -91,7 +91,7 @@ type readOne struct {
 
 // readProtected reads the protections of objects.
 func (h *handler) readProtected(ctx context.Context, s *Sight, objects []ownership.Object) ([]readOne, error) {
-	details, err := details.New(s.caller.Config)
+	details, err := reader.NewFacts(s.caller.Config)
 	if err != nil {
 		return nil, err
 	}

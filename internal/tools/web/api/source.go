@@ -17,11 +17,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/story"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/answer"
-	"github.com/coppice-dev/coppice/internal/tools/details"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
 	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
-	"github.com/coppice-dev/coppice/internal/tools/inventory/reader"
+	"github.com/coppice-dev/coppice/internal/tools/reader"
 )
 
 // Of returns the Source of controllers.
@@ -83,7 +82,7 @@ func (s source) Neighborhood(ctx context.Context, caller *rest.Config, uids []ow
 	}, uids, reader.NeighborhoodOptions{Now: neighborhood.Now, IsBuiltIn: finalizerowner.IsBuiltIn}); err != nil {
 		return nil, err
 	}
-	neighborhood.Facts, err = details.New(caller)
+	neighborhood.Facts, err = reader.NewFacts(caller)
 	return neighborhood, err
 }
 

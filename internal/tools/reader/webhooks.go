@@ -1,4 +1,4 @@
-package details
+package reader
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 )
 
 // webhooks reads all admission webhooks, and the endpoints of those that fail closed.
-func (r *Reader) webhooks(ctx context.Context) ([]inventory.Webhook, error) {
+func (r *Facts) webhooks(ctx context.Context) ([]inventory.Webhook, error) {
 	validating, err := r.client.AdmissionregistrationV1().ValidatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func (r *Reader) webhooks(ctx context.Context) ([]inventory.Webhook, error) {
 }
 
 // endpoints returns the number of ready endpoints of a service; negative if it is unknown.
-func (r *Reader) endpoints(ctx context.Context, service types.NamespacedName) int {
+func (r *Facts) endpoints(ctx context.Context, service types.NamespacedName) int {
 	one, err := r.client.CoreV1().Services(service.Namespace).Get(ctx, service.Name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) || err == nil && one.Spec.Type == corev1.ServiceTypeExternalName {
 		return -1

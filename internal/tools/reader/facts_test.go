@@ -1,4 +1,4 @@
-package details
+package reader
 
 import (
 	"fmt"
@@ -29,7 +29,7 @@ func readAll(t *testing.T, client kubernetes.Interface, decide func(*inventory.F
 	t.Helper()
 	facts := inventory.NewFacts()
 	decide(facts)
-	(&Reader{client: client}).Read(t.Context(), facts.Needs(), facts)
+	(&Facts{client: client}).Read(t.Context(), facts.Needs(), facts)
 	decide(facts)
 	if needs := facts.Needs(); !needs.IsEmpty() {
 		t.Errorf("not read: %+v", needs)

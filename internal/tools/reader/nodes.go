@@ -1,4 +1,4 @@
-package details
+package reader
 
 import (
 	"context"
@@ -20,7 +20,7 @@ const (
 )
 
 // readNodes adds the nodes with some names.
-func (r *Reader) readNodes(ctx context.Context, names map[string]bool, known map[string]inventory.Fact[inventory.Node]) {
+func (r *Facts) readNodes(ctx context.Context, names map[string]bool, known map[string]inventory.Fact[inventory.Node]) {
 	if len(names) > 0 && len(known)+len(names) > fewNodes {
 		r.listNodes(ctx, known)
 	}
@@ -31,7 +31,7 @@ func (r *Reader) readNodes(ctx context.Context, names map[string]bool, known map
 	}
 }
 
-func (r *Reader) node(ctx context.Context, name string) (inventory.Node, error) {
+func (r *Facts) node(ctx context.Context, name string) (inventory.Node, error) {
 	one, err := r.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -43,7 +43,7 @@ func (r *Reader) node(ctx context.Context, name string) (inventory.Node, error) 
 }
 
 // listNodes adds all nodes, page by page. If they cannot be listed, each is read alone.
-func (r *Reader) listNodes(ctx context.Context, known map[string]inventory.Fact[inventory.Node]) {
+func (r *Facts) listNodes(ctx context.Context, known map[string]inventory.Fact[inventory.Node]) {
 	pages(nodePage, func(options metav1.ListOptions) (string, error) {
 		page, err := r.client.CoreV1().Nodes().List(ctx, options)
 		if err != nil {

@@ -1,4 +1,4 @@
-package details
+package reader
 
 import (
 	"encoding/json"
@@ -75,7 +75,7 @@ func TestR28_PreviewsLookUpNothingUnchecked(t *testing.T) {
 		client.Discovery().(*fakediscovery.FakeDiscovery).Resources = []*metav1.APIResourceList{{
 			GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "secrets", Kind: "Secret", Namespaced: true}},
 		}}
-		d := &Reader{client: client, config: &rest.Config{Host: server.URL}}
+		d := &Facts{client: client, config: &rest.Config{Host: server.URL}}
 		p := d.protection(t.Context(), &inventory.Object{
 			Object: ownership.Object{Namespace: "shop", Name: "db"}, Labels: inventory.Labels{{Name: protection.Label, Value: "outlives"}},
 			Resource: &inventory.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}},
@@ -95,12 +95,12 @@ func TestCheckerThatMayNotBeRead(t *testing.T) {
 			return true, nil, apierrors.NewForbidden(schema.GroupResource{}, protection.Enforcer, errors.New("no"))
 		})
 		client.Discovery().(*fakediscovery.FakeDiscovery).FakedServerVersion = &kubeversion.Info{GitVersion: kubernetes}
-		d := &Reader{client: client}
+		d := &Facts{client: client}
 		if checker, err := d.Checker(t.Context()); checker != nil || (err != nil) != want {
 			t.Errorf("%s: %v, %v", kubernetes, checker, err)
 		}
 	}
-	if checker, err := (&Reader{client: fake.NewClientset()}).Checker(t.Context()); checker != nil || err != nil {
+	if checker, err := (&Facts{client: fake.NewClientset()}).Checker(t.Context()); checker != nil || err != nil {
 		t.Errorf("without a webhook: %v, %v", checker, err)
 	}
 }

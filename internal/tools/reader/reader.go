@@ -12,6 +12,10 @@
 //
 // The graph of a running collector has most of these facts. Neighborhood finds the objects of a question in it
 // (inventory.SelectConcerned), and reads only the few objects for which the graph is not enough (neighborhood.go).
+//
+// Explanations, previews and audits also need facts beyond metadata: the workload of a controller, its Lease and the RBAC
+// rules, the state of nodes, volumes, PodDisruptionBudgets, protection, and webhooks that may deny a deletion. Facts
+// reads those that a decision needs (facts.go).
 package reader
 
 import (

@@ -1,4 +1,4 @@
-package details
+package reader
 
 import (
 	"context"
@@ -21,7 +21,7 @@ import (
 // protection reads the protection of an object that is marked as protected (R28), and which of the objects that it
 // outlives exist, as far as the user may read them. It is not enforced if the object has no such label, or if coppice up
 // does not run the server and the server has neither Coppice's policy nor the webhook.
-func (r *Reader) protection(ctx context.Context, o *inventory.Object) inventory.Protection {
+func (r *Facts) protection(ctx context.Context, o *inventory.Object) inventory.Protection {
 	label, labelled := o.Labels.Lookup(protection.Label)
 	if !labelled || !r.enforces(ctx) {
 		return inventory.Protection{}
@@ -51,14 +51,14 @@ func (r *Reader) protection(ctx context.Context, o *inventory.Object) inventory.
 }
 
 // enforces reports whether the server refuses to delete objects with the label.
-func (r *Reader) enforces(ctx context.Context) bool {
+func (r *Facts) enforces(ctx context.Context) bool {
 	if r.enforced == nil {
 		r.enforced = new(r.isEnforced(ctx))
 	}
 	return *r.enforced
 }
 
-func (r *Reader) isEnforced(ctx context.Context) bool {
+func (r *Facts) isEnforced(ctx context.Context) bool {
 	if r.isOurs() {
 		return true
 	}
@@ -77,7 +77,7 @@ func (r *Reader) isEnforced(ctx context.Context) bool {
 // Checker returns the configuration of the webhook that checks additions to the list of outlived objects; nil if
 // there is no webhook. It is an error if the user may not read it, except on our own server, which does that check
 // itself.
-func (r *Reader) Checker(ctx context.Context) (*protection.Checker, error) {
+func (r *Facts) Checker(ctx context.Context) (*protection.Checker, error) {
 	if r.checker == nil {
 		checker, err := protected.ReadChecker(ctx, r.client.AdmissionregistrationV1().ValidatingWebhookConfigurations())
 		switch {
@@ -93,7 +93,7 @@ func (r *Reader) Checker(ctx context.Context) (*protection.Checker, error) {
 }
 
 // isOurs reports whether coppice up runs the server.
-func (r *Reader) isOurs() bool {
+func (r *Facts) isOurs() bool {
 	if r.ours == nil {
 		of, err := r.client.Discovery().ServerVersion()
 		r.ours = new(err == nil && version.IsOurs(of.GitVersion))

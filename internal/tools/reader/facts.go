@@ -1,7 +1,4 @@
-// Package details reads the facts beyond metadata that explanations, previews and audits need: the workload of a
-// controller, its Lease and the RBAC rules, the state of nodes, volumes, PodDisruptionBudgets, protection, and webhooks
-// that may deny a deletion. It reads few objects, and sends only GET requests.
-package details
+package reader
 
 import (
 	"cmp"
@@ -20,11 +17,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
-	"github.com/coppice-dev/coppice/internal/tools/inventory/reader"
 )
 
-// Reader reads facts, as a user may read them. Create it with New. It is not safe for concurrent use.
-type Reader struct {
+// Facts reads facts beyond metadata, as a user may read them. Create it with NewFacts. It is not safe for concurrent use.
+type Facts struct {
 	client kubernetes.Interface
 	config *rest.Config
 
@@ -40,21 +36,21 @@ type checked struct {
 	err error
 }
 
-// New returns a reader for the cluster of config. The rate limits of config do not apply, because a user waits.
-func New(config *rest.Config) (*Reader, error) {
+// NewFacts returns a reader of facts for the cluster of config. The rate limits of config do not apply, because a user waits.
+func NewFacts(config *rest.Config) (*Facts, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
 	config.WarningHandlerWithContext = rest.NoWarnings{}
-	client, err := kubernetes.NewForConfig(reader.Protobuf(config))
+	client, err := kubernetes.NewForConfig(Protobuf(config))
 	if err != nil {
 		return nil, fmt.Errorf("make a client: %w", err)
 	}
-	return &Reader{client: client, config: config}, nil
+	return &Facts{client: client, config: config}, nil
 }
 
 // Read adds the needed facts to those that are known. A fact that cannot be read is added with the reason. Requests end
 // with ctx.
-func (r *Reader) Read(ctx context.Context, needs inventory.Needs, facts *inventory.Facts) {
+func (r *Facts) Read(ctx context.Context, needs inventory.Needs, facts *inventory.Facts) {
 	r.readWorkloads(ctx, needs.Workloads, facts.Workloads)
 	for _, o := range sorted(needs.Leases) {
 		facts.Leases[o.UID] = inventory.FactOf(r.lease(ctx, o))
@@ -88,7 +84,7 @@ func sorted(objects map[ownership.UID]*inventory.Object) []*inventory.Object {
 }
 
 // volume reads a PersistentVolume, and its claim.
-func (r *Reader) volume(ctx context.Context, name string) (inventory.Volume, error) {
+func (r *Facts) volume(ctx context.Context, name string) (inventory.Volume, error) {
 	one, err := r.client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
 	if err != nil || one.Spec.ClaimRef == nil {
 		return inventory.Volume{Volume: one}, err
@@ -102,7 +98,7 @@ func (r *Reader) volume(ctx context.Context, name string) (inventory.Volume, err
 }
 
 // budgets reads the PodDisruptionBudgets of a namespace, or of all if it is empty. A server without the kind has none.
-func (r *Reader) budgets(ctx context.Context, namespace string) ([]policyv1.PodDisruptionBudget, error) {
+func (r *Facts) budgets(ctx context.Context, namespace string) ([]policyv1.PodDisruptionBudget, error) {
 	all, err := r.client.PolicyV1().PodDisruptionBudgets(namespace).List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil

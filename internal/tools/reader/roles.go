@@ -1,4 +1,4 @@
-package details
+package reader
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 )
 
 // roles reads all RBAC roles, and their bindings.
-func (r *Reader) roles(ctx context.Context) (*inventory.Roles, error) {
+func (r *Facts) roles(ctx context.Context) (*inventory.Roles, error) {
 	client := r.client.RbacV1()
 	all := &inventory.Roles{ClusterRoles: make(map[string][]rbacv1.PolicyRule), Roles: make(map[types.NamespacedName][]rbacv1.PolicyRule)}
 	everywhere, err := client.ClusterRoles().List(ctx, metav1.ListOptions{})

@@ -1,4 +1,4 @@
-package details
+package reader
 
 import (
 	"context"
@@ -21,7 +21,7 @@ const (
 )
 
 // readWorkloads adds the workloads of Deployments, StatefulSets and DaemonSets.
-func (r *Reader) readWorkloads(ctx context.Context, objects map[ownership.UID]*inventory.Object, known map[ownership.UID]inventory.Fact[inventory.Workload]) {
+func (r *Facts) readWorkloads(ctx context.Context, objects map[ownership.UID]*inventory.Object, known map[ownership.UID]inventory.Fact[inventory.Workload]) {
 	if len(objects) > 0 && len(known)+len(objects) > fewWorkloads {
 		r.listWorkloads(ctx, known)
 	}
@@ -32,7 +32,7 @@ func (r *Reader) readWorkloads(ctx context.Context, objects map[ownership.UID]*i
 	}
 }
 
-func (r *Reader) workload(ctx context.Context, o *inventory.Object) (inventory.Workload, error) {
+func (r *Facts) workload(ctx context.Context, o *inventory.Object) (inventory.Workload, error) {
 	apps, options := r.client.AppsV1(), metav1.GetOptions{}
 	switch o.Kind.Kind {
 	case "Deployment":
@@ -59,7 +59,7 @@ func (r *Reader) workload(ctx context.Context, o *inventory.Object) (inventory.W
 }
 
 // listWorkloads adds all workloads, page by page. If a kind cannot be listed, each object is read alone.
-func (r *Reader) listWorkloads(ctx context.Context, known map[ownership.UID]inventory.Fact[inventory.Workload]) {
+func (r *Facts) listWorkloads(ctx context.Context, known map[ownership.UID]inventory.Fact[inventory.Workload]) {
 	apps := r.client.AppsV1()
 	add := func(meta *metav1.ObjectMeta, w inventory.Workload) {
 		known[ownership.UID(meta.UID)] = inventory.Fact[inventory.Workload]{Value: w}
@@ -152,7 +152,7 @@ func replicas(n *int32) int32 {
 }
 
 // lease reads a Lease.
-func (r *Reader) lease(ctx context.Context, o *inventory.Object) (inventory.Lease, error) {
+func (r *Facts) lease(ctx context.Context, o *inventory.Object) (inventory.Lease, error) {
 	one, err := r.client.CoordinationV1().Leases(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
 	if err != nil {
 		return inventory.Lease{}, err
