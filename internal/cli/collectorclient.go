@@ -20,15 +20,15 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
-// askFlags are the flags of the commands that ask a running collector.
-type askFlags struct {
+// collectorFlags are the flags of the commands that ask a running collector.
+type collectorFlags struct {
 	cluster clusterFlags
 	address string
 }
 
 const addressUsage = `URL of a running collector, such as http://` + diagnosticsAddress + ` for "coppice collect"; the token of the kubeconfig, or of --token, is sent to it`
 
-func (f *askFlags) add(c *cobra.Command) {
+func (f *collectorFlags) add(c *cobra.Command) {
 	f.cluster.add(c)
 	c.Flags().StringVar(&f.address, "address", "", addressUsage+` (default: the API server, which is one if it is that of "coppice up")`)
 }
@@ -42,12 +42,12 @@ const orReadUsage = addressUsage + `; ` + noCollector + ` reads the whole cluste
 // collector returns a client of the collector at the address. Without an address, it returns a client of the API
 // server of "coppice up", which answers for its own collector. It returns nil if the server is another one or the
 // address is "none": the caller reads the cluster.
-func (f *askFlags) collector(ctx context.Context) (*asker, error) {
+func (f *collectorFlags) collector(ctx context.Context) (*collectorClient, error) {
 	switch f.address {
 	case noCollector:
 		return nil, nil // no collector
 	case "":
-		a, err := f.asker()
+		a, err := f.client()
 		if err != nil {
 			return nil, err
 		}
@@ -58,18 +58,18 @@ func (f *askFlags) collector(ctx context.Context) (*asker, error) {
 		}
 		return a, nil
 	}
-	return f.asker()
+	return f.client()
 }
 
-// asker is a client of a running collector.
-type asker struct {
+// collectorClient is a client of the API of a running collector.
+type collectorClient struct {
 	client    *http.Client
 	server    *url.URL
 	namespace string
 }
 
-// asker returns a client of the collector at the address, or of the API server if the address is empty.
-func (f *askFlags) asker() (*asker, error) {
+// client returns a client of the collector at the address, or of the API server if the address is empty.
+func (f *collectorFlags) client() (*collectorClient, error) {
 	config, err := f.cluster.config()
 	if err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func (f *askFlags) asker() (*asker, error) {
 		return nil, fmt.Errorf("make a client: %w", err)
 	}
 	namespace, err := f.cluster.namespace()
-	return &asker{client, server, namespace}, err
+	return &collectorClient{client, server, namespace}, err
 }
 
 // redirect makes config send its credentials to another address. It returns an error for an address at which a
@@ -111,7 +111,7 @@ func redirect(config *rest.Config, address string) error {
 }
 
 // query names objects: TYPE/NAME …, or TYPE NAME ….
-func (a *asker) query(args []string) (url.Values, error) {
+func (c *collectorClient) query(args []string) (url.Values, error) {
 	query := url.Values{}
 	if len(args) == 0 {
 		return query, nil
@@ -128,24 +128,24 @@ func (a *asker) query(args []string) (url.Values, error) {
 			query.Add("object", arg)
 		}
 	}
-	if a.namespace == "" {
+	if c.namespace == "" {
 		return nil, usageError{errors.New("a name needs a namespace: leave out --all-namespaces")}
 	}
-	query.Set("namespace", a.namespace)
+	query.Set("namespace", c.namespace)
 	return query, nil
 }
 
 // open sends a request, and returns the answer.
-func (a *asker) open(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
-	at := a.server.JoinPath(path)
+func (c *collectorClient) open(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
+	at := c.server.JoinPath(path)
 	at.RawQuery = query.Encode()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), http.NoBody)
 	if err != nil {
-		return nil, fmt.Errorf("ask %s: %w", a.server, err)
+		return nil, fmt.Errorf("ask %s: %w", c.server, err)
 	}
-	response, err := a.client.Do(request)
+	response, err := c.client.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("no collector answers at %s: %w; name one with --address", a.server, causeOf(err))
+		return nil, fmt.Errorf("no collector answers at %s: %w; name one with --address", c.server, causeOf(err))
 	}
 	if response.StatusCode == http.StatusOK {
 		return response.Body, nil
@@ -160,32 +160,32 @@ func (a *asker) open(ctx context.Context, path string, query url.Values) (io.Rea
 	case response.StatusCode == http.StatusNotFound && (!isOfAPI || len(query) == 0):
 		why = `it is no collector; name that of "coppice collect" with --address`
 	}
-	return nil, fmt.Errorf("%s: %s", a.server, why)
+	return nil, fmt.Errorf("%s: %s", c.server, why)
 }
 
 // read returns the body of an answer.
-func (a *asker) read(ctx context.Context, path string) ([]byte, error) {
-	body, err := a.open(ctx, path, nil)
+func (c *collectorClient) read(ctx context.Context, path string) ([]byte, error) {
+	body, err := c.open(ctx, path, nil)
 	if err != nil {
 		return nil, err
 	}
 	defer body.Close()
 	text, err := io.ReadAll(body)
 	if err != nil {
-		return nil, fmt.Errorf("read the answer of %s: %w", a.server, err)
+		return nil, fmt.Errorf("read the answer of %s: %w", c.server, err)
 	}
 	return text, nil
 }
 
 // get decodes an answer.
-func (a *asker) get(ctx context.Context, path string, query url.Values, into any) error {
-	body, err := a.open(ctx, path, query)
+func (c *collectorClient) get(ctx context.Context, path string, query url.Values, into any) error {
+	body, err := c.open(ctx, path, query)
 	if err != nil {
 		return err
 	}
 	defer body.Close()
 	if err := json.NewDecoder(body).Decode(into); err != nil {
-		return fmt.Errorf("read the answer of %s: %w", a.server, err)
+		return fmt.Errorf("read the answer of %s: %w", c.server, err)
 	}
 	return nil
 }
@@ -197,9 +197,9 @@ type recordList struct {
 }
 
 // follow calls visit with each new record, until ctx ends or the collector does not answer.
-func (a *asker) follow(ctx context.Context, query url.Values, visit func(report.Record) error) error {
+func (c *collectorClient) follow(ctx context.Context, query url.Values, visit func(report.Record) error) error {
 	for ctx.Err() == nil {
-		body, err := a.open(ctx, api.Prefix+"/watch", query)
+		body, err := c.open(ctx, api.Prefix+"/watch", query)
 		if err != nil {
 			return unlessStopped(ctx, err)
 		}

@@ -16,13 +16,13 @@ func explainFromCollector(ctx context.Context, f *explainFlags, args []string, s
 	if f.watch || len(f.auditLogs) > 0 {
 		return false, nil
 	}
-	asker, err := (&askFlags{cluster: f.cluster, address: f.address}).collector(ctx)
-	if asker == nil {
+	client, err := (&collectorFlags{cluster: f.cluster, address: f.address}).collector(ctx)
+	if client == nil {
 		return false, err
 	}
 	now := time.Now()
 	if f.all {
-		deletions, ok := asker.deletions(ctx)
+		deletions, ok := client.deletions(ctx)
 		if !ok {
 			return false, nil
 		}
@@ -30,7 +30,7 @@ func explainFromCollector(ctx context.Context, f *explainFlags, args []string, s
 		result := explainedGroups(deletions.Items, now)
 		return true, result.print(s.Out, f.output)
 	}
-	explanations, ok := asker.explain(ctx, f.uids, args)
+	explanations, ok := client.explain(ctx, f.uids, args)
 	if !ok {
 		return false, nil
 	}
@@ -43,14 +43,14 @@ func explainFromCollector(ctx context.Context, f *explainFlags, args []string, s
 
 // explain returns the collector's explanations of the named objects. ok is false if it has none, or if its breaker
 // has paused deletions.
-func (a *asker) explain(ctx context.Context, uids, args []string) (items []explain.Explanation, ok bool) {
-	query, err := a.query(args)
+func (c *collectorClient) explain(ctx context.Context, uids, args []string) (items []explain.Explanation, ok bool) {
+	query, err := c.query(args)
 	if err != nil {
 		return nil, false
 	}
 	query["uid"] = uids
 	var answer api.Explanations
-	if err := a.get(ctx, api.Explain, query, &answer); err != nil {
+	if err := c.get(ctx, api.Explain, query, &answer); err != nil {
 		return nil, false
 	}
 	isPaused := slices.ContainsFunc(answer.Items, func(x explain.Explanation) bool {
@@ -61,8 +61,8 @@ func (a *asker) explain(ctx context.Context, uids, args []string) (items []expla
 
 // deletions returns the collector's explanations of all deletions. ok is false if it has none, or if its breaker has
 // paused deletions.
-func (a *asker) deletions(ctx context.Context) (answer api.DeletionList, ok bool) {
-	err := a.get(ctx, api.Deletions, nil, &answer)
+func (c *collectorClient) deletions(ctx context.Context) (answer api.DeletionList, ok bool) {
+	err := c.get(ctx, api.Deletions, nil, &answer)
 	isPaused := slices.ContainsFunc(answer.Items, func(g explain.Group) bool { return g.Leaf.On == explain.OnBreaker })
 	return answer, err == nil && !isPaused
 }

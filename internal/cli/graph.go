@@ -87,11 +87,11 @@ func graph(c *cobra.Command, f graphFlags, args []string, s Streams) error {
 	case f.address == "" || f.address == noCollector:
 		return graphOfServer(c.Context(), f, args, format, s)
 	case len(args) > 0 || f.up || f.down || strings.HasPrefix(f.address, "https:"):
-		asker, err := (&askFlags{cluster: f.cluster, address: f.address}).asker()
+		client, err := (&collectorFlags{cluster: f.cluster, address: f.address}).client()
 		if err != nil {
 			return err
 		}
-		return asker.graph(c.Context(), f, args, format, s)
+		return client.graph(c.Context(), f, args, format, s)
 	default:
 		return graphOfCollector(c.Context(), f, format, s.Out)
 	}
@@ -100,8 +100,8 @@ func graph(c *cobra.Command, f graphFlags, args []string, s Streams) error {
 // graphOfServer prints the graph of a running collector, if one answers, or else a graph of the cluster that it
 // reads.
 func graphOfServer(ctx context.Context, f graphFlags, args []string, format insight.Format, s Streams) error {
-	asker, err := (&askFlags{cluster: f.cluster, address: f.address}).collector(ctx)
-	if err == nil && asker != nil && asker.graph(ctx, f, args, format, s) == nil {
+	client, err := (&collectorFlags{cluster: f.cluster, address: f.address}).collector(ctx)
+	if err == nil && client != nil && client.graph(ctx, f, args, format, s) == nil {
 		return nil
 	}
 	return graphOfCluster(ctx, f, args, format, s)
@@ -170,7 +170,7 @@ func uidsOf(inv *inventory.Inventory, f *clusterFlags, args []string) ([]ownersh
 
 // graph prints a running collector's graph of the named objects, or of all objects. It lacks objects that the user
 // may not list.
-func (a *asker) graph(ctx context.Context, f graphFlags, args []string, format insight.Format, s Streams) error {
+func (c *collectorClient) graph(ctx context.Context, f graphFlags, args []string, format insight.Format, s Streams) error {
 	path := api.Component
 	switch {
 	case f.up:
@@ -178,7 +178,7 @@ func (a *asker) graph(ctx context.Context, f graphFlags, args []string, format i
 	case f.down:
 		path = api.Dependents
 	}
-	query, err := a.query(args)
+	query, err := c.query(args)
 	if err != nil {
 		return err
 	}
@@ -186,7 +186,7 @@ func (a *asker) graph(ctx context.Context, f graphFlags, args []string, format i
 	ctx, cancel := context.WithTimeout(ctx, graphTimeout)
 	defer cancel()
 	var answer api.Graph
-	if err := a.get(ctx, path, query, &answer); err != nil {
+	if err := c.get(ctx, path, query, &answer); err != nil {
 		return err
 	}
 	printLeftOut(s.Err, answer.Unread)

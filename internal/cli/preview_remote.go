@@ -32,21 +32,21 @@ func previewFromCollector(c *cobra.Command, f *previewFlags, policy metav1.Delet
 
 // askForPreview asks the collector, if there is one. It writes notes for the user to w.
 func (f *previewFlags) askForPreview(ctx context.Context, policy metav1.DeletionPropagation, args []string, w io.Writer) (prediction, error) {
-	asker, err := (&askFlags{cluster: f.cluster, address: f.address}).collector(ctx)
-	if err != nil || asker == nil {
+	client, err := (&collectorFlags{cluster: f.cluster, address: f.address}).collector(ctx)
+	if err != nil || client == nil {
 		return prediction{}, err
 	}
 	if f.order != "" {
 		return prediction{}, usageError{errors.New("--namespace-deletion-order: the collector at --address uses its own order: leave out one of the two flags")}
 	}
-	query, err := f.query(asker, args, w)
+	query, err := f.query(client, args, w)
 	if err != nil {
 		return prediction{}, err
 	}
 	query.Set("propagationPolicy", string(policy))
 	query.Set("assumeReleased", fmt.Sprint(f.released))
 	result := prediction{policy: policy}
-	if err := asker.get(ctx, api.Preview, query, &result.report); err != nil {
+	if err := client.get(ctx, api.Preview, query, &result.report); err != nil {
 		return prediction{}, err
 	}
 	printLeftOut(w, result.report.Unread)
@@ -55,7 +55,7 @@ func (f *previewFlags) askForPreview(ctx context.Context, policy metav1.Deletion
 
 // query names the objects that would be deleted. The collector resolves names; manifests, labels and --all are
 // resolved here.
-func (f *previewFlags) query(a *asker, args []string, w io.Writer) (url.Values, error) {
+func (f *previewFlags) query(a *collectorClient, args []string, w io.Writer) (url.Values, error) {
 	if !f.targets.isFiles() && f.targets.selector == "" && !f.targets.all {
 		return a.query(args)
 	}

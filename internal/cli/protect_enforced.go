@@ -13,11 +13,11 @@ import (
 
 // warnUnenforced warns on stderr if the server does not enforce the protection of labelled objects.
 func (w *protecting) warnUnenforced(ctx context.Context) {
-	asker, err := (&askFlags{cluster: w.flags.cluster}).asker()
+	client, err := (&collectorFlags{cluster: w.flags.cluster}).client()
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, collectorTimeout)
 		defer cancel()
-		if isCoppice(ctx, asker.read) {
+		if isCoppice(ctx, client.read) {
 			return
 		}
 	}

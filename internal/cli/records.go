@@ -19,7 +19,7 @@ import (
 
 // recordsFlags are the flags of coppice records.
 type recordsFlags struct {
-	ask    askFlags
+	ask    collectorFlags
 	output string
 	watch  bool
 }
@@ -56,11 +56,11 @@ func records(c *cobra.Command, f recordsFlags, args []string, s Streams) error {
 	if err := checkFormat(f.output); err != nil {
 		return err
 	}
-	asker, err := f.ask.asker()
+	client, err := f.ask.client()
 	if err != nil {
 		return err
 	}
-	query, err := asker.query(args)
+	query, err := client.query(args)
 	if err != nil {
 		return err
 	}
@@ -69,10 +69,10 @@ func records(c *cobra.Command, f recordsFlags, args []string, s Streams) error {
 		if f.output == "table" {
 			terminal.Fprintf(s.Out, recordRow, "TIME", "ACTION", "OBJECT", "WHY")
 		}
-		return asker.follow(c.Context(), query, func(r report.Record) error { return writeRecord(s.Out, f.output, r) })
+		return client.follow(c.Context(), query, func(r report.Record) error { return writeRecord(s.Out, f.output, r) })
 	}
 	var list recordList
-	if err := asker.get(c.Context(), api.Prefix+"/records", query, &list); err != nil {
+	if err := client.get(c.Context(), api.Prefix+"/records", query, &list); err != nil {
 		return err
 	}
 	printLeftOut(s.Err, list.Unread)

@@ -21,7 +21,7 @@ const statusInterval = 2 * time.Second
 
 // statusFlags are the flags of coppice status.
 type statusFlags struct {
-	ask    askFlags
+	ask    collectorFlags
 	output string
 	watch  bool
 }
@@ -54,11 +54,11 @@ func status(ctx context.Context, f statusFlags, s Streams) error {
 	if err := checkFormat(f.output); err != nil {
 		return err
 	}
-	asker, err := f.ask.asker()
+	client, err := f.ask.client()
 	if err != nil {
 		return err
 	}
-	before, err := statusOnce(ctx, asker, f.output, "", s)
+	before, err := statusOnce(ctx, client, f.output, "", s)
 	if err != nil || !f.watch {
 		return err
 	}
@@ -70,14 +70,14 @@ func status(ctx context.Context, f statusFlags, s Streams) error {
 			return nil
 		case <-ticker.C:
 		}
-		if before, err = statusOnce(ctx, asker, f.output, before, s); err != nil {
+		if before, err = statusOnce(ctx, client, f.output, before, s); err != nil {
 			return unlessStopped(ctx, err)
 		}
 	}
 }
 
 // statusOnce prints the status if it has changed, and returns its text.
-func statusOnce(ctx context.Context, a *asker, format, before string, s Streams) (string, error) {
+func statusOnce(ctx context.Context, a *collectorClient, format, before string, s Streams) (string, error) {
 	var now api.SeenStatus
 	if err := a.get(ctx, api.Prefix+"/status", nil, &now); err != nil {
 		return "", err

@@ -23,7 +23,7 @@ import (
 
 // storiesFlags are the flags of coppice stories.
 type storiesFlags struct {
-	ask    askFlags
+	ask    collectorFlags
 	output string
 	watch  bool
 }
@@ -59,17 +59,17 @@ the "coppice collect" at --address otherwise, which authenticates you through it
 			if err := checkFormat(f.output); err != nil {
 				return err
 			}
-			asker, err := f.ask.asker()
+			client, err := f.ask.client()
 			if err != nil {
 				return err
 			}
 			switch {
 			case f.watch:
-				return watchStories(c.Context(), asker, f.output, strings.Join(args, ""), s)
+				return watchStories(c.Context(), client, f.output, strings.Join(args, ""), s)
 			case len(args) == 1:
-				return oneStory(c.Context(), asker, f.output, args[0], s)
+				return oneStory(c.Context(), client, f.output, args[0], s)
 			}
-			return allStories(c.Context(), asker, f.output, s)
+			return allStories(c.Context(), client, f.output, s)
 		},
 	}
 	f.ask.add(c)
@@ -81,7 +81,7 @@ the "coppice collect" at --address otherwise, which authenticates you through it
 }
 
 // allStories prints one line for each story.
-func allStories(ctx context.Context, a *asker, format string, s Streams) error {
+func allStories(ctx context.Context, a *collectorClient, format string, s Streams) error {
 	var list api.StoryList
 	if err := a.get(ctx, api.Stories, nil, &list); err != nil {
 		return err
@@ -105,7 +105,7 @@ func writeStories(w io.Writer, all []story.Summary, now time.Time) error {
 }
 
 // oneStory prints one story, as text instead of a table.
-func oneStory(ctx context.Context, a *asker, format, id string, s Streams) error {
+func oneStory(ctx context.Context, a *collectorClient, format, id string, s Streams) error {
 	path := api.Stories + "/" + url.PathEscape(id)
 	if format == "table" {
 		body, err := a.open(ctx, path, url.Values{"format": {"text"}})
@@ -116,7 +116,7 @@ func oneStory(ctx context.Context, a *asker, format, id string, s Streams) error
 		if _, err := io.Copy(s.Out, body); err != nil {
 			return fmt.Errorf("read the answer of %s: %w", a.server, err)
 		}
-		sayUndo(ctx, a, id, s)
+		printUndoCommand(ctx, a, id, s)
 		return nil
 	}
 	var one api.Story
@@ -127,8 +127,8 @@ func oneStory(ctx context.Context, a *asker, format, id string, s Streams) error
 	return writeAs(s.Out, format, one)
 }
 
-// sayUndo prints the command that undoes a deletion, if the server has kept the deleted object.
-func sayUndo(ctx context.Context, a *asker, id string, s Streams) {
+// printUndoCommand prints the command that undoes a deletion, if the server has kept the deleted object.
+func printUndoCommand(ctx context.Context, a *collectorClient, id string, s Streams) {
 	var list api.StoryList
 	if err := a.get(ctx, api.Stories, nil, &list); err != nil {
 		return // the story has been printed already
@@ -143,7 +143,7 @@ func sayUndo(ctx context.Context, a *asker, id string, s Streams) {
 var errStoryDone = errors.New("the deletion is done")
 
 // watchStories prints the changes of one story until it is done, or of all stories.
-func watchStories(ctx context.Context, a *asker, format, id string, s Streams) error {
+func watchStories(ctx context.Context, a *collectorClient, format, id string, s Streams) error {
 	path, query := api.Stories+"/watch", url.Values{"after": {"0"}}
 	if id != "" {
 		path = api.Stories + "/" + url.PathEscape(id) + "/watch"

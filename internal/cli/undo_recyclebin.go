@@ -44,14 +44,14 @@ func recycleBounds(values []string) (recyclebin.Bounds, error) {
 // fromBin returns the objects of a deletion that the recycle bin of coppice up has kept. arg is the deleted object's
 // TYPE/NAME, or its UID, which is the ID of the deletion's story. unread lists objects that the user may not get.
 func (f *undoFlags) fromBin(ctx context.Context, arg string) (kept []undo.Kept, unread []string, err error) {
-	asker, err := (&askFlags{cluster: f.cluster}).asker()
+	client, err := (&collectorFlags{cluster: f.cluster}).client()
 	if err != nil {
 		return nil, nil, err
 	}
 	roots := []types.UID{types.UID(arg)}
 	if kind, name, isName := strings.Cut(arg, "/"); !isName {
-		roots = asker.rootsOfStory(ctx, arg)
-	} else if roots[0], err = f.latest(ctx, asker, kind, name); err != nil {
+		roots = client.rootsOfStory(ctx, arg)
+	} else if roots[0], err = f.latest(ctx, client, kind, name); err != nil {
 		return nil, nil, err
 	}
 	for some := range slices.Chunk(roots, rootsAtOnce) {
@@ -59,7 +59,7 @@ func (f *undoFlags) fromBin(ctx context.Context, arg string) (kept []undo.Kept, 
 		for _, uid := range some {
 			query.Add("uid", string(uid))
 		}
-		list, err := asker.bin(ctx, query)
+		list, err := client.bin(ctx, query)
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", arg, err)
 		}
@@ -92,9 +92,9 @@ func requested(kept []undo.Kept) (n int) {
 }
 
 // bin reads the recycle bin.
-func (a *asker) bin(ctx context.Context, query url.Values) (recyclebin.List, error) {
+func (c *collectorClient) bin(ctx context.Context, query url.Values) (recyclebin.List, error) {
 	var list recyclebin.List
-	err := a.get(ctx, recyclebin.Path, query, &list)
+	err := c.get(ctx, recyclebin.Path, query, &list)
 	if err == nil && list.Off != "" {
 		err = errors.New(list.Off)
 	}
@@ -102,17 +102,17 @@ func (a *asker) bin(ctx context.Context, query url.Values) (recyclebin.List, err
 }
 
 // keeps reports whether the recycle bin has the object of a story.
-func (a *asker) keeps(ctx context.Context, one *story.Summary) bool {
-	list, err := a.bin(ctx, url.Values{"name": {one.Root.Name}, "namespace": {one.Root.Namespace}})
+func (c *collectorClient) keeps(ctx context.Context, one *story.Summary) bool {
+	list, err := c.bin(ctx, url.Values{"name": {one.Root.Name}, "namespace": {one.Root.Namespace}})
 	return err == nil && slices.ContainsFunc(list.Items, func(i recyclebin.Item) bool { return i.UID == types.UID(one.ID) })
 }
 
 // rootsOfStory returns the UIDs of all objects that a story's request asked to delete. If the server does not have the
 // story any more, it returns only the UID that is the story's ID.
-func (a *asker) rootsOfStory(ctx context.Context, id string) []types.UID {
+func (c *collectorClient) rootsOfStory(ctx context.Context, id string) []types.UID {
 	roots := []types.UID{types.UID(id)}
 	var one api.Story
-	if err := a.get(ctx, api.Stories+"/"+url.PathEscape(id), url.Values{"format": {"json"}}, &one); err != nil || one.More == 0 {
+	if err := c.get(ctx, api.Stories+"/"+url.PathEscape(id), url.Values{"format": {"json"}}, &one); err != nil || one.More == 0 {
 		return roots
 	}
 	along := map[ownership.UID]bool{ownership.UID(id): true}
@@ -130,8 +130,8 @@ func (a *asker) rootsOfStory(ctx context.Context, id string) []types.UID {
 }
 
 // latest returns the UID of the object with a name that was removed last.
-func (f *undoFlags) latest(ctx context.Context, asker *asker, kind, name string) (types.UID, error) {
-	list, err := asker.bin(ctx, url.Values{"name": {name}})
+func (f *undoFlags) latest(ctx context.Context, client *collectorClient, kind, name string) (types.UID, error) {
+	list, err := client.bin(ctx, url.Values{"name": {name}})
 	if err != nil {
 		return "", err
 	}
@@ -142,7 +142,7 @@ func (f *undoFlags) latest(ctx context.Context, asker *asker, kind, name string)
 		group := schema.GroupResource{Group: i.Group, Resource: i.Resource}
 		isOfKind := mapping != nil && group == mapping.Resource.GroupResource() || kind == group.String() ||
 			mapping == nil && (strings.EqualFold(kind, i.Kind) || kind == i.Resource)
-		if isOfKind && (i.Namespace == "" || i.Namespace == asker.namespace) && i.Revision > revision {
+		if isOfKind && (i.Namespace == "" || i.Namespace == client.namespace) && i.Revision > revision {
 			uid, revision = i.UID, i.Revision
 		}
 	}
@@ -151,7 +151,7 @@ func (f *undoFlags) latest(ctx context.Context, asker *asker, kind, name string)
 	}
 	what := kind + "/" + name
 	if mapping == nil || mapping.Scope.Name() == meta.RESTScopeNameNamespace {
-		what += " in namespace " + asker.namespace
+		what += " in namespace " + client.namespace
 	}
 	return "", errors.New("the recycle bin does not have " + what + ", or you may not get it")
 }

@@ -25,7 +25,7 @@ import (
 
 // webFlags are the flags of coppice web.
 type webFlags struct {
-	ask  askFlags
+	ask  collectorFlags
 	port int
 	open bool
 }
@@ -64,17 +64,17 @@ it.`,
 func serveWeb(ctx context.Context, f webFlags, s Streams) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	asker, err := f.ask.asker()
+	client, err := f.ask.client()
 	if err != nil {
 		return err
 	}
 	checked, cancel := context.WithTimeout(ctx, collectorTimeout)
 	defer cancel()
-	if _, err := asker.read(checked, api.Prefix+"/status"); err != nil {
+	if _, err := client.read(checked, api.Prefix+"/status"); err != nil {
 		return err
 	}
 	server := link.New(link.Config{
-		Target: asker.server, Transport: asker.client.Transport, Changes: changesOfPage(),
+		Target: client.server, Transport: client.client.Transport, Changes: changesOfPage(),
 		Now: time.Now,
 	})
 	return serveLinks(ctx, server, f.port, f.open, s)
