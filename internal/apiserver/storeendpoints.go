@@ -9,6 +9,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+	"github.com/coppice-dev/coppice/internal/rules/escape"
 )
 
 // SnapshotPath serves a snapshot of the store. It contains every object, including Secrets: permission to
@@ -30,7 +31,7 @@ func (s snapshotHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	stream, err := s.store.Snapshot(r.Context())
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
+		http.Error(w, escape.Line(err.Error()), http.StatusInternalServerError)
 		return
 	}
 	defer stream.Close()
@@ -54,7 +55,7 @@ func (n newestHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	newest, err := n.store.Newest(r.Context())
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		http.Error(w, escape.Line(err.Error()), http.StatusServiceUnavailable)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

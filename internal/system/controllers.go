@@ -26,6 +26,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/story"
 	"github.com/coppice-dev/coppice/internal/controller/volumeprotection"
 	"github.com/coppice-dev/coppice/internal/node/agent"
+	"github.com/coppice-dev/coppice/internal/rules/escape"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/metrics"
 	"github.com/coppice-dev/coppice/internal/tools/web"
@@ -242,7 +243,7 @@ func usersOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if who, ok := request.UserFrom(r.Context()); ok {
 			if err := toolsapi.CheckUser(who.GetName(), who.GetGroups()); err != nil {
-				http.Error(w, err.Error(), http.StatusForbidden)
+				http.Error(w, escape.Line(err.Error()), http.StatusForbidden)
 				return
 			}
 		}

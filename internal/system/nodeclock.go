@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/coppice-dev/coppice/internal/node/agent/containerruntime/simulated"
+	"github.com/coppice-dev/coppice/internal/rules/escape"
 )
 
 // nodeClockPath is the path of the clock of simulated nodes, if it is movable: GET reads it, and
@@ -24,7 +25,7 @@ func (c nodeClock) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		text := r.URL.Query().Get("advance")
 		by, err := time.ParseDuration(text)
 		if err != nil || by < 0 {
-			http.Error(w, "advance="+text+" is not a duration that is not negative: "+nodeClockPath+"?advance=30s", http.StatusBadRequest)
+			http.Error(w, escape.Line("advance="+text+" is not a duration that is not negative: "+nodeClockPath+"?advance=30s"), http.StatusBadRequest)
 			return
 		}
 		now = c.clock.Advance(by)

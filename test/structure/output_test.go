@@ -40,3 +40,43 @@ func TestCommandsEscapeWhatTheyPrint(t *testing.T) {
 		t.Error("no calls were checked")
 	}
 }
+
+// Errors over HTTP are text that curl prints on a terminal. Their arguments are constants, or escaped.
+func TestErrorsOverHTTPAreEscaped(t *testing.T) {
+	checked := 0
+	for _, f := range goFiles(t) {
+		if f.isTest() || !strings.HasPrefix(f.dir, "internal/") {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			call, isCall := n.(*ast.CallExpr)
+			if !isCall || selected(call.Fun) != "http.Error" {
+				return true
+			}
+			checked++
+			_, isLiteral := call.Args[1].(*ast.BasicLit)
+			named, isNamed := call.Args[1].(*ast.Ident)
+			isConstant := isLiteral || isNamed && named.Name == "unavailable"
+			if made, isMade := call.Args[1].(*ast.CallExpr); !isConstant && (!isMade || !strings.HasPrefix(selected(made.Fun), "escape.")) {
+				t.Errorf("%s/%s: http.Error with text that is not escaped: use escape.Line or escape.Sprintf", f.dir, f.name)
+			}
+			return true
+		})
+	}
+	if checked == 0 {
+		t.Error("no calls were checked")
+	}
+}
+
+// selected returns the name of a function of another package, as in the source.
+func selected(function ast.Expr) string {
+	s, isSelector := function.(*ast.SelectorExpr)
+	if !isSelector {
+		return ""
+	}
+	of, isName := s.X.(*ast.Ident)
+	if !isName {
+		return ""
+	}
+	return of.Name + "." + s.Sel.Name
+}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 
 	"github.com/coppice-dev/coppice/internal/controller"
+	"github.com/coppice-dev/coppice/internal/rules/escape"
 )
 
 // unavailable is the response of kube-apiserver for an unavailable server.
@@ -22,7 +23,7 @@ const unavailable = "service unavailable"
 // proxy forwards a request to the server, in the name of its user.
 func (a *Aggregator) proxy(w http.ResponseWriter, r *http.Request, b *backend) {
 	if b.broken != nil {
-		http.Error(w, b.broken.Error(), http.StatusInternalServerError)
+		http.Error(w, escape.Line(b.broken.Error()), http.StatusInternalServerError)
 		return
 	}
 	if !b.available.Load() {
@@ -62,7 +63,7 @@ func (p responder) Error(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() == nil { // the client has not disconnected
 		p.failed()
 	}
-	http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	http.Error(w, escape.Line(err.Error()), http.StatusServiceUnavailable)
 }
 
 // suspect requests a check of a server that a request could not reach, so that discovery and the condition

@@ -19,6 +19,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kube-openapi/pkg/handler3"
 	"k8s.io/kube-openapi/pkg/spec3"
+
+	"github.com/coppice-dev/coppice/internal/rules/escape"
 )
 
 // served returns the established definitions, by name.
@@ -60,7 +62,7 @@ func (s *customV3) serveIndex(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := json.Marshal(index)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
+		http.Error(w, escape.Line(err.Error()), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Etag", strconv.Quote(fmt.Sprintf("%X", sha256.Sum256(body))))
@@ -87,7 +89,7 @@ func (s *customV3) serveDocument(w http.ResponseWriter, r *http.Request) {
 	version, _ := versionOfPath(path)
 	document, err := describe(definitions, version)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
+		http.Error(w, escape.Line(err.Error()), http.StatusInternalServerError)
 		return
 	}
 	once := handler3.NewOpenAPIService()

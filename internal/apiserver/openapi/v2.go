@@ -19,6 +19,8 @@ import (
 	"k8s.io/kube-openapi/pkg/common/restfuladapter"
 	"k8s.io/kube-openapi/pkg/handler"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/coppice-dev/coppice/internal/rules/escape"
 )
 
 const v2Path = "/openapi/v2"
@@ -58,7 +60,7 @@ func InstallV2(server *genericapiserver.GenericAPIServer, external *runtime.Sche
 func (s *documentV2) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	current, err := s.current(r.Context())
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
+		http.Error(w, escape.Line(err.Error()), http.StatusInternalServerError)
 		return
 	}
 	current.ServeHTTP(w, r)

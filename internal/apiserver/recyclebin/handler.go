@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/coppice-dev/coppice/internal/rules/escape"
 	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
 
@@ -65,7 +66,7 @@ func (b *Bin) Handler(authorize authorizer.Authorizer) http.Handler {
 		case err != nil && out.begun:
 			panic(http.ErrAbortHandler) // an incomplete response must not look complete
 		case err != nil:
-			http.Error(w, err.Error(), http.StatusInternalServerError)
+			http.Error(w, escape.Line(err.Error()), http.StatusInternalServerError)
 		case r.URL.Query().Has("uid") && !out.begun:
 			http.Error(w, "nothing is kept of such an object, or you may not get it", http.StatusNotFound)
 		default:
@@ -235,7 +236,7 @@ func (o *stream) item(i *Item) error {
 	if o.items++; o.items > 1 {
 		text = append([]byte(","), text...)
 	}
-	if _, err := o.w.Write(text); err != nil {
+	if _, err := io.WriteString(o.w, escape.Text(string(text))); err != nil { // curl prints it on a terminal
 		return fmt.Errorf("answer: %w", err)
 	}
 	return nil

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
+	"github.com/coppice-dev/coppice/internal/rules/escape"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
@@ -67,7 +68,7 @@ func (h Webhook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	review, err := read(r)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
+		http.Error(w, escape.Line(err.Error()), http.StatusBadRequest)
 		return
 	}
 	review.Response = h.answer(r.Context(), review.Request)

@@ -17,6 +17,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/internal/rules/escape"
 )
 
 const (
@@ -97,7 +99,7 @@ func Handler(agent Agent) http.Handler {
 	mux.HandleFunc("GET "+LogPath+"{namespace}/{pod}/{container}", func(w http.ResponseWriter, r *http.Request) {
 		log, err := open(r, agent)
 		if err != nil {
-			http.Error(w, err.Error(), statusOf(err))
+			http.Error(w, escape.Line(err.Error()), statusOf(err))
 			return
 		}
 		defer log.Close()
@@ -115,7 +117,7 @@ func Handler(agent Agent) http.Handler {
 func listPods(w http.ResponseWriter, agent Agent) {
 	pods, err := agent.Pods()
 	if err != nil {
-		http.Error(w, err.Error(), statusOf(err))
+		http.Error(w, escape.Line(err.Error()), statusOf(err))
 		return
 	}
 	list := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: make([]corev1.Pod, 0, len(pods))}

@@ -8,6 +8,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/proxy"
+
+	"github.com/coppice-dev/coppice/internal/rules/escape"
 )
 
 // streams serves the streams of one kind: it hands the upgraded connection on to the container
@@ -40,7 +42,7 @@ func (s streams) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // Error implements proxy.ErrorResponder.
 func (s streams) Error(w http.ResponseWriter, _ *http.Request, err error) {
-	http.Error(w, err.Error(), statusOf(err))
+	http.Error(w, escape.Line(err.Error()), statusOf(err))
 }
 
 // endingWriter is a response whose connection ends with a context. A server does not close upgraded connections.

@@ -1,8 +1,10 @@
 package web
 
 import (
-	"fmt"
+	"io"
 	"net/http"
+
+	"github.com/coppice-dev/coppice/internal/rules/escape"
 )
 
 // StandBy wraps a handler for a process that can answer only while it leads. While standsBy
@@ -15,9 +17,9 @@ func StandBy(standsBy func() (holder string, yes bool), next http.Handler) http.
 		case !yes, r.URL.Path == Metrics, r.URL.Path == Healthz, r.URL.Path == Livez:
 			next.ServeHTTP(w, r)
 		case r.URL.Path == Readyz:
-			_, _ = fmt.Fprintf(w, "ok, standing by: %s leads\n", holder)
+			_, _ = io.WriteString(w, escape.Sprintf("ok, standing by: %s leads\n", holder))
 		default:
-			http.Error(w, "standing by: "+holder+" leads", http.StatusServiceUnavailable)
+			http.Error(w, escape.Line("standing by: "+holder+" leads"), http.StatusServiceUnavailable)
 		}
 	})
 }

@@ -22,7 +22,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -34,6 +33,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/coppice-dev/coppice/collector/report"
+	"github.com/coppice-dev/coppice/internal/rules/escape"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/insight"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
@@ -96,7 +96,7 @@ func notFromElsewhere(next http.HandlerFunc) http.Handler {
 		asIfUnsafe := r.Clone(r.Context())
 		asIfUnsafe.Method = http.MethodPost
 		if err := protection.Check(asIfUnsafe); err != nil {
-			http.Error(w, err.Error(), http.StatusForbidden)
+			http.Error(w, escape.Line(err.Error()), http.StatusForbidden)
 			return
 		}
 		next(w, r)
@@ -116,7 +116,7 @@ func probes(mux *http.ServeMux, s Source) {
 	mux.HandleFunc("GET "+Livez, ok)
 	mux.HandleFunc("GET "+Readyz, func(w http.ResponseWriter, r *http.Request) {
 		if err := s.Ready(); err != nil {
-			http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
+			http.Error(w, escape.Line("not ready: "+err.Error()), http.StatusServiceUnavailable)
 			return
 		}
 		ok(w, r)
@@ -139,11 +139,11 @@ func writeJSON(w http.ResponseWriter, value any) {
 	encoder := json.NewEncoder(&body)
 	encoder.SetIndent("", "  ")
 	if err := encoder.Encode(value); err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
+		http.Error(w, escape.Line(err.Error()), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = body.WriteTo(w)
+	_, _ = io.WriteString(w, escape.Text(body.String())) // curl prints it on a terminal; the escapes are JSON's
 }
 
 // mostGraph is the largest graph, in bytes: the same as for other answers about the ownership graph.
@@ -151,7 +151,7 @@ const mostGraph = 64 << 20
 
 // tooLarge refuses a graph.
 func tooLarge(w http.ResponseWriter) {
-	http.Error(w, fmt.Sprintf("the graph would have more than %d MiB: name objects with ?uid=UID, or use coppice graph, which has no limit",
+	http.Error(w, escape.Sprintf("the graph would have more than %d MiB: name objects with ?uid=UID, or use coppice graph, which has no limit",
 		mostGraph>>20), http.StatusRequestEntityTooLarge)
 }
 
@@ -159,7 +159,7 @@ func writeGraph(w http.ResponseWriter, r *http.Request, s Source) {
 	query := r.URL.Query()
 	format, err := insight.ParseFormat(query.Get("format"))
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
+		http.Error(w, escape.Line(err.Error()), http.StatusBadRequest)
 		return
 	}
 	var uids []ownership.UID
@@ -181,7 +181,7 @@ func writeGraph(w http.ResponseWriter, r *http.Request, s Source) {
 		if errors.Is(err, insight.ErrTooLarge) {
 			code = http.StatusUnprocessableEntity
 		}
-		http.Error(w, err.Error(), code)
+		http.Error(w, escape.Line(err.Error()), code)
 		return
 	}
 	w.Header().Set("Content-Type", format.ContentType())
@@ -199,7 +199,7 @@ func settle(w http.ResponseWriter, r *http.Request, s Source) {
 	if text := r.URL.Query().Get("timeout"); text != "" {
 		var err error
 		if patience, err = time.ParseDuration(text); err != nil || patience < 0 {
-			http.Error(w, "timeout="+text+" is not a duration: "+Settled+"?timeout=10s", http.StatusBadRequest)
+			http.Error(w, escape.Line("timeout="+text+" is not a duration: "+Settled+"?timeout=10s"), http.StatusBadRequest)
 			return
 		}
 	}
@@ -212,11 +212,11 @@ func resume(w http.ResponseWriter, r *http.Request, s Source) {
 	kind := r.URL.Query().Get("kind")
 	switch {
 	case kind == "":
-		http.Error(w, "name the kind of the deletions to resume: "+Resume+"?kind=ReplicaSet.apps", http.StatusBadRequest)
+		http.Error(w, escape.Line("name the kind of the deletions to resume: "+Resume+"?kind=ReplicaSet.apps"), http.StatusBadRequest)
 	case !s.Resume(kind):
-		http.Error(w, "deletions of "+kind+" are not paused", http.StatusNotFound)
+		http.Error(w, escape.Line("deletions of "+kind+" are not paused"), http.StatusNotFound)
 	default:
-		_, _ = io.WriteString(w, "deletions of "+kind+" are resumed\n")
+		_, _ = io.WriteString(w, escape.Sprintf("deletions of %s are resumed\n", kind))
 	}
 }
 

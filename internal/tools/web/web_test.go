@@ -7,12 +7,14 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/coppice-dev/coppice/collector/report"
+	"github.com/coppice-dev/coppice/internal/rules/escape"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/insight"
 	"github.com/coppice-dev/coppice/internal/tools/web"
@@ -239,4 +241,48 @@ func TestGraphIsBounded(t *testing.T) {
 			t.Errorf("%s: %d %.200s", format, r.StatusCode, text)
 		}
 	}
+}
+
+// painting is a Source with texts that control a terminal.
+type painting struct{ fake }
+
+const hostile = "a\x1b]0;PWN\x07\u009b31m\x7f\u202eb\nc"
+
+func (painting) Ready() error            { return errors.New(hostile) }
+func (painting) Status() report.Status   { return report.Status{ProbeError: hostile} }
+func (painting) Resume(kind string) bool { return strings.HasPrefix(kind, "a") }
+func (painting) Records() []report.Record {
+	return []report.Record{{Decision: hostile}}
+}
+func (painting) Settle(context.Context) report.Settlement {
+	return report.Settlement{Unfinished: []string{hostile}}
+}
+
+// Text over HTTP controls no terminal of a user of curl. In JSON, names are what they are.
+func TestTextOverHTTPControlsNoTerminal(t *testing.T) {
+	inner := web.Handler(painting{})
+	standing := web.StandBy(func() (string, bool) { return hostile, true }, inner)
+	escaped := url.QueryEscape(hostile)
+	for name, answer := range map[string]*http.Response{
+		"not ready": get(t, inner, web.Readyz), "status": get(t, inner, web.Status), "records": get(t, inner, web.Records), "settled": get(t, inner, web.Settled),
+		"no duration": get(t, inner, web.Settled+"?timeout="+escaped), "no format": get(t, inner, web.Graph+"?format="+escaped), "no object": get(t, inner, web.Graph+"?uid="+escaped),
+		"standing by": get(t, standing, web.Readyz), "another leads": get(t, standing, web.Status),
+		"resumed": post(t, inner, web.Resume+"?kind="+escaped), "not resumed": post(t, inner, web.Resume+"?kind=x"+escaped),
+	} {
+		text := body(t, answer)
+		if text == "" || strings.ContainsFunc(text, escape.Controls) || strings.Contains(text, "\nc") || !strings.Contains(text, "PWN") && name != "no object" {
+			t.Errorf("%s: %q", name, text)
+		}
+	}
+	var records []report.Record
+	if err := json.Unmarshal([]byte(body(t, get(t, inner, web.Records))), &records); err != nil || len(records) != 1 || records[0].Decision != hostile {
+		t.Errorf("%+v %v", records, err)
+	}
+}
+
+func post(t *testing.T, h http.Handler, path string) *http.Response {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "http://localhost:10270"+path, http.NoBody))
+	return w.Result()
 }

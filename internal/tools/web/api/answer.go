@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
+
+	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
 
 // Every answer has a bound in bytes. An answer that exceeds it is refused with 413, before any of it is written: a part
@@ -40,8 +42,16 @@ func (s *spool) Write(p []byte) (int, error) {
 var errTooLarge = &refusal{http.StatusRequestEntityTooLarge, fmt.Sprintf(
 	"the answer would have more than %d MiB: name fewer objects, or objects with fewer dependents; coppice with --address=none reads the cluster itself, without a bound", mostAnswer>>20)}
 
-// write answers with the output of a function, which it calls once or twice.
-func write(w http.ResponseWriter, contentType string, produce func(io.Writer) error) error {
+// write answers with the output of a function, which it calls once or twice. Characters that control a terminal are
+// escaped, for callers who use curl. In JSON, the escapes decode to the same characters.
+func write(w http.ResponseWriter, contentType string, answer func(io.Writer) error) error {
+	produce := func(out io.Writer) error {
+		shown := terminal.NewWriter(out)
+		if err := answer(shown); err != nil {
+			return err
+		}
+		return shown.Close()
+	}
 	first := &spool{}
 	if err := produce(first); err != nil {
 		return err

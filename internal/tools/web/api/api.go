@@ -233,22 +233,21 @@ type refusal struct {
 func (e *refusal) Error() string { return e.says }
 
 func writeError(w http.ResponseWriter, err error) {
-	text := escape.Line(err.Error()) // curl prints it on a terminal
+	code := http.StatusBadGateway // the API server did not answer a question about the caller
 	told, isRefusal := errors.AsType[*refusal](err)
 	switch {
 	case errors.Is(err, ErrUnauthenticated):
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		http.Error(w, text, http.StatusUnauthorized)
+		code = http.StatusUnauthorized
 	case errors.Is(err, ErrComponent):
-		http.Error(w, text, http.StatusForbidden)
+		code = http.StatusForbidden
 	case isRefusal:
-		if told.code == http.StatusTooManyRequests {
-			w.Header().Set("Retry-After", "1")
-		}
-		http.Error(w, text, told.code)
-	default:
-		http.Error(w, text, http.StatusBadGateway) // the API server did not answer a question about the caller
+		code = told.code
 	}
+	if code == http.StatusTooManyRequests {
+		w.Header().Set("Retry-After", "1")
+	}
+	http.Error(w, escape.Line(err.Error()), code) // curl prints it on a terminal
 }
 
 // graph answers with a part of the ownership graph.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/coppice-dev/coppice/collector/report"
+	"github.com/coppice-dev/coppice/internal/rules/escape"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/insight"
 )
@@ -183,7 +184,7 @@ func (e *events) add(event string, id uint64, value any) {
 	if e.isOver {
 		return
 	}
-	_, err = fmt.Fprintf(e.out, "%sdata: %s\n\n", text, data)
+	_, err = fmt.Fprintf(e.out, "%sdata: %s\n\n", text, escape.Text(string(data))) // as in other answers
 	e.isOver = err != nil
 }
 

@@ -32,6 +32,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/coppice-dev/coppice/internal/rules/escape"
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 	"github.com/coppice-dev/coppice/internal/tools/web/page"
 )
@@ -108,7 +109,7 @@ func New(c Config) *Server {
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if r.Context().Err() == nil { // otherwise the browser has disconnected
-				http.Error(w, "the server does not answer: "+err.Error(), http.StatusBadGateway)
+				http.Error(w, escape.Line("the server does not answer: "+err.Error()), http.StatusBadGateway)
 			}
 		},
 	}
@@ -153,7 +154,7 @@ func fromHere(host string, next http.Handler) http.Handler {
 		isNavigation := r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Method == http.MethodGet
 		switch {
 		case r.Host != host:
-			http.Error(w, "only requests to "+host+" are served here", http.StatusForbidden)
+			http.Error(w, escape.Line("only requests to "+host+" are served here"), http.StatusForbidden)
 		case origin != "" && origin != "http://"+host,
 			site != "" && site != "same-origin" && !isNavigation && site != "none":
 			http.Error(w, "requests from pages of other origins are not served", http.StatusForbidden)
@@ -176,7 +177,7 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request) {
 	}
 	cookie, key, problem := s.exchange(digestOf(sent.Token))
 	if problem != "" {
-		http.Error(w, problem, http.StatusGone)
+		http.Error(w, escape.Line(problem), http.StatusGone)
 		return
 	}
 	http.SetCookie(w, &http.Cookie{
