@@ -254,6 +254,7 @@ func (painting) Resume(kind string) bool { return strings.HasPrefix(kind, "a") }
 func (painting) Records() []report.Record {
 	return []report.Record{{Decision: hostile}}
 }
+
 func (painting) Settle(context.Context) report.Settlement {
 	return report.Settlement{Unfinished: []string{hostile}}
 }
