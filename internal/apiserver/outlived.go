@@ -23,7 +23,7 @@ type outlived struct {
 
 // left returns the objects that a protected object outlives and that still exist, as far as the user of the
 // request may read them. The server itself, without a user, reads all.
-func (o outlived) left(ctx context.Context, namespace string, outlived []protection.Other) []protection.Left {
+func (o outlived) left(ctx context.Context, namespace string, outlived []protection.Outlived) []protection.Remaining {
 	var may protected.May
 	if who, ok := genericrequest.UserFrom(ctx); ok {
 		may = o.rightsOf(who)
@@ -32,7 +32,7 @@ func (o outlived) left(ctx context.Context, namespace string, outlived []protect
 }
 
 // check is admissionchain.Config.Outlived.
-func (o outlived) check(ctx context.Context, who user.Info, namespace string, added []protection.Other) error {
+func (o outlived) check(ctx context.Context, who user.Info, namespace string, added []protection.Outlived) error {
 	return o.lookup.Check(ctx, o.rightsOf(who), namespace, added)
 }
 

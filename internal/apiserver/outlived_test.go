@@ -42,14 +42,14 @@ func newOutliving(t *testing.T) outliving {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.metadata = o.listing(t, protection.Other{APIVersion: "v1", Kind: "Secret", Namespace: o.vault, Name: "key"})
+	o.metadata = o.listing(t, protection.Outlived{APIVersion: "v1", Kind: "Secret", Namespace: o.vault, Name: "key"})
 	return o
 }
 
 // listing returns metadata that list an entry.
-func (o outliving) listing(t *testing.T, entry protection.Other) metav1.ObjectMeta {
+func (o outliving) listing(t *testing.T, entry protection.Outlived) metav1.ObjectMeta {
 	t.Helper()
-	list, err := protection.FormatOthers([]protection.Other{entry})
+	list, err := protection.FormatOutlives([]protection.Outlived{entry})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +197,7 @@ func TestR28_EntriesNeedRightsWhenTheyAreAdded(t *testing.T) {
 		_, err = maps.Update(t.Context(), m, metav1.UpdateOptions{})
 		return err
 	}
-	own := o.listing(t, protection.Other{APIVersion: "v1", Kind: "ConfigMap", Name: "plain"})
+	own := o.listing(t, protection.Outlived{APIVersion: "v1", Kind: "ConfigMap", Name: "plain"})
 	for name, test := range map[string]struct {
 		err     error
 		refused bool
@@ -206,13 +206,13 @@ func TestR28_EntriesNeedRightsWhenTheyAreAdded(t *testing.T) {
 		"another field":                   {update("kept", func(m *corev1.ConfigMap) { m.Data = map[string]string{"a": "b"} }), false},
 		"the label of an entry of others": {update("kept", func(m *corev1.ConfigMap) { m.Labels = nil }), false},
 		"a finalizer": {update("plain", func(m *corev1.ConfigMap) {
-			m.Annotations = o.listing(t, protection.Other{Finalizer: "example.com/x"}).Annotations
+			m.Annotations = o.listing(t, protection.Outlived{Finalizer: "example.com/x"}).Annotations
 		}), true},
 		"another namespace": {update("plain", func(m *corev1.ConfigMap) {
-			m.Annotations = o.listing(t, protection.Other{APIVersion: "v1", Kind: "Namespace", Name: o.vault}).Annotations
+			m.Annotations = o.listing(t, protection.Outlived{APIVersion: "v1", Kind: "Namespace", Name: o.vault}).Annotations
 		}), true},
 		"a kind that is not served": {update("plain", func(m *corev1.ConfigMap) {
-			m.Annotations = o.listing(t, protection.Other{APIVersion: "example.com/v1", Kind: "Later", Name: "x"}).Annotations
+			m.Annotations = o.listing(t, protection.Outlived{APIVersion: "example.com/v1", Kind: "Later", Name: "x"}).Annotations
 		}), true},
 		"a binding":                        {o.bindPod(t.Context(), typed(t, o.acting("ann"))), true},
 		"an entry of others":               {update("kept", func(m *corev1.ConfigMap) { m.Annotations = nil }), false},

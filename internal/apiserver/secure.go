@@ -40,7 +40,7 @@ func secure(ctx context.Context, c completedConfig, f *foundation) (*security, e
 	outlived := outlived{access: access, lookup: protected.Lookup{Mapper: f.mapper, Metadata: f.objects, Carried: companions.hasFinalizer}}
 	flow := deleteflow.New(deleteflow.Config{
 		Now: c.Now, Resources: builtin.Resources(), Collector: c.Features.Collector,
-		Left: outlived.left, OnRequest: companions.requested, Stored: stored.At,
+		Remaining: outlived.left, OnRequest: companions.requested, Stored: stored.At,
 	})
 	f.base.BuildHandlerChainFunc = handlerChain(f, access, flow)
 	// Requests are queued by priority level and user, so that a flood of requests delays only its own user. Requests

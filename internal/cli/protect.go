@@ -158,10 +158,10 @@ func protect(ctx context.Context, f *protectFlags, args []string, s Streams) err
 			return protection.New(string(mode), ""), nil
 		}
 		before, _ := protection.Of(m)
-		if len(before.Others)+len(w.others) == 0 {
+		if len(before.Outlives)+len(w.others) == 0 {
 			return protection.Protection{}, errors.New("it outlives no object yet: name one with --of")
 		}
-		return outliving(slices.Concat(before.Others, w.others))
+		return outliving(slices.Concat(before.Outlives, w.others))
 	})
 	if len(w.done) > 0 {
 		w.warnUnenforced(ctx)
@@ -179,11 +179,11 @@ func unprotect(ctx context.Context, f *protectFlags, args []string, s Streams) e
 		if len(w.others) == 0 {
 			return protection.Protection{}, nil
 		}
-		left := slices.DeleteFunc(slices.Clone(before.Others), func(o protection.Other) bool {
-			return slices.ContainsFunc(w.others, func(other protection.Other) bool { return same(o, other, m.GetNamespace()) })
+		left := slices.DeleteFunc(slices.Clone(before.Outlives), func(o protection.Outlived) bool {
+			return slices.ContainsFunc(w.others, func(other protection.Outlived) bool { return same(o, other, m.GetNamespace()) })
 		})
 		switch {
-		case len(left) == len(before.Others):
+		case len(left) == len(before.Outlives):
 			return before, nil
 		case len(left) == 0:
 			return protection.Protection{}, nil
@@ -194,8 +194,8 @@ func unprotect(ctx context.Context, f *protectFlags, args []string, s Streams) e
 }
 
 // same reports whether two entries name the same object. It ignores the version, which is only a hint.
-func same(a, b protection.Other, namespace string) bool {
-	for _, o := range []*protection.Other{&a, &b} {
+func same(a, b protection.Outlived, namespace string) bool {
+	for _, o := range []*protection.Outlived{&a, &b} {
 		if o.Namespace == "" && o.Finalizer == "" {
 			o.Namespace = namespace
 		}
@@ -204,8 +204,8 @@ func same(a, b protection.Other, namespace string) bool {
 	return a == b
 }
 
-func outliving(others []protection.Other) (protection.Protection, error) {
-	annotation, err := protection.FormatOthers(others)
+func outliving(others []protection.Outlived) (protection.Protection, error) {
+	annotation, err := protection.FormatOutlives(others)
 	if err != nil {
 		return protection.Protection{}, err
 	}
@@ -214,12 +214,12 @@ func outliving(others []protection.Other) (protection.Protection, error) {
 
 // protectedObject is an object with its protection.
 type protectedObject struct {
-	Resource  string             `json:"resource"` // deployments.apps
-	Namespace string             `json:"namespace,omitempty"`
-	Name      string             `json:"name"`
-	Mode      string             `json:"mode,omitempty"` // the value of the label; empty if it is not protected
-	Outlives  []protection.Other `json:"outlives,omitempty"`
-	Invalid   string             `json:"invalid,omitempty"` // the reason why it is protected as with always
+	Resource  string                `json:"resource"` // deployments.apps
+	Namespace string                `json:"namespace,omitempty"`
+	Name      string                `json:"name"`
+	Mode      string                `json:"mode,omitempty"` // the value of the label; empty if it is not protected
+	Outlives  []protection.Outlived `json:"outlives,omitempty"`
+	Invalid   string                `json:"invalid,omitempty"` // the reason why it is protected as with always
 	// Unchecked is the reason why its entries are not looked up: they all count as existing objects.
 	Unchecked string `json:"unchecked,omitempty"`
 	Changed   bool   `json:"changed,omitempty"` // this command has changed it
@@ -243,7 +243,7 @@ func (p protectedObject) String() string {
 	return text
 }
 
-func outlivedBy(others []protection.Other) string {
+func outlivedBy(others []protection.Outlived) string {
 	var names []string
 	for _, o := range others {
 		names = append(names, o.String())
@@ -258,7 +258,7 @@ type protecting struct {
 	args   []string
 	client metadata.Interface
 	mapper meta.RESTMapper
-	others []protection.Other
+	others []protection.Outlived
 	s      Streams
 
 	checks   bool // the server checks all entries
@@ -299,19 +299,19 @@ func (f *protectFlags) begin(ctx context.Context, args []string, s Streams) (*pr
 }
 
 // parseOther parses a value of --of.
-func (w *protecting) parseOther(of string) (protection.Other, error) {
+func (w *protecting) parseOther(of string) (protection.Outlived, error) {
 	kind, name, _ := strings.Cut(of, "/")
 	if name == "" {
-		return protection.Other{}, errors.New("write TYPE/NAME, TYPE/NAMESPACE/NAME or finalizer/NAME")
+		return protection.Outlived{}, errors.New("write TYPE/NAME, TYPE/NAMESPACE/NAME or finalizer/NAME")
 	}
 	if kind == "finalizer" {
-		return protection.Other{Finalizer: name}, nil
+		return protection.Outlived{Finalizer: name}, nil
 	}
 	mapping, err := mappingOf(w.mapper, kind)
 	if err != nil {
-		return protection.Other{}, err
+		return protection.Outlived{}, err
 	}
-	other := protection.Other{Name: name}
+	other := protection.Outlived{Name: name}
 	other.APIVersion, other.Kind = mapping.GroupVersionKind.ToAPIVersionAndKind()
 	if mapping.Scope.Name() == meta.RESTScopeNameRoot {
 		return other, nil
@@ -326,7 +326,7 @@ func (w *protecting) parseOther(of string) (protection.Other, error) {
 }
 
 // noteMissing notes on stderr that an object to outlive does not exist: its name may be mistyped.
-func (w *protecting) noteMissing(o protection.Other) {
+func (w *protecting) noteMissing(o protection.Outlived) {
 	kind := o.GroupVersionKind()
 	mapping, err := w.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if o.Finalizer != "" || err != nil {
@@ -342,10 +342,10 @@ func (w *protecting) noteMissing(o protection.Other) {
 type changing func(mapping *meta.RESTMapping, m metav1.Object) (protection.Protection, error)
 
 // isNamed reports whether an object is among others.
-func isNamed(others []protection.Other, mapping *meta.RESTMapping, m metav1.Object) bool {
-	self := protection.Other{Namespace: m.GetNamespace(), Name: m.GetName()}
+func isNamed(others []protection.Outlived, mapping *meta.RESTMapping, m metav1.Object) bool {
+	self := protection.Outlived{Namespace: m.GetNamespace(), Name: m.GetName()}
 	self.APIVersion, self.Kind = mapping.GroupVersionKind.ToAPIVersionAndKind()
-	return slices.ContainsFunc(others, func(o protection.Other) bool { return same(o, self, m.GetNamespace()) })
+	return slices.ContainsFunc(others, func(o protection.Outlived) bool { return same(o, self, m.GetNamespace()) })
 }
 
 // each gives the objects the protection that change returns. A protection without a label removes it.
@@ -391,7 +391,7 @@ func (w *protecting) write(mapping *meta.RESTMapping, m metav1.Object, change ch
 }
 
 func protectedOf(resource string, m metav1.Object, p protection.Protection) protectedObject {
-	return protectedObject{Resource: resource, Namespace: m.GetNamespace(), Name: m.GetName(), Mode: p.Label, Outlives: p.Others, Invalid: p.Invalid, Unchecked: p.Unchecked}
+	return protectedObject{Resource: resource, Namespace: m.GetNamespace(), Name: m.GetName(), Mode: p.Label, Outlives: p.Outlives, Invalid: p.Invalid, Unchecked: p.Unchecked}
 }
 
 // patchOf returns the merge patch that gives an object a protection, on the condition that the object has not changed
@@ -402,8 +402,8 @@ func patchOf(m metav1.Object, p protection.Protection, checked string) ([]byte, 
 	if p.Label != "" {
 		label = p.Label
 	}
-	if len(p.Others) > 0 {
-		text, err := protection.FormatOthers(p.Others)
+	if len(p.Outlives) > 0 {
+		text, err := protection.FormatOutlives(p.Outlives)
 		if err != nil {
 			return nil, err
 		}

@@ -76,16 +76,16 @@ func TestPatchOf(t *testing.T) {
 }
 
 func TestSameOther(t *testing.T) {
-	a := protection.Other{APIVersion: "apps/v1", Kind: "Deployment", Namespace: "shop", Name: "web"}
+	a := protection.Outlived{APIVersion: "apps/v1", Kind: "Deployment", Namespace: "shop", Name: "web"}
 	for name, test := range map[string]struct {
-		b    protection.Other
+		b    protection.Outlived
 		want bool
 	}{
 		"equal":                     {a, true},
-		"another version":           {protection.Other{APIVersion: "apps/v1beta1", Kind: "Deployment", Namespace: "shop", Name: "web"}, true},
-		"in the object's namespace": {protection.Other{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}, true},
-		"in another namespace":      {protection.Other{APIVersion: "apps/v1", Kind: "Deployment", Namespace: "billing", Name: "web"}, false},
-		"a finalizer":               {protection.Other{Finalizer: "web"}, false},
+		"another version":           {protection.Outlived{APIVersion: "apps/v1beta1", Kind: "Deployment", Namespace: "shop", Name: "web"}, true},
+		"in the object's namespace": {protection.Outlived{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}, true},
+		"in another namespace":      {protection.Outlived{APIVersion: "apps/v1", Kind: "Deployment", Namespace: "billing", Name: "web"}, false},
+		"a finalizer":               {protection.Outlived{Finalizer: "web"}, false},
 	} {
 		if got := same(a, test.b, "shop"); got != test.want {
 			t.Errorf("%s: %t", name, got)

@@ -65,7 +65,7 @@ func walkProtect(ctx context.Context, t *testing.T, client kubernetes.Interface,
 		return err
 	}
 	created := metav1.NewTime(installed.Add(2 * protection.Margin)) // the webhook has checked its entries
-	pairs := map[string][2]protection.Other{                        // one that exists and one that does not
+	pairs := map[string][2]protection.Outlived{                     // one that exists and one that does not
 		"secret":    {{APIVersion: "v1", Kind: "Secret", Name: secretName}, {APIVersion: "v1", Kind: "Secret", Name: "absent"}},
 		"settings":  {{APIVersion: "v1", Kind: "ConfigMap", Name: "settings"}, {APIVersion: "v1", Kind: "ConfigMap", Name: "absent"}},
 		"finalizer": {{Finalizer: carried}, {Finalizer: "acme.io/absent"}},
@@ -124,9 +124,9 @@ func installWebhook(ctx context.Context, client kubernetes.Interface) (time.Time
 
 // reviewDelete reviews whether a user may delete an object that outlives another one. It returns the refusal, without
 // the name of the other one.
-func reviewDelete(t *testing.T, handler http.Handler, created metav1.Time, user string, groups []string, other protection.Other) string {
+func reviewDelete(t *testing.T, handler http.Handler, created metav1.Time, user string, groups []string, other protection.Outlived) string {
 	t.Helper()
-	list, err := protection.FormatOthers([]protection.Other{other})
+	list, err := protection.FormatOutlives([]protection.Outlived{other})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -187,7 +187,7 @@ func (in attempt) of(what subject) dynamic.ResourceInterface {
 func (in attempt) protect(ctx context.Context, what subject) error {
 	metadata := map[string]any{"labels": map[string]any{protection.Label: string(in.mode)}}
 	if in.mode == protection.Outlives {
-		list, err := protection.FormatOthers([]protection.Other{{APIVersion: "v1", Kind: "ConfigMap", Namespace: "default", Name: "consumer"}})
+		list, err := protection.FormatOutlives([]protection.Outlived{{APIVersion: "v1", Kind: "ConfigMap", Namespace: "default", Name: "consumer"}})
 		if err != nil {
 			return err
 		}
@@ -265,7 +265,7 @@ func TestR28_OutlivesFinalizer(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		list, err := protection.FormatOthers([]protection.Other{{Finalizer: "acme.io/cleanup"}})
+		list, err := protection.FormatOutlives([]protection.Outlived{{Finalizer: "acme.io/cleanup"}})
 		if err != nil {
 			return err
 		}

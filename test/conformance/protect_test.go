@@ -161,7 +161,7 @@ func (p *protecting) create(t *testing.T, mode string) (name, other string) {
 	t.Helper()
 	p.n++
 	name, other = fmt.Sprintf("kept-%d", p.n), fmt.Sprintf("other-%d", p.n)
-	list, err := protection.FormatOthers([]protection.Other{{APIVersion: "v1", Kind: "ConfigMap", Name: other}})
+	list, err := protection.FormatOutlives([]protection.Outlived{{APIVersion: "v1", Kind: "ConfigMap", Name: other}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -364,7 +364,7 @@ func (p *protecting) testEviction(t *testing.T) {
 // testBinding binds pods: the API server copies the annotations of a Binding onto the pod, without the labels of the
 // pod in the request.
 func (p *protecting) testBinding(t *testing.T) {
-	list, err := protection.FormatOthers([]protection.Other{{APIVersion: "v1", Kind: "ConfigMap", Name: "unread"}})
+	list, err := protection.FormatOutlives([]protection.Outlived{{APIVersion: "v1", Kind: "ConfigMap", Name: "unread"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,9 +14,9 @@ import (
 // realTime has the functions of tests that may use the real clock, with the reason.
 func realTime() map[string]string {
 	return map[string]string{
-		"collector/clusters_test.go TestManyClustersSleepInOneProcess":            "make clusters, which measures, is the only caller",
-		"internal/testing/simulation/simulation_test.go run": "a campaign of seeds lasts as long as its flag says",
-		"test/e2e/cronjobs_test.go TestCronJobRuns":          "the age of a schedule, a year, tells the run of the past from that of this test",
+		"collector/clusters_test.go TestManyClustersSleepInOneProcess": "make clusters, which measures, is the only caller",
+		"internal/testing/simulation/simulation_test.go run":           "a campaign of seeds lasts as long as its flag says",
+		"test/e2e/cronjobs_test.go TestCronJobRuns":                    "the age of a schedule, a year, tells the run of the past from that of this test",
 	}
 }
 

@@ -61,7 +61,7 @@ type Config struct {
 	Backlog     func(namespace string) int
 	// Outlived returns an error if the user may not read an object of the added entries: objects that a
 	// protected object in the namespace outlives (R28).
-	Outlived func(ctx context.Context, who user.Info, namespace string, added []protection.Other) error
+	Outlived func(ctx context.Context, who user.Info, namespace string, added []protection.Outlived) error
 	// MergeTypes are the types with which MutatingAdmissionPolicies apply their changes.
 	MergeTypes patch.TypeConverterManager
 	// Webhooks configures how the server reaches webhooks.

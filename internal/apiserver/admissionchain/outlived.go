@@ -20,10 +20,10 @@ import (
 type outlived struct {
 	*admission.Handler
 
-	check func(ctx context.Context, who user.Info, namespace string, added []protection.Other) error
+	check func(ctx context.Context, who user.Info, namespace string, added []protection.Outlived) error
 }
 
-func newOutlived(check func(context.Context, user.Info, string, []protection.Other) error) admission.ValidationInterface {
+func newOutlived(check func(context.Context, user.Info, string, []protection.Outlived) error) admission.ValidationInterface {
 	return outlived{admission.NewHandler(admission.Create, admission.Update), check}
 }
 

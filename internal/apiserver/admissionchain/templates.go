@@ -16,10 +16,10 @@ import (
 
 // entriesIn returns the entries of all annotations of R28 in an object: in its metadata and in the metadata of all
 // templates that it contains. A list that cannot be parsed has no entries; it protects as always.
-func entriesIn(obj runtime.Object) []protection.Other {
-	var entries []protection.Other
+func entriesIn(obj runtime.Object) []protection.Outlived {
+	var entries []protection.Outlived
 	found := func(annotation string) {
-		others, _ := protection.ParseOthers(annotation)
+		others, _ := protection.ParseOutlives(annotation)
 		entries = append(entries, protection.Missing(others, entries)...)
 	}
 	switch o := obj.(type) {

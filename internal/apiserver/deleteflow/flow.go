@@ -88,10 +88,10 @@ type Config struct {
 	// before the DELETE succeeds, and may be repeated for one request. Dry runs, collectors and namespace controllers
 	// cause no calls.
 	OnRequest func(Requested)
-	// Left returns the outlived objects of a protected object in a namespace (R28) that still exist or could not be
+	// Remaining returns the outlived objects of a protected object in a namespace (R28) that still exist or could not be
 	// checked with the rights of the request's user. It is called in storage transactions. If it is nil, none can be
 	// checked.
-	Left func(ctx context.Context, namespace string, others []protection.Other) []protection.Left
+	Remaining func(ctx context.Context, namespace string, others []protection.Outlived) []protection.Remaining
 	// Stored reads the metadata of stored objects. Nil: no object is found.
 	Stored StoredMetadata
 }
@@ -100,7 +100,7 @@ type Config struct {
 type Flow struct {
 	now       func() time.Time
 	collector bool
-	left      func(ctx context.Context, namespace string, others []protection.Other) []protection.Left
+	left      func(ctx context.Context, namespace string, others []protection.Outlived) []protection.Remaining
 	onRequest func(Requested)
 	rows      map[schema.GroupResource]schema.GroupResource // where a resource with several groups is stored
 	stored    StoredMetadata
@@ -109,7 +109,7 @@ type Flow struct {
 
 // New returns a Flow.
 func New(c Config) *Flow {
-	f := &Flow{now: c.Now, collector: c.Collector, left: c.Left, onRequest: c.OnRequest, rows: map[schema.GroupResource]schema.GroupResource{}, stored: c.Stored, emptied: emptied{now: c.Now, by: map[emptiedBy]emptiedNamespace{}}}
+	f := &Flow{now: c.Now, collector: c.Collector, left: c.Remaining, onRequest: c.OnRequest, rows: map[schema.GroupResource]schema.GroupResource{}, stored: c.Stored, emptied: emptied{now: c.Now, by: map[emptiedBy]emptiedNamespace{}}}
 	if f.onRequest == nil {
 		f.onRequest = func(Requested) {}
 	}

@@ -55,9 +55,9 @@ func (f *Flow) protect(ctx context.Context, obj runtime.Object, resource schema.
 	if !protected {
 		return nil
 	}
-	var left []protection.Left
+	var left []protection.Remaining
 	if p.NeedsLookup() {
-		left = f.left(ctx, m.GetNamespace(), p.Others)
+		left = f.left(ctx, m.GetNamespace(), p.Outlives)
 	}
 	if refusal := p.Answer(deleterOf(ctx), left); refusal != nil {
 		return refusal.Error(resource, m.GetNamespace(), m.GetName())
@@ -66,10 +66,10 @@ func (f *Flow) protect(ctx context.Context, obj runtime.Object, resource schema.
 }
 
 // unknownWhetherLeft is for a server without Config.Left.
-func unknownWhetherLeft(_ context.Context, _ string, others []protection.Other) []protection.Left {
-	left := make([]protection.Left, len(others))
+func unknownWhetherLeft(_ context.Context, _ string, others []protection.Outlived) []protection.Remaining {
+	left := make([]protection.Remaining, len(others))
 	for i, o := range others {
-		left[i] = protection.Left{Other: o, Unknown: "this server does not look it up"}
+		left[i] = protection.Remaining{Outlived: o, Unknown: "this server does not look it up"}
 	}
 	return left
 }

@@ -41,8 +41,8 @@ type Lookup struct {
 // Remaining returns the outlived objects that still exist, could not be checked, or may not be read by the deleter, but not many
 // more than a refusal names. A namespaced entry without a namespace is looked up in namespace, the protected
 // object's. A nil may grants all rights.
-func (l Lookup) Remaining(ctx context.Context, may May, namespace string, others []protection.Other) []protection.Left {
-	var left []protection.Left
+func (l Lookup) Remaining(ctx context.Context, may May, namespace string, others []protection.Outlived) []protection.Remaining {
+	var left []protection.Remaining
 	for _, o := range others {
 		if one, there := l.find(ctx, may, l.entry(namespace, o)); there {
 			left = append(left, one)
@@ -56,7 +56,7 @@ func (l Lookup) Remaining(ctx context.Context, may May, namespace string, others
 
 // Check returns an error that names the first entry that a writer may not read, and the missing right. It does
 // not look up objects.
-func (l Lookup) Check(ctx context.Context, may May, namespace string, added []protection.Other) error {
+func (l Lookup) Check(ctx context.Context, may May, namespace string, added []protection.Outlived) error {
 	for _, o := range added {
 		right := l.entry(namespace, o).right()
 		if err := may(ctx, right); err != nil {
@@ -76,7 +76,7 @@ func scope(right authorizationv1.ResourceAttributes) string {
 
 // entry is one of the others, resolved.
 type entry struct {
-	protection.Other
+	protection.Outlived
 
 	resource   schema.GroupVersionResource
 	namespaced bool
@@ -85,8 +85,8 @@ type entry struct {
 }
 
 // entry resolves one of the others of an object in a namespace.
-func (l Lookup) entry(namespace string, o protection.Other) entry {
-	e := entry{Other: o}
+func (l Lookup) entry(namespace string, o protection.Outlived) entry {
+	e := entry{Outlived: o}
 	if o.Finalizer != "" {
 		return e
 	}
@@ -123,12 +123,12 @@ func (e entry) right() authorizationv1.ResourceAttributes {
 }
 
 // find reports whether an entry exists, or counts as existing.
-func (l Lookup) find(ctx context.Context, may May, e entry) (protection.Left, bool) {
+func (l Lookup) find(ctx context.Context, may May, e entry) (protection.Remaining, bool) {
 	if may != nil && may(ctx, e.right()) != nil {
-		return protection.Left{Other: e.Other, Unread: true}, true
+		return protection.Remaining{Outlived: e.Outlived, Unread: true}, true
 	}
 	there, unknown := l.lookUp(ctx, e)
-	return protection.Left{Other: e.Other, Unknown: unknown}, there || unknown != ""
+	return protection.Remaining{Outlived: e.Outlived, Unknown: unknown}, there || unknown != ""
 }
 
 func (l Lookup) lookUp(ctx context.Context, e entry) (there bool, unknown string) {
@@ -156,7 +156,7 @@ func (l Lookup) lookUp(ctx context.Context, e entry) (there bool, unknown string
 }
 
 // mapping finds the resource. The version is a hint: any served one of the kind will do (R1).
-func (l Lookup) mapping(o protection.Other) (*meta.RESTMapping, error) {
+func (l Lookup) mapping(o protection.Outlived) (*meta.RESTMapping, error) {
 	kind := o.GroupVersionKind()
 	mapping, err := l.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if meta.IsNoMatchError(err) {

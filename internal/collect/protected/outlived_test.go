@@ -48,36 +48,36 @@ func TestR28_WhatCannotBeLookedUpIsThere(t *testing.T) {
 		}
 		return carried[finalizer], nil
 	}}
-	configMap := func(namespace, name string) protection.Other {
-		return protection.Other{APIVersion: "v1", Kind: "ConfigMap", Namespace: namespace, Name: name}
+	configMap := func(namespace, name string) protection.Outlived {
+		return protection.Outlived{APIVersion: "v1", Kind: "ConfigMap", Namespace: namespace, Name: name}
 	}
 	for name, test := range map[string]struct {
-		other         protection.Other
+		other         protection.Outlived
 		left, unknown bool
 	}{
 		"there":                       {configMap("shop", "here"), true, false},
 		"in the object's namespace":   {configMap("", "here"), true, false},
 		"gone":                        {configMap("shop", "gone"), false, false},
 		"in another namespace":        {configMap("billing", "here"), false, false},
-		"cluster-scoped":              {protection.Other{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole", Name: "role"}, true, false},
-		"another version":             {protection.Other{APIVersion: "rbac.authorization.k8s.io/v1beta1", Kind: "ClusterRole", Name: "role"}, true, false},
-		"cluster-scoped, gone":        {protection.Other{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole", Name: "none"}, false, false},
+		"cluster-scoped":              {protection.Outlived{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole", Name: "role"}, true, false},
+		"another version":             {protection.Outlived{APIVersion: "rbac.authorization.k8s.io/v1beta1", Kind: "ClusterRole", Name: "role"}, true, false},
+		"cluster-scoped, gone":        {protection.Outlived{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole", Name: "none"}, false, false},
 		"unreadable":                  {configMap("shop", "broken"), true, true},
 		"404 for the path":            {configMap("shop", "path"), true, true},
-		"kind that is not served":     {protection.Other{APIVersion: "example.com/v1", Kind: "Widget", Name: "a"}, true, true},
-		"finalizer":                   {protection.Other{Finalizer: "example.com/carried"}, true, false},
-		"finalizer of nobody":         {protection.Other{Finalizer: "example.com/none"}, false, false},
-		"finalizer that is not known": {protection.Other{Finalizer: "example.com/unknown"}, true, true},
+		"kind that is not served":     {protection.Outlived{APIVersion: "example.com/v1", Kind: "Widget", Name: "a"}, true, true},
+		"finalizer":                   {protection.Outlived{Finalizer: "example.com/carried"}, true, false},
+		"finalizer of nobody":         {protection.Outlived{Finalizer: "example.com/none"}, false, false},
+		"finalizer that is not known": {protection.Outlived{Finalizer: "example.com/unknown"}, true, true},
 	} {
-		left := lookup.Remaining(t.Context(), nil, "shop", []protection.Other{test.other})
+		left := lookup.Remaining(t.Context(), nil, "shop", []protection.Outlived{test.other})
 		if len(left) > 0 != test.left || test.left && (left[0].Unknown != "") != test.unknown {
 			t.Errorf("%s: %#v", name, left)
 		}
 	}
-	if left := (Lookup{}).Remaining(t.Context(), nil, "", []protection.Other{{Finalizer: "example.com/none"}}); len(left) != 1 || left[0].Unknown == "" {
+	if left := (Lookup{}).Remaining(t.Context(), nil, "", []protection.Outlived{{Finalizer: "example.com/none"}}); len(left) != 1 || left[0].Unknown == "" {
 		t.Errorf("who does not know all objects says %+v", left)
 	}
-	many := make([]protection.Other, protection.MaxOthers)
+	many := make([]protection.Outlived, protection.MaxOutlives)
 	for i := range many {
 		many[i] = configMap("shop", "here")
 	}

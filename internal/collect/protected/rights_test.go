@@ -62,7 +62,7 @@ func rightsHandler(t *testing.T, reader string, exists bool) Webhook { //nolint:
 
 // R28: the webhook's answers about an entry depend on the existence of its object only for users who may read it.
 func TestR28_WebhookAnswersDependOnNothingUnreadable(t *testing.T) {
-	list, err := protection.FormatOthers([]protection.Other{{APIVersion: "v1", Kind: "Secret", Namespace: "vault", Name: "key"}})
+	list, err := protection.FormatOutlives([]protection.Outlived{{APIVersion: "v1", Kind: "Secret", Namespace: "vault", Name: "key"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -140,9 +140,9 @@ func (h Webhook) decide(ctx context.Context, r *admissionv1.AdmissionRequest) *a
 	if p.NeedsLookup() {
 		p = p.CheckedBy(h.Checker(ctx), object)
 	}
-	var left []protection.Left
+	var left []protection.Remaining
 	if p.NeedsLookup() {
-		left = h.Outlived.Remaining(ctx, h.rightsOf(r.UserInfo), object.Namespace, p.Others)
+		left = h.Outlived.Remaining(ctx, h.rightsOf(r.UserInfo), object.Namespace, p.Outlives)
 	}
 	if refusal := p.Answer(by, left); refusal != nil {
 		return refusal.Error(resource, object.Namespace, object.Name)
@@ -193,7 +193,7 @@ func (h Webhook) write(ctx context.Context, r *admissionv1.AdmissionRequest) (wa
 }
 
 // checkAdded returns an error if a write may not add entries.
-func (h Webhook) checkAdded(ctx context.Context, r *admissionv1.AdmissionRequest, namespace string, added []protection.Other) error {
+func (h Webhook) checkAdded(ctx context.Context, r *admissionv1.AdmissionRequest, namespace string, added []protection.Outlived) error {
 	if len(added) == 0 {
 		return nil
 	}

@@ -77,7 +77,7 @@ func TestR28_WhoSaysCheckedHasAllChecked(t *testing.T) {
 		}
 		return m
 	}
-	one, err := FormatOthers([]Other{shop})
+	one, err := FormatOutlives([]Outlived{shop})
 	if err != nil {
 		t.Fatal(err)
 	}

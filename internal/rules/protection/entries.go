@@ -17,19 +17,19 @@ import (
 // Added returns the entries that a write adds to an object: a deletion looks them up after the write, but not
 // before. before is nil if the write creates the object. A write that sets the annotation Checked adds all
 // entries.
-func Added(before, after metav1.Object) []Other {
+func Added(before, after metav1.Object) []Outlived {
 	p, _ := Of(after)
 	says := after.GetAnnotations()[Checked]
 	if before == nil || says != "" && says != before.GetAnnotations()[Checked] {
-		return p.Others
+		return p.Outlives
 	}
 	already, _ := Of(before)
-	return Missing(p.Others, already.Others)
+	return Missing(p.Outlives, already.Outlives)
 }
 
 // Missing returns the entries that another list lacks.
-func Missing(entries, from []Other) []Other {
-	return slices.DeleteFunc(slices.Clone(entries), func(o Other) bool { return slices.Contains(from, o) })
+func Missing(entries, from []Outlived) []Outlived {
+	return slices.DeleteFunc(slices.Clone(entries), func(o Outlived) bool { return slices.Contains(from, o) })
 }
 
 // copiers are the users of controllers that make objects from templates, labels and annotations included.
@@ -55,14 +55,14 @@ func IsCopier(user string) bool { return copiers[user] }
 // Answer decides as Decide does, for a server that answers a DELETE. The refusal of a cascade lists all
 // entries, whether they exist or not: controllers publish it in Events and conditions, whose readers may not
 // be allowed to read the objects.
-func (p Protection) Answer(by Deleter, left []Left) *Refusal {
+func (p Protection) Answer(by Deleter, left []Remaining) *Refusal {
 	refusal := p.Decide(by, left)
 	if refusal == nil || by != Cascade || !p.NeedsLookup() {
 		return refusal
 	}
 	refusal.left = nil
-	for _, o := range p.Others {
-		refusal.left = append(refusal.left, Left{Other: o})
+	for _, o := range p.Outlives {
+		refusal.left = append(refusal.left, Remaining{Outlived: o})
 	}
 	return refusal
 }

@@ -39,8 +39,8 @@ const (
 	// Enforcer is the name of the admission policy, of its binding and of the webhook configuration, which
 	// enforce the rule on other servers than ours.
 	Enforcer = "coppice-protect"
-	// MaxOthers bounds the list: a deletion looks up each entry.
-	MaxOthers = 128
+	// MaxOutlives bounds the list: a deletion looks up each entry.
+	MaxOutlives = 128
 	// RetryAfter is the time after which a refused deletion is tried again although the object has not
 	// changed: the objects that it outlives may be gone.
 	RetryAfter = time.Minute
@@ -73,9 +73,9 @@ const (
 	Cascade
 )
 
-// Other is an entry of the annotation: an object, by name and whatever its UID, or all objects that have a
+// Outlived is an entry of the annotation: an object, by name and whatever its UID, or all objects that have a
 // finalizer.
-type Other struct {
+type Outlived struct {
 	APIVersion string `json:"apiVersion,omitempty"`
 	Kind       string `json:"kind,omitempty"`
 	Namespace  string `json:"namespace,omitempty"`
@@ -85,12 +85,12 @@ type Other struct {
 }
 
 // GroupVersionKind returns the kind of an object.
-func (o Other) GroupVersionKind() schema.GroupVersionKind {
+func (o Outlived) GroupVersionKind() schema.GroupVersionKind {
 	return schema.FromAPIVersionAndKind(o.APIVersion, o.Kind)
 }
 
 // String returns the entry as a person would name it.
-func (o Other) String() string {
+func (o Outlived) String() string {
 	if o.Finalizer != "" {
 		return "objects with the finalizer " + o.Finalizer
 	}
@@ -102,10 +102,10 @@ func (o Other) String() string {
 }
 
 // check returns an error if the entry is not valid.
-func (o Other) check() error {
+func (o Outlived) check() error {
 	group, err := schema.ParseGroupVersion(o.APIVersion)
 	switch {
-	case o.Finalizer != "" && o != (Other{Finalizer: o.Finalizer}):
+	case o.Finalizer != "" && o != (Outlived{Finalizer: o.Finalizer}):
 		return fmt.Errorf("finalizer %s is named together with an object", o.Finalizer)
 	case o.Finalizer != "":
 		return nil
@@ -123,8 +123,8 @@ type Protection struct {
 	// Label is the value of the label, and Mode its meaning.
 	Label string
 	Mode  Mode
-	// Others are the objects that the object outlives.
-	Others []Other
+	// Outlives are the objects that the object outlives.
+	Outlives []Outlived
 	// Invalid says why the label or the annotation is not valid; the object is then protected as by
 	// Always.
 	Invalid string
@@ -148,9 +148,9 @@ func New(label, annotation string) Protection {
 	case Always, Cascading:
 		return p
 	case Outlives:
-		others, err := ParseOthers(annotation)
+		others, err := ParseOutlives(annotation)
 		if err == nil {
-			p.Others = others
+			p.Outlives = others
 			return p
 		}
 		p.Invalid = err.Error()
@@ -177,17 +177,17 @@ func ParseMode(name string) (Mode, error) {
 	return "", fmt.Errorf("mode %q is unknown: choose one of %s", name, modes())
 }
 
-// ParseOthers returns the entries of the annotation.
-func ParseOthers(annotation string) ([]Other, error) {
+// ParseOutlives returns the entries of the annotation.
+func ParseOutlives(annotation string) ([]Outlived, error) {
 	if annotation == "" {
 		return nil, fmt.Errorf("the annotation %s is missing, which lists what the object outlives", Annotation)
 	}
-	var others []Other
+	var others []Outlived
 	if err := json.Unmarshal([]byte(annotation), &others); err != nil {
 		return nil, fmt.Errorf("the annotation %s is not a JSON list of objects: %w", Annotation, err)
 	}
-	if len(others) == 0 || len(others) > MaxOthers {
-		return nil, fmt.Errorf("the annotation %s lists %d objects, and not 1 to %d", Annotation, len(others), MaxOthers)
+	if len(others) == 0 || len(others) > MaxOutlives {
+		return nil, fmt.Errorf("the annotation %s lists %d objects, and not 1 to %d", Annotation, len(others), MaxOutlives)
 	}
 	for i, o := range others {
 		if err := o.check(); err != nil {
@@ -197,23 +197,23 @@ func ParseOthers(annotation string) ([]Other, error) {
 	return others, nil
 }
 
-// FormatOthers returns the annotation that lists the entries, sorted, each once.
-func FormatOthers(others []Other) (string, error) {
+// FormatOutlives returns the annotation that lists the entries, sorted, each once.
+func FormatOutlives(others []Outlived) (string, error) {
 	others = slices.Clone(others)
-	slices.SortFunc(others, func(a, b Other) int { return strings.Compare(a.String()+a.APIVersion, b.String()+b.APIVersion) })
+	slices.SortFunc(others, func(a, b Outlived) int { return strings.Compare(a.String()+a.APIVersion, b.String()+b.APIVersion) })
 	annotation, err := json.Marshal(slices.Compact(others))
 	if err != nil {
 		return "", err
 	}
-	if _, err := ParseOthers(string(annotation)); err != nil {
+	if _, err := ParseOutlives(string(annotation)); err != nil {
 		return "", err
 	}
 	return string(annotation), nil
 }
 
-// Left is an entry whose object exists, or counts as existing.
-type Left struct {
-	Other
+// Remaining is an entry whose object exists, or counts as existing.
+type Remaining struct {
+	Outlived
 
 	// Unknown says why the lookup failed; empty if it did not.
 	Unknown string
@@ -227,7 +227,7 @@ func (p Protection) NeedsLookup() bool { return p.Mode == Outlives && p.Unchecke
 // Decide returns why the object is not deleted, or nil. left are the Others that exist; it is needed
 // in mode Outlives only (NeedsLookup). The object must not be in deletion yet: a deletion that has
 // begun is not taken back (R19).
-func (p Protection) Decide(by Deleter, left []Left) *Refusal {
+func (p Protection) Decide(by Deleter, left []Remaining) *Refusal {
 	switch {
 	case p.Mode == Cascading && by == Request:
 		return nil

@@ -13,18 +13,18 @@ import (
 )
 
 var (
-	shop   = Other{APIVersion: "v1", Kind: "ConfigMap", Namespace: "shop", Name: "web"}
-	widget = Other{APIVersion: "example.com/v1", Kind: "Widget", Name: "a"}
+	shop   = Outlived{APIVersion: "v1", Kind: "ConfigMap", Namespace: "shop", Name: "web"}
+	widget = Outlived{APIVersion: "example.com/v1", Kind: "Widget", Name: "a"}
 )
 
 const list = `[{"apiVersion":"v1","kind":"ConfigMap","namespace":"shop","name":"web"},{"apiVersion":"example.com/v1","kind":"Widget","name":"a"}]`
 
 // The decision for every label, deleter and list of remaining objects.
 func TestR28_Decide(t *testing.T) {
-	someLeft := []Left{{Other: shop}}
+	someLeft := []Remaining{{Outlived: shop}}
 	for _, test := range []struct {
 		label, annotation string
-		left              []Left
+		left              []Remaining
 		request, cascade  bool // refused
 	}{
 		{label: "always", request: true, cascade: true},
@@ -56,29 +56,29 @@ func TestR28_Decide(t *testing.T) {
 }
 
 func TestOthers(t *testing.T) {
-	others, err := ParseOthers(list)
-	if diff := cmp.Diff([]Other{shop, widget}, others); diff != "" || err != nil {
+	others, err := ParseOutlives(list)
+	if diff := cmp.Diff([]Outlived{shop, widget}, others); diff != "" || err != nil {
 		t.Errorf("%v (-want +got)\n%s", err, diff)
 	}
-	finalizer := Other{Finalizer: "example.com/hold"}
-	text, err := FormatOthers([]Other{widget, shop, finalizer, widget})
+	finalizer := Outlived{Finalizer: "example.com/hold"}
+	text, err := FormatOutlives([]Outlived{widget, shop, finalizer, widget})
 	if err != nil {
 		t.Fatal(err)
 	}
-	others, err = ParseOthers(text)
-	if diff := cmp.Diff([]Other{shop, widget, finalizer}, others); diff != "" || err != nil {
+	others, err = ParseOutlives(text)
+	if diff := cmp.Diff([]Outlived{shop, widget, finalizer}, others); diff != "" || err != nil {
 		t.Errorf("%v (-want +got)\n%s", err, diff)
 	}
-	for name, wrong := range map[string][]Other{
-		"none": nil, "too many": make([]Other, MaxOthers+1), "no version": {{APIVersion: "example.com/", Kind: "Widget", Name: "a"}},
+	for name, wrong := range map[string][]Outlived{
+		"none": nil, "too many": make([]Outlived, MaxOutlives+1), "no version": {{APIVersion: "example.com/", Kind: "Widget", Name: "a"}},
 		"no name": {{APIVersion: "v1", Kind: "ConfigMap"}}, "both": {{APIVersion: "v1", Finalizer: "example.com/hold"}},
 	} {
 		for i := range wrong {
 			if name == "too many" {
-				wrong[i] = Other{Finalizer: fmt.Sprintf("example.com/%d", i)}
+				wrong[i] = Outlived{Finalizer: fmt.Sprintf("example.com/%d", i)}
 			}
 		}
-		if text, err := FormatOthers(wrong); err == nil {
+		if text, err := FormatOutlives(wrong); err == nil {
 			t.Errorf("%s: %s", name, text)
 		}
 	}
@@ -88,7 +88,7 @@ func TestOthers(t *testing.T) {
 // recognized by its cause and by its message.
 func TestRefusal(t *testing.T) {
 	p := New("outlives", list)
-	left := []Left{{Other: shop}, {Other: widget, Unknown: "the kind is not served"}}
+	left := []Remaining{{Outlived: shop}, {Outlived: widget, Unknown: "the kind is not served"}}
 	err := p.Decide(Request, left).Error(schema.GroupResource{Group: "apps", Resource: "deployments"}, "infra", "db")
 	want := `deployments.apps "db" is forbidden: protected by its label coppice.dev/protect=outlives: it outlives ConfigMap shop/web, ` +
 		`Widget.example.com a (not known whether that is there: the kind is not served); to lift that: coppice unprotect deployments.apps/db -n infra`
@@ -115,9 +115,9 @@ func TestRefusal(t *testing.T) {
 }
 
 func TestManyLeft(t *testing.T) {
-	var left []Left
+	var left []Remaining
 	for i := range MaxNamed + 1 {
-		left = append(left, Left{Other: Other{Finalizer: fmt.Sprintf("example.com/%d", i)}})
+		left = append(left, Remaining{Outlived: Outlived{Finalizer: fmt.Sprintf("example.com/%d", i)}})
 	}
 	if reason := New("outlives", list).Decide(Request, left).Reason(); !strings.HasSuffix(reason, "example.com/4, and others") {
 		t.Error(reason)

@@ -21,7 +21,7 @@ const MaxNamed = 5
 // Refusal is the reason why an object is not deleted.
 type Refusal struct {
 	protection Protection
-	left       []Left
+	left       []Remaining
 }
 
 // Reason returns the label that protects the object, and why it prevents the deletion.

@@ -304,8 +304,8 @@ func (w *cluster) facts() *inventory.Facts {
 // protection returns the protection of an object. Objects with the mode outlives outlive the ConfigMap shop/web; the
 // list is unchecked if it is unread.
 func (w *cluster) protection(o *inventory.Object) inventory.Protection {
-	web := protection.Other{APIVersion: "v1", Kind: "ConfigMap", Namespace: "shop", Name: "web"}
-	list, err := protection.FormatOthers([]protection.Other{web})
+	web := protection.Outlived{APIVersion: "v1", Kind: "ConfigMap", Namespace: "shop", Name: "web"}
+	list, err := protection.FormatOutlives([]protection.Outlived{web})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -314,6 +314,6 @@ func (w *cluster) protection(o *inventory.Object) inventory.Protection {
 		p.Unchecked = err.Error()
 		return p
 	}
-	p.Enforced, p.Remaining = w.unread["protection"] == nil, []protection.Left{{Other: web}}
+	p.Enforced, p.Remaining = w.unread["protection"] == nil, []protection.Remaining{{Outlived: web}}
 	return p
 }

@@ -205,7 +205,7 @@ type Protection struct {
 	// Enforced is false if the server deletes the object like any other.
 	Enforced bool
 	// Remaining are the outlived objects that still exist or could not be checked.
-	Remaining []protection.Left
+	Remaining []protection.Remaining
 }
 
 // Webhook is an admission webhook, validating or mutating.

@@ -104,12 +104,12 @@ func (c *randomCluster) outlivesNext(o *inventory.Object) inventory.Protection {
 	if len(next.Name) != 2 {
 		return inventory.Protection{Protection: protection.New(string(protection.Cascading), ""), Enforced: true}
 	}
-	other := protection.Other{APIVersion: next.Resource.GroupVersion().String(), Kind: next.Kind.Kind, Namespace: next.Namespace, Name: next.Name}
-	list, err := protection.FormatOthers([]protection.Other{other})
+	other := protection.Outlived{APIVersion: next.Resource.GroupVersion().String(), Kind: next.Kind.Kind, Namespace: next.Namespace, Name: next.Name}
+	list, err := protection.FormatOutlives([]protection.Outlived{other})
 	if err != nil {
 		c.Fatal(err)
 	}
-	return inventory.Protection{Protection: protection.New(string(protection.Outlives), list), Enforced: true, Remaining: []protection.Left{{Other: other}}}
+	return inventory.Protection{Protection: protection.New(string(protection.Outlives), list), Enforced: true, Remaining: []protection.Remaining{{Outlived: other}}}
 }
 
 // configMaps returns an inventory of ConfigMaps with the given owners, all of them blocking.

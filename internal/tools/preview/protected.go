@@ -47,8 +47,8 @@ func (p *play) protect(o *object, by Actor) error {
 }
 
 // isRemoved returns a function that reports whether an object that o outlives is gone by now.
-func (p *play) isRemoved(o *object) func(protection.Left) bool {
-	return func(l protection.Left) bool {
+func (p *play) isRemoved(o *object) func(protection.Remaining) bool {
+	return func(l protection.Remaining) bool {
 		other := p.outlived(o, l)
 		return other != nil && p.objects[other.UID] != nil && p.objects[other.UID].removed
 	}
@@ -56,7 +56,7 @@ func (p *play) isRemoved(o *object) func(protection.Left) bool {
 
 // outlived returns an object that o outlives; nil if the inventory does not have it, or if it counts until a finalizer
 // is gone.
-func (p *play) outlived(o *object, l protection.Left) *inventory.Object {
+func (p *play) outlived(o *object, l protection.Remaining) *inventory.Object {
 	kind := l.GroupVersionKind().GroupKind()
 	r := p.inventory.Resource(ownership.Kind{Group: kind.Group, Kind: kind.Kind})
 	if l.Finalizer != "" || r == nil {

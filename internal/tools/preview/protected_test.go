@@ -77,9 +77,9 @@ func TestR28_Predicted(t *testing.T) {
 		},
 	} {
 		protects := func(o *inventory.Object) inventory.Protection {
-			var left []protection.Left
+			var left []protection.Remaining
 			for _, name := range test.left {
-				left = append(left, protection.Left{Other: protection.Other{APIVersion: "v1", Kind: "ConfigMap", Name: name}})
+				left = append(left, protection.Remaining{Outlived: protection.Outlived{APIVersion: "v1", Kind: "ConfigMap", Name: name}})
 			}
 			p := protection.Protection{Label: o.Labels.Get(protection.Label), Mode: protection.Mode(o.Labels.Get(protection.Label))}
 			if name == "the others go with it, and nobody looks" {

@@ -46,7 +46,7 @@ func (r *Facts) protection(ctx context.Context, o *inventory.Object) inventory.P
 		return inventory.Protection{Protection: p, Enforced: isProtected}
 	}
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(r.client.Discovery()))
-	remaining := protected.Lookup{Mapper: mapper, Metadata: client}.Remaining(ctx, nil, o.Namespace, p.Others)
+	remaining := protected.Lookup{Mapper: mapper, Metadata: client}.Remaining(ctx, nil, o.Namespace, p.Outlives)
 	return inventory.Protection{Protection: p, Enforced: true, Remaining: remaining}
 }
 

@@ -139,7 +139,7 @@ func (p *ProtectedObject) fill(m *metav1.PartialObjectMetadata, checkedBy func()
 		}
 	}
 	p.Mode, p.Invalid, p.Unchecked = how.Label, how.Invalid, how.Unchecked
-	for _, other := range how.Others {
+	for _, other := range how.Outlives {
 		p.Outlives = append(p.Outlives, other.String())
 	}
 	return err
