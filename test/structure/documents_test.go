@@ -75,6 +75,16 @@ func TestDocumentsHaveShortLines(t *testing.T) {
 	}
 }
 
+// TestNothingIsHalfMerged: the documents, and what is neither compiled nor parsed, have no markers of conflicts.
+func TestNothingIsHalfMerged(t *testing.T) {
+	marker := regexp.MustCompile(`(?m)^(<{7}|>{7}|\|{7})( |$)`)
+	for _, d := range documents(t, ".md", ".txt", ".yaml", ".yml", ".jsonl", ".js", ".css", ".html") {
+		if at := marker.FindString(d.text); at != "" {
+			t.Errorf("%s has a marker of a conflict: %q", d.path, at)
+		}
+	}
+}
+
 var (
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
