@@ -49,7 +49,7 @@ func TestNothingFromAClusterControlsATerminal(t *testing.T) {
 	annotations := map[string]any{"coppice.dev/outlives": string(outlives)}
 	labels := map[string]any{"coppice.dev/protect": "outlives"}
 	owner["uid"] = create(map[string]any{"name": hostile, "annotations": annotations, "labels": labels})
-	create(map[string]any{"name": "held" + hostile, "ownerReferences": []any{owner}, "finalizers": []any{"example.com/hold"}})
+	held := create(map[string]any{"name": "held" + hostile, "ownerReferences": []any{owner}, "finalizers": []any{"example.com/hold"}})
 	t.Cleanup(func() {
 		for _, name := range []string{hostile, "held" + hostile} {
 			k.try(t, "", "patch", "-n", namespace, "role", name, "--type=merge", "-p", `{"metadata":{"finalizers":null,"labels":null,"annotations":null}}`)
@@ -65,7 +65,7 @@ func TestNothingFromAClusterControlsATerminal(t *testing.T) {
 		"explain":   {{"ns/" + namespace}, {"-n", namespace, "role/held" + hostile}, {"-n", namespace, "role/" + hostile}, {"--all"}, {hostile}},
 		"audit":     {{"-n", namespace}, {"-n", namespace, "-o", "json"}, {"-n", hostile}},
 		"records":   {{}, {hostile}},
-		"stories":   {{}, {hostile}},
+		"stories":   {{}, {hostile}, {held}},
 		"status":    {{}, {hostile}},
 		"protect":   {{"list"}, {"list", "-n", namespace}, {"-n", namespace, "role/" + hostile, "--mode", hostile}},
 		"unprotect": {{"-n", namespace, "role/" + hostile + "x"}},
@@ -89,7 +89,7 @@ func TestNothingFromAClusterControlsATerminal(t *testing.T) {
 	}
 	named := false
 	for command, all := range lines {
-		for _, arguments := range all {
+		for _, arguments := range inEachFormat(t, command, all) {
 			c := exec.Command(binary, append([]string{command}, arguments...)...)
 			c.Env = append(os.Environ(), "KUBECONFIG="+p.kubeconfig)
 			out, _ := c.CombinedOutput() // some fail, and name the argument
@@ -107,6 +107,42 @@ func TestNothingFromAClusterControlsATerminal(t *testing.T) {
 	if !named {
 		t.Error("the graph does not show the name")
 	}
+}
+
+// formatFlag finds the formats in the help of a command.
+var formatFlag = regexp.MustCompile(`--output string +format[^:]*: ([a-z, ]+[a-z])`)
+
+// inEachFormat returns the lines of a command, those without a format also with each format that its help names.
+func inEachFormat(t *testing.T, command string, lines [][]string) [][]string {
+	t.Helper()
+	help := []string{command, "--help"}
+	switch command {
+	case "preview":
+		help = []string{command, "delete", "--help"}
+	case "protect": // the formats are those of its list
+		help = []string{command, "list", "--help"}
+	}
+	out, err := exec.Command(binary, help...).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := slices.Clone(lines)
+	found := formatFlag.FindStringSubmatch(string(out))
+	if found == nil {
+		if strings.Contains(string(out), "--output") {
+			t.Errorf("coppice %s --help does not list its formats as others do:\n%s", command, out)
+		}
+		return all
+	}
+	for _, line := range lines {
+		if slices.Contains(line, "-o") || command == "protect" && (len(line) == 0 || line[0] != "list") {
+			continue
+		}
+		for _, format := range strings.Fields(strings.NewReplacer(",", " ", " or ", " ").Replace(found[1])) {
+			all = append(all, slices.Concat(line, []string{"-o", format}))
+		}
+	}
+	return all
 }
 
 // commands returns the names of all commands.
