@@ -27,20 +27,25 @@ type clusterFlags struct {
 }
 
 func (f *clusterFlags) add(c *cobra.Command) {
-	f.kube = kubeFlags()
+	f.kube = kubeFlags(c)
 	f.kube.AddFlags(c.Flags())
 	c.Flags().BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "all namespaces, not only the current one")
 }
 
 // addServer adds the flags of a command that concerns a server, and not the objects in a namespace.
 func (f *clusterFlags) addServer(c *cobra.Command) {
-	f.kube = kubeFlags()
+	f.kube = kubeFlags(c)
 	f.kube.Namespace = nil
 	f.kube.AddFlags(c.Flags())
 }
 
-func kubeFlags() *genericclioptions.ConfigFlags {
-	kube := genericclioptions.NewConfigFlags(true)
+// kubeFlags returns kubectl's flags. Warnings of the server go to the command's stderr, each once: client-go's log
+// would not escape them.
+func kubeFlags(c *cobra.Command) *genericclioptions.ConfigFlags {
+	kube := genericclioptions.NewConfigFlags(true).WithWrapConfigFn(func(config *rest.Config) *rest.Config {
+		config.WarningHandler = rest.NewWarningWriter(c.ErrOrStderr(), rest.WarningWriterOptions{Deduplicate: true})
+		return config
+	})
 	kube.CacheDir, kube.DisableCompression = nil, nil // there is no cache, and the server decides about the compression of lists
 	return kube
 }
