@@ -138,7 +138,7 @@ func inEachFormat(t *testing.T, command string, lines [][]string) [][]string {
 		if slices.Contains(line, "-o") || command == "protect" && (len(line) == 0 || line[0] != "list") {
 			continue
 		}
-		for _, format := range strings.Fields(strings.NewReplacer(",", " ", " or ", " ").Replace(found[1])) {
+		for format := range strings.FieldsSeq(strings.NewReplacer(",", " ", " or ", " ").Replace(found[1])) {
 			all = append(all, slices.Concat(line, []string{"-o", format}))
 		}
 	}
