@@ -166,8 +166,8 @@ func TestRefusedKindIsLoggedIfDiscoveryIncludesIt(t *testing.T) {
 					if test.refusal != 0 {
 						s.refusal["widgets"] = test.refusal
 					}
+					s.hangUp("widgets")
 				})
-				s.hangUp("widgets")
 				time.Sleep(test.after)
 				s.withdraw("widgets")
 				time.Sleep(2 * time.Minute)

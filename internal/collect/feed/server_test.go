@@ -114,6 +114,7 @@ func (s *fakeServer) withdraw(resource string) {
 	})
 }
 
+// hangUp ends the watches of a resource. It is called within change.
 func (s *fakeServer) hangUp(resource string) {
 	for _, w := range s.watches[resource] {
 		close(w)
