@@ -31,7 +31,9 @@ func TestStoryOfADeletion(t *testing.T) {
 		switch {
 		case err != nil:
 			return err.Error()
-		case !s.Done || s.Gone != 4 || s.Waiting != 0: // with its ReplicaSet and two pods
+		case !s.Done || s.Gone < 4 || s.Waiting != 0:
+			// With its ReplicaSet and two pods, and one more for each that the ReplicaSet's controller has replaced
+			// before its cache showed that the ReplicaSet is being deleted.
 			return fmt.Sprintf("%+v", s)
 		case s.By == nil || s.By.User != "ann" || s.By.Agent == "" || s.Policy != "Foreground" || s.Root.Name != "web":
 			return fmt.Sprintf("%+v by %+v", s, s.By)
