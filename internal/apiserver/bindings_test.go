@@ -21,6 +21,11 @@ func TestBindings(t *testing.T) {
 	pods.content = map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": "a", "image": "a"}}}}
 	pods.create("a")
 	bindings := s.collection(t, gvk("", "v1", "Binding"), "bindings", namespace, map[string]any{"target": map[string]any{"kind": "Node", "name": "node-1"}})
+	stale := bindings.named("a")
+	stale.SetResourceVersion("1")
+	if _, err := bindings.tryPost(stale); !apierrors.IsConflict(err) {
+		t.Errorf("bound in another state than the Binding names: %v", err)
+	}
 	code, answer, err := bindings.exchange(http.MethodPost, bindings.path, "application/json", bindings.named("a"))
 	if err != nil || code != http.StatusCreated || !isStatus(answer) {
 		t.Fatalf("%d %v %v", code, answer, err)

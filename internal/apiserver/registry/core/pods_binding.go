@@ -34,8 +34,8 @@ func (r *bindingREST) New() runtime.Object { return &corev1.Binding{} }
 // Destroy implements rest.Storage. The storage belongs to the main endpoint.
 func (r *bindingREST) Destroy() {}
 
-// PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate keeps the UID in the request: it identifies the pod that the
-// scheduler has seen.
+// PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate keeps the UID and the resourceVersion in the request: they
+// identify the pod that the scheduler has seen, in the state that it has seen.
 func (r *bindingREST) PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate() bool { return true }
 
 // Create binds a pod by name.
@@ -67,6 +67,9 @@ func (r *bindingREST) Create(
 	preconditions := &storage.Preconditions{}
 	if binding.UID != "" {
 		preconditions.UID = &binding.UID
+	}
+	if binding.ResourceVersion != "" {
+		preconditions.ResourceVersion = &binding.ResourceVersion
 	}
 	bind := storage.SimpleUpdate(func(existing runtime.Object) (runtime.Object, error) {
 		p := existing.(*corev1.Pod)
