@@ -31,6 +31,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/coppice-dev/coppice/collector/report"
 	engine "github.com/coppice-dev/coppice/internal/collect/collector"
 	"github.com/coppice-dev/coppice/internal/collect/collector/client"
 	"github.com/coppice-dev/coppice/internal/collect/feed"
@@ -201,7 +202,7 @@ func (c *Collector) Ready() error {
 }
 
 // Status returns the state of the collector.
-func (c *Collector) Status() Status {
+func (c *Collector) Status() report.Status {
 	s := c.engine.Status()
 	s.Synced = c.Synced()
 	since, err := c.asleepSince()
@@ -210,15 +211,15 @@ func (c *Collector) Status() Status {
 		s.ProbeError = err.Error()
 	}
 	monitors := c.feed.Status()
-	s.Resources = make([]ResourceStatus, 0, len(monitors))
+	s.Resources = make([]report.ResourceStatus, 0, len(monitors))
 	for i := range monitors {
 		s.Resources = append(s.Resources, resourceStatusOf(&monitors[i]))
 	}
 	return s
 }
 
-func resourceStatusOf(m *feed.MonitorStatus) ResourceStatus {
-	r := ResourceStatus{
+func resourceStatusOf(m *feed.MonitorStatus) report.ResourceStatus {
+	r := report.ResourceStatus{
 		Kind: m.Kind.String(), Resource: m.Resource.GroupResource().String(), Version: m.Resource.Version,
 		State: m.State.String(), Since: m.Since,
 		Complete: m.Complete, Leaving: m.Leaving, Revision: m.Revision,
@@ -231,7 +232,7 @@ func resourceStatusOf(m *feed.MonitorStatus) ResourceStatus {
 
 // Records returns the last decisions that changed something on the server, oldest first. With
 // Options.ObserveOnly they are decisions that would have changed something.
-func (c *Collector) Records() []Record { return c.engine.Records() }
+func (c *Collector) Records() []report.Record { return c.engine.Records() }
 
 // Resume resumes the deletions of a kind that the breaker has paused. It reports whether
 // they were paused.

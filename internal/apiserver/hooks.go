@@ -24,7 +24,7 @@ const leaseRemoval = time.Second
 // aggregatedHook returns when the server knows which API groups other servers serve.
 const aggregatedHook = "aggregated-api-groups"
 
-// hooks are what the hooks work with.
+// hooks are the parts of the server that the hooks use.
 type hooks struct {
 	config      completedConfig
 	client      kubernetes.Interface
@@ -37,16 +37,32 @@ type hooks struct {
 	*registration
 }
 
-// addHooks adds the post-start hooks and the pre-shutdown hook. The server becomes ready after all post-start hooks
-// have returned. A hook that kube-apiserver also has keeps its name: test suites wait for
-// /readyz/poststarthook/rbac/bootstrap-roles.
+// postStartHook runs after the server has begun to serve. The server becomes ready when all of these hooks have returned.
+type postStartHook struct {
+	name string
+	hook func(context.Context) error
+}
+
+// addHooks adds the post-start hooks and the pre-shutdown hook.
 func addHooks(generic *genericapiserver.GenericAPIServer, h hooks) error {
+	for _, p := range h.postStart() {
+		if err := generic.AddPostStartHook(p.name, untilStopped(p.hook)); err != nil {
+			return fmt.Errorf("add hook %s: %w", p.name, err)
+		}
+	}
+	// The hook runs while the server still serves requests, so that other servers observe the withdrawal.
+	if err := generic.AddPreShutdownHook("kubernetes-service", h.withdraw); err != nil {
+		return fmt.Errorf("add hook kubernetes-service: %w", err)
+	}
+	return nil
+}
+
+// postStart returns the post-start hooks. A hook that kube-apiserver also has keeps its name: test suites wait for
+// /readyz/poststarthook/rbac/bootstrap-roles.
+func (h hooks) postStart() []postStartHook {
 	log, now, services := h.config.Log, h.config.Now, h.config.Services
 	namespaces := make(chan struct{}) // closed when the system namespaces exist
-	postStart := []struct {
-		name string
-		hook func(context.Context) error
-	}{
+	return []postStartHook{
 		{"start-informers", func(ctx context.Context) error {
 			h.informers.Start(ctx.Done())
 			return nil
@@ -107,16 +123,6 @@ func addHooks(generic *genericapiserver.GenericAPIServer, h hooks) error {
 			return nil
 		}},
 	}
-	for _, p := range postStart {
-		if err := generic.AddPostStartHook(p.name, untilStopped(p.hook)); err != nil {
-			return fmt.Errorf("add hook %s: %w", p.name, err)
-		}
-	}
-	// The hook runs while the server still serves requests, so that other servers observe the withdrawal.
-	if err := generic.AddPreShutdownHook("kubernetes-service", h.withdraw); err != nil {
-		return fmt.Errorf("add hook kubernetes-service: %w", err)
-	}
-	return nil
 }
 
 // runAggregation starts aggregation and the registration in the background, and returns when the server's own groups are

@@ -15,12 +15,12 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/protected"
 )
 
-// security decides who may do what, and what a deletion does.
+// security has the parts that authorize requests and carry out deletions.
 type security struct {
 	access   *accesscontrol.AccessControl
 	metadata *storemetadata.Source
 	flow     *deleteflow.Flow
-	// companions are those of the server, at the time of each call.
+	// companions are the companions of the server at the time of each call.
 	companions companions
 }
 

@@ -12,7 +12,8 @@
 //	register aggregate.go, publish.go  discovery, the groups of other servers, the server's own addresses
 //	serve    serve.go, hooks.go  other paths, OpenAPI, and the hooks that create the objects of every cluster
 //
-// What is made before the API is installed, and uses it when requests come, finds it in one value (installed.go).
+// Some parts are made before the API is installed, and use it when requests come: they find it in one value
+// (installed.go).
 //
 // There is one server and no delegation: custom and built-in resources share handlers, OpenAPI and discovery.
 // Groups of other servers are behind a filter (package aggregation).

@@ -1,4 +1,4 @@
-// Package serviceaccount has the controllers of service accounts and of what comes with them:
+// Package serviceaccount has the controllers of service accounts and of the objects that belong to them:
 //
 //	namespace ──▶ the service account "default", and the config map kube-root-ca.crt, which holds the
 //	              certificate authority that verifies the server's certificate

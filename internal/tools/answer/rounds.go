@@ -8,7 +8,7 @@ import (
 
 // FactReader reads facts beyond metadata: reader.Facts does, from the cluster.
 type FactReader interface {
-	// Read adds the needed facts to those that are known. A fact that cannot be read is added with the reason.
+	// Read adds the needed facts. A fact that cannot be read is added with the reason.
 	Read(ctx context.Context, needs inventory.Needs, facts *inventory.Facts)
 }
 

@@ -28,6 +28,8 @@ type Facts struct {
 	ours     *bool // whether coppice up runs it
 	enforced *bool // whether it refuses to delete protected objects
 	checker  *checked
+
+	isListed bool // whether all workloads were listed
 }
 
 // checked is the configuration of the webhook that checks what objects outlive, or the error of its read.
@@ -48,7 +50,7 @@ func NewFacts(config *rest.Config) (*Facts, error) {
 	return &Facts{client: client, config: config}, nil
 }
 
-// Read adds the needed facts to those that are known. A fact that cannot be read is added with the reason. Requests end
+// Read adds the needed facts. A fact that cannot be read is added with the reason. Requests end
 // with ctx.
 func (r *Facts) Read(ctx context.Context, needs inventory.Needs, facts *inventory.Facts) {
 	r.readWorkloads(ctx, needs.Workloads, facts.Workloads)

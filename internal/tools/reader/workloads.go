@@ -22,11 +22,12 @@ const (
 
 // readWorkloads adds the workloads of Deployments, StatefulSets and DaemonSets.
 func (r *Facts) readWorkloads(ctx context.Context, objects map[ownership.UID]*inventory.Object, known map[ownership.UID]inventory.Fact[inventory.Workload]) {
-	if len(objects) > 0 && len(known)+len(objects) > fewWorkloads {
+	if !r.isListed && len(objects) > 0 && len(known)+len(objects) > fewWorkloads {
 		r.listWorkloads(ctx, known)
+		r.isListed = true
 	}
 	for _, o := range sorted(objects) {
-		if _, isListed := known[o.UID]; !isListed {
+		if _, isKnown := known[o.UID]; !isKnown {
 			known[o.UID] = inventory.FactOf(r.workload(ctx, o))
 		}
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/rules/inuse"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
 // Admission refuses writes that the user's restriction does not allow.
@@ -64,20 +65,17 @@ func checkMarks(a admission.Attributes) error {
 	}
 	old, now := metadata(a.GetOldObject()), metadata(a.GetObject())
 	if !maps.Equal(marks(old.GetLabels()), marks(now.GetLabels())) || !maps.Equal(marks(old.GetAnnotations()), marks(now.GetAnnotations())) {
-		return errors.New("it cannot set, change or remove labels and annotations of " + ownDomain)
+		return errors.New("it cannot set, change or remove labels and annotations of " + protection.Domain)
 	}
 	return nil
 }
-
-// ownDomain is the domain of Coppice's labels and annotations.
-const ownDomain = "coppice.dev"
 
 // marks returns the labels or annotations whose keys are in Coppice's domain.
 func marks(all map[string]string) map[string]string {
 	own := maps.Clone(all)
 	maps.DeleteFunc(own, func(key, _ string) bool {
 		prefix, _, prefixed := strings.Cut(key, "/")
-		return !prefixed || !isIn(prefix, ownDomain)
+		return !prefixed || !isIn(prefix, protection.Domain)
 	})
 	return own
 }
