@@ -4,19 +4,20 @@
 //
 //	quota added, or its limits changed      ──▶ its key, at once
 //	an object is gone, or uses less         ──▶ the keys of the quotas of its namespace that limit it
-//	admission has charged the quota         ──▶ its key, after settlePeriod without another charge
+//	admission has charged the quota, or
+//	an object has appeared in the cache     ──▶ its key, after settlePeriod without another charge or object
 //	key ──▶ monitors (monitors.go) of the resources that the quota limits
 //	    ──▶ the usage of all objects, from the caches ──▶ Decide (plan.go) ──▶ one write of the status
 //
 // A resource is watched only while some quota limits it: pods, services and volume claims in the caches
 // that the other controllers have, all others by their metadata.
 //
-// The write is conditioned on uid and resourceVersion: it conflicts with a charge that this controller has
-// not seen. A request that is charged but fails later, or whose object is not in the cache yet when the
-// objects are counted, makes the status wrong. So the objects are counted again after the last change of
-// the status. As long as it changes, requests are in flight, and a count would remove their charges: then
-// objects are counted only when upstream's controller counts them, too: after a deletion or a lower usage,
-// and at a resync.
+// The write is conditioned on uid and resourceVersion: it conflicts with a charge that this controller has not
+// seen. A request that is charged but fails later, or whose object is not in the cache yet when the objects are
+// counted, makes the status wrong; and so does a request that was not charged, because admission did not have
+// the quota yet. So the objects are counted again after the last change of the status and after the last new
+// object. Until then, requests are in flight, and a count would remove their charges: then objects are counted
+// only when upstream's controller counts them, too: after a deletion or a lower usage, and at a resync.
 package resourcequota
 
 import (
@@ -90,7 +91,7 @@ func New(c Config) (*Controller, error) {
 	r.monitors = newMonitors(map[schema.GroupResource]cache.SharedIndexInformer{
 		corev1.Resource("pods"): c.Pods, corev1.Resource("services"): c.Services, corev1.Resource("persistentvolumeclaims"): c.Claims,
 	}, c.Metadata, newResolver(c.Client.Discovery(), c.Clock))
-	r.monitors.freed = r.freed
+	r.monitors.freed, r.monitors.added = r.freed, r.added
 	r.monitors.known = func(ctx context.Context, key cache.ObjectName) { r.demand(ctx, key, 0) }
 	return r, nil
 }
@@ -145,7 +146,7 @@ func (r *Controller) demand(ctx context.Context, key cache.ObjectName, after tim
 	r.ask(ctx, key, after)
 }
 
-// charged requests a count of a quota once the charges have stopped.
+// charged requests a count of a quota once its charges and the objects that they were for have come to an end.
 func (r *Controller) charged(ctx context.Context, key cache.ObjectName) {
 	r.note(key, func(c *Count) { c.Charged = r.Clock.Now() })
 	r.ask(ctx, key, settlePeriod)
@@ -182,15 +183,30 @@ func (r *Controller) ask(ctx context.Context, key cache.ObjectName, after time.D
 
 // freed requests counts of the concerned quotas of a namespace that limit a resource.
 func (r *Controller) freed(ctx context.Context, resource schema.GroupResource, namespace string, concerns func(*corev1.ResourceQuota) bool) {
-	quotas, err := r.quotas.ResourceQuotas(namespace).List(labels.Everything())
-	if err != nil {
-		return // a cache returns no errors
-	}
-	for _, q := range quotas {
-		if slices.Contains(quota.Resources(q.Spec.Hard), resource) && concerns(q) {
+	for _, q := range r.limiting(resource, namespace) {
+		if concerns(q) {
 			r.demand(ctx, cache.MetaObjectToName(q), freedPeriod)
 		}
 	}
+}
+
+// added requests counts of the quotas of a namespace that limit a resource, once no more objects appear. An earlier
+// count did not include the new object.
+func (r *Controller) added(ctx context.Context, resource schema.GroupResource, namespace string) {
+	for _, q := range r.limiting(resource, namespace) {
+		r.charged(ctx, cache.MetaObjectToName(q))
+	}
+}
+
+// limiting returns the quotas of a namespace that limit a resource.
+func (r *Controller) limiting(resource schema.GroupResource, namespace string) []*corev1.ResourceQuota {
+	quotas, err := r.quotas.ResourceQuotas(namespace).List(labels.Everything())
+	if err != nil {
+		return nil // a cache returns no errors
+	}
+	return slices.DeleteFunc(quotas, func(q *corev1.ResourceQuota) bool {
+		return !slices.Contains(quota.Resources(q.Spec.Hard), resource)
+	})
 }
 
 // reconcile counts the usage of a quota if its count is due, and returns the time until the next count.

@@ -3,6 +3,7 @@ package resourcequota
 import (
 	"context"
 	"log/slog"
+	"strconv"
 	"testing"
 	"time"
 
@@ -143,4 +144,25 @@ func TestQuotaIsCountedAtResync(t *testing.T) {
 	c.clock.Step(2 * time.Second)
 	c.uses("1")
 	c.reconciles(resyncPeriod, "0")
+}
+
+// A pod that admission has not charged, because it did not have the quota yet, and a pod that appears in the cache long
+// after its charge: each is counted once no more pods appear, although the status has not changed since the last count.
+func TestObjectsThatAppearLateAreCounted(t *testing.T) {
+	c := newCharging(t)
+	c.reconciles(resyncPeriod, "0")
+	for want, name := range []string{"a", "b"} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+		if err := c.Pods.GetIndexer().Add(pod); err != nil {
+			t.Fatal(err)
+		}
+		c.clock.Step(time.Minute)
+		c.added(t.Context(), corev1.Resource("pods"), "ns")
+		c.reconciles(settlePeriod, strconv.Itoa(want))
+		c.clock.Step(settlePeriod)
+		c.reconciles(resyncPeriod, strconv.Itoa(want+1))
+		c.uses(strconv.Itoa(want + 1)) // the controller's own write
+		c.clock.Step(settlePeriod)
+		c.reconciles(resyncPeriod, strconv.Itoa(want+1))
+	}
 }

@@ -31,6 +31,8 @@ type monitors struct {
 	// freed is called when the usage of a resource in a namespace may have decreased; concerns reports
 	// whether a quota is concerned.
 	freed func(ctx context.Context, resource schema.GroupResource, namespace string, concerns func(*corev1.ResourceQuota) bool)
+	// added is called when an object of a resource has appeared in a namespace.
+	added func(ctx context.Context, resource schema.GroupResource, namespace string)
 	// known is called for each quota that limits a resource, when the objects of the resource are known.
 	known func(ctx context.Context, quota cache.ObjectName)
 
@@ -228,16 +230,24 @@ func (m *monitors) announce(ctx context.Context, resource schema.GroupResource) 
 	}
 }
 
-// handler calls freed when an object is gone, or its usage has changed. Admission charges increases.
+// handler calls added when an object has appeared since the first list, and freed when an object is gone or its usage
+// has changed.
 func (m *monitors) handler(ctx context.Context, resource schema.GroupResource) cache.ResourceEventHandler {
-	handler := cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
-		if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-			obj = last.Obj
-		}
-		if o, ok := obj.(metav1.Object); ok {
-			m.freed(ctx, resource, o.GetNamespace(), func(*corev1.ResourceQuota) bool { return true })
-		}
-	}}
+	handler := cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: func(obj any, isInInitialList bool) {
+			if o, ok := obj.(metav1.Object); ok && !isInInitialList {
+				m.added(ctx, resource, o.GetNamespace())
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = last.Obj
+			}
+			if o, ok := obj.(metav1.Object); ok {
+				m.freed(ctx, resource, o.GetNamespace(), func(*corev1.ResourceQuota) bool { return true })
+			}
+		},
+	}
 	evaluator := m.typed[resource]
 	if evaluator == nil {
 		return handler

@@ -46,6 +46,7 @@ func newTestMonitors(t *testing.T, objects ...*metav1.PartialObjectMetadata) (*m
 	pods := informers.NewSharedInformerFactory(client, 0).Core().V1().Pods().Informer()
 	m := newMonitors(map[schema.GroupResource]cache.SharedIndexInformer{corev1.Resource("pods"): pods}, metadata, newResolver(client.Discovery(), clock.RealClock{}))
 	m.freed = func(context.Context, schema.GroupResource, string, func(*corev1.ResourceQuota) bool) {}
+	m.added = func(context.Context, schema.GroupResource, string) {}
 	m.known = func(context.Context, cache.ObjectName) {}
 	return m, client, metadata
 }
@@ -130,13 +131,16 @@ func TestMonitorsOfWhatIsServedNoLonger(t *testing.T) {
 	want(true)
 }
 
-// Objects are counted once all of them are known, and their end is noticed.
+// Objects are counted once all of them are known, and the first and the last event of each is noticed.
 func TestMonitorsCount(t *testing.T) {
 	m, _, metadata := newTestMonitors(t, secret("one"), secret("two"))
 	ctx, stop := context.WithCancel(t.Context())
 	defer m.started.Wait()
 	defer stop()
-	freed, known := make(chan string, 1), make(chan cache.ObjectName, 1)
+	added, freed, known := make(chan string, 1), make(chan string, 1), make(chan cache.ObjectName, 1)
+	m.added = func(_ context.Context, resource schema.GroupResource, namespace string) {
+		added <- resource.String() + " in " + namespace
+	}
 	m.freed = func(_ context.Context, resource schema.GroupResource, namespace string, _ func(*corev1.ResourceQuota) bool) {
 		freed <- resource.String() + " in " + namespace
 	}
@@ -156,11 +160,19 @@ func TestMonitorsCount(t *testing.T) {
 	if got := count(); got != "2 <nil>" {
 		t.Errorf("counted %s, want 2", got)
 	}
-	if err := metadata.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("secrets"), "ns", "one"); err != nil {
+	secrets := corev1.SchemeGroupVersion.WithResource("secrets")
+	if err := metadata.Tracker().Create(secrets, secret("three"), "ns"); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-added; got != "secrets in ns" {
+		t.Errorf("added: %s", got)
+	}
+	eventually.Holds(t, "three are counted", func() bool { return count() == "3 <nil>" })
+	if err := metadata.Tracker().Delete(secrets, "ns", "one"); err != nil {
 		t.Fatal(err)
 	}
 	if got := <-freed; got != "secrets in ns" {
 		t.Errorf("freed: %s", got)
 	}
-	eventually.Holds(t, "one is left", func() bool { return count() == "1 <nil>" })
+	eventually.Holds(t, "two are left", func() bool { return count() == "2 <nil>" })
 }

@@ -19,7 +19,8 @@ const (
 type Count struct {
 	// Demanded is set if the usage may have decreased since the last count, or the limits have changed.
 	Demanded bool
-	// Charged is the time of the last change of its status, and Began the time of its last count.
+	// Charged is the time when its status changed last or an object that it limits appeared, and Began the time of its
+	// last count.
 	Charged, Began time.Time
 }
 
