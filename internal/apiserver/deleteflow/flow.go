@@ -53,6 +53,7 @@ import (
 	"k8s.io/apiserver/pkg/util/dryrun"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/rules/deletion"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
@@ -129,7 +130,7 @@ func New(c Config) *Flow {
 
 // strategyOf returns the deletion strategy of a resource.
 func (f *Flow) strategyOf(resource schema.GroupResource) deletion.Strategy {
-	return f.withServer(deletion.StrategyOf(f.rowOf(resource)))
+	return f.withServer(builtin.StrategyOf(f.rowOf(resource)))
 }
 
 // rowOf returns the resource under which the objects of a resource are stored.

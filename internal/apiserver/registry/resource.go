@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/rules/deletion"
 )
 
@@ -85,7 +86,7 @@ func Define[T, L any, P object[T], PL object[L]](r Resource, columns []table.Col
 	r.Singular = strings.ToLower(r.Kind)
 	r.New = func() runtime.Object { return P(new(T)) }
 	r.NewList = func() runtime.Object { return PL(new(L)) }
-	r.Deletion = deletion.StrategyOf(r.GroupResource())
+	r.Deletion = builtin.StrategyOf(r.GroupResource())
 	r.assign = func(to, from runtime.Object) { *to.(P) = *from.(P) }
 	r.Columns = table.WithName(columns)
 	r.Strategy = untyped(s)

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/rules/deletion"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
@@ -172,7 +173,7 @@ func (p *play) deleteWith(o *object, options *metav1.DeleteOptions, by Actor) er
 		return nil
 	}
 	p.guardInstances(o)
-	strategy := deletion.StrategyOf(o.Resource.GroupResource())
+	strategy := builtin.StrategyOf(o.Resource.GroupResource())
 	strategy.RepeatedReplaces = o.deleting && p.options.RepeatedReplaces != nil && p.options.RepeatedReplaces()
 	plan, err := deletion.Decide(p.stored(o), options, strategy, p.options.Now)
 	if err != nil {
@@ -201,7 +202,7 @@ func (p *play) deleteWith(o *object, options *metav1.DeleteOptions, by Actor) er
 
 // write stores the present state of an object, or removes the object if nothing holds it any more (R18).
 func (p *play) write(o *object) {
-	if deletion.Finished(p.stored(o), deletion.StrategyOf(o.Resource.GroupResource())) {
+	if deletion.Finished(p.stored(o), builtin.StrategyOf(o.Resource.GroupResource())) {
 		p.remove(o)
 		return
 	}

@@ -1,11 +1,11 @@
-package deletion_test
+package builtin_test
 
 import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/coppice-dev/coppice/internal/rules/deletion"
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
 )
 
 func TestPodGrace(t *testing.T) {
@@ -30,7 +30,7 @@ func TestPodGrace(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			got, graceful := deletion.PodGrace(&corev1.Pod{Spec: test.spec, Status: corev1.PodStatus{Phase: test.phase}}, test.requested)
+			got, graceful := builtin.PodGrace(&corev1.Pod{Spec: test.spec, Status: corev1.PodStatus{Phase: test.phase}}, test.requested)
 			if got != test.want || !graceful {
 				t.Errorf("PodGrace() = %d, %t; want %d", got, graceful, test.want)
 			}

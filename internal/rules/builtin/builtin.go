@@ -1,40 +1,45 @@
-package deletion
+// Package builtin has what package deletion leaves to the kinds: how the deletion of pods, namespaces, Jobs,
+// ReplicationControllers and Events differs from that of all other objects. It stands apart because it needs the types
+// of Kubernetes, which take longer to compile than all other rules.
+package builtin
 
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coppice-dev/coppice/internal/rules/deletion"
 )
 
 // StrategyOf returns the rules specific to a built-in resource. The server deletes by them, and the
 // tools predict by them. Any other resource is deleted like custom resources.
-func StrategyOf(r schema.GroupResource) Strategy {
+func StrategyOf(r schema.GroupResource) deletion.Strategy {
 	s := ownStrategyOf(r)
 	s.Resource = r
 	return s
 }
 
 // ownStrategyOf returns the strategy of a resource without its name.
-func ownStrategyOf(r schema.GroupResource) Strategy {
+func ownStrategyOf(r schema.GroupResource) deletion.Strategy {
 	switch r {
 	case corev1.Resource("pods"):
-		return Strategy{Grace: PodGrace}
+		return deletion.Strategy{Grace: PodGrace}
 	case corev1.Resource("namespaces"):
 		// Besides metadata.finalizers there is spec.finalizers; a namespace stays until both
 		// lists are empty (NS-23).
-		return Strategy{
+		return deletion.Strategy{
 			Pending:               func(obj runtime.Object) bool { return len(obj.(*corev1.Namespace).Spec.Finalizers) > 0 },
 			OnMark:                func(obj runtime.Object) { obj.(*corev1.Namespace).Status.Phase = corev1.NamespaceTerminating },
 			OrphanDependentsFalse: metav1.DeletePropagationForeground,
 		}
 	case schema.GroupResource{Group: "batch", Resource: "jobs"}, corev1.Resource("replicationcontrollers"):
-		return Strategy{DefaultPropagation: metav1.DeletePropagationOrphan}
+		return deletion.Strategy{DefaultPropagation: metav1.DeletePropagationOrphan}
 	case corev1.Resource("events"), schema.GroupResource{Group: "events.k8s.io", Resource: "events"}:
 		// The collector does not watch events, so it would never remove its finalizers from them.
-		return Strategy{CollectorDisabled: true}
+		return deletion.Strategy{CollectorDisabled: true}
 	}
-	return Strategy{}
+	return deletion.Strategy{}
 }
 
 // PodGrace returns how long a pod may take to terminate. If nothing runs, because the pod is not
