@@ -37,7 +37,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/feed"
 	"github.com/coppice-dev/coppice/internal/collect/lifecycle"
 	"github.com/coppice-dev/coppice/internal/collect/pace"
-	"github.com/coppice-dev/coppice/internal/collect/story"
+	"github.com/coppice-dev/coppice/internal/collect/storybook"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
@@ -56,8 +56,8 @@ type Collector struct {
 	lifecycle lifecycle.Lifecycle
 	feed      *feed.Feed
 	engine    *engine.Collector
-	stories   *story.Book // nil in a Pool
-	sink      feed.Sink   // receives the feed's observations for the engine
+	stories   *storybook.Book // nil in a Pool
+	sink      feed.Sink       // receives the feed's observations for the engine
 
 	log      *slog.Logger
 	clock    clock.WithTicker
@@ -110,7 +110,7 @@ func newCollector(config *rest.Config, options Options, runs runs) (*Collector, 
 	c := &Collector{lifecycle: lifecycle.New(), log: options.Logger, clock: clock.RealClock{}, reach: reach}
 	c.sleeping.wake = make(chan struct{}, 1)
 	if runs == runsOnce {
-		c.stories = story.NewBook()
+		c.stories = storybook.New()
 	}
 	c.feed = feed.New(discoveryOf(discoveryClient), options.WrapMetadata(metadataClient), feed.Config{Ignore: options.Ignore, Logger: options.Logger})
 	api, err := client.New(config, c.feed)
@@ -263,7 +263,7 @@ func (c *Collector) Carries(finalizer string) (carried bool, err error) {
 type Parts struct {
 	Feed    *feed.Feed
 	Engine  *engine.Collector
-	Stories *story.Book // nil in a Pool
+	Stories *storybook.Book // nil in a Pool
 }
 
 // Parts returns the parts of the collector.

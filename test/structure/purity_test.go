@@ -15,6 +15,7 @@ import (
 func purePackages() []string {
 	return []string{
 		"internal/rules",
+		"internal/collect/story",
 		"internal/controller/quota",
 		"internal/tools/finalizerowner",
 		"internal/tools/inventory",

@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/collector/client"
 	"github.com/coppice-dev/coppice/internal/collect/pace"
 	"github.com/coppice-dev/coppice/internal/collect/queue"
-	"github.com/coppice-dev/coppice/internal/collect/story"
+	"github.com/coppice-dev/coppice/internal/collect/storybook"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
@@ -77,7 +77,7 @@ type Config struct {
 	// negative. Default: 10000.
 	Records int
 	// Stories records the objects that are marked, removed or kept. Default: nothing is recorded.
-	Stories *story.Book
+	Stories *storybook.Book
 	// Events records owner references that can never be valid, and deletions that are held or
 	// paused. Default: no Events are written.
 	Events Events

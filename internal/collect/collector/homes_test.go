@@ -9,6 +9,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/collector"
 	"github.com/coppice-dev/coppice/internal/collect/feed"
 	"github.com/coppice-dev/coppice/internal/collect/story"
+	"github.com/coppice-dev/coppice/internal/collect/storybook"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
@@ -63,7 +64,7 @@ func TestStoriesKnowTheNamespaceAnObjectLivedIn(t *testing.T) {
 		}, ""},
 		"a restored backup": {func(s feed.Sink) { s.Observe(namespace("former", 10)); s.NewEpoch(); s.Observe(marked(15)) }, ""},
 	} {
-		book := story.NewBook()
+		book := storybook.New()
 		w, _ := newTimedFixture(t, collector.Config{Stories: book})
 		c.happens(w.c.Sink())
 		var told []ownership.UID

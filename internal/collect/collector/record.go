@@ -7,6 +7,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/auditreason"
 	"github.com/coppice-dev/coppice/internal/collect/collector/client"
 	"github.com/coppice-dev/coppice/internal/collect/story"
+	"github.com/coppice-dev/coppice/internal/collect/storybook"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
@@ -33,7 +34,7 @@ func (c *Collector) record(r report.Record, err error) {
 }
 
 // tellStayed records in the stories that an object stays although it has lost owners.
-func tellStayed(b *story.Book, r *report.Record) {
+func tellStayed(b *storybook.Book, r *report.Record) {
 	var keptBy, lost []story.Ref
 	for i := range r.Owners {
 		o := &r.Owners[i]

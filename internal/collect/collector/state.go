@@ -9,7 +9,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/collect/collector/barrier"
 	"github.com/coppice-dev/coppice/internal/collect/feed"
-	"github.com/coppice-dev/coppice/internal/collect/story"
+	"github.com/coppice-dev/coppice/internal/collect/storybook"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
@@ -50,7 +50,7 @@ func (s sink) NewEpoch() {
 type state struct {
 	queue   Queue
 	clock   clock.PassiveClock // its time goes into the evidence
-	stories *story.Book        // nil: no stories are recorded
+	stories *storybook.Book    // nil: no stories are recorded
 	// removals are called when an object is forgotten, after the graph knows it.
 	removals listeners
 

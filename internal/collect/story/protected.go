@@ -2,14 +2,18 @@ package story
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// mostGuards bounds how many protected objects a Book knows.
-const mostGuards = 10_000
+// mostGuards and mostGuardBytes bound the protected objects that a Book knows.
+const (
+	mostGuards     = 10_000
+	mostGuardBytes = 8 << 20
+)
 
 // guard is a protected object (R28) that is not being deleted: it holds its namespace, the definition of its kind,
 // and owners whose foreground deletion it blocks.
@@ -20,50 +24,110 @@ type guard struct {
 	homes  []string
 }
 
-// protect records whether an object that is not being deleted is protected.
-func (b *Book) protect(o *ownership.Object, home ownership.UID, now time.Time) {
-	if !o.Protected && !b.isGuarded.Load() {
-		return
+func guardOf(o *ownership.Object, home ownership.UID) guard {
+	g := guard{Ref: refOf(o, home), homes: homesOf(o)}
+	for i := range o.Owners {
+		if o.Owners[i].Blocking() && len(g.owners) < mostOwners {
+			g.owners = append(g.owners, o.Owners[i].UID)
+		}
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	before, wasProtected := b.guards[o.UID]
-	switch {
-	case !o.Protected:
-		b.unprotectLocked(o.UID)
-	case wasProtected || len(b.guards) < mostGuards:
-		b.guards[o.UID] = guardOf(o, home)
-		b.isGuarded.Store(true)
+	return g
+}
+
+func (g *guard) bytes() int {
+	size := g.Ref.bytes()
+	for _, uid := range g.owners {
+		size += len(uid)
 	}
-	if wasProtected == o.Protected {
-		return
+	for _, key := range g.homes {
+		size += len(key)
 	}
-	if !o.Protected {
-		b.releaseLocked(&before, now)
-		return
+	return size
+}
+
+// guards are the known protected objects.
+type guards struct {
+	byUID map[ownership.UID]guard
+	bytes int
+}
+
+func newGuards() guards { return guards{byUID: map[ownership.UID]guard{}} }
+
+// add adds or replaces a protected object; false if there is no room.
+func (all *guards) add(g guard) bool {
+	earlier, known := all.byUID[g.UID]
+	size := all.bytes + g.bytes()
+	if known {
+		size -= earlier.bytes()
 	}
-	if g, kept := b.guards[o.UID]; kept {
-		b.standLocked(&g, now)
+	if size > mostGuardBytes || !known && len(all.byUID) >= mostGuards {
+		return false
+	}
+	all.byUID[g.UID], all.bytes = g, size
+	return true
+}
+
+// remove removes a protected object and returns it; false if it is not known.
+func (all *guards) remove(uid ownership.UID) (guard, bool) {
+	g, known := all.byUID[uid]
+	if known {
+		delete(all.byUID, uid)
+		all.bytes -= g.bytes()
+	}
+	return g, known
+}
+
+func (all *guards) removeAll(isRemoved func(*guard) bool) {
+	for uid, g := range all.byUID {
+		if isRemoved(&g) {
+			all.remove(uid)
+		}
 	}
 }
 
-// standLocked records in the stories that wait for a protected object that it stays. The object belongs to one of
-// them.
-func (b *Book) standLocked(g *guard, now time.Time) {
-	for _, s := range b.order {
-		if s.waiting == 0 || !b.isHeldBy(s, g) {
+// those returns the protected objects that meet a condition, sorted.
+func (all *guards) those(meet func(*guard) bool) []guard {
+	var found []guard
+	for g := range maps.Values(all.byUID) {
+		if meet(&g) {
+			found = append(found, g)
+		}
+	}
+	slices.SortFunc(found, func(x, y guard) int { return cmp.Compare(x.String(), y.String()) })
+	return found
+}
+
+// HasGuards reports whether the Book knows protected objects. Seen has to be called for an object that is neither
+// protected nor being deleted only if it does.
+func (b *Book) HasGuards() bool { return len(b.guards.byUID) > 0 }
+
+// seenActive records whether an object that is not being deleted is protected.
+func (b *Book) seenActive(o *ownership.Object, home ownership.UID, now time.Time) {
+	if !o.Protected {
+		if g, known := b.guards.remove(o.UID); known {
+			b.release(&g, now)
+		}
+		return
+	}
+	g := guardOf(o, home)
+	_, isKnown := b.guards.byUID[o.UID]
+	if b.guards.add(g) && !isKnown {
+		b.guard(&g, now)
+	}
+}
+
+// guard records in the stories that wait for a protected object that it stays. The object belongs to one of them.
+func (b *Book) guard(g *guard, now time.Time) {
+	for _, s := range b.shelf.order {
+		if !b.isHeldBy(s, g) {
 			continue
 		}
-		m, known := b.member(g.UID)
+		m, known := b.membership.of(g.UID)
 		switch {
 		case !known:
 			m = b.add(s, b.entryOf(g, s))
-			s.kept++
 		case m.story == s && m.entry != nil && m.entry.marked == 0 && m.entry.gone == 0:
-			if !m.entry.kept {
-				s.kept++
-			}
-			m.entry.kept, m.entry.protected = true, true
+			s.update(m.entry, func(e *entry) { e.kept, e.protected = true, true })
 		default:
 			m = member{story: s} // its waits have changed
 		}
@@ -79,98 +143,56 @@ func (b *Book) entryOf(g *guard, s *story) *entry {
 		e.owners = append(e.owners, Owner{UID: uid, Blocking: true})
 	}
 	for _, key := range g.homes {
-		if home := b.homes[key]; e.in == "" && home != nil && home.isWaiting() && b.members[home.UID].story == s {
-			e.in = home.UID
+		if home, waits := b.membership.waitingHome(key); waits && home.story == s && e.in == "" {
+			e.in = home.entry.UID
 		}
 	}
 	return e
 }
 
-// releaseLocked records in the stories that wait for an object that it is no longer protected. An object that has
-// lost no owner does not stay: it will be deleted.
-func (b *Book) releaseLocked(g *guard, now time.Time) {
-	if m := b.members[g.UID]; m.entry != nil && m.entry.protected {
-		m.entry.protected = false
-		if len(m.entry.lost) == 0 {
-			m.entry.kept = false
-			m.story.kept--
-		}
+// release records in the stories that wait for an object that it is no longer protected. An object that has lost no
+// owner does not stay: it will be deleted.
+func (b *Book) release(g *guard, now time.Time) {
+	if m, _ := b.membership.of(g.UID); m.entry != nil && m.entry.protected {
+		m.story.update(m.entry, func(e *entry) { e.protected, e.kept = false, len(e.lost) > 0 })
 		b.touch(m, now)
 	}
-	for _, s := range b.order {
-		if s.waiting > 0 && b.isHeldBy(s, g) {
+	for _, s := range b.shelf.order {
+		if b.isHeldBy(s, g) {
 			b.touch(member{story: s}, now)
 			s.guarded = b.changes
 		}
 	}
 }
 
-// meetLocked records the protected objects that an object waits for from now on.
-func (b *Book) meetLocked(e *entry, now time.Time) {
-	home := homeKey(e)
-	if len(b.guards) == 0 || home == "" && e.phase != ownership.Foreground {
+// waitForGuards records the protected objects that a marked object waits for from now on.
+func (b *Book) waitForGuards(e *entry, now time.Time) {
+	home, isForeground := homeKey(e.Kind, e.Name), e.phase == ownership.Foreground
+	if home == "" && !isForeground {
 		return
 	}
-	var met []guard
-	for _, g := range b.guards {
-		if home != "" && slices.Contains(g.homes, home) || e.phase == ownership.Foreground && slices.Contains(g.owners, e.UID) {
-			met = append(met, g)
-		}
-	}
-	slices.SortFunc(met, func(x, y guard) int { return cmp.Compare(x.String(), y.String()) })
-	for n := range met {
-		b.standLocked(&met[n], now)
+	for _, g := range b.guards.those(func(g *guard) bool {
+		return home != "" && slices.Contains(g.homes, home) || isForeground && slices.Contains(g.owners, e.UID)
+	}) {
+		b.guard(&g, now)
 	}
 }
 
-// unprotectLocked drops a protected object.
-func (b *Book) unprotectLocked(uid ownership.UID) {
-	delete(b.guards, uid)
-	b.isGuarded.Store(len(b.guards) > 0)
-}
-
-func guardOf(o *ownership.Object, home ownership.UID) guard {
-	g := guard{Ref: refOf(o, home), homes: []string{definitionKey(resourceOf(o.Kind))}}
-	if o.Namespace != "" {
-		g.homes = append(g.homes, namespaceKey(o.Namespace))
-	}
-	for i := range o.Owners {
-		if o.Owners[i].Blocking() && len(g.owners) < mostOwners {
-			g.owners = append(g.owners, o.Owners[i].UID)
-		}
-	}
-	return g
-}
-
-// isHeldBy reports whether something in a story waits for a protected object.
+// isHeldBy reports whether an object of a story waits for a protected object.
 func (b *Book) isHeldBy(s *story, g *guard) bool {
+	if s.counts[stateWaiting] == 0 {
+		return false
+	}
 	for _, key := range g.homes {
-		if home := b.homes[key]; home != nil && home.isWaiting() && b.members[home.UID].story == s {
+		if home, waits := b.membership.waitingHome(key); waits && home.story == s {
 			return true
 		}
 	}
 	for _, uid := range g.owners {
-		m := b.members[uid]
-		if m.story == s && m.entry != nil && m.entry.isWaiting() && m.entry.phase == ownership.Foreground {
+		m := b.membership.members[uid]
+		if m.story == s && m.entry.state() == stateWaiting && m.entry.phase == ownership.Foreground {
 			return true
 		}
 	}
 	return false
-}
-
-func (e *entry) isWaiting() bool { return e.marked != 0 && e.gone == 0 }
-
-// guardsOf returns the protected objects that a story waits for, sorted.
-func (b *Book) guardsOf(s *story) []Ref {
-	if s.waiting == 0 || len(b.guards) == 0 {
-		return nil
-	}
-	var found []Ref
-	for _, g := range b.guards {
-		if b.isHeldBy(s, &g) {
-			found = append(found, g.Ref)
-		}
-	}
-	slices.SortFunc(found, func(a, b Ref) int { return cmp.Compare(a.String(), b.String()) })
-	return found
 }

@@ -2,59 +2,32 @@
 // stay, and the objects that the deletion still waits for.
 //
 //	b := story.NewBook()
-//	b.Requested(request)            // by the API server, if it is ours: the requesting user
-//	b.Seen(object, home, now)       // by the collector, from its watches: marked, or changed since
-//	b.Gone(object, home, now)       // home is the UID of its namespace
-//	b.Stayed(object, owners, now)   // by the collector, when it has removed references to owners that go
+//	b.Requested(request)                // by the API server, if it is ours: the requesting user
+//	b.Seen(object, home, now)           // by the collector, from its watches: marked, or changed since
+//	b.Gone(object, home, now)           // home is the UID of its namespace
+//	b.Stayed(object, keptBy, lost, now) // by the collector, when it has removed references to owners that go
 //
 // A story begins with an object that is marked or removed, and that belongs to no other story: its root. An object
 // belongs to the story of its owners, of its namespace, or of the CustomResourceDefinition of its kind, if one of
 // these is being deleted or is gone. All roots of one request, such as a DELETE of a collection, share one story. The
 // story of an object is determined when the object is first observed, which takes a few lookups and no search.
 //
+// Each event passes through three parts: the membership finds the story of the object (membership.go); the story
+// records the state of the object (entry.go), and the position of the change for its readers (journal.go); the
+// retention keeps the Book within its limits (retention.go). A Reader has a view of the result: the part that its
+// user may see (reader.go, visible.go, waits.go).
+//
 // The Book's size is bounded (limits): the oldest completed stories are forgotten first, stories of a single object
 // before others, since controllers delete single objects all the time. Objects of a story beyond the limit are only
 // counted.
 //
-// The package is pure: it reads no clock, and starts no goroutine. A Book is safe for concurrent use; readers block
-// writers only while they copy the changes.
+// The package is pure: it reads no clock, starts no goroutine, and has no lock. Package storybook shares a Book.
 package story
 
 import (
 	"time"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
-)
-
-// limits bound the size of a Book.
-type limits struct {
-	stories int // in all
-	singles int // of one object, which are done
-	objects int // in all stories
-	bytes   int // of the texts in all objects: names, UIDs, finalizers
-}
-
-// bounds are the limits: 5 MB for the objects, 16 MB at most for their texts, and 2 MB for 100 000 further objects.
-// Of the latter, the Book keeps a hash and the story, as long as it keeps the story.
-func bounds() limits { return limits{stories: 500, singles: 200, objects: 15_000, bytes: 16 << 20} }
-
-const (
-	// mostOwners bounds the kept owners of an object, and also its kept lost owners. All owners count when its story is
-	// determined.
-	mostOwners = 16
-	// mostText bounds a text that a client chooses, in bytes.
-	mostText = 253
-)
-
-const (
-	// settle is how long a story must be quiet to be done: dependents are deleted after their owners are gone, so that
-	// for a moment the story waits for nothing.
-	settle = time.Second
-	// lag bounds how long after a namespace's removal the removals of its contents may arrive: they come from other
-	// watches.
-	lag = 5 * time.Second
-	// rateWindow is the time over which the rate is measured, in seconds.
-	rateWindow = 5
 )
 
 // Ref names an object.

@@ -18,6 +18,22 @@ var start = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 
 func all(Ref) bool { return true }
 
+// List, Since and Story read a Book that nobody shares.
+
+func (b *Book) reader(sees Sees, now time.Time) Reader {
+	return Reader{Sees: sees, Now: now, Read: func(read func(*Book)) { read(b) }}
+}
+
+func (b *Book) List(sees Sees, now time.Time) []Summary { return b.reader(sees, now).List() }
+
+func (b *Book) Since(change uint64, sees Sees, now time.Time) ([]Summary, []ownership.UID, uint64) {
+	return b.reader(sees, now).Since(change)
+}
+
+func (b *Book) Story(id ownership.UID, since Position, sees Sees, now time.Time) (Summary, []Object, Position, bool) {
+	return b.reader(sees, now).Story(id, since)
+}
+
 // objectOf parses "Kind.group[/namespace]/name", and options: owner=NAME, blocking=NAME, foreground, orphan,
 // finalizer=NAME, due=SECONDS.
 func objectOf(words []string) ownership.Object {
@@ -164,7 +180,7 @@ func check(t *testing.T, b *Book, now time.Time) {
 				seen[o.UID] = s.ID
 			}
 		}
-		if beyond := b.stories[s.ID].beyond; beyond == 0 && (gone != s.Gone || waiting != s.Waiting || kept != s.Kept) {
+		if beyond := b.shelf.byID[s.ID].further.all; beyond == 0 && (gone != s.Gone || waiting != s.Waiting || kept != s.Kept) {
 			t.Errorf("story %s counts %d gone, %d waiting, %d kept; its objects %d, %d, %d", s.ID, s.Gone, s.Waiting, s.Kept, gone, waiting, kept)
 		}
 		if len(objects) == 1 {
@@ -172,18 +188,43 @@ func check(t *testing.T, b *Book, now time.Time) {
 		}
 		total += len(objects)
 	}
-	if len(b.beyond) == 0 { // who sees all objects, one by one, is told what those are told who see everything
+	checkCounts(t, b)
+	if len(b.membership.further) == 0 { // a reader who may see each object gets the same as one without restrictions
 		if diff := cmp.Diff(b.List(nil, now), b.List(all, now)); diff != "" {
-			t.Errorf("-for those who see everything +all:\n%s", diff)
+			t.Errorf("-without restrictions +with all rights:\n%s", diff)
 		}
 	}
-	for _, of := range b.beyond {
-		if !slices.Contains(b.order, of) {
+	for _, of := range b.membership.further {
+		if !slices.Contains(b.shelf.order, of) {
 			t.Error("an object belongs to a story that is forgotten")
 		}
 	}
-	if total != b.objects || singles != b.singles && b.limits == bounds() {
-		t.Errorf("%d objects, %d stories of one; the book counts %d and %d", total, singles, b.objects, b.singles)
+	if total != b.usage.objects || singles != b.usage.singles && b.limits == bounds() {
+		t.Errorf("%d objects, %d stories of one; the book counts %d and %d", total, singles, b.usage.objects, b.usage.singles)
+	}
+}
+
+// checkCounts compares what is counted along with what is there.
+func checkCounts(t *testing.T, b *Book) {
+	t.Helper()
+	bytes := 0
+	for _, s := range b.shelf.order {
+		var counts [states]int
+		for _, e := range s.entries {
+			counts[e.state()]++
+			before := e.bytes
+			b.usage.count(e)
+			if e.bytes != before {
+				t.Errorf("%s has %d bytes, counted as %d", e.Ref, e.bytes, before)
+			}
+			bytes += e.bytes
+		}
+		if counts != s.counts {
+			t.Errorf("story %s has %v entries by state, counted as %v", s.roots[0].UID, counts, s.counts)
+		}
+	}
+	if bytes != b.usage.bytes {
+		t.Errorf("the entries have %d bytes, counted as %d", bytes, b.usage.bytes)
 	}
 }
 
@@ -202,7 +243,7 @@ func TestRandomHistories(t *testing.T) {
 			now = now.Add(time.Duration(random.IntN(1500)) * time.Millisecond)
 			step(b, random, now)
 			for _, s := range b.List(all, now) {
-				if of := b.stories[s.ID]; follow[s.ID] == nil || follow[s.ID].of != of { // or begun again, here
+				if of := b.shelf.byID[s.ID]; follow[s.ID] == nil || follow[s.ID].of != of { // or begun again, here
 					follow[s.ID] = &follower{of: of, known: map[ownership.UID]Object{}}
 				}
 				if random.IntN(3) == 0 {
@@ -291,8 +332,8 @@ func TestLimits(t *testing.T) {
 	if got := strings.Join(ids, " "); !strings.Contains(got, "open") || !strings.Contains(got, "job-9") || strings.Contains(got, "job-1 ") || len(ids) > 6 {
 		t.Errorf("kept: %s", got)
 	}
-	if len(b.members) > 12 {
-		t.Errorf("%d objects are remembered", len(b.members))
+	if len(b.membership.members) > 12 {
+		t.Errorf("%d objects are remembered", len(b.membership.members))
 	}
 	_, removed, _ := b.Since(1, all, now)
 	if len(removed) == 0 {
@@ -340,20 +381,6 @@ func TestSees(t *testing.T) {
 	if _, _, _, found := b.Story("alone", 0, sees, start); found {
 		t.Error("the story of a secret is found")
 	}
-}
-
-// TestChanged: a waiter is notified of the next change, and at once of an earlier one.
-func TestChanged(t *testing.T) {
-	b := NewBook()
-	waiting := b.Changed(b.Changes())
-	select {
-	case <-waiting:
-		t.Fatal("nothing has changed")
-	default:
-	}
-	b.Seen(new(objectOf([]string{"Pod/shop/p"})), "", start)
-	<-waiting
-	<-b.Changed(0)
 }
 
 // TestListed: objects that a list lacks were removed while no watch was open.
@@ -410,9 +437,9 @@ func TestStoriesAreBoundedInBytes(t *testing.T) {
 		}
 		b.Seen(&o, "", now)
 	}
-	s := b.stories["root"]
-	if b.bytes > 1<<20+4096 || len(s.entries)+s.beyond != 2001 || s.beyond == 0 {
-		t.Errorf("%d bytes, %d entries and %d beyond", b.bytes, len(s.entries), s.beyond)
+	s := b.shelf.byID["root"]
+	if b.usage.bytes > 1<<20+4096 || s.size() != 2001 || s.further.all == 0 {
+		t.Errorf("%d bytes, %d entries and %d beyond", b.usage.bytes, len(s.entries), s.further.all)
 	}
 	sum := 0
 	for _, e := range s.entries {
@@ -421,17 +448,17 @@ func TestStoriesAreBoundedInBytes(t *testing.T) {
 		}
 		sum += e.bytes
 	}
-	if sum != b.bytes {
-		t.Errorf("%d bytes are counted, there are %d", b.bytes, sum)
+	if sum != b.usage.bytes {
+		t.Errorf("%d bytes are counted, there are %d", b.usage.bytes, sum)
 	}
 	b.drop(0)
-	if b.bytes != 0 {
-		t.Errorf("%d bytes are left without a story", b.bytes)
+	if b.usage.bytes != 0 {
+		t.Errorf("%d bytes are left without a story", b.usage.bytes)
 	}
 	for n := range 3 {
 		b.Requested(Request{Key: strings.Repeat("k", 1<<20), UID: ownership.UID(fmt.Sprint(n)), By: By{User: strings.Repeat("u", 1<<20), Agent: strings.Repeat("a", 1<<20)}})
 	}
-	for _, r := range b.requests {
+	for _, r := range b.requests.recent {
 		if n := len(r.Key) + len(r.By.User) + len(r.By.Agent); n > 1024 {
 			t.Errorf("a request of %d bytes is kept", n)
 		}

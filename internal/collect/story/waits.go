@@ -1,10 +1,6 @@
 package story
 
 import (
-	"cmp"
-	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
@@ -42,36 +38,53 @@ type wait struct {
 // isLike reports whether both wait for the same leaf.
 func (w *wait) isLike(other *wait) bool { return w.on == other.on && w.finalizer == other.finalizer }
 
+// recentWaits are the waits of a story as they were computed last.
+type recentWaits struct {
+	found  []wait
+	at     time.Time
+	change uint64
+}
+
+// areFresh reports whether the waits need not be computed again.
+func (w *recentWaits) areFresh(s *story, now time.Time) bool {
+	isRecent := len(s.entries) > fewEntries && now.Sub(w.at) < waitsAge
+	return !w.at.IsZero() && (w.change == s.change || isRecent)
+}
+
 // waits returns the waits of the marked objects of a story. Their number is small, however many objects there are.
 func (b *Book) waits(s *story, now time.Time) []wait {
-	isFresh := s.waitsChange == s.change || len(s.entries) > fewEntries && now.Sub(s.waitsAt) < waitsAge
-	if isFresh && !s.waitsAt.IsZero() {
-		return s.waitsFound
+	if !s.waits.areFresh(s, now) {
+		guards := b.guards.those(func(g *guard) bool { return b.isHeldBy(s, g) })
+		s.waits = recentWaits{waitsOf(s.entries, guards), now, s.change}
 	}
-	type key struct {
-		on              leaf
-		finalizer       string
-		kind, namespace string
-		home            ownership.UID
+	return s.waits.found
+}
+
+// waitsOf groups the waits of entries, and the protected objects that they wait for.
+func waitsOf(entries []*entry, guards []guard) []wait {
+	type group struct {
+		on        leaf
+		finalizer string
+		place     place
 	}
-	places := map[key]int{}
+	groups := map[group]int{}
 	var found []wait
 	add := func(e *entry, on leaf, finalizer string) {
-		k := key{on, finalizer, e.Kind, e.Namespace, e.NamespaceUID}
-		at, known := places[k]
+		of := group{on, finalizer, placeOf(e)}
+		at, known := groups[of]
 		if !known {
 			at = len(found)
-			places[k] = at
+			groups[of] = at
 			found = append(found, wait{on: on, finalizer: finalizer, first: e.Ref})
 		}
 		found[at].count++
 		found[at].due = max(found[at].due, e.due)
 	}
-	for _, g := range b.guardsOf(s) {
-		add(&entry{Ref: g}, onProtected, "")
+	for _, g := range guards {
+		add(&entry{Ref: g.Ref}, onProtected, "")
 	}
-	for _, e := range s.entries {
-		if !e.isWaiting() {
+	for _, e := range entries {
+		if e.state() != stateWaiting {
 			continue
 		}
 		isHeld := false
@@ -91,56 +104,10 @@ func (b *Book) waits(s *story, now time.Time) []wait {
 			add(e, onRemoval, "")
 		}
 	}
-	s.waitsFound, s.waitsAt, s.waitsChange = found, now, s.change
 	return found
 }
 
 // isForeign reports whether a finalizer is not the collector's.
 func isForeign(finalizer string) bool {
 	return finalizer != ownership.FinalizerOrphan && finalizer != ownership.FinalizerForeground
-}
-
-// waitsFor describes the waits in words, as far as a reader may see them.
-func waitsFor(all []wait, sees Sees) string {
-	var seen []wait
-	for _, w := range all {
-		if sees != nil && !sees(w.first) {
-			continue
-		}
-		at := slices.IndexFunc(seen, func(other wait) bool { return other.isLike(&w) })
-		if at < 0 {
-			seen = append(seen, w)
-			continue
-		}
-		seen[at].count += w.count
-		seen[at].due = max(seen[at].due, w.due)
-	}
-	slices.SortStableFunc(seen, func(a, b wait) int { return cmp.Or(cmp.Compare(a.on, b.on), cmp.Compare(b.count, a.count)) })
-	var says []string
-	for _, w := range seen {
-		if w.on != onOthers || len(seen) == 1 { // these wait for the others
-			says = append(says, w.String())
-		}
-	}
-	return strings.Join(says, "; ")
-}
-
-// String describes the object that is waited for.
-func (w *wait) String() string {
-	some := w.first.String()
-	if w.count > 1 {
-		some += fmt.Sprintf(" and %d more", w.count-1)
-	}
-	switch w.on {
-	case onProtected:
-		return some + ", which " + map[bool]string{true: "are", false: "is"}[w.count > 1] + " protected"
-	case onFinalizer:
-		return "the finalizer " + w.finalizer + " of " + some
-	case onGrace:
-		return fmt.Sprintf("%s to stop, until %s", some, time.Unix(w.due, 0).UTC().Format("15:04:05 UTC"))
-	case onOthers:
-		return "the dependents and contents of " + some
-	case onRemoval:
-	}
-	return some + " to be removed"
 }

@@ -35,7 +35,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/collector/report"
-	"github.com/coppice-dev/coppice/internal/collect/story"
+	"github.com/coppice-dev/coppice/internal/collect/storybook"
 	"github.com/coppice-dev/coppice/internal/rules/escape"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/answer"
@@ -101,7 +101,7 @@ type Source interface {
 	// Resume resumes the deletions of a kind, and reports whether they were paused.
 	Resume(kind string) bool
 	// Stories returns the stories of deletions; nil if no collector works here.
-	Stories() *story.Book
+	Stories() *storybook.Book
 }
 
 // SeenStatus is the part of the status of a collector that a caller may see.

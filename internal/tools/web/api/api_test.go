@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coppice-dev/coppice/collector/report"
-	"github.com/coppice-dev/coppice/internal/collect/story"
+	"github.com/coppice-dev/coppice/internal/collect/storybook"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
@@ -23,7 +23,7 @@ import (
 // objects in namespace other have no owners.
 type cluster struct {
 	records []report.Record
-	book    *story.Book
+	book    *storybook.Book
 }
 
 func served() []*inventory.Resource {
@@ -84,7 +84,7 @@ func (cluster) Status(ctx context.Context, s *api.Sight) (api.SeenStatus, error)
 
 func (cluster) Resume(kind string) bool { return kind == "ReplicaSet.apps" }
 
-func (w cluster) Stories() *story.Book { return w.book }
+func (w cluster) Stories() *storybook.Book { return w.book }
 
 // rights are the resources that a user may list: RESOURCE.GROUP, or RESOURCE.GROUP/NAMESPACE, or "*.*".
 type rights []string

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
-	"github.com/coppice-dev/coppice/internal/collect/story"
+	"github.com/coppice-dev/coppice/internal/collect/storybook"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/answer"
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
@@ -123,7 +123,7 @@ func TestHiddenDependentsAreNotRead(t *testing.T) {
 
 // A story does not exist either for a caller without the right to list its root.
 func TestHiddenStoryIsAsAbsent(t *testing.T) {
-	book := story.NewBook()
+	book := storybook.New()
 	at := time.Now()
 	owner := &ownership.Object{UID: "owner", Kind: ownership.Kind{Kind: "Secret"}, Namespace: "shop", Name: "owner", Phase: ownership.Foreground}
 	book.Seen(owner, shopUID, at)

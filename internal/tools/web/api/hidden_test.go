@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/collector/report"
-	"github.com/coppice-dev/coppice/internal/collect/story"
+	"github.com/coppice-dev/coppice/internal/collect/storybook"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/answer"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
@@ -128,7 +128,7 @@ func happenings() []happening {
 }
 
 // tell records the happening in a book.
-func (h happening) tell(b *story.Book) {
+func (h happening) tell(b *storybook.Book) {
 	home := ownership.UID(shopUID)
 	if h.object.Namespace != "shop" {
 		home = ""
@@ -165,7 +165,7 @@ var counters = regexp.MustCompile(`(?m)^id: \d+|"number": ?\d+`)
 func (w twofold) answer(t *testing.T, token, path string, withHidden bool) (answer string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w.graph, w.records, w.book = twofoldGraph(withHidden), twofoldRecords(withHidden), story.NewBook()
+		w.graph, w.records, w.book = twofoldGraph(withHidden), twofoldRecords(withHidden), storybook.New()
 		r := httptest.NewRequest(http.MethodGet, path, http.NoBody)
 		r.Header.Set("Authorization", "Bearer "+token)
 		recorder := httptest.NewRecorder()

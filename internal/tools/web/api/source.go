@@ -14,7 +14,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/feed"
 	"github.com/coppice-dev/coppice/internal/collect/namespaces"
 	"github.com/coppice-dev/coppice/internal/collect/process"
-	"github.com/coppice-dev/coppice/internal/collect/story"
+	"github.com/coppice-dev/coppice/internal/collect/storybook"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/answer"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
@@ -122,7 +122,7 @@ func (s source) Records(after uint64) []report.Record {
 }
 
 // Stories implements Source.
-func (s source) Stories() *story.Book {
+func (s source) Stories() *storybook.Book {
 	if s.Collector == nil {
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/coppice-dev/coppice/internal/collect/story"
+	"github.com/coppice-dev/coppice/internal/collect/storybook"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
@@ -46,7 +47,7 @@ type Story struct {
 
 // teller reads stories for one caller, limited to the objects that the caller may list.
 type teller struct {
-	book  *story.Book
+	book  *storybook.Book
 	sight *Sight
 	ctx   context.Context //nolint:containedctx // of the one request that it is made for
 	err   error           // from a check of the caller's rights

@@ -12,13 +12,14 @@ import (
 
 	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/collect/story"
+	"github.com/coppice-dev/coppice/internal/collect/storybook"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
 // telling returns a cluster with the stories of a Deployment, deleted together with a Secret, and of another Secret.
 func telling() cluster {
-	b := story.NewBook()
+	b := storybook.New()
 	now := time.Now()
 	b.Requested(story.Request{Key: "r", UID: "web", By: story.By{User: "ann", Agent: "kubectl/v1.36"}, Policy: "Foreground"})
 	b.Seen(&ownership.Object{
@@ -158,7 +159,7 @@ func TestWatchStory(t *testing.T) {
 // Rights in a namespace do not cover objects that were deleted in an earlier namespace of that name, or in a namespace
 // with an unknown UID.
 func TestFormerNamespacesAreNotTold(t *testing.T) {
-	book, now := story.NewBook(), time.Now()
+	book, now := storybook.New(), time.Now()
 	var records []report.Record
 	for n, home := range []ownership.UID{"the former shop", "", shopUID} {
 		name := []string{"former", "doubtful", "present"}[n]
