@@ -18,6 +18,7 @@ type Book struct {
 	removals   removals
 	names      names
 	changes    uint64 // counts events
+	pause      int    // the number of stories that begin before any is forgotten again
 }
 
 // NewBook returns a Book without stories.

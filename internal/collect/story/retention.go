@@ -159,8 +159,12 @@ func (r *removal) bytes() (size int) {
 }
 
 // forget drops stories that are done until the limits hold: the oldest first. Stories of one object go for each limit,
-// others only to make room.
+// others only to make room. If too many stories are not done, it pauses: a burst of deletions takes linear time.
 func (b *Book) forget(now time.Time) {
+	if b.pause > 0 {
+		b.pause--
+		return
+	}
 	for at := 0; at < len(b.shelf.order); {
 		isTight := len(b.shelf.order) > b.limits.stories || b.usage.isTight(&b.limits)
 		if !isTight && b.usage.singles <= b.limits.singles {
@@ -172,6 +176,7 @@ func (b *Book) forget(now time.Time) {
 			at++
 		}
 	}
+	b.pause = len(b.shelf.order) / 16
 }
 
 // drop removes the story at a place of the order.

@@ -101,3 +101,37 @@ func TestForgetsStoriesOfOneObjectFirst(t *testing.T) {
 		t.Errorf("for lack of room the stories are %q, want %q", got, want)
 	}
 }
+
+// A burst of stories, none of which is done, is forgotten soon after it is.
+func TestForgetsABurstOnceItIsDone(t *testing.T) {
+	b := NewBook()
+	single := func(n int) *ownership.Object { return new(objectOf([]string{fmt.Sprint("Pod/shop/", n)})) }
+	for n := range 3000 {
+		b.Gone(single(n), "", start)
+	}
+	for n := range 3000 / 16 {
+		b.Gone(single(3000+n), "", start.Add(2*settle))
+	}
+	if n := len(b.shelf.order); n > b.limits.singles+1 {
+		t.Errorf("%d stories are kept", n)
+	}
+}
+
+// BenchmarkBurst begins stories, none of which is done: the time of each does not depend on their number.
+func BenchmarkBurst(b *testing.B) {
+	for _, n := range []int{1000, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			objects := make([]ownership.Object, n)
+			for i := range objects {
+				objects[i] = objectOf([]string{fmt.Sprint("Pod/shop/", i)})
+			}
+			for b.Loop() {
+				book := NewBook()
+				for i := range objects {
+					book.Gone(&objects[i], "", start)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/story")
+		})
+	}
+}
