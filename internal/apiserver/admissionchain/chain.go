@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/admission"
@@ -34,6 +33,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
 	"github.com/coppice-dev/coppice/internal/apiserver/serviceendpoints"
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
@@ -124,7 +124,7 @@ func plugins(c Config, base *genericapiserver.Config) []plugin {
 	all := []plugin{
 		{deleteFlowName, instance(c.Flow.OptionsPlugin())},
 		{lifecycle.PluginName, func(io.Reader) (admission.Interface, error) {
-			return lifecycle.NewLifecycle(sets.New(metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic))
+			return lifecycle.NewLifecycle(sets.New(builtin.KeptNamespaces()...))
 		}},
 		{limitRangerName, instance(newLimitRanger(c.Client, c.Informers))},
 	}

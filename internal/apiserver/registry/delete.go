@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"errors"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/util/dryrun"
 	"k8s.io/apiserver/pkg/warning"
 
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/rules/deletion"
 )
 
@@ -43,10 +45,8 @@ func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateOb
 	if err != nil {
 		return nil, false, err
 	}
-	if r.Resource.Kept != nil {
-		if why := r.Resource.Kept(name); why != nil {
-			return nil, false, apierrors.NewForbidden(r.Resource.GroupResource(), name, why)
-		}
+	if why := builtin.Kept(r.Resource.GroupResource(), name); why != "" {
+		return nil, false, apierrors.NewForbidden(r.Resource.GroupResource(), name, errors.New(why))
 	}
 	if options == nil {
 		// Server code that deletes without options expects immediate deletion.

@@ -51,9 +51,6 @@ type Resource struct {
 	ReturnDeletedObject bool
 	// NoDeleteCollection: the collection cannot be deleted as a whole.
 	NoDeleteCollection bool
-	// Kept returns the reason why no client may delete the object of this name, or nil. Nil: every object can be
-	// deleted.
-	Kept func(name string) error
 	// OrphansWarning is the warning about a DELETE without a propagation policy that keeps the dependents.
 	OrphansWarning string
 	// TTL is the time after its last write for which an object is kept. 0: forever.

@@ -28,6 +28,8 @@ type Cluster struct {
 	Before *inventory.Inventory
 	// Collector is the state of the collector; nil if no collector has answered.
 	Collector *explain.Collector
+	// Judge evaluates policies and webhooks for previews; nil: those that match count as undecided.
+	Judge preview.Judge
 	// Order is the order in which the contents of namespaces are deleted.
 	Order namespaces.Order
 	// Now is the time of the question.
@@ -38,7 +40,7 @@ type Cluster struct {
 func (c *Cluster) Preview(ctx context.Context, requests []preview.Request, assumeReleased bool) preview.Prediction {
 	facts := inventory.NewFacts()
 	predictor := preview.NewPredictor(c.Inventory, facts, preview.Question{
-		Requests: requests, Now: c.Now, Order: c.Order, AssumeReleased: assumeReleased,
+		Requests: requests, Now: c.Now, Order: c.Order, AssumeReleased: assumeReleased, Judge: c.Judge,
 	})
 	return decide(ctx, c.Facts, facts, predictor.Predict)
 }

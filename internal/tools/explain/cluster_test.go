@@ -121,10 +121,14 @@ func (w *cluster) webhook(f []string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	var conditions []admissionregistrationv1.MatchCondition
+	if slices.Contains(f, "selective") {
+		conditions = append(conditions, admissionregistrationv1.MatchCondition{Name: "some", Expression: "true"})
+	}
 	w.webhooks = append(w.webhooks, inventory.Webhook{
 		Configuration: "ValidatingWebhookConfiguration " + f[0], Name: f[0], Endpoints: endpoints,
 		Service:     types.NamespacedName{Namespace: strings.Split(f[1], "/")[0], Name: nameOnly(f[1])},
-		FailsClosed: !slices.Contains(f, "open"), Selective: slices.Contains(f, "selective"),
+		FailsClosed: !slices.Contains(f, "open"), Conditions: conditions,
 		Rules: []admissionregistrationv1.RuleWithOperations{{
 			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationType(f[3])},
 			Rule:       admissionregistrationv1.Rule{APIGroups: []string{group}, Resources: []string{resource}},

@@ -2,8 +2,6 @@ package explain
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
@@ -18,7 +16,7 @@ func (e *Explainer) webhook(o *inventory.Object, operation admissionregistration
 		return Wait{}, false
 	}
 	for _, w := range e.Facts.AllWebhooks().Value { // none if they could not be read
-		if !w.FailsClosed || w.Service.Name == "" || w.Endpoints != 0 || !calls(w.Rules, operation, o.Resource) {
+		if !w.IsDead() || !w.Concerns(operation, o.Resource) {
 			continue
 		}
 		found := Wait{
@@ -27,28 +25,11 @@ func (e *Explainer) webhook(o *inventory.Object, operation admissionregistration
 				w.Name, w.Configuration, operation, o.Resource.GroupResource(), w.Service),
 			Next: []Step{{"bring back the webhook's service", fmt.Sprintf("kubectl get endpointslices -n %s -l %s", escape.Shell(w.Service.Namespace), escape.Shell("kubernetes.io/service-name="+w.Service.Name))}},
 		}
-		if w.Selective {
+		if w.IsSelective() {
 			found.State = Unknown
 			found.Says += ", if its selectors and conditions match"
 		}
 		return found, true
 	}
 	return Wait{}, false
-}
-
-// calls reports whether rules match an operation on a resource.
-func calls(rules []admissionregistrationv1.RuleWithOperations, operation admissionregistrationv1.OperationType, r *inventory.Resource) bool {
-	return slices.ContainsFunc(rules, func(rule admissionregistrationv1.RuleWithOperations) bool {
-		scope := admissionregistrationv1.AllScopes
-		if rule.Scope != nil {
-			scope = *rule.Scope
-		}
-		inScope := scope == admissionregistrationv1.AllScopes || (scope == admissionregistrationv1.NamespacedScope) == r.Namespaced
-		return inScope && has(rule.Operations, operation, admissionregistrationv1.OperationAll) && has(rule.APIGroups, r.Group, "*") &&
-			(has(rule.Resources, r.Resource, "*") || slices.Contains(rule.Resources, "*/*"))
-	})
-}
-
-func has[T ~string](list []T, one, all T) bool {
-	return slices.ContainsFunc(list, func(s T) bool { return strings.EqualFold(string(s), string(one)) || s == all })
 }

@@ -3,10 +3,9 @@ package inventory
 import (
 	"time"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
@@ -39,10 +38,14 @@ type Facts struct {
 	Nodes   map[string]Fact[Node]
 	Volumes map[string]Fact[Volume]
 	Budgets map[string]Fact[[]policyv1.PodDisruptionBudget]
-	// Roles, Webhooks and RepeatedReplaces concern the whole cluster; nil before they are read. RepeatedReplaces is
-	// true if a repeated DELETE replaces the policy, as on every API server but ours (R19).
+	// Bodies are whole objects, by uid: the expressions of policies and webhooks read them.
+	Bodies map[ownership.UID]Fact[*unstructured.Unstructured]
+	// These concern the whole cluster; nil before they are read. RepeatedReplaces is true if a repeated DELETE replaces
+	// the policy, as on every API server but ours (R19).
 	Roles            *Fact[*Roles]
 	Webhooks         *Fact[[]Webhook]
+	Policies         *Fact[[]Policy]
+	Deleters         *Fact[Deleters]
 	RepeatedReplaces *Fact[bool]
 
 	needs  Needs
@@ -52,10 +55,10 @@ type Facts struct {
 
 // Needs are facts that a decision needs, and that are not read yet.
 type Needs struct {
-	Workloads, Leases, Protections map[ownership.UID]*Object
-	Nodes, Volumes, Budgets        map[string]bool
+	Workloads, Leases, Protections, Bodies map[ownership.UID]*Object
+	Nodes, Volumes, Budgets                map[string]bool
 
-	Roles, Webhooks, RepeatedReplaces bool
+	Roles, Webhooks, Policies, Deleters, RepeatedReplaces bool
 }
 
 // NewFacts returns facts that have nothing read.
@@ -63,21 +66,22 @@ func NewFacts() *Facts {
 	return &Facts{
 		Workloads: map[ownership.UID]Fact[Workload]{}, Leases: map[ownership.UID]Fact[Lease]{}, Protections: map[ownership.UID]Fact[Protection]{},
 		Nodes: map[string]Fact[Node]{}, Volumes: map[string]Fact[Volume]{}, Budgets: map[string]Fact[[]policyv1.PodDisruptionBudget]{},
-		needs: newNeeds(),
+		Bodies: map[ownership.UID]Fact[*unstructured.Unstructured]{},
+		needs:  newNeeds(),
 	}
 }
 
 func newNeeds() Needs {
 	return Needs{
-		Workloads: map[ownership.UID]*Object{}, Leases: map[ownership.UID]*Object{}, Protections: map[ownership.UID]*Object{},
+		Workloads: map[ownership.UID]*Object{}, Leases: map[ownership.UID]*Object{}, Protections: map[ownership.UID]*Object{}, Bodies: map[ownership.UID]*Object{},
 		Nodes: map[string]bool{}, Volumes: map[string]bool{}, Budgets: map[string]bool{},
 	}
 }
 
 // IsEmpty reports whether nothing is needed.
 func (n *Needs) IsEmpty() bool {
-	return len(n.Workloads)+len(n.Leases)+len(n.Protections)+len(n.Nodes)+len(n.Volumes)+len(n.Budgets) == 0 &&
-		!n.Roles && !n.Webhooks && !n.RepeatedReplaces
+	return len(n.Workloads)+len(n.Leases)+len(n.Protections)+len(n.Bodies)+len(n.Nodes)+len(n.Volumes)+len(n.Budgets) == 0 &&
+		!n.Roles && !n.Webhooks && !n.Policies && !n.Deleters && !n.RepeatedReplaces
 }
 
 // Misses returns how often a decision has needed a fact that was not read: an answer between two equal numbers is final.
@@ -137,6 +141,17 @@ func (f *Facts) AllRoles() Fact[*Roles] { return whole(f, f.Roles, &f.needs.Role
 
 // AllWebhooks returns the admission webhooks of the cluster.
 func (f *Facts) AllWebhooks() Fact[[]Webhook] { return whole(f, f.Webhooks, &f.needs.Webhooks) }
+
+// AllPolicies returns the ValidatingAdmissionPolicies of the cluster that have bindings.
+func (f *Facts) AllPolicies() Fact[[]Policy] { return whole(f, f.Policies, &f.needs.Policies) }
+
+// AllDeleters returns the users whose DELETEs a preview plays.
+func (f *Facts) AllDeleters() Fact[Deleters] { return whole(f, f.Deleters, &f.needs.Deleters) }
+
+// Body returns a whole object.
+func (f *Facts) Body(o *Object) Fact[*unstructured.Unstructured] {
+	return find(f, f.Bodies, o.UID, func() { f.needs.Bodies[o.UID] = o })
+}
 
 // Replaces returns whether a repeated DELETE replaces the policy; false if it is unknown.
 func (f *Facts) Replaces() bool {
@@ -206,18 +221,4 @@ type Protection struct {
 	Enforced bool
 	// Remaining are the outlived objects that still exist or could not be checked.
 	Remaining []protection.Remaining
-}
-
-// Webhook is an admission webhook, validating or mutating.
-type Webhook struct {
-	Configuration, Name string
-	Rules               []admissionregistrationv1.RuleWithOperations
-	// FailsClosed webhooks have the failurePolicy Fail: the API server denies requests while they do not answer.
-	FailsClosed bool
-	// Service is the service of the webhook; empty for a webhook with a URL.
-	Service types.NamespacedName
-	// Endpoints is the number of ready endpoints of the service; negative if they could not be read.
-	Endpoints int
-	// Selective webhooks have selectors or conditions, and may not be called for an object.
-	Selective bool
 }

@@ -25,6 +25,7 @@ type MoreReport struct {
 	Waits      int `json:"waits,omitempty"`
 	Finalizers int `json:"finalizers,omitempty"`
 	Owners     int `json:"owners,omitempty"`
+	DecidedBy  int `json:"decidedBy,omitempty"`
 }
 
 // first returns the first elements, and the number of the others.

@@ -56,8 +56,8 @@ func (p *play) apply(o *object) {
 		o.now.Owners = d.Owners
 		p.write(o)
 	case verdict.Delete:
-		// The server refuses only protected objects here: the object is not being deleted yet. They are queued again
-		// when an object that they outlive is gone.
+		// Objects that admission refuses to delete stay. Protected ones are queued again when an object that they outlive
+		// is gone.
 		_ = p.delete(o, metav1.DeletionPropagation(d.Propagation), ByCollector)
 	case verdict.Disown:
 		for _, uid := range d.Dependents {

@@ -98,7 +98,7 @@ func (p *play) deleteAll(uids []ownership.UID, policy metav1.DeletionPropagation
 	p.schedule.sort(uids)
 	for _, uid := range uids {
 		if o := p.objects[uid]; !o.deleting {
-			// The server refuses only protected objects here: the object is not being deleted yet.
+			// Objects that admission or their protection refuses to delete stay.
 			_ = p.delete(o, policy, by)
 		}
 		p.collectBetween()
@@ -151,7 +151,7 @@ func (p *play) endPod(o *object) {
 		return
 	}
 	now := int64(0)
-	// The node's DELETE names no policy, so the server never refuses it.
+	// If admission refuses it, the pod stays.
 	_ = p.deleteWith(o, &metav1.DeleteOptions{GracePeriodSeconds: &now}, ByNode)
 }
 

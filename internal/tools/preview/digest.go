@@ -44,6 +44,12 @@ func (o *Outcome) appendDigested(text []byte) []byte {
 	if o.Protected != "" {
 		text = append(strconv.AppendQuote(append(text, "protected "...), o.Protected), '\n')
 	}
+	if o.Refusal != nil {
+		text = append(strconv.AppendQuote(append(text, "refused "...), o.Refusal.String()), '\n')
+	}
+	if len(o.Deciders) > 0 {
+		text = append(appendQuoted(append(text, "decided by "...), o.Deciders), '\n')
+	}
 	return text
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/rules/inuse"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
@@ -82,6 +83,11 @@ type Outcome struct {
 	// Requested is true for an object that a request names; Refused is the server's answer if it refuses the request.
 	Requested bool
 	Refused   string
+	// Refusal is the answer of admission to the DELETE of RefusedTo, if it refuses that; else nil. Deciders may refuse
+	// the deletion, and cannot be foreseen: the fate of the object, and of those that depend on it, holds if they do not.
+	Refusal   *refusal.Refusal
+	RefusedTo Actor
+	Deciders  []string
 	// Protected is the reason why protection keeps an object from a cascading deletion (R28).
 	Protected string
 	// Finalizers and Owners are the final values of an object that stays.
@@ -168,14 +174,14 @@ func (p *play) prediction(requests []Request, races map[ownership.UID]bool) Pred
 
 // concerned reports whether the deletion changes an object or one of its owners.
 func (p *play) concerned(o *object) bool {
-	return o.changed() || o.isHeld() || slices.ContainsFunc(o.Owners, func(r ownership.Reference) bool {
+	return o.changed() || o.isHeld() || o.refusal != nil || slices.ContainsFunc(o.Owners, func(r ownership.Reference) bool {
 		owner := p.objects[r.UID]
 		return owner != nil && owner.UID != o.UID && owner.changed()
 	})
 }
 
 func (p *play) outcome(o *object) Outcome {
-	result := Outcome{Object: o.Object, By: o.by, Refused: o.refused}
+	result := Outcome{Object: o.Object, By: o.by, Refused: o.refused, Refusal: o.refusal, RefusedTo: o.refusedTo, Deciders: o.deciders}
 	if o.removed {
 		result.Fate, result.Step, result.RecreatedBy = Deleted, o.step, p.recreator(o)
 		return result

@@ -13,6 +13,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/rules/deletion"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
@@ -65,6 +66,10 @@ type object struct {
 	by      Actor  // the first actor that requested the deletion
 	step    int    // in which it was deleted
 	refused string // why a request was refused
+
+	refusal   *refusal.Refusal // of admission, to the DELETE of refusedTo; nil if it has refused none
+	refusedTo Actor
+	deciders  []string // what may refuse a DELETE, and cannot be foreseen
 
 	protection *protected // nil before the lookup, or if the object has none
 
@@ -177,6 +182,9 @@ func (p *play) deleteWith(o *object, options *metav1.DeleteOptions, by Actor) er
 	strategy.RepeatedReplaces = o.deleting && p.options.RepeatedReplaces != nil && p.options.RepeatedReplaces()
 	plan, err := deletion.Decide(p.stored(o), options, strategy, p.options.Now)
 	if err != nil {
+		return err
+	}
+	if err := p.admit(o, options, by); err != nil {
 		return err
 	}
 	if err := p.protect(o, by); err != nil {

@@ -17,6 +17,8 @@ type Question struct {
 	Now      time.Time
 	// Order is the order in which the contents of namespaces are deleted.
 	Order namespaces.Order
+	// Judge evaluates the policies and webhooks that match. Nil: all of them count as undecided.
+	Judge Judge
 	// AssumeReleased assumes that controllers remove all finalizers.
 	AssumeReleased bool
 }
@@ -29,12 +31,16 @@ type Predictor struct {
 	facts     *inventory.Facts
 	owners    *finalizerowner.Index
 
-	played *Prediction // nil until the simulation has had all its facts
+	judgements map[judged]Judgement
+	played     *Prediction // nil until the simulation has had all its facts
 }
 
 // NewPredictor indexes an inventory for a question.
 func NewPredictor(inv *inventory.Inventory, facts *inventory.Facts, q Question) *Predictor {
-	return &Predictor{question: q, cluster: New(inv), inventory: inv, facts: facts, owners: finalizerowner.New(inv, facts, q.Now)}
+	return &Predictor{
+		question: q, cluster: New(inv), inventory: inv, facts: facts, owners: finalizerowner.New(inv, facts, q.Now),
+		judgements: map[judged]Judgement{},
+	}
 }
 
 // Predict predicts the effects of the requests, with the controllers of the finalizers that objects wait for, and the
@@ -69,6 +75,7 @@ func (p *Predictor) options(misses int) Options {
 			return node.Unread == "" && node.Value.Exists && !node.Value.Ready
 		},
 		Protection:    func(o *inventory.Object) inventory.Protection { return p.facts.Protection(o).Value },
+		Admission:     p.admission,
 		IsPreliminary: func() bool { return p.facts.Misses() > misses },
 	}
 }

@@ -2,10 +2,9 @@ package preview
 
 import (
 	"fmt"
-	"strings"
 
-	"github.com/coppice-dev/coppice/internal/rules/escape"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
@@ -21,6 +20,10 @@ type Report struct {
 	AtLeastSeconds int64          `json:"atLeastSeconds,omitempty"`
 	Budgets        []BudgetReport `json:"budgets,omitempty"`
 	Unread         []string       `json:"unread,omitempty"`
+	// Refused is the number of objects whose deletion is refused, and Undecided of those whose deletion something decides
+	// that cannot be foreseen.
+	Refused   int `json:"refused,omitempty"`
+	Undecided int `json:"undecided,omitempty"`
 }
 
 // BudgetReport is a PodDisruptionBudget that allows fewer disruptions than the deletion takes pods.
@@ -55,6 +58,10 @@ type ObjectReport struct {
 	Requested       bool   `json:"requested,omitempty"`
 	Refused         string `json:"refused,omitempty"`
 	Race            bool   `json:"race,omitempty"`
+	// Refusal is the answer of admission to a DELETE of the object, if it refuses one. DecidedBy names what may refuse
+	// the deletion, and cannot be foreseen.
+	Refusal   *RefusalReport `json:"refusal,omitempty"`
+	DecidedBy []string       `json:"decidedBy,omitempty"`
 	// Protected is the reason why protection keeps an object from a cascading deletion.
 	Protected   string       `json:"protected,omitempty"`
 	Lost        []string     `json:"lost,omitempty"`
@@ -68,6 +75,16 @@ type ObjectReport struct {
 	Owners []OwnerReport `json:"owners,omitempty"`
 	// More counts what the lists leave out; nil if they leave out nothing.
 	More *MoreReport `json:"more,omitempty"`
+}
+
+// RefusalReport names who refuses a DELETE. By, Name, Binding and Message are those of a refusal.Refusal.
+type RefusalReport struct {
+	By      refusal.By `json:"by"`
+	Name    string     `json:"name,omitempty"`
+	Binding string     `json:"binding,omitempty"`
+	Message string     `json:"message,omitempty"`
+	// To is the actor whose DELETE is refused.
+	To Actor `json:"to"`
 }
 
 // OwnerReport is an owner reference of an object. Blocking is true if the object blocks the foreground deletion of
@@ -109,6 +126,7 @@ func (p Prediction) Report(inv *inventory.Inventory) Report {
 	for n := range p.Outcomes {
 		result.Objects = append(result.Objects, p.Outcomes[n].report(inv))
 	}
+	result.Refused, result.Undecided = result.countRefused(), result.countUndecided()
 	for _, u := range p.Unread[:min(len(p.Unread), mostUnread)] {
 		result.Unread = append(result.Unread, text(u.String()))
 	}
@@ -125,6 +143,10 @@ func (o *Outcome) report(inv *inventory.Inventory) ObjectReport {
 		Fate: o.Fate, By: o.By, Step: o.Step, Requested: o.Requested, Refused: text(o.Refused), Race: o.Race, Protected: text(o.Protected),
 	}
 	more := MoreReport{}
+	if r := o.Refusal; r != nil {
+		report.Refusal = &RefusalReport{By: r.By, Name: text(r.Name), Binding: text(r.Binding), Message: text(r.Message), To: o.RefusedTo}
+	}
+	report.DecidedBy, more.DecidedBy = texts(o.Deciders)
 	report.Lost, more.Lost = names(inv, o.Lost)
 	report.KeptBy, more.KeptBy = names(inv, o.KeptBy)
 	report.Finalizers, more.Finalizers = texts(o.Object.Finalizers)
@@ -181,194 +203,25 @@ func described(kind, namespace, name string) string {
 
 // CountDeleted counts the objects that are deleted now or later.
 func (r Report) CountDeleted() int {
-	count := 0
-	for _, o := range r.Objects {
-		if o.Fate == Deleted || o.Fate == Waiting {
-			count++
+	return r.count(func(o *ObjectReport) bool { return o.Fate == Deleted || o.Fate == Waiting })
+}
+
+// countRefused counts the objects whose request is refused, or of which admission refuses a DELETE.
+func (r Report) countRefused() int {
+	return r.count(func(o *ObjectReport) bool { return o.Refusal != nil || o.Refused != "" })
+}
+
+// countUndecided counts the objects whose deletion something decides that cannot be foreseen.
+func (r Report) countUndecided() int {
+	return r.count(func(o *ObjectReport) bool { return len(o.DecidedBy) > 0 })
+}
+
+func (r Report) count(counts func(*ObjectReport) bool) int {
+	n := 0
+	for i := range r.Objects {
+		if counts(&r.Objects[i]) {
+			n++
 		}
 	}
-	return count
-}
-
-// String returns the report for people, grouped by fate.
-func (r Report) String() string {
-	var text strings.Builder
-	fate := Fate("")
-	for _, o := range r.Objects {
-		if o.Fate != fate {
-			fate = o.Fate
-			text.WriteString(escape.Line(heading(fate)) + "\n")
-		}
-		text.WriteString("  " + escape.Line(o.line()) + "\n")
-	}
-	for _, c := range r.Counts {
-		text.WriteString(escape.Sprintf("%s: %d %s\n", c.Fate, c.Objects, c.Kind))
-	}
-	for _, b := range r.Budgets {
-		text.WriteString(escape.Line(b.String()) + "\n")
-	}
-	if r.GraceSeconds > 0 {
-		fmt.Fprintf(&text, "Nodes may take %d s to end the pods", r.GraceSeconds)
-		if r.AtLeastSeconds > 0 {
-			fmt.Fprintf(&text, ", and take %d s at least: so long a preStop hook sleeps", r.AtLeastSeconds)
-		}
-		text.WriteString(".\n")
-	}
-	text.WriteString(escape.Sprintf("Digest: %s\n", r.Digest)) // of a file or a server
-	return text.String()
-}
-
-// String returns, for example, "PodDisruptionBudget shop/web allows 1 disruption, and 3 …".
-func (b BudgetReport) String() string {
-	return fmt.Sprintf("PodDisruptionBudget %s/%s allows %d of its pods to be disrupted, and %d go: it holds evictions, and no DELETE.",
-		b.Namespace, b.Name, b.Allowed, len(b.Pods)+b.MorePods)
-}
-
-func heading(f Fate) string {
-	switch f {
-	case Deleted:
-		return "Deleted, in this order:"
-	case Waiting:
-		return "Deleted, but waiting:"
-	case Detached:
-		return "Stays, without references to owners that go:"
-	case Kept:
-		return "Stays:"
-	case Unknown:
-		return "Unknown, because an owner could not be read:"
-	}
-	return string(f)
-}
-
-// line describes one object.
-func (o ObjectReport) line() string {
-	line := described(o.Kind, o.Namespace, o.Name) + o.notes()
-	if o.Fate == Deleted {
-		line = fmt.Sprintf("%d. %s", o.Step, line)
-	}
-	return line
-}
-
-// Says describes the fate of the object, without its name.
-func (o ObjectReport) Says() string {
-	says := strings.ToLower(string(o.Fate))
-	if o.Fate == Deleted {
-		says += fmt.Sprintf(" in step %d", o.Step)
-	}
-	return says + o.notes()
-}
-
-// notes returns the details of the object's fate.
-func (o ObjectReport) notes() string {
-	var notes strings.Builder
-	var more MoreReport
-	if o.More != nil {
-		more = *o.More
-	}
-	if o.By != "" && o.By != ByUser {
-		notes.WriteString(", by the " + actorName(o.By))
-	}
-	if o.Refused != "" {
-		notes.WriteString("; the request is refused: " + o.Refused)
-	}
-	if o.Protected != "" {
-		notes.WriteString("; " + o.Protected)
-	}
-	for _, w := range o.Waits {
-		notes.WriteString("; waits for " + w.String())
-	}
-	if more.Waits > 0 {
-		fmt.Fprintf(&notes, "; and for %d more", more.Waits)
-	}
-	if len(o.KeptBy) > 0 && o.Fate != Waiting {
-		notes.WriteString("; kept by " + some(o.KeptBy, more.KeptBy))
-	}
-	if len(o.Lost) > 0 {
-		notes.WriteString("; loses " + some(o.Lost, more.Lost))
-	}
-	if o.RecreatedBy != "" {
-		notes.WriteString("; may be replaced by " + o.RecreatedBy)
-	}
-	if o.Race {
-		notes.WriteString("; or otherwise: this depends on who is first")
-	}
-	return notes.String()
-}
-
-func actorName(a Actor) string {
-	switch a {
-	case ByCollector:
-		return "garbage collector"
-	case ByNamespaceController:
-		return "namespace controller"
-	case ByServer:
-		return "API server"
-	case ByNode:
-		return "node"
-	case ByUser:
-	}
-	return "user"
-}
-
-// String returns, for example, "finalizer example.com/hold".
-func (w WaitReport) String() string {
-	switch w.Reason {
-	case OnFinalizer:
-		return "finalizer " + w.Name + w.served()
-	case OnDependents:
-		return "blocking dependents: " + some(w.Objects, w.MoreObjects)
-	case OnContents:
-		return "contents: " + some(w.Objects, w.MoreObjects)
-	case OnDiscovery:
-		return "group " + w.Name + " of the API, which does not answer and may have objects there"
-	case OnUsers:
-		return "what uses it: " + some(w.Objects, w.MoreObjects)
-	case OnNode:
-		return "node " + w.Name + ", which is gone or not ready"
-	}
-	return string(w.Reason)
-}
-
-// served describes the controller that serves a finalizer, and whether it is expected to remove it.
-func (w WaitReport) served() string {
-	if w.ServedBy == nil {
-		return ""
-	}
-	who := w.ServedBy.Controller
-	if who == "" {
-		who = "somebody unknown"
-	}
-	if w.AlsoDeleted {
-		return fmt.Sprintf(" (served by %s, which this deletion takes away, too: it may hang)", who)
-	}
-	switch w.ServedBy.State {
-	case finalizerowner.Gone:
-		return " (nobody serves it: it will hang)"
-	case finalizerowner.ScaledToZero:
-		return fmt.Sprintf(" (served by %s, which is scaled to 0: it will hang)", who)
-	case finalizerowner.NotReady:
-		return fmt.Sprintf(" (served by %s, which is not ready: it may hang)", who)
-	case finalizerowner.Silent:
-		return fmt.Sprintf(" (served by %s, which does not renew its Lease: it may hang)", who)
-	case finalizerowner.Forbidden:
-		return fmt.Sprintf(" (served by %s, which may not update the object: it will hang)", who)
-	case finalizerowner.Leaving:
-		return fmt.Sprintf(" (served by %s, which is itself being deleted: it may hang)", who)
-	case finalizerowner.Alive:
-		return fmt.Sprintf(" (served by %s, which works)", who)
-	case finalizerowner.Unknown:
-	}
-	return fmt.Sprintf(" (served by %s, whose state is unknown)", who)
-}
-
-// some returns the first few of the listed names, and the number of the others.
-func some(listed []string, more int) string {
-	const most = 5
-	if len(listed) > most {
-		listed, more = listed[:most], more+len(listed)-most
-	}
-	if more == 0 {
-		return strings.Join(listed, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(listed, ", "), more)
+	return n
 }

@@ -11,6 +11,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -23,6 +24,7 @@ import (
 type Facts struct {
 	client kubernetes.Interface
 	config *rest.Config
+	whole  dynamic.Interface // nil before the first whole object is read
 
 	// These are about the server; nil before they are looked up.
 	ours     *bool // whether coppice up runs it
@@ -73,9 +75,26 @@ func (r *Facts) Read(ctx context.Context, needs inventory.Needs, facts *inventor
 	if needs.Webhooks {
 		facts.Webhooks = new(inventory.FactOf(r.webhooks(ctx)))
 	}
+	r.readBodies(ctx, needs.Bodies, facts.Bodies)
+	if needs.Policies {
+		facts.Policies = new(inventory.FactOf(r.policies(ctx)))
+	}
+	if needs.Deleters {
+		facts.Deleters = new(inventory.FactOf(r.deleters(ctx)))
+	}
 	if needs.RepeatedReplaces {
 		facts.RepeatedReplaces = &inventory.Fact[bool]{Value: !r.isOurs()}
 	}
+}
+
+// objects returns the client for whole objects.
+func (r *Facts) objects() (dynamic.Interface, error) {
+	if r.whole != nil {
+		return r.whole, nil
+	}
+	var err error
+	r.whole, err = dynamic.NewForConfig(r.config)
+	return r.whole, err
 }
 
 // sorted returns objects in the order of their names, so that the same needs cause the same requests.

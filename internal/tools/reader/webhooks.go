@@ -63,7 +63,7 @@ func webhooksOf(validating []admissionregistrationv1.ValidatingWebhookConfigurat
 			w := &validating[i].Webhooks[j]
 			one := webhookOf(w.FailurePolicy, w.ClientConfig)
 			one.Configuration, one.Name, one.Rules = "ValidatingWebhookConfiguration "+validating[i].Name, w.Name, w.Rules
-			one.Selective = selects(w.NamespaceSelector) || selects(w.ObjectSelector) || len(w.MatchConditions) > 0
+			one.NamespaceSelector, one.ObjectSelector, one.Conditions = w.NamespaceSelector, w.ObjectSelector, w.MatchConditions
 			found = append(found, one)
 		}
 	}
@@ -72,7 +72,7 @@ func webhooksOf(validating []admissionregistrationv1.ValidatingWebhookConfigurat
 			w := &mutating[i].Webhooks[j]
 			one := webhookOf(w.FailurePolicy, w.ClientConfig)
 			one.Configuration, one.Name, one.Rules = "MutatingWebhookConfiguration "+mutating[i].Name, w.Name, w.Rules
-			one.Selective = selects(w.NamespaceSelector) || selects(w.ObjectSelector) || len(w.MatchConditions) > 0
+			one.NamespaceSelector, one.ObjectSelector, one.Conditions = w.NamespaceSelector, w.ObjectSelector, w.MatchConditions
 			found = append(found, one)
 		}
 	}
@@ -85,8 +85,4 @@ func webhookOf(policy *admissionregistrationv1.FailurePolicyType, client admissi
 		w.Service = types.NamespacedName{Namespace: client.Service.Namespace, Name: client.Service.Name}
 	}
 	return w
-}
-
-func selects(s *metav1.LabelSelector) bool {
-	return s != nil && len(s.MatchLabels)+len(s.MatchExpressions) > 0
 }

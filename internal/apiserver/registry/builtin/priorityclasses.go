@@ -2,7 +2,6 @@ package builtin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -45,12 +44,6 @@ func priorityClasses() registry.Resource {
 		ShortNames:          []string{"pc"},
 		ValidateName:        apivalidation.NameIsDNSSubdomain,
 		UnconditionalUpdate: true,
-		Kept: func(name string) error {
-			if slices.ContainsFunc(SystemPriorityClasses(), func(own *schedulingv1.PriorityClass) bool { return own.Name == name }) {
-				return errors.New("this is a system priority class and cannot be deleted")
-			}
-			return nil
-		},
 	}, []table.Column{
 		table.Number("Value", "Priority of the class's pods.", func(p *schedulingv1.PriorityClass) int { return int(p.Value) }),
 		table.Text("Global-Default", "Whether this is the class of pods that name none.", func(p *schedulingv1.PriorityClass) string {

@@ -1,0 +1,195 @@
+package preview_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/preview"
+)
+
+// labelled is a judge: the label "denied" names the users to whom a DELETE of the object is denied, "asks" has a webhook
+// decide.
+type labelled struct{}
+
+func (labelled) Decide(d preview.Deletion) preview.Judgement {
+	labels := d.Object.GetLabels()
+	if slices.Contains(strings.Split(labels["denied"], "."), d.User.Username) {
+		return preview.Judgement{Refusal: &refusal.Refusal{By: refusal.ByPolicy, Name: "keep", Binding: "all", Message: "no"}}
+	}
+	if labels["asks"] != "" {
+		return preview.Judgement{Deciders: []string{"webhook w"}}
+	}
+	return preview.Judgement{}
+}
+
+// judgedFacts are facts of a cluster with a policy about everything, where these objects have labels.
+func judgedFacts(inv *inventory.Inventory, labels map[string]map[string]string) *inventory.Facts {
+	facts := inventory.NewFacts()
+	everything := admissionregistrationv1.RuleWithOperations{
+		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Delete},
+		Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*"}},
+	}
+	policy := inventory.Policy{}
+	policy.Name = "keep"
+	policy.Spec.MatchConstraints = &admissionregistrationv1.MatchResources{
+		ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: everything}},
+	}
+	facts.Policies = &inventory.Fact[[]inventory.Policy]{Value: []inventory.Policy{policy}}
+	facts.Webhooks = &inventory.Fact[[]inventory.Webhook]{}
+	facts.Deleters = &inventory.Fact[inventory.Deleters]{Value: inventory.Deleters{
+		Requester: authenticationv1.UserInfo{Username: "me"}, Collector: authenticationv1.UserInfo{Username: "gc"},
+		NamespaceController: authenticationv1.UserInfo{Username: "ns"},
+	}}
+	for _, o := range inv.Objects {
+		body := &unstructured.Unstructured{}
+		body.SetName(o.Name)
+		body.SetLabels(labels[o.Name])
+		facts.Bodies[o.UID] = inventory.Fact[*unstructured.Unstructured]{Value: body}
+	}
+	facts.Close()
+	return facts
+}
+
+// verdicts returns what a prediction says about admission, a line for each object that it concerns.
+func verdicts(p preview.Prediction) []string {
+	var lines []string
+	for _, o := range p.Outcomes {
+		line := o.Object.Name + " " + string(o.Fate)
+		if o.Refusal != nil {
+			line += " refused to " + string(o.RefusedTo)
+		}
+		if len(o.Deciders) > 0 {
+			line += " decided by " + strings.Join(o.Deciders, ", ")
+		}
+		lines = append(lines, line)
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// Objects that admission refuses to delete stay, and whoever waits for them waits. What decides, and cannot be foreseen,
+// is named; the rest of the prediction holds if it permits the deletion.
+func TestRefusalsArePredicted(t *testing.T) {
+	for name, test := range map[string]struct {
+		lines    []string
+		labels   map[string]map[string]string
+		requests []preview.Request
+		want     []string
+	}{
+		"a request": {
+			[]string{"ConfigMap a", "ConfigMap b < a"}, map[string]map[string]string{"a": {"denied": "me"}}, requests("Background", "a"),
+			[]string{"a Kept refused to User"},
+		},
+		"the collector": {
+			[]string{"ConfigMap a", "ConfigMap b < a", "ConfigMap c < b"}, map[string]map[string]string{"b": {"denied": "gc"}}, requests("Background", "a"),
+			[]string{"a Deleted", "b Kept refused to Collector"},
+		},
+		"a blocking dependent": {
+			[]string{"ConfigMap a", "ConfigMap b < a!", "ConfigMap c < a!"}, map[string]map[string]string{"b": {"denied": "gc"}}, requests("Foreground", "a"),
+			[]string{"a Waiting", "b Kept refused to Collector", "c Deleted"},
+		},
+		"the namespace controller": {
+			[]string{"Namespace shop", "ConfigMap a", "ConfigMap b < a"}, map[string]map[string]string{"a": {"denied": "ns"}, "b": {"denied": "gc"}}, requests("Background", "shop"),
+			[]string{"a Kept refused to NamespaceController", "b Deleted", "shop Waiting"},
+		},
+		"somebody else": {
+			[]string{"ConfigMap a", "ConfigMap b < a"}, map[string]map[string]string{"a": {"denied": "gc"}, "b": {"denied": "me"}}, requests("Background", "a"),
+			[]string{"a Deleted", "b Deleted"},
+		},
+		"a webhook": {
+			[]string{"ConfigMap a", "ConfigMap b < a"}, map[string]map[string]string{"b": {"asks": "w"}}, requests("Background", "a"),
+			[]string{"a Deleted", "b Deleted decided by webhook w"},
+		},
+		"instances": {
+			[]string{"CustomResourceDefinition widgets.example.com", "Widget a"}, map[string]map[string]string{"a": {"denied": "me.gc.ns."}}, requests("Background", "widgets.example.com"),
+			[]string{"a Deleted", "widgets.example.com Deleted"}, // the server deletes them without admission
+		},
+		"a namespace that is never deleted": {
+			[]string{"Namespace default"}, nil, requests("Background", "default"),
+			[]string{"default Kept refused to User"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inv := cluster(t, test.lines...)
+			question := preview.Question{Requests: test.requests, Judge: labelled{}}
+			predicted := preview.NewPredictor(inv, judgedFacts(inv, test.labels), question).Predict()
+			if diff := cmp.Diff(test.want, verdicts(predicted)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// Where no expressions are evaluated, or an object cannot be read, a dead webhook without selectors refuses, and
+// everything else that matches is undecided.
+func TestRefusalsWithoutExpressions(t *testing.T) {
+	inv := cluster(t, "ConfigMap a")
+	rules := []admissionregistrationv1.RuleWithOperations{{
+		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll},
+		Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, Resources: []string{"configmaps"}},
+	}}
+	service := types.NamespacedName{Namespace: "ops", Name: "hook"}
+	some := &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
+	dead := inventory.Webhook{Configuration: "ValidatingWebhookConfiguration c", Name: "w", Rules: rules, FailsClosed: true, Service: service}
+	selective, alive, open := dead, dead, dead
+	selective.ObjectSelector, alive.Endpoints, open.FailsClosed = some, 1, false
+	const name = "webhook w of ValidatingWebhookConfiguration c"
+	for what, test := range map[string]struct {
+		webhook inventory.Webhook
+		want    string
+	}{
+		"dead":                 {dead, "a Kept refused to User"},
+		"dead, for some":       {selective, "a Deleted decided by ValidatingAdmissionPolicy keep: gone, " + name + ": gone"},
+		"alive":                {alive, "a Deleted decided by ValidatingAdmissionPolicy keep: gone, " + name},
+		"it fails open":        {open, "a Deleted decided by ValidatingAdmissionPolicy keep: gone, " + name},
+		"about something else": {inventory.Webhook{FailsClosed: true, Service: service}, "a Deleted decided by ValidatingAdmissionPolicy keep: gone"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			facts := judgedFacts(inv, nil)
+			facts.Bodies["a"] = inventory.Fact[*unstructured.Unstructured]{Unread: "gone"}
+			facts.Webhooks.Value = []inventory.Webhook{test.webhook}
+			predicted := preview.NewPredictor(inv, facts, preview.Question{Requests: requests("Background", "a"), Judge: labelled{}}).Predict()
+			got := verdicts(predicted)
+			if what == "dead" {
+				got[0], _, _ = strings.Cut(got[0], " decided")
+			}
+			if diff := cmp.Diff([]string{test.want}, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// The report counts and names refusals, for programs and for people, and the digest changes with them.
+func TestRefusalsAreReported(t *testing.T) {
+	inv := cluster(t, "ConfigMap a", "ConfigMap b < a", "ConfigMap c < a")
+	predict := func(labels map[string]map[string]string) preview.Report {
+		question := preview.Question{Requests: requests("Background", "a"), Judge: labelled{}}
+		return preview.NewPredictor(inv, judgedFacts(inv, labels), question).Predict().Report(inv)
+	}
+	free, r := predict(nil), predict(map[string]map[string]string{"b": {"denied": "gc"}, "c": {"asks": "w"}})
+	if r.Refused != 1 || r.Undecided != 1 || free.Refused+free.Undecided != 0 {
+		t.Errorf("%d refused, %d undecided; without a policy %d and %d", r.Refused, r.Undecided, free.Refused, free.Undecided)
+	}
+	if r.Digest == free.Digest {
+		t.Error("the digest does not depend on the refusals")
+	}
+	for _, want := range []string{
+		"ConfigMap shop/b; refused to the garbage collector: ValidatingAdmissionPolicy 'keep' with binding 'all' denied request: no",
+		"ConfigMap shop/c, by the garbage collector; decided by webhook w",
+	} {
+		if !strings.Contains(r.String(), want) {
+			t.Errorf("no %q in\n%s", want, r)
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package reader
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/restmapper"
+
+	"github.com/coppice-dev/coppice/internal/collect/pace"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+)
+
+const (
+	// mostBodies bounds the whole objects that a question reads: each may have some megabytes.
+	mostBodies = 2000
+	// mostParams bounds the objects of a paramKind that are read.
+	mostParams = 500
+	// bodiesAtOnce is the number of GETs under way.
+	bodiesAtOnce = 8
+)
+
+var (
+	errTooManyBodies = errors.New("too many objects would have to be read")
+	errTooManyParams = errors.New("its parameters are too many to be read")
+	errReplaced      = errors.New("it was replaced meanwhile")
+)
+
+// policies reads all ValidatingAdmissionPolicies that have bindings, and the objects of their paramKinds. A server
+// without the kind has none.
+func (r *Facts) policies(ctx context.Context) ([]inventory.Policy, error) {
+	client := r.client.AdmissionregistrationV1()
+	bindings, err := client.ValidatingAdmissionPolicyBindings().List(ctx, metav1.ListOptions{})
+	if err != nil || len(bindings.Items) == 0 {
+		return nil, ignoreNotFound(err)
+	}
+	policies, err := client.ValidatingAdmissionPolicies().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	bound := map[string][]admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
+	for _, b := range bindings.Items {
+		bound[b.Spec.PolicyName] = append(bound[b.Spec.PolicyName], b)
+	}
+	var found []inventory.Policy
+	for _, p := range policies.Items {
+		if len(bound[p.Name]) == 0 {
+			continue
+		}
+		one := inventory.Policy{ValidatingAdmissionPolicy: p, Bindings: bound[p.Name]}
+		if kind := p.Spec.ParamKind; kind != nil {
+			var params []*unstructured.Unstructured
+			params, one.ParamsAreNamespaced, err = r.params(ctx, schema.FromAPIVersionAndKind(kind.APIVersion, kind.Kind))
+			one.Params = inventory.FactOf(params, err)
+		}
+		found = append(found, one)
+	}
+	return found, nil
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// params reads the objects of a paramKind.
+func (r *Facts) params(ctx context.Context, kind schema.GroupVersionKind) (found []*unstructured.Unstructured, namespaced bool, err error) {
+	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(r.client.Discovery()))
+	mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if err != nil {
+		return nil, false, err
+	}
+	client, err := r.objects()
+	if err != nil {
+		return nil, false, err
+	}
+	list, err := client.Resource(mapping.Resource).List(ctx, metav1.ListOptions{Limit: mostParams})
+	if err != nil {
+		return nil, false, err
+	}
+	if list.GetContinue() != "" {
+		return nil, false, errTooManyParams
+	}
+	for i := range list.Items {
+		found = append(found, &list.Items[i])
+	}
+	return found, mapping.Scope.Name() == meta.RESTScopeNameNamespace, nil
+}
+
+// readBodies reads whole objects. An object that was replaced meanwhile counts as unread.
+func (r *Facts) readBodies(ctx context.Context, needs map[ownership.UID]*inventory.Object, known map[ownership.UID]inventory.Fact[*unstructured.Unstructured]) {
+	var mu sync.Mutex
+	add := func(uid ownership.UID, body *unstructured.Unstructured, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		known[uid] = inventory.FactOf(body, err)
+	}
+	if len(needs) == 0 {
+		return
+	}
+	all := sorted(needs)
+	client, err := r.objects()
+	if err != nil {
+		for _, o := range all {
+			add(o.UID, nil, err)
+		}
+		return
+	}
+	within := all[:max(0, min(len(all), mostBodies-len(known)))]
+	for _, o := range all[len(within):] {
+		add(o.UID, nil, errTooManyBodies)
+	}
+	_ = pace.Each(bodiesAtOnce, within, func(o *inventory.Object) error {
+		body, err := bodyOf(ctx, client, o)
+		add(o.UID, body, err)
+		return nil
+	})
+}
+
+func bodyOf(ctx context.Context, client dynamic.Interface, o *inventory.Object) (*unstructured.Unstructured, error) {
+	body, err := client.Resource(o.Resource.GroupVersionResource).Namespace(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
+	if err == nil && ownership.UID(body.GetUID()) != o.UID {
+		return nil, errReplaced
+	}
+	return body, err
+}
+
+// deleters returns the users whose DELETEs a preview plays: the user itself, and the components, by their names on our
+// server or on clusters whose kube-controller-manager uses a service account for each controller.
+func (r *Facts) deleters(ctx context.Context) (inventory.Deleters, error) {
+	review, err := r.client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		return inventory.Deleters{}, err
+	}
+	all := inventory.Deleters{
+		Requester:           review.Status.UserInfo,
+		Collector:           controllerAccount("generic-garbage-collector"),
+		NamespaceController: controllerAccount("namespace-controller"),
+	}
+	if r.isOurs() {
+		all.Collector = component("system:coppice:collector")
+		all.NamespaceController = component("system:coppice:namespace-controller")
+	}
+	return all, nil
+}
+
+func controllerAccount(name string) authenticationv1.UserInfo {
+	const namespace = metav1.NamespaceSystem
+	user := component("system:serviceaccount:" + namespace + ":" + name)
+	user.Groups = append([]string{"system:serviceaccounts", "system:serviceaccounts:" + namespace}, user.Groups...)
+	return user
+}
+
+func component(name string) authenticationv1.UserInfo {
+	return authenticationv1.UserInfo{Username: name, Groups: []string{"system:authenticated"}}
+}
