@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 
-	"github.com/coppice-dev/coppice/internal/collect/aliases"
+	"github.com/coppice-dev/coppice/internal/rules/aliases"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 

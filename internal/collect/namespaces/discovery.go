@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/utils/clock"
 
-	"github.com/coppice-dev/coppice/internal/collect/aliases"
+	"github.com/coppice-dev/coppice/internal/rules/aliases"
 )
 
 // Catalogue returns the resource types that may have objects in a namespace. With an error of type

@@ -32,9 +32,9 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
-	"github.com/coppice-dev/coppice/internal/collect/eventrecorder"
 	"github.com/coppice-dev/coppice/internal/collect/pace"
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
+	"github.com/coppice-dev/coppice/internal/node/eventrecorder"
 )
 
 // workers is the number of pods that are reconciled concurrently.

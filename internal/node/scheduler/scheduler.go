@@ -35,9 +35,9 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
-	"github.com/coppice-dev/coppice/internal/collect/eventrecorder"
 	"github.com/coppice-dev/coppice/internal/collect/pace"
 	"github.com/coppice-dev/coppice/internal/controller/pods"
+	"github.com/coppice-dev/coppice/internal/node/eventrecorder"
 	"github.com/coppice-dev/coppice/internal/node/scheduler/placement"
 )
 

@@ -1,16 +1,14 @@
 // Package aliases lists the resources that serve the objects of another resource.
 //
-// An API server may serve objects that have moved from one group to another in both:
-// Deployments were in the group extensions before they were in apps, and Events are in the
-// core group and in events.k8s.io. A client that reads all objects of a server should read
-// each of them once, and discovery does not say which resources are the same. The feed and
-// the namespace controller use this package.
+// An API server may serve objects that have moved from one group to another in both: Deployments were in the group
+// extensions before they were in apps, and Events are in the core group and in events.k8s.io. A client that reads all
+// objects of a server should read each of them once, and discovery does not say which resources are the same.
 package aliases
 
 import "k8s.io/apimachinery/pkg/runtime/schema"
 
-// Of returns the resource through which the objects of r are read, and whether it differs
-// from r. The answer holds on every server that serves both.
+// Of returns the resource through which the objects of r are read, and whether it differs from r. The answer holds on
+// every server that serves both.
 func Of(r schema.GroupResource) (schema.GroupResource, bool) {
 	if r.Group == "events.k8s.io" && r.Resource == "events" {
 		return schema.GroupResource{Resource: "events"}, true

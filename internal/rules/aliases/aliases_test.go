@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-func TestOf(t *testing.T) {
+func TestObjectsOfAnAliasAreReadThroughTheOtherResource(t *testing.T) {
 	for alias, want := range map[string]string{
 		"deployments.extensions":     "deployments.apps",
 		"daemonsets.extensions":      "daemonsets.apps",

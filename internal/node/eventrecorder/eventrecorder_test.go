@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/coppice-dev/coppice/internal/collect/eventrecorder"
+	"github.com/coppice-dev/coppice/internal/node/eventrecorder"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
