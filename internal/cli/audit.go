@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/coppice-dev/coppice/internal/tools/answer"
+	"github.com/coppice-dev/coppice/internal/tools/ask"
 	"github.com/coppice-dev/coppice/internal/tools/audit"
-	"github.com/coppice-dev/coppice/internal/tools/reader"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
 // auditFlags are the flags of coppice audit.
@@ -87,20 +87,15 @@ func runAudit(c *cobra.Command, f auditFlags, s Streams) error {
 	if err != nil {
 		return err
 	}
-	inv, err := f.cluster.read(c.Context(), s, reader.Options{Pods: true})
+	sources, err := f.cluster.sources(ask.NoCollector, readingOn(s))
 	if err != nil {
 		return err
 	}
-	printUnread(s.Err, inv.Unread)
-	config, err := f.cluster.config()
+	cluster, err := sources.Cluster(c.Context())
 	if err != nil {
 		return err
 	}
-	facts, err := reader.NewFacts(config)
-	if err != nil {
-		return err
-	}
-	cluster := answer.Cluster{Inventory: inv, Facts: facts, Now: inv.Read}
+	printUnread(s.Err, inventory.TextsOf(cluster.Inventory.Unread))
 	report := cluster.Audit(c.Context(), f.options).Without(known)
 	text, err := report.Encode(f.output)
 	if err != nil {
@@ -113,7 +108,7 @@ func runAudit(c *cobra.Command, f auditFlags, s Streams) error {
 		return writeBaseline(f.writeBaseline, report.Baseline())
 	}
 	if f.fix {
-		fixed, err := fix(c.Context(), config, inv, audit.Fixes(inv, report.Findings), f.yes, s)
+		fixed, err := fix(c.Context(), sources.Config, cluster.Inventory, audit.Fixes(cluster.Inventory, report.Findings), f.yes, s)
 		if err != nil {
 			return err
 		}

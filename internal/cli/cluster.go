@@ -1,10 +1,8 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -12,12 +10,10 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/rest"
 
-	"github.com/coppice-dev/coppice/internal/rules/ownership"
-	"github.com/coppice-dev/coppice/internal/tools/answer"
-	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
-	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/ask"
 	"github.com/coppice-dev/coppice/internal/tools/reader"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
+	"github.com/coppice-dev/coppice/internal/tools/web"
 )
 
 // clusterFlags are the flags of the commands that read a whole cluster. They are kubectl's.
@@ -71,8 +67,9 @@ func (f *clusterFlags) namespace() (string, error) {
 	return namespace, nil
 }
 
-// read reads the cluster. On a terminal it shows its progress on stderr.
-func (f *clusterFlags) read(ctx context.Context, s Streams, options reader.Options) (*inventory.Inventory, error) {
+// sources returns the sources of answers: the cluster, and a collector at an address. progress shows the progress of
+// reading the cluster; it may be nil.
+func (f *clusterFlags) sources(address string, progress func(p reader.Progress, isDone bool)) (*ask.Sources, error) {
 	config, err := f.config()
 	if err != nil {
 		return nil, err
@@ -81,114 +78,60 @@ func (f *clusterFlags) read(ctx context.Context, s Streams, options reader.Optio
 	if err != nil {
 		return nil, err
 	}
-	if namespace != "" {
-		options.Namespaces = []string{namespace}
-	}
-	options.Now = time.Now()
-	if terminal.File(s.Err) != nil {
-		own := terminal.Own(s.Err)
-		options.Progress = func(p reader.Progress) {
-			fmt.Fprintf(own, "\r\033[Kreading %d of %d resources, %d objects", p.Read, p.Resources, p.Objects)
-		}
-		defer func() { fmt.Fprint(own, "\r\033[K") }()
-	}
-	inv, err := reader.Read(ctx, config, options)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", config.Host, err)
-	}
-	return inv, nil
+	return &ask.Sources{Config: config, Namespace: namespace, Address: address, Progress: progress, Now: time.Now}, nil
 }
 
-// readFor reads the parts of the cluster that a question about named objects needs. For namespaces and objects in
-// them it reads these namespaces, as the rest of the cluster hardly ever matters to their deletion. about returns the
-// objects of the question, or an error if the names are invalid; readFor then reads what these objects still lack.
-func (f *clusterFlags) readFor(ctx context.Context, s Streams, args []string, options reader.Options, about func(*inventory.Inventory) ([]ownership.UID, error)) (*inventory.Inventory, error) {
-	namespace, err := f.namespace()
+// readingOn returns a function that shows the progress of a reading on a terminal; nil if stderr is no terminal.
+func readingOn(s Streams) func(p reader.Progress, isDone bool) {
+	if terminal.File(s.Err) == nil {
+		return nil
+	}
+	own := terminal.Own(s.Err)
+	return func(p reader.Progress, isDone bool) {
+		if isDone {
+			fmt.Fprint(own, "\r\033[K")
+			return
+		}
+		fmt.Fprintf(own, "\r\033[Kreading %d of %d resources, %d objects", p.Read, p.Resources, p.Objects)
+	}
+}
+
+// collectorFlags are the flags of the commands that ask a running collector.
+type collectorFlags struct {
+	cluster clusterFlags
+	address string
+}
+
+const addressUsage = `URL of a running collector, such as http://` + web.DefaultAddress + ` for "coppice collect"; the token of the kubeconfig, or of --token, is sent to it`
+
+func (f *collectorFlags) add(c *cobra.Command) {
+	f.cluster.add(c)
+	c.Flags().StringVar(&f.address, "address", "", addressUsage+` (default: the API server, which is one if it is that of "coppice up")`)
+}
+
+// orReadUsage describes --address for the commands that read the cluster if there is no collector.
+const orReadUsage = addressUsage + `; ` + ask.NoCollector + ` reads the whole cluster instead (default: the API server, if it is that of "coppice up", or else ` + ask.NoCollector + `)`
+
+// client returns a client of the collector at the address, or of the API server if the address is empty.
+func (f *collectorFlags) client() (*ask.Collector, error) {
+	sources, err := f.cluster.sources(f.address, nil)
 	if err != nil {
 		return nil, err
 	}
-	if namespace != "" && len(args) > 0 {
-		options.Scope = func(served *inventory.Inventory) reader.Scope { return scopeOf(served, args, namespace) }
-		options.Missing = func(read *inventory.Inventory) inventory.Missing {
-			uids, err := about(read)
-			if err != nil {
-				return inventory.Missing{} // the caller gets the error again once the cluster is read
-			}
-			return read.Missing(uids, finalizerowner.IsBuiltIn)
-		}
-	}
-	return f.read(ctx, s, options)
-}
-
-// question is a question about objects of a cluster, and the parts of the cluster that were read for it.
-type question struct {
-	answer.Cluster
-
-	config *rest.Config    // of the cluster
-	uids   []ownership.UID // of its objects
-	notes  string          // for the user, about objects that do not exist
-}
-
-// ask reads the parts of the cluster that a question needs. choose returns the objects of the question, and writes notes
-// for the user. After an error of choose, the question has the inventory and the notes.
-func (f *clusterFlags) ask(ctx context.Context, s Streams, args []string, choose func(*inventory.Inventory, io.Writer) ([]ownership.UID, error)) (question, error) {
-	config, err := f.config()
-	if err != nil {
-		return question{}, err
-	}
-	facts, err := reader.NewFacts(config)
-	if err != nil {
-		return question{}, err
-	}
-	inv, err := f.readFor(ctx, s, args, reader.Options{Pods: true}, func(inv *inventory.Inventory) ([]ownership.UID, error) {
-		return choose(inv, io.Discard)
-	})
-	if err != nil {
-		return question{}, err
-	}
-	q := question{config: config, Cluster: answer.Cluster{Inventory: inv, Facts: facts, Now: inv.Read}}
-	var notes strings.Builder
-	q.uids, err = choose(inv, &notes)
-	q.notes = notes.String()
-	return q, err
-}
-
-// scopeOf returns the part of a cluster to read for a question about named objects. For invalid names it is the whole
-// cluster; the caller reports them after reading.
-func scopeOf(served *inventory.Inventory, args []string, namespace string) reader.Scope {
-	selectors, err := served.ParseSelectors(args, namespace)
-	if err != nil {
-		return reader.Scope{}
-	}
-	var scope reader.Scope
-	for _, s := range selectors {
-		isNamespace := s.Resource.OwnerKind() == ownership.Kind{Kind: "Namespace"}
-		switch {
-		case s.Resource.Namespaced:
-			scope.Namespaces = append(scope.Namespaces, namespace)
-		case isNamespace && len(s.Names) > 0:
-			scope.Namespaces = append(scope.Namespaces, s.Names...)
-			scope.Beyond = true
-		default:
-			return reader.Scope{}
-		}
-	}
-	slices.Sort(scope.Namespaces)
-	scope.Namespaces = slices.Compact(scope.Namespaces)
-	return scope
+	return sources.Collector()
 }
 
 // maxUnread bounds the number of lines about resources that could not be read.
 const maxUnread = 5
 
 // printUnread lists the resources that could not be read, so that the user knows that the output is incomplete.
-func printUnread(w io.Writer, unread []inventory.Unread) {
-	for n, u := range unread {
+func printUnread(w io.Writer, unread []string) {
+	for n, what := range unread {
 		if n == maxUnread {
 			terminal.Fprintf(w, "not read: %d more\n", len(unread)-n)
 			return
 		}
-		terminal.Fprintf(w, "not read: %s\n", oneLineOf(u.String()))
+		terminal.Fprintf(w, "not read: %s\n", oneLineOf(what))
 	}
 }
 

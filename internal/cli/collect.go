@@ -22,6 +22,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/process"
 	"github.com/coppice-dev/coppice/internal/tools/metrics"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
+	"github.com/coppice-dev/coppice/internal/tools/web"
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
@@ -102,7 +103,7 @@ would be deleted within --breaker-window. --breaker-min deletions are always all
 	flags.IntVar(&f.breaker.Min, "breaker-min", 100, "deletions of a kind within --breaker-window that are always allowed")
 	flags.IntVar(&f.records, "records", 10000, "number of the latest changes to keep, with their reasons; 0 for none")
 	flags.IntVar(&f.workers, "workers", 0, "number of objects to process at the same time (default 64)")
-	flags.StringVar(&f.bindAddress, "bind-address", diagnosticsAddress, "loopback address and port of the diagnostics; 0 for none")
+	flags.StringVar(&f.bindAddress, "bind-address", web.DefaultAddress, "loopback address and port of the diagnostics; 0 for none")
 	flags.StringVar(&f.metricsAddress, "metrics-address", "0", "address and port of /healthz, /readyz and /metrics, such as :10271; 0 for none")
 	f.protect.add(c)
 	f.input.add(c)

@@ -11,34 +11,23 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver/recyclebin"
 	"github.com/coppice-dev/coppice/internal/collect/process"
+	"github.com/coppice-dev/coppice/internal/tools/ask"
 	"github.com/coppice-dev/coppice/internal/tools/metrics"
 	"github.com/coppice-dev/coppice/internal/tools/web"
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 	"github.com/coppice-dev/coppice/internal/tools/web/page"
 )
 
-// diagnosticsAddress is the default of coppice collect's --bind-address.
-const diagnosticsAddress = "127.0.0.1:10270"
-
 // checkAddresses validates the flags of the diagnostics.
 func (f *collectFlags) checkAddresses() error {
-	if f.bindAddress != "0" && !isLoopbackAddress(f.bindAddress) {
+	if f.bindAddress != "0" && !web.IsLoopbackAddress(f.bindAddress) {
 		return usageError{fmt.Errorf("--bind-address %s is not an address of the loopback interface with a port, such as %s: "+
-			"the diagnostics name objects and do not authenticate requests; use --metrics-address for probes and Prometheus", f.bindAddress, diagnosticsAddress)}
+			"the diagnostics name objects and do not authenticate requests; use --metrics-address for probes and Prometheus", f.bindAddress, web.DefaultAddress)}
 	}
 	if _, _, err := net.SplitHostPort(f.metricsAddress); f.metricsAddress != "0" && err != nil {
 		return usageError{fmt.Errorf("--metrics-address %s is not an address with a port, such as :10271", f.metricsAddress)}
 	}
 	return nil
-}
-
-func isLoopbackAddress(hostPort string) bool {
-	host, port, err := net.SplitHostPort(hostPort)
-	if err != nil || port == "" {
-		return false
-	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // listen opens the addresses of the diagnostics, so that an address in use is an error at the
@@ -62,7 +51,7 @@ func (f *collectFlags) listen(ctx context.Context, c metrics.Controllers, access
 		}
 		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", endpoint.address)
 		if err != nil {
-			return nil, fmt.Errorf("listen on %s: %w; choose another address with %s, 0 for none", endpoint.address, causeOf(err), endpoint.flag)
+			return nil, fmt.Errorf("listen on %s: %w; choose another address with %s, 0 for none", endpoint.address, ask.CauseOf(err), endpoint.flag)
 		}
 		log.InfoContext(ctx, "serving diagnostics", "flag", endpoint.flag, "address", "http://"+listener.Addr().String())
 		servers = append(servers, serveOn(listener, endpoint.handler))

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/discovery"
 
 	"github.com/coppice-dev/coppice/collector"
+	"github.com/coppice-dev/coppice/internal/tools/ask"
 )
 
 // Before coppice collect and coppice node begin, they check for errors that would otherwise repeat
@@ -49,7 +50,7 @@ func (s *server) reach(ctx context.Context) error {
 	case request.Err() != nil && ctx.Err() == nil:
 		return fmt.Errorf("cannot reach %s: no answer within %s", s.config.Host, reachTimeout)
 	}
-	return fmt.Errorf("cannot reach %s: %w", s.config.Host, causeOf(err))
+	return fmt.Errorf("cannot reach %s: %w", s.config.Host, ask.CauseOf(err))
 }
 
 // resources returns the resources that can be watched and deleted, without the ignored ones. It returns an error if
@@ -61,7 +62,7 @@ func (s *server) resources(ctx context.Context, ignore []schema.GroupResource) (
 	case apierrors.IsForbidden(err):
 		return nil, fmt.Errorf("%s does not allow %s to: get /api, get /apis; the ClusterRole system:discovery does", s.config.Host, s.source)
 	case err != nil && !partial:
-		return nil, fmt.Errorf("discover the resources of %s: %w", s.config.Host, causeOf(err))
+		return nil, fmt.Errorf("discover the resources of %s: %w", s.config.Host, ask.CauseOf(err))
 	}
 	broken := make(map[string]bool)
 	for version := range failed {
@@ -169,7 +170,7 @@ func (s *server) rights(ctx context.Context, needs []need, watched []schema.Grou
 		missing, err = s.tryLists(ctx, watched)
 	}
 	if err != nil {
-		return fmt.Errorf("check the rights on %s: %w", s.config.Host, causeOf(err))
+		return fmt.Errorf("check the rights on %s: %w", s.config.Host, ask.CauseOf(err))
 	}
 	if len(missing) == 0 {
 		return nil

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
 
+	"github.com/coppice-dev/coppice/internal/tools/ask"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
@@ -92,7 +93,7 @@ func deleteConfirmed(c *cobra.Command, f previewFlags, confirm confirmFlags, arg
 	if err != nil {
 		return err
 	}
-	f.address = noCollector // the versions of the deleted objects have to be read
+	f.address = ask.NoCollector // the versions of the deleted objects have to be read
 	predicted, err := predict(c, &f, args, s)
 	if err != nil {
 		return err

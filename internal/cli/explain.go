@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/coppice-dev/coppice/internal/tools/ask"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
@@ -84,32 +85,68 @@ func runExplain(c *cobra.Command, f explainFlags, args []string, s Streams) erro
 	case !f.all && len(args)+len(f.uids) == 0:
 		return usageError{errors.New("name an object as TYPE/NAME, or use --all")}
 	}
-	ctx := c.Context()
-	if answered, err := explainFromCollector(ctx, &f, args, s); answered {
+	sources, err := f.cluster.sources(f.address, readingOn(s))
+	if err != nil {
 		return err
 	}
-	earlier, err := explainOnce(ctx, f, args, nil, s)
-	if err != nil || !f.watch {
+	e := &explaining{sources: sources, format: f.output, s: s, question: ask.Existence{
+		Objects: ask.Objects{Args: args, UIDs: f.uids}, All: f.all, AuditLogs: f.auditLogs, Watch: f.watch,
+	}}
+	if err := e.once(c.Context()); err != nil || !f.watch {
 		return err
 	}
 	ticker := time.NewTicker(explainInterval)
 	defer ticker.Stop()
 	for {
 		select {
-		case <-ctx.Done():
+		case <-c.Context().Done():
 			return nil
 		case <-ticker.C:
 		}
-		now, err := explainOnce(ctx, f, args, earlier, s)
-		if gone, ok := errors.AsType[*goneError](err); ok {
-			terminal.Fprintf(s.Out, "%s is gone\n", gone.what)
+		err := e.once(c.Context())
+		if gone, ok := errors.AsType[*ask.GoneError](err); ok {
+			terminal.Fprintf(s.Out, "%s is gone\n", gone.Object)
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		earlier = now
 	}
+}
+
+// explaining prints explanations: one, or with --watch one after each change.
+type explaining struct {
+	sources  *ask.Sources
+	question ask.Existence
+	format   string
+	s        Streams
+
+	outline string // of the last explanation
+}
+
+// once prints an explanation if its outline differs from that of the last one.
+func (e *explaining) once(ctx context.Context) error {
+	answer, err := e.sources.Explain(ctx, e.question)
+	isFirst := e.question.Before == nil
+	if isFirst {
+		printUnread(e.s.Err, answer.Unread)
+	}
+	if err != nil {
+		return err
+	}
+	result := explainedGroups(answer.Groups, answer.Now)
+	if !e.question.All {
+		result = explainedObjects(answer.Objects, answer.Now)
+	}
+	for n := range answer.Deleted {
+		result.items = append(result.items, answer.Deleted[n])
+		result.text += answer.Deleted[n].Text(answer.Now)
+	}
+	if isFirst || e.outline != result.outline {
+		err = result.print(e.s.Out, e.format)
+	}
+	e.question.Before, e.outline = answer.Inventory, result.outline
+	return err
 }
 
 // explained is the output of an explanation.
@@ -118,19 +155,15 @@ type explained struct {
 	text, outline string
 }
 
-func explainObjects(ctx context.Context, q question) explained {
-	result := explained{items: make([]any, 0, len(q.uids))}
-	_ = q.Explain(ctx, q.uids, func(x explain.Explanation) error { // which returns no error
-		result.add(&x, q.Now)
-		return nil
-	})
+func explainedObjects(objects []explain.Explanation, now time.Time) explained {
+	result := explained{items: make([]any, 0, len(objects))}
+	for n := range objects {
+		x := &objects[n]
+		result.items = append(result.items, x)
+		result.text += x.Text(now)
+		result.outline += x.Object.String() + explain.Outline(x.Waits)
+	}
 	return result
-}
-
-func (e *explained) add(x *explain.Explanation, now time.Time) {
-	e.items = append(e.items, x)
-	e.text += x.Text(now)
-	e.outline += x.Object.String() + explain.Outline(x.Waits)
 }
 
 func explainedGroups(groups []explain.Group, now time.Time) explained {
@@ -156,12 +189,4 @@ func (e explained) print(w io.Writer, format string) error {
 	}
 	_, err := io.WriteString(w, text)
 	return err
-}
-
-// goneError is the error for an object that does not exist.
-type goneError struct{ what string }
-
-func (e *goneError) Error() string {
-	return e.what + " does not exist, and the reason is unknown: " +
-		"the API server's audit log (--audit-log) or the records of a running collector (--address) may have it"
 }

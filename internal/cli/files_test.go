@@ -10,7 +10,7 @@ import (
 // A file is named after its command, or it is one of the shared files of the package comment.
 func TestFilesAreNamedAfterCommands(t *testing.T) {
 	t.Parallel()
-	families := []string{"root", "flags", "log", "cluster", "targets", "collectorclient", "server", "kubeconfig"}
+	families := []string{"root", "flags", "log", "cluster", "targets", "server", "kubeconfig"}
 	for _, c := range newRoot(Streams{}).Commands() {
 		families = append(families, c.Name())
 	}

@@ -3,11 +3,8 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
 	"os"
 	"strings"
-	"syscall"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -89,18 +86,4 @@ func withoutPath(err error, path string) error {
 		text = strings.ReplaceAll(text, noise, "")
 	}
 	return errors.New(text)
-}
-
-// causeOf returns the cause of a connection error, without the request and the addresses.
-func causeOf(err error) error {
-	if asked, ok := errors.AsType[*url.Error](err); ok {
-		err = asked.Err
-	}
-	if op, ok := errors.AsType[*net.OpError](err); ok && (op.Op == "dial" || op.Op == "listen") {
-		if number, ok := errors.AsType[syscall.Errno](op.Err); ok {
-			return number
-		}
-		return op.Err
-	}
-	return err
 }

@@ -132,8 +132,8 @@ func outputs() []output {
 			return nil
 		}},
 		{"what was not read", func(f *filler, s Streams) error {
-			printUnread(s.Err, filled[[]inventory.Unread](f))
-			printLeftOut(s.Err, filled[[]string](f))
+			printUnread(s.Err, inventory.TextsOf(filled[[]inventory.Unread](f)))
+			printUnread(s.Err, filled[[]string](f))
 			return nil
 		}},
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -10,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/coppice-dev/coppice/internal/collect/namespaces"
+	"github.com/coppice-dev/coppice/internal/tools/ask"
 	"github.com/coppice-dev/coppice/internal/tools/insight"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
@@ -152,8 +155,7 @@ type prediction struct {
 	report  preview.Report
 }
 
-// predict predicts the deletion of the objects that flags and arguments name. It asks a collector or reads the
-// cluster.
+// predict predicts the deletion of the objects that flags and arguments name.
 func predict(c *cobra.Command, f *previewFlags, args []string, s Streams) (prediction, error) {
 	policies := map[string]metav1.DeletionPropagation{
 		"background": metav1.DeletePropagationBackground, "foreground": metav1.DeletePropagationForeground, "orphan": metav1.DeletePropagationOrphan,
@@ -165,10 +167,32 @@ func predict(c *cobra.Command, f *previewFlags, args []string, s Streams) (predi
 	if err := f.targets.check(args, f.cluster.allNamespaces); err != nil {
 		return prediction{}, usageError{fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
 	}
-	if result, settled, err := previewFromCollector(c, f, policy, args, s); settled {
-		return result, err
+	order, err := f.deletionOrder()
+	if err != nil {
+		return prediction{}, err
 	}
-	return previewFromCluster(c.Context(), f, policy, args, s)
+	sources, err := f.cluster.sources(f.address, readingOn(s))
+	if err != nil {
+		return prediction{}, err
+	}
+	outcome, err := sources.Preview(c.Context(), ask.Deletion{
+		Targets: &targets{&f.targets, &f.cluster, args}, Policy: policy, AssumeReleased: f.released, Order: order,
+	})
+	printUnread(s.Err, outcome.Unread)
+	_, _ = io.WriteString(s.Err, outcome.Notes)
+	return prediction{outcome.Targets, policy, outcome.Report}, err
+}
+
+// deletionOrder returns the order of the flag; nil without the flag.
+func (f *previewFlags) deletionOrder() (*namespaces.Order, error) {
+	if f.order == "" {
+		return nil, nil // the order of the server
+	}
+	order, err := namespaces.NewOrder(namespaces.ParseStages(f.order))
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--namespace-deletion-order: %w", err)}
+	}
+	return &order, nil
 }
 
 // encode formats a preview.

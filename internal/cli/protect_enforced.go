@@ -13,13 +13,9 @@ import (
 
 // warnUnenforced warns on stderr if the server does not enforce the protection of labelled objects.
 func (w *protecting) warnUnenforced(ctx context.Context) {
-	client, err := (&collectorFlags{cluster: w.flags.cluster}).client()
-	if err == nil {
-		ctx, cancel := context.WithTimeout(ctx, collectorTimeout)
-		defer cancel()
-		if isCoppice(ctx, client.read) {
-			return
-		}
+	server, err := (&collectorFlags{cluster: w.flags.cluster}).client()
+	if err == nil && server.IsCoppice(ctx) {
+		return
 	}
 	policy, policyErr := w.exists("validatingadmissionpolicies")
 	binding, bindingErr := w.exists("validatingadmissionpolicybindings")

@@ -93,7 +93,7 @@ func protectList(ctx context.Context, f *protectListFlags, s Streams) error {
 	if uncertain != nil && slices.ContainsFunc(found, func(p protectedObject) bool { return len(p.Outlives) > 0 }) {
 		terminal.Fprintf(s.Err, "warning: it is unknown whether the server checks outlived objects: %v\n", uncertain)
 	}
-	printUnread(s.Err, unread)
+	printUnread(s.Err, inventory.TextsOf(unread))
 	if f.output != "table" {
 		return writeAs(s.Out, f.output, map[string]any{"items": found})
 	}

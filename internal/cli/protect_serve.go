@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/collect/protected"
+	"github.com/coppice-dev/coppice/internal/tools/ask"
 	"github.com/coppice-dev/coppice/internal/tools/metrics"
 )
 
@@ -64,7 +65,7 @@ func (f *protectServer) listen(ctx context.Context, c metrics.Controllers, confi
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", f.address)
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w; choose another address with --protect-address, 0 for none", f.address, causeOf(err))
+		return nil, fmt.Errorf("listen on %s: %w; choose another address with --protect-address, 0 for none", f.address, ask.CauseOf(err))
 	}
 	log.InfoContext(ctx, "serving the webhook for protected objects", "address", listener.Addr().String())
 	listener = tls.NewListener(listener, &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: f.tls})

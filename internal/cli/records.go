@@ -13,8 +13,8 @@ import (
 
 	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/rules/escape"
+	"github.com/coppice-dev/coppice/internal/tools/ask"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
-	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
 // recordsFlags are the flags of coppice records.
@@ -56,26 +56,22 @@ func records(c *cobra.Command, f recordsFlags, args []string, s Streams) error {
 	if err := checkFormat(f.output); err != nil {
 		return err
 	}
-	client, err := f.ask.client()
+	collector, err := f.ask.client()
 	if err != nil {
 		return err
 	}
-	query, err := client.query(args)
-	if err != nil {
-		return err
-	}
+	objects := ask.Objects{Args: args}
 	if f.watch {
-		query.Set("after", "0")
 		if f.output == "table" {
 			terminal.Fprintf(s.Out, recordRow, "TIME", "ACTION", "OBJECT", "WHY")
 		}
-		return client.follow(c.Context(), query, func(r report.Record) error { return writeRecord(s.Out, f.output, r) })
+		return collector.WatchRecords(c.Context(), objects, func(r report.Record) error { return writeRecord(s.Out, f.output, r) })
 	}
-	var list recordList
-	if err := client.get(c.Context(), api.Prefix+"/records", query, &list); err != nil {
+	list, err := collector.Records(c.Context(), objects)
+	if err != nil {
 		return err
 	}
-	printLeftOut(s.Err, list.Unread)
+	printUnread(s.Err, list.Unread)
 	if f.output != "table" {
 		return writeAs(s.Out, f.output, list)
 	}

@@ -33,7 +33,7 @@ func runningCollector(t *testing.T, asked *string) string {
 		}
 		switch r.URL.Path {
 		case "/coppice/v1/records":
-			_ = json.NewEncoder(w).Encode(recordList{Items: records, Unread: []string{"secrets: objects that you may not list are left out"}})
+			_ = json.NewEncoder(w).Encode(api.RecordList{Items: records, Unread: []string{"secrets: objects that you may not list are left out"}})
 		case "/coppice/v1/status":
 			_ = json.NewEncoder(w).Encode(api.SeenStatus{Status: report.Status{
 				Synced: true, Graph: report.GraphStatus{Objects: 42},

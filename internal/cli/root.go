@@ -1,16 +1,15 @@
 // Package cli is the command line. Each command is a function over io.Writers, so that tests can run it. The files of a
-// command begin with its name: explain.go has its flags and its output, explain_remote.go and explain_cluster.go the
-// sources of its answers, a running collector and the cluster. A test compares the names with the commands. The other
-// files are shared:
+// command begin with its name: preview.go has its flags and its output, preview_backup.go the backup. A test compares the
+// names with the commands. Package ask has the sources of answers, a running collector and the cluster. The other files
+// are shared:
 //
-//	root.go             the root command, exit codes, streams
-//	flags*.go           flags of several commands
-//	log*.go             the log of commands that run controllers
-//	cluster.go          a cluster to read: its flags, and the inventory that a question needs
-//	targets*.go         the objects to delete, as kubectl delete names them
-//	collectorclient.go  a running collector to ask: its flags, and a client of its API
-//	server.go           the API server of a command that runs controllers
-//	kubeconfig.go       where that server is
+//	root.go        the root command, exit codes, streams
+//	flags*.go      flags of several commands
+//	log*.go        the log of commands that run controllers
+//	cluster.go     the flags for a cluster and a running collector to ask
+//	targets*.go    the objects to delete, as kubectl delete names them
+//	server.go      the API server of a command that runs controllers
+//	kubeconfig.go  where that server is
 //
 // main calls Run. Its exit codes are 0 for success, 1 for a failure, which one line on
 // stderr explains, 2 for an invalid command line, and 3 if a command has findings, as an audit has.
@@ -25,6 +24,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/coppice-dev/coppice/internal/tools/ask"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
 
@@ -75,11 +75,12 @@ func RunNamed(ctx context.Context, program string, args []string, s Streams) int
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	var usage usageError
+	var question ask.InvalidError
 	var found foundError
 	switch {
 	case err == nil:
 		return ExitOK
-	case errors.As(err, &usage):
+	case errors.As(err, &usage), errors.As(err, &question):
 		terminal.Fprintf(s.Err, "coppice: %s\n", oneLine(err))
 		return ExitUsage
 	case errors.As(err, &found):

@@ -74,6 +74,7 @@ func TestExitCodes(t *testing.T) {
 		{"collect --protect-address=10272 --protect-cert-file=c --protect-key-file=k", ExitUsage, "is not an address with a port"},
 		{"collect --protect-address=:10272 --protect-cert-file=c --protect-key-file=k", ExitUsage, "--protect-address needs --protect-client-ca-file"},
 		{"collect --protect-client-ca-file=c", ExitUsage, "set its address with --protect-address"},
+		{"preview delete cm/a --namespace-deletion-order=pods", ExitUsage, "--namespace-deletion-order: no stage is *"},
 		{"collect --protect-cert-file=c", ExitUsage, "set its address with --protect-address"},
 		{"demo --help", ExitOK, "--story"},
 		{"demo --list", ExitOK, "foreground  Foreground deletion"},

@@ -16,6 +16,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/rules/escape"
 	"github.com/coppice-dev/coppice/internal/system"
+	"github.com/coppice-dev/coppice/internal/tools/ask"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
 
@@ -144,7 +145,7 @@ func fetchSnapshot(ctx context.Context, config *rest.Config, file string) error 
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return fmt.Errorf("cannot reach %s: %w", config.Host, causeOf(err))
+		return fmt.Errorf("cannot reach %s: %w", config.Host, ask.CauseOf(err))
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {

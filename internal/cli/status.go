@@ -12,7 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/coppice-dev/coppice/collector/report"
+	"github.com/coppice-dev/coppice/internal/tools/ask"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
+	"github.com/coppice-dev/coppice/internal/tools/web"
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
@@ -38,7 +40,7 @@ and the kinds whose deletions are paused.
 The answer comes from the API server that kubectl would use if "coppice up" runs it, and from
 the "coppice collect" at --address otherwise, which authenticates you through its API server.`,
 		Example: `  coppice status
-  coppice status --address http://` + diagnosticsAddress + ` --watch`,
+  coppice status --address http://` + web.DefaultAddress + ` --watch`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return status(c.Context(), f, s) },
 	}
@@ -54,11 +56,11 @@ func status(ctx context.Context, f statusFlags, s Streams) error {
 	if err := checkFormat(f.output); err != nil {
 		return err
 	}
-	client, err := f.ask.client()
+	collector, err := f.ask.client()
 	if err != nil {
 		return err
 	}
-	before, err := statusOnce(ctx, client, f.output, "", s)
+	before, err := statusOnce(ctx, collector, f.output, "", s)
 	if err != nil || !f.watch {
 		return err
 	}
@@ -70,23 +72,22 @@ func status(ctx context.Context, f statusFlags, s Streams) error {
 			return nil
 		case <-ticker.C:
 		}
-		if before, err = statusOnce(ctx, client, f.output, before, s); err != nil {
+		if before, err = statusOnce(ctx, collector, f.output, before, s); err != nil {
 			return unlessStopped(ctx, err)
 		}
 	}
 }
 
 // statusOnce prints the status if it has changed, and returns its text.
-func statusOnce(ctx context.Context, a *collectorClient, format, before string, s Streams) (string, error) {
-	var now api.SeenStatus
-	if err := a.get(ctx, api.Prefix+"/status", nil, &now); err != nil {
+func statusOnce(ctx context.Context, collector *ask.Collector, format, before string, s Streams) (string, error) {
+	now, err := collector.Status(ctx)
+	if err != nil {
 		return "", err
 	}
 	if before == "" {
-		printLeftOut(s.Err, now.Unread)
+		printUnread(s.Err, now.Unread)
 	}
 	var text strings.Builder
-	var err error
 	if format == "table" {
 		err = writeStatus(&text, now)
 	} else {

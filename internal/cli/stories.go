@@ -3,10 +3,8 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -17,8 +15,8 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/collect/story"
 	"github.com/coppice-dev/coppice/internal/rules/escape"
+	"github.com/coppice-dev/coppice/internal/tools/ask"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
-	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
 // storiesFlags are the flags of coppice stories.
@@ -59,17 +57,17 @@ the "coppice collect" at --address otherwise, which authenticates you through it
 			if err := checkFormat(f.output); err != nil {
 				return err
 			}
-			client, err := f.ask.client()
+			collector, err := f.ask.client()
 			if err != nil {
 				return err
 			}
 			switch {
 			case f.watch:
-				return watchStories(c.Context(), client, f.output, strings.Join(args, ""), s)
+				return watchStories(c.Context(), collector, f.output, strings.Join(args, ""), s)
 			case len(args) == 1:
-				return oneStory(c.Context(), client, f.output, args[0], s)
+				return oneStory(c.Context(), collector, f.output, args[0], s)
 			}
-			return allStories(c.Context(), client, f.output, s)
+			return allStories(c.Context(), collector, f.output, s)
 		},
 	}
 	f.ask.add(c)
@@ -81,12 +79,12 @@ the "coppice collect" at --address otherwise, which authenticates you through it
 }
 
 // allStories prints one line for each story.
-func allStories(ctx context.Context, a *collectorClient, format string, s Streams) error {
-	var list api.StoryList
-	if err := a.get(ctx, api.Stories, nil, &list); err != nil {
+func allStories(ctx context.Context, collector *ask.Collector, format string, s Streams) error {
+	list, err := collector.Stories(ctx)
+	if err != nil {
 		return err
 	}
-	printLeftOut(s.Err, list.Unread)
+	printUnread(s.Err, list.Unread)
 	if format != "table" {
 		return writeAs(s.Out, format, list)
 	}
@@ -105,86 +103,49 @@ func writeStories(w io.Writer, all []story.Summary, now time.Time) error {
 }
 
 // oneStory prints one story, as text instead of a table.
-func oneStory(ctx context.Context, a *collectorClient, format, id string, s Streams) error {
-	path := api.Stories + "/" + url.PathEscape(id)
+func oneStory(ctx context.Context, collector *ask.Collector, format, id string, s Streams) error {
 	if format == "table" {
-		body, err := a.open(ctx, path, url.Values{"format": {"text"}})
+		text, err := collector.StoryText(ctx, id)
 		if err != nil {
 			return err
 		}
-		defer body.Close()
-		if _, err := io.Copy(s.Out, body); err != nil {
-			return fmt.Errorf("read the answer of %s: %w", a.server, err)
+		if _, err := s.Out.Write(text); err != nil {
+			return err
 		}
-		printUndoCommand(ctx, a, id, s)
+		printUndoCommand(ctx, collector, id, s)
 		return nil
 	}
-	var one api.Story
-	if err := a.get(ctx, path, url.Values{"format": {"json"}}, &one); err != nil {
+	one, err := collector.Story(ctx, id)
+	if err != nil {
 		return err
 	}
-	printLeftOut(s.Err, one.Unread)
+	printUnread(s.Err, one.Unread)
 	return writeAs(s.Out, format, one)
 }
 
 // printUndoCommand prints the command that undoes a deletion, if the server has kept the deleted object.
-func printUndoCommand(ctx context.Context, a *collectorClient, id string, s Streams) {
-	var list api.StoryList
-	if err := a.get(ctx, api.Stories, nil, &list); err != nil {
+func printUndoCommand(ctx context.Context, collector *ask.Collector, id string, s Streams) {
+	list, err := collector.Stories(ctx)
+	if err != nil {
 		return // the story has been printed already
 	}
 	at := slices.IndexFunc(list.Items, func(one story.Summary) bool { return string(one.ID) == id })
-	if at >= 0 && a.keeps(ctx, &list.Items[at]) {
+	if at >= 0 && keeps(ctx, collector, &list.Items[at]) {
 		terminal.Fprintf(s.Out, "to take it back: coppice undo %s\n", escape.Shell(id))
 	}
 }
 
-// errStoryDone ends a watch.
-var errStoryDone = errors.New("the deletion is done")
-
 // watchStories prints the changes of one story until it is done, or of all stories.
-func watchStories(ctx context.Context, a *collectorClient, format, id string, s Streams) error {
-	path, query := api.Stories+"/watch", url.Values{"after": {"0"}}
-	if id != "" {
-		path = api.Stories + "/" + url.PathEscape(id) + "/watch"
-	}
+func watchStories(ctx context.Context, collector *ask.Collector, format, id string, s Streams) error {
 	if format == "table" {
 		terminal.Fprintf(s.Out, storyRow, "ID", "GONE", "WAITING", "KEPT", "OBJECT", "STATE")
 	}
 	before := map[string]string{} // the last line of each story
-	for ctx.Err() == nil {
-		body, err := a.open(ctx, path, query)
-		if err != nil {
-			return unlessStopped(ctx, err)
-		}
-		err = eachEvent(body, func(e serverEvent) error {
-			query.Set("after", e.id)
-			switch {
-			case e.name == api.EventRemoved && id != "":
-				return errors.New("the record of this deletion has expired, or was merged into another one")
-			case e.name != api.EventStory:
-				return nil
-			}
-			return writeStory(s.Out, format, e.data, id, before)
-		})
-		body.Close()
-		if errors.Is(err, errStoryDone) {
-			return nil
-		}
-		if err != nil {
-			return unlessStopped(ctx, err)
-		}
-	}
-	return nil
+	return collector.WatchStories(ctx, id, func(one story.Summary) error { return writeStory(s.Out, format, &one, before) })
 }
 
-// writeStory prints a story if it has changed. It returns errStoryDone if the story is done and the user watches only
-// this one.
-func writeStory(w io.Writer, format string, data []byte, id string, before map[string]string) error {
-	var one story.Summary
-	if err := json.Unmarshal(data, &one); err != nil {
-		return fmt.Errorf("read a deletion: %w", err)
-	}
+// writeStory prints a story if its text differs from the one before.
+func writeStory(w io.Writer, format string, one *story.Summary, before map[string]string) error {
 	var text strings.Builder
 	var err error
 	switch format {
@@ -194,16 +155,13 @@ func writeStory(w io.Writer, format string, data []byte, id string, before map[s
 		text.WriteString("---\n")
 		err = writeAs(&text, format, one)
 	default:
-		terminal.Fprintf(&text, storyRow, one.ID, fmt.Sprint(one.Gone), fmt.Sprint(one.Waiting), fmt.Sprint(one.Kept), rootsOf(&one), stateOf(&one))
+		terminal.Fprintf(&text, storyRow, one.ID, fmt.Sprint(one.Gone), fmt.Sprint(one.Waiting), fmt.Sprint(one.Kept), rootsOf(one), stateOf(one))
 	}
 	key := string(one.ID)
 	if err == nil && text.String() != before[key] {
 		_, err = io.WriteString(w, text.String())
 	}
 	before[key] = text.String()
-	if err == nil && id != "" && one.Done {
-		err = errStoryDone
-	}
 	return err
 }
 

@@ -11,6 +11,7 @@ import (
 	"k8s.io/cli-runtime/pkg/resource"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/ask"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
@@ -57,20 +58,29 @@ func (f *targetFlags) check(args []string, allNamespaces bool) error {
 	return nil
 }
 
-// choose returns the objects to delete, each once. It notes on w the objects of manifests that do not exist, as there
-// is nothing to delete.
-func (f *targetFlags) choose(inv *inventory.Inventory, cluster *clusterFlags, args []string, w io.Writer) ([]ownership.UID, error) {
-	var uids []ownership.UID
-	var err error
-	if f.isFiles() {
-		uids, err = f.fromFiles(inv, cluster, w)
-	} else {
-		uids, err = uidsOf(inv, cluster, args)
-	}
+// targets are the objects to delete. They implement ask.Targets.
+type targets struct {
+	flags   *targetFlags
+	cluster *clusterFlags
+	args    []string
+}
+
+// Args implements ask.Targets.
+func (t *targets) Args() []string { return t.args }
+
+// AreNamed implements ask.Targets.
+func (t *targets) AreNamed() bool {
+	return !t.flags.isFiles() && t.flags.selector == "" && !t.flags.all
+}
+
+// Choose implements ask.Targets. It returns each object once. Objects of manifests that do not exist are notes, as there is
+// nothing to delete.
+func (t *targets) Choose(inv *inventory.Inventory, notes io.Writer) ([]ownership.UID, error) {
+	uids, err := t.candidates(inv, notes)
 	if err != nil {
 		return nil, err
 	}
-	selector, err := labels.Parse(f.selector)
+	selector, err := labels.Parse(t.flags.selector)
 	if err != nil {
 		return nil, usageError{fmt.Errorf("--selector: %w", err)}
 	}
@@ -83,6 +93,18 @@ func (f *targetFlags) choose(inv *inventory.Inventory, cluster *clusterFlags, ar
 		}
 	}
 	return chosen, nil
+}
+
+// candidates returns the objects of the manifests, or the objects that the arguments name or whose type they name.
+func (t *targets) candidates(inv *inventory.Inventory, notes io.Writer) ([]ownership.UID, error) {
+	if t.flags.isFiles() {
+		return t.flags.fromFiles(inv, t.cluster, notes)
+	}
+	namespace, err := t.cluster.namespace()
+	if err != nil {
+		return nil, err
+	}
+	return ask.Named(inv, t.args, namespace)
 }
 
 // fromFiles returns the objects that manifests describe.

@@ -83,7 +83,7 @@ func chosen(args []string, inv *inventory.Inventory) ([]string, error) {
 	if err := f.check(c.Flags().Args(), cluster.allNamespaces); err != nil {
 		return nil, err
 	}
-	uids, err := f.choose(inv, &cluster, c.Flags().Args(), new(strings.Builder))
+	uids, err := (&targets{&f, &cluster, c.Flags().Args()}).Choose(inv, new(strings.Builder))
 	var names []string
 	for _, uid := range uids {
 		names = append(names, string(uid))

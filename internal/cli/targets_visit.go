@@ -21,11 +21,10 @@ const (
 	metadataOfMany = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
 )
 
-// find returns the UIDs of the objects that manifests, labels or --all select, for a request to a collector. It notes
-// on w the objects of manifests that do not exist.
-func (f *targetFlags) find(cluster *clusterFlags, args []string, w io.Writer) ([]string, error) {
+// Find implements ask.Targets.
+func (t *targets) Find(notes io.Writer) ([]string, error) {
 	var uids []string
-	err := f.visit(cluster, args, w, func(_ *meta.RESTMapping, m metav1.Object) error {
+	err := t.flags.visit(t.cluster, t.args, notes, func(_ *meta.RESTMapping, m metav1.Object) error {
 		uids = append(uids, string(m.GetUID()))
 		return nil
 	})

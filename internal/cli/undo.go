@@ -163,7 +163,7 @@ func (f *undoFlags) kept(ctx context.Context, args []string, s Streams) ([]undo.
 			return nil, fmt.Errorf("%s is not a file, a TYPE/NAME or a UID", arg)
 		}
 		kept, unread, err := f.fromBin(ctx, arg)
-		printLeftOut(s.Err, unread)
+		printUnread(s.Err, unread)
 		return kept, err
 	}
 	kept, err := readBackup(arg, f.key)

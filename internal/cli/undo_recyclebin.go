@@ -17,9 +17,8 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver/recyclebin"
 	"github.com/coppice-dev/coppice/internal/collect/story"
-	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/ask"
 	"github.com/coppice-dev/coppice/internal/tools/undo"
-	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
 // recycleBounds parses --recycle; it returns the zero value if the flag is not set.
@@ -44,14 +43,14 @@ func recycleBounds(values []string) (recyclebin.Bounds, error) {
 // fromBin returns the objects of a deletion that the recycle bin of coppice up has kept. arg is the deleted object's
 // TYPE/NAME, or its UID, which is the ID of the deletion's story. unread lists objects that the user may not get.
 func (f *undoFlags) fromBin(ctx context.Context, arg string) (kept []undo.Kept, unread []string, err error) {
-	client, err := (&collectorFlags{cluster: f.cluster}).client()
+	server, err := (&collectorFlags{cluster: f.cluster}).client()
 	if err != nil {
 		return nil, nil, err
 	}
 	roots := []types.UID{types.UID(arg)}
 	if kind, name, isName := strings.Cut(arg, "/"); !isName {
-		roots = client.rootsOfStory(ctx, arg)
-	} else if roots[0], err = f.latest(ctx, client, kind, name); err != nil {
+		roots = server.Requested(ctx, arg)
+	} else if roots[0], err = f.latest(ctx, server, kind, name); err != nil {
 		return nil, nil, err
 	}
 	for some := range slices.Chunk(roots, rootsAtOnce) {
@@ -59,7 +58,7 @@ func (f *undoFlags) fromBin(ctx context.Context, arg string) (kept []undo.Kept, 
 		for _, uid := range some {
 			query.Add("uid", string(uid))
 		}
-		list, err := client.bin(ctx, query)
+		list, err := readBin(ctx, server, query)
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", arg, err)
 		}
@@ -91,10 +90,10 @@ func requested(kept []undo.Kept) (n int) {
 	return n
 }
 
-// bin reads the recycle bin.
-func (c *collectorClient) bin(ctx context.Context, query url.Values) (recyclebin.List, error) {
+// readBin reads the recycle bin.
+func readBin(ctx context.Context, server *ask.Collector, query url.Values) (recyclebin.List, error) {
 	var list recyclebin.List
-	err := c.get(ctx, recyclebin.Path, query, &list)
+	err := server.Get(ctx, recyclebin.Path, query, &list)
 	if err == nil && list.Off != "" {
 		err = errors.New(list.Off)
 	}
@@ -102,36 +101,14 @@ func (c *collectorClient) bin(ctx context.Context, query url.Values) (recyclebin
 }
 
 // keeps reports whether the recycle bin has the object of a story.
-func (c *collectorClient) keeps(ctx context.Context, one *story.Summary) bool {
-	list, err := c.bin(ctx, url.Values{"name": {one.Root.Name}, "namespace": {one.Root.Namespace}})
+func keeps(ctx context.Context, server *ask.Collector, one *story.Summary) bool {
+	list, err := readBin(ctx, server, url.Values{"name": {one.Root.Name}, "namespace": {one.Root.Namespace}})
 	return err == nil && slices.ContainsFunc(list.Items, func(i recyclebin.Item) bool { return i.UID == types.UID(one.ID) })
 }
 
-// rootsOfStory returns the UIDs of all objects that a story's request asked to delete. If the server does not have the
-// story any more, it returns only the UID that is the story's ID.
-func (c *collectorClient) rootsOfStory(ctx context.Context, id string) []types.UID {
-	roots := []types.UID{types.UID(id)}
-	var one api.Story
-	if err := c.get(ctx, api.Stories+"/"+url.PathEscape(id), url.Values{"format": {"json"}}, &one); err != nil || one.More == 0 {
-		return roots
-	}
-	along := map[ownership.UID]bool{ownership.UID(id): true}
-	for n := range one.Objects {
-		along[one.Objects[n].UID] = true
-	}
-	for n := range one.Objects {
-		o := &one.Objects[n]
-		isOwned := o.In != "" || slices.ContainsFunc(o.Owners, func(r story.Owner) bool { return along[r.UID] })
-		if !isOwned && o.Fate != story.FateKept && string(o.UID) != id {
-			roots = append(roots, types.UID(o.UID))
-		}
-	}
-	return roots
-}
-
 // latest returns the UID of the object with a name that was removed last.
-func (f *undoFlags) latest(ctx context.Context, client *collectorClient, kind, name string) (types.UID, error) {
-	list, err := client.bin(ctx, url.Values{"name": {name}})
+func (f *undoFlags) latest(ctx context.Context, server *ask.Collector, kind, name string) (types.UID, error) {
+	list, err := readBin(ctx, server, url.Values{"name": {name}})
 	if err != nil {
 		return "", err
 	}
@@ -142,7 +119,7 @@ func (f *undoFlags) latest(ctx context.Context, client *collectorClient, kind, n
 		group := schema.GroupResource{Group: i.Group, Resource: i.Resource}
 		isOfKind := mapping != nil && group == mapping.Resource.GroupResource() || kind == group.String() ||
 			mapping == nil && (strings.EqualFold(kind, i.Kind) || kind == i.Resource)
-		if isOfKind && (i.Namespace == "" || i.Namespace == client.namespace) && i.Revision > revision {
+		if isOfKind && (i.Namespace == "" || i.Namespace == server.Namespace) && i.Revision > revision {
 			uid, revision = i.UID, i.Revision
 		}
 	}
@@ -151,7 +128,7 @@ func (f *undoFlags) latest(ctx context.Context, client *collectorClient, kind, n
 	}
 	what := kind + "/" + name
 	if mapping == nil || mapping.Scope.Name() == meta.RESTScopeNameNamespace {
-		what += " in namespace " + client.namespace
+		what += " in namespace " + server.Namespace
 	}
 	return "", errors.New("the recycle bin does not have " + what + ", or you may not get it")
 }

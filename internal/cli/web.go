@@ -18,10 +18,15 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/coppice-dev/coppice/internal/tools/ask"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
+	"github.com/coppice-dev/coppice/internal/tools/web"
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 	"github.com/coppice-dev/coppice/internal/tools/web/link"
 )
+
+// webTimeout bounds the request that finds out whether a collector answers.
+const webTimeout = 10 * time.Second
 
 // webFlags are the flags of coppice web.
 type webFlags struct {
@@ -50,7 +55,7 @@ it.`,
 
   # With the collector of a cluster, as a service account
   coppice kubectl -n coppice-system port-forward deployment/coppice 10270
-  coppice web --address http://` + diagnosticsAddress + ` --token "$(kubectl create token reader)"`,
+  coppice web --address http://` + web.DefaultAddress + ` --token "$(kubectl create token reader)"`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return serveWeb(c.Context(), f, s) },
 	}
@@ -64,17 +69,17 @@ it.`,
 func serveWeb(ctx context.Context, f webFlags, s Streams) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	client, err := f.ask.client()
+	collector, err := f.ask.client()
 	if err != nil {
 		return err
 	}
-	checked, cancel := context.WithTimeout(ctx, collectorTimeout)
+	checked, cancel := context.WithTimeout(ctx, webTimeout)
 	defer cancel()
-	if _, err := client.read(checked, api.Prefix+"/status"); err != nil {
+	if _, err := collector.Status(checked); err != nil {
 		return err
 	}
 	server := link.New(link.Config{
-		Target: client.server, Transport: client.client.Transport, Changes: changesOfPage(),
+		Target: collector.Server, Transport: collector.Client.Transport, Changes: changesOfPage(),
 		Now: time.Now,
 	})
 	return serveLinks(ctx, server, f.port, f.open, s)
@@ -87,7 +92,7 @@ func changesOfPage() []string { return []string{api.Prefix + "/resume"} }
 func serveLinks(ctx context.Context, server *link.Server, port int, isToOpen bool, s Streams) error {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
-		return fmt.Errorf("listen on port %d of loopback: %w; choose another one with --port", port, causeOf(err))
+		return fmt.Errorf("listen on port %d of loopback: %w; choose another one with --port", port, ask.CauseOf(err))
 	}
 	host := listener.Addr().String()
 	address := server.Link(host)

@@ -141,6 +141,15 @@ func (u Unread) String() string {
 	return what + ": " + u.Why
 }
 
+// TextsOf describes resources that were not read, for people.
+func TextsOf(unread []Unread) []string {
+	texts := make([]string, 0, len(unread))
+	for _, u := range unread {
+		texts = append(texts, u.String())
+	}
+	return texts
+}
+
 // Index completes an inventory whose exported fields are set: it sorts the objects. The methods below work only
 // after it.
 func (i *Inventory) Index() {

@@ -53,6 +53,9 @@ const (
 	Graph = "/debug/controllers/garbagecollector/graph"
 )
 
+// DefaultAddress is the address on which coppice collect serves the diagnostics by default.
+const DefaultAddress = "127.0.0.1:10270"
+
 // Source provides the diagnostics.
 type Source interface {
 	// Ready returns nil if the controllers are ready, otherwise the reason why they are not.
@@ -231,6 +234,12 @@ func Local(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// IsLoopbackAddress reports whether an address is one of the loopback interface, with a port.
+func IsLoopbackAddress(hostPort string) bool {
+	_, port, err := net.SplitHostPort(hostPort)
+	return err == nil && port != "" && isLoopback(hostPort)
 }
 
 func isLoopback(hostPort string) bool {

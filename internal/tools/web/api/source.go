@@ -97,19 +97,10 @@ func unread(c *collector.Collector) []inventory.Unread {
 
 // explained returns the part of the collector's state that explains why objects still exist.
 func (s source) explained() *explain.Collector {
-	state, status := explain.NewCollector("this collector"), s.Collector.Status()
+	status := s.Collector.Status()
+	state := answer.CollectorOf("this collector", &status)
 	state.Empties = s.Namespaces != nil && s.Namespaces.Synced()
 	state.Collects = s.Collector.Synced() && !status.ObserveOnly
-	for _, w := range status.Barrier {
-		held := explain.Held{Since: w.Since}
-		for _, h := range w.Holds {
-			held.Unread = append(held.Unread, explain.HeldBy(h))
-		}
-		state.Held[ownership.UID(w.UID)] = held
-	}
-	for _, p := range status.Paused {
-		state.Pause(p.Kind, p.Since)
-	}
 	return state
 }
 

@@ -1,4 +1,4 @@
-package cli
+package ask
 
 import (
 	"encoding/json"
@@ -49,19 +49,18 @@ func TestCollectorState(t *testing.T) {
 				}
 			}))
 			defer server.Close()
-			f := explainFlags{address: server.URL}
-			client, err := f.findCollector(t.Context(), nil)
+			collector, err := (&Sources{Address: server.URL}).diagnostics(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			s, err := client.state(t.Context())
+			s, err := collector.state(t.Context())
 			if err != nil || s.Collects != test.collects || s.Empties != test.empties || !s.Paused[ownership.Kind{Group: "apps", Kind: "ReplicaSet"}].Equal(since) {
 				t.Errorf("%+v, %v", s, err)
 			}
 			if held := s.Held["u"]; !held.Since.Equal(since) || !slices.Equal(held.Unread, []explain.HeldBy{{What: "Widget.acme.io", Why: "forbidden"}}) {
 				t.Errorf("held: %+v", held)
 			}
-			if _, err := client.records(t.Context()); err == nil || !strings.Contains(err.Error(), "does not answer") {
+			if _, err := collector.records(t.Context()); err == nil || !strings.Contains(err.Error(), "does not answer") {
 				t.Errorf("a collector that the user has named, and that has no records: %v", err)
 			}
 		})

@@ -1,10 +1,9 @@
-package cli
+package ask
 
 import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,15 +11,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/history"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
-	"github.com/coppice-dev/coppice/internal/tools/web"
 )
 
-// addDeleted explains deleted objects. It returns an error for an object without records.
-func (e *explained) addDeleted(ctx context.Context, inv *inventory.Inventory, f *explainFlags, collector *diagnosticsClient, missing []history.Target) error {
+// explainDeleted explains why objects are gone, from audit logs and the records of a collector. It returns a GoneError for
+// an object that neither has.
+func explainDeleted(ctx context.Context, inv *inventory.Inventory, auditLogs []string, collector *diagnostics, missing []history.Target) ([]history.Explanation, error) {
 	log := history.NewLog(func(kind ownership.Kind) (schema.GroupResource, bool) {
 		if r := inv.Resource(kind); r != nil {
 			return r.GroupResource(), true
@@ -29,23 +27,23 @@ func (e *explained) addDeleted(ctx context.Context, inv *inventory.Inventory, f 
 	})
 	records, err := collector.records(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	log.AddRecords(records)
-	for _, file := range f.auditLogs {
+	for _, file := range auditLogs {
 		if err := addAuditLog(log, file); err != nil {
-			return err
+			return nil, err
 		}
 	}
+	var all []history.Explanation
 	for _, target := range missing {
 		x, ok := log.Explain(target)
 		if !ok {
-			return &goneError{nameOf(inv, target)}
+			return nil, &GoneError{nameOf(inv, target)}
 		}
-		e.items = append(e.items, x)
-		e.text += x.Text(inv.Read)
+		all = append(all, x)
 	}
-	return nil
+	return all, nil
 }
 
 // addAuditLog reads an audit log line by line, because it may be long. It skips a last line without a line feed: the
@@ -72,17 +70,4 @@ func addAuditLog(log *history.Log, file string) error {
 			return fmt.Errorf("%s:%d: %w", file, n, err)
 		}
 	}
-}
-
-// records returns the collector's records; none without a collector.
-func (c *diagnosticsClient) records(ctx context.Context) ([]report.Record, error) {
-	var records []report.Record
-	if c == nil {
-		return nil, nil
-	}
-	text, err := c.get(ctx, web.Records)
-	if err == nil {
-		err = json.Unmarshal(text, &records)
-	}
-	return records, c.failed(err)
 }
