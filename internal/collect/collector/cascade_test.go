@@ -97,7 +97,7 @@ func TestR14_ForegroundGoesDown(t *testing.T) {
 }
 
 // CY-01, CY-02: cycles of blocking references, one or all deleted in the foreground.
-func TestCycleOfThree(t *testing.T) {
+func TestBlockingCycleDeletedInTheForegroundGoes(t *testing.T) {
 	for name, deleted := range map[string][]string{"one": {"a"}, "all": {"a", "b", "c"}} {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture(t)
@@ -183,7 +183,7 @@ func TestCascadeOfAThousand(t *testing.T) {
 
 // The same with the other policies, whose cost is one request more, for the
 // owner, and the barrier's list of each of the two namespaced kinds.
-func TestCascadeByPolicy(t *testing.T) {
+func TestCascadeCostsOneRequestMoreWithOtherPolicies(t *testing.T) {
 	const n = 200
 	for name, test := range map[string]struct {
 		remove func(s *apimodel.Server)

@@ -29,7 +29,7 @@ func newTimedFixture(t *testing.T, config collector.Config) (*fixture, *clocktes
 }
 
 // A record has the action, its object, and the evidence.
-func TestRecordOfCollection(t *testing.T) {
+func TestRecordHasActionObjectAndEvidence(t *testing.T) {
 	w, clock := newTimedFixture(t, collector.Config{})
 	web := w.set("web")
 	pod := w.pod("pod", ownedBy(web), absent("never"))
@@ -157,7 +157,7 @@ func TestRecordsAreBounded(t *testing.T) {
 }
 
 // The last records are kept in their order, after any number of earlier ones.
-func TestManyRecords(t *testing.T) {
+func TestLastRecordsAreKeptInOrder(t *testing.T) {
 	const size, n = 500, 1700
 	w := newFixtureWith(t, collector.Config{Records: size})
 	for i := range n {

@@ -11,8 +11,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// TestCompare compares the objects of a server with the observed ones.
-func TestCompare(t *testing.T) {
+// TestStoredAndObservedObjectsAreCompared compares the objects of a server with the observed ones.
+func TestStoredAndObservedObjectsAreCompared(t *testing.T) {
 	pod := ownership.Kind{Kind: "Pod"}
 	object := func(uid ownership.UID, version string, phase ownership.Phase) ownership.Object {
 		return ownership.Object{UID: uid, Kind: pod, Namespace: "shop", Name: string(uid), ResourceVersion: version, Phase: phase}
@@ -52,8 +52,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestWork checks that an object that comes back later is unfinished work until it is settled.
-func TestWork(t *testing.T) {
+// TestObjectIsUnfinishedWorkUntilItIsSettled checks that an object that comes back later is unfinished work until it is settled.
+func TestObjectIsUnfinishedWorkUntilItIsSettled(t *testing.T) {
 	c := New(client.Interface(nil), Config{})
 	unfinished := func(want int) {
 		t.Helper()

@@ -248,7 +248,7 @@ func TestR12_AnswerToPatchIsTakenIn(t *testing.T) {
 	w.mustBeGone(podRef("pod"))
 }
 
-func TestR13_Orphan(t *testing.T) {
+func TestR13_OrphanedDependentsLoseOneReferenceAndStay(t *testing.T) {
 	w := newFixture(t)
 	web, canary := w.set("web"), w.set("canary")
 	w.pod("a", ownedBy(web))

@@ -20,7 +20,7 @@ type measuredKeys struct{ keys }
 func (k *measuredKeys) Len() int              { return len(k.waiting) }
 func (k *measuredKeys) Oldest() time.Duration { return time.Minute }
 
-func TestStatus(t *testing.T) {
+func TestStatusCountsObjectsClaimsAndWork(t *testing.T) {
 	w := newFixture(t)
 	held := w.set("held")
 	w.pod("a", ownedBy(held))

@@ -140,7 +140,7 @@ func TestR3_OtherUIDIsAbsence(t *testing.T) {
 
 // CS-01: the watch of the owner's kind lags. The child of a live owner is kept,
 // the child of a missing one is deleted, the child of an unknown kind is kept.
-func TestOwnersWatchLags(t *testing.T) {
+func TestLaggingWatchOfOwnersDeletesNoChildOfALiveOwner(t *testing.T) {
 	w := newFixture(t)
 	w.Hold(nodeKind)
 	node := w.Create(ownership.Object{Kind: nodeKind, Name: "n", UID: "n"})

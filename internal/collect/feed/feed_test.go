@@ -146,7 +146,7 @@ func watched(f *feed.Feed, k ownership.Kind) bool {
 	return slices.ContainsFunc(f.Status(), func(s feed.MonitorStatus) bool { return s.Kind == k })
 }
 
-func TestObservations(t *testing.T) {
+func TestFeedObservesListsAndEvents(t *testing.T) {
 	for name, noStream := range map[string]bool{"list by watch": false, "plain list": true} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(pods, namespaces)
@@ -225,7 +225,7 @@ func TestRelistReplaces(t *testing.T) {
 	})
 }
 
-func TestObjectOf(t *testing.T) {
+func TestObservationHasTheMetadataOfTheObject(t *testing.T) {
 	yes, no, now := true, false, metav1.NewTime(time.Unix(1, 0))
 	meta := &metav1.PartialObjectMetadata{
 		TypeMeta: partial,

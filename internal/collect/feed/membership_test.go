@@ -264,7 +264,7 @@ func TestR15_WatchedNamesWhatCouldHoldDependents(t *testing.T) {
 }
 
 // Reached follows the watch, and is empty for a kind that was never listed.
-func TestR15_Reached(t *testing.T) {
+func TestR15_ReachedFollowsTheWatch(t *testing.T) {
 	s := newServer(pods, widgets)
 	s.refusal["widgets"] = 500
 	running(t, s, func(f *feed.Feed, _ *recorder) {
@@ -380,7 +380,7 @@ func TestFirstDiscoveryIsRetried(t *testing.T) {
 
 // When a version is no longer served, the watch moves to another one; the objects
 // are the same, so they do not vanish in between.
-func TestVersionChange(t *testing.T) {
+func TestObjectsStayWhenTheWatchMovesToAnotherVersion(t *testing.T) {
 	oldWidgets := widgets
 	oldWidgets.version = "v1beta1"
 	s := newServer(pods, oldWidgets)

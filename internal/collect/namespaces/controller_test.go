@@ -220,7 +220,7 @@ func TestR22_RecreatedObject(t *testing.T) {
 }
 
 // Config.Settle keeps a namespace for lagging servers, while its contents are deleted.
-func TestR22_Settle(t *testing.T) {
+func TestR22_NamespaceStaysWhileLaggingServersSettle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFakeServer(t, everyType...)
 		w.create("shop", pods, "a")

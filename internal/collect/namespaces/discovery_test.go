@@ -52,7 +52,7 @@ func clusterScoped(name string, verbs ...string) metav1.APIResource {
 	return metav1.APIResource{Name: name, Verbs: verbs}
 }
 
-func TestR22_Discover(t *testing.T) {
+func TestR22_DeletableResourcesAreDiscovered(t *testing.T) {
 	down := errors.New("down")
 	core := list("v1",
 		namespaced("pods", "create", "delete", "deletecollection", "list"),
@@ -124,7 +124,7 @@ func (malformed) ServerResourcesForGroupVersionWithContext(context.Context, stri
 
 // NS-06: a group whose server is down is remembered as it was: it blocks the namespaces that may
 // have objects of it, and no others.
-func TestR22_RememberedGroups(t *testing.T) {
+func TestR22_GroupWhoseServerIsDownIsRemembered(t *testing.T) {
 	down := errors.New("down")
 	client := serving(
 		list("v1", namespaced("pods", "delete", "deletecollection", "list")),
@@ -233,7 +233,7 @@ func (s *source) Resources(context.Context) ([]Resource, error) {
 
 // A discovery that began before a call may have missed a new type; all calls that arrive meanwhile
 // share the next one.
-func TestR22_FreshCatalogue(t *testing.T) {
+func TestR22_FreshCatalogueBeginsAfterTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s source
 		catalogue := shareCatalogue(&s, clock.RealClock{}, time.Minute)
@@ -262,7 +262,7 @@ func TestR22_FreshCatalogue(t *testing.T) {
 	})
 }
 
-func TestR22_RecentCatalogue(t *testing.T) {
+func TestR22_RecentCatalogueIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s source
 		catalogue := shareCatalogue(&s, clock.RealClock{}, time.Minute)

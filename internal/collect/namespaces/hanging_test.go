@@ -106,7 +106,7 @@ func TestR22_HangingConfigMap(t *testing.T) {
 
 // A type that cannot be listed counts as present; one that is no longer served is dropped after the
 // next discovery.
-func TestR22_UnreadableType(t *testing.T) {
+func TestR22_UnreadableTypeCountsAsPresent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFakeServer(t, everyType...)
 		w.broken["list deployments"] = errors.New("conversion webhook")
@@ -136,7 +136,7 @@ func TestR22_UnreadableType(t *testing.T) {
 }
 
 // A DELETE that is denied is reported and retried.
-func TestR22_DeniedDelete(t *testing.T) {
+func TestR22_DeniedDeleteIsReportedAndRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFakeServer(t, everyType...)
 		w.broken["delete configmaps a"] = errors.New("denied by a webhook")

@@ -10,7 +10,7 @@ import (
 // parseOrder parses an order.
 func parseOrder(text string) (Order, error) { return NewOrder(ParseStages(text)) }
 
-func TestR22_Order(t *testing.T) {
+func TestR22_OrderOfStagesIsParsed(t *testing.T) {
 	o, err := parseOrder("pods, jobs.batch ; * ; secrets")
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +49,7 @@ func TestR22_Order(t *testing.T) {
 }
 
 // The default order can also be given explicitly.
-func TestR22_DefaultStages(t *testing.T) {
+func TestR22_DefaultOrderCanBeGiven(t *testing.T) {
 	given, err := NewOrder(DefaultStages())
 	if err != nil {
 		t.Fatal(err)

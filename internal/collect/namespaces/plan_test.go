@@ -59,7 +59,7 @@ func surveyOf(contents ...Content) *Survey {
 	return s
 }
 
-func TestR22_StageOf(t *testing.T) {
+func TestR22_AccessIsDeletedAfterContents(t *testing.T) {
 	for r, want := range map[Resource]Stage{
 		pods: StagePods, configMaps: StageContents, deployments: StageContents,
 		resource("", "v1", "secrets"):                          StageContents,
@@ -75,7 +75,7 @@ func TestR22_StageOf(t *testing.T) {
 
 // The next step for each survey. Within a stage nothing waits for another type; between stages
 // everything does.
-func TestR22_Next(t *testing.T) {
+func TestR22_NextStepOfEachSurvey(t *testing.T) {
 	missing := func(group string) error {
 		return &Incomplete{Groups: map[schema.GroupVersion]error{{Group: group, Version: "v1"}: errors.New("down")}}
 	}
@@ -188,7 +188,7 @@ func TestR22_ASyncEnds(t *testing.T) {
 	t.Error("still going after 12 steps")
 }
 
-func TestR22_Progressed(t *testing.T) {
+func TestR22_ProgressIsANextStageOrFewerObjects(t *testing.T) {
 	before := Wait{Stage: StageContents, Remaining: 600, Deleting: 10}
 	for name, test := range map[string]struct {
 		now  Wait
@@ -207,7 +207,7 @@ func TestR22_Progressed(t *testing.T) {
 	}
 }
 
-func TestR22_Pending(t *testing.T) {
+func TestR22_OnlyTerminatingNamespacesWithFinalizerArePending(t *testing.T) {
 	deleted := &metav1.Time{Time: time.Unix(1, 0)}
 	for name, test := range map[string]struct {
 		deleted    *metav1.Time
@@ -237,7 +237,7 @@ func TestR22_OnlyOurFinalizerGoes(t *testing.T) {
 	}
 }
 
-func TestR22_Collectable(t *testing.T) {
+func TestR22_ManyObjectsAreDeletedAsACollection(t *testing.T) {
 	many := make([]string, manyObjects)
 	for i := range many {
 		many[i] = fmt.Sprint(i)

@@ -11,7 +11,7 @@ import (
 )
 
 // WaitForSync returns as soon as the namespaces have been listed, and not before.
-func TestWaitForSync(t *testing.T) {
+func TestWaitForSyncReturnsOnceNamespacesAreListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFakeServer(t)
 		listed := make(chan struct{})

@@ -7,7 +7,7 @@ import (
 )
 
 // Each calls for all, at most limit at once, and returns an error that one of the calls returned.
-func TestEach(t *testing.T) {
+func TestEachCallsForAllAtMostLimitAtOnce(t *testing.T) {
 	broken := errors.New("broken")
 	for _, limit := range []int{1, 3, 100} {
 		var calls, now, most atomic.Int64

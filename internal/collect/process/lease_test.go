@@ -72,7 +72,7 @@ func (c *cluster) work(ctx context.Context) error {
 
 // Only one of two processes works; when it is stopped the other takes over as soon as the work has
 // ended, and never before.
-func TestHandOver(t *testing.T) {
+func TestOtherProcessTakesOverAfterTheWorkHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
 		var roles [2]Role
@@ -110,7 +110,7 @@ func TestHandOver(t *testing.T) {
 
 // A leader that cannot renew its Lease stops before another may begin, and returns ErrLost;
 // RunAlways stands by again.
-func TestLostLease(t *testing.T) {
+func TestLeaderWithoutLeaseStopsBeforeAnotherBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
 		ctx, stop := context.WithCancel(t.Context())
@@ -155,7 +155,7 @@ func TestNamespaceMustExist(t *testing.T) {
 }
 
 // The role names the leader while another process leads.
-func TestRole(t *testing.T) {
+func TestRoleNamesTheLeader(t *testing.T) {
 	var r Role
 	for _, holder := range []string{"", "other", ""} {
 		r.set(holder)

@@ -31,7 +31,7 @@ func post(t *testing.T, h Webhook, body string) (int, *admissionv1.AdmissionRevi
 
 // The webhook decides by the label and the deleting user, and by nothing else; it refuses requests that
 // it cannot read.
-func TestR28_Webhook(t *testing.T) {
+func TestR28_WebhookDecidesByLabelAndUser(t *testing.T) {
 	h := Webhook{Collector: "system:serviceaccount:elsewhere:gc", Checker: installedAt(installed), Now: time.Now, Reviews: kubernetesfake.NewClientset().AuthorizationV1().SubjectAccessReviews()}
 	for name, test := range map[string]struct {
 		request admissionv1.AdmissionRequest

@@ -89,7 +89,7 @@ func TestWaitingOfATenant(t *testing.T) {
 	})
 }
 
-func TestOldest(t *testing.T) {
+func TestOldestIsTheAgeOfTheLongestWaitingKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := queue.New(queue.Config{Tenant: byPrefix})
 		defer q.ShutDown()

@@ -10,7 +10,7 @@ import (
 )
 
 // A queue that is opened again has its earlier keys, and the keys added meanwhile, each once.
-func TestReopening(t *testing.T) {
+func TestReopenedQueueHasEachKeyOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewReopening(Config{})
 		if _, ok := q.Take(); ok {

@@ -8,9 +8,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// TestRequestsOfOthers: roots of one request have one story. Requests of another user, even with the same key,
+// TestRequestsOfOtherUsersHaveTheirOwnStories: roots of one request have one story. Requests of another user, even with the same key,
 // and requests without a key have their own stories, each with its user.
-func TestRequestsOfOthers(t *testing.T) {
+func TestRequestsOfOtherUsersHaveTheirOwnStories(t *testing.T) {
 	b := NewBook()
 	for _, r := range []Request{
 		{Key: "k", UID: "a1", By: By{User: "ann"}},

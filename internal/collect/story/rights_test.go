@@ -35,7 +35,7 @@ func TestHiddenStoryIsNotRead(t *testing.T) {
 }
 
 // A story of several roots consists, for a reader, of the visible roots; the same holds for its end and its removal.
-func TestRootsThatAReaderSees(t *testing.T) {
+func TestStoryConsistsOfTheVisibleRoots(t *testing.T) {
 	b, now := NewBook(), time.Unix(1_000_000, 0)
 	for n, kind := range []string{"Secret", "ConfigMap", "Secret", "ConfigMap"} {
 		uid := ownership.UID(fmt.Sprint(kind, n))

@@ -75,11 +75,11 @@ func refTo(text string) Ref {
 	return refOf(&o, "")
 }
 
-// TestScenarios plays histories: a line is a second apart from the one before.
+// TestHistoriesMakeStories plays histories: a line is a second apart from the one before.
 //
 //	asked NAME by=USER [key=KEY] [policy=POLICY]
 //	seen OBJECT …, gone OBJECT …, stayed OBJECT lost=OBJECT [kept=OBJECT], wait
-func TestScenarios(t *testing.T) {
+func TestHistoriesMakeStories(t *testing.T) {
 	datadriven.RunTest(t, "testdata/stories", func(t *testing.T, d *datadriven.TestData) string {
 		b := NewBook()
 		now := start
@@ -228,9 +228,9 @@ func checkCounts(t *testing.T, b *Book) {
 	}
 }
 
-// TestRandomHistories: after events in any order, each deleted object is in one story, and a reader who has
+// TestDeletedObjectIsInOneStoryAfterAnyHistory: after events in any order, each deleted object is in one story, and a reader who has
 // followed a story has the same result as one who reads it at the end.
-func TestRandomHistories(t *testing.T) {
+func TestDeletedObjectIsInOneStoryAfterAnyHistory(t *testing.T) {
 	for seed := range uint64(60) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		b := NewBook()
@@ -310,9 +310,9 @@ func step(b *Book, random *rand.Rand, now time.Time) {
 	}
 }
 
-// TestLimits: stories beyond the limits are forgotten, single objects and the oldest first, but never active
+// TestOldestAndSingleStoriesAreForgottenFirst: stories beyond the limits are forgotten, single objects and the oldest first, but never active
 // stories.
-func TestLimits(t *testing.T) {
+func TestOldestAndSingleStoriesAreForgottenFirst(t *testing.T) {
 	b := NewBook()
 	b.limits = limits{stories: 4, singles: 2, objects: 1000, bytes: 1 << 20}
 	now := start
@@ -342,7 +342,7 @@ func TestLimits(t *testing.T) {
 }
 
 // A namespace that has the name of one that was just removed has stories of its own.
-func TestNamespacesOfOneName(t *testing.T) {
+func TestNamespaceOfARemovedNameHasItsOwnStories(t *testing.T) {
 	b := NewBook()
 	space := ownership.Object{UID: "former", Kind: ownership.Kind{Kind: "Namespace"}, Name: "shop", Phase: ownership.Terminating}
 	config := func(uid ownership.UID) *ownership.Object {
@@ -362,8 +362,8 @@ func TestNamespacesOfOneName(t *testing.T) {
 	check(t, b, start.Add(time.Second))
 }
 
-// TestSees: readers get nothing that they may not see, neither as an object nor in words.
-func TestSees(t *testing.T) {
+// TestReadersGetNoHiddenObjects: readers get nothing that they may not see, neither as an object nor in words.
+func TestReadersGetNoHiddenObjects(t *testing.T) {
 	b := NewBook()
 	b.Seen(new(objectOf([]string{"Deployment.apps/shop/web", "foreground"})), "", start)
 	b.Seen(new(objectOf([]string{"Secret/shop/password", "owner=web", "finalizer=x/hold"})), "", start)
@@ -383,8 +383,8 @@ func TestSees(t *testing.T) {
 	}
 }
 
-// TestListed: objects that a list lacks were removed while no watch was open.
-func TestListed(t *testing.T) {
+// TestObjectsThatAListLacksAreGone: objects that a list lacks were removed while no watch was open.
+func TestObjectsThatAListLacksAreGone(t *testing.T) {
 	b := NewBook()
 	b.Seen(new(objectOf([]string{"Pod/shop/p"})), "", start)
 	b.Seen(new(objectOf([]string{"Pod/shop/q"})), "", start)

@@ -43,8 +43,8 @@ func encoded(t *testing.T, object runtime.Object) []byte {
 	return text.Bytes()
 }
 
-// TestKeep: the kept fields of a message decode to the same values, and the others are gone.
-func TestKeep(t *testing.T) {
+// TestKeptFieldsDecodeToTheSameValues: the kept fields of a message decode to the same values, and the others are gone.
+func TestKeptFieldsDecodeToTheSameValues(t *testing.T) {
 	whole := pod("p")
 	message, err := whole.Marshal()
 	if err != nil {
@@ -74,8 +74,8 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// TestEachOfList: a list is read as it arrives, in pieces of any size, and a truncated list is an error.
-func TestEachOfList(t *testing.T) {
+// TestListIsReadInPieces: a list is read as it arrives, in pieces of any size, and a truncated list is an error.
+func TestListIsReadInPieces(t *testing.T) {
 	list := &corev1.PodList{ListMeta: metav1.ListMeta{Continue: "here"}, Items: []corev1.Pod{pod("a"), pod("b"), {}, pod("c")}}
 	text := encoded(t, list)
 	read := func(from io.Reader) (names []string, err error) {
@@ -113,8 +113,8 @@ type iotest struct{ io.Reader }
 
 func (r iotest) Read(p []byte) (int, error) { return r.Reader.Read(p[:min(1, len(p))]) }
 
-// TestObject: data that is not protobuf is distinguished from damaged data.
-func TestObject(t *testing.T) {
+// TestDamagedProtobufIsDistinguishedFromOtherFormats: data that is not protobuf is distinguished from damaged data.
+func TestDamagedProtobufIsDistinguishedFromOtherFormats(t *testing.T) {
 	text := encoded(t, &corev1.PodList{Items: []corev1.Pod{pod("a")}})
 	for _, test := range []struct {
 		what      string

@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/builtin"
 )
 
-func TestPodGrace(t *testing.T) {
+func TestPodThatIsNotBoundOrHasEndedHasNoGrace(t *testing.T) {
 	seconds := func(n int64) *int64 { return &n }
 	bound := corev1.PodSpec{NodeName: "n1", TerminationGracePeriodSeconds: seconds(45)}
 	tests := []struct {

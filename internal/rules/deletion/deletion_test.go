@@ -229,7 +229,7 @@ func label(key, value string) func(*metav1.PartialObjectMetadata) {
 
 func noGrace(o *metav1.PartialObjectMetadata) { o.DeletionGracePeriodSeconds = nil }
 
-func TestR18_Finished(t *testing.T) {
+func TestR18_ObjectIsFinishedWithoutFinalizersAndGrace(t *testing.T) {
 	tests := map[string]struct {
 		obj      *metav1.PartialObjectMetadata
 		strategy Strategy
@@ -291,7 +291,7 @@ func TestR18_GenerationIsBumpedOnce(t *testing.T) {
 }
 
 // AS-14 and R20: a Status that names the removed object.
-func TestR20_Answer(t *testing.T) {
+func TestR20_StatusNamesTheRemovedObject(t *testing.T) {
 	left := object()
 	left.ResourceVersion = "99"
 	answer, err := Removed(left, schema.GroupResource{Group: "apps", Resource: "replicasets"})

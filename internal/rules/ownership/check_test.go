@@ -68,9 +68,9 @@ func TestCheckFindsCorruption(t *testing.T) {
 	}
 }
 
-// TestRandomMemory lets many objects appear, change and disappear at random. It looks for
+// TestRandomHistoriesLeaveNothingBehind lets many objects appear, change and disappear at random. It looks for
 // leftovers; the correctness of answers is tested with package verdict.
-func TestRandomMemory(t *testing.T) {
+func TestRandomHistoriesLeaveNothingBehind(t *testing.T) {
 	for seed := range uint64(8) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		g := New()

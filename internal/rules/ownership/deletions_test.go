@@ -18,7 +18,7 @@ func deleted(name string, version int, due int64, finalizers ...string) ownershi
 }
 
 // Deletions are counted by finalizer: pending ones, and finished ones when the finalizer or the object is gone.
-func TestDeletions(t *testing.T) {
+func TestDeletionsAreCountedByFinalizer(t *testing.T) {
 	g := ownership.New()
 	widget := ownership.Kind{Kind: "Widget"}
 	expect := func(when string, want ...ownership.Deletion) {

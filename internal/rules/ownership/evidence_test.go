@@ -119,7 +119,7 @@ func TestSourceHasAName(t *testing.T) {
 }
 
 // R15: a read confirms what the graph knows, and never adds an object.
-func TestR15_Confirm(t *testing.T) {
+func TestR15_ReadConfirmsAndNeverAdds(t *testing.T) {
 	tests := map[string]struct {
 		tell      func(g *ownership.Graph)
 		want      bool
@@ -147,7 +147,7 @@ func TestR15_Confirm(t *testing.T) {
 	}
 }
 
-func TestByKind(t *testing.T) {
+func TestStatsAreCountedByKind(t *testing.T) {
 	widget := ownership.Kind{Group: "example.com", Kind: "Widget"}
 	g := newGraph(t)
 	g.Observe(object("a", 1))

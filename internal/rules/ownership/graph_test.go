@@ -163,7 +163,7 @@ func TestObservationsByVersion(t *testing.T) {
 	}
 }
 
-func TestUnobserved(t *testing.T) {
+func TestUnobservedObjectHasNoOwnersOrDependents(t *testing.T) {
 	g := newGraph(t)
 	g.Observe(object("a", 1, "owner"))
 	for _, uid := range []ownership.UID{"owner", "nobody", "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"} {
@@ -193,7 +193,7 @@ func TestUnobserved(t *testing.T) {
 	}
 }
 
-func TestScope(t *testing.T) {
+func TestScopeIsTheLatest(t *testing.T) {
 	g := newGraph(t)
 	widget := ownership.Kind{Group: "example.com", Kind: "Widget"}
 	for _, scope := range []ownership.Scope{
@@ -207,9 +207,9 @@ func TestScope(t *testing.T) {
 	}
 }
 
-// TestChangeOfScope: a kind is deleted and comes back with another scope. Reads in
+// TestChangeOfScopeForgetsReads: a kind is deleted and comes back with another scope. Reads in
 // the old scope do not count in the new one.
-func TestChangeOfScope(t *testing.T) {
+func TestChangeOfScopeForgetsReads(t *testing.T) {
 	g := newGraph(t)
 	widget := ownership.Kind{Kind: "Widget"}
 	g.SetScope(widget, ownership.Namespaced)
@@ -237,8 +237,8 @@ func TestChangeOfScope(t *testing.T) {
 	}
 }
 
-// TestReplace checks which objects a list concerns.
-func TestReplace(t *testing.T) {
+// TestListConcernsOnlyChangedObjects checks which objects a list concerns.
+func TestListConcernsOnlyChangedObjects(t *testing.T) {
 	g := newGraph(t)
 	returns(t, g.Replace(configMap, []ownership.Object{object("a", 1), object("b", 1, "a"), object("c", 1, "b"), object("d", 1, "elsewhere")}), "d")
 	other := ownership.Object{UID: "n", Kind: node, Name: "n", ResourceVersion: "1"}
@@ -268,7 +268,7 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-func TestUnsettled(t *testing.T) {
+func TestObjectsThatNeedARequestAreUnsettled(t *testing.T) {
 	g := newGraph(t)
 	g.Observe(object("root", 1))
 	g.Observe(object("held", 1, "root"))
@@ -300,7 +300,7 @@ func TestIterationStops(t *testing.T) {
 	}
 }
 
-func TestStrings(t *testing.T) {
+func TestValuesPrintAsKubernetesNamesThem(t *testing.T) {
 	for _, test := range []struct {
 		value fmt.Stringer
 		want  string
@@ -329,7 +329,7 @@ func TestStrings(t *testing.T) {
 }
 
 // TR-04.
-func TestPhaseOf(t *testing.T) {
+func TestPhaseFollowsFromDeletionAndFinalizers(t *testing.T) {
 	for _, test := range []struct {
 		deleting   bool
 		finalizers []string
@@ -351,7 +351,7 @@ func TestPhaseOf(t *testing.T) {
 }
 
 // An object is found by its name, in its own namespace and kind, and only while it is observed.
-func TestNamed(t *testing.T) {
+func TestObservedObjectIsFoundByName(t *testing.T) {
 	g := ownership.New()
 	pods, jobs := ownership.Kind{Kind: "Pod"}, ownership.Kind{Group: "batch", Kind: "Job"}
 	g.SetScope(pods, ownership.Namespaced)

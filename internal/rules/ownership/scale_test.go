@@ -12,8 +12,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// TestManyDependents: an owner has ten thousand dependents, which disappear one by one.
-func TestManyDependents(t *testing.T) {
+// TestManyDependentsDisappearOneByOne: an owner has ten thousand dependents, which disappear one by one.
+func TestManyDependentsDisappearOneByOne(t *testing.T) {
 	const n = 10_000
 	g := newGraph(t)
 	g.Observe(object("owner", 1))
@@ -44,8 +44,8 @@ func TestManyDependents(t *testing.T) {
 	}
 }
 
-// TestManyClaims: one UID, claimed with ten thousand different names.
-func TestManyClaims(t *testing.T) {
+// TestOneUIDMayHaveManyClaims: one UID, claimed with ten thousand different names.
+func TestOneUIDMayHaveManyClaims(t *testing.T) {
 	const n = 10_000
 	g := newGraph(t)
 	uid := func(i int) ownership.UID { return ownership.UID(fmt.Sprint("d", i)) }
@@ -102,9 +102,9 @@ func TestAbsentKnowledgeIsBounded(t *testing.T) {
 	}
 }
 
-// TestLongCycle: a circle of twenty thousand objects, and a chain of as many. The
+// TestLongCycleIsFoundInLinearTime: a circle of twenty thousand objects, and a chain of as many. The
 // search does not recurse, and its time is not quadratic.
-func TestLongCycle(t *testing.T) {
+func TestLongCycleIsFoundInLinearTime(t *testing.T) {
 	const n = 20_000
 	uid := func(i int) ownership.UID { return ownership.UID(fmt.Sprintf("%08x-0000-4000-8000-000000000000", i%n)) }
 	g := newGraph(t)

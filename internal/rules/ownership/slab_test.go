@@ -7,7 +7,7 @@ import (
 
 // Records keep their contents while others are added and removed, and new and removed records are
 // zero. After the last removal, all chunks but a spare one are freed.
-func TestSlab(t *testing.T) {
+func TestSlabKeepsRecordsAndFreesChunks(t *testing.T) {
 	const steps, most = 200_000, 5 * chunkSize
 	random := rand.New(rand.NewPCG(1, 2))
 	s := newSlab[entryID, [2]uint64]()

@@ -106,7 +106,7 @@ func TestR28_WhoSaysCheckedHasAllChecked(t *testing.T) {
 }
 
 // The warning explains how to have entries checked, but not before all API servers call the webhook.
-func TestWarning(t *testing.T) {
+func TestWarningExplainsHowEntriesAreChecked(t *testing.T) {
 	checker := Checker{UID: "c", Since: installed}
 	old := New("outlives", list)
 	old.Unchecked = "old"

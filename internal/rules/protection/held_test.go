@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestHeld(t *testing.T) {
+func TestRefusedVersionIsHeldForAMinute(t *testing.T) {
 	start := time.Unix(1000, 0)
 	h := Held{}.Refuse("1", "no", start)
 	for _, test := range []struct {

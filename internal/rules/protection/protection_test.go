@@ -20,7 +20,7 @@ var (
 const list = `[{"apiVersion":"v1","kind":"ConfigMap","namespace":"shop","name":"web"},{"apiVersion":"example.com/v1","kind":"Widget","name":"a"}]`
 
 // The decision for every label, deleter and list of remaining objects.
-func TestR28_Decide(t *testing.T) {
+func TestR28_DecisionByLabelAndDeleter(t *testing.T) {
 	someLeft := []Remaining{{Outlived: shop}}
 	for _, test := range []struct {
 		label, annotation string
@@ -55,7 +55,7 @@ func TestR28_Decide(t *testing.T) {
 	}
 }
 
-func TestOthers(t *testing.T) {
+func TestOutlivedObjectsAreParsedAndFormatted(t *testing.T) {
 	others, err := ParseOutlives(list)
 	if diff := cmp.Diff([]Outlived{shop, widget}, others); diff != "" || err != nil {
 		t.Errorf("%v (-want +got)\n%s", err, diff)
@@ -86,7 +86,7 @@ func TestOthers(t *testing.T) {
 
 // A refusal names the label that protects the object and the command that lifts the protection, and is
 // recognized by its cause and by its message.
-func TestRefusal(t *testing.T) {
+func TestRefusalNamesTheLabelAndTheCommand(t *testing.T) {
 	p := New("outlives", list)
 	left := []Remaining{{Outlived: shop}, {Outlived: widget, Unknown: "the kind is not served"}}
 	err := p.Decide(Request, left).Error(schema.GroupResource{Group: "apps", Resource: "deployments"}, "infra", "db")
@@ -114,7 +114,7 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-func TestManyLeft(t *testing.T) {
+func TestReasonNamesAFewRemainingObjects(t *testing.T) {
 	var left []Remaining
 	for i := range MaxNamed + 1 {
 		left = append(left, Remaining{Outlived: Outlived{Finalizer: fmt.Sprintf("example.com/%d", i)}})

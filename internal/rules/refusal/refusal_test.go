@@ -34,7 +34,7 @@ const (
 	charged = `exceeded quota: small, requested: count/secrets=1, used: count/secrets=2, limited: count/secrets=2`
 )
 
-func TestAnswersOfServers(t *testing.T) {
+func TestRefusalIsRecognizedInTheAnswerOfAServer(t *testing.T) {
 	protected, _ := protection.Of(&metav1.ObjectMeta{Labels: map[string]string{protection.Label: "always"}})
 	protectedError := protected.Decide(protection.Cascade, nil).Error(configMaps, "shop", "a")
 	protectedWords := `protected by its label coppice.dev/protect=always: nobody deletes it; to lift that: coppice unprotect configmaps/a -n shop`
@@ -166,7 +166,7 @@ func TestWhatEndsByItselfIsNoRefusal(t *testing.T) {
 }
 
 // Conditions quote refusals inside other texts.
-func TestRefusalsInConditions(t *testing.T) {
+func TestRefusalIsRecognizedInsideACondition(t *testing.T) {
 	for text, want := range map[string]Refusal{
 		`could not list instances: ` + unlike:                                                      {ByConversion, "Widget.example.com", "", strings.TrimPrefix(unlike, "conversion webhook for example.com/v2, Kind=Widget ")},
 		`Failed to delete all resource types, 1 remaining: configmaps "a" is forbidden: ` + denied: {ByPolicy, "keep", "keep-all", "it is kept"},

@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
 
-// TestScenarios replays the files in testdata. Their language, one command each:
+// TestVerdictsOfScenarios replays the files in testdata. Their language, one command each:
 //
 //	new                 an empty graph that knows the scope of the kinds in standardScopes
 //	observe | refresh   one object a line, see parseObject
@@ -28,7 +28,7 @@ import (
 //
 // Commands that change the graph print the UIDs to reconsider. The graph is
 // checked after each.
-func TestScenarios(t *testing.T) {
+func TestVerdictsOfScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		s := newScenario(t)
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {

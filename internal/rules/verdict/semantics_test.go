@@ -48,7 +48,7 @@ func (s *scenario) returns(got []ownership.UID, want ...ownership.UID) {
 	}
 }
 
-func TestR1(t *testing.T) {
+func TestR1_NewObjectOfTheSameNameIsNotTheOwner(t *testing.T) {
 	s := newScenario(t)
 	s.observe(
 		"old ConfigMap default/cm",
@@ -63,7 +63,7 @@ func TestR1(t *testing.T) {
 	s.decides("p1: delete Background: owners absent: ConfigMap cm", "p2: delete Background: owners absent: ConfigMap cm")
 }
 
-func TestR2(t *testing.T) {
+func TestR2_ClaimIsPresentAbsentOrUnknown(t *testing.T) {
 	s := newScenario(t)
 	s.observe("p1 Pod default/p1 owner=v1:ConfigMap:cm:u1", "p2 Pod default/p2 owner=v1:ConfigMap:cm:u1")
 	s.decides("p1: verify ConfigMap default/cm (u1)") // Unknown
@@ -82,7 +82,7 @@ func TestR2(t *testing.T) {
 	}
 }
 
-func TestR3(t *testing.T) {
+func TestR3_OnlyEvidenceProvesAbsence(t *testing.T) {
 	const garbage = "p1: delete Background: owners absent: ConfigMap cm"
 	const unknown = "p1: verify ConfigMap default/cm (u1)"
 	for _, test := range []struct {
@@ -118,7 +118,7 @@ func TestR3(t *testing.T) {
 }
 
 // H4.
-func TestR4(t *testing.T) {
+func TestR4_NewEpochForgetsAbsence(t *testing.T) {
 	s := newScenario(t)
 	s.observe(
 		"u1 ConfigMap default/one", "p1 Pod default/p1 owner=v1:ConfigMap:one:u1",
@@ -141,7 +141,7 @@ func TestR4(t *testing.T) {
 }
 
 // A backup may have undone the start of a deletion.
-func TestR4_Deletions(t *testing.T) {
+func TestR4_NewEpochRereadsDeletions(t *testing.T) {
 	s := newScenario(t)
 	s.observe(
 		"f ConfigMap default/f rv=1000 foreground", "p1 Pod default/p1 owner=v1:ConfigMap:f:f:blocking",
@@ -163,7 +163,7 @@ func TestR4_Deletions(t *testing.T) {
 	s.decides("x: reread y")
 }
 
-func TestR5(t *testing.T) {
+func TestR5_OwnerIsInTheSameNamespaceOrClusterScoped(t *testing.T) {
 	s := newScenario(t)
 	s.observe(
 		"n1 Node n1", "p1 Pod default/p1 owner=v1:Node:n1:n1", "r1 ClusterRole.rbac r1 owner=v1:Node:n1:n1",
@@ -197,7 +197,7 @@ func TestR5(t *testing.T) {
 	}
 }
 
-func TestR6(t *testing.T) {
+func TestR6_BadClaimHarmsNobodyElse(t *testing.T) {
 	steps := map[string]func(s *scenario){
 		"owner":        func(s *scenario) { s.observe("u1 Deployment.apps default/web") },
 		"good":         func(s *scenario) { s.observe("good Pod default/good owner=apps/v1:Deployment:web:u1") },
@@ -239,7 +239,7 @@ func permute(names []string, f func([]string)) {
 	from(0)
 }
 
-func TestR7(t *testing.T) {
+func TestR7_StateOfAnOwnerReference(t *testing.T) {
 	s := newScenario(t)
 	s.observe(
 		"solid ConfigMap default/solid", "ends ConfigMap default/ends deleting finalizers=example.com/mine",
@@ -274,7 +274,7 @@ func TestR7(t *testing.T) {
 	s.decides("r: verify What.x default/what (what)")
 }
 
-func TestR8(t *testing.T) {
+func TestR8_WithoutOwnersOrTerminatingItIsKept(t *testing.T) {
 	s := newScenario(t)
 	s.observe(
 		"root Pod default/root", "finalized Pod default/finalized finalizers=orphan,foregroundDeletion",
@@ -284,7 +284,7 @@ func TestR8(t *testing.T) {
 	s.decides("root: keep: no owner references", "finalized: keep: no owner references", "p: keep: already terminating")
 }
 
-func TestR9(t *testing.T) {
+func TestR9_SolidOwnerKeepsAndDetaches(t *testing.T) {
 	s := newScenario(t)
 	s.observe(
 		"solid ConfigMap default/solid", "waits ConfigMap default/waits foreground",
@@ -307,7 +307,7 @@ func TestR9(t *testing.T) {
 	}
 }
 
-func TestR10(t *testing.T) {
+func TestR10_ForegroundPropagatesAndCyclesAreCut(t *testing.T) {
 	s := newScenario(t)
 	s.observe(
 		"o ConfigMap default/o foreground",
@@ -340,7 +340,7 @@ func TestR10(t *testing.T) {
 	s.decides("o: await a")
 }
 
-func TestR11(t *testing.T) {
+func TestR11_OtherwiseItIsDeleted(t *testing.T) {
 	for _, test := range []struct{ finalizers, want string }{
 		{"", "delete Background"},
 		{" finalizers=example.com/mine", "delete Background"},
@@ -359,7 +359,7 @@ func TestR11(t *testing.T) {
 	}
 }
 
-func TestR13(t *testing.T) {
+func TestR13_OrphanReleasesItsDependents(t *testing.T) {
 	s := newScenario(t)
 	s.observe(
 		"o Deployment.apps default/o finalizers=example.com/first orphaning finalizers=example.com/last",
@@ -378,7 +378,7 @@ func TestR13(t *testing.T) {
 	}
 }
 
-func TestR14(t *testing.T) {
+func TestR14_ForegroundOwnerAwaitsItsBlockingDependents(t *testing.T) {
 	s := newScenario(t)
 	s.observe(
 		"o Deployment.apps default/o", "p1 ReplicaSet.apps default/p1 owner=apps/v1:Deployment:o:o:blocking",
@@ -401,9 +401,9 @@ func TestR14(t *testing.T) {
 	s.decides("o: remove-finalizer foregroundDeletion")
 }
 
-// TestR16 looks at what the decisions of random histories would write. (That no
+// TestR16_OnlyOwnersAndFinalizersAreWritten looks at what the decisions of random histories would write. (That no
 // request carries anything else is the collector's part.)
-func TestR16(t *testing.T) {
+func TestR16_OnlyOwnersAndFinalizersAreWritten(t *testing.T) {
 	checked := 0
 	rapid.Check(t, func(t *rapid.T) {
 		h, g, m := newGenerator(t), ownership.New(), newModel()

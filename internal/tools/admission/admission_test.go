@@ -82,7 +82,7 @@ func deletion(policies []inventory.Policy, webhooks []inventory.Webhook) preview
 
 // Policies are evaluated as the server does: their selectors, conditions, bindings, variables and parameters, with the
 // object, its namespace, the options and the user.
-func TestPolicies(t *testing.T) {
+func TestPoliciesAreEvaluatedAsByTheServer(t *testing.T) {
 	selected := func(label, value string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{label: value}}
 	}
@@ -170,7 +170,7 @@ func said(j preview.Judgement) string {
 }
 
 // A webhook that is called and dead refuses, one that answers decides.
-func TestWebhooks(t *testing.T) {
+func TestDeadWebhookRefusesUnlessItFailsOpen(t *testing.T) {
 	const decides = "undecided: webhook w of ValidatingWebhookConfiguration c"
 	const dead = "refused: it fails closed, and its service ops/hook has no endpoints"
 	condition := func(expression string) func(*inventory.Webhook) {
@@ -214,7 +214,7 @@ func TestWebhooks(t *testing.T) {
 }
 
 // A namespace is selected by its own labels, and other cluster-scoped objects by no namespace.
-func TestClusterScopedObjects(t *testing.T) {
+func TestNamespaceIsSelectedByItsOwnLabels(t *testing.T) {
 	blue := policy(`false`, func(p *inventory.Policy) {
 		p.Spec.MatchConstraints.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "blue"}}
 		p.Spec.MatchConstraints.ResourceRules[0].Resources = []string{"*"}
@@ -243,7 +243,7 @@ func TestClusterScopedObjects(t *testing.T) {
 }
 
 // The first refusal counts, and all that decide are named.
-func TestSeveralRefuse(t *testing.T) {
+func TestFirstRefusalCounts(t *testing.T) {
 	second := policy(`false`, func(p *inventory.Policy) { p.ResourceVersion = "2" }) // not the compiled form of the first
 	got := admission.New().Decide(deletion([]inventory.Policy{policy(`true`), second}, []inventory.Webhook{hook(), hook(func(w *inventory.Webhook) { w.Endpoints = 0 })}))
 	if got.Refusal == nil || got.Refusal.By != refusal.ByPolicy || len(got.Deciders) != 1 {

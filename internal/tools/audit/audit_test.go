@@ -125,7 +125,7 @@ func healthy() []string {
 	}
 }
 
-func TestNothingWrong(t *testing.T) {
+func TestHealthyClusterHasNoFindings(t *testing.T) {
 	t.Parallel()
 	report := audit.Check(cluster(t, healthy()...), audit.Options{})
 	if report.Found() || len(report.Findings) > 0 {
@@ -302,8 +302,8 @@ func faultsOfObjects() []fault {
 	}
 }
 
-// TestPlantedFaults plants one fault at a time in a healthy cluster.
-func TestPlantedFaults(t *testing.T) {
+// TestEachPlantedFaultIsFound plants one fault at a time in a healthy cluster.
+func TestEachPlantedFaultIsFound(t *testing.T) {
 	t.Parallel()
 	for _, test := range slices.Concat(ownersElsewhere(), ownersUnknown(), faultsOfObjects()) {
 		t.Run(test.name, func(t *testing.T) {
@@ -327,8 +327,8 @@ func TestPlantedFaults(t *testing.T) {
 	}
 }
 
-// TestNamespaceTerminating: the reasons why a namespace stays are in its conditions.
-func TestNamespaceTerminating(t *testing.T) {
+// TestFindingOfANamespaceHasItsConditions: the reasons why a namespace stays are in its conditions.
+func TestFindingOfANamespaceHasItsConditions(t *testing.T) {
 	t.Parallel()
 	inv := cluster(t, "n namespaces n deleting=1h")
 	inv.Namespaces = map[ownership.UID]*corev1.Namespace{"n": {Status: corev1.NamespaceStatus{Conditions: []corev1.NamespaceCondition{
@@ -344,8 +344,8 @@ func TestNamespaceTerminating(t *testing.T) {
 	}
 }
 
-// TestOneNamespace: only the objects of the namespace are checked, with all other objects as context.
-func TestOneNamespace(t *testing.T) {
+// TestOnlyObjectsOfTheNamespaceAreChecked: only the objects of the namespace are checked, with all other objects as context.
+func TestOnlyObjectsOfTheNamespaceAreChecked(t *testing.T) {
 	t.Parallel()
 	inv := cluster(t, append(healthy(), "x pods default/x owner=v1:ConfigMap:a:gone", "y pods other/y owner=apps/v1:ReplicaSet:web-1:r")...)
 	report := audit.Check(inv, audit.Options{Namespace: "other"})

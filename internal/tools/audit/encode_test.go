@@ -111,7 +111,7 @@ func TestSARIF(t *testing.T) {
 	}
 }
 
-func TestJUnit(t *testing.T) {
+func TestJUnitHasACasePerFinding(t *testing.T) {
 	t.Parallel()
 	var got struct {
 		Suite struct {

@@ -103,7 +103,7 @@ func TestTheStuckOneIsShown(t *testing.T) {
 }
 
 // Without details, fewer facts are known, and no wait is called stuck for that reason.
-func TestWithoutDetails(t *testing.T) {
+func TestNothingIsStuckWithoutDetails(t *testing.T) {
 	w := newCluster(t).lines(`
 		Widget.shop.acme.io shop/w deleted=2h finalizers=shop.acme.io/cleanup by=shop-operator:26h:shop.acme.io/cleanup
 		Deployment.apps ops/shop-operator
@@ -229,7 +229,7 @@ func TestWhatTheCollectorSays(t *testing.T) {
 }
 
 // Instances of a definition that is being deleted, and objects whose deletion a webhook denies.
-func TestNotDeletedYet(t *testing.T) {
+func TestObjectsThatAreNotDeletedYetHaveAReason(t *testing.T) {
 	const definition = "CustomResourceDefinition.apiextensions.k8s.io widgets.shop.acme.io deleted=%s finalizers=customresourcecleanup.apiextensions.k8s.io\n"
 	const widget = "Widget.shop.acme.io shop/w\n"
 	const hook = "webhook guard ops/guard endpoints=0 DELETE widgets.shop.acme.io\n"

@@ -183,7 +183,7 @@ func TestControllerIsFoundByItsTraces(t *testing.T) {
 }
 
 // A finalizer of Kubernetes is not looked up by name: a workload called "kubernetes" or "orphan" is unrelated.
-func TestKubernetesOwn(t *testing.T) {
+func TestFinalizersOfKubernetesAreNotLookedUpByName(t *testing.T) {
 	renewed := func(ago time.Duration) *details {
 		return &details{leases: map[string]inventory.Lease{"kube-controller-manager": {Holder: "cp-1", Renewed: now.Add(-ago), Duration: 15 * time.Second}}}
 	}

@@ -58,7 +58,7 @@ func TestResourceIsFoundByEachOfItsNames(t *testing.T) {
 }
 
 // The command line is parsed in the same way as by kubectl.
-func TestParseSelectors(t *testing.T) {
+func TestSelectorsAreParsedAsByKubectl(t *testing.T) {
 	inv := &inventory.Inventory{Resources: served()}
 	inv.Index()
 	for line, want := range map[string]string{

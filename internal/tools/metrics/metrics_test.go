@@ -38,8 +38,8 @@ func text(t *testing.T, s *metrics.Set, names ...string) string {
 	return b.String()
 }
 
-// TestReading compares a scrape with its Reading.
-func TestReading(t *testing.T) {
+// TestScrapeReportsTheReading compares a scrape with its Reading.
+func TestScrapeReportsTheReading(t *testing.T) {
 	s := set(report.Status{
 		Synced: true,
 		Resources: []report.ResourceStatus{
@@ -139,8 +139,8 @@ coppice_terminating_objects{finalizer="others",resource="others"} 5
 	}
 }
 
-// TestNamesAndHelp checks every metric against the conventions of Prometheus.
-func TestNamesAndHelp(t *testing.T) {
+// TestMetricsFollowTheConventionsOfPrometheus checks every metric against the conventions of Prometheus.
+func TestMetricsFollowTheConventionsOfPrometheus(t *testing.T) {
 	s := set(report.Status{})
 	problems, err := testutil.GatherAndLint(metrics.Gatherer(s))
 	if err != nil {
@@ -166,8 +166,8 @@ type transport func(*http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestRequests counts requests by the verbs of RBAC rules.
-func TestRequests(t *testing.T) {
+// TestRequestsAreCountedByVerb counts requests by the verbs of RBAC rules.
+func TestRequestsAreCountedByVerb(t *testing.T) {
 	for _, c := range []struct{ method, path, verb string }{
 		{"GET", "/api/v1/pods", "list"},
 		{"GET", "/api/v1/namespaces/shop/pods", "list"},
@@ -208,9 +208,9 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestBothControllers registers the metrics of both controllers with one registry of the user's: a
+// TestBothControllersShareARegistry registers the metrics of both controllers with one registry of the user's: a
 // label distinguishes the families that both have.
-func TestBothControllers(t *testing.T) {
+func TestBothControllersShareARegistry(t *testing.T) {
 	collector, namespaces := set(report.Status{Synced: true}), metrics.ForNamespaces(func() bool { return false })
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(collector, namespaces)
@@ -237,8 +237,8 @@ coppice_synced{controller="namespace-controller"} 0
 	}
 }
 
-// TestOldestDeletion: the age counts from the time when the object should have been gone, after its grace period.
-func TestOldestDeletion(t *testing.T) {
+// TestAgeOfADeletionBeginsAfterItsGracePeriod: the age counts from the time when the object should have been gone, after its grace period.
+func TestAgeOfADeletionBeginsAfterItsGracePeriod(t *testing.T) {
 	now := time.Now()
 	s := set(report.Status{
 		Resources: []report.ResourceStatus{{Kind: "Pod", Resource: "pods", Version: "v1"}},

@@ -53,8 +53,8 @@ func TestExceededBudgetIsNamed(t *testing.T) {
 	}
 }
 
-// TestBudgetsUnread: the prediction reports budgets that could not be read; if no pods are deleted, it reads none.
-func TestBudgetsUnread(t *testing.T) {
+// TestUnreadBudgetsAreReported: the prediction reports budgets that could not be read; if no pods are deleted, it reads none.
+func TestUnreadBudgetsAreReported(t *testing.T) {
 	inv := cluster(t, "Node n1", "Pod a @ n1", "ConfigMap c")
 	inv.Pods["a"].Phase, inv.Pods["a"].Ready = corev1.PodRunning, true
 	for target, want := range map[string]int{"a": 1, "c": 0} {
@@ -68,8 +68,8 @@ func TestBudgetsUnread(t *testing.T) {
 	}
 }
 
-// TestAtLeast: a sleep in a preStop hook delays the end of a pod, but not beyond the grace period.
-func TestAtLeast(t *testing.T) {
+// TestPreStopSleepDelaysTheEndUpToTheGracePeriod: a sleep in a preStop hook delays the end of a pod, but not beyond the grace period.
+func TestPreStopSleepDelaysTheEndUpToTheGracePeriod(t *testing.T) {
 	for name, test := range map[string]struct {
 		sleep, grace, want time.Duration
 		node               string

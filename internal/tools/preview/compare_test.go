@@ -57,9 +57,9 @@ func TestChangesNameOnlyDifferences(t *testing.T) {
 	})
 }
 
-// TestAddOwners: each finalizer that an object waits for has its controller, and whether the deletion also deletes
+// TestFinalizersHaveTheirControllers: each finalizer that an object waits for has its controller, and whether the deletion also deletes
 // that controller.
-func TestAddOwners(t *testing.T) {
+func TestFinalizersHaveTheirControllers(t *testing.T) {
 	answers := map[string]finalizerowner.Answer{
 		"example.com/inside":  {Controller: "Deployment shop/b", Workload: "b", State: finalizerowner.Alive},
 		"example.com/outside": {Controller: "Deployment shop/x", Workload: "x", State: finalizerowner.Alive},

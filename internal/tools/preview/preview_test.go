@@ -302,9 +302,9 @@ func TestReleasedFinalizersHoldNothing(t *testing.T) {
 	}
 }
 
-// TestReleasedChain: owners that waited for a deleted object are deleted, too, and the prediction says that the user
+// TestWaitingOwnersAreReleasedInTurn: owners that waited for a deleted object are deleted, too, and the prediction says that the user
 // did not request it.
-func TestReleasedChain(t *testing.T) {
+func TestWaitingOwnersAreReleasedInTurn(t *testing.T) {
 	w := preview.New(cluster(t, "ConfigMap a # foregroundDeletion deleting", "ConfigMap b < a! # foregroundDeletion deleting",
 		"ConfigMap c < b! # example.com/hold deleting", "ConfigMap d < a"))
 	released := func(*inventory.Object, string) bool { return true }
@@ -379,8 +379,8 @@ func TestVolumeWaitsForItsClaim(t *testing.T) {
 	}
 }
 
-// TestLostNode: a node that does not answer ends no pods.
-func TestLostNode(t *testing.T) {
+// TestLostNodeEndsNoPods: a node that does not answer ends no pods.
+func TestLostNodeEndsNoPods(t *testing.T) {
 	inv := cluster(t, "Node n1", "Node n2", "Pod p @ n1", "Pod q @ n2")
 	lost := func(node string) bool { return node == "n1" }
 	got := told(preview.New(inv).Predict(requests("Background", "p", "q"), preview.Options{Now: now(), Lost: lost}))
@@ -402,7 +402,7 @@ func TestOutcomeThatDependsOnTheOrderIsARace(t *testing.T) {
 
 // The collector may remove the reference to a removed instance before the next instance is marked for deletion, or
 // find it already marked.
-func TestRaceBetweenInstances(t *testing.T) {
+func TestRaceBetweenInstancesOfADefinitionIsNamed(t *testing.T) {
 	w := preview.New(cluster(t, "CustomResourceDefinition widgets.example.com", "ConfigMap stays",
 		"Widget a", "Widget b < stays a # example.com/hold"))
 	requests := []preview.Request{{UID: "widgets.example.com", Propagation: metav1.DeletePropagationBackground}}

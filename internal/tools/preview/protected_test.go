@@ -12,7 +12,7 @@ import (
 )
 
 // Protected objects stay, and their waiting owners hang (R28); an object that outlives others is deleted after them.
-func TestR28_Predicted(t *testing.T) {
+func TestR28_ProtectedObjectsStayInAPreview(t *testing.T) {
 	for name, test := range map[string]struct {
 		lines    []string
 		requests []preview.Request

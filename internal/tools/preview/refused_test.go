@@ -87,35 +87,50 @@ func TestRefusalsArePredicted(t *testing.T) {
 		want     []string
 	}{
 		"a request": {
-			[]string{"ConfigMap a", "ConfigMap b < a"}, map[string]map[string]string{"a": {"denied": "me"}}, requests("Background", "a"),
+			[]string{"ConfigMap a", "ConfigMap b < a"},
+			map[string]map[string]string{"a": {"denied": "me"}},
+			requests("Background", "a"),
 			[]string{"a Kept refused to User"},
 		},
 		"the collector": {
-			[]string{"ConfigMap a", "ConfigMap b < a", "ConfigMap c < b"}, map[string]map[string]string{"b": {"denied": "gc"}}, requests("Background", "a"),
+			[]string{"ConfigMap a", "ConfigMap b < a", "ConfigMap c < b"},
+			map[string]map[string]string{"b": {"denied": "gc"}},
+			requests("Background", "a"),
 			[]string{"a Deleted", "b Kept refused to Collector"},
 		},
 		"a blocking dependent": {
-			[]string{"ConfigMap a", "ConfigMap b < a!", "ConfigMap c < a!"}, map[string]map[string]string{"b": {"denied": "gc"}}, requests("Foreground", "a"),
+			[]string{"ConfigMap a", "ConfigMap b < a!", "ConfigMap c < a!"},
+			map[string]map[string]string{"b": {"denied": "gc"}},
+			requests("Foreground", "a"),
 			[]string{"a Waiting", "b Kept refused to Collector", "c Deleted"},
 		},
 		"the namespace controller": {
-			[]string{"Namespace shop", "ConfigMap a", "ConfigMap b < a"}, map[string]map[string]string{"a": {"denied": "ns"}, "b": {"denied": "gc"}}, requests("Background", "shop"),
+			[]string{"Namespace shop", "ConfigMap a", "ConfigMap b < a"},
+			map[string]map[string]string{"a": {"denied": "ns"}, "b": {"denied": "gc"}},
+			requests("Background", "shop"),
 			[]string{"a Kept refused to NamespaceController", "b Deleted", "shop Waiting"},
 		},
 		"somebody else": {
-			[]string{"ConfigMap a", "ConfigMap b < a"}, map[string]map[string]string{"a": {"denied": "gc"}, "b": {"denied": "me"}}, requests("Background", "a"),
+			[]string{"ConfigMap a", "ConfigMap b < a"},
+			map[string]map[string]string{"a": {"denied": "gc"}, "b": {"denied": "me"}},
+			requests("Background", "a"),
 			[]string{"a Deleted", "b Deleted"},
 		},
 		"a webhook": {
-			[]string{"ConfigMap a", "ConfigMap b < a"}, map[string]map[string]string{"b": {"asks": "w"}}, requests("Background", "a"),
+			[]string{"ConfigMap a", "ConfigMap b < a"},
+			map[string]map[string]string{"b": {"asks": "w"}},
+			requests("Background", "a"),
 			[]string{"a Deleted", "b Deleted decided by webhook w"},
 		},
 		"instances": {
-			[]string{"CustomResourceDefinition widgets.example.com", "Widget a"}, map[string]map[string]string{"a": {"denied": "me.gc.ns."}}, requests("Background", "widgets.example.com"),
+			[]string{"CustomResourceDefinition widgets.example.com", "Widget a"},
+			map[string]map[string]string{"a": {"denied": "me.gc.ns."}},
+			requests("Background", "widgets.example.com"),
 			[]string{"a Deleted", "widgets.example.com Deleted"}, // the server deletes them without admission
 		},
 		"a namespace that is never deleted": {
-			[]string{"Namespace default"}, nil, requests("Background", "default"),
+			[]string{"Namespace default"},
+			nil, requests("Background", "default"),
 			[]string{"default Kept refused to User"},
 		},
 	} {

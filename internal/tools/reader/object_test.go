@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// TestOwnedBy: the managers of blocking owner references are kept, except for Kubernetes' own controllers.
-func TestOwnedBy(t *testing.T) {
+// TestManagersOfBlockingReferencesAreKept: the managers of blocking owner references are kept, except for Kubernetes' own controllers.
+func TestManagersOfBlockingReferencesAreKept(t *testing.T) {
 	entry := func(manager, fields string) metav1.ManagedFieldsEntry {
 		return metav1.ManagedFieldsEntry{Manager: manager, FieldsV1: metav1.NewFieldsV1(fields)}
 	}

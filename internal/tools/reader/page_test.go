@@ -142,8 +142,8 @@ func TestDecodersKeepTheSameFields(t *testing.T) {
 	}
 }
 
-// TestIsLocal: requests over a network allow compression.
-func TestIsLocal(t *testing.T) {
+// TestRequestsOverANetworkAllowCompression: requests over a network allow compression.
+func TestRequestsOverANetworkAllowCompression(t *testing.T) {
 	for host, want := range map[string]bool{
 		"https://127.0.0.1:6443": true, "https://[::1]:6443": true, "localhost:8080": true,
 		"https://10.0.0.1:6443": false, "https://api.example.com": false, "https://localhost.example.com": false, "://": false,

@@ -75,7 +75,7 @@ func TestR29_VolumesOfOtherClaims(t *testing.T) {
 }
 
 // A namespace of the same name does not get the deleted contents, and its service account is not changed.
-func TestR29_OtherNamespaces(t *testing.T) {
+func TestR29_OtherNamespaceOfTheNameGetsNoContents(t *testing.T) {
 	kept := keptAll("Namespace shop", "Secret s", "ServiceAccount default")
 	other := clusterOf("Namespace shop other", "ServiceAccount default theirs")
 	same(t, "told", tells(New(kept, other, Options{})), "Occupied shop: another object has its name", "Occupied default: another object has its name",

@@ -158,7 +158,7 @@ func same(t *testing.T, what string, got []string, want ...string) {
 	}
 }
 
-func TestR29_OwnersFirst(t *testing.T) {
+func TestR29_OwnersAreCreatedFirst(t *testing.T) {
 	p := New(keptAll("ConfigMap c < ConfigMap/b ConfigMap/a", "ConfigMap b < ConfigMap/a", "ConfigMap a", "ResourceQuota q", "Deployment d"), clusterOf(), Options{})
 	same(t, "made", carryOut(t, p), "1 a", "2 b < a-2", "3 c < b-2 < a-2", "4 d", "5 q")
 }
@@ -183,7 +183,7 @@ func TestR29_NamespacesAndDefinitionsFirst(t *testing.T) {
 }
 
 // No object is created with a reference to an absent owner: the collector would delete it.
-func TestR29_Cycles(t *testing.T) {
+func TestR29_CyclesAreLinkedAfterCreation(t *testing.T) {
 	kept := keptAll("ConfigMap a < ConfigMap/c", "ConfigMap b < ConfigMap/a", "ConfigMap c < ConfigMap/b", "ConfigMap d < ConfigMap/a", "ConfigMap e < ConfigMap/e")
 	p := New(kept, clusterOf(), Options{})
 	same(t, "made", carryOut(t, p), "1 e", "2 a", "3 b < a-2", "3 d < a-2", "4 c < b-2", "link e < e-2", "link a < c-2")
@@ -210,7 +210,7 @@ func TestR29_InterruptedGoesOn(t *testing.T) {
 }
 
 // An owner that the undo does not create counts only if it is the same object, or was recreated by an undo.
-func TestR29_OtherOwners(t *testing.T) {
+func TestR29_OtherOwnerCountsIfItIsTheSameObject(t *testing.T) {
 	kept := keptAll("ConfigMap b < ConfigMap/a")
 	for _, test := range []struct {
 		existing []string
@@ -262,7 +262,7 @@ func TestR29_WhatIsMadeByItself(t *testing.T) {
 }
 
 // Objects that only lost references get them again, and are not created.
-func TestR29_Survivors(t *testing.T) {
+func TestR29_SurvivorsGetTheirReferencesAgain(t *testing.T) {
 	kept := keptAll("ConfigMap a", "ConfigMap b < ConfigMap/a", "ConfigMap c < ConfigMap/a")
 	kept[1].Stays, kept[2].Stays = true, true
 	p := New(kept, clusterOf("ConfigMap b b"), Options{})
@@ -295,7 +295,7 @@ func TestR29_WhatIsCreated(t *testing.T) {
 	}
 }
 
-func TestR29_Jobs(t *testing.T) {
+func TestR29_JobLosesItsControllerUID(t *testing.T) {
 	k := keptOf("Job j")
 	labels := map[string]any{"controller-uid": "j", "batch.kubernetes.io/controller-uid": "j", "app": "x"}
 	k.Object.Object["spec"] = map[string]any{
@@ -309,7 +309,7 @@ func TestR29_Jobs(t *testing.T) {
 	}
 }
 
-func TestR29_Volumes(t *testing.T) {
+func TestR29_VolumeIsReservedForTheNewClaim(t *testing.T) {
 	kept := keptAll("PersistentVolume v", "PersistentVolumeClaim c")
 	claimRef := map[string]any{"kind": "PersistentVolumeClaim", "namespace": "shop", "name": "c", "uid": "c", "resourceVersion": "3"}
 	kept[0].Object.Object["spec"] = map[string]any{"claimRef": claimRef, "persistentVolumeReclaimPolicy": "Retain"}
@@ -334,7 +334,7 @@ func TestR29_Volumes(t *testing.T) {
 	same(t, "a claim without its volume", tells(New(kept[1:], clusterOf(), Options{})), "Made c: its volume v is gone, with its data")
 }
 
-func TestR29_Closure(t *testing.T) {
+func TestR29_ClosureHasTheDependentsDeletedLater(t *testing.T) {
 	kept := keptAll("ConfigMap old < ConfigMap/root", "ConfigMap root", "ConfigMap b < ConfigMap/root", "ConfigMap c < ConfigMap/b", "ConfigMap other", "Namespace shop")
 	for n := range kept {
 		kept[n].Revision = int64(10 + n)

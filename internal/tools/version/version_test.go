@@ -2,7 +2,7 @@ package version
 
 import "testing"
 
-func TestIsOurs(t *testing.T) {
+func TestOnlyOwnVersionIsOurs(t *testing.T) {
 	for kubernetes, want := range map[string]bool{
 		Kubernetes(): true, "v1.36.3": false, "v1.36.3+k3s1": false, "v1.36.3-eks-4f4795d": false, "": false,
 	} {

@@ -58,7 +58,7 @@ func body(t *testing.T, r *http.Response) string {
 	return string(text)
 }
 
-func TestPaths(t *testing.T) {
+func TestPathsHaveTheirContentTypes(t *testing.T) {
 	h := web.Handler(fake{})
 	for path, contentType := range map[string]string{
 		web.Healthz:                 "text/plain",
@@ -92,7 +92,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-func TestReadiness(t *testing.T) {
+func TestReadinessTellsWhatIsNotRead(t *testing.T) {
 	r := get(t, web.Handler(fake{ready: errors.New("3 of 34 resources are not read yet")}), web.Readyz)
 	if text := body(t, r); r.StatusCode != http.StatusServiceUnavailable || !strings.Contains(text, "3 of 34") {
 		t.Errorf("%s %s", r.Status, text)
@@ -102,8 +102,8 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// TestGraphOfSome asks for the connected components of some objects (GB-09).
-func TestGraphOfSome(t *testing.T) {
+// TestGraphIsLimitedToTheComponentsOfSomeObjects asks for the connected components of some objects (GB-09).
+func TestGraphIsLimitedToTheComponentsOfSomeObjects(t *testing.T) {
 	h := web.Handler(fake{})
 	for query, want := range map[string]int{"": 2, "?uid=b": 2, "?uid=c": 1, "?uid=c&uid=a": 3, "?uid=nobody": 0} {
 		separator := "?"
@@ -120,8 +120,8 @@ func TestGraphOfSome(t *testing.T) {
 	}
 }
 
-// TestResume resumes deletions, but not on behalf of a web page from elsewhere.
-func TestResume(t *testing.T) {
+// TestResumeIsRefusedToPagesOfOtherSites resumes deletions, but not on behalf of a web page from elsewhere.
+func TestResumeIsRefusedToPagesOfOtherSites(t *testing.T) {
 	h := web.Handler(fake{})
 	post := func(path, site string) int {
 		r := httptest.NewRequest(http.MethodPost, "http://localhost:10270"+path, http.NoBody)
@@ -150,8 +150,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestProbes checks that the probes name no object.
-func TestProbes(t *testing.T) {
+// TestProbesNameNoObject checks that the probes name no object.
+func TestProbesNameNoObject(t *testing.T) {
 	h := web.Probes(fake{})
 	for path, code := range map[string]int{
 		web.Healthz: http.StatusOK, web.Livez: http.StatusOK, web.Readyz: http.StatusOK, web.Metrics: http.StatusOK,
@@ -163,9 +163,9 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// TestLocal rejects the requests that a browser sends for a page whose own host name resolves to
+// TestRequestsForOtherHostsAreRefused rejects the requests that a browser sends for a page whose own host name resolves to
 // this address.
-func TestLocal(t *testing.T) {
+func TestRequestsForOtherHostsAreRefused(t *testing.T) {
 	h := web.Local(web.Handler(fake{}))
 	for host, code := range map[string]int{
 		"localhost": http.StatusOK, "localhost:10270": http.StatusOK, "127.0.0.1:10270": http.StatusOK, "[::1]:10270": http.StatusOK, "127.1.2.3": http.StatusOK,
@@ -183,7 +183,7 @@ func TestLocal(t *testing.T) {
 }
 
 // A process that stands by is healthy and ready, and answers with the name of the leader.
-func TestStandBy(t *testing.T) {
+func TestReplicaThatStandsByIsReadyAndNamesTheLeader(t *testing.T) {
 	var holder string
 	handler := web.StandBy(func() (string, bool) { return holder, holder != "" },
 		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))

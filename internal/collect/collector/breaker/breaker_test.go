@@ -111,7 +111,7 @@ func TestBreakerAllowsMin(t *testing.T) {
 	}
 }
 
-func TestBreakerResumes(t *testing.T) {
+func TestResumedBreakerCountsNothingForAWindow(t *testing.T) {
 	f := newFixture(Config{Share: 0.1, Window: time.Minute, Min: 1})
 	if f.Resume(pods) {
 		t.Error("resumed what was not paused")

@@ -330,7 +330,7 @@ func TestR15_ListThatIsRefused(t *testing.T) {
 
 // R15: the answer of our own server is translated from resources to kinds; kinds that it does
 // not know are left out.
-func TestR15_Newest(t *testing.T) {
+func TestR15_NewestIsTranslatedToKinds(t *testing.T) {
 	w := &fakeServer{code: http.StatusOK, contentType: "application/json", body: `{"history":"one","now":12,"writes":{"pods":7,"replicasets.apps":11,"other":12}}`}
 	got, err := w.connect(t).Newest(t.Context(), []ownership.Kind{podKind, setKind, nodeKind, widgetKind})
 	want := client.Newest{History: "one", Now: 12, Writes: map[ownership.Kind]uint64{podKind: 7, setKind: 11}}

@@ -44,7 +44,7 @@ func reviewer(t *testing.T, requests *[]string) *httptest.Server {
 }
 
 // Requests to the API server use the caller's own token, not the collector's.
-func TestDelegated(t *testing.T) {
+func TestRightsAreReviewedWithTheTokenOfTheCaller(t *testing.T) {
 	var requests []string
 	server := reviewer(t, &requests)
 	access := api.Delegated(&rest.Config{Host: server.URL, BearerToken: "hers"}) // the server would accept the collector's token

@@ -66,7 +66,7 @@ func (calm) Read(_ context.Context, needs inventory.Needs, facts *inventory.Fact
 }
 
 // A preview shows the effects on objects that the caller may list, and that others are left out.
-func TestPreview(t *testing.T) {
+func TestPreviewHasTheObjectsThatTheCallerMayList(t *testing.T) {
 	for _, c := range []struct {
 		name, token, query, want, unread string
 	}{
@@ -108,7 +108,7 @@ func TestPreview(t *testing.T) {
 }
 
 // An explanation names only objects that the caller may list.
-func TestExplain(t *testing.T) {
+func TestExplanationNamesNoHiddenObjects(t *testing.T) {
 	for token, names := range map[string][]string{everything: {"web-1", "password"}, noSecrets: {"web-1"}} {
 		code, body := ask(t, cluster{}, token, api.Explain+"?uid=web")
 		var answer api.Explanations
@@ -138,7 +138,7 @@ func (w refused) Neighborhood(ctx context.Context, config *rest.Config, uids []o
 }
 
 // A refusal of the server names the object, so its text is not passed on to the caller.
-func TestRefusalsNameNothing(t *testing.T) {
+func TestRefusalOfTheServerIsNotPassedOn(t *testing.T) {
 	for _, path := range []string{api.Preview + "?object=deploy/shop/web", api.Explain + "?object=deploy/shop/web", api.Deletions} {
 		if code, body := ask(t, refused{}, noSecrets, path); code != http.StatusOK || strings.Contains(body, "password") {
 			t.Errorf("%s: %d %s", path, code, body)
@@ -179,7 +179,7 @@ func TestErrorsOfListsNameNothing(t *testing.T) {
 }
 
 // A caller sees all deletions of objects that they may list, grouped by reason, and that others are left out.
-func TestDeletions(t *testing.T) {
+func TestDeletionsAreGroupedAndNameNoHiddenObjects(t *testing.T) {
 	for token, want := range map[string]struct{ waits, unread bool }{
 		everything: {true, false}, noSecrets: {true, true}, "secrets,configmaps": {false, true}, "nodes": {false, true},
 	} {
@@ -204,7 +204,7 @@ func TestDeletions(t *testing.T) {
 }
 
 // A request is refused before anything is read for it.
-func TestAnswersRefused(t *testing.T) {
+func TestRequestIsRefusedBeforeAnythingIsRead(t *testing.T) {
 	for _, c := range []struct {
 		token, path string
 		code        int

@@ -136,7 +136,7 @@ const (
 )
 
 // A caller sees only objects that they may list, and that such objects connect with the named one.
-func TestGraph(t *testing.T) {
+func TestGraphHasTheObjectsThatTheCallerMayList(t *testing.T) {
 	for _, c := range []struct {
 		name, token, path string
 		objects           string // their names
@@ -181,7 +181,7 @@ func TestGraph(t *testing.T) {
 }
 
 // A refusal is the same whether or not the object exists.
-func TestRefusedStatusCodes(t *testing.T) {
+func TestRefusalDoesNotTellWhetherTheObjectExists(t *testing.T) {
 	for _, c := range []struct {
 		token, path string
 		code        int
@@ -216,7 +216,7 @@ func TestRefusedStatusCodes(t *testing.T) {
 }
 
 // Only callers with the right to list all objects that a decision may name see all of the decision.
-func TestDecisions(t *testing.T) {
+func TestDecisionIsShownToCallersWhoMayListItsObjects(t *testing.T) {
 	for token, want := range map[string]string{
 		everything: "await password, web-1", onlyShop: "await password, web-1", noSecrets: "not shown: it depends on objects that you may not list",
 	} {
@@ -232,7 +232,7 @@ func TestDecisions(t *testing.T) {
 }
 
 // A caller gets only records of objects that they may list, and these name no other objects.
-func TestRecords(t *testing.T) {
+func TestRecordsNameNoHiddenObjects(t *testing.T) {
 	object := func(kind, namespace, name string) report.RecordedObject {
 		o := report.RecordedObject{Kind: kind, Namespace: namespace, Name: name, UID: report.UID(name)}
 		if namespace != "" {

@@ -38,7 +38,7 @@ func (c *changing) Records(after uint64) []report.Record {
 }
 
 // A watch begins with the current state, and continues with changes, only of objects that the caller may list.
-func TestWatch(t *testing.T) {
+func TestWatchHasTheStateAndThenTheChanges(t *testing.T) {
 	object := report.RecordedObject{Kind: "ConfigMap", Namespace: "shop", Name: "copy", UID: "copy"}
 	source := &changing{cluster: cluster{records: []report.Record{
 		{Number: 1, Action: report.ActionDelete, Object: object},

@@ -28,7 +28,7 @@ func (protectedCluster) View(read func(g *ownership.Graph)) {
 }
 
 // Callers see the protected objects that they may list, with the protections that they read from the server.
-func TestProtected(t *testing.T) {
+func TestProtectedObjectsAreListedForCallersWhoMayListThem(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, name, _ := strings.Cut(r.URL.Path, "/namespaces/shop/")

@@ -14,7 +14,7 @@ import (
 )
 
 // Only users with the right to delete all objects of a kind may resume its deletions, and no page of another origin.
-func TestResume(t *testing.T) {
+func TestResumeNeedsTheRightToDeleteAllObjects(t *testing.T) {
 	reviews := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		var review authorizationv1.SelfSubjectAccessReview

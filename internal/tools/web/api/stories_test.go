@@ -39,7 +39,7 @@ func secretAlone() *ownership.Object {
 }
 
 // A caller sees only deletions of objects that they may list, and no names of other objects.
-func TestStories(t *testing.T) {
+func TestStoriesNameNoHiddenObjects(t *testing.T) {
 	for _, c := range []struct {
 		name, token, path string
 		code              int
@@ -114,7 +114,7 @@ func follow(t *testing.T, source api.Source, token, path string) (next func() (e
 }
 
 // The stream has the list at first, and then the changes, including the end of a story.
-func TestWatchStories(t *testing.T) {
+func TestWatchOfStoriesHasTheListAndThenTheChanges(t *testing.T) {
 	source := telling()
 	next := follow(t, source, noSecrets, api.Stories+"/watch")
 	if event, data := next(); event != api.EventStory || data["id"] != "web" || data["waiting"] != 1.0 {
@@ -132,7 +132,7 @@ func TestWatchStories(t *testing.T) {
 }
 
 // The stream of a story has all its objects at first, and then the changed ones.
-func TestWatchStory(t *testing.T) {
+func TestWatchOfAStoryHasAllObjectsAndThenTheChanged(t *testing.T) {
 	source := telling()
 	next := follow(t, source, noSecrets, api.Stories+"/web/watch")
 	var got []string

@@ -110,7 +110,7 @@ func (c *clock) now() time.Time { return c.Time }
 func newClock() *clock { return &clock{time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)} }
 
 // Requests of a session have the credentials of the server, and of the browser only the allowed headers.
-func TestSession(t *testing.T) {
+func TestSessionForwardsOnlyAllowedHeaders(t *testing.T) {
 	s, b := serve(t, newClock().now)
 	const path = "/coppice/v1/explain?object=pods%2Fshop%2Fweb&uid=a"
 	if r := b.send(http.MethodGet, path, ""); r.StatusCode != http.StatusUnauthorized || r.Header.Get("WWW-Authenticate") != "Link" {
@@ -149,7 +149,7 @@ func TestSession(t *testing.T) {
 }
 
 // A target without a prefix gets requests at its own paths, over both versions of HTTP.
-func TestServerWithoutPrefix(t *testing.T) {
+func TestRequestsToAServerWithoutPrefixKeepTheirPaths(t *testing.T) {
 	s, b := serveBelow(t, newClock().now, "")
 	b.open(s.Link(here))
 	response := b.send(http.MethodGet, "/coppice/v1/status", "")
@@ -166,7 +166,7 @@ func TestServerWithoutPrefix(t *testing.T) {
 }
 
 // The other paths of the server need a session, too.
-func TestDemo(t *testing.T) {
+func TestDemoNeedsASession(t *testing.T) {
 	s := New(Config{Target: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}, Now: newClock().now, DemoPath: "/coppice/demo/", Demo: http.NotFoundHandler()})
 	b := &browser{t: t, handler: s.Handler(here)}
 	if r := b.send(http.MethodPost, "/coppice/demo/answer", "{}"); r.StatusCode != http.StatusUnauthorized {
@@ -233,7 +233,7 @@ func TestLinksAndSessionsExpire(t *testing.T) {
 }
 
 // Requests from a page of another origin, and requests for another host, are refused.
-func TestFromElsewhere(t *testing.T) {
+func TestRequestsFromOtherOriginsAreRefused(t *testing.T) {
 	s, b := serve(t, newClock().now)
 	b.open(s.Link(here))
 	for _, c := range []struct {

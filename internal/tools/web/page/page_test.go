@@ -25,7 +25,7 @@ func get(t *testing.T, path string, headers ...string) *http.Response {
 }
 
 // Every file is served with its type, and with the headers that bind it to its origin.
-func TestFiles(t *testing.T) {
+func TestFilesAreServedWithTypeAndSecurityHeaders(t *testing.T) {
 	paths := Paths()
 	if !slices.Contains(paths, Root) {
 		t.Fatalf("the page is not among %v", paths)
