@@ -52,7 +52,8 @@ func TestStoredAndObservedObjectsAreCompared(t *testing.T) {
 	}
 }
 
-// TestObjectIsUnfinishedWorkUntilItIsSettled checks that an object that comes back later is unfinished work until it is settled.
+// TestObjectIsUnfinishedWorkUntilItIsSettled checks that an object that comes back later is unfinished work until it is
+// settled.
 func TestObjectIsUnfinishedWorkUntilItIsSettled(t *testing.T) {
 	c := New(client.Interface(nil), Config{})
 	unfinished := func(want int) {

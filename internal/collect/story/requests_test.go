@@ -8,8 +8,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// TestRequestsOfOtherUsersHaveTheirOwnStories: roots of one request have one story. Requests of another user, even with the same key,
-// and requests without a key have their own stories, each with its user.
+// Roots of one request have one story. Requests of another user, even with the same key, and requests without a key
+// have their own stories, each with its user.
 func TestRequestsOfOtherUsersHaveTheirOwnStories(t *testing.T) {
 	b := NewBook()
 	for _, r := range []Request{

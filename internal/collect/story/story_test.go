@@ -228,8 +228,8 @@ func checkCounts(t *testing.T, b *Book) {
 	}
 }
 
-// TestDeletedObjectIsInOneStoryAfterAnyHistory: after events in any order, each deleted object is in one story, and a reader who has
-// followed a story has the same result as one who reads it at the end.
+// After events in any order, each deleted object is in one story, and a reader who has followed a story has the same
+// result as one who reads it at the end.
 func TestDeletedObjectIsInOneStoryAfterAnyHistory(t *testing.T) {
 	for seed := range uint64(60) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -310,8 +310,7 @@ func step(b *Book, random *rand.Rand, now time.Time) {
 	}
 }
 
-// TestOldestAndSingleStoriesAreForgottenFirst: stories beyond the limits are forgotten, single objects and the oldest first, but never active
-// stories.
+// Stories beyond the limits are forgotten, single objects and the oldest first, but never active stories.
 func TestOldestAndSingleStoriesAreForgottenFirst(t *testing.T) {
 	b := NewBook()
 	b.limits = limits{stories: 4, singles: 2, objects: 1000, bytes: 1 << 20}
@@ -362,7 +361,7 @@ func TestNamespaceOfARemovedNameHasItsOwnStories(t *testing.T) {
 	check(t, b, start.Add(time.Second))
 }
 
-// TestReadersGetNoHiddenObjects: readers get nothing that they may not see, neither as an object nor in words.
+// Readers get nothing that they may not see, neither as an object nor in words.
 func TestReadersGetNoHiddenObjects(t *testing.T) {
 	b := NewBook()
 	b.Seen(new(objectOf([]string{"Deployment.apps/shop/web", "foreground"})), "", start)
@@ -383,7 +382,7 @@ func TestReadersGetNoHiddenObjects(t *testing.T) {
 	}
 }
 
-// TestObjectsThatAListLacksAreGone: objects that a list lacks were removed while no watch was open.
+// Objects that a list lacks were removed while no watch was open.
 func TestObjectsThatAListLacksAreGone(t *testing.T) {
 	b := NewBook()
 	b.Seen(new(objectOf([]string{"Pod/shop/p"})), "", start)

@@ -43,7 +43,7 @@ func encoded(t *testing.T, object runtime.Object) []byte {
 	return text.Bytes()
 }
 
-// TestKeptFieldsDecodeToTheSameValues: the kept fields of a message decode to the same values, and the others are gone.
+// The kept fields of a message decode to the same values, and the others are gone.
 func TestKeptFieldsDecodeToTheSameValues(t *testing.T) {
 	whole := pod("p")
 	message, err := whole.Marshal()
@@ -74,7 +74,7 @@ func TestKeptFieldsDecodeToTheSameValues(t *testing.T) {
 	}
 }
 
-// TestListIsReadInPieces: a list is read as it arrives, in pieces of any size, and a truncated list is an error.
+// A list is read as it arrives, in pieces of any size, and a truncated list is an error.
 func TestListIsReadInPieces(t *testing.T) {
 	list := &corev1.PodList{ListMeta: metav1.ListMeta{Continue: "here"}, Items: []corev1.Pod{pod("a"), pod("b"), {}, pod("c")}}
 	text := encoded(t, list)

@@ -207,8 +207,7 @@ func TestScopeIsTheLatest(t *testing.T) {
 	}
 }
 
-// TestChangeOfScopeForgetsReads: a kind is deleted and comes back with another scope. Reads in
-// the old scope do not count in the new one.
+// A kind is deleted and comes back with another scope. Reads in the old scope do not count in the new one.
 func TestChangeOfScopeForgetsReads(t *testing.T) {
 	g := newGraph(t)
 	widget := ownership.Kind{Kind: "Widget"}

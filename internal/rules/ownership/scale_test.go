@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// TestManyDependentsDisappearOneByOne: an owner has ten thousand dependents, which disappear one by one.
+// An owner has ten thousand dependents, which disappear one by one.
 func TestManyDependentsDisappearOneByOne(t *testing.T) {
 	const n = 10_000
 	g := newGraph(t)
@@ -44,7 +44,7 @@ func TestManyDependentsDisappearOneByOne(t *testing.T) {
 	}
 }
 
-// TestOneUIDMayHaveManyClaims: one UID, claimed with ten thousand different names.
+// One UID, claimed with ten thousand different names.
 func TestOneUIDMayHaveManyClaims(t *testing.T) {
 	const n = 10_000
 	g := newGraph(t)
@@ -102,8 +102,8 @@ func TestAbsentKnowledgeIsBounded(t *testing.T) {
 	}
 }
 
-// TestLongCycleIsFoundInLinearTime: a circle of twenty thousand objects, and a chain of as many. The
-// search does not recurse, and its time is not quadratic.
+// A circle of twenty thousand objects, and a chain of as many. The search does not recurse, and its time is not
+// quadratic.
 func TestLongCycleIsFoundInLinearTime(t *testing.T) {
 	const n = 20_000
 	uid := func(i int) ownership.UID { return ownership.UID(fmt.Sprintf("%08x-0000-4000-8000-000000000000", i%n)) }

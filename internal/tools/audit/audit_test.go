@@ -327,7 +327,7 @@ func TestEachPlantedFaultIsFound(t *testing.T) {
 	}
 }
 
-// TestFindingOfANamespaceHasItsConditions: the reasons why a namespace stays are in its conditions.
+// The reasons why a namespace stays are in its conditions.
 func TestFindingOfANamespaceHasItsConditions(t *testing.T) {
 	t.Parallel()
 	inv := cluster(t, "n namespaces n deleting=1h")
@@ -344,7 +344,7 @@ func TestFindingOfANamespaceHasItsConditions(t *testing.T) {
 	}
 }
 
-// TestOnlyObjectsOfTheNamespaceAreChecked: only the objects of the namespace are checked, with all other objects as context.
+// Only the objects of the namespace are checked, with all other objects as context.
 func TestOnlyObjectsOfTheNamespaceAreChecked(t *testing.T) {
 	t.Parallel()
 	inv := cluster(t, append(healthy(), "x pods default/x owner=v1:ConfigMap:a:gone", "y pods other/y owner=apps/v1:ReplicaSet:web-1:r")...)

@@ -237,7 +237,7 @@ coppice_synced{controller="namespace-controller"} 0
 	}
 }
 
-// TestAgeOfADeletionBeginsAfterItsGracePeriod: the age counts from the time when the object should have been gone, after its grace period.
+// The age counts from the time when the object should have been gone, after its grace period.
 func TestAgeOfADeletionBeginsAfterItsGracePeriod(t *testing.T) {
 	now := time.Now()
 	s := set(report.Status{

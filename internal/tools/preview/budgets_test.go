@@ -53,7 +53,7 @@ func TestExceededBudgetIsNamed(t *testing.T) {
 	}
 }
 
-// TestUnreadBudgetsAreReported: the prediction reports budgets that could not be read; if no pods are deleted, it reads none.
+// The prediction reports budgets that could not be read; if no pods are deleted, it reads none.
 func TestUnreadBudgetsAreReported(t *testing.T) {
 	inv := cluster(t, "Node n1", "Pod a @ n1", "ConfigMap c")
 	inv.Pods["a"].Phase, inv.Pods["a"].Ready = corev1.PodRunning, true
@@ -68,7 +68,7 @@ func TestUnreadBudgetsAreReported(t *testing.T) {
 	}
 }
 
-// TestPreStopSleepDelaysTheEndUpToTheGracePeriod: a sleep in a preStop hook delays the end of a pod, but not beyond the grace period.
+// A sleep in a preStop hook delays the end of a pod, but not beyond the grace period.
 func TestPreStopSleepDelaysTheEndUpToTheGracePeriod(t *testing.T) {
 	for name, test := range map[string]struct {
 		sleep, grace, want time.Duration

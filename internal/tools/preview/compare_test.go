@@ -57,8 +57,7 @@ func TestChangesNameOnlyDifferences(t *testing.T) {
 	})
 }
 
-// TestFinalizersHaveTheirControllers: each finalizer that an object waits for has its controller, and whether the deletion also deletes
-// that controller.
+// Each finalizer that an object waits for has its controller, and whether the deletion also deletes that controller.
 func TestFinalizersHaveTheirControllers(t *testing.T) {
 	answers := map[string]finalizerowner.Answer{
 		"example.com/inside":  {Controller: "Deployment shop/b", Workload: "b", State: finalizerowner.Alive},

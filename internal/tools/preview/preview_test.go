@@ -302,8 +302,7 @@ func TestReleasedFinalizersHoldNothing(t *testing.T) {
 	}
 }
 
-// TestWaitingOwnersAreReleasedInTurn: owners that waited for a deleted object are deleted, too, and the prediction says that the user
-// did not request it.
+// Owners that waited for a deleted object are deleted, too, and the prediction says that the user did not request it.
 func TestWaitingOwnersAreReleasedInTurn(t *testing.T) {
 	w := preview.New(cluster(t, "ConfigMap a # foregroundDeletion deleting", "ConfigMap b < a! # foregroundDeletion deleting",
 		"ConfigMap c < b! # example.com/hold deleting", "ConfigMap d < a"))
@@ -379,7 +378,7 @@ func TestVolumeWaitsForItsClaim(t *testing.T) {
 	}
 }
 
-// TestLostNodeEndsNoPods: a node that does not answer ends no pods.
+// A node that does not answer ends no pods.
 func TestLostNodeEndsNoPods(t *testing.T) {
 	inv := cluster(t, "Node n1", "Node n2", "Pod p @ n1", "Pod q @ n2")
 	lost := func(node string) bool { return node == "n1" }

@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// TestManagersOfBlockingReferencesAreKept: the managers of blocking owner references are kept, except for Kubernetes' own controllers.
+// The managers of blocking owner references are kept, except for Kubernetes' own controllers.
 func TestManagersOfBlockingReferencesAreKept(t *testing.T) {
 	entry := func(manager, fields string) metav1.ManagedFieldsEntry {
 		return metav1.ManagedFieldsEntry{Manager: manager, FieldsV1: metav1.NewFieldsV1(fields)}

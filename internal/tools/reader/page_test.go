@@ -142,7 +142,7 @@ func TestDecodersKeepTheSameFields(t *testing.T) {
 	}
 }
 
-// TestRequestsOverANetworkAllowCompression: requests over a network allow compression.
+// Requests over a network allow compression.
 func TestRequestsOverANetworkAllowCompression(t *testing.T) {
 	for host, want := range map[string]bool{
 		"https://127.0.0.1:6443": true, "https://[::1]:6443": true, "localhost:8080": true,

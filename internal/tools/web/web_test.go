@@ -163,8 +163,8 @@ func TestProbesNameNoObject(t *testing.T) {
 	}
 }
 
-// TestRequestsForOtherHostsAreRefused rejects the requests that a browser sends for a page whose own host name resolves to
-// this address.
+// TestRequestsForOtherHostsAreRefused rejects the requests that a browser sends for a page whose own host name resolves
+// to this address.
 func TestRequestsForOtherHostsAreRefused(t *testing.T) {
 	h := web.Local(web.Handler(fake{}))
 	for host, code := range map[string]int{
