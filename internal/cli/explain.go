@@ -104,8 +104,8 @@ func runExplain(c *cobra.Command, f explainFlags, args []string, s Streams) erro
 		case <-ticker.C:
 		}
 		err := e.once(c.Context())
-		if gone, ok := errors.AsType[*ask.GoneError](err); ok {
-			terminal.Fprintf(s.Out, "%s is gone\n", gone.Object)
+		if missing, ok := errors.AsType[*ask.GoneError](err); ok {
+			terminal.Fprintf(s.Out, "%s is gone\n", missing.Object)
 			return nil
 		}
 		if err != nil {

@@ -41,13 +41,13 @@ func (h libraryLog) Handle(ctx context.Context, r slog.Record) error {
 	if noise && !h.Enabled(ctx, slog.LevelDebug) {
 		return nil
 	}
-	passes, left := h.seen.add(r.Message, r.Time)
+	passes, dropped := h.seen.add(r.Message, r.Time)
 	if !passes {
 		return nil
 	}
-	if left > 0 {
+	if dropped > 0 {
 		r = r.Clone()
-		r.AddAttrs(slog.Int("notLogged", left))
+		r.AddAttrs(slog.Int("notLogged", dropped))
 	}
 	return h.Handler.Handle(ctx, r)
 }
@@ -82,14 +82,14 @@ type repeated struct {
 
 // kind counts the messages that differ in numbers only.
 type kind struct {
-	since  time.Time
-	passed int
-	left   int // messages dropped since the last one that passed
+	since   time.Time
+	passed  int
+	dropped int // messages dropped since the last one that passed
 }
 
 // add counts a message. It reports whether the handler logs the message, and how many of its kind were dropped since
 // the last logged one.
-func (s *repeated) add(message string, at time.Time) (passes bool, left int) {
+func (s *repeated) add(message string, at time.Time) (passes bool, dropped int) {
 	name := kindOf(message)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,11 +105,11 @@ func (s *repeated) add(message string, at time.Time) (passes bool, left int) {
 		k.since, k.passed = at, 0
 	}
 	if k.passed++; k.passed > repetitions {
-		k.left++
+		k.dropped++
 		return false, 0
 	}
-	left, k.left = k.left, 0
-	return true, left
+	dropped, k.dropped = k.dropped, 0
+	return true, dropped
 }
 
 // kindOf returns the beginning of a message without digits.

@@ -143,12 +143,12 @@ func protect(ctx context.Context, f *protectFlags, args []string, s Streams) err
 	if err != nil {
 		return err
 	}
-	for _, o := range w.others {
+	for _, o := range w.outlived {
 		w.noteMissing(o)
 	}
 	w.checks = true
 	err = w.each(func(mapping *meta.RESTMapping, m metav1.Object) (protection.Protection, error) {
-		if isNamed(w.others, mapping, m) {
+		if isNamed(w.outlived, mapping, m) {
 			return protection.Protection{}, errors.New("--of names the object itself: its deletion would never be allowed")
 		}
 		if m.GetDeletionTimestamp() != nil {
@@ -158,10 +158,10 @@ func protect(ctx context.Context, f *protectFlags, args []string, s Streams) err
 			return protection.New(string(mode), ""), nil
 		}
 		before, _ := protection.Of(m)
-		if len(before.Outlives)+len(w.others) == 0 {
+		if len(before.Outlives)+len(w.outlived) == 0 {
 			return protection.Protection{}, errors.New("it outlives no object yet: name one with --of")
 		}
-		return outliving(slices.Concat(before.Outlives, w.others))
+		return outliving(slices.Concat(before.Outlives, w.outlived))
 	})
 	if len(w.done) > 0 {
 		w.warnUnenforced(ctx)
@@ -176,19 +176,19 @@ func unprotect(ctx context.Context, f *protectFlags, args []string, s Streams) e
 	}
 	err = w.each(func(_ *meta.RESTMapping, m metav1.Object) (protection.Protection, error) {
 		before, _ := protection.Of(m)
-		if len(w.others) == 0 {
+		if len(w.outlived) == 0 {
 			return protection.Protection{}, nil
 		}
-		left := slices.DeleteFunc(slices.Clone(before.Outlives), func(o protection.Outlived) bool {
-			return slices.ContainsFunc(w.others, func(other protection.Outlived) bool { return same(o, other, m.GetNamespace()) })
+		remaining := slices.DeleteFunc(slices.Clone(before.Outlives), func(o protection.Outlived) bool {
+			return slices.ContainsFunc(w.outlived, func(other protection.Outlived) bool { return same(o, other, m.GetNamespace()) })
 		})
 		switch {
-		case len(left) == len(before.Outlives):
+		case len(remaining) == len(before.Outlives):
 			return before, nil
-		case len(left) == 0:
+		case len(remaining) == 0:
 			return protection.Protection{}, nil
 		}
-		return outliving(left)
+		return outliving(remaining)
 	})
 	return errors.Join(err, w.print())
 }
@@ -204,8 +204,8 @@ func same(a, b protection.Outlived, namespace string) bool {
 	return a == b
 }
 
-func outliving(others []protection.Outlived) (protection.Protection, error) {
-	annotation, err := protection.FormatOutlives(others)
+func outliving(outlived []protection.Outlived) (protection.Protection, error) {
+	annotation, err := protection.FormatOutlives(outlived)
 	if err != nil {
 		return protection.Protection{}, err
 	}
@@ -243,9 +243,9 @@ func (p protectedObject) String() string {
 	return text
 }
 
-func outlivedBy(others []protection.Outlived) string {
+func outlivedBy(outlived []protection.Outlived) string {
 	var names []string
-	for _, o := range others {
+	for _, o := range outlived {
 		names = append(names, o.String())
 	}
 	return strings.Join(names, ", ")
@@ -253,13 +253,13 @@ func outlivedBy(others []protection.Outlived) string {
 
 // protecting changes the protection of objects, one after the other.
 type protecting struct {
-	ctx    context.Context //nolint:containedctx // of one command
-	flags  *protectFlags
-	args   []string
-	client metadata.Interface
-	mapper meta.RESTMapper
-	others []protection.Outlived
-	s      Streams
+	ctx      context.Context //nolint:containedctx // of one command
+	flags    *protectFlags
+	args     []string
+	client   metadata.Interface
+	mapper   meta.RESTMapper
+	outlived []protection.Outlived
+	s        Streams
 
 	checks   bool // the server checks all entries
 	warnings *serverWarnings
@@ -293,7 +293,7 @@ func (f *protectFlags) begin(ctx context.Context, args []string, s Streams) (*pr
 		if err != nil {
 			return nil, usageError{fmt.Errorf("--of %s: %w", of, err)}
 		}
-		w.others = append(w.others, other)
+		w.outlived = append(w.outlived, other)
 	}
 	return w, nil
 }
@@ -341,11 +341,11 @@ func (w *protecting) noteMissing(o protection.Outlived) {
 // changing returns the new protection of an object.
 type changing func(mapping *meta.RESTMapping, m metav1.Object) (protection.Protection, error)
 
-// isNamed reports whether an object is among others.
-func isNamed(others []protection.Outlived, mapping *meta.RESTMapping, m metav1.Object) bool {
+// isNamed reports whether an object is among the outlived ones.
+func isNamed(outlived []protection.Outlived, mapping *meta.RESTMapping, m metav1.Object) bool {
 	self := protection.Outlived{Namespace: m.GetNamespace(), Name: m.GetName()}
 	self.APIVersion, self.Kind = mapping.GroupVersionKind.ToAPIVersionAndKind()
-	return slices.ContainsFunc(others, func(o protection.Outlived) bool { return same(o, self, m.GetNamespace()) })
+	return slices.ContainsFunc(outlived, func(o protection.Outlived) bool { return same(o, self, m.GetNamespace()) })
 }
 
 // each gives the objects the protection that change returns. A protection without a label removes it.

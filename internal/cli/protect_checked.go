@@ -16,9 +16,9 @@ import (
 
 // serverWarnings keeps the warnings of the server. It is not safe for concurrent requests.
 type serverWarnings struct {
-	s    Streams
-	new  []string
-	said []string
+	s       Streams
+	new     []string
+	printed []string
 }
 
 // HandleWarningHeaderWithContext implements rest.WarningHandlerWithContext.
@@ -36,8 +36,8 @@ func (w *serverWarnings) take() []string {
 // print prints warnings, each once.
 func (w *serverWarnings) print(warnings []string) {
 	for _, text := range warnings {
-		if !slices.Contains(w.said, text) {
-			w.said = append(w.said, text)
+		if !slices.Contains(w.printed, text) {
+			w.printed = append(w.printed, text)
 			terminal.Fprintf(w.s.Err, "warning: %s\n", text)
 		}
 	}

@@ -111,9 +111,9 @@ var brokenKinds = []Check{
 	{"NS-06 a group whose server is away holds the namespace, and a condition names it", "R22 S8", NamespaceController, func(w *probe.Space) {
 		group := w.Name + ".example.com"
 		repair := w.BreakGroup(group)
-		others := []probe.Object{w.Create(probe.ConfigMaps, "other"), w.Create(probe.Roles, "role")}
+		contents := []probe.Object{w.Create(probe.ConfigMaps, "other"), w.Create(probe.Roles, "role")}
 		self := w.End()
-		w.EventuallyGone(others...)
+		w.EventuallyGone(contents...)
 		w.EventuallyMentions("NamespaceDeletionDiscoveryFailure True DiscoveryFailed", "Discovery failed for some groups, ", group+"/v1")
 		w.Must(self)
 		repair()

@@ -61,7 +61,7 @@ var deletions = []Check{
 		const label = "conformance.example.com/selected"
 		selected := w.CreateMany(4, probe.ConfigMaps, "selected", probe.WithLabel(label, "yes"))
 		held := w.Create(probe.ConfigMaps, "held", probe.WithLabel(label, "yes"), probe.Held)
-		others := w.CreateMany(2, probe.ConfigMaps, "other", probe.WithLabel(label, "no"))
+		unselected := w.CreateMany(2, probe.ConfigMaps, "other", probe.WithLabel(label, "no"))
 		if err := w.DeleteCollection(probe.ConfigMaps, label+"=yes", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
 			w.T.Errorf("delete the collection, as a dry run: %v", err)
 		}
@@ -73,7 +73,7 @@ var deletions = []Check{
 		if now := w.Must(held); now.DeletionTimestamp == nil {
 			w.T.Errorf("want %s to be marked; it is not: %s", held, probe.Describe(now))
 		}
-		w.AreKept(others...)
+		w.AreKept(unselected...)
 	}},
 	{"AS-16 invalid options and owner references are refused", "R1 R17", 0, func(w *probe.Space) {
 		o := w.Create(probe.ConfigMaps, "object")
@@ -161,10 +161,10 @@ func grace(w *probe.Space) {
 	pod := w.Create(probe.Pods, "pod", probe.OnNode("nowhere"), probe.Held)
 	var end time.Time
 	for _, step := range []struct {
-		asked, want int64
-		moves       time.Duration // by which the end moves
+		requested, want int64
+		moves           time.Duration // by which the end moves
 	}{{600, 600, 0}, {900, 600, 0}, {300, 300, -300 * time.Second}, {600, 300, 0}} {
-		answer, err := w.Delete(pod, metav1.DeleteOptions{GracePeriodSeconds: &step.asked})
+		answer, err := w.Delete(pod, metav1.DeleteOptions{GracePeriodSeconds: &step.requested})
 		if err != nil {
 			w.T.Fatalf("delete %s: %v", pod, err)
 		}
@@ -173,10 +173,10 @@ func grace(w *probe.Space) {
 			w.T.Fatalf("want %s to be marked; it is %s, and the answer is %+v", pod, probe.Describe(now), answer)
 		}
 		if got := *now.DeletionGracePeriodSeconds; got != step.want {
-			w.T.Errorf("want a grace period of %d s for a request of %d s; it is %d s", step.want, step.asked, got)
+			w.T.Errorf("want a grace period of %d s for a request of %d s; it is %d s", step.want, step.requested, got)
 		}
 		if want := end.Add(step.moves); !end.IsZero() && now.DeletionTimestamp.Sub(want).Abs() > 5*time.Second {
-			w.T.Errorf("want the end at %s for a request of %d s; it is at %s", want, step.asked, now.DeletionTimestamp)
+			w.T.Errorf("want the end at %s for a request of %d s; it is at %s", want, step.requested, now.DeletionTimestamp)
 		}
 		end = now.DeletionTimestamp.Time
 	}

@@ -112,10 +112,10 @@ func ways() []Check {
 		all = append(all, Check{"FG-03 TR-05 TR-06 one blocking dependent holds the owner until " + way, "R14 S3 L2", Collector, func(w *probe.Space) {
 			owner := w.Create(probe.ConfigMaps, "owner")
 			dependent := w.Create(probe.ConfigMaps, "held", probe.OwnedBy(probe.Blocking(owner)), probe.Held)
-			others := w.CreateMany(3, probe.ConfigMaps, "free", probe.OwnedBy(probe.Blocking(owner)))
+			unheld := w.CreateMany(3, probe.ConfigMaps, "free", probe.OwnedBy(probe.Blocking(owner)))
 			w.Observed(probe.ConfigMaps)
 			w.Remove(owner, probe.Foreground)
-			w.EventuallyGone(others...)
+			w.EventuallyGone(unheld...)
 			w.EventuallyLeaving(dependent)
 			w.Settle(probe.ConfigMaps)
 			if got := w.Must(owner).Finalizers; len(got) != 1 || got[0] != probe.ForegroundFinalizer {

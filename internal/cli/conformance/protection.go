@@ -85,9 +85,9 @@ func lift(w *probe.Space, o probe.Object) {
 }
 
 // outliving lists the objects that an object outlives.
-func outliving(others ...probe.Object) probe.Option {
-	list := make([]string, 0, len(others))
-	for _, o := range others {
+func outliving(outlived ...probe.Object) probe.Option {
+	list := make([]string, 0, len(outlived))
+	for _, o := range outlived {
 		list = append(list, fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"name":%q}`, o.Kind.APIVersion(), o.Kind.Name, o.Name))
 	}
 	return func(u *unstructured.Unstructured) {

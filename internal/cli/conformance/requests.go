@@ -122,7 +122,7 @@ var namespaceAdmission = []Check{
 	}},
 	{"NS-25 in a terminating namespace no object is created, and all other requests succeed", "R21", NamespaceController, func(w *probe.Space) {
 		hanging := w.Create(probe.Pods, "hanging", probe.Held) // so that the other contents stay
-		changed, gone := w.Create(probe.ConfigMaps, "changed"), w.Create(probe.ConfigMaps, "gone")
+		changed, removed := w.Create(probe.ConfigMaps, "changed"), w.Create(probe.ConfigMaps, "gone")
 		self := w.End()
 		for _, k := range []probe.Kind{probe.ConfigMaps, probe.Deployments, probe.Roles} {
 			_, err := w.TryCreate(k, "late")
@@ -132,8 +132,8 @@ var namespaceAdmission = []Check{
 		if w.Must(changed).Labels["a"] != "b" {
 			w.T.Error("the change is not there")
 		}
-		w.Remove(gone, probe.Background)
-		w.EventuallyGone(gone)
+		w.Remove(removed, probe.Background)
+		w.EventuallyGone(removed)
 		asksForAccess(w)
 		w.LetGo(hanging)
 		w.EventuallyGone(self, changed)
@@ -288,8 +288,8 @@ func race(w *probe.Space) {
 	<-began
 	w.EventuallyGone(space.End())
 	writers.Wait()
-	left, err := w.Server.Kube.CoreV1().ConfigMaps(space.Name).List(w.T.Context(), metav1.ListOptions{})
-	if err != nil || len(left.Items) > 0 {
-		w.T.Errorf("%d objects are left in a namespace that is gone: %v", len(left.Items), err)
+	remaining, err := w.Server.Kube.CoreV1().ConfigMaps(space.Name).List(w.T.Context(), metav1.ListOptions{})
+	if err != nil || len(remaining.Items) > 0 {
+		w.T.Errorf("%d objects are left in a namespace that is gone: %v", len(remaining.Items), err)
 	}
 }

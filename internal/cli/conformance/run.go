@@ -95,8 +95,8 @@ func Run(ctx context.Context, s *probe.Server, options Options) (Report, error) 
 		}
 		r.run(ctx, turn.Checks, parallel)
 	}
-	left := r.sweep(ctx)
-	report := Report{Server: s.Config.Host, Version: served.GitVersion, Checks: r.inOrder(), Left: left}
+	remaining := r.sweep(ctx)
+	report := Report{Server: s.Config.Host, Version: served.GitVersion, Checks: r.inOrder(), Left: remaining}
 	report.Seconds = options.Now().Sub(began).Seconds()
 	report.sum()
 	if err := ctx.Err(); err != nil {
@@ -128,14 +128,14 @@ func (r *runner) lookAround(ctx context.Context) error {
 			needs |= c.Needs
 		}
 	}
-	look := func(what string, do func(w *probe.Space)) error {
+	check := func(what string, do func(w *probe.Space)) error {
 		t := try(ctx, what, func(t probe.T) { do(probe.NewSpace(t, r.server)) })
 		if t.Failed() {
 			return UnreachableError{errors.New(what + ": " + strings.Join(t.failures, "; "))}
 		}
 		return nil
 	}
-	err := look("see what the server has", func(w *probe.Space) {
+	err := check("see what the server has", func(w *probe.Space) {
 		if w.HasDefinitions() {
 			r.has |= CustomResources
 		}
@@ -144,10 +144,10 @@ func (r *runner) lookAround(ctx context.Context) error {
 		}
 	})
 	if err == nil && needs&r.has&Collector != 0 {
-		err = look("no collector seems to run on this server (--controllers says which do)", func(w *probe.Space) { w.Settle(probe.ConfigMaps) })
+		err = check("no collector seems to run on this server (--controllers says which do)", func(w *probe.Space) { w.Settle(probe.ConfigMaps) })
 	}
 	if err == nil && needs&r.has&NamespaceController != 0 {
-		err = look("no namespace controller seems to run on this server (--controllers says which do)", func(w *probe.Space) { w.EventuallyGone(w.End()) })
+		err = check("no namespace controller seems to run on this server (--controllers says which do)", func(w *probe.Space) { w.EventuallyGone(w.End()) })
 	}
 	return err
 }
@@ -212,12 +212,12 @@ func (r *runner) inOrder() []Result {
 
 // sweep deletes the remaining namespaces of this run, and waits until they are gone if there
 // is a namespace controller. It returns the namespaces that still exist.
-func (r *runner) sweep(ctx context.Context) (left []string) {
+func (r *runner) sweep(ctx context.Context) (remaining []string) {
 	ctx = context.WithoutCancel(ctx)
 	try(ctx, "clean up", func(t probe.T) {
 		w := probe.At(t, r.server, "")
 		w.Until("the namespaces of the checks to go", func() string {
-			left = nil
+			remaining = nil
 			of := r.server.Kube.CoreV1().Namespaces()
 			list, err := of.List(ctx, metav1.ListOptions{LabelSelector: probe.RunLabel + "=" + probe.Run()})
 			if err != nil {
@@ -225,18 +225,18 @@ func (r *runner) sweep(ctx context.Context) (left []string) {
 			}
 			for i := range list.Items {
 				ns := &list.Items[i]
-				left = append(left, ns.Name)
+				remaining = append(remaining, ns.Name)
 				if ns.DeletionTimestamp == nil {
 					_ = of.Delete(ctx, ns.Name, metav1.DeleteOptions{}) // tried again if it fails
 				}
 			}
-			if r.options.Has&NamespaceController == 0 || len(left) == 0 {
+			if r.options.Has&NamespaceController == 0 || len(remaining) == 0 {
 				return ""
 			}
-			return fmt.Sprintf("there are still %v", left)
+			return fmt.Sprintf("there are still %v", remaining)
 		})
 	})
-	return left
+	return remaining
 }
 
 // reason returns the reason why a check with unmet needs is skipped.

@@ -71,13 +71,13 @@ var terminating = []Check{
 	}},
 	{"NS-03 contents that hang delay later stages only", "R22", NamespaceController, func(w *probe.Space) {
 		hanging := w.Create(probe.ConfigMaps, "hanging", probe.Held)
-		others := []probe.Object{w.Create(probe.ConfigMaps, "other"), w.Create(probe.Pods, "pod"), w.Create(probe.Deployments, "deployment"), w.Create(probe.Services, "service")}
+		removable := []probe.Object{w.Create(probe.ConfigMaps, "other"), w.Create(probe.Pods, "pod"), w.Create(probe.Deployments, "deployment"), w.Create(probe.Services, "service")}
 		access := []probe.Object{w.Create(probe.Roles, "role"), w.Create(probe.RoleBindings, "binding"), w.Create(probe.NetworkPolicies, "policy")}
 		elsewhere := w.Another()
 		elsewhere.Create(probe.ConfigMaps, "content")
 		self := w.End()
 		elsewhere.EventuallyGone(elsewhere.End())
-		w.EventuallyGone(others...)
+		w.EventuallyGone(removable...)
 		w.EventuallySays(probe.Discovered, probe.Parsed, probe.Deleted, probe.Remain("configmaps. has 1 resource instances"), probe.Preserved(probe.Hold+" in 1 resource instances"))
 		w.SettleNamespaces()
 		w.Differs(accessGoesLast(), func(w *probe.Space) { w.AreKept(access...) })
@@ -118,8 +118,8 @@ var terminating = []Check{
 		crowd(w, all)
 		for _, most := range []int{all / 10, 0} {
 			w.Until(fmt.Sprintf("at most %d of %d namespaces to be left", most, all), func() string {
-				if left := crowdLeft(w); left > most {
-					return fmt.Sprintf("there are %d", left)
+				if count := crowdLeft(w); count > most {
+					return fmt.Sprintf("there are %d", count)
 				}
 				return ""
 			})

@@ -13,7 +13,7 @@ import (
 type View struct {
 	objects map[types.UID]Object
 	marked  []Object // their states in the first event in which they were being deleted
-	gone    []Object
+	removed []Object
 }
 
 // NewView returns an empty view.
@@ -39,7 +39,7 @@ func (v *View) Put(o Object) string {
 // Remove removes an object. o is its last state, with the version of its deletion.
 func (v *View) Remove(o Object) string {
 	delete(v.objects, o.UID)
-	v.gone = append(v.gone, o)
+	v.removed = append(v.removed, o)
 	return "- " + o.String()
 }
 
@@ -58,7 +58,7 @@ func (v *View) told(o Object) string {
 
 // Listed returns a view of the objects in a list, with the history of v.
 func (v *View) Listed(objects []Object) *View {
-	listed := &View{objects: map[types.UID]Object{}, marked: v.marked, gone: v.gone}
+	listed := &View{objects: map[types.UID]Object{}, marked: v.marked, removed: v.removed}
 	for _, o := range objects {
 		listed.objects[o.UID] = o
 	}
@@ -83,7 +83,7 @@ func (v *View) Find(kind, name string) (Object, bool) {
 }
 
 // Gone returns the objects of a kind that are gone, in the order of their watch events.
-func (v *View) Gone(kind string) []Object { return ofKind(v.gone, kind) }
+func (v *View) Gone(kind string) []Object { return ofKind(v.removed, kind) }
 
 // Marked returns the objects of a kind that are or were terminating, in the order of their first
 // watch event with a deletionTimestamp, in the state of that event.
@@ -98,16 +98,16 @@ func ofKind(objects []Object, kind string) []Object {
 func (v *View) WentInOrder(kinds ...string) bool {
 	var last []Object
 	for _, kind := range kinds {
-		gone := v.Gone(kind)
-		if len(gone) == 0 || len(v.All(kind)) > 0 {
+		removed := v.Gone(kind)
+		if len(removed) == 0 || len(v.All(kind)) > 0 {
 			return false
 		}
 		for _, earlier := range last {
-			if slices.ContainsFunc(gone, func(o Object) bool { return !before(earlier.Version, o.Version) }) {
+			if slices.ContainsFunc(removed, func(o Object) bool { return !before(earlier.Version, o.Version) }) {
 				return false
 			}
 		}
-		last = gone
+		last = removed
 	}
 	return true
 }

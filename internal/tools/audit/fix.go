@@ -86,13 +86,13 @@ func repeats(earlier []verdict.Owner, r ownership.Reference) bool {
 // staysWithout reports whether the collector's own rules keep an object without some of its references. A
 // reference of the wrong scope keeps an object (R5), and may be the only one that does.
 func staysWithout(facts verdict.Facts, removes []Finding) bool {
-	var left []verdict.Owner
+	var remaining []verdict.Owner
 	for n := range facts.Owners {
 		if !slices.ContainsFunc(removes, func(f Finding) bool { return f.Owner.Index == n }) {
-			left = append(left, facts.Owners[n])
+			remaining = append(remaining, facts.Owners[n])
 		}
 	}
-	facts.Owners = left
+	facts.Owners = remaining
 	switch verdict.Decide(facts).(type) {
 	case verdict.Keep, verdict.Detach:
 		return true

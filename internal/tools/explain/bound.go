@@ -66,17 +66,17 @@ type level struct {
 // first level. If it cuts a chain, it keeps the worst leaf, because that is the reason at the end of the chain.
 func boundWaits(waits []Wait) (kept []Wait, more int) {
 	top := Wait{Waits: waits}
-	left := mostWaits
+	budget := mostWaits
 	for queue := []level{{&top, 0}}; len(queue) > 0; queue = queue[1:] {
 		w, depth := queue[0].wait, queue[0].depth
 		if len(w.Waits) == 0 {
 			continue
 		}
-		if left == 0 || depth == mostDepth {
+		if budget == 0 || depth == mostDepth {
 			w.cut()
 			continue
 		}
-		most := min(left, maxShown)
+		most := min(budget, maxShown)
 		if w == &top {
 			most = mostInList
 		}
@@ -85,7 +85,7 @@ func boundWaits(waits []Wait) (kept []Wait, more int) {
 			w.More += len(w.Waits) - most
 			w.Waits = slices.Clone(w.Waits[:most])
 		}
-		left -= len(w.Waits)
+		budget -= len(w.Waits)
 		for n := range w.Waits {
 			w.Waits[n].boundTexts()
 			queue = append(queue, level{&w.Waits[n], depth + 1})

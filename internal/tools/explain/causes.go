@@ -15,7 +15,7 @@ type waits struct {
 	explainer *Explainer
 	waiters   []waiter
 	numbers   map[waiterKey]int
-	asked     int // the first so many waiters are the objects in question
+	subjects  int // the first so many waiters are the objects in question
 	causes    []cause
 	byReason  map[string]int // index into causes
 	steps     int            // waits looked at, in both directions
@@ -47,7 +47,7 @@ func (e *Explainer) waitsOf(objects []*inventory.Object) *waits {
 	for _, o := range objects {
 		g.number(o, false)
 	}
-	g.asked = len(g.waiters)
+	g.subjects = len(g.waiters)
 	for n := 0; n < len(g.waiters); n++ { // which grow meanwhile
 		direct := e.direct(g.waiters[n].object)
 		for i := range direct {
@@ -124,7 +124,7 @@ func (g *waits) waitingFor(cause int) []*inventory.Object {
 			continue
 		}
 		seen[n] = true
-		if n < g.asked {
+		if n < g.subjects {
 			found = append(found, n)
 		}
 		open = append(open, g.waiters[n].before...)

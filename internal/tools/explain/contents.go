@@ -39,18 +39,18 @@ func (e *Explainer) contents(o *inventory.Object, ns *corev1.Namespace) []Wait {
 	if w, ok := e.undiscovered(ns); ok {
 		waits = append(waits, w)
 	}
-	var left []Wait
+	var contents []Wait
 	for _, content := range e.inNamespace(o.Name) {
 		if content.Resource != nil && !content.Resource.Deletable {
 			continue // it disappears with its server, and no namespace waits for it
 		}
-		left = append(left, e.via(OnContent, content, refOf(content).String()+" is left"))
+		contents = append(contents, e.via(OnContent, content, refOf(content).String()+" is left"))
 	}
-	if len(left) > 0 {
-		waits = append(waits, e.remaining(o, left))
+	if len(contents) > 0 {
+		waits = append(waits, e.remaining(o, contents))
 	}
 	// The waits of protected objects above already have the message about protection.
-	if c := condition(ns, corev1.NamespaceDeletionContentFailure); c != nil && (len(left) == 0 || !strings.Contains(c.Message, protection.Label)) {
+	if c := condition(ns, corev1.NamespaceDeletionContentFailure); c != nil && (len(contents) == 0 || !strings.Contains(c.Message, protection.Label)) {
 		waits = append(waits, e.contentFailure(c))
 	}
 	for _, text := range unseenTogether(e.unreadIn(o.Name)) {
@@ -76,9 +76,9 @@ func (e *Explainer) unreadIn(namespace string) []inventory.Unread {
 
 // remaining groups the remaining contents of a namespace. If they have become fewer since an earlier inventory, the
 // deletion makes progress.
-func (e *Explainer) remaining(o *inventory.Object, left []Wait) Wait {
-	count := len(left)
-	w := Wait{On: OnContent, Says: "in the namespace there is still " + counted(count, "object"), Waits: left}
+func (e *Explainer) remaining(o *inventory.Object, contents []Wait) Wait {
+	count := len(contents)
+	w := Wait{On: OnContent, Says: "in the namespace there is still " + counted(count, "object"), Waits: contents}
 	if before := e.countBefore(o.Name); before > count {
 		w.Says += fmt.Sprintf(", %d fewer than %s ago", before-count, e.age(e.Before.Read))
 		w.progresses = true

@@ -131,10 +131,10 @@ type reader struct {
 
 	up, down bool // follow owners, dependents
 
-	graph Graph
-	seen  map[ownership.UID]bool    // observed, and in graph
-	named map[ownership.UID]*Object // as an owner, with the coordinates that the first dependent states
-	asked map[ownership.UID]bool    // missing, and its claimants are known
+	graph    Graph
+	seen     map[ownership.UID]bool    // observed, and in graph
+	named    map[ownership.UID]*Object // as an owner, with the coordinates that the first dependent states
+	searched map[ownership.UID]bool    // missing, and its claimants are known
 	// hidden owners are observed, but the Looker does not see them.
 	hidden map[ownership.UID]bool
 }
@@ -143,9 +143,9 @@ func newReader(l Looker) *reader {
 	return &reader{
 		Looker: l,
 
-		seen:  make(map[ownership.UID]bool),
-		named: make(map[ownership.UID]*Object),
-		asked: make(map[ownership.UID]bool),
+		seen:     make(map[ownership.UID]bool),
+		named:    make(map[ownership.UID]*Object),
+		searched: make(map[ownership.UID]bool),
 
 		hidden: make(map[ownership.UID]bool),
 		graph:  Graph{Objects: []Object{}, References: []Reference{}}, // for JSON: empty, not null
@@ -295,10 +295,10 @@ func (r *reader) reference(dependent ownership.UID, owner verdict.Owner) {
 func (r *reader) claimants() []ownership.UID {
 	var found []ownership.UID
 	for uid := range r.named {
-		if r.seen[uid] || r.asked[uid] || r.hidden[uid] {
+		if r.seen[uid] || r.searched[uid] || r.hidden[uid] {
 			continue
 		}
-		r.asked[uid] = true
+		r.searched[uid] = true
 		r.View(func(g *ownership.Graph) {
 			for claimant := range g.ClaimingElsewhere(uid) { // a present owner is seen or hidden
 				if !r.seen[claimant] {

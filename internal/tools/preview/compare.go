@@ -34,7 +34,7 @@ func Changes(before, now Report) []string {
 		}
 	}
 	for _, o := range before.Objects {
-		if _, left := earlier[o.UID]; left {
+		if _, isUnmatched := earlier[o.UID]; isUnmatched {
 			changes = append(changes, described(o.Kind, o.Namespace, o.Name)+" is no longer affected, or gone")
 		}
 	}

@@ -125,12 +125,12 @@ func (p *play) deleteInstances(definition *object) {
 			p.load(o)
 		}
 	}
-	left := &tally{}
+	instances := &tally{}
 	if r != nil && len(p.instances[r]) > 0 {
-		left = p.tallies[tallyKey{everywhere, r.GroupResource()}]
+		instances = p.tallies[tallyKey{everywhere, r.GroupResource()}]
 	}
-	p.deleteAll(slices.Collect(maps.Keys(left.active)), "", ByServer)
-	if left.remaining == 0 {
+	p.deleteAll(slices.Collect(maps.Keys(instances.active)), "", ByServer)
+	if instances.remaining == 0 {
 		p.dropFinalizers(definition, func(f string) bool { return f == instancesFinalizer })
 	}
 }

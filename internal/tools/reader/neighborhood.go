@@ -199,16 +199,16 @@ func (n *neighborhood) drop(uid ownership.UID) {
 // readAll lists the objects of a resource in a namespace, or in all namespaces. It keeps the wanted
 // objects; all, if wanted is nil.
 func (n *neighborhood) readAll(ctx context.Context, at place, wanted []ownership.Object) error {
-	left := make(map[ownership.UID]bool, len(wanted))
+	pending := make(map[ownership.UID]bool, len(wanted))
 	for i := range wanted {
-		left[wanted[i].UID] = true
+		pending[wanted[i].UID] = true
 	}
 	err := n.each(ctx, at.resource, part{namespace: at.namespace, isPods: n.readsPods(at.resource)}, func(meta *metav1.ObjectMeta, pod *inventory.Pod) {
 		uid := ownership.UID(meta.UID)
-		if wanted != nil && !left[uid] {
+		if wanted != nil && !pending[uid] {
 			return
 		}
-		delete(left, uid)
+		delete(pending, uid)
 		n.keepRead(at.resource, meta)
 		if pod != nil {
 			n.keepPod(uid, pod)
@@ -217,7 +217,7 @@ func (n *neighborhood) readAll(ctx context.Context, at place, wanted []ownership
 	if err != nil {
 		return n.missedAt(ctx, at, err)
 	}
-	for uid := range left {
+	for uid := range pending {
 		n.drop(uid) // gone
 	}
 	return nil

@@ -102,7 +102,7 @@ func (s *Server) Survey(ctx context.Context, kept []undo.Kept) (undo.Cluster, er
 		return undo.Cluster{}, err
 	}
 	survey := &survey{server: s, found: undo.Cluster{Kinds: kinds, Existing: map[undo.Place]undo.Existing{}}}
-	return survey.found, survey.look(ctx, undo.Places(kept, kinds))
+	return survey.found, survey.read(ctx, undo.Places(kept, kinds))
 }
 
 type survey struct {
@@ -112,8 +112,8 @@ type survey struct {
 	found undo.Cluster // Existing is guarded by mu
 }
 
-// look reads the objects at places.
-func (s *survey) look(ctx context.Context, places []undo.Place) error {
+// read reads the objects at places.
+func (s *survey) read(ctx context.Context, places []undo.Place) error {
 	type scope struct {
 		kind      schema.GroupKind
 		namespace string

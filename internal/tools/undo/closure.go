@@ -20,11 +20,11 @@ func Closure(kept []Kept, roots ...types.UID) []Kept {
 		wanted[root] = true
 	}
 	var queue []int
-	var asked []Kept
+	var requests []Kept
 	for n := range kept {
 		if wanted[kept[n].UID()] {
 			reached[n] = true
-			asked = append(asked, kept[n])
+			requests = append(requests, kept[n])
 			queue = append(queue, n)
 		}
 	}
@@ -32,7 +32,7 @@ func Closure(kept []Kept, roots ...types.UID) []Kept {
 		return nil
 	}
 	isRoot := maps.Clone(reached)
-	dependents, contents := along(kept, Beginning(asked))
+	dependents, contents := removedSince(kept, Beginning(requests))
 	for ; len(queue) > 0; queue = queue[1:] {
 		k := &kept[queue[0]]
 		for _, n := range slices.Concat(dependents[k.UID()], contents[k.Place()]) {
@@ -45,9 +45,9 @@ func Closure(kept []Kept, roots ...types.UID) []Kept {
 	return latest(kept, reached, isRoot)
 }
 
-// along returns the objects that were removed since a moment, by the UIDs of their owners, and by their namespaces
+// removedSince returns the objects that were removed since a moment, by the UIDs of their owners, and by their namespaces
 // and definitions.
-func along(kept []Kept, began Moment) (dependents map[types.UID][]int, contents map[Place][]int) {
+func removedSince(kept []Kept, began Moment) (dependents map[types.UID][]int, contents map[Place][]int) {
 	dependents, contents = map[types.UID][]int{}, map[Place][]int{}
 	for n := range kept {
 		k := &kept[n]

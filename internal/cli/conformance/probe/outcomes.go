@@ -129,7 +129,7 @@ func (w *Space) EventuallyReported(o Object, reason string) {
 		if err != nil {
 			return err.Error()
 		}
-		var others []string
+		var reasons []string
 		for i := range events.Items {
 			e := &events.Items[i]
 			if e.InvolvedObject.UID != o.UID {
@@ -138,9 +138,9 @@ func (w *Space) EventuallyReported(o Object, reason string) {
 			if e.Reason == reason {
 				return ""
 			}
-			others = append(others, e.Reason)
+			reasons = append(reasons, e.Reason)
 		}
-		return fmt.Sprintf("there are only %v", others)
+		return fmt.Sprintf("there are only %v", reasons)
 	})
 }
 

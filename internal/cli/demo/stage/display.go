@@ -59,11 +59,11 @@ const (
 
 // Say implements Display. The lines replace the tree, which is redrawn below them.
 func (d *Terminal) Say(lines ...string) {
-	var said strings.Builder
+	var text strings.Builder
 	for _, line := range lines {
-		said.WriteString(paint(escape.Text(strings.TrimRight(line, "\n"))) + "\n")
+		text.WriteString(paint(escape.Text(strings.TrimRight(line, "\n"))) + "\n")
 	}
-	d.draw(said.String())
+	d.draw(text.String())
 }
 
 // Change implements Display.
@@ -91,7 +91,7 @@ func (d *Terminal) Pause(ctx context.Context) {
 // draw replaces the tree on the screen with the new lines and the current tree, in one write
 // so that it does not flicker. Lines wider than the screen would wrap, and a tree higher than
 // the screen could not be replaced, so both are cut.
-func (d *Terminal) draw(said string) {
+func (d *Terminal) draw(above string) {
 	columns, lines := d.Size()
 	text := demo.Text(d.tree)
 	shown := d.tree
@@ -102,7 +102,7 @@ func (d *Terminal) draw(said string) {
 	if d.drawn > 0 {
 		fmt.Fprintf(&b, upLines, d.drawn)
 	}
-	b.WriteString("\r" + clearDown + said)
+	b.WriteString("\r" + clearDown + above)
 	for i, line := range text {
 		b.WriteString(color(shown[i].Emphasis) + cut(escape.Line(line), columns-1) + reset + "\n")
 	}

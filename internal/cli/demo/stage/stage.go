@@ -205,7 +205,7 @@ func missed(ctx context.Context, timeout time.Duration, open []demo.Expectation)
 // take adds a watch event to the view and shows it.
 func (p *play) take(e event) {
 	var line string
-	if e.gone {
+	if e.removed {
 		line = p.view.Remove(e.object)
 	} else {
 		line = p.view.Put(e.object)

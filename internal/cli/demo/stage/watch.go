@@ -55,8 +55,8 @@ func collections(client dynamic.Interface, namespace string) []collection {
 
 // event is a watch event.
 type event struct {
-	object demo.Object
-	gone   bool
+	object  demo.Object
+	removed bool
 }
 
 // list lists the objects.

@@ -135,7 +135,7 @@ func Handler(s Source, access Access) http.Handler {
 	}
 	mux := http.NewServeMux()
 	for _, route := range h.routes() {
-		answer := h.asked(route)
+		answer := h.handlerOf(route)
 		if route.method != http.MethodGet {
 			// Browsers send certificates with the requests of any page, but also the page's origin.
 			answer = http.NewCrossOriginProtection().Handler(answer)
@@ -189,8 +189,8 @@ func guarded(next http.Handler) http.Handler {
 	})
 }
 
-// asked returns the handler of a route. It writes the error of an answer.
-func (h *handler) asked(route route) http.Handler {
+// handlerOf returns the handler of a route. It writes the error of an answer.
+func (h *handler) handlerOf(route route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := h.answer(w, r, route); err != nil {
 			writeError(w, err)

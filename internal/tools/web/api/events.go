@@ -158,14 +158,14 @@ var errStreamEnds = errors.New("the stream ends")
 // the caller asks for the rest with the last ID.
 type events struct {
 	out    http.ResponseWriter
-	left   int // bytes
+	budget int // bytes
 	isOver bool
 }
 
 func newEvents(w http.ResponseWriter) *events {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.WriteHeader(http.StatusOK)
-	return &events{out: w, left: mostAnswer}
+	return &events{out: w, budget: mostAnswer}
 }
 
 // add writes an event, with an ID unless that is zero. flush reports an error.
@@ -178,7 +178,7 @@ func (e *events) add(event string, id uint64, value any) {
 	if id != 0 {
 		text += "id: " + strconv.FormatUint(id, 10) + "\n"
 	}
-	if e.left -= len(text) + len(data); e.left < 0 {
+	if e.budget -= len(text) + len(data); e.budget < 0 {
 		e.isOver = true
 	}
 	if e.isOver {

@@ -361,12 +361,12 @@ func (s *Sight) hidden(ctx context.Context, namespaces []string) ([]schema.Group
 	if err := s.askAll(ctx, everywhere); err != nil {
 		return nil, err
 	}
-	left := slices.DeleteFunc(resources, func(r schema.GroupResource) bool { return s.answers[scope{r, ""}] })
+	hidden := slices.DeleteFunc(resources, func(r schema.GroupResource) bool { return s.answers[scope{r, ""}] })
 	if slices.Contains(namespaces, "") {
-		return left, nil
+		return hidden, nil
 	}
 	var within []scope
-	for _, r := range left {
+	for _, r := range hidden {
 		for _, namespace := range namespaces {
 			if s.namespaced[r] {
 				within = append(within, scope{r, namespace})
@@ -376,7 +376,7 @@ func (s *Sight) hidden(ctx context.Context, namespaces []string) ([]schema.Group
 	if err := s.askAll(ctx, slices.Clone(within)); err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(left, func(r schema.GroupResource) bool {
+	return slices.DeleteFunc(hidden, func(r schema.GroupResource) bool {
 		return s.namespaced[r] && len(namespaces) > 0 && !slices.ContainsFunc(namespaces, func(namespace string) bool { return !s.answers[scope{r, namespace}] })
 	}), nil
 }
