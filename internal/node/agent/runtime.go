@@ -38,7 +38,8 @@ type Runtime interface {
 	Forget(uid types.UID)
 	// Do begins a step for a pod, and calls done when the step has ended, which may be before Do
 	// returns. The error of Start is a lifecycle.StartError if the pod's status has a reason for
-	// it; the error of a Probe means that the container is unhealthy.
+	// it; the error of a Probe means that the container is unhealthy, unless it is a
+	// lifecycle.UndecidedError.
 	Do(ctx context.Context, pod *corev1.Pod, s lifecycle.Step, done func(error))
 	// Stream returns the URL at which the runtime serves a stream to a container or a pod. It is
 	// valid once, for every client that knows it. The error is kubeletapi.ErrNoContainer if

@@ -103,21 +103,14 @@ func EventsOf(s Step, err error) []Event {
 // unhealthy returns the Event of a probe that has failed or could not be carried out. Without a cause it has nothing to
 // say to the user.
 func unhealthy(s Probe, err error) []Event {
-	event := Event{Container: s.Container, Type: corev1.EventTypeWarning, Reason: "Unhealthy"}
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, ErrUndecided):
-		cause, found := strings.CutPrefix(err.Error(), ErrUndecided.Error()+": ")
-		if !found {
-			return nil
-		}
-		event.Message = s.Kind.String() + " probe errored and resulted in unknown state: " + cause
-	default:
-		failed := s.Kind.String() + " probe failed: "
-		event.Message = failed + strings.TrimPrefix(err.Error(), failed)
+	result, cause := "failed", err
+	if undecided, ok := errors.AsType[UndecidedError](err); ok {
+		result, cause = "errored and resulted in unknown state", undecided.Err
 	}
-	return []Event{event}
+	if cause == nil {
+		return nil
+	}
+	return []Event{{s.Container, corev1.EventTypeWarning, "Unhealthy", fmt.Sprintf("%s probe %s: %v", s.Kind, result, cause)}}
 }
 
 // PostStartHookError is the reason of a StartError if the container has started but its postStart

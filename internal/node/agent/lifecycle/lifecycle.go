@@ -116,7 +116,7 @@ type (
 	GiveUp struct{ Container string }
 	// Remove removes an instance that has ended and is not the last one of its container.
 	Remove struct{ ID string }
-	// Probe probes an instance. An error other than ErrUndecided is a failure of the probe.
+	// Probe probes an instance. An error other than UndecidedError is a failure of the probe.
 	Probe struct {
 		ID, Container string
 		Kind          ProbeKind

@@ -126,7 +126,7 @@ func (w *fakeNode) do(s lifecycle.Step) {
 	case lifecycle.Probe:
 		switch {
 		case w.mute:
-			err = fmt.Errorf("%w: no answer", lifecycle.ErrUndecided)
+			err = lifecycle.UndecidedError{Err: errors.New("no answer")}
 		case w.unwell[s.Kind]:
 			err = errors.New("unwell")
 		}

@@ -80,9 +80,21 @@ func (e StartError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e StartError) Unwrap() error { return e.Err }
 
-// ErrUndecided is the result of a probe that could not be carried out: it says nothing about the
-// container's health.
-var ErrUndecided = errors.New("probe undecided")
+// UndecidedError is the result of a probe that could not be carried out: it says nothing about the container's health.
+type UndecidedError struct {
+	Err error // why; nil if that does not concern the user
+}
+
+// Error implements error.
+func (e UndecidedError) Error() string {
+	if e.Err == nil {
+		return "probe undecided"
+	}
+	return "probe undecided: " + e.Err.Error()
+}
+
+// Unwrap returns the cause.
+func (e UndecidedError) Unwrap() error { return e.Err }
 
 // ErrCanceled is the result of a step that was cancelled: the agent is stopping, or has given up an image.
 var ErrCanceled = errors.New("step cancelled")
@@ -121,7 +133,7 @@ func (m *State) begin(s Step, now time.Time) bool {
 }
 
 // Finished records the result of a step that Decide returned. The error of a Probe means that the
-// container is unhealthy, unless it is ErrUndecided.
+// container is unhealthy, unless it is an UndecidedError.
 func (m *State) Finished(s Step, err error, now time.Time) {
 	delete(m.running, s)
 	switch s := s.(type) {
@@ -144,7 +156,7 @@ func (m *State) Finished(s Step, err error, now time.Time) {
 		}
 		m.tried(s.ID, err, now)
 	case Probe:
-		if !errors.Is(err, ErrUndecided) {
+		if _, undecided := errors.AsType[UndecidedError](err); !undecided {
 			m.instance(s.ID).probes[s.Kind].count(err)
 		}
 	case Remove:

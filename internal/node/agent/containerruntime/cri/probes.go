@@ -38,18 +38,18 @@ const loopback = "127.0.0.1"
 func (r *Runtime) probe(ctx context.Context, of *corev1.Pod, s lifecycle.Probe) error {
 	c := find(of, s.Container)
 	if c == nil {
-		return lifecycle.ErrUndecided
+		return lifecycle.UndecidedError{}
 	}
 	p := probeOf(c, s.Kind)
 	if p == nil {
-		return lifecycle.ErrUndecided
+		return lifecycle.UndecidedError{}
 	}
 	within := time.Duration(max(p.TimeoutSeconds, 1)) * time.Second
 	err := r.ask(ctx, subject{of, c, s.ID}, p, within)
 	if err != nil && ctx.Err() != nil {
-		return lifecycle.ErrUndecided // the agent is stopping
+		return lifecycle.UndecidedError{} // the agent is stopping
 	}
-	if err != nil && !errors.Is(err, lifecycle.ErrUndecided) {
+	if _, undecided := errors.AsType[lifecycle.UndecidedError](err); err != nil && !undecided {
 		name := of.Namespace + "/" + of.Name
 		r.failures.Info(ctx, "probe failed", name+"/"+s.Container, err, "pod", name, "container", s.Container, "probe", s.Kind.String())
 	}
@@ -98,7 +98,7 @@ func (r *Runtime) askByCommand(ctx context.Context, id string, command []string,
 	case errors.Is(err, remote.ErrCommandTimedOut):
 		return err
 	}
-	return fmt.Errorf("%w: %w", lifecycle.ErrUndecided, err)
+	return lifecycle.UndecidedError{Err: err}
 }
 
 // address returns the address of a pod's containers.
@@ -109,7 +109,7 @@ func (r *Runtime) address(of *corev1.Pod) (string, error) {
 	if ips := r.Observe(of.UID).Sandbox.IPs; len(ips) > 0 {
 		return ips[0], nil
 	}
-	return "", fmt.Errorf("%w: pod %s/%s has no address", lifecycle.ErrUndecided, of.Namespace, of.Name)
+	return "", lifecycle.UndecidedError{Err: fmt.Errorf("pod %s/%s has no address", of.Namespace, of.Name)}
 }
 
 // get probes by an HTTP request. A status from 200 to 399 is a success. Redirects to other hosts are not followed.

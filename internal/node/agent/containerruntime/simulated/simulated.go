@@ -325,10 +325,10 @@ func (r *Runtime) probe(of *corev1.Pod, s lifecycle.Probe) error {
 	now := r.clock.Now()
 	fails, err := probeFails(of, s.Container, probeName(s.Kind), now.Sub(run.Started))
 	if err == nil && fails {
-		err = fmt.Errorf("%s probe failed: the annotations of the pod say so", s.Kind)
+		err = errors.New("the annotations of the pod say so")
 	}
 	if err != nil {
-		run.note(now, err.Error())
+		run.note(now, fmt.Sprintf("%s probe failed: %v", s.Kind, err))
 	}
 	return err
 }
