@@ -28,7 +28,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
-	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
@@ -45,7 +45,7 @@ func startOrchards(t *testing.T, authority *auth.Authority) *server {
 	dir := t.TempDir()
 	s := &server{dir: dir, authority: authority, ended: make(chan error, 1)}
 	var err error
-	if s.store, err = storage.Open(context.Background(), storage.Options{Dir: filepath.Join(dir, "etcd"), Ephemeral: true}); err != nil {
+	if s.store, err = etcd.Open(context.Background(), etcd.Options{Dir: filepath.Join(dir, "etcd"), Ephemeral: true}); err != nil {
 		t.Fatal(err)
 	}
 	err = s.serve(func(c *apiserver.Config) { c.ServingNames = []string{orchardsService + ".default.svc"} })

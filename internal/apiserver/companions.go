@@ -6,8 +6,8 @@ import (
 	"maps"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
+	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
 	"github.com/coppice-dev/coppice/internal/apiserver/kubelet"
-	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 )
 
 // Companions are the parts of the control plane that run in the process of the server, as far as the server uses them.
@@ -56,7 +56,7 @@ func (c companions) hasFinalizer(_ context.Context, finalizer string) (bool, err
 func (c companions) nodes() kubelet.Nodes { return c().Nodes }
 
 // components returns the checks of all components, among them the store.
-func (c companions) components(store *storage.Store) func() map[string]func(context.Context) error {
+func (c companions) components(store *etcd.Store) func() map[string]func(context.Context) error {
 	return func() map[string]func(context.Context) error {
 		all := map[string]func(context.Context) error{"etcd-0": store.Healthy}
 		maps.Copy(all, c().Components)

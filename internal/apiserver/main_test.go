@@ -20,7 +20,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
-	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
@@ -70,7 +70,7 @@ type server struct {
 	*apiserver.Server
 	url       string
 	authority *auth.Authority
-	store     *storage.Store
+	store     *etcd.Store
 	config    *rest.Config
 
 	// intercept, if not nil, is put in front of the handlers of the next server.
@@ -114,7 +114,7 @@ func start(change func(*apiserver.Config)) (*server, error) {
 		return nil, err
 	}
 	s := &server{dir: dir, ended: make(chan error, 1)}
-	if s.store, err = storage.Open(context.Background(), storage.Options{Dir: filepath.Join(dir, "etcd"), Ephemeral: true}); err != nil {
+	if s.store, err = etcd.Open(context.Background(), etcd.Options{Dir: filepath.Join(dir, "etcd"), Ephemeral: true}); err != nil {
 		return nil, err
 	}
 	if s.authority, err = auth.LoadAuthority(filepath.Join(dir, "pki"), time.Now); err != nil {

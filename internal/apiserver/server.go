@@ -39,8 +39,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/admissionchain"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/accesscontrol"
+	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
-	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 	"github.com/coppice-dev/coppice/internal/apiserver/storemetadata"
 )
 
@@ -49,7 +49,7 @@ type Config struct {
 	// Listener is where the server serves TLS. Run closes it.
 	Listener net.Listener
 	// Store holds the objects. The server does not close it.
-	Store *storage.Store
+	Store *etcd.Store
 	// Authority issues the serving certificate and verifies client certificates.
 	Authority *auth.Authority
 	// ServingNames are additional names and IP addresses in the serving certificate besides the address of

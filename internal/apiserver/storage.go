@@ -55,13 +55,11 @@ func restOptions(c completedConfig, schemes registry.Schemes, flow *deleteflow.F
 	guard := func(resource schema.GroupResource, inner apistorage.Interface) apistorage.Interface {
 		return flow.Guard(resource, establisher.Wrap(resource, inner))
 	}
-	guarded := func(next generic.RESTOptionsGetter) generic.RESTOptionsGetter {
-		return c.Store.RESTOptions(next, guard, unique())
-	}
-	base.RESTOptionsGetter = guarded(definitions.CreateRESTOptionsGetter(&genericoptions.SimpleStorageFactory{StorageConfig: definitions.StorageConfig}, nil))
+	stack := storage.New(c.Store, guard, unique())
+	base.RESTOptionsGetter = stack.RESTOptions(definitions.CreateRESTOptionsGetter(&genericoptions.SimpleStorageFactory{StorageConfig: definitions.StorageConfig}, nil))
 	return options{
-		builtin: guarded(etcd.CreateRESTOptionsGetter(factory, nil)),
-		custom:  guarded(apiextensionsoptions.NewCRDRESTOptionsGetter(definitions, nil, base.StorageObjectCountTracker)),
+		builtin: stack.RESTOptions(etcd.CreateRESTOptionsGetter(factory, nil)),
+		custom:  stack.RESTOptions(apiextensionsoptions.NewCRDRESTOptionsGetter(definitions, nil, base.StorageObjectCountTracker)),
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
-	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
 	"github.com/coppice-dev/coppice/internal/rules/escape"
 )
 
@@ -16,12 +16,12 @@ import (
 // read this path is permission to read everything, and of the default roles only cluster-admin grants it.
 const SnapshotPath = "/coppice/snapshot"
 
-// NewestPath serves the revision at which each resource was last written, a storage.Newest
+// NewestPath serves the revision at which each resource was last written, a etcd.Newest
 // as JSON. The collector's barrier reads it (R15).
 const NewestPath = bootstrappolicy.NewestPath
 
 // snapshotHandler serves snapshots of a store.
-type snapshotHandler struct{ store *storage.Store }
+type snapshotHandler struct{ store *etcd.Store }
 
 // ServeHTTP implements http.Handler.
 func (s snapshotHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -45,7 +45,7 @@ func (s snapshotHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func isSnapshot(info *apirequest.RequestInfo) bool { return info.Path == SnapshotPath }
 
 // newestHandler serves the newest revisions of a store.
-type newestHandler struct{ store *storage.Store }
+type newestHandler struct{ store *etcd.Store }
 
 // ServeHTTP implements http.Handler.
 func (n newestHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {

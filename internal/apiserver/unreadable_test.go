@@ -2,71 +2,23 @@ package apiserver_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/registry/generic"
-	"k8s.io/apiserver/pkg/storage/storagebackend"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// junk encodes every object as bytes that cannot be decoded.
-type junk struct{ runtime.Codec }
-
-func (junk) Decode([]byte, *schema.GroupVersionKind, runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
-	return nil, nil, errors.New("junk")
-}
-
-func (junk) Encode(_ runtime.Object, w io.Writer) error {
-	_, err := w.Write([]byte("\x00not an object"))
-	return err
-}
-
-func (junk) Identifier() runtime.Identifier { return "junk" }
-
-type noOptions struct{}
-
-func (noOptions) GetRESTOptions(schema.GroupResource, runtime.Object) (generic.RESTOptions, error) {
-	return generic.RESTOptions{}, nil
-}
-
 // damage stores a ConfigMap whose bytes cannot be decoded.
 func (s *server) damage(t *testing.T, namespace, name string) {
 	t.Helper()
-	s.storeJunk(t, "configmaps", "/configmaps/"+namespace+"/"+name)
-}
-
-func (s *server) storeJunk(t *testing.T, resource, key string) {
-	t.Helper()
-	options, err := s.store.RESTOptions(noOptions{}, nil, nil).GetRESTOptions(corev1.Resource(resource), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := &storagebackend.ConfigForResource{GroupResource: corev1.Resource(resource), Config: storagebackend.Config{
-		Prefix: "/registry", EventsHistoryWindow: storagebackend.DefaultEventsHistoryWindow, Codec: junk{},
-	}}
-	store, destroy, err := options.Decorator(config, "/"+resource,
-		func(runtime.Object) (string, error) { return key, nil },
-		func() runtime.Object { return &corev1.ConfigMap{} }, func() runtime.Object { return &corev1.ConfigMapList{} },
-		func(runtime.Object) (labels.Set, fields.Set, error) { return nil, nil, nil }, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer destroy()
-	if err := store.Create(context.Background(), key, &corev1.ConfigMap{}, nil, 0); err != nil {
+	key := s.store.Prefix() + "/configmaps/" + namespace + "/" + name
+	if _, err := s.store.Client().Put(context.Background(), key, "\x00not an object"); err != nil {
 		t.Fatal(err)
 	}
 }

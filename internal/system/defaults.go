@@ -8,8 +8,8 @@ import (
 	"os"
 
 	"github.com/coppice-dev/coppice/internal/apiserver"
+	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
-	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 	"github.com/coppice-dev/coppice/internal/controller/nodelifecycle"
 	"github.com/coppice-dev/coppice/internal/node/agent"
 	"github.com/coppice-dev/coppice/internal/node/agent/nodeconfig"
@@ -19,13 +19,13 @@ import (
 const SnapshotPath = apiserver.SnapshotPath
 
 // Etcd is an etcd cluster that stores the objects.
-type Etcd = storage.Cluster
+type Etcd = etcd.Cluster
 
 // DefaultOptions returns the defaults of the flags of coppice up, as far as the parts of a control plane
 // define them.
 func DefaultOptions() Options {
 	return Options{
-		Etcd: Etcd{Prefix: storage.DefaultPrefix}, QuotaBytes: storage.DefaultQuota,
+		Etcd: Etcd{Prefix: etcd.DefaultPrefix}, QuotaBytes: etcd.DefaultQuota,
 		Services:  core.DefaultServiceRanges(),
 		Nodes:     nodeconfig.Options{Nodes: 1, Runtime: nodeconfig.Simulated},
 		NodeGrace: nodelifecycle.DefaultGrace,
@@ -54,5 +54,5 @@ func ServiceRanges(addresses string) (core.ServiceRanges, error) {
 
 // CopySnapshot writes a snapshot served by a control plane to a file.
 func CopySnapshot(file string, from io.Reader) error {
-	return WriteSnapshot(file, func(out *os.File) error { return storage.CopySnapshot(out, from) })
+	return WriteSnapshot(file, func(out *os.File) error { return etcd.CopySnapshot(out, from) })
 }

@@ -13,9 +13,9 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/accesscontrol"
+	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
 	"github.com/coppice-dev/coppice/internal/apiserver/recyclebin"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
-	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 	"github.com/coppice-dev/coppice/internal/controller/nodelifecycle"
 	"github.com/coppice-dev/coppice/internal/node/agent/nodeconfig"
 	"github.com/coppice-dev/coppice/internal/tools/version"
@@ -63,9 +63,9 @@ type Options struct {
 	TempDir string
 	// Etcd is the cluster for the objects, which other control planes may share. If it has no Servers, an
 	// etcd in this process stores them in DataDir.
-	Etcd storage.Cluster
+	Etcd etcd.Cluster
 	// QuotaBytes is the maximum size of the database of the etcd in this process. Default:
-	// storage.DefaultQuota.
+	// etcd.DefaultQuota.
 	QuotaBytes int64
 	// PKIDir contains the keys that all control planes on one etcd must share. Default: DataDir.
 	PKIDir string

@@ -4,12 +4,12 @@ import (
 	"context"
 
 	"github.com/coppice-dev/coppice/internal/apiserver"
+	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
 	"github.com/coppice-dev/coppice/internal/apiserver/recyclebin"
-	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 )
 
 // openBin opens the recycle bin; it returns nil if Recycle keeps no objects.
-func openBin(o completedOptions, dir *dataDir, store *storage.Store) (*recyclebin.Bin, error) {
+func openBin(o completedOptions, dir *dataDir, store *etcd.Store) (*recyclebin.Bin, error) {
 	if o.Recycle == (recyclebin.Bounds{}) {
 		return nil, nil // no bin is a valid choice
 	}

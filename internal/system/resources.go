@@ -9,8 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
 	"github.com/coppice-dev/coppice/internal/apiserver/recyclebin"
-	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 )
 
 // resources are what a control plane has open while it runs.
@@ -18,7 +18,7 @@ type resources struct {
 	dir      *workDir
 	machine  *machine // nil without nodes
 	listener net.Listener
-	store    *storage.Store
+	store    *etcd.Store
 	audit    io.WriteCloser  // nil without audit log
 	bin      *recyclebin.Bin // nil unless Recycle
 

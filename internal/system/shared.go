@@ -10,7 +10,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
-	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
 )
 
 // agreedAuthority is the name under which control planes on one etcd store the fingerprint of their
@@ -18,11 +18,11 @@ import (
 const agreedAuthority = "certificate-authority"
 
 // openStore starts the etcd in this process, or connects to the cluster.
-func openStore(ctx context.Context, o completedOptions, dir *workDir) (*storage.Store, error) {
+func openStore(ctx context.Context, o completedOptions, dir *workDir) (*etcd.Store, error) {
 	if len(o.Etcd.Servers) > 0 {
-		return storage.Connect(ctx, o.Etcd)
+		return etcd.Connect(ctx, o.Etcd)
 	}
-	return storage.Open(ctx, storage.Options{
+	return etcd.Open(ctx, etcd.Options{
 		Dir: dir.join(etcdDir), Ephemeral: o.Ephemeral, QuotaBytes: o.QuotaBytes, Log: o.Log, FatalLog: os.Stderr,
 	})
 }
@@ -31,7 +31,7 @@ func openStore(ctx context.Context, o completedOptions, dir *workDir) (*storage.
 // share an etcd must have the same one: a client has one certificate and trusts one authority, whichever
 // control plane serves it. The first one stores the fingerprint in etcd, and a control plane with another
 // authority does not start.
-func loadAuthority(ctx context.Context, o completedOptions, dir *workDir, store *storage.Store) (*auth.Authority, error) {
+func loadAuthority(ctx context.Context, o completedOptions, dir *workDir, store *etcd.Store) (*auth.Authority, error) {
 	path := o.PKIDir
 	if path == "" {
 		path = dir.join(pkiDir)

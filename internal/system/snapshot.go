@@ -11,7 +11,7 @@ import (
 
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
 )
 
 // restoringDir is the directory in which a snapshot is restored before it is renamed to etcdDir.
@@ -37,7 +37,7 @@ func SaveSnapshot(ctx context.Context, dir, file string) error {
 	if _, err := os.Stat(locked.join(etcdDir)); err != nil {
 		return fmt.Errorf("no control plane has kept its objects in %s: %w", dir, err)
 	}
-	store, err := storage.Open(ctx, storage.Options{Dir: locked.join(etcdDir), FatalLog: os.Stderr})
+	store, err := etcd.Open(ctx, etcd.Options{Dir: locked.join(etcdDir), FatalLog: os.Stderr})
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func SaveSnapshot(ctx context.Context, dir, file string) error {
 		return err
 	}
 	defer stream.Close()
-	return WriteSnapshot(file, func(out *os.File) error { return storage.CopySnapshot(out, stream) })
+	return WriteSnapshot(file, func(out *os.File) error { return etcd.CopySnapshot(out, stream) })
 }
 
 // WriteSnapshot writes a file atomically and syncs it. Only its owner can read it: a snapshot contains
@@ -87,7 +87,7 @@ func RestoreSnapshot(file, dir string) error {
 	if err := os.RemoveAll(restoring); err != nil {
 		return fmt.Errorf("remove the leftovers of an earlier restore: %w", err)
 	}
-	if err := storage.Restore(file, restoring); err != nil {
+	if err := etcd.Restore(file, restoring); err != nil {
 		_ = os.RemoveAll(restoring)
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
-	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
 	"github.com/coppice-dev/coppice/internal/cli/conformance/probe"
 	"github.com/coppice-dev/coppice/internal/system"
 )
@@ -223,7 +223,7 @@ func startBare(a admission) (_ *server, err error) {
 		}
 	}()
 
-	store, err := storage.Open(ctx, storage.Options{Dir: filepath.Join(dir, "etcd"), Ephemeral: true})
+	store, err := etcd.Open(ctx, etcd.Options{Dir: filepath.Join(dir, "etcd"), Ephemeral: true})
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,7 @@
 //	tick ───────────▶ presence renewed ─┐
 //	watch event ─────────────────────▶ the servers that are present ─▶ decide (pure) ─▶ writes
 //
-// Each server on a store announces its address and port there (storage.Presence), and publishes the
+// Each server on a store announces its address and port there (etcd.Presence), and publishes the
 // addresses of all servers that are present. A killed server is removed when its presence has
 // expired, at the latest one tick later. Each server reads the presences from the store before it
 // writes, so that it does not remove a server that has just started.
@@ -46,7 +46,7 @@ const (
 	logEvery = time.Minute
 )
 
-// Presence lists the servers on one store (storage.Presence). A name is a netip.AddrPort as text.
+// Presence lists the servers on one store (etcd.Presence). A name is a netip.AddrPort as text.
 type Presence interface {
 	Renew(ctx context.Context) error
 	Names(ctx context.Context) ([]string, error)

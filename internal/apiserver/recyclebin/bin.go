@@ -2,7 +2,7 @@
 // part in deletions, and does not slow them down.
 //
 // The main flow: Follow reads removals from etcd, with the last value of each object, after the last revision that it
-// has reached (storage.Removals). keep decodes the objects and writes them, encrypted, into a database in the data
+// has reached (etcd.Removals). keep decodes the objects and writes them, encrypted, into a database in the data
 // directory. The same transaction writes the revision, so a crash loses nothing that etcd still has. The oldest objects
 // are dropped when the bounds are exceeded (database.go). An index in memory has the facts for authorization, so that
 // it needs no decryption (index.go). The handler checks the rights of the user, and returns kept objects (handler.go,
@@ -25,8 +25,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
 	"github.com/coppice-dev/coppice/internal/apiserver/keyfile"
-	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 	"github.com/coppice-dev/coppice/internal/collect/pace"
 	"github.com/coppice-dev/coppice/internal/tools/undo"
 )
@@ -52,7 +52,7 @@ type Bounds struct {
 type Bin struct {
 	path   string
 	key    *keyfile.Key
-	store  *storage.Store
+	store  *etcd.Store
 	bounds Bounds
 	decode decoder
 	clock  clock.Clock
@@ -67,7 +67,7 @@ type Bin struct {
 
 // Open opens the bin in a directory, which must be locked. It creates a missing bin and a missing key. It fails if the
 // bin was written with another key. It sets a damaged bin aside.
-func Open(dir string, store *storage.Store, bounds Bounds, log *slog.Logger) (*Bin, error) {
+func Open(dir string, store *etcd.Store, bounds Bounds, log *slog.Logger) (*Bin, error) {
 	key, _, err := keyfile.LoadOrMakeKey(filepath.Join(dir, keyFile))
 	if err != nil {
 		return nil, fmt.Errorf("open the recycle bin: %w", err)
@@ -145,8 +145,8 @@ func (b *Bin) follow(ctx context.Context) error {
 		}
 		after = now
 	}
-	err = b.store.Removals(ctx, after, func(removed []storage.Removal, upTo int64) error { return b.keep(ctx, removed, upTo) })
-	if errors.Is(err, storage.ErrCompacted) {
+	err = b.store.Removals(ctx, after, func(removed []etcd.Removal, upTo int64) error { return b.keep(ctx, removed, upTo) })
+	if errors.Is(err, etcd.ErrCompacted) {
 		b.log.WarnContext(ctx, "etcd was compacted before the recycle bin has read all removed objects", "after", after)
 		return errors.Join(err, b.write(nil, now))
 	}
@@ -154,7 +154,7 @@ func (b *Bin) follow(ctx context.Context) error {
 }
 
 // keep writes removed objects and the revision that was reached.
-func (b *Bin) keep(ctx context.Context, removed []storage.Removal, upTo int64) error {
+func (b *Bin) keep(ctx context.Context, removed []etcd.Removal, upTo int64) error {
 	var entries []entry
 	namespaces := map[string]types.UID{}
 	for n := range removed {
@@ -229,7 +229,7 @@ func (b *Bin) namespaceAt(ctx context.Context, name string, revision int64) (typ
 
 // before returns the state of an object before its deletion began, with its finalizers and its status. At its removal
 // an object has no finalizers any more, and the containers of a pod have ended.
-func (b *Bin) before(ctx context.Context, last storage.Stored, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (b *Bin) before(ctx context.Context, last etcd.Stored, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	for range history {
 		if o.GetDeletionTimestamp() == nil {
 			break

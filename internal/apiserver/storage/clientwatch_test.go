@@ -21,7 +21,7 @@ import (
 // of the watch. The cache has ended the watch meanwhile.
 func TestClientBehindIsNotEnded(t *testing.T) {
 	const first, last = 2, 502
-	announceEtcdFeatures(t.Context())
+	open(t) // announces that etcd supports progress requests
 	for name, opts := range map[string]apistorage.ListOptions{
 		"from a revision":         {ResourceVersion: strconv.Itoa(first)},
 		"from a state":            {ResourceVersion: "0"},
@@ -201,7 +201,7 @@ func TestWhatIsHeldForSlowClientIsBounded(t *testing.T) {
 
 // A watch ends when its client takes no event for clientPatience. A watch that begins with a state ends after
 // statePatience, if all watches hold many bytes. Its bytes no longer count then.
-func TestPatienceWithClients(t *testing.T) {
+func TestWatchEndsWhenItsClientTakesNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		others int64
 		from   string
@@ -312,7 +312,7 @@ func endedAfter(events []watch.Event) watch.Interface {
 }
 
 // A client that stops its watch ends the watch of the cache, even while an event waits for the client.
-func TestStoppedClientWatch(t *testing.T) {
+func TestStoppedClientWatchEndsTheWatchOfTheCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := watch.NewFakeWithChanSize(mostEvents/2, false)
 		for revision := range mostEvents / 2 {

@@ -18,7 +18,7 @@ import (
 
 // The codec of watches returns "expired" for an object that cannot be decoded, and records that
 // there was one.
-func TestExpiringCodec(t *testing.T) {
+func TestUndecodableObjectExpiresTheWatch(t *testing.T) {
 	corrupt := new(atomic.Bool)
 	codec := expiringCodec{builtin.NewSchemes().Codecs.LegacyCodec(corev1.SchemeGroupVersion), corrupt}
 	if _, _, err := codec.Decode([]byte(`{"apiVersion":"v1","kind":"ConfigMap"}`), nil, nil); err != nil || corrupt.Load() {
@@ -30,7 +30,7 @@ func TestExpiringCodec(t *testing.T) {
 }
 
 // Once a watch cache has met an object that cannot be decoded, the lists that it served before
-// fail, and name the object. TestExpiringCodec has the reason why the reflector of the cache does not retry before;
+// fail, and name the object. TestUndecodableObjectExpiresTheWatch has the reason why the reflector of the cache does not retry before;
 // BenchmarkCorruptObject measures what that saves.
 func TestCorruptObjectIsNamed(t *testing.T) {
 	s := open(t)
@@ -81,9 +81,9 @@ func described(err error) string {
 }
 
 // corrupt stores bytes that cannot be decoded.
-func (s *Store) corrupt(t testing.TB, key string) {
+func (s *Stack) corrupt(t testing.TB, key string) {
 	t.Helper()
-	_, err := s.client.Put(context.Background(), s.prefix+key, "damage")
+	_, err := s.store.Client().Put(context.Background(), s.store.Prefix()+key, "damage")
 	must(t, err)
 }
 

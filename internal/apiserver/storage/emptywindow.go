@@ -72,6 +72,20 @@ func (w *window) emptyLocked(revision int64) (ask func() error) {
 	return w.progress
 }
 
+// Empty implements etcd.Window.
+func (w *window) Empty(revision int64) { requestProgress(w.emptyAfter(revision)) }
+
+// EmptyLarge implements etcd.Window.
+func (w *window) EmptyLarge(revision int64) { requestProgress(w.emptyLargeAfter(revision)) }
+
+// requestProgress calls the function that requests the progress of a watch, unless it is nil. An error means that there is no
+// watch; its successor begins with an empty window.
+func requestProgress(progress func() error) {
+	if progress != nil {
+		_ = progress()
+	}
+}
+
 // keyOf returns the key function of the cache.
 func (w *window) keyOf(next func(runtime.Object) (string, error)) func(runtime.Object) (string, error) {
 	return func(object runtime.Object) (string, error) {

@@ -216,3 +216,44 @@ func windowIsEmptied(t *testing.T) (isWatched bool) {
 	}
 	return isWatched
 }
+
+// The store empties the window of a quiet resource with large changes. Its watch goes on, and lists have all objects.
+func TestStoreEmptiesLargeWindows(t *testing.T) {
+	s := open(t)
+	contents := s.configMapStorage(t)
+	events := contents.watchFrom(t, t.Context(), "")
+	must(t, contents.create("team", "changed"))
+	next := func() string {
+		event := <-events
+		return fmt.Sprint(event.Type, " ", nameOf(event))
+	}
+	next()
+	for i := range largeFrom>>20 + 1 {
+		must(t, contents.change("team", "changed", func(object apiruntime.Object) {
+			object.(*corev1.ConfigMap).BinaryData = map[string][]byte{"data": make([]byte, 1<<20), "version": {byte(i)}}
+		}))
+		next()
+	}
+	last, err := s.store.Revision(t.Context())
+	must(t, err)
+	eventually.Succeeds(t, func() error {
+		_, err := s.store.Client().Put(t.Context(), "/busy", "") // the window is emptied at a revision after its last event
+		must(t, err)
+		past, err := contents.watch(t.Context(), fmt.Sprint(last-2))
+		must(t, err)
+		defer past.Stop()
+		if event := <-past.ResultChan(); !isExpired(event) {
+			return fmt.Errorf("a watch from the past gets %s", event.Type)
+		}
+		return nil
+	})
+	must(t, contents.create("team", "new"))
+	if got, want := next(), fmt.Sprint(watch.Added, " new"); got != want {
+		t.Errorf("the watch gets %s, want %s", got, want)
+	}
+	var list corev1.ConfigMapList
+	must(t, contents.GetList(t.Context(), contents.prefix, apistorage.ListOptions{Recursive: true, Predicate: apistorage.Everything}, &list))
+	if len(list.Items) != 2 {
+		t.Errorf("there are %d objects, want 2", len(list.Items))
+	}
+}

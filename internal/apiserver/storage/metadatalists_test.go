@@ -31,7 +31,7 @@ func listsMetadata(verb, target, accept string) (is bool) {
 }
 
 // Only lists with a response that is certainly metadata skip the decoding of other fields.
-func TestWhichListsAreOfMetadata(t *testing.T) {
+func TestOnlyListsOfMetadataSkipOtherFields(t *testing.T) {
 	const path = "/api/v1/pods"
 	for _, test := range []struct {
 		what, verb, target, accept string
@@ -57,7 +57,7 @@ func TestWhichListsAreOfMetadata(t *testing.T) {
 }
 
 // A list of metadata has the same metadata as a list of objects, does not decode other fields, and begins no cache.
-func TestListOfMetadata(t *testing.T) {
+func TestListOfMetadataDecodesNothingElse(t *testing.T) {
 	s := open(t)
 	maps := s.configMapStorage(t)
 	must(t, maps.create("team", "a"))

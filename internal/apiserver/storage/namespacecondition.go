@@ -116,7 +116,6 @@ type resourceClient struct {
 	etcdkubernetes.Interface
 	kv         clientv3.KV
 	namespaces *namespaces
-	log        *raftLog
 	resource   schema.GroupResource
 	prefix     string      // of the resource's keys; followed by namespace and name, or by a name only
 	unique     *uniqueKeys // nil if objects have no unique values
@@ -126,7 +125,6 @@ type resourceClient struct {
 func (c resourceClient) OptimisticPut(
 	ctx context.Context, key string, data []byte, expectedRevision int64, opts etcdkubernetes.PutOptions,
 ) (etcdkubernetes.PutResponse, error) {
-	c.log.wrote(len(data))
 	namespace, name, namespaced := strings.Cut(strings.TrimPrefix(key, c.prefix), "/")
 	reader, revision := c.namespaces.lookup(namespace)
 	if expectedRevision != 0 || !namespaced || reader == nil {

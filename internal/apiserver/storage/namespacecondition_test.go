@@ -3,6 +3,7 @@ package storage
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	apistorage "k8s.io/apiserver/pkg/storage"
+
+	"github.com/coppice-dev/coppice/internal/testing/etcdcluster"
 )
 
 func mark(obj runtime.Object) {
@@ -33,12 +36,12 @@ func (o objects) makeConfigMap(namespace, name string) error {
 }
 
 func TestR21_CreationOnConditionOfTheNamespace(t *testing.T) {
-	for where, open := range stores() {
+	for where, open := range stacks() {
 		t.Run(where, func(t *testing.T) { testCreationOnCondition(t, open(t)) })
 	}
 }
 
-func testCreationOnCondition(t *testing.T, s *Store) {
+func testCreationOnCondition(t *testing.T, s *Stack) {
 	namespaces, contents := s.namespaceStorage(t), s.configMapStorage(t)
 	for way, create := range map[string]func(namespace, name string) error{
 		"create":           contents.create,
@@ -80,7 +83,7 @@ func testCreationOnCondition(t *testing.T, s *Store) {
 }
 
 // AlreadyExists takes precedence over the state of the namespace.
-func TestCreateWhatExists(t *testing.T) {
+func TestAlreadyExistsPrecedesTheNamespace(t *testing.T) {
 	s := open(t)
 	namespaces, contents := s.namespaceStorage(t), s.configMapStorage(t)
 	must(t, namespaces.create("", "team"))
@@ -94,8 +97,8 @@ func TestCreateWhatExists(t *testing.T) {
 	}
 }
 
-// A store that serves no namespaces has no conditions.
-func TestCreateWithoutNamespaces(t *testing.T) {
+// A stack that serves no namespaces has no conditions.
+func TestStackWithoutNamespacesHasNoConditions(t *testing.T) {
 	s := open(t)
 	must(t, s.configMapStorage(t).create("nowhere", "a"))
 }
@@ -107,13 +110,13 @@ func TestR21_CreationCosts(t *testing.T) {
 	namespaces, contents := s.namespaceStorage(t), s.configMapStorage(t)
 	must(t, namespaces.create("", "team"))
 	must(t, contents.create("team", "first"))
-	before, err := s.Revision(t.Context())
+	before, err := s.store.Revision(t.Context())
 	must(t, err)
 	const n = 100
 	for i := range n {
 		must(t, contents.create("team", fmt.Sprint(i)))
 	}
-	after, err := s.Revision(t.Context())
+	after, err := s.store.Revision(t.Context())
 	must(t, err)
 	if after-before != n {
 		t.Errorf("%d creations made %d revisions", n, after-before)
@@ -124,7 +127,7 @@ func TestR21_CreationCosts(t *testing.T) {
 }
 
 // The number of remembered namespaces is bounded.
-func TestNamespacesAreForgotten(t *testing.T) {
+func TestRememberedNamespacesAreBounded(t *testing.T) {
 	var n namespaces
 	for i := range maxKnown + 1 {
 		n.remember(fmt.Sprint(i), 1)
@@ -142,12 +145,12 @@ func TestNamespacesAreForgotten(t *testing.T) {
 // Creations that admission has allowed just before the namespace was marked leave no objects in a
 // namespace that is removed when it was empty once.
 func TestR21_RaceOfCreationAndRemovalOfNamespace(t *testing.T) {
-	for where, open := range stores() {
+	for where, open := range stacks() {
 		t.Run(where, func(t *testing.T) { testRaceOfCreationAndRemoval(t, open(t)) })
 	}
 }
 
-func testRaceOfCreationAndRemoval(t *testing.T, s *Store) {
+func testRaceOfCreationAndRemoval(t *testing.T, s *Stack) {
 	namespaces, contents := s.namespaceStorage(t), s.configMapStorage(t)
 	var created, late atomic.Int64
 	rounds := 0
@@ -210,7 +213,7 @@ func (o objects) isActive(name string) bool {
 }
 
 // removeNamespace marks a namespace, empties it and removes it.
-func (s *Store) removeNamespace(t *testing.T, namespaces, contents objects, ns string) error {
+func (s *Stack) removeNamespace(t *testing.T, namespaces, contents objects, ns string) error {
 	t.Helper()
 	if err := namespaces.change("", ns, mark); err != nil {
 		return err
@@ -225,10 +228,32 @@ func (s *Store) removeNamespace(t *testing.T, namespaces, contents objects, ns s
 	return namespaces.remove("", ns)
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
+// R21 between servers: after one server has seen a namespace active, another server marks it. From
+// then on the first server rejects creations in it.
+func TestR21_AcrossServers(t *testing.T) {
+	c := etcdcluster.Start(t, 1, nil)
+	one, other := connect(t, c), connect(t, c)
+	must(t, one.namespaceStorage(t).create("", "team"))
+	contents := one.configMapStorage(t)
+	must(t, contents.create("team", "a"))
+	must(t, other.namespaceStorage(t).change("", "team", mark))
+	if err := contents.create("team", "late"); !apierrors.IsForbidden(err) {
+		t.Errorf("%v, want that it is refused", err)
+	}
+}
+
+// A namespace that cannot be decoded causes an error, and does not count as missing.
+func TestUnreadableNamespaceIsNotMissing(t *testing.T) {
+	s := open(t)
+	s.namespaceStorage(t)
+	contents := s.configMapStorage(t)
+	_, err := s.store.Client().Put(t.Context(), "/registry/namespaces/broken", "no object")
+	must(t, err)
+	if err := contents.create("broken", "a"); err == nil || !strings.Contains(err.Error(), "/registry/namespaces/broken") {
+		t.Errorf("%v", err)
+	}
+	if got := contents.names(t, s, "broken"); len(got) > 0 {
+		t.Errorf("created %v", got)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // The size of an object is near the size of its longest text, in any field, and for each type of object.
-func TestSizeOf(t *testing.T) {
+func TestSizeIsNearTheLongestText(t *testing.T) {
 	const n = 1 << 20
 	long := strings.Repeat("x", n)
 	metadata := metav1.ObjectMeta{Name: "a", OwnerReferences: []metav1.OwnerReference{{UID: "u"}, {Kind: long}}}

@@ -64,10 +64,9 @@ type onDemand struct {
 	watched bool        // guarded by mu; this process has a watch without the cache
 }
 
-// newOnDemand returns the storage of a resource in a store. open opens a cache; listed counts the objects that lists
-// read.
-func newOnDemand(direct apistorage.Interface, open func() (*watchCache, error), listed *listedObjects, in *Store) *onDemand {
-	s := &onDemand{Interface: direct, open: open, listed: listed, held: &in.heldForWatches, opened: uint64(in.opened), remote: in.Shared()}
+// newOnDemand returns the storage of a resource. open opens a cache; listed counts the objects that lists read.
+func newOnDemand(direct apistorage.Interface, open func() (*watchCache, error), listed *listedObjects, in *Stack) *onDemand {
+	s := &onDemand{Interface: direct, open: open, listed: listed, held: &in.heldForWatches, opened: uint64(in.store.Opened()), remote: in.store.Shared()}
 	s.ended, s.end = context.WithCancel(context.Background()) //nolint:forbidigo // it ends with the storage
 	return s
 }

@@ -108,7 +108,7 @@ func TestListsAreTheSame(t *testing.T) {
 }
 
 // While a cache cannot be filled, etcd serves reads and writes.
-func TestCacheThatIsNotFilled(t *testing.T) {
+func TestUnfilledCacheLeavesReadsToEtcd(t *testing.T) {
 	s := open(t)
 	maps := s.configMapStorage(t)
 	must(t, maps.create("team", "sound"))
@@ -159,7 +159,7 @@ func TestCacheBeginsOnce(t *testing.T) {
 }
 
 // A client that has listed before the cache began can watch from there, and misses nothing.
-func TestWatchFromBeforeTheCache(t *testing.T) {
+func TestWatchFromBeforeTheCacheMissesNothing(t *testing.T) {
 	s := open(t)
 	maps := s.configMapStorage(t)
 	must(t, maps.create("team", "before"))
@@ -181,13 +181,13 @@ func TestWatchFromBeforeTheCache(t *testing.T) {
 
 // A watch from before the store was opened fails, as from before the start of a cache that begins
 // with the server.
-func TestWatchFromBeforeTheStore(t *testing.T) {
+func TestWatchFromBeforeTheStoreExpires(t *testing.T) {
 	s := open(t)
 	must(t, s.namespaceStorage(t).create("", "team"))
-	revision, err := s.Revision(t.Context())
+	revision, err := s.store.Revision(t.Context())
 	must(t, err)
-	s.opened = revision
 	maps := s.configMapStorage(t)
+	maps.Interface.(*onDemand).opened = uint64(revision)
 	must(t, maps.create("team", "a"))
 	for from, expired := range map[int64]bool{revision - 1: true, revision: false} {
 		event := <-maps.watchFrom(t, t.Context(), strconv.FormatInt(from, 10))
@@ -199,7 +199,7 @@ func TestWatchFromBeforeTheStore(t *testing.T) {
 
 // The first watch of this process needs no cache: it gets the initial state, the bookmark after it,
 // and the events. A second concurrent watch has a cache.
-func TestWatchOfThisProcess(t *testing.T) {
+func TestFirstWatchOfThisProcessNeedsNoCache(t *testing.T) {
 	s := open(t)
 	maps := s.configMapStorage(t)
 	must(t, maps.create("team", "a"))
@@ -239,7 +239,7 @@ func TestWatchOfThisProcess(t *testing.T) {
 }
 
 // Servers that share an etcd do not open the watches of their informers there.
-func TestWatchOfThisProcessOnSharedStore(t *testing.T) {
+func TestWatchOfThisProcessOnSharedStoreBeginsACache(t *testing.T) {
 	s := open(t)
 	maps := s.configMapStorage(t)
 	maps.Interface.(*onDemand).remote = true
@@ -250,7 +250,7 @@ func TestWatchOfThisProcessOnSharedStore(t *testing.T) {
 }
 
 // A storage that is stopped ends the watches without a cache, and begins no cache.
-func TestStopWithoutCache(t *testing.T) {
+func TestStoppedStorageEndsItsWatches(t *testing.T) {
 	s := open(t)
 	maps := s.configMapStorage(t)
 	must(t, maps.create("team", "a"))

@@ -26,7 +26,7 @@ const (
 // Benefit: without it, the second of two consecutive consistent lists took 100 ms, and so did each
 // phase of the deletion of a namespace. BenchmarkConsistentList prints both.
 //
-// If the interval of the cacher changes, lists are slow again, and TestProgressClock fails.
+// If the interval of the cacher changes, lists are slow again, and TestCacheRequestsProgressByItsClock fails.
 type progressClock struct{ clock.RealClock }
 
 // NewTimer implements clock.Clock.

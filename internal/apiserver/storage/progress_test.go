@@ -50,7 +50,7 @@ func (t timerSeen) Reset(d time.Duration) bool {
 
 // The watch cache of k8s.io/apiserver requests the progress of its watch by a timer of its
 // configured clock, with the interval that progressClock expects.
-func TestProgressClock(t *testing.T) {
+func TestCacheRequestsProgressByItsClock(t *testing.T) {
 	s := open(t)
 	seen := &timersSeen{times: map[time.Duration]bool{}}
 	s.cacheClock = seen
@@ -79,7 +79,7 @@ func BenchmarkConsistentList(b *testing.B) {
 			quiet.watchFrom(b, b.Context(), "")
 			must(b, quiet.listConsistently())
 			for b.Loop() {
-				_, err := s.client.Put(context.Background(), "/busy", "")
+				_, err := s.store.Client().Put(context.Background(), "/busy", "")
 				must(b, err)
 				must(b, quiet.listConsistently())
 			}

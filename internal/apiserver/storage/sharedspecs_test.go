@@ -105,7 +105,7 @@ func TestSpecsAreShared(t *testing.T) {
 }
 
 // Truncated data are not a definition.
-func TestDamagedDefinitions(t *testing.T) {
+func TestTruncatedDefinitionsAreRefused(t *testing.T) {
 	codec := withSharedSpecs(definitionCodec(), apiextensions.Resource("customresourcedefinitions"))
 	written := newDefinition(t, "a", "first")
 	stored := encode(t, codec, written)

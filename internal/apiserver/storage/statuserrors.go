@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
 )
 
 const (
@@ -75,7 +77,7 @@ func readError(err error) error {
 	if !isUnavailable(err) {
 		return err
 	}
-	unavailable := apierrors.NewServiceUnavailable("etcd does not answer: " + plain(err).Error())
+	unavailable := apierrors.NewServiceUnavailable("etcd does not answer: " + etcd.Cause(err).Error())
 	unavailable.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 	return unavailable
 }
@@ -90,7 +92,7 @@ func writeError(err error) error {
 			Message: "etcd is full: its quota is used up, and it takes no writes until objects were deleted and their space was given back",
 		}}
 	case isUnavailable(err):
-		return apierrors.NewTimeoutError("etcd does not answer, and the write may or may not have been carried out: look before you repeat it: "+plain(err).Error(), 0)
+		return apierrors.NewTimeoutError("etcd does not answer, and the write may or may not have been carried out: look before you repeat it: "+etcd.Cause(err).Error(), 0)
 	}
 	return err
 }

@@ -2,6 +2,8 @@ package storage
 
 import (
 	"context"
+	"log/slog"
+	"os"
 	"strings"
 	"testing"
 
@@ -17,23 +19,60 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 	apistorage "k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/klog/v2"
 
+	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
+	"github.com/coppice-dev/coppice/internal/testing/etcdcluster"
 )
 
-// open opens an ephemeral store for one test.
-func open(t testing.TB) *Store {
+func TestMain(m *testing.M) {
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // tests provoke errors
+	os.Exit(m.Run())
+}
+
+// stacks returns the ways to keep objects: in this process, and in an etcd cluster.
+func stacks() map[string]func(testing.TB) *Stack {
+	return map[string]func(testing.TB) *Stack{
+		"in process": open,
+		"elsewhere":  func(t testing.TB) *Stack { return connect(t, etcdcluster.Start(t, 1, nil)) },
+	}
+}
+
+// open returns the stack on an ephemeral store for one test.
+func open(t testing.TB) *Stack {
 	t.Helper()
-	s, err := Open(context.Background(), Options{Dir: t.TempDir(), Ephemeral: true})
+	return openWith(t, etcd.Options{Dir: t.TempDir(), Ephemeral: true})
+}
+
+// openWith returns the stack on a store in this process for one test.
+func openWith(t testing.TB, o etcd.Options) *Stack {
+	t.Helper()
+	store, err := etcd.Open(context.Background(), o)
+	must(t, err)
+	return on(t, store)
+}
+
+// connect returns the stack on a cluster.
+func connect(t testing.TB, c *etcdcluster.Cluster) *Stack {
+	t.Helper()
+	store, err := etcd.Connect(context.Background(), etcd.Cluster{Servers: c.URLs()})
+	must(t, err)
+	return on(t, store)
+}
+
+// on returns the stack on a store, which the end of the test closes.
+func on(t testing.TB, store *etcd.Store) *Stack {
+	t.Helper()
+	t.Cleanup(func() { must(t, store.Close()) })
+	return New(store, nil, Unique{corev1.Resource("uniques"): valuesOf})
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
 }
 
 // noOptions are the options of registries before the store's.
@@ -68,15 +107,15 @@ func codec(t testing.TB) runtime.Codec {
 }
 
 // storageOf opens the storage of a resource, as its registry would.
-func (s *Store) storageOf(t testing.TB, resource string, obj, list runtime.Object, wrap Wrap) objects {
+func (s *Stack) storageOf(t testing.TB, resource string, obj, list runtime.Object) objects {
 	t.Helper()
 	kind := corev1.Resource(resource)
-	options, err := s.RESTOptions(noOptions{}, wrap, Unique{corev1.Resource("uniques"): valuesOf}).GetRESTOptions(kind, obj)
+	options, err := s.RESTOptions(noOptions{}).GetRESTOptions(kind, obj)
 	if err != nil {
 		t.Fatal(err)
 	}
 	config := &storagebackend.ConfigForResource{GroupResource: kind, Config: storagebackend.Config{
-		Prefix: s.Prefix(), EventsHistoryWindow: storagebackend.DefaultEventsHistoryWindow, Codec: codec(t),
+		Prefix: s.store.Prefix(), EventsHistoryWindow: storagebackend.DefaultEventsHistoryWindow, Codec: codec(t),
 	}}
 	prefix := "/" + resource
 	keyOf := func(obj runtime.Object) (string, error) {
@@ -96,14 +135,14 @@ func (s *Store) storageOf(t testing.TB, resource string, obj, list runtime.Objec
 	return objects{opened, prefix}
 }
 
-func (s *Store) namespaceStorage(t testing.TB) objects {
+func (s *Stack) namespaceStorage(t testing.TB) objects {
 	t.Helper()
-	return s.storageOf(t, "namespaces", &corev1.Namespace{}, &corev1.NamespaceList{}, nil)
+	return s.storageOf(t, "namespaces", &corev1.Namespace{}, &corev1.NamespaceList{})
 }
 
-func (s *Store) configMapStorage(t testing.TB) objects {
+func (s *Stack) configMapStorage(t testing.TB) objects {
 	t.Helper()
-	return s.storageOf(t, "configmaps", &corev1.ConfigMap{}, &corev1.ConfigMapList{}, nil)
+	return s.storageOf(t, "configmaps", &corev1.ConfigMap{}, &corev1.ConfigMapList{})
 }
 
 // create creates an object.
@@ -137,10 +176,10 @@ func (o objects) remove(namespace, name string) error {
 }
 
 // names returns the names of the objects that etcd has in a namespace.
-func (o objects) names(t testing.TB, s *Store, namespace string) []string {
+func (o objects) names(t testing.TB, s *Stack, namespace string) []string {
 	t.Helper()
-	prefix := s.Prefix() + o.key(namespace, "")
-	response, err := s.client.Get(context.Background(), prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	prefix := s.store.Prefix() + o.key(namespace, "")
+	response, err := s.store.Client().Get(context.Background(), prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,4 +188,33 @@ func (o objects) names(t testing.TB, s *Store, namespace string) []string {
 		names = append(names, strings.TrimPrefix(string(kv.Key), prefix))
 	}
 	return names
+}
+
+// Each storage is wrapped, with the name of its resource, by the outermost layer.
+func TestStorageIsWrapped(t *testing.T) {
+	type outermost struct{ apistorage.Interface }
+	var asked []schema.GroupResource
+	s := New(open(t).store, func(resource schema.GroupResource, inner apistorage.Interface) apistorage.Interface {
+		asked = append(asked, resource)
+		return outermost{inner}
+	}, nil)
+	wrapped := s.configMapStorage(t)
+	if _, ok := wrapped.Interface.(outermost); !ok || len(asked) != 1 || asked[0] != corev1.Resource("configmaps") {
+		t.Errorf("a %T, asked for %v", wrapped.Interface, asked)
+	}
+	must(t, wrapped.create("team", "a"))
+}
+
+// R15: the store knows the last write of each resource whose storage was opened.
+func TestR15_NewestHasTheResourcesOfTheStack(t *testing.T) {
+	s := open(t)
+	maps := s.configMapStorage(t)
+	must(t, maps.create("team", "a"))
+	written, err := s.store.Revision(t.Context())
+	must(t, err)
+	newest, err := s.store.Newest(t.Context())
+	must(t, err)
+	if got, ok := newest.Writes["configmaps"]; !ok || got != written {
+		t.Errorf("the last write is %d, want %d: %v", got, written, newest.Writes)
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/allocation"
+	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
 )
 
 // uniquePrefix is the prefix of the keys that reserve unique values. Nothing lists or watches it.
@@ -26,11 +27,11 @@ type Unique map[schema.GroupResource]Values
 type Values func(runtime.Object) []string
 
 // in returns the unique keys of a resource, or nil for nil Values.
-func (v Values) in(s *Store, resource schema.GroupResource, reader objectReader) *uniqueKeys {
+func (v Values) in(s *etcd.Store, resource schema.GroupResource, reader objectReader) *uniqueKeys {
 	if v == nil {
 		return nil
 	}
-	return &uniqueKeys{kv: s.client.KV, values: v, prefix: path.Join(uniquePrefix, resource.Group, resource.Resource) + "/", reader: reader}
+	return &uniqueKeys{kv: s.Client().KV, values: v, prefix: path.Join(uniquePrefix, resource.Group, resource.Resource) + "/", reader: reader}
 }
 
 // uniqueKeys keeps, beside each object of a resource, one key for each of its unique values. The

@@ -39,10 +39,10 @@ func having(values ...string) func(runtime.Object) {
 }
 
 // uniqueStorage returns a storage of objects with unique values, in an existing namespace.
-func (s *Store) uniqueStorage(t *testing.T) objects {
+func (s *Stack) uniqueStorage(t *testing.T) objects {
 	t.Helper()
 	must(t, s.namespaceStorage(t).create("", "default"))
-	return s.storageOf(t, "uniques", &corev1.ConfigMap{}, &corev1.ConfigMapList{}, nil)
+	return s.storageOf(t, "uniques", &corev1.ConfigMap{}, &corev1.ConfigMapList{})
 }
 
 func (o objects) make(name string, values ...string) error {
@@ -53,9 +53,9 @@ func (o objects) make(name string, values ...string) error {
 }
 
 // held returns the reservations, as value=name.
-func (s *Store) held(t *testing.T) string {
+func (s *Stack) held(t *testing.T) string {
 	t.Helper()
-	r, err := s.client.Get(context.Background(), uniquePrefix, clientv3.WithPrefix())
+	r, err := s.store.Client().Get(context.Background(), uniquePrefix, clientv3.WithPrefix())
 	must(t, err)
 	var held []string
 	for _, kv := range r.Kvs {
@@ -65,7 +65,7 @@ func (s *Store) held(t *testing.T) string {
 	return strings.Join(held, " ")
 }
 
-func TestUniqueValues(t *testing.T) {
+func TestUniqueValuesFollowTheirObjects(t *testing.T) {
 	s := open(t)
 	o := s.uniqueStorage(t)
 	isTaken := func(err error, value, by string) {
@@ -106,15 +106,15 @@ func TestUniqueValues(t *testing.T) {
 }
 
 // The values of an object are freed even if the object can no longer be decoded.
-func TestUniqueValuesOfADamagedObject(t *testing.T) {
+func TestRemovedDamagedObjectFreesItsUniqueValues(t *testing.T) {
 	s := open(t)
 	o := s.uniqueStorage(t)
 	must(t, o.make("a", "1", "2"))
 	must(t, o.make("b", "3"))
 	ctx := context.Background()
-	damaged, err := s.client.Put(ctx, "/registry/uniques/default/a", "damage")
+	damaged, err := s.store.Client().Put(ctx, "/registry/uniques/default/a", "damage")
 	must(t, err)
-	client := s.resourceClient(corev1.Resource("uniques"), "/registry/uniques/", Values(valuesOf).in(s, corev1.Resource("uniques"), readerOf(t)))
+	client := s.resourceClient(corev1.Resource("uniques"), "/registry/uniques/", Values(valuesOf).in(s.store, corev1.Resource("uniques"), readerOf(t)))
 	gone, err := client.Kubernetes.OptimisticDelete(ctx, "/registry/uniques/default/a", damaged.Header.Revision, etcdkubernetes.DeleteOptions{})
 	if err != nil || !gone.Succeeded {
 		t.Errorf("%+v, %v", gone, err)
@@ -134,7 +134,7 @@ func readerOf(t *testing.T) objectReader {
 
 // Exactly one of several concurrent writers gets a value. Afterwards, no object holds values that
 // were changed, freed or lost in races.
-func TestUniqueValuesInARace(t *testing.T) {
+func TestOneOfManyWritersGetsAUniqueValue(t *testing.T) {
 	s := open(t)
 	o := s.uniqueStorage(t)
 	const writers, values = 8, 3

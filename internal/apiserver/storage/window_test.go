@@ -28,7 +28,7 @@ import (
 func newConfigMap() apiruntime.Object { return &corev1.ConfigMap{} }
 
 // Changes are at least changeTime apart; creations and the initial state keep their times.
-func TestWindowClock(t *testing.T) {
+func TestChangesAdvanceTheClockOfAWindow(t *testing.T) {
 	began := time.Unix(1000, 0)
 	at := func(ms int) time.Time { return began.Add(time.Duration(ms) * time.Millisecond) }
 	h := &window{newFunc: newConfigMap}

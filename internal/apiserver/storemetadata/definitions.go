@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
 )
 
 // definitions has the served custom resources, from their CustomResourceDefinitions in the store.
@@ -24,14 +24,14 @@ type definitions struct {
 	lost   bool                                // guarded by mu
 }
 
-var _ storage.Subscriber = (*definitions)(nil)
+var _ etcd.Subscriber = (*definitions)(nil)
 
 func newDefinitions(changed func(schema.GroupResource)) *definitions {
 	return &definitions{changed: changed, served: make(map[schema.GroupResource]definition), known: make(map[string]int64)}
 }
 
 // read reads all definitions. The subscription to changes must begin before.
-func (d *definitions) read(ctx context.Context, follower *storage.Follower, prefix string) error {
+func (d *definitions) read(ctx context.Context, follower *etcd.Follower, prefix string) error {
 	for after := ""; ; {
 		page, err := follower.ReadPage(ctx, prefix, after, 0, pageSize)
 		if err != nil {
@@ -39,7 +39,7 @@ func (d *definitions) read(ctx context.Context, follower *storage.Follower, pref
 		}
 		for _, object := range page.Objects {
 			after = object.Key
-			d.Changed(storage.Change{Key: object.Key, Value: object.Value, Revision: object.Revision})
+			d.Changed(etcd.Change{Key: object.Key, Value: object.Value, Revision: object.Revision})
 		}
 		if page.Remaining <= 0 {
 			d.mu.Lock()
@@ -50,8 +50,8 @@ func (d *definitions) read(ctx context.Context, follower *storage.Follower, pref
 	}
 }
 
-// Changed implements storage.Subscriber.
-func (d *definitions) Changed(c storage.Change) {
+// Changed implements etcd.Subscriber.
+func (d *definitions) Changed(c etcd.Change) {
 	name := c.Key[strings.LastIndex(c.Key, "/")+1:]
 	plural, group, _ := strings.Cut(name, ".")
 	resource := schema.GroupResource{Group: group, Resource: plural}
@@ -78,7 +78,7 @@ func (d *definitions) Changed(c storage.Change) {
 	}
 }
 
-// Lost implements storage.Subscriber.
+// Lost implements etcd.Subscriber.
 func (d *definitions) Lost() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

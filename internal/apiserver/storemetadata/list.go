@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
 )
 
 // pageSize is the number of objects that are read at once, with all their fields.
@@ -72,14 +72,14 @@ func (t *target) list(ctx context.Context, prefix string, options metav1.ListOpt
 }
 
 // page reads the objects after the end of another page.
-func (t *target) page(ctx context.Context, prefix string, last continuation, size int64) (storage.Page, error) {
+func (t *target) page(ctx context.Context, prefix string, last continuation, size int64) (etcd.Page, error) {
 	after := ""
 	if last.After != "" {
 		after = prefix + last.After
 	}
 	page, err := t.source.Follower.ReadPage(ctx, prefix, after, last.Revision, size)
 	switch {
-	case errors.Is(err, storage.ErrCompacted):
+	case errors.Is(err, etcd.ErrCompacted):
 		return page, apierrors.NewResourceExpired("The provided continue parameter is too old: " + err.Error())
 	case err != nil:
 		return page, apierrors.NewInternalError(err)
@@ -138,7 +138,7 @@ func (s *Source) At(ctx context.Context, resource schema.GroupResource, namespac
 	}
 	page, err := s.Follower.ReadPage(ctx, key, "", revision, 1) // a longer key with this prefix comes after it
 	switch {
-	case errors.Is(err, storage.ErrCompacted):
+	case errors.Is(err, etcd.ErrCompacted):
 		return "", 0, nil
 	case err != nil:
 		return "", 0, err

@@ -2,7 +2,7 @@
 // process: lists and watches without a request, a handler or a watch cache. The collector watches
 // every kind; with this package, a custom resource without other clients costs almost nothing.
 //
-// A Source follows the keys of all objects (storage.Follower), and Client is client-go's interface
+// A Source follows the keys of all objects (etcd.Follower), and Client is client-go's interface
 // to it, for one user. decode.go decodes the metadata of stored objects, list.go reads lists from
 // etcd, and watches receive the events of the follower (watch.go, watcher.go). Users need the same
 // permissions as for requests. Resources that are not in the store, such as the resources of
@@ -26,12 +26,12 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/metadata"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
 )
 
 // Config configures a Source. All fields are required.
 type Config struct {
-	Follower   *storage.Follower
+	Follower   *etcd.Follower
 	Authorizer authorizer.Authorizer
 	// Builtin reports whether a resource is one of the built-in kinds, which are always served.
 	Builtin func(schema.GroupResource) bool

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
 )
 
 // bookmarkInterval is the time between two bookmarks of a watch. A client resumes a watch at its
@@ -94,9 +94,9 @@ func (t *target) resume(ctx context.Context, prefix string, w *watcher, from str
 		return
 	}
 	w.begin(position)
-	err = t.source.Follower.Replay(ctx, prefix, after, position, func(c storage.Change) { w.replay(c) })
+	err = t.source.Follower.Replay(ctx, prefix, after, position, func(c etcd.Change) { w.replay(c) })
 	switch {
-	case errors.Is(err, storage.ErrCompacted):
+	case errors.Is(err, etcd.ErrCompacted):
 		w.Lost()
 	case err != nil:
 		w.fail(err)
@@ -106,7 +106,7 @@ func (t *target) resume(ctx context.Context, prefix string, w *watcher, from str
 // bookmarks sends the bookmarks of a watch, and ends the watch when its time is over. Just before
 // the end it sends a bookmark of the newest revision, at which the client may resume.
 type bookmarks struct {
-	follower *storage.Follower
+	follower *etcd.Follower
 	watcher  *watcher
 	limited  bool // the watch has a timeout, and left is used
 	allowed  bool
@@ -117,7 +117,7 @@ type bookmarks struct {
 	stopped bool
 }
 
-func newBookmarks(follower *storage.Follower, w *watcher, options metav1.ListOptions) *bookmarks {
+func newBookmarks(follower *etcd.Follower, w *watcher, options metav1.ListOptions) *bookmarks {
 	b := &bookmarks{follower: follower, watcher: w, limited: options.TimeoutSeconds != nil, allowed: options.AllowWatchBookmarks}
 	if b.limited {
 		b.left = time.Duration(*options.TimeoutSeconds) * time.Second

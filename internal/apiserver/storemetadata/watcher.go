@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
 )
 
 const (
@@ -34,7 +34,7 @@ func (e event) isOld(after int64) bool {
 	return e.revision < after || e.revision == after && e.Type != watch.Bookmark
 }
 
-// watcher is a watch of one resource. It is a storage.Subscriber, which the follower calls, and the
+// watcher is a watch of one resource. It is a etcd.Subscriber, which the follower calls, and the
 // watch.Interface of a client.
 type watcher struct {
 	results chan watch.Event
@@ -51,8 +51,8 @@ type watcher struct {
 }
 
 var (
-	_ storage.Subscriber = (*watcher)(nil)
-	_ watch.Interface    = (*watcher)(nil)
+	_ etcd.Subscriber = (*watcher)(nil)
+	_ watch.Interface = (*watcher)(nil)
 )
 
 // newWatcher returns a watcher that queues its events until pass is called.
@@ -72,8 +72,8 @@ func (w *watcher) Stop() {
 	})
 }
 
-// Changed implements storage.Subscriber.
-func (w *watcher) Changed(c storage.Change) {
+// Changed implements etcd.Subscriber.
+func (w *watcher) Changed(c etcd.Change) {
 	if e, ok := w.eventOf(c); ok {
 		w.send(event{c.Revision, e})
 	}
@@ -81,7 +81,7 @@ func (w *watcher) Changed(c storage.Change) {
 
 // replay delivers a change from before the subscription. Only the goroutine that delivers events
 // calls it.
-func (w *watcher) replay(c storage.Change) {
+func (w *watcher) replay(c etcd.Change) {
 	if e, ok := w.eventOf(c); ok {
 		w.deliver(e)
 	}
@@ -89,7 +89,7 @@ func (w *watcher) replay(c storage.Change) {
 
 // eventOf returns the event of a change. If the change cannot be decoded or has no value, the watch
 // ends.
-func (w *watcher) eventOf(c storage.Change) (watch.Event, bool) {
+func (w *watcher) eventOf(c etcd.Change) (watch.Event, bool) {
 	kind := watch.Modified
 	switch {
 	case c.Deleted:
@@ -109,7 +109,7 @@ func (w *watcher) eventOf(c storage.Change) (watch.Event, bool) {
 	return watch.Event{Type: kind, Object: object}, true
 }
 
-// Lost implements storage.Subscriber.
+// Lost implements etcd.Subscriber.
 func (w *watcher) Lost() {
 	w.fail(apierrors.NewResourceExpired("that revision has been compacted, or replaced by a backup"))
 }

@@ -8,11 +8,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/storage"
+	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
 )
 
-func change(name string, revision int64) storage.Change {
-	return storage.Change{Key: "/registry/configmaps/team/" + name, Revision: revision, Value: []byte(`{"metadata":{"name":"` + name + `"}}`)}
+func change(name string, revision int64) etcd.Change {
+	return etcd.Change{Key: "/registry/configmaps/team/" + name, Revision: revision, Value: []byte(`{"metadata":{"name":"` + name + `"}}`)}
 }
 
 // received returns the events of a watch until it ends.
