@@ -130,3 +130,57 @@ func TestAggregatedGroup(t *testing.T) {
 		t.Errorf("kubectl get of a group that is gone: %s", errs)
 	}
 }
+
+// nowhereAPI registers a group whose service does not exist.
+const nowhereAPI = `
+apiVersion: apiregistration.k8s.io/v1
+kind: APIService
+metadata: {name: v1.nowhere.example.com}
+spec:
+  group: nowhere.example.com
+  version: v1
+  groupPriorityMinimum: 2000
+  versionPriority: 15
+  insecureSkipTLSVerify: true
+  service: {namespace: default, name: nowhere}
+`
+
+// A group that was never up holds no foreground deletion. It holds the orphan deletion of an older owner, whose Event
+// names the APIService, until that is deleted.
+func TestR15_GroupThatWasNeverUp(t *testing.T) {
+	plane := startPlane(t, "--ephemeral", "--secure-port=0", noNodes)
+	all := kubectls(t, plane)
+	here := all[len(all)-1]
+	for _, name := range []string{"first", "second"} {
+		here.run(t, "create", "configmap", name)
+		uid := here.get(t, "default", "configmap/"+name, "{.metadata.uid}")
+		here.apply(t, "default", fmt.Sprintf(`
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: %s-dependent
+  ownerReferences: [{apiVersion: v1, kind: ConfigMap, name: %s, uid: %s, blockOwnerDeletion: true}]
+`, name, name, uid))
+	}
+	here.apply(t, "default", nowhereAPI)
+	eventually.Agrees(t, func() string {
+		if line := here.run(t, "get", "apiservices", "v1.nowhere.example.com", "--no-headers"); !strings.Contains(line, "False") {
+			return line
+		}
+		return ""
+	})
+	here.run(t, "delete", "configmap", "first", "--cascade=foreground", "--timeout=2m")
+	here.run(t, "delete", "configmap", "second", "--cascade=orphan", "--wait=false")
+	eventually.Agrees(t, func() string {
+		events := here.run(t, "get", "events", "--field-selector=involvedObject.name=second", "-o", "jsonpath={.items[*].message}")
+		for _, words := range []string{"v1.nowhere.example.com", "unavailable since", "delete the APIService"} {
+			if !strings.Contains(events, words) {
+				return fmt.Sprintf("the Events do not say %q: %s", words, events)
+			}
+		}
+		return ""
+	})
+	here.eventuallyNames(t, "default", "configmaps", "configmap/kube-root-ca.crt", "configmap/second", "configmap/second-dependent")
+	here.run(t, "delete", "apiservice", "v1.nowhere.example.com")
+	here.eventuallyNames(t, "default", "configmaps", "configmap/kube-root-ca.crt", "configmap/second-dependent")
+}

@@ -3,6 +3,7 @@ package collector
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/collect/collector/client"
@@ -95,6 +96,17 @@ func (a countedAPI) Survey(ctx context.Context) (feed.Watched, error) { return a
 // Newest implements client.Interface.
 func (a countedAPI) Newest(ctx context.Context, kinds []ownership.Kind) (client.Newest, error) {
 	return a.api.Newest(ctx, kinds)
+}
+
+// Outage implements client.Interface.
+func (a countedAPI) Outage(ctx context.Context, groupVersion string) (client.Outage, error) {
+	return a.api.Outage(ctx, groupVersion)
+}
+
+// Created implements client.Interface.
+func (a countedAPI) Created(ctx context.Context, observed ownership.Object) (time.Time, error) {
+	a.stats.gets.Add(1)
+	return a.api.Created(ctx, observed)
 }
 
 // Reached implements client.Interface.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -122,6 +123,43 @@ func (s *Server) Undiscovered(groupVersions ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unknown = groupVersions
+}
+
+// Outage implements client.Interface, with what Break has said.
+func (s *Server) Outage(ctx context.Context, groupVersion string) (client.Outage, error) {
+	return answered(ctx, s, Request{Verb: "outage"}, func() (client.Outage, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.outages[groupVersion], nil
+	})
+}
+
+// Break names the only group version that discovery cannot read, and its outage.
+func (s *Server) Break(groupVersion string, outage client.Outage) {
+	s.Undiscovered(groupVersion)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.outages = map[string]client.Outage{groupVersion: outage}
+}
+
+// Created implements client.Interface, with the time that Date has set.
+func (s *Server) Created(ctx context.Context, observed ownership.Object) (time.Time, error) {
+	ref := client.RefOf(observed)
+	return answered(ctx, s, Request{Verb: "created", Ref: ref}, func() (time.Time, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.created[ref], nil
+	})
+}
+
+// Date sets when an object was created.
+func (s *Server) Date(ref client.Ref, created time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.created == nil {
+		s.created = map[client.Ref]time.Time{}
+	}
+	s.created[ref] = created
 }
 
 // Reached implements client.Interface.

@@ -29,6 +29,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -50,6 +51,8 @@ type Server struct {
 	wrote    map[ownership.Kind]int             // the last creation or update of each kind
 	history  string                             // for Newest
 	unknown  []string                           // group versions that discovery cannot read
+	outages  map[string]client.Outage           // of these group versions
+	created  map[client.Ref]time.Time           // of objects; the zero time for all others
 	lists    map[string]*snapshot               // unfinished lists, by continue token
 	faults   []*Fault
 	before   []func(Request)

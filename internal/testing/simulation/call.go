@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -130,6 +131,12 @@ func (w *cluster) watched() feed.Watched {
 	}
 	return watched
 }
+
+// Outage implements client.Interface. Of groups that do not answer, nothing is known.
+func (a api) Outage(context.Context, string) (client.Outage, error) { return client.Outage{}, nil }
+
+// Created implements client.Interface. No outage makes it matter.
+func (a api) Created(context.Context, ownership.Object) (time.Time, error) { return time.Time{}, nil }
 
 // Reached implements client.Interface.
 func (a api) Reached(kind ownership.Kind) string {

@@ -72,7 +72,8 @@ func (r *Restrictions) of(u user.Info) (Restriction, bool) {
 func componentRestrictions(namespaces Namespaces) map[string]Restriction {
 	return map[string]Restriction{
 		bootstrappolicy.Collector: {
-			Paths:   []string{bootstrappolicy.NewestPath}, // for the barrier (R15)
+			Paths:   []string{bootstrappolicy.NewestPath},                                               // for the barrier (R15), and so are
+			Whole:   []schema.GroupResource{{Group: "apiregistration.k8s.io", Resource: "apiservices"}}, // the outages of groups
 			Patches: true, StatesReason: true, checkWrite: checkCollectorWrite,
 		},
 		bootstrappolicy.NamespaceController: {

@@ -50,6 +50,8 @@ type Reader interface {
 	Survey(ctx context.Context) (feed.Watched, error)
 	Newest(ctx context.Context, kinds []ownership.Kind) (client.Newest, error)
 	Reached(kind ownership.Kind) string
+	Outage(ctx context.Context, groupVersion string) (client.Outage, error)
+	Created(ctx context.Context, observed ownership.Object) (time.Time, error)
 }
 
 // Graph is the part of the collector's ownership graph that a barrier needs. Its methods are
@@ -236,6 +238,7 @@ type waiter struct {
 	owner     ownership.Object // as it was when it came
 	finalizer string
 	since     time.Time
+	created   time.Time // of the owner; zero until a group version that does not answer makes it matter
 
 	stage    stage
 	attempts int // rounds that have held it

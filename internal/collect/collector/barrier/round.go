@@ -45,7 +45,8 @@ type batch struct {
 // served has the kinds that could hold dependents. After an error they are unknown.
 type served struct {
 	feed.Watched
-	err error
+	outages outages // of the group versions in Unknown
+	err     error
 }
 
 type sharedReading struct {
@@ -69,9 +70,10 @@ func (r *round) run(ctx context.Context) {
 	// missed, and the feed's own discovery lags.
 	epoch := b.config.Graph.Epoch()
 	watched, err := b.config.Reader.Survey(ctx)
+	outages := r.readOutages(ctx, watched.Unknown)
 	for _, batch := range r.batches {
 		batch.epoch = epoch
-		batch.prepare(served{watched, err})
+		batch.prepare(served{watched, outages, err})
 	}
 	kinds := r.kinds()
 	caughtUp := b.caughtUp(ctx, kinds)
@@ -241,7 +243,9 @@ func (t *batch) evaluate(w *waiter, graph Graph) finding {
 		}
 	}
 	for _, groupVersion := range t.served.Unknown {
-		f.holds = append(f.holds, report.Hold{What: groupVersion, Why: "its discovery fails, so its resources are unknown"})
+		if t.served.outages.holds(groupVersion, w) {
+			f.holds = append(f.holds, report.Hold{What: groupVersion, Why: ownership.Excerpt(t.served.outages.why(groupVersion), maxWhy)})
+		}
 	}
 	switch {
 	case t.served.err != nil:

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -10,8 +11,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
 
-// Limited returns a client that limits concurrent requests with the limiter. Survey and
-// Newest are not limited: they are one request per round.
+// Limited returns a client that limits concurrent requests with the limiter. Survey, Newest and
+// Outage are not limited: they are few requests per round.
 func Limited(next Interface, limiter *pace.Limiter) Interface { return limited{next, limiter} }
 
 type limited struct {
@@ -43,6 +44,11 @@ func (c limited) PatchFinalizers(ctx context.Context, observed ownership.Object,
 // List implements Interface.
 func (c limited) List(ctx context.Context, kind ownership.Kind, namespace string, limit int64, after string) (Page, error) {
 	return within(ctx, c.limiter, func() (Page, error) { return c.Interface.List(ctx, kind, namespace, limit, after) })
+}
+
+// Created implements Interface.
+func (c limited) Created(ctx context.Context, observed ownership.Object) (time.Time, error) {
+	return within(ctx, c.limiter, func() (time.Time, error) { return c.Interface.Created(ctx, observed) })
 }
 
 // within makes one request once the limit allows it.
