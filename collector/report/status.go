@@ -38,6 +38,11 @@ type Status struct {
 	Barrier []BarrierWait `json:"barrier"`
 	// Paused lists the kinds whose deletions the breaker has paused, ordered by name.
 	Paused []Pause `json:"paused"`
+	// Refused lists the objects that the server refuses to delete or to change (rule R31), the longest refused first: at
+	// most a thousand, of a megabyte.
+	Refused []RefusedObject `json:"refused"`
+	// RefusedCounts counts all refused objects, ordered by kind and refuser.
+	RefusedCounts []RefusedCount `json:"refusedCounts"`
 	// Concurrency is the maximum number of requests that it sends to the server concurrently.
 	Concurrency int `json:"concurrency,omitempty"`
 	// Stats are counters.

@@ -131,7 +131,30 @@ func writeStatus(w io.Writer, s api.SeenStatus) error {
 	for _, p := range s.Paused {
 		terminal.Fprintf(table, "%s\t%s\t%d\t%d\n", p.Kind, p.Since.UTC().Format(time.RFC3339), p.Deleted, p.Objects)
 	}
+	writeRefused(table, s.Refused, s.RefusedCounts)
 	return table.Flush()
+}
+
+// writeRefused writes the objects that the server refuses to delete or to change.
+func writeRefused(w io.Writer, objects []report.RefusedObject, counts []report.RefusedCount) {
+	if len(objects) > 0 {
+		fmt.Fprintln(w, "\nREFUSED OBJECT\tACTION\tBY\tSINCE\tCOUNT\tBECAUSE")
+	}
+	for _, o := range objects {
+		name := o.Name
+		if o.Namespace != "" {
+			name = o.Namespace + "/" + name
+		}
+		by := strings.TrimSpace(o.By + " " + o.Refuser)
+		terminal.Fprintf(w, "%s %s\t%s\t%s\t%s\t%d\t%s\n", o.Kind, name, o.Action, by, o.Since.UTC().Format(time.RFC3339), o.Count, oneLineOf(o.Message))
+	}
+	all := 0
+	for _, c := range counts {
+		all += c.Objects
+	}
+	if more := all - len(objects); more > 0 {
+		terminal.Fprintf(w, "and %d more\n", more)
+	}
 }
 
 // writeUnreadResources writes the resources that are not synced.

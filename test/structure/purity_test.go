@@ -15,6 +15,7 @@ import (
 func purePackages() []string {
 	return []string{
 		"internal/rules",
+		"internal/collect/refused",
 		"internal/collect/story",
 		"internal/controller/quota",
 		"internal/tools/finalizerowner",
@@ -39,10 +40,10 @@ func impure() []string {
 }
 
 // pureImports returns the packages of this module that pure packages may import although they are not
-// among purePackages: conditions of pods as functions of a pod, and the contents of a
-// CertificateSigningRequest.
+// among purePackages: the types in which a collector reports, conditions of pods as functions of a pod, and the contents
+// of a CertificateSigningRequest.
 func pureImports() []string {
-	return []string{"internal/controller/pods", "internal/controller/signingrequest"}
+	return []string{"collector/report", "internal/controller/pods", "internal/controller/signingrequest"}
 }
 
 // plans returns the files that hold the decisions of a package that also acts on them. Pure packages may use the names that

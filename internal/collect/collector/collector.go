@@ -32,6 +32,7 @@ package collector
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -155,6 +156,7 @@ func (c *Collector) collect(ctx context.Context, uid ownership.UID) (ownership.O
 	if _, ok := decision.(verdict.RemoveFinalizer); !ok {
 		c.barrier.Forget(uid)
 	}
+	c.state.decided(facts.Object, decision)
 	err = c.apply(ctx, facts, decision)
 	if err == nil && found.unobserved && actionOf(decision) == "" {
 		err = errUnobserved
@@ -167,6 +169,9 @@ func (c *Collector) apply(ctx context.Context, f verdict.Facts, decision verdict
 	if c.config.ObserveOnly && actionOf(decision) != "" {
 		c.observe(ctx, f, decision)
 		return nil
+	}
+	if err := c.checkRefused(f.Object); err != nil && actionOf(decision) != "" {
+		return err
 	}
 	switch d := decision.(type) {
 	case verdict.Keep, verdict.Park, verdict.Await:
@@ -202,7 +207,11 @@ func (c *Collector) untilCurrent(ctx context.Context, step func() (ownership.Obj
 	for range immediateTries {
 		var err error
 		self, err = step()
-		if !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {
+		refused, isRefused := errors.AsType[refusedWrite](err)
+		switch {
+		case isRefused && !refused.mayBeConflict():
+			return c.refuse(ctx, refused)
+		case !isRefused && !apierrors.IsConflict(err):
 			return err
 		}
 		c.stats.conflicts.Add(1)
@@ -210,10 +219,8 @@ func (c *Collector) untilCurrent(ctx context.Context, step func() (ownership.Obj
 		switch {
 		case readErr != nil:
 			return readErr
-		case same && apierrors.IsInvalid(err):
-			// A server may refuse another UID as invalid too, but the object still has
-			// this one: it would refuse the write again.
-			return err
+		case same && isRefused:
+			return c.refuse(ctx, refused)
 		}
 	}
 	c.stats.hot.Add(1)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	clocktesting "k8s.io/utils/clock/testing"
 	"pgregory.net/rapid"
 
 	"github.com/coppice-dev/coppice/internal/collect/collector"
@@ -32,10 +33,11 @@ const space = "shop"
 // without goroutines.
 type fixture struct {
 	*apimodel.Server
-	t    tester
-	c    *collector.Collector
-	keys *keys
-	logs bytes.Buffer
+	t     tester
+	c     *collector.Collector
+	keys  *keys
+	clock *clocktesting.FakeClock
+	logs  bytes.Buffer
 }
 
 // tester is a *testing.T or a *rapid.T.
@@ -49,8 +51,11 @@ func newFixture(t tester) *fixture { return newFixtureWith(t, collector.Config{}
 
 func newFixtureWith(t tester, config collector.Config) *fixture {
 	t.Helper()
-	w := &fixture{Server: apimodel.New(), t: t, keys: &keys{}}
+	w := &fixture{Server: apimodel.New(), t: t, keys: &keys{}, clock: clocktesting.NewFakeClock(time.Unix(1_000_000, 0))}
 	config.Queue = w.keys
+	if config.Clock == nil {
+		config.Clock = w.clock
+	}
 	config.Detachers = 1
 	config.Logger = slog.New(slog.NewTextHandler(&w.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	w.c = collector.New(w.Server, config)
@@ -140,6 +145,7 @@ func (w *fixture) settle() {
 	w.t.Helper()
 	for range 1000 {
 		w.drain()
+		w.clock.Step(time.Minute)
 		if !w.keys.backoffOver() {
 			return
 		}

@@ -44,6 +44,9 @@ func outcomeOf(err error) Outcome {
 	if protected, ok := errors.AsType[protectedError](err); ok {
 		return Outcome{Next: Later, After: protected.after, Err: err}
 	}
+	if refused, ok := errors.AsType[refusedError](err); ok && refused.after > 0 {
+		return Outcome{Next: Later, After: refused.after, Err: err}
+	}
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 		return Outcome{Next: Later, After: time.Duration(seconds) * time.Second, Err: err}
 	}

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/collect/collector/client"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
 
@@ -46,9 +48,9 @@ func (c *Collector) checkProtected(self ownership.Object) error {
 
 // hold parks an object whose deletion was refused because it is protected. Once for each new message
 // of a refusal, it writes an Event about the object and about every owner that waits for it.
-func (c *Collector) hold(ctx context.Context, f verdict.Facts, message string) error {
-	self := f.Object
-	message = ownership.Excerpt(message, maxText)
+func (c *Collector) hold(ctx context.Context, f verdict.Facts, refused refusal.Refusal) error {
+	self, message := f.Object, refused.Message
+	c.state.refuse(self, report.ActionDelete, refused)
 	held, isNew := c.state.protect(self, message)
 	parked := protectedError{client.RefOf(self), message, held.Wait(self.ResourceVersion, c.clock.Now())}
 	if !isNew {
@@ -56,10 +58,9 @@ func (c *Collector) hold(ctx context.Context, f verdict.Facts, message string) e
 	}
 	c.log.InfoContext(ctx, "not collected", "object", parked.ref.String(), "uid", string(self.UID), "reason", message)
 	c.warn(ctx, self, ReasonProtected, "it would be collected, but is "+message)
-	for _, o := range f.Owners {
-		owner, known := c.state.object(o.Reference.UID)
-		if known && o.Standing == verdict.Waiting && o.Reference.Blocking() {
-			c.warn(ctx, owner, ReasonProtected, fmt.Sprintf("its foreground deletion waits for %s, which is %s", parked.ref, message))
+	for _, owner := range waitingOwners(f) {
+		if o, known := c.state.object(owner); known {
+			c.warn(ctx, o, ReasonProtected, fmt.Sprintf("its foreground deletion waits for %s, which is %s", parked.ref, message))
 		}
 	}
 	return parked

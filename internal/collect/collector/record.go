@@ -20,6 +20,7 @@ func (c *Collector) record(r report.Record, err error) {
 	switch {
 	case err == nil:
 		r.Answer = report.AnswerDone
+		c.state.accepted(ownership.UID(r.Object.UID))
 	case client.IsRefusal(err):
 		return
 	default:

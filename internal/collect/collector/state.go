@@ -1,17 +1,21 @@
 package collector
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/collect/collector/barrier"
 	"github.com/coppice-dev/coppice/internal/collect/feed"
+	"github.com/coppice-dev/coppice/internal/collect/refused"
 	"github.com/coppice-dev/coppice/internal/collect/storybook"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
 
@@ -69,6 +73,10 @@ type state struct {
 	reported map[ownership.UID]string
 	// protected holds the refusals to delete objects that are protected (R28).
 	protected map[ownership.UID]protection.Held
+	// refused holds the objects that the server refuses to delete or to change (R31), and retried the times at which
+	// changes of refusers have last ended the back-off of these objects.
+	refused refused.List
+	retried map[refusal.By]time.Time
 	// homes holds the namespaces that are there.
 	homes homes
 }
@@ -84,6 +92,7 @@ func newState(clock clock.PassiveClock, references int) *state {
 		reported: make(map[ownership.UID]string),
 
 		protected: make(map[ownership.UID]protection.Held),
+		retried:   make(map[refusal.By]time.Time),
 		homes:     make(homes),
 	}
 }
@@ -98,23 +107,28 @@ func (s *state) change(apply func(g *ownership.Graph) []ownership.UID) {
 
 // Observe implements feed.Sink.
 func (s *state) Observe(o ownership.Object) {
+	defer s.retryRefused(o.Kind)
 	s.change(func(g *ownership.Graph) []ownership.UID {
 		s.homes.observe(&o)
 		if s.stories != nil {
 			s.stories.Seen(&o, s.homes.at(o.Namespace, o.ResourceVersion), s.clock.Now())
 		}
-		return g.Observe(o)
+		uids := g.Observe(o)
+		if s.refused.Has(o.UID) {
+			uids = append(uids, o.UID) // it may have lost its owners
+		}
+		return uids
 	})
 }
 
 // Forget implements feed.Sink.
 func (s *state) Forget(uid ownership.UID, resourceVersion string) {
-	namespace := "" // the watch event has only a UID
+	namespace, kind := "", ownership.Kind{} // the watch event has only a UID
 	s.change(func(g *ownership.Graph) []ownership.UID {
 		s.forgetLocked(uid)
 		now := s.clock.Now()
 		if o, known := g.Object(uid); known {
-			namespace = o.Namespace
+			namespace, kind = o.Namespace, o.Kind
 			s.homes.forget(&o)
 			if s.stories != nil {
 				s.stories.Gone(&o, s.homes.at(o.Namespace, resourceVersion), now)
@@ -123,6 +137,7 @@ func (s *state) Forget(uid ownership.UID, resourceVersion string) {
 		g.SetTime(now.UnixNano())
 		return g.Forget(uid, resourceVersion)
 	})
+	s.retryRefused(kind)
 	if namespace != "" {
 		s.removals.call(namespace)
 	}
@@ -130,6 +145,7 @@ func (s *state) Forget(uid ownership.UID, resourceVersion string) {
 
 // Replace implements feed.Sink.
 func (s *state) Replace(kind ownership.Kind, objects []ownership.Object) {
+	defer s.retryRefused(kind)
 	s.change(func(g *ownership.Graph) []ownership.UID {
 		uids := g.Replace(kind, objects)
 		s.sweepLocked()
@@ -339,23 +355,17 @@ func (s *state) forgetLocked(uid ownership.UID) {
 	delete(s.written, uid)
 	delete(s.reported, uid)
 	delete(s.protected, uid)
+	s.refused.Forget(uid)
 }
 
 // sweepLocked forgets objects that a relist has removed from the graph.
 func (s *state) sweepLocked() {
-	for uid := range s.written {
-		if _, known := s.graph.Object(uid); !known {
-			delete(s.written, uid)
-		}
+	exists := func(uid ownership.UID) bool {
+		_, known := s.graph.Object(uid)
+		return known
 	}
-	for uid := range s.reported {
-		if _, known := s.graph.Object(uid); !known {
-			delete(s.reported, uid)
-		}
-	}
-	for uid := range s.protected {
-		if _, known := s.graph.Object(uid); !known {
-			delete(s.protected, uid)
-		}
-	}
+	maps.DeleteFunc(s.written, func(uid ownership.UID, _ string) bool { return !exists(uid) })
+	maps.DeleteFunc(s.reported, func(uid ownership.UID, _ string) bool { return !exists(uid) })
+	maps.DeleteFunc(s.protected, func(uid ownership.UID, _ protection.Held) bool { return !exists(uid) })
+	s.refused.Sweep(exists)
 }

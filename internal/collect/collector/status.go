@@ -52,6 +52,7 @@ func (c *Collector) Status() report.Status {
 			s.Deletions = append(s.Deletions, deletionStatusOf(d))
 		}
 	})
+	s.Refused, s.RefusedCounts = c.state.refusals()
 	if c.config.Limiter != nil {
 		s.Concurrency = c.config.Limiter.Limit()
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/collector/client"
 	"github.com/coppice-dev/coppice/internal/collect/pace"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
-	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
 
@@ -35,19 +35,22 @@ func (c *Collector) delete(ctx context.Context, f verdict.Facts, d verdict.Delet
 	record, epoch := c.recordOf(f, d), c.state.Epoch()
 	err := c.api.Delete(auditreason.NewContext(ctx, reasonOf(&record)), self, d.Propagation)
 	c.record(record, err)
-	switch {
+	switch refused, isRefused := refusal.Of(err); {
 	case err == nil:
 		c.state.wrote(epoch, self)
 		c.latency.observe(c.clock.Now(), f.Owners)
 		c.logChange(ctx, "collected", self, d)
 		return nil
+	case isRefused && refused.By == refusal.ByProtection:
+		c.breaker.Return(self.Kind)
+		return c.hold(ctx, f, refused)
+	case isRefused:
+		c.breaker.Return(self.Kind)
+		return refusedWrite{self, waitingOwners(f), record.Action, refused, err}
 	case apierrors.IsNotFound(err):
 		return c.goneAlready(epoch, self)
 	default:
 		c.breaker.Return(self.Kind)
-		if message, refused := protection.Refused(err); refused {
-			return c.hold(ctx, f, message)
-		}
 		return fmt.Errorf("delete %s: %w", client.RefOf(self), err)
 	}
 }
@@ -58,13 +61,15 @@ func (c *Collector) writeOwners(ctx context.Context, f verdict.Facts, owners []o
 	record, epoch := c.recordOf(f, d), c.state.Epoch()
 	now, err := c.api.PatchOwners(ctx, self, owners)
 	c.record(record, err)
-	switch {
+	switch refused, isRefused := refusal.Of(err); {
 	case err == nil:
 		c.state.wrote(epoch, self)
 		// The answer is newer than the observation: the next decision is computed from it.
 		c.state.refresh(epoch, now)
 		c.logChange(ctx, "owner references written", self, d)
 		return nil
+	case isRefused:
+		return refusedWrite{self, waitingOwners(f), record.Action, refused, err}
 	case apierrors.IsNotFound(err):
 		return c.goneAlready(epoch, self)
 	default:
@@ -91,7 +96,7 @@ func (c *Collector) removeFinalizer(ctx context.Context, f verdict.Facts, d verd
 	record, epoch := c.recordOf(f, d), c.state.Epoch()
 	now, err := c.api.PatchFinalizers(ctx, self, d.Remaining)
 	c.record(record, err)
-	switch {
+	switch refused, isRefused := refusal.Of(err); {
 	case err == nil:
 		c.state.wrote(epoch, self)
 		if len(d.Remaining) > 0 {
@@ -101,6 +106,8 @@ func (c *Collector) removeFinalizer(ctx context.Context, f verdict.Facts, d verd
 		}
 		c.logChange(ctx, "finalizer removed", self, d)
 		return nil
+	case isRefused:
+		return refusedWrite{self, nil, record.Action, refused, err}
 	case apierrors.IsNotFound(err):
 		return c.goneAlready(epoch, self)
 	default:
@@ -173,11 +180,13 @@ func (c *Collector) detach(ctx context.Context, owner ownership.Object, uid owne
 	record, epoch := c.recordOfOrphan(dependent, owner), c.state.Epoch()
 	now, err := c.api.PatchOwners(ctx, dependent, remaining)
 	c.record(record, err)
-	switch {
+	switch refused, isRefused := refusal.Of(err); {
 	case err == nil:
 		c.state.refresh(epoch, now)
 		c.log.InfoContext(ctx, "orphaned", "object", client.RefOf(dependent).String(), "owner", client.RefOf(owner).String())
 		return dependent, nil
+	case isRefused:
+		return dependent, refusedWrite{dependent, []ownership.UID{owner.UID}, record.Action, refused, err}
 	case apierrors.IsNotFound(err):
 		// This does not wait for the DELETED event (see goneAlready): the owner waits for
 		// every dependent that the graph knows.

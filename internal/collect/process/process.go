@@ -84,6 +84,7 @@ func (c Controllers) Status() report.Status {
 	status := report.Status{
 		Resources: []report.ResourceStatus{}, Kinds: []report.KindStatus{}, Deletions: []report.DeletionStatus{},
 		Barrier: []report.BarrierWait{}, Paused: []report.Pause{},
+		Refused: []report.RefusedObject{}, RefusedCounts: []report.RefusedCount{},
 	}
 	if c.Collector != nil {
 		status = c.Collector.Status()

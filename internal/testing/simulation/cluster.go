@@ -6,9 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
-
-	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/coppice-dev/coppice/internal/collect/collector"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
@@ -80,7 +77,7 @@ func (w *cluster) start(s Step) {
 		References: references,
 		Queue:      w.in.queue,
 		Events:     w.in,
-		Clock:      clocktesting.NewFakeClock(time.Unix(0, 0)),
+		Clock:      w.in.queue.clock,
 	})
 	for i, r := range w.server.resources {
 		switch {

@@ -9,7 +9,7 @@
 // its surroundings are replaced: the API (requests end in server.go), the queue (queue.go), and the
 // feed (stream.go). Collect runs as a coroutine that stops at every request (worker.go), so that
 // several workers can wait for answers while other steps are taken. No two steps run at the same
-// time and no code reads a clock, so a schedule always runs the same way.
+// time, and the clock advances only when a back-off ends, so a schedule always runs the same way.
 //
 // After the steps the cluster comes to rest: faults end, all events are delivered, all keys are
 // processed in a fair order (rest.go).

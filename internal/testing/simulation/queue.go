@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	clocktesting "k8s.io/utils/clock/testing"
+
 	"github.com/coppice-dev/coppice/internal/collect/collector"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
@@ -15,11 +17,14 @@ type keys struct {
 	waiting []ownership.UID        // in the order in which they were added
 	backoff []ownership.UID        // wait for wake
 	taken   map[ownership.UID]bool // with a worker; true: added again meanwhile
+	clock   *clocktesting.FakeClock
 }
 
 var _ collector.Queue = (*keys)(nil)
 
-func newKeys() *keys { return &keys{taken: make(map[ownership.UID]bool)} }
+func newKeys() *keys {
+	return &keys{taken: make(map[ownership.UID]bool), clock: clocktesting.NewFakeClock(time.Unix(0, 0))}
+}
 
 // Add implements collector.Queue.
 func (k *keys) Add(uids ...ownership.UID) {
@@ -71,12 +76,13 @@ func (k *keys) take(uid ownership.UID) bool {
 	return true
 }
 
-// wake ends the back-off of a key.
+// wake ends the back-off of a key: the longest possible time has passed.
 func (k *keys) wake(uid ownership.UID) bool {
 	i := slices.Index(k.backoff, uid)
 	if i < 0 {
 		return false
 	}
+	k.clock.Step(time.Minute)
 	k.backoff = slices.Delete(k.backoff, i, i+1)
 	k.Add(uid)
 	return true

@@ -59,9 +59,10 @@ func TestScrapeReportsTheReading(t *testing.T) {
 			{UID: "b", Holds: []report.Hold{{What: "Widget.example.com"}}},
 			{UID: "c"},
 		},
-		Paused:  []report.Pause{{Kind: "Pod"}},
-		Stats:   report.Stats{Delete: 5, Conflicts: 4},
-		Latency: report.Histogram{Bounds: []time.Duration{time.Millisecond, time.Second}, Counts: []int64{1, 2, 3}, Sum: 40 * time.Second, Count: 6},
+		Paused:        []report.Pause{{Kind: "Pod"}},
+		RefusedCounts: []report.RefusedCount{{Kind: "Pod", By: "policy", Objects: 2}, {Kind: "Pod", By: "webhook", Objects: 1}},
+		Stats:         report.Stats{Delete: 5, Conflicts: 4},
+		Latency:       report.Histogram{Bounds: []time.Duration{time.Millisecond, time.Second}, Counts: []int64{1, 2, 3}, Sum: 40 * time.Second, Count: 6},
 	})
 	want := `
 # HELP coppice_barrier_held_owners Owners whose deletion cannot be completed, by the kind or group version that cannot be read.
@@ -105,6 +106,10 @@ coppice_parked_references 3
 # HELP coppice_queue_oldest_seconds How long the first of the waiting objects has waited.
 # TYPE coppice_queue_oldest_seconds gauge
 coppice_queue_oldest_seconds 1.5
+# HELP coppice_refused_objects Objects that the server refuses to delete or to change, by the sort of refuser.
+# TYPE coppice_refused_objects gauge
+coppice_refused_objects{by="policy",kind="Pod"} 2
+coppice_refused_objects{by="webhook",kind="Pod"} 1
 # HELP coppice_synced Whether the controller has read the state of the server and works.
 # TYPE coppice_synced gauge
 coppice_synced{controller="garbage-collector-controller"} 1

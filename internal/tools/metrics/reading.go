@@ -46,6 +46,7 @@ func descriptions() map[string]*prometheus.Desc {
 		{"barrier_holds_total", "How often an owner had to go on waiting after a round.", nil},
 		{"breaker_paused", "1 for each kind whose deletions the breaker has paused.", []string{"kind"}},
 		{"breaker_trips_total", "How often the deletions of a kind were paused.", nil},
+		{"refused_objects", "Objects that the server refuses to delete or to change, by the sort of refuser.", []string{"kind", "by"}},
 		{"breaker_refusals_total", "Deletions that were not sent because their kind was paused.", nil},
 	} {
 		described[d.name] = prometheus.NewDesc("coppice_"+d.name, d.help, d.labels, nil)
@@ -79,6 +80,9 @@ func (r reading) Collect(to chan<- prometheus.Metric) {
 	o.gauge("concurrency", float64(now.Concurrency))
 	for _, p := range now.Paused {
 		o.gauge("breaker_paused", 1, p.Kind)
+	}
+	for _, r := range now.RefusedCounts {
+		o.gauge("refused_objects", float64(r.Objects), r.Kind, r.By)
 	}
 	o.counter("breaker_trips_total", now.Stats.Tripped)
 	o.counter("breaker_refusals_total", now.Stats.Paused)

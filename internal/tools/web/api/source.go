@@ -1,11 +1,13 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
@@ -141,6 +143,12 @@ func (s source) Status(ctx context.Context, sight *Sight) (SeenStatus, error) {
 	if seen.Paused, err = only(seen.Paused, func(p report.Pause) (bool, error) { return sees(p.Kind, "") }); err != nil {
 		return SeenStatus{}, err
 	}
+	if seen.RefusedCounts, err = only(seen.RefusedCounts, func(r report.RefusedCount) (bool, error) { return sees(r.Kind, "") }); err != nil {
+		return SeenStatus{}, err
+	}
+	if seen.Refused, err = only(seen.Refused, func(r report.RefusedObject) (bool, error) { return sees(r.Kind, r.Namespace) }); err != nil {
+		return SeenStatus{}, err
+	}
 	if seen.Barrier, err = only(seen.Barrier, func(w report.BarrierWait) (bool, error) {
 		kind, path, _ := strings.Cut(w.Owner, " ")
 		namespace, _, isNamespaced := strings.Cut(path, "/")
@@ -152,14 +160,18 @@ func (s source) Status(ctx context.Context, sight *Sight) (SeenStatus, error) {
 		return SeenStatus{}, err
 	}
 	if !sight.All() {
-		return seen, seen.withholdErrors(func(kind string) (bool, error) { return sees(kind, "") })
+		return seen, seen.withholdErrors(sees)
 	}
 	return seen, nil
 }
 
+// withheldWords is in the place of the words of a refuser, for callers who may not read them.
+const withheldWords = "its words are for users who may list Events there"
+
 // withholdErrors replaces the errors of the API server, which may name objects. Errors about the watch of a kind are for
-// callers who may list all its objects, and the others for callers who may list everything.
-func (s *SeenStatus) withholdErrors(sees func(kind string) (bool, error)) error {
+// callers who may list all its objects, refusals for callers who may list the Events that have the same words, and the
+// others for callers who may list everything.
+func (s *SeenStatus) withholdErrors(sees func(kind, namespace string) (bool, error)) error {
 	withhold := func(text *string) {
 		if *text != "" {
 			*text = Withheld
@@ -168,7 +180,7 @@ func (s *SeenStatus) withholdErrors(sees func(kind string) (bool, error)) error 
 	withhold(&s.ProbeError)
 	s.Resources, s.Barrier = slices.Clone(s.Resources), slices.Clone(s.Barrier)
 	for n := range s.Resources {
-		switch seen, err := sees(s.Resources[n].Kind); {
+		switch seen, err := sees(s.Resources[n].Kind, ""); {
 		case err != nil:
 			return err
 		case !seen:
@@ -179,6 +191,15 @@ func (s *SeenStatus) withholdErrors(sees func(kind string) (bool, error)) error 
 		s.Barrier[n].Holds = slices.Clone(s.Barrier[n].Holds)
 		for i := range s.Barrier[n].Holds {
 			withhold(&s.Barrier[n].Holds[i].Why)
+		}
+	}
+	s.Refused = slices.Clone(s.Refused)
+	for n := range s.Refused {
+		switch seen, err := sees("Event", cmp.Or(s.Refused[n].Namespace, metav1.NamespaceDefault)); {
+		case err != nil:
+			return err
+		case !seen:
+			s.Refused[n].Message = withheldWords
 		}
 	}
 	return nil

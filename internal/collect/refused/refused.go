@@ -1,0 +1,177 @@
+// Package refused keeps the objects that a controller could not delete or change because the server refuses it (R31):
+// the last refusal of each, since when, and how often.
+//
+//	l.Add(object, action, refusal, now)   // a request was refused
+//	if l.Tell(object, refusal, now) { … } // an Event about it is due
+//	l.Remove(uid)                         // a request was accepted, or none is needed any longer
+//	l.Forget(uid)                         // the object is gone
+//	status.Refused, status.RefusedCounts = l.Status()
+//
+// It counts all objects, and has the details of so many that they take at most a megabyte. A List is not safe for
+// concurrent use.
+package refused
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/coppice-dev/coppice/collector/report"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
+)
+
+const (
+	// maxObjects and maxBytes bound the objects whose refusals are kept in full. The others are counted.
+	maxObjects = 1000
+	maxBytes   = 1 << 20
+	// entryBytes is the size of the fields of an object without its texts.
+	entryBytes = 200
+	// maxChanges is the number of changes from which on an object that changes is tried once a minute.
+	maxChanges = 6
+)
+
+// List has the refused objects. The zero value is empty.
+type List struct {
+	objects map[ownership.UID]*entry
+	listed  int // objects with details
+	bytes   int // of the details
+	told    map[ownership.UID]*told
+}
+
+// entry is a refused object.
+type entry struct {
+	kind  ownership.Kind
+	by    refusal.By
+	since time.Time
+	count int
+	// version is the resourceVersion of the last refusal, and changes the number of successive refusals at different
+	// versions.
+	version string
+	changes int
+	last    time.Time
+	// details is nil for an object that is only counted.
+	details *report.RefusedObject
+}
+
+// Add records that the server has refused a request about an object, and reports whether that is the first refusal.
+func (l *List) Add(o ownership.Object, action report.Action, r refusal.Refusal, now time.Time) (isNew bool) {
+	if l.objects == nil {
+		l.objects = make(map[ownership.UID]*entry)
+	}
+	e, known := l.objects[o.UID]
+	if !known {
+		e = &entry{kind: o.Kind, since: now}
+		l.objects[o.UID] = e
+	}
+	if changed := known && e.version != o.ResourceVersion; changed {
+		e.changes = min(e.changes+1, maxChanges)
+	} else {
+		e.changes = 0
+	}
+	e.by, e.version, e.last = r.By, o.ResourceVersion, now
+	e.count++
+	l.drop(e)
+	details := &report.RefusedObject{
+		Kind: o.Kind.String(), Namespace: o.Namespace, Name: o.Name, UID: report.UID(o.UID), Action: action,
+		By: string(r.By), Refuser: r.Name, Binding: r.Binding, Message: r.Message,
+		Since: e.since, Last: now, Count: e.count,
+	}
+	if l.listed < maxObjects && l.bytes+bytesOf(details) <= maxBytes {
+		e.details = details
+		l.listed++
+		l.bytes += bytesOf(details)
+	}
+	return !known
+}
+
+// Forget forgets an object that is gone.
+func (l *List) Forget(uid ownership.UID) {
+	l.Remove(uid)
+	delete(l.told, uid)
+}
+
+// Remove removes an object: a request was accepted, or none is needed any longer.
+func (l *List) Remove(uid ownership.UID) {
+	if e, known := l.objects[uid]; known {
+		l.drop(e)
+		delete(l.objects, uid)
+	}
+}
+
+// Has reports whether the server has refused a request about an object.
+func (l *List) Has(uid ownership.UID) bool { return l.objects[uid] != nil }
+
+// Wait returns how long to wait before a request about an object at a version is sent again. An object that has changed
+// is tried at once, and one that changes all the time less and less often.
+func (l *List) Wait(uid ownership.UID, version string, now time.Time) time.Duration {
+	e, known := l.objects[uid]
+	if !known || e.version == version {
+		return 0 // the back-off of the caller is over
+	}
+	wait := min(time.Minute, time.Duration(1<<e.changes-1)*time.Second)
+	return max(0, e.last.Add(wait).Sub(now))
+}
+
+// drop removes the details of an object.
+func (l *List) drop(e *entry) {
+	if e.details != nil {
+		l.listed--
+		l.bytes -= bytesOf(e.details)
+		e.details = nil
+	}
+}
+
+// Sweep forgets the objects of which exists returns false.
+func (l *List) Sweep(exists func(uid ownership.UID) bool) {
+	for uid := range l.objects {
+		if !exists(uid) {
+			l.Forget(uid)
+		}
+	}
+	for uid := range l.told {
+		if !exists(uid) {
+			delete(l.told, uid)
+		}
+	}
+}
+
+// Of returns the objects that refusers of some sorts have refused.
+func (l *List) Of(by ...refusal.By) []ownership.UID {
+	var uids []ownership.UID
+	for uid, e := range l.objects {
+		if slices.Contains(by, e.by) {
+			uids = append(uids, uid)
+		}
+	}
+	slices.Sort(uids)
+	return uids
+}
+
+// Status returns the details, of the longest refused object first, and the number of all objects by kind and refuser.
+func (l *List) Status() ([]report.RefusedObject, []report.RefusedCount) {
+	objects := make([]report.RefusedObject, 0, l.listed)
+	counts := make(map[report.RefusedCount]int)
+	for _, e := range l.objects {
+		counts[report.RefusedCount{Kind: e.kind.String(), By: string(e.by)}]++
+		if e.details != nil {
+			objects = append(objects, *e.details)
+		}
+	}
+	slices.SortFunc(objects, func(a, b report.RefusedObject) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.UID, b.UID))
+	})
+	all := make([]report.RefusedCount, 0, len(counts))
+	for count, n := range counts {
+		count.Objects = n
+		all = append(all, count)
+	}
+	slices.SortFunc(all, func(a, b report.RefusedCount) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.By, b.By))
+	})
+	return objects, all
+}
+
+func bytesOf(d *report.RefusedObject) int {
+	return entryBytes + len(d.Kind) + len(d.Namespace) + len(d.Name) + len(d.UID) + len(d.Refuser) + len(d.Binding) + len(d.Message)
+}
