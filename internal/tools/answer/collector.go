@@ -3,10 +3,11 @@ package answer
 import (
 	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
 )
 
-// CollectorOf returns the parts of a collector's status that explanations use. where is the source of the status.
+// CollectorOf returns the parts of a collector's status that explain why objects still exist; where is its source.
 func CollectorOf(where string, status *report.Status) *explain.Collector {
 	c := explain.NewCollector(where)
 	for _, w := range status.Barrier {
@@ -18,6 +19,11 @@ func CollectorOf(where string, status *report.Status) *explain.Collector {
 	}
 	for _, p := range status.Paused {
 		c.Pause(p.Kind, p.Since)
+	}
+	for _, r := range status.Refused {
+		c.Refused[ownership.UID(r.UID)] = explain.Refused{
+			Refusal: refusal.Refusal{By: refusal.By(r.By), Name: r.Refuser, Binding: r.Binding, Message: r.Message}, Since: r.Since,
+		}
 	}
 	return c
 }

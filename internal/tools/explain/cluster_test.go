@@ -12,11 +12,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
@@ -35,6 +37,7 @@ type cluster struct {
 	bindings  []rbacv1.ClusterRoleBinding
 	nodes     map[string]inventory.Node
 	webhooks  []inventory.Webhook
+	bodies    map[ownership.UID]*unstructured.Unstructured
 	collector *explain.Collector
 	unread    map[string]error // details that cannot be read, by word: workload, lease, rules, node, webhooks
 }
@@ -42,7 +45,8 @@ type cluster struct {
 func newCluster(t testing.TB) *cluster {
 	w := &cluster{
 		t: t, workloads: map[ownership.UID]inventory.Workload{}, leases: map[ownership.UID]inventory.Lease{},
-		rules: map[string][]rbacv1.PolicyRule{}, nodes: map[string]inventory.Node{}, unread: map[string]error{},
+		rules: map[string][]rbacv1.PolicyRule{}, nodes: map[string]inventory.Node{},
+		bodies: map[ownership.UID]*unstructured.Unstructured{}, unread: map[string]error{},
 	}
 	w.inventory.Read = now
 	w.inventory.Namespaces = map[ownership.UID]*corev1.Namespace{}
@@ -82,6 +86,7 @@ func (w *cluster) resource(text, path string) *inventory.Resource {
 // image; a Lease renewed and holder; a Pod node, claim and phase; a Namespace spec (its finalizers) and
 // condition=<type>:<age>:<message>; a Node notready. Other lines are
 //
+//	refused <Kind>.<group> [<namespace>/]<name> <age> <by> <refuser> <binding> <words>
 //	may <namespace>/<account> <verb> <resource>.<group>
 //	webhook <name> <namespace>/<service> endpoints=<n> <operation> <resource>.<group> [selective|open]
 //	unread [<resource>].<group> <why>
@@ -99,6 +104,14 @@ func (w *cluster) line(f []string) {
 		}
 		resource, group, _ := strings.Cut(f[3], ".")
 		w.rules[f[1]] = append(w.rules[f[1]], rbacv1.PolicyRule{Verbs: []string{f[2]}, APIGroups: []string{group}, Resources: []string{resource}})
+	case "refused":
+		if w.collector == nil {
+			w.collector = explain.NewCollector("this collector")
+			w.collector.Collects, w.collector.Empties = true, true
+		}
+		w.collector.Refused[ownership.UID(uidOf(f[1], nameOnly(f[2])))] = explain.Refused{
+			Refusal: refusal.Refusal{By: refusal.By(f[4]), Name: strings.Trim(f[5], "-"), Binding: strings.Trim(f[6], "-"), Message: spaced(f[7])}, Since: w.ago(f[3]),
+		}
 	case "webhook":
 		w.webhook(f[1:])
 	case "unread":
@@ -174,6 +187,12 @@ func (w *cluster) object(f []string) {
 				Type: corev1.NamespaceConditionType(parts[0]), Status: corev1.ConditionTrue,
 				LastTransitionTime: metav1.NewTime(w.ago(parts[1])), Message: spaced(parts[2]),
 			})
+		case "failure": // of a CustomResourceDefinition
+			age, message, _ := strings.Cut(value, ":")
+			w.bodies[o.UID] = &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": []any{map[string]any{
+				"type": "Terminating", "status": "True", "reason": "InstanceDeletionFailed", "message": spaced(message),
+				"lastTransitionTime": w.ago(age).Format(time.RFC3339),
+			}}}}}
 		case "protect":
 			o.Protected, o.Labels = true, append(o.Labels, inventory.Label{Name: protection.Label, Value: value})
 		case "notready":
@@ -296,6 +315,7 @@ func (w *cluster) facts() *inventory.Facts {
 		if pod := w.inventory.Pods[o.UID]; pod != nil {
 			facts.Nodes[pod.Node] = inventory.FactOf(w.nodes[pod.Node], w.unread["node"])
 		}
+		facts.Bodies[o.UID] = inventory.FactOf(w.bodies[o.UID], nil)
 		if o.Protected {
 			facts.Protections[o.UID] = inventory.Fact[inventory.Protection]{Value: w.protection(o)}
 		}

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -21,13 +22,15 @@ type Collector struct {
 	// Held are the owners that wait at its barrier, Paused the kinds whose deletions its breaker has paused.
 	Held   map[ownership.UID]Held
 	Paused map[ownership.Kind]time.Time
+	// Refused are the objects that the server refuses to delete or to change.
+	Refused map[ownership.UID]Refused
 	// Resume is the command that resumes the deletions of the kind that is appended to it; it may be empty.
 	Resume string
 }
 
 // NewCollector returns a collector with an unknown status; where is its source.
 func NewCollector(where string) *Collector {
-	return &Collector{Where: where, Held: make(map[ownership.UID]Held), Paused: make(map[ownership.Kind]time.Time)}
+	return &Collector{Where: where, Held: make(map[ownership.UID]Held), Paused: make(map[ownership.Kind]time.Time), Refused: make(map[ownership.UID]Refused)}
 }
 
 // Pause adds a kind, such as "Deployment.apps", whose deletions are paused.
@@ -36,7 +39,7 @@ func (c *Collector) Pause(kind string, since time.Time) {
 	c.Paused[ownership.Kind{Group: gk.Group, Kind: gk.Kind}] = since
 }
 
-// WithoutErrors returns a copy in which a text replaces the reasons why kinds cannot be read.
+// WithoutErrors returns a copy in which a text replaces the reasons why kinds cannot be read, and the words of refusals.
 func (c *Collector) WithoutErrors(instead string) *Collector {
 	if c == nil {
 		return nil
@@ -49,6 +52,11 @@ func (c *Collector) WithoutErrors(instead string) *Collector {
 			held.Unread[n].Why = instead
 		}
 		without.Held[uid] = held
+	}
+	without.Refused = maps.Clone(c.Refused)
+	for uid, refused := range c.Refused {
+		refused.Message = instead
+		without.Refused[uid] = refused
 	}
 	return &without
 }
@@ -88,10 +96,13 @@ func (e *Explainer) believe() {
 	}
 }
 
-// restrained explains an object whose next step the collector delays on purpose.
+// restrained explains an object whose next step the server refuses, or the collector delays on purpose.
 func (e *Explainer) restrained(o *inventory.Object) (Wait, bool) {
 	if e.Collector == nil {
 		return Wait{}, false
+	}
+	if w, ok := e.refused(o); ok {
+		return w, true
 	}
 	if held, ok := e.Collector.Held[o.UID]; ok && o.Phase != ownership.Active {
 		w := Wait{

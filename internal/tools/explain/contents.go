@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
@@ -51,7 +53,7 @@ func (e *Explainer) contents(o *inventory.Object, ns *corev1.Namespace) []Wait {
 	}
 	// The waits of protected objects above already have the message about protection.
 	if c := condition(ns, corev1.NamespaceDeletionContentFailure); c != nil && (len(contents) == 0 || !strings.Contains(c.Message, protection.Label)) {
-		waits = append(waits, e.contentFailure(c))
+		waits = append(waits, e.contentFailure(o, c))
 	}
 	for _, text := range unseenTogether(e.unreadIn(o.Name)) {
 		waits = append(waits, Wait{On: OnUnread, State: Unknown, Says: "there may be more in the namespace: " + text})
@@ -143,15 +145,37 @@ func (e *Explainer) undiscovered(ns *corev1.Namespace) (Wait, bool) {
 }
 
 // contentFailure explains a DELETE of the namespace controller that failed.
-func (e *Explainer) contentFailure(c *corev1.NamespaceCondition) Wait {
-	since := c.LastTransitionTime.Time
-	w := Wait{On: OnController, State: Unknown, Since: &since, Says: "the namespace controller could not delete all: " + c.Message}
-	if strings.Contains(c.Message, "admission webhook") || strings.Contains(c.Message, "calling webhook") {
-		w.On = OnWebhook
-		w.Next = []Step{{"look at the webhooks that are called for a DELETE", "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations"}}
-		if e.Now.Sub(since) > prompt {
-			w.State = Stuck
-		}
+func (e *Explainer) contentFailure(o *inventory.Object, c *corev1.NamespaceCondition) Wait {
+	return e.failure(o, "the namespace controller could not delete all: ", c.Message, c.LastTransitionTime.Time)
+}
+
+// failure explains a condition of an object: a controller failed to delete what depends on it.
+func (e *Explainer) failure(o *inventory.Object, says, message string, since time.Time) Wait {
+	w := Wait{On: OnController, State: Unknown, Since: &since, Says: says + message}
+	if r, ok := refusal.In(message); ok {
+		refused := e.refusal(o, Refused{r, since})
+		w.On, w.State, w.Next = refused.On, refused.State, refused.Next
 	}
 	return w
+}
+
+// failedIn explains an object in a namespace whose controller could not delete all. The condition may name the object.
+func (e *Explainer) failedIn(o, ns *inventory.Object) (Wait, bool) {
+	namespace := e.Inventory.Namespaces[ns.UID]
+	if namespace == nil || o.Resource == nil {
+		return Wait{}, false
+	}
+	c := condition(namespace, corev1.NamespaceDeletionContentFailure)
+	if c == nil {
+		return Wait{}, false
+	}
+	if _, text, named := strings.Cut(c.Message, fmt.Sprintf("%s %q is forbidden: ", o.Resource.GroupResource(), o.Name)); named {
+		if r, ok := refusal.In(text); ok {
+			return e.refusal(o, Refused{r, c.LastTransitionTime.Time}), true
+		}
+	}
+	w := e.contentFailure(ns, c)
+	w.State = Unknown
+	w.Says = "it is not being deleted yet; " + w.Says
+	return w, true
 }

@@ -62,6 +62,7 @@ const (
 	OnWebhook     On = "Webhook"     // an admission webhook that denies, or does not answer
 	OnBarrier     On = "Barrier"     // the collector's proof that it has missed no dependent
 	OnBreaker     On = "Breaker"     // a user who resumes paused deletions
+	OnRefusal     On = "Refusal"     // a policy, a right or another rule by which the server refuses the next step
 	OnProtection  On = "Protection"  // a user who lifts the protection of an object
 	OnServer      On = "Server"      // the API server, which removes objects that nothing holds
 	OnUnread      On = "Unread"      // something that could not be read

@@ -3,7 +3,9 @@ package explain
 import (
 	"fmt"
 	"strings"
+	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -82,6 +84,9 @@ func (e *Explainer) ours(o *inventory.Object) Wait {
 	case verdict.Unblock:
 		return e.collector(o, fmt.Sprintf("%d objects in foreground deletion block each other; the collector breaks the cycle", len(d.Cycle)), requested(o))
 	case verdict.Disown:
+		if w, ok := e.undetached(d); ok {
+			return w
+		}
 		return e.collector(o, "the collector detaches "+counted(len(d.Dependents), "dependent"), requested(o))
 	case verdict.RemoveFinalizer:
 		return e.collector(o, "nothing blocks its deletion any longer; the collector removes its finalizer", requested(o))
@@ -123,11 +128,44 @@ func (e *Explainer) instances(o *inventory.Object) Wait {
 	if len(waits) > 0 {
 		return Wait{On: OnInstance, Says: "of the kind that it defines there is still " + counted(len(waits), "instance"), Waits: waits}
 	}
+	if w, failed := e.instanceFailure(o); failed {
+		return w
+	}
 	if u := e.unreadOf(apiGroup, resource, ""); len(u) > 0 {
 		return Wait{On: OnUnread, State: Unknown, Says: "whether instances are left could not be seen: " + unseen(u[0])}
 	}
 	return e.foreign(o, crdCleanup)
 }
+
+// instanceFailure explains a CustomResourceDefinition whose instances the API server could not list or delete.
+func (e *Explainer) instanceFailure(crd *inventory.Object) (Wait, bool) {
+	if e.Facts == nil {
+		return Wait{}, false
+	}
+	body := e.Facts.Body(crd).Value
+	if body == nil {
+		return Wait{}, false
+	}
+	conditions, _, _ := unstructured.NestedSlice(body.Object, "status", "conditions")
+	for _, c := range conditions {
+		condition, ok := c.(map[string]any)
+		if !ok || condition["type"] != "Terminating" || condition["status"] != "True" || condition["reason"] != instanceDeletionFailed {
+			continue
+		}
+		message, _, _ := unstructured.NestedString(condition, "message")
+		text, _, _ := unstructured.NestedString(condition, "lastTransitionTime")
+		since, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			since = requested(crd)
+		}
+		return e.failure(crd, "the API server could not delete the instances of "+refOf(crd).String()+": ", message, since), true
+	}
+	return Wait{}, false
+}
+
+// instanceDeletionFailed is the reason of the condition Terminating of a CustomResourceDefinition whose instances cannot
+// be listed or deleted.
+const instanceDeletionFailed = "InstanceDeletionFailed"
 
 // claimUsers explains a PersistentVolumeClaim by the pods that use it.
 func (e *Explainer) claimUsers(o *inventory.Object) Wait {

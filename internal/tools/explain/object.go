@@ -63,15 +63,23 @@ func (e *Explainer) active(o *inventory.Object) Wait {
 			Next: []Step{{"look whether its owners exist", get(o)}},
 		}
 	case verdict.Delete:
-		if w, protected := e.protected(o); protected {
+		if w, held := e.kept(o); held {
 			return w
-		}
-		if hook, blocked := e.webhook(o, "DELETE"); blocked {
-			return hook
 		}
 	case verdict.Reread, verdict.Detach, verdict.Unblock, verdict.Await, verdict.Disown, verdict.RemoveFinalizer:
 	}
 	return e.collector(o, "the collector has the next step: "+decision.String(), time.Time{})
+}
+
+// kept explains an object that the server does not delete when a controller asks for it.
+func (e *Explainer) kept(o *inventory.Object) (Wait, bool) {
+	if w, protected := e.protected(o); protected {
+		return w, true
+	}
+	if w, refused := e.refused(o); refused {
+		return w, true
+	}
+	return e.webhook(o, "DELETE")
 }
 
 // home returns the namespace of an object, or nil.
@@ -98,10 +106,10 @@ func isTerminating(o *inventory.Object) bool { return o.Phase != ownership.Activ
 
 // undefined explains an instance of a CustomResourceDefinition that is being deleted, before the instance itself is.
 func (e *Explainer) undefined(o, crd *inventory.Object) Wait {
-	if w, protected := e.protected(o); protected {
+	if w, held := e.kept(o); held {
 		return w
 	}
-	if w, blocked := e.webhook(o, "DELETE"); blocked {
+	if w, failed := e.instanceFailure(crd); failed {
 		return w
 	}
 	w := e.builtin(o, OnController, crdCleanup, "it is not being deleted yet; the API server deletes the instances of "+refOf(crd).String(), requested(crd))
@@ -113,10 +121,10 @@ func (e *Explainer) undefined(o, crd *inventory.Object) Wait {
 
 // unswept explains an object in a namespace that is being deleted, before the object itself is.
 func (e *Explainer) unswept(o, ns *inventory.Object) Wait {
-	if w, protected := e.protected(o); protected {
+	if w, held := e.kept(o); held {
 		return w
 	}
-	if w, blocked := e.webhook(o, "DELETE"); blocked {
+	if w, failed := e.failedIn(o, ns); failed {
 		return w
 	}
 	return e.builtin(o, OnController, "kubernetes",

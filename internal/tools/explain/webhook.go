@@ -5,7 +5,6 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
-	"github.com/coppice-dev/coppice/internal/rules/escape"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
@@ -23,7 +22,7 @@ func (e *Explainer) webhook(o *inventory.Object, operation admissionregistration
 			On: OnWebhook, State: Stuck,
 			Says: fmt.Sprintf("webhook %s of %s denies every %s of %s: it fails closed, and its service %s has no endpoints",
 				w.Name, w.Configuration, operation, o.Resource.GroupResource(), w.Service),
-			Next: []Step{{"bring back the webhook's service", fmt.Sprintf("kubectl get endpointslices -n %s -l %s", escape.Shell(w.Service.Namespace), escape.Shell("kubernetes.io/service-name="+w.Service.Name))}},
+			Next: e.restoreWebhook(w.Name),
 		}
 		if w.IsSelective() {
 			found.State = Unknown

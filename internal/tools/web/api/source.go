@@ -99,7 +99,7 @@ func unread(c *collector.Collector) []inventory.Unread {
 
 // explained returns the part of the collector's state that explains why objects still exist.
 func (s source) explained() *explain.Collector {
-	status := s.Collector.Status()
+	status := s.Controllers.Status()
 	state := answer.CollectorOf("this collector", &status)
 	state.Empties = s.Namespaces != nil && s.Namespaces.Synced()
 	state.Collects = s.Collector.Synced() && !status.ObserveOnly
