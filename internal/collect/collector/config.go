@@ -172,7 +172,7 @@ func New(api client.Interface, config Config) *Collector {
 	}
 	c.barrier = barrier.New(barrier.Config{
 		Reader: c.api, Graph: state, Requeue: state.queue.Add, Clock: config.Clock, Lists: config.Lists,
-		Disabled: config.Barrier == Off, Blocked: c.tellBlocked,
+		Disabled: config.Barrier == Off, Blocked: c.reportBlocked,
 	})
 	return c
 }

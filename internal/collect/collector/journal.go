@@ -57,8 +57,8 @@ func like(r report.Record, d different) report.Record {
 	return r
 }
 
-// saysTheSame reports whether two records are equal except for the object.
-func saysTheSame(r, as *report.Record) bool {
+// isEqual reports whether two records are equal except for the object.
+func isEqual(r, as *report.Record) bool {
 	return r.Object.Kind == as.Object.Kind && r.Object.Namespace == as.Object.Namespace &&
 		r.Object.NamespaceUID == as.Object.NamespaceUID &&
 		r.Action == as.Action && r.Decision == as.Decision && r.Policy == as.Policy &&
@@ -113,7 +113,7 @@ func bytesOf(r *report.Record) int {
 func encode(r, previous report.Record) []byte {
 	var prefix string
 	var content any = r
-	if saysTheSame(&r, &previous) {
+	if isEqual(&r, &previous) {
 		prefix, content = differentPrefix, different{r.Time, r.Object.Name, r.Object.UID, r.Object.ResourceVersion}
 	}
 	line, err := json.Marshal(content)

@@ -30,12 +30,12 @@ func (c *Collector) record(r report.Record, err error) {
 	r.Time = c.clock.Now()
 	c.journal.add(r)
 	if c.config.Stories != nil && (r.Action == report.ActionDetach || r.Action == report.ActionOrphan) {
-		tellStayed(c.config.Stories, &r)
+		recordStayed(c.config.Stories, &r)
 	}
 }
 
-// tellStayed records in the stories that an object stays although it has lost owners.
-func tellStayed(b *storybook.Book, r *report.Record) {
+// recordStayed records in the stories that an object stays although it has lost owners.
+func recordStayed(b *storybook.Book, r *report.Record) {
 	var keptBy, lost []story.Ref
 	for i := range r.Owners {
 		o := &r.Owners[i]

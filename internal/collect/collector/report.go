@@ -39,14 +39,14 @@ const ReasonBlocked = "GarbageCollectionBlocked"
 // paused the deletions of its kind.
 const ReasonPaused = "GarbageCollectionPaused"
 
-// tellBlocked logs, and writes an Event, that the barrier holds an owner.
-func (c *Collector) tellBlocked(ctx context.Context, owner ownership.Object, message string) {
+// reportBlocked logs and writes an Event that the barrier holds an owner.
+func (c *Collector) reportBlocked(ctx context.Context, owner ownership.Object, message string) {
 	c.log.WarnContext(ctx, "deletion held", "object", client.RefOf(owner).String(), "uid", string(owner.UID), "reason", message)
 	c.warn(ctx, owner, ReasonBlocked, message)
 }
 
-// tellPaused logs, and writes an Event, that the deletions of a kind are paused.
-func (c *Collector) tellPaused(ctx context.Context, self ownership.Object) {
+// reportPaused logs and writes an Event that the deletions of a kind are paused.
+func (c *Collector) reportPaused(ctx context.Context, self ownership.Object) {
 	c.stats.tripped.Add(1)
 	for _, p := range c.breaker.Pauses() {
 		if p.Kind != self.Kind.String() {

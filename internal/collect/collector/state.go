@@ -151,15 +151,15 @@ func (s *state) Replace(kind ownership.Kind, objects []ownership.Object) {
 		s.sweepLocked()
 		s.homes.replace(kind, objects)
 		if s.stories != nil {
-			s.tellListedLocked(g, kind, objects)
+			s.recordListLocked(g, kind, objects)
 		}
 		return uids
 	})
 }
 
-// tellListedLocked passes a list to the stories, in place of watch events: the objects that are being deleted,
+// recordListLocked passes a list to the stories, in place of watch events: the objects that are being deleted,
 // and the deleted ones that are gone.
-func (s *state) tellListedLocked(g *ownership.Graph, kind ownership.Kind, objects []ownership.Object) {
+func (s *state) recordListLocked(g *ownership.Graph, kind ownership.Kind, objects []ownership.Object) {
 	now := s.clock.Now()
 	for i := range objects {
 		s.stories.Seen(&objects[i], s.homes.at(objects[i].Namespace, objects[i].ResourceVersion), now)
@@ -239,7 +239,7 @@ func (s *state) Epoch() int {
 // resolve records the answer to a live read of a claim that began in the given epoch. It reports whether the
 // claim needs to be read again: the owner is present, the claim is still made, and the owner is not observed,
 // so that no event would report its removal.
-func (s *state) resolve(epoch int, claim ownership.Claim, presence ownership.Presence, phase ownership.Phase) (again bool) {
+func (s *state) resolve(epoch int, claim ownership.Claim, presence ownership.Presence, phase ownership.Phase) (needsRead bool) {
 	s.change(func(g *ownership.Graph) []ownership.UID {
 		if s.epoch != epoch {
 			presence = ownership.Unknown // the answer may be outdated; the dependents come back
@@ -247,15 +247,15 @@ func (s *state) resolve(epoch int, claim ownership.Claim, presence ownership.Pre
 		g.SetTime(s.clock.Now().UnixNano())
 		uids := g.Resolve(claim, presence, phase)
 		_, observed := g.Object(claim.UID)
-		again = presence == ownership.Present && !observed && len(uids) > 0
-		if again {
+		needsRead = presence == ownership.Present && !observed && len(uids) > 0
+		if needsRead {
 			s.presumeLocked(claim)
 		} else {
 			s.settleLocked(claim)
 		}
 		return uids
 	})
-	return again
+	return needsRead
 }
 
 func (s *state) presumeLocked(claim ownership.Claim) {

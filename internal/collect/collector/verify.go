@@ -145,8 +145,8 @@ func (c *Collector) readUnknown(ctx context.Context, claim ownership.Claim) erro
 	if c.state.presence(claim) != ownership.Unknown {
 		return nil
 	}
-	again, err := c.read(ctx, claim)
-	if again {
+	needsRead, err := c.read(ctx, claim)
+	if needsRead {
 		c.queue.Retry(claim.UID)
 	}
 	return err
@@ -154,7 +154,7 @@ func (c *Collector) readUnknown(ctx context.Context, claim ownership.Claim) erro
 
 // read reads the owner that a claim names (R3). It reports whether the claim has to be read
 // again, because the owner is not observed.
-func (c *Collector) read(ctx context.Context, claim ownership.Claim) (again bool, err error) {
+func (c *Collector) read(ctx context.Context, claim ownership.Claim) (needsRead bool, err error) {
 	epoch := c.state.Epoch()
 	owner, isThere, err := c.readOwner(ctx, claim)
 	switch {
@@ -183,8 +183,8 @@ func (c *Collector) readOwner(ctx context.Context, claim ownership.Claim) (owner
 func (c *Collector) recheck(ctx context.Context, owner ownership.UID) error {
 	var failures []error
 	for _, claim := range c.state.presumptions(owner) {
-		again, err := c.read(ctx, claim)
-		if again {
+		needsRead, err := c.read(ctx, claim)
+		if needsRead {
 			err = errUnobserved
 		}
 		failures = append(failures, err)

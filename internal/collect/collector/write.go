@@ -26,7 +26,7 @@ func (c *Collector) delete(ctx context.Context, f verdict.Facts, d verdict.Delet
 	switch c.breaker.Allow(self.Kind, c.state.Count) {
 	case breaker.Granted:
 	case breaker.Tripped:
-		c.tellPaused(ctx, self)
+		c.reportPaused(ctx, self)
 		fallthrough
 	case breaker.Denied:
 		c.stats.paused.Add(1)

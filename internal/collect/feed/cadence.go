@@ -14,7 +14,7 @@ type cadence struct {
 	timer clock.Timer
 	at    time.Time // when timer fires
 	last  time.Time // when the last request was made
-	again int       // how many more requests follow the last hint
+	extra int       // how many more requests follow the last hint
 }
 
 const (
@@ -46,7 +46,7 @@ func (c *cadence) stop() { c.timer.Stop() }
 // hint schedules the requests that follow a hint. It never delays the next request: a
 // stream of hints does not keep discovery from being read.
 func (c *cadence) hint() {
-	c.again = afterHint
+	c.extra = afterHint
 	now := c.clock.Now()
 	if soon := max(debounce, c.last.Add(firstInterval).Sub(now)); c.at.Sub(now) > soon {
 		c.set(soon)
@@ -57,9 +57,9 @@ func (c *cadence) hint() {
 func (c *cadence) next(discovered bool) {
 	c.last = c.clock.Now()
 	switch {
-	case c.again > 0:
-		c.set(firstInterval << (afterHint - c.again))
-		c.again--
+	case c.extra > 0:
+		c.set(firstInterval << (afterHint - c.extra))
+		c.extra--
 	case discovered:
 		c.set(refreshPeriod)
 	default:

@@ -93,7 +93,7 @@ type Feed struct {
 	epochs   *epochDetector
 	surveyed time.Time // when discovery was read; Run only
 	found    catalog   // what it returned, without what is kept of earlier answers; Run only
-	rest     rest
+	idle     idle
 }
 
 // New returns a feed of the kinds that discovery returns; client reads their objects.

@@ -32,7 +32,7 @@ type monitor struct {
 	since    time.Time // when state was entered
 	complete bool      // the sink has got a complete list
 	err      error     // of the last request, when state is Failing
-	gone     bool      // err says that the server does not serve this resource
+	unserved bool      // err says that the server does not serve this resource
 	warned   bool      // that was logged
 	leaving  bool      // discovery no longer names the kind
 	expired  bool      // the server no longer knew revision; until the next list
@@ -199,9 +199,9 @@ func (m *monitor) watching() {
 func (m *monitor) failed(err error) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	before, wasGone := m.state, m.gone
+	before, wasUnserved := m.state, m.unserved
 	m.enterLocked(Failing, err)
-	if m.gone && !wasGone {
+	if m.unserved && !wasUnserved {
 		m.announce()
 	}
 	return before != Failing
@@ -212,8 +212,8 @@ func (m *monitor) enterLocked(s State, err error) {
 		m.state, m.since = s, m.clock.Now()
 	}
 	m.err = err
-	m.gone = apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
-	m.warned = m.warned && m.gone
+	m.unserved = apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
+	m.warned = m.warned && m.unserved
 	m.settleLocked()
 }
 
@@ -236,7 +236,7 @@ func (m *monitor) setLeaving(leaving bool) {
 func (m *monitor) refusedFor(period time.Duration) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.gone || m.warned || m.clock.Since(m.since) < period {
+	if !m.unserved || m.warned || m.clock.Since(m.since) < period {
 		return nil
 	}
 	m.warned = true
@@ -247,5 +247,5 @@ func (m *monitor) refusedFor(period time.Duration) error {
 func (m *monitor) refused() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.gone
+	return m.unserved
 }

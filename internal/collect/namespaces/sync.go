@@ -148,8 +148,8 @@ func (c *Controller) report(ctx context.Context, ns *corev1.Namespace, survey *S
 // finalize removes our finalizer (NS-02). The object carries the UID and resourceVersion that were
 // read, so the server rejects the request if the namespace has changed or is another one.
 func (c *Controller) finalize(ctx context.Context, ns *corev1.Namespace, survey *Survey) (err error) {
-	left := withoutOurs(ns.Spec.Finalizers)
-	if len(left) > 0 || len(ns.Finalizers) > 0 {
+	remaining := withoutOurs(ns.Spec.Finalizers)
+	if len(remaining) > 0 || len(ns.Finalizers) > 0 {
 		// Another finalizer keeps it. Only then are conditions about its empty contents worth a
 		// write.
 		if ns, err = c.report(ctx, ns, survey); err != nil {
@@ -157,7 +157,7 @@ func (c *Controller) finalize(ctx context.Context, ns *corev1.Namespace, survey 
 		}
 	}
 	next := ns.DeepCopy()
-	next.Spec.Finalizers = left
+	next.Spec.Finalizers = remaining
 	_, err = c.namespaces.Finalize(ctx, next, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil

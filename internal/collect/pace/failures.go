@@ -48,14 +48,14 @@ type failure struct{ object, reason string }
 type silence struct {
 	until  time.Time
 	length time.Duration
-	left   int // not logged since the last line
+	silent int // failures that were not logged since the last line
 }
 
 // alikeness counts the lines about objects that fail for one reason.
 type alikeness struct {
 	since  time.Time
 	logged int
-	left   int // not logged since the last line
+	silent int // failures that were not logged since the last line
 }
 
 // NewFailures returns a Failures that has logged nothing yet.
@@ -116,7 +116,7 @@ func (f *Failures) add(what failure) (repeated, alike int, isDue bool) {
 		s = &silence{}
 		f.known[what] = s
 	case now.Before(s.until):
-		s.left++
+		s.silent++
 		return 0, 0, false
 	}
 	s.length = min(max(firstSilence, 2*s.length), longestSilence)
@@ -131,12 +131,12 @@ func (f *Failures) add(what failure) (repeated, alike int, isDue bool) {
 		a.since, a.logged = now, 0
 	}
 	if a.logged++; a.logged > mostAlike {
-		a.left++
-		s.left++
+		a.silent++
+		s.silent++
 		return 0, 0, false
 	}
-	repeated, alike = s.left, a.left
-	s.left, a.left = 0, 0
+	repeated, alike = s.silent, a.silent
+	s.silent, a.silent = 0, 0
 	return repeated, alike, true
 }
 

@@ -41,17 +41,17 @@ type Lookup struct {
 // Remaining returns the outlived objects that still exist, could not be checked, or may not be read by the deleter, but not many
 // more than a refusal names. A namespaced entry without a namespace is looked up in namespace, the protected
 // object's. A nil may grants all rights.
-func (l Lookup) Remaining(ctx context.Context, may May, namespace string, others []protection.Outlived) []protection.Remaining {
-	var left []protection.Remaining
-	for _, o := range others {
+func (l Lookup) Remaining(ctx context.Context, may May, namespace string, outlived []protection.Outlived) []protection.Remaining {
+	var remaining []protection.Remaining
+	for _, o := range outlived {
 		if one, there := l.find(ctx, may, l.entry(namespace, o)); there {
-			left = append(left, one)
+			remaining = append(remaining, one)
 		}
-		if len(left) > protection.MaxNamed {
+		if len(remaining) > protection.MaxNamed {
 			break
 		}
 	}
-	return left
+	return remaining
 }
 
 // Check returns an error that names the first entry that a writer may not read, and the missing right. It does

@@ -140,11 +140,11 @@ func (h Webhook) decide(ctx context.Context, r *admissionv1.AdmissionRequest) *a
 	if p.NeedsLookup() {
 		p = p.CheckedBy(h.Checker(ctx), object)
 	}
-	var left []protection.Remaining
+	var remaining []protection.Remaining
 	if p.NeedsLookup() {
-		left = h.Outlived.Remaining(ctx, h.rightsOf(r.UserInfo), object.Namespace, p.Outlives)
+		remaining = h.Outlived.Remaining(ctx, h.rightsOf(r.UserInfo), object.Namespace, p.Outlives)
 	}
-	if refusal := p.Answer(by, left); refusal != nil {
+	if refusal := p.Answer(by, remaining); refusal != nil {
 		return refusal.Error(resource, object.Namespace, object.Name)
 	}
 	return nil

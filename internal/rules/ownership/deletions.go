@@ -44,7 +44,7 @@ func (g *Graph) finalizersOf(list listID) []string {
 // deletionOf returns the key under which a finalizer of a kind is counted.
 func (g *Graph) deletionOf(kind Kind, finalizer string) deletionKey {
 	key := deletionKey{kind, finalizer}
-	if _, known := g.gone[key]; !known && len(g.gone) >= maxDeletions {
+	if _, known := g.finished[key]; !known && len(g.finished) >= maxDeletions {
 		return deletionKey{finalizer: OtherFinalizers}
 	}
 	return key
@@ -60,18 +60,18 @@ func (g *Graph) noteDeletion(i entryID, due int64) {
 	}
 	g.due[i] = due
 	for _, f := range g.finalizersOf(e.finalizers) {
-		g.gone[g.deletionOf(g.kinds.value(e.kind), f)] += 0 // a count that rises later begins at zero
+		g.finished[g.deletionOf(g.kinds.value(e.kind), f)] += 0 // a count that rises later begins at zero
 	}
 }
 
-// countGone counts the finalizers of the previous observation of an entry that are no longer among left.
-func (g *Graph) countGone(before *entry, left []string) {
+// countFinished counts the finalizers of the previous observation of an entry that are not among the remaining ones.
+func (g *Graph) countFinished(before *entry, remaining []string) {
 	if before.state != observed || before.phase == Active {
 		return
 	}
 	for _, f := range g.finalizersOf(before.finalizers) {
-		if !slices.Contains(left, f) {
-			g.gone[g.deletionOf(g.kinds.value(before.kind), f)]++
+		if !slices.Contains(remaining, f) {
+			g.finished[g.deletionOf(g.kinds.value(before.kind), f)]++
 		}
 	}
 }
@@ -94,9 +94,9 @@ func (g *Graph) Deletions() []Deletion {
 		d.oldest = earliest(d.oldest, due)
 		groups[group{e.kind, e.finalizers}] = d
 	}
-	found := make(map[deletionKey]Deletion, len(g.gone))
-	for key, gone := range g.gone {
-		found[key] = Deletion{Kind: key.kind, Finalizer: key.finalizer, Gone: gone}
+	found := make(map[deletionKey]Deletion, len(g.finished))
+	for key, count := range g.finished {
+		found[key] = Deletion{Kind: key.kind, Finalizer: key.finalizer, Gone: count}
 	}
 	for of, d := range groups {
 		for _, f := range g.finalizersOf(of.list) {

@@ -127,7 +127,7 @@ func (g *Graph) Resolve(c Claim, p Presence, phase Phase) []UID {
 		return nil
 	}
 	scope := g.facts[kind].scope
-	asked := scope == Cluster && c.Namespace == "" || scope == Namespaced && c.Namespace != ""
+	isInScope := scope == Cluster && c.Namespace == "" || scope == Namespaced && c.Namespace != ""
 	var open *claim // matches the answer, and the owner is not observed there
 	for _, stated := range g.claimsOn(owner) {
 		if stated.kind != kind || stated.name != c.Name ||
@@ -139,7 +139,7 @@ func (g *Graph) Resolve(c Claim, p Presence, phase Phase) []UID {
 			open = stated
 		}
 	}
-	if asked && open != nil {
+	if isInScope && open != nil {
 		g.answer(open, answer{presence: p, phase: phase, at: g.now})
 		g.suspect(owner) // its claimants may have become its dependents
 		g.updateCycles(owner)

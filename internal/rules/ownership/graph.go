@@ -79,10 +79,10 @@ type Graph struct {
 	// an edge updates it, so that reading needs no search.
 	cycles map[entryID]*cycle
 
-	// due holds the deletionTimestamps of observed entries that are being deleted, and gone counts finished
-	// deletions, see deletions.go.
-	due  map[entryID]int64
-	gone map[deletionKey]uint64
+	// due holds the deletionTimestamps of observed entries that are being deleted, and finished counts the
+	// deletions that have ended, see deletions.go.
+	due      map[entryID]int64
+	finished map[deletionKey]uint64
 
 	// cuts holds the objects of which not all owner references are kept, by namespace, and most the number of
 	// references up to which all are kept; zero means that all always are. finishing holds the observed entries in
@@ -135,7 +135,7 @@ func NewKeeping(most int) *Graph {
 		answers:     make(map[claimKey]answer),
 		cycles:      make(map[entryID]*cycle),
 		due:         make(map[entryID]int64),
-		gone:        make(map[deletionKey]uint64),
+		finished:    make(map[deletionKey]uint64),
 	}
 }
 

@@ -147,7 +147,7 @@ func (g *Graph) observe(o *Object) {
 	if !g.isNews(i, o.ResourceVersion) {
 		return
 	}
-	if g.says(i, o) {
+	if g.isSame(i, o) {
 		// Only the version has changed. It is a new observation nevertheless: a finalizer or
 		// reference that we removed may have been added again.
 		g.setVersion(i, o.ResourceVersion)
@@ -235,11 +235,11 @@ func (g *Graph) record(i entryID, o *Object, kind kindID, namespace spaceID) {
 	if e.state == absent {
 		delete(g.times, i)
 	}
-	if left := o.Finalizers; len(left) > 0 {
-		g.countGone(e, left)
-	} else {
-		g.countGone(e, noFinalizers())
+	finalizers := o.Finalizers
+	if len(finalizers) == 0 {
+		finalizers = noFinalizers()
 	}
+	g.countFinished(e, finalizers)
 	e.state = observed
 	e.phase = o.Phase
 	e.kind, e.namespace = kind, namespace
@@ -270,9 +270,9 @@ func (g *Graph) noteProtection(i entryID, isProtected bool) { //nolint:revive //
 	}
 }
 
-// says reports whether the entry is observed and equal to the observation, apart from the
+// isSame reports whether the entry is observed and equal to the observation, apart from the
 // version. It allocates nothing.
-func (g *Graph) says(i entryID, o *Object) bool {
+func (g *Graph) isSame(i entryID, o *Object) bool {
 	e := g.entries.at(i)
 	return e.state == observed &&
 		e.phase == o.Phase &&
@@ -306,7 +306,7 @@ func (g *Graph) withdraw(i entryID) {
 	e := g.entries.at(i)
 	g.dropAnswers(i)
 	if e.state == observed {
-		g.countGone(e, nil)
+		g.countFinished(e, nil)
 		delete(g.due, i)
 		g.suspectOwners(i) // TR-06
 		g.unlink(e.references)

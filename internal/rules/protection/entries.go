@@ -55,14 +55,14 @@ func IsCopier(user string) bool { return copiers[user] }
 // Answer decides as Decide does, for a server that answers a DELETE. The refusal of a cascade lists all
 // entries, whether they exist or not: controllers publish it in Events and conditions, whose readers may not
 // be allowed to read the objects.
-func (p Protection) Answer(by Deleter, left []Remaining) *Refusal {
-	refusal := p.Decide(by, left)
+func (p Protection) Answer(by Deleter, remaining []Remaining) *Refusal {
+	refusal := p.Decide(by, remaining)
 	if refusal == nil || by != Cascade || !p.NeedsLookup() {
 		return refusal
 	}
-	refusal.left = nil
+	refusal.remaining = nil
 	for _, o := range p.Outlives {
-		refusal.left = append(refusal.left, Remaining{Outlived: o})
+		refusal.remaining = append(refusal.remaining, Remaining{Outlived: o})
 	}
 	return refusal
 }

@@ -2,8 +2,8 @@
 // metadata and the deleter go in, a refusal or nil comes out.
 //
 //	p, protected := protection.Of(object)
-//	left := the entries of p.Others that exist    // as far as the deleter may read them
-//	if r := p.Answer(deleter, left); r != nil {
+//	remaining := the entries of p.Outlives that exist // as far as the deleter may read them
+//	if r := p.Answer(deleter, remaining); r != nil {
 //	    return r.Error(resource, namespace, name) // 403 Forbidden, with a cause of ours
 //	}
 //
@@ -16,8 +16,8 @@
 // RetryAfter is over (Held). The server decides how to refuse: ours calls this package in the
 // transaction that would delete; on other servers a policy or a webhook refuses.
 //
-// The package is pure. Below internal/collect/protected, package others looks up the objects that an object
-// outlives, and package parking keeps clients from repeating refused deletions.
+// The package is pure. Package internal/collect/protected looks up the objects that an object outlives, and keeps
+// clients from repeating refused deletions.
 package protection
 
 import (
@@ -128,7 +128,7 @@ type Protection struct {
 	// Invalid says why the label or the annotation is not valid; the object is then protected as by
 	// Always.
 	Invalid string
-	// Unchecked says why the Others are not looked up (CheckedBy); all of them count as existing.
+	// Unchecked says why Outlives is not looked up (CheckedBy); all of them count as existing.
 	Unchecked string
 }
 
@@ -148,9 +148,9 @@ func New(label, annotation string) Protection {
 	case Always, Cascading:
 		return p
 	case Outlives:
-		others, err := ParseOutlives(annotation)
+		outlived, err := ParseOutlives(annotation)
 		if err == nil {
-			p.Outlives = others
+			p.Outlives = outlived
 			return p
 		}
 		p.Invalid = err.Error()
@@ -182,26 +182,26 @@ func ParseOutlives(annotation string) ([]Outlived, error) {
 	if annotation == "" {
 		return nil, fmt.Errorf("the annotation %s is missing, which lists what the object outlives", Annotation)
 	}
-	var others []Outlived
-	if err := json.Unmarshal([]byte(annotation), &others); err != nil {
+	var outlived []Outlived
+	if err := json.Unmarshal([]byte(annotation), &outlived); err != nil {
 		return nil, fmt.Errorf("the annotation %s is not a JSON list of objects: %w", Annotation, err)
 	}
-	if len(others) == 0 || len(others) > MaxOutlives {
-		return nil, fmt.Errorf("the annotation %s lists %d objects, and not 1 to %d", Annotation, len(others), MaxOutlives)
+	if len(outlived) == 0 || len(outlived) > MaxOutlives {
+		return nil, fmt.Errorf("the annotation %s lists %d objects, and not 1 to %d", Annotation, len(outlived), MaxOutlives)
 	}
-	for i, o := range others {
+	for i, o := range outlived {
 		if err := o.check(); err != nil {
 			return nil, fmt.Errorf("the annotation %s, entry %d: %w", Annotation, i, err)
 		}
 	}
-	return others, nil
+	return outlived, nil
 }
 
 // FormatOutlives returns the annotation that lists the entries, sorted, each once.
-func FormatOutlives(others []Outlived) (string, error) {
-	others = slices.Clone(others)
-	slices.SortFunc(others, func(a, b Outlived) int { return strings.Compare(a.String()+a.APIVersion, b.String()+b.APIVersion) })
-	annotation, err := json.Marshal(slices.Compact(others))
+func FormatOutlives(outlived []Outlived) (string, error) {
+	outlived = slices.Clone(outlived)
+	slices.SortFunc(outlived, func(a, b Outlived) int { return strings.Compare(a.String()+a.APIVersion, b.String()+b.APIVersion) })
+	annotation, err := json.Marshal(slices.Compact(outlived))
 	if err != nil {
 		return "", err
 	}
@@ -221,20 +221,19 @@ type Remaining struct {
 	Unread bool
 }
 
-// NeedsLookup reports whether Decide needs the list of the Others that are left.
+// NeedsLookup reports whether Decide needs the outlived objects that remain.
 func (p Protection) NeedsLookup() bool { return p.Mode == Outlives && p.Unchecked == "" }
 
-// Decide returns why the object is not deleted, or nil. left are the Others that exist; it is needed
-// in mode Outlives only (NeedsLookup). The object must not be in deletion yet: a deletion that has
-// begun is not taken back (R19).
-func (p Protection) Decide(by Deleter, left []Remaining) *Refusal {
+// Decide returns why the object is not deleted, or nil. It needs the remaining objects in mode Outlives only
+// (NeedsLookup). The object must not be in deletion yet: a deletion that has begun is not taken back (R19).
+func (p Protection) Decide(by Deleter, remaining []Remaining) *Refusal {
 	switch {
 	case p.Mode == Cascading && by == Request:
 		return nil
-	case p.NeedsLookup() && len(left) == 0:
+	case p.NeedsLookup() && len(remaining) == 0:
 		return nil
 	default:
-		return &Refusal{protection: p, left: left}
+		return &Refusal{protection: p, remaining: remaining}
 	}
 }
 

@@ -21,7 +21,7 @@ const MaxNamed = 5
 // Refusal is the reason why an object is not deleted.
 type Refusal struct {
 	protection Protection
-	left       []Remaining
+	remaining  []Remaining
 }
 
 // Reason returns the label that protects the object, and why it prevents the deletion.
@@ -45,7 +45,7 @@ func (r *Refusal) Reason() string {
 func (r *Refusal) named() string {
 	var names []string
 	unread := false
-	for _, l := range r.left {
+	for _, l := range r.remaining {
 		if l.Unread {
 			unread = true
 			continue

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/coppice-dev/coppice/internal/collect/collector/client"
+	"github.com/coppice-dev/coppice/internal/collect/queue"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
@@ -15,9 +16,9 @@ import (
 // are not in the queue meanwhile. Protected objects are not among them: they need no work until a
 // user lifts the protection.
 type work struct {
-	mu    sync.Mutex
-	begun int                      // guarded by mu, like all fields below
-	again map[ownership.UID]string // the reason of each; nil before the first
+	mu      sync.Mutex
+	begun   int                      // guarded by mu, like all fields below
+	retries map[ownership.UID]string // the reason of each; nil before the first
 }
 
 func (w *work) begin() {
@@ -30,13 +31,13 @@ func (w *work) end(uid ownership.UID, outcome Outcome) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if outcome.Next == Settled || isProtected(outcome.Err) {
-		delete(w.again, uid)
+		delete(w.retries, uid)
 		return
 	}
-	if w.again == nil {
-		w.again = make(map[ownership.UID]string)
+	if w.retries == nil {
+		w.retries = make(map[ownership.UID]string)
 	}
-	w.again[uid] = ownership.Excerpt(outcome.Err.Error(), maxText)
+	w.retries[uid] = ownership.Excerpt(outcome.Err.Error(), maxText)
 }
 
 // Work returns how many objects were taken out of the queue so far, and describes the unfinished
@@ -60,12 +61,23 @@ func (c *Collector) Work() (taken int, unfinished []string) {
 	}
 	c.work.mu.Lock()
 	defer c.work.mu.Unlock()
-	var again []string
-	for uid, reason := range c.work.again {
-		again = append(again, fmt.Sprintf("object %s is tried again: %s", uid, reason))
+	var retries []string
+	for uid, reason := range c.work.retries {
+		retries = append(retries, fmt.Sprintf("object %s is tried again: %s", uid, reason))
 	}
-	slices.Sort(again)
-	return c.work.begun, append(unfinished, again...)
+	slices.Sort(retries)
+	return c.work.begun, append(unfinished, retries...)
+}
+
+// AtRest returns how many objects were taken out of the queue so far, and whether the collector is idle:
+// nothing waits in the queue, in back-off or at the barrier, and no kind is paused. It needs
+// Config.Restartable.
+func (c *Collector) AtRest() (taken int, isAtRest bool) {
+	taken, unfinished := c.Work()
+	if q, ok := c.queue.(*queue.Reopening); !ok || q.Delayed() > 0 {
+		return taken, false
+	}
+	return taken, len(unfinished) == 0
 }
 
 // Compare reads the objects of the server and compares them with the graph. It returns the objects

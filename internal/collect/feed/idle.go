@@ -20,8 +20,8 @@ import (
 // resource. That is enough if one revision counts the writes to all resources, as in one etcd; RevisionsAreShared
 // checks that.
 
-// rest is the state for probes of a feed at rest.
-type rest struct {
+// idle is the state for probes of a feed at rest.
+type idle struct {
 	shared     map[ownership.Kind]bool // whether the lists of a kind have the revision of the probes
 	system     types.UID               // of the namespace kube-system, as probes show it
 	distrusted atomic.Bool             // the history is not the watched one
@@ -78,10 +78,10 @@ func (f *Feed) recognize(kind ownership.Kind, object *metav1.PartialObjectMetada
 	if kind != namespaceKind || object.Name != metav1.NamespaceSystem {
 		return
 	}
-	if f.rest.system != "" && f.rest.system != object.UID {
+	if f.idle.system != "" && f.idle.system != object.UID {
 		f.Distrust()
 	}
-	f.rest.system = object.UID
+	f.idle.system = object.UID
 }
 
 // namespaceKind is the kind that probes list, where it is served.
@@ -105,12 +105,12 @@ func (f *Feed) probed() (resource, metav1.ListOptions, error) {
 // read once, while the server stays at one revision; it is an error if that revision changes, or if a kind cannot
 // be read.
 func (f *Feed) RevisionsAreShared(ctx context.Context, now uint64) (bool, error) {
-	if f.rest.shared == nil {
-		f.rest.shared = make(map[ownership.Kind]bool)
+	if f.idle.shared == nil {
+		f.idle.shared = make(map[ownership.Kind]bool)
 	}
 	found := make(map[ownership.Kind]bool)
 	for kind, r := range f.resources() {
-		if isShared, known := f.rest.shared[kind]; known {
+		if isShared, known := f.idle.shared[kind]; known {
 			if !isShared {
 				return false, nil
 			}
@@ -133,7 +133,7 @@ func (f *Feed) RevisionsAreShared(ctx context.Context, now uint64) (bool, error)
 	}
 	all := true
 	for kind, isShared := range found {
-		f.rest.shared[kind] = isShared
+		f.idle.shared[kind] = isShared
 		all = all && isShared
 	}
 	return all, nil
@@ -153,14 +153,14 @@ func (f *Feed) resources() map[ownership.Kind]resource {
 // Distrust makes the next Run begin another epoch, and list everything: the server's history is not the watched
 // one (R4). It may be called while Run does not run, and so may Probe and RevisionsAreShared, which are otherwise
 // called by one goroutine at a time.
-func (f *Feed) Distrust() { f.rest.distrusted.Store(true) }
+func (f *Feed) Distrust() { f.idle.distrusted.Store(true) }
 
 // Distrusts reports whether the next Run begins another epoch.
-func (f *Feed) Distrusts() bool { return f.rest.distrusted.Load() }
+func (f *Feed) Distrusts() bool { return f.idle.distrusted.Load() }
 
 // resumeAll continues the monitors of an earlier Run.
 func (f *Feed) resumeAll(ctx context.Context, sink Sink, goroutines *sync.WaitGroup) {
-	if f.rest.distrusted.Swap(false) {
+	if f.idle.distrusted.Swap(false) {
 		f.log.WarnContext(ctx, "the history of the server is another one")
 		sink.NewEpoch()
 		f.restartAll(ctx, sink, goroutines)
