@@ -179,7 +179,7 @@ func setFeatureGates(gates map[string]bool) (notes []string, err error) {
 			there[name] = gates[name]
 			continue
 		}
-		notes = append(notes, fmt.Sprintf("--feature-gates=%s has no effect: it is not there", name))
+		notes = append(notes, fmt.Sprintf("--feature-gates=%s has no effect: the server has no such gate", name))
 	}
 	if err := utilfeature.DefaultMutableFeatureGate.SetFromMap(there); err != nil {
 		return nil, fmt.Errorf("--feature-gates: %w", err)

@@ -102,15 +102,15 @@ type collectorFlags struct {
 	address string
 }
 
-const addressUsage = `URL of a running collector, such as http://` + web.DefaultAddress + ` for "coppice collect"; the token of the kubeconfig, or of --token, is sent to it`
+const addressUsage = `URL of a running collector, such as http://` + web.DefaultAddress + ` for "coppice collect"; it gets your token`
 
 func (f *collectorFlags) add(c *cobra.Command) {
 	f.cluster.add(c)
-	c.Flags().StringVar(&f.address, "address", "", addressUsage+` (default: the API server, which is one if it is that of "coppice up")`)
+	c.Flags().StringVar(&f.address, "address", "", addressUsage+` (default: the API server of "coppice up")`)
 }
 
 // orReadUsage describes --address for the commands that read the cluster if there is no collector.
-const orReadUsage = addressUsage + `; ` + ask.NoCollector + ` reads the whole cluster instead (default: the API server, if it is that of "coppice up", or else ` + ask.NoCollector + `)`
+const orReadUsage = addressUsage + `; ` + ask.NoCollector + ` reads the cluster instead (default: the API server of "coppice up", else ` + ask.NoCollector + `)`
 
 // client returns a client of the collector at the address, or of the API server if the address is empty.
 func (f *collectorFlags) client() (*ask.Collector, error) {

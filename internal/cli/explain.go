@@ -124,7 +124,7 @@ type explaining struct {
 	outline string // of the last explanation
 }
 
-// once prints an explanation if its outline differs from that of the last one.
+// once prints an explanation, unless its outline equals the last outline.
 func (e *explaining) once(ctx context.Context) error {
 	answer, err := e.sources.Explain(ctx, e.question)
 	isFirst := e.question.Before == nil

@@ -62,7 +62,7 @@ func TestExitCodes(t *testing.T) {
 		{"up --etcd-servers=http://10.0.0.1:2379 --ephemeral", ExitUsage, "choose one"},
 		{"up --etcd-servers=https://10.0.0.1:2379 --etcd-certfile=c", ExitUsage, "go together"},
 		{"up --quota-backend-bytes=1000", ExitUsage, "--quota-backend-bytes 1000 is less than"},
-		{"up --etcd-cafile=ca", ExitUsage, "which is not given"},
+		{"up --etcd-cafile=ca", ExitUsage, "need --etcd-servers"},
 		{"snapshot --help", ExitOK, "restore"},
 		{"snapshot save", ExitUsage, "takes the name of one file; see coppice snapshot save --help"},
 		{"snapshot save file --data-dir=/somewhere --kubeconfig=/somewhere", ExitUsage, "choose one"},

@@ -112,7 +112,7 @@ func writeStatus(w io.Writer, s api.SeenStatus) error {
 	terminal.Fprintf(table, "%t\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", s.Synced, count(int64(s.Graph.Objects)), count(int64(s.Graph.References)),
 		count(int64(s.Queue.Length)), len(s.Barrier), len(s.Paused), count(s.Stats.Deletes), count(s.Stats.Patches))
 	if s.ObserveOnly {
-		fmt.Fprintln(table, "\nIt only observes: nothing is changed.")
+		fmt.Fprintln(table, "\nThe collector only observes, and changes nothing.")
 	}
 	writeUnreadResources(table, s.Resources)
 	if len(s.Barrier) > 0 {

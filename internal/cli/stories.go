@@ -131,7 +131,7 @@ func printUndoCommand(ctx context.Context, collector *ask.Collector, id string, 
 	}
 	at := slices.IndexFunc(list.Items, func(one story.Summary) bool { return string(one.ID) == id })
 	if at >= 0 && keeps(ctx, collector, &list.Items[at]) {
-		terminal.Fprintf(s.Out, "to take it back: coppice undo %s\n", escape.Shell(id))
+		terminal.Fprintf(s.Out, "to undo it: coppice undo %s\n", escape.Shell(id))
 	}
 }
 

@@ -51,7 +51,7 @@ func (f *targetFlags) check(args []string, allNamespaces bool) error {
 	case hasNames && (f.selector != "" || f.all):
 		return errors.New("--selector and --all are for a TYPE without names")
 	case hasNames && allNamespaces:
-		return errors.New("a name is one in a namespace: leave out --all-namespaces")
+		return errors.New("a name needs a namespace: leave out --all-namespaces")
 	case !hasNames && f.selector == "" && !f.all:
 		return fmt.Errorf("name objects of %s, or use --selector or --all", args[0])
 	}
@@ -139,7 +139,7 @@ func (f *targetFlags) fromFiles(inv *inventory.Inventory, cluster *clusterFlags,
 		case o != nil:
 			uids = append(uids, o.UID)
 		case inv.Complete(served, namespace):
-			terminal.Fprintf(w, "not there: %s\n", what)
+			terminal.Fprintf(w, "does not exist: %s\n", what)
 		default:
 			return nil, fmt.Errorf("%s cannot be read from the server", what)
 		}

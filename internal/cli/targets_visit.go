@@ -82,7 +82,7 @@ func (f *targetFlags) visit(cluster *clusterFlags, args []string, w io.Writer, v
 func readDescribed(info *resource.Info, w io.Writer) (there bool, err error) {
 	err = info.Get()
 	if apierrors.IsNotFound(err) {
-		terminal.Fprintf(w, "not there: %s %q in %s\n", info.Mapping.GroupVersionKind.GroupKind(), info.Name, info.Source)
+		terminal.Fprintf(w, "does not exist: %s %q in %s\n", info.Mapping.GroupVersionKind.GroupKind(), info.Name, info.Source)
 		return false, nil
 	}
 	return err == nil, err

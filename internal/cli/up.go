@@ -27,7 +27,7 @@ Deployments, Jobs and the like. The server expects that gc and namespace run, he
 deletions do not cascade, and add no finalizers for a collector.
 
 --disable-admission-plugins takes ` + system.OwnerReferencesPlugin + `, which
-refuses invalid owner references and those that the user has no right to, and
+refuses owner references that are invalid or need a right that the user lacks, and
 ` + system.ServiceAccountPlugin + `, which refuses pods whose service account does not exist, and mounts a token
 into others.
 

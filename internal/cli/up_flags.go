@@ -147,7 +147,7 @@ func (g *upStorage) complete(o *system.Options) (err error) {
 func checkEtcd(o *system.Options) error {
 	if len(o.Etcd.Servers) == 0 {
 		if o.Etcd.CAFile != "" || o.Etcd.CertFile != "" || o.Etcd.KeyFile != "" || o.Etcd.Prefix != system.DefaultOptions().Etcd.Prefix {
-			return usageError{errors.New("--etcd-cafile, --etcd-certfile, --etcd-keyfile and --etcd-prefix are about the etcd of --etcd-servers, which is not given")}
+			return usageError{errors.New("--etcd-cafile, --etcd-certfile, --etcd-keyfile and --etcd-prefix need --etcd-servers")}
 		}
 		if o.QuotaBytes < leastQuota {
 			return usageError{fmt.Errorf("--quota-backend-bytes %d is less than %d, which is too small for any control plane", o.QuotaBytes, leastQuota)}
@@ -226,7 +226,7 @@ func (*upNodes) complete(o *system.Options) error {
 		return usageError{err}
 	}
 	if o.MovableNodeClock && o.Nodes.Runtime == nodeconfig.CRI {
-		return usageError{errors.New("--movable-node-clock is for simulated nodes: real containers take the time that they take")}
+		return usageError{errors.New("--movable-node-clock is for simulated nodes: real containers use the real clock")}
 	}
 	if o.NodeGrace < leastLease {
 		return usageError{fmt.Errorf("--node-monitor-grace-period %s is less than %s", o.NodeGrace, leastLease)}

@@ -129,7 +129,7 @@ func undoesStory(t *testing.T, p *plane, namespace string) {
 		t.Fatalf("no story is of three objects: %s", out)
 	}
 	id := list.Items[at].ID
-	if out, stderr, code := tool(t, p, namespace, "stories", id); code != 0 || !strings.HasSuffix(out, "to take it back: coppice undo "+id+"\n") {
+	if out, stderr, code := tool(t, p, namespace, "stories", id); code != 0 || !strings.HasSuffix(out, "to undo it: coppice undo "+id+"\n") {
 		t.Errorf("stories: exit code %d\n%s%s", code, out, stderr)
 	}
 	if out, stderr, code := tool(t, p, namespace, "undo", id); code != 0 || !strings.Contains(out, "Made again: 3") {

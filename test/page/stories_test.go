@@ -90,7 +90,7 @@ func explanation(uid string) object {
 			}},
 		}}}
 	}
-	leaf := object{"on": "Protection", "says": "it is protected by its label", "state": "Stuck", "next": []object{{"says": "lift its protection, if it may go", "command": "coppice unprotect configmaps/kept"}}}
+	leaf := object{"on": "Protection", "says": "it is protected by its label", "state": "Stuck", "next": []object{{"says": "remove its protection, if it may be deleted", "command": "coppice unprotect configmaps/kept"}}}
 	return object{"items": []object{{
 		"object": object{"kind": "Deployment.apps", "namespace": "shop", "name": "web-a", "uid": uid}, "state": "Stuck",
 		"waits": []object{{

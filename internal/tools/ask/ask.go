@@ -18,7 +18,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/reader"
 )
 
-// NoCollector is the Address with which only the cluster is asked.
+// NoCollector is the Address for questions to the cluster only.
 const NoCollector = "none"
 
 // Sources are the sources of answers: a cluster, and the collector that works in it.
@@ -47,7 +47,7 @@ func (s *Sources) Collector() (*Collector, error) {
 // apiServer returns a client of the API server. It answers as a collector if it is one of "coppice up".
 func (s *Sources) apiServer() (*Collector, error) { return newCollector(s.Config, "", s.Namespace) }
 
-// findCollector returns the collector to ask; nil if there is none.
+// findCollector returns a client of the collector; nil without a collector.
 func (s *Sources) findCollector(ctx context.Context) (*Collector, error) {
 	if s.Address == NoCollector {
 		return nil, nil // no collector

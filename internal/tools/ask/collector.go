@@ -147,7 +147,7 @@ func (c *Collector) open(ctx context.Context, path string, query url.Values) (io
 	case response.StatusCode == http.StatusUnauthorized:
 		why += `; "kubectl create token SERVICEACCOUNT" makes a token for --token`
 	case response.StatusCode == http.StatusNotFound && (!isOfAPI || len(query) == 0):
-		why = `it is no collector; name that of "coppice collect" with --address`
+		why = `it is no collector; name a "coppice collect" with --address`
 	}
 	return nil, fmt.Errorf("%s: %s", c.Server, why)
 }

@@ -131,7 +131,7 @@ func (s *Sources) previewFromCluster(ctx context.Context, q Deletion) (outcome O
 	return outcome, nil
 }
 
-// deletionOrder returns the given order, or that of the cluster's namespace controller.
+// deletionOrder returns the given order. Without one, it returns the order of the cluster's namespace controller.
 func (s *Sources) deletionOrder(ctx context.Context, given *namespaces.Order) (namespaces.Order, error) {
 	if given != nil {
 		return *given, nil

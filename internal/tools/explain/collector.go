@@ -111,18 +111,18 @@ func (e *Explainer) restrained(o *inventory.Object) (Wait, bool) {
 		}
 		if len(held.Unread) > 0 {
 			w.State = Stuck
-			w.Says = "the collector keeps its finalizer, for there may be dependents that cannot be read: " + held.unread()
-			w.Next = []Step{{"make readable what it names: bring back the API, or give the collector the right to list it", "kubectl get apiservices"}}
+			w.Says = "the collector keeps its finalizer, because there may be dependents that it cannot read: " + held.unread()
+			w.Next = []Step{{"make these kinds readable: restore their API, or allow the collector to list them", "kubectl get apiservices"}}
 		}
 		return w, true
 	}
 	if since, ok := e.Collector.Paused[o.Kind]; ok && o.Phase == ownership.Active {
 		w := Wait{
 			On: OnBreaker, State: Stuck, Since: &since,
-			Says: fmt.Sprintf("%s has paused the deletions of %s, for there were too many", e.Collector.Where, o.Kind),
+			Says: fmt.Sprintf("%s has paused the deletions of %s, because there were too many", e.Collector.Where, o.Kind),
 		}
 		if e.Collector.Resume != "" {
-			w.Next = []Step{{"look at its records, and resume the deletions if they were meant", e.Collector.Resume + o.Kind.String()}}
+			w.Next = []Step{{"look at its records, and resume the deletions if they were intended", e.Collector.Resume + o.Kind.String()}}
 		}
 		return w, true
 	}

@@ -80,7 +80,7 @@ func (e *Explainer) unreadIn(namespace string) []inventory.Unread {
 // deletion makes progress.
 func (e *Explainer) remaining(o *inventory.Object, contents []Wait) Wait {
 	count := len(contents)
-	w := Wait{On: OnContent, Says: "in the namespace there is still " + counted(count, "object"), Waits: contents}
+	w := Wait{On: OnContent, Says: "the namespace still has " + counted(count, "object"), Waits: contents}
 	if before := e.countBefore(o.Name); before > count {
 		w.Says += fmt.Sprintf(", %d fewer than %s ago", before-count, e.age(e.Before.Read))
 		w.progresses = true
@@ -122,12 +122,12 @@ func (e *Explainer) undiscovered(ns *corev1.Namespace) (Wait, bool) {
 	if c == nil {
 		c = condition(ns, corev1.NamespaceDeletionGVParsingFailure)
 	}
-	w := Wait{On: OnDiscovery, State: Unknown, Next: []Step{{"look which APIService is not available, and why", "kubectl get apiservices"}}}
+	w := Wait{On: OnDiscovery, State: Unknown, Next: []Step{{"find the APIService that is not available, and the reason", "kubectl get apiservices"}}}
 	switch {
 	case c == nil && len(groups) == 0:
 		return Wait{}, false
 	case c == nil:
-		w.Says = "what is in the namespace is not known: " + strings.Join(groups, ", ")
+		w.Says = "the contents of the namespace are unknown: " + strings.Join(groups, ", ")
 		return w, true
 	}
 	since := c.LastTransitionTime.Time
@@ -146,7 +146,7 @@ func (e *Explainer) undiscovered(ns *corev1.Namespace) (Wait, bool) {
 
 // contentFailure explains a DELETE of the namespace controller that failed.
 func (e *Explainer) contentFailure(o *inventory.Object, c *corev1.NamespaceCondition) Wait {
-	return e.failure(o, "the namespace controller could not delete all: ", c.Message, c.LastTransitionTime.Time)
+	return e.failure(o, "the namespace controller could not delete all contents: ", c.Message, c.LastTransitionTime.Time)
 }
 
 // failure explains a condition of an object: a controller failed to delete what depends on it.

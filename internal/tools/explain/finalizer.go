@@ -111,7 +111,7 @@ func (e *Explainer) dependents(o *inventory.Object) Wait {
 		waits = append(waits, e.via(OnDependent, dependent, refOf(dependent).String()+" blocks the deletion of its owner"))
 	}
 	if len(waits) == 0 {
-		return Wait{On: OnUnread, State: Unknown, Says: "dependents block its deletion that were not read"}
+		return Wait{On: OnUnread, State: Unknown, Says: "dependents that were not read block its deletion"}
 	}
 	return Wait{On: OnDependent, Says: "foreground deletion waits for " + counted(len(waits), "dependent"), Waits: waits}
 }
@@ -126,13 +126,13 @@ func (e *Explainer) instances(o *inventory.Object) Wait {
 		}
 	}
 	if len(waits) > 0 {
-		return Wait{On: OnInstance, Says: "of the kind that it defines there is still " + counted(len(waits), "instance"), Waits: waits}
+		return Wait{On: OnInstance, Says: "the kind that it defines still has " + counted(len(waits), "instance"), Waits: waits}
 	}
 	if w, failed := e.instanceFailure(o); failed {
 		return w
 	}
 	if u := e.unreadOf(apiGroup, resource, ""); len(u) > 0 {
-		return Wait{On: OnUnread, State: Unknown, Says: "whether instances are left could not be seen: " + unseen(u[0])}
+		return Wait{On: OnUnread, State: Unknown, Says: "it is unknown whether instances remain: " + unseen(u[0])}
 	}
 	return e.foreign(o, crdCleanup)
 }
@@ -181,14 +181,14 @@ func (e *Explainer) claimUsers(o *inventory.Object) Wait {
 		ref := refOf(p)
 		waits = append(waits, Wait{
 			On: OnUser, Object: &ref, State: Stuck, Says: ref.String() + " uses it, and is not being deleted",
-			Next: []Step{{"look what the pod belongs to; it goes only if that is deleted or scaled down", get(p)}},
+			Next: []Step{{"find the owner of the pod: the pod is deleted only if its owner is deleted or scaled down", get(p)}},
 		})
 	}
 	if len(waits) > 0 {
 		return Wait{On: OnUser, Says: "in use by " + counted(len(waits), "pod"), Waits: waits}
 	}
 	if u := e.unreadOf("", "pods", o.Namespace); len(u) > 0 || e.Inventory.Pods == nil {
-		return Wait{On: OnUnread, State: Unknown, Says: "whether pods use it was not seen", Next: []Step{{"look who uses it", describe(o)}}}
+		return Wait{On: OnUnread, State: Unknown, Says: "it is unknown whether pods use it", Next: []Step{{"find the pods that use it", describe(o)}}}
 	}
 	return e.foreign(o, inuse.PVCProtection)
 }

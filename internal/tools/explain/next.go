@@ -19,15 +19,15 @@ func (e *Explainer) next(o *inventory.Object, a finalizerowner.Answer) []Step {
 	case finalizerowner.ScaledToZero:
 		return []Step{{"start its controller again", fmt.Sprintf("kubectl scale %s --replicas=1", typed(workload))}}
 	case finalizerowner.NotReady:
-		return []Step{{"look why its controller is not ready", "kubectl describe " + typed(workload)}}
+		return []Step{{"find out why its controller is not ready", "kubectl describe " + typed(workload)}}
 	case finalizerowner.Forbidden:
-		return []Step{{"look at the rights of its controller, and give them back", "kubectl get rolebindings,clusterrolebindings -A -o wide"}}
+		return []Step{{"look at the rights of its controller, and restore them", "kubectl get rolebindings,clusterrolebindings -A -o wide"}}
 	case finalizerowner.Silent:
 		return []Step{{"look at the Leases: who held them, and when", "kubectl get leases -A"}}
 	case finalizerowner.Gone:
-		steps := []Step{{"look what set the finalizer, and install that again, in the same version: it cleans up and removes it", get(o) + " --show-managed-fields"}}
+		steps := []Step{{"find the controller that set the finalizer, and reinstall that version: it cleans up and removes it", get(o) + " --show-managed-fields"}}
 		if command := removeFinalizer(o, a.Finalizer); command != "" {
-			steps = append(steps, Step{"only when what the finalizer stands for is cleaned up by hand: remove it", command})
+			steps = append(steps, Step{"remove the finalizer only after you have done its cleanup by hand", command})
 		}
 		return steps
 	case finalizerowner.Unknown:

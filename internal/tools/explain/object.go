@@ -54,13 +54,13 @@ func (e *Explainer) active(o *inventory.Object) Wait {
 	decision := verdict.Decide(facts)
 	switch d := decision.(type) {
 	case verdict.Keep:
-		return Wait{On: OnRequest, State: Kept, Says: "nobody has deleted it; the collector keeps it: " + d.Reason}
+		return Wait{On: OnRequest, State: Kept, Says: "it is not being deleted; the collector keeps it: " + d.Reason}
 	case verdict.Park:
 		return e.parked(d)
 	case verdict.Verify:
 		return Wait{
-			On: OnUnread, State: Unknown, Says: "whether its owners exist was not seen: " + claims(d.Claims),
-			Next: []Step{{"look whether its owners exist", get(o)}},
+			On: OnUnread, State: Unknown, Says: "it is unknown whether its owners exist: " + claims(d.Claims),
+			Next: []Step{{"check whether its owners exist", get(o)}},
 		}
 	case verdict.Delete:
 		if w, held := e.kept(o); held {
@@ -128,14 +128,14 @@ func (e *Explainer) unswept(o, ns *inventory.Object) Wait {
 		return w
 	}
 	return e.builtin(o, OnController, "kubernetes",
-		"it is not being deleted yet; the namespace controller deletes what is in namespace "+ns.Name, requested(ns))
+		"it is not being deleted yet; the namespace controller deletes the contents of namespace "+ns.Name, requested(ns))
 }
 
 // parked explains an object that the collector keeps because no API serves the kind of an owner.
 func (e *Explainer) parked(d verdict.Park) Wait {
 	w := Wait{
-		On: OnOwnerKind, State: Stuck, Says: "no API serves the kind of an owner, so that nobody can tell whether it exists: " + kinds(d.Kinds),
-		Next: []Step{{"look which API should serve it", "kubectl api-resources --api-group=" + escape.Shell(d.Kinds[0].Group)}},
+		On: OnOwnerKind, State: Stuck, Says: "no API serves the kind of an owner, so it is unknown whether the owner exists: " + kinds(d.Kinds),
+		Next: []Step{{"find the API that should serve it", "kubectl api-resources --api-group=" + escape.Shell(d.Kinds[0].Group)}},
 	}
 	for _, k := range d.Kinds {
 		if u := e.unreadOf(k.Group, "", ""); len(u) > 0 {
@@ -184,7 +184,7 @@ func (e *Explainer) terminating(o *inventory.Object) []Wait {
 	if more > 0 {
 		waits = append(waits, Wait{
 			On: OnFinalizer, State: Unknown, Says: "and " + counted(more, "more finalizer") + ", which explain did not look at",
-			Next: []Step{{"look which finalizers it has", get(o)}},
+			Next: []Step{{"look at its finalizers", get(o)}},
 		})
 	}
 	if len(waits) > 0 {

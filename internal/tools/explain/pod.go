@@ -26,7 +26,7 @@ func (e *Explainer) grace(o *inventory.Object) (Wait, bool) {
 	pod := e.Inventory.Pods[o.UID]
 	switch {
 	case pod == nil:
-		return Wait{On: OnUnread, State: Unknown, Since: &since, Says: "what node the pod is bound to was not read"}, true
+		return Wait{On: OnUnread, State: Unknown, Since: &since, Says: "the node of the pod was not read"}, true
 	case pod.Node == "" || pod.IsFinished():
 		return w, isRunning
 	}

@@ -66,7 +66,7 @@ const (
 type Answer struct {
 	Finalizer string `json:"finalizer"`
 	// Controller describes the controller: "Deployment.apps shop/operator", or a controller of Kubernetes. It is empty
-	// if there is none.
+	// if no controller serves the finalizer.
 	Controller string `json:"controller,omitempty"`
 	// Workload is the UID of the controller's workload, if it runs in this cluster.
 	Workload   ownership.UID `json:"workload,omitempty"`

@@ -166,7 +166,7 @@ func TestControllerIsFoundByItsTraces(t *testing.T) {
 		},
 		{
 			"no details", "gone", nil, nil,
-			finalizerowner.Unknown, finalizerowner.Low, "", "was not read",
+			finalizerowner.Unknown, finalizerowner.Low, "", "details of workloads were not read",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -81,7 +81,7 @@ func (x *Index) judgeRights(c *candidate, w inventory.Workload, o *inventory.Obj
 	account := types.NamespacedName{Namespace: c.object.Namespace, Name: w.ServiceAccount}
 	rules, unread := x.rules(account, o.Namespace)
 	if unread != "" {
-		c.evidence = append(c.evidence, fmt.Sprintf("what %s may could not be read: %s", account, unread))
+		c.evidence = append(c.evidence, fmt.Sprintf("the rights of %s could not be read: %s", account, unread))
 		return
 	}
 	if mayUpdate(rules, o) {
@@ -121,7 +121,7 @@ func (x *Index) nobody(o *inventory.Object, finalizer string, clues []clue, evid
 		}
 	}
 	if missed := x.missed(); len(missed) > 0 {
-		a.Evidence = append(a.Evidence, "its controller may be among what could not be read: "+strings.Join(missed, ", "))
+		a.Evidence = append(a.Evidence, "its controller may be of a kind that could not be read: "+strings.Join(missed, ", "))
 		return a
 	}
 	if pod := x.pod(clues); pod != "" {
@@ -130,7 +130,7 @@ func (x *Index) nobody(o *inventory.Object, finalizer string, clues []clue, evid
 		return a
 	}
 	if x.facts == nil {
-		a.Evidence = append(a.Evidence, "no workload has that name; what workloads run and may was not read")
+		a.Evidence = append(a.Evidence, "no workload has that name; the details of workloads were not read")
 		return a
 	}
 	a.Evidence = append(a.Evidence, "no Deployment, StatefulSet, DaemonSet or pod in the cluster matches")

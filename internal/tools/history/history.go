@@ -286,7 +286,7 @@ func (l *Log) cause(d *deletion, seen map[place]bool) Cause {
 		c.Says += ": " + d.reason.Decision
 		l.owners(&c, d, seen)
 	case titleOf(d.by) == collectorTitle:
-		c.Evidence = append(c.Evidence, "the log does not say which owner was gone")
+		c.Evidence = append(c.Evidence, "the log does not name the deleted owner")
 	case titleOf(d.by) == namespaceTitle && d.place.namespace != "":
 		if x, ok := l.explain(Target{Kind: ownership.Kind{Kind: "Namespace"}, Name: d.place.namespace}, d.at, seen); ok {
 			c.Because = append(c.Because, x)

@@ -124,7 +124,7 @@ func TestDeletionIsExplainedFromRecordsAndAuditLogs(t *testing.T) {
 			history.Target{Kind: pod, Namespace: "shop", Name: "web-1"},
 			`Pod shop/web-1: gone
   deleted by the garbage collector, system:serviceaccount:kube-system:generic-garbage-collector
-    because the log does not say which owner was gone`,
+    because the log does not name the deleted owner`,
 		},
 		{
 			"with its namespace",

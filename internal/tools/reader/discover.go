@@ -26,7 +26,7 @@ func discover(ctx context.Context, client discovery.AggregatedDiscoveryInterface
 	lists, err := discovery.ServerPreferredResourcesWithContext(ctx, d)
 	failed, partial := discovery.GroupDiscoveryFailedErrorGroups(err)
 	if err != nil && !partial {
-		return resources{}, nil, fmt.Errorf("discover what the server serves: %w", err)
+		return resources{}, nil, fmt.Errorf("discover the resources of the server: %w", err)
 	}
 	var unread []inventory.Unread
 	for gv, why := range failed {
@@ -37,7 +37,7 @@ func discover(ctx context.Context, client discovery.AggregatedDiscoveryInterface
 	for _, list := range lists {
 		gv, err := schema.ParseGroupVersion(list.GroupVersion)
 		if err != nil {
-			return resources{}, nil, fmt.Errorf("discover what the server serves: %w", err)
+			return resources{}, nil, fmt.Errorf("discover the resources of the server: %w", err)
 		}
 		for i := range list.APIResources {
 			r := resourceOf(gv, &list.APIResources[i])
@@ -99,7 +99,7 @@ func addVersions(ctx context.Context, d discovery.DiscoveryInterfaceWithContext,
 	_, lists, err := discovery.ServerGroupsAndResourcesWithContext(ctx, d)
 	failed, partial := discovery.GroupDiscoveryFailedErrorGroups(err)
 	if err != nil && !partial {
-		return fmt.Errorf("discover what the server serves: %w", err)
+		return fmt.Errorf("discover the resources of the server: %w", err)
 	}
 	unknown := make(map[string]bool)
 	for gv := range failed {
@@ -109,7 +109,7 @@ func addVersions(ctx context.Context, d discovery.DiscoveryInterfaceWithContext,
 	for _, list := range lists {
 		gv, err := schema.ParseGroupVersion(list.GroupVersion)
 		if err != nil {
-			return fmt.Errorf("discover what the server serves: %w", err)
+			return fmt.Errorf("discover the resources of the server: %w", err)
 		}
 		for i := range list.APIResources {
 			gr := gv.WithResource(list.APIResources[i].Name).GroupResource()

@@ -86,7 +86,7 @@ func (r *Facts) Checker(ctx context.Context) (*protection.Checker, error) {
 		case apierrors.IsNotFound(err) || r.isOurs():
 			r.checker = &checked{}
 		default:
-			r.checker = &checked{err: fmt.Errorf("read since when a webhook checks what objects outlive: %w", err)}
+			r.checker = &checked{err: fmt.Errorf("read the time since which a webhook checks outlived objects: %w", err)}
 		}
 	}
 	return r.checker.by, r.checker.err

@@ -270,11 +270,11 @@ func (r *reader) finish(listable int) error {
 	r.sort()
 	i := r.result
 	if len(i.Objects) == 0 && len(i.Unread) >= listable {
-		why := "the server serves nothing that can be listed"
+		why := "the server serves no resource that can be listed"
 		if len(i.Unread) > 0 {
 			why = i.Unread[0].Why
 		}
-		return errors.New("nothing can be read: " + why)
+		return errors.New("no resource can be read: " + why)
 	}
 	i.Index()
 	return nil

@@ -39,7 +39,7 @@ type line struct {
 func OpenJournal(path string) (*Journal, error) {
 	content, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("read which objects were made again: %w", err)
+		return nil, fmt.Errorf("read the list of restored objects: %w", err)
 	}
 	j := &Journal{path: path, from: map[types.UID]types.UID{}}
 	lines := bufio.NewScanner(bytes.NewReader(content))
@@ -50,7 +50,7 @@ func OpenJournal(path string) (*Journal, error) {
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("read which objects were made again from %s: %w; remove the file to begin anew", path, err)
+		return nil, fmt.Errorf("read the list of restored objects from %s: %w; remove the file to begin anew", path, err)
 	}
 	return j, nil
 }

@@ -58,7 +58,7 @@ func (r *Run) linkOwners(ctx context.Context, s *undo.Step) error {
 		return err
 	})
 	if err != nil && ctx.Err() == nil {
-		r.failed(s, "it is there, without some of its owner references: "+oneLine(err))
+		r.failed(s, "it exists, without some of its owner references: "+oneLine(err))
 	}
 	return ctx.Err()
 }

@@ -62,11 +62,11 @@ func (r *Run) Run(ctx context.Context, plan *undo.Plan) error {
 			})
 		}
 		if err := group.Wait(); err != nil {
-			return fmt.Errorf("interrupted: %w; undo the same again, and it goes on", err)
+			return fmt.Errorf("interrupted: %w; run the same undo again to continue", err)
 		}
 	}
 	if err := r.link(ctx); err != nil {
-		return fmt.Errorf("interrupted: %w; undo the same again, and it goes on", err)
+		return fmt.Errorf("interrupted: %w; run the same undo again to continue", err)
 	}
 	return nil
 }

@@ -50,11 +50,11 @@ func remadeByItself(k *Kept, services map[Place]bool) string {
 		}
 	case serviceKind:
 		if place.Namespace == metav1.NamespaceDefault && place.Name == "kubernetes" {
-			return "the API server makes it anew"
+			return "the API server creates it again"
 		}
 	case schema.GroupKind{Group: "apiregistration.k8s.io", Kind: "APIService"}:
 		if o.GetLabels()["kube-aggregator.kubernetes.io/automanaged"] != "" {
-			return "the API server makes it anew"
+			return "the API server creates it again"
 		}
 	case podKind:
 		return podEnded(o)

@@ -77,7 +77,7 @@ func (p *Plan) noteLost(s *Step, r metav1.OwnerReference) {
 	case owner != nil && owner.Outcome == Remade:
 		s.note("without its owner " + r.Kind + " " + r.Name + ", which is another object now: only --relink makes it its owner")
 	case owner != nil && (owner.Outcome.IsMissing() || owner.Outcome == LeftOut):
-		s.note("without its owner " + r.Kind + " " + r.Name + ", which is not there again")
+		s.note("without its owner " + r.Kind + " " + r.Name + ", which was not restored")
 	}
 }
 
@@ -142,7 +142,7 @@ func (p *Plan) claimMissing(s *Step) string {
 	case claim.Outcome == Occupied:
 		return "another claim has the name of its own, " + claim.place.Namespace + "/" + claim.place.Name + ", and would get it: only --relink gives it the volume"
 	case claim.Outcome.IsMissing():
-		return "its claim " + claim.place.Namespace + "/" + claim.place.Name + " is not there again, and another one of that name would get it"
+		return "its claim " + claim.place.Namespace + "/" + claim.place.Name + " was not restored, and another one of that name would get it"
 	}
 	return ""
 }

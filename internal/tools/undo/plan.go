@@ -266,7 +266,7 @@ func (p *Plan) Found(s *Step, e Existing) {
 func (p *Plan) Interrupted() {
 	for _, s := range p.Steps {
 		if s.Outcome == Made && s.UID == "" {
-			s.end(Failed, "its turn had not come")
+			s.end(Failed, "the undo ended before its turn")
 		}
 	}
 }

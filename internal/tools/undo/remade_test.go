@@ -18,7 +18,7 @@ func TestR29_ControllerReferencesProveNothing(t *testing.T) {
 	p := New(kept, c, Options{})
 	same(t, "made", carryOut(t, p), "1 of-secret", "1 of-set")
 	same(t, "told", tells(p),
-		"Made of-secret: without its owner Secret s, which is not there again",
+		"Made of-secret: without its owner Secret s, which was not restored",
 		"Made of-set: without its owner ReplicaSet web-1, which is another object now: only --relink makes it its owner",
 		"MadeBefore web", "MadeBefore w", "Remade web-1",
 		"Occupied s: another object has its name, and names a Widget.example.com as its controller: check whether it has the deleted content")

@@ -236,7 +236,7 @@ func TestR29_WhatIsThereStays(t *testing.T) {
 	p := New(kept, clusterOf("ConfigMap a a", "ConfigMap b b terminating", "ConfigMap c other"), Options{})
 	same(t, "made", carryOut(t, p), "1 d")
 	same(t, "told", tells(p),
-		"Made d: without its owner ConfigMap c, which is not there again", "Exists a",
+		"Made d: without its owner ConfigMap c, which was not restored", "Exists a",
 		"Terminating b: it is still being deleted: undo this once it is gone", "Occupied c: another object has its name")
 }
 

@@ -84,7 +84,7 @@ func Delegated(config *rest.Config) Access {
 		case apierrors.IsUnauthorized(err), apierrors.IsForbidden(err): // anonymous users may not create it
 			return Caller{}, ErrUnauthenticated
 		case err != nil:
-			return Caller{}, fmt.Errorf("ask the API server who calls: %w", err)
+			return Caller{}, fmt.Errorf("ask the API server for the user of the token: %w", err)
 		}
 		if err := CheckUser(answer.Status.UserInfo.Username, answer.Status.UserInfo.Groups); err != nil {
 			return Caller{}, err

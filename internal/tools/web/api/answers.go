@@ -190,9 +190,9 @@ func (s *Sight) visiblePart(ctx context.Context, a *answer.Cluster, uids []owner
 	return &seen, nil
 }
 
-// Withheld replaces an error of the API server that names objects, possibly: callers read it who may not list them. For
+// Withheld replaces an error of the API server, because the error may name objects that the caller may not list. For
 // example, the server names a stored object that it cannot decode, and fails to list its resource.
-const Withheld = "it cannot be read, and the reason is for users who may list all of it"
+const Withheld = "it cannot be read; only users who may list all its objects see the reason"
 
 // namespacesOf returns the namespaces of objects, and the names of objects that are namespaces. It returns an empty name
 // for other cluster-scoped objects, and only an empty name if there are more than mostScopes.

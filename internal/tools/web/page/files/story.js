@@ -59,7 +59,7 @@ export class StoryView {
 
   async asText() {
     const says = await text("v1/stories/" + encodeURIComponent(this.id), {format: "text"}, this.signal);
-    return this.undo.command ? `${says}to take it back: ${this.undo.command}\n` : says;
+    return this.undo.command ? `${says}to undo it: ${this.undo.command}\n` : says;
   }
 
   async run() {
