@@ -14,7 +14,7 @@ import (
 )
 
 // bindings is the older form of pods/binding: the same effect, once.
-func TestBindings(t *testing.T) {
+func TestBindingsHaveTheEffectOfPodsBinding(t *testing.T) {
 	s := sharedServer(t)
 	namespace := s.namespace(t)
 	pods := s.pods(t, namespace)

@@ -118,7 +118,7 @@ func TestEvictionIsServed(t *testing.T) {
 	}
 }
 
-func TestEviction(t *testing.T) {
+func TestEvictionIsLimitedByTheBudget(t *testing.T) {
 	s := sharedServer(t)
 	e := s.evictions(t, "a", "b", "c")
 	e.guard("web", allowing(1))

@@ -182,7 +182,7 @@ func TestOldTLSIsRefused(t *testing.T) {
 	}
 }
 
-func TestVersion(t *testing.T) {
+func TestVersionIsThatOfKubernetes(t *testing.T) {
 	client, err := discovery.NewDiscoveryClientForConfig(sharedServer(t).config)
 	if err != nil {
 		t.Fatal(err)
@@ -198,7 +198,7 @@ func TestVersion(t *testing.T) {
 
 // Aggregated and unaggregated discovery contain built-in and custom resources, the latter until their
 // definition is deleted.
-func TestDiscovery(t *testing.T) {
+func TestDiscoveryHasBuiltInAndCustomResources(t *testing.T) {
 	s := sharedServer(t)
 	name, _ := s.things(t)
 	_, group, _ := strings.Cut(name, ".")

@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/serviceendpoints"
 )
 
-func TestConditions(t *testing.T) {
+func TestConditionIsWrittenOnlyWhenItChanges(t *testing.T) {
 	then, now := metav1.NewTime(time.Unix(1, 0)), metav1.NewTime(time.Unix(2, 0))
 	down := errors.New("connection refused")
 	s := &apiregistrationv1.APIService{}

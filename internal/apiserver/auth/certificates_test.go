@@ -249,7 +249,7 @@ func TestAdminCertificate(t *testing.T) {
 }
 
 // A certificate for another party's key expires no later than the authority.
-func TestSign(t *testing.T) {
+func TestSignedCertificateExpiresWithTheAuthority(t *testing.T) {
 	now := testNow()
 	a, err := LoadAuthority(t.TempDir(), func() time.Time { return now })
 	if err != nil {

@@ -28,7 +28,7 @@ func secret(name string) *corev1.Secret {
 	}
 }
 
-func TestSealed(t *testing.T) {
+func TestSealedBackupOpensWithItsKeyAlone(t *testing.T) {
 	dir := t.TempDir()
 	key, made, err := keyfile.LoadOrMakeKey(filepath.Join(dir, "new", "key"))
 	if err != nil || !made {
@@ -77,7 +77,7 @@ func TestSealed(t *testing.T) {
 	}
 }
 
-func TestWrite(t *testing.T) {
+func TestExistingFileIsNotOverwritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x")
 	if err := Write(path, []byte("1")); err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func TestWrite(t *testing.T) {
 }
 
 // Read returns only unchanged objects, and reports the others, whether it gets or lists them.
-func TestRead(t *testing.T) {
+func TestChangedObjectsAreNotRead(t *testing.T) {
 	for _, count := range []int{4, fewGets + 4} {
 		scheme := runtime.NewScheme()
 		if err := corev1.AddToScheme(scheme); err != nil {

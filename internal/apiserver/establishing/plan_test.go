@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-func TestConflicts(t *testing.T) {
+func TestClaimsOfOneNameConflict(t *testing.T) {
 	widgets := claimOf("widgets", "widget", []string{"w"}, "Widget", "WidgetList")
 	for name, test := range map[string]struct {
 		other claim
@@ -40,7 +40,7 @@ func newDefinition(name string, uid types.UID, kind string) *apiextensions.Custo
 	}
 }
 
-func TestEstablished(t *testing.T) {
+func TestDefinitionWithoutConversionWebhookIsEstablishedAtOnce(t *testing.T) {
 	plain := newDefinition("widgets", "1", "Widget")
 	none := plain.DeepCopy()
 	none.Spec.Conversion = &apiextensions.CustomResourceConversion{Strategy: apiextensions.NoneConverter}

@@ -178,7 +178,7 @@ func once(n int, act func(*registry)) func(*registry) {
 	}
 }
 
-func TestEvict(t *testing.T) {
+func TestEvictionMarksBeforeItDeletes(t *testing.T) {
 	for name, test := range map[string]struct {
 		registry *registry
 		log      []string

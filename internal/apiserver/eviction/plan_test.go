@@ -84,7 +84,7 @@ func policy(p policyv1.UnhealthyPodEvictionPolicyType) func(*policyv1.PodDisrupt
 	return func(b *policyv1.PodDisruptionBudget) { b.Spec.UnhealthyPodEvictionPolicy = &p }
 }
 
-func TestUnguarded(t *testing.T) {
+func TestEndedPendingAndDeletedPodsNeedNoBudget(t *testing.T) {
 	for name, test := range map[string]struct {
 		pod  *corev1.Pod
 		want plan
@@ -104,7 +104,7 @@ func TestUnguarded(t *testing.T) {
 	}
 }
 
-func TestGuarded(t *testing.T) {
+func TestBudgetsOfAPodDecide(t *testing.T) {
 	elsewhere := budget(selecting(&metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}))
 	asked, free, spared := plan{"guard", sameLabels}, plan{"", sameLabels}, plan{"", unchanged}
 	for name, test := range map[string]struct {
@@ -134,7 +134,7 @@ func TestGuarded(t *testing.T) {
 	}
 }
 
-func TestHolds(t *testing.T) {
+func TestPlanHoldsWhileThePodIsTheSame(t *testing.T) {
 	newer := func(p *corev1.Pod) { p.ResourceVersion = "2" }
 	another := func(p *corev1.Pod) { p.UID = "second" }
 	for name, test := range map[string]struct {
@@ -154,7 +154,7 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-func TestDisrupt(t *testing.T) {
+func TestDisruptionIsTakenFromTheBudget(t *testing.T) {
 	for _, left := range []int32{2, 1} {
 		b := budget(allowed(left))
 		if err := disrupt(&b, "web", epoch); err != nil {

@@ -14,7 +14,7 @@ import (
 
 func client(h http.HandlerFunc) *http.Client { return &http.Client{Transport: Transport(h)} }
 
-func TestAnswer(t *testing.T) {
+func TestAnswerIsThatOfTheHandler(t *testing.T) {
 	c := client(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -53,8 +53,8 @@ func TestEmptyAnswer(t *testing.T) {
 	}
 }
 
-// TestStream reads a part of a response before the handler has written the next.
-func TestStream(t *testing.T) {
+// TestPartsOfAResponseAreReadAsTheyAreWritten reads a part of a response before the handler has written the next.
+func TestPartsOfAResponseAreReadAsTheyAreWritten(t *testing.T) {
 	next := make(chan string)
 	c := client(func(w http.ResponseWriter, _ *http.Request) {
 		for part := range next {

@@ -210,7 +210,7 @@ func TestNoAgent(t *testing.T) {
 
 // Errors about containers and options are passed on; others become ServiceUnavailable. No
 // redirect is followed.
-func TestRefusals(t *testing.T) {
+func TestRefusalsOfANodeArePassedOnOrUnavailable(t *testing.T) {
 	authority := newAuthority(t)
 	var redirected atomic.Int64
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { redirected.Add(1) }))

@@ -49,7 +49,7 @@ func slicesText(all []*discoveryv1.EndpointSlice) string {
 	return strings.Join(lines, "; ")
 }
 
-func TestDecide(t *testing.T) {
+func TestEndpointsHaveAllServers(t *testing.T) {
 	for name, test := range map[string]struct {
 		servers           []netip.AddrPort
 		target            int32
@@ -110,7 +110,7 @@ func TestDecideAsUpstream(t *testing.T) {
 	}
 }
 
-func TestCorrected(t *testing.T) {
+func TestOnlyChangedFieldsOfTheServiceAreCorrected(t *testing.T) {
 	p := decide(serviceIP, 6443, addresses("192.0.2.1:6443"))
 	stored := p.service.DeepCopy()
 	stored.ResourceVersion, stored.Labels["mine"], stored.Spec.Type, stored.Spec.Ports[0].NodePort = "7", "x", corev1.ServiceTypeNodePort, 30001
@@ -153,7 +153,7 @@ func TestCorrected(t *testing.T) {
 }
 
 // Slices of others stay, including slices that users have created for the Service.
-func TestSurplus(t *testing.T) {
+func TestSlicesOfOthersStay(t *testing.T) {
 	desired := decide(serviceIP, 6443, addresses("192.0.2.1:6443", "192.0.2.1:7443")).slices
 	labelled := func(name, by string) *discoveryv1.EndpointSlice {
 		return &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{discoveryv1.LabelManagedBy: by}}}

@@ -17,7 +17,7 @@ import (
 
 // The bin drops the oldest objects that exceed the age or the size, and stores the revision that it
 // has reached.
-func TestBounds(t *testing.T) {
+func TestOldestObjectsBeyondTheBoundsAreDropped(t *testing.T) {
 	dir, clock := t.TempDir(), clocktesting.NewFakeClock(time.Unix(1000, 0))
 	b, err := Open(dir, nil, Bounds{Bytes: 4000, Age: time.Hour}, slog.New(slog.DiscardHandler))
 	if err != nil {

@@ -18,11 +18,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-var damageSeed = flag.Uint64("damage.seed", 0, "of TestDamage; 0: a random one")
+var damageSeed = flag.Uint64("damage.seed", 0, "of TestDamagedDatabaseNeverEndsTheProcess; 0: a random one")
 
 // A damaged database never ends the process, at its start or later. Either it is set aside with one log line, or all
 // objects that it returns are as they were written. Later removals are kept.
-func TestDamage(t *testing.T) {
+func TestDamagedDatabaseNeverEndsTheProcess(t *testing.T) {
 	seed := *damageSeed
 	if seed == 0 {
 		seed = rand.Uint64()

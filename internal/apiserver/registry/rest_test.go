@@ -38,7 +38,7 @@ func TestWithoutDeleteCollection(t *testing.T) {
 	}
 }
 
-func TestIndexes(t *testing.T) {
+func TestIndexedFieldsHaveTriggersAndIndexers(t *testing.T) {
 	node := func(p *corev1.Pod) fields.Set { return fields.Set{"spec.nodeName": p.Spec.NodeName} }
 	indexed := Define[corev1.Pod, corev1.PodList](Resource{Kind: "Pod", Plural: "pods"}, nil,
 		Strategy[*corev1.Pod]{SelectableFields: node, IndexedFields: []string{"spec.nodeName"}})

@@ -36,7 +36,7 @@ func slice(port string, number int32, endpoints ...string) *discoveryv1.Endpoint
 	return s
 }
 
-func TestResolve(t *testing.T) {
+func TestServiceIsResolvedToItsEndpoints(t *testing.T) {
 	type list = []*discoveryv1.EndpointSlice
 	typed := func(kind corev1.ServiceType) *corev1.Service {
 		return service(func(s *corev1.Service) { s.Spec.Type = kind })

@@ -41,7 +41,7 @@ func encoded(t *testing.T, encoder runtime.Encoder) []byte {
 	return value.Bytes()
 }
 
-func TestDecode(t *testing.T) {
+func TestMetadataIsDecodedFromProtobufAndJSON(t *testing.T) {
 	want := &metav1.PartialObjectMetadata{TypeMeta: typeOfMetadata(), ObjectMeta: object().ObjectMeta}
 	want.ManagedFields, want.ResourceVersion = nil, "42"
 	binary := encoded(t, protobuf.NewSerializer(scheme.Scheme, scheme.Scheme))

@@ -28,7 +28,7 @@ func (w *written) Update(_ context.Context, s *flowcontrolv1.FlowSchema, _ metav
 
 // Mandatory objects always have the default spec. Others follow their annotation or, without one, their
 // generation, and are annotated accordingly.
-func TestEnsure(t *testing.T) {
+func TestMandatoryObjectsHaveTheDefaultSpec(t *testing.T) {
 	schema := func(precedence int32, annotation string, generation int64) *flowcontrolv1.FlowSchema {
 		s := &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: "x", Generation: generation}}
 		s.Spec.MatchingPrecedence = precedence

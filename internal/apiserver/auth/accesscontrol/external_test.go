@@ -22,7 +22,7 @@ func roles(_ context.Context, a authorizer.Attributes) (authorizer.Decision, str
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
-func TestModes(t *testing.T) {
+func TestOneModeThatAllowsSuffices(t *testing.T) {
 	for name, test := range map[string]struct {
 		modes             []string
 		get, update, ours bool // whether a user may get and update, and a component may get

@@ -66,7 +66,7 @@ const (
 )
 
 // Permissions are written as verb group/resource@namespace.
-func TestCheck(t *testing.T) {
+func TestPermissionsThatAWriteNeeds(t *testing.T) {
 	const deletePod = "delete /pods@ns"
 	pod := Write{Kind: schema.GroupKind{Kind: "Pod"}, Resource: schema.GroupResource{Resource: "pods"}, Namespace: "ns", Name: "p", UID: "up"}
 	created := pod

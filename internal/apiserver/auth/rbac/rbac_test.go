@@ -16,7 +16,7 @@ func rule(group string, verbs []string, resources ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{Verbs: verbs, APIGroups: []string{group}, Resources: resources}
 }
 
-func TestAllows(t *testing.T) {
+func TestRuleAllowsItsVerbsResourcesAndPaths(t *testing.T) {
 	pods := rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}
 	named := rbacv1.PolicyRule{Verbs: []string{"*"}, APIGroups: []string{"apps"}, Resources: []string{"deployments"}, ResourceNames: []string{"a", "b"}}
 	logs := rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{"*"}, Resources: []string{"pods/log", "*/scale"}}
@@ -55,7 +55,7 @@ func TestAllows(t *testing.T) {
 	}
 }
 
-func TestDecide(t *testing.T) {
+func TestBindingsGrantTheirRoles(t *testing.T) {
 	read := []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}}
 	p := accesspolicy.Policy{
 		ClusterRoles: []*rbacv1.ClusterRole{{ObjectMeta: metav1.ObjectMeta{Name: "reader"}, Rules: read}},
@@ -98,7 +98,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-func TestMissing(t *testing.T) {
+func TestRulesBeyondTheRightsOfAUserAreMissing(t *testing.T) {
 	p := accesspolicy.Policy{
 		ClusterRoles: []*rbacv1.ClusterRole{
 			{ObjectMeta: metav1.ObjectMeta{Name: "edit"}, Rules: []rbacv1.PolicyRule{rule("", []string{"get", "list", "create", "delete"}, "pods", "secrets")}},

@@ -47,7 +47,7 @@ func onCurve(t *testing.T, curve elliptic.Curve) crypto.Signer {
 }
 
 // The suite's own keys, of any type, sign accepted tokens.
-func TestFiles(t *testing.T) {
+func TestOwnKeysSignAcceptedTokens(t *testing.T) {
 	c := noon()
 	own := loaded(t, t.TempDir(), c)
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)

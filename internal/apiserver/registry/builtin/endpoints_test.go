@@ -22,7 +22,7 @@ func runningPod(t *testing.T, r *registry.REST) *corev1.Pod {
 	return put(t, r, obj).(*corev1.Pod)
 }
 
-func TestBinding(t *testing.T) {
+func TestPodIsBoundOnce(t *testing.T) {
 	_, r, storages := registries(t, "pods", fakeDeleter{})
 	binding := storages["pods/binding"].(rest.NamedCreater)
 	ctx := requestContext(r.Resource)
@@ -80,7 +80,7 @@ func TestBinding(t *testing.T) {
 	}
 }
 
-func TestScale(t *testing.T) {
+func TestScaleReadsAndWritesReplicas(t *testing.T) {
 	_, r, storages := registries(t, "deployments", fakeDeleter{})
 	ctx := requestContext(r.Resource)
 	_, obj := decode(t, NewSchemes(), `

@@ -58,7 +58,7 @@ func TestRowsAreComplete(t *testing.T) {
 	})
 }
 
-func TestColumns(t *testing.T) {
+func TestEachResourceHasColumns(t *testing.T) {
 	eachResource(t, func(t *testing.T, resource registry.Resource) {
 		obj := resource.New()
 		metaOf(obj).SetName("x")
@@ -144,8 +144,8 @@ func TestNamesAreUnique(t *testing.T) {
 	}
 }
 
-// TestEndpoints lists the served endpoints.
-func TestEndpoints(t *testing.T) {
+// TestEndpointsAreServed lists the served endpoints.
+func TestEndpointsAreServed(t *testing.T) {
 	want := map[string][]string{
 		"": {
 			"configmaps", "endpoints", "events", "limitranges", "namespaces", "namespaces/finalize", "namespaces/status", "nodes", "nodes/status",

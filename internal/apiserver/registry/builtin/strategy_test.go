@@ -202,7 +202,7 @@ func TestCreateClearsStatus(t *testing.T) {
 	})
 }
 
-func TestGeneration(t *testing.T) {
+func TestGenerationCountsChangesOfTheSpec(t *testing.T) {
 	schemes := NewSchemes()
 	eachResource(t, func(t *testing.T, resource registry.Resource) {
 		r := mainREST(t, resource, schemes)
@@ -330,7 +330,7 @@ func TestOnlyPodsAreDeletedGracefully(t *testing.T) {
 	})
 }
 
-func TestSelectors(t *testing.T) {
+func TestPodsAreSelectedByFields(t *testing.T) {
 	schemes := NewSchemes()
 	attributes := func(resource string, obj runtime.Object) (labels.Set, fields.Set) {
 		t.Helper()

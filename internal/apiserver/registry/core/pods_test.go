@@ -17,8 +17,8 @@ func TestBindingOfADeletedPod(t *testing.T) {
 	}
 }
 
-// TestBinding checks that a bound pod has the values of the binding, and no nominated node.
-func TestBinding(t *testing.T) {
+// TestBoundPodHasTheValuesOfTheBinding checks that a bound pod has the values of the binding, and no nominated node.
+func TestBoundPodHasTheValuesOfTheBinding(t *testing.T) {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: map[string]string{"app": "web", "zone": "mine"}}, Status: corev1.PodStatus{NominatedNodeName: "n2"}}
 	binding := &corev1.Binding{Target: corev1.ObjectReference{Name: "n1"}}
 	binding.Labels = map[string]string{"zone": "z1"}
