@@ -34,10 +34,13 @@ func DelegatedAccess(config *rest.Config) Access { return api.Delegated(config) 
 // status; and changes as server-sent events (watch). The path APIPrefix+"/openapi" serves its OpenAPI
 // document.
 //
+// A preview names the admission policies and webhooks that match a DELETE, and does not evaluate their expressions:
+// that takes the packages of k8s.io/apiserver, which the commands have.
+//
 // Callers are authenticated, and only see objects that they may list. Serve the handler over TLS or on a
 // private connection: callers send their tokens.
 func (c Controllers) APIHandler(access Access) http.Handler {
-	return api.Handler(api.Of(c.inside().Controllers), access)
+	return api.Handler(api.Of(c.inside().Controllers, nil), access)
 }
 
 // SeenStatus is the part of the Status that a caller may see: the answer of the path APIPrefix+"/status".

@@ -77,8 +77,13 @@ With --backup, the command writes all objects that would be deleted to a file, w
 encrypted, for "coppice undo". It lists the objects that have changed since the preview, and
 leaves them out.
 
+Admission policies are evaluated as the API server evaluates them, with the object, the
+user and the options of each DELETE. A webhook that fails closed and has no endpoints refuses;
+of one that answers, the preview says that it decides.
+
 The exit code is 3 if more objects than --max would be deleted, or would wait for their
-deletion.`,
+deletion; else 4 if the server refuses to delete one of the objects, and 5 if a webhook, or
+a policy about facts that the preview does not know, decides whether it does.`,
 		Example: `  # All objects that are deleted with a Deployment
   coppice preview delete deployment/web
 
@@ -137,7 +142,37 @@ func previewDelete(c *cobra.Command, f previewFlags, args []string, s Streams) e
 	if err := f.keep(c, predicted.report, args, s); err != nil {
 		return err
 	}
-	return f.allows(predicted.report)
+	if err := f.allows(predicted.report); err != nil {
+		return err
+	}
+	return verdictOf(predicted.report)
+}
+
+// verdictError is the error of a preview of a deletion that does not happen as a whole, for sure.
+type verdictError struct {
+	error
+	code int
+}
+
+func (e verdictError) Unwrap() error { return e.error }
+func (e verdictError) exitCode() int { return e.code }
+
+// verdictOf returns an error if the server refuses a part of the deletion, or may do so.
+func verdictOf(r preview.Report) error {
+	switch {
+	case r.Refused > 0:
+		return verdictError{fmt.Errorf("the deletion of %s is refused", objects(r.Refused)), ExitRefused}
+	case r.Undecided > 0:
+		return verdictError{fmt.Errorf("the deletion of %s may be refused: see who decides", objects(r.Undecided)), ExitUndecided}
+	}
+	return nil
+}
+
+func objects(n int) string {
+	if n == 1 {
+		return "1 object"
+	}
+	return fmt.Sprintf("%d objects", n)
 }
 
 // allows returns an error if the deletion would remove more objects than --max.

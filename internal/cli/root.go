@@ -34,6 +34,10 @@ const (
 	ExitFailed = 1
 	ExitUsage  = 2
 	ExitFound  = 3
+	// ExitRefused and ExitUndecided are for previews of a deletion that is refused, or that something decides which
+	// cannot be foreseen.
+	ExitRefused   = 4
+	ExitUndecided = 5
 )
 
 // Streams are the input and output of a command.
@@ -53,11 +57,13 @@ func (s Streams) shown() Streams {
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
+func (e usageError) exitCode() int { return ExitUsage }
 
 // foundError is the error of a command that has findings.
 type foundError struct{ error }
 
 func (e foundError) Unwrap() error { return e.error }
+func (e foundError) exitCode() int { return ExitFound }
 
 // Run executes the command line args, which do not include the program's name, and returns the exit
 // code. When ctx ends, long-running commands stop.
@@ -74,20 +80,24 @@ func RunNamed(ctx context.Context, program string, args []string, s Streams) int
 	}
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
-	var usage usageError
-	var question ask.InvalidError
-	var found foundError
-	switch {
-	case err == nil:
-		return ExitOK
-	case errors.As(err, &usage), errors.As(err, &question):
+	if err != nil {
 		terminal.Fprintf(s.Err, "coppice: %s\n", oneLine(err))
-		return ExitUsage
-	case errors.As(err, &found):
-		terminal.Fprintf(s.Err, "coppice: %s\n", oneLine(err))
-		return ExitFound
 	}
-	terminal.Fprintf(s.Err, "coppice: %s\n", oneLine(err))
+	return exitCodeOf(err)
+}
+
+// exitCodeOf returns the exit code of a command that has ended with an error, or nil.
+func exitCodeOf(err error) int {
+	if err == nil {
+		return ExitOK
+	}
+	if _, ok := errors.AsType[ask.InvalidError](err); ok {
+		return ExitUsage
+	}
+	var coded interface{ exitCode() int }
+	if errors.As(err, &coded) {
+		return coded.exitCode()
+	}
 	return ExitFailed
 }
 

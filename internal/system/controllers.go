@@ -28,6 +28,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/agent"
 	"github.com/coppice-dev/coppice/internal/rules/escape"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/admission"
 	"github.com/coppice-dev/coppice/internal/tools/metrics"
 	"github.com/coppice-dev/coppice/internal/tools/web"
 	toolsapi "github.com/coppice-dev/coppice/internal/tools/web/api"
@@ -256,7 +257,7 @@ func usersOnly(next http.Handler) http.Handler {
 // user may list.
 func diagnosticsOf(controllers metrics.Controllers, api *apiserver.Server) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(toolsapi.Prefix+"/", toolsapi.Handler(toolsapi.Of(controllers.Controllers), ownAccess(api)))
+	mux.Handle(toolsapi.Prefix+"/", toolsapi.Handler(toolsapi.Of(controllers.Controllers, admission.New()), ownAccess(api)))
 	mux.Handle("/", web.Handler(web.Of(controllers)))
 	return mux
 }

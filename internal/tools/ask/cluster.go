@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/admission"
 	"github.com/coppice-dev/coppice/internal/tools/answer"
 	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
@@ -78,7 +79,7 @@ func (s *Sources) neighborhood(ctx context.Context, args []string, choose select
 	if err != nil {
 		return nil, err
 	}
-	n := &neighborhood{Cluster: answer.Cluster{Inventory: inv, Facts: facts, Now: inv.Read}}
+	n := &neighborhood{Cluster: answer.Cluster{Inventory: inv, Facts: facts, Judge: admission.New(), Now: inv.Read}}
 	var notes strings.Builder
 	n.uids, err = choose(inv, &notes)
 	n.notes = notes.String()

@@ -22,8 +22,9 @@ import (
 )
 
 const (
-	// mostBodies bounds the whole objects that a question reads: each may have some megabytes.
+	// mostBodies and mostBytes bound the whole objects that a question reads: their number, and their JSON in bytes.
 	mostBodies = 2000
+	mostBytes  = 64 << 20
 	// mostParams bounds the objects of a paramKind that are read.
 	mostParams = 500
 	// bodiesAtOnce is the number of GETs under way.
@@ -31,7 +32,7 @@ const (
 )
 
 var (
-	errTooManyBodies = errors.New("too many objects would have to be read")
+	errTooManyBodies = errors.New("too many objects would have to be read, or too large ones")
 	errTooManyParams = errors.New("its parameters are too many to be read")
 	errReplaced      = errors.New("it was replaced meanwhile")
 )
@@ -123,10 +124,26 @@ func (r *Facts) readBodies(ctx context.Context, needs map[ownership.UID]*invento
 		add(o.UID, nil, errTooManyBodies)
 	}
 	_ = pace.Each(bodiesAtOnce, within, func(o *inventory.Object) error {
+		if r.bytesOfBodies.Load() > mostBytes {
+			add(o.UID, nil, errTooManyBodies)
+			return nil
+		}
 		body, err := bodyOf(ctx, client, o)
+		if err == nil {
+			r.bytesOfBodies.Add(sizeOf(body))
+		}
 		add(o.UID, body, err)
 		return nil
 	})
+}
+
+// sizeOf returns the size of an object as JSON, in bytes.
+func sizeOf(body *unstructured.Unstructured) int64 {
+	text, err := body.MarshalJSON()
+	if err != nil {
+		return mostBytes // no more are read
+	}
+	return int64(len(text))
 }
 
 func bodyOf(ctx context.Context, client dynamic.Interface, o *inventory.Object) (*unstructured.Unstructured, error) {

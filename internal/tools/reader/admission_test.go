@@ -1,6 +1,7 @@
 package reader
 
 import (
+	"strings"
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -78,7 +79,7 @@ func TestAdmissionIsRead(t *testing.T) {
 	}
 }
 
-// A question reads a bounded number of whole objects.
+// A question reads a bounded number of whole objects, and of bytes.
 func TestWholeObjectsAreBounded(t *testing.T) {
 	reader := &Facts{client: fake.NewClientset(), whole: dynamicfake.NewSimpleDynamicClient(clientgoscheme.Scheme)}
 	needs, known := map[ownership.UID]*inventory.Object{}, map[ownership.UID]inventory.Fact[*unstructured.Unstructured]{}
@@ -96,5 +97,20 @@ func TestWholeObjectsAreBounded(t *testing.T) {
 	}
 	if len(known) != len(needs) || notRead != 10 {
 		t.Errorf("%d facts, %d not read, want %d and 10", len(known), notRead, len(needs))
+	}
+
+	large := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "a", UID: "1"}, Data: map[string]string{"a": strings.Repeat("x", 1000)}}
+	reader = &Facts{client: fake.NewClientset(), whole: dynamicfake.NewSimpleDynamicClient(clientgoscheme.Scheme, large)}
+	one := &inventory.Object{Resource: resource, Object: ownership.Object{UID: "1", Namespace: "shop", Name: "a"}}
+	for _, unread := range []string{"", errTooManyBodies.Error()} {
+		facts := map[ownership.UID]inventory.Fact[*unstructured.Unstructured]{}
+		reader.readBodies(t.Context(), map[ownership.UID]*inventory.Object{"1": one}, facts)
+		if got := facts["1"].Unread; got != unread {
+			t.Errorf("after %d bytes: %q, want %q", reader.bytesOfBodies.Load(), got, unread)
+		}
+		if reader.bytesOfBodies.Load() < 1000 {
+			t.Errorf("an object has %d bytes", reader.bytesOfBodies.Load())
+		}
+		reader.bytesOfBodies.Store(mostBytes + 1)
 	}
 }

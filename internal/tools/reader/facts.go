@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -24,7 +25,9 @@ import (
 type Facts struct {
 	client kubernetes.Interface
 	config *rest.Config
-	whole  dynamic.Interface // nil before the first whole object is read
+
+	whole         dynamic.Interface // nil before the first whole object is read
+	bytesOfBodies atomic.Int64      // of the whole objects, as JSON
 
 	// These are about the server; nil before they are looked up.
 	ours     *bool // whether coppice up runs it

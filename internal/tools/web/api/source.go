@@ -22,14 +22,20 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/explain"
 	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/preview"
 	"github.com/coppice-dev/coppice/internal/tools/reader"
 )
 
-// Of returns the Source of controllers.
-func Of(c process.Controllers) Source { return source{c} }
+// Of returns the Source of controllers. The judge evaluates policies and webhooks for previews; with nil, those that match
+// count as undecided.
+func Of(c process.Controllers, judge preview.Judge) Source { return source{c, judge} }
 
 // source implements Source.
-type source struct{ process.Controllers }
+type source struct {
+	process.Controllers
+
+	judge preview.Judge
+}
 
 // View implements Source.
 func (s source) View(read func(g *ownership.Graph)) {
@@ -74,7 +80,7 @@ func (s source) Neighborhood(ctx context.Context, caller *rest.Config, uids []ow
 		return nil, process.ErrNoCollector
 	}
 	c := s.Collector
-	neighborhood := &answer.Cluster{Collector: s.explained(), Now: time.Now(), Order: namespaces.UpstreamOrder()} //nolint:forbidigo // the time of the request
+	neighborhood := &answer.Cluster{Judge: s.judge, Collector: s.explained(), Now: time.Now(), Order: namespaces.UpstreamOrder()} //nolint:forbidigo // the time of the request
 	if s.Namespaces != nil {
 		neighborhood.Order = s.Namespaces.Order()
 	}
