@@ -2,8 +2,10 @@ package story
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
@@ -69,6 +71,83 @@ func TestNamesOfKindsAreBounded(t *testing.T) {
 	}
 	if len(n) > mostNames {
 		t.Errorf("%d names are kept", len(n))
+	}
+}
+
+// Stories beyond the limits are forgotten, single objects and the oldest first, but never active stories.
+func TestOldestAndSingleStoriesAreForgottenFirst(t *testing.T) {
+	b := NewBook()
+	b.limits = limits{stories: 4, singles: 2, objects: 1000, bytes: 1 << 20}
+	now := start
+	b.Seen(new(objectOf([]string{"Widget.x/shop/open", "finalizer=x/hold"})), "", now)
+	for n := range 10 {
+		now = now.Add(2 * time.Second)
+		b.Gone(new(objectOf([]string{fmt.Sprintf("Pod/shop/single-%d", n)})), "", now)
+		b.Seen(new(objectOf([]string{fmt.Sprintf("Job.batch/shop/job-%d", n)})), "", now)
+		b.Gone(new(objectOf([]string{fmt.Sprintf("Pod/shop/pod-%d", n), fmt.Sprintf("owner=job-%d", n)})), "", now)
+		b.Gone(new(objectOf([]string{fmt.Sprintf("Job.batch/shop/job-%d", n)})), "", now)
+	}
+	var ids []string
+	for _, s := range b.List(all, now.Add(time.Minute)) {
+		ids = append(ids, string(s.ID))
+	}
+	slices.Sort(ids)
+	if got := strings.Join(ids, " "); !strings.Contains(got, "open") || !strings.Contains(got, "job-9") || strings.Contains(got, "job-1 ") || len(ids) > 6 {
+		t.Errorf("kept: %s", got)
+	}
+	if len(b.membership.members) > 12 {
+		t.Errorf("%d objects are remembered", len(b.membership.members))
+	}
+	_, removed, _ := b.Since(1, all, now)
+	if len(removed) == 0 {
+		t.Error("nobody is told that stories are forgotten")
+	}
+}
+
+// The texts of objects in stories are bounded in bytes; the other objects are counted.
+func TestStoriesAreBoundedInBytes(t *testing.T) {
+	b := NewBook()
+	b.limits.bytes = 1 << 20
+	now := time.Unix(1_700_000_000, 0)
+	long := strings.Repeat("x", 1024)
+	var owners []ownership.Reference
+	for n := range 300 {
+		owners = append(owners, ownership.Reference{APIVersion: "v1", Kind: "Pod", Name: "p", UID: ownership.UID(fmt.Sprint("owner-", n))})
+	}
+	root := ownership.Object{UID: "root", Kind: ownership.Kind{Kind: "Namespace"}, Name: "space", Phase: ownership.Terminating}
+	b.Seen(&root, "", now)
+	for n := range 2000 {
+		o := ownership.Object{
+			UID: ownership.UID(fmt.Sprint(n)), Kind: ownership.Kind{Kind: "Pod"}, Namespace: "space", Name: fmt.Sprint(n, long),
+			Phase: ownership.Terminating, Finalizers: []string{long}, Owners: owners,
+		}
+		b.Seen(&o, "", now)
+	}
+	s := b.shelf.byID["root"]
+	if b.usage.bytes > 1<<20+4096 || s.size() != 2001 || s.further.all == 0 {
+		t.Errorf("%d bytes, %d entries and %d beyond", b.usage.bytes, len(s.entries), s.further.all)
+	}
+	sum := 0
+	for _, e := range s.entries {
+		if len(e.owners) > mostOwners {
+			t.Fatalf("%d owners of %.10s", len(e.owners), e.Name)
+		}
+		sum += e.bytes
+	}
+	if sum != b.usage.bytes {
+		t.Errorf("%d bytes are counted, there are %d", b.usage.bytes, sum)
+	}
+	b.drop(0)
+	if b.usage.bytes != 0 {
+		t.Errorf("%d bytes are left without a story", b.usage.bytes)
+	}
+	for n := range 3 {
+		b.Requested(Request{Key: strings.Repeat("k", 1<<20), UID: ownership.UID(fmt.Sprint(n)), By: By{User: strings.Repeat("u", 1<<20), Agent: strings.Repeat("a", 1<<20)}})
+	}
+	for _, r := range b.requests.recent {
+		if n := len(r.Key) + len(r.By.User) + len(r.By.Agent); n > 1024 {
+			t.Errorf("a request of %d bytes is kept", n)
+		}
 	}
 }
 
