@@ -78,7 +78,8 @@ func (f confirmFlags) preview() (preview.Report, error) {
 	return confirmed, nil
 }
 
-// printChanges lists the changes since the confirmed preview. A preview that is only a digest has no objects to compare.
+// printChanges lists the changes since the confirmed preview. A preview that is only a digest has no objects to
+// compare.
 func printChanges(w io.Writer, confirmed, now preview.Report) {
 	if len(confirmed.Objects) == 0 {
 		return

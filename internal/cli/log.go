@@ -41,7 +41,8 @@ func newLogger(ctx context.Context, w io.Writer, level, format string) (*slog.Lo
 	return slog.New(handler(l)), nil
 }
 
-// maxAttr bounds the length of a text in the log, in bytes: objects and answers of servers may have texts of any length.
+// maxAttr bounds the length of a text in the log, in bytes: objects and answers of servers may have texts of any
+// length.
 const maxAttr = 2048
 
 // boundedAttr cuts long texts in the log.

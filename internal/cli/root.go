@@ -1,7 +1,7 @@
 // Package cli is the command line. Each command is a function over io.Writers, so that tests can run it. The files of a
-// command begin with its name: preview.go has its flags and its output, preview_backup.go the backup. A test compares the
-// names with the commands. Package ask has the sources of answers, a running collector and the cluster. The other files
-// are shared:
+// command begin with its name: preview.go has its flags and its output, preview_backup.go the backup. A test compares
+// the names with the commands. Package ask has the sources of answers, a running collector and the cluster. The other
+// files are shared:
 //
 //	root.go        the root command, exit codes, streams
 //	flags*.go      flags of several commands

@@ -73,8 +73,8 @@ func (t *targets) AreNamed() bool {
 	return !t.flags.isFiles() && t.flags.selector == "" && !t.flags.all
 }
 
-// Choose implements ask.Targets. It returns each object once. Objects of manifests that do not exist are notes, as there is
-// nothing to delete.
+// Choose implements ask.Targets. It returns each object once. Objects of manifests that do not exist are notes, as
+// there is nothing to delete.
 func (t *targets) Choose(inv *inventory.Inventory, notes io.Writer) ([]ownership.UID, error) {
 	uids, err := t.candidates(inv, notes)
 	if err != nil {

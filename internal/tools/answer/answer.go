@@ -1,9 +1,10 @@
 // Package answer answers questions about deletions: it predicts the effects of a deletion, explains why objects still
 // exist, and finds errors in owner references and finalizers. The command line and the HTTP API share it.
 //
-// The main flow: a Cluster has the inventory that a question needs, read by a command or taken from a running collector.
-// The packages preview, explain and audit decide from it without I/O. A decision may need facts beyond metadata, and the
-// facts may raise further needs: decide in rounds.go asks, reads and decides again, until nothing is needed.
+// The main flow: a Cluster has the inventory that a question needs, read by a command or taken from a running
+// collector. The packages preview, explain and audit decide from it without I/O. A decision may need facts beyond
+// metadata, and the facts may raise further needs: decide in rounds.go asks, reads and decides again, until nothing is
+// needed.
 package answer
 
 import (
@@ -45,8 +46,8 @@ func (c *Cluster) Preview(ctx context.Context, requests []preview.Request, assum
 	return decide(ctx, c.Facts, facts, predictor.Predict)
 }
 
-// Explain calls visit with the explanation of each object, in their order, and ends at its first error. Objects that the
-// inventory does not have are left out.
+// Explain calls visit with the explanation of each object, in their order, and ends at its first error. Objects that
+// the inventory does not have are left out.
 func (c *Cluster) Explain(ctx context.Context, uids []ownership.UID, visit func(explain.Explanation) error) error {
 	facts, explainer := c.explainer()
 	for _, uid := range uids {

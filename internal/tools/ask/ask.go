@@ -1,5 +1,5 @@
-// Package ask asks questions about deletions for commands. A question has two sources: a running collector, which answers
-// from memory, and the cluster, which this process reads.
+// Package ask asks questions about deletions for commands. A question has two sources: a running collector, which
+// answers from memory, and the cluster, which this process reads.
 //
 // The main flow: Preview, Explain and Graph ask the collector first. A Collector is a client of its API (collector.go,
 // stories.go, records.go); diagnostics reads a collector without a token (diagnostics.go). If no collector can answer,

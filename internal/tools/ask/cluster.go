@@ -57,8 +57,8 @@ type neighborhood struct {
 type selecting func(inv *inventory.Inventory, notes io.Writer) ([]ownership.UID, error)
 
 // neighborhood reads the parts of the cluster that a question needs. For namespaces and objects in them it reads these
-// namespaces, as the rest of the cluster hardly ever matters to their deletion; then it reads the kinds that the selected
-// objects still lack. After an error of choose, the result has the inventory and the notes.
+// namespaces, as the rest of the cluster hardly ever matters to their deletion; then it reads the kinds that the
+// selected objects still lack. After an error of choose, the result has the inventory and the notes.
 func (s *Sources) neighborhood(ctx context.Context, args []string, choose selecting) (*neighborhood, error) {
 	facts, err := reader.NewFacts(s.Config)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// explainDeleted explains why objects are gone, from audit logs and the records of a collector. It returns a GoneError for
-// an object that neither has.
+// explainDeleted explains why objects are gone, from audit logs and the records of a collector. It returns a GoneError
+// for an object that neither has.
 func explainDeleted(ctx context.Context, inv *inventory.Inventory, auditLogs []string, collector *diagnostics, missing []history.Target) ([]history.Explanation, error) {
 	log := history.NewLog(func(kind ownership.Kind) (schema.GroupResource, bool) {
 		if r := inv.Resource(kind); r != nil {

@@ -20,8 +20,8 @@ import (
 // upMetrics is the path of the controllers' metrics on coppice up, where the API server has the usual one.
 const upMetrics = "/coppice" + web.Metrics
 
-// diagnostics reads the diagnostics of a running collector. They need no token on loopback. On a server of coppice up they
-// need the rights of an administrator. A nil value stands for no collector.
+// diagnostics reads the diagnostics of a running collector. They need no token on loopback. On a server of coppice up
+// they need the rights of an administrator. A nil value stands for no collector.
 type diagnostics struct {
 	where   string // "the collector at …"
 	metrics string // the path

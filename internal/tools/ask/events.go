@@ -15,8 +15,8 @@ type event struct {
 	data     []byte
 }
 
-// watch calls visit with each event of a path, until ctx ends, visit returns an error, or the collector does not answer.
-// The server ends each response within a minute; the next request continues after the last event.
+// watch calls visit with each event of a path, until ctx ends, visit returns an error, or the collector does not
+// answer. The server ends each response within a minute; the next request continues after the last event.
 func (c *Collector) watch(ctx context.Context, path string, query url.Values, visit func(event) error) error {
 	query.Set("after", "0")
 	for ctx.Err() == nil {

@@ -37,8 +37,8 @@ func pathOf(id string) string { return api.Stories + "/" + url.PathEscape(id) }
 // errStoryDone ends the watch of one deletion.
 var errStoryDone = errors.New("the deletion is done")
 
-// WatchStories calls visit with all deletions, and again with each deletion that has changed, until ctx ends. With an ID,
-// it watches one deletion until its end.
+// WatchStories calls visit with all deletions, and again with each deletion that has changed, until ctx ends. With an
+// ID, it watches one deletion until its end.
 func (c *Collector) WatchStories(ctx context.Context, id string, visit func(story.Summary) error) error {
 	path := api.Stories + "/watch"
 	if id != "" {

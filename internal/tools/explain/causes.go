@@ -15,7 +15,7 @@ type waits struct {
 	explainer *Explainer
 	waiters   []waiter
 	numbers   map[waiterKey]int
-	subjects  int // the first so many waiters are the objects in question
+	subjects  int // number of the objects in question, which are the first waiters
 	causes    []cause
 	byReason  map[string]int // index into causes
 	steps     int            // waits looked at, in both directions

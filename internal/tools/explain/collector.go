@@ -39,7 +39,8 @@ func (c *Collector) Pause(kind string, since time.Time) {
 	c.Paused[ownership.Kind{Group: gk.Group, Kind: gk.Kind}] = since
 }
 
-// WithoutErrors returns a copy in which a text replaces the reasons why kinds cannot be read, and the words of refusals.
+// WithoutErrors returns a copy in which a text replaces the reasons why kinds cannot be read, and the words of
+// refusals.
 func (c *Collector) WithoutErrors(instead string) *Collector {
 	if c == nil {
 		return nil

@@ -163,8 +163,8 @@ func (e *Explainer) instanceFailure(crd *inventory.Object) (Wait, bool) {
 	return Wait{}, false
 }
 
-// instanceDeletionFailed is the reason of the condition Terminating of a CustomResourceDefinition whose instances cannot
-// be listed or deleted.
+// instanceDeletionFailed is the reason of the condition Terminating of a CustomResourceDefinition whose instances
+// cannot be listed or deleted.
 const instanceDeletionFailed = "InstanceDeletionFailed"
 
 // claimUsers explains a PersistentVolumeClaim by the pods that use it.

@@ -21,7 +21,7 @@ func (e *Explainer) protected(o *inventory.Object) (Wait, bool) {
 	}
 	var next []Step
 	if p.Unchecked != "" {
-		next = append(next, Step{"let a user who may read the listed objects have the list checked", protection.CheckCommand(o.Resource.GroupResource(), o.Namespace, o.Name)})
+		next = append(next, Step{"check the list, as a user with the right to read its objects", protection.CheckCommand(o.Resource.GroupResource(), o.Namespace, o.Name)})
 	}
 	next = append(next, Step{"remove its protection, if it may be deleted", protection.Command(o.Resource.GroupResource(), o.Namespace, o.Name)})
 	return Wait{On: OnProtection, State: Stuck, Says: "it is " + refusal.Reason(), Next: next}, true

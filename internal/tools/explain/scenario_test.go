@@ -12,8 +12,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/explain"
 )
 
-// TestPlantedFaultIsFound replays the files in testdata. Each command is a cluster, described in lines as at cluster.line, and
-// an object in it:
+// TestPlantedFaultIsFound replays the files in testdata. Each command is a cluster, described in lines as at
+// cluster.line, and an object in it:
 //
 //	explain <Kind>.<group> [<namespace>/]<name> state=<State> leaf=<On>[:<finalizer or object>]
 //

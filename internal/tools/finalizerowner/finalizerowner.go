@@ -1,6 +1,7 @@
-// Package finalizerowner finds the controller that serves a finalizer: which controller most likely removes it, and whether
-// that controller works and has the permissions. No API has this information, but there are traces: the field manager
-// that set the finalizer, workloads and Leases with its name, and the service accounts that may update the resource.
+// Package finalizerowner finds the controller that serves a finalizer: which controller most likely removes it, and
+// whether that controller works and has the permissions. No API has this information, but there are traces: the field
+// manager that set the finalizer, workloads and Leases with its name, and the service accounts that may update the
+// resource.
 //
 // The main flow:
 //
@@ -99,7 +100,8 @@ func (x *Index) Saw(evidence string, finalizers ...string) {
 	}
 }
 
-// New makes an index of the field managers that set finalizers. Facts may be nil: then the answers rely on metadata only.
+// New makes an index of the field managers that set finalizers. Facts may be nil: then the answers rely on metadata
+// only.
 func New(inv *inventory.Inventory, facts *inventory.Facts, now time.Time) *Index {
 	x := &Index{inventory: inv, facts: facts, now: now, setters: map[string]map[string]int{}, wrote: map[string]time.Time{}, seen: map[string]string{}, answers: map[string]Answer{}}
 	for _, o := range inv.Objects {

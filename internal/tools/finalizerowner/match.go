@@ -121,8 +121,8 @@ func (x *Index) matchByDetails(w *inventory.Object, d inventory.Workload, o *inv
 	return fmt.Sprintf("%s %s/%s may update %s, by a role that names them", w.Kind, w.Namespace, w.Name, o.Resource.GroupResource()), true
 }
 
-// rules returns the RBAC rules of a service account in a namespace, or for cluster-scoped objects if it is empty; unread
-// is the reason why they are unknown.
+// rules returns the RBAC rules of a service account in a namespace, or for cluster-scoped objects if it is empty;
+// unread is the reason why they are unknown.
 func (x *Index) rules(account types.NamespacedName, namespace string) (rules []rbacv1.PolicyRule, unread string) {
 	roles := x.facts.AllRoles()
 	if roles.Unread != "" {

@@ -10,7 +10,8 @@ const (
 	mostIndented = 24
 )
 
-// bound bounds the texts of all objects. Users choose the length of names, UIDs and finalizers, and decisions name them.
+// bound bounds the texts of all objects. Users choose the length of names, UIDs and finalizers, and decisions name
+// them.
 func (g *Graph) bound() {
 	for n := range g.References {
 		r := &g.References[n]

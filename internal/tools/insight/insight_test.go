@@ -218,8 +218,8 @@ func TestOrderDoesNotMatter(t *testing.T) {
 	}
 }
 
-// TestObjectDeletedBetweenBatchesIsMissing reads more objects than one batch has, and changes the graph between two reads:
-// an object that is deleted meanwhile is shown as missing.
+// TestObjectDeletedBetweenBatchesIsMissing reads more objects than one batch has, and changes the graph between two
+// reads: an object that is deleted meanwhile is shown as missing.
 func TestObjectDeletedBetweenBatchesIsMissing(t *testing.T) {
 	g := newGraph()
 	g.Observe(ownership.Object{UID: "owner", Kind: parseKind("ConfigMap"), Namespace: "ns", Name: "owner", ResourceVersion: "1"})

@@ -80,8 +80,8 @@ func (l Looker) related() (uids []ownership.UID) {
 	return uids
 }
 
-// Component is the function Component, limited to the objects that the Looker sees. It also follows the claimants of missing
-// owners, including given ones.
+// Component is the function Component, limited to the objects that the Looker sees. It also follows the claimants of
+// missing owners, including given ones.
 func (l Looker) Component(uids ...ownership.UID) Graph {
 	r := newReader(l)
 	r.up, r.down = true, true

@@ -84,8 +84,8 @@ func (n *Needs) IsEmpty() bool {
 		!n.Roles && !n.Webhooks && !n.Policies && !n.Deleters && !n.RepeatedReplaces
 }
 
-// Misses returns how often a decision has needed a fact that was not read: an answer between two equal numbers is final.
-// Nil facts miss nothing: the caller reads only metadata.
+// Misses returns how often a decision has needed a fact that was not read: an answer between two equal numbers is
+// final. Nil facts miss nothing: the caller reads only metadata.
 func (f *Facts) Misses() int {
 	if f == nil {
 		return 0
@@ -207,7 +207,7 @@ type Node struct {
 	Since time.Time
 }
 
-// Volume is a PersistentVolume, and the claim with the name in its claimRef; the claim is nil if there is none.
+// Volume is a PersistentVolume, and the claim with the name in its claimRef; nil if no claim has the name.
 type Volume struct {
 	Volume *corev1.PersistentVolume
 	Claim  *corev1.PersistentVolumeClaim

@@ -167,8 +167,8 @@ type Missing struct {
 	Everywhere []ownership.Kind
 }
 
-// Missing lists the kinds that an inventory, confined to some namespaces, must still read to answer a question about the
-// deletion of some objects. All are missing if the deletion may reach an object in another namespace, or a
+// Missing lists the kinds that an inventory, confined to some namespaces, must still read to answer a question about
+// the deletion of some objects. All are missing if the deletion may reach an object in another namespace, or a
 // cluster-scoped one, whose dependents may be anywhere (unless Beyond has read them), or if the
 // CustomResourceDefinition of an object is being deleted, which waits for instances anywhere. For a finalizer of an
 // unknown controller, all workloads and pods are missing, among which the controller may be, and all objects of the

@@ -80,8 +80,8 @@ func joined(objects map[ownership.UID]ownership.Object) string {
 	return strings.Join(names, " ")
 }
 
-// TestConfinedInventorySuffices: a confined inventory is enough for questions that do not lead to other namespaces. Some of the other
-// questions lack only some kinds.
+// TestConfinedInventorySuffices: a confined inventory is enough for questions that do not lead to other namespaces.
+// Some of the other questions lack only some kinds.
 func TestConfinedInventorySuffices(t *testing.T) {
 	resource := func(group, kind, plural string, namespaced bool) *Resource {
 		return &Resource{Kind: kind, Namespaced: namespaced, GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}}

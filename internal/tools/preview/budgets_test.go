@@ -15,8 +15,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/preview"
 )
 
-// TestExceededBudgetIsNamed: the prediction names a budget that the deletion exceeds, with the pods that count: those that are
-// ready, selected, and not being deleted already.
+// TestExceededBudgetIsNamed: the prediction names a budget that the deletion exceeds, with the pods that count: those
+// that are ready, selected, and not being deleted already.
 func TestExceededBudgetIsNamed(t *testing.T) {
 	budget := func(name, label string, allowed int32) policyv1.PodDisruptionBudget {
 		b := policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)}}

@@ -12,8 +12,8 @@
 //
 // The main flow: New indexes an inventory; Predict simulates the requests until nothing changes any more (play.go,
 // agenda.go, collect.go, contents.go), and compares the copy with the inventory (outcome.go). The copy has only the
-// objects that the deletion reaches: an object is loaded when an actor decides about it. Other changes in the cluster in
-// the meantime are ignored.
+// objects that the deletion reaches: an object is loaded when an actor decides about it. Other changes in the cluster
+// in the meantime are ignored.
 //
 // Several actors work at the same time, and some outcomes depend on which actor is first. So the deletion is
 // simulated in several schedules; a difference between them is called a race (race.go).
@@ -194,7 +194,7 @@ func (w *Cluster) play(requests []Request, o Options, s schedule) *play {
 	return p
 }
 
-// mostPatience bounds the work of a patient schedule, in steps for each object and owner reference. If each of n requests
-// writes an object with n owners, as foreground deletions of all its owners do, a settled copy after each request would
-// take n² steps. The user of such a schedule waits after the first requests only.
+// mostPatience bounds the work of a patient schedule, in steps for each object and owner reference. If each of n
+// requests writes an object with n owners, as foreground deletions of all its owners do, a settled copy after each
+// request would take n² steps. The user of such a schedule waits after the first requests only.
 const mostPatience = 32

@@ -152,8 +152,8 @@ func TestGroupThatIsDown(t *testing.T) {
 	}
 }
 
-// TestOutcomeDependsOnTheFirstActor: an outcome is a race if it depends on whether the collector processes a dependent or its owner first, or
-// on whether the collector works between two requests.
+// TestOutcomeDependsOnTheFirstActor: an outcome is a race if it depends on whether the collector processes a dependent
+// or its owner first, or on whether the collector works between two requests.
 func TestOutcomeDependsOnTheFirstActor(t *testing.T) {
 	for _, test := range []struct {
 		name     string
@@ -388,7 +388,8 @@ func TestLostNodeEndsNoPods(t *testing.T) {
 	}
 }
 
-// TestOutcomeThatDependsOnTheOrderIsARace: b stays if the orphan deletion of a is done first only where c still exists; the order is not guaranteed.
+// TestOutcomeThatDependsOnTheOrderIsARace: b stays if the orphan deletion of a is done first only where c still exists;
+// the order is not guaranteed.
 func TestOutcomeThatDependsOnTheOrderIsARace(t *testing.T) {
 	w := preview.New(cluster(t, "ConfigMap a", "ConfigMap b < a c", "ConfigMap c"))
 	both := []preview.Request{{UID: "a", Propagation: metav1.DeletePropagationOrphan}, {UID: "c", Propagation: metav1.DeletePropagationBackground}}

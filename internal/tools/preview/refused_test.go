@@ -17,8 +17,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/preview"
 )
 
-// labelled is a judge: the label "denied" names the users to whom a DELETE of the object is denied, "asks" has a webhook
-// decide.
+// labelled is a judge: the label "denied" names the users to whom a DELETE of the object is denied, "asks" has a
+// webhook decide.
 type labelled struct{}
 
 func (labelled) Decide(d preview.Deletion) preview.Judgement {
@@ -77,8 +77,8 @@ func verdicts(p preview.Prediction) []string {
 	return lines
 }
 
-// Objects that admission refuses to delete stay, and whoever waits for them waits. What decides, and cannot be foreseen,
-// is named; the rest of the prediction holds if it permits the deletion.
+// Objects that admission refuses to delete stay, and whoever waits for them waits. What decides, and cannot be
+// foreseen, is named; the rest of the prediction holds if it permits the deletion.
 func TestRefusalsArePredicted(t *testing.T) {
 	for name, test := range map[string]struct {
 		lines    []string

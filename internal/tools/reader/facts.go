@@ -21,7 +21,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// Facts reads facts beyond metadata, as a user may read them. Create it with NewFacts. It is not safe for concurrent use.
+// Facts reads facts beyond metadata, as a user may read them. Create it with NewFacts. It is not safe for concurrent
+// use.
 type Facts struct {
 	client kubernetes.Interface
 	config *rest.Config
@@ -43,7 +44,8 @@ type checked struct {
 	err error
 }
 
-// NewFacts returns a reader of facts for the cluster of config. The rate limits of config do not apply, because a user waits.
+// NewFacts returns a reader of facts for the cluster of config. The rate limits of config do not apply, because a user
+// waits.
 func NewFacts(config *rest.Config) (*Facts, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1

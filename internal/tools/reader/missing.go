@@ -7,8 +7,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// readMissing reads the objects that a confined reading does not have, according to the options. These lists may show objects
-// elsewhere that claim an owner here; then it reads everything.
+// readMissing reads the objects that a confined reading does not have, according to the options. These lists may show
+// objects elsewhere that claim an owner here; then it reads everything.
 func (r *reader) readMissing(ctx context.Context, listable []*inventory.Resource, undiscovered []inventory.Unread) error {
 	for r.result.Within != nil && r.options.Missing != nil {
 		r.result.Index()

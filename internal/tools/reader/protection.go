@@ -19,8 +19,8 @@ import (
 )
 
 // protection reads the protection of an object that is marked as protected (R28), and which of the objects that it
-// outlives exist, as far as the user may read them. It is not enforced if the object has no such label, or if coppice up
-// does not run the server and the server has neither Coppice's policy nor the webhook.
+// outlives exist, as far as the user may read them. It is not enforced if the object has no such label, or if coppice
+// up does not run the server and the server has neither Coppice's policy nor the webhook.
 func (r *Facts) protection(ctx context.Context, o *inventory.Object) inventory.Protection {
 	label, labelled := o.Labels.Lookup(protection.Label)
 	if !labelled || !r.enforces(ctx) {

@@ -4,18 +4,18 @@
 // The main flow: Read discovers the served resources (discover.go), lists each resource page by page
 // (list.go), and keeps the metadata that deletion depends on (object.go). A group that does not answer, or a
 // resource that the user may not list, does not fail the reading: it is recorded as unread. Events are left
-// out without a record, as by the collector (R8): there are many of them, and they own nothing.
+// out without a record, as the collector leaves them out (R8): there are many of them, and they own nothing.
 //
 // A question about objects of one namespace nearly always needs only that namespace: the dependents of a
 // namespaced object are in its namespace (R5). Options.Scope confines the reading to it, and inventory.Missing
-// lists the kinds that must be read besides (missing.go).
+// lists the kinds that must also be read (missing.go).
 //
 // The graph of a running collector has most of these facts. Neighborhood finds the objects of a question in it
 // (inventory.SelectConcerned), and reads only the few objects for which the graph is not enough (neighborhood.go).
 //
-// Explanations, previews and audits also need facts beyond metadata: the workload of a controller, its Lease and the RBAC
-// rules, the state of nodes, volumes, PodDisruptionBudgets, protection, and webhooks that may deny a deletion. Facts
-// reads those that a decision needs (facts.go).
+// Explanations, previews and audits also need facts beyond metadata: the workload of a controller, its Lease and the
+// RBAC rules, the state of nodes, volumes, PodDisruptionBudgets, protection, and webhooks that may deny a deletion.
+// Facts reads the facts that a decision needs (facts.go).
 package reader
 
 import (

@@ -135,7 +135,8 @@ func (s *server) add(path, namespace, name string, owner string, finalizers ...s
 	s.objects[path] = append(s.objects[path], o)
 }
 
-// newServer returns a server with the namespaces shop and other, each with a Deployment, and a pod owned by a ConfigMap.
+// newServer returns a server with the namespaces shop and other, each with a Deployment, and a pod owned by a
+// ConfigMap.
 func newServer(t *testing.T) (*server, *rest.Config) {
 	t.Helper()
 	s := &server{t: t, objects: map[string][]metav1.PartialObjectMetadata{}}

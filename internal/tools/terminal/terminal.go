@@ -1,4 +1,5 @@
-// Package terminal writes text from a cluster to a terminal. Package escape decides which characters a terminal may get.
+// Package terminal writes text from a cluster to a terminal. Package escape decides which characters a terminal may
+// get.
 package terminal
 
 import (

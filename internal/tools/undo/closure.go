@@ -45,8 +45,8 @@ func Closure(kept []Kept, roots ...types.UID) []Kept {
 	return latest(kept, reached, isRoot)
 }
 
-// removedSince returns the objects that were removed since a moment, by the UIDs of their owners, and by their namespaces
-// and definitions.
+// removedSince returns the objects that were removed since a moment, by the UIDs of their owners, and by their
+// namespaces and definitions.
 func removedSince(kept []Kept, began Moment) (dependents map[types.UID][]int, contents map[Place][]int) {
 	dependents, contents = map[types.UID][]int{}, map[Place][]int{}
 	for n := range kept {

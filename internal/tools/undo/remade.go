@@ -58,8 +58,8 @@ func (p *Plan) taken(s *Step, e Existing) {
 	}
 }
 
-// IsDefaultAccount reports whether the object is the service account that every namespace has. An undo gives the new one the
-// content of the deleted one.
+// IsDefaultAccount reports whether the object is the service account that every namespace has. An undo gives the new
+// one the content of the deleted one.
 func (s *Step) IsDefaultAccount() bool {
 	return s.place.Kind.Group == "" && s.place.Kind.Kind == "ServiceAccount" && s.place.Name == "default"
 }

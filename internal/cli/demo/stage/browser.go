@@ -54,8 +54,8 @@ type Question struct {
 	Right   *int     `json:"right,omitempty"`
 }
 
-// Browser plays stories to the users of a page: it asks for the effect of a command, waits for a guess, and shows whether
-// the guess was right. It is a Display, an Audience, and the HTTP handler for the requests of the page:
+// Browser plays stories to the users of a page: it asks for the effect of a command, waits for a guess, and shows
+// whether the guess was right. It is a Display, an Audience, and the HTTP handler for the requests of the page:
 //
 //	GET  /coppice/demo/watch    the State, as server-sent events: one now, and one at each change
 //	POST /coppice/demo/answer   {"number": 2, "choice": 1}: a guess for the question with this number

@@ -24,10 +24,10 @@ var ErrUnauthenticated = errors.New("not authenticated: send a bearer token that
 // ErrComponent is the error for a caller that is a node or a component of a control plane.
 var ErrComponent = errors.New("nodes and components of the control plane have no access here: use a user, or a service account of your own")
 
-// CheckUser returns ErrComponent for a user that is a node or a component of a control plane. These do not need this API.
-// The rights of a node depend on the pods that are bound to it, and some components may read only metadata; a right to
-// list shows neither. Service accounts get answers, including controllers' and the collector's own: they see no object
-// that they may not list themselves.
+// CheckUser returns ErrComponent for a user that is a node or a component of a control plane. These do not need this
+// API. The rights of a node depend on the pods that are bound to it, and some components may read only metadata; a
+// right to list shows neither. Service accounts get answers, including controllers' and the collector's own: they see
+// no object that they may not list themselves.
 func CheckUser(name string, groups []string) error {
 	isNode := slices.Contains(groups, "system:nodes") || strings.HasPrefix(name, "system:node:")
 	if isNode || strings.HasPrefix(name, "system:coppice:") || slices.Contains(components(), name) {

@@ -157,8 +157,8 @@ func notKnown(uid ownership.UID) error {
 // mostUID bounds the part of a UID that an error repeats, in bytes.
 const mostUID = 128
 
-// mostScopes bounds the namespaces in which rights are checked resource by resource. If the objects of a request are in more
-// namespaces, only rights in all namespaces count.
+// mostScopes bounds the namespaces in which rights are checked resource by resource. If the objects of a request are in
+// more namespaces, only rights in all namespaces count.
 const mostScopes = 8
 
 // visiblePart returns the part that the caller may list. Its Unread has the other resources. Unread depends on the
@@ -192,10 +192,10 @@ func (s *Sight) visiblePart(ctx context.Context, a *answer.Cluster, uids []owner
 
 // Withheld replaces an error of the API server, because the error may name objects that the caller may not list. For
 // example, the server names a stored object that it cannot decode, and fails to list its resource.
-const Withheld = "it cannot be read; only users who may list all its objects see the reason"
+const Withheld = "it cannot be read; users with the right to list all its objects see the reason"
 
-// namespacesOf returns the namespaces of objects, and the names of objects that are namespaces. It returns an empty name
-// for other cluster-scoped objects, and only an empty name if there are more than mostScopes.
+// namespacesOf returns the namespaces of objects, and the names of objects that are namespaces. It returns an empty
+// name for other cluster-scoped objects, and only an empty name if there are more than mostScopes.
 func namespacesOf(inv *inventory.Inventory, uids []ownership.UID) []string {
 	var all []string
 	for _, uid := range uids {
@@ -216,8 +216,9 @@ func namespacesOf(inv *inventory.Inventory, uids []ownership.UID) []string {
 }
 
 // unreadAround returns the resources that the caller may not list in some namespaces, and the resources that could not
-// be read for another reason. A refusal of the server reveals that an object exists, so it counts only if the caller may
-// list the resource; so does a failure in one namespace. A failure in all namespaces counts without the server's words.
+// be read for another reason. A refusal of the server reveals that an object exists, so it counts only if the caller
+// may list the resource; so does a failure in one namespace. A failure in all namespaces counts without the server's
+// words.
 func (s *Sight) unreadAround(ctx context.Context, inv *inventory.Inventory, namespaces []string) ([]inventory.Unread, error) {
 	const why = "objects that you may not list are left out"
 	hidden, err := s.hidden(ctx, namespaces)

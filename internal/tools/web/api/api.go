@@ -89,10 +89,10 @@ type Source interface {
 	View(read func(g *ownership.Graph))
 	// Resources returns the resources whose objects are in the graph, or that these may name.
 	Resources() []*inventory.Resource
-	// Living implements Living.
+	// Living reads the UID of the namespace with a name; empty if it does not exist.
 	Living(ctx context.Context, namespace string) (ownership.UID, error)
-	// Neighborhood reads the part of the cluster that the deletion of some objects concerns. It reads objects that are not in the graph as the caller;
-	// the others may include objects that the caller may not list.
+	// Neighborhood reads the part of the cluster that the deletion of some objects concerns. It reads objects that are
+	// not in the graph as the caller. The graph may have objects that the caller may not list.
 	Neighborhood(ctx context.Context, caller *rest.Config, uids []ownership.UID) (*answer.Cluster, error)
 	// Records returns the remembered changes with a higher number, the oldest first.
 	Records(after uint64) []report.Record

@@ -20,8 +20,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
-// counted is a Source with a Secret that owns many ConfigMaps, and counts the reads. The graph is read in batches, so the
-// number of views shows how many objects were visited.
+// counted is a Source with a Secret that owns many ConfigMaps, and counts the reads. The graph is read in batches, so
+// the number of views shows how many objects were visited.
 type counted struct {
 	cluster
 

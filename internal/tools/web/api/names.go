@@ -104,8 +104,8 @@ const (
 // place is the kind and namespace of an object.
 type place struct{ kind, namespace string }
 
-// shown returns the given objects that the caller may list, and the given missing owners that such objects name. For any
-// other object, neither the work nor Unread depends on whether it exists.
+// shown returns the given objects that the caller may list, and the given missing owners that such objects name. For
+// any other object, neither the work nor Unread depends on whether it exists.
 func (h *handler) shown(ctx context.Context, s *Sight, uids []ownership.UID) ([]ownership.UID, error) {
 	places := make([][]place, len(uids))
 	h.source.View(func(g *ownership.Graph) {
@@ -129,8 +129,8 @@ func (h *handler) shown(ctx context.Context, s *Sight, uids []ownership.UID) ([]
 	return shown, nil
 }
 
-// placesOf returns the place of an object if it is observed, and the places of some objects that name it as an owner with
-// other coordinates.
+// placesOf returns the place of an object if it is observed, and the places of some objects that name it as an owner
+// with other coordinates.
 func placesOf(g *ownership.Graph, uid ownership.UID) []place {
 	var all []place
 	if kind, namespace, observed := g.Place(uid); observed {

@@ -52,8 +52,8 @@ type line struct {
 
 func newSeats(l limits) *seats { return &seats{limits: l, users: map[string]*line{}} }
 
-// take waits for a seat, and returns a function that leaves it. Users take turns. It refuses a user with too many waiting
-// requests.
+// take waits for a seat, and returns a function that leaves it. Users take turns. It refuses a user with too many
+// waiting requests.
 func (s *seats) take(ctx context.Context, user string) (leave func(), err error) {
 	mine, err := s.enter(user)
 	if err != nil {

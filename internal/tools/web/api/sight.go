@@ -82,8 +82,8 @@ func (s *Sight) mayResource(ctx context.Context, resource schema.GroupResource, 
 	return false, nil
 }
 
-// looker returns a Looker for the objects that the caller may list. After an error, which it stores in failed, the Looker
-// sees no further objects.
+// looker returns a Looker for the objects that the caller may list. After an error, which it stores in failed, the
+// Looker sees no further objects.
 func (s *Sight) looker(ctx context.Context, view insight.View, failed *error) insight.Looker {
 	l := insight.Looker{View: view}
 	if !s.all {
@@ -104,9 +104,9 @@ func (s *Sight) looker(ctx context.Context, view insight.View, failed *error) in
 	return l
 }
 
-// sawNamed reports whether the caller may see a recorded object of a kind, from the namespace with the UID home. A right
-// in a namespace does not cover objects from an earlier namespace of that name, nor from a namespace with an unknown UID:
-// these need a right in all namespaces.
+// sawNamed reports whether the caller may see a recorded object of a kind, from the namespace with the UID home. A
+// right in a namespace does not cover objects from an earlier namespace of that name, nor from a namespace with an
+// unknown UID: these need a right in all namespaces.
 func (s *Sight) sawNamed(ctx context.Context, kind, namespace string, home ownership.UID) (bool, error) {
 	seen, err := s.may(ctx, kind, namespace)
 	if err != nil || !seen || s.all || namespace == "" {
@@ -280,9 +280,9 @@ type about struct {
 	owners []ownership.Claim
 }
 
-// decisions replaces the decisions that depend on objects that the caller may not list. The object and the rights of the
-// caller determine which decisions these are. Access reviews follow the read of the graph: its lock must not be held
-// during requests.
+// decisions replaces the decisions that depend on objects that the caller may not list. The object and the rights of
+// the caller determine which decisions these are. Access reviews follow the read of the graph: its lock must not be
+// held during requests.
 func (s *Sight) decisions(ctx context.Context, view insight.View, objects []insight.Object) error {
 	for i := range objects {
 		o := &objects[i]
@@ -350,8 +350,8 @@ func (s *Sight) seesDependents(ctx context.Context, namespace string) (bool, err
 }
 
 // hidden returns the resources that the caller may not list in all of the given namespaces: cluster-scoped resources
-// without the right to list them, and namespaced ones without that right in all namespaces or in each of the given ones.
-// An empty name stands for all namespaces.
+// without the right to list them, and namespaced ones without that right in all namespaces or in each of the given
+// ones. An empty name stands for all namespaces.
 func (s *Sight) hidden(ctx context.Context, namespaces []string) ([]schema.GroupResource, error) {
 	resources := slices.SortedFunc(maps.Keys(s.namespaced), func(a, b schema.GroupResource) int { return strings.Compare(a.String(), b.String()) })
 	everywhere := make([]scope, 0, len(resources))

@@ -171,12 +171,12 @@ func (s source) Status(ctx context.Context, sight *Sight) (SeenStatus, error) {
 	return seen, nil
 }
 
-// withheldWords is in the place of the words of a refuser, for callers who may not read them.
+// withheldWords replaces the message of a refusal, for callers who may not list the Events with this message.
 const withheldWords = "its words are for users who may list Events there"
 
-// withholdErrors replaces the errors of the API server, which may name objects. Errors about the watch of a kind are for
-// callers who may list all its objects, refusals for callers who may list the Events that have the same words, and the
-// others for callers who may list everything.
+// withholdErrors replaces errors of the API server, because they may name objects that the caller may not list. A
+// caller who may list all objects of a kind sees the errors about its watch. A caller who may list the Events with the
+// message of a refusal sees this message. A caller who may list everything sees all errors.
 func (s *SeenStatus) withholdErrors(sees func(kind, namespace string) (bool, error)) error {
 	withhold := func(text *string) {
 		if *text != "" {

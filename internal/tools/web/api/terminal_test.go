@@ -14,8 +14,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
-// hostile is a name that renames the window of a terminal, has a control sequence of C1, DEL, and turns the direction of
-// text.
+// hostile is a name that renames the window of a terminal, has a control sequence of C1, DEL, and turns the direction
+// of text.
 const hostile = "a\x1b]0;PWN\x07\u009b31m\x7f\u202eb\nc"
 
 // painted is a cluster with a hostile name.
