@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/util/workqueue"
 
-	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 )
 
 const (
@@ -84,15 +84,20 @@ func (c contents) page(ctx context.Context, namespace string, r Resource, option
 	return c.client.Resource(r.GroupVersionResource).Namespace(namespace).List(ctx, options)
 }
 
-// refusal is a DELETE that was refused because the object is protected (R28).
-type refusal struct {
-	object  Object
-	message string
+// attempt is a DELETE of an object.
+type attempt struct {
+	resource Resource
+	object   Object
+	// refusal is set if the server has refused it (R31).
+	refusal *refusal.Refusal
 }
 
-// delete deletes the active objects of each type. It returns the first error of each type, and the
-// protected objects.
-func (c contents) delete(ctx context.Context, namespace string, contents []Content) (errs []error, refused []refusal) {
+// isProtected reports whether the DELETE was refused because the object is protected (R28).
+func (a *attempt) isProtected() bool { return a.refusal != nil && a.refusal.By == refusal.ByProtection }
+
+// delete deletes the active objects of each type. It returns the first error of each type, without the refusals to
+// delete protected objects, and the DELETEs of single objects that were answered.
+func (c contents) delete(ctx context.Context, namespace string, contents []Content) (errs []error, attempts []attempt) {
 	type target struct {
 		content int
 		object  Object
@@ -116,13 +121,18 @@ func (c contents) delete(ctx context.Context, namespace string, contents []Conte
 	errs = make([]error, len(contents))
 	for i, err := range failures {
 		t := targets[i]
-		if message, protected := protection.Refused(err); protected {
-			refused = append(refused, refusal{t.object, ownership.Excerpt(message, maxText)})
-		} else if err != nil && errs[t.content] == nil {
-			errs[t.content] = fmt.Errorf("delete %s %s: %w", contents[t.content].Resource.GroupResource(), t.object.Name, err)
+		a := attempt{resource: contents[t.content].Resource, object: t.object}
+		if r, refused := refusal.Of(err); refused {
+			a.refusal = &r
+		}
+		if err == nil || a.refusal != nil {
+			attempts = append(attempts, a)
+		}
+		if err != nil && !a.isProtected() && errs[t.content] == nil {
+			errs[t.content] = fmt.Errorf("delete %s %s: %w", a.resource.GroupResource(), t.object.Name, err)
 		}
 	}
-	return errs, refused
+	return errs, attempts
 }
 
 // collectable reports whether a DELETECOLLECTION may delete a type's first page. It carries no UIDs and
@@ -154,6 +164,9 @@ func (c contents) deleteObject(ctx context.Context, namespace string, r Resource
 	defer cancel()
 	err := c.client.Resource(r.GroupVersionResource).Namespace(namespace).
 		Delete(ctx, object.Name, background(&metav1.Preconditions{UID: &object.UID}))
+	if _, refused := refusal.Of(err); refused {
+		return err // a webhook may answer with any code
+	}
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}

@@ -61,6 +61,8 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/collect/lifecycle"
 	"github.com/coppice-dev/coppice/internal/collect/pace"
+	"github.com/coppice-dev/coppice/internal/collect/refused"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
@@ -122,6 +124,7 @@ type Controller struct {
 	terminations map[string]*termination // by namespace name; guarded by mu
 	syncing      int                     // guarded by mu; how many syncs are under way
 	syncs        int                     // guarded by mu; how many have begun
+	refused      refused.List            // guarded by mu; the contents that the server refuses to delete
 }
 
 // termination is the state of a terminating namespace that is kept between its syncs. The queue
@@ -136,6 +139,8 @@ type termination struct {
 	last Wait
 	// refused are the refusals to delete objects that are protected (R28), by the objects' UIDs.
 	refused map[types.UID]protection.Held
+	// reported are the objects in Controller.refused, with the times of their last refusals. Guarded by Controller.mu.
+	reported map[ownership.UID]time.Time
 	// held means that all objects the last sync left are being deleted already, and that nothing in
 	// the namespace has changed since. Guarded by Controller.mu.
 	held bool
@@ -281,6 +286,7 @@ func (c *Controller) termination(ns *corev1.Namespace) (_ *termination, isNew bo
 	if t, known := c.terminations[ns.Name]; known && t.uid == ns.UID {
 		return t, false
 	}
+	c.forgetRefusedLocked(c.terminations[ns.Name])
 	t := &termination{uid: ns.UID, since: c.clock.Now(), rediscover: true}
 	c.terminations[ns.Name] = t
 	return t, true
@@ -288,6 +294,7 @@ func (c *Controller) termination(ns *corev1.Namespace) (_ *termination, isNew bo
 
 func (c *Controller) forget(name string) {
 	c.mu.Lock()
+	c.forgetRefusedLocked(c.terminations[name])
 	delete(c.terminations, name)
 	c.mu.Unlock()
 	c.backoff.Forget(name)

@@ -81,7 +81,9 @@ func (d *discoverer) Resources(ctx context.Context) ([]Resource, error) {
 		for _, r := range list.APIResources {
 			served[version.WithResource(r.Name).GroupResource()] = true
 			if deletable(r) {
-				found[version.Group] = append(found[version.Group], Resource{version.WithResource(r.Name), slices.Contains(r.Verbs, "deletecollection")})
+				found[version.Group] = append(found[version.Group], Resource{
+					GroupVersionResource: version.WithResource(r.Name), Kind: r.Kind, DeleteCollection: slices.Contains(r.Verbs, "deletecollection"),
+				})
 			}
 		}
 	}

@@ -45,7 +45,7 @@ func list(groupVersion string, resources ...metav1.APIResource) *metav1.APIResou
 }
 
 func namespaced(name string, verbs ...string) metav1.APIResource {
-	return metav1.APIResource{Name: name, Namespaced: true, Verbs: verbs}
+	return metav1.APIResource{Name: name, Kind: kindOf(name), Namespaced: true, Verbs: verbs}
 }
 
 func clusterScoped(name string, verbs ...string) metav1.APIResource {
@@ -68,7 +68,7 @@ func TestR22_DeletableResourcesAreDiscovered(t *testing.T) {
 	}{
 		"namespaced, with list and delete": {
 			client: serving(core, metrics),
-			want:   []Resource{pods, {schema.GroupVersionResource{Version: "v1", Resource: "services"}, false}},
+			want:   []Resource{pods, {GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "services"}, Kind: kindOf("services")}},
 		},
 		"the preferred version": {
 			client: serving(list("apps/v1", namespaced("deployments", "delete", "deletecollection", "list")), list("apps/v1beta1", namespaced("deployments", "delete", "list"))),
@@ -80,11 +80,11 @@ func TestR22_DeletableResourcesAreDiscovered(t *testing.T) {
 		},
 		"in the older group only": {
 			client: serving(list("extensions/v1beta1", namespaced("deployments", "delete", "list"))),
-			want:   []Resource{{schema.GroupVersionResource{Group: "extensions", Version: "v1beta1", Resource: "deployments"}, false}},
+			want:   []Resource{{GroupVersionResource: schema.GroupVersionResource{Group: "extensions", Version: "v1beta1", Resource: "deployments"}, Kind: kindOf("deployments")}},
 		},
 		"NS-06 a group is down": {
 			client:     served{serving(core, metrics).FakeDiscovery, map[string]error{"metrics.k8s.io/v1beta1": down}},
-			want:       []Resource{pods, {schema.GroupVersionResource{Version: "v1", Resource: "services"}, false}},
+			want:       []Resource{pods, {GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "services"}, Kind: kindOf("services")}},
 			wantGroups: []schema.GroupVersion{{Group: "metrics.k8s.io", Version: "v1beta1"}},
 		},
 		"nothing served": {client: serving()},

@@ -13,11 +13,11 @@ import (
 const forgottenAfter = 10 * protection.RetryAfter
 
 // park remembers that the deletion of an object was refused because it is protected (R28).
-func (t *termination) park(r refusal, now time.Time) {
+func (t *termination) park(o Object, message string, now time.Time) {
 	if t.refused == nil {
 		t.refused = make(map[types.UID]protection.Held)
 	}
-	t.refused[r.object.UID] = t.refused[r.object.UID].Refuse(r.object.Version, r.message, now)
+	t.refused[o.UID] = t.refused[o.UID].Refuse(o.Version, message, now)
 }
 
 // forget drops refusals so old that their objects must be gone: no sync has tried to delete them again.

@@ -96,7 +96,7 @@ func TestR28_OnlyProtectedContentsAreParked(t *testing.T) {
 	if state.parked(now) != nil {
 		t.Error("something is parked at first")
 	}
-	state.park(refusal{Object{UID: "a", Version: "1"}, "no"}, now)
+	state.park(Object{UID: "a", Version: "1"}, "no", now)
 	content.add(object, state.parked(now))
 	content.add(&metav1.ObjectMeta{Name: "b", UID: "b", ResourceVersion: "1"}, state.parked(now))
 	object.ResourceVersion = "2"
@@ -138,9 +138,9 @@ func TestWhatIsKeptOfParkedObjectsIsBounded(t *testing.T) {
 // Refusals are forgotten if they have not occurred again for long.
 func TestRefusalsOfObjectsThatAreGoneAreForgotten(t *testing.T) {
 	start, state := time.Unix(1000, 0), &termination{}
-	state.park(refusal{Object{UID: "a", Version: "1"}, "no"}, start)
-	state.park(refusal{Object{UID: "b", Version: "1"}, "no"}, start)
-	state.park(refusal{Object{UID: "b", Version: "1"}, "no"}, start.Add(forgottenAfter))
+	state.park(Object{UID: "a", Version: "1"}, "no", start)
+	state.park(Object{UID: "b", Version: "1"}, "no", start)
+	state.park(Object{UID: "b", Version: "1"}, "no", start.Add(forgottenAfter))
 	state.forget(start.Add(forgottenAfter - time.Second))
 	if len(state.refused) != 2 {
 		t.Errorf("%d refusals are kept, want both", len(state.refused))

@@ -16,6 +16,8 @@ import (
 // Resource is a resource type whose objects live in namespaces and can be listed and deleted.
 type Resource struct {
 	schema.GroupVersionResource
+	// Kind is the kind of its objects; reports name it.
+	Kind string
 	// DeleteCollection reports whether the server can delete all objects of a namespace in one
 	// request.
 	DeleteCollection bool

@@ -25,8 +25,11 @@ var (
 )
 
 func resource(group, version, name string) Resource {
-	return Resource{schema.GroupVersionResource{Group: group, Version: version, Resource: name}, true}
+	return Resource{GroupVersionResource: schema.GroupVersionResource{Group: group, Version: version, Resource: name}, Kind: kindOf(name), DeleteCollection: true}
 }
+
+// kindOf returns a kind for a resource.
+func kindOf(resource string) string { return "KindOf-" + resource }
 
 // active, hanging and unreadable return contents as listed.
 func active(r Resource, names ...string) Content {

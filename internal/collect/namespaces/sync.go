@@ -94,10 +94,8 @@ func (c *Controller) sweep(ctx context.Context, name string, t *termination, sur
 }
 
 func (c *Controller) delete(ctx context.Context, name string, t *termination, survey *Survey, step Delete) {
-	errs, refused := c.contents.delete(ctx, name, step.Contents)
-	for _, r := range refused {
-		t.park(r, c.clock.Now())
-	}
+	errs, attempts := c.contents.delete(ctx, name, step.Contents)
+	c.note(name, t, attempts)
 	t.forget(c.clock.Now())
 	for i, content := range step.Contents {
 		survey.Sweep(content.Resource, errs[i])

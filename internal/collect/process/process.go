@@ -79,7 +79,8 @@ func (c Controllers) Ready() error {
 	return cmp.Or(ofCollector, ofNamespaces)
 }
 
-// Status returns the state of the collector, or an empty one without a collector. Synced is that of all controllers.
+// Status returns the state of the collector, or an empty one without a collector. Synced and the refused objects are of
+// all controllers.
 func (c Controllers) Status() report.Status {
 	status := report.Status{
 		Resources: []report.ResourceStatus{}, Kinds: []report.KindStatus{}, Deletions: []report.DeletionStatus{},
@@ -88,6 +89,10 @@ func (c Controllers) Status() report.Status {
 	}
 	if c.Collector != nil {
 		status = c.Collector.Status()
+	}
+	if c.Namespaces != nil {
+		objects, counts := c.Namespaces.Refused()
+		status.Refused, status.RefusedCounts = append(status.Refused, objects...), append(status.RefusedCounts, counts...)
 	}
 	status.Synced = c.Synced()
 	return status

@@ -53,7 +53,10 @@ func NewCollector(config *rest.Config, options collector.Options) (*collector.Co
 // NewNamespaceController returns a namespace controller and its metrics.
 func NewNamespaceController(config *rest.Config, options namespaces.Options) (*namespaces.Controller, *Set, error) {
 	var c *namespaces.Controller
-	set := ForNamespaces(func() bool { return c.Synced() })
+	set := ForNamespaces(func() bool { return c.Synced() }, func() []report.RefusedCount {
+		_, counts := c.Refused()
+		return counts
+	})
 	config = rest.CopyConfig(config)
 	config.Wrap(set.Transport)
 	var err error

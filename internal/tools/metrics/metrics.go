@@ -36,11 +36,34 @@ func New(read func() report.Status) *Set {
 	return newSet(GarbageCollector, reading{read, descriptions()})
 }
 
-// ForNamespaces returns the metrics of a namespace controller.
-func ForNamespaces(isSynced func() bool) *Set {
-	return newSet(NamespaceController, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "coppice_synced", Help: syncedHelp, ConstLabels: labels(NamespaceController),
-	}, func() float64 { return number(isSynced()) }))
+// ForNamespaces returns the metrics of a namespace controller. refused returns the number of objects that the server
+// refuses to delete.
+func ForNamespaces(isSynced func() bool, refused func() []report.RefusedCount) *Set {
+	return newSet(NamespaceController, ofNamespaces{isSynced, refused, map[string]*prometheus.Desc{
+		"synced":          prometheus.NewDesc("coppice_synced", syncedHelp, nil, labels(NamespaceController)),
+		"refused_objects": refusedObjects(NamespaceController),
+	}})
+}
+
+// ofNamespaces exports the state of a namespace controller as metrics.
+type ofNamespaces struct {
+	isSynced     func() bool
+	refused      func() []report.RefusedCount
+	descriptions map[string]*prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (n ofNamespaces) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range n.descriptions {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (n ofNamespaces) Collect(to chan<- prometheus.Metric) {
+	o := output{to, n.descriptions}
+	o.gauge("synced", number(n.isSynced()))
+	o.refused(n.refused())
 }
 
 func newSet(controller string, state prometheus.Collector) *Set {

@@ -108,8 +108,8 @@ coppice_parked_references 3
 coppice_queue_oldest_seconds 1.5
 # HELP coppice_refused_objects Objects that the server refuses to delete or to change, by the sort of refuser.
 # TYPE coppice_refused_objects gauge
-coppice_refused_objects{by="policy",kind="Pod"} 2
-coppice_refused_objects{by="webhook",kind="Pod"} 1
+coppice_refused_objects{by="policy",controller="garbage-collector-controller",kind="Pod"} 2
+coppice_refused_objects{by="webhook",controller="garbage-collector-controller",kind="Pod"} 1
 # HELP coppice_synced Whether the controller has read the state of the server and works.
 # TYPE coppice_synced gauge
 coppice_synced{controller="garbage-collector-controller"} 1
@@ -216,7 +216,7 @@ func TestRequestsAreCountedByVerb(t *testing.T) {
 // TestBothControllersShareARegistry registers the metrics of both controllers with one registry of the user's: a
 // label distinguishes the families that both have.
 func TestBothControllersShareARegistry(t *testing.T) {
-	collector, namespaces := set(report.Status{Synced: true}), metrics.ForNamespaces(func() bool { return false })
+	collector, namespaces := set(report.Status{Synced: true}), metrics.ForNamespaces(func() bool { return false }, func() []report.RefusedCount { return nil })
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(collector, namespaces)
 	for _, s := range []*metrics.Set{collector, namespaces, namespaces} {

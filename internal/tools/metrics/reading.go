@@ -14,7 +14,8 @@ const syncedHelp = "Whether the controller has read the state of the server and 
 // descriptions returns the descriptions of the metrics that are read at each scrape, by name.
 func descriptions() map[string]*prometheus.Desc {
 	described := map[string]*prometheus.Desc{
-		"synced": prometheus.NewDesc("coppice_synced", syncedHelp, nil, labels(GarbageCollector)),
+		"synced":          prometheus.NewDesc("coppice_synced", syncedHelp, nil, labels(GarbageCollector)),
+		"refused_objects": refusedObjects(GarbageCollector),
 	}
 	for _, d := range []struct {
 		name, help string
@@ -46,12 +47,17 @@ func descriptions() map[string]*prometheus.Desc {
 		{"barrier_holds_total", "How often an owner had to go on waiting after a round.", nil},
 		{"breaker_paused", "1 for each kind whose deletions the breaker has paused.", []string{"kind"}},
 		{"breaker_trips_total", "How often the deletions of a kind were paused.", nil},
-		{"refused_objects", "Objects that the server refuses to delete or to change, by the sort of refuser.", []string{"kind", "by"}},
 		{"breaker_refusals_total", "Deletions that were not sent because their kind was paused.", nil},
 	} {
 		described[d.name] = prometheus.NewDesc("coppice_"+d.name, d.help, d.labels, nil)
 	}
 	return described
+}
+
+// refusedObjects describes the number of objects that the server refuses to delete or to change for a controller.
+func refusedObjects(controller string) *prometheus.Desc {
+	return prometheus.NewDesc("coppice_refused_objects", "Objects that the server refuses to delete or to change, by the sort of refuser.",
+		[]string{"kind", "by"}, labels(controller))
 }
 
 // reading exports the status of a collector as metrics.
@@ -81,9 +87,7 @@ func (r reading) Collect(to chan<- prometheus.Metric) {
 	for _, p := range now.Paused {
 		o.gauge("breaker_paused", 1, p.Kind)
 	}
-	for _, r := range now.RefusedCounts {
-		o.gauge("refused_objects", float64(r.Objects), r.Kind, r.By)
-	}
+	o.refused(now.RefusedCounts)
 	o.counter("breaker_trips_total", now.Stats.Tripped)
 	o.counter("breaker_refusals_total", now.Stats.Paused)
 }
@@ -197,6 +201,13 @@ func (o output) barrier(c report.Status) {
 	}
 	o.counter("barrier_rounds_total", c.Stats.Rounds)
 	o.counter("barrier_holds_total", c.Stats.Holds)
+}
+
+// refused sends the number of objects that the server refuses to delete or to change.
+func (o output) refused(counts []report.RefusedCount) {
+	for _, r := range counts {
+		o.gauge("refused_objects", float64(r.Objects), r.Kind, r.By)
+	}
 }
 
 // number returns the value of a boolean gauge.

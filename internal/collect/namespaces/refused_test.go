@@ -1,0 +1,63 @@
+package namespaces
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/collector/report"
+)
+
+// R31: contents that the server refuses to delete are reported with the refuser, until they are deleted; a webhook that
+// answers 404 is one of the refusers.
+func TestR31_RefusedContentsAreReported(t *testing.T) {
+	policy := apierrors.NewForbidden(configMaps.GroupResource(), "a", errors.New("ValidatingAdmissionPolicy 'keep' with binding 'keep-all' denied request: it is kept"))
+	webhook := apierrors.NewNotFound(configMaps.GroupResource(), "a")
+	webhook.ErrStatus.Message = `admission webhook "keep.example.com" denied the request: no team`
+	webhook.ErrStatus.Details = &metav1.StatusDetails{Kind: "configmaps", Name: "a"}
+	for _, test := range []struct {
+		refusal *apierrors.StatusError
+		want    report.RefusedObject
+		message string
+	}{
+		{policy, report.RefusedObject{By: "policy", Refuser: "keep", Binding: "keep-all", Message: "it is kept"}, "ValidatingAdmissionPolicy 'keep'"},
+		{webhook, report.RefusedObject{By: "webhook", Refuser: "keep.example.com", Message: "no team"}, `admission webhook "keep.example.com"`},
+	} {
+		t.Run(test.want.By, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFakeServer(t, everyType...)
+				w.create("shop", configMaps, "a")
+				w.broken["delete configmaps a"] = test.refusal
+				w.terminating("shop")
+				c := w.run()
+				<-time.After(time.Minute)
+				want := test.want
+				want.Kind, want.Namespace, want.Name, want.Action = configMaps.Kind, "shop", "a", report.ActionDelete
+				objects, counts := c.Refused()
+				if diff := cmp.Diff([]report.RefusedObject{want}, objects, cmpopts.IgnoreFields(report.RefusedObject{}, "UID", "Since", "Last", "Count")); diff != "" {
+					t.Errorf("(-want +got)\n%s", diff)
+				}
+				if len(counts) != 1 || counts[0].Objects != 1 {
+					t.Errorf("counts: %+v", counts)
+				}
+				if got := w.condition("shop", "NamespaceDeletionContentFailure"); !strings.Contains(got, test.message) {
+					t.Errorf("the condition is %q", got)
+				}
+				w.mu.Lock()
+				delete(w.broken, "delete configmaps a")
+				w.mu.Unlock()
+				<-time.After(time.Minute)
+				if objects, counts := c.Refused(); len(objects)+len(counts) > 0 {
+					t.Errorf("refused afterwards: %+v", objects)
+				}
+			})
+		})
+	}
+}
