@@ -61,6 +61,9 @@ func records(c *cobra.Command, f recordsFlags, args []string, s Streams) error {
 		return err
 	}
 	objects := ask.Objects{Args: args}
+	if err := collector.Check(objects); err != nil {
+		return err
+	}
 	if f.watch {
 		if f.output == "table" {
 			terminal.Fprintf(s.Out, recordRow, "TIME", "ACTION", "OBJECT", "WHY")

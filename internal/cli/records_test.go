@@ -93,6 +93,7 @@ func TestAskACollector(t *testing.T) {
 		{"records cm a b -n other -o yaml", ExitOK, "/coppice/v1/records?namespace=other&object=cm%2Fa&object=cm%2Fb", []string{"name: settings"}},
 		{"records --watch -o json", ExitFailed, "/coppice/v1/watch?after=2", []string{`"number":1`, `"number":2`, "standing by: another leads"}},
 		{"records cm", ExitUsage, "", []string{`"cm" names no object`}},
+		{"records cm --watch", ExitUsage, "", []string{`"cm" names no object`}},
 		{"records -o xml", ExitUsage, "", []string{`--output "xml" is unknown`}},
 		{"records --token=his", ExitFailed, "/coppice/v1/records", []string{"not authenticated", "kubectl create token"}},
 		{"status", ExitOK, "/coppice/v1/status", []string{
@@ -121,6 +122,9 @@ func TestAskACollector(t *testing.T) {
 			got := runFully(t.Context(), append(strings.Fields(c.line), "--kubeconfig", config, "--address", address)...)
 			if got.code != c.code || asked != c.asked {
 				t.Errorf("exit code %d after asking %q, want %d and %q", got.code, asked, c.code, c.asked)
+			}
+			if c.code == ExitUsage && got.out != "" {
+				t.Errorf("an invalid command line prints %q on stdout", got.out)
 			}
 			for _, says := range c.says {
 				if !strings.Contains(got.out+got.err, says) {

@@ -95,6 +95,12 @@ func (c *Collector) IsCoppice(ctx context.Context) bool {
 	return c.Get(ctx, "/version", nil, &served) == nil && version.IsOurs(served.GitVersion)
 }
 
+// Check returns an error if the arguments cannot name objects.
+func (c *Collector) Check(objects Objects) error {
+	_, err := c.query(objects)
+	return err
+}
+
 // query names objects for the API.
 func (c *Collector) query(objects Objects) (url.Values, error) {
 	query := url.Values{}
