@@ -94,7 +94,14 @@ func Of(err error) (Refusal, bool) {
 	if r, ok := quoted(message); ok {
 		return bounded(r), true
 	}
-	if by := byReason(&status, message); by != "" {
+	by := byReason(&status, message)
+	if at := strings.Index(message, conversion); at >= 0 && (by == ByFailure || status.Reason == metav1.StatusReasonStoreReadError) {
+		// Objects that cannot be converted are errors of the storage, which name the object first.
+		if r, ok := readConversion(message[at:]); ok {
+			return bounded(r), true
+		}
+	}
+	if by != "" {
 		return bounded(Refusal{By: by, Message: message}), true
 	}
 	return Refusal{}, false

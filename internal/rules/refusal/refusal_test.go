@@ -87,6 +87,10 @@ func TestRefusalIsRecognizedInTheAnswerOfAServer(t *testing.T) {
 			status(500, metav1.StatusReasonUnknown, unlike),
 			Refusal{ByConversion, "Widget.example.com", "", strings.TrimPrefix(unlike, "conversion webhook for example.com/v2, Kind=Widget ")},
 		},
+		"conversion in the storage": {
+			status(500, metav1.StatusReasonStoreReadError, "StorageError: corrupt object, Code: 7, Key: /registry/example.com/widgets/shop/w, ResourceVersion: 0, AdditionalErrorMsg: object not decodable revision=265: "+unlike),
+			Refusal{ByConversion, "Widget.example.com", "", strings.TrimPrefix(unlike, "conversion webhook for example.com/v2, Kind=Widget ")},
+		},
 		"quota":      {forbid(charged), Refusal{ByQuota, "small", "", charged}},
 		"protection": {protectedError, Refusal{ByProtection, "", "", protectedWords}},
 		"protection by a policy": {
