@@ -254,6 +254,7 @@ func (u *unknownRights) Authorize(context.Context, authorizer.Attributes) (autho
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
+//nolint:gochecknoglobals // made once; it takes a millisecond
 var environments = sync.OnceValue(func() *environment.EnvSet {
 	return environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
 })
