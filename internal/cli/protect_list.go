@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
-	"github.com/coppice-dev/coppice/internal/rules/aliases"
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/reader"
@@ -181,7 +181,7 @@ func listable(lists []*metav1.APIResourceList) []listableResource {
 		}
 	}
 	return slices.DeleteFunc(all, func(r listableResource) bool {
-		other, isAlias := aliases.Of(r.GroupResource())
+		other, isAlias := builtin.CanonicalOf(r.GroupResource())
 		return isAlias && served[other]
 	})
 }

@@ -18,7 +18,7 @@
 //
 // Two packages check a decision before its write. Before a finalizer of the collector is removed,
 // package [barrier] proves that no dependent was missed (R15); no other part reads lists, except for
-// lists of claimed owners (verify.go). And package [breaker], if it is configured, pauses the
+// lists of claimed owners (verify.go). And the breaker (breaker.go), if it is configured, pauses the
 // deletions of a kind when there are too many. Requests go through package [client]. Each write is
 // recorded with its evidence (record.go); Status reports the state of all parts.
 //
@@ -41,7 +41,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/collect/collector/barrier"
-	"github.com/coppice-dev/coppice/internal/collect/collector/breaker"
 	"github.com/coppice-dev/coppice/internal/collect/collector/client"
 	"github.com/coppice-dev/coppice/internal/collect/pace"
 	"github.com/coppice-dev/coppice/internal/collect/queue"
@@ -63,7 +62,7 @@ type Collector struct {
 	clock    clock.PassiveClock
 
 	barrier *barrier.Barrier
-	breaker *breaker.Breaker
+	breaker *breaker
 	journal journal
 	latency latency
 	work    work

@@ -8,16 +8,12 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/collect/collector/barrier"
-	"github.com/coppice-dev/coppice/internal/collect/collector/breaker"
 	"github.com/coppice-dev/coppice/internal/collect/collector/client"
 	"github.com/coppice-dev/coppice/internal/collect/pace"
 	"github.com/coppice-dev/coppice/internal/collect/queue"
 	"github.com/coppice-dev/coppice/internal/collect/storybook"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
-
-// Breaker limits how much may be deleted of one kind before deletions are paused.
-type Breaker = breaker.Config
 
 // Events writes core/v1 Events, for people to read.
 type Events interface {
@@ -166,7 +162,7 @@ func New(api client.Interface, config Config) *Collector {
 		log:      config.Logger,
 		failures: pace.NewFailures(config.Logger, config.Clock),
 		clock:    config.Clock,
-		breaker:  breaker.New(config.Breaker, config.Clock),
+		breaker:  newBreaker(config.Breaker, config.Clock),
 		journal:  journal{size: config.Records},
 		wholes:   make(chan struct{}, wholeAtOnce),
 	}

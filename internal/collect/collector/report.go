@@ -48,14 +48,14 @@ func (c *Collector) reportBlocked(ctx context.Context, owner ownership.Object, m
 // reportPaused logs and writes an Event that the deletions of a kind are paused.
 func (c *Collector) reportPaused(ctx context.Context, self ownership.Object) {
 	c.stats.tripped.Add(1)
-	for _, p := range c.breaker.Pauses() {
+	for _, p := range c.breaker.pauses() {
 		if p.Kind != self.Kind.String() {
 			continue
 		}
 		c.log.WarnContext(ctx, "deletions paused", "kind", p.Kind, "deleted", p.Deleted, "objects", p.Objects)
 		c.warn(ctx, self, ReasonPaused, fmt.Sprintf(
 			"deletions of %s are paused: %d of %d objects were collected within %s. They continue when they are resumed by hand",
-			p.Kind, p.Deleted, p.Objects, c.breaker.Window()))
+			p.Kind, p.Deleted, p.Objects, c.breaker.window()))
 	}
 }
 

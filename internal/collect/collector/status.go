@@ -35,7 +35,7 @@ func (c *Collector) Status() report.Status {
 		Kinds:       []report.KindStatus{},
 		Deletions:   []report.DeletionStatus{},
 		Barrier:     c.barrier.Status(),
-		Paused:      c.breaker.Pauses(),
+		Paused:      c.breaker.pauses(),
 		Stats:       c.Stats(),
 		Latency:     c.latency.read(),
 	}
@@ -68,7 +68,7 @@ func (c *Collector) Status() report.Status {
 // Resume ends the pause of a kind by the breaker; for one window its deletions are not counted.
 // It returns false if the kind was not paused.
 func (c *Collector) Resume(kind ownership.Kind) bool {
-	if !c.breaker.Resume(kind) {
+	if !c.breaker.resume(kind) {
 		return false
 	}
 	c.log.Info("deletions resumed", "kind", kind.String())

@@ -56,7 +56,7 @@ func (c *Collector) Work() (taken int, unfinished []string) {
 		}
 		unfinished = append(unfinished, strings.Join(reasons, "; "))
 	}
-	for _, p := range c.breaker.Pauses() {
+	for _, p := range c.breaker.pauses() {
 		unfinished = append(unfinished, "deletions of "+p.Kind+" are paused")
 	}
 	c.work.mu.Lock()

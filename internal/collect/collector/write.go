@@ -9,7 +9,6 @@ import (
 
 	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/collect/auditreason"
-	"github.com/coppice-dev/coppice/internal/collect/collector/breaker"
 	"github.com/coppice-dev/coppice/internal/collect/collector/client"
 	"github.com/coppice-dev/coppice/internal/collect/pace"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
@@ -23,12 +22,12 @@ func (c *Collector) delete(ctx context.Context, f verdict.Facts, d verdict.Delet
 	if err := c.checkProtected(self); err != nil {
 		return err
 	}
-	switch c.breaker.Allow(self.Kind, c.state.Count) {
-	case breaker.Granted:
-	case breaker.Tripped:
+	switch c.breaker.allow(self.Kind, c.state.Count) {
+	case granted:
+	case tripped:
 		c.reportPaused(ctx, self)
 		fallthrough
-	case breaker.Denied:
+	case denied:
 		c.stats.paused.Add(1)
 		return nil // Resume brings it back
 	}
@@ -42,15 +41,15 @@ func (c *Collector) delete(ctx context.Context, f verdict.Facts, d verdict.Delet
 		c.logChange(ctx, "collected", self, d)
 		return nil
 	case isRefused && refused.By == refusal.ByProtection:
-		c.breaker.Return(self.Kind)
+		c.breaker.giveBack(self.Kind)
 		return c.hold(ctx, f, refused)
 	case isRefused:
-		c.breaker.Return(self.Kind)
+		c.breaker.giveBack(self.Kind)
 		return refusedWrite{self, waitingOwners(f), record.Action, refused, err}
 	case apierrors.IsNotFound(err):
 		return c.goneAlready(epoch, self)
 	default:
-		c.breaker.Return(self.Kind)
+		c.breaker.giveBack(self.Kind)
 		return fmt.Errorf("delete %s: %w", client.RefOf(self), err)
 	}
 }

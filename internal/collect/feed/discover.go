@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 
-	"github.com/coppice-dev/coppice/internal/rules/aliases"
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
@@ -116,7 +116,7 @@ func (c catalog) watchOnce() {
 		served[r.gvr.GroupResource()] = r.watched
 	}
 	for kind, r := range c.resources {
-		if same, ok := aliases.Of(r.gvr.GroupResource()); ok && served[same] {
+		if same, ok := builtin.CanonicalOf(r.gvr.GroupResource()); ok && served[same] {
 			r.watched = false
 			c.resources[kind] = r
 		}

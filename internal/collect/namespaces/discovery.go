@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/utils/clock"
 
-	"github.com/coppice-dev/coppice/internal/rules/aliases"
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
 )
 
 // Catalogue returns the resource types that may have objects in a namespace. With an error of type
@@ -90,7 +90,7 @@ func (d *discoverer) Resources(ctx context.Context) ([]Resource, error) {
 	resources := slices.Concat(slices.Collect(maps.Values(found))...)
 	resources = append(resources, d.remember(found, &incomplete, served)...)
 	resources = slices.DeleteFunc(resources, func(r Resource) bool {
-		same, ok := aliases.Of(r.GroupResource())
+		same, ok := builtin.CanonicalOf(r.GroupResource())
 		return ok && served[same]
 	})
 	incomplete.Unserved = d.unserved(ctx, served)

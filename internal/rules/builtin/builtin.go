@@ -1,5 +1,6 @@
 // Package builtin has what package deletion leaves to the kinds: how the deletion of pods, namespaces, Jobs,
-// ReplicationControllers and Events differs from that of all other objects. It stands apart because it needs the types
+// ReplicationControllers and Events differs from that of all other objects, which objects no server deletes, and which
+// resources serve the same objects. It stands apart because it needs the types
 // of Kubernetes, which take longer to compile than all other rules.
 package builtin
 

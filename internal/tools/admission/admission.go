@@ -41,6 +41,9 @@ import (
 
 // Judge implements preview.Judge. It compiles each policy once. It is safe for concurrent use.
 type Judge struct {
+	// environments makes the environments of expressions, once.
+	environments func() *environment.EnvSet
+
 	mu       sync.Mutex
 	compiled map[string]validating.Validator // guarded by mu; by UID and resourceVersion
 }
@@ -48,7 +51,12 @@ type Judge struct {
 var _ preview.Judge = (*Judge)(nil)
 
 // New returns a judge that has compiled nothing.
-func New() *Judge { return &Judge{compiled: map[string]validating.Validator{}} }
+func New() *Judge {
+	return &Judge{
+		environments: sync.OnceValue(func() *environment.EnvSet { return environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()) }),
+		compiled:     map[string]validating.Validator{},
+	}
+}
 
 // Decide implements preview.Judge.
 func (j *Judge) Decide(d preview.Deletion) preview.Judgement {
@@ -62,7 +70,7 @@ func (j *Judge) Decide(d preview.Deletion) preview.Judgement {
 		judgement = merged(judgement, j.policy(ctx, request, &d.Policies[i]))
 	}
 	for i := range d.Webhooks {
-		judgement = merged(judgement, request.webhook(ctx, &d.Webhooks[i]))
+		judgement = merged(judgement, j.webhook(ctx, request, &d.Webhooks[i]))
 	}
 	return judgement
 }
@@ -163,15 +171,15 @@ func (j *Judge) validator(p *admissionregistrationv1.ValidatingAdmissionPolicy) 
 	if len(j.compiled) >= mostCompiled {
 		clear(j.compiled)
 	}
-	v := compile(p)
+	v := compile(p, j.environments())
 	j.compiled[key] = v
 	return v
 }
 
 // webhook decides whether a webhook is called, and whether it answers.
-func (r request) webhook(ctx context.Context, w *inventory.Webhook) preview.Judgement {
+func (j *Judge) webhook(ctx context.Context, r request, w *inventory.Webhook) preview.Judgement {
 	accessor := accessorOf(w)
-	called, err := r.calls(ctx, accessor)
+	called, err := j.calls(ctx, r, accessor)
 	switch {
 	case err != nil && w.FailsClosed:
 		return preview.Judgement{Refusal: &refusal.Refusal{By: refusal.ByUnreachableWebhook, Name: w.Name, Message: err.Error()}}
@@ -187,7 +195,7 @@ func (r request) webhook(ctx context.Context, w *inventory.Webhook) preview.Judg
 
 // calls reports whether the API server calls a webhook. Rules that name another version of the resource count, as with
 // the default matchPolicy.
-func (r request) calls(ctx context.Context, w webhook.WebhookAccessor) (bool, error) {
+func (j *Judge) calls(ctx context.Context, r request, w webhook.WebhookAccessor) (bool, error) {
 	namespaces := namespace.Matcher{NamespaceLister: r.namespaces}
 	if matches, err := namespaces.MatchNamespaceSelector(w, r.Attributes); err != nil || !matches {
 		return false, asError(err)
@@ -209,7 +217,7 @@ func (r request) calls(ctx context.Context, w webhook.WebhookAccessor) (bool, er
 		return false, err
 	}
 	rights := &unknownRights{}
-	result := w.GetCompiledMatcher(cel.NewConditionCompiler(environments())).Match(ctx, versioned, nil, rights)
+	result := w.GetCompiledMatcher(cel.NewConditionCompiler(j.environments())).Match(ctx, versioned, nil, rights)
 	if rights.asked {
 		return true, nil // it decides, as far as is known
 	}
@@ -253,8 +261,3 @@ func (u *unknownRights) Authorize(context.Context, authorizer.Attributes) (autho
 	u.asked = true
 	return authorizer.DecisionNoOpinion, "", nil
 }
-
-//nolint:gochecknoglobals // made once; it takes a millisecond
-var environments = sync.OnceValue(func() *environment.EnvSet {
-	return environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
-})

@@ -28,8 +28,8 @@ func namesVersion(p *inventory.Policy, version string) bool {
 }
 
 // compile compiles the expressions of a policy. Wrong expressions deny each request, unless the policy fails open.
-func compile(p *admissionregistrationv1.ValidatingAdmissionPolicy) validating.Validator {
-	compiler, err := cel.NewCompositedCompiler(environments())
+func compile(p *admissionregistrationv1.ValidatingAdmissionPolicy, environments *environment.EnvSet) validating.Validator {
+	compiler, err := cel.NewCompositedCompiler(environments)
 	if err != nil {
 		return validating.NewValidator(nil, nil, nil, nil, p.Spec.FailurePolicy, err)
 	}

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 
-	"github.com/coppice-dev/coppice/internal/rules/aliases"
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
@@ -55,7 +55,7 @@ func discover(ctx context.Context, client discovery.AggregatedDiscoveryInterface
 		}
 	}
 	found.listable = slices.DeleteFunc(found.listable, func(r *inventory.Resource) bool {
-		same, other := aliases.Of(r.GroupResource())
+		same, other := builtin.CanonicalOf(r.GroupResource())
 		isEvents := r.Resource == "events" && (r.Group == "" || r.Group == "events.k8s.io")
 		return other && served[same] || isEvents // the collector ignores Events (R8)
 	})

@@ -1,4 +1,4 @@
-package aliases
+package builtin
 
 import (
 	"testing"
@@ -19,9 +19,9 @@ func TestObjectsOfAnAliasAreReadThroughTheOtherResource(t *testing.T) {
 		"deployments.apps":           "",
 		"deployments.example.com":    "",
 	} {
-		got, ok := Of(schema.ParseGroupResource(alias))
+		got, ok := CanonicalOf(schema.ParseGroupResource(alias))
 		if ok != (want != "") || ok && got.String() != want {
-			t.Errorf("Of(%s) = %s, %t, want %q", alias, got, ok, want)
+			t.Errorf("CanonicalOf(%s) = %s, %t, want %q", alias, got, ok, want)
 		}
 	}
 }

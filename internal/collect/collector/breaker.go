@@ -1,17 +1,4 @@
-// Package breaker pauses the deletions of a kind when there are too many of them within a time
-// window, until they are resumed by hand.
-//
-//  1. Before each DELETE the collector asks for permission (Allow), with the number of known
-//     objects of the kind.
-//  2. Permissions are counted in a window of time that moves on by a tenth of itself. A
-//     permission whose request was refused is returned (Return).
-//  3. A deletion above max(Min, Share of the most objects in the window) trips the
-//     breaker: the kind is paused, and all further deletions of it are denied.
-//  4. Resume ends the pause, and counts nothing for one window.
-//
-// The denied deletions are not remembered: after Resume the collector reconsiders all
-// unsettled objects.
-package breaker
+package collector
 
 import (
 	"slices"
@@ -25,9 +12,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// Config limits how much may be deleted of one kind before the deletions are paused. The zero
+// Breaker limits how much may be deleted of one kind before the deletions are paused. The zero
 // value never pauses.
-type Config struct {
+type Breaker struct {
 	// Share is the fraction of a kind's objects that may be deleted within Window: 0.1 is a
 	// tenth. 0 turns the breaker off.
 	Share float64
@@ -38,10 +25,21 @@ type Config struct {
 	Min int
 }
 
-// Breaker counts deletions, and pauses the deletions of a kind when there are too many. Make
-// one with New. It is safe for concurrent use.
-type Breaker struct {
-	config Config
+// breaker pauses the deletions of a kind when there are too many of them within a time
+// window, until they are resumed by hand.
+//
+//  1. Before each DELETE the collector asks for permission (allow), with the number of known
+//     objects of the kind.
+//  2. Permissions are counted in a window of time that moves on by a tenth of itself. A
+//     permission whose request was refused is returned (giveBack).
+//  3. A deletion above max(Min, Share of the most objects in the window) trips the
+//     breaker: the kind is paused, and all further deletions of it are denied.
+//  4. resume ends the pause, and counts nothing for one window.
+//
+// The denied deletions are not remembered: after resume the collector reconsiders all
+// unsettled objects. It is safe for concurrent use.
+type breaker struct {
+	config Breaker
 	clock  clock.PassiveClock
 
 	mu    sync.Mutex
@@ -69,37 +67,37 @@ type slot struct {
 	objects int // the most that there were of the kind
 }
 
-// New returns a breaker without paused kinds.
-func New(config Config, clock clock.PassiveClock) *Breaker {
+// newBreaker returns a breaker without paused kinds.
+func newBreaker(config Breaker, clock clock.PassiveClock) *breaker {
 	if config.Window <= 0 {
 		config.Window = time.Minute
 	}
 	if config.Min <= 0 {
 		config.Min = 100
 	}
-	return &Breaker{config: config, clock: clock, kinds: make(map[ownership.Kind]*circuit)}
+	return &breaker{config: config, clock: clock, kinds: make(map[ownership.Kind]*circuit)}
 }
 
-// Window returns the time in which deletions are added up.
-func (b *Breaker) Window() time.Duration { return b.config.Window }
+// window returns the time in which deletions are added up.
+func (b *breaker) window() time.Duration { return b.config.Window }
 
-// Permission is the answer of the breaker about one deletion.
-type Permission uint8
+// permission is the answer of the breaker about one deletion.
+type permission uint8
 
 const (
-	// Granted deletions are counted.
-	Granted Permission = iota
-	// Denied deletions are of a kind that is paused.
-	Denied
-	// Tripped is the first deletion above the limit: from here on the kind is paused.
-	Tripped
+	// granted deletions are counted.
+	granted permission = iota
+	// denied deletions are of a kind that is paused.
+	denied
+	// tripped is the first deletion above the limit: from here on the kind is paused.
+	tripped
 )
 
-// Allow asks for permission to delete an object of a kind. count returns how many objects
+// allow asks for permission to delete an object of a kind. count returns how many objects
 // there are of the kind; it is called without a lock, and not if the breaker is off.
-func (b *Breaker) Allow(kind ownership.Kind, count func(ownership.Kind) int) Permission {
+func (b *breaker) allow(kind ownership.Kind, count func(ownership.Kind) int) permission {
 	if b.config.Share <= 0 {
-		return Granted
+		return granted
 	}
 	objects := count(kind)
 	b.mu.Lock()
@@ -112,23 +110,23 @@ func (b *Breaker) Allow(kind ownership.Kind, count func(ownership.Kind) int) Per
 	now := b.clock.Now()
 	switch {
 	case c.paused:
-		return Denied
+		return denied
 	case now.Before(c.exempt):
-		return Granted
+		return granted
 	}
 	s := c.slot(b.number(now))
 	s.objects = max(s.objects, objects)
 	deleted, most := c.sum(b.number(now))
 	if deleted+1 > max(b.config.Min, int(b.config.Share*float64(most))) {
 		c.paused, c.since, c.deleted, c.objects = true, now, deleted, most
-		return Tripped
+		return tripped
 	}
 	s.deleted++
-	return Granted
+	return granted
 }
 
-// Return takes back a permission that was not used: the request was refused.
-func (b *Breaker) Return(kind ownership.Kind) {
+// giveBack takes back a permission that was not used: the request was refused.
+func (b *breaker) giveBack(kind ownership.Kind) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if c := b.kinds[kind]; c != nil {
@@ -138,9 +136,9 @@ func (b *Breaker) Return(kind ownership.Kind) {
 	}
 }
 
-// Resume ends the pause of a kind. For one window its deletions are not counted: the user who
+// resume ends the pause of a kind. For one window its deletions are not counted: the user who
 // resumes them has checked that they are right. It returns false when the kind was not paused.
-func (b *Breaker) Resume(kind ownership.Kind) bool {
+func (b *breaker) resume(kind ownership.Kind) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c := b.kinds[kind]
@@ -151,8 +149,8 @@ func (b *Breaker) Resume(kind ownership.Kind) bool {
 	return true
 }
 
-// Pauses returns the kinds that are paused, sorted.
-func (b *Breaker) Pauses() []report.Pause {
+// pauses returns the kinds that are paused, sorted.
+func (b *breaker) pauses() []report.Pause {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	pauses := []report.Pause{}
@@ -166,7 +164,7 @@ func (b *Breaker) Pauses() []report.Pause {
 }
 
 // number counts the parts of windows since the epoch of Unix time.
-func (b *Breaker) number(now time.Time) int64 {
+func (b *breaker) number(now time.Time) int64 {
 	return now.UnixNano() / max(1, int64(b.config.Window)/windowSlots)
 }
 
