@@ -53,8 +53,10 @@ var _ preview.Judge = (*Judge)(nil)
 // New returns a judge that has compiled nothing.
 func New() *Judge {
 	return &Judge{
-		environments: sync.OnceValue(func() *environment.EnvSet { return environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()) }),
-		compiled:     map[string]validating.Validator{},
+		environments: sync.OnceValue(func() *environment.EnvSet {
+			return environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
+		}),
+		compiled: map[string]validating.Validator{},
 	}
 }
 
