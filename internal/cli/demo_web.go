@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/cli/demo"
 	"github.com/coppice-dev/coppice/internal/cli/demo/stage"
 	"github.com/coppice-dev/coppice/internal/system"
-	"github.com/coppice-dev/coppice/internal/tools/web/link"
+	"github.com/coppice-dev/coppice/internal/tools/web/page"
 )
 
 // playInBrowser plays stories to a user who opens a link, and serves the page until ctx ends.
@@ -33,7 +33,7 @@ func playInBrowser(ctx context.Context, f demoFlags, p system.Plane, stories []d
 	if err != nil {
 		return fmt.Errorf("make a client: %w", err)
 	}
-	server := link.New(link.Config{
+	server := page.NewLinkServer(page.LinkConfig{
 		Target: target, Transport: transport, Changes: changesOfPage(), Demo: watching, DemoPath: stage.BrowserPath,
 		Now: time.Now,
 	})

@@ -22,7 +22,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
 	"github.com/coppice-dev/coppice/internal/tools/web"
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
-	"github.com/coppice-dev/coppice/internal/tools/web/link"
+	"github.com/coppice-dev/coppice/internal/tools/web/page"
 )
 
 // webTimeout bounds the request that finds out whether a collector answers.
@@ -78,7 +78,7 @@ func serveWeb(ctx context.Context, f webFlags, s Streams) error {
 	if _, err := collector.Status(checked); err != nil {
 		return err
 	}
-	server := link.New(link.Config{
+	server := page.NewLinkServer(page.LinkConfig{
 		Target: collector.Server, Transport: collector.Client.Transport, Changes: changesOfPage(),
 		Now: time.Now,
 	})
@@ -89,7 +89,7 @@ func serveWeb(ctx context.Context, f webFlags, s Streams) error {
 func changesOfPage() []string { return []string{api.Prefix + "/resume"} }
 
 // serveLinks serves the page until ctx ends, and prints its address.
-func serveLinks(ctx context.Context, server *link.Server, port int, isToOpen bool, s Streams) error {
+func serveLinks(ctx context.Context, server *page.LinkServer, port int, isToOpen bool, s Streams) error {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
 		return fmt.Errorf("listen on port %d of loopback: %w; choose another one with --port", port, ask.CauseOf(err))

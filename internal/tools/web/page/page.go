@@ -1,4 +1,5 @@
-// Package page has the web page that shows deletions: static files, without data of any cluster.
+// Package page has the web page that shows deletions: static files, without data of any cluster. A LinkServer
+// opens it in the browser of one user.
 //
 // "coppice web", the API server of "coppice up" and "coppice collect" serve the files unchanged, below /coppice/.
 // In the browser they request the paths below /coppice/v1 of the same server (package api), which authenticates

@@ -1,4 +1,4 @@
-package link
+package page
 
 import (
 	"bufio"
@@ -33,12 +33,12 @@ func (c credentials) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // serve starts a target that echoes requests below a prefix, and returns a Server that forwards to it.
-func serve(t *testing.T, now func() time.Time) (*Server, *browser) {
+func serve(t *testing.T, now func() time.Time) (*LinkServer, *browser) {
 	t.Helper()
 	return serveBelow(t, now, "/prefix")
 }
 
-func serveBelow(t *testing.T, now func() time.Time, prefix string) (*Server, *browser) {
+func serveBelow(t *testing.T, now func() time.Time, prefix string) (*LinkServer, *browser) {
 	t.Helper()
 	answers := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Set-Cookie", "theirs=1")
@@ -55,7 +55,7 @@ func serveBelow(t *testing.T, now func() time.Time, prefix string) (*Server, *br
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := New(Config{Target: target, Transport: credentials{http.DefaultTransport}, Changes: []string{"/coppice/v1/resume"}, Now: now})
+	s := NewLinkServer(LinkConfig{Target: target, Transport: credentials{http.DefaultTransport}, Changes: []string{"/coppice/v1/resume"}, Now: now})
 	return s, &browser{t: t, handler: s.Handler(here)}
 }
 
@@ -167,7 +167,7 @@ func TestRequestsToAServerWithoutPrefixKeepTheirPaths(t *testing.T) {
 
 // The other paths of the server need a session, too.
 func TestDemoNeedsASession(t *testing.T) {
-	s := New(Config{Target: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}, Now: newClock().now, DemoPath: "/coppice/demo/", Demo: http.NotFoundHandler()})
+	s := NewLinkServer(LinkConfig{Target: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}, Now: newClock().now, DemoPath: "/coppice/demo/", Demo: http.NotFoundHandler()})
 	b := &browser{t: t, handler: s.Handler(here)}
 	if r := b.send(http.MethodPost, "/coppice/demo/answer", "{}"); r.StatusCode != http.StatusUnauthorized {
 		t.Errorf("without a session: %s", r.Status)

@@ -1,22 +1,4 @@
-// Package link serves the page to the browser of one user on this machine, with that user's own rights.
-//
-// "coppice web" runs it: a server on a loopback address, which forwards the requests of the page with the
-// credentials of a kubeconfig. The target server needs no sessions, the browser needs no certificate of it, and
-// the page shows only objects that the user of the kubeconfig may list. A session starts like this:
-//
-//  1. Link makes an address with a token in its fragment, which browsers send to no server. The token works once,
-//     within ten minutes.
-//  2. The page sends the token to Session, and gets a session for eight hours, in two halves: a cookie that no
-//     script can read (HttpOnly, SameSite=Strict), and a key that the page keeps in the storage of its own origin.
-//     Both are needed. Browsers send cookies of loopback addresses to every port, so another server on this
-//     machine could steal a cookie alone; storage belongs to one port.
-//  3. Handler forwards requests with both halves, if they are reads below the API's prefix, or one of the few
-//     changes that the page offers.
-//
-// A second use of a token ends the session of the first: one of the two uses was not the user's. Requests for
-// another host name are refused (a page elsewhere can have its name resolve to 127.0.0.1), and so are requests
-// from a page of another origin.
-package link
+package page
 
 import (
 	"context"
@@ -34,12 +16,11 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/rules/escape"
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
-	"github.com/coppice-dev/coppice/internal/tools/web/page"
 )
 
 const (
 	// Session is the path that exchanges a token for a session.
-	Session = page.Root + "session"
+	Session = Root + "session"
 	// KeyHeader carries the half of a session that is not a cookie.
 	KeyHeader = "X-Coppice-Key"
 
@@ -50,8 +31,8 @@ const (
 	longestToken = 1 << 10
 )
 
-// Config configures a Server.
-type Config struct {
+// LinkConfig configures a LinkServer.
+type LinkConfig struct {
 	// Target is the server that answers, and Transport reaches it with the user's credentials.
 	Target    *url.URL
 	Transport http.RoundTripper
@@ -64,9 +45,28 @@ type Config struct {
 	Now func() time.Time
 }
 
-// Server serves the page, and forwards its requests. It is safe for concurrent use.
-type Server struct {
-	config Config
+// LinkServer serves the page to the browser of one user on this machine, with that user's own rights.
+//
+// "coppice web" runs it: a server on a loopback address, which forwards the requests of the page with the
+// credentials of a kubeconfig. The target server needs no sessions, the browser needs no certificate of it, and
+// the page shows only objects that the user of the kubeconfig may list. A session starts like this:
+//
+//  1. Link makes an address with a token in its fragment, which browsers send to no server. The token works once,
+//     within ten minutes.
+//  2. The page sends the token to Session, and gets a session for eight hours, in two halves: a cookie that no
+//     script can read (HttpOnly, SameSite=Strict), and a key that the page keeps in the storage of its own origin.
+//     Both are needed. Browsers send cookies of loopback addresses to every port, so another server on this
+//     machine could steal a cookie alone; storage belongs to one port.
+//  3. Handler forwards requests with both halves, if they are reads below the API's prefix, or one of the few
+//     changes that the page offers.
+//
+// A second use of a token ends the session of the first: one of the two uses was not the user's. Requests for
+// another host name are refused (a page elsewhere can have its name resolve to 127.0.0.1), and so are requests
+// from a page of another origin.
+//
+// It is safe for concurrent use.
+type LinkServer struct {
+	config LinkConfig
 	proxy  http.Handler
 
 	mu       sync.Mutex
@@ -91,14 +91,14 @@ type session struct {
 	ends time.Time
 }
 
-// New returns a server.
-func New(c Config) *Server {
+// NewLinkServer returns a server.
+func NewLinkServer(c LinkConfig) *LinkServer {
 	if c.Target.Path == "" { // otherwise JoinPath would make relative paths
 		root := *c.Target
 		root.Path = "/"
 		c.Target = &root
 	}
-	s := &Server{config: c, links: map[digest]*issued{}, sessions: map[digest]*session{}}
+	s := &LinkServer{config: c, links: map[digest]*issued{}, sessions: map[digest]*session{}}
 	s.proxy = &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { s.rewrite(r) },
 		Transport:     c.Transport,
@@ -117,7 +117,7 @@ func New(c Config) *Server {
 }
 
 // Link returns a new address of the page, on the given host and port, that opens a session once.
-func (s *Server) Link(host string) string {
+func (s *LinkServer) Link(host string) string {
 	token := rand.Text()
 	now := s.config.Now()
 	s.mu.Lock()
@@ -128,13 +128,13 @@ func (s *Server) Link(host string) string {
 		}
 	}
 	s.links[digestOf(token)] = &issued{ends: now.Add(tokenLife)}
-	return (&url.URL{Scheme: "http", Host: host, Path: page.Root, Fragment: "token=" + token}).String()
+	return (&url.URL{Scheme: "http", Host: host, Path: Root, Fragment: "token=" + token}).String()
 }
 
 // Handler serves the page at the given host and port, to requests from this origin.
-func (s *Server) Handler(host string) http.Handler {
+func (s *LinkServer) Handler(host string) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(page.Root, page.Handler())
+	mux.Handle(Root, Handler())
 	mux.HandleFunc("POST "+Session, s.open)
 	mux.Handle("GET "+api.Prefix+"/", s.inSession(s.proxy))
 	for _, change := range s.config.Changes {
@@ -143,8 +143,8 @@ func (s *Server) Handler(host string) http.Handler {
 	if s.config.Demo != nil {
 		mux.Handle(s.config.DemoPath, s.inSession(s.config.Demo))
 	}
-	mux.Handle("GET /{$}", http.RedirectHandler(page.Root, http.StatusFound))
-	return page.Guarded(fromHere(host, mux))
+	mux.Handle("GET /{$}", http.RedirectHandler(Root, http.StatusFound))
+	return Guarded(fromHere(host, mux))
 }
 
 // fromHere refuses requests for another host, and requests from pages of another origin.
@@ -167,7 +167,7 @@ func fromHere(host string, next http.Handler) http.Handler {
 }
 
 // open exchanges a token for a session.
-func (s *Server) open(w http.ResponseWriter, r *http.Request) {
+func (s *LinkServer) open(w http.ResponseWriter, r *http.Request) {
 	var sent struct {
 		Token string `json:"token"`
 	}
@@ -181,7 +181,7 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	http.SetCookie(w, &http.Cookie{
-		Name: cookieName, Value: cookie, Path: page.Root, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		Name: cookieName, Value: cookie, Path: Root, HttpOnly: true, SameSite: http.SameSiteStrictMode,
 	})
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Type", "application/json")
@@ -189,7 +189,7 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request) {
 }
 
 // exchange returns both halves of a new session, or the reason why it opens none.
-func (s *Server) exchange(token digest) (cookie, key, problem string) {
+func (s *LinkServer) exchange(token digest) (cookie, key, problem string) {
 	now := s.config.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,7 +214,7 @@ func (s *Server) exchange(token digest) (cookie, key, problem string) {
 }
 
 // inSession serves requests with both halves of a session, until the session ends.
-func (s *Server) inSession(next http.Handler) http.Handler {
+func (s *LinkServer) inSession(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		ends, ok := s.sessionOf(r)
@@ -230,7 +230,7 @@ func (s *Server) inSession(next http.Handler) http.Handler {
 }
 
 // sessionOf returns the end of the session of a request.
-func (s *Server) sessionOf(r *http.Request) (ends time.Time, ok bool) {
+func (s *LinkServer) sessionOf(r *http.Request) (ends time.Time, ok bool) {
 	key := digestOf(r.Header.Get(KeyHeader))
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -248,7 +248,7 @@ func (s *Server) sessionOf(r *http.Request) (ends time.Time, ok bool) {
 func sent() []string { return []string{"Accept", "Content-Type", "Last-Event-Id", "User-Agent"} }
 
 // rewrite addresses a request to the target.
-func (s *Server) rewrite(r *httputil.ProxyRequest) {
+func (s *LinkServer) rewrite(r *httputil.ProxyRequest) {
 	header := http.Header{}
 	for _, name := range sent() {
 		if values := r.In.Header.Values(name); len(values) > 0 {
