@@ -110,3 +110,55 @@ func explained(t *testing.T, p *plane, object string) (x explain.Explanation, st
 	}
 	return list.Items[0], errs.String()
 }
+
+// keeping is a policy that refuses to delete ConfigMaps with a label, in the namespace "refusing".
+const keeping = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: refusing}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: refusing}}
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [DELETE], resources: [configmaps]}]
+  validations: [{expression: "!has(oldObject.metadata.labels) || !('keep' in oldObject.metadata.labels)", message: it is kept}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: refusing-all}
+spec: {policyName: refusing, validationActions: [Deny]}
+`
+
+// R31: a dependent that a policy keeps is the reason why its owner is stuck; Events on both say so, and the owner goes
+// once the policy is deleted.
+func TestRefusedDeletionsAreExplained(t *testing.T) {
+	t.Parallel()
+	p := sharedPlane(t)
+	k := ourKubectl(p)
+	k.run(t, "create", "namespace", "refusing")
+	k.apply(t, "refusing", keeping)
+	k.run(t, "create", "-n", "refusing", "configmap", "root")
+	root := k.get(t, "refusing", "configmap/root", "{.metadata.uid}")
+	k.apply(t, "refusing", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"kept","labels":{"keep":"yes"},"ownerReferences":[`+
+		`{"apiVersion":"v1","kind":"ConfigMap","name":"root","uid":"`+root+`","blockOwnerDeletion":true}]}}`)
+	eventually.Agrees(t, func() string { // once the server has observed the policy
+		out, _, err := k.try(t, "", "delete", "-n", "refusing", "configmap", "kept", "--dry-run=server")
+		if err == nil {
+			return "not refused: " + out
+		}
+		return ""
+	})
+	k.run(t, "delete", "-n", "refusing", "configmap", "root", "--cascade=foreground", "--wait=false")
+	const refusal = "ValidatingAdmissionPolicy 'refusing' with binding 'refusing-all' denied request: it is kept"
+	eventually.Agrees(t, func() string {
+		out, _ := exec.Command(binary, "explain", "--kubeconfig", p.kubeconfig, "-n", "refusing", "configmap/root").CombinedOutput()
+		events := k.run(t, "get", "events", "-n", "refusing", "--field-selector", "reason=GarbageCollectionRefused", "-o", "jsonpath={.items[*].message}")
+		if !strings.Contains(string(out), "ConfigMap refusing/root: stuck") || !strings.Contains(string(out), refusal) || strings.Count(events, refusal) != 2 {
+			return string(out) + events
+		}
+		return ""
+	})
+	k.run(t, "delete", "validatingadmissionpolicy", "refusing")
+	k.run(t, "wait", "-n", "refusing", "--for=delete", "configmap/root", "configmap/kept", "--timeout=30s")
+	k.run(t, "delete", "validatingadmissionpolicybinding/refusing-all", "namespace/refusing", "--timeout=30s")
+}
