@@ -59,7 +59,7 @@ func TestR22_ContentsGoInStages(t *testing.T) {
 			t.Errorf("pods were listed %d times, want 3: seen, gone, and still none in the second look", got)
 		}
 		for _, r := range everyType {
-			if left := w.objects[r]; len(left) != 1 || left[0].Namespace != "other" {
+			if left := w.existing(r); len(left) != 1 || left[0].Namespace != "other" {
 				t.Errorf("%s left: %d, want the one of the other namespace", r.Resource, len(left))
 			}
 		}
@@ -227,7 +227,7 @@ func TestR22_NamespaceStaysWhileLaggingServersSettle(t *testing.T) {
 		w.terminating("shop")
 		w.run(func(c *Config) { c.Settle = 5 * time.Second })
 		<-time.After(time.Second)
-		if len(w.objects[pods]) != 0 || w.namespace("shop") == nil {
+		if len(w.existing(pods)) != 0 || w.namespace("shop") == nil {
 			t.Error("want the pod gone and the namespace there")
 		}
 		if took := w.goneWithin("shop", 5*time.Second); took < 3*time.Second {

@@ -209,6 +209,17 @@ func (w *fakeServer) removeLocked(r Resource, o *metav1.PartialObjectMetadata) {
 	w.removed = append(w.removed, r.Resource)
 }
 
+// existing returns copies of the objects of a resource.
+func (w *fakeServer) existing(r Resource) []metav1.PartialObjectMetadata {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var all []metav1.PartialObjectMetadata
+	for _, o := range w.objects[r] {
+		all = append(all, *o.DeepCopy())
+	}
+	return all
+}
+
 func (w *fakeServer) inLocked(namespace string, r Resource) []*metav1.PartialObjectMetadata {
 	var found []*metav1.PartialObjectMetadata
 	for _, o := range w.objects[r] {

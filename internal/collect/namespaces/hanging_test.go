@@ -28,7 +28,7 @@ func TestR22_DiscoveryFailureHoldsTheEndOnly(t *testing.T) {
 		w.terminating("shop")
 		w.run()
 		<-time.After(time.Minute)
-		if len(w.objects[configMaps])+len(w.objects[roles]) > 0 {
+		if len(w.existing(configMaps))+len(w.existing(roles)) > 0 {
 			t.Error("contents of known types are left")
 		}
 		if w.namespace("shop") == nil || w.count("finalize") > 0 {
@@ -57,7 +57,7 @@ func TestR22_HangingPodHoldsTheRest(t *testing.T) {
 			<-time.After(time.Second)
 			w.touch("shop")
 		}
-		if len(w.objects[configMaps]) != 1 {
+		if len(w.existing(configMaps)) != 1 {
 			t.Error("the ConfigMap went before the pod")
 		}
 		for kind, want := range map[corev1.NamespaceConditionType]string{
@@ -96,8 +96,8 @@ func TestR22_HangingConfigMap(t *testing.T) {
 		w.run(func(c *Config) { c.Workers = 1 })
 		w.goneWithin("other", 50*time.Millisecond)
 		<-time.After(time.Minute)
-		if len(w.objects[deployments]) != 0 || len(w.objects[bindings]) != 1 {
-			t.Errorf("left: %d deployments and %d role bindings, want 0 and 1", len(w.objects[deployments]), len(w.objects[bindings]))
+		if len(w.existing(deployments)) != 0 || len(w.existing(bindings)) != 1 {
+			t.Errorf("left: %d deployments and %d role bindings, want 0 and 1", len(w.existing(deployments)), len(w.existing(bindings)))
 		}
 		w.release(configMaps)
 		w.goneWithin("shop", maxBackoff+time.Second)
@@ -233,7 +233,7 @@ func TestR22_ManyHangingObjects(t *testing.T) {
 		w.terminating("shop")
 		w.run()
 		<-time.After(10 * time.Second)
-		if deleting := slices.IndexFunc(w.objects[configMaps], func(o *metav1.PartialObjectMetadata) bool { return o.DeletionTimestamp == nil }); deleting >= 0 {
+		if deleting := slices.IndexFunc(w.existing(configMaps), func(o metav1.PartialObjectMetadata) bool { return o.DeletionTimestamp == nil }); deleting >= 0 {
 			t.Errorf("object %d was never deleted", deleting)
 		}
 		want := fmt.Sprintf("True: Some resources are remaining: configmaps. has %d resource instances", n)

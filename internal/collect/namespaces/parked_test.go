@@ -60,7 +60,7 @@ func TestR28_ProtectedContentsAreParked(t *testing.T) {
 				c := w.run()
 				const minutes = 5
 				<-time.After(minutes * time.Minute)
-				if left := len(w.objects[configMaps]); left != test.protected {
+				if left := len(w.existing(configMaps)); left != test.protected {
 					t.Errorf("%d objects are left, want the %d protected ones", left, test.protected)
 				}
 				if n := w.count("delete configmaps kept-"); n < test.protected*(minutes-1) || n > test.protected*(minutes+1) {
