@@ -55,7 +55,7 @@ lint: ## golangci-lint, built from its module, in this module and the nested one
 
 # What is compiled is compiled before, on all cores. Then two streams of tests run side by side, each a package at a time:
 # many tests wait for other processes, so the two finish in two thirds of the time that they take one after the other, and
-# each test shows that it holds beside other load. The race detector is left out where other processes do the work, or one
+# each test shows that it holds beside other load. The nested modules and the tests against a kube-apiserver do the same. The race detector is left out where other processes do the work, or one
 # goroutine does, as in the tables of objects of registry/builtin; and in test/conformance, whose servers other packages race.
 UNRACED = /test/(e2e|containers|conformance|structure)|/internal/testing/simulation|/registry/builtin
 RACED   = $$(go list ./... | grep -vE '$(UNRACED)')
@@ -74,17 +74,19 @@ check: ## everything that CI checks
 	$(MAKE) lint
 	go build -race ./...
 	$(MAKE) --jobs=2 check-tests check-races
-	for m in $(MODULES); do (cd $$m && go test -timeout 20m ./...) || exit 1; done
-	$(MAKE) kubernetes
+	$(MAKE) --jobs=2 check-modules kubernetes
 	@echo "CI checks, ended at $$(date)"
 
-.PHONY: check-tests check-races
+.PHONY: check-tests check-races check-modules
 check-tests:
 	go test -p 1 -timeout 30m ./...
 	$(MAKE) today
 
 check-races:
 	go test -race -p 1 -timeout 30m $(RACED)
+
+check-modules:
+	for m in $(MODULES); do (cd $$m && go test -p 1 -timeout 20m ./...) || exit 1; done
 
 RUNS     ?= 20
 PACKAGES ?=
