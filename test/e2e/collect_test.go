@@ -214,7 +214,7 @@ func checkAnswers(t *testing.T, k kubectl, address string) {
 		{[]string{"configmaps", "--all"}, "ConfigMap default/dependent"},
 		{[]string{"configmaps,services", "-l", "app notin (web)"}, "ConfigMap default/dependent"},
 		{[]string{"configmap/owner", "-o", "tree"}, "ConfigMap default/dependent"},
-		{[]string{"namespace/default", "-o", "dot"}, "ConfigMap/dependent"},
+		{[]string{"configmap/owner", "-o", "dot"}, "ConfigMap/dependent"},
 		{[]string{"configmap/owner", "-o", "svg"}, "dependent"},
 	} {
 		args := append([]string{"preview", "delete"}, of.targets...)

@@ -120,7 +120,7 @@ func TestKubectlPlugin(t *testing.T) {
 	for _, test := range []struct {
 		line, want string
 	}{
-		{"coppice preview delete namespace/default -o name", "namespace/default\n"},
+		{"coppice preview delete namespace/kube-node-lease -o name", "namespace/kube-node-lease\n"},
 		{"coppice preview delete --help", "\n  kubectl coppice preview delete deployment/web\n"},
 		{"coppice preview delete --help", "Usage:\n  kubectl coppice preview delete TYPE/NAME"},
 		{"__complete coppice preview d", "delete\tPredict the outcome of a deletion"},

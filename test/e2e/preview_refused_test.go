@@ -64,6 +64,7 @@ func TestPreviewNamesRefusals(t *testing.T) {
 		for _, kind := range []string{"validatingwebhookconfiguration", "validatingadmissionpolicybinding", "validatingadmissionpolicy"} {
 			k.run(t, "delete", kind, "keepers.example.com")
 		}
+		k.run(t, "delete", "namespace", namespace)
 	})
 	for name, label := range map[string]string{"free": "free=yes", "kept": "keep=yes", "bound": "bound=yes", "dead": "hook=dead", "url": "hook=url", "owner": "free=yes"} {
 		k.run(t, "create", "-n", namespace, "configmap", name)
