@@ -45,7 +45,7 @@ func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateOb
 	if err != nil {
 		return nil, false, err
 	}
-	if why := builtin.Kept(r.Resource.GroupResource(), name); why != "" {
+	if why := builtin.KeptAlways(r.Resource.GroupResource(), name); why != "" {
 		return nil, false, apierrors.NewForbidden(r.Resource.GroupResource(), name, errors.New(why))
 	}
 	if options == nil {
