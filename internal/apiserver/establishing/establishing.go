@@ -162,7 +162,7 @@ func (e *Establisher) isPending(name string) bool {
 	if e.waiting.Load() == 0 {
 		return false
 	}
-	store, _ := e.definitions() // what is pending was claimed, so the definitions are known
+	store, _ := e.definitions() // definitions are claimed only once the store has synced
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.settleLocked(store)
