@@ -161,18 +161,11 @@ func (e verdictError) exitCode() int { return e.code }
 func verdictOf(r preview.Report) error {
 	switch {
 	case r.Refused > 0:
-		return verdictError{fmt.Errorf("the deletion of %s is refused", objects(r.Refused)), ExitRefused}
+		return verdictError{fmt.Errorf("objects whose deletion is refused: %d", r.Refused), ExitRefused}
 	case r.Undecided > 0:
-		return verdictError{fmt.Errorf("the deletion of %s may be refused: see who decides", objects(r.Undecided)), ExitUndecided}
+		return verdictError{fmt.Errorf("objects whose deletion may be refused: %d", r.Undecided), ExitUndecided}
 	}
 	return nil
-}
-
-func objects(n int) string {
-	if n == 1 {
-		return "1 object"
-	}
-	return fmt.Sprintf("%d objects", n)
 }
 
 // allows returns an error if the deletion would remove more objects than --max.

@@ -169,8 +169,10 @@ func (c *Collector) apply(ctx context.Context, f verdict.Facts, decision verdict
 		c.observe(ctx, f, decision)
 		return nil
 	}
-	if err := c.checkRefused(f.Object); err != nil && actionOf(decision) != "" {
-		return err
+	if actionOf(decision) != "" {
+		if err := c.checkRefused(f.Object); err != nil {
+			return err
+		}
 	}
 	switch d := decision.(type) {
 	case verdict.Keep, verdict.Park, verdict.Await:

@@ -134,6 +134,9 @@ func (s *state) decided(o ownership.Object, d verdict.Decision) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !s.refused.Has(o.UID) {
+		return
+	}
 	for _, r := range o.Owners {
 		if owner, known := s.graph.Object(r.UID); known && owner.Phase == ownership.Orphaning {
 			return

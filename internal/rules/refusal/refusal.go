@@ -90,7 +90,7 @@ func Of(err error) (Refusal, bool) {
 		return bounded(Refusal{By: ByProtection, Message: bare(status.Message)}), true
 	}
 	message := bare(status.Message)
-	// The text is read first: webhooks and policies choose the code and the reason, and may choose those of a conflict.
+	// The text is read first: webhooks and policies choose the code and the reason. Both may say that there was a conflict.
 	if r, ok := quoted(message); ok {
 		return bounded(r), true
 	}

@@ -107,7 +107,10 @@ func requestOf(d preview.Deletion) (request, error) {
 	by := &user.DefaultInfo{Name: d.User.Username, UID: d.User.UID, Groups: d.User.Groups, Extra: extra}
 	inNamespace := d.Object.GetNamespace()
 	known := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-	if d.Namespace != nil {
+	switch {
+	case d.Namespace == nil && inNamespace != "":
+		return request{}, fmt.Errorf("namespace %s could not be read", inNamespace) // selectors and expressions need it
+	case d.Namespace != nil:
 		ns := &corev1.Namespace{}
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(d.Namespace.Object, ns); err != nil {
 			return request{}, fmt.Errorf("decode namespace %s: %w", d.Namespace.GetName(), err)

@@ -242,6 +242,16 @@ func TestNamespaceIsSelectedByItsOwnLabels(t *testing.T) {
 	}
 }
 
+// A user who may not read the namespace of an object learns that its admission cannot be foreseen.
+func TestNamespaceThatCannotBeRead(t *testing.T) {
+	d := deletion([]inventory.Policy{policy(`false`)}, []inventory.Webhook{hook()})
+	d.Namespace = nil
+	const want = "undecided: admission, which cannot be foreseen: namespace shop could not be read"
+	if got := said(admission.New().Decide(d)); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 // The first refusal counts, and all that decide are named.
 func TestFirstRefusalCounts(t *testing.T) {
 	second := policy(`false`, func(p *inventory.Policy) { p.ResourceVersion = "2" }) // not the compiled form of the first

@@ -20,8 +20,7 @@ func (e *Explainer) webhook(o *inventory.Object, operation admissionregistration
 		}
 		found := Wait{
 			On: OnWebhook, State: Stuck,
-			Says: fmt.Sprintf("webhook %s of %s denies every %s of %s: it fails closed, and its service %s has no endpoints",
-				w.Name, w.Configuration, operation, o.Resource.GroupResource(), w.Service),
+			Says: fmt.Sprintf("%s denies every %s of %s: %s", w.String(), operation, o.Resource.GroupResource(), w.Dead().Message),
 			Next: e.restoreWebhook(w.Name),
 		}
 		if w.IsSelective() {

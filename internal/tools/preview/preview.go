@@ -68,7 +68,7 @@ type Options struct {
 	// Protection returns how the server protects an object that is marked as protected (R28). Nil: the server protects
 	// no object.
 	Protection func(o *inventory.Object) inventory.Protection
-	// Admission returns what is known of the server's answer to the DELETE of an actor, which names a policy or none. Nil:
+	// Admission predicts the answer of admission to the DELETE of an actor, with a propagation policy or without one. Nil:
 	// admission refuses nothing.
 	Admission func(o *inventory.Object, policy metav1.DeletionPropagation, by Actor) Judgement
 	// IsPreliminary reports whether one of the answers above was a guess, so that the prediction is not needed: Predict

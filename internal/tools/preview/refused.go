@@ -33,7 +33,7 @@ type Deletion struct {
 	Webhooks    []inventory.Webhook
 }
 
-// Judgement is what is known of a server's answer to a DELETE before it is sent.
+// Judgement predicts the answer of admission to a DELETE.
 type Judgement struct {
 	// Refusal is not nil if the server refuses the DELETE.
 	Refusal *refusal.Refusal
@@ -64,7 +64,7 @@ func (p *play) admit(o *object, options *metav1.DeleteOptions, by Actor) error {
 	return errors.New(judgement.Refusal.String())
 }
 
-// admission returns what is known of the server's answer to the DELETE of an actor.
+// admission predicts the answer of admission to the DELETE of an actor.
 func (p *Predictor) admission(o *inventory.Object, policy metav1.DeletionPropagation, by Actor) Judgement {
 	if why := builtin.Kept(o.Resource.GroupResource(), o.Name); why != "" {
 		return Judgement{Refusal: &refusal.Refusal{By: refusal.ByServer, Message: why}}

@@ -77,7 +77,7 @@ type ObjectReport struct {
 	More *MoreReport `json:"more,omitempty"`
 }
 
-// RefusalReport names who refuses a DELETE. By, Name, Binding and Message are those of a refusal.Refusal.
+// RefusalReport names who refuses a DELETE. All fields but To are those of refusal.Refusal.
 type RefusalReport struct {
 	By      refusal.By `json:"by"`
 	Name    string     `json:"name,omitempty"`

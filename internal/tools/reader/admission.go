@@ -12,9 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/restmapper"
 
 	"github.com/coppice-dev/coppice/internal/collect/pace"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
@@ -25,15 +23,15 @@ const (
 	// mostBodies and mostBytes bound the whole objects that a question reads: their number, and their JSON in bytes.
 	mostBodies = 2000
 	mostBytes  = 64 << 20
-	// mostParams bounds the objects of a paramKind that are read.
-	mostParams = 500
+	// paramsPage is the number of objects of a paramKind in an answer. Their bytes count with those of the others.
+	paramsPage = 50
 	// bodiesAtOnce is the number of GETs under way.
 	bodiesAtOnce = 8
 )
 
 var (
 	errTooManyBodies = errors.New("too many objects would have to be read, or too large ones")
-	errTooManyParams = errors.New("its parameters are too many to be read")
+	errTooManyParams = errors.New("they are too many, or too large, to be read")
 	errReplaced      = errors.New("it was replaced meanwhile")
 )
 
@@ -78,8 +76,7 @@ func ignoreNotFound(err error) error {
 
 // params reads the objects of a paramKind.
 func (r *Facts) params(ctx context.Context, kind schema.GroupVersionKind) (found []*unstructured.Unstructured, namespaced bool, err error) {
-	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(r.client.Discovery()))
-	mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	mapping, err := r.mapper().RESTMapping(kind.GroupKind(), kind.Version)
 	if err != nil {
 		return nil, false, err
 	}
@@ -87,17 +84,22 @@ func (r *Facts) params(ctx context.Context, kind schema.GroupVersionKind) (found
 	if err != nil {
 		return nil, false, err
 	}
-	list, err := client.Resource(mapping.Resource).List(ctx, metav1.ListOptions{Limit: mostParams})
-	if err != nil {
-		return nil, false, err
+	for page := (metav1.ListOptions{Limit: paramsPage}); ; {
+		list, err := client.Resource(mapping.Resource).List(ctx, page)
+		if err != nil {
+			return nil, false, err
+		}
+		for i := range list.Items {
+			found = append(found, &list.Items[i])
+			r.bytesOfBodies.Add(sizeOf(&list.Items[i]))
+		}
+		if r.bytesOfBodies.Load() > mostBytes {
+			return nil, false, errTooManyParams
+		}
+		if page.Continue = list.GetContinue(); page.Continue == "" {
+			return found, mapping.Scope.Name() == meta.RESTScopeNameNamespace, nil
+		}
 	}
-	if list.GetContinue() != "" {
-		return nil, false, errTooManyParams
-	}
-	for i := range list.Items {
-		found = append(found, &list.Items[i])
-	}
-	return found, mapping.Scope.Name() == meta.RESTScopeNameNamespace, nil
 }
 
 // readBodies reads whole objects. An object that was replaced meanwhile counts as unread.

@@ -11,10 +11,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
@@ -29,6 +32,7 @@ type Facts struct {
 
 	whole         dynamic.Interface // nil before the first whole object is read
 	bytesOfBodies atomic.Int64      // of the whole objects, as JSON
+	resources     meta.RESTMapper   // nil before the first use
 
 	// These are about the server; nil before they are looked up.
 	ours     *bool // whether coppice up runs it
@@ -100,6 +104,14 @@ func (r *Facts) objects() (dynamic.Interface, error) {
 	var err error
 	r.whole, err = dynamic.NewForConfig(r.config)
 	return r.whole, err
+}
+
+// mapper returns the mapper of kinds to resources. It reads discovery once.
+func (r *Facts) mapper() meta.RESTMapper {
+	if r.resources == nil {
+		r.resources = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(r.client.Discovery()))
+	}
+	return r.resources
 }
 
 // sorted returns objects in the order of their names, so that the same needs cause the same requests.

@@ -8,9 +8,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/restmapper"
 
 	"github.com/coppice-dev/coppice/internal/collect/protected"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
@@ -45,8 +43,7 @@ func (r *Facts) protection(ctx context.Context, o *inventory.Object) inventory.P
 	if !p.NeedsLookup() {
 		return inventory.Protection{Protection: p, Enforced: isProtected}
 	}
-	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(r.client.Discovery()))
-	remaining := protected.Lookup{Mapper: mapper, Metadata: client}.Remaining(ctx, nil, o.Namespace, p.Outlives)
+	remaining := protected.Lookup{Mapper: r.mapper(), Metadata: client}.Remaining(ctx, nil, o.Namespace, p.Outlives)
 	return inventory.Protection{Protection: p, Enforced: true, Remaining: remaining}
 }
 
