@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coppice-dev/coppice/internal/collect/collector/client"
+	"github.com/coppice-dev/coppice/internal/rules/apiservice"
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 	"github.com/coppice-dev/coppice/internal/testing/apimodel"
 )
@@ -16,14 +16,14 @@ import (
 func TestR15_OutagesHoldOlderOwners(t *testing.T) {
 	const group = "metrics.example.com/v1"
 	began := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
-	broke, neverUp := client.Outage{Since: began}, client.Outage{Since: began, NeverUp: true}
+	broke, neverUp := apiservice.Outage{Since: began}, apiservice.Outage{Since: began, NeverUp: true}
 	for name, test := range map[string]struct {
-		outage  client.Outage
+		outage  apiservice.Outage
 		created time.Time // of the owner; zero: it cannot be read
 		policy  verdict.Propagation
 		held    bool
 	}{
-		"nothing is known":                         {client.Outage{}, began.Add(time.Hour), foreground, true},
+		"nothing is known":                         {apiservice.Outage{}, began.Add(time.Hour), foreground, true},
 		"the owner is older":                       {broke, began.Add(-time.Hour), foreground, true},
 		"the owner is older, orphan":               {broke, began.Add(-time.Hour), orphan, true},
 		"the owner is younger":                     {broke, began.Add(2 * time.Minute), foreground, false},
@@ -57,7 +57,7 @@ func TestR15_OutagesHoldOlderOwners(t *testing.T) {
 // A dependent behind an APIService that answers holds as before, whatever else does not answer.
 func TestR15_OutagesLoseNoDependents(t *testing.T) {
 	w := newFixture(t)
-	w.Break("metrics.example.com/v1", client.Outage{Since: time.Unix(1000, 0), NeverUp: true})
+	w.Break("metrics.example.com/v1", apiservice.Outage{Since: time.Unix(1000, 0), NeverUp: true})
 	owner := w.set("web")
 	w.pod("web-1", blocking(ownedBy(owner)))
 	w.Remove(setRef("web"), foreground)
@@ -69,7 +69,7 @@ func TestR15_OutagesLoseNoDependents(t *testing.T) {
 // The hold says what ends it. An outage that cannot be read holds.
 func TestR15_OutagesAreExplained(t *testing.T) {
 	w := newFixture(t)
-	w.Break("metrics.example.com/v1", client.Outage{Since: time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC), Why: "service/metrics in \"ops\" is not present"})
+	w.Break("metrics.example.com/v1", apiservice.Outage{Since: time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC), Why: "service/metrics in \"ops\" is not present"})
 	w.set("web")
 	w.Date(setRef("web"), time.Date(2026, 4, 1, 12, 0, 0, 0, time.UTC))
 	w.Remove(setRef("web"), foreground)
@@ -82,7 +82,7 @@ func TestR15_OutagesAreExplained(t *testing.T) {
 	}
 
 	failing := newFixture(t)
-	failing.Break("metrics.example.com/v1", client.Outage{Since: time.Unix(1000, 0), NeverUp: true})
+	failing.Break("metrics.example.com/v1", apiservice.Outage{Since: time.Unix(1000, 0), NeverUp: true})
 	failing.Inject(apimodel.Fault{Verb: "outage", Err: errors.New("no route")})
 	failing.set("web")
 	failing.Remove(setRef("web"), foreground)
@@ -99,7 +99,7 @@ func TestR15_AgesAreReadOnce(t *testing.T) {
 	w.set("web")
 	w.Date(setRef("web"), time.Unix(1, 0))
 	w.Remove(setRef("web"), foreground)
-	w.Break("metrics.example.com/v1", client.Outage{Since: time.Unix(1000, 0)})
+	w.Break("metrics.example.com/v1", apiservice.Outage{Since: time.Unix(1000, 0)})
 	w.try(5)
 	read := 0
 	for _, r := range w.Requests() {

@@ -8,6 +8,7 @@ import (
 	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/collect/collector/client"
 	"github.com/coppice-dev/coppice/internal/collect/feed"
+	"github.com/coppice-dev/coppice/internal/rules/apiservice"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
@@ -99,7 +100,7 @@ func (a countedAPI) Newest(ctx context.Context, kinds []ownership.Kind) (client.
 }
 
 // Outage implements client.Interface.
-func (a countedAPI) Outage(ctx context.Context, groupVersion string) (client.Outage, error) {
+func (a countedAPI) Outage(ctx context.Context, groupVersion string) (apiservice.Outage, error) {
 	return a.api.Outage(ctx, groupVersion)
 }
 

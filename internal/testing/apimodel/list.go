@@ -12,6 +12,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/collect/collector/client"
 	"github.com/coppice-dev/coppice/internal/collect/feed"
+	"github.com/coppice-dev/coppice/internal/rules/apiservice"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
@@ -126,8 +127,8 @@ func (s *Server) Undiscovered(groupVersions ...string) {
 }
 
 // Outage implements client.Interface, with what Break has said.
-func (s *Server) Outage(ctx context.Context, groupVersion string) (client.Outage, error) {
-	return answered(ctx, s, Request{Verb: "outage"}, func() (client.Outage, error) {
+func (s *Server) Outage(ctx context.Context, groupVersion string) (apiservice.Outage, error) {
+	return answered(ctx, s, Request{Verb: "outage"}, func() (apiservice.Outage, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.outages[groupVersion], nil
@@ -135,11 +136,11 @@ func (s *Server) Outage(ctx context.Context, groupVersion string) (client.Outage
 }
 
 // Break names the only group version that discovery cannot read, and its outage.
-func (s *Server) Break(groupVersion string, outage client.Outage) {
+func (s *Server) Break(groupVersion string, outage apiservice.Outage) {
 	s.Undiscovered(groupVersion)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.outages = map[string]client.Outage{groupVersion: outage}
+	s.outages = map[string]apiservice.Outage{groupVersion: outage}
 }
 
 // Created implements client.Interface, with the time that Date has set.

@@ -35,6 +35,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/collect/collector/client"
 	"github.com/coppice-dev/coppice/internal/collect/feed"
+	"github.com/coppice-dev/coppice/internal/rules/apiservice"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
@@ -51,7 +52,7 @@ type Server struct {
 	wrote    map[ownership.Kind]int             // the last creation or update of each kind
 	history  string                             // for Newest
 	unknown  []string                           // group versions that discovery cannot read
-	outages  map[string]client.Outage           // of these group versions
+	outages  map[string]apiservice.Outage           // of these group versions
 	created  map[client.Ref]time.Time           // of objects; the zero time for all others
 	lists    map[string]*snapshot               // unfinished lists, by continue token
 	faults   []*Fault

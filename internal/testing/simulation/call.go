@@ -13,6 +13,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/collect/collector/client"
 	"github.com/coppice-dev/coppice/internal/collect/feed"
+	"github.com/coppice-dev/coppice/internal/rules/apiservice"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
@@ -133,7 +134,7 @@ func (w *cluster) watched() feed.Watched {
 }
 
 // Outage implements client.Interface. Of groups that do not answer, nothing is known.
-func (a api) Outage(context.Context, string) (client.Outage, error) { return client.Outage{}, nil }
+func (a api) Outage(context.Context, string) (apiservice.Outage, error) { return apiservice.Outage{}, nil }
 
 // Created implements client.Interface. No outage makes it matter.
 func (a api) Created(context.Context, ownership.Object) (time.Time, error) { return time.Time{}, nil }

@@ -41,6 +41,7 @@ import (
 	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/collect/collector/client"
 	"github.com/coppice-dev/coppice/internal/collect/feed"
+	"github.com/coppice-dev/coppice/internal/rules/apiservice"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
@@ -50,7 +51,7 @@ type Reader interface {
 	Survey(ctx context.Context) (feed.Watched, error)
 	Newest(ctx context.Context, kinds []ownership.Kind) (client.Newest, error)
 	Reached(kind ownership.Kind) string
-	Outage(ctx context.Context, groupVersion string) (client.Outage, error)
+	Outage(ctx context.Context, groupVersion string) (apiservice.Outage, error)
 	Created(ctx context.Context, observed ownership.Object) (time.Time, error)
 }
 

@@ -2,20 +2,14 @@ package barrier
 
 import (
 	"context"
-	"time"
 
-	"github.com/coppice-dev/coppice/internal/collect/collector/client"
-	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/apiservice"
 )
 
 // Group versions that discovery has never been able to read, and the owners that may have dependents there.
 
-// maxSkew bounds the difference between the clocks of API servers: of the one that notes the begin of an outage, and the
-// one that creates an owner.
-const maxSkew = time.Minute
-
 // outages are what is known of the group versions that could not be read.
-type outages map[string]client.Outage
+type outages map[string]apiservice.Outage
 
 // readOutages asks why group versions do not answer, and when the owners in the round were created: an owner that is
 // younger than an outage cannot have dependents there. After an error, the group version holds all owners.
@@ -25,7 +19,7 @@ func (r *round) readOutages(ctx context.Context, groupVersions []string) outages
 	for _, groupVersion := range groupVersions {
 		if outage, err := reader.Outage(ctx, groupVersion); err == nil {
 			all[groupVersion] = outage
-			datable = datable || !outage.Since.IsZero()
+			datable = datable || outage.IsDated()
 		}
 	}
 	if !datable {
@@ -53,30 +47,8 @@ func (r *round) readOutages(ctx context.Context, groupVersions []string) outages
 
 // holds reports whether a group version that does not answer may have dependents of an owner (R15).
 func (o outages) holds(groupVersion string, w *waiter) bool {
-	outage := o[groupVersion]
-	switch {
-	case outage.Since.IsZero():
-		return true
-	case !w.created.IsZero() && w.created.After(outage.Since.Add(maxSkew)):
-		return false // nothing could be created there since its UID exists
-	case outage.NeverUp && w.finalizer == ownership.FinalizerForeground:
-		// Only an earlier APIService could have served dependents. They are deleted when the group answers, like all
-		// objects whose owner is absent. After an orphan deletion, that would be wrong.
-		return false
-	}
-	return true
+	return o[groupVersion].Holds(w.created, w.finalizer)
 }
 
 // why returns what holds an owner, and what ends that.
-func (o outages) why(groupVersion string) string {
-	const unknown = "its discovery fails, so its resources are unknown"
-	outage := o[groupVersion]
-	if outage.Since.IsZero() {
-		return unknown
-	}
-	why := unknown + "; APIService " + client.APIServiceOf(groupVersion) + " has been unavailable since " + outage.Since.UTC().Format(time.RFC3339)
-	if outage.Why != "" {
-		why += " (" + outage.Why + ")"
-	}
-	return why + ": bring back its service, or delete the APIService if nothing needs it"
-}
+func (o outages) why(groupVersion string) string { return o[groupVersion].Says(groupVersion) }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/coppice-dev/coppice/internal/collect/feed"
+	"github.com/coppice-dev/coppice/internal/rules/apiservice"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
@@ -57,19 +58,9 @@ type Interface interface {
 	// have been passed to the Sink. It is empty if unknown. Reached sends no request.
 	Reached(kind ownership.Kind) string
 	// Outage returns why a group version does not answer. It is the zero Outage if nothing is known about that.
-	Outage(ctx context.Context, groupVersion string) (Outage, error)
+	Outage(ctx context.Context, groupVersion string) (apiservice.Outage, error)
 	// Created returns when an object was created. NotFound means that it does not exist any more, too.
 	Created(ctx context.Context, observed ownership.Object) (time.Time, error)
-}
-
-// Outage is the time in which an API server behind the API server, of an APIService, has not answered.
-type Outage struct {
-	// Since is when the APIService became unavailable.
-	Since time.Time
-	// NeverUp is true if that was when the APIService was created.
-	NeverUp bool
-	// Why is the reason, in the words of the API server.
-	Why string
 }
 
 // PageSize is the number of objects in a full page of a list.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coppice-dev/coppice/internal/collect/collector/client"
+	"github.com/coppice-dev/coppice/internal/rules/apiservice"
 )
 
 // R15: the condition of the APIService has the begin of an outage, and why.
@@ -18,13 +18,13 @@ func TestR15_OutageOfAnAPIService(t *testing.T) {
 	const down = `{"type":"Available","status":"False","lastTransitionTime":"2026-05-01T12:00:20Z","message":"no endpoints"}`
 	for name, test := range map[string]struct {
 		server *fakeServer
-		want   client.Outage
+		want   apiservice.Outage
 	}{
-		"down":          {service("2026-04-01T12:00:00Z", down), client.Outage{Since: began, Why: "no endpoints"}},
-		"never up":      {service("2026-05-01T12:00:00Z", down), client.Outage{Since: began, NeverUp: true, Why: "no endpoints"}},
-		"up":            {service("2026-05-01T12:00:00Z", `{"type":"Available","status":"True","lastTransitionTime":"2026-05-01T12:00:20Z"}`), client.Outage{}},
-		"not checked":   {service("2026-05-01T12:00:00Z", ``), client.Outage{}},
-		"no APIService": {&fakeServer{code: http.StatusNotFound, contentType: "application/json", body: `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`}, client.Outage{}},
+		"down":          {service("2026-04-01T12:00:00Z", down), apiservice.Outage{Since: began, Why: "no endpoints"}},
+		"never up":      {service("2026-05-01T12:00:00Z", down), apiservice.Outage{Since: began, NeverUp: true, Why: "no endpoints"}},
+		"up":            {service("2026-05-01T12:00:00Z", `{"type":"Available","status":"True","lastTransitionTime":"2026-05-01T12:00:20Z"}`), apiservice.Outage{}},
+		"not checked":   {service("2026-05-01T12:00:00Z", ``), apiservice.Outage{}},
+		"no APIService": {&fakeServer{code: http.StatusNotFound, contentType: "application/json", body: `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`}, apiservice.Outage{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := test.server.connect(t).Outage(t.Context(), "a.example.com/v1")
