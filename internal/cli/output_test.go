@@ -33,8 +33,8 @@ var answerTime = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 // values are the values of enumerated types. Other strings are texts, which an object or a server may have chosen.
 var values = map[reflect.Type][]string{
 	reflect.TypeFor[preview.Fate]():         {"Deleted", "Waiting", "Detached", "Kept", "Unknown"},
-	reflect.TypeFor[preview.Actor]():        {"User", "Collector", "NamespaceController", "Server", "Node"},
-	reflect.TypeFor[preview.Reason]():       {"Finalizer", "Dependents", "Contents", "Discovery", "Users", "Node"},
+	reflect.TypeFor[preview.Actor]():        {"User", "Collector", "NamespaceController", "Server", "Node", "PodGarbageCollector"},
+	reflect.TypeFor[preview.Reason]():       {"Finalizer", "Dependents", "Contents", "Discovery", "Barrier", "Users", "Node"},
 	reflect.TypeFor[finalizerowner.State](): {"Alive", "Leaving", "Unknown", "Gone", "ScaledToZero", "NotReady", "Silent", "Forbidden"},
 	reflect.TypeFor[undo.Outcome]():         {"Made", "MadeBefore", "Remade", "Exists", "Terminating", "Occupied", "LeftOut", "Failed"},
 	reflect.TypeFor[report.Answer]():        {"done", "unknown", "observed"},

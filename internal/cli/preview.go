@@ -43,6 +43,7 @@ type previewFlags struct {
 	released bool
 	order    string
 	address  string // of a running collector
+	asks     bool   // the server, by dry runs
 	backup   backupFlags
 }
 
@@ -81,6 +82,10 @@ Admission policies are evaluated as the API server evaluates them, with the obje
 user and the options of each DELETE. A webhook that fails closed and has no endpoints refuses;
 of one that answers, the preview says that it decides.
 
+With --ask-server, the command also asks the API server whether it accepts the requests, by a
+dry run of each: with the same policy, and the version that was read as its precondition. That
+needs the right to delete the objects, and changes nothing. The server asks its webhooks, too.
+
 The exit code is 3 if more objects than --max would be deleted, or would wait for their
 deletion; else 4 if the server refuses to delete one of the objects, and 5 if a webhook, or
 a policy about facts that the preview does not know, decides whether it does.`,
@@ -97,6 +102,9 @@ a policy about facts that the preview does not know, decides whether it does.`,
   # Back up the objects, so that "coppice undo shop.backup" can restore them
   coppice preview delete namespace shop --backup shop.backup
 
+  # Whether the server accepts the DELETE, without making it
+  coppice preview delete deployment/web --ask-server
+
   # In a pipeline: fail if more than 20 objects would be deleted
   coppice preview delete -n shop deployment/web --max 20 -o name`,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -106,6 +114,7 @@ a policy about facts that the preview does not know, decides whether it does.`,
 	flags := c.Flags()
 	flags.StringVarP(&f.output, "output", "o", "text", "format: "+strings.Join(previewFormats(), ", "))
 	flags.StringVar(&f.address, "address", "", orReadUsage)
+	flags.BoolVar(&f.asks, "ask-server", false, "also ask the server, by a dry run of each DELETE")
 	completeWith(c, "output", previewFormats()...)
 	return c
 }
@@ -132,6 +141,11 @@ func previewDelete(c *cobra.Command, f previewFlags, args []string, s Streams) e
 	if err != nil {
 		return err
 	}
+	if f.asks {
+		if err := f.askServer(c, &predicted, s); err != nil {
+			return err
+		}
+	}
 	text, err := predicted.encode(f.output)
 	if err != nil {
 		return err
@@ -146,6 +160,15 @@ func previewDelete(c *cobra.Command, f previewFlags, args []string, s Streams) e
 		return err
 	}
 	return verdictOf(predicted.report)
+}
+
+// askServer adds the server's answers to dry runs to a prediction.
+func (f *previewFlags) askServer(c *cobra.Command, predicted *prediction, s Streams) error {
+	sources, err := f.cluster.sources(f.address, readingOn(s))
+	if err != nil {
+		return err
+	}
+	return sources.DryRun(c.Context(), &predicted.report, predicted.policy)
 }
 
 // verdictError is the error of a preview of a deletion that does not happen as a whole, for sure.

@@ -169,6 +169,18 @@ metadata:
 		}
 		return ""
 	})
+	for _, address := range []string{"", "none"} {
+		for _, test := range []struct{ name, policy, says string }{
+			{"first", "foreground", "Deleted: 2 ConfigMap"},
+			{"second", "orphan", "waits for group nowhere.example.com/v1 of the API, which does not answer"},
+			{"second", "orphan", "or delete the APIService if nothing needs it"},
+		} {
+			out, errs, _ := coppice(t, "preview", "delete", "--kubeconfig", plane.kubeconfig, "configmap/"+test.name, "--cascade", test.policy, "--address", address)
+			if !strings.Contains(out, test.says) {
+				t.Errorf("preview of %s, %s, with --address %q: no %q in\n%s%s", test.name, test.policy, address, test.says, out, errs)
+			}
+		}
+	}
 	here.run(t, "delete", "configmap", "first", "--cascade=foreground", "--timeout=2m")
 	here.run(t, "delete", "configmap", "second", "--cascade=orphan", "--wait=false")
 	eventually.Agrees(t, func() string {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/controller/pods"
+	"github.com/coppice-dev/coppice/internal/rules/podgc"
 )
 
 // PodLimits are the limits beyond which pods are removed.
@@ -20,23 +21,15 @@ type PodLimits struct {
 }
 
 // DefaultPodLimits returns kube-controller-manager's defaults.
-func DefaultPodLimits() PodLimits { return PodLimits{Finished: 12500, Missing: 40 * time.Second} }
+func DefaultPodLimits() PodLimits { return PodLimits{Finished: 12500, Missing: podgc.Quarantine} }
 
-// removalReason is the reason why a pod is removed.
-type removalReason string
-
-// The reasons.
-const (
-	nodeGone           removalReason = "the node it is bound to is gone"
-	neverBound         removalReason = "it is terminating and is bound to no node"
-	onNodeOutOfService removalReason = "it is terminating and its node is out of service"
-	tooManyFinished    removalReason = "it has finished, and more have than are kept"
-)
+// tooManyFinished is the reason that depends on all pods.
+const tooManyFinished podgc.Reason = "it has finished, and more have than are kept"
 
 // removal is a pod to remove.
 type removal struct {
 	Pod    *corev1.Pod
-	Reason removalReason
+	Reason podgc.Reason
 }
 
 // podsAndNodes is the state that the caches show.
@@ -51,27 +44,24 @@ type podsAndNodes struct {
 // been missing for long enough; 0 means never.
 func decideRemovals(seen podsAndNodes, limits PodLimits, now time.Time) (removals []removal, wait time.Duration) {
 	gone := map[types.UID]bool{}
-	remove := func(pod *corev1.Pod, why removalReason) {
+	remove := func(pod *corev1.Pod, why podgc.Reason) {
 		if !gone[pod.UID] {
 			gone[pod.UID] = true
 			removals = append(removals, removal{pod, why})
 		}
 	}
 	for _, pod := range seen.Pods {
-		node, there := seen.Nodes[pod.Spec.NodeName]
-		switch {
-		case pod.Spec.NodeName == "" && pods.IsTerminating(pod):
-			remove(pod, neverBound)
-		case pod.Spec.NodeName == "":
-		case !there:
+		switch reason := podgc.Decide(pod, podgc.NodeOf(seen.Nodes[pod.Spec.NodeName])); reason {
+		case "":
+		case podgc.NodeGone:
 			left := seen.missing(pod.Spec.NodeName, limits.Missing, now)
 			if left <= 0 {
-				remove(pod, nodeGone)
+				remove(pod, reason)
 			} else if wait == 0 || left < wait {
 				wait = left
 			}
-		case pods.IsTerminating(pod) && outOfService(node):
-			remove(pod, onNodeOutOfService)
+		default:
+			remove(pod, reason)
 		}
 	}
 	for _, pod := range excess(seen.Pods, limits.Finished) {
@@ -104,10 +94,4 @@ func excess(all []*corev1.Pod, limit int) []*corev1.Pod {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	return finished[:len(finished)-limit]
-}
-
-// outOfService reports whether a node is not ready and an administrator has tainted it as out
-// of service: it will not come back.
-func outOfService(node *corev1.Node) bool {
-	return readiness(node) != corev1.ConditionTrue && slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
 }

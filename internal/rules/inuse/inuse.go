@@ -1,6 +1,6 @@
 // Package inuse has the rule that objects in use stay (R23): which finalizer keeps a PersistentVolumeClaim, a
 // PersistentVolume, a VolumeAttributesClass or a ServiceCIDR, and which uses keep the first three. It is pure: the
-// controller of volume protection acts on its decisions, and the preview plays them.
+// controller of volume protection acts on its decisions, the preview plays them, and explain names the users.
 package inuse
 
 import (
@@ -40,7 +40,7 @@ func DecideClaim(claim *corev1.PersistentVolumeClaim, pods []corev1.Pod) Decisio
 		return Keep{Reason: "not protected, or not being deleted"}
 	}
 	for i := range pods {
-		if uses(&pods[i], claim) {
+		if Uses(&pods[i], claim) {
 			return Keep{Reason: fmt.Sprintf("pod %s uses it", pods[i].Name)}
 		}
 	}
@@ -53,7 +53,7 @@ func DecideVolume(volume *corev1.PersistentVolume, claim *corev1.PersistentVolum
 	if !IsPending(volume, PVProtection) {
 		return Keep{Reason: "not protected, or not being deleted"}
 	}
-	if isBound(volume, claim) {
+	if IsBound(volume, claim) {
 		return Keep{Reason: fmt.Sprintf("volume claim %s/%s is bound to it", claim.Namespace, claim.Name)}
 	}
 	return RemoveFinalizer{without(volume.Finalizers, PVProtection)}
@@ -105,11 +105,11 @@ func without(finalizers []string, finalizer string) []string {
 	return slices.DeleteFunc(slices.Clone(finalizers), func(f string) bool { return f == finalizer })
 }
 
-// uses reports whether a pod uses a volume claim. A pod that is not bound to a node does not use
+// Uses reports whether a pod uses a volume claim. A pod that is not bound to a node does not use
 // it: a node does not start a pod whose volume claim is being deleted. A pod that has ended uses
 // it for as long as the pod exists, except that the volume claim of an ephemeral volume is free
 // once the node has shut the pod down.
-func uses(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
+func Uses(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
 	if pod.Spec.NodeName == "" {
 		return false
 	}
@@ -134,9 +134,9 @@ func isShutDown(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil && grace != nil && *grace == 0
 }
 
-// isBound reports whether a volume and a volume claim are bound to each other: the volume names
+// IsBound reports whether a volume and a volume claim are bound to each other: the volume names
 // exactly this claim, and either the claim names the volume or the volume's phase is Bound.
-func isBound(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) bool {
+func IsBound(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) bool {
 	ref := volume.Spec.ClaimRef
 	if ref == nil || claim == nil || ref.UID != "" && ref.UID != claim.UID {
 		return false

@@ -1,5 +1,5 @@
-// Package admission decides about a DELETE as the admission of an API server would: which policy or webhook denies it,
-// and which webhook has to be asked. It evaluates ValidatingAdmissionPolicies, selectors and match conditions with the
+// Package admission decides about a DELETE, or an UPDATE, as the admission of an API server would: which policy or webhook
+// denies it, and which webhook has to be asked. It evaluates ValidatingAdmissionPolicies, selectors and match conditions with the
 // packages of k8s.io/apiserver that the server has, too, and sends no request:
 //
 //	Judge.Decide:  the rules, selectors, conditions, bindings and parameters of each policy ──▶ its validations
@@ -61,7 +61,7 @@ func New() *Judge {
 }
 
 // Decide implements preview.Judge.
-func (j *Judge) Decide(d preview.Deletion) preview.Judgement {
+func (j *Judge) Decide(d preview.Review) preview.Judgement {
 	ctx := context.Background() //nolint:forbidigo // nothing here waits; expressions have a budget
 	request, err := requestOf(d)
 	if err != nil {
@@ -86,7 +86,7 @@ func merged(a, b preview.Judgement) preview.Judgement {
 	return a
 }
 
-// request is a DELETE in the terms of k8s.io/apiserver.
+// request is a DELETE or an UPDATE in the terms of k8s.io/apiserver.
 type request struct {
 	admission.Attributes
 
@@ -94,12 +94,8 @@ type request struct {
 	namespaces corelisters.NamespaceLister // has the namespace of the object
 }
 
-func requestOf(d preview.Deletion) (request, error) {
+func requestOf(d preview.Review) (request, error) {
 	kind := d.Object.GroupVersionKind()
-	options := &metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}}
-	if d.Propagation != "" {
-		options.PropagationPolicy = &d.Propagation
-	}
 	extra := make(map[string][]string, len(d.User.Extra))
 	for key, values := range d.User.Extra {
 		extra[key] = values
@@ -120,12 +116,25 @@ func requestOf(d preview.Deletion) (request, error) {
 		}
 		inNamespace = ns.Name // a Namespace is in itself, as in a request
 	}
+	operation, after, options := operationOf(d)
 	return request{
-		Attributes: admission.NewAttributesRecord(nil, d.Object, kind, inNamespace, d.Object.GetName(), d.Resource.GroupVersionResource, "",
-			admission.Delete, options, false, by),
+		Attributes: admission.NewAttributesRecord(after, d.Object, kind, inNamespace, d.Object.GetName(), d.Resource.GroupVersionResource, "",
+			operation, options, false, by),
 		interfaces: admission.NewObjectInterfacesFromScheme(runtime.NewScheme()),
 		namespaces: corelisters.NewNamespaceLister(known),
 	}, nil
+}
+
+// operationOf returns the operation, the object after it, and its options.
+func operationOf(d preview.Review) (admission.Operation, runtime.Object, runtime.Object) {
+	if d.After != nil {
+		return admission.Update, d.After, &metav1.UpdateOptions{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "UpdateOptions"}}
+	}
+	options := &metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}}
+	if d.Propagation != "" {
+		options.PropagationPolicy = &d.Propagation
+	}
+	return admission.Delete, nil, options
 }
 
 // policy evaluates a policy and its bindings.

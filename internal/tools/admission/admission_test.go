@@ -71,8 +71,8 @@ func object(kind, namespace, name string, labels map[string]string) *unstructure
 }
 
 // deletion is a DELETE of a ConfigMap by ann, in a namespace of the team red.
-func deletion(policies []inventory.Policy, webhooks []inventory.Webhook) preview.Deletion {
-	return preview.Deletion{
+func deletion(policies []inventory.Policy, webhooks []inventory.Webhook) preview.Review {
+	return preview.Review{
 		Resource: &inventory.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Kind: "ConfigMap", Namespaced: true},
 		Object:   object("ConfigMap", "shop", "a", map[string]string{"keep": "yes"}), Namespace: object("Namespace", "", "shop", map[string]string{"team": "red"}),
 		Propagation: metav1.DeletePropagationForeground, User: authenticationv1.UserInfo{Username: "ann", Groups: []string{"staff"}},
@@ -219,7 +219,7 @@ func TestNamespaceIsSelectedByItsOwnLabels(t *testing.T) {
 		p.Spec.MatchConstraints.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "blue"}}
 		p.Spec.MatchConstraints.ResourceRules[0].Resources = []string{"*"}
 	})
-	of := func(o *unstructured.Unstructured, resource string) preview.Deletion {
+	of := func(o *unstructured.Unstructured, resource string) preview.Review {
 		d := deletion([]inventory.Policy{blue}, nil)
 		d.Resource = &inventory.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: resource}, Kind: o.GetKind()}
 		d.Object, d.Namespace = o, nil
@@ -229,7 +229,7 @@ func TestNamespaceIsSelectedByItsOwnLabels(t *testing.T) {
 		return d
 	}
 	for _, test := range []struct {
-		deletion preview.Deletion
+		deletion preview.Review
 		want     string
 	}{
 		{of(object("Namespace", "", "shop", map[string]string{"team": "blue"}), "namespaces"), "refused: it is kept"},
@@ -258,5 +258,44 @@ func TestFirstRefusalCounts(t *testing.T) {
 	got := admission.New().Decide(deletion([]inventory.Policy{policy(`true`), second}, []inventory.Webhook{hook(), hook(func(w *inventory.Webhook) { w.Endpoints = 0 })}))
 	if got.Refusal == nil || got.Refusal.By != refusal.ByPolicy || len(got.Deciders) != 1 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// A policy sees an UPDATE with the object before and after it, and a webhook about updates is called.
+func TestUpdatesAreEvaluatedAsByTheServer(t *testing.T) {
+	updates := func(rules []admissionregistrationv1.RuleWithOperations) {
+		rules[0].Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Update}
+	}
+	for name, test := range map[string]struct {
+		expression string
+		want       string
+	}{
+		"it permits":        {"request.operation == 'UPDATE'", ""},
+		"by the operation":  {"request.operation != 'UPDATE'", "refused"},
+		"by what goes":      {"size(object.metadata.ownerReferences) == size(oldObject.metadata.ownerReferences)", "refused"},
+		"by what it was":    {"size(oldObject.metadata.ownerReferences) == 2", ""},
+		"by who changes it": {"request.userInfo.username != 'ann'", "refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			review := deletion([]inventory.Policy{policy(test.expression, func(p *inventory.Policy) {
+				p.Spec.MatchConstraints.ResourceRules[0].Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Update}
+			})}, nil)
+			references := []metav1.OwnerReference{{Name: "a", UID: "a"}, {Name: "b", UID: "b"}}
+			review.After = review.Object.DeepCopy()
+			review.Object.SetOwnerReferences(references)
+			review.After.SetOwnerReferences(references[:1])
+			if got := admission.New().Decide(review); (got.Refusal != nil) != (test.want == "refused") || len(got.Deciders) > 0 {
+				t.Errorf("%+v, want %q", got, test.want)
+			}
+		})
+	}
+	review := deletion(nil, []inventory.Webhook{hook(func(w *inventory.Webhook) { updates(w.Rules) })})
+	review.After = review.Object.DeepCopy()
+	if got := admission.New().Decide(review); len(got.Deciders) != 1 {
+		t.Errorf("%+v, and the webhook decides", got)
+	}
+	review.After = nil
+	if got := admission.New().Decide(review); len(got.Deciders) != 0 {
+		t.Errorf("%+v, and the webhook is not called for a DELETE", got)
 	}
 }

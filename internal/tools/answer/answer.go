@@ -41,7 +41,7 @@ type Cluster struct {
 func (c *Cluster) Preview(ctx context.Context, requests []preview.Request, assumeReleased bool) preview.Prediction {
 	facts := inventory.NewFacts()
 	predictor := preview.NewPredictor(c.Inventory, facts, preview.Question{
-		Requests: requests, Now: c.Now, Order: c.Order, AssumeReleased: assumeReleased, Judge: c.Judge,
+		Requests: requests, Now: c.Now, Order: c.Order, AssumeReleased: assumeReleased, Judge: c.Judge, Collected: c.Collector != nil,
 	})
 	return decide(ctx, c.Facts, facts, predictor.Predict)
 }

@@ -37,7 +37,7 @@ func wide(n int) string {
 func ring(n int) string {
 	var lines strings.Builder
 	for i := range n {
-		fmt.Fprintf(&lines, "Pod shop/p%d deleted=5h finalizers=foregroundDeletion claim=v%d\n", i, (i+1)%n)
+		fmt.Fprintf(&lines, "Pod shop/p%d deleted=5h finalizers=foregroundDeletion node=n1 claim=v%d\n", i, (i+1)%n)
 		fmt.Fprintf(&lines, "PersistentVolumeClaim shop/v%d deleted=5h finalizers=kubernetes.io/pvc-protection owner=v1:Pod:p%d:blocking\n", i, i)
 	}
 	return lines.String()
@@ -160,7 +160,7 @@ func randomCluster(t *rapid.T) string {
 		fmt.Fprintf(&lines, "ConfigMap shop/%d deleted=%dh finalizers=%s%s\n", n, age, finalizers.Draw(t, "finalizers"), owners())
 		fmt.Fprintf(&lines, "Pod shop/%d deleted=%dh finalizers=%s%s", n, age, finalizers.Draw(t, "finalizers"), owners())
 		for range some() {
-			fmt.Fprintf(&lines, " claim=%d", any())
+			fmt.Fprintf(&lines, " node=n1 claim=%d", any())
 		}
 		fmt.Fprintf(&lines, "\nPersistentVolumeClaim shop/%d deleted=%dh finalizers=kubernetes.io/pvc-protection%s\n", n, age, owners())
 	}

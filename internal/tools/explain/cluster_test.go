@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/podgc"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
@@ -36,9 +37,11 @@ type cluster struct {
 	rules     map[string][]rbacv1.PolicyRule // by NAMESPACE/ACCOUNT
 	bindings  []rbacv1.ClusterRoleBinding
 	nodes     map[string]inventory.Node
+	volumes   map[string]inventory.Volume
 	webhooks  []inventory.Webhook
 	bodies    map[ownership.UID]*unstructured.Unstructured
 	collector *explain.Collector
+	isCoppice bool             // the API server lists its controllers as a component
 	unread    map[string]error // details that cannot be read, by word: workload, lease, rules, node, webhooks
 }
 
@@ -46,7 +49,8 @@ func newCluster(t testing.TB) *cluster {
 	w := &cluster{
 		t: t, workloads: map[ownership.UID]inventory.Workload{}, leases: map[ownership.UID]inventory.Lease{},
 		rules: map[string][]rbacv1.PolicyRule{}, nodes: map[string]inventory.Node{},
-		bodies: map[ownership.UID]*unstructured.Unstructured{}, unread: map[string]error{},
+		volumes: map[string]inventory.Volume{},
+		bodies:  map[ownership.UID]*unstructured.Unstructured{}, unread: map[string]error{},
 	}
 	w.inventory.Read = now
 	w.inventory.Namespaces = map[ownership.UID]*corev1.Namespace{}
@@ -84,11 +88,12 @@ func (w *cluster) resource(text, path string) *inventory.Resource {
 //
 // A Deployment, StatefulSet or DaemonSet also has replicas, ready, unready (for how long), account and
 // image; a Lease renewed and holder; a Pod node, claim and phase; a Namespace spec (its finalizers) and
-// condition=<type>:<age>:<message>; a Node notready. Other lines are
+// condition=<type>:<age>:<message>; a PersistentVolume bound=<namespace>/<name>; a Node notready or outofservice. Other lines are
 //
 //	refused <Kind>.<group> [<namespace>/]<name> <age> <by> <refuser> <binding> <words>
 //	may <namespace>/<account> <verb> <resource>.<group>
 //	webhook <name> <namespace>/<service> endpoints=<n> <operation> <resource>.<group> [selective|open]
+//	coppice up
 //	unread [<resource>].<group> <why>
 //	undetailed <what> <why>
 //
@@ -114,6 +119,8 @@ func (w *cluster) line(f []string) {
 		}
 	case "webhook":
 		w.webhook(f[1:])
+	case "coppice":
+		w.isCoppice = true
 	case "unread":
 		resource, group, _ := strings.Cut(f[1], ".")
 		w.inventory.Unread = append(w.inventory.Unread, inventory.Unread{
@@ -160,7 +167,7 @@ func (w *cluster) object(f []string) {
 	deleted := time.Time{}
 	pod, ns := &inventory.Pod{Phase: corev1.PodRunning}, &corev1.Namespace{}
 	if r.Kind == "Node" {
-		w.nodes[o.Name] = inventory.Node{Exists: true, Ready: true, Since: now.Add(-time.Hour)}
+		w.nodes[o.Name] = inventory.Node{Node: podgc.Node{Exists: true, Ready: true}, Since: now.Add(-time.Hour)}
 	}
 	for _, field := range f[2:] {
 		key, value, _ := strings.Cut(field, "=")
@@ -193,10 +200,14 @@ func (w *cluster) object(f []string) {
 				"type": "Terminating", "status": "True", "reason": "InstanceDeletionFailed", "message": spaced(message),
 				"lastTransitionTime": w.ago(age).Format(time.RFC3339),
 			}}}}}
+		case "bound": // a PersistentVolume, to a claim
+			w.volumes[o.Name] = bound(o, value)
 		case "protect":
 			o.Protected, o.Labels = true, append(o.Labels, inventory.Label{Name: protection.Label, Value: value})
+		case "outofservice":
+			w.nodes[o.Name] = inventory.Node{Node: podgc.Node{Exists: true, OutOfService: true}, Since: w.ago(value)}
 		case "notready":
-			w.nodes[o.Name] = inventory.Node{Exists: true, Since: w.ago(value)}
+			w.nodes[o.Name] = inventory.Node{Node: podgc.Node{Exists: true}, Since: w.ago(value)}
 		default:
 			if !w.detail(o.UID, key, value) {
 				o.Labels = append(o.Labels, inventory.Label{Name: key, Value: value})
@@ -281,6 +292,21 @@ func reference(text string) ownership.Reference {
 	return r
 }
 
+// bound returns a volume, bound to the claim NAMESPACE/NAME.
+func bound(o *inventory.Object, claim string) inventory.Volume {
+	namespace, name, _ := strings.Cut(claim, "/")
+	uid := types.UID(uidOf("PersistentVolumeClaim", name))
+	return inventory.Volume{
+		Volume: &corev1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: types.UID(o.UID)},
+			Spec:       corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: namespace, Name: name, UID: uid}},
+		},
+		Claim: &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: uid}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: o.Name},
+		},
+	}
+}
+
 func setPod(pod *inventory.Pod, key, value string) {
 	switch key {
 	case "node":
@@ -309,6 +335,12 @@ func (w *cluster) explain(uid ownership.UID) explain.Explanation {
 // facts returns all facts about the cluster.
 func (w *cluster) facts() *inventory.Facts {
 	facts := inventory.NewFacts()
+	for name, volume := range w.volumes {
+		facts.Volumes[name] = inventory.FactOf(volume, w.unread["volume"])
+	}
+	for name, node := range w.nodes {
+		facts.Nodes[name] = inventory.FactOf(node, w.unread["node"])
+	}
 	for _, o := range w.inventory.Objects {
 		facts.Workloads[o.UID] = inventory.FactOf(w.workloads[o.UID], w.unread["workload"])
 		facts.Leases[o.UID] = inventory.FactOf(w.leases[o.UID], w.unread["lease"])
@@ -322,6 +354,7 @@ func (w *cluster) facts() *inventory.Facts {
 	}
 	facts.Roles = new(inventory.FactOf(&inventory.Roles{ClusterRoles: w.rules, ClusterBindings: w.bindings}, w.unread["rules"]))
 	facts.Webhooks = new(inventory.FactOf(w.webhooks, w.unread["webhooks"]))
+	facts.Controllers = &inventory.Fact[bool]{Value: w.isCoppice}
 	return facts
 }
 

@@ -54,6 +54,9 @@ func (e *Explainer) active(o *inventory.Object) Wait {
 	decision := verdict.Decide(facts)
 	switch d := decision.(type) {
 	case verdict.Keep:
+		if w, ok := e.abandoned(o); ok {
+			return w
+		}
 		return Wait{On: OnRequest, State: Kept, Says: "it is not being deleted; the collector keeps it: " + d.Reason}
 	case verdict.Park:
 		return e.parked(d)
@@ -189,6 +192,9 @@ func (e *Explainer) terminating(o *inventory.Object) []Wait {
 	}
 	if len(waits) > 0 {
 		return waits
+	}
+	if w, ok := e.abandoned(o); ok {
+		return []Wait{w}
 	}
 	since := requested(o)
 	w := Wait{

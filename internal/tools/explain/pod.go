@@ -4,8 +4,12 @@ import (
 	"fmt"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/coppice-dev/coppice/internal/rules/escape"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/podgc"
+	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
@@ -30,6 +34,9 @@ func (e *Explainer) grace(o *inventory.Object) (Wait, bool) {
 	case pod.Node == "" || pod.IsFinished():
 		return w, isRunning
 	}
+	if collected, ok := e.abandoned(o); ok {
+		return collected, true
+	}
 	return e.kubelet(o, pod.Node, w), true
 }
 
@@ -52,9 +59,6 @@ func (e *Explainer) kubelet(o *inventory.Object, name string, inTime Wait) Wait 
 	switch {
 	case read.Unread != "":
 		w.Says = fmt.Sprintf("the kubelet of node %s has to stop it; the node could not be read: %s", name, read.Unread)
-	case !node.Exists:
-		w.Says = fmt.Sprintf("its node %s is gone; the pod garbage collector of kube-controller-manager deletes it", name)
-		w.Next = []Step{{"look at the pod again", get(o)}}
 	case !node.Ready && e.Now.Sub(node.Since) > lost:
 		w.State, w.Since = Stuck, &node.Since
 		w.Says = fmt.Sprintf("its node %s has not been ready for %s, and only its kubelet can say that the pod has stopped", name, e.age(node.Since))
@@ -74,4 +78,56 @@ func (e *Explainer) kubelet(o *inventory.Object, name string, inTime Wait) Wait 
 		w.Next = []Step{{"look at its events and volumes", "kubectl describe pod " + escape.Shell(o.Name) + " -n " + escape.Shell(o.Namespace)}}
 	}
 	return w
+}
+
+// abandoned explains a pod that no kubelet ends: the pod garbage collector removes it.
+func (e *Explainer) abandoned(o *inventory.Object) (Wait, bool) {
+	pod := e.Inventory.Pods[o.UID]
+	if pod == nil {
+		return Wait{}, false
+	}
+	meta, since := metav1.ObjectMeta{}, time.Time{}
+	if o.Phase != ownership.Active {
+		meta.DeletionTimestamp, since = &metav1.Time{Time: o.Deadline()}, requested(o)
+	}
+	now := pod.Object(meta)
+	var says string
+	switch podgc.Decide(&now, e.nodeOf(o, pod)) {
+	case podgc.NodeGone:
+		says = fmt.Sprintf("its node %s is gone: the pod garbage collector, which looks every %s, removes it once the node has been gone for %s",
+			pod.Node, podgc.Period, podgc.Quarantine)
+	case podgc.NodeOutOfService:
+		says = fmt.Sprintf("its node %s is out of service: the pod garbage collector, which looks every %s, removes it", pod.Node, podgc.Period)
+	case podgc.NeverBound:
+		says = fmt.Sprintf("it is bound to no node: the pod garbage collector, which looks every %s, removes it", podgc.Period)
+	default:
+		return Wait{}, false
+	}
+	misses := e.Facts.Misses()
+	if e.Facts.RunControllers() {
+		e.servedBy.Saw("the API server lists its controllers as a component", finalizerowner.PodCollector)
+	}
+	if e.Facts.Misses() > misses {
+		return Wait{On: OnController, State: Unknown, Says: says}, true
+	}
+	return e.builtin(o, OnController, finalizerowner.PodCollector, says, since), true
+}
+
+// nodeOf returns the state of the node of a pod. It counts as ready if nothing is known of it. Only for a pod that is
+// being deleted, the node itself is read.
+func (e *Explainer) nodeOf(o *inventory.Object, pod *inventory.Pod) podgc.Node {
+	ready := podgc.Node{Exists: true, Ready: true}
+	nodes := e.Inventory.Resource(inventory.NodeKind())
+	switch {
+	case pod.Node == "":
+		return ready
+	case nodes != nil && e.Inventory.Complete(nodes, "") && e.Inventory.Named(nodes, "", pod.Node) == nil:
+		return podgc.Node{}
+	case o.Phase == ownership.Active || e.Facts == nil:
+		return ready
+	}
+	if read := e.Facts.Node(pod.Node); read.Unread == "" {
+		return read.Value.Node
+	}
+	return ready
 }

@@ -27,6 +27,9 @@ type builtin struct {
 	component  component
 }
 
+// PodCollector stands for the pod garbage collector, which serves no finalizer.
+const PodCollector = "pod garbage collector"
+
 // IsBuiltIn reports whether a finalizer belongs to Kubernetes, so that its controller is known without the workloads.
 func IsBuiltIn(finalizer string) bool {
 	_, is := builtIn(finalizer)
@@ -39,6 +42,7 @@ func builtIn(finalizer string) (builtin, bool) {
 		ownership.FinalizerOrphan:                             {"the garbage collector", controllers},
 		ownership.FinalizerForeground:                         {"the garbage collector", controllers},
 		"kubernetes":                                          {"the namespace controller", controllers},
+		PodCollector:                                          {"the pod garbage collector", controllers},
 		inuse.PVCProtection:                                   {"the PVC protection controller", controllers},
 		inuse.PVProtection:                                    {"the PV protection controller", controllers},
 		inuse.VACProtection:                                   {"the VolumeAttributesClass protection controller", controllers},

@@ -93,5 +93,5 @@ func has[T ~string](list []T, one, all T) bool {
 
 // Deleters are the users whose DELETEs a preview plays: policies may permit to one what they deny to another.
 type Deleters struct {
-	Requester, Collector, NamespaceController authenticationv1.UserInfo
+	Requester, Collector, NamespaceController, PodCollector authenticationv1.UserInfo
 }

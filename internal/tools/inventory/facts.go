@@ -7,7 +7,9 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/coppice-dev/coppice/internal/rules/apiservice"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/podgc"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
@@ -38,15 +40,21 @@ type Facts struct {
 	Nodes   map[string]Fact[Node]
 	Volumes map[string]Fact[Volume]
 	Budgets map[string]Fact[[]policyv1.PodDisruptionBudget]
+	// Outages are those of group versions that do not answer.
+	Outages map[string]Fact[apiservice.Outage]
+	// Definitions are those of CustomResourceDefinitions, by uid.
+	Definitions map[ownership.UID]Fact[Definition]
 	// Bodies are whole objects, by uid: the expressions of policies and webhooks read them.
 	Bodies map[ownership.UID]Fact[*unstructured.Unstructured]
 	// These concern the whole cluster; nil before they are read. RepeatedReplaces is true if a repeated DELETE replaces
-	// the policy, as on every API server but ours (R19).
+	// the policy, as on every API server but ours (R19). Controllers is true if the controllers of workloads run in the
+	// process of the API server.
 	Roles            *Fact[*Roles]
 	Webhooks         *Fact[[]Webhook]
 	Policies         *Fact[[]Policy]
 	Deleters         *Fact[Deleters]
 	RepeatedReplaces *Fact[bool]
+	Controllers      *Fact[bool]
 
 	needs  Needs
 	misses int
@@ -55,10 +63,10 @@ type Facts struct {
 
 // Needs are facts that a decision needs, and that are not read yet.
 type Needs struct {
-	Workloads, Leases, Protections, Bodies map[ownership.UID]*Object
-	Nodes, Volumes, Budgets                map[string]bool
+	Workloads, Leases, Protections, Bodies, Definitions map[ownership.UID]*Object
+	Nodes, Volumes, Budgets, Outages                    map[string]bool
 
-	Roles, Webhooks, Policies, Deleters, RepeatedReplaces bool
+	Roles, Webhooks, Policies, Deleters, RepeatedReplaces, Controllers bool
 }
 
 // NewFacts returns facts that have nothing read.
@@ -66,22 +74,23 @@ func NewFacts() *Facts {
 	return &Facts{
 		Workloads: map[ownership.UID]Fact[Workload]{}, Leases: map[ownership.UID]Fact[Lease]{}, Protections: map[ownership.UID]Fact[Protection]{},
 		Nodes: map[string]Fact[Node]{}, Volumes: map[string]Fact[Volume]{}, Budgets: map[string]Fact[[]policyv1.PodDisruptionBudget]{},
-		Bodies: map[ownership.UID]Fact[*unstructured.Unstructured]{},
-		needs:  newNeeds(),
+		Outages: map[string]Fact[apiservice.Outage]{}, Definitions: map[ownership.UID]Fact[Definition]{}, Bodies: map[ownership.UID]Fact[*unstructured.Unstructured]{},
+		needs: newNeeds(),
 	}
 }
 
 func newNeeds() Needs {
 	return Needs{
 		Workloads: map[ownership.UID]*Object{}, Leases: map[ownership.UID]*Object{}, Protections: map[ownership.UID]*Object{}, Bodies: map[ownership.UID]*Object{},
-		Nodes: map[string]bool{}, Volumes: map[string]bool{}, Budgets: map[string]bool{},
+		Definitions: map[ownership.UID]*Object{},
+		Nodes:       map[string]bool{}, Volumes: map[string]bool{}, Budgets: map[string]bool{}, Outages: map[string]bool{},
 	}
 }
 
 // IsEmpty reports whether nothing is needed.
 func (n *Needs) IsEmpty() bool {
-	return len(n.Workloads)+len(n.Leases)+len(n.Protections)+len(n.Bodies)+len(n.Nodes)+len(n.Volumes)+len(n.Budgets) == 0 &&
-		!n.Roles && !n.Webhooks && !n.Policies && !n.Deleters && !n.RepeatedReplaces
+	return len(n.Workloads)+len(n.Leases)+len(n.Protections)+len(n.Bodies)+len(n.Definitions)+len(n.Nodes)+len(n.Volumes)+len(n.Budgets)+len(n.Outages) == 0 &&
+		!n.Roles && !n.Webhooks && !n.Policies && !n.Deleters && !n.RepeatedReplaces && !n.Controllers
 }
 
 // Misses returns how often a decision has needed a fact that was not read: an answer between two equal numbers is
@@ -136,6 +145,11 @@ func (f *Facts) BudgetsOf(namespace string) Fact[[]policyv1.PodDisruptionBudget]
 	return find(f, f.Budgets, namespace, func() { f.needs.Budgets[namespace] = true })
 }
 
+// Outage returns why a group version does not answer.
+func (f *Facts) Outage(groupVersion string) Fact[apiservice.Outage] {
+	return find(f, f.Outages, groupVersion, func() { f.needs.Outages[groupVersion] = true })
+}
+
 // AllRoles returns the RBAC roles of the cluster, and their bindings.
 func (f *Facts) AllRoles() Fact[*Roles] { return whole(f, f.Roles, &f.needs.Roles) }
 
@@ -153,9 +167,26 @@ func (f *Facts) Body(o *Object) Fact[*unstructured.Unstructured] {
 	return find(f, f.Bodies, o.UID, func() { f.needs.Bodies[o.UID] = o })
 }
 
+// Definition returns what a CustomResourceDefinition says about the versions of its instances.
+func (f *Facts) Definition(o *Object) Fact[Definition] {
+	return find(f, f.Definitions, o.UID, func() { f.needs.Definitions[o.UID] = o })
+}
+
 // Replaces returns whether a repeated DELETE replaces the policy; false if it is unknown.
 func (f *Facts) Replaces() bool {
 	return whole(f, f.RepeatedReplaces, &f.needs.RepeatedReplaces).Value
+}
+
+// IsCoppice reports whether the server is known to be one of coppice up.
+func (f *Facts) IsCoppice() bool {
+	read := whole(f, f.RepeatedReplaces, &f.needs.RepeatedReplaces)
+	return read.Unread == "" && !read.Value
+}
+
+// RunControllers reports whether the controllers of workloads are known to run in the process of the API server. Nil
+// facts know nothing.
+func (f *Facts) RunControllers() bool {
+	return f != nil && whole(f, f.Controllers, &f.needs.Controllers).Value
 }
 
 // find returns a known fact, or notes that it is needed.
@@ -200,9 +231,10 @@ type Lease struct {
 	Duration time.Duration
 }
 
-// Node is the part of a node's status that matters to its pods.
+// Node is the part of a node that matters to its pods.
 type Node struct {
-	Exists, Ready bool
+	podgc.Node
+
 	// Since is the last transition time of Ready.
 	Since time.Time
 }

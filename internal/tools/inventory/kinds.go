@@ -12,6 +12,9 @@ func WorkloadKinds() []ownership.Kind {
 // PodKind returns the kind of pods.
 func PodKind() ownership.Kind { return ownership.Kind{Kind: "Pod"} }
 
+// NodeKind returns the kind of nodes.
+func NodeKind() ownership.Kind { return ownership.Kind{Kind: "Node"} }
+
 // LeaseKind returns the kind of Leases.
 func LeaseKind() ownership.Kind {
 	return ownership.Kind{Group: "coordination.k8s.io", Kind: "Lease"}

@@ -16,6 +16,7 @@ type worker int
 const (
 	emptier          worker = iota // deletes the contents of namespaces and the instances of definitions
 	node                           // ends pods
+	podCollector                   // removes pods that no node ends
 	claimController                // releases PersistentVolumeClaims
 	volumeController               // releases PersistentVolumes
 	releaser                       // removes the finalizers of other controllers
@@ -40,6 +41,7 @@ func (p *play) assign(o *object) {
 		p.agendas[emptier].add(o.mark)
 	case corev1.Resource("pods"):
 		p.agendas[node].add(o.mark)
+		p.agendas[podCollector].add(o.mark)
 	case corev1.Resource("persistentvolumeclaims"):
 		p.agendas[claimController].add(o.mark)
 	case corev1.Resource("persistentvolumes"):
@@ -66,6 +68,8 @@ func (p *play) assignWaiting(o *object) {
 	switch o.Resource.GroupResource() {
 	case corev1.Resource("pods"):
 		p.assignClaims(o)
+	case corev1.Resource("nodes"):
+		p.abandoned = append(p.abandoned, p.onNode[o.Name]...)
 	case corev1.Resource("persistentvolumeclaims"):
 		for _, volume := range p.bound[o.UID] {
 			p.assign(volume)

@@ -46,6 +46,9 @@ func texts(all []string) (kept []string, more int) {
 	return kept, more
 }
 
+// Text bounds a text of a server or of an object.
+func Text(all string) string { return text(all) }
+
 func text(all string) string { return ownership.Excerpt(all, mostText) }
 
 // uidOf returns a UID, or a digest if the UID is long.

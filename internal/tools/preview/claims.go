@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/rules/inuse"
@@ -31,31 +30,11 @@ func (p *play) claimUsers(o *object) (users []ownership.UID, known bool) {
 	if p.unreadRemoved[o.Namespace] < len(p.unreadPods[o.Namespace]) {
 		return nil, false
 	}
-	claim := claimOf(o)
 	for _, one := range p.users[types.NamespacedName{Namespace: o.Namespace, Name: o.Name}] {
-		if loaded := p.objects[one.UID]; loaded != nil && loaded.removed {
-			continue
-		}
-		now := p.inventory.Pods[one.UID].Object(metav1.ObjectMeta{Name: one.Name, Namespace: one.Namespace, UID: types.UID(one.UID)})
-		if _, uses := inuse.DecideClaim(claim, []corev1.Pod{now}).(inuse.Keep); uses {
+		if loaded := p.objects[one.UID]; (loaded == nil || !loaded.removed) && p.inventory.Uses(one, o.now) {
 			users = append(users, one.UID)
 		}
 	}
 	slices.Sort(users)
 	return users, true
-}
-
-// claimOf returns a claim with the fields that the controller's decision reads.
-func claimOf(o *object) *corev1.PersistentVolumeClaim {
-	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
-		Name: o.Name, Namespace: o.Namespace, UID: types.UID(o.UID),
-		Finalizers: o.now.Finalizers, DeletionTimestamp: &metav1.Time{Time: o.deadline},
-	}}
-	for _, r := range o.now.Owners {
-		isController := r.Controller == ownership.True
-		claim.OwnerReferences = append(claim.OwnerReferences, metav1.OwnerReference{
-			APIVersion: r.APIVersion, Kind: r.Kind, Name: r.Name, UID: types.UID(r.UID), Controller: &isController,
-		})
-	}
-	return claim
 }

@@ -50,23 +50,23 @@ func (p *play) apply(o *object) {
 			p.apply(o) // a collector would have known these owners
 		}
 	case verdict.Detach:
-		o.now.Owners = d.Remaining
-		p.write(o)
+		p.update(o, func(now *ownership.Object) { now.Owners = d.Remaining })
 	case verdict.Unblock:
-		o.now.Owners = d.Owners
-		p.write(o)
+		p.update(o, func(now *ownership.Object) { now.Owners = d.Owners })
 	case verdict.Delete:
 		// Objects that admission refuses to delete stay. Protected ones are queued again when an object that they outlive
 		// is gone.
 		_ = p.delete(o, metav1.DeletionPropagation(d.Propagation), ByCollector)
 	case verdict.Disown:
 		for _, uid := range d.Dependents {
-			p.disown(p.objects[uid], o.UID)
+			if p.disown(p.objects[uid], o.UID) {
+				p.queue[o.UID] = true // again, until there are none (R13)
+			}
 		}
-		p.queue[o.UID] = true // again, until there are none (R13)
 	case verdict.RemoveFinalizer:
-		o.now.Finalizers = d.Remaining
-		p.write(o)
+		if o.holds = p.heldAt(o, d.Finalizer); len(o.holds) == 0 {
+			p.update(o, func(now *ownership.Object) { now.Finalizers = d.Remaining })
+		}
 	}
 }
 
@@ -87,13 +87,11 @@ func (p *play) decide(o *object) (verdict.Decision, bool) {
 	return decision, true
 }
 
-// disown removes the references of a dependent to an owner.
-func (p *play) disown(dependent *object, owner ownership.UID) {
-	if dependent == nil || dependent.removed {
-		return
-	}
-	dependent.now.Owners = slices.DeleteFunc(slices.Clone(dependent.now.Owners), func(r ownership.Reference) bool { return r.UID == owner })
-	p.write(dependent)
+// disown removes the references of a dependent to an owner, and reports whether it has.
+func (p *play) disown(dependent *object, owner ownership.UID) bool {
+	return dependent != nil && !dependent.removed && p.update(dependent, func(now *ownership.Object) {
+		now.Owners = slices.DeleteFunc(slices.Clone(now.Owners), func(r ownership.Reference) bool { return r.UID == owner })
+	})
 }
 
 // verify answers claims from the inventory, as live reads would. Claims that the inventory cannot answer stay

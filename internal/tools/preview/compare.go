@@ -43,9 +43,9 @@ func Changes(before, now Report) []string {
 }
 
 // outlook returns the prediction for the object, without the step and without the state of the controllers of its
-// finalizers, which the digest omits, too.
+// finalizers and the answer of the server, which the digest omits, too.
 func (o ObjectReport) outlook() string {
-	o.Step, o.Waits = 0, slices.Clone(o.Waits)
+	o.Step, o.Waits, o.Answer = 0, slices.Clone(o.Waits), nil
 	for n := range o.Waits {
 		o.Waits[n].ServedBy, o.Waits[n].AlsoDeleted = nil, false
 	}

@@ -1,6 +1,7 @@
 package preview
 
 import (
+	"errors"
 	"maps"
 	"slices"
 
@@ -47,7 +48,7 @@ func (p *play) emptyNamespace(ns *object) {
 	for {
 		switch step := namespaces.Next(s).(type) {
 		case namespaces.Read:
-			s.Record(p.list(ns.Name, step.Resources))
+			s.Record(p.list(ns, step.Resources))
 		case namespaces.Delete:
 			p.sweep(step.Contents)
 			for _, content := range step.Contents {
@@ -66,11 +67,16 @@ func (p *play) emptyNamespace(ns *object) {
 }
 
 // list returns the contents of a namespace by resource.
-func (p *play) list(namespace string, resources []namespaces.Resource) []namespaces.Content {
+func (p *play) list(ns *object, resources []namespaces.Resource) []namespaces.Content {
 	contents := make([]namespaces.Content, len(resources))
 	for n, r := range resources {
 		contents[n].Resource = r
-		t := p.tallies[tallyKey{namespace, r.GroupResource()}]
+		if refused, ok := p.unconvertedIn(ns.Name, r.GroupResource()); ok {
+			ns.refusal = &Refusal{Refusal: refused, To: ByNamespaceController}
+			contents[n].Err = errors.New(refused.String())
+			continue
+		}
+		t := p.tallies[tallyKey{ns.Name, r.GroupResource()}]
 		if t == nil {
 			continue
 		}
@@ -125,6 +131,10 @@ func (p *play) deleteInstances(definition *object) {
 			p.load(o)
 		}
 	}
+	if refused := p.unconvertedInstance(r); refused != nil {
+		definition.refusal = &Refusal{Refusal: *refused, To: ByServer}
+		return
+	}
 	instances := &tally{}
 	if r != nil && len(p.instances[r]) > 0 {
 		instances = p.tallies[tallyKey{everywhere, r.GroupResource()}]
@@ -143,28 +153,6 @@ func (p *play) defined(definition *object) *inventory.Resource {
 		}
 	}
 	return nil
-}
-
-// endPod lets the node of a pod end it. The pod stays if its node is known to be gone or not to answer.
-func (p *play) endPod(o *object) {
-	if o.grace == 0 || p.nodeIsLost(o) {
-		return
-	}
-	now := int64(0)
-	// If admission refuses it, the pod stays.
-	_ = p.deleteWith(o, &metav1.DeleteOptions{GracePeriodSeconds: &now}, ByNode)
-}
-
-func (p *play) nodeIsLost(o *object) bool {
-	pod := p.inventory.Pods[o.UID]
-	nodes := p.inventory.Resource(ownership.Kind{Kind: "Node"})
-	if pod != nil && p.options.Lost != nil && p.options.Lost(pod.Node) {
-		return true
-	}
-	if pod == nil || nodes == nil || !p.inventory.Complete(nodes, "") {
-		return false
-	}
-	return p.inventory.Named(nodes, "", pod.Node) == nil
 }
 
 // release lets the controllers of finalizers that are assumed to remove them do so.

@@ -42,6 +42,7 @@ const (
 	ByNamespaceController Actor = "NamespaceController"
 	ByServer              Actor = "Server"
 	ByNode                Actor = "Node"
+	ByPodCollector        Actor = "PodGarbageCollector"
 )
 
 // Prediction is the effect of the requests.
@@ -83,11 +84,10 @@ type Outcome struct {
 	// Requested is true for an object that a request names; Refused is the server's answer if it refuses the request.
 	Requested bool
 	Refused   string
-	// Refusal is the answer of admission to the DELETE of RefusedTo, if it refuses that; else nil. Deciders may refuse
-	// the deletion, and cannot be foreseen: the fate of the object, and of those that depend on it, holds if they do not.
-	Refusal   *refusal.Refusal
-	RefusedTo Actor
-	Deciders  []string
+	// Refusal is the answer of the server to a write that it refuses; else nil. Deciders may refuse the deletion, and cannot
+	// be foreseen: the fate of the object, and of those that depend on it, holds if they do not.
+	Refusal  *Refusal
+	Deciders []string
 	// Protected is the reason why protection keeps an object from a cascading deletion (R28).
 	Protected string
 	// Finalizers and Owners are the final values of an object that stays.
@@ -99,6 +99,15 @@ type Outcome struct {
 	Waits []Wait
 	// RecreatedBy is the controller that stays and may replace a deleted object, if any.
 	RecreatedBy ownership.UID
+}
+
+// Refusal is the answer of the server to a write of an actor that it refuses.
+type Refusal struct {
+	refusal.Refusal
+
+	To Actor
+	// IsUpdate is true if it does not refuse a DELETE, but a change of finalizers or owner references.
+	IsUpdate bool
 }
 
 // Reason is why an object waits.
@@ -114,19 +123,22 @@ const (
 	OnContents Reason = "Contents"
 	// OnDiscovery: a group version does not answer, and may have objects in a namespace.
 	OnDiscovery Reason = "Discovery"
+	// OnBarrier: a group version does not answer, and may have dependents that the collector cannot see (R15).
+	OnBarrier Reason = "Barrier"
 	// OnUsers: pods use a PersistentVolumeClaim, or one is bound to a PersistentVolume.
 	OnUsers Reason = "Users"
-	// OnNode: the node of a pod is gone or does not answer, and so does not end the pod.
+	// OnNode: the node of a pod does not answer, and so does not end the pod.
 	OnNode Reason = "Node"
 )
 
 // Wait is one reason why an object waits.
 type Wait struct {
 	Reason Reason
-	// Name is the name of the finalizer, of the node or of the group version.
-	Name string
-	// Objects are the dependents, the contents or the users, sorted.
+	// Name is the name of the finalizer, of the node or of the group version. Why says why a group version holds the object.
+	Name, Why string
+	// Objects are the dependents, the contents or the users, sorted. Unseen names a user that the inventory does not have.
 	Objects []ownership.UID
+	Unseen  string
 	// ServedBy is the controller that removes a finalizer; AddOwners sets it. AlsoDeleted is true if the deletion
 	// also deletes that controller: then the controller may be gone before it has removed the finalizer.
 	ServedBy    *finalizerowner.Answer
@@ -181,12 +193,12 @@ func (p *play) concerned(o *object) bool {
 }
 
 func (p *play) outcome(o *object) Outcome {
-	result := Outcome{Object: o.Object, By: o.by, Refused: o.refused, Refusal: o.refusal, RefusedTo: o.refusedTo, Deciders: o.deciders}
+	result := Outcome{Object: o.Object, By: o.by, Refused: o.refused, Deciders: o.deciders}
 	if o.removed {
 		result.Fate, result.Step, result.RecreatedBy = Deleted, o.step, p.recreator(o)
 		return result
 	}
-	result.Finalizers, result.Owners = o.now.Finalizers, o.now.Owners
+	result.Finalizers, result.Owners, result.Refusal = o.now.Finalizers, o.now.Owners, o.refusal
 	if o.isHeld() {
 		result.Protected = o.protection.held
 	}
@@ -229,18 +241,25 @@ func (p *play) outcome(o *object) Outcome {
 func (p *play) waits(o *object, facts verdict.Facts) []Wait {
 	var waits []Wait
 	users, _ := p.claimUsers(o)
-	users = append(users, p.volumeUsers(o)...)
+	ofVolume, isBound := p.waitOfVolume(o)
 	for _, f := range o.now.Finalizers {
 		switch {
-		case (f == inuse.PVCProtection || f == inuse.PVProtection) && len(users) > 0:
+		case f == inuse.PVCProtection && len(users) > 0:
 			waits = append(waits, Wait{Reason: OnUsers, Name: f, Objects: users})
+		case f == inuse.PVProtection && isBound:
+			waits = append(waits, ofVolume)
 		case f == instancesFinalizer:
 			waits = append(waits, Wait{Reason: OnContents, Name: f, Objects: p.remaining(p.instances[p.defined(o)])})
 		case isForeign(f):
 			waits = append(waits, Wait{Reason: OnFinalizer, Name: f})
 		case f == ownership.FinalizerForeground && len(facts.Blocking) > 0:
 			waits = append(waits, Wait{Reason: OnDependents, Name: f, Objects: p.blocking(o)})
+		case f == ownership.FinalizerOrphan && len(p.attached(o)) > 0:
+			waits = append(waits, Wait{Reason: OnDependents, Name: f, Objects: p.attached(o)})
 		}
+	}
+	for _, h := range o.holds {
+		waits = append(waits, Wait{Reason: OnBarrier, Name: h.GroupVersion, Why: h.Why})
 	}
 	for _, f := range o.specFinalizers {
 		if f == corev1.FinalizerKubernetes {
@@ -258,6 +277,19 @@ func (p *play) waits(o *object, facts verdict.Facts) []Wait {
 // blocking returns all dependents that block the deletion of an object. Gather returns only some of them.
 func (p *play) blocking(o *object) []ownership.UID {
 	return slices.Compact(slices.Sorted(p.graph.Blocking(o.UID)))
+}
+
+// attached returns the dependents from which an object is not detached yet.
+func (p *play) attached(o *object) []ownership.UID {
+	var uids []ownership.UID
+	for _, dependent := range p.claimants[o.UID] {
+		loaded := p.objects[dependent.UID]
+		if loaded != nil && loaded.UID != o.UID && !loaded.removed && slices.ContainsFunc(loaded.now.Owners, func(r ownership.Reference) bool { return r.UID == o.UID }) {
+			uids = append(uids, dependent.UID)
+		}
+	}
+	slices.Sort(uids)
+	return uids
 }
 
 // waitsOfNamespace returns the waits of the namespace controller.

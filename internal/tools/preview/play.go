@@ -13,7 +13,6 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/rules/deletion"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
-	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
@@ -47,7 +46,8 @@ type play struct {
 	outliving map[ownership.UID][]*object
 	// unreadRemoved counts the pods of Cluster.unreadPods that are gone, by namespace.
 	unreadRemoved map[string]int
-	freed         []ownership.UID // protected objects that outlive fewer objects now
+	freed         []ownership.UID     // protected objects that outlive fewer objects now
+	abandoned     []*inventory.Object // pods whose nodes have been deleted
 }
 
 // object is an object in the copy.
@@ -67,9 +67,10 @@ type object struct {
 	step    int    // in which it was deleted
 	refused string // why a request was refused
 
-	refusal   *refusal.Refusal // of admission, to the DELETE of refusedTo; nil if it has refused none
-	refusedTo Actor
-	deciders  []string // what may refuse a DELETE, and cannot be foreseen
+	refusal  *Refusal // the last one of the server; nil if it has refused nothing
+	deciders []string // what may refuse a write, and cannot be foreseen
+
+	holds []Hold // what keeps the collector's finalizer, after its last attempt to remove it
 
 	protection *protected // nil before the lookup, or if the object has none
 
@@ -184,6 +185,15 @@ func (p *play) deleteWith(o *object, options *metav1.DeleteOptions, by Actor) er
 	if err != nil {
 		return err
 	}
+	use := Read
+	if _, marks := plan.(deletion.Mark); marks {
+		use = Change
+	}
+	if by != ByServer { // which has listed the instances before
+		if err := p.convert(o, by, use); err != nil {
+			return err
+		}
+	}
 	if err := p.admit(o, options, by); err != nil {
 		return err
 	}
@@ -290,5 +300,8 @@ func (p *play) turn() bool {
 	if p.schedule.late && p.version == before {
 		p.collect()
 	}
-	return p.version != before || len(p.queue) > 0 || slices.ContainsFunc(p.agendas[:], agenda.hasMore)
+	if p.version == before && len(p.queue) == 0 { // all others are done long before
+		p.collectPods()
+	}
+	return p.version != before || len(p.queue)+len(p.abandoned) > 0 || slices.ContainsFunc(p.agendas[:], agenda.hasMore)
 }

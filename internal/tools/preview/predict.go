@@ -7,6 +7,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/collect/namespaces"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/podgc"
 	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
@@ -19,6 +20,8 @@ type Question struct {
 	Order namespaces.Order
 	// Judge evaluates the policies and webhooks that match. Nil: all of them count as undecided.
 	Judge Judge
+	// Collected is true if a collector of Coppice answers: there is one in the cluster, whatever its server.
+	Collected bool
 	// AssumeReleased assumes that controllers remove all finalizers.
 	AssumeReleased bool
 }
@@ -32,6 +35,7 @@ type Predictor struct {
 	owners    *finalizerowner.Index
 
 	judgements map[judged]Judgement
+	matches    map[matchKey]Review
 	played     *Prediction // nil until the simulation has had all its facts
 }
 
@@ -39,7 +43,7 @@ type Predictor struct {
 func NewPredictor(inv *inventory.Inventory, facts *inventory.Facts, q Question) *Predictor {
 	return &Predictor{
 		question: q, cluster: New(inv), inventory: inv, facts: facts, owners: finalizerowner.New(inv, facts, q.Now),
-		judgements: map[judged]Judgement{},
+		judgements: map[judged]Judgement{}, matches: map[matchKey]Review{},
 	}
 }
 
@@ -67,15 +71,16 @@ func (p *Predictor) options(misses int) Options {
 		Released: func(o *inventory.Object, finalizer string) bool {
 			return p.question.AssumeReleased || finalizer == batchv1.JobTrackingFinalizer && p.isTracked(o)
 		},
-		Lost: func(name string) bool {
-			if name == "" {
-				return false // it is bound to no node
+		Node: func(name string) podgc.Node {
+			if node := p.facts.Node(name); node.Unread == "" {
+				return node.Value.Node
 			}
-			node := p.facts.Node(name)
-			return node.Unread == "" && node.Value.Exists && !node.Value.Ready
+			return podgc.Node{Exists: true, Ready: true}
 		},
 		Protection:    func(o *inventory.Object) inventory.Protection { return p.facts.Protection(o).Value },
 		Admission:     p.admission,
+		Conversion:    p.conversion,
+		Holds:         p.holds,
 		IsPreliminary: func() bool { return p.facts.Misses() > misses },
 	}
 }

@@ -7,8 +7,10 @@
 //	deletion.Decide     the API server: the effect of a DELETE on an object
 //	verdict.Decide      the collector: the effect of an object's owners on the object
 //	namespaces.Next     the namespace controller: the contents to delete next
+//	apiservice.Outage   the collector's barrier: the owners that it holds because a group does not answer
 //	protection.Decide   whether an object is marked as protected from deletion
 //	inuse               the volume protection controllers: whether a volume or a claim is in use
+//	podgc.Decide        the pod garbage collector: the pods that no kubelet ends
 //
 // The main flow: New indexes an inventory; Predict simulates the requests until nothing changes any more (play.go,
 // agenda.go, collect.go, contents.go), and compares the copy with the inventory (outcome.go). The copy has only the
@@ -30,6 +32,8 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/collect/namespaces"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/podgc"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
@@ -61,16 +65,22 @@ type Options struct {
 	// Released reports whether the controller of a foreign finalizer removes it once the object is being deleted. Nil:
 	// no controller does.
 	Released func(o *inventory.Object, finalizer string) bool
-	// Lost reports whether an existing node does not answer, and so ends no pods. Nil: all nodes answer.
-	Lost func(node string) bool
+	// Node returns the state of a node that the inventory has, or of which it is not known whether it exists. Nil: all
+	// nodes are ready.
+	Node func(name string) podgc.Node
 	// Volume returns the PersistentVolume with a name. Nil: no volume can be read.
 	Volume func(name string) inventory.Fact[inventory.Volume]
 	// Protection returns how the server protects an object that is marked as protected (R28). Nil: the server protects
 	// no object.
 	Protection func(o *inventory.Object) inventory.Protection
-	// Admission predicts the answer of admission to the DELETE of an actor, with a propagation policy or without one. Nil:
-	// admission refuses nothing.
-	Admission func(o *inventory.Object, policy metav1.DeletionPropagation, by Actor) Judgement
+	// Admission predicts the answer of admission to a write. Nil: admission refuses nothing.
+	Admission func(w Write) Judgement
+	// Conversion returns the refusal of a request for an instance of a CustomResourceDefinition that cannot be converted, or
+	// nil. Nil: all can be converted.
+	Conversion func(o *inventory.Object, use Use) *refusal.Refusal
+	// Holds returns the group versions in which an owner may have dependents that the collector cannot see, so that it
+	// keeps a finalizer (R15). Nil: there are none.
+	Holds func(o *inventory.Object, finalizer string) []Hold
 	// IsPreliminary reports whether one of the answers above was a guess, so that the prediction is not needed: Predict
 	// then simulates one schedule only, to ask for the rest. Nil: it does not.
 	IsPreliminary func() bool
@@ -89,10 +99,15 @@ type Cluster struct {
 	// metadata is known, so that they may use any claim.
 	users      map[types.NamespacedName][]*inventory.Object
 	unreadPods map[string][]*inventory.Object
+	// onNode are the pods that are bound to each node.
+	onNode map[string][]*inventory.Object
 	// resources are the resources that the namespace controller deletes; undiscovered are the group versions that do
 	// not answer and may have more resources: nil if all answer.
 	resources    []namespaces.Resource
 	undiscovered *namespaces.Incomplete
+	// unconverted are the resources that could not be listed because their objects cannot be converted, with the refusal;
+	// by namespace, which is empty for all.
+	unconverted map[tallyKey]refusal.Refusal
 }
 
 // New indexes an inventory, which must be complete and must not change any more.
@@ -103,6 +118,7 @@ func New(inv *inventory.Inventory) *Cluster {
 		contents:  map[string][]*inventory.Object{},
 		instances: map[*inventory.Resource][]*inventory.Object{},
 		users:     map[types.NamespacedName][]*inventory.Object{}, unreadPods: map[string][]*inventory.Object{},
+		onNode: map[string][]*inventory.Object{}, unconverted: map[tallyKey]refusal.Refusal{},
 	}
 	for _, o := range inv.Objects {
 		for _, owner := range o.Owners {
@@ -123,6 +139,9 @@ func New(inv *inventory.Inventory) *Cluster {
 	}
 	for _, u := range inv.Unread {
 		if u.Resource.Resource != "" {
+			if r, ok := refusal.In(u.Why); ok && r.By == refusal.ByConversion {
+				w.unconverted[tallyKey{u.Namespace, u.Resource.GroupResource()}] = r
+			}
 			continue
 		}
 		if w.undiscovered == nil {
@@ -145,6 +164,9 @@ func (w *Cluster) addPod(o *inventory.Object) {
 	if pod == nil {
 		w.unreadPods[o.Namespace] = append(w.unreadPods[o.Namespace], o)
 		return
+	}
+	if pod.Node != "" {
+		w.onNode[pod.Node] = append(w.onNode[pod.Node], o)
 	}
 	for _, c := range pod.Claims {
 		addOnce(w.users, types.NamespacedName{Namespace: o.Namespace, Name: c.Name}, o)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/podgc"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
@@ -260,7 +261,7 @@ func TestPredictedOutcomes(t *testing.T) {
 			[]string{"Namespace shop", "Pod p @ n1", "ConfigMap c"},
 			"",
 			[]string{"p"},
-			[]string{"p Waiting by User for Node n1[]"},
+			[]string{"p Deleted by User"},
 		},
 		{
 			"a definition with its instances, and what they own",
@@ -322,13 +323,17 @@ func TestClaimWaitsForPods(t *testing.T) {
 		delete []string
 		want   []string
 	}{
-		"used":                  {"n1", []string{"data"}, []string{"data Waiting by User for Users kubernetes.io/pvc-protection[p]"}},
-		"used by one that goes": {"n1", []string{"data", "p"}, []string{"data Deleted by User", "p Deleted by User"}},
-		"on no node":            {"", []string{"data"}, []string{"data Deleted by User"}},
+		"used":                   {"n1", []string{"data"}, []string{"data Waiting by User for Users kubernetes.io/pvc-protection[p]"}},
+		"used by one that goes":  {"n1", []string{"data", "p"}, []string{"data Deleted by User", "p Deleted by User"}},
+		"on no node":             {"", []string{"data"}, []string{"data Deleted by User"}},
+		"used by one that ended": {"n1", []string{"data"}, []string{"data Waiting by User for Users kubernetes.io/pvc-protection[p]"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inv := cluster(t, claim, "Node n1", "Pod p @ "+test.node, "Pod q @ n1")
 			inv.Pods["p"].Claims = []inventory.Claim{{Name: "data"}}
+			if name == "used by one that ended" {
+				inv.Pods["p"].Phase = corev1.PodSucceeded
+			}
 			got := told(preview.New(inv).Predict(requests("Background", test.delete...), preview.Options{Now: now()}))
 			if !slices.Equal(got, test.want) {
 				t.Errorf("got %q, want %q", got, test.want)
@@ -341,19 +346,24 @@ func TestClaimWaitsForPods(t *testing.T) {
 func TestVolumeWaitsForItsClaim(t *testing.T) {
 	const volume, finalizer = "PersistentVolume v # kubernetes.io/pv-protection", "Waiting by User for Finalizer kubernetes.io/pv-protection[]"
 	for name, test := range map[string]struct {
-		bound, unread bool
-		held          string // a finalizer of the claim
-		delete, want  []string
+		bound, unread, unseen bool
+		held                  string // a finalizer of the claim
+		delete, want          []string
 	}{
 		"bound":                {bound: true, delete: []string{"v"}, want: []string{"v Waiting by User for Users kubernetes.io/pv-protection[data]"}},
 		"its claim goes, too":  {bound: true, delete: []string{"v", "data"}, want: []string{"v Deleted by User", "data Deleted by User"}},
 		"its claim goes later": {bound: true, held: " # example.com/lets-go", delete: []string{"v", "data"}, want: []string{"v Deleted by User", "data Deleted by User"}},
 		"bound to nobody":      {delete: []string{"v"}, want: []string{"v Deleted by User"}},
+		"its claim is unseen":  {bound: true, unseen: true, delete: []string{"v"}, want: []string{"v Waiting by User for Users kubernetes.io/pv-protection[]"}},
 		"what cannot be read":  {unread: true, delete: []string{"v"}, want: []string{"v " + finalizer}},
 		"what nobody protects": {bound: true, delete: []string{"w"}, want: []string{"w Deleted by User"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inv := cluster(t, volume, "PersistentVolume w", "PersistentVolumeClaim data"+test.held)
+			if test.unseen {
+				inv.Objects = slices.DeleteFunc(inv.Objects, func(o *inventory.Object) bool { return o.UID == "data" })
+				inv.Index()
+			}
 			released := func(_ *inventory.Object, finalizer string) bool { return finalizer == "example.com/lets-go" }
 			read := func(name string) inventory.Fact[inventory.Volume] {
 				if test.unread {
@@ -368,7 +378,11 @@ func TestVolumeWaitsForItsClaim(t *testing.T) {
 					ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "data"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: name},
 				}}}
 			}
-			got := told(preview.New(inv).Predict(requests("Background", test.delete...), preview.Options{Now: now(), Volume: read, Released: released}))
+			p := preview.New(inv).Predict(requests("Background", test.delete...), preview.Options{Now: now(), Volume: read, Released: released})
+			if text := p.Report(inv).String(); test.bound && len(test.delete) == 1 && test.delete[0] == "v" && !strings.Contains(text, "what uses it: PersistentVolumeClaim shop/data") {
+				t.Error(text)
+			}
+			got := told(p)
 			slices.Sort(got)
 			slices.Sort(test.want)
 			if !slices.Equal(got, test.want) {
@@ -381,8 +395,8 @@ func TestVolumeWaitsForItsClaim(t *testing.T) {
 // A node that does not answer ends no pods.
 func TestLostNodeEndsNoPods(t *testing.T) {
 	inv := cluster(t, "Node n1", "Node n2", "Pod p @ n1", "Pod q @ n2")
-	lost := func(node string) bool { return node == "n1" }
-	got := told(preview.New(inv).Predict(requests("Background", "p", "q"), preview.Options{Now: now(), Lost: lost}))
+	state := func(node string) podgc.Node { return podgc.Node{Exists: true, Ready: node != "n1"} }
+	got := told(preview.New(inv).Predict(requests("Background", "p", "q"), preview.Options{Now: now(), Node: state}))
 	if want := []string{"p Waiting by User for Node n1[]", "q Deleted by User"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

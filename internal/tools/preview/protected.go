@@ -12,7 +12,7 @@ import (
 type protected struct {
 	inventory.Protection
 
-	held string // why a cascading deletion was refused; empty if none was
+	held string // why the deletion by a controller was refused; empty if none was
 }
 
 // protect returns the refusal to delete an object that is protected.
@@ -33,14 +33,14 @@ func (p *play) protect(o *object, by Actor) error {
 		}
 	}
 	deleter := protection.Cascade
-	if by == ByUser || by == ByNode {
+	if by == ByUser || by == ByNode || by == ByPodCollector {
 		deleter = protection.Request
 	}
 	refusal := o.protection.Decide(deleter, slices.DeleteFunc(slices.Clone(o.protection.Remaining), p.isRemoved(o)))
 	if refusal == nil {
 		return nil
 	}
-	if deleter == protection.Cascade {
+	if by != ByUser {
 		o.protection.held = refusal.Reason()
 	}
 	return refusal.Error(o.Resource.GroupResource(), o.Namespace, o.Name)
@@ -71,7 +71,7 @@ func (p *play) outlived(o *object, l protection.Remaining) *inventory.Object {
 	return p.inventory.Named(r, namespace, l.Name)
 }
 
-// isHeld reports whether the object stays because protection has refused a cascading deletion.
+// isHeld reports whether the object stays because protection has refused its deletion by a controller.
 func (o *object) isHeld() bool {
 	return o.protection != nil && o.protection.held != "" && !o.deleting && !o.removed
 }

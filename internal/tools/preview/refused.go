@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -16,15 +17,17 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// Judge decides about a DELETE as the admission of an API server would. It does no I/O, and is safe for concurrent use.
+// Judge decides about a request as the admission of an API server would. It does no I/O, and is safe for concurrent use.
 type Judge interface {
-	Decide(d Deletion) Judgement
+	Decide(r Review) Judgement
 }
 
-// Deletion is a DELETE in the terms of admission. Policies and Webhooks are those whose rules match.
-type Deletion struct {
+// Review is a DELETE, or an UPDATE, in the terms of admission. Policies and Webhooks are those whose rules match.
+type Review struct {
 	Resource *inventory.Resource
 	Object   *unstructured.Unstructured
+	// After is the object after an UPDATE; nil for a DELETE.
+	After *unstructured.Unstructured
 	// Namespace is the namespace of the object, or the object itself if it is one; nil for other cluster-scoped objects.
 	Namespace   *unstructured.Unstructured
 	Propagation metav1.DeletionPropagation
@@ -33,25 +36,63 @@ type Deletion struct {
 	Webhooks    []inventory.Webhook
 }
 
-// Judgement predicts the answer of admission to a DELETE.
+// Judgement predicts the answer of admission to a request.
 type Judgement struct {
-	// Refusal is not nil if the server refuses the DELETE.
+	// Refusal is not nil if the server refuses the request.
 	Refusal *refusal.Refusal
 	// Deciders may refuse it, and cannot be foreseen: webhooks that answer, and policies with expressions about unknown
 	// facts.
 	Deciders []string
 }
 
+// Write is a DELETE of an actor, or the UPDATE by which the collector changes owner references or finalizers.
+type Write struct {
+	Object *inventory.Object
+	By     Actor
+	// Propagation is the policy of a DELETE.
+	Propagation metav1.DeletionPropagation
+	// Update has the changes of an UPDATE; nil for a DELETE.
+	Update *Update
+}
+
+// Update are the metadata before and after an UPDATE. Deleted is the deletionTimestamp; zero for an object that is not
+// being deleted.
+type Update struct {
+	Before, After ownership.Object
+	Deleted       time.Time
+}
+
 // admit returns an error if the server refuses the DELETE of an actor.
 func (p *play) admit(o *object, options *metav1.DeleteOptions, by Actor) error {
-	if p.options.Admission == nil || by == ByServer { // which deletes instances of a definition without admission
+	w := Write{Object: o.Object, By: by}
+	if options.PropagationPolicy != nil {
+		w.Propagation = *options.PropagationPolicy
+	}
+	return p.judge(o, w)
+}
+
+// update makes a write of the collector, unless the server refuses it. It reports whether it has made it.
+func (p *play) update(o *object, change func(*ownership.Object)) bool {
+	after := o.now
+	change(&after)
+	w := Write{Object: o.Object, By: ByCollector, Update: &Update{Before: o.now, After: after}}
+	if o.deleting {
+		w.Update.Deleted = o.deadline
+	}
+	if p.convert(o, ByCollector, Change) != nil || p.judge(o, w) != nil {
+		return false
+	}
+	o.now = after
+	p.write(o)
+	return true
+}
+
+// judge returns an error if the server refuses a write.
+func (p *play) judge(o *object, w Write) error {
+	if p.options.Admission == nil || w.By == ByServer { // which deletes instances of a definition without admission
 		return nil
 	}
-	policy := metav1.DeletionPropagation("")
-	if options.PropagationPolicy != nil {
-		policy = *options.PropagationPolicy
-	}
-	judgement := p.options.Admission(o.Object, policy, by)
+	judgement := p.options.Admission(w)
 	for _, d := range judgement.Deciders {
 		if !slices.Contains(o.deciders, d) {
 			o.deciders = append(o.deciders, d)
@@ -60,65 +101,132 @@ func (p *play) admit(o *object, options *metav1.DeleteOptions, by Actor) error {
 	if judgement.Refusal == nil {
 		return nil
 	}
-	o.refusal, o.refusedTo = judgement.Refusal, by
+	o.refusal = &Refusal{Refusal: *judgement.Refusal, To: w.By, IsUpdate: w.Update != nil}
 	return errors.New(judgement.Refusal.String())
 }
 
-// admission predicts the answer of admission to the DELETE of an actor.
-func (p *Predictor) admission(o *inventory.Object, policy metav1.DeletionPropagation, by Actor) Judgement {
-	if why := builtin.Kept(o.Resource.GroupResource(), o.Name); why != "" {
+// admission predicts the answer of admission to a write.
+func (p *Predictor) admission(w Write) Judgement {
+	if why := builtin.Kept(w.Object.Resource.GroupResource(), w.Object.Name); why != "" && w.Update == nil {
 		return Judgement{Refusal: &refusal.Refusal{By: refusal.ByServer, Message: why}}
 	}
-	key := judged{o.UID, policy, by}
+	matching := p.matching(w)
+	if len(matching.Policies)+len(matching.Webhooks) == 0 {
+		return Judgement{}
+	}
+	key := judged{w.Object.UID, w.Propagation, w.By, w.Update.String()}
 	if known, ok := p.judgements[key]; ok {
 		return known
 	}
 	misses := p.facts.Misses()
-	judgement := p.judge(o, policy, by)
+	judgement := p.judge(w, matching)
 	if p.facts.Misses() == misses {
 		p.judgements[key] = judgement
 	}
 	return judgement
 }
 
-// judged identifies a DELETE.
+// judged identifies a write.
 type judged struct {
 	uid    ownership.UID
 	policy metav1.DeletionPropagation
 	by     Actor
+	update string
 }
 
-func (p *Predictor) judge(o *inventory.Object, policy metav1.DeletionPropagation, by Actor) Judgement {
-	d := Deletion{Resource: o.Resource, Propagation: policy}
+// String identifies the changes of an UPDATE; it is empty for a DELETE.
+func (u *Update) String() string {
+	if u == nil {
+		return ""
+	}
+	return fmt.Sprintf("%q %v to %q %v, %t", u.Before.Finalizers, u.Before.Owners, u.After.Finalizers, u.After.Owners, u.Deleted.IsZero())
+}
+
+// matching returns a review with the policies and webhooks whose rules match a write.
+func (p *Predictor) matching(w Write) Review {
+	key := matchKey{w.Object.Resource, admissionregistrationv1.Delete}
+	if w.Update != nil {
+		key.operation = admissionregistrationv1.Update
+	}
+	if known, ok := p.matches[key]; ok {
+		return known
+	}
+	r, misses := Review{Resource: key.resource}, p.facts.Misses()
 	for _, one := range p.facts.AllPolicies().Value { // none if they could not be read
-		if one.Concerns(admissionregistrationv1.Delete, o.Resource) {
-			d.Policies = append(d.Policies, one)
+		if one.Concerns(key.operation, key.resource) {
+			r.Policies = append(r.Policies, one)
 		}
 	}
 	for _, one := range p.facts.AllWebhooks().Value {
-		if one.Concerns(admissionregistrationv1.Delete, o.Resource) {
-			d.Webhooks = append(d.Webhooks, one)
+		if one.Concerns(key.operation, key.resource) {
+			r.Webhooks = append(r.Webhooks, one)
 		}
 	}
-	if len(d.Policies)+len(d.Webhooks) == 0 {
-		return Judgement{}
+	if p.facts.Misses() == misses {
+		p.matches[key] = r
 	}
+	return r
+}
+
+// matchKey identifies the writes that the same rules match.
+type matchKey struct {
+	resource  *inventory.Resource
+	operation admissionregistrationv1.OperationType
+}
+
+// judge predicts the answer to a write, from a review with what matches it.
+func (p *Predictor) judge(w Write, r Review) Judgement {
+	o := w.Object
+	r.Propagation = w.Propagation
 	if p.question.Judge == nil {
-		return d.withoutJudge("no expressions are evaluated here")
+		return r.withoutJudge("no expressions are evaluated here")
 	}
 	deleters, body := p.facts.AllDeleters(), p.facts.Body(o)
 	if why := deleters.Unread + body.Unread; why != "" {
-		return d.withoutJudge(why)
+		return r.withoutJudge(why)
 	}
-	d.Object, d.User = body.Value, p.userOf(by, o, deleters.Value)
+	r.Object, r.User = body.Value, p.userOf(w.By, o, deleters.Value)
+	if w.Update != nil {
+		r.Object, r.After = w.Update.applied(body.Value)
+	}
 	if namespace := p.namespaceOf(o); namespace != nil {
 		fact := p.facts.Body(namespace)
 		if fact.Unread != "" {
-			return d.withoutJudge(fact.Unread)
+			return r.withoutJudge(fact.Unread)
 		}
-		d.Namespace = fact.Value
+		r.Namespace = fact.Value
 	}
-	return p.question.Judge.Decide(d)
+	return p.question.Judge.Decide(r)
+}
+
+// applied returns an object before and after the UPDATE.
+func (u *Update) applied(body *unstructured.Unstructured) (before, after *unstructured.Unstructured) {
+	before, after = body.DeepCopy(), body.DeepCopy()
+	for object, as := range map[*unstructured.Unstructured]ownership.Object{before: u.Before, after: u.After} {
+		object.SetFinalizers(as.Finalizers)
+		object.SetOwnerReferences(ownersOf(as, body.GetOwnerReferences()))
+		if !u.Deleted.IsZero() && body.GetDeletionTimestamp() == nil {
+			object.SetDeletionTimestamp(&metav1.Time{Time: u.Deleted})
+		}
+	}
+	return before, after
+}
+
+// ownersOf returns the owner references of an object in the copy, as they are in the whole object.
+func ownersOf(o ownership.Object, all []metav1.OwnerReference) []metav1.OwnerReference {
+	kept := make([]metav1.OwnerReference, 0, len(o.Owners))
+	for _, r := range o.Owners {
+		at := slices.IndexFunc(all, func(one metav1.OwnerReference) bool { return ownership.UID(one.UID) == r.UID && one.Name == r.Name })
+		if at < 0 {
+			continue // its UID is long, and is known by a digest only
+		}
+		one := all[at]
+		if one.BlockOwnerDeletion != nil && *one.BlockOwnerDeletion != r.Blocking() {
+			one.BlockOwnerDeletion = new(r.Blocking())
+		}
+		kept = append(kept, one)
+	}
+	return kept
 }
 
 // userOf returns the user that deletes an object as an actor.
@@ -134,6 +242,8 @@ func (p *Predictor) userOf(by Actor, o *inventory.Object, d inventory.Deleters) 
 			node = pod.Node
 		}
 		return authenticationv1.UserInfo{Username: "system:node:" + node, Groups: []string{"system:nodes", "system:authenticated"}}
+	case ByPodCollector:
+		return d.PodCollector
 	case ByUser, ByServer:
 	}
 	return d.Requester
@@ -155,13 +265,13 @@ func (p *Predictor) namespaceOf(o *inventory.Object) *inventory.Object {
 
 // withoutJudge is the judgement when the object, or its expressions, are unknown: a dead webhook without selectors
 // refuses, everything else decides.
-func (d *Deletion) withoutJudge(why string) Judgement {
+func (r *Review) withoutJudge(why string) Judgement {
 	var judgement Judgement
-	for i := range d.Policies {
-		judgement.Deciders = append(judgement.Deciders, fmt.Sprintf("ValidatingAdmissionPolicy %s: %s", d.Policies[i].Name, why))
+	for i := range r.Policies {
+		judgement.Deciders = append(judgement.Deciders, fmt.Sprintf("ValidatingAdmissionPolicy %s: %s", r.Policies[i].Name, why))
 	}
-	for i := range d.Webhooks {
-		w := &d.Webhooks[i]
+	for i := range r.Webhooks {
+		w := &r.Webhooks[i]
 		switch {
 		case !w.IsDead():
 			judgement.Deciders = append(judgement.Deciders, w.String())

@@ -17,12 +17,15 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/preview"
 )
 
-// labelled is a judge: the label "denied" names the users to whom a DELETE of the object is denied, "asks" has a
-// webhook decide.
+// labelled is a judge: the label "denied" names the users to whom a DELETE of the object is denied, "fixed" those to whom
+// an UPDATE is, "asks" has a webhook decide.
 type labelled struct{}
 
-func (labelled) Decide(d preview.Deletion) preview.Judgement {
+func (labelled) Decide(d preview.Review) preview.Judgement {
 	labels := d.Object.GetLabels()
+	if d.After != nil {
+		labels = map[string]string{"denied": labels["fixed"], "asks": labels["asks"]}
+	}
 	if slices.Contains(strings.Split(labels["denied"], "."), d.User.Username) {
 		return preview.Judgement{Refusal: &refusal.Refusal{By: refusal.ByPolicy, Name: "keep", Binding: "all", Message: "no"}}
 	}
@@ -36,7 +39,7 @@ func (labelled) Decide(d preview.Deletion) preview.Judgement {
 func judgedFacts(inv *inventory.Inventory, labels map[string]map[string]string) *inventory.Facts {
 	facts := inventory.NewFacts()
 	everything := admissionregistrationv1.RuleWithOperations{
-		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Delete},
+		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Delete, admissionregistrationv1.Update},
 		Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*"}},
 	}
 	policy := inventory.Policy{}
@@ -48,7 +51,7 @@ func judgedFacts(inv *inventory.Inventory, labels map[string]map[string]string) 
 	facts.Webhooks = &inventory.Fact[[]inventory.Webhook]{}
 	facts.Deleters = &inventory.Fact[inventory.Deleters]{Value: inventory.Deleters{
 		Requester: authenticationv1.UserInfo{Username: "me"}, Collector: authenticationv1.UserInfo{Username: "gc"},
-		NamespaceController: authenticationv1.UserInfo{Username: "ns"},
+		NamespaceController: authenticationv1.UserInfo{Username: "ns"}, PodCollector: authenticationv1.UserInfo{Username: "podgc"},
 	}}
 	for _, o := range inv.Objects {
 		body := &unstructured.Unstructured{}
@@ -66,7 +69,10 @@ func verdicts(p preview.Prediction) []string {
 	for _, o := range p.Outcomes {
 		line := o.Object.Name + " " + string(o.Fate)
 		if o.Refusal != nil {
-			line += " refused to " + string(o.RefusedTo)
+			line += " refused to " + string(o.Refusal.To)
+			if o.Refusal.IsUpdate {
+				line += " to change it"
+			}
 		}
 		if len(o.Deciders) > 0 {
 			line += " decided by " + strings.Join(o.Deciders, ", ")
@@ -127,6 +133,36 @@ func TestRefusalsArePredicted(t *testing.T) {
 			map[string]map[string]string{"a": {"denied": "me.gc.ns."}},
 			requests("Background", "widgets.example.com"),
 			[]string{"a Deleted", "widgets.example.com Deleted"}, // the server deletes them without admission
+		},
+		"a dependent that cannot be orphaned": {
+			[]string{"ConfigMap a", "ConfigMap b < a", "ConfigMap c < a"},
+			map[string]map[string]string{"b": {"fixed": "gc"}},
+			requests("Orphan", "a"),
+			[]string{"a Waiting", "b Kept refused to Collector to change it", "c Detached"},
+		},
+		"a dependent that keeps a dangling reference": {
+			[]string{"ConfigMap a", "ConfigMap o", "ConfigMap b < a o"},
+			map[string]map[string]string{"b": {"fixed": "gc"}},
+			requests("Background", "a"),
+			[]string{"a Deleted", "b Kept refused to Collector to change it"},
+		},
+		"an owner that keeps the finalizer": {
+			[]string{"ConfigMap a", "ConfigMap b < a!"},
+			map[string]map[string]string{"a": {"fixed": "gc"}},
+			requests("Foreground", "a"),
+			[]string{"a Waiting refused to Collector to change it", "b Deleted"},
+		},
+		"a cycle that is not broken": {
+			[]string{"ConfigMap a < b!", "ConfigMap b < a!"},
+			map[string]map[string]string{"a": {"fixed": "gc"}, "b": {"fixed": "gc"}},
+			requests("Foreground", "a"),
+			[]string{"a Waiting refused to Collector to change it", "b Waiting refused to Collector to change it"},
+		},
+		"a webhook about changes": {
+			[]string{"ConfigMap a", "ConfigMap b < a"},
+			map[string]map[string]string{"b": {"asks": "w"}},
+			requests("Orphan", "a"),
+			[]string{"a Deleted", "b Detached decided by webhook w"},
 		},
 		"a namespace that is never deleted": {
 			[]string{"Namespace default"},

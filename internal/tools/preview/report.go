@@ -20,8 +20,8 @@ type Report struct {
 	AtLeastSeconds int64          `json:"atLeastSeconds,omitempty"`
 	Budgets        []BudgetReport `json:"budgets,omitempty"`
 	Unread         []string       `json:"unread,omitempty"`
-	// Refused is the number of objects whose deletion is refused, and Undecided of those whose deletion something decides
-	// that cannot be foreseen.
+	// Refused is the number of objects about which the server refuses a request, and Undecided of those whose deletion
+	// something decides that cannot be foreseen.
 	Refused   int `json:"refused,omitempty"`
 	Undecided int `json:"undecided,omitempty"`
 }
@@ -58,10 +58,12 @@ type ObjectReport struct {
 	Requested       bool   `json:"requested,omitempty"`
 	Refused         string `json:"refused,omitempty"`
 	Race            bool   `json:"race,omitempty"`
-	// Refusal is the answer of admission to a DELETE of the object, if it refuses one. DecidedBy names what may refuse
+	// Refusal is the answer of the server to a request about the object, if it refuses one. DecidedBy names what may refuse
 	// the deletion, and cannot be foreseen.
 	Refusal   *RefusalReport `json:"refusal,omitempty"`
 	DecidedBy []string       `json:"decidedBy,omitempty"`
+	// Answer is what the server answers to a dry run of the request; nil if it was not asked.
+	Answer *AnswerReport `json:"answer,omitempty"`
 	// Protected is the reason why protection keeps an object from a cascading deletion.
 	Protected   string       `json:"protected,omitempty"`
 	Lost        []string     `json:"lost,omitempty"`
@@ -77,14 +79,25 @@ type ObjectReport struct {
 	More *MoreReport `json:"more,omitempty"`
 }
 
-// RefusalReport names who refuses a DELETE. All fields but To are those of refusal.Refusal.
+// RefusalReport names who refuses a request. All fields but To and Operation are those of refusal.Refusal.
 type RefusalReport struct {
 	By      refusal.By `json:"by"`
 	Name    string     `json:"name,omitempty"`
 	Binding string     `json:"binding,omitempty"`
 	Message string     `json:"message,omitempty"`
-	// To is the actor whose DELETE is refused.
-	To Actor `json:"to"`
+	// To is the actor whose request is refused. Operation is UPDATE for a change of finalizers or owner references; it is
+	// empty for a DELETE.
+	To        Actor  `json:"to"`
+	Operation string `json:"operation,omitempty"`
+}
+
+// AnswerReport is the answer of the server to a dry run of a DELETE: it accepts or refuses it, or there was no answer.
+type AnswerReport struct {
+	Accepted bool           `json:"accepted"`
+	Refusal  *RefusalReport `json:"refusal,omitempty"`
+	Error    string         `json:"error,omitempty"`
+	// Settles is true if the server has asked everything that decides about the deletion of the object.
+	Settles bool `json:"settles,omitempty"`
 }
 
 // OwnerReport is an owner reference of an object. Blocking is true if the object blocks the foreground deletion of
@@ -99,6 +112,7 @@ type OwnerReport struct {
 type WaitReport struct {
 	Reason  Reason   `json:"reason"`
 	Name    string   `json:"name,omitempty"`
+	Why     string   `json:"why,omitempty"`
 	Objects []string `json:"objects,omitempty"`
 	// MoreObjects is the number of further objects.
 	MoreObjects int `json:"moreObjects,omitempty"`
@@ -126,7 +140,7 @@ func (p Prediction) Report(inv *inventory.Inventory) Report {
 	for n := range p.Outcomes {
 		result.Objects = append(result.Objects, p.Outcomes[n].report(inv))
 	}
-	result.Refused, result.Undecided = result.countRefused(), result.countUndecided()
+	result.Recount()
 	for _, u := range p.Unread[:min(len(p.Unread), mostUnread)] {
 		result.Unread = append(result.Unread, text(u.String()))
 	}
@@ -144,7 +158,10 @@ func (o *Outcome) report(inv *inventory.Inventory) ObjectReport {
 	}
 	more := MoreReport{}
 	if r := o.Refusal; r != nil {
-		report.Refusal = &RefusalReport{By: r.By, Name: text(r.Name), Binding: text(r.Binding), Message: text(r.Message), To: o.RefusedTo}
+		report.Refusal = RefusalReportOf(r.Refusal, r.To)
+		if r.IsUpdate {
+			report.Refusal.Operation = "UPDATE"
+		}
 	}
 	report.DecidedBy, more.DecidedBy = texts(o.Deciders)
 	report.Lost, more.Lost = names(inv, o.Lost)
@@ -159,8 +176,11 @@ func (o *Outcome) report(inv *inventory.Inventory) ObjectReport {
 	var waits []Wait
 	waits, more.Waits = first(o.Waits)
 	for _, w := range waits {
-		wait := WaitReport{Reason: w.Reason, Name: text(w.Name), ServedBy: bounded(w.ServedBy), AlsoDeleted: w.AlsoDeleted}
+		wait := WaitReport{Reason: w.Reason, Name: text(w.Name), Why: text(w.Why), ServedBy: bounded(w.ServedBy), AlsoDeleted: w.AlsoDeleted}
 		wait.Objects, wait.MoreObjects = names(inv, w.Objects)
+		if w.Unseen != "" {
+			wait.Objects = append(wait.Objects, text(w.Unseen))
+		}
 		report.Waits = append(report.Waits, wait)
 	}
 	var owners []ownership.Reference
@@ -174,6 +194,11 @@ func (o *Outcome) report(inv *inventory.Inventory) ObjectReport {
 		report.More = &more
 	}
 	return report
+}
+
+// RefusalReportOf returns a refusal of a request of an actor, for programs.
+func RefusalReportOf(r refusal.Refusal, to Actor) *RefusalReport {
+	return &RefusalReport{By: r.By, Name: text(r.Name), Binding: text(r.Binding), Message: text(r.Message), To: to}
 }
 
 // names returns the names of the first objects, and the number of the others.
@@ -206,14 +231,15 @@ func (r Report) CountDeleted() int {
 	return r.count(func(o *ObjectReport) bool { return o.Fate == Deleted || o.Fate == Waiting })
 }
 
-// countRefused counts the objects whose request is refused, or of which admission refuses a DELETE.
-func (r Report) countRefused() int {
-	return r.count(func(o *ObjectReport) bool { return o.Refusal != nil || o.Refused != "" })
-}
-
-// countUndecided counts the objects whose deletion something decides that cannot be foreseen.
-func (r Report) countUndecided() int {
-	return r.count(func(o *ObjectReport) bool { return len(o.DecidedBy) > 0 })
+// Recount counts the objects about which the server refuses a request, and those whose deletion something decides that
+// cannot be foreseen, and that the server was not asked about.
+func (r *Report) Recount() {
+	r.Refused = r.count(func(o *ObjectReport) bool {
+		return o.Refusal != nil || o.Refused != "" || o.Answer != nil && o.Answer.Refusal != nil
+	})
+	r.Undecided = r.count(func(o *ObjectReport) bool {
+		return len(o.DecidedBy) > 0 && (o.Answer == nil || !o.Answer.Settles) || o.Answer != nil && o.Answer.Error != ""
+	})
 }
 
 func (r Report) count(counts func(*ObjectReport) bool) int {

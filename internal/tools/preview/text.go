@@ -2,9 +2,12 @@ package preview
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/coppice-dev/coppice/internal/rules/escape"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/podgc"
 	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 )
@@ -32,6 +35,10 @@ func (r Report) String() string {
 			fmt.Fprintf(&text, ", and take %d s at least: so long a preStop hook sleeps", r.AtLeastSeconds)
 		}
 		text.WriteString(".\n")
+	}
+	if slices.ContainsFunc(r.Objects, func(o ObjectReport) bool { return o.By == ByPodCollector }) {
+		fmt.Fprintf(&text, "The pod garbage collector removes pods of nodes that have been gone for %s, and looks every %s.\n",
+			podgc.Quarantine, podgc.Period)
 	}
 	text.WriteString(escape.Sprintf("Digest: %s\n", r.Digest)) // of a file or a server
 	return text.String()
@@ -91,10 +98,17 @@ func (o ObjectReport) notes() string {
 		notes.WriteString("; the request is refused: " + o.Refused)
 	}
 	if r := o.Refusal; r != nil && r.To != ByUser {
-		notes.WriteString("; refused to the " + actorName(r.To) + ": " + r.String())
+		what := "refused"
+		if r.Operation != "" {
+			what = "its change is refused"
+		}
+		notes.WriteString("; " + what + " to the " + actorName(r.To) + ": " + r.String())
 	}
 	if len(o.DecidedBy) > 0 {
 		notes.WriteString("; decided by " + some(o.DecidedBy, more.DecidedBy))
+	}
+	if o.Answer != nil {
+		notes.WriteString("; " + o.Answer.String())
 	}
 	if o.Protected != "" {
 		notes.WriteString("; " + o.Protected)
@@ -120,6 +134,17 @@ func (o ObjectReport) notes() string {
 	return notes.String()
 }
 
+// String returns, for example, "the server accepts the request".
+func (a *AnswerReport) String() string {
+	switch {
+	case a.Accepted:
+		return "the server accepts the request"
+	case a.Refusal != nil:
+		return "the server refuses the request: " + a.Refusal.String()
+	}
+	return "the server does not say whether it accepts the request: " + a.Error
+}
+
 // String returns the words of the server.
 func (r *RefusalReport) String() string {
 	return refusal.Refusal{By: r.By, Name: r.Name, Binding: r.Binding, Message: r.Message}.String()
@@ -135,6 +160,8 @@ func actorName(a Actor) string {
 		return "API server"
 	case ByNode:
 		return "node"
+	case ByPodCollector:
+		return "pod garbage collector"
 	case ByUser:
 	}
 	return "user"
@@ -146,15 +173,20 @@ func (w WaitReport) String() string {
 	case OnFinalizer:
 		return "finalizer " + w.Name + w.served()
 	case OnDependents:
+		if w.Name == ownership.FinalizerOrphan {
+			return "dependents that it is not detached from: " + some(w.Objects, w.MoreObjects)
+		}
 		return "blocking dependents: " + some(w.Objects, w.MoreObjects)
 	case OnContents:
 		return "contents: " + some(w.Objects, w.MoreObjects)
 	case OnDiscovery:
 		return "group " + w.Name + " of the API, which does not answer and may have objects there"
+	case OnBarrier:
+		return "group " + w.Name + " of the API, which does not answer and may have dependents of it: " + w.Why
 	case OnUsers:
 		return "what uses it: " + some(w.Objects, w.MoreObjects)
 	case OnNode:
-		return "node " + w.Name + ", which is gone or not ready"
+		return "node " + w.Name + ", which is not ready"
 	}
 	return string(w.Reason)
 }

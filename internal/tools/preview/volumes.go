@@ -47,11 +47,17 @@ func (p *play) boundClaim(o *object) (claim *corev1.PersistentVolumeClaim, known
 	return claim, true
 }
 
-// volumeUsers returns the claim that a volume waits for, if the inventory has it.
-func (p *play) volumeUsers(o *object) []ownership.UID {
+// waitOfVolume returns the wait of a volume for the claim that is bound to it.
+func (p *play) waitOfVolume(o *object) (Wait, bool) {
 	claim, _ := p.boundClaim(o)
-	if claim == nil || p.inventory.Object(ownership.UID(claim.UID)) == nil {
-		return nil
+	if claim == nil {
+		return Wait{}, false
 	}
-	return []ownership.UID{ownership.UID(claim.UID)}
+	w := Wait{Reason: OnUsers, Name: inuse.PVProtection}
+	if uid := ownership.UID(claim.UID); p.inventory.Object(uid) != nil {
+		w.Objects = []ownership.UID{uid}
+	} else {
+		w.Unseen = described("PersistentVolumeClaim", claim.Namespace, claim.Name)
+	}
+	return w, true
 }

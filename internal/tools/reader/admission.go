@@ -167,10 +167,12 @@ func (r *Facts) deleters(ctx context.Context) (inventory.Deleters, error) {
 		Requester:           review.Status.UserInfo,
 		Collector:           controllerAccount("generic-garbage-collector"),
 		NamespaceController: controllerAccount("namespace-controller"),
+		PodCollector:        controllerAccount("pod-garbage-collector"),
 	}
 	if r.isOurs() {
 		all.Collector = component("system:coppice:collector")
 		all.NamespaceController = component("system:coppice:namespace-controller")
+		all.PodCollector = component("system:coppice:workload-controllers")
 	}
 	return all, nil
 }

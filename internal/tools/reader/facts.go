@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 
+	"github.com/coppice-dev/coppice/internal/rules/apiservice"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
@@ -78,12 +79,16 @@ func (r *Facts) Read(ctx context.Context, needs inventory.Needs, facts *inventor
 	for _, namespace := range slices.Sorted(maps.Keys(needs.Budgets)) {
 		facts.Budgets[namespace] = inventory.FactOf(r.budgets(ctx, namespace))
 	}
+	for _, groupVersion := range slices.Sorted(maps.Keys(needs.Outages)) {
+		facts.Outages[groupVersion] = inventory.FactOf(r.outage(ctx, groupVersion))
+	}
 	if needs.Roles {
 		facts.Roles = new(inventory.FactOf(r.roles(ctx)))
 	}
 	if needs.Webhooks {
 		facts.Webhooks = new(inventory.FactOf(r.webhooks(ctx)))
 	}
+	r.readDefinitions(ctx, needs, facts)
 	r.readBodies(ctx, needs.Bodies, facts.Bodies)
 	if needs.Policies {
 		facts.Policies = new(inventory.FactOf(r.policies(ctx)))
@@ -94,6 +99,28 @@ func (r *Facts) Read(ctx context.Context, needs inventory.Needs, facts *inventor
 	if needs.RepeatedReplaces {
 		facts.RepeatedReplaces = &inventory.Fact[bool]{Value: !r.isOurs()}
 	}
+	if needs.Controllers {
+		facts.Controllers = new(inventory.FactOf(r.runControllers(ctx)))
+	}
+}
+
+// outage reads the APIService of a group version that does not answer.
+func (r *Facts) outage(ctx context.Context, groupVersion string) (apiservice.Outage, error) {
+	body, err := r.client.CoreV1().RESTClient().Get().AbsPath(apiservice.PathOf(groupVersion)).SetHeader("Accept", "application/json").Do(ctx).Raw()
+	if err != nil {
+		return apiservice.Outage{}, ignoreNotFound(err)
+	}
+	return apiservice.Read(body)
+}
+
+// runControllers reports whether the controllers of workloads run in the process of the API server: one of coppice up
+// lists them as a component.
+func (r *Facts) runControllers(ctx context.Context) (bool, error) {
+	if !r.isOurs() {
+		return false, nil
+	}
+	_, err := r.client.CoreV1().ComponentStatuses().Get(ctx, "controller-manager", metav1.GetOptions{})
+	return err == nil, ignoreNotFound(err)
 }
 
 // objects returns the client for whole objects.

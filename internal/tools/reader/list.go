@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
@@ -91,9 +92,24 @@ func unread(resource *inventory.Resource, namespace string, err error) inventory
 	return inventory.Unread{Resource: resource.GroupVersionResource, Namespace: namespace, Why: err.Error(), Forbidden: apierrors.IsForbidden(err)}
 }
 
-// listPart reads objects of a resource. It drops a list that breaks off, since a part would be taken for the
-// whole.
+// listPart reads objects of a resource. If they cannot be converted to its version, it tries the other versions: the one
+// in which they are stored needs no conversion.
 func (r *reader) listPart(ctx context.Context, resource *inventory.Resource, of part) error {
+	err := r.listVersion(ctx, resource, of)
+	if refused, ok := refusal.Of(err); !ok || refused.By != refusal.ByConversion {
+		return err
+	}
+	for _, version := range resource.Versions {
+		if of.version = version; version != resource.Version && r.listVersion(ctx, resource, of) == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// listVersion reads objects of a resource in one version. It drops a list that breaks off, since a part would be taken
+// for the whole.
+func (r *reader) listVersion(ctx context.Context, resource *inventory.Resource, of part) error {
 	var objects []*inventory.Object
 	var pods map[ownership.UID]*inventory.Pod
 	if of.isPods {

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
@@ -50,14 +51,13 @@ func Neighborhood(ctx context.Context, config *rest.Config, known Known, uids []
 	if err != nil {
 		return nil, err
 	}
-	var s *inventory.Selection
-	known.View(func(g *ownership.Graph) { s = inventory.SelectConcerned(g, known.Resources, uids) })
-	n := &neighborhood{
-		reader: r, selection: s, objects: make(map[ownership.UID]*inventory.Object, len(s.Members)+len(s.Asides)),
-		converters: make(map[ownership.Kind]*converter),
-	}
 	r.result.Resources, r.result.Unread = known.Resources, slices.Clone(known.Unread)
 	r.result.Pods, r.result.Namespaces = map[ownership.UID]*inventory.Pod{}, map[ownership.UID]*corev1.Namespace{}
+	n := &neighborhood{reader: r, objects: map[ownership.UID]*inventory.Object{}, converters: make(map[ownership.Kind]*converter)}
+	if err := n.selectConcerned(ctx, known, uids); err != nil {
+		return nil, err
+	}
+	s := n.selection
 	for _, objects := range []map[ownership.UID]ownership.Object{s.Members, s.Asides} {
 		for uid, object := range objects {
 			n.keepKnown(uid, object)
@@ -81,6 +81,35 @@ type neighborhood struct {
 	mu         sync.Mutex
 	objects    map[ownership.UID]*inventory.Object // guarded by mu
 	converters map[ownership.Kind]*converter       // guarded by mu
+}
+
+// selectConcerned selects the objects that a question concerns: also the pods of a node, which the graph does not know.
+func (n *neighborhood) selectConcerned(ctx context.Context, known Known, uids []ownership.UID) error {
+	selected := func(more []ownership.UID) {
+		known.View(func(g *ownership.Graph) {
+			n.selection = inventory.SelectConcerned(g, known.Resources, slices.Concat(uids, more))
+		})
+	}
+	selected(nil)
+	var nodes []string
+	for _, o := range n.selection.Members {
+		if o.Kind == inventory.NodeKind() {
+			nodes = append(nodes, o.Name)
+		}
+	}
+	resource := n.selection.Resources[inventory.PodKind()]
+	if len(nodes) == 0 || resource == nil {
+		return nil
+	}
+	var pods []ownership.UID
+	for _, name := range nodes {
+		on := part{fields: fields.OneTermEqualSelector("spec.nodeName", name).String()}
+		if err := n.each(ctx, resource, on, func(meta *metav1.ObjectMeta, _ *inventory.Pod) { pods = append(pods, ownership.UID(meta.UID)) }); err != nil {
+			return n.missedAt(ctx, place{resource: resource}, err)
+		}
+	}
+	selected(pods)
+	return nil
 }
 
 // keepKnown keeps an object as the graph has it, unless its kind is no longer served.
@@ -250,7 +279,7 @@ func (n *neighborhood) addNodes(known Known) {
 	}
 	known.View(func(g *ownership.Graph) {
 		for _, uid := range g.Find(func(k ownership.Kind, namespace, name string) bool {
-			return namespace == "" && k.Kind == "Node" && k.Group == "" && names[name]
+			return namespace == "" && k == inventory.NodeKind() && names[name]
 		}) {
 			if _, there := n.objects[uid]; !there {
 				object, _ := g.Object(uid)

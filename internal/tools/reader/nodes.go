@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/coppice-dev/coppice/internal/rules/podgc"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
@@ -57,10 +58,10 @@ func (r *Facts) listNodes(ctx context.Context, known map[string]inventory.Fact[i
 }
 
 func nodeOf(one *corev1.Node) inventory.Node {
-	n := inventory.Node{Exists: true}
+	n := inventory.Node{Node: podgc.NodeOf(one)}
 	for _, c := range one.Status.Conditions {
 		if c.Type == corev1.NodeReady {
-			n.Ready, n.Since = c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time
+			n.Since = c.LastTransitionTime.Time
 		}
 	}
 	return n

@@ -3,6 +3,7 @@ package reader
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -66,10 +67,12 @@ func (r *reader) readsPods(resource *inventory.Resource) bool {
 // visitor is called for each object. The pod is nil if only the metadata was read.
 type visitor func(*metav1.ObjectMeta, *inventory.Pod)
 
-// part selects objects of a resource: in a namespace, or in all if it is empty; whole pods, or metadata; the wanted
-// objects, or all if isWanted is nil.
+// part selects objects of a resource: in a namespace, or in all if it is empty; by their fields, if there is a
+// selector; whole pods, or metadata; the wanted objects, or all if isWanted is nil.
 type part struct {
 	namespace string
+	version   string // empty for that of the resource
+	fields    string
 	isPods    bool
 	isWanted  func(namespace string, owners iter.Seq[string]) bool
 }
@@ -78,14 +81,15 @@ type part struct {
 // else page by page.
 func (r *reader) each(ctx context.Context, resource *inventory.Resource, of part, visit visitor) error {
 	d := &listDecoder{isPods: of.isPods, isWanted: of.isWanted, visit: visit, ofMetadata: keptOfMetadata(), ofPod: keptOfPod()}
-	path := []string{"api", resource.Version}
+	version := cmp.Or(of.version, resource.Version)
+	path := []string{"api", version}
 	if resource.Group != "" {
-		path = []string{"apis", resource.Group, resource.Version}
+		path = []string{"apis", resource.Group, version}
 	}
 	if of.namespace != "" {
 		path = append(path, "namespaces", of.namespace)
 	}
-	options := metav1.ListOptions{}
+	options := metav1.ListOptions{FieldSelector: of.fields}
 	if !r.streams {
 		options.Limit = pageSize
 	}

@@ -99,7 +99,8 @@ function waitSays(w) {
     case "Contents": return "its contents: " + some;
     case "Users": return "what uses it: " + some;
     case "Discovery": return `group ${w.name} of the API, which does not answer`;
-    case "Node": return `node ${w.name}, which is gone or not ready`;
+    case "Barrier": return `group ${w.name} of the API, which does not answer and may have dependents`;
+    case "Node": return `node ${w.name}, which is not ready`;
     default: return w.reason;
   }
 }
@@ -144,7 +145,7 @@ function aside(name) {
   return {uid: name, kind: path ? kind : "owner", namespace: parts.length > 1 ? parts[0] : "", name: parts.at(-1), owners: [], marked: null, gone: null, fate: "aside", why: "", holds: [], until: null};
 }
 
-const actors = {Collector: "the garbage collector", NamespaceController: "the namespace controller", Server: "the API server", Node: "its node"};
+const actors = {Collector: "the garbage collector", NamespaceController: "the namespace controller", Server: "the API server", Node: "its node", PodGarbageCollector: "the pod garbage collector"};
 
 function whyOf(o) {
   const words = [];

@@ -1,0 +1,64 @@
+package preview
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/internal/rules/podgc"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+)
+
+// endPod lets the node of a pod end it. The pod stays if its node is known to be gone or not to answer.
+func (p *play) endPod(o *object) {
+	if n := p.nodeOf(o); o.grace > 0 && n.Exists && n.Ready {
+		p.endAtOnce(o, ByNode)
+	}
+}
+
+// collectPods lets the pod garbage collector work: it looks at pods that are being deleted, and at those whose nodes
+// were deleted.
+func (p *play) collectPods() {
+	abandoned := p.abandoned
+	p.abandoned = nil
+	for _, pod := range abandoned {
+		p.collectPod(p.load(pod))
+	}
+	p.each(podCollector, p.collectPod)
+}
+
+// collectPod removes a pod that no node ends.
+func (p *play) collectPod(o *object) {
+	if o.removed || o.deleting && o.grace == 0 && len(o.now.Finalizers) > 0 {
+		return // another DELETE changes nothing
+	}
+	if podgc.Decide(p.stored(o).(*corev1.Pod), p.nodeOf(o)) != "" {
+		p.endAtOnce(o, ByPodCollector)
+	}
+}
+
+// endAtOnce deletes a pod without a grace period. If admission refuses that, the pod stays.
+func (p *play) endAtOnce(o *object, by Actor) {
+	now := int64(0)
+	_ = p.deleteWith(o, &metav1.DeleteOptions{GracePeriodSeconds: &now}, by)
+}
+
+// nodeOf returns the state of the node that a pod is bound to. A node counts as ready if nothing is known of it.
+func (p *play) nodeOf(o *object) podgc.Node {
+	ready := podgc.Node{Exists: true, Ready: true}
+	pod, nodes := p.inventory.Pods[o.UID], p.inventory.Resource(inventory.NodeKind())
+	if pod == nil || pod.Node == "" {
+		return ready
+	}
+	if nodes != nil {
+		switch known := p.inventory.Named(nodes, "", pod.Node); {
+		case known == nil && p.inventory.Complete(nodes, ""):
+			return podgc.Node{}
+		case known != nil && p.objects[known.UID] != nil && p.objects[known.UID].removed:
+			return podgc.Node{}
+		}
+	}
+	if p.options.Node == nil {
+		return ready
+	}
+	return p.options.Node(pod.Node)
+}
