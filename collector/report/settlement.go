@@ -3,7 +3,7 @@ package report
 // Settlement reports whether collection has come to rest.
 type Settlement struct {
 	// Settled reports that the controllers have observed everything that was written before the
-	// call, and have nothing left to do about it.
+	// call, and have nothing left to do about it: what the server refuses until somebody acts is at rest.
 	Settled bool `json:"settled"`
 	// Unfinished lists the unfinished work if Settled is false.
 	Unfinished []string `json:"unfinished"`

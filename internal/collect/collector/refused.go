@@ -39,6 +39,7 @@ func (e refusedWrite) mayBeConflict() bool {
 // the answer: an owner that waits for this object must not be read again because of it.
 type refusedError struct {
 	ref     client.Ref
+	uid     ownership.UID
 	action  report.Action
 	refusal refusal.Refusal
 	after   time.Duration // 0: after the back-off
@@ -64,7 +65,7 @@ func waitingOwners(f verdict.Facts) []ownership.UID {
 
 // refuse records a refused write. The first one is logged; Events report the lasting ones.
 func (c *Collector) refuse(ctx context.Context, e refusedWrite) error {
-	parked := refusedError{ref: client.RefOf(e.object), action: e.action, refusal: e.refusal}
+	parked := refusedError{ref: client.RefOf(e.object), uid: e.object.UID, action: e.action, refusal: e.refusal}
 	isNew, due := c.state.refuse(e.object, e.action, e.refusal, e.owners...)
 	if isNew {
 		c.log.WarnContext(ctx, "refused", "object", parked.ref.String(), "uid", string(e.object.UID), "action", string(e.action),
@@ -150,7 +151,7 @@ func (c *Collector) checkRefused(self ownership.Object) error {
 	c.state.mu.Lock()
 	defer c.state.mu.Unlock()
 	if wait := c.state.refused.Wait(self.UID, self.ResourceVersion, c.clock.Now()); wait > 0 {
-		return refusedError{ref: client.RefOf(self), after: wait}
+		return refusedError{ref: client.RefOf(self), uid: self.UID, after: wait}
 	}
 	return nil
 }
@@ -182,9 +183,11 @@ func (s *state) retryRefused(changed ownership.Kind) {
 	if len(by) == 0 {
 		return
 	}
+	defer s.changes.call(by)
 	s.mu.Lock()
 	uids := s.refused.Of(by...)
 	now := s.clock.Now()
+	s.refused.Changed(now, by...)
 	if len(uids) > 0 && now.Sub(s.retried[by[0]]) < retryInterval {
 		uids = nil
 	}
@@ -196,6 +199,13 @@ func (s *state) retryRefused(changed ownership.Kind) {
 		s.queue.Forget(uid)
 	}
 	s.queue.Add(uids...)
+}
+
+// stays reports whether the server refuses a request about an object until somebody acts, as far as is known.
+func (s *state) stays(uid ownership.UID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refused.Stays(uid)
 }
 
 // refusals returns the refused objects, and their number by kind and refuser.

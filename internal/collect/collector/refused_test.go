@@ -134,6 +134,66 @@ func TestR31_ChangesOfRefusersEndBackoff(t *testing.T) {
 	})
 }
 
+// R31: a refused object is at rest, although it is tried again: at once if only a user can end the refusal, and after
+// two seconds if it may end by itself, or if a refuser has changed and the server may not know that yet.
+func TestR31_RefusedObjectsAreAtRest(t *testing.T) {
+	running(t, collector.Config{}, func(s *apimodel.Server, c *collector.Collector) {
+		isAtRest := func(want bool, when string) {
+			t.Helper()
+			synctest.Wait()
+			if _, unfinished := c.Work(); (len(unfinished) == 0) != want {
+				t.Errorf("%s: unfinished work: %q", when, unfinished)
+			}
+		}
+		keeping(s, forbidden("kept", deniedByPolicy))
+		isAtRest(false, "the policy is new")
+		time.Sleep(10 * time.Second)
+		isAtRest(true, "the policy goes on to refuse the deletion")
+		s.Create(ownership.Object{Kind: podKind, Namespace: space, Name: "next", UID: "next", Owners: []ownership.Reference{{APIVersion: "v1", Kind: "Pod", Name: "none", UID: "none"}}})
+		s.Inject(apimodel.Fault{Verb: "delete", Ref: podRef("next"), Err: forbidden("next", deniedByPolicy)})
+		isAtRest(true, "it refuses another one")
+		s.Update(client.Ref{Kind: policyKind, Name: "keep"}, addFinalizer("example.com/a"))
+		isAtRest(false, "the policy has just changed")
+		time.Sleep(10 * time.Second)
+		isAtRest(true, "the policy has changed a while ago")
+
+		s.Heal()
+		s.Inject(apimodel.Fault{Verb: "delete", Ref: podRef("kept"), Err: apierrors.NewInternalError(errors.New("index out of range"))})
+		time.Sleep(time.Minute)
+		isAtRest(true, "the server has failed for a minute")
+		s.Create(ownership.Object{Kind: podKind, Namespace: space, Name: "late", UID: "late", Owners: []ownership.Reference{{APIVersion: "v1", Kind: "Pod", Name: "none", UID: "none"}}})
+		s.Inject(apimodel.Fault{Verb: "delete", Ref: podRef("late"), Err: apierrors.NewInternalError(errors.New("index out of range"))})
+		isAtRest(false, "the server has just failed")
+		time.Sleep(time.Minute)
+		isAtRest(true, "the server goes on to fail")
+	})
+}
+
+// R31: an owner is at rest when a dependent that it is to be detached from may not be changed, but not while another
+// one only failed.
+func TestR31_OwnersOfRefusedDependentsAreAtRest(t *testing.T) {
+	running(t, collector.Config{}, func(s *apimodel.Server, c *collector.Collector) {
+		web := s.Create(ownership.Object{Kind: setKind, Namespace: space, Name: "web", UID: "web"})
+		for name, err := range map[string]error{"kept": forbidden("kept", deniedByPolicy), "late": apierrors.NewServiceUnavailable("later")} {
+			s.Create(ownership.Object{Kind: podKind, Namespace: space, Name: name, UID: ownership.UID(name), Owners: []ownership.Reference{ownedBy(web)}})
+			s.Inject(apimodel.Fault{Verb: "patch owners", Ref: podRef(name), Err: err})
+		}
+		synctest.Wait()
+		s.Remove(setRef("web"), orphan)
+		synctest.Wait()
+		if _, unfinished := c.Work(); len(unfinished) == 0 {
+			t.Error("a dependent is to be detached, and the owner is at rest")
+		}
+		s.Heal()
+		s.Inject(apimodel.Fault{Verb: "patch owners", Ref: podRef("kept"), Err: forbidden("kept", deniedByPolicy)})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if _, unfinished := c.Work(); len(unfinished) > 0 {
+			t.Errorf("unfinished work: %q", unfinished)
+		}
+	})
+}
+
 // R31: an answer of a webhook is no proof about the object, whatever its code: the object is not called gone (R3), and
 // is not read again and again as after a conflict.
 func TestR31_WebhooksChooseCodes(t *testing.T) {

@@ -55,8 +55,9 @@ type state struct {
 	queue   Queue
 	clock   clock.PassiveClock // its time goes into the evidence
 	stories *storybook.Book    // nil: no stories are recorded
-	// removals are called when an object is forgotten, after the graph knows it.
-	removals listeners
+	// removals are called when an object is forgotten, after the graph knows it; changes when a refuser has changed.
+	removals listeners[string]
+	changes  listeners[[]refusal.By]
 
 	mu    sync.Mutex
 	graph *ownership.Graph // guarded by mu, and so is all below

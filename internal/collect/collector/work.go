@@ -2,6 +2,7 @@ package collector
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,8 +18,16 @@ import (
 // user lifts the protection.
 type work struct {
 	mu      sync.Mutex
-	begun   int                      // guarded by mu, like all fields below
-	retries map[ownership.UID]string // the reason of each; nil before the first
+	begun   int                     // guarded by mu, like all fields below
+	retries map[ownership.UID]retry // nil before the first
+}
+
+// retry is why an object comes back.
+type retry struct {
+	reason string
+	// refused is the object that the server refuses to delete or to change, if that is why: the object itself, or a
+	// dependent that cannot be detached from it.
+	refused ownership.UID
 }
 
 func (w *work) begin() {
@@ -35,14 +44,19 @@ func (w *work) end(uid ownership.UID, outcome Outcome) {
 		return
 	}
 	if w.retries == nil {
-		w.retries = make(map[ownership.UID]string)
+		w.retries = make(map[ownership.UID]retry)
 	}
-	w.retries[uid] = ownership.Excerpt(outcome.Err.Error(), maxText)
+	again := retry{reason: ownership.Excerpt(outcome.Err.Error(), maxText)}
+	if refused, ok := errors.AsType[refusedError](outcome.Err); ok && refused.after == 0 {
+		again.refused = refused.uid
+	}
+	w.retries[uid] = again
 }
 
 // Work returns how many objects were taken out of the queue so far, and describes the unfinished
-// work: none if the collector has decided about everything that it has observed. It needs a queue
-// with a method Busy.
+// work: none if the collector has decided about everything that it has observed. An object that the
+// server refuses to delete or to change until somebody acts is no unfinished work, although it is
+// tried again. Work needs a queue with a method Busy.
 func (c *Collector) Work() (taken int, unfinished []string) {
 	if q, ok := c.queue.(interface{ Busy() int }); ok {
 		if n := q.Busy(); n > 0 {
@@ -62,8 +76,10 @@ func (c *Collector) Work() (taken int, unfinished []string) {
 	c.work.mu.Lock()
 	defer c.work.mu.Unlock()
 	var retries []string
-	for uid, reason := range c.work.retries {
-		retries = append(retries, fmt.Sprintf("object %s is tried again: %s", uid, reason))
+	for uid, again := range c.work.retries {
+		if again.refused == "" || !c.state.stays(again.refused) {
+			retries = append(retries, fmt.Sprintf("object %s is tried again: %s", uid, again.reason))
+		}
 	}
 	slices.Sort(retries)
 	return c.work.begun, append(unfinished, retries...)

@@ -78,7 +78,7 @@ func TestObjectIsUnfinishedWorkUntilItIsSettled(t *testing.T) {
 func TestReasonOfAnotherTryIsBounded(t *testing.T) {
 	c := New(client.Interface(nil), Config{})
 	c.work.end("a", Outcome{Next: Retry, Err: errors.New(strings.Repeat("x", 1<<20))})
-	if kept := len(c.work.retries["a"]); kept > 2*maxText {
+	if kept := len(c.work.retries["a"].reason); kept > 2*maxText {
 		t.Errorf("%d bytes are kept", kept)
 	}
 }

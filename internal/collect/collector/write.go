@@ -2,8 +2,10 @@ package collector
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -140,11 +142,20 @@ func (c *Collector) goneAlready(epoch int, self ownership.Object) error {
 // again.
 func (c *Collector) disown(ctx context.Context, owner ownership.Object, d verdict.Disown) error {
 	c.logIdle(ctx, owner, d)
+	var refused atomic.Pointer[refusedError] // of one dependent; any other error counts more
 	err := pace.Each(c.config.Detachers, d.Dependents, func(dependent ownership.UID) error {
-		return c.untilCurrent(ctx, func() (ownership.Object, error) {
+		err := c.untilCurrent(ctx, func() (ownership.Object, error) {
 			return c.detach(ctx, owner, dependent)
 		})
+		if one, isRefused := errors.AsType[refusedError](err); isRefused {
+			refused.Store(&one)
+			return nil
+		}
+		return err
 	})
+	if one := refused.Load(); err == nil && one != nil {
+		err = *one
+	}
 	if err != nil {
 		// The owner keeps its finalizer: a dependent that is not detached would
 		// be collected when the owner goes.

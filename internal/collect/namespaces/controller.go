@@ -141,7 +141,10 @@ type termination struct {
 	refused map[types.UID]protection.Held
 	// reported are the objects in Controller.refused, with the times of their last refusals. Guarded by Controller.mu.
 	reported map[ownership.UID]time.Time
-	// held means that all objects the last sync left are being deleted already, and that nothing in
+	// staying is the number of objects that the server has refused to delete in this sync, and refuses until somebody
+	// acts. Guarded by Controller.mu.
+	staying int
+	// held means that all objects the last sync left wait for other controllers or users (Wait.held), and that nothing in
 	// the namespace has changed since. Guarded by Controller.mu.
 	held bool
 }

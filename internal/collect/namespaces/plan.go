@@ -155,6 +155,7 @@ type (
 		Remaining int
 		Deleting  int
 		Parked    int
+		Refused   int // that the server refuses to delete until somebody acts (R31)
 		Reason    string
 	}
 	// Finalize removes our finalizer: the namespace is empty (R22).
@@ -170,9 +171,11 @@ func (Finalize) step() {}
 // objectsRemain is the Reason of a Wait for objects that were all listed.
 const objectsRemain = "objects remain"
 
-// held reports whether all remaining objects are being deleted already, or are protected: other
-// controllers or users have to act.
-func (w Wait) held() bool { return w.Reason == objectsRemain && w.Remaining == w.Deleting+w.Parked }
+// held reports whether all remaining objects are being deleted already, are protected, or may not be
+// deleted: other controllers or users have to act.
+func (w Wait) held() bool {
+	return w.Reason == objectsRemain && w.Remaining == w.Deleting+w.Parked+w.Refused
+}
 
 // Progressed reports whether a sync made more progress than the one before it.
 func (w Wait) Progressed(before Wait) bool {

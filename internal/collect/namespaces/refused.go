@@ -6,6 +6,7 @@ import (
 	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 )
 
 // reportedFor is how long after its last refusal an object is reported. Objects that are still there are tried more
@@ -36,12 +37,27 @@ func (c *Controller) note(namespace string, t *termination, attempts []attempt) 
 			t.reported = make(map[ownership.UID]time.Time)
 		}
 		t.reported[uid] = now
+		if c.refused.Stays(uid) && !a.isProtected() {
+			t.staying++
+		}
 	}
 	for uid, last := range t.reported {
 		if now.Sub(last) > reportedFor {
 			c.refused.Forget(uid) // it is gone
 			delete(t.reported, uid)
 		}
+	}
+}
+
+// RefusersChanged notifies the controller that refusers of some sorts have changed, for callers that watch them: the
+// server may let contents go from now on.
+func (c *Controller) RefusersChanged(by []refusal.By) {
+	now := c.clock.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refused.Changed(now, by...)
+	for _, t := range c.terminations {
+		t.held = t.held && len(t.reported) == 0
 	}
 }
 

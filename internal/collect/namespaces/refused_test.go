@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coppice-dev/coppice/collector/report"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 )
 
 // R31: contents that the server refuses to delete are reported with the refuser, until they are deleted; a webhook that
@@ -60,4 +61,35 @@ func TestR31_RefusedContentsAreReported(t *testing.T) {
 			})
 		})
 	}
+}
+
+// R31: a namespace is at rest when the server refuses to delete its contents, but not for a moment after a refuser has
+// changed: the server may not know that yet.
+func TestR31_NamespaceWithRefusedContentsIsAtRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFakeServer(t, everyType...)
+		w.create("shop", configMaps, "a")
+		w.create("shop", configMaps, "b")
+		policy := apierrors.NewForbidden(configMaps.GroupResource(), "a", errors.New("ValidatingAdmissionPolicy 'keep' with binding 'keep-all' denied request: it is kept"))
+		w.broken["delete configmaps a"], w.broken["delete configmaps b"] = policy, errors.New("the connection is lost")
+		w.terminating("shop")
+		c := w.run()
+		isAtRest := func(want bool, when string) {
+			t.Helper()
+			if left := c.Unsettled([]string{"shop"}); (len(left) == 0) != want {
+				t.Errorf("%s: unsettled: %q", when, left)
+			}
+		}
+		<-time.After(time.Minute)
+		isAtRest(false, "a deletion fails")
+		w.mu.Lock()
+		delete(w.broken, "delete configmaps b")
+		w.mu.Unlock()
+		<-time.After(time.Minute)
+		isAtRest(true, "all others are gone")
+		c.RefusersChanged([]refusal.By{refusal.ByPolicy})
+		isAtRest(false, "the policy has just changed")
+		<-time.After(time.Minute)
+		isAtRest(true, "the policy has changed a while ago")
+	})
 }

@@ -13,7 +13,7 @@ func (c *Controller) began(name string) {
 	c.syncing++
 	c.syncs++
 	if t := c.terminations[name]; t != nil {
-		t.held = false
+		t.held, t.staying = false, 0
 	}
 }
 
@@ -27,6 +27,7 @@ func (c *Controller) ended() {
 func (c *Controller) hold(t *termination, step Wait) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	step.Refused = t.staying
 	t.held = step.held()
 }
 
@@ -38,8 +39,8 @@ func (c *Controller) Syncs() (begun, underWay int) {
 }
 
 // Unsettled describes the remaining work on namespaces that the caller has seen terminating. It is
-// empty when each of them is finalized, or has only objects that are being deleted and are held by
-// others.
+// empty when each of them is finalized, or has only objects that wait for others: they are being
+// deleted, are protected, or the server refuses to delete them.
 func (c *Controller) Unsettled(names []string) []string {
 	var moves []string
 	for _, name := range names {

@@ -21,7 +21,8 @@ import (
 
 // Controllers are a collector and a namespace controller that run in one process. Either may be
 // nil. They are faster together than in two processes: the collector, which watches all objects,
-// notifies the namespace controller at once of objects that are gone from a terminating namespace.
+// notifies the namespace controller at once of objects that are gone from a terminating namespace, and
+// of changes of policies and webhooks.
 type Controllers struct {
 	Collector  *collector.Collector
 	Namespaces *namespaces.Controller
@@ -37,7 +38,9 @@ func (c Controllers) Run(ctx context.Context) error {
 		return errors.New("there is no controller to run")
 	}
 	if c.Collector != nil && c.Namespaces != nil {
-		defer c.Collector.Parts().Engine.OnRemoval(c.Namespaces.Changed)()
+		engine := c.Collector.Parts().Engine
+		defer engine.OnRemoval(c.Namespaces.Changed)()
+		defer engine.OnRefuserChange(c.Namespaces.RefusersChanged)()
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	if c.Namespaces != nil {

@@ -13,8 +13,9 @@ const settleInterval = 5 * time.Millisecond
 
 // Settle waits until collection has come to rest, or ctx ends: the controllers have observed the
 // state of the server, no namespace is left to empty, and no object waits in the queue, in back-off
-// or at the barrier. It is for test suites: it lists all objects of the server and compares them
-// with the graph.
+// or at the barrier. Objects that the server refuses to delete or to change until somebody acts are at
+// rest (R31). Settle is for test suites: it lists all objects of the server and compares them with the
+// graph.
 func (c Controllers) Settle(ctx context.Context) report.Settlement {
 	for {
 		s := c.settlement(ctx)

@@ -5,6 +5,7 @@
 //	if l.Tell(object, refusal, now) { … } // an Event about it is due
 //	l.Remove(uid)                         // a request was accepted, or none is needed any longer
 //	l.Forget(uid)                         // the object is gone
+//	l.Changed(now, by...)                 // a refuser has changed
 //	status.Refused, status.RefusedCounts = l.Status()
 //
 // It counts all objects, and has the details of so many that they take at most a megabyte. A List is not safe for
@@ -29,6 +30,9 @@ const (
 	entryBytes = 200
 	// maxChanges is the number of changes from which on an object that changes is tried once a minute.
 	maxChanges = 6
+	// notice is the time within which an API server applies a changed policy or webhook: it looks for policies once a
+	// second.
+	notice = 2 * time.Second
 )
 
 // List has the refused objects. The zero value is empty.
@@ -37,6 +41,7 @@ type List struct {
 	listed  int // objects with details
 	bytes   int // of the details
 	told    map[ownership.UID]*told
+	changed map[refusal.By]time.Time // when a refuser of a sort has last changed
 }
 
 // entry is a refused object.
@@ -83,6 +88,30 @@ func (l *List) Add(o ownership.Object, action report.Action, r refusal.Refusal, 
 		l.bytes += bytesOf(details)
 	}
 	return !known
+}
+
+// Changed records that a refuser of some sorts was changed, created or deleted.
+func (l *List) Changed(now time.Time, by ...refusal.By) {
+	if l.changed == nil {
+		l.changed = make(map[refusal.By]time.Time)
+	}
+	for _, b := range by {
+		l.changed[b] = now
+	}
+}
+
+// Stays reports whether the server refuses a request about an object until somebody acts, as far as is known: its last
+// refusal came after the server must have noticed all changes of such refusers, and a refusal that may end by itself has
+// lasted for that time.
+func (l *List) Stays(uid ownership.UID) bool {
+	e, known := l.objects[uid]
+	if !known {
+		return false
+	}
+	if e.by.MayPass() && e.last.Sub(e.since) < notice {
+		return false
+	}
+	return e.last.Sub(l.changed[e.by]) >= notice
 }
 
 // Forget forgets an object that is gone.
