@@ -35,6 +35,8 @@ const (
 type Order struct {
 	stages [][]schema.GroupResource // empty for the stage of everything else
 	rest   Stage                    // the stage of everything else
+
+	isUpstream bool
 }
 
 // DefaultStages returns the stages of the default order.
@@ -49,8 +51,12 @@ func DefaultStages() [][]schema.GroupResource {
 // UpstreamOrder returns the order of kube-controller-manager's namespace controller, since Kubernetes
 // 1.33: pods; everything else.
 func UpstreamOrder() Order {
-	return Order{stages: [][]schema.GroupResource{{corev1.Resource("pods")}, nil}, rest: 1}
+	return Order{stages: [][]schema.GroupResource{{corev1.Resource("pods")}, nil}, rest: 1, isUpstream: true}
 }
+
+// IsUpstream reports whether kube-controller-manager's namespace controller deletes in this order. It deletes the objects
+// of a resource by one request, which kube-apiserver ends at the first object that it may not delete.
+func (o Order) IsUpstream() bool { return o.isUpstream }
 
 // NewOrder returns an order of stages, one of which is EverythingElse alone. Without stages
 // it is the default order.

@@ -68,11 +68,18 @@ func (j *Judge) Decide(d preview.Review) preview.Judgement {
 		return preview.Judgement{Deciders: []string{"admission, which cannot be foreseen: " + err.Error()}}
 	}
 	var judgement preview.Judgement
+	for i := range d.Webhooks {
+		if w := &d.Webhooks[i]; w.Mutates {
+			judgement = merged(judgement, j.webhook(ctx, request, w))
+		}
+	}
 	for i := range d.Policies {
 		judgement = merged(judgement, j.policy(ctx, request, &d.Policies[i]))
 	}
 	for i := range d.Webhooks {
-		judgement = merged(judgement, j.webhook(ctx, request, &d.Webhooks[i]))
+		if w := &d.Webhooks[i]; !w.Mutates {
+			judgement = merged(judgement, j.webhook(ctx, request, w))
+		}
 	}
 	return judgement
 }
@@ -201,8 +208,8 @@ func (j *Judge) webhook(ctx context.Context, r request, w *inventory.Webhook) pr
 		return preview.Judgement{}
 	case w.IsDead():
 		return preview.Judgement{Refusal: w.Dead()}
-	case !w.FailsClosed && w.Endpoints == 0:
-		return preview.Judgement{} // it is ignored
+	case w.IsIgnored():
+		return preview.Judgement{}
 	}
 	return preview.Judgement{Deciders: []string{w.String()}}
 }

@@ -252,6 +252,16 @@ func TestNamespaceThatCannotBeRead(t *testing.T) {
 	}
 }
 
+// Mutating webhooks are called before policies are evaluated, and validating webhooks afterwards.
+func TestMutatingWebhooksComeFirst(t *testing.T) {
+	dead := func(w *inventory.Webhook) { w.Endpoints = 0 }
+	mutating := hook(dead, func(w *inventory.Webhook) { w.Name, w.Mutates = "m", true })
+	got := admission.New().Decide(deletion([]inventory.Policy{policy(`false`)}, []inventory.Webhook{hook(dead), mutating}))
+	if got.Refusal == nil || got.Refusal.Name != "m" {
+		t.Errorf("refused by %+v", got.Refusal)
+	}
+}
+
 // The first refusal counts, and all that decide are named.
 func TestFirstRefusalCounts(t *testing.T) {
 	second := policy(`false`, func(p *inventory.Policy) { p.ResourceVersion = "2" }) // not the compiled form of the first

@@ -17,7 +17,10 @@ import (
 // Webhook is an admission webhook, validating or mutating.
 type Webhook struct {
 	Configuration, Name string
-	Rules               []admissionregistrationv1.RuleWithOperations
+	// Mutates is true for a mutating webhook: the API server calls those before it evaluates policies, and the others
+	// afterwards.
+	Mutates bool
+	Rules   []admissionregistrationv1.RuleWithOperations
 	// FailsClosed webhooks have the failurePolicy Fail: the API server denies requests while they do not answer.
 	FailsClosed bool
 	// Service is the service of the webhook; empty for a webhook with a URL.
@@ -41,6 +44,10 @@ func selects(s *metav1.LabelSelector) bool {
 // IsDead reports whether the webhook denies each request that it is called for, because nothing answers: it fails
 // closed, and its service has no endpoints.
 func (w *Webhook) IsDead() bool { return w.FailsClosed && w.Service.Name != "" && w.Endpoints == 0 }
+
+// IsIgnored reports whether the webhook decides about no request, because nothing answers: it fails open, and its service
+// has no endpoints.
+func (w *Webhook) IsIgnored() bool { return !w.FailsClosed && w.Service.Name != "" && w.Endpoints == 0 }
 
 // Dead returns the refusal of a webhook that is dead.
 func (w *Webhook) Dead() *refusal.Refusal {

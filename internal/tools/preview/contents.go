@@ -1,6 +1,7 @@
 package preview
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -50,7 +51,7 @@ func (p *play) emptyNamespace(ns *object) {
 		case namespaces.Read:
 			s.Record(p.list(ns, step.Resources))
 		case namespaces.Delete:
-			p.sweep(step.Contents)
+			p.sweep(ns.Name, step.Contents)
 			for _, content := range step.Contents {
 				s.Sweep(content.Resource, nil)
 			}
@@ -89,7 +90,13 @@ func (p *play) list(ns *object, resources []namespaces.Resource) []namespaces.Co
 }
 
 // sweep deletes the objects that the namespace controller has listed.
-func (p *play) sweep(contents []namespaces.Content) {
+func (p *play) sweep(namespace string, contents []namespaces.Content) {
+	if p.options.Order.IsUpstream() {
+		for _, content := range contents {
+			p.sweepCollection(namespace, content.Resource.GroupResource())
+		}
+		return
+	}
 	var uids []ownership.UID
 	for _, content := range contents {
 		for _, o := range content.Active {
@@ -97,6 +104,24 @@ func (p *play) sweep(contents []namespaces.Content) {
 		}
 	}
 	p.deleteAll(uids, metav1.DeletePropagationBackground, ByNamespaceController)
+}
+
+// sweepCollection deletes the objects of a resource as one request for all of them does on kube-apiserver: in the order
+// of their names, also those that are being deleted already, until one is refused.
+func (p *play) sweepCollection(namespace string, r schema.GroupResource) {
+	var all []*object
+	for _, o := range p.contents[namespace] {
+		if loaded := p.objects[o.UID]; o.Resource.GroupResource() == r && !loaded.removed {
+			all = append(all, loaded)
+		}
+	}
+	slices.SortFunc(all, func(a, b *object) int { return cmp.Compare(a.Name, b.Name) })
+	for _, o := range all {
+		if p.delete(o, metav1.DeletePropagationBackground, ByNamespaceController) != nil {
+			return
+		}
+		p.collectBetween()
+	}
 }
 
 // deleteAll deletes objects one after the other, except those that another actor has deleted in the meantime.

@@ -194,14 +194,17 @@ func (p *play) deleteWith(o *object, options *metav1.DeleteOptions, by Actor) er
 			return err
 		}
 	}
-	if err := p.admit(o, options, by); err != nil {
+	if err := p.protect(o, by); err != nil { // our server looks at it before admission
 		return err
 	}
-	if err := p.protect(o, by); err != nil {
+	if err := p.admit(o, options, by); err != nil {
 		return err
 	}
 	if o.by == "" && !o.deleting {
 		o.by = by
+	}
+	if o.refusal != nil && o.refusal.To != ByUser && !o.refusal.IsUpdate {
+		o.refusal = nil // another actor may do it
 	}
 	switch plan := plan.(type) {
 	case deletion.Remove:

@@ -273,6 +273,7 @@ func (r *Review) withoutJudge(why string) Judgement {
 	for i := range r.Webhooks {
 		w := &r.Webhooks[i]
 		switch {
+		case w.IsIgnored():
 		case !w.IsDead():
 			judgement.Deciders = append(judgement.Deciders, w.String())
 		case w.IsSelective():

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/coppice-dev/coppice/internal/collect/namespaces"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
@@ -116,6 +118,12 @@ func TestRefusalsArePredicted(t *testing.T) {
 			requests("Background", "shop"),
 			[]string{"a Kept refused to NamespaceController", "b Deleted", "shop Waiting"},
 		},
+		"another actor may": {
+			[]string{"Namespace shop", "ConfigMap a", "ConfigMap b < a"},
+			map[string]map[string]string{"b": {"denied": "gc"}},
+			requests("Background", "a", "shop"),
+			[]string{"a Deleted", "b Deleted", "shop Deleted"},
+		},
 		"somebody else": {
 			[]string{"ConfigMap a", "ConfigMap b < a"},
 			map[string]map[string]string{"a": {"denied": "gc"}, "b": {"denied": "me"}},
@@ -181,6 +189,33 @@ func TestRefusalsArePredicted(t *testing.T) {
 	}
 }
 
+// Our server looks at the protection of an object before admission.
+func TestProtectionComesBeforeAdmission(t *testing.T) {
+	inv := cluster(t, "ConfigMap a always")
+	facts := judgedFacts(inv, map[string]map[string]string{"a": {"denied": "me"}})
+	facts.Protections["a"] = inventory.Fact[inventory.Protection]{Value: inventory.Protection{Protection: protection.New(string(protection.Always), ""), Enforced: true}}
+	predicted := preview.NewPredictor(inv, facts, preview.Question{Requests: requests("Background", "a"), Judge: labelled{}}).Predict()
+	if o := predicted.Outcomes[0]; o.Refusal != nil || !strings.Contains(o.Refused, "protected by its label") {
+		t.Errorf("refused by %v: %s", o.Refusal, o.Refused)
+	}
+}
+
+// On kube-apiserver, kube-controller-manager deletes the contents of a namespace resource by resource, and each of these
+// requests ends at the first object that is refused: the objects behind it stay, unless the collector deletes them.
+func TestRefusalEndsUpstreamsSweep(t *testing.T) {
+	inv := cluster(t, "Namespace shop", "ConfigMap a", "ConfigMap b", "ConfigMap c", "ConfigMap d < a", "Widget z")
+	for order, want := range map[*namespaces.Order][]string{
+		{}:                              {"a Deleted", "b Kept refused to NamespaceController", "c Deleted", "d Deleted", "shop Waiting", "z Deleted"},
+		new(namespaces.UpstreamOrder()): {"a Deleted", "b Kept refused to NamespaceController", "d Deleted", "shop Waiting", "z Deleted"},
+	} {
+		question := preview.Question{Requests: requests("Background", "shop"), Judge: labelled{}, Order: *order}
+		facts := judgedFacts(inv, map[string]map[string]string{"b": {"denied": "ns"}})
+		if diff := cmp.Diff(want, verdicts(preview.NewPredictor(inv, facts, question).Predict())); diff != "" {
+			t.Errorf("upstream: %t\n%s", order.IsUpstream(), diff)
+		}
+	}
+}
+
 // Where no expressions are evaluated, or an object cannot be read, a dead webhook without selectors refuses, and
 // everything else that matches is undecided.
 func TestRefusalsWithoutExpressions(t *testing.T) {
@@ -202,7 +237,7 @@ func TestRefusalsWithoutExpressions(t *testing.T) {
 		"dead":                 {dead, "a Kept refused to User decided by ValidatingAdmissionPolicy keep: gone"},
 		"dead, for some":       {selective, "a Deleted decided by ValidatingAdmissionPolicy keep: gone, " + name + ": gone"},
 		"alive":                {alive, "a Deleted decided by ValidatingAdmissionPolicy keep: gone, " + name},
-		"it fails open":        {open, "a Deleted decided by ValidatingAdmissionPolicy keep: gone, " + name},
+		"dead, it fails open":  {open, "a Deleted decided by ValidatingAdmissionPolicy keep: gone"},
 		"about something else": {inventory.Webhook{FailsClosed: true, Service: service}, "a Deleted decided by ValidatingAdmissionPolicy keep: gone"},
 	} {
 		t.Run(what, func(t *testing.T) {

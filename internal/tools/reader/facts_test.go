@@ -65,6 +65,7 @@ func TestFactsAreReadOnce(t *testing.T) {
 		&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: in("", "v"), Webhooks: []admissionregistrationv1.ValidatingWebhook{
 			{Name: "dead", ClientConfig: admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: "ops", Name: "dead", Path: &path}}},
 			{Name: "alive", ClientConfig: admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: "ops", Name: "alive"}}},
+			{Name: "open", FailurePolicy: new(admissionregistrationv1.Ignore), ClientConfig: admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: "ops", Name: "alive"}}},
 		}},
 		&discoveryv1.EndpointSlice{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ops", Name: "alive-1", Labels: map[string]string{discoveryv1.LabelServiceName: "alive"}},
@@ -102,7 +103,7 @@ func TestFactsAreReadOnce(t *testing.T) {
 		t.Errorf("a node that does not exist is %+v", n)
 	}
 	hooks := facts.AllWebhooks().Value
-	if len(hooks) != 2 || !hooks[0].FailsClosed || hooks[0].Endpoints != 0 || hooks[1].Endpoints != 1 {
+	if len(hooks) != 3 || !hooks[0].FailsClosed || hooks[0].Endpoints != 0 || hooks[1].Endpoints != 1 || hooks[2].FailsClosed || hooks[2].Endpoints != 1 {
 		t.Errorf("the webhooks are %+v", hooks)
 	}
 	lease := facts.Lease(deployment).Value

@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// webhooks reads all admission webhooks, and the endpoints of those that fail closed.
+// webhooks reads all admission webhooks, and the endpoints of their services.
 func (r *Facts) webhooks(ctx context.Context) ([]inventory.Webhook, error) {
 	validating, err := r.client.AdmissionregistrationV1().ValidatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -25,7 +25,7 @@ func (r *Facts) webhooks(ctx context.Context) ([]inventory.Webhook, error) {
 	}
 	found := webhooksOf(validating.Items, mutating.Items)
 	for n := range found {
-		if w := &found[n]; w.FailsClosed && w.Service.Name != "" {
+		if w := &found[n]; w.Service.Name != "" {
 			w.Endpoints = r.endpoints(ctx, w.Service)
 		}
 	}
@@ -72,6 +72,7 @@ func webhooksOf(validating []admissionregistrationv1.ValidatingWebhookConfigurat
 			w := &mutating[i].Webhooks[j]
 			one := webhookOf(w.FailurePolicy, w.ClientConfig)
 			one.Configuration, one.Name, one.Rules = "MutatingWebhookConfiguration "+mutating[i].Name, w.Name, w.Rules
+			one.Mutates = true
 			one.NamespaceSelector, one.ObjectSelector, one.Conditions = w.NamespaceSelector, w.ObjectSelector, w.MatchConditions
 			found = append(found, one)
 		}
