@@ -146,7 +146,7 @@ func TestLinkOpensThePageOnce(t *testing.T) {
 	p.kubectl(`{apiVersion: v1, kind: ConfigMap, metadata: {name: held, namespace: shop, finalizers: [acme.io/hold]}}`, "apply", "-f", "-")
 	p.kubectl("", "delete", "namespace", "shop", "--wait=false")
 	b.untilText("acme.io/hold")
-	b.do(chromedp.Click(`table[aria-label="In progress"] a`))
+	b.click(`table[aria-label="In progress"] a`)
 	b.until(`document.querySelector(".box.held")`)
 	b.untilText("finalizer acme.io/hold: nobody serves it")
 	b.until(`[...document.querySelectorAll("dd")].some((d) => d.textContent === "Stuck")`)
@@ -232,7 +232,7 @@ metadata: {name: owner, namespace: shop}
 	p.kubectl("", "delete", "configmap", "owner", "-n", "shop", "--cascade=foreground", "--wait=false")
 	b.open("stories")
 	b.until(`document.querySelector('a[href^="#/story/"]')`)
-	b.do(chromedp.Click(`a[href^="#/story/"]`))
+	b.click(`a[href^="#/story/"]`)
 	b.until(`document.querySelectorAll(".box").length >= 2`)
 	b.open("health")
 	b.untilText("Deletions that take long")
@@ -340,7 +340,8 @@ func TestDemoIsPlayedInTheBrowser(t *testing.T) {
 		if n == 0 {
 			b.accessible()
 		}
-		b.do(chromedp.Click("#choice-1"), chromedp.Click("form button"))
+		b.click("#choice-1")
+		b.click("form button")
 		b.until(`[...document.querySelectorAll(".note")].some((n) => n.textContent.includes("What happened: "))`)
 		if n == 0 {
 			b.until(`document.querySelectorAll(".box").length === 3`)

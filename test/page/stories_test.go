@@ -9,8 +9,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/chromedp/chromedp"
 )
 
 // leastFrames is how many frames are drawn in a second, at least, while thousands of objects go.
@@ -152,7 +150,7 @@ func TestListHasARowForEachDeletion(t *testing.T) {
 	b.until(`document.querySelectorAll("table[aria-label='Done'] tbody tr").length === 2`)
 	list.send("removed", object{"id": "b"})
 	b.until(`!document.body.innerText.includes("web-b")`)
-	b.do(chromedp.Click(`a[href="#/story/a"]`))
+	b.click(`a[href="#/story/a"]`)
 	b.until(`location.hash === "#/story/a"`)
 }
 
@@ -195,7 +193,7 @@ func TestPictureOfADeletion(t *testing.T) {
 	b.until(`[...document.querySelectorAll("dd")].some((d) => d.textContent === "Stuck")`)
 	b.until(`[...document.querySelectorAll(".box.held text")].some((e) => e.textContent.startsWith("served by Deployment acme/oper"))`)
 	b.until(`document.querySelector(".box.held").getAttribute("aria-label").includes("served by Deployment acme/operator")`)
-	b.do(chromedp.Click(`.box.held rect`))
+	b.click(".box.held")
 	b.untilText("finalizer acme.io/hold, which Deployment acme/operator removes; its controller is scaled to 0")
 	b.untilText("coppice undo a")
 	one.send("objects", []object{{"uid": "held", "kind": "ConfigMap", "namespace": "shop", "name": "held", "marked": now(), "gone": now(), "owners": []object{{"uid": "root"}}}})
@@ -232,7 +230,7 @@ func TestScrubberShowsEachMoment(t *testing.T) {
 	b.untilText("0 objects gone")
 	move(500)
 	b.untilText("1 object gone")
-	b.do(chromedp.Click(`.scrubber button`))
+	b.click(`.scrubber button`)
 	b.until(`document.querySelector("input[type=range]").value === "1000"`)
 	b.untilText("now: 2 objects gone")
 }

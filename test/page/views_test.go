@@ -117,7 +117,7 @@ func TestPreviewIsAPictureOfGroups(t *testing.T) {
 			t.Errorf("no box says %q: %q", want, labels)
 		}
 	}
-	b.do(chromedp.Click(`.box[aria-label^="ConfigMap precious stays · it is protected"] rect`))
+	b.click(`.box[aria-label^="ConfigMap precious stays · it is protected"]`)
 	b.untilText("protected by its label coppice.dev/protect=always: nobody deletes it")
 	if got := eval[string](b, "location.hash"); got != "#/"+named {
 		t.Errorf("the address is %s", got)
@@ -158,12 +158,12 @@ func TestBrakeIsReleasedAfterAQuestion(t *testing.T) {
 	b.untilText("finalizer acme.io/hold: nobody serves it")
 	b.until(`[...document.querySelectorAll(".note.bad")].some((n) => n.textContent.startsWith("Stuck: finalizer acme.io/hold"))`)
 	eval[int](b, "confirm = () => false; 0")
-	b.do(chromedp.Click("button.danger"))
+	b.click("button.danger")
 	if !c.paused.Load() {
 		t.Fatal("it has gone on without consent")
 	}
 	eval[int](b, "confirm = () => true; 0")
-	b.do(chromedp.Click("button.danger"))
+	b.click("button.danger")
 	b.untilText("Nothing is paused.")
 	if c.paused.Load() {
 		t.Error("nothing was asked for")
