@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/inprocess"
-	"github.com/coppice-dev/coppice/internal/apiserver/poststart"
+	"github.com/coppice-dev/coppice/internal/collect/pace"
 )
 
 const (
@@ -142,7 +142,7 @@ func readChecks() []string {
 // hasRead returns when the server has read everything on which answers depend, or with an error when ctx
 // ends.
 func (h hooks) hasRead(ctx context.Context) error {
-	return poststart.Retry(ctx, h.config.Log, "read what answers depend on", func(ctx context.Context) error {
+	return pace.Retry(ctx, h.config.Log, "read what answers depend on", func(ctx context.Context) error {
 		for _, check := range readChecks() {
 			if err := h.client.Discovery().RESTClient().Get().AbsPath("/readyz/" + check).Do(ctx).Error(); err != nil {
 				return err
@@ -163,7 +163,7 @@ func newStart() *start { return &start{gate: newGate(), ready: make(chan struct{
 
 // announce closes ready when /readyz succeeds.
 func (s *start) announce(ctx context.Context, log *slog.Logger, client kubernetes.Interface) {
-	err := poststart.Retry(ctx, log, "become ready", func(ctx context.Context) error {
+	err := pace.Retry(ctx, log, "become ready", func(ctx context.Context) error {
 		return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 	})
 	if err == nil {

@@ -21,8 +21,8 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/poststart"
 	"github.com/coppice-dev/coppice/internal/apiserver/serviceendpoints"
+	"github.com/coppice-dev/coppice/internal/collect/pace"
 	"github.com/coppice-dev/coppice/internal/controller"
 )
 
@@ -64,7 +64,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 // client may conclude that its group does not exist, and that its objects are gone. Ensure retries until
 // ctx ends.
 func (a *Aggregator) Ensure(ctx context.Context) error {
-	return poststart.Retry(ctx, a.config.Log, "announce the aggregated API groups", func(context.Context) error {
+	return pace.Retry(ctx, a.config.Log, "announce the aggregated API groups", func(context.Context) error {
 		if !a.services.HasSynced() {
 			return errors.New("the informer of APIServices has not synced yet")
 		}

@@ -18,7 +18,7 @@ import (
 	apiregistrationclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 	"k8s.io/utils/clock"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/poststart"
+	"github.com/coppice-dev/coppice/internal/collect/pace"
 	"github.com/coppice-dev/coppice/internal/controller"
 )
 
@@ -43,7 +43,7 @@ type Registrar struct {
 
 // Ensure reconciles all APIServices, and retries until ctx ends.
 func (r *Registrar) Ensure(ctx context.Context) error {
-	return poststart.Retry(ctx, r.Log, "register the API groups", r.ensure)
+	return pace.Retry(ctx, r.Log, "register the API groups", r.ensure)
 }
 
 func (r *Registrar) ensure(ctx context.Context) error {
@@ -59,7 +59,7 @@ func (r *Registrar) ensure(ctx context.Context) error {
 		names[key] = true
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(poststart.Concurrency)
+	group.SetLimit(pace.WritesAtStart)
 	for name := range names {
 		group.Go(func() error { return r.carryOut(ctx, decide(desired[name], r.observed(name), starting)) })
 	}

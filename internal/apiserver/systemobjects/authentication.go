@@ -16,7 +16,7 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
-	"github.com/coppice-dev/coppice/internal/apiserver/poststart"
+	"github.com/coppice-dev/coppice/internal/collect/pace"
 )
 
 // The ConfigMap with which aggregated API servers authenticate requests of front proxies. The names are
@@ -29,7 +29,7 @@ const (
 
 // EnsureAuthentication creates or updates this ConfigMap, and retries until ctx ends.
 func EnsureAuthentication(ctx context.Context, log *slog.Logger, client kubernetes.Interface, authority *auth.Authority, now func() time.Time) error {
-	return poststart.Retry(ctx, log, "publish the authorities of client certificates", func(ctx context.Context) error {
+	return pace.Retry(ctx, log, "publish the authorities of client certificates", func(ctx context.Context) error {
 		return ensureAuthentication(ctx, client, authority, now())
 	})
 }

@@ -11,7 +11,7 @@ import (
 	flowcontrolclient "k8s.io/client-go/kubernetes/typed/flowcontrol/v1"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
-	"github.com/coppice-dev/coppice/internal/apiserver/poststart"
+	"github.com/coppice-dev/coppice/internal/collect/pace"
 )
 
 // The flow schemas for the control plane's own users.
@@ -24,14 +24,14 @@ const (
 // EnsureFlowSchemas creates the missing default priority levels and flow schemas, and retries until ctx ends.
 // It does not change existing ones; KeepFlowSchemas does.
 func EnsureFlowSchemas(ctx context.Context, log *slog.Logger, client flowcontrolclient.FlowcontrolV1Interface) error {
-	return poststart.Retry(ctx, log, "create the default flow schemas", func(ctx context.Context) error {
+	return pace.Retry(ctx, log, "create the default flow schemas", func(ctx context.Context) error {
 		return createFlowSchemas(ctx, client)
 	})
 }
 
 func createFlowSchemas(ctx context.Context, client flowcontrolclient.FlowcontrolV1Interface) error {
 	group, writing := errgroup.WithContext(ctx)
-	group.SetLimit(poststart.Concurrency)
+	group.SetLimit(pace.WritesAtStart)
 	for _, levels := range [][]*flowcontrolv1.PriorityLevelConfiguration{bootstrap.MandatoryPriorityLevelConfigurations, bootstrap.SuggestedPriorityLevelConfigurations} {
 		for _, level := range levels {
 			group.Go(func() error {
@@ -44,7 +44,7 @@ func createFlowSchemas(ctx context.Context, client flowcontrolclient.Flowcontrol
 		return err
 	}
 	group, writing = errgroup.WithContext(ctx)
-	group.SetLimit(poststart.Concurrency)
+	group.SetLimit(pace.WritesAtStart)
 	for _, schema := range flowSchemas() {
 		group.Go(func() error {
 			_, err := client.FlowSchemas().Create(writing, schema.DeepCopy(), metav1.CreateOptions{})

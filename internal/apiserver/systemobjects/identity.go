@@ -16,7 +16,7 @@ import (
 	"k8s.io/component-helpers/apimachinery/lease"
 	"k8s.io/utils/clock"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/poststart"
+	"github.com/coppice-dev/coppice/internal/collect/pace"
 )
 
 // The Lease of an API server. The label and its value are Kubernetes'.
@@ -53,7 +53,7 @@ const (
 
 // EnsureTokenTracking creates a missing ConfigMap, and retries until ctx ends.
 func EnsureTokenTracking(ctx context.Context, log *slog.Logger, client corev1client.ConfigMapsGetter, now func() time.Time) error {
-	return poststart.Retry(ctx, log, "create config map "+tokenTracking, func(ctx context.Context) error {
+	return pace.Retry(ctx, log, "create config map "+tokenTracking, func(ctx context.Context) error {
 		configMaps := client.ConfigMaps(metav1.NamespaceSystem)
 		if _, err := configMaps.Get(ctx, tokenTracking, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			return err

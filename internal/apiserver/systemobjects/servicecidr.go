@@ -13,7 +13,7 @@ import (
 	networkingclient "k8s.io/client-go/kubernetes/typed/networking/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/poststart"
+	"github.com/coppice-dev/coppice/internal/collect/pace"
 )
 
 // serviceCIDRName is the name of the ServiceCIDR with the server's own range.
@@ -24,7 +24,7 @@ const serviceCIDRName = "kubernetes"
 // stays, and EnsureServiceCIDR logs that.
 func EnsureServiceCIDR(ctx context.Context, log *slog.Logger, client networkingclient.ServiceCIDRsGetter, addresses netip.Prefix) error {
 	ranges := addresses.Masked().String()
-	return poststart.Retry(ctx, log, "create service CIDR "+serviceCIDRName, func(ctx context.Context) error {
+	return pace.Retry(ctx, log, "create service CIDR "+serviceCIDRName, func(ctx context.Context) error {
 		cidr, err := ensureServiceCIDR(ctx, client.ServiceCIDRs(), ranges)
 		if err == nil && !slices.Contains(cidr.Spec.CIDRs, ranges) {
 			log.WarnContext(ctx, "the ServiceCIDR is not that of this server", "name", serviceCIDRName, "cidrs", cidr.Spec.CIDRs, "own", ranges)

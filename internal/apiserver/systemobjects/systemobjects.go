@@ -14,14 +14,14 @@ import (
 	schedulingclient "k8s.io/client-go/kubernetes/typed/scheduling/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/poststart"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
+	"github.com/coppice-dev/coppice/internal/collect/pace"
 )
 
 // EnsureNamespaces creates the missing system namespaces, and retries until ctx ends.
 func EnsureNamespaces(ctx context.Context, log *slog.Logger, client corev1client.NamespacesGetter) error {
 	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease} {
-		err := poststart.Retry(ctx, log, "create namespace "+name, func(ctx context.Context) error {
+		err := pace.Retry(ctx, log, "create namespace "+name, func(ctx context.Context) error {
 			return ensureNamespace(ctx, client.Namespaces(), name)
 		})
 		if err != nil {
@@ -51,7 +51,7 @@ func KeepNamespaces(ctx context.Context, log *slog.Logger, informer cache.Shared
 // refuses to delete them.
 func EnsurePriorityClasses(ctx context.Context, log *slog.Logger, client schedulingclient.PriorityClassesGetter) error {
 	for _, class := range builtin.SystemPriorityClasses() {
-		err := poststart.Retry(ctx, log, "create priority class "+class.Name, func(ctx context.Context) error {
+		err := pace.Retry(ctx, log, "create priority class "+class.Name, func(ctx context.Context) error {
 			_, err := client.PriorityClasses().Create(ctx, class, metav1.CreateOptions{})
 			return ignoreExisting(err)
 		})

@@ -13,14 +13,14 @@ import (
 	"k8s.io/component-helpers/auth/rbac/reconciliation"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
-	"github.com/coppice-dev/coppice/internal/apiserver/poststart"
+	"github.com/coppice-dev/coppice/internal/collect/pace"
 )
 
 // Ensure creates the default roles and bindings, adds missing rules and subjects to existing ones, and
 // returns when policy has them all. It retries until ctx ends.
 func Ensure(ctx context.Context, log *slog.Logger, client rbacclient.RbacV1Interface, policy rbac.Policy) error {
 	defaults := Defaults()
-	err := poststart.Retry(ctx, log, "create the default roles", func(ctx context.Context) error {
+	err := pace.Retry(ctx, log, "create the default roles", func(ctx context.Context) error {
 		// Cluster roles and bindings come first: components that start now need them, and the namespaces of
 		// the others may not exist yet.
 		if err := ensureInCluster(ctx, client, defaults); err != nil {
@@ -36,7 +36,7 @@ func Ensure(ctx context.Context, log *slog.Logger, client rbacclient.RbacV1Inter
 	if err != nil {
 		return err
 	}
-	return poststart.Retry(ctx, log, "observe the default roles", func(context.Context) error { return checkComplete(policy, defaults) })
+	return pace.Retry(ctx, log, "observe the default roles", func(context.Context) error { return checkComplete(policy, defaults) })
 }
 
 // namespaces returns the namespaces that have default Roles.
@@ -52,7 +52,7 @@ func ensureInCluster(ctx context.Context, client rbacclient.RbacV1Interface, def
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(poststart.Concurrency)
+	group.SetLimit(pace.WritesAtStart)
 	for _, wanted := range defaults.ClusterRoles {
 		owner := func(r *rbacv1.ClusterRole) reconciliation.RuleOwner {
 			return reconciliation.ClusterRoleRuleOwner{ClusterRole: r}
@@ -80,7 +80,7 @@ func ensureInNamespace(ctx context.Context, client rbacclient.RbacV1Interface, n
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(poststart.Concurrency)
+	group.SetLimit(pace.WritesAtStart)
 	for _, wanted := range defaults.Roles {
 		owner := func(r *rbacv1.Role) reconciliation.RuleOwner { return reconciliation.RoleRuleOwner{Role: r} }
 		if wanted.Namespace == namespace {

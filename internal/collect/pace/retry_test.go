@@ -1,4 +1,4 @@
-package poststart
+package pace
 
 import (
 	"bytes"

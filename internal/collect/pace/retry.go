@@ -1,7 +1,4 @@
-// Package poststart contains shared code of the API server's post-start hooks. A hook creates objects that
-// every cluster has. It runs when the server has just started to serve and requests may still fail, so it
-// retries until it succeeds or the server stops.
-package poststart
+package pace
 
 import (
 	"context"
@@ -13,9 +10,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Concurrency is the number of objects that a hook writes concurrently. Sequential writes would take a
-// considerable part of a start.
-const Concurrency = 16
+// WritesAtStart is the number of objects that a post-start hook of the API server writes concurrently. Sequential
+// writes would take a considerable part of a start.
+const WritesAtStart = 16
 
 const (
 	// minRetry is the first retry interval. Readiness waits for the hooks, and most of them succeed within
@@ -33,8 +30,9 @@ const (
 	logEvery = time.Minute
 )
 
-// Retry calls do with growing intervals until it returns nil or ctx ends. task describes do in the
-// imperative, for the log and the error. Retry logs a persistent failure.
+// Retry calls do with growing intervals until it returns nil or ctx ends. task describes do in the imperative, for the
+// log and the error. Retry logs a persistent failure. The post-start hooks of the API server use it, which create
+// objects that every cluster has: a server that has just started may refuse requests.
 func Retry(ctx context.Context, log *slog.Logger, task string, do func(context.Context) error) error {
 	clock := clock.RealClock{}
 	began := clock.Now()
