@@ -43,7 +43,7 @@ func main() {
 
 // catchesSignals reports whether the command handles SIGTERM and Ctrl-C, and cleans up before it ends.
 func catchesSignals(args []string) bool {
-	return len(args) > 0 && slices.Contains([]string{"up", "collect", "node", "demo", "web", "conformance", "snapshot"}, args[0])
+	return len(args) > 0 && slices.Contains([]string{"up", "collect", "node", "demo", "web", "conformance", "snapshot", "wait", "delete"}, args[0])
 }
 
 // runsControlPlane reports whether the command serves requests until it is stopped. The root
@@ -52,5 +52,5 @@ func runsControlPlane(args []string) bool { return len(args) > 0 && args[0] == "
 
 // readsCluster reports whether the command ends by itself and may read all objects of a cluster.
 func readsCluster(args []string) bool {
-	return len(args) > 0 && slices.Contains([]string{"preview", "delete", "explain", "audit", "graph"}, args[0])
+	return len(args) > 0 && slices.Contains([]string{"preview", "delete", "wait", "explain", "audit", "graph"}, args[0])
 }

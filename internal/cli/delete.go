@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,8 +22,7 @@ import (
 )
 
 func newDelete(s Streams) *cobra.Command {
-	var f previewFlags
-	var confirm confirmFlags
+	var f deleteFlags
 	c := &cobra.Command{
 		Use:   "delete TYPE/NAME ... | TYPE NAME ... | TYPE -l LABELS | TYPE --all | -f FILE",
 		Short: "Delete objects as previewed, if nothing has changed since",
@@ -36,24 +36,57 @@ Each DELETE has the version that the preview has read as its precondition, so th
 change prevents it, too. With --backup, the command first writes the objects to a file for
 "coppice undo", and deletes nothing if that fails.
 
+With --wait, the command ends when everything is gone, as "coppice wait" does, with the same
+output and exit codes.
+
 The exit code is 3 if more objects than --max would be deleted, or would wait for their
-deletion.`,
+deletion. With --wait, it is 6 if it is proved that an object does not go until somebody acts,
+and 7 at the --timeout.`,
 		Example: `  # Preview a deletion, and make it
   coppice preview delete deployment/web
   coppice delete deployment/web --confirm 779e1bf0e80d778147831e860dd5c1aa25829a4ed21abf6f0f3e35900c6a86b4
+
+  # The same, until everything is gone
+  coppice delete deployment/web --wait --timeout 5m --confirm 779e1bf0e80d778147831e860dd5c1aa25829a4ed21abf6f0f3e35900c6a86b4
 
   # The same with a file, which can be reviewed
   coppice preview delete -f manifests -o json >preview.json
   coppice delete -f manifests --confirm-from preview.json`,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(c *cobra.Command, args []string) error { return deleteConfirmed(c, f, confirm, args, s) },
+		RunE:              func(c *cobra.Command, args []string) error { return deleteConfirmed(c, f, args, s) },
 	}
 	f.add(c)
-	c.Flags().StringVar(&confirm.digest, "confirm", "", "digest of the preview")
-	c.Flags().StringVar(&confirm.file, "confirm-from", "", "file with the preview as JSON, instead of its digest")
+	c.Flags().StringVar(&f.confirm.digest, "confirm", "", "digest of the preview")
+	c.Flags().StringVar(&f.confirm.file, "confirm-from", "", "file with the preview as JSON, instead of its digest")
 	c.MarkFlagsMutuallyExclusive("confirm", "confirm-from")
 	completeWith(c, "confirm")
+	c.Flags().BoolVar(&f.end.wait, "wait", false, "wait until everything is gone, as coppice wait does")
+	addTimeout(c, &f.end.timeout)
 	return c
+}
+
+// deleteFlags are the flags of coppice delete.
+type deleteFlags struct {
+	previewFlags
+
+	confirm confirmFlags
+	end     endFlags
+}
+
+// endFlags are about the end of the deletion.
+type endFlags struct {
+	wait    bool
+	timeout time.Duration
+}
+
+func (f endFlags) check() error {
+	switch {
+	case f.timeout < 0:
+		return usageError{fmt.Errorf("--timeout %s is negative", f.timeout)}
+	case f.timeout > 0 && !f.wait:
+		return usageError{errors.New("--timeout is for --wait")}
+	}
+	return nil
 }
 
 // confirmFlags name the confirmed preview, by its digest or its file.
@@ -89,13 +122,16 @@ func printChanges(w io.Writer, confirmed, now preview.Report) {
 	}
 }
 
-func deleteConfirmed(c *cobra.Command, f previewFlags, confirm confirmFlags, args []string, s Streams) error {
-	confirmed, err := confirm.preview()
+func deleteConfirmed(c *cobra.Command, f deleteFlags, args []string, s Streams) error {
+	if err := f.end.check(); err != nil {
+		return err
+	}
+	confirmed, err := f.confirm.preview()
 	if err != nil {
 		return err
 	}
 	f.address = ask.NoCollector // the versions of the deleted objects have to be read
-	predicted, err := predict(c, &f, args, s)
+	predicted, err := predict(c, &f.previewFlags, args, s)
 	if err != nil {
 		return err
 	}
@@ -124,7 +160,14 @@ func deleteConfirmed(c *cobra.Command, f previewFlags, confirm confirmFlags, arg
 		}
 		terminal.Fprintf(s.Out, "%s\n", line)
 	}
-	return nil
+	if !f.end.wait {
+		return nil
+	}
+	sources, err := f.cluster.sources("", nil)
+	if err != nil {
+		return err
+	}
+	return waitFor(c.Context(), sources, ask.Ending{Predicted: &predicted.report}, f.end.timeout, &waitPrinter{format: "text", s: s})
 }
 
 // deleteSeen deletes an object if its version is still the one that was read, and returns a line about the result. An

@@ -80,6 +80,7 @@ func TestShellCompletionOffersValues(t *testing.T) {
 		{[]string{"audit", "--output", ""}, "junit"},
 		{[]string{"preview", "delete", "--cascade", ""}, "orphan"},
 		{[]string{"delete", "--conf"}, "--confirm\tdigest of the preview"},
+		{[]string{"wait", "--output", ""}, "yaml"},
 		{[]string{"version", "--output", ""}, "yaml"},
 		{[]string{"kubectl", "api-v"}, "api-versions\tPrint the supported API versions on the server, in the form of \"group/version\""},
 		{[]string{"kubectl", "delete", "--casc"}, "--cascade"},

@@ -17,6 +17,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/escape"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/audit"
+	"github.com/coppice-dev/coppice/internal/tools/cascade"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
 	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/history"
@@ -35,6 +36,7 @@ var values = map[reflect.Type][]string{
 	reflect.TypeFor[preview.Fate]():         {"Deleted", "Waiting", "Detached", "Kept", "Unknown"},
 	reflect.TypeFor[preview.Actor]():        {"User", "Collector", "NamespaceController", "Server", "Node", "PodGarbageCollector"},
 	reflect.TypeFor[preview.Reason]():       {"Finalizer", "Dependents", "Contents", "Discovery", "Barrier", "Users", "Node"},
+	reflect.TypeFor[cascade.State]():        {"Waiting", "Gone", "Stuck", "TimedOut"},
 	reflect.TypeFor[finalizerowner.State](): {"Alive", "Leaving", "Unknown", "Gone", "ScaledToZero", "NotReady", "Silent", "Forbidden"},
 	reflect.TypeFor[undo.Outcome]():         {"Made", "MadeBefore", "Remade", "Exists", "Terminating", "Occupied", "LeftOut", "Failed"},
 	reflect.TypeFor[report.Answer]():        {"done", "unknown", "observed"},
@@ -122,6 +124,13 @@ func outputs() []output {
 		{"explain of a deleted object", func(f *filler, s Streams) error {
 			x := filled[history.Explanation](f)
 			return explained{text: x.Text(answerTime)}.print(s.Out, "text")
+		}},
+		{"wait", func(f *filler, s Streams) error {
+			p := &waitPrinter{format: "text", s: s}
+			if err := p.progress(filled[cascade.Report](f)); err != nil {
+				return err
+			}
+			return p.result(filled[cascade.Report](f))
 		}},
 		{"protect list", func(f *filler, s Streams) error { return writeProtected(s.Out, filled[[]protectedObject](f)) }},
 		{"delete of a changed cluster", func(f *filler, s Streams) error {

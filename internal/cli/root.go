@@ -12,7 +12,8 @@
 //	kubeconfig.go  where that server is
 //
 // main calls Run. Its exit codes are 0 for success, 1 for a failure, which one line on
-// stderr explains, 2 for an invalid command line, and 3 if a command has findings, as an audit has.
+// stderr explains, 2 for an invalid command line, and 3 if a command has findings, as an audit has. Previews and waits
+// have more.
 package cli
 
 import (
@@ -38,6 +39,9 @@ const (
 	// cannot be foreseen.
 	ExitRefused   = 4
 	ExitUndecided = 5
+	// ExitStuck and ExitTimedOut are for waits that end before the deletion.
+	ExitStuck    = 6
+	ExitTimedOut = 7
 )
 
 // Streams are the input and output of a command.
@@ -138,7 +142,7 @@ deletion takes, from the DELETE request to the last object that is deleted with 
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
 	})
-	root.AddCommand(newUp(s), newDemo(s), newKubectl(all), newCollect(s), newNode(s), newGraph(s), newPreview(s), newDelete(s), newUndo(s), newProtect(s), newUnprotect(s), newExplain(s), newAudit(s), newConformance(s), newRecords(s), newStories(s), newStatus(s), newWeb(s), newSnapshot(s), newAssets(s), newVersion(s))
+	root.AddCommand(newUp(s), newDemo(s), newKubectl(all), newCollect(s), newNode(s), newGraph(s), newPreview(s), newDelete(s), newWait(s), newUndo(s), newProtect(s), newUnprotect(s), newExplain(s), newAudit(s), newConformance(s), newRecords(s), newStories(s), newStatus(s), newWeb(s), newSnapshot(s), newAssets(s), newVersion(s))
 	return root
 }
 

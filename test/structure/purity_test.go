@@ -22,6 +22,7 @@ func purePackages() []string {
 		"internal/tools/inventory",
 		"internal/tools/preview",
 		"internal/tools/explain",
+		"internal/tools/cascade",
 		"internal/node/agent/lifecycle",
 		"internal/node/scheduler/placement",
 		"internal/tools/audit",

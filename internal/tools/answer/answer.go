@@ -14,6 +14,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/namespaces"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/audit"
+	"github.com/coppice-dev/coppice/internal/tools/cascade"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
 	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
@@ -44,6 +45,26 @@ func (c *Cluster) Preview(ctx context.Context, requests []preview.Request, assum
 		Requests: requests, Now: c.Now, Order: c.Order, AssumeReleased: assumeReleased, Judge: c.Judge, Collected: c.Collector != nil,
 	})
 	return decide(ctx, c.Facts, facts, predictor.Predict)
+}
+
+// DeletionsIn does the same for a namespace and the objects in it.
+func (c *Cluster) DeletionsIn(ctx context.Context, namespace string) []explain.Group {
+	facts, explainer := c.explainer()
+	return decide(ctx, c.Facts, facts, func() []explain.Group { return explainer.AllIn(namespace) })
+}
+
+// Cascade observes a deletion that has begun.
+func (c *Cluster) Cascade(ctx context.Context, of *cascade.Cascade) (cascade.Report, cascade.Part) {
+	facts := inventory.NewFacts()
+	predictor := preview.NewPredictor(c.Inventory, facts, preview.Question{
+		Underway: of.Underway(c.Inventory), Now: c.Now, Order: c.Order, AssumeReleased: true, Judge: c.Judge,
+	})
+	part := of.Divide(c.Inventory, decide(ctx, c.Facts, facts, predictor.Predict), c.Now)
+	explainer := explain.New(explain.Input{
+		Inventory: c.Inventory, Before: c.Before, Facts: facts, Collector: c.Collector.WithRefused(part.Refused), Now: c.Now,
+	})
+	causes := decide(ctx, c.Facts, facts, func() []explain.Group { return explainer.Groups(part.Going) })
+	return of.Conclude(c.Inventory, part, causes, c.Now), part
 }
 
 // Explain calls visit with the explanation of each object, in their order, and ends at its first error. Objects that

@@ -62,6 +62,23 @@ func (c *Collector) WithoutErrors(instead string) *Collector {
 	return &without
 }
 
+// WithRefused returns a copy with further objects that the server refuses to delete. Without a collector, it returns one
+// of which nothing else is known.
+func (c *Collector) WithRefused(more map[ownership.UID]Refused) *Collector {
+	if len(more) == 0 {
+		return c
+	}
+	with := *NewCollector("")
+	if c != nil {
+		with = *c
+	}
+	with.Refused = maps.Clone(more)
+	if c != nil {
+		maps.Copy(with.Refused, c.Refused)
+	}
+	return &with
+}
+
 // Held is an owner whose deletion waits for the proof that the collector has missed no dependent.
 type Held struct {
 	Since time.Time

@@ -22,8 +22,32 @@ type Group struct {
 // first, and among these the oldest ones. The leaf of a group is the oldest of those with the same reason. Objects that
 // wait for each other have one leaf together. The time is proportional to the number of objects, of waits and of
 // objects in groups.
-func (e *Explainer) All() []Group {
-	waits := e.waitsOf(e.oldestFirst())
+func (e *Explainer) All() []Group { return e.grouped(e.oldestFirst()) }
+
+// AllIn explains as All does, but only the objects in a namespace and the namespace itself.
+func (e *Explainer) AllIn(namespace string) []Group {
+	return e.grouped(slices.DeleteFunc(e.oldestFirst(), func(o *inventory.Object) bool { return !isIn(o, namespace) }))
+}
+
+// isIn reports whether an object is in a namespace, or is that namespace.
+func isIn(o *inventory.Object, namespace string) bool {
+	return o.Namespace == namespace || o.Name == namespace && o.Kind == (ownership.Kind{Kind: "Namespace"})
+}
+
+// Groups explains some objects, whether or not they are being deleted yet, as All does. It leaves out objects that wait
+// for nothing.
+func (e *Explainer) Groups(uids []ownership.UID) []Group {
+	objects := make([]*inventory.Object, 0, len(uids))
+	for _, uid := range uids {
+		if o := e.Inventory.Object(uid); o != nil {
+			objects = append(objects, o)
+		}
+	}
+	return e.grouped(objects)
+}
+
+func (e *Explainer) grouped(objects []*inventory.Object) []Group {
+	waits := e.waitsOf(objects)
 	all := make([]Group, 0, len(waits.causes))
 	for n := range waits.causes {
 		g := Group{Leaf: waits.causes[n].leaf}

@@ -15,6 +15,8 @@ import (
 // Question is a deletion that a user wants to preview.
 type Question struct {
 	Requests []Request
+	// Underway are objects whose deletion has begun. With these, the question has no Requests.
+	Underway []ownership.UID
 	Now      time.Time
 	// Order is the order in which the contents of namespaces are deleted.
 	Order namespaces.Order
@@ -52,7 +54,7 @@ func NewPredictor(inv *inventory.Inventory, facts *inventory.Facts, q Question) 
 func (p *Predictor) Predict() Prediction {
 	misses := p.facts.Misses()
 	if p.played == nil {
-		played := p.cluster.Predict(p.question.Requests, p.options(misses))
+		played := p.play(p.options(misses))
 		if p.facts.Misses() > misses {
 			return played
 		}
@@ -62,6 +64,13 @@ func (p *Predictor) Predict() Prediction {
 	result.AddOwners(p.owners.Of)
 	result.AddBudgets(p.inventory, p.facts.BudgetsOf)
 	return result
+}
+
+func (p *Predictor) play(o Options) Prediction {
+	if len(p.question.Underway) > 0 {
+		return p.cluster.Continue(p.question.Underway, o)
+	}
+	return p.cluster.Predict(p.question.Requests, o)
 }
 
 // options returns the facts as assumptions of the simulation. misses are those at its beginning.
