@@ -36,6 +36,7 @@ func served() []*inventory.Resource {
 		resource("", "v1", "pods", "Pod", true),
 		resource("apps", "v1", "deployments", "Deployment", true),
 		resource("apps", "v1", "replicasets", "ReplicaSet", true),
+		resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", true),
 		widgets,
 	}
 }
@@ -293,6 +294,16 @@ func faultsOfObjects() []fault {
 			[]string{"x pods default/x label=pod-template-hash:1"},
 			nil,
 			[]string{"looks-owned pods/x: It has the label pod-template-hash=1 of a controller, and no owner."},
+		},
+		{
+			"EndpointSlice without its Service",
+			[]string{
+				"x endpointslices default/x label=endpointslice.kubernetes.io/managed-by:endpointslice-controller.k8s.io",
+				"y endpointslices default/y label=endpointslice.kubernetes.io/managed-by:me",
+				"z endpointslices default/z label=kubernetes.io/service-name:web",
+			},
+			nil,
+			[]string{"looks-owned endpointslices.discovery.k8s.io/x: It has the label endpointslice.kubernetes.io/managed-by=endpointslice-controller.k8s.io of a controller, and no owner."},
 		},
 		{"others managed by the same have owners", []string{
 			"x configmaps default/x label=app.kubernetes.io/managed-by:operator",

@@ -40,16 +40,28 @@ func (c *checker) terminating(o *inventory.Object) {
 	c.found(TerminatingLong, o, -1, fmt.Sprintf("It should have been gone %s ago, and %s.", since, waits))
 }
 
-// marks returns the labels that workload controllers set on objects of a kind that they own. An object with
-// such a label and no controller has lost its controller, or was released on purpose.
-func marks(kind ownership.Kind) []string {
+// mark is a label that a controller sets on objects that it owns.
+type mark struct {
+	label string
+	// domain is the end of the label's value; empty for any value.
+	domain string
+}
+
+// marks returns the labels that controllers of Kubernetes set on objects of a kind that they own. An object with such a
+// label and no controller has lost its controller, or was released on purpose.
+func marks(kind ownership.Kind) []mark {
 	switch kind {
 	case ownership.Kind{Kind: "Pod"}:
-		return []string{"pod-template-hash", "controller-revision-hash", "statefulset.kubernetes.io/pod-name", "batch.kubernetes.io/controller-uid"}
+		return []mark{
+			{label: "pod-template-hash"}, {label: "controller-revision-hash"},
+			{label: "statefulset.kubernetes.io/pod-name"}, {label: "batch.kubernetes.io/controller-uid"},
+		}
 	case ownership.Kind{Group: "apps", Kind: "ReplicaSet"}:
-		return []string{"pod-template-hash"}
+		return []mark{{label: "pod-template-hash"}}
 	case ownership.Kind{Group: "apps", Kind: "ControllerRevision"}:
-		return []string{"controller-revision-hash", "controller.kubernetes.io/hash"}
+		return []mark{{label: "controller-revision-hash"}, {label: "controller.kubernetes.io/hash"}}
+	case ownership.Kind{Group: "discovery.k8s.io", Kind: "EndpointSlice"}:
+		return []mark{{"endpointslice.kubernetes.io/managed-by", "-controller.k8s.io"}} // others make slices without owners
 	default:
 		return nil
 	}
@@ -80,9 +92,9 @@ func (c *checker) looksOwned(o *inventory.Object) {
 	if len(o.Owners) > 0 || o.Phase != ownership.Active {
 		return
 	}
-	for _, label := range marks(o.Kind) {
-		if value, ok := o.Labels.Lookup(label); ok {
-			c.found(LooksOwned, o, -1, fmt.Sprintf("It has the label %s=%s of a controller, and no owner.", label, value))
+	for _, m := range marks(o.Kind) {
+		if value, ok := o.Labels.Lookup(m.label); ok && strings.HasSuffix(value, m.domain) {
+			c.found(LooksOwned, o, -1, fmt.Sprintf("It has the label %s=%s of a controller, and no owner.", m.label, value))
 			return
 		}
 	}
