@@ -201,6 +201,25 @@ func TestPictureOfADeletion(t *testing.T) {
 	b.accessible()
 }
 
+// An object that the server refuses to delete is held by the refuser; when it is gone, the page still says so.
+func TestRefusedObjectIsHeldByTheRefuser(t *testing.T) {
+	c, _, one := newStories()
+	refusal := object{"by": "policy", "refuser": "keep", "binding": "all", "message": "it is kept", "since": now(), "count": 3}
+	refused := object{"uid": "held", "kind": "ConfigMap", "namespace": "shop", "name": "held", "owners": []object{{"uid": "root"}}, "refusal": refusal}
+	one.send("story", summary("a", 1, 1, 0))
+	one.send("objects", []object{{"uid": "root", "kind": "Deployment.apps", "namespace": "shop", "name": "web-a", "marked": now(), "gone": now()}, refused})
+	b := newTab(t, serve(t, c), 1280, 900)
+	b.open("story/a")
+	b.until(`document.querySelector(".box.held")?.getAttribute("aria-label").includes("held · by ValidatingAdmissionPolicy keep")`)
+	b.do(chromedp.Click(`.box.held rect`))
+	b.untilText("by ValidatingAdmissionPolicy keep: it is kept")
+	refusal["ended"], refused["gone"] = now(), now()
+	one.send("objects", []object{refused})
+	b.until(`!document.querySelector(".box.held")`)
+	b.untilText("was refused from")
+	b.accessible()
+}
+
 // If no finalizer holds an object and the deletion makes no progress, the page names the object that it waits for.
 func TestStoryThatIsStuck(t *testing.T) {
 	c, _, one := newStories()

@@ -93,6 +93,7 @@ func phraseOf(action report.Action) string {
 		return "stop it from blocking its owners"
 	case report.ActionRemoveFinalizer:
 		return "remove its finalizer"
+	case report.ActionDeleteInstances: // by the server
 	}
 	return string(action)
 }
@@ -107,6 +108,9 @@ func (s *state) refuse(o ownership.Object, action report.Action, r refusal.Refus
 	}
 	now := s.clock.Now()
 	isNew = s.refused.Add(o, action, r, now)
+	if s.stories != nil {
+		s.stories.Refused(&o, s.homes.at(o.Namespace, o.ResourceVersion), r, now)
+	}
 	if r.By == refusal.ByProtection || !s.refused.IsLasting(o.UID, r, now) {
 		return isNew, nil
 	}
@@ -122,6 +126,14 @@ func (s *state) refuse(o ownership.Object, action report.Action, r refusal.Refus
 func (s *state) accepted(uid ownership.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.lift(uid, false)
+}
+
+// lift forgets the refusal of an object, which stays if no request is needed any longer. The caller holds mu.
+func (s *state) lift(uid ownership.UID, stays bool) {
+	if s.refused.Has(uid) && s.stories != nil {
+		s.stories.RefusalEnded(uid, stays, s.clock.Now())
+	}
 	s.refused.Remove(uid)
 }
 
@@ -143,7 +155,7 @@ func (s *state) decided(o ownership.Object, d verdict.Decision) {
 			return
 		}
 	}
-	s.refused.Remove(o.UID)
+	s.lift(o.UID, o.Phase == ownership.Active)
 }
 
 // checkRefused returns an error if no request is sent now: one was refused, and the object changes all the time.

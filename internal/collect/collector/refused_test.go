@@ -2,6 +2,7 @@ package collector_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +16,8 @@ import (
 	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/collect/collector"
 	"github.com/coppice-dev/coppice/internal/collect/collector/client"
+	"github.com/coppice-dev/coppice/internal/collect/story"
+	"github.com/coppice-dev/coppice/internal/collect/storybook"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/testing/apimodel"
 )
@@ -102,6 +105,62 @@ func TestR31_RefusalsAreReported(t *testing.T) {
 			t.Error("the owner is there after the last refusal")
 		}
 	})
+}
+
+// R31: the story of the deletion has the refusal while it lasts, and afterwards.
+func TestR31_StoriesHaveRefusals(t *testing.T) {
+	stories := storybook.New()
+	running(t, collector.Config{Stories: stories}, func(s *apimodel.Server, _ *collector.Collector) {
+		keeping(s, forbidden("kept", deniedByPolicy))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		summary, during := refusalIn(t, stories, "kept")
+		const waits = "Pod shop/kept, refused by ValidatingAdmissionPolicy keep"
+		if during.Ended != nil || during.Refuser != "keep" || during.Binding != "keep-all" || during.Message != "it is kept" || during.Count < 2 || summary.WaitsFor != waits {
+			t.Errorf("%+v: %+v", summary, during)
+		}
+		s.Heal()
+		s.Update(podRef("kept"), addFinalizer("example.com/a"))
+		synctest.Wait()
+		s.Update(podRef("kept"), removeFinalizer("example.com/a"))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		summary, after := refusalIn(t, stories, "kept")
+		if after.Ended == nil || after.Message != "it is kept" || after.Count != during.Count || !summary.Done || summary.Gone != 3 {
+			t.Errorf("%+v: %+v", summary, after)
+		}
+	})
+}
+
+// R31: an object that stays in the end is no longer refused: it has lost the reference to the owner that is gone.
+func TestR31_StoryEndsWithAnObjectThatStays(t *testing.T) {
+	stories := storybook.New()
+	running(t, collector.Config{Stories: stories}, func(s *apimodel.Server, _ *collector.Collector) {
+		keeping(s, forbidden("kept", deniedByPolicy))
+		time.Sleep(time.Minute)
+		s.Update(podRef("kept"), func(o *ownership.Object) { o.Owners = nil })
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		summary, refusal := refusalIn(t, stories, "kept")
+		if refusal.Ended == nil || !summary.Done || summary.Kept != 1 || summary.Gone != 2 {
+			t.Errorf("%+v: %+v", summary, refusal)
+		}
+	})
+}
+
+// refusalIn returns the only story, and the refusal of one of its objects.
+func refusalIn(t *testing.T, stories *storybook.Book, name string) (story.Summary, story.Refusal) {
+	t.Helper()
+	all := stories.List(nil, time.Now())
+	if len(all) != 1 {
+		t.Fatalf("stories: %+v", all)
+	}
+	s, objects, _, _ := stories.Story(all[0].ID, 0, nil, time.Now())
+	at := slices.IndexFunc(objects, func(o story.Object) bool { return o.Name == name })
+	if at < 0 || objects[at].Refusal == nil {
+		t.Fatalf("objects: %+v", objects)
+	}
+	return s, *objects[at].Refusal
 }
 
 // R31: a change of a policy ends the back-off, also if the server applies it a moment later; policies that change all

@@ -62,6 +62,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/lifecycle"
 	"github.com/coppice-dev/coppice/internal/collect/pace"
 	"github.com/coppice-dev/coppice/internal/collect/refused"
+	"github.com/coppice-dev/coppice/internal/collect/storybook"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
@@ -125,6 +126,7 @@ type Controller struct {
 	syncing      int                     // guarded by mu; how many syncs are under way
 	syncs        int                     // guarded by mu; how many have begun
 	refused      refused.List            // guarded by mu; the contents that the server refuses to delete
+	stories      *storybook.Book         // guarded by mu; records the refusals, too; nil: none
 }
 
 // termination is the state of a terminating namespace that is kept between its syncs. The queue

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/coppice-dev/coppice/collector/report"
+	"github.com/coppice-dev/coppice/internal/collect/storybook"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/rules/refusal"
@@ -12,6 +13,17 @@ import (
 // reportedFor is how long after its last refusal an object is reported. Objects that are still there are tried more
 // often.
 const reportedFor = 2 * protection.RetryAfter
+
+// RecordIn records the refusals to delete contents in stories, too, until stop is called.
+func (c *Controller) RecordIn(stories *storybook.Book) (stop func()) {
+	set := func(stories *storybook.Book) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.stories = stories
+	}
+	set(stories)
+	return func() { set(nil) }
+}
 
 // note records the answers to DELETEs: refusals for the status (R31), and those of protected objects, which are parked
 // (R28).
@@ -23,6 +35,9 @@ func (c *Controller) note(namespace string, t *termination, attempts []attempt) 
 		a := &attempts[i]
 		uid := ownership.UID(a.object.UID)
 		if a.refusal == nil {
+			if c.stories != nil && c.refused.Has(uid) {
+				c.stories.RefusalEnded(uid, false, now)
+			}
 			c.refused.Forget(uid)
 			delete(t.reported, uid)
 			continue
@@ -30,9 +45,13 @@ func (c *Controller) note(namespace string, t *termination, attempts []attempt) 
 		if a.isProtected() {
 			t.park(a.object, a.refusal.Message, now)
 		}
-		c.refused.Add(ownership.Object{
+		o := ownership.Object{
 			Kind: ownership.Kind{Group: a.resource.Group, Kind: a.resource.Kind}, Namespace: namespace, Name: a.object.Name, UID: uid, ResourceVersion: a.object.Version,
-		}, report.ActionDelete, *a.refusal, now)
+		}
+		c.refused.Add(o, report.ActionDelete, *a.refusal, now)
+		if c.stories != nil {
+			c.stories.Refused(&o, ownership.UID(t.uid), *a.refusal, now)
+		}
 		if t.reported == nil {
 			t.reported = make(map[ownership.UID]time.Time)
 		}

@@ -13,6 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coppice-dev/coppice/collector/report"
+	"github.com/coppice-dev/coppice/internal/collect/story"
+	"github.com/coppice-dev/coppice/internal/collect/storybook"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/refusal"
 )
 
@@ -37,8 +40,11 @@ func TestR31_RefusedContentsAreReported(t *testing.T) {
 				w.create("shop", configMaps, "a")
 				w.broken["delete configmaps a"] = test.refusal
 				w.terminating("shop")
+				stories := storybook.New()
 				c := w.run()
-				<-time.After(time.Minute)
+				stories.Seen(&ownership.Object{Kind: ownership.Kind{Kind: "Namespace"}, Name: "shop", UID: "ns-shop", Phase: ownership.Terminating}, "", time.Now())
+				defer c.RecordIn(stories)()
+				<-time.After(2 * time.Minute)
 				want := test.want
 				want.Kind, want.Namespace, want.Name, want.Action = configMaps.Kind, "shop", "a", report.ActionDelete
 				objects, counts := c.Refused()
@@ -51,12 +57,17 @@ func TestR31_RefusedContentsAreReported(t *testing.T) {
 				if got := w.condition("shop", "NamespaceDeletionContentFailure"); !strings.Contains(got, test.message) {
 					t.Errorf("the condition is %q", got)
 				}
+				during := refusalOf(t, stories)
 				w.mu.Lock()
 				delete(w.broken, "delete configmaps a")
 				w.mu.Unlock()
 				<-time.After(time.Minute)
 				if objects, counts := c.Refused(); len(objects)+len(counts) > 0 {
 					t.Errorf("refused afterwards: %+v", objects)
+				}
+				after := refusalOf(t, stories)
+				if during.Ended != nil || during.Refuser != want.Refuser || during.Message != want.Message || during.Count < 2 || after.Ended == nil || after.Count != during.Count {
+					t.Errorf("the story of the namespace has %+v, and afterwards %+v", during, after)
 				}
 			})
 		})
@@ -92,4 +103,14 @@ func TestR31_NamespaceWithRefusedContentsIsAtRest(t *testing.T) {
 		<-time.After(time.Minute)
 		isAtRest(true, "the policy has changed a while ago")
 	})
+}
+
+// refusalOf returns the refusal of the object in the story of the namespace "shop".
+func refusalOf(t *testing.T, stories *storybook.Book) story.Refusal {
+	t.Helper()
+	_, objects, _, _ := stories.Story("ns-shop", 0, nil, time.Now())
+	if len(objects) != 2 || objects[1].Refusal == nil {
+		t.Fatalf("the objects of the story: %+v", objects)
+	}
+	return *objects[1].Refusal
 }

@@ -56,6 +56,7 @@ func (b *Book) Seen(o *ownership.Object, home ownership.UID, now time.Time) {
 	isNew, before := e.marked == 0, e.phase
 	if isNew {
 		m.story.update(e, func(e *entry) { e.marked = now.UnixNano() })
+		e.refusal = e.refusal.over(now) // the refusal to mark it
 	}
 	if isNew || e.due != o.Due || e.phase != o.Phase || !slices.Equal(e.finalizers, o.Finalizers) {
 		e.due, e.phase, e.finalizers = o.Due, o.Phase, o.Finalizers
@@ -78,7 +79,7 @@ func (b *Book) Gone(o *ownership.Object, home ownership.UID, now time.Time) {
 	}
 }
 
-// Listed records that all objects of a kind were listed: marked objects that are not in the list are gone.
+// Listed records that all objects of a kind were listed: waiting objects that are not in the list are gone.
 func (b *Book) Listed(kind ownership.Kind, isThere func(ownership.UID) bool, now time.Time) {
 	name := b.names.of(kind)
 	b.guards.removeAll(func(g *guard) bool { return g.Kind == name && !isThere(g.UID) })
@@ -87,7 +88,7 @@ func (b *Book) Listed(kind ownership.Kind, isThere func(ownership.UID) bool, now
 			continue
 		}
 		for _, e := range s.entries {
-			if e.marked != 0 && e.gone == 0 && e.Kind == name && !isThere(e.UID) {
+			if e.state() == stateWaiting && e.Kind == name && !isThere(e.UID) {
 				b.gone(member{s, e}, now)
 			}
 		}
@@ -99,7 +100,7 @@ func (b *Book) gone(m member, now time.Time) {
 	if m.entry == nil {
 		m.story.further.gone++
 	} else {
-		m.story.update(m.entry, func(e *entry) { e.gone, e.finalizers = now.UnixNano(), nil })
+		m.story.update(m.entry, func(e *entry) { e.gone, e.finalizers, e.refusal = now.UnixNano(), nil, e.refusal.over(now) })
 		b.usage.count(m.entry)
 	}
 	m.story.rate.add(now)
@@ -116,7 +117,7 @@ func (b *Book) Stayed(object Ref, keptBy, lost []Ref, now time.Time) {
 		}
 		m, known := b.membership.of(object.UID)
 		switch {
-		case known && (m.story != of.story || m.entry == nil || !m.entry.kept):
+		case known && (m.story != of.story || m.entry == nil || m.entry.marked != 0 || m.entry.gone != 0):
 			return // it is being deleted itself, or is in another story
 		case !known:
 			e := &entry{Ref: object, kept: true}
@@ -126,6 +127,7 @@ func (b *Book) Stayed(object Ref, keptBy, lost []Ref, now time.Time) {
 			m = b.add(of.story, e)
 		}
 		if e := m.entry; e != nil {
+			m.story.update(e, func(e *entry) { e.kept = true })
 			e.keptBy, e.lost = keptBy, append(e.lost, lost...)
 			e.lost = e.lost[max(0, len(e.lost)-mostOwners):]
 			b.usage.count(e)

@@ -61,9 +61,9 @@ type further struct{ all, gone int }
 type state uint8
 
 const (
-	stateOpen    state = iota // neither marked nor kept: it was protected, and will be deleted
+	stateOpen    state = iota // neither marked nor kept: it was protected or refused, and will be deleted
 	stateKept                 // it stays
-	stateWaiting              // it is marked
+	stateWaiting              // it is marked, or the server refuses a request about it
 	stateGone
 	states // the number of states
 )
@@ -82,7 +82,8 @@ type entry struct {
 	keptBy, lost []Ref
 	finalizers   []string
 	phase        ownership.Phase
-	bytes        int // of its texts, as the Book counts them
+	refusal      *refused // the last one, also when it has ended; nil if there was none
+	bytes        int      // of its texts, as the Book counts them
 	last         int64
 	change       uint64 // of the Book, when the entry changed last
 }
@@ -93,7 +94,7 @@ func (e *entry) state() state {
 		return stateGone
 	case e.kept:
 		return stateKept
-	case e.marked != 0:
+	case e.marked != 0 || e.refusal.lasts():
 		return stateWaiting
 	}
 	return stateOpen

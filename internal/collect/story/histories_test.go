@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 )
 
 // check compares the counts of each story with its objects, and that each object is in one story.
@@ -29,7 +31,7 @@ func check(t *testing.T, b *Book, now time.Time) {
 				gone++
 			case o.Fate == FateKept:
 				kept++
-			case o.Marked != nil:
+			case o.Marked != nil || o.Refusal != nil && o.Refusal.Ended == nil:
 				waiting++
 			}
 			if other, twice := seen[o.UID]; twice && o.Fate == "" {
@@ -154,7 +156,7 @@ func step(b *Book, random *rand.Rand, now time.Time) {
 	if random.IntN(4) == 0 {
 		o.Phase = ownership.Foreground
 	}
-	switch random.IntN(6) {
+	switch random.IntN(8) {
 	case 0:
 		b.Requested(Request{Key: fmt.Sprint(random.IntN(5)), UID: o.UID, By: By{User: "ann"}})
 	case 1, 2:
@@ -166,5 +168,9 @@ func step(b *Book, random *rand.Rand, now time.Time) {
 		b.Gone(&o, "", now)
 	case 5:
 		b.Stayed(refOf(&o, ""), nil, []Ref{{UID: ownership.UID(fmt.Sprint(random.IntN(40))), Kind: "Thing", Name: "x"}}, now)
+	case 6:
+		b.Refused(&o, "", refusal.Refusal{By: refusal.ByPolicy, Name: "keep", Message: strings.Repeat("m", random.IntN(20))}, now)
+	case 7:
+		b.RefusalEnded(o.UID, random.IntN(2) == 0, now)
 	}
 }

@@ -12,7 +12,7 @@ type limits struct {
 	stories int // in all
 	singles int // of one object, which are done
 	objects int // in all stories
-	bytes   int // of the texts in all objects: names, UIDs, finalizers
+	bytes   int // of the texts in all objects: names, UIDs, finalizers, refusals
 	further int // objects that are only counted
 }
 
@@ -48,7 +48,7 @@ func (u *usage) isTight(l *limits) bool {
 
 // count updates the size of the texts of an entry.
 func (u *usage) count(e *entry) {
-	size := e.Ref.bytes()
+	size := e.Ref.bytes() + e.refusal.bytes()
 	for _, o := range e.owners {
 		size += len(o.UID)
 	}

@@ -6,6 +6,7 @@
 //	b.Seen(object, home, now)           // by the collector, from its watches: marked, or changed since
 //	b.Gone(object, home, now)           // home is the UID of its namespace
 //	b.Stayed(object, keptBy, lost, now) // by the collector, when it has removed references to owners that go
+//	b.Refused(object, home, refusal, now) // by a controller whose request was refused (R31), and RefusalEnded
 //
 // A story begins with an object that is marked or removed, and that belongs to no other story: its root. An object
 // belongs to the story of its owners, of its namespace, or of the CustomResourceDefinition of its kind, if one of
@@ -76,8 +77,8 @@ type Summary struct {
 	Began  time.Time  `json:"began"`
 	Ended  *time.Time `json:"ended,omitempty"`
 	Done   bool       `json:"done,omitempty"`
-	// Gone objects are removed, Waiting objects are marked and not gone, Kept objects stay: they have lost an owner, or
-	// are protected.
+	// Gone objects are removed, Waiting objects are marked and not gone, or the server refuses to delete or to change
+	// them (R31), Kept objects stay: they have lost an owner, or are protected.
 	Gone    int `json:"gone"`
 	Waiting int `json:"waiting"`
 	Kept    int `json:"kept"`
@@ -112,6 +113,7 @@ type Object struct {
 	KeptBy     []Ref         `json:"keptBy,omitempty"`     // owners that keep it
 	Lost       []Ref         `json:"lost,omitempty"`       // owners that it has lost; it stays
 	Holds      []Hold        `json:"holds,omitempty"`
+	Refusal    *Refusal      `json:"refusal,omitempty"` // the last one, also when it has ended
 }
 
 // FateKept is the fate of an object that stays.

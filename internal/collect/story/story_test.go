@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 )
 
 var start = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
@@ -76,6 +77,7 @@ func refTo(text string) Ref {
 //
 //	asked NAME by=USER [key=KEY] [policy=POLICY]
 //	seen OBJECT …, gone OBJECT …, stayed OBJECT lost=OBJECT [kept=OBJECT], wait
+//	refused OBJECT … policy=NAME, accepted NAME, spared NAME
 func TestHistoriesMakeStories(t *testing.T) {
 	datadriven.RunTest(t, "testdata/stories", func(t *testing.T, d *datadriven.TestData) string {
 		b := NewBook()
@@ -113,6 +115,13 @@ func TestHistoriesMakeStories(t *testing.T) {
 					}
 				}
 				b.Stayed(refTo(words[1]), kept, lost, now)
+			case "refused":
+				last := len(words) - 1
+				b.Refused(new(objectOf(append(words[1:last:last], "active"))), "", refusal.Refusal{
+					By: refusal.ByPolicy, Name: strings.TrimPrefix(words[last], "policy="), Binding: "all", Message: "it is kept",
+				}, now)
+			case "accepted", "spared":
+				b.RefusalEnded(ownership.UID(words[1]), words[0] == "spared", now)
 			case "wait":
 			default:
 				t.Fatalf("%s: %q", d.Pos, line)
@@ -143,6 +152,13 @@ func stateOf(o *Object) string {
 		state = " kept"
 	case o.Marked != nil:
 		state = " waiting"
+	}
+	switch {
+	case o.Refusal == nil:
+	case o.Refusal.Ended == nil:
+		state += " refused"
+	default:
+		state += " was refused"
 	}
 	if o.In != "" {
 		state += " in " + string(o.In)

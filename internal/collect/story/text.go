@@ -36,7 +36,9 @@ func (s *Summary) Text(objects []Object, now time.Time) string {
 	if s.WaitsFor != "" {
 		say("waits for %s\n", s.WaitsFor)
 	}
-	for _, o := range slices.SortedFunc(slices.Values(objects), func(a, b Object) int { return strings.Compare(a.String(), b.String()) }) {
+	sorted := slices.SortedFunc(slices.Values(objects), func(a, b Object) int { return strings.Compare(a.String(), b.String()) })
+	sayRefusals(sorted, say)
+	for _, o := range sorted {
 		switch {
 		case o.Fate == FateKept && len(o.KeptBy) > 0:
 			say("stays: %s, owned by %s\n", o.Ref, o.KeptBy[0])
@@ -84,7 +86,9 @@ func (w *wait) String() string {
 	case onProtected:
 		return some + ", which " + map[bool]string{true: "are", false: "is"}[w.count > 1] + " protected"
 	case onFinalizer:
-		return "the finalizer " + w.finalizer + " of " + some
+		return "the finalizer " + w.holder + " of " + some
+	case onRefused:
+		return some + ", refused by " + w.holder
 	case onGrace:
 		return fmt.Sprintf("%s to stop, until %s", some, time.Unix(w.due, 0).UTC().Format("15:04:05 UTC"))
 	case onOthers:

@@ -177,7 +177,7 @@ func sumOf(tallies []tally, sees Sees) (sum tally) {
 
 // object returns an object without the parts that the reader may not see.
 func (e *entry) object(sees Sees) Object {
-	o := Object{Ref: e.Ref, Owners: e.owners, In: e.in, Marked: at(e.marked), Gone: at(e.gone)}
+	o := Object{Ref: e.Ref, Owners: e.owners, In: e.in, Marked: at(e.marked), Gone: at(e.gone), Refusal: e.refusal.view()}
 	if e.kept {
 		o.Fate, o.Protected = FateKept, e.protected
 		o.KeptBy, o.Lost = visible(e.keptBy, sees), visible(e.lost, sees)

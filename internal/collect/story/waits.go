@@ -13,22 +13,23 @@ const (
 	waitsAge   = time.Second
 )
 
-// leaf is why a marked object waits. Causes come before their effects.
+// leaf is why an object waits. Causes come before their effects.
 type leaf uint8
 
 const (
 	onProtected leaf = iota // of an object that is not deleted because it is protected
+	onRefused               // of an object that the server refuses to delete or to change
 	onFinalizer             // of another controller
 	onGrace                 // a pod, to stop
 	onRemoval               // no known reason
 	onOthers                // dependents, or contents
 )
 
-// wait groups the marked objects of a kind in a namespace that wait for the same leaf, or the protected objects that
+// wait groups the waiting objects of a kind in a namespace that wait for the same leaf, or the protected objects that
 // they wait for.
 type wait struct {
-	on        leaf
-	finalizer string
+	on     leaf
+	holder string // the finalizer, or the refuser
 
 	first Ref
 	count int
@@ -36,7 +37,7 @@ type wait struct {
 }
 
 // isLike reports whether both wait for the same leaf.
-func (w *wait) isLike(other *wait) bool { return w.on == other.on && w.finalizer == other.finalizer }
+func (w *wait) isLike(other *wait) bool { return w.on == other.on && w.holder == other.holder }
 
 // recentWaits are the waits of a story as they were computed last.
 type recentWaits struct {
@@ -51,7 +52,7 @@ func (w *recentWaits) areFresh(s *story, now time.Time) bool {
 	return !w.at.IsZero() && (w.change == s.change || isRecent)
 }
 
-// waits returns the waits of the marked objects of a story. Their number is small, however many objects there are.
+// waits returns the waits of the objects of a story. Their number is small, however many objects there are.
 func (b *Book) waits(s *story, now time.Time) []wait {
 	if !s.waits.areFresh(s, now) {
 		guards := b.guards.those(func(g *guard) bool { return b.isHeldBy(s, g) })
@@ -63,19 +64,19 @@ func (b *Book) waits(s *story, now time.Time) []wait {
 // waitsOf groups the waits of entries, and the protected objects that they wait for.
 func waitsOf(entries []*entry, guards []guard) []wait {
 	type group struct {
-		on        leaf
-		finalizer string
-		place     place
+		on     leaf
+		holder string
+		place  place
 	}
 	groups := map[group]int{}
 	var found []wait
-	add := func(e *entry, on leaf, finalizer string) {
-		of := group{on, finalizer, placeOf(e)}
+	add := func(e *entry, on leaf, holder string) {
+		of := group{on, holder, placeOf(e)}
 		at, known := groups[of]
 		if !known {
 			at = len(found)
 			groups[of] = at
-			found = append(found, wait{on: on, finalizer: finalizer, first: e.Ref})
+			found = append(found, wait{on: on, holder: holder, first: e.Ref})
 		}
 		found[at].count++
 		found[at].due = max(found[at].due, e.due)
@@ -87,7 +88,10 @@ func waitsOf(entries []*entry, guards []guard) []wait {
 		if e.state() != stateWaiting {
 			continue
 		}
-		isHeld := false
+		isHeld := e.refusal.lasts()
+		if isHeld {
+			add(e, onRefused, e.refusal.Refuser())
+		}
 		for _, f := range e.finalizers {
 			if isForeign(f) {
 				isHeld = true

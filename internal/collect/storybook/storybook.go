@@ -9,6 +9,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/collect/story"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 )
 
 // Book is a story.Book that is safe for concurrent use. Its methods are described there, and at story.Reader.
@@ -50,6 +51,16 @@ func (b *Book) Listed(kind ownership.Kind, isThere func(ownership.UID) bool, now
 // Stayed records that an object stays although an owner is deleted.
 func (b *Book) Stayed(object story.Ref, keptBy, lost []story.Ref, now time.Time) {
 	b.record(func(book *story.Book) { book.Stayed(object, keptBy, lost, now) })
+}
+
+// Refused records that the server refuses a request about an object.
+func (b *Book) Refused(o *ownership.Object, home ownership.UID, r refusal.Refusal, now time.Time) {
+	b.record(func(book *story.Book) { book.Refused(o, home, r, now) })
+}
+
+// RefusalEnded records that the server has accepted a request about an object, or that none is needed any longer.
+func (b *Book) RefusalEnded(uid ownership.UID, stays bool, now time.Time) {
+	b.record(func(book *story.Book) { book.RefusalEnded(uid, stays, now) })
 }
 
 // record records an event, and wakes the readers if it has changed a story.

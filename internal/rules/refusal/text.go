@@ -154,6 +154,30 @@ func cutQuoted(text, before, after string) (name, rest string, ok bool) {
 	return name, rest, ok
 }
 
+// Refuser names the refuser for people.
+func (r Refusal) Refuser() string {
+	switch r.By {
+	case ByPolicy:
+		return "ValidatingAdmissionPolicy " + r.Name
+	case ByMutatingPolicy:
+		return "MutatingAdmissionPolicy " + r.Name
+	case ByWebhook:
+		return "webhook " + r.Name
+	case ByUnreachableWebhook:
+		return "webhook " + r.Name + ", which does not answer"
+	case ByConversion:
+		return "the conversion of " + r.Name + ", whose webhook does not answer"
+	case ByQuota:
+		return "ResourceQuota " + r.Name
+	case ByProtection:
+		return "its protection"
+	case ByRBAC:
+		return "the lack of a right"
+	case ByServer, ByFailure:
+	}
+	return "the API server"
+}
+
 // String returns the refusal for people: the refuser and its words, as the server puts them, so that In reads them
 // again.
 func (r Refusal) String() string {

@@ -1,6 +1,6 @@
 // What the server answers about deletions, as the views use it.
 
-import {nameOf, serving} from "./words.js";
+import {moment, nameOf, refuserOf, serving} from "./words.js";
 
 /** isStuck reports whether an explanation, or a wait, does not end until somebody does something. */
 export function isStuck(x) { return x.state === "Stuck"; }
@@ -61,12 +61,25 @@ export function objectOf(x) {
     if (keeper.uid && !owners.some((o) => o.uid === keeper.uid)) owners.push({uid: keeper.uid, blocking: false});
   }
   const lost = (x.lost ?? []).map(nameOf);
-  const why = [x.why, !x.why && keptBy.length ? keptBy.join(", ") + " keeps it" : "", x.protected ? "it is protected" : "", lost.length ? "lost its owner " + lost.join(", ") : ""];
+  const refused = x.refusal ? {from: timeOf(x.refusal.since), to: timeOf(x.refusal.ended)} : null;
+  const why = [x.why, !x.why && keptBy.length ? keptBy.join(", ") + " keeps it" : "", x.protected ? "it is protected" : "", lost.length ? "lost its owner " + lost.join(", ") : "", refusalSays(x.refusal)];
   return {
     uid: x.uid, kind: x.kind, namespace: x.namespace ?? "", name: x.name, owners, keptBy,
     marked: timeOf(x.marked), gone: timeOf(x.gone), until: timeOf(x.graceUntil), fate: x.fate ?? "", isProtected: Boolean(x.protected), why: why.filter(Boolean).join("; "),
-    holds: (x.holds ?? []).map((hold) => ({finalizer: hold.finalizer, by: "", says: ""})), // until servedOf tells
+    refused,
+    holds: [
+      ...(refused && refused.to === null ? [{finalizer: refuserOf(x.refusal), by: "", says: "", plain: true}] : []),
+      ...(x.holds ?? []).map((hold) => ({finalizer: hold.finalizer, by: "", says: ""})), // until servedOf tells
+    ],
   };
+}
+
+// refusalSays tells who refuses, or has refused, to delete or to change an object.
+function refusalSays(x) {
+  if (!x) return "";
+  const when = [x.since, x.ended].filter(Boolean).map((time) => moment(new Date(time)));
+  const says = x.ended ? `was refused from ${when[0]} to ${when[1]}` : `refused since ${when[0]}`;
+  return `${says} by ${refuserOf(x)}` + (x.message ? ": " + x.message : "");
 }
 
 /** keepersOf returns the owners that keep an object, and that the story itself may not have, for a model. */

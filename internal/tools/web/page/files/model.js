@@ -11,6 +11,7 @@
 //	isProtected  it stays because it is protected
 //	why      in words, why it stays or what it waits for
 //	holds    [{finalizer, by, says}] what holds it now, and who serves that, as far as it is known
+//	refused  {from, to} when the server refused to delete or to change it; to is null while it does; or null
 //	until    when its grace period ends, or null
 
 /** The states of an object, in the order in which they are drawn. */
@@ -26,6 +27,7 @@ export const stateNames = {
 export function stateOf(o, at) {
   if (o.gone !== null && o.gone <= at) return "gone";
   if (o.marked !== null && o.marked <= at) return o.holds.length ? "held" : "going";
+  if (o.refused && o.refused.from <= at && (o.refused.to === null || o.refused.to > at)) return "held";
   return o.fate || "there";
 }
 

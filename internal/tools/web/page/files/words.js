@@ -63,6 +63,14 @@ export const serving = {
   Forbidden: "its controller may not update the object", Leaving: "its controller is being deleted itself", Alive: "its controller works",
 };
 
+const refusers = {
+  policy: "ValidatingAdmissionPolicy ", "mutating-policy": "MutatingAdmissionPolicy ", webhook: "webhook ", "unreachable-webhook": "webhook ",
+  conversion: "the conversion of ", quota: "ResourceQuota ", rbac: "the lack of a right of ",
+};
+
+/** refuserOf names who refuses to delete or to change an object. */
+export function refuserOf(x) { return x.refuser && refusers[x.by] ? refusers[x.by] + x.refuser : "the API server"; }
+
 /** policies say what a propagation policy means. */
 export const policies = {
   Background: "The object goes at once; what it owns follows.",
