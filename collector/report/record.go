@@ -44,6 +44,10 @@ const (
 	ActionUnblock         Action = "unblock"          // references inside a cycle no longer block
 	ActionOrphan          Action = "orphan"           // the reference to an owner that is being deleted was removed
 	ActionRemoveFinalizer Action = "remove-finalizer" // a finalizer of the garbage collector was removed
+
+	// ActionDeleteInstances is the deletion of the instances of a CustomResourceDefinition. It is refused alone: the server
+	// makes no records of it.
+	ActionDeleteInstances Action = "delete-instances"
 )
 
 // Answer is the outcome of the request.

@@ -16,6 +16,11 @@ type UID = types.UID
 type Status struct {
 	// Synced reports whether the collector has read all objects and is collecting.
 	Synced bool `json:"synced"`
+	// Program is the program that runs the controllers; empty for another program than those of Coppice.
+	Program string `json:"program,omitempty"`
+	// Controllers are the controllers in this process, by their names in kube-controller-manager, as far as a deletion may
+	// wait for them.
+	Controllers []string `json:"controllers,omitempty"`
 	// AsleepSince is the time at which the watches of an idle cluster were closed; zero if they are open
 	// (Pool).
 	AsleepSince time.Time `json:"asleepSince,omitzero"`

@@ -35,6 +35,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/admissionchain"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
@@ -123,6 +124,8 @@ type Server struct {
 	loopback  *rest.Config // with the rights of an administrator
 	metadata  *storemetadata.Source
 	start     *start
+
+	definitions cache.SharedIndexInformer // of CustomResourceDefinitions
 }
 
 // New assembles a server. Nothing is served before Run.
@@ -153,7 +156,7 @@ func New(ctx context.Context, config Config) (*Server, error) {
 	}
 	return &Server{
 		generic: apis.generic, prepared: prepared, authority: c.Authority, access: security.access,
-		loopback: foundation.loopback, metadata: security.metadata, start: foundation.start,
+		loopback: foundation.loopback, metadata: security.metadata, start: foundation.start, definitions: apis.definitions,
 	}, nil
 }
 
@@ -167,6 +170,9 @@ func (s *Server) Handle(path string, handler http.Handler) {
 func (s *Server) HandlePrefix(prefix string, handler http.Handler) {
 	s.generic.Handler.NonGoRestfulMux.HandlePrefix(prefix, handler)
 }
+
+// Definitions returns the server's informer of CustomResourceDefinitions, which nobody changes.
+func (s *Server) Definitions() cache.SharedIndexInformer { return s.definitions }
 
 // Authorizer returns the authorizer for handlers that show objects in other ways than the API does (Handle): it
 // lets restricted users see nothing there.

@@ -264,6 +264,7 @@ func (f *collectFlags) check(ctx context.Context, s *server, ignore []schema.Gro
 }
 
 func (f *collectFlags) newControllers(s *server, options collector.Options) (c metrics.Controllers, err error) {
+	c.Program = "coppice collect"
 	if f.runs(controllerGC) {
 		if err := c.AddCollector(s.config, options); err != nil {
 			return c, err

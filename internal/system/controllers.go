@@ -10,17 +10,21 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/collector"
 	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/apiserver"
+	"github.com/coppice-dev/coppice/internal/apiserver/definitions"
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
+	collectorclient "github.com/coppice-dev/coppice/internal/collect/collector/client"
 	"github.com/coppice-dev/coppice/internal/collect/namespaces"
 	"github.com/coppice-dev/coppice/internal/collect/process"
 	"github.com/coppice-dev/coppice/internal/collect/story"
@@ -188,6 +192,7 @@ func (p *controlPlane) asComponent(name string, run func() error) func() error {
 // newControllers returns the collector and the namespace controller. Each has its own user, with only the
 // permissions that it needs.
 func newControllers(o completedOptions, api *apiserver.Server) (controllers metrics.Controllers, err error) {
+	controllers.Program, controllers.Also = "coppice up", o.furtherControllers()
 	if o.GarbageCollector == InProcess {
 		config, err := api.Collector()
 		if err != nil {
@@ -208,7 +213,37 @@ func newControllers(o completedOptions, api *apiserver.Server) (controllers metr
 			return controllers, err
 		}
 	}
+	reporter, err := newDefinitions(o, api)
+	if err != nil {
+		return controllers, err
+	}
+	controllers.AddDefinitions(reporter)
 	return controllers, nil
+}
+
+// newDefinitions returns the controller that reports definitions whose instances cannot be deleted.
+func newDefinitions(o completedOptions, api *apiserver.Server) (*definitions.Controller, error) {
+	client, err := apiextensions.NewForConfig(api.Client())
+	if err != nil {
+		return nil, fmt.Errorf("create the client of the definitions: %w", err)
+	}
+	events, err := collectorclient.NewEventClient(api.Client(), definitions.Mapping{}, clock.RealClock{})
+	if err != nil {
+		return nil, err
+	}
+	return definitions.New(definitions.Config{Informer: api.Definitions(), Client: client, Events: events, Clock: clock.RealClock{}, Log: o.Log}), nil
+}
+
+// furtherControllers returns the names in kube-controller-manager of the other controllers in this process that remove
+// finalizers.
+func (o *completedOptions) furtherControllers() (names []string) {
+	if o.VolumeProtection == InProcess {
+		names = append(names, "persistentvolumeclaim-protection-controller", "persistentvolume-protection-controller", "volumeattributesclass-protection-controller")
+	}
+	if o.Workloads == InProcess {
+		names = append(names, "job-controller", "resourceclaim-controller", "service-cidr-controller", "pod-garbage-collector-controller")
+	}
+	return names
 }
 
 // diagnostics serves the diagnostics of the controllers through the API server, to administrators. A

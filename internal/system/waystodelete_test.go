@@ -92,7 +92,7 @@ func aDependent(ctx context.Context, in attempt) (subject, error) {
 // aCustomResource creates an object of a kind of its own.
 func aCustomResource(ctx context.Context, in attempt) (subject, error) {
 	group := in.namespace + ".example.com"
-	_, err := create(ctx, in.objects.Resource(definitions()), `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widgets.`+group+`"},
+	_, err := create(ctx, in.objects.Resource(customResourceDefinitions()), `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widgets.`+group+`"},
 		"spec":{"group":"`+group+`","scope":"Namespaced","names":{"plural":"widgets","singular":"widget","kind":"Widget","listKind":"WidgetList"},
 		"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`)
 	what := subject{schema.GroupVersionResource{Group: group, Version: "v1", Resource: "widgets"}, in.namespace, "kept"}
@@ -111,7 +111,7 @@ func aCustomResource(ctx context.Context, in attempt) (subject, error) {
 	return what, nil
 }
 
-func definitions() schema.GroupVersionResource {
+func customResourceDefinitions() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 }
 
@@ -258,7 +258,7 @@ func deleteDefinition(ctx context.Context, in attempt, what subject) error {
 	if err := in.protect(ctx, held); err != nil {
 		return err
 	}
-	return in.objects.Resource(definitions()).Delete(ctx, what.resource.Resource+"."+what.resource.Group, metav1.DeleteOptions{})
+	return in.objects.Resource(customResourceDefinitions()).Delete(ctx, what.resource.Resource+"."+what.resource.Group, metav1.DeleteOptions{})
 }
 
 func othersGoAndHeldStays(ctx context.Context, in attempt, what subject) error {

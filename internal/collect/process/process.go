@@ -17,6 +17,7 @@ import (
 	"github.com/coppice-dev/coppice/collector"
 	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/collect/namespaces"
+	"github.com/coppice-dev/coppice/internal/collect/storybook"
 )
 
 // Controllers are a collector and a namespace controller that run in one process. Either may be
@@ -26,9 +27,24 @@ import (
 type Controllers struct {
 	Collector  *collector.Collector
 	Namespaces *namespaces.Controller
+	// Definitions, if set, reports the definitions whose instances the server cannot delete.
+	Definitions Refusing
+	// Program and Also are in the Status: the program, and further controllers in this process.
+	Program string
+	Also    []string
 	// Others, if set, returns the unfinished work of other controllers in this process on
 	// terminating objects; Settle waits for them too.
 	Others func(deleted []report.HeldObject) (unfinished []string)
+}
+
+// Refusing is a part of the server that deletes objects and keeps the refusals.
+type Refusing interface {
+	// Run works until ctx ends.
+	Run(ctx context.Context) error
+	// RecordIn records the refusals in stories, too, until stop is called.
+	RecordIn(stories *storybook.Book) (stop func())
+	// Refused returns the refused objects, and their number by kind and refuser.
+	Refused() ([]report.RefusedObject, []report.RefusedCount)
 }
 
 // Run runs the controllers until ctx ends or one of them fails, and returns when both have
@@ -38,9 +54,13 @@ func (c Controllers) Run(ctx context.Context) error {
 		return errors.New("there is no controller to run")
 	}
 	if c.Collector != nil && c.Namespaces != nil {
-		engine := c.Collector.Parts().Engine
-		defer engine.OnRemoval(c.Namespaces.Changed)()
-		defer engine.OnRefuserChange(c.Namespaces.RefusersChanged)()
+		parts := c.Collector.Parts()
+		defer parts.Engine.OnRemoval(c.Namespaces.Changed)()
+		defer parts.Engine.OnRefuserChange(c.Namespaces.RefusersChanged)()
+		defer c.Namespaces.RecordIn(parts.Stories)()
+	}
+	if c.Collector != nil && c.Definitions != nil {
+		defer c.Definitions.RecordIn(c.Collector.Parts().Stories)()
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	if c.Namespaces != nil {
@@ -48,6 +68,9 @@ func (c Controllers) Run(ctx context.Context) error {
 	}
 	if c.Collector != nil {
 		group.Go(func() error { return c.Collector.Run(ctx) })
+	}
+	if c.Definitions != nil {
+		group.Go(func() error { return c.Definitions.Run(ctx) })
 	}
 	return group.Wait()
 }
@@ -95,10 +118,36 @@ func (c Controllers) Status() report.Status {
 	}
 	if c.Namespaces != nil {
 		objects, counts := c.Namespaces.Refused()
-		status.Refused, status.RefusedCounts = append(status.Refused, objects...), append(status.RefusedCounts, counts...)
+		addRefused(&status, objects, counts)
 	}
-	status.Synced = c.Synced()
+	if c.Definitions != nil {
+		objects, counts := c.Definitions.Refused()
+		addRefused(&status, objects, counts)
+	}
+	status.Synced, status.Program, status.Controllers = c.Synced(), c.Program, c.names()
 	return status
+}
+
+// addRefused adds refused objects to a status.
+func addRefused(status *report.Status, objects []report.RefusedObject, counts []report.RefusedCount) {
+	status.Refused, status.RefusedCounts = append(status.Refused, objects...), append(status.RefusedCounts, counts...)
+}
+
+// The names of the controllers in kube-controller-manager.
+const (
+	GarbageCollector    = "garbage-collector-controller"
+	NamespaceController = "namespace-controller"
+)
+
+// names returns the names of the controllers in this process.
+func (c Controllers) names() (all []string) {
+	if c.Collector != nil {
+		all = append(all, GarbageCollector)
+	}
+	if c.Namespaces != nil {
+		all = append(all, NamespaceController)
+	}
+	return append(all, c.Also...)
 }
 
 // Resume resumes the deletions of a kind, such as "ReplicaSet.apps", that the breaker has paused. It reports whether

@@ -37,6 +37,14 @@ func (c *Controllers) AddNamespaceController(config *rest.Config, options namesp
 	return nil
 }
 
+// AddDefinitions adds the controller that reports definitions whose instances the server cannot delete, and its metrics.
+func (c *Controllers) AddDefinitions(d process.Refusing) {
+	c.Definitions, c.Metrics = d, append(c.Metrics, ForDefinitions(func() []report.RefusedCount {
+		_, counts := d.Refused()
+		return counts
+	}))
+}
+
 // NewCollector returns a collector and its metrics.
 func NewCollector(config *rest.Config, options collector.Options) (*collector.Collector, *Set, error) {
 	var c *collector.Collector

@@ -14,13 +14,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/coppice-dev/coppice/collector/report"
+	"github.com/coppice-dev/coppice/internal/collect/process"
 )
 
 // The values of the label "controller", which distinguishes metrics that several controllers have.
-// They are the names of the same controllers in kube-controller-manager.
+// They are the names of the same controllers in kube-controller-manager; CustomResourceFinalizer is a part of the API
+// server.
 const (
-	GarbageCollector    = "garbage-collector-controller"
-	NamespaceController = "namespace-controller"
+	GarbageCollector        = process.GarbageCollector
+	NamespaceController     = process.NamespaceController
+	CustomResourceFinalizer = "custom-resource-finalizer"
 )
 
 // Set contains the metrics of one controller. Create one with New or ForNamespaces.
@@ -43,6 +46,30 @@ func ForNamespaces(isSynced func() bool, refused func() []report.RefusedCount) *
 		"synced":          prometheus.NewDesc("coppice_synced", syncedHelp, nil, labels(NamespaceController)),
 		"refused_objects": refusedObjects(NamespaceController),
 	}})
+}
+
+// ForDefinitions returns the metrics of the server's deletion of instances. refused returns the number of definitions
+// whose instances the server cannot delete.
+func ForDefinitions(refused func() []report.RefusedCount) prometheus.Collector {
+	return ofDefinitions{refused, map[string]*prometheus.Desc{"refused_objects": refusedObjects(CustomResourceFinalizer)}}
+}
+
+// ofDefinitions exports the state of the server's deletion of instances as metrics.
+type ofDefinitions struct {
+	refused      func() []report.RefusedCount
+	descriptions map[string]*prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (d ofDefinitions) Describe(to chan<- *prometheus.Desc) {
+	for _, one := range d.descriptions {
+		to <- one
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (d ofDefinitions) Collect(to chan<- prometheus.Metric) {
+	output{to, d.descriptions}.refused(d.refused())
 }
 
 // ofNamespaces exports the state of a namespace controller as metrics.

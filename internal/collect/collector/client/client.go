@@ -25,7 +25,7 @@ const requestTimeout = 60 * time.Second
 // Mapper returns the resource that serves a kind, and the revision that its watch has reached.
 // The feed implements it.
 type Mapper interface {
-	Mapping(kind ownership.Kind) (gvr schema.GroupVersionResource, namespaced, ok bool)
+	Mapping
 	Survey(ctx context.Context) (feed.Watched, error)
 	Reached(kind ownership.Kind) string
 }

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -20,12 +21,17 @@ import (
 // EventClient writes Events with client-go.
 type EventClient struct {
 	events typedcorev1.EventsGetter
-	mapper Mapper
+	mapper Mapping
 	clock  clock.PassiveClock
 }
 
+// Mapping maps kinds to resources.
+type Mapping interface {
+	Mapping(kind ownership.Kind) (gvr schema.GroupVersionResource, namespaced, ok bool)
+}
+
 // NewEventClient returns a client of the server that config names.
-func NewEventClient(config *rest.Config, mapper Mapper, clock clock.PassiveClock) (*EventClient, error) {
+func NewEventClient(config *rest.Config, mapper Mapping, clock clock.PassiveClock) (*EventClient, error) {
 	client, err := typedcorev1.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make event client: %w", err)
