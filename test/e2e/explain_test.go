@@ -88,9 +88,18 @@ func TestStuckDeletionsAreExplained(t *testing.T) {
 		}
 	}
 	k.run(t, "wait", "--for=delete", "namespace/hanging", "crd/gadgets.explain.example.com", "--timeout=30s")
-	out, err := exec.Command(binary, "explain", "--kubeconfig", p.kubeconfig, "namespace/hanging").CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "namespaces/hanging does not exist, and the reason is unknown") {
-		t.Errorf("what is gone: %v, %s", err, out)
+	for object, want := range map[string]string{
+		"namespace/hanging":               "Namespace hanging: gone\n  deleted by ",
+		"crd/gadgets.explain.example.com": "CustomResourceDefinition.apiextensions.k8s.io gadgets.explain.example.com: gone\n  deleted by ",
+	} { // the stories of the collector have it
+		out, err := exec.Command(binary, "explain", "--kubeconfig", p.kubeconfig, object).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("what is gone: %v, %s", err, out)
+		}
+	}
+	out, err := exec.Command(binary, "explain", "--kubeconfig", p.kubeconfig, "namespace/never").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "namespaces/never does not exist, and the reason is unknown") {
+		t.Errorf("what never was: %v, %s", err, out)
 	}
 }
 

@@ -30,7 +30,7 @@ type Cluster struct {
 	Before *inventory.Inventory
 	// Collector is the state of the collector; nil if no collector has answered.
 	Collector *explain.Collector
-	// Judge evaluates policies and webhooks for previews; nil: those that match count as undecided.
+	// Judge evaluates policies and webhooks; nil: those that match count as undecided.
 	Judge preview.Judge
 	// Order is the order in which the contents of namespaces are deleted.
 	Order namespaces.Order
@@ -94,7 +94,7 @@ func (c *Cluster) Deletions(ctx context.Context) []explain.Group {
 
 func (c *Cluster) explainer() (*inventory.Facts, *explain.Explainer) {
 	facts := inventory.NewFacts()
-	return facts, explain.New(explain.Input{Inventory: c.Inventory, Before: c.Before, Facts: facts, Collector: c.Collector, Now: c.Now})
+	return facts, explain.New(explain.Input{Inventory: c.Inventory, Before: c.Before, Facts: facts, Collector: c.Collector, Judge: c.Judge, Now: c.Now})
 }
 
 // Audit finds errors in the ownership and the deletions, with the controllers of finalizers and their permissions.

@@ -1,7 +1,11 @@
 package answer
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/coppice-dev/coppice/collector/report"
+	"github.com/coppice-dev/coppice/internal/collect/process"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
@@ -10,6 +14,9 @@ import (
 // CollectorOf returns the parts of a collector's status that explain why objects still exist; where is its source.
 func CollectorOf(where string, status *report.Status) *explain.Collector {
 	c := explain.NewCollector(where)
+	c.Program, c.Controllers = cmp.Or(status.Program, c.Program), slices.DeleteFunc(slices.Clone(status.Controllers), func(name string) bool {
+		return name == process.GarbageCollector || name == process.NamespaceController // which may not work
+	})
 	for _, w := range status.Barrier {
 		held := explain.Held{Since: w.Since}
 		for _, h := range w.Holds {

@@ -25,7 +25,7 @@ func (s *Sources) Cluster(ctx context.Context) (*answer.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &answer.Cluster{Inventory: inv, Facts: facts, Now: inv.Read}, nil
+	return &answer.Cluster{Inventory: inv, Facts: facts, Judge: admission.New(), Now: inv.Read}, nil
 }
 
 // read reads the cluster.

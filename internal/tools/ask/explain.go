@@ -117,7 +117,7 @@ func (s *Sources) explainFromCluster(ctx context.Context, q Existence) (answer E
 		})
 	}
 	if len(missing) > 0 {
-		answer.Deleted, err = explainDeleted(ctx, n.Inventory, q.AuditLogs, collector, missing)
+		answer.Deleted, err = s.explainDeleted(ctx, n.Inventory, q.AuditLogs, collector, missing)
 	}
 	return answer, err
 }
@@ -169,7 +169,7 @@ type GoneError struct {
 
 func (e *GoneError) Error() string {
 	return e.Object + " does not exist, and the reason is unknown: " +
-		"the API server's audit log (--audit-log) or the records of a running collector (--address) may have it"
+		"the API server's audit log (--audit-log), or the records and stories of a running collector (--address), may have it"
 }
 
 // nameOf names a deleted object.

@@ -22,6 +22,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/preview"
 )
 
 // now is the time of the inventory in the scenarios.
@@ -40,6 +41,9 @@ type cluster struct {
 	volumes   map[string]inventory.Volume
 	webhooks  []inventory.Webhook
 	bodies    map[ownership.UID]*unstructured.Unstructured
+	events    map[ownership.UID][]inventory.Event
+	policies  []inventory.Policy
+	hasJudge  bool // expressions are evaluated, by policyJudge
 	collector *explain.Collector
 	isCoppice bool             // the API server lists its controllers as a component
 	unread    map[string]error // details that cannot be read, by word: workload, lease, rules, node, webhooks
@@ -49,8 +53,8 @@ func newCluster(t testing.TB) *cluster {
 	w := &cluster{
 		t: t, workloads: map[ownership.UID]inventory.Workload{}, leases: map[ownership.UID]inventory.Lease{},
 		rules: map[string][]rbacv1.PolicyRule{}, nodes: map[string]inventory.Node{},
-		volumes: map[string]inventory.Volume{},
-		bodies:  map[ownership.UID]*unstructured.Unstructured{}, unread: map[string]error{},
+		volumes: map[string]inventory.Volume{}, events: map[ownership.UID][]inventory.Event{},
+		bodies: map[ownership.UID]*unstructured.Unstructured{}, unread: map[string]error{},
 	}
 	w.inventory.Read = now
 	w.inventory.Namespaces = map[ownership.UID]*corev1.Namespace{}
@@ -91,6 +95,9 @@ func (w *cluster) resource(text, path string) *inventory.Resource {
 // condition=<type>:<age>:<message>; a PersistentVolume bound=<namespace>/<name>; a Node notready or outofservice. Other lines are
 //
 //	refused <Kind>.<group> [<namespace>/]<name> <age> <by> <refuser> <binding> <words>
+//	event <Kind>.<group> [<namespace>/]<name> <age> <reason> <message>
+//	policy <name> <operation> <resource>.<group> <user or *> <words>
+//	judge, without which no policy is evaluated
 //	may <namespace>/<account> <verb> <resource>.<group>
 //	webhook <name> <namespace>/<service> endpoints=<n> <operation> <resource>.<group> [selective|open]
 //	coppice up
@@ -117,6 +124,13 @@ func (w *cluster) line(f []string) {
 		w.collector.Refused[ownership.UID(uidOf(f[1], nameOnly(f[2])))] = explain.Refused{
 			Refusal: refusal.Refusal{By: refusal.By(f[4]), Name: strings.Trim(f[5], "-"), Binding: strings.Trim(f[6], "-"), Message: spaced(f[7])}, Since: w.ago(f[3]),
 		}
+	case "event":
+		uid := ownership.UID(uidOf(f[1], nameOnly(f[2])))
+		w.events[uid] = append(w.events[uid], inventory.Event{Reason: f[4], Message: spaced(f[5]), First: w.ago(f[3]), Last: w.ago(f[3])})
+	case "policy":
+		w.policy(f[1:])
+	case "judge":
+		w.hasJudge = true
 	case "webhook":
 		w.webhook(f[1:])
 	case "coppice":
@@ -134,6 +148,36 @@ func (w *cluster) line(f []string) {
 }
 
 func spaced(s string) string { return strings.ReplaceAll(s, "_", " ") }
+
+// policy adds a policy that denies an operation to a user, or to all.
+func (w *cluster) policy(f []string) {
+	resource, group, _ := strings.Cut(f[2], ".")
+	p := inventory.Policy{}
+	p.Name, p.Annotations = f[0], map[string]string{"user": f[3], "words": spaced(f[4])}
+	p.Spec.MatchConstraints = &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
+		RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationType(f[1])},
+			Rule:       admissionregistrationv1.Rule{APIGroups: []string{group}, Resources: []string{resource}},
+		},
+	}}}
+	w.policies = append(w.policies, p)
+}
+
+// policyJudge evaluates the policies of a cluster. Webhooks that answer decide.
+type policyJudge struct{}
+
+// Decide implements preview.Judge.
+func (policyJudge) Decide(d preview.Review) (j preview.Judgement) {
+	for _, p := range d.Policies {
+		if user := p.Annotations["user"]; user == "*" || user == d.User.Username {
+			j.Refusal = &refusal.Refusal{By: refusal.ByPolicy, Name: p.Name, Binding: p.Name, Message: p.Annotations["words"]}
+		}
+	}
+	for i := range d.Webhooks {
+		j.Deciders = append(j.Deciders, d.Webhooks[i].String())
+	}
+	return j
+}
 
 func (w *cluster) webhook(f []string) {
 	resource, group, _ := strings.Cut(f[4], ".")
@@ -320,7 +364,11 @@ func setPod(pod *inventory.Pod, key, value string) {
 
 func (w *cluster) explainer() *explain.Explainer {
 	w.inventory.Index()
-	return explain.New(explain.Input{Inventory: &w.inventory, Facts: w.facts(), Collector: w.collector, Now: now})
+	in := explain.Input{Inventory: &w.inventory, Facts: w.facts(), Collector: w.collector, Now: now}
+	if w.hasJudge {
+		in.Judge = policyJudge{}
+	}
+	return explain.New(in)
 }
 
 func (w *cluster) explain(uid ownership.UID) explain.Explanation {
@@ -347,7 +395,12 @@ func (w *cluster) facts() *inventory.Facts {
 		if pod := w.inventory.Pods[o.UID]; pod != nil {
 			facts.Nodes[pod.Node] = inventory.FactOf(w.nodes[pod.Node], w.unread["node"])
 		}
-		facts.Bodies[o.UID] = inventory.FactOf(w.bodies[o.UID], nil)
+		body := w.bodies[o.UID]
+		if body == nil {
+			body = &unstructured.Unstructured{Object: map[string]any{}}
+		}
+		facts.Bodies[o.UID] = inventory.FactOf(body, nil)
+		facts.Events[o.UID] = inventory.FactOf(w.events[o.UID], w.unread["events"])
 		if o.Protected {
 			facts.Protections[o.UID] = inventory.Fact[inventory.Protection]{Value: w.protection(o)}
 		}
@@ -355,6 +408,8 @@ func (w *cluster) facts() *inventory.Facts {
 	facts.Roles = new(inventory.FactOf(&inventory.Roles{ClusterRoles: w.rules, ClusterBindings: w.bindings}, w.unread["rules"]))
 	facts.Webhooks = new(inventory.FactOf(w.webhooks, w.unread["webhooks"]))
 	facts.Controllers = &inventory.Fact[bool]{Value: w.isCoppice}
+	facts.Policies = new(inventory.FactOf(w.policies, w.unread["policies"]))
+	facts.RepeatedReplaces = &inventory.Fact[bool]{Value: true}
 	return facts
 }
 

@@ -17,6 +17,10 @@ import (
 type Collector struct {
 	// Where names the source of the status, as "the collector at http://127.0.0.1:10270".
 	Where string
+	// Program runs it, and Controllers are further controllers of Kubernetes in that program, by their names in
+	// kube-controller-manager.
+	Program     string
+	Controllers []string
 	// Collects and Empties report whether its garbage collector and its namespace controller work.
 	Collects, Empties bool
 	// Held are the owners that wait at its barrier, Paused the kinds whose deletions its breaker has paused.
@@ -30,7 +34,7 @@ type Collector struct {
 
 // NewCollector returns a collector with an unknown status; where is its source.
 func NewCollector(where string) *Collector {
-	return &Collector{Where: where, Held: make(map[ownership.UID]Held), Paused: make(map[ownership.Kind]time.Time), Refused: make(map[ownership.UID]Refused)}
+	return &Collector{Where: where, Program: "Coppice", Held: make(map[ownership.UID]Held), Paused: make(map[ownership.Kind]time.Time), Refused: make(map[ownership.UID]Refused)}
 }
 
 // Pause adds a kind, such as "Deployment.apps", whose deletions are paused.
@@ -39,27 +43,24 @@ func (c *Collector) Pause(kind string, since time.Time) {
 	c.Paused[ownership.Kind{Group: gk.Group, Kind: gk.Kind}] = since
 }
 
-// WithoutErrors returns a copy in which a text replaces the reasons why kinds cannot be read, and the words of
-// refusals.
-func (c *Collector) WithoutErrors(instead string) *Collector {
+// SeenBy returns a copy for a reader who sees some of the objects: it has the refusals of these, and a text replaces the
+// reasons why kinds cannot be read.
+func (c *Collector) SeenBy(sees func(ownership.UID) bool, instead string) *Collector {
 	if c == nil {
 		return nil
 	}
-	without := *c
-	without.Held = make(map[ownership.UID]Held, len(c.Held))
+	seen := *c
+	seen.Held = make(map[ownership.UID]Held, len(c.Held))
 	for uid, held := range c.Held {
 		held.Unread = slices.Clone(held.Unread)
 		for n := range held.Unread {
 			held.Unread[n].Why = instead
 		}
-		without.Held[uid] = held
+		seen.Held[uid] = held
 	}
-	without.Refused = maps.Clone(c.Refused)
-	for uid, refused := range c.Refused {
-		refused.Message = instead
-		without.Refused[uid] = refused
-	}
-	return &without
+	seen.Refused = maps.Clone(c.Refused)
+	maps.DeleteFunc(seen.Refused, func(uid ownership.UID, _ Refused) bool { return !sees(uid) })
+	return &seen
 }
 
 // WithRefused returns a copy with further objects that the server refuses to delete. Without a collector, it returns one
@@ -101,16 +102,21 @@ func (h Held) unread() string {
 	return strings.Join(texts, "; ")
 }
 
+// The names of controllers in kube-controller-manager.
+const garbageCollector, namespaceController = "garbage-collector-controller", "namespace-controller"
+
 // believe uses the collector's status as evidence, because a control plane may have no Leases.
 func (e *Explainer) believe() {
 	if e.Collector == nil {
 		return
 	}
-	if e.Collector.Collects {
-		e.servedBy.Saw(e.Collector.Where+" says that it works", ownership.FinalizerForeground, ownership.FinalizerOrphan)
+	c := e.Collector
+	e.servedBy.Saw(c.Program, c.Where+" says that it runs this controller", c.Controllers...)
+	if c.Collects {
+		e.servedBy.Saw(c.Program, c.Where+" says that it works", garbageCollector)
 	}
-	if e.Collector.Empties {
-		e.servedBy.Saw(e.Collector.Where+" says that its namespace controller works", "kubernetes")
+	if c.Empties {
+		e.servedBy.Saw(c.Program, c.Where+" says that its namespace controller works", namespaceController)
 	}
 }
 

@@ -174,6 +174,9 @@ func (e *Explainer) failedIn(o, ns *inventory.Object) (Wait, bool) {
 			return e.refusal(o, Refused{r, c.LastTransitionTime.Time}), true
 		}
 	}
+	if r, ok := refusal.In(c.Message); ok && r.By == refusal.ByConversion && r.Name == o.Kind.String() {
+		return e.refusal(o, Refused{r, c.LastTransitionTime.Time}), true // of any object of the kind
+	}
 	w := e.contentFailure(ns, c)
 	w.State = Unknown
 	w.Says = "it is not being deleted yet; " + w.Says

@@ -10,8 +10,8 @@
 //
 // The packages that decide in the cluster also decide here: package verdict returns the objects that the collector
 // awaits, package finalizerowner the controllers of the other finalizers. object.go begins with the state of an object;
-// finalizer.go, contents.go and pod.go have its possible waits; webhook.go the webhooks that block a controller;
-// next.go the advice. chain.go follows the waits from one object to the next; causes.go does it for all objects at
+// finalizer.go, contents.go and pod.go have its possible waits; refused.go and foreseen.go the refusals of the next
+// step, reported and foreseen, webhook.go the webhooks that do not answer; next.go the advice. chain.go follows the waits from one object to the next; causes.go does it for all objects at
 // once, and rank.go groups them by the reasons at the end. Nothing is called stuck without evidence: if something could
 // not be read, or the evidence is ambiguous, the state is Unknown.
 package explain
@@ -23,6 +23,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/preview"
 )
 
 // State is the prospect of a wait.
@@ -153,7 +154,10 @@ type Input struct {
 	Facts *inventory.Facts
 	// Collector may be nil: then no running collector has answered.
 	Collector *Collector
-	Now       time.Time
+	// Judge evaluates policies and webhooks for requests of which no collector reports refusals; with nil, those that
+	// match decide.
+	Judge preview.Judge
+	Now   time.Time
 }
 
 // Explainer explains the objects of one inventory. It is not safe for concurrent use.
@@ -163,6 +167,7 @@ type Explainer struct {
 	servedBy *finalizerowner.Index
 
 	index     index
+	foreseen  map[foreseen]preview.Judgement
 	explained map[ownership.UID]State // in this explanation; objects whose explanation is under way have ""
 }
 

@@ -198,7 +198,7 @@ func TestWhatTheCollectorSays(t *testing.T) {
 		{"it does not work", root, says(func(c *explain.Collector) { c.Collects = false }), explain.Unknown, explain.OnCollector, ""},
 		{"at the barrier", root, held(), explain.Slow, explain.OnBarrier, "proves"},
 		{"held at the barrier", root, held(widgets), explain.Stuck, explain.OnBarrier, "Widget.acme.io: forbidden"},
-		{"held, for a reader who may not list that", root, held(widgets).WithoutErrors("withheld"), explain.Stuck, explain.OnBarrier, "Widget.acme.io: withheld"},
+		{"held, for a reader who may not list that", root, held(widgets).SeenBy(func(ownership.UID) bool { return false }, "withheld"), explain.Stuck, explain.OnBarrier, "Widget.acme.io: withheld"},
 		{"another is held", strings.ReplaceAll(root, "root", "other"), held(widgets), explain.Slow, explain.OnCollector, ""},
 		{
 			"paused", garbage, says(func(c *explain.Collector) {
@@ -240,7 +240,7 @@ func TestObjectsThatAreNotDeletedYetHaveAReason(t *testing.T) {
 	}{
 		{"its definition was just deleted", widget + fmt.Sprintf(definition, "10s"), explain.Slow, explain.OnController},
 		{"its definition was deleted long ago", widget + fmt.Sprintf(definition, "1h"), explain.Unknown, explain.OnController},
-		{"its definition was deleted, and a webhook denies", widget + fmt.Sprintf(definition, "10s") + hook, explain.Stuck, explain.OnWebhook},
+		{"its definition was deleted, which no webhook is asked about", widget + fmt.Sprintf(definition, "10s") + hook, explain.Slow, explain.OnController},
 		{"garbage, and a webhook denies", "Widget.shop.acme.io shop/w owner=apps/v1:Deployment:gone\n" + hook, explain.Stuck, explain.OnWebhook},
 		{"of another kind", "Gadget.shop.acme.io shop/w\n" + fmt.Sprintf(definition, "1h"), explain.Kept, explain.OnRequest},
 	} {

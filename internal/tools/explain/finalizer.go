@@ -66,7 +66,15 @@ func (e *Explainer) foreign(o *inventory.Object, finalizer string) Wait {
 	case finalizerowner.Alive, finalizerowner.Unknown:
 		w.Says = fmt.Sprintf("finalizer %s: to be removed by %s", finalizer, who)
 	}
-	if a.State.Works() {
+	switch {
+	case a.State.Fails(), finalizer == crdCleanup: // which the API server removes with the status
+	case finalizerowner.IsBuiltIn(finalizer):
+		next := releases("", o, finalizer, requested(o))
+		if refused, ok := e.unreported(o, next); ok {
+			return refused
+		}
+		return e.undecided(w, o, next)
+	default:
 		if hook, blocked := e.webhook(o, "UPDATE"); blocked {
 			return hook
 		}
@@ -85,19 +93,19 @@ func (e *Explainer) ours(o *inventory.Object) Wait {
 	case verdict.Await:
 		return e.dependents(o)
 	case verdict.Unblock:
-		return e.collector(o, fmt.Sprintf("%d objects in foreground deletion block each other; the collector breaks the cycle", len(d.Cycle)), requested(o))
+		return e.collector(o, fmt.Sprintf("%d objects in foreground deletion block each other; the collector breaks the cycle", len(d.Cycle)), nextOf(o, d, requested(o)))
 	case verdict.Disown:
-		if w, ok := e.undetached(d); ok {
+		if w, ok := e.undetached(o, d); ok {
 			return w
 		}
-		return e.collector(o, "the collector detaches "+counted(len(d.Dependents), "dependent"), requested(o))
+		return e.collector(o, "the collector detaches "+counted(len(d.Dependents), "dependent"), nextOf(o, d, requested(o)))
 	case verdict.RemoveFinalizer:
-		return e.collector(o, "nothing blocks its deletion any longer; the collector removes its finalizer", requested(o))
+		return e.collector(o, "nothing blocks its deletion any longer; the collector removes its finalizer", nextOf(o, d, requested(o)))
 	case verdict.Verify:
-		return e.collector(o, "the collector verifies what may be dependents: "+claims(d.Claims), requested(o))
+		return e.collector(o, "the collector verifies what may be dependents: "+claims(d.Claims), nextOf(o, d, requested(o)))
 	case verdict.Keep, verdict.Reread, verdict.Park, verdict.Detach, verdict.Delete:
 	}
-	return e.collector(o, "the collector has the next step: "+decision.String(), requested(o))
+	return e.collector(o, "the collector has the next step: "+decision.String(), nextOf(o, decision, requested(o)))
 }
 
 // dependents returns the dependents that block a foreground deletion, all of them: Gather returns only some, and

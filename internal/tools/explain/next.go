@@ -13,6 +13,12 @@ import (
 // alone: the controller's cleanup would be missing.
 func (e *Explainer) next(o *inventory.Object, a finalizerowner.Answer) []Step {
 	workload := e.Inventory.Object(a.Workload)
+	if workload != nil && a.State.Fails() && e.isLeaving(workload.Namespace) {
+		return append([]Step{{
+			"its controller cannot come back where it was, for its namespace is being deleted: install that version in another one; it cleans up and removes the finalizer",
+			get(o) + " --show-managed-fields",
+		}}, byHand(o, a.Finalizer)...)
+	}
 	switch a.State {
 	case finalizerowner.Alive, finalizerowner.Leaving:
 		return []Step{{"wait", waitFor(o)}}
@@ -25,14 +31,19 @@ func (e *Explainer) next(o *inventory.Object, a finalizerowner.Answer) []Step {
 	case finalizerowner.Silent:
 		return []Step{{"look at the Leases: who held them, and when", "kubectl get leases -A"}}
 	case finalizerowner.Gone:
-		steps := []Step{{"find the controller that set the finalizer, and reinstall that version: it cleans up and removes it", get(o) + " --show-managed-fields"}}
-		if command := removeFinalizer(o, a.Finalizer); command != "" {
-			steps = append(steps, Step{"remove the finalizer only after you have done its cleanup by hand", command})
-		}
-		return steps
+		return append([]Step{{"find the controller that set the finalizer, and reinstall that version: it cleans up and removes it", get(o) + " --show-managed-fields"}}, byHand(o, a.Finalizer)...)
 	case finalizerowner.Unknown:
 	}
 	return []Step{{"look at the object and its events", describe(o)}}
+}
+
+// byHand returns the last step, to remove a finalizer by hand; none if that needs a request of another kind.
+func byHand(o *inventory.Object, finalizer string) []Step {
+	command := removeFinalizer(o, finalizer)
+	if command == "" {
+		return nil
+	}
+	return []Step{{"remove the finalizer only after you have done its cleanup by hand", command}}
 }
 
 // counted returns "1 object" or "2 objects".

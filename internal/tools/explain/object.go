@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/coppice-dev/coppice/internal/rules/escape"
@@ -14,6 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/preview"
 )
 
 // prompt is the time that control plane components may take for a step before the delay is suspicious.
@@ -66,23 +68,28 @@ func (e *Explainer) active(o *inventory.Object) Wait {
 			Next: []Step{{"check whether its owners exist", get(o)}},
 		}
 	case verdict.Delete:
-		if w, held := e.kept(o); held {
+		if w, protected := e.protected(o); protected {
 			return w
 		}
 	case verdict.Reread, verdict.Detach, verdict.Unblock, verdict.Await, verdict.Disown, verdict.RemoveFinalizer:
 	}
-	return e.collector(o, "the collector has the next step: "+decision.String(), time.Time{})
+	return e.collector(o, "the collector has the next step: "+decision.String(), nextOf(o, decision, time.Time{}))
 }
 
-// kept explains an object that the server does not delete when a controller asks for it.
-func (e *Explainer) kept(o *inventory.Object) (Wait, bool) {
-	if w, protected := e.protected(o); protected {
-		return w, true
+// nextOf returns the request of the collector about the object of a decision; none for a decision about other objects.
+func nextOf(o *inventory.Object, decision verdict.Decision, since time.Time) request {
+	switch d := decision.(type) {
+	case verdict.Delete:
+		return deletes(preview.ByCollector, metav1.DeletionPropagation(d.Propagation), since)
+	case verdict.Detach:
+		return detaches(o, d.Remaining, since)
+	case verdict.RemoveFinalizer:
+		return releases(preview.ByCollector, o, d.Finalizer, since)
+	case verdict.Unblock:
+		return detaches(o, d.Owners, since)
+	case verdict.Keep, verdict.Park, verdict.Verify, verdict.Reread, verdict.Await, verdict.Disown:
 	}
-	if w, refused := e.refused(o); refused {
-		return w, true
-	}
-	return e.webhook(o, "DELETE")
+	return request{since: since}
 }
 
 // home returns the namespace of an object, or nil.
@@ -109,7 +116,10 @@ func isTerminating(o *inventory.Object) bool { return o.Phase != ownership.Activ
 
 // undefined explains an instance of a CustomResourceDefinition that is being deleted, before the instance itself is.
 func (e *Explainer) undefined(o, crd *inventory.Object) Wait {
-	if w, held := e.kept(o); held {
+	if w, protected := e.protected(o); protected {
+		return w
+	}
+	if w, refused := e.refused(o); refused {
 		return w
 	}
 	if w, failed := e.instanceFailure(crd); failed {
@@ -124,14 +134,21 @@ func (e *Explainer) undefined(o, crd *inventory.Object) Wait {
 
 // unswept explains an object in a namespace that is being deleted, before the object itself is.
 func (e *Explainer) unswept(o, ns *inventory.Object) Wait {
-	if w, held := e.kept(o); held {
+	if w, protected := e.protected(o); protected {
+		return w
+	}
+	if w, refused := e.refused(o); refused {
+		return w
+	}
+	next := deletes(preview.ByNamespaceController, metav1.DeletePropagationBackground, requested(ns))
+	if w, refused := e.unreported(o, next); refused {
 		return w
 	}
 	if w, failed := e.failedIn(o, ns); failed {
 		return w
 	}
-	return e.builtin(o, OnController, "kubernetes",
-		"it is not being deleted yet; the namespace controller deletes the contents of namespace "+ns.Name, requested(ns))
+	w := e.builtin(o, OnController, "kubernetes", "it is not being deleted yet; the namespace controller deletes the contents of namespace "+ns.Name, requested(ns))
+	return e.undecided(w, o, next)
 }
 
 // parked explains an object that the collector keeps because no API serves the kind of an owner.
@@ -216,19 +233,24 @@ func (e *Explainer) builtin(o *inventory.Object, on On, finalizer, says string, 
 	if !since.IsZero() {
 		w.Since = &since
 	}
-	if w.State == Slow {
-		if hook, blocked := e.webhook(o, "UPDATE"); blocked {
-			return hook
-		}
-	}
 	return w
 }
 
-func (e *Explainer) collector(o *inventory.Object, says string, since time.Time) Wait {
+// collector explains an object by the next request of the collector about it.
+func (e *Explainer) collector(o *inventory.Object, says string, next request) Wait {
 	if w, ok := e.restrained(o); ok {
 		return w
 	}
-	return e.builtin(o, OnCollector, ownership.FinalizerForeground, says, since)
+	if next.operation != "" {
+		if w, refused := e.unreported(o, next); refused {
+			return w
+		}
+	}
+	w := e.builtin(o, OnCollector, ownership.FinalizerForeground, says, next.since)
+	if next.operation == "" {
+		return w
+	}
+	return e.undecided(w, o, next)
 }
 
 // stateOf returns the state of a wait for a controller. If a control plane does not publish whether its controllers

@@ -11,6 +11,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/podgc"
 	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/preview"
 )
 
 // lost is how long a node may be not ready before the wait for its kubelet is stuck: as long as pods tolerate it by
@@ -103,14 +104,11 @@ func (e *Explainer) abandoned(o *inventory.Object) (Wait, bool) {
 	default:
 		return Wait{}, false
 	}
-	misses := e.Facts.Misses()
-	if e.Facts.RunControllers() {
-		e.servedBy.Saw("the API server lists its controllers as a component", finalizerowner.PodCollector)
+	next := deletes(preview.ByPodCollector, "", since)
+	if w, refused := e.unreported(o, next); refused {
+		return w, true
 	}
-	if e.Facts.Misses() > misses {
-		return Wait{On: OnController, State: Unknown, Says: says}, true
-	}
-	return e.builtin(o, OnController, finalizerowner.PodCollector, says, since), true
+	return e.undecided(e.builtin(o, OnController, finalizerowner.PodCollector, says, since), o, next), true
 }
 
 // nodeOf returns the state of the node of a pod. It counts as ready if nothing is known of it. Only for a pod that is

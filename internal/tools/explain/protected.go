@@ -1,6 +1,9 @@
 package explain
 
 import (
+	"strings"
+
+	"github.com/coppice-dev/coppice/internal/rules/escape"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
@@ -23,6 +26,23 @@ func (e *Explainer) protected(o *inventory.Object) (Wait, bool) {
 	if p.Unchecked != "" {
 		next = append(next, Step{"check the list, as a user with the right to read its objects", protection.CheckCommand(o.Resource.GroupResource(), o.Namespace, o.Name)})
 	}
+	for _, r := range p.Remaining[:min(len(p.Remaining), mostListed)] {
+		if p.Mode == protection.Outlives && r.Unknown == "" && !r.Unread {
+			next = append(next, Step{"wait until what it outlives is gone, or delete that first: " + r.String(), getOutlived(r.Outlived)})
+		}
+	}
 	next = append(next, Step{"remove its protection, if it may be deleted", protection.Command(o.Resource.GroupResource(), o.Namespace, o.Name)})
 	return Wait{On: OnProtection, State: Stuck, Says: "it is " + refusal.Reason(), Next: next}, true
+}
+
+// getOutlived returns the command that shows outlived objects.
+func getOutlived(o protection.Outlived) string {
+	if o.Finalizer != "" {
+		return "coppice explain --all"
+	}
+	kind := strings.ToLower(o.Kind)
+	if group, _, hasGroup := strings.Cut(o.APIVersion, "/"); hasGroup {
+		kind += "." + group
+	}
+	return "kubectl get " + escape.Shell(kind+"/"+o.Name) + namespaceFlag(o.Namespace)
 }

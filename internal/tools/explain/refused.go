@@ -2,8 +2,11 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/coppice-dev/coppice/internal/rules/escape"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
@@ -62,18 +65,11 @@ func (e *Explainer) adviceOn(o *inventory.Object, r refusal.Refusal) []Step {
 	case refusal.ByUnreachableWebhook:
 		return e.restoreWebhook(r.Name)
 	case refusal.ByConversion:
-		crd := "customresourcedefinitions"
-		switch {
-		case o.Kind.Kind == "CustomResourceDefinition":
-			crd += "/" + o.Name
-		case o.Resource != nil && o.Kind.String() == r.Name:
-			crd += "/" + o.Resource.GroupResource().String()
-		}
-		return []Step{{"bring back the conversion webhook; or set the strategy None, if the versions have the same fields", "kubectl get " + escape.Shell(crd) + " -o jsonpath='{.spec.conversion}'"}}
+		return e.restoreConversion(o, r)
 	case refusal.ByQuota:
 		return []Step{{"raise the quota, or delete other objects that it counts", "kubectl describe resourcequotas " + escape.Shell(r.Name) + namespaceFlag(o.Namespace)}}
 	case refusal.ByProtection:
-		return []Step{{"look how it is protected; lift that, if it may go", get(o)}}
+		return []Step{{"look how it is protected: wait for what it outlives, or lift the protection if it may go", get(o)}}
 	case refusal.ByRBAC:
 		return []Step{{"give the user the right", canI(o, r)}}
 	case refusal.ByServer:
@@ -81,6 +77,27 @@ func (e *Explainer) adviceOn(o *inventory.Object, r refusal.Refusal) []Step {
 	case refusal.ByFailure:
 	}
 	return []Step{{"look into the log of the API server", describe(o)}}
+}
+
+// restoreConversion returns the steps after which objects of a kind can be converted again.
+func (e *Explainer) restoreConversion(o *inventory.Object, r refusal.Refusal) []Step {
+	crd, name := e.definition(o), "customresourcedefinitions"
+	switch {
+	case o.Kind.Kind == "CustomResourceDefinition":
+		crd, name = o, name+"/"+o.Name
+	case o.Resource != nil && o.Kind.String() == r.Name:
+		name += "/" + o.Resource.GroupResource().String()
+	}
+	step := Step{"bring back the conversion webhook; or set the strategy None, if the versions have the same fields", "kubectl get " + escape.Shell(name) + " -o jsonpath='{.spec.conversion}'"}
+	if crd != nil && e.Facts != nil {
+		if body := e.Facts.Body(crd).Value; body != nil {
+			home, _, _ := unstructured.NestedString(body.Object, "spec", "conversion", "webhook", "clientConfig", "service", "namespace")
+			if home != "" && e.isLeaving(home) {
+				step.Says = "the conversion webhook cannot come back, for its namespace is being deleted: set the strategy None, if the versions have the same fields"
+			}
+		}
+	}
+	return []Step{step}
 }
 
 func policySteps(resource string, r refusal.Refusal) []Step {
@@ -171,14 +188,19 @@ func (e *Explainer) isLeaving(namespace string) bool {
 }
 
 // undetached explains an owner whose dependents the collector cannot detach from it.
-func (e *Explainer) undetached(d verdict.Disown) (Wait, bool) {
+func (e *Explainer) undetached(o *inventory.Object, d verdict.Disown) (Wait, bool) {
 	var waits []Wait
-	for _, uid := range d.Dependents {
+	for n, uid := range d.Dependents {
 		dependent := e.Inventory.Object(uid)
 		if dependent == nil {
 			continue
 		}
-		if w, ok := e.refused(dependent); ok {
+		w, ok := e.refused(dependent)
+		if !ok && n < mostListed {
+			remaining := slices.DeleteFunc(slices.Clone(dependent.Owners), func(r ownership.Reference) bool { return r.UID == o.UID })
+			w, ok = e.unreported(dependent, detaches(dependent, remaining, requested(o)))
+		}
+		if ok {
 			ref := refOf(dependent)
 			w.Object, w.Says = &ref, ref.String()+": "+w.Says
 			waits = append(waits, w)

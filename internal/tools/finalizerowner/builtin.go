@@ -2,9 +2,10 @@ package finalizerowner
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/coppice-dev/coppice/internal/rules/inuse"
@@ -25,6 +26,7 @@ const (
 type builtin struct {
 	controller string
 	component  component
+	name       string // in its component; empty for a controller that no other program runs
 }
 
 // PodCollector stands for the pod garbage collector, which serves no finalizer.
@@ -39,19 +41,19 @@ func IsBuiltIn(finalizer string) bool {
 // builtIn returns the controller of a finalizer of Kubernetes.
 func builtIn(finalizer string) (builtin, bool) {
 	b, ok := map[string]builtin{
-		ownership.FinalizerOrphan:                             {"the garbage collector", controllers},
-		ownership.FinalizerForeground:                         {"the garbage collector", controllers},
-		"kubernetes":                                          {"the namespace controller", controllers},
-		PodCollector:                                          {"the pod garbage collector", controllers},
-		inuse.PVCProtection:                                   {"the PVC protection controller", controllers},
-		inuse.PVProtection:                                    {"the PV protection controller", controllers},
-		inuse.VACProtection:                                   {"the VolumeAttributesClass protection controller", controllers},
-		inuse.ServiceCIDRProtection:                           {"the ServiceCIDR controller", controllers},
-		"batch.kubernetes.io/job-tracking":                    {"the Job controller", controllers},
-		"resource.kubernetes.io/delete-protection":            {"the resource claim controller", controllers},
-		"service.kubernetes.io/load-balancer-cleanup":         {"the service controller of the cloud", cloud},
-		"customresourcecleanup.apiextensions.k8s.io":          {"the custom resource finalizer", apiServer},
-		"storageversions.internal.apiserver.k8s.io/gc-marker": {"the storage version garbage collector", controllers},
+		ownership.FinalizerOrphan:                             {"the garbage collector", controllers, garbageCollector},
+		ownership.FinalizerForeground:                         {"the garbage collector", controllers, garbageCollector},
+		"kubernetes":                                          {"the namespace controller", controllers, "namespace-controller"},
+		PodCollector:                                          {"the pod garbage collector", controllers, podCollector},
+		inuse.PVCProtection:                                   {"the PVC protection controller", controllers, "persistentvolumeclaim-protection-controller"},
+		inuse.PVProtection:                                    {"the PV protection controller", controllers, "persistentvolume-protection-controller"},
+		inuse.VACProtection:                                   {"the VolumeAttributesClass protection controller", controllers, "volumeattributesclass-protection-controller"},
+		inuse.ServiceCIDRProtection:                           {"the ServiceCIDR controller", controllers, "service-cidr-controller"},
+		"batch.kubernetes.io/job-tracking":                    {"the Job controller", controllers, "job-controller"},
+		"resource.kubernetes.io/delete-protection":            {"the resource claim controller", controllers, "resourceclaim-controller"},
+		"service.kubernetes.io/load-balancer-cleanup":         {"the service controller of the cloud", cloud, ""},
+		"customresourcecleanup.apiextensions.k8s.io":          {"the custom resource finalizer", apiServer, ""},
+		"storageversions.internal.apiserver.k8s.io/gc-marker": {"the storage version garbage collector", controllers, "storageversion-garbage-collector-controller"},
 	}[finalizer]
 	return b, ok
 }
@@ -59,41 +61,84 @@ func builtIn(finalizer string) (builtin, bool) {
 // ofBuiltIn judges a component by its Lease: kube-controller-manager and cloud-controller-manager renew theirs while
 // they work. A control plane may have no Lease; then the state is Unknown.
 func (x *Index) ofBuiltIn(b builtin, finalizer string) Answer {
-	a := Answer{Finalizer: finalizer, Controller: b.controller + " of " + string(b.component), Confidence: High, State: Unknown}
+	a := Answer{Finalizer: finalizer, Controller: b.of(string(b.component)), Confidence: High, State: Unknown}
 	if b.component == apiServer {
+		if x.isOurs() {
+			a.Controller = b.of(ourProgram)
+		}
 		a.State = Alive
 		a.Evidence = []string{"it is part of the API server, which has answered"}
 		return a
 	}
-	if evidence, ok := x.seen[finalizer]; ok {
-		a.State, a.Evidence = Alive, []string{evidence}
+	if seen, ok := x.seen[b.name]; ok {
+		a.Controller, a.State, a.Evidence = b.of(seen.program), Alive, []string{seen.evidence}
 		return a
 	}
-	names := []types.NamespacedName{{Namespace: "kube-system", Name: string(b.component)}}
-	if b.controller == "the garbage collector" {
-		names = append(names, types.NamespacedName{Namespace: "kube-system", Name: "coppice"})
+	if slices.Contains(withWorkloads(), b.name) && x.facts.RunControllers() {
+		a.Controller, a.State, a.Evidence = b.of(ourProgram), Alive, []string{"the API server lists its controllers as a component"}
+		return a
 	}
-	for _, name := range names {
-		for _, o := range x.leases {
-			if o.Namespace != name.Namespace || o.Name != name.Name {
-				continue
-			}
-			state, since, says := x.leaseState(o)
-			a.Evidence = append(a.Evidence, says)
-			if state == Alive {
-				a.State, a.Since = Alive, nil
-				return a
-			}
-			if state == Silent {
-				a.State, a.Since = Silent, &since
-			}
-		}
-	}
-	if len(a.Evidence) == 0 {
+	x.byLease(&a, b)
+	switch {
+	case len(a.Evidence) > 0:
+	case x.isOurs():
+		a.Controller = b.of(ourProgram)
+		a.Evidence = []string{"the server is one of coppice up, which has not told you whether it runs this controller"}
+	default:
 		a.Evidence = []string{fmt.Sprintf("there is no Lease of %s that tells whether it runs", b.component)}
 	}
 	return a
 }
+
+// withWorkloads are the controllers that coppice up runs with those of workloads.
+func withWorkloads() []string {
+	return []string{podCollector, "job-controller", "resourceclaim-controller", "service-cidr-controller"}
+}
+
+// byLease adds the state of the Leases of a controller to an answer: one that is renewed is enough.
+func (x *Index) byLease(a *Answer, b builtin) {
+	names := []string{string(b.component)}
+	if b.name == garbageCollector {
+		names = append(names, coppiceLease)
+	}
+	for _, name := range names {
+		for _, o := range x.leases {
+			if o.Namespace != metav1.NamespaceSystem || o.Name != name {
+				continue
+			}
+			state, since, says := x.leaseState(o)
+			a.Evidence = append(a.Evidence, says)
+			switch state {
+			case Alive:
+				a.State, a.Since = Alive, nil
+				if name == coppiceLease {
+					a.Controller = b.of("coppice collect")
+				}
+				return
+			case Silent:
+				a.State, a.Since = Silent, &since
+			case Leaving, Unknown, Gone, ScaledToZero, NotReady, Forbidden:
+			}
+		}
+	}
+}
+
+// of names the controller with its program.
+func (b builtin) of(program string) string { return b.controller + " of " + program }
+
+const (
+	// ourProgram runs our API server.
+	ourProgram = "coppice up"
+	// garbageCollector is the name of the garbage collector in kube-controller-manager.
+	garbageCollector = "garbage-collector-controller"
+	// podCollector is that of the pod garbage collector.
+	podCollector = "pod-garbage-collector-controller"
+	// coppiceLease is the name of the Lease of coppice collect.
+	coppiceLease = "coppice"
+)
+
+// isOurs reports whether the server is known to be ours.
+func (x *Index) isOurs() bool { return x.facts != nil && x.facts.IsOurs() }
 
 // patience is how late a Lease may be beyond its duration: holders retry, and clocks differ.
 const patience = 2 * time.Minute

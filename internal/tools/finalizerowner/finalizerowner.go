@@ -89,21 +89,24 @@ type Index struct {
 	setters           map[string]map[string]int // finalizer → field manager → objects
 	wrote             map[string]time.Time      // field manager → the time of its last known write
 	answers           map[string]Answer         // results of Of, by their inputs
-	seen              map[string]string         // finalizer of Kubernetes → evidence that its controller works
+	seen              map[string]sighting       // controller of Kubernetes → evidence that it works
 }
 
-// Saw records evidence that the controllers of some finalizers of Kubernetes work. It has priority over a Lease. The
-// evidence is a sentence without a full stop.
-func (x *Index) Saw(evidence string, finalizers ...string) {
-	for _, f := range finalizers {
-		x.seen[f] = evidence
+// sighting is evidence that a controller works, and the program that runs it.
+type sighting struct{ program, evidence string }
+
+// Saw records evidence that controllers of Kubernetes work in a program; they have their names in
+// kube-controller-manager. It has priority over a Lease. The evidence is a sentence without a full stop.
+func (x *Index) Saw(program, evidence string, controllers ...string) {
+	for _, name := range controllers {
+		x.seen[name] = sighting{program, evidence}
 	}
 }
 
 // New makes an index of the field managers that set finalizers. Facts may be nil: then the answers rely on metadata
 // only.
 func New(inv *inventory.Inventory, facts *inventory.Facts, now time.Time) *Index {
-	x := &Index{inventory: inv, facts: facts, now: now, setters: map[string]map[string]int{}, wrote: map[string]time.Time{}, seen: map[string]string{}, answers: map[string]Answer{}}
+	x := &Index{inventory: inv, facts: facts, now: now, setters: map[string]map[string]int{}, wrote: map[string]time.Time{}, seen: map[string]sighting{}, answers: map[string]Answer{}}
 	for _, o := range inv.Objects {
 		switch {
 		case slices.Contains(inventory.WorkloadKinds(), o.Kind):
@@ -155,7 +158,7 @@ func (x *Index) find(o *inventory.Object, finalizer string) Answer {
 	clues, evidence := x.clues(o, finalizer)
 	for _, c := range clues {
 		if p := component(c.name); c.isManager && (p == controllers || p == cloud || p == apiServer) {
-			return x.ofBuiltIn(builtin{"a controller", p}, finalizer)
+			return x.ofBuiltIn(builtin{"a controller", p, ""}, finalizer)
 		}
 	}
 	misses := x.facts.Misses()

@@ -232,3 +232,47 @@ func TestNobodyNeedsAllToBeRead(t *testing.T) {
 		}
 	}
 }
+
+// A controller of Kubernetes is named with the program that runs it: the one that says so, the holder of the Lease, ours
+// on our server, and kube-controller-manager otherwise.
+func TestControllersAreNamedWithTheirProgram(t *testing.T) {
+	const tracking = "batch.kubernetes.io/job-tracking"
+	leases := func(name string) *details {
+		return &details{leases: map[string]inventory.Lease{name: {Holder: "one", Renewed: now, Duration: 15 * time.Second}}}
+	}
+	for _, test := range []struct {
+		name, finalizer string
+		lease           string
+		isOurs          bool
+		saw             []string // controllers of "coppice up"
+		want            string
+	}{
+		{"nobody says anything", tracking, "", false, nil, "the Job controller of kube-controller-manager"},
+		{"on our server", tracking, "", true, nil, "the Job controller of coppice up"},
+		{"on our server, with another control plane", tracking, "kube-controller-manager", true, nil, "the Job controller of kube-controller-manager"},
+		{"it says so", tracking, "", true, []string{"job-controller"}, "the Job controller of coppice up"},
+		{"it says so of another", tracking, "kube-controller-manager", true, []string{"namespace-controller"}, "the Job controller of kube-controller-manager"},
+		{"the Lease of a collector", "orphan", "coppice", false, nil, "the garbage collector of coppice collect"},
+		{"the API server", "customresourcecleanup.apiextensions.k8s.io", "", true, nil, "the custom resource finalizer of coppice up"},
+		{"another API server", "customresourcecleanup.apiextensions.k8s.io", "", false, nil, "the custom resource finalizer of kube-apiserver"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			o := object("Widget", "w")
+			objects := []*inventory.Object{o}
+			if test.lease != "" {
+				lease := object("Lease", test.lease)
+				lease.Namespace = "kube-system"
+				objects = append(objects, lease)
+			}
+			inv := &inventory.Inventory{Read: now, Objects: objects}
+			inv.Index()
+			facts := leases(test.lease).about(objects)
+			facts.RepeatedReplaces = &inventory.Fact[bool]{Value: !test.isOurs}
+			x := finalizerowner.New(inv, facts, now)
+			x.Saw("coppice up", "it says so", test.saw...)
+			if a := x.Of(o, test.finalizer); a.Controller != test.want {
+				t.Errorf("%s, want %s; evidence: %q", a.Controller, test.want, a.Evidence)
+			}
+		})
+	}
+}

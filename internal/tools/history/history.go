@@ -1,11 +1,12 @@
 // Package history explains why an object is gone: who deleted it, when and with which policy, or which owner's deletion
-// caused it, back to the first request. Its sources are the records of a collector and lines of an API server's audit
-// log, which the caller reads: the package has no side effects.
+// caused it, back to the first request. Its sources are the records and stories of a collector and lines of an API
+// server's audit log, which the caller reads: the package has no side effects.
 //
 // The main flow:
 //
 //	log := history.NewLog(resourceOf)
 //	log.AddRecords(records)        // actions of a collector
+//	log.AddStory(summary, objects) // a deletion that a collector has observed (stories.go)
 //	log.AddLine(line)              // lines of an audit log (audit.go)
 //	explanation, ok := log.Explain(target)
 //
@@ -38,6 +39,7 @@ type Source string
 // The sources.
 const (
 	Records  Source = "Records"  // of a collector
+	Stories  Source = "Stories"  // of a collector
 	AuditLog Source = "AuditLog" // of an API server
 )
 
@@ -54,7 +56,7 @@ type Cause struct {
 	Says   string    `json:"says"`
 	Time   time.Time `json:"time"`
 	Source Source    `json:"source"`
-	// By is the user in the audit log.
+	// By is the user in the audit log, or in a story.
 	By string `json:"by,omitempty"`
 	// Policy is the propagation policy of the deletion; empty if unknown.
 	Policy string `json:"policy,omitempty"`
@@ -91,6 +93,8 @@ type deletion struct {
 	policy string
 	reason *auditreason.Reason
 	doubt  string // why the request may not have been executed
+	// with is the object with which a story has the deletion; nil if it was requested.
+	with *Target
 	// lastWrite is the last write in the log after the deletion: it removed the last finalizer.
 	lastWrite *write
 }
@@ -110,6 +114,8 @@ type Log struct {
 	collections []*deletion // of all objects of a resource, in one namespace or in all
 	places      map[ownership.UID]known
 	renewals    map[place][]time.Time // when another object got the name of a deleted one
+	observed    map[place][]*deletion // of stories, whose requests are not known
+	refusals    map[ownership.UID][]string
 }
 
 // known is the kind, the namespace and the name of a known UID.
@@ -121,7 +127,7 @@ type known struct {
 // NewLog returns an empty log. resourceOf returns the resource of a kind; if it does not know the kind, NewLog
 // assumes the usual plural.
 func NewLog(resourceOf func(ownership.Kind) (schema.GroupResource, bool)) *Log {
-	return &Log{resourceOf: resourceOf, deletions: map[place][]*deletion{}, places: map[ownership.UID]known{}, renewals: map[place][]time.Time{}}
+	return &Log{resourceOf: resourceOf, deletions: map[place][]*deletion{}, places: map[ownership.UID]known{}, renewals: map[place][]time.Time{}, observed: map[place][]*deletion{}, refusals: map[ownership.UID][]string{}}
 }
 
 // AddRecords adds the actions of a collector.
@@ -141,7 +147,7 @@ func (l *Log) AddRecords(records []report.Record) {
 			d.did = "deleted"
 		case report.ActionRemoveFinalizer:
 			d.did = letGo
-		case report.ActionDetach, report.ActionUnblock, report.ActionOrphan:
+		case report.ActionDetach, report.ActionUnblock, report.ActionOrphan, report.ActionDeleteInstances:
 			continue // the object stays
 		}
 		if r.Answer == report.AnswerNone {
@@ -192,6 +198,10 @@ func (l *Log) Explain(t Target) (Explanation, bool) {
 	return l.explain(t, time.Time{}, map[place]bool{})
 }
 
+func refOf(t Target) explain.Ref {
+	return explain.Ref{Kind: t.Kind.String(), Namespace: t.Namespace, Name: t.Name, UID: t.UID}
+}
+
 // skew is the possible difference between the clocks of a collector and of a server.
 const skew = 10 * time.Second
 
@@ -201,12 +211,15 @@ const maxOwners = 4
 // explain explains why a target is gone. Its deletion began at the time by or before; by is zero if unknown.
 func (l *Log) explain(t Target, by time.Time, seen map[place]bool) (Explanation, bool) {
 	at := l.placeOf(t.Kind, t.Namespace, t.Name)
-	x := Explanation{State: Gone, Object: explain.Ref{Kind: t.Kind.String(), Namespace: t.Namespace, Name: t.Name, UID: t.UID}}
+	x := Explanation{State: Gone, Object: refOf(t)}
 	if seen[at] {
 		return x, false
 	}
 	seen[at] = true
 	last := l.last(at, t.UID, by)
+	if last == nil {
+		last = l.lastOf(l.observed[at], t.UID, by)
+	}
 	if last == nil {
 		x.Causes = l.guesses(at, seen)
 		return x, len(x.Causes) > 0
@@ -222,7 +235,12 @@ func (l *Log) explain(t Target, by time.Time, seen map[place]bool) (Explanation,
 // kubelet's, only finish that deletion. It returns nil without a known deletion. It ignores deletions after by,
 // unless by is zero: a later object of that name, such as another namespace, may be gone, too.
 func (l *Log) last(at place, uid ownership.UID, by time.Time) *deletion {
-	all := slices.DeleteFunc(slices.Clone(l.deletions[at]), func(d *deletion) bool {
+	return l.lastOf(l.deletions[at], uid, by)
+}
+
+// lastOf is last for some deletions.
+func (l *Log) lastOf(known []*deletion, uid ownership.UID, by time.Time) *deletion {
+	all := slices.DeleteFunc(slices.Clone(known), func(d *deletion) bool {
 		return uid != "" && d.uid != "" && d.uid != uid || !by.IsZero() && d.at.After(by.Add(skew))
 	})
 	if before := slices.DeleteFunc(slices.Clone(all), func(d *deletion) bool { return !by.IsZero() && d.at.After(by) }); len(before) > 0 {
@@ -262,11 +280,16 @@ func rank(later bool) int { //nolint:revive // it only converts the flag
 func (l *Log) cause(d *deletion, seen map[place]bool) Cause {
 	c := Cause{Time: d.at, Source: d.source, By: d.by, Policy: d.policy}
 	who := "by " + d.by
-	if d.source == Records {
+	switch {
+	case d.with != nil:
+		who = "with " + refOf(*d.with).String()
+	case d.by == "" && d.source == Stories:
+		who = "by an unknown user"
+	case d.source == Records:
 		who = "by the garbage collector"
-	} else if title := titleOf(d.by); title != "" {
-		who = "by " + title + ", " + d.by
-	} else if d.agent != "" {
+	case titleOf(d.by) != "":
+		who = "by " + titleOf(d.by) + ", " + d.by
+	case d.agent != "":
 		who += ", with " + d.agent
 	}
 	c.Says = d.did + " " + who
@@ -277,11 +300,16 @@ func (l *Log) cause(d *deletion, seen map[place]bool) Cause {
 		c.Uncertain = true
 		c.Evidence = append(c.Evidence, d.doubt)
 	}
+	c.Evidence = append(c.Evidence, l.refusals[d.uid]...)
 	if d.lastWrite != nil {
 		c.Evidence = append(c.Evidence, fmt.Sprintf("it was last written by %s, %s later: an object with finalizers goes when the last is removed",
 			d.lastWrite.by, d.lastWrite.at.Sub(d.at).Round(time.Millisecond)))
 	}
 	switch {
+	case d.with != nil:
+		if x, ok := l.explain(*d.with, d.at, seen); ok {
+			c.Because = append(c.Because, x)
+		}
 	case d.reason != nil:
 		c.Says += ": " + d.reason.Decision
 		l.owners(&c, d, seen)

@@ -102,3 +102,31 @@ func has[T ~string](list []T, one, all T) bool {
 type Deleters struct {
 	Requester, Collector, NamespaceController, PodCollector authenticationv1.UserInfo
 }
+
+// OurControllers returns the users of the controllers on our server.
+func OurControllers() Deleters {
+	return Deleters{
+		Collector: userNamed("system:coppice:collector"), NamespaceController: userNamed("system:coppice:namespace-controller"),
+		PodCollector: userNamed("system:coppice:workload-controllers"),
+	}
+}
+
+// KubernetesControllers returns the users of the controllers on clusters whose kube-controller-manager uses a service
+// account for each controller.
+func KubernetesControllers() Deleters {
+	return Deleters{
+		Collector: accountOf("generic-garbage-collector"), NamespaceController: accountOf("namespace-controller"),
+		PodCollector: accountOf("pod-garbage-collector"),
+	}
+}
+
+func accountOf(controller string) authenticationv1.UserInfo {
+	const namespace = metav1.NamespaceSystem
+	user := userNamed("system:serviceaccount:" + namespace + ":" + controller)
+	user.Groups = append([]string{"system:serviceaccounts", "system:serviceaccounts:" + namespace}, user.Groups...)
+	return user
+}
+
+func userNamed(name string) authenticationv1.UserInfo {
+	return authenticationv1.UserInfo{Username: name, Groups: []string{"system:authenticated"}}
+}

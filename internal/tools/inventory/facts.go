@@ -46,6 +46,8 @@ type Facts struct {
 	Definitions map[ownership.UID]Fact[Definition]
 	// Bodies are whole objects, by uid: the expressions of policies and webhooks read them.
 	Bodies map[ownership.UID]Fact[*unstructured.Unstructured]
+	// Events are the warnings about objects, by uid, the latest first.
+	Events map[ownership.UID]Fact[[]Event]
 	// These concern the whole cluster; nil before they are read. RepeatedReplaces is true if a repeated DELETE replaces
 	// the policy, as on every API server but ours (R19). Controllers is true if the controllers of workloads run in the
 	// process of the API server.
@@ -63,8 +65,8 @@ type Facts struct {
 
 // Needs are facts that a decision needs, and that are not read yet.
 type Needs struct {
-	Workloads, Leases, Protections, Bodies, Definitions map[ownership.UID]*Object
-	Nodes, Volumes, Budgets, Outages                    map[string]bool
+	Workloads, Leases, Protections, Bodies, Definitions, Events map[ownership.UID]*Object
+	Nodes, Volumes, Budgets, Outages                            map[string]bool
 
 	Roles, Webhooks, Policies, Deleters, RepeatedReplaces, Controllers bool
 }
@@ -75,21 +77,22 @@ func NewFacts() *Facts {
 		Workloads: map[ownership.UID]Fact[Workload]{}, Leases: map[ownership.UID]Fact[Lease]{}, Protections: map[ownership.UID]Fact[Protection]{},
 		Nodes: map[string]Fact[Node]{}, Volumes: map[string]Fact[Volume]{}, Budgets: map[string]Fact[[]policyv1.PodDisruptionBudget]{},
 		Outages: map[string]Fact[apiservice.Outage]{}, Definitions: map[ownership.UID]Fact[Definition]{}, Bodies: map[ownership.UID]Fact[*unstructured.Unstructured]{},
-		needs: newNeeds(),
+		Events: map[ownership.UID]Fact[[]Event]{},
+		needs:  newNeeds(),
 	}
 }
 
 func newNeeds() Needs {
 	return Needs{
 		Workloads: map[ownership.UID]*Object{}, Leases: map[ownership.UID]*Object{}, Protections: map[ownership.UID]*Object{}, Bodies: map[ownership.UID]*Object{},
-		Definitions: map[ownership.UID]*Object{},
-		Nodes:       map[string]bool{}, Volumes: map[string]bool{}, Budgets: map[string]bool{}, Outages: map[string]bool{},
+		Definitions: map[ownership.UID]*Object{}, Events: map[ownership.UID]*Object{},
+		Nodes: map[string]bool{}, Volumes: map[string]bool{}, Budgets: map[string]bool{}, Outages: map[string]bool{},
 	}
 }
 
 // IsEmpty reports whether nothing is needed.
 func (n *Needs) IsEmpty() bool {
-	return len(n.Workloads)+len(n.Leases)+len(n.Protections)+len(n.Bodies)+len(n.Definitions)+len(n.Nodes)+len(n.Volumes)+len(n.Budgets)+len(n.Outages) == 0 &&
+	return len(n.Workloads)+len(n.Leases)+len(n.Protections)+len(n.Bodies)+len(n.Definitions)+len(n.Events)+len(n.Nodes)+len(n.Volumes)+len(n.Budgets)+len(n.Outages) == 0 &&
 		!n.Roles && !n.Webhooks && !n.Policies && !n.Deleters && !n.RepeatedReplaces && !n.Controllers
 }
 
@@ -172,6 +175,17 @@ func (f *Facts) Definition(o *Object) Fact[Definition] {
 	return find(f, f.Definitions, o.UID, func() { f.needs.Definitions[o.UID] = o })
 }
 
+// EventsAbout returns the warnings about an object.
+func (f *Facts) EventsAbout(o *Object) Fact[[]Event] {
+	return find(f, f.Events, o.UID, func() { f.needs.Events[o.UID] = o })
+}
+
+// IsOurs reports whether coppice up runs the server; false if it is unknown.
+func (f *Facts) IsOurs() bool {
+	replaces := whole(f, f.RepeatedReplaces, &f.needs.RepeatedReplaces)
+	return replaces.Unread == "" && !replaces.Value
+}
+
 // Replaces returns whether a repeated DELETE replaces the policy; false if it is unknown.
 func (f *Facts) Replaces() bool {
 	return whole(f, f.RepeatedReplaces, &f.needs.RepeatedReplaces).Value
@@ -212,6 +226,12 @@ func whole[T any](f *Facts, known *Fact[T], need *bool) Fact[T] {
 		return Fact[T]{Unread: notRead}
 	}
 	return *known
+}
+
+// Event is a warning about an object.
+type Event struct {
+	Reason, Message string
+	First, Last     time.Time
 }
 
 // Workload has the relevant fields of a Deployment, StatefulSet or DaemonSet beyond its metadata.

@@ -151,19 +151,26 @@ func (p *Predictor) matching(w Write) Review {
 	if known, ok := p.matches[key]; ok {
 		return known
 	}
-	r, misses := Review{Resource: key.resource}, p.facts.Misses()
-	for _, one := range p.facts.AllPolicies().Value { // none if they could not be read
-		if one.Concerns(key.operation, key.resource) {
+	misses := p.facts.Misses()
+	r := Matching(p.facts, key.resource, key.operation)
+	if p.facts.Misses() == misses {
+		p.matches[key] = r
+	}
+	return r
+}
+
+// Matching returns a review with the policies and webhooks whose rules match; none if they could not be read.
+func Matching(facts *inventory.Facts, resource *inventory.Resource, operation admissionregistrationv1.OperationType) Review {
+	r := Review{Resource: resource}
+	for _, one := range facts.AllPolicies().Value {
+		if one.Concerns(operation, resource) {
 			r.Policies = append(r.Policies, one)
 		}
 	}
-	for _, one := range p.facts.AllWebhooks().Value {
-		if one.Concerns(key.operation, key.resource) {
+	for _, one := range facts.AllWebhooks().Value {
+		if one.Concerns(operation, resource) {
 			r.Webhooks = append(r.Webhooks, one)
 		}
-	}
-	if p.facts.Misses() == misses {
-		p.matches[key] = r
 	}
 	return r
 }
@@ -176,27 +183,39 @@ type matchKey struct {
 
 // judge predicts the answer to a write, from a review with what matches it.
 func (p *Predictor) judge(w Write, r Review) Judgement {
-	o := w.Object
 	r.Propagation = w.Propagation
-	if p.question.Judge == nil {
+	if p.question.Judge != nil {
+		deleters := p.facts.AllDeleters()
+		if deleters.Unread != "" {
+			return r.withoutJudge(deleters.Unread)
+		}
+		r.User = p.userOf(w.By, w.Object, deleters.Value)
+	}
+	return r.Foresee(p.question.Judge, p.facts, w.Object, p.namespaceOf(w.Object), w.Update)
+}
+
+// Foresee predicts the answer to a DELETE, or to an UPDATE, with the whole object and its namespace from the facts.
+// Without a judge, what has expressions or selectors decides.
+func (r Review) Foresee(judge Judge, facts *inventory.Facts, o, namespace *inventory.Object, update *Update) Judgement {
+	if judge == nil {
 		return r.withoutJudge("no expressions are evaluated here")
 	}
-	deleters, body := p.facts.AllDeleters(), p.facts.Body(o)
-	if why := deleters.Unread + body.Unread; why != "" {
-		return r.withoutJudge(why)
+	body := facts.Body(o)
+	if body.Unread != "" {
+		return r.withoutJudge(body.Unread)
 	}
-	r.Object, r.User = body.Value, p.userOf(w.By, o, deleters.Value)
-	if w.Update != nil {
-		r.Object, r.After = w.Update.applied(body.Value)
+	r.Object = body.Value
+	if update != nil {
+		r.Object, r.After = update.applied(body.Value)
 	}
-	if namespace := p.namespaceOf(o); namespace != nil {
-		fact := p.facts.Body(namespace)
+	if namespace != nil {
+		fact := facts.Body(namespace)
 		if fact.Unread != "" {
 			return r.withoutJudge(fact.Unread)
 		}
 		r.Namespace = fact.Value
 	}
-	return p.question.Judge.Decide(r)
+	return judge.Decide(r)
 }
 
 // applied returns an object before and after the UPDATE.

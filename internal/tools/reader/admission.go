@@ -163,27 +163,10 @@ func (r *Facts) deleters(ctx context.Context) (inventory.Deleters, error) {
 	if err != nil {
 		return inventory.Deleters{}, err
 	}
-	all := inventory.Deleters{
-		Requester:           review.Status.UserInfo,
-		Collector:           controllerAccount("generic-garbage-collector"),
-		NamespaceController: controllerAccount("namespace-controller"),
-		PodCollector:        controllerAccount("pod-garbage-collector"),
-	}
+	all := inventory.KubernetesControllers()
 	if r.isOurs() {
-		all.Collector = component("system:coppice:collector")
-		all.NamespaceController = component("system:coppice:namespace-controller")
-		all.PodCollector = component("system:coppice:workload-controllers")
+		all = inventory.OurControllers()
 	}
+	all.Requester = review.Status.UserInfo
 	return all, nil
-}
-
-func controllerAccount(name string) authenticationv1.UserInfo {
-	const namespace = metav1.NamespaceSystem
-	user := component("system:serviceaccount:" + namespace + ":" + name)
-	user.Groups = append([]string{"system:serviceaccounts", "system:serviceaccounts:" + namespace}, user.Groups...)
-	return user
-}
-
-func component(name string) authenticationv1.UserInfo {
-	return authenticationv1.UserInfo{Username: name, Groups: []string{"system:authenticated"}}
 }

@@ -90,6 +90,7 @@ func (r *Facts) Read(ctx context.Context, needs inventory.Needs, facts *inventor
 	}
 	r.readDefinitions(ctx, needs, facts)
 	r.readBodies(ctx, needs.Bodies, facts.Bodies)
+	r.readEvents(ctx, needs.Events, facts.Events)
 	if needs.Policies {
 		facts.Policies = new(inventory.FactOf(r.policies(ctx)))
 	}

@@ -186,7 +186,7 @@ func (s *Sight) visiblePart(ctx context.Context, a *answer.Cluster, uids []owner
 		return nil, err
 	}
 	seen.Inventory.Index()
-	seen.Collector = a.Collector.WithoutErrors(Withheld)
+	seen.Collector = a.Collector.SeenBy(func(uid ownership.UID) bool { return seen.Inventory.Object(uid) != nil }, Withheld)
 	return &seen, nil
 }
 

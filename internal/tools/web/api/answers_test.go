@@ -16,6 +16,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/podgc"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/tools/answer"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
@@ -221,6 +222,42 @@ func TestRequestIsRefusedBeforeAnythingIsRead(t *testing.T) {
 	} {
 		if code, body := ask(t, cluster{}, c.token, c.path); code != c.code {
 			t.Errorf("%q asks for %s: %d %s, want %d", c.token, c.path, code, body, c.code)
+		}
+	}
+}
+
+// keeping is a cluster whose server refuses to delete the dependents of a Deployment.
+type keeping struct{ cluster }
+
+const wordsOfSet, wordsOfSecret = "words of the set", "words of the secret"
+
+func (w keeping) Neighborhood(ctx context.Context, config *rest.Config, uids []ownership.UID) (*answer.Cluster, error) {
+	around, err := w.cluster.Neighborhood(ctx, config, uids)
+	around.Collector = explain.NewCollector("this collector")
+	around.Collector.Collects = true
+	for uid, words := range map[ownership.UID]string{"web-1": wordsOfSet, "password": wordsOfSecret} {
+		around.Collector.Refused[uid] = explain.Refused{Refusal: refusal.Refusal{By: refusal.ByWebhook, Name: "keep", Message: words}, Since: around.Now}
+	}
+	return around, err
+}
+
+// Callers get the words of a refusal with the object that is refused.
+func TestWordsOfRefusalsAreForCallersWhoMayListTheObject(t *testing.T) {
+	source := keeping{telling()}
+	for _, o := range []ownership.Object{
+		{UID: "web-1", Kind: ownership.Kind{Group: "apps", Kind: "ReplicaSet"}, Namespace: "shop", Name: "web-1"},
+		{UID: "token", Kind: ownership.Kind{Kind: "Secret"}, Namespace: "shop", Name: "token"},
+	} {
+		o.Owners = []ownership.Reference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: "web"}}
+		words := map[ownership.UID]string{"web-1": wordsOfSet, "token": wordsOfSecret}[o.UID]
+		source.book.Refused(&o, shopUID, refusal.Refusal{By: refusal.ByWebhook, Name: o.Name, Message: words}, time.Now())
+	}
+	for _, path := range []string{api.Explain + "?uid=web", api.Deletions, api.Stories + "/web", api.Stories + "/web?format=text"} {
+		for token, secret := range map[string]bool{everything: true, noSecrets: false} {
+			code, body := ask(t, source, token, path)
+			if code != http.StatusOK || !strings.Contains(body, wordsOfSet) || strings.Contains(body, wordsOfSecret) != secret {
+				t.Errorf("%s by %s: %d %s", path, token, code, body)
+			}
 		}
 	}
 }
