@@ -34,7 +34,7 @@ var answerTime = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 // values are the values of enumerated types. Other strings are texts, which an object or a server may have chosen.
 var values = map[reflect.Type][]string{
 	reflect.TypeFor[preview.Fate]():         {"Deleted", "Waiting", "Detached", "Kept", "Unknown"},
-	reflect.TypeFor[preview.Actor]():        {"User", "Collector", "NamespaceController", "Server", "Node", "PodGarbageCollector"},
+	reflect.TypeFor[preview.Actor]():        {"User", "Collector", "NamespaceController", "Server", "Node", "PodGarbageCollector", "JobController", "ProtectionController"},
 	reflect.TypeFor[preview.Reason]():       {"Finalizer", "Dependents", "Contents", "Discovery", "Barrier", "Users", "Node"},
 	reflect.TypeFor[cascade.State]():        {"Waiting", "Gone", "Stuck", "TimedOut"},
 	reflect.TypeFor[finalizerowner.State](): {"Alive", "Leaving", "Unknown", "Gone", "ScaledToZero", "NotReady", "Silent", "Forbidden"},

@@ -39,6 +39,7 @@ type cluster struct {
 	bindings  []rbacv1.ClusterRoleBinding
 	nodes     map[string]inventory.Node
 	volumes   map[string]inventory.Volume
+	classes   map[string][]inventory.ClassUser
 	webhooks  []inventory.Webhook
 	bodies    map[ownership.UID]*unstructured.Unstructured
 	events    map[ownership.UID][]inventory.Event
@@ -53,7 +54,7 @@ func newCluster(t testing.TB) *cluster {
 	w := &cluster{
 		t: t, workloads: map[ownership.UID]inventory.Workload{}, leases: map[ownership.UID]inventory.Lease{},
 		rules: map[string][]rbacv1.PolicyRule{}, nodes: map[string]inventory.Node{},
-		volumes: map[string]inventory.Volume{}, events: map[ownership.UID][]inventory.Event{},
+		volumes: map[string]inventory.Volume{}, classes: map[string][]inventory.ClassUser{}, events: map[ownership.UID][]inventory.Event{},
 		bodies: map[ownership.UID]*unstructured.Unstructured{}, unread: map[string]error{},
 	}
 	w.inventory.Read = now
@@ -92,7 +93,7 @@ func (w *cluster) resource(text, path string) *inventory.Resource {
 //
 // A Deployment, StatefulSet or DaemonSet also has replicas, ready, unready (for how long), account and
 // image; a Lease renewed and holder; a Pod node, claim and phase; a Namespace spec (its finalizers) and
-// condition=<type>:<age>:<message>; a PersistentVolume bound=<namespace>/<name>; a Node notready or outofservice. Other lines are
+// condition=<type>:<age>:<message>; a PersistentVolume bound=<namespace>/<name>; a PersistentVolumeClaim class=<name>; a Node notready or outofservice. Other lines are
 //
 //	refused <Kind>.<group> [<namespace>/]<name> <age> <by> <refuser> <binding> <words>
 //	event <Kind>.<group> [<namespace>/]<name> <age> <reason> <message>
@@ -244,6 +245,8 @@ func (w *cluster) object(f []string) {
 				"type": "Terminating", "status": "True", "reason": "InstanceDeletionFailed", "message": spaced(message),
 				"lastTransitionTime": w.ago(age).Format(time.RFC3339),
 			}}}}}
+		case "class": // of a PersistentVolumeClaim
+			w.classes[value] = append(w.classes[value], inventory.ClassUser{UID: o.UID, Kind: o.Kind.String(), Namespace: o.Namespace, Name: o.Name})
 		case "bound": // a PersistentVolume, to a claim
 			w.volumes[o.Name] = bound(o, value)
 		case "protect":
@@ -383,6 +386,9 @@ func (w *cluster) explain(uid ownership.UID) explain.Explanation {
 // facts returns all facts about the cluster.
 func (w *cluster) facts() *inventory.Facts {
 	facts := inventory.NewFacts()
+	for name, users := range w.classes {
+		facts.Classes[name] = inventory.FactOf(users, w.unread["volume"])
+	}
 	for name, volume := range w.volumes {
 		facts.Volumes[name] = inventory.FactOf(volume, w.unread["volume"])
 	}

@@ -7,9 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/coppice-dev/coppice/internal/rules/escape"
 	"github.com/coppice-dev/coppice/internal/rules/inuse"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
@@ -32,6 +30,8 @@ func (e *Explainer) finalizer(o *inventory.Object, finalizer string) Wait {
 		w = e.claimUsers(o)
 	case inuse.PVProtection:
 		w = e.boundClaim(o)
+	case inuse.VACProtection:
+		w = e.classUsers(o)
 	default:
 		w = e.foreign(o, finalizer)
 	}
@@ -177,64 +177,3 @@ func (e *Explainer) instanceFailure(crd *inventory.Object) (Wait, bool) {
 // instanceDeletionFailed is the reason of the condition Terminating of a CustomResourceDefinition whose instances
 // cannot be listed or deleted.
 const instanceDeletionFailed = "InstanceDeletionFailed"
-
-// claimUsers explains a PersistentVolumeClaim by the pods that use it.
-func (e *Explainer) claimUsers(o *inventory.Object) Wait {
-	var waits []Wait
-	for _, p := range e.podsOf(types.NamespacedName{Namespace: o.Namespace, Name: o.Name}) {
-		if e.Inventory.Uses(p, o.Object) {
-			waits = append(waits, e.user(p))
-		}
-	}
-	if len(waits) > 0 {
-		return Wait{On: OnUser, Says: "in use by " + counted(len(waits), "pod"), Waits: waits}
-	}
-	if u := e.unreadOf("", "pods", o.Namespace); len(u) > 0 || e.Inventory.Pods == nil {
-		return Wait{On: OnUnread, State: Unknown, Says: "it is unknown whether pods use it", Next: []Step{{"find the pods that use it", describe(o)}}}
-	}
-	return e.foreign(o, inuse.PVCProtection)
-}
-
-// user explains a PersistentVolumeClaim by a pod that uses it. One that has ended uses it, too.
-func (e *Explainer) user(o *inventory.Object) Wait {
-	ref := refOf(o)
-	switch {
-	case o.Phase != ownership.Active:
-		return e.via(OnUser, o, ref.String()+" uses it, and is being deleted")
-	case e.Inventory.Pods[o.UID].IsFinished():
-		return Wait{
-			On: OnUser, Object: &ref, State: Stuck, Says: ref.String() + " has ended, and uses it for as long as it exists",
-			Next: []Step{{"delete the pod, or its owner, once nothing needs them", get(o)}},
-		}
-	}
-	return Wait{
-		On: OnUser, Object: &ref, State: Stuck, Says: ref.String() + " uses it, and is not being deleted",
-		Next: []Step{{"find the owner of the pod: the pod is deleted only if its owner is deleted or scaled down", get(o)}},
-	}
-}
-
-// boundClaim explains a PersistentVolume by the claim that is bound to it.
-func (e *Explainer) boundClaim(o *inventory.Object) Wait {
-	if e.Facts == nil {
-		return e.foreign(o, inuse.PVProtection)
-	}
-	read := e.Facts.Volume(o.Name)
-	volume, claim := read.Value.Volume, read.Value.Claim
-	if read.Unread != "" || volume == nil || ownership.UID(volume.UID) != o.UID || !inuse.IsBound(volume, claim) {
-		return e.foreign(o, inuse.PVProtection)
-	}
-	inUse := Wait{On: OnUser, Says: "in use by its claim"}
-	if known := e.Inventory.Object(ownership.UID(claim.UID)); known != nil && known.Phase != ownership.Active {
-		inUse.Waits = []Wait{e.via(OnUser, known, refOf(known).String()+" is bound to it, and is being deleted")}
-		return inUse
-	}
-	ref := Ref{Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: ownership.UID(claim.UID)}
-	inUse.Waits = []Wait{{
-		On: OnUser, Object: &ref, State: Stuck, Says: ref.String() + " is bound to it, and is not being deleted",
-		Next: []Step{{
-			"find out whether anything needs the claim: the volume goes once the claim is gone",
-			"kubectl describe " + escape.Shell("persistentvolumeclaims/"+claim.Name) + " -n " + escape.Shell(claim.Namespace),
-		}},
-	}}
-	return inUse
-}

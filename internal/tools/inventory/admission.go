@@ -98,16 +98,19 @@ func has[T ~string](list []T, one, all T) bool {
 	return slices.ContainsFunc(list, func(s T) bool { return strings.EqualFold(string(s), string(one)) || s == all })
 }
 
-// Deleters are the users whose DELETEs a preview plays: policies may permit to one what they deny to another.
+// Deleters are the users whose requests a preview plays: policies may permit to one what they deny to another.
 type Deleters struct {
 	Requester, Collector, NamespaceController, PodCollector authenticationv1.UserInfo
+	// These remove finalizers: of pods, volume claims and volumes.
+	JobController, ClaimProtector, VolumeProtector authenticationv1.UserInfo
 }
 
 // OurControllers returns the users of the controllers on our server.
 func OurControllers() Deleters {
+	workloads, protector := userNamed("system:coppice:workload-controllers"), userNamed("system:coppice:protection-controller")
 	return Deleters{
 		Collector: userNamed("system:coppice:collector"), NamespaceController: userNamed("system:coppice:namespace-controller"),
-		PodCollector: userNamed("system:coppice:workload-controllers"),
+		PodCollector: workloads, JobController: workloads, ClaimProtector: protector, VolumeProtector: protector,
 	}
 }
 
@@ -116,7 +119,8 @@ func OurControllers() Deleters {
 func KubernetesControllers() Deleters {
 	return Deleters{
 		Collector: accountOf("generic-garbage-collector"), NamespaceController: accountOf("namespace-controller"),
-		PodCollector: accountOf("pod-garbage-collector"),
+		PodCollector: accountOf("pod-garbage-collector"), JobController: accountOf("job-controller"),
+		ClaimProtector: accountOf("pvc-protection-controller"), VolumeProtector: accountOf("pv-protection-controller"),
 	}
 }
 

@@ -40,6 +40,8 @@ type Facts struct {
 	Nodes   map[string]Fact[Node]
 	Volumes map[string]Fact[Volume]
 	Budgets map[string]Fact[[]policyv1.PodDisruptionBudget]
+	// Classes are the objects that name a VolumeAttributesClass, by its name.
+	Classes map[string]Fact[[]ClassUser]
 	// Outages are those of group versions that do not answer.
 	Outages map[string]Fact[apiservice.Outage]
 	// Definitions are those of CustomResourceDefinitions, by uid.
@@ -66,7 +68,7 @@ type Facts struct {
 // Needs are facts that a decision needs, and that are not read yet.
 type Needs struct {
 	Workloads, Leases, Protections, Bodies, Definitions, Events map[ownership.UID]*Object
-	Nodes, Volumes, Budgets, Outages                            map[string]bool
+	Nodes, Volumes, Classes, Budgets, Outages                   map[string]bool
 
 	Roles, Webhooks, Policies, Deleters, RepeatedReplaces, Controllers bool
 }
@@ -76,9 +78,9 @@ func NewFacts() *Facts {
 	return &Facts{
 		Workloads: map[ownership.UID]Fact[Workload]{}, Leases: map[ownership.UID]Fact[Lease]{}, Protections: map[ownership.UID]Fact[Protection]{},
 		Nodes: map[string]Fact[Node]{}, Volumes: map[string]Fact[Volume]{}, Budgets: map[string]Fact[[]policyv1.PodDisruptionBudget]{},
-		Outages: map[string]Fact[apiservice.Outage]{}, Definitions: map[ownership.UID]Fact[Definition]{}, Bodies: map[ownership.UID]Fact[*unstructured.Unstructured]{},
-		Events: map[ownership.UID]Fact[[]Event]{},
-		needs:  newNeeds(),
+		Outages: map[string]Fact[apiservice.Outage]{}, Classes: map[string]Fact[[]ClassUser]{}, Definitions: map[ownership.UID]Fact[Definition]{},
+		Bodies: map[ownership.UID]Fact[*unstructured.Unstructured]{}, Events: map[ownership.UID]Fact[[]Event]{},
+		needs: newNeeds(),
 	}
 }
 
@@ -86,13 +88,14 @@ func newNeeds() Needs {
 	return Needs{
 		Workloads: map[ownership.UID]*Object{}, Leases: map[ownership.UID]*Object{}, Protections: map[ownership.UID]*Object{}, Bodies: map[ownership.UID]*Object{},
 		Definitions: map[ownership.UID]*Object{}, Events: map[ownership.UID]*Object{},
-		Nodes: map[string]bool{}, Volumes: map[string]bool{}, Budgets: map[string]bool{}, Outages: map[string]bool{},
+		Nodes: map[string]bool{}, Volumes: map[string]bool{}, Classes: map[string]bool{}, Budgets: map[string]bool{}, Outages: map[string]bool{},
 	}
 }
 
 // IsEmpty reports whether nothing is needed.
 func (n *Needs) IsEmpty() bool {
-	return len(n.Workloads)+len(n.Leases)+len(n.Protections)+len(n.Bodies)+len(n.Definitions)+len(n.Events)+len(n.Nodes)+len(n.Volumes)+len(n.Budgets)+len(n.Outages) == 0 &&
+	return len(n.Workloads)+len(n.Leases)+len(n.Protections)+len(n.Bodies)+len(n.Definitions)+len(n.Events)+
+		len(n.Nodes)+len(n.Volumes)+len(n.Classes)+len(n.Budgets)+len(n.Outages) == 0 &&
 		!n.Roles && !n.Webhooks && !n.Policies && !n.Deleters && !n.RepeatedReplaces && !n.Controllers
 }
 
@@ -141,6 +144,11 @@ func (f *Facts) Node(name string) Fact[Node] {
 // Volume returns the PersistentVolume with a name.
 func (f *Facts) Volume(name string) Fact[Volume] {
 	return find(f, f.Volumes, name, func() { f.needs.Volumes[name] = true })
+}
+
+// UsersOfClass returns the objects that name a VolumeAttributesClass.
+func (f *Facts) UsersOfClass(name string) Fact[[]ClassUser] {
+	return find(f, f.Classes, name, func() { f.needs.Classes[name] = true })
 }
 
 // BudgetsOf returns the PodDisruptionBudgets of a namespace, or of all namespaces if it is empty.
@@ -263,6 +271,12 @@ type Node struct {
 type Volume struct {
 	Volume *corev1.PersistentVolume
 	Claim  *corev1.PersistentVolumeClaim
+}
+
+// ClassUser is a PersistentVolume or a PersistentVolumeClaim that names a VolumeAttributesClass.
+type ClassUser struct {
+	UID                   ownership.UID
+	Kind, Namespace, Name string
 }
 
 // Protection is how the server protects an object that is marked as protected (R28).

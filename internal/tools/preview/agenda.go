@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/coppice-dev/coppice/internal/rules/inuse"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
@@ -19,6 +20,7 @@ const (
 	podCollector                   // removes pods that no node ends
 	claimController                // releases PersistentVolumeClaims
 	volumeController               // releases PersistentVolumes
+	classController                // releases VolumeAttributesClasses
 	releaser                       // removes the finalizers of other controllers
 	workers
 )
@@ -47,6 +49,9 @@ func (p *play) assign(o *object) {
 	case corev1.Resource("persistentvolumes"):
 		p.agendas[volumeController].add(o.mark)
 	}
+	if slices.Contains(o.now.Finalizers, inuse.VACProtection) {
+		p.agendas[classController].add(o.mark)
+	}
 	if slices.Contains(o.now.Finalizers, instancesFinalizer) {
 		p.agendas[emptier].add(o.mark)
 	}
@@ -70,10 +75,9 @@ func (p *play) assignWaiting(o *object) {
 		p.assignClaims(o)
 	case corev1.Resource("nodes"):
 		p.abandoned = append(p.abandoned, p.onNode[o.Name]...)
-	case corev1.Resource("persistentvolumeclaims"):
-		for _, volume := range p.bound[o.UID] {
-			p.assign(volume)
-		}
+	}
+	for _, used := range p.used[o.UID] {
+		p.assign(used)
 	}
 	for _, protected := range p.outliving[o.UID] {
 		p.freed = append(p.freed, protected.UID)

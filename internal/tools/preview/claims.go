@@ -13,7 +13,7 @@ import (
 // freeClaim lets the controller that protects PersistentVolumeClaims release a claim that no pod uses any more.
 func (p *play) freeClaim(o *object) {
 	if users, known := p.claimUsers(o); known && len(users) == 0 {
-		p.dropFinalizers(o, func(f string) bool { return f == inuse.PVCProtection })
+		p.dropFinalizers(o, ByProtectionController, func(f string) bool { return f == inuse.PVCProtection })
 	}
 }
 

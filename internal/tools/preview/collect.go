@@ -50,9 +50,9 @@ func (p *play) apply(o *object) {
 			p.apply(o) // a collector would have known these owners
 		}
 	case verdict.Detach:
-		p.update(o, func(now *ownership.Object) { now.Owners = d.Remaining })
+		p.update(o, ByCollector, func(now *ownership.Object) { now.Owners = d.Remaining })
 	case verdict.Unblock:
-		p.update(o, func(now *ownership.Object) { now.Owners = d.Owners })
+		p.update(o, ByCollector, func(now *ownership.Object) { now.Owners = d.Owners })
 	case verdict.Delete:
 		// Objects that admission refuses to delete stay. Protected ones are queued again when an object that they outlive
 		// is gone.
@@ -65,7 +65,7 @@ func (p *play) apply(o *object) {
 		}
 	case verdict.RemoveFinalizer:
 		if o.holds = p.heldAt(o, d.Finalizer); len(o.holds) == 0 {
-			p.update(o, func(now *ownership.Object) { now.Finalizers = d.Remaining })
+			p.update(o, ByCollector, func(now *ownership.Object) { now.Finalizers = d.Remaining })
 		}
 	}
 }
@@ -89,7 +89,7 @@ func (p *play) decide(o *object) (verdict.Decision, bool) {
 
 // disown removes the references of a dependent to an owner, and reports whether it has.
 func (p *play) disown(dependent *object, owner ownership.UID) bool {
-	return dependent != nil && !dependent.removed && p.update(dependent, func(now *ownership.Object) {
+	return dependent != nil && !dependent.removed && p.update(dependent, ByCollector, func(now *ownership.Object) {
 		now.Owners = slices.DeleteFunc(slices.Clone(now.Owners), func(r ownership.Reference) bool { return r.UID == owner })
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -166,7 +167,7 @@ func (p *play) deleteInstances(definition *object) {
 	}
 	p.deleteAll(slices.Collect(maps.Keys(instances.active)), "", ByServer)
 	if instances.remaining == 0 {
-		p.dropFinalizers(definition, func(f string) bool { return f == instancesFinalizer })
+		p.dropFinalizers(definition, ByServer, func(f string) bool { return f == instancesFinalizer })
 	}
 }
 
@@ -182,13 +183,15 @@ func (p *play) defined(definition *object) *inventory.Resource {
 
 // release lets the controllers of finalizers that are assumed to remove them do so.
 func (p *play) release(o *object) {
-	p.dropFinalizers(o, func(f string) bool { return isForeign(f) && p.options.Released(o.Object, f) })
+	released := func(f string) bool { return isForeign(f) && p.options.Released(o.Object, f) }
+	p.dropFinalizers(o, ByJobController, func(f string) bool { return f == batchv1.JobTrackingFinalizer && released(f) })
+	p.dropFinalizers(o, byUnknown, func(f string) bool { return f != batchv1.JobTrackingFinalizer && released(f) })
 }
 
-func (p *play) dropFinalizers(o *object, drop func(string) bool) {
+// dropFinalizers lets an actor remove finalizers of an object, unless the server refuses that.
+func (p *play) dropFinalizers(o *object, by Actor, drop func(string) bool) {
 	if remaining := slices.DeleteFunc(slices.Clone(o.now.Finalizers), drop); len(remaining) < len(o.now.Finalizers) {
-		o.now.Finalizers = remaining
-		p.write(o)
+		p.update(o, by, func(now *ownership.Object) { now.Finalizers = remaining })
 	}
 }
 

@@ -43,6 +43,11 @@ const (
 	ByServer              Actor = "Server"
 	ByNode                Actor = "Node"
 	ByPodCollector        Actor = "PodGarbageCollector"
+	// These remove finalizers.
+	ByJobController        Actor = "JobController"
+	ByProtectionController Actor = "ProtectionController"
+	// byUnknown is a controller whose user is not known: its requests are not judged.
+	byUnknown Actor = ""
 )
 
 // Prediction is the effect of the requests.
@@ -136,9 +141,9 @@ type Wait struct {
 	Reason Reason
 	// Name is the name of the finalizer, of the node or of the group version. Why says why a group version holds the object.
 	Name, Why string
-	// Objects are the dependents, the contents or the users, sorted. Unseen names a user that the inventory does not have.
+	// Objects are the dependents, the contents or the users, sorted. Unseen names users that the inventory does not have.
 	Objects []ownership.UID
-	Unseen  string
+	Unseen  []string
 	// ServedBy is the controller that removes a finalizer; AddOwners sets it. AlsoDeleted is true if the deletion
 	// also deletes that controller: then the controller may be gone before it has removed the finalizer.
 	ServedBy    *finalizerowner.Answer
@@ -242,12 +247,15 @@ func (p *play) waits(o *object, facts verdict.Facts) []Wait {
 	var waits []Wait
 	users, _ := p.claimUsers(o)
 	ofVolume, isBound := p.waitOfVolume(o)
+	ofClass, isNamed := p.waitOfClass(o)
 	for _, f := range o.now.Finalizers {
 		switch {
 		case f == inuse.PVCProtection && len(users) > 0:
 			waits = append(waits, Wait{Reason: OnUsers, Name: f, Objects: users})
 		case f == inuse.PVProtection && isBound:
 			waits = append(waits, ofVolume)
+		case f == inuse.VACProtection && isNamed:
+			waits = append(waits, ofClass)
 		case f == instancesFinalizer:
 			waits = append(waits, Wait{Reason: OnContents, Name: f, Objects: p.remaining(p.instances[p.defined(o)])})
 		case isForeign(f):

@@ -38,11 +38,11 @@ type play struct {
 
 	tallies map[tallyKey]*tally // of the loaded objects
 	// These find the objects that wait for another one: namespaces by name and definitions by the resource that they
-	// define, both while their contents are being deleted; volumes by the UID of their claim; protected objects by the
-	// UID of an object that they outlive.
+	// define, both while their contents are being deleted; volumes and classes by the UID of an object that uses them;
+	// protected objects by the UID of an object that they outlive.
 	emptied   map[string]*object
 	undefined map[*inventory.Resource]*object
-	bound     map[ownership.UID][]*object
+	used      map[ownership.UID][]*object
 	outliving map[ownership.UID][]*object
 	// unreadRemoved counts the pods of Cluster.unreadPods that are gone, by namespace.
 	unreadRemoved map[string]int
@@ -86,7 +86,7 @@ func newPlay(w *Cluster, o Options, s schedule) *play {
 		version: firstVersion,
 		tallies: map[tallyKey]*tally{},
 		emptied: map[string]*object{}, undefined: map[*inventory.Resource]*object{},
-		bound: map[ownership.UID][]*object{}, outliving: map[ownership.UID][]*object{},
+		used: map[ownership.UID][]*object{}, outliving: map[ownership.UID][]*object{},
 		unreadRemoved: map[string]int{},
 	}
 	for _, r := range w.inventory.Resources {
@@ -299,6 +299,7 @@ func (p *play) turn() bool {
 	p.each(node, p.endPod)
 	p.each(claimController, p.freeClaim)
 	p.each(volumeController, p.freeVolume)
+	p.each(classController, p.freeClass)
 	p.each(releaser, p.release)
 	if p.schedule.late && p.version == before {
 		p.collect()

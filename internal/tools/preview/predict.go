@@ -76,7 +76,7 @@ func (p *Predictor) play(o Options) Prediction {
 // options returns the facts as assumptions of the simulation. misses are those at its beginning.
 func (p *Predictor) options(misses int) Options {
 	return Options{
-		Now: p.question.Now, Order: p.question.Order, Volume: p.facts.Volume, RepeatedReplaces: p.facts.Replaces,
+		Now: p.question.Now, Order: p.question.Order, Volume: p.facts.Volume, Class: p.facts.UsersOfClass, RepeatedReplaces: p.facts.Replaces,
 		Released: func(o *inventory.Object, finalizer string) bool {
 			return p.question.AssumeReleased || finalizer == batchv1.JobTrackingFinalizer && p.isTracked(o)
 		},

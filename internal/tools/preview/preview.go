@@ -70,6 +70,8 @@ type Options struct {
 	Node func(name string) podgc.Node
 	// Volume returns the PersistentVolume with a name. Nil: no volume can be read.
 	Volume func(name string) inventory.Fact[inventory.Volume]
+	// Class returns the objects that name a VolumeAttributesClass. Nil: they cannot be read.
+	Class func(name string) inventory.Fact[[]inventory.ClassUser]
 	// Protection returns how the server protects an object that is marked as protected (R28). Nil: the server protects
 	// no object.
 	Protection func(o *inventory.Object) inventory.Protection

@@ -35,6 +35,7 @@ func cluster(t *testing.T, lines ...string) *inventory.Inventory {
 		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("persistentvolumes"), Kind: "PersistentVolume", Deletable: true},
 		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("namespaces"), Kind: "Namespace", Deletable: true},
 		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), Kind: "Node", Deletable: true},
+		{GroupVersionResource: schema.GroupVersionResource{Group: "storage.k8s.io", Version: "v1", Resource: "volumeattributesclasses"}, Kind: "VolumeAttributesClass", Deletable: true},
 		{GroupVersionResource: schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}, Kind: "Job", Namespaced: true, Deletable: true},
 		{GroupVersionResource: schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}, Kind: "Role", Namespaced: true, Deletable: true},
 		{GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}, Kind: "Widget", Namespaced: true, Deletable: true},
@@ -424,6 +425,38 @@ func TestRaceBetweenInstancesOfADefinitionIsNamed(t *testing.T) {
 		if o.Race != (o.Object.UID == "b") {
 			t.Errorf("%s: race is %t", o.Object.UID, o.Race)
 		}
+	}
+}
+
+// A class stays while volumes or claims name it, and goes with the last of them (R23).
+func TestClassWaitsForVolumesAndClaims(t *testing.T) {
+	class := inventory.ClassUser{UID: "data", Kind: "PersistentVolumeClaim", Namespace: "shop", Name: "data"}
+	volume := inventory.ClassUser{UID: "disk", Kind: "PersistentVolume", Name: "disk"}
+	for name, test := range map[string]struct {
+		users        inventory.Fact[[]inventory.ClassUser]
+		delete, want []string
+	}{
+		"named by nothing": {delete: []string{"gold"}, want: []string{"gold Deleted by User"}},
+		"named by a claim": {
+			users: inventory.Fact[[]inventory.ClassUser]{Value: []inventory.ClassUser{class}}, delete: []string{"gold"},
+			want: []string{"gold Waiting by User for Users kubernetes.io/vac-protection[data]"},
+		},
+		"named by what goes": {
+			users: inventory.Fact[[]inventory.ClassUser]{Value: []inventory.ClassUser{class, volume}}, delete: []string{"gold", "data", "disk"},
+			want: []string{"data Deleted by User", "disk Deleted by User", "gold Deleted by User"},
+		},
+		"it is unknown": {
+			users: inventory.Fact[[]inventory.ClassUser]{Unread: "forbidden"}, delete: []string{"gold"},
+			want: []string{"gold Waiting by User for Finalizer kubernetes.io/vac-protection[]"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inv := cluster(t, "VolumeAttributesClass gold # kubernetes.io/vac-protection", "PersistentVolumeClaim data", "PersistentVolume disk")
+			options := preview.Options{Now: now(), Class: func(string) inventory.Fact[[]inventory.ClassUser] { return test.users }}
+			if got := told(preview.New(inv).Predict(requests("Background", test.delete...), options)); !slices.Equal(got, test.want) {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
 	}
 }
 

@@ -45,7 +45,7 @@ type Judgement struct {
 	Deciders []string
 }
 
-// Write is a DELETE of an actor, or the UPDATE by which the collector changes owner references or finalizers.
+// Write is a DELETE of an actor, or an UPDATE that changes owner references or finalizers.
 type Write struct {
 	Object *inventory.Object
 	By     Actor
@@ -71,15 +71,15 @@ func (p *play) admit(o *object, options *metav1.DeleteOptions, by Actor) error {
 	return p.judge(o, w)
 }
 
-// update makes a write of the collector, unless the server refuses it. It reports whether it has made it.
-func (p *play) update(o *object, change func(*ownership.Object)) bool {
+// update makes an UPDATE of an actor, unless the server refuses it. It reports whether it has made it.
+func (p *play) update(o *object, by Actor, change func(*ownership.Object)) bool {
 	after := o.now
 	change(&after)
-	w := Write{Object: o.Object, By: ByCollector, Update: &Update{Before: o.now, After: after}}
+	w := Write{Object: o.Object, By: by, Update: &Update{Before: o.now, After: after}}
 	if o.deleting {
 		w.Update.Deleted = o.deadline
 	}
-	if p.convert(o, ByCollector, Change) != nil || p.judge(o, w) != nil {
+	if p.convert(o, by, Change) != nil || p.judge(o, w) != nil {
 		return false
 	}
 	o.now = after
@@ -89,7 +89,7 @@ func (p *play) update(o *object, change func(*ownership.Object)) bool {
 
 // judge returns an error if the server refuses a write.
 func (p *play) judge(o *object, w Write) error {
-	if p.options.Admission == nil || w.By == ByServer { // which deletes instances of a definition without admission
+	if p.options.Admission == nil || w.By == ByServer || w.By == byUnknown { // the server needs no admission
 		return nil
 	}
 	judgement := p.options.Admission(w)
@@ -222,7 +222,7 @@ func (r Review) Foresee(judge Judge, facts *inventory.Facts, o, namespace *inven
 func (u *Update) applied(body *unstructured.Unstructured) (before, after *unstructured.Unstructured) {
 	before, after = body.DeepCopy(), body.DeepCopy()
 	for object, as := range map[*unstructured.Unstructured]ownership.Object{before: u.Before, after: u.After} {
-		object.SetFinalizers(as.Finalizers)
+		object.SetFinalizers(noneAsNil(as.Finalizers))
 		object.SetOwnerReferences(ownersOf(as, body.GetOwnerReferences()))
 		if !u.Deleted.IsZero() && body.GetDeletionTimestamp() == nil {
 			object.SetDeletionTimestamp(&metav1.Time{Time: u.Deleted})
@@ -231,9 +231,17 @@ func (u *Update) applied(body *unstructured.Unstructured) (before, after *unstru
 	return before, after
 }
 
+// noneAsNil returns nil for an empty list: the server stores no empty ones, and expressions ask whether there is a list.
+func noneAsNil[T any](list []T) []T {
+	if len(list) == 0 {
+		return nil
+	}
+	return list
+}
+
 // ownersOf returns the owner references of an object in the copy, as they are in the whole object.
 func ownersOf(o ownership.Object, all []metav1.OwnerReference) []metav1.OwnerReference {
-	kept := make([]metav1.OwnerReference, 0, len(o.Owners))
+	var kept []metav1.OwnerReference
 	for _, r := range o.Owners {
 		at := slices.IndexFunc(all, func(one metav1.OwnerReference) bool { return ownership.UID(one.UID) == r.UID && one.Name == r.Name })
 		if at < 0 {
@@ -263,7 +271,14 @@ func (p *Predictor) userOf(by Actor, o *inventory.Object, d inventory.Deleters) 
 		return authenticationv1.UserInfo{Username: "system:node:" + node, Groups: []string{"system:nodes", "system:authenticated"}}
 	case ByPodCollector:
 		return d.PodCollector
-	case ByUser, ByServer:
+	case ByJobController:
+		return d.JobController
+	case ByProtectionController:
+		if o.Namespace == "" {
+			return d.VolumeProtector
+		}
+		return d.ClaimProtector
+	case ByUser, ByServer, byUnknown:
 	}
 	return d.Requester
 }

@@ -1,6 +1,7 @@
 package preview_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -54,6 +55,7 @@ func judgedFacts(inv *inventory.Inventory, labels map[string]map[string]string) 
 	facts.Deleters = &inventory.Fact[inventory.Deleters]{Value: inventory.Deleters{
 		Requester: authenticationv1.UserInfo{Username: "me"}, Collector: authenticationv1.UserInfo{Username: "gc"},
 		NamespaceController: authenticationv1.UserInfo{Username: "ns"}, PodCollector: authenticationv1.UserInfo{Username: "podgc"},
+		JobController: authenticationv1.UserInfo{Username: "jobs"}, ClaimProtector: authenticationv1.UserInfo{Username: "claims"},
 	}}
 	for _, o := range inv.Objects {
 		body := &unstructured.Unstructured{}
@@ -166,6 +168,18 @@ func TestRefusalsArePredicted(t *testing.T) {
 			requests("Foreground", "a"),
 			[]string{"a Waiting refused to Collector to change it", "b Waiting refused to Collector to change it"},
 		},
+		"a claim that nothing uses": {
+			[]string{"PersistentVolumeClaim a # kubernetes.io/pvc-protection"},
+			map[string]map[string]string{"a": {"fixed": "claims"}},
+			requests("Background", "a"),
+			[]string{"a Waiting refused to ProtectionController to change it"},
+		},
+		"a pod that a Job counts": {
+			[]string{"Job a", "Pod b < a # batch.kubernetes.io/job-tracking"},
+			map[string]map[string]string{"b": {"fixed": "jobs"}},
+			requests("Background", "a"),
+			[]string{"a Deleted", "b Waiting refused to JobController to change it"},
+		},
 		"a webhook about changes": {
 			[]string{"ConfigMap a", "ConfigMap b < a"},
 			map[string]map[string]string{"b": {"asks": "w"}},
@@ -213,6 +227,76 @@ func TestRefusalEndsUpstreamsSweep(t *testing.T) {
 		if diff := cmp.Diff(want, verdicts(preview.NewPredictor(inv, facts, question).Predict())); diff != "" {
 			t.Errorf("upstream: %t\n%s", order.IsUpstream(), diff)
 		}
+	}
+}
+
+// recorder is a judge that permits everything, and records the UPDATEs.
+type recorder struct{ updates []string }
+
+func (r *recorder) Decide(d preview.Review) preview.Judgement {
+	if d.After != nil {
+		described := func(o *unstructured.Unstructured) string {
+			metadata := o.Object["metadata"].(map[string]any)
+			_, hasFinalizers := metadata["finalizers"]
+			_, hasOwners := metadata["ownerReferences"]
+			var owners []string
+			for _, owner := range o.GetOwnerReferences() {
+				owners = append(owners, fmt.Sprintf("%s blocking=%t", owner.Name, *owner.BlockOwnerDeletion))
+			}
+			return fmt.Sprintf("deleted=%t finalizers %t %q owners %t %q", o.GetDeletionTimestamp() != nil, hasFinalizers, o.GetFinalizers(), hasOwners, owners)
+		}
+		update := d.User.Username + " " + d.Object.GetName() + ": " + described(d.Object) + " -> " + described(d.After)
+		if !slices.Contains(r.updates, update) {
+			r.updates = append(r.updates, update)
+		}
+	}
+	return preview.Judgement{}
+}
+
+// Admission sees each UPDATE of the collector with the metadata before and after it, as the server would have it.
+func TestUpdatesAreReviewed(t *testing.T) {
+	for name, test := range map[string]struct {
+		lines    []string
+		requests []preview.Request
+		want     []string
+	}{
+		"orphan": {
+			[]string{"ConfigMap a # example.com/hold", "ConfigMap b < a"},
+			requests("Orphan", "a"),
+			[]string{
+				`gc a: deleted=true finalizers true ["example.com/hold" "orphan"] owners false [] -> deleted=true finalizers true ["example.com/hold"] owners false []`,
+				`gc b: deleted=false finalizers false [] owners true ["a blocking=false"] -> deleted=false finalizers false [] owners false []`,
+			},
+		},
+		"foreground": {
+			[]string{"ConfigMap a", "ConfigMap b < a!"},
+			requests("Foreground", "a"),
+			[]string{`gc a: deleted=true finalizers true ["foregroundDeletion"] owners false [] -> deleted=true finalizers false [] owners false []`},
+		},
+		"one of several owners": {
+			[]string{"ConfigMap a", "ConfigMap o", "ConfigMap b < a o!"},
+			requests("Background", "a"),
+			[]string{`gc b: deleted=false finalizers false [] owners true ["a blocking=false" "o blocking=true"] -> deleted=false finalizers false [] owners true ["o blocking=true"]`},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inv := cluster(t, test.lines...)
+			facts, judge := judgedFacts(inv, nil), &recorder{}
+			for _, o := range inv.Objects {
+				body := facts.Bodies[o.UID].Value
+				var owners []metav1.OwnerReference
+				for _, r := range o.Owners {
+					owners = append(owners, metav1.OwnerReference{APIVersion: r.APIVersion, Kind: r.Kind, Name: r.Name, UID: types.UID(r.UID), BlockOwnerDeletion: new(r.Blocking())})
+				}
+				body.SetOwnerReferences(owners)
+				body.SetFinalizers(o.Finalizers)
+			}
+			preview.NewPredictor(inv, facts, preview.Question{Requests: test.requests, Judge: judge, Now: now()}).Predict()
+			slices.Sort(judge.updates)
+			if diff := cmp.Diff(test.want, judge.updates); diff != "" {
+				t.Error(diff)
+			}
+		})
 	}
 }
 

@@ -178,8 +178,8 @@ func (o *Outcome) report(inv *inventory.Inventory) ObjectReport {
 	for _, w := range waits {
 		wait := WaitReport{Reason: w.Reason, Name: text(w.Name), Why: text(w.Why), ServedBy: bounded(w.ServedBy), AlsoDeleted: w.AlsoDeleted}
 		wait.Objects, wait.MoreObjects = names(inv, w.Objects)
-		if w.Unseen != "" {
-			wait.Objects = append(wait.Objects, text(w.Unseen))
+		if unseen, more := texts(w.Unseen); len(unseen) > 0 {
+			wait.Objects, wait.MoreObjects = append(wait.Objects, unseen...), wait.MoreObjects+more
 		}
 		report.Waits = append(report.Waits, wait)
 	}

@@ -162,7 +162,11 @@ func actorName(a Actor) string {
 		return "node"
 	case ByPodCollector:
 		return "pod garbage collector"
-	case ByUser:
+	case ByJobController:
+		return "Job controller"
+	case ByProtectionController:
+		return "protection controller"
+	case ByUser, byUnknown:
 	}
 	return "user"
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/rules/inuse"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
 // freeVolume lets the controller that protects PersistentVolumes release a volume without a bound claim.
@@ -16,9 +17,9 @@ func (p *play) freeVolume(o *object) {
 	switch {
 	case !known:
 	case claim == nil:
-		p.dropFinalizers(o, func(f string) bool { return f == inuse.PVProtection })
+		p.dropFinalizers(o, ByProtectionController, func(f string) bool { return f == inuse.PVProtection })
 	default:
-		p.bound[ownership.UID(claim.UID)] = append(p.bound[ownership.UID(claim.UID)], o)
+		p.use(ownership.UID(claim.UID), o)
 	}
 }
 
@@ -57,7 +58,53 @@ func (p *play) waitOfVolume(o *object) (Wait, bool) {
 	if uid := ownership.UID(claim.UID); p.inventory.Object(uid) != nil {
 		w.Objects = []ownership.UID{uid}
 	} else {
-		w.Unseen = described("PersistentVolumeClaim", claim.Namespace, claim.Name)
+		w.Unseen = []string{described("PersistentVolumeClaim", claim.Namespace, claim.Name)}
 	}
 	return w, true
+}
+
+// use notes that an object waits for one that uses it.
+func (p *play) use(user ownership.UID, o *object) {
+	if !slices.Contains(p.used[user], o) {
+		p.used[user] = append(p.used[user], o)
+	}
+}
+
+// freeClass lets the controller that protects VolumeAttributesClasses release a class that nothing names.
+func (p *play) freeClass(o *object) {
+	users, known := p.classUsers(o)
+	if known && len(users) == 0 {
+		p.dropFinalizers(o, ByProtectionController, func(f string) bool { return f == inuse.VACProtection })
+	}
+	for _, user := range users {
+		p.use(user.UID, o)
+	}
+}
+
+// classUsers returns the objects that name a VolumeAttributesClass. known is false if they could not be read.
+func (p *play) classUsers(o *object) (users []inventory.ClassUser, known bool) {
+	if p.options.Class == nil || o.Kind.Kind != "VolumeAttributesClass" {
+		return nil, false
+	}
+	read := p.options.Class(o.Name)
+	isGone := func(user inventory.ClassUser) bool {
+		loaded := p.objects[user.UID]
+		return loaded != nil && loaded.removed
+	}
+	return slices.DeleteFunc(slices.Clone(read.Value), isGone), read.Unread == ""
+}
+
+// waitOfClass returns the wait of a class for the objects that name it.
+func (p *play) waitOfClass(o *object) (Wait, bool) {
+	users, _ := p.classUsers(o)
+	w := Wait{Reason: OnUsers, Name: inuse.VACProtection}
+	for _, user := range users {
+		if p.inventory.Object(user.UID) != nil {
+			w.Objects = append(w.Objects, user.UID)
+		} else {
+			w.Unseen = append(w.Unseen, described(user.Kind, user.Namespace, user.Name))
+		}
+	}
+	slices.Sort(w.Objects)
+	return w, len(users) > 0
 }

@@ -156,7 +156,7 @@ func bodyOf(ctx context.Context, client dynamic.Interface, o *inventory.Object) 
 	return body, err
 }
 
-// deleters returns the users whose DELETEs a preview plays: the user itself, and the components, by their names on our
+// deleters returns the users whose requests a preview plays: the user itself, and the components, by their names on our
 // server or on clusters whose kube-controller-manager uses a service account for each controller.
 func (r *Facts) deleters(ctx context.Context) (inventory.Deleters, error) {
 	review, err := r.client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})

@@ -41,7 +41,7 @@ func readAll(t *testing.T, client kubernetes.Interface, decide func(*inventory.F
 func TestFactsAreReadOnce(t *testing.T) {
 	since := metav1.NewTime(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	three, holder, path := int32(3), "pod_1", "/validate"
-	ready := true
+	ready, gold := true, "gold"
 	client := fake.NewClientset(
 		&appsv1.Deployment{
 			ObjectMeta: in("ops", "operator"),
@@ -58,7 +58,7 @@ func TestFactsAreReadOnce(t *testing.T) {
 		&corev1.PersistentVolume{ObjectMeta: in("", "bound"), Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: "shop", Name: "data"}}},
 		&corev1.PersistentVolume{ObjectMeta: in("", "released"), Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: "shop", Name: "gone"}}},
 		&corev1.PersistentVolume{ObjectMeta: in("", "free")},
-		&corev1.PersistentVolumeClaim{ObjectMeta: in("shop", "data")},
+		&corev1.PersistentVolumeClaim{ObjectMeta: in("shop", "data"), Spec: corev1.PersistentVolumeClaimSpec{VolumeAttributesClassName: &gold}},
 		&corev1.Node{ObjectMeta: in("", "n1"), Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
 			{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: since},
 		}}},
@@ -77,6 +77,8 @@ func TestFactsAreReadOnce(t *testing.T) {
 		for _, name := range []string{"bound", "released", "free", "nobody"} {
 			f.Volume(name)
 		}
+		f.UsersOfClass(gold)
+		f.UsersOfClass("silver")
 		f.Node("n1")
 		f.Node("n2")
 		f.Workload(deployment)
@@ -91,6 +93,9 @@ func TestFactsAreReadOnce(t *testing.T) {
 	}
 	if facts.Volume("nobody").Unread == "" {
 		t.Error("a volume that does not exist is read")
+	}
+	if users := facts.UsersOfClass(gold).Value; len(users) != 1 || users[0].Name != "data" || users[0].Kind != "PersistentVolumeClaim" || len(facts.UsersOfClass("silver").Value) > 0 {
+		t.Errorf("the class gold is named by %+v", users)
 	}
 	w := facts.Workload(deployment).Value
 	if w.Replicas != 3 || w.Ready != 0 || w.ServiceAccount != "operator" || !w.UnreadySince.Equal(since.Time) || !slices.Equal(w.Images, []string{"acme/operator:v1"}) {
