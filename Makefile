@@ -107,10 +107,11 @@ exhaustive: ## all graphs of 4 objects, and of 5 that have up to 6 references or
 mutants: ## build the simulator with each planted bug; it must find them
 	go test ./internal/testing/simulation -count=1 -v -run TestMutants -timeout 2h -sim.mutants=all
 
-kubernetes: ## the conformance suite, the comparison of deletions and of a sample of whole objects, a sample of previews, and coppice conformance, against a real kube-apiserver, which is built first (8 minutes)
+kubernetes: ## the conformance suite, the comparison of deletions and of a sample of whole objects, a sample of previews, coppice wait, and coppice conformance, against a real kube-apiserver, which is built first (8 minutes)
 	cd bench && go run ./onkubernetes -dir .. go test -count=1 -run 'TestFreshServers$$' ./test/differential
 	cd bench && go run ./onkubernetes -dir .. go test -count=1 -p 1 ./test/conformance ./test/differential
 	$(MAKE) previews-kubernetes KUBERNETES_PREVIEWS=15
+	cd bench && go run ./onkubernetes -upstream -dir .. go test -count=1 -run 'TestWait|TestDeleteWaits$$' ./test/e2e
 	$(MAKE) conformance
 
 conformance: build ## coppice conformance on a real kube-apiserver, with upstream's garbage collector and namespace controller: only what docs/semantics.md declares may differ (two minutes)

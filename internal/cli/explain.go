@@ -40,7 +40,7 @@ or a webhook that does not answer.
 
 Each cause is stuck (somebody has to act), slow (it ends by itself) or unknown (the facts do
 not decide), and comes with the reasons and the safest next step. --all lists all objects
-that are being deleted, grouped by cause.
+that are being deleted, grouped by cause; with -n only those of a namespace.
 
 For an object that is gone, the command names the user who deleted it, the time and the
 policy; or the owner whose deletion made the garbage collector delete it, back to the first
@@ -76,6 +76,14 @@ collector at --address that accepts the token of the kubeconfig or of --token.`,
 	return c
 }
 
+// in returns the namespace to which --namespace confines --all.
+func (f *explainFlags) in() string {
+	if !f.all || f.cluster.allNamespaces {
+		return ""
+	}
+	return *f.cluster.kube.Namespace
+}
+
 func runExplain(c *cobra.Command, f explainFlags, args []string, s Streams) error {
 	switch {
 	case f.output != "text" && f.output != "json":
@@ -90,7 +98,7 @@ func runExplain(c *cobra.Command, f explainFlags, args []string, s Streams) erro
 		return err
 	}
 	e := &explaining{sources: sources, format: f.output, s: s, question: ask.Existence{
-		Objects: ask.Objects{Args: args, UIDs: f.uids}, All: f.all, AuditLogs: f.auditLogs, Watch: f.watch,
+		Objects: ask.Objects{Args: args, UIDs: f.uids}, All: f.all, In: f.in(), AuditLogs: f.auditLogs, Watch: f.watch,
 	}}
 	if err := e.once(c.Context()); err != nil || !f.watch {
 		return err

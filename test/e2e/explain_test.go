@@ -79,6 +79,18 @@ func TestStuckDeletionsAreExplained(t *testing.T) {
 			return ""
 		})
 	}
+	listed, errs, code := coppice(t, "explain", "--all", "--kubeconfig", p.kubeconfig, "-n", "hanging", "-o", "json")
+	var list struct{ Items []explain.Group }
+	if err := json.Unmarshal([]byte(listed), &list); err != nil || code != 0 || len(list.Items) < 2 {
+		t.Errorf("explain --all -n hanging: %v, exit code %d, %s%s", err, code, listed, errs)
+	}
+	for _, g := range list.Items {
+		for _, o := range g.Objects {
+			if o.Namespace != "hanging" && o.Name != "hanging" {
+				t.Errorf("explain --all -n hanging has %s", o)
+			}
+		}
+	}
 	slices.Sort(patches)
 	for _, patch := range slices.Compact(patches) {
 		command := exec.Command("sh", "-c", strings.Replace(patch, "kubectl", strings.Join(k.command, " "), 1))

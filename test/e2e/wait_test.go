@@ -354,3 +354,40 @@ func TestWaitIsForTheUID(t *testing.T) {
 	}
 	c.expect(t, "of-next", "root")
 }
+
+// The ID of a recorded deletion stands for all of its objects, while it lasts and afterwards.
+func TestWaitForStory(t *testing.T) {
+	t.Parallel()
+	c := newWaitCase(t)
+	root := c.object(t, "ConfigMap", "root", nil)
+	child := c.object(t, "ConfigMap", "child", nil, root)
+	c.object(t, "ConfigMap", "grandchild", []any{waitHold}, child)
+	c.remove(t, "ConfigMap", "root", metav1.DeletePropagationBackground)
+	id := root["uid"].(string)
+	if c.foreign {
+		c.wait(t, waitFailed, []string{"no collector records deletions here"}, id)
+		c.free(t, "ConfigMap", "grandchild")
+		return
+	}
+	eventually.Agrees(t, func() string { // the last object of the story has come
+		out, errs, _ := coppice(t, "stories", "--kubeconfig", c.kubeconfig, id)
+		if !strings.Contains(out, "2 gone, 1 waiting") {
+			return out + errs
+		}
+		return ""
+	})
+	p := c.start(t, id)
+	if r := p.next(t); r.Left != 1 || r.Gone != 2 || len(r.Roots) != 1 || string(r.Roots[0].UID) != id {
+		t.Errorf("the first report is %+v", r)
+	}
+	late := c.start(t, "configmap/root") // whose dependents are gone, too
+	late.next(t)
+	c.free(t, "ConfigMap", "grandchild")
+	for _, p := range []*waitProcess{p, late} {
+		if r, code := p.end(t); code != waitGone || r.State != progress.Gone || r.Gone != 3 {
+			t.Errorf("the end is %+v with exit code %d\n%s", r, code, p.errs)
+		}
+	}
+	c.wait(t, waitGone, []string{"gone, objects in all: 3"}, id, "--timeout", "1m")
+	c.wait(t, waitFailed, []string{"no record"}, "3f9a1c52-6d0e-4a57-9a37-0f5b6f1f4c11")
+}

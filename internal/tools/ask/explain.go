@@ -17,8 +17,9 @@ import (
 // Existence asks why objects still exist, or why they are gone.
 type Existence struct {
 	Objects Objects
-	// All asks about all objects that are being deleted.
+	// All asks about all objects that are being deleted; In confines that to a namespace and the objects in it.
 	All bool
+	In  string
 	// AuditLogs are files with audit logs of the API server, the oldest first.
 	AuditLogs []string
 	// Watch asks for an answer to compare the next one with. The cluster is read for it, each time.
@@ -43,7 +44,7 @@ type Explanations struct {
 // Explain explains why objects still exist, or why they are gone. If an object is gone for an unknown reason, or since
 // Before, the error is a GoneError. The answer has Unread even with an error.
 func (s *Sources) Explain(ctx context.Context, q Existence) (Explanations, error) {
-	if !q.Watch && len(q.AuditLogs) == 0 {
+	if !q.Watch && len(q.AuditLogs) == 0 && q.In == "" {
 		if answer, ok := s.explainFromCollector(ctx, q); ok {
 			return answer, nil
 		}
@@ -85,11 +86,17 @@ func (s *Sources) explainFromCollector(ctx context.Context, q Existence) (answer
 // explainFromCluster reads the cluster, and the diagnostics of the collector.
 func (s *Sources) explainFromCluster(ctx context.Context, q Existence) (answer Explanations, err error) {
 	args := q.Objects.Args
-	if len(q.Objects.UIDs) > 0 {
+	switch {
+	case len(q.Objects.UIDs) > 0:
 		args = nil // the objects may be in any namespace
+	case q.In != "":
+		args = []string{"namespaces/" + q.In}
 	}
 	var missing []history.Target
 	n, err := s.neighborhood(ctx, args, func(inv *inventory.Inventory, _ io.Writer) (uids []ownership.UID, err error) {
+		if q.In != "" {
+			return deletedIn(inv, q.In), nil
+		}
 		uids, missing, err = q.Objects.find(inv, s.Namespace)
 		return uids, err
 	})
@@ -108,9 +115,12 @@ func (s *Sources) explainFromCluster(ctx context.Context, q Existence) (answer E
 	}
 	n.Before = q.Before
 	answer = Explanations{Unread: inventory.TextsOf(n.Inventory.Unread), Now: n.Now, Inventory: n.Inventory}
-	if q.All {
+	switch {
+	case q.In != "":
+		answer.Groups = n.DeletionsIn(ctx, q.In)
+	case q.All:
 		answer.Groups = n.Deletions(ctx)
-	} else {
+	default:
 		_ = n.Explain(ctx, n.uids, func(x explain.Explanation) error { // which returns no error
 			answer.Objects = append(answer.Objects, x)
 			return nil
@@ -120,6 +130,16 @@ func (s *Sources) explainFromCluster(ctx context.Context, q Existence) (answer E
 		answer.Deleted, err = s.explainDeleted(ctx, n.Inventory, q.AuditLogs, collector, missing)
 	}
 	return answer, err
+}
+
+// deletedIn returns the objects in a namespace that are being deleted.
+func deletedIn(inv *inventory.Inventory, namespace string) (uids []ownership.UID) {
+	for _, o := range inv.Objects {
+		if o.Namespace == namespace && o.Phase != ownership.Active {
+			uids = append(uids, o.UID)
+		}
+	}
+	return uids
 }
 
 // find returns the named objects of an inventory, and the named objects that do not exist.

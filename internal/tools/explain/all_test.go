@@ -169,3 +169,18 @@ func randomCluster(t *rapid.T) string {
 	}
 	return lines.String()
 }
+
+// A summary of a namespace has the objects in it and the namespace itself, with causes elsewhere.
+func TestSummaryOfNamespace(t *testing.T) {
+	lines := "CustomResourceDefinition.apiextensions.k8s.io widgets.acme.io deleted=1h finalizers=customresourcecleanup.apiextensions.k8s.io\n" +
+		"Namespace other deleted=1h spec=kubernetes\nConfigMap other/c deleted=1h finalizers=example.com/there\n" + wide(2)
+	found := map[string]bool{}
+	for _, g := range newCluster(t).lines(lines).explainer().AllIn("shop") {
+		for _, o := range g.Objects {
+			found[o.String()] = true
+		}
+	}
+	if diff := cmp.Diff(map[string]bool{"Namespace shop": true, "ConfigMap shop/w0": true, "ConfigMap shop/w1": true}, found); diff != "" {
+		t.Errorf("objects of the summary (-want +got):\n%s", diff)
+	}
+}
