@@ -62,6 +62,7 @@ func TestNothingFromAClusterControlsATerminal(t *testing.T) {
 		"graph":     {{"-n", namespace}, {"-n", namespace, "-o", "dot"}, {"-n", namespace, "-o", "mermaid"}, {"-n", namespace, "-o", "svg"}, {"-n", namespace, "-o", "json"}, {"role/" + hostile}},
 		"preview":   {{"delete", "ns", namespace}, {"delete", "ns", namespace, "-o", "tree"}, {"delete", "ns", namespace, "-o", "json"}, {"delete", "-n", namespace, "role", hostile, "-o", "dot"}, {"delete", "role", hostile}},
 		"delete":    {{"-n", namespace, "role", hostile}, {"-n", namespace, "role", hostile, "--confirm", hostile}},
+		"wait":      {{"-n", namespace, "role/held" + hostile, "--timeout", "3s"}, {"-n", namespace, "role/" + hostile}, {hostile}, {"--timeout", hostile}},
 		"explain":   {{"ns/" + namespace}, {"-n", namespace, "role/held" + hostile}, {"-n", namespace, "role/" + hostile}, {"--all"}, {hostile}},
 		"audit":     {{"-n", namespace}, {"-n", namespace, "-o", "json"}, {"-n", hostile}},
 		"records":   {{}, {hostile}},
