@@ -18,6 +18,7 @@ import (
 )
 
 func main() {
+	nameVersion()
 	args, streams := os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
 	r := role.Of(os.Args[0])
 	ctx := context.Background()

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
+	semver "k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/component-base/version"
 
 	"github.com/coppice-dev/coppice/internal/system/assets/role"
 )
@@ -194,4 +196,12 @@ func readMetric(name string) uint64 {
 	samples := []metrics.Sample{{Name: name}}
 	metrics.Read(samples)
 	return samples[0].Value.Uint64()
+}
+
+// nameVersion gives a build without a stamp (see the Makefile) a version that Kubernetes' packages can parse: kubectl
+// version fails with the placeholder of k8s.io/component-base, which accepts no other version than 0.0.0 instead of it.
+func nameVersion() {
+	if _, err := semver.ParseSemantic(version.Get().GitVersion); err != nil {
+		_ = version.SetDynamicVersion("v0.0.0-devel") // an error leaves the placeholder
+	}
 }

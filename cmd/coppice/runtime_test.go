@@ -4,6 +4,9 @@ import (
 	"runtime"
 	"runtime/debug"
 	"testing"
+
+	semver "k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/component-base/version"
 )
 
 func TestHeapIsAdapted(t *testing.T) {
@@ -120,5 +123,13 @@ func TestStartOfASuite(t *testing.T) {
 	h.setPercent(startPercent)
 	if got := debug.SetGCPercent(leastPercent); got != leastPercent {
 		t.Errorf("GOGC has become %d though the environment sets it", got)
+	}
+}
+
+// A build without a stamp has a version that kubectl can compare with that of a server.
+func TestVersionCanBeParsed(t *testing.T) {
+	nameVersion()
+	if _, err := semver.ParseSemantic(version.Get().GitVersion); err != nil {
+		t.Error(err)
 	}
 }
