@@ -12,8 +12,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/recyclebin"
 	"github.com/coppice-dev/coppice/internal/collect/story"
@@ -60,6 +62,9 @@ func (f *undoFlags) fromBin(ctx context.Context, arg string) (kept []undo.Kept, 
 		}
 		list, err := readBin(ctx, server, query)
 		if err != nil {
+			if one, lookup := server.Story(ctx, arg); lookup == nil && !one.Done {
+				err = stillDeleted(one.Root.String())
+			}
 			return nil, nil, fmt.Errorf("%s: %w", arg, err)
 		}
 		for n := range list.Items {
@@ -130,7 +135,42 @@ func (f *undoFlags) latest(ctx context.Context, server *ask.Collector, kind, nam
 	if mapping == nil || mapping.Scope.Name() == meta.RESTScopeNameNamespace {
 		what += " in namespace " + server.Namespace
 	}
+	if err := f.existing(ctx, mapping, server.Namespace, name); err != nil {
+		return "", err
+	}
 	return "", errors.New("the recycle bin does not have " + what + ", or you may not get it")
+}
+
+// existing returns an error about an object that exists; nil if it does not, or cannot be read.
+func (f *undoFlags) existing(ctx context.Context, mapping *meta.RESTMapping, namespace, name string) error {
+	if mapping == nil {
+		return nil
+	}
+	config, err := f.cluster.config()
+	if err != nil {
+		return err
+	}
+	client, err := metadata.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("make a client: %w", err)
+	}
+	if mapping.Scope.Name() != meta.RESTScopeNameNamespace {
+		namespace = ""
+	}
+	named := mapping.Resource.GroupResource().String() + "/" + name
+	o, err := client.Resource(mapping.Resource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case err == nil && o.DeletionTimestamp != nil:
+		return stillDeleted(named)
+	case err == nil:
+		return fmt.Errorf("%s exists, and is not being deleted: there is nothing to undo", named)
+	}
+	return nil // the recycle bin has the answer
+}
+
+// stillDeleted is the error for an object that no recycle bin has yet.
+func stillDeleted(named string) error {
+	return fmt.Errorf("%s is still being deleted, and can be restored when it is gone: \"coppice wait\" ends then, and \"coppice explain\" names the causes", named)
 }
 
 // mapping returns the resource for one of its names; nil if the server does not serve it any more.

@@ -27,6 +27,14 @@ func TestR29_RecycleBin(t *testing.T) {
 	const namespace = "recycled"
 	k.run(t, "create", "namespace", namespace)
 	k.run(t, "create", "-n", namespace, "secret", "generic", "before", "--from-literal=p=hunter2hunter2")
+	hold(t, k, namespace, "held")
+	k.run(t, "delete", "-n", namespace, "configmap", "held", "--wait=false")
+	for _, what := range []string{"configmap/held", k.get(t, namespace, "configmap/held", "{.metadata.uid}")} {
+		if out, errs, code := coppice(t, "undo", "--kubeconfig", p.kubeconfig, "-n", namespace, what); code != 1 || !strings.Contains(errs, "is still being deleted") {
+			t.Errorf("undo of %s, which is being deleted: exit code %d, %s%s", what, code, out, errs)
+		}
+	}
+	k.run(t, "patch", "-n", namespace, "configmap", "held", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
 	k.run(t, "delete", "-n", namespace, "secret", "before")
 	removed := time.Now()
 	k.run(t, "create", "-n", namespace, "configmap", "owner", "--from-literal=x=1")
