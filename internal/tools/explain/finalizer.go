@@ -13,6 +13,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/preview"
 )
 
 // crdCleanup holds a CustomResourceDefinition until its instances are gone.
@@ -69,7 +70,7 @@ func (e *Explainer) foreign(o *inventory.Object, finalizer string) Wait {
 	switch {
 	case a.State.Fails(), finalizer == crdCleanup: // which the API server removes with the status
 	case finalizerowner.IsBuiltIn(finalizer):
-		next := releases("", o, finalizer, requested(o))
+		next := releases(preview.RemoverOf(finalizer), o, finalizer, requested(o))
 		if refused, ok := e.unreported(o, next); ok {
 			return refused
 		}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
@@ -167,7 +166,7 @@ func (e *Explainer) judge(o *inventory.Object, r request) preview.Judgement {
 	if r.by == "" {
 		judge = nil
 	} else if judge != nil {
-		review.User = e.userOf(r.by)
+		review.User = preview.UserOf(r.by, o, e.Inventory.Pods[o.UID], e.controllers())
 	}
 	namespace := e.home(o)
 	if o.Kind == (ownership.Kind{Kind: "Namespace"}) {
@@ -183,18 +182,10 @@ func (e *Explainer) judge(o *inventory.Object, r request) preview.Judgement {
 	return review.Foresee(judge, e.Facts, o, namespace, update)
 }
 
-// userOf returns the user of a controller.
-func (e *Explainer) userOf(by preview.Actor) authenticationv1.UserInfo {
-	users := inventory.KubernetesControllers()
+// controllers returns the users of the controllers.
+func (e *Explainer) controllers() inventory.Deleters {
 	if e.Facts.IsOurs() {
-		users = inventory.OurControllers()
+		return inventory.OurControllers()
 	}
-	switch by {
-	case preview.ByNamespaceController:
-		return users.NamespaceController
-	case preview.ByPodCollector:
-		return users.PodCollector
-	case preview.ByCollector, preview.ByUser, preview.ByServer, preview.ByNode:
-	}
-	return users.Collector
+	return inventory.KubernetesControllers()
 }

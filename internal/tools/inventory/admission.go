@@ -101,8 +101,8 @@ func has[T ~string](list []T, one, all T) bool {
 // Deleters are the users whose requests a preview plays: policies may permit to one what they deny to another.
 type Deleters struct {
 	Requester, Collector, NamespaceController, PodCollector authenticationv1.UserInfo
-	// These remove finalizers: of pods, volume claims and volumes.
-	JobController, ClaimProtector, VolumeProtector authenticationv1.UserInfo
+	// These remove finalizers: of pods, volume claims, volumes and VolumeAttributesClasses.
+	JobController, ClaimProtector, VolumeProtector, ClassProtector authenticationv1.UserInfo
 }
 
 // OurControllers returns the users of the controllers on our server.
@@ -110,7 +110,7 @@ func OurControllers() Deleters {
 	workloads, protector := userNamed("system:coppice:workload-controllers"), userNamed("system:coppice:protection-controller")
 	return Deleters{
 		Collector: userNamed("system:coppice:collector"), NamespaceController: userNamed("system:coppice:namespace-controller"),
-		PodCollector: workloads, JobController: workloads, ClaimProtector: protector, VolumeProtector: protector,
+		PodCollector: workloads, JobController: workloads, ClaimProtector: protector, VolumeProtector: protector, ClassProtector: protector,
 	}
 }
 
@@ -121,6 +121,7 @@ func KubernetesControllers() Deleters {
 		Collector: accountOf("generic-garbage-collector"), NamespaceController: accountOf("namespace-controller"),
 		PodCollector: accountOf("pod-garbage-collector"), JobController: accountOf("job-controller"),
 		ClaimProtector: accountOf("pvc-protection-controller"), VolumeProtector: accountOf("pv-protection-controller"),
+		ClassProtector: accountOf("volumeattributesclass-protection-controller"),
 	}
 }
 

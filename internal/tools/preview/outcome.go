@@ -32,24 +32,6 @@ const (
 	Unknown Fate = "Unknown"
 )
 
-// Actor is a user or component that deletes objects.
-type Actor string
-
-// The actors.
-const (
-	ByUser                Actor = "User"
-	ByCollector           Actor = "Collector"
-	ByNamespaceController Actor = "NamespaceController"
-	ByServer              Actor = "Server"
-	ByNode                Actor = "Node"
-	ByPodCollector        Actor = "PodGarbageCollector"
-	// These remove finalizers.
-	ByJobController        Actor = "JobController"
-	ByProtectionController Actor = "ProtectionController"
-	// byUnknown is a controller whose user is not known: its requests are not judged.
-	byUnknown Actor = ""
-)
-
 // Prediction is the effect of the requests.
 type Prediction struct {
 	// Outcomes are the outcomes of all objects that the requests concern, sorted by fate, step, resource, namespace and

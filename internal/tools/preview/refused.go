@@ -189,7 +189,7 @@ func (p *Predictor) judge(w Write, r Review) Judgement {
 		if deleters.Unread != "" {
 			return r.withoutJudge(deleters.Unread)
 		}
-		r.User = p.userOf(w.By, w.Object, deleters.Value)
+		r.User = UserOf(w.By, w.Object, p.inventory.Pods[w.Object.UID], deleters.Value)
 	}
 	return r.Foresee(p.question.Judge, p.facts, w.Object, p.namespaceOf(w.Object), w.Update)
 }
@@ -254,33 +254,6 @@ func ownersOf(o ownership.Object, all []metav1.OwnerReference) []metav1.OwnerRef
 		kept = append(kept, one)
 	}
 	return kept
-}
-
-// userOf returns the user that deletes an object as an actor.
-func (p *Predictor) userOf(by Actor, o *inventory.Object, d inventory.Deleters) authenticationv1.UserInfo {
-	switch by {
-	case ByCollector:
-		return d.Collector
-	case ByNamespaceController:
-		return d.NamespaceController
-	case ByNode:
-		node := ""
-		if pod := p.inventory.Pods[o.UID]; pod != nil {
-			node = pod.Node
-		}
-		return authenticationv1.UserInfo{Username: "system:node:" + node, Groups: []string{"system:nodes", "system:authenticated"}}
-	case ByPodCollector:
-		return d.PodCollector
-	case ByJobController:
-		return d.JobController
-	case ByProtectionController:
-		if o.Namespace == "" {
-			return d.VolumeProtector
-		}
-		return d.ClaimProtector
-	case ByUser, ByServer, byUnknown:
-	}
-	return d.Requester
 }
 
 // namespaceOf returns the namespace of an object, or the object itself if it is one.

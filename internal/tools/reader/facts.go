@@ -19,7 +19,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 
-	"github.com/coppice-dev/coppice/internal/rules/apiservice"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
@@ -82,9 +81,7 @@ func (r *Facts) Read(ctx context.Context, needs inventory.Needs, facts *inventor
 	for _, namespace := range slices.Sorted(maps.Keys(needs.Budgets)) {
 		facts.Budgets[namespace] = inventory.FactOf(r.budgets(ctx, namespace))
 	}
-	for _, groupVersion := range slices.Sorted(maps.Keys(needs.Outages)) {
-		facts.Outages[groupVersion] = inventory.FactOf(r.outage(ctx, groupVersion))
-	}
+	r.readOutages(ctx, needs.Outages, facts.Outages)
 	if needs.Roles {
 		facts.Roles = new(inventory.FactOf(r.roles(ctx)))
 	}
@@ -106,15 +103,6 @@ func (r *Facts) Read(ctx context.Context, needs inventory.Needs, facts *inventor
 	if needs.Controllers {
 		facts.Controllers = new(inventory.FactOf(r.runControllers(ctx)))
 	}
-}
-
-// outage reads the APIService of a group version that does not answer.
-func (r *Facts) outage(ctx context.Context, groupVersion string) (apiservice.Outage, error) {
-	body, err := r.client.CoreV1().RESTClient().Get().AbsPath(apiservice.PathOf(groupVersion)).SetHeader("Accept", "application/json").Do(ctx).Raw()
-	if err != nil {
-		return apiservice.Outage{}, ignoreNotFound(err)
-	}
-	return apiservice.Read(body)
 }
 
 // runControllers reports whether the controllers of workloads run in the process of the API server: one of coppice up
