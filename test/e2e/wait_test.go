@@ -285,7 +285,7 @@ func TestWaitEndsWithoutTheCascade(t *testing.T) {
 	c.object(t, "ConfigMap", "kept", nil, root)
 	c.keep(t)
 	c.remove(t, "ConfigMap", "root", metav1.DeletePropagationBackground)
-	c.wait(t, waitStuck, []string{"ConfigMap " + c.namespace + "/root: stuck", "the server refuses it", c.namespace + ".example.com", "it is kept"}, "configmap/root", "--timeout", "1m")
+	c.wait(t, waitStuck, []string{"ConfigMap " + c.namespace + "/root: stuck", "refuse", c.namespace + ".example.com", "it is kept"}, "configmap/root", "--timeout", "1m")
 
 	p := c.start(t, "configmap/held")
 	p.next(t)

@@ -59,10 +59,8 @@ func (c *Cluster) Cascade(ctx context.Context, of *cascade.Cascade) (cascade.Rep
 	predictor := preview.NewPredictor(c.Inventory, facts, preview.Question{
 		Underway: of.Underway(c.Inventory), Now: c.Now, Order: c.Order, AssumeReleased: true, Judge: c.Judge,
 	})
-	part := of.Divide(c.Inventory, decide(ctx, c.Facts, facts, predictor.Predict), c.Now)
-	explainer := explain.New(explain.Input{
-		Inventory: c.Inventory, Before: c.Before, Facts: facts, Collector: c.Collector.WithRefused(part.Refused), Now: c.Now,
-	})
+	part := of.Divide(c.Inventory, decide(ctx, c.Facts, facts, predictor.Predict))
+	explainer := explain.New(c.input(facts))
 	causes := decide(ctx, c.Facts, facts, func() []explain.Group { return explainer.Groups(part.Going) })
 	return of.Conclude(c.Inventory, part, causes, c.Now), part
 }
@@ -94,7 +92,11 @@ func (c *Cluster) Deletions(ctx context.Context) []explain.Group {
 
 func (c *Cluster) explainer() (*inventory.Facts, *explain.Explainer) {
 	facts := inventory.NewFacts()
-	return facts, explain.New(explain.Input{Inventory: c.Inventory, Before: c.Before, Facts: facts, Collector: c.Collector, Judge: c.Judge, Now: c.Now})
+	return facts, explain.New(c.input(facts))
+}
+
+func (c *Cluster) input(facts *inventory.Facts) explain.Input {
+	return explain.Input{Inventory: c.Inventory, Before: c.Before, Facts: facts, Collector: c.Collector, Judge: c.Judge, Now: c.Now}
 }
 
 // Audit finds errors in the ownership and the deletions, with the controllers of finalizers and their permissions.

@@ -5,7 +5,7 @@
 //	c := cascade.New()
 //	err := c.Find(inv, selectors)           // once: the requested objects, and their dependents
 //	uids := c.Underway(inv)                 // preview.Continue predicts how they end
-//	part := c.Divide(inv, prediction, now)  // who goes, and who stays
+//	part := c.Divide(inv, prediction)       // who goes, and who stays
 //	report := c.Conclude(inv, part, causes, now) // causes are explain.Groups of the objects that go
 //
 // Package answer has this sequence, with the facts that the two predictions need. The caller observes the cluster again
@@ -34,8 +34,7 @@ type Cascade struct {
 	stays   map[ownership.UID]Stay
 	more    int // objects that stay, and are not in stays
 
-	refused map[ownership.UID]time.Time // since when a refusal is known
-	stuck   map[string]time.Time        // since when a cause is stuck, by its outline
+	stuck map[string]time.Time // since when a cause is stuck, by its outline
 
 	empty  int             // the number of the last observations that have found nothing
 	unread map[string]bool // at the first observation; nil before
@@ -51,9 +50,7 @@ type named struct {
 
 // New returns a cascade without objects.
 func New() *Cascade {
-	return &Cascade{
-		stays: map[ownership.UID]Stay{}, refused: map[ownership.UID]time.Time{}, stuck: map[string]time.Time{},
-	}
+	return &Cascade{stays: map[ownership.UID]Stay{}, stuck: map[string]time.Time{}}
 }
 
 // AddRoot adds a requested object.

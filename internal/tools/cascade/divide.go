@@ -2,10 +2,8 @@ package cascade
 
 import (
 	"slices"
-	"time"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
-	"github.com/coppice-dev/coppice/internal/tools/explain"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
 )
@@ -14,23 +12,18 @@ import (
 type Part struct {
 	// Going are the objects that go and still exist, sorted.
 	Going []ownership.UID
-	// Refused are the objects whose DELETE the server refuses until somebody acts, or whose change.
-	Refused map[ownership.UID]explain.Refused
 	// Kept are the named objects that are not being deleted.
 	Kept []Stay
 }
 
 // Divide divides the objects that a prediction concerns into those that go and those that stay.
-func (c *Cascade) Divide(inv *inventory.Inventory, p preview.Prediction, now time.Time) Part {
+func (c *Cascade) Divide(inv *inventory.Inventory, p preview.Prediction) Part {
 	going := goingOf(inv, p)
-	part := Part{Refused: map[ownership.UID]explain.Refused{}}
+	part := Part{}
 	stays := map[ownership.UID]Stay{}
 	for n := range p.Outcomes {
 		o := &p.Outcomes[n]
 		uid := o.Object.UID
-		if o.Refusal != nil && !o.Refusal.By.MayPass() {
-			part.Refused[uid] = explain.Refused{Refusal: o.Refusal.Refusal, Since: c.refusedSince(uid, now)}
-		}
 		if going[uid] {
 			part.Going = append(part.Going, uid)
 		} else {
@@ -103,16 +96,4 @@ func (c *Cascade) settle(going map[ownership.UID]bool, stays map[ownership.UID]S
 	}
 	c.named = nil
 	return kept
-}
-
-// refusedSince returns when the refusal of an object was seen first.
-func (c *Cascade) refusedSince(uid ownership.UID, now time.Time) time.Time {
-	since, known := c.refused[uid]
-	if !known {
-		since = now
-		if len(c.refused) < mostStays {
-			c.refused[uid] = since
-		}
-	}
-	return since
 }

@@ -117,10 +117,15 @@ func (h *waiting) observe(inv *inventory.Inventory, refused string) (cascade.Rep
 			return preview.Judgement{Refusal: &refusal.Refusal{By: refusal.ByPolicy, Name: "keep", Binding: "keep", Message: "it is kept"}}
 		},
 	})
-	part := h.cascade.Divide(inv, prediction, h.now)
+	part := h.cascade.Divide(inv, prediction)
 	collector := explain.NewCollector("the collector")
 	collector.Collects, collector.Empties = true, true
-	explainer := explain.New(explain.Input{Inventory: inv, Collector: collector.WithRefused(part.Refused), Now: h.now})
+	for n := range prediction.Outcomes {
+		if o := &prediction.Outcomes[n]; o.Refusal != nil {
+			collector.Refused[o.Object.UID] = explain.Refused{Refusal: o.Refusal.Refusal, Since: h.now}
+		}
+	}
+	explainer := explain.New(explain.Input{Inventory: inv, Collector: collector, Now: h.now})
 	return h.cascade.Conclude(inv, part, explainer.Groups(part.Going), h.now), part
 }
 

@@ -63,23 +63,6 @@ func (c *Collector) SeenBy(sees func(ownership.UID) bool, instead string) *Colle
 	return &seen
 }
 
-// WithRefused returns a copy with further objects that the server refuses to delete. Without a collector, it returns one
-// of which nothing else is known.
-func (c *Collector) WithRefused(more map[ownership.UID]Refused) *Collector {
-	if len(more) == 0 {
-		return c
-	}
-	with := *NewCollector("")
-	if c != nil {
-		with = *c
-	}
-	with.Refused = maps.Clone(more)
-	if c != nil {
-		maps.Copy(with.Refused, c.Refused)
-	}
-	return &with
-}
-
 // Held is an owner whose deletion waits for the proof that the collector has missed no dependent.
 type Held struct {
 	Since time.Time
