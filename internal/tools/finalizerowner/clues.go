@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
@@ -20,7 +21,11 @@ type clue struct {
 func (x *Index) clues(o *inventory.Object, finalizer string) (clues []clue, evidence []string) {
 	setters, where := map[string]int{}, "on this object"
 	for _, m := range o.Managers() {
-		if slices.Contains(m.Finalizers, finalizer) {
+		switch {
+		case !slices.Contains(m.Finalizers, finalizer):
+		case copies(m.Name, o):
+			evidence = append(evidence, fmt.Sprintf("the finalizer is in the template of %s, from which %s has made this object", ownerOf(o), m.Name))
+		default:
 			setters[m.Name]++
 		}
 	}
@@ -45,6 +50,27 @@ func (x *Index) clues(o *inventory.Object, finalizer string) (clues []clue, evid
 		clues = append(clues, clue{name: word})
 	}
 	return clues, evidence
+}
+
+// copies reports whether a field manager is the controller of workloads that has made an object from the template of its
+// owner. It serves none of the finalizers in a template.
+func copies(manager string, o *inventory.Object) bool {
+	return ownerOf(o) != "" && (component(manager) == controllers || manager == ourManager)
+}
+
+// ourManager is the field manager of the controllers of coppice up.
+const ourManager = "coppice"
+
+// ownerOf names the workload that has made an object; empty if there is none.
+func ownerOf(o *inventory.Object) string {
+	for _, r := range o.Owners {
+		kind := r.OwnerKind()
+		isWorkload := kind.Group == "apps" || kind.Group == "batch" || kind == (ownership.Kind{Kind: "ReplicationController"})
+		if r.Controller == ownership.True && isWorkload {
+			return r.Kind + " " + r.Name
+		}
+	}
+	return ""
 }
 
 func hasController(setters map[string]int) bool {

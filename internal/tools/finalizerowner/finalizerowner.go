@@ -122,7 +122,9 @@ func New(inv *inventory.Inventory, facts *inventory.Facts, now time.Time) *Index
 				if x.setters[f] == nil {
 					x.setters[f] = map[string]int{}
 				}
-				x.setters[f][m.Name]++
+				if !copies(m.Name, o) {
+					x.setters[f][m.Name]++
+				}
 			}
 		}
 	}

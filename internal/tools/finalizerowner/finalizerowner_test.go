@@ -276,3 +276,18 @@ func TestControllersAreNamedWithTheirProgram(t *testing.T) {
 		})
 	}
 }
+
+// A finalizer in a template is not served by the controller that has made the object from it.
+func TestControllersOfWorkloadsCopyFinalizers(t *testing.T) {
+	for _, manager := range []string{"coppice", "kube-controller-manager"} {
+		pod, bare := object("Pod", "made", setBy(manager)), object("Pod", "bare", setBy(manager))
+		pod.Owners = []ownership.Reference{{APIVersion: "batch/v1", Kind: "Job", Name: "j", UID: "j", Controller: ownership.True}}
+		x := index(&details{}, pod)
+		if a := x.Of(pod, cleanup); a.State != finalizerowner.Gone || !strings.Contains(a.Evidence[0], "in the template of Job j, from which "+manager) {
+			t.Errorf("set by %s from a template: %+v", manager, a)
+		}
+		if a := index(&details{}, bare).Of(bare, cleanup); strings.Contains(a.Evidence[0], "template") {
+			t.Errorf("set by %s without a template: %+v", manager, a)
+		}
+	}
+}
