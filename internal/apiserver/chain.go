@@ -10,8 +10,8 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/accesscontrol"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
+	"github.com/coppice-dev/coppice/internal/apiserver/definitions"
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
-	"github.com/coppice-dev/coppice/internal/apiserver/establishing"
 	"github.com/coppice-dev/coppice/internal/apiserver/inprocess"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 )
@@ -23,7 +23,7 @@ func handlerChain(f *foundation, access *accesscontrol.AccessControl, flow *dele
 	start, aggregation, establisher := f.start, f.aggregation, f.establisher
 	return func(handler http.Handler, c *genericapiserver.Config) http.Handler {
 		handler = withBoundedYAML(storage.WithMetadataLists(handler, c.Serializer), c.MaxRequestBodyBytes, c.Serializer)
-		handler = aggregation.Filter(establishing.WithDefinitions(flow.WithRequest(handler, c.Serializer), establisher))
+		handler = aggregation.Filter(definitions.WithDefinitions(flow.WithRequest(handler, c.Serializer), establisher))
 		handler = restriction.WithRestrictions(handler, access.Restrictions, c.Serializer)
 		everybody, own := genericapiserver.DefaultBuildHandlerChain(handler, c), ownChain(handler, c)
 		everybody = start.gate.filter(everybody, c.Authentication.Authenticator, c.Serializer)

@@ -18,8 +18,8 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver/aggregation"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
+	"github.com/coppice-dev/coppice/internal/apiserver/definitions"
 	"github.com/coppice-dev/coppice/internal/apiserver/discovery"
-	"github.com/coppice-dev/coppice/internal/apiserver/establishing"
 	"github.com/coppice-dev/coppice/internal/apiserver/inprocess"
 	"github.com/coppice-dev/coppice/internal/apiserver/openapi"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
@@ -45,7 +45,7 @@ type foundation struct {
 	served     *discovery.Served
 	mergeTypes *openapi.MergeTypes
 	// establisher establishes definitions; without effect on a store that several servers share.
-	establisher *establishing.Establisher
+	establisher *definitions.Establisher
 	// endpoints resolves the Services of webhooks and aggregated servers.
 	endpoints *serviceendpoints.Resolver
 	// aggregation serves the groups of other servers.
@@ -61,7 +61,7 @@ func connect(c completedConfig) (*foundation, error) {
 	if c.Store.Shared() {
 		known = func() (cache.Store, bool) { return nil, false }
 	}
-	f.establisher = establishing.New(c.Now, known)
+	f.establisher = definitions.NewEstablisher(c.Now, known)
 	var err error
 	if f.base, err = baseConfig(c, f.schemes, inprocess.NewLoopback(f.installed.handler)); err != nil {
 		return nil, err

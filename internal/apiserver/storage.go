@@ -16,8 +16,8 @@ import (
 	apistorage "k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 
+	"github.com/coppice-dev/coppice/internal/apiserver/definitions"
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
-	"github.com/coppice-dev/coppice/internal/apiserver/establishing"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
@@ -35,7 +35,7 @@ type options struct {
 
 // restOptions sets up the storage of all resources in the store, behind the delete flow. It
 // also sets, in base, the storage of CustomResourceDefinitions, which have a scheme of their own.
-func restOptions(c completedConfig, schemes registry.Schemes, flow *deleteflow.Flow, establisher *establishing.Establisher, base *genericapiserver.Config) options {
+func restOptions(c completedConfig, schemes registry.Schemes, flow *deleteflow.Flow, establisher *definitions.Establisher, base *genericapiserver.Config) options {
 	etcd := genericoptions.NewEtcdOptions(storagebackend.NewDefaultConfig(c.Store.Prefix(), nil))
 	etcd.StorageConfig.Transport.TracerProvider = noop.NewTracerProvider()
 	etcd.StorageConfig.StorageObjectCountTracker = base.StorageObjectCountTracker

@@ -1,17 +1,4 @@
-// Package establishing establishes a new CustomResourceDefinition in the write that creates it, if
-// no other definition has its names.
-//
-// apiextensions-apiserver creates a definition without a status. One controller then accepts the
-// names, and another one establishes the definition. Both process definitions one by one, and
-// encode, write and decode each one completely: hundreds of definitions take seconds. These
-// controllers still handle the other cases: names that are in use, conversion by a webhook, several
-// servers on one store.
-//
-// A client may see an established definition before this server's informer does, and the handler of
-// custom resources serves the definitions in the informer. WithDefinitions delays requests for the
-// new resource until then, for milliseconds. The handler itself would delay the first objects by
-// two seconds, for other servers whose informers are behind; here there are no others (New).
-package establishing
+package definitions
 
 import (
 	"context"
@@ -58,10 +45,10 @@ type created struct {
 	until time.Time
 }
 
-// New returns an Establisher. definitions returns the store of the informer of definitions, which is nil until the API is
+// NewEstablisher returns an Establisher. definitions returns the store of the informer of definitions, which is nil until the API is
 // installed, and whether the informer has synced. Until then, nothing is established; nor is it on a store that other
 // servers share, for which definitions always returns nil.
-func New(now func() time.Time, definitions func() (known cache.Store, synced bool)) *Establisher {
+func NewEstablisher(now func() time.Time, definitions func() (known cache.Store, synced bool)) *Establisher {
 	return &Establisher{now: now, definitions: definitions, pending: make(map[string]created)}
 }
 

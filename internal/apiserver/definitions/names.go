@@ -1,4 +1,4 @@
-package establishing
+package definitions
 
 import (
 	"slices"

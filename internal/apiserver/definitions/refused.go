@@ -1,12 +1,3 @@
-// Package definitions reports the CustomResourceDefinitions whose instances the server cannot delete (R31). The
-// finalizing controller of apiextensions-apiserver deletes the instances, straight in the storage, and tells in the
-// condition Terminating why it could not: their conversion webhook does not answer, or an instance is protected.
-//
-//	definition changed ──▶ queue ──▶ progressOf (pure) ──▶ refused: status, story, Event; after a minute, another try
-//	                                                    └▶ over: forgotten
-//
-// The finalizing controller tries again with a back-off of several minutes, or at once when the definition has changed.
-// A Controller makes it try once a minute.
 package definitions
 
 import (
