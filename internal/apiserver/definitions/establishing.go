@@ -45,9 +45,9 @@ type created struct {
 	until time.Time
 }
 
-// NewEstablisher returns an Establisher. definitions returns the store of the informer of definitions, which is nil until the API is
-// installed, and whether the informer has synced. Until then, nothing is established; nor is it on a store that other
-// servers share, for which definitions always returns nil.
+// NewEstablisher returns an Establisher. definitions returns the store of the informer of definitions, which is nil
+// until the API is installed, and whether the informer has synced. Until then, nothing is established; nor is it on a
+// store that other servers share, for which definitions always returns nil.
 func NewEstablisher(now func() time.Time, definitions func() (known cache.Store, synced bool)) *Establisher {
 	return &Establisher{now: now, definitions: definitions, pending: make(map[string]created)}
 }

@@ -16,7 +16,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/controller"
 	"github.com/coppice-dev/coppice/internal/controller/pods"
-	"github.com/coppice-dev/coppice/internal/rules/podgc"
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
 )
 
 const (
@@ -72,8 +72,8 @@ func (c *podCollector) reconcile(ctx context.Context, _ cache.ObjectName) (time.
 			failed = append(failed, fmt.Errorf("remove pod %s/%s because %s: %w", r.Pod.Namespace, r.Pod.Name, r.Reason, err))
 		}
 	}
-	if wait == 0 || wait > podgc.Period {
-		wait = podgc.Period
+	if wait == 0 || wait > builtin.PodGarbagePeriod {
+		wait = builtin.PodGarbagePeriod
 	}
 	return wait, errors.Join(failed...)
 }
@@ -108,7 +108,7 @@ func (c *podCollector) observe() (podsAndNodes, error) {
 }
 
 func (c *podCollector) remove(ctx context.Context, r removal) error {
-	if r.Reason == podgc.NodeGone {
+	if r.Reason == builtin.NodeGone {
 		_, err := c.client.CoreV1().Nodes().Get(ctx, r.Pod.Spec.NodeName, metav1.GetOptions{})
 		if !apierrors.IsNotFound(err) {
 			return err // nil for a node that has come back
@@ -132,7 +132,7 @@ func (c *podCollector) remove(ctx context.Context, r removal) error {
 func (c *podCollector) fail(ctx context.Context, r removal) (*corev1.Pod, error) {
 	failed := r.Pod.DeepCopy()
 	failed.Status.Phase = corev1.PodFailed
-	if r.Reason == podgc.NodeGone {
+	if r.Reason == builtin.NodeGone {
 		pods.SetCondition(failed, corev1.PodCondition{
 			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(c.now()),
 			ObservedGeneration: failed.Generation, Reason: "DeletionByPodGC", Message: "PodGC: node no longer exists",

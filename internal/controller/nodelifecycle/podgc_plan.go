@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/controller/pods"
-	"github.com/coppice-dev/coppice/internal/rules/podgc"
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
 )
 
 // PodLimits are the limits beyond which pods are removed.
@@ -21,15 +21,15 @@ type PodLimits struct {
 }
 
 // DefaultPodLimits returns kube-controller-manager's defaults.
-func DefaultPodLimits() PodLimits { return PodLimits{Finished: 12500, Missing: podgc.Quarantine} }
+func DefaultPodLimits() PodLimits { return PodLimits{Finished: 12500, Missing: builtin.NodeQuarantine} }
 
 // tooManyFinished is the reason that depends on all pods.
-const tooManyFinished podgc.Reason = "it has finished, and more have than are kept"
+const tooManyFinished builtin.PodGarbage = "it has finished, and more have than are kept"
 
 // removal is a pod to remove.
 type removal struct {
 	Pod    *corev1.Pod
-	Reason podgc.Reason
+	Reason builtin.PodGarbage
 }
 
 // podsAndNodes is the state that the caches show.
@@ -44,16 +44,16 @@ type podsAndNodes struct {
 // been missing for long enough; 0 means never.
 func decideRemovals(seen podsAndNodes, limits PodLimits, now time.Time) (removals []removal, wait time.Duration) {
 	gone := map[types.UID]bool{}
-	remove := func(pod *corev1.Pod, why podgc.Reason) {
+	remove := func(pod *corev1.Pod, why builtin.PodGarbage) {
 		if !gone[pod.UID] {
 			gone[pod.UID] = true
 			removals = append(removals, removal{pod, why})
 		}
 	}
 	for _, pod := range seen.Pods {
-		switch reason := podgc.Decide(pod, podgc.NodeOf(seen.Nodes[pod.Spec.NodeName])); reason {
+		switch reason := builtin.PodGarbageOf(pod, builtin.NodeStateOf(seen.Nodes[pod.Spec.NodeName])); reason {
 		case "":
-		case podgc.NodeGone:
+		case builtin.NodeGone:
 			left := seen.missing(pod.Spec.NodeName, limits.Missing, now)
 			if left <= 0 {
 				remove(pod, reason)

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/coppice-dev/coppice/internal/rules/podgc"
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
 )
 
 func pod(name, node string, phase corev1.PodPhase, terminating bool) *corev1.Pod { //nolint:revive // flag-parameter: a table reads better
@@ -44,11 +44,11 @@ func TestPodsThatNoKubeletRemovesAreRemoved(t *testing.T) {
 	}{
 		"a pod that runs":                 {pods: []*corev1.Pod{pod("a", "n", running, false)}, nodes: map[string]*corev1.Node{"n": node("True")}},
 		"a pod that waits for a node":     {pods: []*corev1.Pod{pod("a", "", corev1.PodPending, false)}},
-		"it is to end and never had one":  {pods: []*corev1.Pod{pod("a", "", corev1.PodPending, true)}, want: []removal{{pod("a", "", "", true), podgc.NeverBound}}},
+		"it is to end and never had one":  {pods: []*corev1.Pod{pod("a", "", corev1.PodPending, true)}, want: []removal{{pod("a", "", "", true), builtin.NeverBound}}},
 		"its node was just missed":        {pods: []*corev1.Pod{pod("a", "n", running, false)}, missed: map[string]time.Time{"n": epoch}, wait: 40 * time.Second},
-		"its node is missed for long":     {pods: []*corev1.Pod{pod("a", "n", running, false)}, missed: map[string]time.Time{"n": epoch.Add(-time.Minute)}, want: []removal{{pod("a", "n", "", false), podgc.NodeGone}}},
+		"its node is missed for long":     {pods: []*corev1.Pod{pod("a", "n", running, false)}, missed: map[string]time.Time{"n": epoch.Add(-time.Minute)}, want: []removal{{pod("a", "n", "", false), builtin.NodeGone}}},
 		"terminating on a node":           {pods: []*corev1.Pod{pod("a", "n", running, true)}, nodes: map[string]*corev1.Node{"n": node("Unknown", corev1.TaintNodeUnreachable)}},
-		"on a node out of service":        {pods: []*corev1.Pod{pod("a", "n", running, true)}, nodes: map[string]*corev1.Node{"n": node("Unknown", corev1.TaintNodeOutOfService)}, want: []removal{{pod("a", "n", "", true), podgc.NodeOutOfService}}},
+		"on a node out of service":        {pods: []*corev1.Pod{pod("a", "n", running, true)}, nodes: map[string]*corev1.Node{"n": node("Unknown", corev1.TaintNodeOutOfService)}, want: []removal{{pod("a", "n", "", true), builtin.NodeOutOfService}}},
 		"out of service, but it is ready": {pods: []*corev1.Pod{pod("a", "n", running, true)}, nodes: map[string]*corev1.Node{"n": node("True", corev1.TaintNodeOutOfService)}},
 		"too many have finished": {
 			pods:  []*corev1.Pod{pod("c", "n", succeeded, false), pod("a", "n", corev1.PodFailed, false), pod("b", "n", succeeded, false), pod("d", "n", succeeded, true)},
@@ -57,7 +57,7 @@ func TestPodsThatNoKubeletRemovesAreRemoved(t *testing.T) {
 		"for two reasons once": {
 			pods:   []*corev1.Pod{pod("a", "n", succeeded, false), pod("b", "n", succeeded, false), pod("c", "n", succeeded, false)},
 			missed: map[string]time.Time{"n": epoch.Add(-time.Minute)},
-			want:   []removal{{pod("a", "n", "", false), podgc.NodeGone}, {pod("b", "n", "", false), podgc.NodeGone}, {pod("c", "n", "", false), podgc.NodeGone}},
+			want:   []removal{{pod("a", "n", "", false), builtin.NodeGone}, {pod("b", "n", "", false), builtin.NodeGone}, {pod("c", "n", "", false), builtin.NodeGone}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -33,8 +33,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/collect/pace"
+	"github.com/coppice-dev/coppice/internal/controller"
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
-	"github.com/coppice-dev/coppice/internal/node/eventrecorder"
 )
 
 // workers is the number of pods that are reconciled concurrently.
@@ -85,7 +85,7 @@ type Agent struct {
 
 	admissions admissions
 	failures   *pace.Failures
-	events     *eventrecorder.Recorder
+	events     *controller.EventRecorder
 
 	movedByHand bool
 }
@@ -104,7 +104,7 @@ func New(c Config) (*Agent, error) {
 	a := &Agent{
 		lease: cmp.Or(c.Lease, DefaultLease), registered: c.Registered,
 		client: c.Client, runtime: c.Runtime, nodes: map[string]Node{}, clock: c.Clock, log: c.Logger, records: map[types.UID]*record{},
-		endings: map[types.UID]*ending{}, movedByHand: c.MovedByHand, admissions: newAdmissions(), failures: pace.NewFailures(c.Logger, c.Clock), events: eventrecorder.New(c.Client, component),
+		endings: map[types.UID]*ending{}, movedByHand: c.MovedByHand, admissions: newAdmissions(), failures: pace.NewFailures(c.Logger, c.Clock), events: controller.NewEventRecorder(c.Client, component),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[types.UID](),
 			workqueue.TypedRateLimitingQueueConfig[types.UID]{Clock: c.Clock}),
 	}

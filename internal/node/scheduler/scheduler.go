@@ -36,8 +36,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/collect/pace"
+	"github.com/coppice-dev/coppice/internal/controller"
 	"github.com/coppice-dev/coppice/internal/controller/pods"
-	"github.com/coppice-dev/coppice/internal/node/eventrecorder"
 	"github.com/coppice-dev/coppice/internal/node/scheduler/placement"
 )
 
@@ -70,7 +70,7 @@ type Scheduler struct {
 
 	podsNeeded sync.Once
 	failures   *pace.Failures
-	events     *eventrecorder.Recorder
+	events     *controller.EventRecorder
 	startPods  chan struct{} // closed by podsNeeded
 	handlers   atomic.Pointer[[]cache.ResourceEventHandlerRegistration]
 
@@ -95,7 +95,7 @@ func New(c Config) (*Scheduler, error) {
 		pods:  c.Pods, namespaces: c.Namespaces,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName](),
 			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Clock: c.Clock}),
-		startPods: make(chan struct{}), failures: pace.NewFailures(c.Logger, c.Clock), events: eventrecorder.New(c.Client, corev1.DefaultSchedulerName),
+		startPods: make(chan struct{}), failures: pace.NewFailures(c.Logger, c.Clock), events: controller.NewEventRecorder(c.Client, corev1.DefaultSchedulerName),
 		cluster: placement.NewCluster(), placed: map[types.UID]string{}, unschedulable: map[cache.ObjectName]placement.Unplaced{},
 	}
 	if err := s.nodes.SetTransform(essentials); err != nil {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/coppice-dev/coppice/internal/rules/podgc"
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
@@ -15,7 +15,7 @@ type nodes struct{ rounds int }
 func (n *nodes) Read(_ context.Context, needs inventory.Needs, facts *inventory.Facts) {
 	n.rounds++
 	for name := range needs.Nodes {
-		facts.Nodes[name] = inventory.Fact[inventory.Node]{Value: inventory.Node{Node: podgc.Node{Exists: true}}}
+		facts.Nodes[name] = inventory.Fact[inventory.Node]{Value: inventory.Node{NodeState: builtin.NodeState{Exists: true}}}
 	}
 }
 

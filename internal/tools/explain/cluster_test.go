@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
-	"github.com/coppice-dev/coppice/internal/rules/podgc"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
@@ -212,7 +212,7 @@ func (w *cluster) object(f []string) {
 	deleted := time.Time{}
 	pod, ns := &inventory.Pod{Phase: corev1.PodRunning}, &corev1.Namespace{}
 	if r.Kind == "Node" {
-		w.nodes[o.Name] = inventory.Node{Node: podgc.Node{Exists: true, Ready: true}, Since: now.Add(-time.Hour)}
+		w.nodes[o.Name] = inventory.Node{NodeState: builtin.NodeState{Exists: true, Ready: true}, Since: now.Add(-time.Hour)}
 	}
 	for _, field := range f[2:] {
 		key, value, _ := strings.Cut(field, "=")
@@ -252,9 +252,9 @@ func (w *cluster) object(f []string) {
 		case "protect":
 			o.Protected, o.Labels = true, append(o.Labels, inventory.Label{Name: protection.Label, Value: value})
 		case "outofservice":
-			w.nodes[o.Name] = inventory.Node{Node: podgc.Node{Exists: true, OutOfService: true}, Since: w.ago(value)}
+			w.nodes[o.Name] = inventory.Node{NodeState: builtin.NodeState{Exists: true, OutOfService: true}, Since: w.ago(value)}
 		case "notready":
-			w.nodes[o.Name] = inventory.Node{Node: podgc.Node{Exists: true}, Since: w.ago(value)}
+			w.nodes[o.Name] = inventory.Node{NodeState: builtin.NodeState{Exists: true}, Since: w.ago(value)}
 		default:
 			if !w.detail(o.UID, key, value) {
 				o.Labels = append(o.Labels, inventory.Label{Name: key, Value: value})

@@ -6,9 +6,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/rules/escape"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
-	"github.com/coppice-dev/coppice/internal/rules/podgc"
 	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
@@ -93,14 +93,14 @@ func (e *Explainer) abandoned(o *inventory.Object) (Wait, bool) {
 	}
 	now := pod.Object(meta)
 	var says string
-	switch podgc.Decide(&now, e.nodeOf(o, pod)) {
-	case podgc.NodeGone:
+	switch builtin.PodGarbageOf(&now, e.nodeOf(o, pod)) {
+	case builtin.NodeGone:
 		says = fmt.Sprintf("its node %s is gone: the pod garbage collector, which looks every %s, removes it once the node has been gone for %s",
-			pod.Node, podgc.Period, podgc.Quarantine)
-	case podgc.NodeOutOfService:
-		says = fmt.Sprintf("its node %s is out of service: the pod garbage collector, which looks every %s, removes it", pod.Node, podgc.Period)
-	case podgc.NeverBound:
-		says = fmt.Sprintf("it is bound to no node: the pod garbage collector, which looks every %s, removes it", podgc.Period)
+			pod.Node, builtin.PodGarbagePeriod, builtin.NodeQuarantine)
+	case builtin.NodeOutOfService:
+		says = fmt.Sprintf("its node %s is out of service: the pod garbage collector, which looks every %s, removes it", pod.Node, builtin.PodGarbagePeriod)
+	case builtin.NeverBound:
+		says = fmt.Sprintf("it is bound to no node: the pod garbage collector, which looks every %s, removes it", builtin.PodGarbagePeriod)
 	default:
 		return Wait{}, false
 	}
@@ -113,19 +113,19 @@ func (e *Explainer) abandoned(o *inventory.Object) (Wait, bool) {
 
 // nodeOf returns the state of the node of a pod. It counts as ready if nothing is known of it. Only for a pod that is
 // being deleted, the node itself is read.
-func (e *Explainer) nodeOf(o *inventory.Object, pod *inventory.Pod) podgc.Node {
-	ready := podgc.Node{Exists: true, Ready: true}
+func (e *Explainer) nodeOf(o *inventory.Object, pod *inventory.Pod) builtin.NodeState {
+	ready := builtin.NodeState{Exists: true, Ready: true}
 	nodes := e.Inventory.Resource(inventory.NodeKind())
 	switch {
 	case pod.Node == "":
 		return ready
 	case nodes != nil && e.Inventory.Complete(nodes, "") && e.Inventory.Named(nodes, "", pod.Node) == nil:
-		return podgc.Node{}
+		return builtin.NodeState{}
 	case o.Phase == ownership.Active || e.Facts == nil:
 		return ready
 	}
 	if read := e.Facts.Node(pod.Node); read.Unread == "" {
-		return read.Value.Node
+		return read.Value.NodeState
 	}
 	return ready
 }

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/coppice-dev/coppice/internal/rules/apiservice"
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
-	"github.com/coppice-dev/coppice/internal/rules/podgc"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
@@ -261,7 +261,7 @@ type Lease struct {
 
 // Node is the part of a node that matters to its pods.
 type Node struct {
-	podgc.Node
+	builtin.NodeState
 
 	// Since is the last transition time of Ready.
 	Since time.Time

@@ -4,7 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coppice-dev/coppice/internal/rules/podgc"
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
@@ -31,7 +31,7 @@ func (p *play) collectPod(o *object) {
 	if o.removed || o.deleting && o.grace == 0 && len(o.now.Finalizers) > 0 {
 		return // another DELETE changes nothing
 	}
-	if podgc.Decide(p.stored(o).(*corev1.Pod), p.nodeOf(o)) != "" {
+	if builtin.PodGarbageOf(p.stored(o).(*corev1.Pod), p.nodeOf(o)) != "" {
 		p.endAtOnce(o, ByPodCollector)
 	}
 }
@@ -43,8 +43,8 @@ func (p *play) endAtOnce(o *object, by Actor) {
 }
 
 // nodeOf returns the state of the node that a pod is bound to. A node counts as ready if nothing is known of it.
-func (p *play) nodeOf(o *object) podgc.Node {
-	ready := podgc.Node{Exists: true, Ready: true}
+func (p *play) nodeOf(o *object) builtin.NodeState {
+	ready := builtin.NodeState{Exists: true, Ready: true}
 	pod, nodes := p.inventory.Pods[o.UID], p.inventory.Resource(inventory.NodeKind())
 	if pod == nil || pod.Node == "" {
 		return ready
@@ -52,9 +52,9 @@ func (p *play) nodeOf(o *object) podgc.Node {
 	if nodes != nil {
 		switch known := p.inventory.Named(nodes, "", pod.Node); {
 		case known == nil && p.inventory.Complete(nodes, ""):
-			return podgc.Node{}
+			return builtin.NodeState{}
 		case known != nil && p.objects[known.UID] != nil && p.objects[known.UID].removed:
-			return podgc.Node{}
+			return builtin.NodeState{}
 		}
 	}
 	if p.options.Node == nil {

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
-	"github.com/coppice-dev/coppice/internal/rules/podgc"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
@@ -73,8 +73,8 @@ func TestPodGarbageCollectorIsPlayed(t *testing.T) {
 			}
 			options := preview.Options{
 				Now: now(),
-				Node: func(node string) podgc.Node {
-					return podgc.Node{Exists: true, Ready: !slices.Contains([]string{"lost", "retired"}, node), OutOfService: node == "retired"}
+				Node: func(node string) builtin.NodeState {
+					return builtin.NodeState{Exists: true, Ready: !slices.Contains([]string{"lost", "retired"}, node), OutOfService: node == "retired"}
 				},
 				Protection: func(*inventory.Object) inventory.Protection {
 					return inventory.Protection{Protection: protection.New(string(protection.Always), ""), Enforced: true}
@@ -97,7 +97,7 @@ func TestPodGarbageCollectorIsRefused(t *testing.T) {
 	inv := cluster(t, "Node n1", "Pod a @ n1", "Pod b @ n1")
 	question := preview.Question{Requests: requests("Background", "n1"), Judge: labelled{}}
 	facts := judgedFacts(inv, map[string]map[string]string{"a": {"denied": "podgc"}, "b": {"denied": "gc"}})
-	facts.Nodes["n1"] = inventory.Fact[inventory.Node]{Value: inventory.Node{Node: podgc.Node{Exists: true, Ready: true}}}
+	facts.Nodes["n1"] = inventory.Fact[inventory.Node]{Value: inventory.Node{NodeState: builtin.NodeState{Exists: true, Ready: true}}}
 	want := []string{"a Kept refused to PodGarbageCollector", "b Deleted", "n1 Deleted"}
 	if got := verdicts(preview.NewPredictor(inv, facts, question).Predict()); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

@@ -6,8 +6,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 
 	"github.com/coppice-dev/coppice/internal/collect/namespaces"
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
-	"github.com/coppice-dev/coppice/internal/rules/podgc"
 	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
@@ -80,11 +80,11 @@ func (p *Predictor) options(misses int) Options {
 		Released: func(o *inventory.Object, finalizer string) bool {
 			return p.question.AssumeReleased || finalizer == batchv1.JobTrackingFinalizer && p.isTracked(o)
 		},
-		Node: func(name string) podgc.Node {
+		Node: func(name string) builtin.NodeState {
 			if node := p.facts.Node(name); node.Unread == "" {
-				return node.Value.Node
+				return node.Value.NodeState
 			}
-			return podgc.Node{Exists: true, Ready: true}
+			return builtin.NodeState{Exists: true, Ready: true}
 		},
 		Protection:    func(o *inventory.Object) inventory.Protection { return p.facts.Protection(o).Value },
 		Admission:     p.admission,

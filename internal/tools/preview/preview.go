@@ -4,13 +4,13 @@
 //
 // It has no rules of its own. It simulates the deletion on a copy, with the packages that decide in the cluster:
 //
-//	deletion.Decide     the API server: the effect of a DELETE on an object
-//	verdict.Decide      the collector: the effect of an object's owners on the object
-//	namespaces.Next     the namespace controller: the contents to delete next
-//	apiservice.Outage   the collector's barrier: the owners that it holds because a group does not answer
-//	protection.Decide   whether an object is marked as protected from deletion
-//	inuse               the volume protection controllers: whether a volume or a claim is in use
-//	podgc.Decide        the pod garbage collector: the pods that no kubelet ends
+//	deletion.Decide       the API server: the effect of a DELETE on an object
+//	verdict.Decide        the collector: the effect of an object's owners on the object
+//	namespaces.Next       the namespace controller: the contents to delete next
+//	apiservice.Outage     the collector's barrier: the owners that it holds because a group does not answer
+//	protection.Decide     whether an object is marked as protected from deletion
+//	inuse                 the volume protection controllers: whether a volume or a claim is in use
+//	builtin.PodGarbageOf  the pod garbage collector: the pods that no kubelet ends
 //
 // The main flow: New indexes an inventory; Predict simulates the requests until nothing changes any more (play.go,
 // agenda.go, collect.go, contents.go), and compares the copy with the inventory (outcome.go). The copy has only the
@@ -31,8 +31,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/collect/namespaces"
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
-	"github.com/coppice-dev/coppice/internal/rules/podgc"
 	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
@@ -67,7 +67,7 @@ type Options struct {
 	Released func(o *inventory.Object, finalizer string) bool
 	// Node returns the state of a node that the inventory has, or of which it is not known whether it exists. Nil: all
 	// nodes are ready.
-	Node func(name string) podgc.Node
+	Node func(name string) builtin.NodeState
 	// Volume returns the PersistentVolume with a name. Nil: no volume can be read.
 	Volume func(name string) inventory.Fact[inventory.Volume]
 	// Class returns the objects that name a VolumeAttributesClass. Nil: they cannot be read.

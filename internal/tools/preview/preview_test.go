@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
-	"github.com/coppice-dev/coppice/internal/rules/podgc"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
@@ -396,7 +396,7 @@ func TestVolumeWaitsForItsClaim(t *testing.T) {
 // A node that does not answer ends no pods.
 func TestLostNodeEndsNoPods(t *testing.T) {
 	inv := cluster(t, "Node n1", "Node n2", "Pod p @ n1", "Pod q @ n2")
-	state := func(node string) podgc.Node { return podgc.Node{Exists: true, Ready: node != "n1"} }
+	state := func(node string) builtin.NodeState { return builtin.NodeState{Exists: true, Ready: node != "n1"} }
 	got := told(preview.New(inv).Predict(requests("Background", "p", "q"), preview.Options{Now: now(), Node: state}))
 	if want := []string{"p Waiting by User for Node n1[]", "q Deleted by User"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

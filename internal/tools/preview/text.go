@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/rules/escape"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
-	"github.com/coppice-dev/coppice/internal/rules/podgc"
 	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 )
@@ -38,7 +38,7 @@ func (r Report) String() string {
 	}
 	if slices.ContainsFunc(r.Objects, func(o ObjectReport) bool { return o.By == ByPodCollector }) {
 		fmt.Fprintf(&text, "The pod garbage collector removes pods of nodes that have been gone for %s, and looks every %s.\n",
-			podgc.Quarantine, podgc.Period)
+			builtin.NodeQuarantine, builtin.PodGarbagePeriod)
 	}
 	text.WriteString(escape.Sprintf("Digest: %s\n", r.Digest)) // of a file or a server
 	return text.String()

@@ -9,7 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coppice-dev/coppice/internal/rules/podgc"
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
@@ -58,7 +58,7 @@ func (r *Facts) listNodes(ctx context.Context, known map[string]inventory.Fact[i
 }
 
 func nodeOf(one *corev1.Node) inventory.Node {
-	n := inventory.Node{Node: podgc.NodeOf(one)}
+	n := inventory.Node{NodeState: builtin.NodeStateOf(one)}
 	for _, c := range one.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			n.Since = c.LastTransitionTime.Time

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
-	"github.com/coppice-dev/coppice/internal/rules/podgc"
 	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/tools/answer"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
@@ -55,7 +55,7 @@ func (calm) Read(_ context.Context, needs inventory.Needs, facts *inventory.Fact
 		facts.Protections[uid] = inventory.Fact[inventory.Protection]{}
 	}
 	for name := range needs.Nodes {
-		facts.Nodes[name] = inventory.Fact[inventory.Node]{Value: inventory.Node{Node: podgc.Node{Exists: true, Ready: true}}}
+		facts.Nodes[name] = inventory.Fact[inventory.Node]{Value: inventory.Node{NodeState: builtin.NodeState{Exists: true, Ready: true}}}
 	}
 	for name := range needs.Volumes {
 		facts.Volumes[name] = inventory.Fact[inventory.Volume]{Value: inventory.Volume{Volume: &corev1.PersistentVolume{}}}

@@ -1,7 +1,4 @@
-// Package eventrecorder writes Events about pods, for people. It writes in the background and counts
-// repetitions. The number of Events is bounded: an Event beyond the limit, or that cannot be written, is lost,
-// and no caller waits for it.
-package eventrecorder
+package controller
 
 import (
 	"context"
@@ -23,34 +20,36 @@ import (
 // A process writes as many Events as one kubelet, and as many warnings in addition. So Events are a small part
 // of the requests of a cluster with many simulated nodes.
 const (
-	perSecond = 50
-	atOnce    = 100
-	// maxMessage bounds the written part of a message, in bytes: image names, for example, have any length, and
+	eventsPerSecond = 50
+	eventsAtOnce    = 100
+	// maxEventMessage bounds the written part of a message, in bytes: image names, for example, have any length, and
 	// client-go keeps the last 4096 messages.
-	maxMessage = 1024
+	maxEventMessage = 1024
 )
 
-// Recorder records the Events of a component. Create one with New.
-type Recorder struct {
+// EventRecorder records the Events of a component about pods, for people. It writes in the background and counts
+// repetitions. The number of Events is bounded: an Event beyond the limit, or that cannot be written, is lost, and no
+// caller waits for it. Create one with NewEventRecorder.
+type EventRecorder struct {
 	component   string
 	broadcaster record.EventBroadcaster
-	sink        sink
+	sink        eventSink
 	normal      flowcontrol.PassiveRateLimiter
 	warnings    flowcontrol.PassiveRateLimiter
 	start       sync.Once
 }
 
-// New returns a recorder for a component. Events that are recorded before Start are lost.
-func New(client kubernetes.Interface, component string) *Recorder {
-	return &Recorder{
+// NewEventRecorder returns a recorder for a component. Events that are recorded before Start are lost.
+func NewEventRecorder(client kubernetes.Interface, component string) *EventRecorder {
+	return &EventRecorder{
 		component: component, broadcaster: record.NewBroadcaster(),
-		sink:   sink{&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")}},
-		normal: flowcontrol.NewTokenBucketPassiveRateLimiter(perSecond, atOnce), warnings: flowcontrol.NewTokenBucketPassiveRateLimiter(perSecond, atOnce),
+		sink:   eventSink{&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")}},
+		normal: flowcontrol.NewTokenBucketPassiveRateLimiter(eventsPerSecond, eventsAtOnce), warnings: flowcontrol.NewTokenBucketPassiveRateLimiter(eventsPerSecond, eventsAtOnce),
 	}
 }
 
 // Event records an Event about an object, on a host or on none.
-func (r *Recorder) Event(host string, about runtime.Object, kind, reason, message string) {
+func (r *EventRecorder) Event(host string, about runtime.Object, kind, reason, message string) {
 	limiter := r.normal
 	if kind == corev1.EventTypeWarning {
 		limiter = r.warnings
@@ -59,27 +58,27 @@ func (r *Recorder) Event(host string, about runtime.Object, kind, reason, messag
 		return
 	}
 	source := corev1.EventSource{Component: r.component, Host: host}
-	r.broadcaster.NewRecorder(scheme.Scheme, source).WithLogger(logr.Discard()).Event(about, kind, reason, ownership.Excerpt(message, maxMessage))
+	r.broadcaster.NewRecorder(scheme.Scheme, source).WithLogger(logr.Discard()).Event(about, kind, reason, ownership.Excerpt(message, maxEventMessage))
 }
 
 // Start begins to write the recorded Events. The caller must also call Run, which ends it.
-func (r *Recorder) Start() {
+func (r *EventRecorder) Start() {
 	r.start.Do(func() { r.broadcaster.StartRecordingToSink(r.sink) })
 }
 
 // Run writes the Events that are recorded until ctx ends.
-func (r *Recorder) Run(ctx context.Context) {
+func (r *EventRecorder) Run(ctx context.Context) {
 	r.Start()
 	<-ctx.Done()
 	r.broadcaster.Shutdown()
 }
 
-// sink writes Events. The only error that it reports is that a counted Event has expired: client-go then
+// eventSink writes Events. The only error that it reports is that a counted Event has expired: client-go then
 // writes a new one. It would log other errors, and repeat the request while other Events wait.
-type sink struct{ *typedcorev1.EventSinkImpl }
+type eventSink struct{ *typedcorev1.EventSinkImpl }
 
 // Create implements record.EventSink.
-func (s sink) Create(e *corev1.Event) (*corev1.Event, error) {
+func (s eventSink) Create(e *corev1.Event) (*corev1.Event, error) {
 	if written, err := s.EventSinkImpl.Create(e); err == nil {
 		return written, nil
 	}
@@ -87,7 +86,7 @@ func (s sink) Create(e *corev1.Event) (*corev1.Event, error) {
 }
 
 // Patch implements record.EventSink.
-func (s sink) Patch(e *corev1.Event, data []byte) (*corev1.Event, error) {
+func (s eventSink) Patch(e *corev1.Event, data []byte) (*corev1.Event, error) {
 	switch written, err := s.EventSinkImpl.Patch(e, data); {
 	case err == nil:
 		return written, nil

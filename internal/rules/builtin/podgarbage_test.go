@@ -1,4 +1,4 @@
-package podgc_test
+package builtin_test
 
 import (
 	"testing"
@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coppice-dev/coppice/internal/rules/podgc"
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
 )
 
 func TestPodsThatNoKubeletEnds(t *testing.T) {
@@ -24,20 +24,20 @@ func TestPodsThatNoKubeletEnds(t *testing.T) {
 	for name, test := range map[string]struct {
 		pod  *corev1.Pod
 		node *corev1.Node
-		want podgc.Reason
+		want builtin.PodGarbage
 	}{
 		"it runs":                         {onNode("n"), ready, ""},
 		"it waits for a node":             {onNode(""), nil, ""},
-		"it is to end and never had one":  {ending(onNode("")), nil, podgc.NeverBound},
-		"its node is gone":                {onNode("n"), nil, podgc.NodeGone},
-		"it is to end, its node is gone":  {ending(onNode("n")), nil, podgc.NodeGone},
+		"it is to end and never had one":  {ending(onNode("")), nil, builtin.NeverBound},
+		"its node is gone":                {onNode("n"), nil, builtin.NodeGone},
+		"it is to end, its node is gone":  {ending(onNode("n")), nil, builtin.NodeGone},
 		"its node is not ready":           {ending(onNode("n")), lost, ""},
-		"its node is out of service":      {ending(onNode("n")), tainted, podgc.NodeOutOfService},
+		"its node is out of service":      {ending(onNode("n")), tainted, builtin.NodeOutOfService},
 		"it runs on, out of service":      {onNode("n"), tainted, ""},
 		"out of service, but it is ready": {ending(onNode("n")), back, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := podgc.Decide(test.pod, podgc.NodeOf(test.node)); got != test.want {
+			if got := builtin.PodGarbageOf(test.pod, builtin.NodeStateOf(test.node)); got != test.want {
 				t.Errorf("%q, want %q", got, test.want)
 			}
 		})

@@ -1,4 +1,4 @@
-package eventrecorder_test
+package controller
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/coppice-dev/coppice/internal/node/eventrecorder"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
@@ -22,9 +21,9 @@ func pod(name string) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "ns", Name: name, UID: "u"}
 }
 
-func run(t *testing.T, client *fake.Clientset) *eventrecorder.Recorder {
+func run(t *testing.T, client *fake.Clientset) *EventRecorder {
 	t.Helper()
-	r := eventrecorder.New(client, "kubelet")
+	r := NewEventRecorder(client, "kubelet")
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { r.Run(ctx) })
