@@ -8,10 +8,11 @@ import (
 )
 
 const (
-	// NodeQuarantine is how long a node must have been missing before its pods are removed: a node that is created again may
-	// have kept its pods.
+	// NodeQuarantine is how long a node must have been missing before its pods are removed: a node that is created again
+	// may have kept its pods.
 	NodeQuarantine = 40 * time.Second
-	// PodGarbagePeriod is the interval at which the pod garbage collector checks all pods if no event triggers that sooner.
+	// PodGarbagePeriod is the interval at which the pod garbage collector checks all pods if no event triggers that
+	// sooner.
 	PodGarbagePeriod = 20 * time.Second
 )
 
@@ -46,8 +47,8 @@ func NodeStateOf(node *corev1.Node) NodeState {
 	}
 }
 
-// PodGarbageOf returns why the pod garbage collector removes a pod, which no kubelet will end. The controller acts on it,
-// the preview plays it, and explain names it. A pod is removed because of NodeGone after the NodeQuarantine.
+// PodGarbageOf returns why the pod garbage collector removes a pod, which no kubelet will end. The controller acts on
+// it, the preview plays it, and explain names it. A pod is removed because of NodeGone after the NodeQuarantine.
 func PodGarbageOf(pod *corev1.Pod, node NodeState) PodGarbage {
 	isTerminating := pod.DeletionTimestamp != nil
 	switch {
