@@ -26,7 +26,7 @@ const (
 	NodeOutOfService PodGarbage = "it is terminating and its node is out of service"
 )
 
-// NodeState is what the pods of a node depend on.
+// NodeState is the part of a node that decides about its pods.
 type NodeState struct {
 	Exists, Ready bool
 	// OutOfService is true if an administrator has tainted the node: it will not come back.
