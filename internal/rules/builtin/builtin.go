@@ -1,4 +1,4 @@
-// Package builtin has what package deletion leaves to the kinds: how the deletion of pods, namespaces, Jobs,
+// Package builtin contains the rules about single kinds: how the deletion of pods, namespaces, Jobs,
 // ReplicationControllers and Events differs from that of all other objects, which objects no server deletes, which
 // resources serve the same objects, and which pods are garbage because no kubelet ends them. It stands apart because it
 // needs the types of Kubernetes, which take longer to compile than all other rules.
