@@ -199,12 +199,6 @@ func (f *Facts) Replaces() bool {
 	return whole(f, f.RepeatedReplaces, &f.needs.RepeatedReplaces).Value
 }
 
-// IsCoppice reports whether the server is known to be one of coppice up.
-func (f *Facts) IsCoppice() bool {
-	read := whole(f, f.RepeatedReplaces, &f.needs.RepeatedReplaces)
-	return read.Unread == "" && !read.Value
-}
-
 // RunControllers reports whether the controllers of workloads are known to run in the process of the API server. Nil
 // facts know nothing.
 func (f *Facts) RunControllers() bool {

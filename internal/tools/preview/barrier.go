@@ -24,7 +24,7 @@ func (p *play) heldAt(o *object, finalizer string) []Hold {
 
 // holds returns what holds an owner at the barrier of the collector, if that is Coppice's: upstream's has none.
 func (p *Predictor) holds(o *inventory.Object, finalizer string) []Hold {
-	if p.cluster.undiscovered == nil || !p.question.Collected && !p.facts.IsCoppice() {
+	if p.cluster.undiscovered == nil || !p.question.Collected && !p.facts.IsOurs() {
 		return nil
 	}
 	var holds []Hold

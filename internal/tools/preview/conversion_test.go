@@ -39,10 +39,13 @@ func TestConversionThatFails(t *testing.T) {
 		"it may be stored in another version, and is not": {with(dead, "v1", "v1", "v2"), instance, []string{"c"}, []string{"a Deleted", "b Deleted"}},
 		"it would be stored in another version":           {with(dead, "v2", "v1", "v2"), requests("Foreground", "a"), nil, all},
 		"a dependent":                                     {with(dead, "v1", "v1", "v2"), instance, []string{"b"}, []string{"a Deleted", "b Kept refused to Collector"}},
-		"without a webhook":                               {with(none, "v2", "v2"), instance, nil, []string{"a Deleted", "b Deleted"}},
-		"the webhook answers":                             {with(alive, "v2", "v2"), instance, nil, []string{"a Deleted", "b Deleted"}},
-		"the webhook has endpoints, and fails":            {with(alive, "v2", "v2"), instance, []string{"a", "b", "c"}, all},
-		"the webhook has a URL, and fails":                {with(byURL, "v2", "v2"), instance, []string{"a", "b", "c"}, all},
+		"a dependent to be orphaned": {
+			with(dead, "v1", "v1", "v2"), requests("Orphan", "a"), []string{"b"}, []string{"a Waiting", "b Kept refused to Collector to change it"},
+		},
+		"without a webhook":                    {with(none, "v2", "v2"), instance, nil, []string{"a Deleted", "b Deleted"}},
+		"the webhook answers":                  {with(alive, "v2", "v2"), instance, nil, []string{"a Deleted", "b Deleted"}},
+		"the webhook has endpoints, and fails": {with(alive, "v2", "v2"), instance, []string{"a", "b", "c"}, all},
+		"the webhook has a URL, and fails":     {with(byURL, "v2", "v2"), instance, []string{"a", "b", "c"}, all},
 		"the namespace": {
 			with(dead, "v2", "v2"), requests("Background", "shop"), nil,
 			[]string{"a Kept refused to NamespaceController", "b Kept refused to NamespaceController", "c Kept refused to NamespaceController", "shop Waiting"},

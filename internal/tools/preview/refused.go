@@ -79,7 +79,11 @@ func (p *play) update(o *object, by Actor, change func(*ownership.Object)) bool 
 	if o.deleting {
 		w.Update.Deleted = o.deadline
 	}
-	if p.convert(o, by, Change) != nil || p.judge(o, w) != nil {
+	if p.convert(o, by, Change) != nil {
+		o.refusal.IsUpdate = true
+		return false
+	}
+	if p.judge(o, w) != nil {
 		return false
 	}
 	o.now = after
