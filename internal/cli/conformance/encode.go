@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/coppice-dev/coppice/internal/rules/plural"
 )
 
 // Formats returns the formats of Encode.
@@ -108,7 +110,7 @@ func (r Report) summary() string {
 			parts = append(parts, fmt.Sprintf("%d %s", n, map[Outcome]string{Pass: "passed", Fail: "failed", Accepted: "declared", Skipped: "skipped"}[o]))
 		}
 	}
-	return fmt.Sprintf("%d checks in %.0f s on %s (%s): %s", len(r.Checks), r.Seconds, r.Server, r.Version, strings.Join(parts, ", "))
+	return fmt.Sprintf("%s in %.0f s on %s (%s): %s", plural.Count(len(r.Checks), "check"), r.Seconds, r.Server, r.Version, strings.Join(parts, ", "))
 }
 
 // describe writes the result of a check that did not pass.

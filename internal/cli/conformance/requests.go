@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/coppice-dev/coppice/internal/cli/conformance/probe"
+	"github.com/coppice-dev/coppice/internal/rules/plural"
 )
 
 // The API server's answers to requests about namespaces.
@@ -290,6 +291,6 @@ func race(w *probe.Space) {
 	writers.Wait()
 	remaining, err := w.Server.Kube.CoreV1().ConfigMaps(space.Name).List(w.T.Context(), metav1.ListOptions{})
 	if err != nil || len(remaining.Items) > 0 {
-		w.T.Errorf("%d objects are left in a namespace that is gone: %v", len(remaining.Items), err)
+		w.T.Errorf("%s left in a namespace that is gone: %v", plural.Are(len(remaining.Items), "object"), err)
 	}
 }

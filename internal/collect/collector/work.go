@@ -11,6 +11,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/collector/client"
 	"github.com/coppice-dev/coppice/internal/collect/queue"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/plural"
 )
 
 // work counts the steps of the workers, and remembers the objects that come back after a while. They
@@ -60,7 +61,7 @@ func (w *work) end(uid ownership.UID, outcome Outcome) {
 func (c *Collector) Work() (taken int, unfinished []string) {
 	if q, ok := c.queue.(interface{ Busy() int }); ok {
 		if n := q.Busy(); n > 0 {
-			unfinished = append(unfinished, fmt.Sprintf("%d objects are to be reconsidered", n))
+			unfinished = append(unfinished, plural.Are(n, "object")+" to be reconsidered")
 		}
 	}
 	for _, wait := range c.barrier.Status() {

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/plural"
 )
 
 // Conditions returns the conditions of a namespace after a sync, and reports whether they differ
@@ -135,7 +136,7 @@ func finalizersCondition(s *Survey) corev1.NamespaceCondition {
 	var remaining []string
 	for i, finalizer := range slices.Sorted(maps.Keys(counts)) {
 		if i == maxFinalizers {
-			remaining = append(remaining, fmt.Sprintf("%d more finalizers", len(counts)-i))
+			remaining = append(remaining, plural.Count(len(counts)-i, "more finalizer"))
 			break
 		}
 		remaining = append(remaining, fmt.Sprintf("%s in %d resource instances", finalizer, counts[finalizer]))

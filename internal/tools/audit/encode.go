@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/coppice-dev/coppice/internal/rules/escape"
+	"github.com/coppice-dev/coppice/internal/rules/plural"
 )
 
 // Formats returns the formats of Encode.
@@ -76,24 +77,17 @@ func (r Report) table() ([]byte, error) {
 		}
 		fmt.Fprintf(&text, "%s: %s\n", code, ruleOf(code).Suggestion)
 	}
-	fmt.Fprintf(&text, "%s in %s\n", r.counts(), plural(r.Objects, "object"))
+	fmt.Fprintf(&text, "%s in %s\n", r.counts(), plural.Count(r.Objects, "object"))
 	return text.Bytes(), nil
 }
 
 func (r Report) counts() string {
-	parts := []string{plural(r.count(Error), "error"), plural(r.count(Warning), "warning")}
+	parts := []string{plural.Count(r.count(Error), "error"), plural.Count(r.count(Warning), "warning")}
 	if n := r.count(Note); n > 0 {
-		parts = append(parts, plural(n, "note"))
+		parts = append(parts, plural.Count(n, "note"))
 	}
 	if r.Known > 0 {
 		parts = append(parts, fmt.Sprintf("%d of the baseline", r.Known))
 	}
 	return strings.Join(parts, ", ")
-}
-
-func plural(n int, word string) string {
-	if n == 1 {
-		return "1 " + word
-	}
-	return fmt.Sprintf("%d %ss", n, word)
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/coppice-dev/coppice/internal/rules/escape"
+	"github.com/coppice-dev/coppice/internal/rules/plural"
 	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
@@ -48,10 +49,7 @@ func byHand(o *inventory.Object, finalizer string) []Step {
 
 // counted returns "1 object" or "2 objects".
 func counted(n int, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return fmt.Sprintf("%d %s", n, noun)
+	return plural.Count(n, noun)
 }
 
 // typed returns the name of an object for a kubectl command, quoted for the shell: users paste the command, and users

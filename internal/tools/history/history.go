@@ -27,6 +27,7 @@ import (
 	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/collect/auditreason"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/plural"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
 )
 
@@ -339,7 +340,7 @@ func (l *Log) owners(c *Cause, d *deletion, seen map[place]bool) {
 		}
 	}
 	if d.reason.MoreOwners > 0 {
-		c.Evidence = append(c.Evidence, fmt.Sprintf("it had %d more owners", d.reason.MoreOwners))
+		c.Evidence = append(c.Evidence, "it had "+plural.Count(d.reason.MoreOwners, "more owner"))
 	}
 }
 

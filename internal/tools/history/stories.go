@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coppice-dev/coppice/internal/collect/story"
+	"github.com/coppice-dev/coppice/internal/rules/plural"
 	"github.com/coppice-dev/coppice/internal/rules/refusal"
 )
 
@@ -93,7 +94,7 @@ func refusalsOf(objects []story.Object) []string {
 		texts = append(texts, textOf(o))
 	}
 	if more := len(refused) - len(texts); more > 0 {
-		texts = append(texts, fmt.Sprintf("%d more objects were refused", more))
+		texts = append(texts, plural.Count(more, "more refused object"))
 	}
 	return texts
 }

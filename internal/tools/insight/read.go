@@ -1,11 +1,11 @@
 package insight
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/plural"
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
 
@@ -233,7 +233,7 @@ func (r *reader) add(facts verdict.Facts) {
 	r.seen[o.UID] = true
 	note := ""
 	if o.MoreOwners > 0 {
-		note = fmt.Sprintf("it has %d more owner references, which the collector does not keep in memory", o.MoreOwners)
+		note = "it has " + plural.Count(o.MoreOwners, "more owner reference") + ", which the collector does not keep in memory"
 	}
 	r.graph.Objects = append(r.graph.Objects, Object{
 		UID: o.UID, Group: o.Kind.Group, Kind: o.Kind.Kind, Namespace: o.Namespace, Name: o.Name,

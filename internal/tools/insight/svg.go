@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/coppice-dev/coppice/internal/rules/escape"
+	"github.com/coppice-dev/coppice/internal/rules/plural"
 )
 
 // maxDrawn limits the number of objects in a drawing: larger drawings are slow in browsers, and
@@ -100,18 +101,11 @@ func (g Graph) title() string {
 			missing++
 		}
 	}
-	text := fmt.Sprintf("%s, %s", count(len(g.Objects)-missing, "object"), count(len(g.References), "owner reference"))
+	text := fmt.Sprintf("%s, %s", plural.Count(len(g.Objects)-missing, "object"), plural.Count(len(g.References), "owner reference"))
 	if missing > 0 {
-		text += fmt.Sprintf(", %s missing", count(missing, "owner"))
+		text += fmt.Sprintf(", %s missing", plural.Count(missing, "owner"))
 	}
 	return text
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return strconv.Itoa(n) + " " + what + "s"
 }
 
 // badge returns the state that is shown in the corner of a box.

@@ -2,7 +2,6 @@ package barrier
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/feed"
 	"github.com/coppice-dev/coppice/internal/collect/pace"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/plural"
 )
 
 // sharedListTimeout is the time that a batch waits for a list across namespaces, which a single
@@ -272,5 +272,5 @@ func (t *batch) doubts(r *reading, w *waiter, graph Graph) string {
 	if missed == 0 {
 		return ""
 	}
-	return fmt.Sprintf("has %d dependents that its watch has not shown yet", missed)
+	return "has " + plural.Count(missed, "dependent") + " that its watch has not shown yet"
 }
