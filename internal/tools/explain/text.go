@@ -13,7 +13,7 @@ import (
 // Text returns an explanation for people; ages are those at now.
 func (x *Explanation) Text(now time.Time) string {
 	p := printer{now: now}
-	p.line(0, "%s: %s%s", x.Object, strings.ToLower(string(x.State)), p.since(", deleted", x.Deleted))
+	p.line(0, "%s: %s%s", x.Object, strings.ToLower(string(x.State)), p.age(", deleted %s ago", x.Deleted))
 	p.waits(1, x.Waits)
 	if x.More > 0 {
 		p.line(1, "and %d more", x.More)
@@ -29,7 +29,7 @@ func TextOf(groups []Group, now time.Time) string {
 	p := printer{now: now}
 	for n := range groups {
 		g := &groups[n]
-		p.line(0, "%s: %s%s", strings.ToLower(string(g.Leaf.State)), g.Leaf.Says, p.since(", since", g.Leaf.Since))
+		p.line(0, "%s%s: %s", strings.ToLower(string(g.Leaf.State)), p.age(" for %s", g.Leaf.Since), g.Leaf.Says)
 		names := make([]string, 0, maxShown)
 		for _, o := range g.Objects[:min(len(g.Objects), maxShown)] {
 			names = append(names, o.String())
@@ -64,11 +64,12 @@ func (p *printer) line(depth int, format string, args ...any) {
 	p.text.WriteString(escape.Sprintf(format, args...) + "\n")
 }
 
-func (p *printer) since(word string, t *time.Time) string {
+// age returns a text with the time since t, or none if that is not known.
+func (p *printer) age(format string, t *time.Time) string {
 	if t == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s %s ago", word, duration.HumanDuration(p.now.Sub(*t)))
+	return fmt.Sprintf(format, duration.HumanDuration(p.now.Sub(*t)))
 }
 
 func (p *printer) waits(depth int, waits []Wait) {
