@@ -211,7 +211,7 @@ func TestRefusedObjectIsHeldByTheRefuser(t *testing.T) {
 	b := newTab(t, serve(t, c), 1280, 900)
 	b.open("story/a")
 	b.until(`document.querySelector(".box.held")?.getAttribute("aria-label").includes("held · by ValidatingAdmissionPolicy keep")`)
-	b.do(chromedp.Click(`.box.held rect`))
+	b.click(".box.held")
 	b.untilText("by ValidatingAdmissionPolicy keep: it is kept")
 	refusal["ended"], refused["gone"] = now(), now()
 	one.send("objects", []object{refused})
