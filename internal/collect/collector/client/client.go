@@ -215,7 +215,7 @@ func (c *Client) patch(ctx context.Context, observed ownership.Object, field str
 	}
 	meta, err := objects.Patch(ctx, ref.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
-		return ownership.Object{}, aboutObject(ref, err)
+		return ownership.Object{}, aboutWrite(ref, err)
 	}
 	return feed.Observation(ref.Kind, meta), nil
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +26,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/collector/client"
 	"github.com/coppice-dev/coppice/internal/collect/feed"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
 
@@ -210,6 +212,22 @@ func TestDeleteInJSONAfterRefusal(t *testing.T) {
 				t.Errorf("%s: %d requests, the last one in %s; want %d", reason, w.requests, w.sentType, requests)
 			}
 		}
+	}
+}
+
+// R31: a webhook that answers a write with 404 has refused it; the kind is served.
+func TestR31_WebhooksAnswerWithAnyCode(t *testing.T) {
+	const denied = `admission webhook "keep.example.com" denied the request: it is kept`
+	w := &fakeServer{code: http.StatusNotFound, contentType: "application/json", body: `{"kind":"Status","apiVersion":"v1","status":"Failure","message":` + strconv.Quote(denied) + `,"code":404}`}
+	c := w.connect(t)
+	_, patched := c.PatchOwners(t.Context(), observedPod, nil)
+	for verb, err := range map[string]error{"DELETE": c.Delete(t.Context(), observedPod, verdict.Background), "PATCH": patched} {
+		if r, refused := refusal.Of(err); !refused || r.By != refusal.ByWebhook || r.Message != "it is kept" || !client.IsRefusal(err) {
+			t.Errorf("%s: %v", verb, err)
+		}
+	}
+	if _, err := c.Get(t.Context(), client.RefOf(observedPod)); apierrors.IsNotFound(err) {
+		t.Errorf("GET: %v, which is no proof", err)
 	}
 }
 

@@ -178,5 +178,5 @@ func (c *Client) Delete(ctx context.Context, observed ownership.Object, propagat
 		Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &observed.ResourceVersion},
 		PropagationPolicy: &policy,
 	})
-	return aboutObject(ref, err)
+	return aboutWrite(ref, err)
 }

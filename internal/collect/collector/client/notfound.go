@@ -7,6 +7,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
 )
 
 // aboutObject turns a NotFound that is not about the object into another error. A server that
@@ -23,6 +25,14 @@ func aboutObject(ref Ref, err error) error {
 		return err
 	}
 	return unservedError{ref, err}
+}
+
+// aboutWrite is aboutObject for the answer to a write. A webhook that refuses the write may answer with any code (R31).
+func aboutWrite(ref Ref, err error) error {
+	if _, refused := refusal.Of(err); refused {
+		return err
+	}
+	return aboutObject(ref, err)
 }
 
 // unservedError means that the server does not serve such an object now. It does not wrap the
