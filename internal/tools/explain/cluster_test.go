@@ -241,10 +241,12 @@ func (w *cluster) object(f []string) {
 			})
 		case "failure": // of a CustomResourceDefinition
 			age, message, _ := strings.Cut(value, ":")
-			w.bodies[o.UID] = &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": []any{map[string]any{
+			w.setBody(o.UID, []any{map[string]any{
 				"type": "Terminating", "status": "True", "reason": "InstanceDeletionFailed", "message": spaced(message),
 				"lastTransitionTime": w.ago(age).Format(time.RFC3339),
-			}}}}}
+			}}, "status", "conditions")
+		case "conversion": // the namespace of the service
+			w.setBody(o.UID, value, "spec", "conversion", "webhook", "clientConfig", "service", "namespace")
 		case "class": // of a PersistentVolumeClaim
 			w.classes[value] = append(w.classes[value], inventory.ClassUser{UID: o.UID, Kind: o.Kind.String(), Namespace: o.Namespace, Name: o.Name})
 		case "bound": // a PersistentVolume, to a claim
@@ -272,6 +274,16 @@ func (w *cluster) object(f []string) {
 		w.inventory.Namespaces[o.UID] = ns
 	}
 	w.inventory.Objects = append(w.inventory.Objects, o)
+}
+
+// setBody sets a field of a whole object.
+func (w *cluster) setBody(uid ownership.UID, value any, path ...string) {
+	if w.bodies[uid] == nil {
+		w.bodies[uid] = &unstructured.Unstructured{Object: map[string]any{}}
+	}
+	if err := unstructured.SetNestedField(w.bodies[uid].Object, value, path...); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // detail sets a detail of a workload or a Lease; it returns false for another key.
