@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
@@ -51,8 +52,8 @@ type Controller struct {
 
 // attempt is an attempt to delete the instances of a definition.
 type attempt struct {
-	version string // of the definition
-	until   int64  // when the server is made to try again, in nanoseconds
+	version string    // of the definition
+	until   time.Time // when the server is made to try again
 }
 
 // New returns a controller.
@@ -84,18 +85,20 @@ func (c *Controller) Run(ctx context.Context) error {
 		if isShutDown {
 			return nil
 		}
-		c.sync(ctx, name)
+		if after := c.sync(ctx, name); after > 0 {
+			c.queue.AddAfter(name, after)
+		}
 		c.queue.Done(name)
 	}
 }
 
-// sync looks at a definition.
-func (c *Controller) sync(ctx context.Context, name string) {
+// sync looks at a definition. It returns the time after which to look again; 0 if a change tells.
+func (c *Controller) sync(ctx context.Context, name string) time.Duration {
 	object, _, _ := c.config.Informer.GetStore().GetByKey(name) // never an error
 	definition, exists := object.(*apiextensionsv1.CustomResourceDefinition)
 	if !exists {
 		c.forget(name, "")
-		return
+		return 0
 	}
 	c.forget(name, ownership.UID(definition.UID)) // another one had the name
 	switch state, r := progressOf(definition); state {
@@ -103,19 +106,21 @@ func (c *Controller) sync(ctx context.Context, name string) {
 		c.forget(name, "")
 	case trying:
 	case refused:
-		c.refuse(ctx, definition, r)
+		return c.refuse(ctx, definition, r)
 	}
+	return 0
 }
 
-// refuse records a refusal, and makes the server try again when it is time.
-func (c *Controller) refuse(ctx context.Context, definition *apiextensionsv1.CustomResourceDefinition, r refusal.Refusal) {
+// refuse records a refusal, and makes the server try again when it is time. It returns the time until then.
+func (c *Controller) refuse(ctx context.Context, definition *apiextensionsv1.CustomResourceDefinition, r refusal.Refusal) time.Duration {
 	o, now := objectOf(definition), c.config.Clock.Now()
 	c.mu.Lock()
 	last, known := c.seen[o.UID]
 	isNew, isTold := last.version != o.ResourceVersion, false
 	if isNew {
 		c.refused.Add(o, report.ActionDeleteInstances, r, now)
-		c.uids[definition.Name], c.seen[o.UID] = o.UID, attempt{o.ResourceVersion, now.Add(retryAfter).UnixNano()}
+		last = attempt{o.ResourceVersion, now.Add(retryAfter)}
+		c.uids[definition.Name], c.seen[o.UID] = o.UID, last
 		isTold = r.By != refusal.ByProtection && c.refused.IsLasting(o.UID, r, now) && c.refused.Tell(o.UID, r, now)
 		if c.stories != nil {
 			c.stories.Refused(&o, "", r, now)
@@ -128,12 +133,11 @@ func (c *Controller) refuse(ctx context.Context, definition *apiextensionsv1.Cus
 	if isTold {
 		c.tell(ctx, o, r)
 	}
-	switch {
-	case isNew:
-		c.queue.AddAfter(definition.Name, retryAfter)
-	case now.UnixNano() >= last.until:
-		c.retry(ctx, definition)
+	if wait := last.until.Sub(now); wait > 0 {
+		return wait
 	}
+	c.retry(ctx, definition)
+	return retryAfter
 }
 
 func (c *Controller) tell(ctx context.Context, o ownership.Object, r refusal.Refusal) {
@@ -152,7 +156,6 @@ func (c *Controller) retry(ctx context.Context, definition *apiextensionsv1.Cust
 		return
 	}
 	c.config.Log.WarnContext(ctx, "not tried again", "object", definition.Name, "error", err)
-	c.queue.AddAfter(definition.Name, retryAfter)
 }
 
 // forget forgets the refusal of the definition with a name, unless it has a UID.

@@ -169,18 +169,19 @@ func TestR31_InstancesAreTriedAgain(t *testing.T) {
 	refusedAt := func(version string) {
 		f.observe(ctx, deleted(instanceDeletionFailed, noService), version)
 	}
+	looks := func(wait time.Duration, written int) {
+		t.Helper()
+		if got := f.sync(ctx, "widgets.example.com"); got != wait || f.written != written {
+			t.Errorf("looks again after %v, with %d writes; want %v and %d", got, f.written, wait, written)
+		}
+	}
 	refusedAt("1")
+	looks(retryAfter, 0)
 	f.clock.Step(retryAfter / 2)
-	f.sync(ctx, "widgets.example.com") // nothing is new
-	refusedAt("2")                     // the server has tried
+	looks(retryAfter/2, 0)
+	refusedAt("2") // the server has tried by itself
 	f.clock.Step(retryAfter / 2)
-	f.sync(ctx, "widgets.example.com")
-	if f.written != 0 {
-		t.Errorf("%d writes while the server tries by itself", f.written)
-	}
+	looks(retryAfter/2, 0)
 	f.clock.Step(retryAfter / 2)
-	f.sync(ctx, "widgets.example.com")
-	if f.written != 1 {
-		t.Errorf("%d writes after a minute", f.written)
-	}
+	looks(retryAfter, 1)
 }

@@ -169,9 +169,12 @@ func (e *Explainer) failedIn(o, ns *inventory.Object) (Wait, bool) {
 	if c == nil {
 		return Wait{}, false
 	}
-	if _, text, named := strings.Cut(c.Message, fmt.Sprintf("%s %q is forbidden: ", o.Resource.GroupResource(), o.Name)); named {
-		if r, ok := refusal.In(text); ok {
-			return e.refusal(o, Refused{r, c.LastTransitionTime.Time}), true
+	// The server names the object, or our namespace controller does.
+	for _, name := range []string{fmt.Sprintf("%s %q is forbidden: ", o.Resource.GroupResource(), o.Name), fmt.Sprintf("delete %s %s: ", o.Resource.GroupResource(), o.Name)} {
+		if _, text, named := strings.Cut(c.Message, name); named {
+			if r, ok := refusal.In(text); ok {
+				return e.refusal(o, Refused{r, c.LastTransitionTime.Time}), true
+			}
 		}
 	}
 	if r, ok := refusal.In(c.Message); ok && r.By == refusal.ByConversion && r.Name == o.Kind.String() {
