@@ -71,7 +71,7 @@ func run(ctx context.Context, c config, command []string) (err error) {
 
 	environment := append(os.Environ(), "KUBECONFIG="+server.Kubeconfig, "COPPICE_CONFORMANCE_KUBECONFIG="+server.Kubeconfig)
 	if c.upstream {
-		if _, err := server.StartControllerManager("--controllers=garbage-collector-controller,namespace-controller", "--kube-api-qps=1000", "--kube-api-burst=2000"); err != nil {
+		if _, err := server.StartControllerManager("--controllers=garbage-collector-controller,namespace-controller", "--use-service-account-credentials", "--kube-api-qps=1000", "--kube-api-burst=2000"); err != nil {
 			return err
 		}
 		environment = append(environment, "COPPICE_CONFORMANCE_COLLECTOR=none")

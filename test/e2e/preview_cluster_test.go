@@ -24,6 +24,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/namespaces"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
+	"github.com/coppice-dev/coppice/internal/tools/admission"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
 )
@@ -34,14 +36,18 @@ const previewHold = "example.com/hold"
 // previewCluster is the control plane in which cases are made: ours, or the one that previewServer
 // names, in which other controllers collect.
 type previewCluster struct {
-	config   *rest.Config
-	client   dynamic.Interface
-	kube     kubernetes.Interface
-	name     string
-	foreign  bool // neither server nor controllers are ours
-	cases    int
-	prepared int // number of the last case that is prepared
-	canaries int
+	kubeconfig string
+	config     *rest.Config
+	client     dynamic.Interface
+	kube       kubernetes.Interface
+	name       string
+	foreign    bool // neither server nor controllers are ours
+	cases      int
+	prepared   int // number of the last case that is prepared
+	canaries   int
+	guards     string // names the guards; empty without guards
+	hook       *hook  // of the guards
+	judge      *admission.Judge
 }
 
 // previewServer is the variable that names the kubeconfig of a server that is not ours.
@@ -50,7 +56,7 @@ const previewServer = "COPPICE_CONFORMANCE_KUBECONFIG"
 // newPreviewCluster returns the control plane for cases with a name, which their namespaces have too.
 func newPreviewCluster(t *testing.T, name string) *previewCluster {
 	t.Helper()
-	c := &previewCluster{name: name}
+	c := &previewCluster{name: name, judge: admission.New()}
 	kubeconfig := os.Getenv(previewServer)
 	if c.foreign = kubeconfig != ""; !c.foreign {
 		kubeconfig = sharedPlane(t).kubeconfig
@@ -60,7 +66,7 @@ func newPreviewCluster(t *testing.T, name string) *previewCluster {
 		t.Fatal(err)
 	}
 	config.QPS = -1
-	c.config = config
+	c.kubeconfig, c.config = kubeconfig, config
 	if c.client, err = dynamic.NewForConfig(config); err != nil {
 		t.Fatal(err)
 	}
@@ -110,16 +116,14 @@ func (c *previewCluster) make(t *testing.T, w previewCase) madeCase {
 	name := fmt.Sprintf("%s-%d", c.name, c.cases)
 	group := name + ".example.com"
 	m := madeCase{namespace: name, uids: map[int]types.UID{}, resources: resourcesOf(group)}
-	m.uids[theNamespace] = c.create(t, m.resource("Namespace"), map[string]any{"name": name}, nil).GetUID()
+	m.uids[theNamespace] = c.create(t, m.resource("Namespace"), map[string]any{"name": name, "labels": c.labelsOfNamespace(w)}, nil).GetUID()
 	m.uids[theDefinition] = c.define(t, m)
 	for _, o := range w.objects {
 		metadata := map[string]any{"name": fmt.Sprintf("o%d", o.id), "namespace": name}
 		if o.held {
 			metadata["finalizers"] = []any{previewHold}
 		}
-		if o.protect != "" && !c.foreign {
-			metadata["labels"] = map[string]any{protection.Label: string(o.protect)}
-		}
+		metadata["labels"] = c.labels(o)
 		var owners []any
 		for _, e := range o.owners {
 			owners = append(owners, m.reference(w, e))
@@ -140,6 +144,30 @@ func (c *previewCluster) make(t *testing.T, w previewCase) madeCase {
 	}
 	c.settle(t)
 	return m
+}
+
+// labelsOfNamespace returns the labels of the namespace of a case.
+func (c *previewCluster) labelsOfNamespace(w previewCase) map[string]any {
+	if c.guards == "" {
+		return nil
+	}
+	size := "small"
+	if w.large {
+		size = "large"
+	}
+	return map[string]any{guardedLabel: c.guards, sizeLabel: size, guardLabel: w.guard}
+}
+
+// labels returns the labels of an object.
+func (c *previewCluster) labels(o previewObject) map[string]any {
+	labels := map[string]any{}
+	if o.protect != "" && !c.foreign {
+		labels[protection.Label] = string(o.protect)
+	}
+	if o.guard != "" && c.guards != "" {
+		labels[guardLabel] = o.guard
+	}
+	return labels
 }
 
 // resourcesOf returns the resources of a case whose definition is in a group.
@@ -227,9 +255,9 @@ func (c *previewCluster) addOwner(t *testing.T, m madeCase, w previewCase, e pre
 	}
 }
 
-// delete deletes an object. That it is gone already, or that the deletion is refused, because of its
-// policy or because the object is protected, is what may happen.
-func (c *previewCluster) delete(t *testing.T, o *inventory.Object, policy metav1.DeletionPropagation) {
+// delete deletes an object, and returns the answer of the server. That the object is gone already, or that the
+// deletion is refused, is what may happen.
+func (c *previewCluster) delete(t *testing.T, o *inventory.Object, policy metav1.DeletionPropagation) error {
 	t.Helper()
 	uid := types.UID(o.UID)
 	options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}
@@ -237,9 +265,10 @@ func (c *previewCluster) delete(t *testing.T, o *inventory.Object, policy metav1
 		options.PropagationPolicy = &policy
 	}
 	err := c.in(o.Resource, o.Namespace).Delete(t.Context(), o.Name, options)
-	if _, refused := protection.Refused(err); err != nil && !refused && !apierrors.IsNotFound(err) && !apierrors.IsInvalid(err) {
+	if _, refused := refusal.Of(err); err != nil && !refused && !apierrors.IsNotFound(err) {
 		t.Fatalf("delete %s %s: %v", o.Kind, o.Name, err)
 	}
+	return err
 }
 
 // settle waits until collection has come to rest.
@@ -267,10 +296,10 @@ func (c *previewCluster) settle(t *testing.T) {
 func (c *previewCluster) release(t *testing.T, inv *inventory.Inventory) {
 	t.Helper()
 	for _, o := range inv.Objects {
-		if !slices.Contains(o.Finalizers, previewHold) && !o.Protected {
+		if !slices.Contains(o.Finalizers, previewHold) && !o.Protected && o.Labels.Get(guardLabel) == "" {
 			continue
 		}
-		free := fmt.Sprintf(`{"metadata":{"finalizers":null,"labels":{%q:null}}}`, protection.Label)
+		free := fmt.Sprintf(`{"metadata":{"finalizers":null,"labels":{%q:null,%q:null}}}`, protection.Label, guardLabel)
 		_, err := c.in(o.Resource, o.Namespace).Patch(t.Context(), o.Name, types.MergePatchType, []byte(free), metav1.PatchOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			t.Fatalf("release %s %s: %v", o.Kind, o.Name, err)

@@ -28,19 +28,26 @@ var (
 
 // TestPreviewIsWhatHappens makes random cases, each in its own namespace, predicts the effect of
 // deletions, makes the deletions and compares: the removed objects, the owner references and
-// finalizers of the remaining ones, and the order of owners and dependents, where the preview promises
-// one. Races, as the preview reports them, are left out of the comparison, and must be rare. A failed
-// case is made again with fewer objects.
+// finalizers of the remaining ones, who refuses to delete them, and the order of owners and dependents,
+// where the preview promises one. Races, as the preview reports them, are left out of the comparison,
+// and must be rare; so must be cases in which a webhook decides, whose answer the comparison knows. A
+// failed case is made again with fewer objects.
 func TestPreviewIsWhatHappens(t *testing.T) {
 	c := newPreviewCluster(t, "preview")
-	c.prepare(t, *previewCases)
-	objects, races, waiting, promises := 0, 0, 0, 0
+	c.prepare(t, *previewCases+2)
+	c.guard(t)
+	objects, races, waiting, promises, refused, undecided := 0, 0, 0, 0, 0, 0
 	for n := range *previewCases {
 		seed := *previewSeed + uint64(n)
-		w := drawCase(rand.New(rand.NewPCG(seed, seed)))
+		r := rand.New(rand.NewPCG(seed, seed))
+		w := drawCase(r)
+		w.drawGuards(r)
 		result := c.try(t, w)
 		objects, races, waiting = objects+result.objects, races+result.races, waiting+result.waiting
-		promises += result.promises
+		promises, refused = promises+result.promises, refused+result.refused
+		if result.undecided {
+			undecided++
+		}
 		if result.problem != "" {
 			smaller, problem := w, result.problem
 			if !c.foreign { // there each try takes a minute
@@ -49,10 +56,11 @@ func TestPreviewIsWhatHappens(t *testing.T) {
 			t.Fatalf("-preview.seed=%d:\n%s\nin this case:\n%s", seed, problem, smaller)
 		}
 	}
-	t.Logf("%d cases with %d objects, of which %d waited in the end and %d were in a race; of %d pairs it was predicted who goes first",
-		*previewCases, objects, waiting, races, promises)
-	if *previewCases >= 20 && (waiting == 0 || promises == 0 || races*10 > objects) {
-		t.Errorf("%d of %d objects waited, %d were in a race, and the order of %d pairs was predicted: this shows little", waiting, objects, races, promises)
+	t.Logf("%d cases with %d objects, of which %d waited in the end, %d were refused and %d were in a race; of %d pairs it was predicted who goes first; in %d cases a webhook decided",
+		*previewCases, objects, waiting, refused, races, promises, undecided)
+	if *previewCases >= 20 && (waiting == 0 || refused == 0 || promises == 0 || races*10 > objects || undecided*10 > *previewCases) {
+		t.Errorf("%d of %d objects waited, %d were refused, %d were in a race, the order of %d pairs was predicted, and %d cases were undecided: this shows little",
+			waiting, objects, refused, races, promises, undecided)
 	}
 }
 
@@ -62,6 +70,8 @@ type previewCase struct {
 	late     []previewEdge // references that are added once all objects are there; they make cycles
 	early    []previewDelete
 	requests []previewDelete
+	large    bool   // the size of the namespace, for guards with parameters
+	guard    string // of the namespace
 }
 
 type previewObject struct {
@@ -71,6 +81,8 @@ type previewObject struct {
 	held   bool
 	// protect is the mode in which the object is protected; empty for most.
 	protect protection.Mode
+	// guard is what may refuse its deletion; empty for most.
+	guard string
 }
 
 // previewEdge is an owner reference between objects, by id. from counts only in late ones.
@@ -140,7 +152,8 @@ func (w previewCase) without(id int) previewCase {
 	deletes := func(all []previewDelete) []previewDelete {
 		return slices.DeleteFunc(slices.Clone(all), func(d previewDelete) bool { return d.id == id })
 	}
-	smaller := previewCase{early: deletes(w.early), requests: deletes(w.requests)}
+	smaller := w
+	smaller.objects, smaller.early, smaller.requests = nil, deletes(w.early), deletes(w.requests)
 	smaller.late = slices.DeleteFunc(other(w.late), func(e previewEdge) bool { return e.from == id })
 	for _, o := range w.objects {
 		if o.id != id {
@@ -155,17 +168,18 @@ func (w previewCase) without(id int) previewCase {
 func (w previewCase) String() string {
 	var text strings.Builder
 	for _, o := range w.objects {
-		fmt.Fprintf(&text, "  %s o%d held=%t protect=%s owners=%v\n", o.kind, o.id, o.held, o.protect, o.owners)
+		fmt.Fprintf(&text, "  %s o%d held=%t protect=%s guard=%s owners=%v\n", o.kind, o.id, o.held, o.protect, o.guard, o.owners)
 	}
-	fmt.Fprintf(&text, "  added later: %v\n  deleted before: %v\n  requests: %v", w.late, w.early, w.requests)
+	fmt.Fprintf(&text, "  added later: %v\n  deleted before: %v\n  requests: %v\n  large=%t guard=%s", w.late, w.early, w.requests, w.large, w.guard)
 	return text.String()
 }
 
 // previewResult is how a case has ended.
 type previewResult struct {
-	problem                 string // empty if it ended as predicted
-	objects, races, waiting int
-	promises                int // of which of two objects goes first
+	problem                          string // empty if it ended as predicted
+	objects, races, waiting, refused int
+	promises                         int  // of which of two objects goes first
+	undecided                        bool // a webhook decides
 }
 
 // smaller returns the cases that have an object, a reference, a finalizer or a DELETE less.
@@ -188,6 +202,12 @@ func (w previewCase) smaller() []previewCase {
 		if o.held {
 			add(func(s *previewCase) { s.objects[n].held = false })
 		}
+		if o.guard != "" {
+			add(func(s *previewCase) { s.objects[n].guard = "" })
+		}
+	}
+	if w.guard != "" {
+		add(func(s *previewCase) { s.guard = "" })
 	}
 	for n := range w.late {
 		add(func(s *previewCase) { s.late = slices.Delete(s.late, n, n+1) })
@@ -226,20 +246,31 @@ func (c *previewCluster) try(t *testing.T, w previewCase) previewResult {
 	requests := slices.DeleteFunc(made.requests(w.requests), func(r preview.Request) bool {
 		return before.Object(r.UID) == nil // it went with an object that was deleted before
 	})
-	prediction := preview.New(before).Predict(requests, c.options())
-	result := previewResult{objects: len(prediction.Outcomes)}
+	asked := c.foresee(t, before, requests, c.judge)
+	for _, by := range undecided(asked) {
+		if _, isDecider := deciderNamed(by); !isDecider {
+			return previewResult{problem: "the preview leaves the decision to " + by}
+		}
+	}
+	prediction := c.foresee(t, before, requests, knowing{c.judge})
+	result := previewResult{objects: len(prediction.Outcomes), undecided: len(undecided(asked)) > 0}
 	for _, o := range prediction.Outcomes {
-		if o.Race {
+		switch {
+		case o.Race:
 			result.races++
-		} else if o.Fate == preview.Waiting {
+		case o.Fate == preview.Waiting:
 			result.waiting++
+		case o.Refusal != nil:
+			result.refused++
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	departures := c.follow(t, ctx, made)
+	answers := map[*inventory.Object][]error{}
 	for _, r := range requests {
-		c.delete(t, before.Object(r.UID), r.Propagation)
+		o := before.Object(r.UID)
+		answers[o] = append(answers[o], c.delete(t, o, r.Propagation))
 	}
 	// Only the collection is settled: another controller removes the finalizer of a
 	// CustomResourceDefinition a moment later.
@@ -249,6 +280,12 @@ func (c *previewCluster) try(t *testing.T, w previewCase) previewResult {
 		result.problem = differences(before, prediction, after)
 		if result.problem != "" && time.Now().Before(until) {
 			continue
+		}
+		if result.problem != "" {
+			result.problem += fmt.Sprintf("\nthe answers were %v", answers)
+		}
+		if result.problem == "" {
+			result.problem = c.refused(t, prediction, answers)
 		}
 		if result.problem == "" {
 			ordered := promises(before, prediction, w)
@@ -309,17 +346,22 @@ func ends(finalizers []string, owners []ownership.Reference) string {
 // TestSmallerCases: each has something less, and leaves the case as it is.
 func TestSmallerCases(t *testing.T) {
 	size := func(w previewCase) int {
-		n := len(w.objects) + len(w.late) + len(w.early) + len(w.requests)
+		n := len(w.objects) + len(w.late) + len(w.early) + len(w.requests) + len(w.guard)
 		for _, o := range w.objects {
 			n += len(o.owners)
 			if o.held {
+				n++
+			}
+			if o.guard != "" {
 				n++
 			}
 		}
 		return n
 	}
 	for seed := range uint64(100) {
-		w := drawCase(rand.New(rand.NewPCG(seed, seed)))
+		r := rand.New(rand.NewPCG(seed, seed))
+		w := drawCase(r)
+		w.drawGuards(r)
 		before := w.String()
 		smaller := w.smaller()
 		for _, s := range smaller {

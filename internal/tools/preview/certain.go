@@ -23,7 +23,8 @@ import (
 // steps of this play.
 //
 // Two cases have to be excluded. An object with several owners that is marked before one of them is gone keeps the
-// reference to that owner (R8), and otherwise loses it (R9); if the object is removed, both are the same. And an
+// reference to that owner (R8), and otherwise loses it (R9); if the object is removed, both are the same. So does one
+// that the server refuses to delete when the last of its owners is gone. And an
 // object that was being deleted before may be removed in one schedule, and never be considered in another.
 func (p *play) isCertain(requests []Request) bool {
 	if slices.ContainsFunc(requests, func(r Request) bool { return r.Propagation != metav1.DeletePropagationBackground }) {
@@ -35,7 +36,7 @@ func (p *play) isCertain(requests []Request) bool {
 	}
 	seen := make(map[ownership.UID]bool)
 	for _, o := range p.objects {
-		if o.deleting && !o.removed && len(o.Owners) > 1 || !p.isPlain(o.Object, seen) {
+		if (o.deleting || o.refusal != nil) && !o.removed && len(o.Owners) > 1 || !p.isPlain(o.Object, seen) {
 			return false
 		}
 	}

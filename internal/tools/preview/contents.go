@@ -93,9 +93,7 @@ func (p *play) list(ns *object, resources []namespaces.Resource) []namespaces.Co
 // sweep deletes the objects that the namespace controller has listed.
 func (p *play) sweep(namespace string, contents []namespaces.Content) {
 	if p.options.Order.IsUpstream() {
-		for _, content := range contents {
-			p.sweepCollection(namespace, content.Resource.GroupResource())
-		}
+		p.sweepCollections(namespace, contents)
 		return
 	}
 	var uids []ownership.UID
@@ -105,6 +103,18 @@ func (p *play) sweep(namespace string, contents []namespaces.Content) {
 		}
 	}
 	p.deleteAll(uids, metav1.DeletePropagationBackground, ByNamespaceController)
+}
+
+// sweepCollections deletes the objects of one resource after the other, in any order of the resources.
+func (p *play) sweepCollections(namespace string, contents []namespaces.Content) {
+	names := make([]ownership.UID, len(contents)) // schedules sort UIDs
+	for n, content := range contents {
+		names[n] = ownership.UID(content.Resource.GroupResource().String())
+	}
+	p.schedule.sort(names)
+	for _, name := range names {
+		p.sweepCollection(namespace, schema.ParseGroupResource(string(name)))
+	}
 }
 
 // sweepCollection deletes the objects of a resource as one request for all of them does on kube-apiserver: in the order

@@ -300,6 +300,18 @@ func TestUpdatesAreReviewed(t *testing.T) {
 	}
 }
 
+// The order in which kube-controller-manager deletes the resources of a namespace is not foreseeable.
+func TestUpstreamSweepsResourcesInAnyOrder(t *testing.T) {
+	inv := cluster(t, "Namespace shop", "ConfigMap a", "Widget b", "ConfigMap kept < a,b")
+	facts := judgedFacts(inv, map[string]map[string]string{"kept": {"denied": "gc.ns"}})
+	question := preview.Question{Requests: requests("Background", "shop"), Judge: labelled{}, Order: namespaces.UpstreamOrder()}
+	for _, o := range preview.NewPredictor(inv, facts, question).Predict().Outcomes {
+		if o.Race != (o.Object.Name == "kept") {
+			t.Errorf("%s %s: race=%t", o.Object.Name, o.Fate, o.Race)
+		}
+	}
+}
+
 // Where no expressions are evaluated, or an object cannot be read, a dead webhook without selectors refuses, and
 // everything else that matches is undecided.
 func TestRefusalsWithoutExpressions(t *testing.T) {
