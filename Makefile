@@ -125,8 +125,8 @@ replicas: ## two control planes on three etcd members, each of the five killed i
 	go test ./test/e2e -count=1 -v -run 'TestKilledReplicasLoseNothing$$' -replicas.all
 
 PREVIEWS ?= 1000
-previews: ## PREVIEWS (1000) random cases whose deletions are predicted, made and compared (five minutes)
-	go test ./test/e2e -count=1 -v -timeout 1h -run 'TestPreviewIsWhatHappens$$' -preview.cases=$(PREVIEWS)
+previews: ## PREVIEWS (1000) random cases whose deletions are predicted, made and compared, with policies and webhooks that refuse some; and 60 deletions that are stuck or slow, explained (a quarter of an hour)
+	go test ./test/e2e -count=1 -v -timeout 1h -run 'TestPreviewIsWhatHappens$$|TestExplanationNamesTheRefuser$$|TestSlowDeletionIsNotCalledStuck$$' -preview.cases=$(PREVIEWS)
 
 KUBERNETES_PREVIEWS ?= 200
 previews-kubernetes: ## the same on a real kube-apiserver, with upstream's garbage collector and namespace controller: KUBERNETES_PREVIEWS (200) cases (a quarter of an hour)

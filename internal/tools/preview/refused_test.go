@@ -302,7 +302,7 @@ func TestUpdatesAreReviewed(t *testing.T) {
 
 // The order in which kube-controller-manager deletes the resources of a namespace is not foreseeable.
 func TestUpstreamSweepsResourcesInAnyOrder(t *testing.T) {
-	inv := cluster(t, "Namespace shop", "ConfigMap a", "Widget b", "ConfigMap kept < a,b")
+	inv := cluster(t, "Namespace shop", "ConfigMap a", "Widget b", "ConfigMap kept < a b")
 	facts := judgedFacts(inv, map[string]map[string]string{"kept": {"denied": "gc.ns"}})
 	question := preview.Question{Requests: requests("Background", "shop"), Judge: labelled{}, Order: namespaces.UpstreamOrder()}
 	for _, o := range preview.NewPredictor(inv, facts, question).Predict().Outcomes {

@@ -26,22 +26,22 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/preview"
 )
 
-// mostWorlds is the number of worlds in which objects are explained, of each sort. A sixth of the cases of previews are
+// mostChains is the number of chains in which objects are explained, of each sort. A sixth of the cases of previews are
 // enough for a sample.
-const mostWorlds = 60
+const mostChains = 60
 
-// world is a deletion that waits for its last object: a chain of objects, with others that depend on some of them.
-type world struct {
+// chain is a deletion that waits for its last object: objects that own each other, and others that depend on some of them.
+type chain struct {
 	previewCase
 	// policy is that of the DELETE of the first object. If it is empty, the namespace is deleted.
 	policy metav1.DeletionPropagation
 }
 
-// drawWorld draws a world.
-func drawWorld(r *rand.Rand) world {
+// drawChain draws a chain.
+func drawChain(r *rand.Rand) chain {
 	kinds := []string{"ConfigMap", "Secret", "Widget", "Role"}
 	policies := []metav1.DeletionPropagation{metav1.DeletePropagationForeground, metav1.DeletePropagationBackground, ""}
-	w := world{policy: policies[r.IntN(len(policies))]}
+	w := chain{policy: policies[r.IntN(len(policies))]}
 	w.large = r.IntN(2) == 0
 	add := func(owner int, blocks bool) {
 		o := previewObject{id: len(w.objects), kind: kinds[r.IntN(len(kinds))]}
@@ -62,19 +62,19 @@ func drawWorld(r *rand.Rand) world {
 }
 
 // last is the object that the deletion waits for.
-func (w *world) last() *previewObject { return &w.objects[len(w.objects)-1] }
+func (w *chain) last() *previewObject { return &w.objects[len(w.objects)-1] }
 
 // deleter is the actor that deletes the last object.
-func (w *world) deleter() preview.Actor {
+func (w *chain) deleter() preview.Actor {
 	if w.policy == "" {
 		return preview.ByNamespaceController
 	}
 	return preview.ByCollector
 }
 
-// begin makes the objects of a world and deletes the first one, or the namespace. It returns the last one, and the one
+// begin makes the objects of a chain and deletes the first one, or the namespace. It returns the last one, and the one
 // whose deletion is to be explained: the last one itself if no other waits for it.
-func (c *previewCluster) begin(t *testing.T, w world, prepare func(m madeCase, last *inventory.Object)) (last, subject *inventory.Object) {
+func (c *previewCluster) begin(t *testing.T, w chain, prepare func(m madeCase, last *inventory.Object)) (last, subject *inventory.Object) {
 	t.Helper()
 	m := c.make(t, w.previewCase)
 	all := c.read(t, m)
@@ -118,23 +118,23 @@ func (c *previewCluster) explain(t *testing.T, o *inventory.Object, at time.Time
 // explanation says that the deletion is stuck, and names the refuser.
 func TestExplanationNamesTheRefuser(t *testing.T) {
 	c := newPreviewCluster(t, "refused")
-	worlds := min(mostWorlds, (*previewCases+5)/6)
-	c.prepare(t, worlds+2)
+	chains := min(mostChains, (*previewCases+5)/6)
+	c.prepare(t, chains+2)
 	c.guard(t)
-	for n := range worlds {
+	for n := range chains {
 		seed := *previewSeed + uint64(n)
 		r := rand.New(rand.NewPCG(seed, seed))
-		w := drawWorld(r)
+		w := drawChain(r)
 		guards := c.refusing(&w)
 		w.last().guard = guards[r.IntN(len(guards))]
 		if problem := c.explainsRefusal(t, w); problem != "" {
-			t.Errorf("-preview.seed=%d: %s\nin this world, with policy %q:\n%s", seed, problem, w.policy, w)
+			t.Errorf("-preview.seed=%d: %s\nin this chain, with policy %q:\n%s", seed, problem, w.policy, w)
 		}
 	}
 }
 
-// refusing returns the guards that refuse the deletion of the last object of a world.
-func (c *previewCluster) refusing(w *world) []string {
+// refusing returns the guards that refuse the deletion of the last object of a chain.
+func (c *previewCluster) refusing(w *chain) []string {
 	guards := []string{"all", "fails", "dead", "mutating", "both", "url-denies", "service-denies", "url-dead", "small"}
 	if w.large {
 		guards[len(guards)-1] = "large"
@@ -145,9 +145,9 @@ func (c *previewCluster) refusing(w *world) []string {
 	return append(guards, "collector", "condition", "dead-condition")
 }
 
-// explainsRefusal makes a world, and describes what is wrong with the explanation. A refusal that may end by itself is
+// explainsRefusal makes a chain, and describes what is wrong with the explanation. A refusal that may end by itself is
 // stuck only after a while, so the explanation is that of two minutes later.
-func (c *previewCluster) explainsRefusal(t *testing.T, w world) (problem string) {
+func (c *previewCluster) explainsRefusal(t *testing.T, w chain) (problem string) {
 	t.Helper()
 	last, subject := c.begin(t, w, func(madeCase, *inventory.Object) {})
 	defer func() { c.free(t, last) }()
@@ -183,17 +183,17 @@ func (c *previewCluster) free(t *testing.T, o *inventory.Object) {
 // ends once the object is done.
 func TestSlowDeletionIsNotCalledStuck(t *testing.T) {
 	c := newPreviewCluster(t, "slow")
-	worlds := min(mostWorlds, (*previewCases+5)/6)
-	c.prepare(t, worlds+2)
+	chains := min(mostChains, (*previewCases+5)/6)
+	c.prepare(t, chains+2)
 	c.guard(t)
 	c.makeOperators(t)
-	for n := range worlds {
+	for n := range chains {
 		seed := *previewSeed + uint64(n)
 		r := rand.New(rand.NewPCG(seed, seed))
-		w := drawWorld(r)
+		w := drawChain(r)
 		sort := slownesses[r.IntN(len(slownesses))]
 		if problem := c.explainsSlowness(t, w, sort); problem != "" {
-			t.Errorf("-preview.seed=%d: %s\nin this world with %s:\n%s", seed, problem, sort, w)
+			t.Errorf("-preview.seed=%d: %s\nin this chain with %s:\n%s", seed, problem, sort, w)
 		}
 	}
 }
@@ -275,8 +275,8 @@ func (c *previewCluster) grant(t *testing.T, name string) {
 	})
 }
 
-// explainsSlowness makes a world whose last object takes its time, and describes what is wrong with the explanations.
-func (c *previewCluster) explainsSlowness(t *testing.T, w world, sort slowness) (problem string) {
+// explainsSlowness makes a chain whose last object takes its time, and describes what is wrong with the explanations.
+func (c *previewCluster) explainsSlowness(t *testing.T, w chain, sort slowness) (problem string) {
 	t.Helper()
 	if sort == late {
 		w.last().guard = "slow"
