@@ -78,6 +78,10 @@ func (p *play) list(ns *object, resources []namespaces.Resource) []namespaces.Co
 			contents[n].Err = errors.New(refused.String())
 			continue
 		}
+		if p.undiscovered != nil && p.undiscovered.Groups[r.GroupVersion()] != nil {
+			contents[n].Err = p.undiscovered.Groups[r.GroupVersion()]
+			continue
+		}
 		t := p.tallies[tallyKey{ns.Name, r.GroupResource()}]
 		if t == nil {
 			continue

@@ -6,7 +6,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/coppice-dev/coppice/internal/collect/namespaces"
 	"github.com/coppice-dev/coppice/internal/rules/inuse"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/refusal"
@@ -291,11 +293,21 @@ func (p *play) waitsOfNamespace(o *object) []Wait {
 	}
 	if p.undiscovered != nil {
 		for gv := range p.undiscovered.Groups {
-			waits = append(waits, Wait{Reason: OnDiscovery, Name: gv.String()})
+			if p.mayHaveContents(gv) {
+				waits = append(waits, Wait{Reason: OnDiscovery, Name: gv.String()})
+			}
 		}
 	}
 	slices.SortFunc(waits, func(a, b Wait) int { return cmp.Or(cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Name, b.Name)) })
 	return waits
+}
+
+// mayHaveContents reports whether a group version that does not answer holds namespaces: to Coppice's controller, one
+// that it knew before does only if it has resources to delete (R22).
+func (p *play) mayHaveContents(gv schema.GroupVersion) bool {
+	return p.options.Order.IsUpstream() || !p.undiscovered.Remembered[gv] || slices.ContainsFunc(p.resources, func(r namespaces.Resource) bool {
+		return r.GroupVersion() == gv
+	})
 }
 
 // remaining returns the UIDs of the objects that still exist.

@@ -147,9 +147,13 @@ func New(inv *inventory.Inventory) *Cluster {
 			continue
 		}
 		if w.undiscovered == nil {
-			w.undiscovered = &namespaces.Incomplete{Groups: map[schema.GroupVersion]error{}}
+			w.undiscovered = &namespaces.Incomplete{Groups: map[schema.GroupVersion]error{}, Remembered: map[schema.GroupVersion]bool{}}
 		}
-		w.undiscovered.Groups[u.Resource.GroupVersion()] = errors.New(u.Why)
+		gv := u.Resource.GroupVersion()
+		w.undiscovered.Groups[gv] = errors.New(u.Why)
+		if slices.ContainsFunc(inv.Resources, func(r *inventory.Resource) bool { return r.GroupVersion() == gv }) {
+			w.undiscovered.Remembered[gv] = true
+		}
 	}
 	return w
 }
@@ -178,7 +182,11 @@ func (w *Cluster) addPod(o *inventory.Object) {
 // survey begins a sync of the namespace controller.
 func (w *Cluster) survey(order namespaces.Order) *namespaces.Survey {
 	s := &namespaces.Survey{Resources: w.resources, Order: order}
-	if w.undiscovered != nil {
+	switch {
+	case w.undiscovered == nil:
+	case order.IsUpstream():
+		s.Discovery = &namespaces.Incomplete{Groups: w.undiscovered.Groups} // which hold every namespace
+	default:
 		s.Discovery = w.undiscovered
 	}
 	return s

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/coppice-dev/coppice/internal/collect/namespaces"
 	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
@@ -151,6 +152,34 @@ func TestGroupThatIsDown(t *testing.T) {
 	}
 	if text := p.Report(inv).String(); !strings.Contains(text, "group metrics.example.com/v1 of the API, which does not answer") {
 		t.Error(text)
+	}
+}
+
+// A group that the collector knew before it stopped to answer holds namespaces only if there may be objects to delete in
+// it; upstream's controller holds all of them (R22).
+func TestGroupThatWasKnown(t *testing.T) {
+	waiting, gone := "shop Waiting by User for Discovery metrics.example.com/v1[]", "shop Deleted by User"
+	for name, test := range map[string]struct {
+		deletable bool
+		order     namespaces.Order
+		want      string
+	}{
+		"nothing can be deleted there":   {false, namespaces.Order{}, gone},
+		"upstream's controller":          {false, namespaces.UpstreamOrder(), waiting},
+		"objects can be deleted there":   {true, namespaces.Order{}, waiting},
+		"objects, upstream's controller": {true, namespaces.UpstreamOrder(), waiting},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inv := cluster(t, "Namespace shop", "ConfigMap a")
+			readings := schema.GroupVersionResource{Group: "metrics.example.com", Version: "v1", Resource: "readings"}
+			inv.Resources = append(inv.Resources, &inventory.Resource{GroupVersionResource: readings, Kind: "Reading", Namespaced: true, Deletable: test.deletable})
+			inv.Unread = []inventory.Unread{{Resource: readings.GroupVersion().WithResource(""), Why: "no route to host"}}
+			inv.Index()
+			got := told(preview.New(inv).Predict(requests("Background", "shop"), preview.Options{Now: now(), Order: test.order}))
+			if want := []string{"a Deleted by NamespaceController", test.want}; !slices.Equal(got, want) {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		})
 	}
 }
 
