@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/coppice-dev/coppice/collector/report"
@@ -84,4 +85,23 @@ func (s *state) protect(self ownership.Object, message string) (held protection.
 		s.protected[self.UID] = held
 	}
 	return held, before.Message != message
+}
+
+// mostFreed bounds the work at a removal: with more protected objects than that, all wait for their next try.
+const mostFreed = 64
+
+// freedLocked ends the waits of the protected objects whose refusals name an object that is gone, and returns them.
+func (s *state) freedLocked(name string) []ownership.UID {
+	if len(s.protected) > mostFreed {
+		return nil
+	}
+	var freed []ownership.UID
+	for uid, held := range s.protected {
+		if held.Names(name) {
+			s.protected[uid] = held.Freed()
+			freed = append(freed, uid)
+		}
+	}
+	slices.Sort(freed)
+	return freed
 }

@@ -71,6 +71,36 @@ func TestR28_ProtectedObjectsAreParked(t *testing.T) {
 	})
 }
 
+// A protected object is tried at once when an object is gone that it outlives, as far as the refusal names it.
+func TestR28_OutlivedObjectsEndTheWait(t *testing.T) {
+	p := protection.New("outlives", `[{"apiVersion":"v1","kind":"Pod","name":"consumer"}]`)
+	refusal := p.Decide(protection.Cascade, []protection.Remaining{{Outlived: p.Outlives[0]}}).Error(schema.GroupResource{Resource: "pods"}, space, "kept")
+	running(t, collector.Config{}, func(s *apimodel.Server, _ *collector.Collector) {
+		web := s.Create(ownership.Object{Kind: setKind, Namespace: space, Name: "web", UID: "web"})
+		s.Create(ownership.Object{Kind: podKind, Namespace: space, Name: "kept", UID: "kept", Owners: []ownership.Reference{ownedBy(web)}})
+		for _, name := range []string{"consumer", "stranger"} {
+			s.Create(ownership.Object{Kind: podKind, Namespace: space, Name: name, UID: ownership.UID(name)})
+		}
+		synctest.Wait()
+		s.Inject(apimodel.Fault{Verb: "delete", Ref: podRef("kept"), Err: refusal})
+		s.Remove(setRef("web"), background)
+		time.Sleep(2 * time.Second)
+		before := countDeletes(s, "kept")
+		s.Remove(podRef("stranger"), background)
+		time.Sleep(2 * time.Second)
+		if after := countDeletes(s, "kept"); before == 0 || after != before {
+			t.Errorf("%d DELETEs, and %d after another object is gone", before, after)
+		}
+		s.Heal()
+		s.Remove(podRef("consumer"), background)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if _, there := s.Lookup(podRef("kept")); there {
+			t.Error("the object waits although the object that it outlives is gone")
+		}
+	})
+}
+
 func countDeletes(s *apimodel.Server, pod string) (n int) {
 	for _, r := range s.Requests() {
 		if r.Verb == "delete" && r.Ref == podRef(pod) {

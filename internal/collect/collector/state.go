@@ -128,15 +128,16 @@ func (s *state) Forget(uid ownership.UID, resourceVersion string) {
 	s.change(func(g *ownership.Graph) []ownership.UID {
 		s.forgetLocked(uid)
 		now := s.clock.Now()
+		var freed []ownership.UID
 		if o, known := g.Object(uid); known {
-			namespace, kind = o.Namespace, o.Kind
+			namespace, kind, freed = o.Namespace, o.Kind, s.freedLocked(o.Name)
 			s.homes.forget(&o)
 			if s.stories != nil {
 				s.stories.Gone(&o, s.homes.at(o.Namespace, resourceVersion), now)
 			}
 		}
 		g.SetTime(now.UnixNano())
-		return g.Forget(uid, resourceVersion)
+		return append(g.Forget(uid, resourceVersion), freed...)
 	})
 	s.retryRefused(kind)
 	if namespace != "" {

@@ -1,11 +1,15 @@
 package protection
 
-import "time"
+import (
+	"slices"
+	"strings"
+	"time"
+)
 
 // Held is a refused deletion that a controller remembers, to know when to try it again. It is
 // level-triggered: the controller tries again when the object has changed, since its protection may have
-// been lifted, and otherwise after RetryAfter, since the objects that it outlives may be gone. For an
-// object that changes all the time the wait grows, up to RetryAfter.
+// been lifted, when an object is gone that it outlives, and otherwise after RetryAfter. For an object that
+// changes all the time the wait grows, up to RetryAfter.
 type Held struct {
 	// Message is the message of the refusal.
 	Message string
@@ -25,6 +29,18 @@ func (h Held) Refuse(version, message string, now time.Time) Held {
 		next.changes = min(h.changes+1, maxChanges)
 	}
 	return next
+}
+
+// Names reports whether the refusal names an object, which the protected one may outlive.
+func (h Held) Names(name string) bool {
+	isSeparator := func(r rune) bool { return strings.ContainsRune(" /,:;\"'", r) }
+	return slices.Contains(strings.FieldsFunc(h.Message, isSeparator), name)
+}
+
+// Freed returns the state in which the deletion is tried at once.
+func (h Held) Freed() Held {
+	h.at = time.Time{}
+	return h
 }
 
 // Wait returns how long to wait before the deletion of the object at a version is tried again; 0: try now.

@@ -53,8 +53,10 @@ func marks(kind ownership.Kind) []mark {
 	switch kind {
 	case ownership.Kind{Kind: "Pod"}:
 		return []mark{
-			{label: "pod-template-hash"}, {label: "controller-revision-hash"},
-			{label: "statefulset.kubernetes.io/pod-name"}, {label: "batch.kubernetes.io/controller-uid"},
+			{label: "pod-template-hash"},
+			{label: "controller-revision-hash"},
+			{label: "statefulset.kubernetes.io/pod-name"},
+			{label: "batch.kubernetes.io/controller-uid"},
 		}
 	case ownership.Kind{Group: "apps", Kind: "ReplicaSet"}:
 		return []mark{{label: "pod-template-hash"}}
