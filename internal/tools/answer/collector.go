@@ -27,6 +27,11 @@ func CollectorOf(where string, status *report.Status) *explain.Collector {
 	for _, p := range status.Paused {
 		c.Pause(p.Kind, p.Since)
 	}
+	all := 0
+	for _, count := range status.RefusedCounts {
+		all += count.Objects
+	}
+	c.MoreRefused = all > len(status.Refused)
 	for _, r := range status.Refused {
 		c.Refused[ownership.UID(r.UID)] = explain.Refused{
 			Refusal: refusal.Refusal{By: refusal.By(r.By), Name: r.Refuser, Binding: r.Binding, Message: r.Message}, Since: r.Since,

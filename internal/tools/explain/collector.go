@@ -26,8 +26,9 @@ type Collector struct {
 	// Held are the owners that wait at its barrier, Paused the kinds whose deletions its breaker has paused.
 	Held   map[ownership.UID]Held
 	Paused map[ownership.Kind]time.Time
-	// Refused are the objects that the server refuses to delete or to change.
-	Refused map[ownership.UID]Refused
+	// Refused are the objects that the server refuses to delete or to change. MoreRefused means that there are others.
+	Refused     map[ownership.UID]Refused
+	MoreRefused bool
 	// Resume is the command that resumes the deletions of the kind that is appended to it; it may be empty.
 	Resume string
 }

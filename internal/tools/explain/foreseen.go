@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -47,10 +48,10 @@ func detaches(o *inventory.Object, owners []ownership.Reference, since time.Time
 	return request{operation: admissionregistrationv1.Update, by: preview.ByCollector, after: after, since: since}
 }
 
-// reports reports whether a running collector reports the refusals of a controller's requests.
+// reports reports whether a running collector reports all refusals of a controller's requests.
 func (e *Explainer) reports(by preview.Actor) bool {
 	switch {
-	case e.Collector == nil:
+	case e.Collector == nil || e.Collector.MoreRefused:
 		return false
 	case by == preview.ByCollector:
 		return e.Collector.Collects
@@ -117,6 +118,11 @@ func (e *Explainer) undecided(w Wait, o *inventory.Object, r request) Wait {
 		return w
 	}
 	deciders := e.foresee(o, r).Deciders
+	if unread := cmp.Or(e.Facts.AllPolicies().Unread, e.Facts.AllWebhooks().Unread); unread != "" {
+		w.State = Unknown
+		w.Says += "; a policy or a webhook may refuse it, which could not be read: " + unread
+		return w
+	}
 	if len(deciders) == 0 {
 		return w
 	}
