@@ -118,24 +118,31 @@ func (e *Explainer) undecided(w Wait, o *inventory.Object, r request) Wait {
 		return w
 	}
 	deciders := e.foresee(o, r).Deciders
-	if unread := cmp.Or(e.Facts.AllPolicies().Unread, e.Facts.AllWebhooks().Unread); unread != "" {
-		w.State = Unknown
-		w.Says += "; a policy or a webhook may refuse it, which could not be read: " + unread
-		return w
-	}
-	if len(deciders) == 0 {
+	unread := cmp.Or(e.Facts.AllPolicies().Unread, e.Facts.AllWebhooks().Unread)
+	if len(deciders) == 0 && unread == "" {
 		return w
 	}
 	w.State = Unknown
-	w.Says += "; " + listed(deciders, func(d string) string {
+	if unread != "" {
+		w.Says += "; a policy or a webhook may refuse it, which could not be read: " + unread
+	}
+	w.Says += prefixed("; ", listed(deciders, func(d string) string {
 		who, why, hasReason := strings.Cut(d, ": ")
 		if !hasReason {
 			return who + " decides"
 		}
 		return who + " decides: " + why
-	})
+	}))
 	w.Next = []Step{{"look whether the controller's request is denied: the audit log has the answers, and so has the controller's log", describe(o)}}
 	return w
+}
+
+// prefixed returns a text after a prefix; empty for an empty text.
+func prefixed(prefix, text string) string {
+	if text == "" {
+		return ""
+	}
+	return prefix + text
 }
 
 // foreseen identifies a request.
