@@ -140,22 +140,27 @@ func New(inv *inventory.Inventory) *Cluster {
 		}
 	}
 	for _, u := range inv.Unread {
-		if u.Resource.Resource != "" {
-			if r, ok := refusal.In(u.Why); ok && r.By == refusal.ByConversion {
-				w.unconverted[tallyKey{u.Namespace, u.Resource.GroupResource()}] = r
-			}
-			continue
-		}
-		if w.undiscovered == nil {
-			w.undiscovered = &namespaces.Incomplete{Groups: map[schema.GroupVersion]error{}, Remembered: map[schema.GroupVersion]bool{}}
-		}
-		gv := u.Resource.GroupVersion()
-		w.undiscovered.Groups[gv] = errors.New(u.Why)
-		if slices.ContainsFunc(inv.Resources, func(r *inventory.Resource) bool { return r.GroupVersion() == gv }) {
-			w.undiscovered.Remembered[gv] = true
-		}
+		w.addUnread(u)
 	}
 	return w
+}
+
+// addUnread adds what could not be read: objects that cannot be converted, or a group version that does not answer.
+func (w *Cluster) addUnread(u inventory.Unread) {
+	if u.Resource.Resource != "" {
+		if r, ok := refusal.In(u.Why); ok && r.By == refusal.ByConversion {
+			w.unconverted[tallyKey{u.Namespace, u.Resource.GroupResource()}] = r
+		}
+		return
+	}
+	if w.undiscovered == nil {
+		w.undiscovered = &namespaces.Incomplete{Groups: map[schema.GroupVersion]error{}, Remembered: map[schema.GroupVersion]bool{}}
+	}
+	gv := u.Resource.GroupVersion()
+	w.undiscovered.Groups[gv] = errors.New(u.Why)
+	if slices.ContainsFunc(w.inventory.Resources, func(r *inventory.Resource) bool { return r.GroupVersion() == gv }) {
+		w.undiscovered.Remembered[gv] = true
+	}
 }
 
 // addOnce adds an object to a list, unless it is the last one there.
