@@ -228,6 +228,21 @@ func TestR31_RefusedObjectsAreAtRest(t *testing.T) {
 	})
 }
 
+// R31: an owner is at rest when nothing holds it but the refusal to remove its finalizer.
+func TestR31_OwnerThatKeepsItsFinalizerIsAtRest(t *testing.T) {
+	running(t, collector.Config{}, func(s *apimodel.Server, c *collector.Collector) {
+		s.Create(ownership.Object{Kind: setKind, Namespace: space, Name: "web", UID: "web"})
+		s.Inject(apimodel.Fault{Verb: "patch finalizers", Ref: setRef("web"), Err: forbidden("web", deniedByPolicy)})
+		synctest.Wait()
+		s.Remove(setRef("web"), orphan)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if _, unfinished := c.Work(); len(unfinished) > 0 || len(c.Status().Refused) != 1 {
+			t.Errorf("unfinished work: %q; refused: %+v", unfinished, c.Status().Refused)
+		}
+	})
+}
+
 // R31: an owner is at rest when a dependent that it is to be detached from may not be changed, but not while another
 // one only failed.
 func TestR31_OwnersOfRefusedDependentsAreAtRest(t *testing.T) {

@@ -65,6 +65,9 @@ func (c *Collector) Work() (taken int, unfinished []string) {
 		}
 	}
 	for _, wait := range c.barrier.Status() {
+		if c.isRefused(ownership.UID(wait.UID)) {
+			continue // the proof is there, and the server refuses the removal of the finalizer
+		}
 		reasons := []string{wait.Owner + ": " + wait.Finalizer + " stays until it is proven that no dependent was missed"}
 		for _, hold := range wait.Holds {
 			reasons = append(reasons, fmt.Sprintf("%s: %s", hold.What, hold.Why))
@@ -78,13 +81,22 @@ func (c *Collector) Work() (taken int, unfinished []string) {
 	defer c.work.mu.Unlock()
 	var retries []string
 	for uid, again := range c.work.retries {
-		if again.refused == "" || !c.state.stays(again.refused) {
+		if !c.staysRefused(again) {
 			retries = append(retries, fmt.Sprintf("object %s is tried again: %s", uid, again.reason))
 		}
 	}
 	slices.Sort(retries)
 	return c.work.begun, append(unfinished, retries...)
 }
+
+// isRefused reports whether an object comes back only because the server refuses a request until somebody acts.
+func (c *Collector) isRefused(uid ownership.UID) bool {
+	c.work.mu.Lock()
+	defer c.work.mu.Unlock()
+	return c.staysRefused(c.work.retries[uid])
+}
+
+func (c *Collector) staysRefused(r retry) bool { return r.refused != "" && c.state.stays(r.refused) }
 
 // AtRest returns how many objects were taken out of the queue so far, and whether the collector is idle:
 // nothing waits in the queue, in back-off or at the barrier, and no kind is paused. It needs
