@@ -32,13 +32,13 @@ const (
 	sizeLabel    = "example.com/size"
 )
 
-// foreseeable are the guards whose answers a preview foresees, and permitting the guards that permit everything.
+// foreseeable are the guards whose answers a preview foresees, and permitting the guards that permit all deletions.
 var (
 	foreseeable = []string{
 		"all", "collector", "emptier", "user", "foreground", "small", "large", "fails", "condition", "dead", "dead-condition", "mutating", "both",
-		"opens", "warns", "dead-open", "none",
+		"updates", "opens", "warns", "dead-open", "none",
 	}
-	permitting = []string{"opens", "warns", "dead-open", "none", "url-permits", "url-dead-open"}
+	permitting = []string{"updates", "opens", "warns", "dead-open", "none", "url-permits", "url-dead-open"}
 )
 
 // deciders are the guards whose answers a preview cannot foresee, with what they answer: nil for those that permit.
@@ -96,7 +96,7 @@ func (c *previewCluster) guard(t *testing.T) {
 	const hooks = ", rules: " + rules + ", sideEffects: None, admissionReviewVersions: [v1], "
 	_, port, _ := strings.Cut(c.hook.Listener.Addr().String(), ":")
 	manifest := strings.NewReplacer("NAME", name, "URL", c.hook.URL, "PORT", port, "AUTHORITY", c.hook.authority,
-		"DELETIONS", inHere+", resourceRules: "+rules,
+		"DELETIONS", inHere+", resourceRules: "+rules, "UPDATES", inHere+", resourceRules: "+strings.Replace(rules, "DELETE", "UPDATE", 1),
 		"HOOKS", inHere+hooks+"timeoutSeconds: 2", "SLOW", inHere+hooks+"timeoutSeconds: 30",
 	).Replace(string(text))
 	k := kubectl{"coppice kubectl", []string{binary, "kubectl", "--kubeconfig", c.kubeconfig}, &plane{kubeconfig: c.kubeconfig}}
