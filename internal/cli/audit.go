@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
-	"github.com/coppice-dev/coppice/internal/rules/plural"
 	"github.com/coppice-dev/coppice/internal/tools/ask"
 	"github.com/coppice-dev/coppice/internal/tools/audit"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
@@ -116,7 +116,7 @@ func runAudit(c *cobra.Command, f auditFlags, s Streams) error {
 		report = report.Without(fixed)
 	}
 	if report.Found() {
-		return foundError{errors.New(plural.Count(len(report.Findings), "finding"))}
+		return foundError{errors.New(english.Plural(len(report.Findings), "finding", ""))}
 	}
 	return nil
 }

@@ -10,11 +10,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/backup"
 	"github.com/coppice-dev/coppice/internal/apiserver/keyfile"
-	"github.com/coppice-dev/coppice/internal/rules/plural"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
 	"github.com/coppice-dev/coppice/internal/tools/restore"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
@@ -105,9 +105,9 @@ func (f *backupFlags) write(ctx context.Context, cluster *clusterFlags, r previe
 	}
 	missed = append(unserved, missed...)
 	sayMissed(s.Err, missed)
-	terminal.Fprintf(s.Err, "%s in %s, encrypted with the key in %s\n", plural.Are(len(kept), "object"), f.file, path)
+	terminal.Fprintf(s.Err, "%s in %s, encrypted with the key in %s\n", english.Plural(len(kept), "object is", "objects are"), f.file, path)
 	if len(missed) > 0 {
-		return fmt.Errorf("%s not in the backup; preview the deletion again, into another file", plural.Are(len(missed), "object"))
+		return fmt.Errorf("%s not in the backup; preview the deletion again, into another file", english.Plural(len(missed), "object is", "objects are"))
 	}
 	return nil
 }

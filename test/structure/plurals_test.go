@@ -14,7 +14,7 @@ var countedNoun = regexp.MustCompile(`%d (?:[a-z]+ )?(?:object|finding|dependent
 // alwaysSeveral has texts with a number that is never 1, or after which the plural is right.
 var alwaysSeveral = regexp.MustCompile(`of %d|at most %d|more than the %d|own each other|block each other|other objects with many owners|%d objects would be deleted`)
 
-// Texts for people say "1 object": package plural counts.
+// Texts for people say "1 object": package english of go-humanize counts.
 func TestNumbersHavePlurals(t *testing.T) {
 	checked := 0
 	for _, f := range goFiles(t) {
@@ -29,7 +29,7 @@ func TestNumbersHavePlurals(t *testing.T) {
 			}
 			checked++
 			if countedNoun.MatchString(text.Value) && !alwaysSeveral.MatchString(text.Value) {
-				t.Errorf("%s: %s may be about one: use plural.Count", f.at(text), text.Value)
+				t.Errorf("%s: %s may be about one: use english.Plural", f.at(text), text.Value)
 			}
 			return true
 		})

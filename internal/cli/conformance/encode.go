@@ -9,9 +9,8 @@ import (
 	"text/tabwriter"
 	"unicode/utf8"
 
+	"github.com/dustin/go-humanize/english"
 	"sigs.k8s.io/yaml"
-
-	"github.com/coppice-dev/coppice/internal/rules/plural"
 )
 
 // Formats returns the formats of Encode.
@@ -110,7 +109,7 @@ func (r Report) summary() string {
 			parts = append(parts, fmt.Sprintf("%d %s", n, map[Outcome]string{Pass: "passed", Fail: "failed", Accepted: "declared", Skipped: "skipped"}[o]))
 		}
 	}
-	return fmt.Sprintf("%s in %.0f s on %s (%s): %s", plural.Count(len(r.Checks), "check"), r.Seconds, r.Server, r.Version, strings.Join(parts, ", "))
+	return fmt.Sprintf("%s in %.0f s on %s (%s): %s", english.Plural(len(r.Checks), "check", ""), r.Seconds, r.Server, r.Version, strings.Join(parts, ", "))
 }
 
 // describe writes the result of a check that did not pass.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/dustin/go-humanize/english"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/coppice-dev/coppice/internal/cli/conformance/probe"
-	"github.com/coppice-dev/coppice/internal/rules/plural"
 )
 
 // The API server's answers to requests about namespaces.
@@ -291,6 +291,6 @@ func race(w *probe.Space) {
 	writers.Wait()
 	remaining, err := w.Server.Kube.CoreV1().ConfigMaps(space.Name).List(w.T.Context(), metav1.ListOptions{})
 	if err != nil || len(remaining.Items) > 0 {
-		w.T.Errorf("%s left in a namespace that is gone: %v", plural.Are(len(remaining.Items), "object"), err)
+		w.T.Errorf("%s left in a namespace that is gone: %v", english.Plural(len(remaining.Items), "object is", "objects are"), err)
 	}
 }

@@ -8,10 +8,11 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/coppice-dev/coppice/internal/collect/collector/client"
 	"github.com/coppice-dev/coppice/internal/collect/queue"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
-	"github.com/coppice-dev/coppice/internal/rules/plural"
 )
 
 // work counts the steps of the workers, and remembers the objects that come back after a while. They
@@ -61,7 +62,7 @@ func (w *work) end(uid ownership.UID, outcome Outcome) {
 func (c *Collector) Work() (taken int, unfinished []string) {
 	if q, ok := c.queue.(interface{ Busy() int }); ok {
 		if n := q.Busy(); n > 0 {
-			unfinished = append(unfinished, plural.Are(n, "object")+" to be reconsidered")
+			unfinished = append(unfinished, english.Plural(n, "object is", "objects are")+" to be reconsidered")
 		}
 	}
 	for _, wait := range c.barrier.Status() {

@@ -8,11 +8,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
-	"github.com/coppice-dev/coppice/internal/rules/plural"
 )
 
 // Conditions returns the conditions of a namespace after a sync, and reports whether they differ
@@ -136,7 +136,7 @@ func finalizersCondition(s *Survey) corev1.NamespaceCondition {
 	var remaining []string
 	for i, finalizer := range slices.Sorted(maps.Keys(counts)) {
 		if i == maxFinalizers {
-			remaining = append(remaining, plural.Count(len(counts)-i, "more finalizer"))
+			remaining = append(remaining, english.Plural(len(counts)-i, "more finalizer", ""))
 			break
 		}
 		remaining = append(remaining, fmt.Sprintf("%s in %d resource instances", finalizer, counts[finalizer]))

@@ -52,7 +52,7 @@ type Server struct {
 	wrote    map[ownership.Kind]int             // the last creation or update of each kind
 	history  string                             // for Newest
 	unknown  []string                           // group versions that discovery cannot read
-	outages  map[string]apiservice.Outage           // of these group versions
+	outages  map[string]apiservice.Outage       // of these group versions
 	created  map[client.Ref]time.Time           // of objects; the zero time for all others
 	lists    map[string]*snapshot               // unfinished lists, by continue token
 	faults   []*Fault

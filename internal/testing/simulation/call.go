@@ -134,7 +134,9 @@ func (w *cluster) watched() feed.Watched {
 }
 
 // Outage implements client.Interface. Of groups that do not answer, nothing is known.
-func (a api) Outage(context.Context, string) (apiservice.Outage, error) { return apiservice.Outage{}, nil }
+func (a api) Outage(context.Context, string) (apiservice.Outage, error) {
+	return apiservice.Outage{}, nil
+}
 
 // Created implements client.Interface. No outage makes it matter.
 func (a api) Created(context.Context, ownership.Object) (time.Time, error) { return time.Time{}, nil }

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/dustin/go-humanize/english"
 	"sigs.k8s.io/yaml"
 
 	"github.com/coppice-dev/coppice/internal/rules/escape"
-	"github.com/coppice-dev/coppice/internal/rules/plural"
 )
 
 // Formats returns the formats of Encode.
@@ -77,14 +77,14 @@ func (r Report) table() ([]byte, error) {
 		}
 		fmt.Fprintf(&text, "%s: %s\n", code, ruleOf(code).Suggestion)
 	}
-	fmt.Fprintf(&text, "%s in %s\n", r.counts(), plural.Count(r.Objects, "object"))
+	fmt.Fprintf(&text, "%s in %s\n", r.counts(), english.Plural(r.Objects, "object", ""))
 	return text.Bytes(), nil
 }
 
 func (r Report) counts() string {
-	parts := []string{plural.Count(r.count(Error), "error"), plural.Count(r.count(Warning), "warning")}
+	parts := []string{english.Plural(r.count(Error), "error", ""), english.Plural(r.count(Warning), "warning", "")}
 	if n := r.count(Note); n > 0 {
-		parts = append(parts, plural.Count(n, "note"))
+		parts = append(parts, english.Plural(n, "note", ""))
 	}
 	if r.Known > 0 {
 		parts = append(parts, fmt.Sprintf("%d of the baseline", r.Known))

@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/coppice-dev/coppice/internal/rules/escape"
-	"github.com/coppice-dev/coppice/internal/rules/plural"
 )
 
 // The parts of a JUnit report on which CI services agree.
@@ -56,7 +57,7 @@ func (r Report) junit() ([]byte, error) {
 		case rule.Severity == Note:
 			one.Out = text
 		case len(lines) > 0:
-			one.Failure = &junitFailure{Message: fmt.Sprintf("%s: %s", plural.Count(len(lines), "finding"), rule.Title), Type: string(rule.Severity), Text: text + "\n" + rule.Suggestion}
+			one.Failure = &junitFailure{Message: fmt.Sprintf("%s: %s", english.Plural(len(lines), "finding", ""), rule.Title), Type: string(rule.Severity), Text: text + "\n" + rule.Suggestion}
 			suite.Failures++
 		}
 		suite.Tests++

@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/coppice-dev/coppice/internal/rules/escape"
-	"github.com/coppice-dev/coppice/internal/rules/plural"
 	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
@@ -49,7 +50,7 @@ func byHand(o *inventory.Object, finalizer string) []Step {
 
 // counted returns "1 object" or "2 objects".
 func counted(n int, noun string) string {
-	return plural.Count(n, noun)
+	return english.Plural(n, noun, "")
 }
 
 // typed returns the name of an object for a kubectl command, quoted for the shell: users paste the command, and users

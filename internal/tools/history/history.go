@@ -21,13 +21,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/collect/auditreason"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
-	"github.com/coppice-dev/coppice/internal/rules/plural"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
 )
 
@@ -340,7 +340,7 @@ func (l *Log) owners(c *Cause, d *deletion, seen map[place]bool) {
 		}
 	}
 	if d.reason.MoreOwners > 0 {
-		c.Evidence = append(c.Evidence, "it had "+plural.Count(d.reason.MoreOwners, "more owner"))
+		c.Evidence = append(c.Evidence, "it had "+english.Plural(d.reason.MoreOwners, "more owner", ""))
 	}
 }
 

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coppice-dev/coppice/internal/collect/story"
-	"github.com/coppice-dev/coppice/internal/rules/plural"
 	"github.com/coppice-dev/coppice/internal/rules/refusal"
 )
 
@@ -94,7 +94,7 @@ func refusalsOf(objects []story.Object) []string {
 		texts = append(texts, textOf(o))
 	}
 	if more := len(refused) - len(texts); more > 0 {
-		texts = append(texts, plural.Count(more, "more refused object"))
+		texts = append(texts, english.Plural(more, "more refused object", ""))
 	}
 	return texts
 }

@@ -4,8 +4,9 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
-	"github.com/coppice-dev/coppice/internal/rules/plural"
 	"github.com/coppice-dev/coppice/internal/rules/verdict"
 )
 
@@ -233,7 +234,7 @@ func (r *reader) add(facts verdict.Facts) {
 	r.seen[o.UID] = true
 	note := ""
 	if o.MoreOwners > 0 {
-		note = "it has " + plural.Count(o.MoreOwners, "more owner reference") + ", which the collector does not keep in memory"
+		note = "it has " + english.Plural(o.MoreOwners, "more owner reference", "") + ", which the collector does not keep in memory"
 	}
 	r.graph.Objects = append(r.graph.Objects, Object{
 		UID: o.UID, Group: o.Kind.Group, Kind: o.Kind.Kind, Namespace: o.Namespace, Name: o.Name,

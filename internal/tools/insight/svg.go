@@ -8,8 +8,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/coppice-dev/coppice/internal/rules/escape"
-	"github.com/coppice-dev/coppice/internal/rules/plural"
 )
 
 // maxDrawn limits the number of objects in a drawing: larger drawings are slow in browsers, and
@@ -101,9 +102,9 @@ func (g Graph) title() string {
 			missing++
 		}
 	}
-	text := fmt.Sprintf("%s, %s", plural.Count(len(g.Objects)-missing, "object"), plural.Count(len(g.References), "owner reference"))
+	text := fmt.Sprintf("%s, %s", english.Plural(len(g.Objects)-missing, "object", ""), english.Plural(len(g.References), "owner reference", ""))
 	if missing > 0 {
-		text += fmt.Sprintf(", %s missing", plural.Count(missing, "owner"))
+		text += fmt.Sprintf(", %s missing", english.Plural(missing, "owner", ""))
 	}
 	return text
 }

@@ -7,13 +7,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/collect/feed"
 	"github.com/coppice-dev/coppice/internal/collect/pace"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
-	"github.com/coppice-dev/coppice/internal/rules/plural"
 )
 
 // sharedListTimeout is the time that a batch waits for a list across namespaces, which a single
@@ -272,5 +272,5 @@ func (t *batch) doubts(r *reading, w *waiter, graph Graph) string {
 	if missed == 0 {
 		return ""
 	}
-	return "has " + plural.Count(missed, "dependent") + " that its watch has not shown yet"
+	return "has " + english.Plural(missed, "dependent", "") + " that its watch has not shown yet"
 }
