@@ -8,8 +8,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/dustin/go-humanize/english"
-
 	"github.com/coppice-dev/coppice/internal/collect/collector/client"
 	"github.com/coppice-dev/coppice/internal/collect/queue"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
@@ -62,7 +60,7 @@ func (w *work) end(uid ownership.UID, outcome Outcome) {
 func (c *Collector) Work() (taken int, unfinished []string) {
 	if q, ok := c.queue.(interface{ Busy() int }); ok {
 		if n := q.Busy(); n > 0 {
-			unfinished = append(unfinished, english.Plural(n, "object is", "objects are")+" to be reconsidered")
+			unfinished = append(unfinished, fmt.Sprintf("objects to be reconsidered: %d", n))
 		}
 	}
 	for _, wait := range c.barrier.Status() {

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dustin/go-humanize/english"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -136,7 +135,7 @@ func finalizersCondition(s *Survey) corev1.NamespaceCondition {
 	var remaining []string
 	for i, finalizer := range slices.Sorted(maps.Keys(counts)) {
 		if i == maxFinalizers {
-			remaining = append(remaining, english.Plural(len(counts)-i, "more finalizer", ""))
+			remaining = append(remaining, fmt.Sprintf("more finalizers: %d", len(counts)-i))
 			break
 		}
 		remaining = append(remaining, fmt.Sprintf("%s in %d resource instances", finalizer, counts[finalizer]))

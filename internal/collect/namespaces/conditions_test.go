@@ -161,7 +161,7 @@ func TestConditionsAreBounded(t *testing.T) {
 		if len(c.Message) > 10*maxText {
 			t.Errorf("%s has %d bytes", c.Type, len(c.Message))
 		}
-		if c.Type == corev1.NamespaceFinalizersRemaining && !strings.HasSuffix(c.Message, "finalizer-00099 in 1 resource instances, 59900 more finalizers") {
+		if c.Type == corev1.NamespaceFinalizersRemaining && !strings.HasSuffix(c.Message, "finalizer-00099 in 1 resource instances, more finalizers: 59900") {
 			t.Errorf("the message ends with %q", c.Message[max(0, len(c.Message)-100):])
 		}
 	}

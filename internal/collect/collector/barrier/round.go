@@ -2,12 +2,12 @@ package barrier
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/dustin/go-humanize/english"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/coppice-dev/coppice/collector/report"
@@ -272,5 +272,5 @@ func (t *batch) doubts(r *reading, w *waiter, graph Graph) string {
 	if missed == 0 {
 		return ""
 	}
-	return "has " + english.Plural(missed, "dependent", "") + " that its watch has not shown yet"
+	return fmt.Sprintf("has dependents that its watch has not shown yet: %d", missed)
 }
