@@ -50,7 +50,7 @@ func byHand(o *inventory.Object, finalizer string) []Step {
 
 // counted returns "1 object" or "2 objects".
 func counted(n int, noun string) string {
-	return english.Plural(n, noun, "")
+	return fmt.Sprintf("%d %s", n, english.PluralWord(n, noun, ""))
 }
 
 // typed returns the name of an object for a kubectl command, quoted for the shell: users paste the command, and users
