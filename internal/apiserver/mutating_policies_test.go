@@ -127,6 +127,50 @@ func TestMutatingAdmissionPolicyParameters(t *testing.T) {
 	})
 }
 
+// A policy finds its parameters, too, if all earlier policies with parameters of that kind were deleted.
+func TestParametersAreObservedAfterTheLastPolicyWasDeleted(t *testing.T) {
+	s := sharedServer(t)
+	c := s.subject(t, subjects[0], s.namespace(t))
+	client := typed(t, s.config)
+	for _, name := range []string{"first", "second"} {
+		policy := mutated(t, c, func(p *admissionregistrationv1.MutatingAdmissionPolicySpec, b *admissionregistrationv1.MutatingAdmissionPolicyBindingSpec) {
+			p.ParamKind = &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "PodTemplate"} // of no other test
+			b.ParamRef = &admissionregistrationv1.ParamRef{
+				Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": name}}, ParameterNotFoundAction: new(admissionregistrationv1.DenyAction),
+			}
+		}, annotated("team", "params.metadata.name"))
+		if _, err := client.CoreV1().PodTemplates(namespaceOf(c)).Create(t.Context(), &corev1.PodTemplate{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"team": name}},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "a"}},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+			},
+		}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		untilTeam := func(want string) {
+			t.Helper()
+			eventually.Agrees(t, func() string {
+				switch o, err := c.tryPost(c.named(unique("a"))); {
+				case err != nil:
+					return err.Error()
+				case o.GetAnnotations()["team"] != want:
+					return "the team is " + o.GetAnnotations()["team"]
+				}
+				return ""
+			})
+		}
+		untilTeam(name)
+		if err := client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings().Delete(t.Context(), policy, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := client.AdmissionregistrationV1().MutatingAdmissionPolicies().Delete(t.Context(), policy, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		untilTeam("")
+	}
+}
+
 // The failurePolicy decides whether an expression that fails refuses the request or is skipped.
 func TestMutatingAdmissionPolicyFailures(t *testing.T) {
 	const fails = `object.metadata.annotations["is not there"]`

@@ -192,7 +192,7 @@ func Apply(ctx context.Context, base *genericapiserver.Config, c Config) error {
 		return err
 	}
 	chain, err := registered.NewFromPlugins(names, configured, admission.PluginInitializers{
-		initializer.New(c.Client, dynamicClient, c.Informers, base.Authorization.Authorizer, utilfeature.DefaultFeatureGate, base.EffectiveVersion, ctx.Done(), c.Mapper),
+		initializer.New(c.Client, dynamicClient, untilShutdown{c.Informers, ctx.Done()}, base.Authorization.Authorizer, utilfeature.DefaultFeatureGate, base.EffectiveVersion, ctx.Done(), c.Mapper),
 		withoutReviews{},
 		webhookinitializer.NewPluginInitializer(c.Webhooks.Authentication(), serviceendpoints.ServiceResolver()),
 	}, admission.Decorators{})
@@ -202,6 +202,19 @@ func Apply(ctx context.Context, base *genericapiserver.Config, c Config) error {
 	base.AdmissionControl = c.Flow.ContinueOnRefusal(chain)
 	return nil
 }
+
+// untilShutdown is the factory of informers for plug-ins. The plug-ins of policies start the informer of a kind of
+// parameters until the last policy with parameters of that kind is deleted. A shared informer does not start again: the
+// next such policy would find no new parameters, and would refuse everything, or nothing. Here it runs until stop is
+// closed.
+type untilShutdown struct {
+	informers.SharedInformerFactory
+
+	stop <-chan struct{}
+}
+
+// Start implements informers.SharedInformerFactory.
+func (f untilShutdown) Start(<-chan struct{}) { f.SharedInformerFactory.Start(f.stop) }
 
 // configuration reads the AdmissionConfiguration in file for the named plug-ins.
 func configuration(names []string, file string) (admission.ConfigProvider, error) {
