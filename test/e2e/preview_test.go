@@ -22,7 +22,7 @@ import (
 //
 
 var (
-	previewCases = flag.Int("preview.cases", 60, "number of random cases that are previewed and deleted")
+	previewCases = flag.Int("preview.cases", 20, "number of random cases that are previewed and deleted")
 	previewSeed  = flag.Uint64("preview.seed", 1, "seed of the first case; the others follow")
 )
 
