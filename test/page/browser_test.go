@@ -153,16 +153,16 @@ func (b *tab) open(view string) {
 	b.do(chromedp.Navigate(b.server + page.Root + "#/" + view))
 }
 
-// click clicks in the middle of the first element of a selector, once a user can: it is in view, enabled, and nothing
-// lies above it. One step of the page's script looks and clicks, so that the page cannot move the element in between,
-// as it may between two commands of the protocol (what chromedp.Click sends).
+// click clicks in the middle of the first element of a selector, or of its first line, once a user can: it is in view,
+// enabled, and nothing lies above it. One step of the page's script looks and clicks, so that the page cannot move the
+// element in between, as it may between two commands of the protocol (what chromedp.Click sends).
 func (b *tab) click(selector string) {
 	b.t.Helper()
 	b.until(fmt.Sprintf(`(() => {
 		const wanted = document.querySelector(%q);
 		if (!wanted || wanted.disabled) return false;
 		wanted.scrollIntoView({block: "center", behavior: "instant"});
-		const box = wanted.getBoundingClientRect();
+		const box = wanted.getClientRects()[0] ?? wanted.getBoundingClientRect();
 		const hit = document.elementFromPoint(box.left + box.width / 2, box.top + box.height / 2);
 		if (!hit || !wanted.contains(hit)) return false;
 		hit.dispatchEvent(new MouseEvent("click", {bubbles: true, cancelable: true, view: window}));
