@@ -31,13 +31,9 @@ kind: Gadget
 metadata: {name: g}
 `
 
-// Objects that cannot be converted cannot be deleted, and hold their namespace, and their definition if it stores them
-// in another version. The preview says so, and so it happens.
-func TestPreviewOfObjectsThatCannotBeConverted(t *testing.T) {
-	t.Parallel()
-	p := startPlane(t, "--ephemeral", "--secure-port=0", byHand, noNodes)
-	k := ourKubectl(p)
-	const namespace, definition = "convert", "crd/gadgets.convert.example.com"
+// createGadget creates a namespace, the definition, and a gadget that is stored in version v1.
+func createGadget(t *testing.T, k kubectl, namespace string) {
+	t.Helper()
 	k.run(t, "create", "namespace", namespace)
 	k.apply(t, namespace, convertedGadgets)
 	eventually.Agrees(t, func() string { // once the kind is served
@@ -47,6 +43,16 @@ func TestPreviewOfObjectsThatCannotBeConverted(t *testing.T) {
 		}
 		return errs
 	})
+}
+
+// Objects that cannot be converted cannot be deleted, and hold their namespace, and their definition if it stores them
+// in another version. The preview says so, and so it happens.
+func TestPreviewOfObjectsThatCannotBeConverted(t *testing.T) {
+	t.Parallel()
+	p := startPlane(t, "--ephemeral", "--secure-port=0", byHand, noNodes)
+	k := ourKubectl(p)
+	const namespace, definition = "convert", "crd/gadgets.convert.example.com"
+	createGadget(t, k, namespace)
 	const failed = "conversion webhook for convert.example.com/*, Kind=Gadget failed: its service convert/nowhere has no endpoints"
 	previewed := func(target string, wanted int, words ...string) {
 		t.Helper()

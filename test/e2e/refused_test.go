@@ -109,15 +109,7 @@ func TestRefusalOfAConversionIsNamed(t *testing.T) {
 	p := startPlane(t, "--ephemeral", "--secure-port=0", noNodes)
 	k := ourKubectl(p)
 	const namespace, definition = "convert", "crd/gadgets.convert.example.com"
-	k.run(t, "create", "namespace", namespace)
-	k.apply(t, namespace, convertedGadgets)
-	eventually.Agrees(t, func() string { // once the kind is served
-		_, errs, _ := k.try(t, convertedGadget, "create", "-n", namespace, "-f", "-")
-		if strings.Contains(errs, "AlreadyExists") {
-			return ""
-		}
-		return errs
-	})
+	createGadget(t, k, namespace)
 	k.run(t, "patch", definition, "--type=json", "-p",
 		`[{"op":"replace","path":"/spec/versions/0/storage","value":false},{"op":"replace","path":"/spec/versions/1/storage","value":true}]`)
 	eventually.Agrees(t, func() string {

@@ -96,7 +96,7 @@ func (o Outage) Holds(created time.Time, finalizer string) bool {
 	return true
 }
 
-// Says returns what holds an owner, and what ends that.
+// Says returns the reason why an owner is held, and the way to end that.
 func (o Outage) Says(groupVersion string) string {
 	const unknown = "its discovery fails, so its resources are unknown"
 	if !o.IsDated() {

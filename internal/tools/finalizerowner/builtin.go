@@ -131,7 +131,7 @@ const (
 	ourProgram = "coppice up"
 	// garbageCollector is the name of the garbage collector in kube-controller-manager.
 	garbageCollector = "garbage-collector-controller"
-	// podCollector is that of the pod garbage collector.
+	// podCollector is the name of the pod garbage collector there.
 	podCollector = "pod-garbage-collector-controller"
 	// coppiceLease is the name of the Lease of coppice collect.
 	coppiceLease = "coppice"

@@ -16,8 +16,8 @@ import (
 // mostRefusals bounds the refusals that the explanation of a deletion names.
 const mostRefusals = 4
 
-// AddStory adds a deletion that a collector has observed, with its objects: the requests for its roots, and what the
-// server refused meanwhile.
+// AddStory adds a deletion that a collector has observed: the requests for its roots, the removals of its objects, and
+// the refusals of the server in between.
 func (l *Log) AddStory(s *story.Summary, objects []story.Object) {
 	refusals := refusalsOf(objects)
 	for _, root := range rootsOf(s) {
@@ -41,8 +41,8 @@ func rootsOf(s *story.Summary) []story.Ref {
 	return []story.Ref{s.Root}
 }
 
-// observe adds the deletion of an object that is gone. The request is known for roots alone, if the server has told who
-// made it. What else is known of them has priority, as for the other objects.
+// observe adds the deletion of an object that is gone. Stories know the requests for roots only, and their users on a
+// server that tells them. Other sources about the same object have priority.
 func (l *Log) observe(o *story.Object, s *story.Summary) {
 	kind := kindOf(o.Kind)
 	l.places[o.UID] = known{kind, o.Namespace, o.Name}

@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
-// Use is what a request needs the versions of an object for.
+// Use is the purpose for which a request needs an object in one of its versions.
 type Use int
 
 // The uses.

@@ -185,7 +185,7 @@ type matchKey struct {
 	operation admissionregistrationv1.OperationType
 }
 
-// judge predicts the answer to a write, from a review with what matches it.
+// judge predicts the answer to a write. The review names the policies and webhooks that match it.
 func (p *Predictor) judge(w Write, r Review) Judgement {
 	r.Propagation = w.Propagation
 	if p.question.Judge != nil {
@@ -199,7 +199,7 @@ func (p *Predictor) judge(w Write, r Review) Judgement {
 }
 
 // Foresee predicts the answer to a DELETE, or to an UPDATE, with the whole object and its namespace from the facts.
-// Without a judge, what has expressions or selectors decides.
+// Without a judge, each policy or webhook with expressions or selectors counts as one that decides.
 func (r Review) Foresee(judge Judge, facts *inventory.Facts, o, namespace *inventory.Object, update *Update) Judgement {
 	if judge == nil {
 		return r.withoutJudge("no expressions are evaluated here")

@@ -62,7 +62,7 @@ type ObjectReport struct {
 	// the deletion, and cannot be foreseen.
 	Refusal   *RefusalReport `json:"refusal,omitempty"`
 	DecidedBy []string       `json:"decidedBy,omitempty"`
-	// Answer is what the server answers to a dry run of the request; nil if it was not asked.
+	// Answer is the answer of the server to a dry run of the request; nil if it was not asked.
 	Answer *AnswerReport `json:"answer,omitempty"`
 	// Protected is the reason why protection keeps an object from a cascading deletion.
 	Protected   string       `json:"protected,omitempty"`

@@ -23,7 +23,7 @@ const (
 	// mostBodies and mostBytes bound the whole objects that a question reads: their number, and their JSON in bytes.
 	mostBodies = 2000
 	mostBytes  = 64 << 20
-	// paramsPage is the number of objects of a paramKind in an answer. Their bytes count with those of the others.
+	// paramsPage is the number of objects of a paramKind in an answer. mostBytes bounds them, too.
 	paramsPage = 50
 	// bodiesAtOnce is the number of GETs under way.
 	bodiesAtOnce = 8

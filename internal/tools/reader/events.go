@@ -83,7 +83,7 @@ func latest(all []inventory.Event) []inventory.Event {
 	return all[:min(len(all), mostEvents)]
 }
 
-// eventOf returns an Event. Those of events.k8s.io have other times than those of the core group.
+// eventOf returns an Event. Writers that use events.k8s.io set other timestamps than those that use the core group.
 func eventOf(e *corev1.Event) inventory.Event {
 	one := inventory.Event{Reason: e.Reason, Message: ownership.Excerpt(e.Message, mostEventText), First: e.FirstTimestamp.Time, Last: e.LastTimestamp.Time}
 	if one.First.IsZero() {

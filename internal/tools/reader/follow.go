@@ -164,6 +164,6 @@ func (f *Follower) removed(uid ownership.UID) {
 func (f *Follower) signal() {
 	select {
 	case f.changed <- struct{}{}:
-	default: // the reading has not begun that was asked for before
+	default: // a reading was asked for already, and has not begun
 	}
 }

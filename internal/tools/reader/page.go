@@ -71,7 +71,7 @@ type visitor func(*metav1.ObjectMeta, *inventory.Pod)
 // selector; whole pods, or metadata; the wanted objects, or all if isWanted is nil.
 type part struct {
 	namespace string
-	version   string // empty for that of the resource
+	version   string // if empty, the version of the resource
 	fields    string
 	isPods    bool
 	isWanted  func(namespace string, owners iter.Seq[string]) bool
