@@ -107,7 +107,7 @@ func runWorkloads(ctx context.Context, o completedOptions, api *apiserver.Server
 	controllers := []*controller.Controller{
 		replicaset.ReplicaSets(shared), replicaset.ReplicationControllers(shared), serviceaccount.New(shared, api.Authority()),
 		nodelifecycle.NewPodGC(shared, nodelifecycle.DefaultPodLimits()), nodelifecycle.New(shared, o.NodeGrace),
-		certificates.New(shared, api.Signer()),
+		certificates.New(shared, api.Signer()), certificates.NewTrustBundlePublisher(shared, api.Authority()), certificates.NewPodRequestCleaner(shared),
 	}
 	claims, err := resourceclaim.Controllers(shared)
 	if err != nil {

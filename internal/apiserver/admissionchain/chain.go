@@ -102,7 +102,7 @@ func Optional() []string {
 	return []string{
 		lifecycle.PluginName, limitRangerName, serviceAccountName, mutatingpolicy.PluginName, mutatingwebhook.PluginName,
 		nodeTaintName, podSecurityName, podTopologyLabelsName, storageInUseProtectionName, claimResizeName, ownerreferences.PluginName,
-		certificateApprovalName, certificateSigningName,
+		certificateApprovalName, certificateSigningName, trustBundleName,
 		certificateSubjectRestrictionName, policy.PluginName, validatingwebhook.PluginName, resourcequota.PluginName,
 	}
 }
@@ -159,6 +159,8 @@ func plugins(c Config, base *genericapiserver.Config) []plugin {
 	return append(all,
 		plugin{certificateApprovalName, func(io.Reader) (admission.Interface, error) { return newCertificateApproval(authorize) }},
 		plugin{certificateSigningName, func(io.Reader) (admission.Interface, error) { return newCertificateSigning(authorize) }},
+		plugin{trustBundleName, func(io.Reader) (admission.Interface, error) { return newTrustBundleAttest(authorize) }},
+		plugin{podCertificateSigningName, func(io.Reader) (admission.Interface, error) { return newPodCertificateSigning(authorize) }},
 		plugin{certificateSubjectRestrictionName, instance(newCertificateSubjectRestriction())},
 		plugin{claimResizeName, instance(newClaimResize(c.Informers))},
 		plugin{claimStatusName, func(io.Reader) (admission.Interface, error) { return newClaimStatus(authorize, c.Client) }},

@@ -69,6 +69,23 @@ func (r *SubresourceREST) ConvertToTable(ctx context.Context, obj, options runti
 	return r.store.ConvertToTable(ctx, obj, options)
 }
 
+// UpdateOnly returns an endpoint that serves PUT only. The API installer of k8s.io/apiserver serves every verb for which
+// a storage has a method.
+func UpdateOnly(r *SubresourceREST) UpdateOnlyREST { return UpdateOnlyREST{r, r} }
+
+// UpdateOnlyREST has the methods of a SubresourceREST without those that read.
+type UpdateOnlyREST struct {
+	rest.Updater
+	strategic
+}
+
+// strategic is an endpoint with strategies.
+type strategic interface {
+	Destroy()
+	GetUpdateStrategy() rest.RESTUpdateStrategy
+	GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set
+}
+
 // subresourceStrategy is the strategy of an endpoint that changes one part of an object,
 // such as /status. Of the metadata it accepts annotations only: the metadata on which
 // deletion, the collector and controllers depend (finalizers, owner references, labels)

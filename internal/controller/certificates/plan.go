@@ -1,6 +1,7 @@
 // Package certificates signs approved CertificateSigningRequests, approves requests of nodes, and
 // deletes old requests. In Kubernetes these are three controllers: csrsigning, csrapproving and
-// csrcleaner.
+// csrcleaner. Two more are here: one publishes the certificate of the API server's signer
+// (trustbundles.go), one deletes old PodCertificateRequests (podrequests.go).
 //
 //	request, now ──▶ plan.go: sign, fail, ask whether to approve, delete, or wait
 //	                 signers.go: the requests that the signers of this control plane accept

@@ -180,7 +180,7 @@ func auditFrom(v *values, o *system.Options) error {
 // absent returns the admission plug-ins of kube-apiserver that this server lacks.
 func absent() []string {
 	return []string{
-		"AlwaysAdmit", "AlwaysDeny", "AlwaysPullImages", "ClusterTrustBundleAttest", "DenyServiceExternalIPs", "EventRateLimit",
+		"AlwaysAdmit", "AlwaysDeny", "AlwaysPullImages", "DenyServiceExternalIPs", "EventRateLimit",
 		"ExtendedResourceToleration", "ImagePolicyWebhook", "LimitPodHardAntiAffinityTopology", "NamespaceAutoProvision", "NamespaceExists",
 		"NodeDeclaredFeatureValidator", "PodNodeSelector", "PodTolerationRestriction",
 	}

@@ -18,6 +18,7 @@ var madeByControllers = map[schema.GroupKind]string{
 	{Group: "networking.k8s.io", Kind: "IPAddress"}:                   "it is created again with its Service",
 	{Group: "storage.k8s.io", Kind: "VolumeAttachment"}:               "it is created again when a pod uses the volume",
 	{Group: "certificates.k8s.io", Kind: "CertificateSigningRequest"}: "its requester requests a new certificate",
+	{Group: "certificates.k8s.io", Kind: "PodCertificateRequest"}:     "the node of its pod requests a new certificate",
 }
 
 // LeavesOut reports whether an undo never recreates objects of a kind, so that they need not be kept.
@@ -43,6 +44,10 @@ func remadeByItself(k *Kept, services map[Place]bool) string {
 	case schema.GroupKind{Kind: "ConfigMap"}:
 		if place.Name == "kube-root-ca.crt" {
 			return "it is created again in every namespace"
+		}
+	case schema.GroupKind{Group: "certificates.k8s.io", Kind: "ClusterTrustBundle"}:
+		if strings.HasPrefix(place.Name, "kubernetes.io:kube-apiserver-serving:") {
+			return "it is created again by the controllers"
 		}
 	case schema.GroupKind{Kind: "Secret"}:
 		if kind, _, _ := unstructured.NestedString(o.Object, "type"); kind == "kubernetes.io/service-account-token" {

@@ -27,13 +27,14 @@ func resources() map[string]schema.GroupVersionResource {
 		"ServiceAccount": core("serviceaccounts"), "PersistentVolumeClaim": core("persistentvolumeclaims"),
 		"Deployment": in("apps", "deployments"), "ReplicaSet": in("apps", "replicasets"), "Widget": in("example.com", "widgets"),
 		"ResourceQuota": core("resourcequotas"), "Lease": in("coordination.k8s.io", "leases"),
+		"PodCertificateRequest": in("certificates.k8s.io", "podcertificaterequests"), "ClusterTrustBundle": in("certificates.k8s.io", "clustertrustbundles"),
 		"Namespace": core("namespaces"), "PersistentVolume": core("persistentvolumes"),
 		"CustomResourceDefinition": in("apiextensions.k8s.io", "customresourcedefinitions"),
 	}
 }
 
 func isNamespaced(kind string) bool {
-	return kind != "Namespace" && kind != "PersistentVolume" && kind != "CustomResourceDefinition"
+	return kind != "Namespace" && kind != "ClusterTrustBundle" && kind != "PersistentVolume" && kind != "CustomResourceDefinition"
 }
 
 // clusterOf returns a cluster that serves all kinds, but Widget only if its definition exists, and that has the
@@ -241,7 +242,8 @@ func TestR29_WhatIsThereStays(t *testing.T) {
 }
 
 func TestR29_WhatIsMadeByItself(t *testing.T) {
-	kept := keptAll("Deployment web", "ReplicaSet web-1 < Deployment/web!", "Pod web-1-x < ReplicaSet/web-1!", "ConfigMap of-pod < Pod/web-1-x", "Lease l", "ConfigMap kube-root-ca.crt", "Pod bare", "Job done", "Job running", "Secret token")
+	kept := keptAll("Deployment web", "ReplicaSet web-1 < Deployment/web!", "Pod web-1-x < ReplicaSet/web-1!", "ConfigMap of-pod < Pod/web-1-x", "Lease l", "ConfigMap kube-root-ca.crt", "Pod bare", "Job done", "Job running", "Secret token",
+		"PodCertificateRequest pcr", "ClusterTrustBundle kubernetes.io:kube-apiserver-serving:f0", "ClusterTrustBundle roots")
 	set := func(name string, value any, fields ...string) {
 		at := slices.IndexFunc(kept, func(k Kept) bool { return k.Object.GetName() == name })
 		if err := unstructured.SetNestedField(kept[at].Object.Object, value, fields...); err != nil {
@@ -253,12 +255,13 @@ func TestR29_WhatIsMadeByItself(t *testing.T) {
 	// The Deployment's controller is faster, with a ReplicaSet of the same name.
 	p := New(kept, clusterOf("Deployment web web-2 from=web", "ReplicaSet web-1 new by=web-2", "ConfigMap kube-root-ca.crt other"), Options{})
 	same(t, "told", tells(p),
-		"Made bare: it starts again", "Made running: it runs again, from the beginning", "MadeBefore web", "Remade web-1",
+		"Made roots", "Made bare: it starts again", "Made running: it runs again, from the beginning", "MadeBefore web", "Remade web-1",
 		"LeftOut kube-root-ca.crt: it is created again in every namespace",
 		"LeftOut of-pod: its owner is not restored with the same UID",
 		"LeftOut web-1-x: it ran; ReplicaSet web-1 makes another one",
 		"LeftOut token: its token belongs to a service account with another UID: create a new token",
-		"LeftOut done: it had finished, and would run again", "LeftOut l: its holder creates it again")
+		"LeftOut done: it had finished, and would run again", "LeftOut kubernetes.io:kube-apiserver-serving:f0: it is created again by the controllers",
+		"LeftOut pcr: the node of its pod requests a new certificate", "LeftOut l: its holder creates it again")
 }
 
 // Objects that only lost references get them again, and are not created.

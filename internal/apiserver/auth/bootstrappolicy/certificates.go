@@ -19,7 +19,7 @@ func signerRule(verb string, signers ...string) rbacv1.PolicyRule {
 	return named(rule(certificatesv1.GroupName, []string{verb}, "signers"), signers...)
 }
 
-// certificateControllerRules are for the controller that approves, signs and deletes requests.
+// certificateControllerRules are for the controllers that approve, sign and delete requests, and publish root certificates.
 func certificateControllerRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		rule(certificatesv1.GroupName, slices.Concat(reading(), []string{"delete"}), signingRequests),
@@ -28,5 +28,8 @@ func certificateControllerRules() []rbacv1.PolicyRule {
 		signerRule("sign", certificatesv1.KubeAPIServerClientSignerName, certificatesv1.KubeAPIServerClientKubeletSignerName,
 			certificatesv1.KubeletServingSignerName),
 		rule("authorization.k8s.io", []string{"create"}, "subjectaccessreviews"),
+		rule(certificatesv1.GroupName, slices.Concat(reading(), []string{"create", "delete", "update"}), "clustertrustbundles"),
+		signerRule("attest", "kubernetes.io/kube-apiserver-serving"),
+		rule(certificatesv1.GroupName, slices.Concat(reading(), []string{"delete"}), "podcertificaterequests"),
 	}
 }

@@ -45,6 +45,7 @@ func groups(ranges core.ServiceRanges) []registry.Group {
 		resource.Group(),
 		admissionregistration.Group(),
 		flowcontrol.Group(),
+		storageMigrationGroup(),
 		{GroupVersion: authenticationv1.SchemeGroupVersion, AddToScheme: authenticationv1.AddToScheme},
 		{GroupVersion: authorizationv1.SchemeGroupVersion, AddToScheme: authorizationv1.AddToScheme},
 		apiregistrationGroup(func(version schema.GroupVersion) bool { return slices.Contains(versionsOf(all), version) }),

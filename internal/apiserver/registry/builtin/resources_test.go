@@ -168,6 +168,7 @@ func TestEndpointsAreServed(t *testing.T) {
 		"autoscaling": {"horizontalpodautoscalers", "horizontalpodautoscalers/status"},
 		"certificates.k8s.io": {
 			"certificatesigningrequests", "certificatesigningrequests/approval", "certificatesigningrequests/status",
+			"clustertrustbundles", "podcertificaterequests", "podcertificaterequests/status",
 		},
 		"coordination.k8s.io":       {"leases"},
 		"rbac.authorization.k8s.io": {"clusterrolebindings", "clusterroles", "rolebindings", "roles"},
@@ -182,13 +183,14 @@ func TestEndpointsAreServed(t *testing.T) {
 		},
 		"policy": {"poddisruptionbudgets", "poddisruptionbudgets/status"},
 		"storage.k8s.io": {
-			"csidrivers", "csinodes", "csistoragecapacities", "storageclasses",
+			"csidrivers", "csinodes", "csinodes/status", "csistoragecapacities", "storageclasses",
 			"volumeattachments", "volumeattachments/status", "volumeattributesclasses",
 		},
 		"resource.k8s.io": {
-			"deviceclasses", "resourceclaims", "resourceclaims/status", "resourceclaimtemplates", "resourceslices",
+			"deviceclasses", "devicetaintrules", "devicetaintrules/status", "resourceclaims", "resourceclaims/status", "resourceclaimtemplates", "resourceslices",
 		},
-		"scheduling.k8s.io": {"priorityclasses"},
+		"scheduling.k8s.io":       {"priorityclasses"},
+		"storagemigration.k8s.io": {"storageversionmigrations", "storageversionmigrations/status"},
 		"admissionregistration.k8s.io": {
 			"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicies/status",
 			"validatingadmissionpolicybindings", "validatingwebhookconfigurations",

@@ -109,7 +109,9 @@ func strategyOf(t *testing.T, resource registry.Resource, schemes registry.Schem
 	if err != nil {
 		t.Fatal(err)
 	}
-	part, ok := storages[resource.Plural+"/"+endpoint].(*registry.SubresourceREST)
+	part, ok := storages[resource.Plural+"/"+endpoint].(interface {
+		GetUpdateStrategy() rest.RESTUpdateStrategy
+	})
 	if !ok {
 		t.Fatalf("%s has no endpoint %q", resource.Plural, endpoint)
 	}

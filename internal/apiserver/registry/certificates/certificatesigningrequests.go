@@ -1,4 +1,5 @@
-// Package certificates is the API group certificates.k8s.io: CertificateSigningRequests.
+// Package certificates is the API group certificates.k8s.io: requests for certificates, and the root certificates of
+// signers.
 package certificates
 
 import (
@@ -23,7 +24,7 @@ func Group() registry.Group {
 	return registry.Group{
 		GroupVersion: certificatesv1.SchemeGroupVersion,
 		AddToScheme:  certificatesv1.AddToScheme,
-		Resources:    []registry.Resource{certificateSigningRequests()},
+		Resources:    []registry.Resource{certificateSigningRequests(), clusterTrustBundles(), podCertificateRequests()},
 	}
 }
 

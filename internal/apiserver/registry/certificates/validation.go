@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	certutil "k8s.io/client-go/util/cert"
 
@@ -18,13 +16,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/signingrequest"
 )
 
-const (
-	// shortestLifetime is the minimum lifetime that a client may request, in seconds.
-	shortestLifetime = 600
-	// maxSignerPath is the maximum length of a signer's name after its domain: a namespace and the name of an object in
-	// it.
-	maxSignerPath = validation.DNS1123LabelMaxLength + 1 + validation.DNS1123SubdomainMaxLength
-)
+// shortestLifetime is the minimum lifetime that a client may request, in seconds.
+const shortestLifetime = 600
 
 func validateSpec(csr *certificatesv1.CertificateSigningRequest) field.ErrorList {
 	spec := field.NewPath("spec")
@@ -70,42 +63,10 @@ func validateUsages(usages []certificatesv1.KeyUsage, at *field.Path) field.Erro
 
 // validateSignerName checks that the name of a signer is a domain and a path.
 func validateSignerName(name string, at *field.Path) field.ErrorList {
-	domain, rest, ok := strings.Cut(name, "/")
-	switch {
-	case name == "":
-		return field.ErrorList{field.Required(at, "")}
-	case name == signingrequest.LegacyUnknown:
+	if name == signingrequest.LegacyUnknown {
 		return field.ErrorList{field.Invalid(at, name, "the legacy signerName is not allowed via this API version")}
-	case !ok || strings.Contains(rest, "/"):
-		return field.ErrorList{field.Invalid(at, name, "must be a fully qualified domain and path of the form 'example.com/signer-name'")}
 	}
-	var errs field.ErrorList
-	if len(domain) > validation.DNS1123SubdomainMaxLength {
-		errs = append(errs, field.TooLong(at, "", validation.DNS1123SubdomainMaxLength))
-	}
-	errs = append(errs, validateLabels(domain, at, validation.IsDNS1123Label)...)
-	if !strings.Contains(domain, ".") {
-		errs = append(errs, field.Invalid(at, domain, "should be a domain with at least two segments separated by dots"))
-	}
-	errs = append(errs, validateLabels(rest, at, validation.IsDNS1123Subdomain)...)
-	if longest := validation.DNS1123SubdomainMaxLength + 1 + maxSignerPath; len(name) > longest {
-		errs = append(errs, field.TooLong(at, "", longest))
-	}
-	return errs
-}
-
-// validateLabels reports the first invalid label of a part of a name.
-func validateLabels(part string, at *field.Path, check func(string) []string) field.ErrorList {
-	for label := range strings.SplitSeq(part, ".") {
-		var errs field.ErrorList
-		for _, complaint := range check(label) {
-			errs = append(errs, field.Invalid(at, part, fmt.Sprintf("validating label %q: %s", label, complaint)))
-		}
-		if len(errs) > 0 {
-			return errs
-		}
-	}
-	return nil
+	return validate.SignerName(name, at)
 }
 
 func validateConditions(csr *certificatesv1.CertificateSigningRequest) field.ErrorList {

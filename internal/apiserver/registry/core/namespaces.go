@@ -88,7 +88,7 @@ func validateNamespaceStatus(ns, _ *corev1.Namespace) field.ErrorList {
 // wait removes the namespace (R18).
 func finalizeEndpoint(r *registry.REST) rest.Storage {
 	finalizers := registry.CopyField(func(ns *corev1.Namespace) *[]corev1.FinalizerName { return &ns.Spec.Finalizers })
-	return registry.Subresource(r, finalizers, "status", validateFinalize)
+	return registry.UpdateOnly(registry.Subresource(r, finalizers, "status", validateFinalize))
 }
 
 func validateFinalize(ns, _ *corev1.Namespace) field.ErrorList {

@@ -1,6 +1,6 @@
 // Package resource is the API group resource.k8s.io: devices that drivers offer (ResourceSlices),
-// classes of them (DeviceClasses), and claims on them, which pods name (ResourceClaims and
-// ResourceClaimTemplates).
+// classes of them (DeviceClasses), claims on them, which pods name (ResourceClaims and
+// ResourceClaimTemplates), and taints of devices (DeviceTaintRules).
 //
 // The fields of features that Kubernetes 1.36 does not enable by default are dropped, as its server
 // drops them: attributes that are lists, and everything that later versions have added.
@@ -26,7 +26,7 @@ func Group() registry.Group {
 	return registry.Group{
 		GroupVersion: resourcev1.SchemeGroupVersion,
 		AddToScheme:  resourcev1.AddToScheme,
-		Resources:    []registry.Resource{deviceClasses(), resourceClaims(), resourceClaimTemplates(), resourceSlices()},
+		Resources:    []registry.Resource{deviceClasses(), resourceClaims(), resourceClaimTemplates(), resourceSlices(), deviceTaintRules()},
 	}
 }
 

@@ -32,9 +32,9 @@ func csiNodes() registry.Resource {
 	}, registry.Strategy[*storagev1.CSINode]{
 		Validate:       validateNode,
 		ValidateUpdate: validateNodeUpdate,
-		// The status belongs to a feature that Kubernetes does not enable by default.
-		PrepareForCreate: func(n *storagev1.CSINode) { n.Status = storagev1.CSINodeStatus{} },
-		PrepareForUpdate: func(n, old *storagev1.CSINode) { n.Status = old.Status },
+		CopyStatus:     registry.CopyField(func(n *storagev1.CSINode) *storagev1.CSINodeStatus { return &n.Status }),
+		// The health of storage belongs to a feature that Kubernetes does not enable by default.
+		PrepareForStatusUpdate: func(n, old *storagev1.CSINode) { n.Status = old.Status },
 	})
 }
 

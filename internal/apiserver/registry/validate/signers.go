@@ -1,0 +1,69 @@
+package validate
+
+import (
+	"fmt"
+	"strings"
+
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// maxSignerPath is the maximum length of a signer's name after its domain: a namespace and the name of an object in it.
+const maxSignerPath = validation.DNS1123LabelMaxLength + 1 + validation.DNS1123SubdomainMaxLength
+
+// SignerName checks that the name of a signer of certificates is a domain and a path.
+func SignerName(name string, at *field.Path) field.ErrorList {
+	domain, rest, ok := strings.Cut(name, "/")
+	switch {
+	case name == "":
+		return field.ErrorList{field.Required(at, "")}
+	case !ok || strings.Contains(rest, "/"):
+		return field.ErrorList{field.Invalid(at, name, "must be a fully qualified domain and path of the form 'example.com/signer-name'")}
+	}
+	var errs field.ErrorList
+	if len(domain) > validation.DNS1123SubdomainMaxLength {
+		errs = append(errs, field.TooLong(at, "", validation.DNS1123SubdomainMaxLength))
+	}
+	errs = append(errs, signerLabels(domain, at, validation.IsDNS1123Label)...)
+	if !strings.Contains(domain, ".") {
+		errs = append(errs, field.Invalid(at, domain, "should be a domain with at least two segments separated by dots"))
+	}
+	errs = append(errs, signerLabels(rest, at, validation.IsDNS1123Subdomain)...)
+	if longest := validation.DNS1123SubdomainMaxLength + 1 + maxSignerPath; len(name) > longest {
+		errs = append(errs, field.TooLong(at, "", longest))
+	}
+	return errs
+}
+
+// signerLabels reports the first invalid label of a part of a name.
+func signerLabels(part string, at *field.Path, check func(string) []string) field.ErrorList {
+	for label := range strings.SplitSeq(part, ".") {
+		var errs field.ErrorList
+		for _, complaint := range check(label) {
+			errs = append(errs, field.Invalid(at, part, fmt.Sprintf("validating label %q: %s", label, complaint)))
+		}
+		if len(errs) > 0 {
+			return errs
+		}
+	}
+	return nil
+}
+
+// TrustBundleName returns the rule for names of the ClusterTrustBundles of a signer, and of those without one.
+func TrustBundleName(signer string) apivalidation.ValidateNameFunc {
+	return func(name string, prefix bool) []string {
+		if signer == "" {
+			if strings.Contains(name, ":") {
+				return []string{`ClusterTrustBundle without signer name must not have ":" in its name`}
+			}
+			return apivalidation.NameIsDNSSubdomain(name, prefix)
+		}
+		begin := strings.ReplaceAll(signer, "/", ":") + ":"
+		rest, ok := strings.CutPrefix(name, begin)
+		if !ok {
+			return []string{fmt.Sprintf("ClusterTrustBundle for signerName %s must be named with prefix %s", signer, begin)}
+		}
+		return apivalidation.NameIsDNSSubdomain(rest, prefix)
+	}
+}
