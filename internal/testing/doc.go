@@ -12,6 +12,9 @@
 //   - histories checks state machines against random histories.
 //   - census makes inventories with the shape of a large cluster, for benchmarks.
 //   - accesspolicy is a policy in memory, for tests of authorization.
+//   - variation makes requests about whole objects of any kind, with each field changed, right and wrong; difference
+//     compares the outcomes on two sides, with the declared and the recorded differences. test/differential sends the
+//     requests to two servers, test/upstream calls two registries.
 //   - For nodes whose pods behave as a test wants, tests use the product's simulated runtime
 //     (annotations simulated.coppice.dev/…). The kubelet of test/e2e (kubelet_test.go) has other
 //     functions: it binds without a scheduler, counts the ready pods at any moment, and never makes
@@ -28,6 +31,7 @@
 //     of every object for the oracle, and restores backups (see its doc.go).
 //   - laggingcache holds whole typed objects, which workload controllers read and apimodel does not
 //     have, and caches whose lag the test controls.
+//   - memorystore is below registries, as a storage of k8s.io/apiserver without watches.
 //   - internal/collect/feed's tests serve HTTP: discovery, lists, watches and bookmarks as bytes, and
 //     no rules of deletion.
 //   - wireserver serves HTTP too, with a history, so that watches continue, and backups are restored;

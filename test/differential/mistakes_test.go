@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/coppice-dev/coppice/internal/testing/difference"
 )
 
 // mistake is a request that is wrong in one or two ways: which of them is answered, and how, is compared.
@@ -166,28 +168,28 @@ func TestWrongRequestsAreAnsweredAsUpstream(t *testing.T) {
 			"configmaps": `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"there"},"data":{"a":"b"}}`,
 			"pods":       `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"there"},"spec":{"containers":[{"name":"a","image":"a"}]}}`,
 		} {
-			if made, err := s.raw(t.Context(), http.MethodPost, "/api/v1/namespaces/"+namespace+"/"+collection, asJSON, []byte(object)); err != nil || made.code != http.StatusCreated {
+			if made, err := s.raw(t.Context(), http.MethodPost, "/api/v1/namespaces/"+namespace+"/"+collection, asJSON, []byte(object)); err != nil || made.Code != http.StatusCreated {
 				t.Fatalf("%s: create: %+v %v", s.name, made, err)
 			}
 		}
 	}
 	for _, m := range mistakes() {
-		var outcomes [2]objectOutcome
+		var outcomes [2]difference.Outcome
 		for i, s := range pair {
 			var err error
 			in := strings.NewReplacer("NS", namespace)
 			if outcomes[i], err = s.raw(t.Context(), m.method, in.Replace(m.path), m.contentType, []byte(in.Replace(m.body))); err != nil {
 				t.Fatalf("%s: %v: %v", s.name, m, err)
 			}
-			for j := range outcomes[i].causes {
-				outcomes[i].causes[j].message = madeUp.ReplaceAllString(outcomes[i].causes[j].message, "$1(made up)")
+			for j := range outcomes[i].Causes {
+				outcomes[i].Causes[j].Message = madeUp.ReplaceAllString(outcomes[i].Causes[j].Message, "$1(made up)")
 			}
-			outcomes[i].message = madeUp.ReplaceAllString(outcomes[i].message, "$1(made up)")
-			if meta, ok := nested(outcomes[i].object, "metadata"); ok {
+			outcomes[i].Message = madeUp.ReplaceAllString(outcomes[i].Message, "$1(made up)")
+			if meta, ok := nested(outcomes[i].Object, "metadata"); ok {
 				meta["name"] = madeUp.ReplaceAllString(fmt.Sprint(meta["name"]), "$1(made up)")
 			}
 		}
-		for _, line := range differences(outcomes[0], outcomes[1]) {
+		for _, line := range difference.Lines(outcomes[0], outcomes[1]) {
 			if declaredMistakes.MatchString(line) {
 				continue
 			}

@@ -2,14 +2,8 @@ package differential
 
 import (
 	"fmt"
-	"net/netip"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
-
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // declaration permits differences. The pattern is about the whole line of a difference: what
@@ -166,93 +160,4 @@ func declaredOfObjects(e experiment, line string) string {
 		}
 	}
 	return ""
-}
-
-const (
-	recordedFile   = "testdata/objects.txt"
-	recordedHeader = "# Differences of whole objects between our server and kube-apiserver 1.36 that are to be mended.\n" +
-		"# go test -run 'TestObjectsAreStoredAsUpstream$' -rewrite records those that it finds.\n"
-)
-
-// knownDifferences reads the differences that are recorded.
-func knownDifferences() (map[string]bool, error) {
-	data, err := os.ReadFile(recordedFile)
-	if err != nil {
-		return nil, err
-	}
-	known := map[string]bool{}
-	for line := range strings.Lines(string(data)) {
-		if line = strings.TrimRight(line, "\n"); line != "" && !strings.HasPrefix(line, "#") {
-			known[line] = true
-		}
-	}
-	return known, nil
-}
-
-// reconcileObjects replaces values that a server chooses freely: the addresses and ports of
-// services, and generated names; the writes of its own controllers; and the user of the
-// requests.
-func reconcileObjects(e experiment, ours, theirs map[string]any) {
-	for _, object := range []map[string]any{ours, theirs} {
-		reconcileName(object)
-		reconcileManagers(object)
-		if spec, ok := nested(object, "spec"); ok && e.kind.gvk.Kind == "CertificateSigningRequest" {
-			for _, requester := range []string{"username", "groups", "uid", "extra"} {
-				delete(spec, requester)
-			}
-		}
-		if object == nil || e.kind.gvk.Kind != "Service" {
-			continue
-		}
-		spec, _ := nested(object, "spec")
-		if isAddress(spec["clusterIP"]) {
-			spec["clusterIP"] = "(address)"
-		}
-		for i, address := range asList(spec["clusterIPs"]) {
-			if isAddress(address) {
-				asList(spec["clusterIPs"])[i] = "(address)"
-			}
-		}
-		for _, port := range asList(spec["ports"]) {
-			if port, ok := port.(map[string]any); ok && port["nodePort"] != nil {
-				port["nodePort"] = "(port)"
-			}
-		}
-		if spec["healthCheckNodePort"] != nil {
-			_ = unstructured.SetNestedField(object, "(port)", "spec", "healthCheckNodePort")
-		}
-	}
-}
-
-func isAddress(value any) bool {
-	_, err := netip.ParseAddr(fmt.Sprint(value))
-	return err == nil
-}
-
-// reconcileName replaces the part of a name that the server has made up.
-func reconcileName(object map[string]any) {
-	meta, _ := nested(object, "metadata")
-	prefix, _ := meta["generateName"].(string)
-	name, _ := meta["name"].(string)
-	if prefix == "" || len(name) != len(prefix)+5 || !strings.HasPrefix(name, prefix) {
-		return
-	}
-	meta["name"] = prefix + "(made up)"
-	if labels, ok := nested(meta, "labels"); ok && labels["kubernetes.io/metadata.name"] == name {
-		labels["kubernetes.io/metadata.name"] = meta["name"]
-	}
-}
-
-// reconcileManagers removes the fields that the servers themselves manage: upstream runs controllers in the
-// server's process, and we run them in the test's process.
-func reconcileManagers(object map[string]any) {
-	meta, _ := nested(object, "metadata")
-	entries := asList(meta["managedFields"])
-	if len(entries) == 0 {
-		return
-	}
-	meta["managedFields"] = slices.DeleteFunc(entries, func(entry any) bool {
-		e, _ := entry.(map[string]any)
-		return e["subresource"] == "status" && (e["manager"] == "kube-apiserver" || e["manager"] == filepath.Base(os.Args[0]))
-	})
 }

@@ -1,23 +1,23 @@
 package differential
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"regexp"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/coppice-dev/coppice/internal/testing/difference"
+	"github.com/coppice-dev/coppice/internal/testing/variation"
 )
 
 const (
@@ -28,6 +28,11 @@ const (
 
 	// recordedSeed is the seed of the recorded differences.
 	recordedSeed = 1
+
+	// declaredFile has the differences of whole objects that docs/semantics.md declares, and recordedFile those that
+	// are to be mended.
+	declaredFile = "testdata/declared.yaml"
+	recordedFile = "testdata/objects.txt"
 
 	defaultExperiments = 60
 	objectLanes        = 6
@@ -44,7 +49,7 @@ var rewrite = flag.Bool("rewrite", false, "record the differences of whole objec
 // warnings.
 //
 // A sample of them is played, another one with COPPICE_TEST_SEED; all of them with
-// COPPICE_TEST_OBJECTS=all, which takes half an hour. Differences on purpose are declared (objects_declared_test.go); those that are to be mended are
+// COPPICE_TEST_OBJECTS=all, which takes half an hour. Differences on purpose are declared (testdata/declared.yaml); those that are to be mended are
 // recorded in testdata/objects.txt, which must not get longer.
 func TestObjectsAreStoredAsUpstream(t *testing.T) {
 	pair := servers(t)
@@ -52,11 +57,16 @@ func TestObjectsAreStoredAsUpstream(t *testing.T) {
 	if *rewrite && seed != recordedSeed {
 		t.Fatalf("the differences are recorded with %s=%d, so that those of two runs can be compared", seedVariable, recordedSeed)
 	}
-	known, err := knownDifferences()
+	record, err := difference.ReadRecord(recordedFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &objectComparison{seed: seed, known: known, found: map[string]*finding{}, used: map[string]int{}}
+	declarations, err := difference.ReadDeclarations(declaredFile, difference.Server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &objectComparison{seed: seed, declarations: declarations}
+	c.findings = difference.NewFindings(c.declared, record)
 	if os.Getenv(objectsVariable) == "all" {
 		c.all = true
 	} else {
@@ -66,25 +76,22 @@ func TestObjectsAreStoredAsUpstream(t *testing.T) {
 	c.run(t)
 }
 
-// finding is a difference, and where it was seen.
-type finding struct {
-	count    int
-	examples []string
-}
-
 // objectComparison plays experiments on both servers.
 type objectComparison struct {
-	pair  [2]*apiServer
-	seed  int64
-	all   bool
-	limit int             // of experiments of each kind
-	known map[string]bool // differences that are recorded
+	pair         [2]*apiServer
+	seed         int64
+	all          bool
+	limit        int // of experiments of each kind
+	declarations *difference.Declarations
+	findings     *difference.Findings
+}
 
-	mu     sync.Mutex
-	played int                 // guarded by mu
-	agreed [2]int              // guarded by mu: on accepting, on refusing
-	found  map[string]*finding // guarded by mu: by the difference in general
-	used   map[string]int      // guarded by mu: declarations, by reason
+// declared returns the reason why a difference is permitted; empty if it is not.
+func (c *objectComparison) declared(e variation.Experiment, line string) string {
+	if reason := c.declarations.Reason(e, line); reason != "" {
+		return reason
+	}
+	return declaredOfObjects(experimentOf(e), line)
 }
 
 func (c *objectComparison) run(t *testing.T) {
@@ -101,20 +108,20 @@ func (c *objectComparison) run(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("seed %d; not served by both: %v", c.seed, missing)
-	states, err := readStates()
+	states, err := variation.ReadStates(statesFile)
 	if err != nil {
 		t.Fatal(err)
 	}
 	wanted := regexp.MustCompile("^(" + os.Getenv(kindsVariable) + ")$")
 	for _, k := range kinds {
-		if os.Getenv(kindsVariable) != "" && !wanted.MatchString(k.gvk.Kind) {
+		if os.Getenv(kindsVariable) != "" && !wanted.MatchString(k.GVK.Kind) {
 			continue
 		}
 		if err := c.compareKind(ctx, k); err != nil {
 			t.Error(err)
 		}
-		for _, state := range states[k.gvk.String()] {
-			if err := c.compareState(ctx, k.in(state, namespace)); err != nil {
+		for _, state := range states[k.GVK] {
+			if err := c.compareState(ctx, k.In(state)); err != nil {
 				t.Error(err)
 			}
 		}
@@ -123,42 +130,42 @@ func (c *objectComparison) run(t *testing.T) {
 }
 
 // compareKind plays the experiments with one kind.
-func (c *objectComparison) compareKind(ctx context.Context, k *objectKind) error {
+func (c *objectComparison) compareKind(ctx context.Context, k *variation.Kind) error {
 	random := rand.New(rand.NewPCG(uint64(c.seed), 2))
 	pairs := c.limit
 	if c.all {
-		pairs = len(k.spec())
+		pairs = k.Places()
 	}
-	if err := c.playAll(ctx, c.chosen(random, k.creations(random, pairs)), [2]map[string]any{}); err != nil {
+	if err := c.playAll(ctx, c.chosen(random, k.Creations(random, pairs)), [2]map[string]any{}); err != nil {
 		return err
 	}
 	stored, err := c.store(ctx, k)
 	if err != nil {
-		return fmt.Errorf("%s: %w", k.gvk.Kind, err)
+		return fmt.Errorf("%s: %w", k.GVK.Kind, err)
 	}
 	err = errors.Join(
-		c.playAll(ctx, c.chosen(random, k.alterations(random)), stored),
-		c.playAll(ctx, c.chosen(random, k.combinations(random, stored[1])), stored))
+		c.playAll(ctx, c.chosen(random, k.Alterations(random)), stored),
+		c.playAll(ctx, c.chosen(random, k.Combinations(random, stored[1])), stored))
 	return errors.Join(err, c.remove(ctx, k))
 }
 
 // compareState plays the experiments with an object in a state.
-func (c *objectComparison) compareState(ctx context.Context, k *objectKind) error {
+func (c *objectComparison) compareState(ctx context.Context, k *variation.Kind) error {
 	random := rand.New(rand.NewPCG(uint64(c.seed), 3))
 	stored, err := c.store(ctx, k)
 	if err == nil {
 		err = errors.Join(
-			c.playAll(ctx, c.chosen(random, k.combinations(random, stored[1])), stored),
-			c.playAll(ctx, c.chosen(random, k.alterations(random)), stored))
+			c.playAll(ctx, c.chosen(random, k.Combinations(random, stored[1])), stored),
+			c.playAll(ctx, c.chosen(random, k.Alterations(random)), stored))
 	}
 	if err != nil {
-		err = fmt.Errorf("%s (%s): %w", k.gvk.Kind, k.state.Name, err)
+		err = fmt.Errorf("%s (%s): %w", k.GVK.Kind, k.State.Name, err)
 	}
 	return errors.Join(err, c.remove(ctx, k))
 }
 
 // chosen returns the experiments to play.
-func (c *objectComparison) chosen(random *rand.Rand, all []experiment) []experiment {
+func (c *objectComparison) chosen(random *rand.Rand, all []variation.Experiment) []variation.Experiment {
 	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	if !c.all && len(all) > c.limit {
 		all = all[:c.limit]
@@ -167,8 +174,8 @@ func (c *objectComparison) chosen(random *rand.Rand, all []experiment) []experim
 }
 
 // store creates the valid object on both servers, and compares the stored objects.
-func (c *objectComparison) store(ctx context.Context, k *objectKind) (stored [2]map[string]any, err error) {
-	if err := c.play(ctx, experiment{kind: k, verb: "store"}, stored); err != nil {
+func (c *objectComparison) store(ctx context.Context, k *variation.Kind) (stored [2]map[string]any, err error) {
+	if err := c.play(ctx, variation.Experiment{Kind: k, Verb: "store"}, stored); err != nil {
 		return stored, err
 	}
 	for _, s := range c.pair {
@@ -179,11 +186,11 @@ func (c *objectComparison) store(ctx context.Context, k *objectKind) (stored [2]
 	if err := c.reach(ctx, k); err != nil {
 		return stored, err
 	}
-	if err := c.play(ctx, experiment{kind: k, verb: "get"}, stored); err != nil {
+	if err := c.play(ctx, variation.Experiment{Kind: k, Verb: "get"}, stored); err != nil {
 		return stored, err
 	}
 	for i, s := range c.pair {
-		code, answer, err := s.send(ctx, http.MethodGet, k.collection+"/"+k.name(), "", nil)
+		code, answer, err := s.send(ctx, http.MethodGet, pathOf(k), "", nil)
 		if err != nil || code != http.StatusOK {
 			return stored, fmt.Errorf("%s: get the valid object: %d %v %w", s.name, code, answer, err)
 		}
@@ -194,13 +201,13 @@ func (c *objectComparison) store(ctx context.Context, k *objectKind) (stored [2]
 
 // settled waits until the server itself does not change the object any more: a definition is
 // established, and whoever checks a group or a flow schema has said what it found.
-func (s *apiServer) settled(ctx context.Context, k *objectKind) error {
-	awaited := map[string]string{"CustomResourceDefinition": "Established", "APIService": "Available", "FlowSchema": "Dangling"}[k.gvk.Kind]
+func (s *apiServer) settled(ctx context.Context, k *variation.Kind) error {
+	awaited := map[string]string{"CustomResourceDefinition": "Established", "APIService": "Available", "FlowSchema": "Dangling"}[k.GVK.Kind]
 	if awaited == "" {
 		return nil
 	}
 	for ctx.Err() == nil {
-		answer, err := s.get(ctx, k.collection+"/"+k.name())
+		answer, err := s.get(ctx, pathOf(k))
 		if err != nil || answer == nil {
 			return err
 		}
@@ -216,14 +223,14 @@ func (s *apiServer) settled(ctx context.Context, k *objectKind) error {
 }
 
 // remove deletes the object, and removes its finalizers.
-func (c *objectComparison) remove(ctx context.Context, k *objectKind) error {
-	object := k.collection + "/" + k.name()
+func (c *objectComparison) remove(ctx context.Context, k *variation.Kind) error {
+	object := pathOf(k)
 	for _, s := range c.pair {
 		if code, answer, err := s.send(ctx, http.MethodDelete, object+"?gracePeriodSeconds=0", "", nil); err != nil || code >= http.StatusBadRequest {
 			return fmt.Errorf("%s: delete %s: %d %v %w", s.name, object, code, answer, err)
 		}
-		if k.gvk.Kind == "Namespace" {
-			empty := map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": k.name()}, "spec": map[string]any{}}
+		if k.GVK.Kind == "Namespace" {
+			empty := map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": k.Name()}, "spec": map[string]any{}}
 			if _, _, err := s.send(ctx, http.MethodPut, object+"/finalize", "application/json", empty); err != nil {
 				return fmt.Errorf("%s: finalize %s: %w", s.name, object, err)
 			}
@@ -237,8 +244,8 @@ func (c *objectComparison) remove(ctx context.Context, k *objectKind) error {
 }
 
 // playAll plays experiments concurrently: none of them changes a stored object.
-func (c *objectComparison) playAll(ctx context.Context, all []experiment, stored [2]map[string]any) error {
-	queue := make(chan experiment)
+func (c *objectComparison) playAll(ctx context.Context, all []variation.Experiment, stored [2]map[string]any) error {
+	queue := make(chan variation.Experiment)
 	failures := make([]error, objectLanes)
 	var running sync.WaitGroup
 	for i := range objectLanes {
@@ -259,90 +266,33 @@ func (c *objectComparison) playAll(ctx context.Context, all []experiment, stored
 }
 
 // play sends one experiment to both servers and notes the differences.
-func (c *objectComparison) play(ctx context.Context, e experiment, stored [2]map[string]any) error {
-	var outcomes [2]objectOutcome
+func (c *objectComparison) play(ctx context.Context, e variation.Experiment, stored [2]map[string]any) error {
+	var outcomes [2]difference.Outcome
 	for i, s := range c.pair {
 		var err error
 		if outcomes[i], err = s.carry(ctx, e, runtime.DeepCopyJSON(stored[i])); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
-	ours, theirs := outcomes[0], outcomes[1]
-	reconcileObjects(e, ours.object, theirs.object)
-	lines := differences(ours, theirs)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.played++
-	alike := !slices.ContainsFunc(lines, func(line string) bool { return declaredOfObjects(e, general(e.kind.gvk.Kind, line)) == "" })
-	if alike {
-		if refused := ours.code >= http.StatusBadRequest; refused {
-			c.agreed[1]++
-		} else {
-			c.agreed[0]++
-		}
-	}
-	for _, line := range lines {
-		if reason := declaredOfObjects(e, general(e.kind.gvk.Kind, line)); reason != "" {
-			c.used[reason]++
-			continue
-		}
-		where := key(e.kind.gvk.Kind, line)
-		f := c.found[where]
-		if f == nil {
-			f = &finding{}
-			c.found[where] = f
-		}
-		if f.count++; f.count <= 2 {
-			f.examples = append(f.examples, line+"\n    in "+e.String())
-		}
-	}
+	c.findings.Note(e, outcomes[0], outcomes[1])
 	return nil
 }
 
 // report fails the test if there are differences that are neither declared nor recorded; and, if
-// everything was played, if recorded ones are no more.
+// everything was played, if recorded ones are no more, or a declaration has permitted nothing.
 func (c *objectComparison) report(t *testing.T) {
 	t.Helper()
-	lines := slices.SortedFunc(maps.Keys(c.found), func(a, b string) int {
-		return cmp.Or(c.found[b].count-c.found[a].count, strings.Compare(a, b))
-	})
-	recorded := 0
-	for _, line := range lines {
-		if c.known[line] && !*rewrite {
-			recorded += c.found[line].count
-			continue
-		}
-		t.Errorf("%d times: %s\n  %s", c.found[line].count, line, strings.Join(c.found[line].examples, "\n  "))
-	}
-	t.Logf("seed %d: %d experiments; accepted alike %d, refused alike %d; recorded differences %d times; declared: %v",
-		c.seed, c.played, c.agreed[0], c.agreed[1], recorded, c.used)
-	if c.agreed[0] == 0 || c.agreed[1] == 0 {
-		t.Error("of experiments like these some are accepted and some are not")
-	}
-	switch {
-	case *rewrite:
-		c.record(t)
-	case c.all && os.Getenv(kindsVariable) == "":
-		for _, line := range slices.Sorted(maps.Keys(c.known)) {
-			if c.found[line] == nil {
-				t.Errorf("a recorded difference is no more: %s", line)
-			}
+	c.findings.Whole = c.all && os.Getenv(kindsVariable) == ""
+	if *rewrite {
+		if err := c.findings.Rewrite(); err != nil {
+			t.Error(err)
 		}
 	}
-}
-
-// record writes the found differences. Differences that a sample did not play stay recorded.
-func (c *objectComparison) record(t *testing.T) {
-	t.Helper()
-	all := map[string]bool{}
-	for line := range c.found {
-		all[line] = true
-	}
-	if !c.all {
-		maps.Copy(all, c.known)
-	}
-	text := recordedHeader + strings.Join(slices.Sorted(maps.Keys(all)), "\n") + "\n"
-	if err := os.WriteFile(recordedFile, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
+	t.Logf("seed %d", c.seed)
+	c.findings.Report(t)
+	if c.findings.Whole {
+		for _, d := range c.declarations.Unused() {
+			t.Errorf("nothing uses a declaration any more: %s", d)
+		}
 	}
 }

@@ -4,20 +4,15 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-)
 
-var (
-	uuids  = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
-	digits = regexp.MustCompile(`[0-9]+`)
+	"github.com/coppice-dev/coppice/internal/testing/difference"
 )
 
 // outcome is the result of a request: the answer, and the stored objects after it. Objects are
@@ -47,7 +42,7 @@ func (s *apiServer) play(ctx context.Context, r request, m *memory) (outcome, er
 	if err != nil {
 		return outcome{}, err
 	}
-	result := outcome{Code: code, Answer: normalised(answer)}
+	result := outcome{Code: code, Answer: difference.Normalised(answer)}
 	if answer.GetKind() == "Status" {
 		result.Reason, _, _ = unstructured.NestedString(answer.Object, "reason")
 	}
@@ -61,68 +56,9 @@ func (s *apiServer) play(ctx context.Context, r request, m *memory) (outcome, er
 		return outcome{}, err
 	}
 	if after != nil {
-		result.After = normalised(after)
+		result.After = difference.Normalised(after)
 	}
 	return result, nil
-}
-
-// normalised returns a copy of a whole object, list or Status in which uids and times are
-// words, and resource versions are left out.
-func normalised(o *unstructured.Unstructured) map[string]any {
-	content := runtime.DeepCopyJSON(o.Object)
-	if items, ok := content["items"].([]any); ok {
-		for i := range items {
-			items[i] = normalisedObject(items[i].(map[string]any))
-		}
-	}
-	return normalisedObject(content)
-}
-
-func normalisedObject(content map[string]any) map[string]any {
-	uid, _, _ := unstructured.NestedString(content, "metadata", "uid")
-	unstructured.RemoveNestedField(content, "metadata", "resourceVersion")
-	if content["kind"] == "Status" {
-		uid, _, _ = unstructured.NestedString(content, "details", "uid")
-		// Messages name resource versions, which differ between servers.
-		if message, ok := content["message"].(string); ok {
-			content["message"] = digits.ReplaceAllString(uuids.ReplaceAllString(message, "(other uid)"), "(number)")
-		}
-	}
-	return replaced(content, uid).(map[string]any)
-}
-
-// replaced replaces uid and all times by words, at any depth.
-func replaced(value any, uid string) any {
-	switch v := value.(type) {
-	case map[string]any:
-		for key := range v {
-			v[key] = replaced(v[key], uid)
-		}
-		if entries, ok := v["managedFields"].([]any); ok {
-			sortByContent(entries)
-		}
-	case []any:
-		for i := range v {
-			v[i] = replaced(v[i], uid)
-		}
-	case string:
-		if uid != "" {
-			v = strings.ReplaceAll(v, uid, "(uid)")
-		}
-		v = uuids.ReplaceAllString(v, "(other uid)")
-		if _, err := time.Parse(time.RFC3339, v); err == nil {
-			v = "(time)"
-		}
-		return v
-	}
-	return value
-}
-
-// sortByContent sorts managed fields by their contents, because their times are replaced: servers
-// sort them by the second of the write, and two writes may fall into the same second on only one of
-// the servers.
-func sortByContent(entries []any) {
-	slices.SortFunc(entries, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 }
 
 // reconcile removes from a pair of outcomes what docs/semantics.md declares to differ in every
@@ -236,7 +172,7 @@ func reconcileRemoved(r request, before []unstructured.Unstructured, ours, their
 		return
 	}
 	o, t := ours.Answer.(map[string]any), theirs.Answer.(map[string]any)
-	if o["kind"] != r.kind.kind || t["kind"] != r.kind.kind || !cmp.Equal(o, normalised(&before[0])) {
+	if o["kind"] != r.kind.kind || t["kind"] != r.kind.kind || !cmp.Equal(o, difference.Normalised(&before[0])) {
 		return
 	}
 	for _, answer := range []map[string]any{o, t} {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/coppice-dev/coppice/internal/testing/difference"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
@@ -39,14 +40,14 @@ func TestPodSecurity(t *testing.T) {
 	pair := servers(t)
 	compare := func(method, path, contentType, body string) (lines []string) {
 		t.Helper()
-		var outcomes [2]objectOutcome
+		var outcomes [2]difference.Outcome
 		for i, s := range pair {
 			var err error
 			if outcomes[i], err = s.raw(t.Context(), method, path, contentType, []byte(body)); err != nil {
 				t.Fatalf("%s: %v", s.name, err)
 			}
 		}
-		return differences(outcomes[0], outcomes[1])
+		return difference.Lines(outcomes[0], outcomes[1])
 	}
 	check := func(method, path, body string) {
 		t.Helper()

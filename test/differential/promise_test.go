@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/coppice-dev/coppice/internal/testing/difference"
 )
 
 // The rules R17 to R20 of docs/semantics.md, stated a second time: how our server has to answer a
@@ -146,13 +148,13 @@ func checkPromise(r request, before []unstructured.Unstructured, ours outcome) e
 		want = refusal(r, &before[0], p.refused)
 	}
 	if p.after != nil {
-		want.After = normalised(p.after)
+		want.After = difference.Normalised(p.after)
 		if p.refused == "" && r.options.OrphanDependents != nil && !*r.options.OrphanDependents {
 			want.Code = http.StatusAccepted // of all that wait, only those that asked in the old way are told so
 		}
 	}
 	if len(r.options.DryRun) > 0 {
-		want.After = normalised(&before[0])
+		want.After = difference.Normalised(&before[0])
 	}
 	if status, ok := ours.Answer.(map[string]any); ok && status["kind"] == "Status" {
 		ours.Answer = withoutWords(status)
@@ -171,9 +173,9 @@ func differs(want, got outcome) error {
 func answerOf(r request, p promise, before *unstructured.Unstructured) map[string]any {
 	switch {
 	case p.after != nil:
-		return normalised(p.after)
+		return difference.Normalised(p.after)
 	case r.kind.kind == "Pod" || r.kind.kind == "Namespace":
-		return normalised(before)
+		return difference.Normalised(before)
 	}
 	details := map[string]any{"name": r.name, "kind": r.kind.resource, "uid": "(uid)"}
 	if group := before.GroupVersionKind().Group; group != "" {
@@ -185,7 +187,7 @@ func answerOf(r request, p promise, before *unstructured.Unstructured) map[strin
 // refusal returns the outcome of a policy that a terminating object can no longer have (R19).
 func refusal(r request, before *unstructured.Unstructured, option string) outcome {
 	return outcome{
-		Code: http.StatusUnprocessableEntity, Reason: string(metav1.StatusReasonInvalid), After: normalised(before),
+		Code: http.StatusUnprocessableEntity, Reason: string(metav1.StatusReasonInvalid), After: difference.Normalised(before),
 		Answer: map[string]any{
 			"apiVersion": "v1", "kind": "Status", "metadata": map[string]any{}, "status": "Failure", "code": int64(http.StatusUnprocessableEntity),
 			"reason": string(metav1.StatusReasonInvalid),
@@ -241,7 +243,7 @@ func checkCollection(r request, before []unstructured.Unstructured, ours outcome
 			left = o
 		}
 		if left != nil {
-			after[o.GetName()] = metadataOf(normalised(left))
+			after[o.GetName()] = metadataOf(difference.Normalised(left))
 		}
 	}
 	got := map[string]any{}

@@ -12,6 +12,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/coppice-dev/coppice/internal/testing/difference"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
@@ -94,7 +95,7 @@ func freshDifferences(ours, theirs map[string]any) []string {
 		case theirs[key] == nil:
 			lines = append(lines, "only ours: "+key)
 		default:
-			for _, line := range objectDifferences("", ours[key], theirs[key]) {
+			for _, line := range difference.Fields("", ours[key], theirs[key]) {
 				lines = append(lines, key+": "+line)
 			}
 		}
@@ -162,7 +163,7 @@ func (s *apiServer) listInto(ctx context.Context, resource, path string, into ma
 		o := &unstructured.Unstructured{Object: item.(map[string]any)}
 		key := resource + "/" + strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/")
 		o.SetManagedFields(nil)
-		content := normalised(o)
+		content := difference.Normalised(o)
 		if rules, ok := content["rules"].([]any); ok && strings.HasSuffix(resource, "."+rbacv1.GroupName) {
 			content["rules"] = byContent(rules)
 		}

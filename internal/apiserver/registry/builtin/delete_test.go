@@ -56,7 +56,7 @@ func TestDeleteAnswersWithStatus(t *testing.T) {
 	if hooks != 1 {
 		t.Errorf("AfterDelete ran %d times", hooks)
 	}
-	if m.has("/configmaps/default/a") {
+	if m.Has("/configmaps/default/a") {
 		t.Error("it is still there")
 	}
 
@@ -165,11 +165,11 @@ func TestNamespaceLifecycle(t *testing.T) {
 				steps = []func(){metadata, spec}
 			}
 			steps[0]()
-			if !m.has("/namespaces/team") {
+			if !m.Has("/namespaces/team") {
 				t.Fatal("gone too early")
 			}
 			steps[1]()
-			if m.has("/namespaces/team") {
+			if m.Has("/namespaces/team") {
 				t.Error("still there")
 			}
 		})
@@ -216,15 +216,15 @@ func TestDeleteCollection(t *testing.T) {
 	if got := meta.LenList(list); got != all+1 {
 		t.Errorf("the answer holds %d objects", got)
 	}
-	if got := m.pages(); got != 3 {
+	if got := m.Pages(); got != 3 {
 		t.Errorf("%d pages were read", got)
 	}
 	for i := range all {
-		if m.has(fmt.Sprintf("/configmaps/default/cm-%d", i)) {
+		if m.Has(fmt.Sprintf("/configmaps/default/cm-%d", i)) {
 			t.Errorf("cm-%d is still there", i)
 		}
 	}
-	if !m.has("/configmaps/default/held") {
+	if !m.Has("/configmaps/default/held") {
 		t.Error("the one with a finalizer is gone")
 	}
 	if options.GracePeriodSeconds != nil || options.Preconditions != nil {
@@ -241,7 +241,7 @@ func TestDeleteCollectionLimit(t *testing.T) {
 	if err != nil || meta.LenList(list) != 2 {
 		t.Errorf("%d objects, %v", meta.LenList(list), err)
 	}
-	if m.has("/configmaps/default/cm-1") || !m.has("/configmaps/default/cm-2") {
+	if m.Has("/configmaps/default/cm-1") || !m.Has("/configmaps/default/cm-2") {
 		t.Error("want exactly the first two gone")
 	}
 }
@@ -271,7 +271,7 @@ func TestDeleteCollectionGoesOn(t *testing.T) {
 	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "2 of 5") {
 		t.Errorf("%v", err)
 	}
-	if len(asked) != 5 || m.has("/configmaps/default/cm-1") || m.has("/configmaps/default/cm-2") {
+	if len(asked) != 5 || m.Has("/configmaps/default/cm-1") || m.Has("/configmaps/default/cm-2") {
 		t.Errorf("asked for %v", asked)
 	}
 }
@@ -313,13 +313,13 @@ func TestUpdateWithoutFinalizersRemoves(t *testing.T) {
 	one := answer.(*corev1.ConfigMap).DeepCopy()
 	one.Finalizers, one.ResourceVersion = []string{"example.com/b"}, ""
 	mustUpdate(t, r, ctx, one)
-	if !m.has("/configmaps/default/a") {
+	if !m.Has("/configmaps/default/a") {
 		t.Fatal("gone too early")
 	}
 	none := one.DeepCopy()
 	none.Finalizers = nil
 	mustUpdate(t, r, ctx, none)
-	if m.has("/configmaps/default/a") {
+	if m.Has("/configmaps/default/a") {
 		t.Error("still there")
 	}
 }
@@ -338,7 +338,7 @@ func TestStatusCannotRemoveFinalizers(t *testing.T) {
 	status := answer.(*corev1.Service).DeepCopy()
 	status.Finalizers = nil
 	mustUpdate(t, storages["services/status"].(rest.Updater), ctx, status)
-	if !m.has("/services/default/a") {
+	if !m.Has("/services/default/a") {
 		t.Error("a status update has removed the object")
 	}
 }

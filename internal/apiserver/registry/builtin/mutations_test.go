@@ -3,15 +3,13 @@ package builtin
 import (
 	"fmt"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
-	"sigs.k8s.io/yaml"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/testing/variation"
 )
 
 // TestMutations plays testdata/mutations, a file for each kind: a valid object, and the
@@ -96,57 +94,12 @@ func eachMutation(t *testing.T, base, lines string, outcome func(changed string)
 	t.Helper()
 	var out strings.Builder
 	for line := range strings.SplitSeq(strings.TrimSpace(lines), "\n") {
-		where, value, ok := strings.Cut(line, " = ")
-		if !ok {
-			t.Fatalf("no = in %q", line)
-		}
-		var object any
-		if err := yaml.Unmarshal([]byte(base), &object); err != nil {
-			t.Fatal(err)
-		}
-		object = mutate(t, object, steps(where), value)
-		changed, err := yaml.Marshal(object)
+		changed, err := variation.Mutate(base, line)
 		if err != nil {
 			t.Fatal(err)
 		}
-		said := strings.ReplaceAll(strings.TrimSpace(outcome(string(changed))), "\n", "\n  ")
+		said := strings.ReplaceAll(strings.TrimSpace(outcome(changed)), "\n", "\n  ")
 		fmt.Fprintf(&out, "%s\n  %s\n", line, said)
 	}
 	return out.String()
-}
-
-// steps splits a path: names and, in brackets, indexes and keys.
-func steps(path string) []string {
-	return regexp.MustCompile(`[^.\[\]]+(?:\.[^.\[\]]+)*?|\[[^\]]*\]`).FindAllString(strings.ReplaceAll(path, ".[", "["), -1)
-}
-
-// mutate sets the value at the path, creating the maps and lists that lead there.
-func mutate(t *testing.T, in any, path []string, value string) any {
-	t.Helper()
-	if len(path) == 0 {
-		var v any
-		if err := yaml.Unmarshal([]byte(value), &v); err != nil {
-			t.Fatalf("%v in %q", err, value)
-		}
-		return v
-	}
-	key := strings.Trim(path[0], "[]")
-	if i, err := strconv.Atoi(key); err == nil && strings.HasPrefix(path[0], "[") {
-		list, _ := in.([]any)
-		for len(list) <= i {
-			list = append(list, map[string]any{})
-		}
-		list[i] = mutate(t, list[i], path[1:], value)
-		return list
-	}
-	m, _ := in.(map[string]any)
-	if m == nil {
-		m = map[string]any{}
-	}
-	if len(path) == 1 && value == "absent" {
-		delete(m, key)
-		return m
-	}
-	m[key] = mutate(t, m[key], path[1:], value)
-	return m
 }

@@ -1,48 +1,36 @@
-package differential
+package variation
 
 import (
-	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// document is an OpenAPI document of one server, or both: fields that one of them lacks belong
-// to another version of Kubernetes.
-type document struct{ schemas map[string]any }
+// Document is an OpenAPI document of a group version.
+type Document struct{ schemas map[string]any }
 
-// fetchDocument reads the OpenAPI document of a group version, such as api/v1.
-func (s *apiServer) fetchDocument(ctx context.Context, groupVersion string) (document, error) {
-	code, answer, err := s.send(ctx, http.MethodGet, "/openapi/v3/"+groupVersion, "", nil)
-	if err != nil || code != http.StatusOK {
-		return document{}, fmt.Errorf("%s: OpenAPI of %s: %d %w", s.name, groupVersion, code, err)
-	}
-	components, _ := nested(answer.Object, "components")
-	schemas, ok := nested(components, "schemas")
-	if !ok {
-		return document{}, fmt.Errorf("%s: OpenAPI of %s has no schemas", s.name, groupVersion)
-	}
-	return document{schemas}, nil
-}
+// NewDocument takes the schemas of a document, by name.
+func NewDocument(schemas map[string]any) Document { return Document{schemas} }
 
 // root returns the schema of a kind.
-func (d document) root(group, version, kind string) (map[string]any, error) {
-	for _, schema := range d.schemas {
-		kinds, _ := schema.(map[string]any)["x-kubernetes-group-version-kind"].([]any)
+func (d Document) root(gvk schema.GroupVersionKind) (map[string]any, error) {
+	for _, described := range d.schemas {
+		kinds, _ := described.(map[string]any)["x-kubernetes-group-version-kind"].([]any)
 		for _, k := range kinds {
 			k, _ := k.(map[string]any)
-			if k["group"] == group && k["version"] == version && k["kind"] == kind {
-				return schema.(map[string]any), nil
+			if k["group"] == gvk.Group && k["version"] == gvk.Version && k["kind"] == gvk.Kind {
+				return described.(map[string]any), nil
 			}
 		}
 	}
-	return nil, fmt.Errorf("no schema of %s/%s %s", group, version, kind)
+	return nil, fmt.Errorf("no schema of %s", gvk)
 }
 
 // resolve follows a reference. It returns the schema, and the last part of its name.
-func (d document) resolve(schema map[string]any) (map[string]any, string) {
+func (d Document) resolve(schema map[string]any) (map[string]any, string) {
 	name := ""
 	for {
 		reference, _ := schema["$ref"].(string)
@@ -58,15 +46,15 @@ func (d document) resolve(schema map[string]any) (map[string]any, string) {
 	}
 }
 
-// shape describes a value by its schema: its fields are the fields that both servers have.
-type shape struct {
+// Shape describes a value by its schema.
+type Shape struct {
 	name     string // of the type, without its group: PodSpec
 	form     form
 	format   string
 	enum     []string
-	fields   map[string]*shape
+	fields   map[string]*Shape
 	required []string
-	element  *shape // of a list or map
+	element  *Shape // of a list or map
 }
 
 // form is the kind of JSON that a value is.
@@ -88,12 +76,26 @@ const (
 // repeats is how often a type may contain itself: JSONSchemaProps does.
 const repeats = 2
 
+// ShapeOf returns the shape of a kind that is described in the documents of two servers: a field that one of them lacks
+// belongs to another version of Kubernetes.
+func ShapeOf(gvk schema.GroupVersionKind, ours, theirs Document) (*Shape, error) {
+	our, err := ours.root(gvk)
+	if err != nil {
+		return nil, err
+	}
+	their, err := theirs.root(gvk)
+	if err != nil {
+		return nil, err
+	}
+	return common([2]Document{ours, theirs}, [2]map[string]any{our, their}, nil), nil
+}
+
 // common returns the shape that a pair of schemas have in common. above are the types that
 // contain it.
-func common(documents [2]document, schemas [2]map[string]any, above []string) *shape {
+func common(documents [2]Document, schemas [2]map[string]any, above []string) *Shape {
 	ours, name := documents[0].resolve(schemas[0])
 	theirs, _ := documents[1].resolve(schemas[1])
-	s := &shape{name: name, form: formOf(theirs, name), format: fmt.Sprint(theirs["format"])}
+	s := &Shape{name: name, form: formOf(theirs, name), format: fmt.Sprint(theirs["format"])}
 	for _, value := range asList(theirs["enum"]) {
 		s.enum = append(s.enum, fmt.Sprint(value))
 	}
@@ -109,7 +111,7 @@ func common(documents [2]document, schemas [2]map[string]any, above []string) *s
 		for _, field := range asList(theirs["required"]) {
 			s.required = append(s.required, fmt.Sprint(field))
 		}
-		s.fields = map[string]*shape{}
+		s.fields = map[string]*Shape{}
 		ourFields, _ := nested(ours, "properties")
 		theirFields, _ := nested(theirs, "properties")
 		for field, theirSchema := range theirFields {
@@ -165,7 +167,7 @@ func count(list []string, value string) int {
 // place is a path to a value, of field names, keys and indexes, and the shape of the value.
 type place struct {
 	path  []any
-	shape *shape
+	shape *Shape
 }
 
 // String returns the path as errors write it.
@@ -189,7 +191,7 @@ func written(path []any) string {
 
 // places returns all places in a shape, in the order of their names: of lists the first element,
 // of maps none.
-func places(s *shape, path []any) []place {
+func places(s *Shape, path []any) []place {
 	var all []place
 	if len(path) > 0 {
 		all = append(all, place{path, s})
@@ -206,4 +208,11 @@ func places(s *shape, path []any) []place {
 	default: // no fields
 	}
 	return all
+}
+
+// nested returns the object below a key of an object.
+func nested(value any, key string) (map[string]any, bool) {
+	object, _ := value.(map[string]any)
+	below, ok := object[key].(map[string]any)
+	return below, ok
 }

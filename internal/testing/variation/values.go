@@ -1,4 +1,4 @@
-package differential
+package variation
 
 import (
 	"maps"
@@ -31,11 +31,11 @@ var unusual = map[string]string{
 }
 
 // sample returns a mostly valid value: an object has its required fields.
-func sample(name string, s *shape) any {
+func sample(name string, s *Shape) any {
 	if len(s.enum) > 0 {
 		return s.enum[0]
 	}
-	word, known := words[name]
+	word := words[name]
 	switch s.form {
 	case formObject:
 		object := map[string]any{}
@@ -63,27 +63,27 @@ func sample(name string, s *shape) any {
 	case formQuantity:
 		return "1"
 	case formString:
-		return text(word, known, s.format)
+		return text(word, s.format)
 	case formAny:
 	}
 	return map[string]any{}
 }
 
-func text(word any, known bool, format string) string {
+func text(word any, format string) string {
 	switch format {
 	case "date-time":
 		return "2026-01-02T03:04:05Z"
 	case "byte":
 		return "YQ=="
 	}
-	if text, ok := word.(string); known && ok {
+	if text, ok := word.(string); ok {
 		return text
 	}
 	return "a"
 }
 
 // whole returns a value with all fields, to a depth.
-func whole(name string, s *shape, depth int) any {
+func whole(name string, s *Shape, depth int) any {
 	switch {
 	case depth == 0:
 		return sample(name, s)
@@ -99,7 +99,7 @@ func whole(name string, s *shape, depth int) any {
 	return sample(name, s)
 }
 
-// variants returns the values to put in a place: right and wrong ones, by what they are.
+// variants returns the values to put in a place, right and wrong ones, by their descriptions.
 func variants(p place) map[string]any {
 	name, _ := p.path[len(p.path)-1].(string)
 	s := p.shape
@@ -173,7 +173,7 @@ func variants(p place) map[string]any {
 }
 
 // elementVariants returns values for the keys of a map.
-func elementVariants(s *shape) map[string]any {
+func elementVariants(s *Shape) map[string]any {
 	switch s.form {
 	case formString:
 		return map[string]any{"empty": "", "bad": "-Bad_Name!", "type": int64(1)}
@@ -191,9 +191,9 @@ var unions = map[string][]string{
 	"IngressBackend": {}, "MetricSpec": {"type"}, "LimitRangeItem": {"type", "default", "defaultRequest", "min", "max"},
 }
 
-// put sets the value in a place of an object, whose shape is s. It makes what is missing on the
+// put sets the value in a place of an object, whose shape is s. It makes the values that are missing on the
 // way, with the fields that are required there, and changes content.
-func put(name string, s *shape, content any, path []any, value any) any {
+func put(name string, s *Shape, content any, path []any, value any) any {
 	if len(path) == 0 {
 		if f, ok := value.(edit); ok {
 			value = f(content)
@@ -205,7 +205,7 @@ func put(name string, s *shape, content any, path []any, value any) any {
 	case int:
 		list, ok := content.([]any)
 		if !ok || len(list) == 0 {
-			list = sample(name, &shape{form: formList, element: s.element}).([]any)
+			list = sample(name, &Shape{form: formList, element: s.element}).([]any)
 		}
 		if step >= len(list) {
 			return list // an earlier change has made it shorter

@@ -1,0 +1,175 @@
+package difference
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/coppice-dev/coppice/internal/testing/variation"
+)
+
+// Findings collects the differences of many experiments.
+type Findings struct {
+	// Whole: everything was played, so recorded differences that are not found are no more.
+	Whole bool
+
+	declared func(e variation.Experiment, difference string) string
+	record   Record
+
+	mu     sync.Mutex
+	played map[string]int      // guarded by mu: experiments, by kind
+	agreed [2]int              // guarded by mu: on accepting, on refusing
+	found  map[string]*finding // guarded by mu: by the difference in general
+	used   map[string]int      // guarded by mu: declared differences, by reason
+}
+
+// finding is a difference, and where it was seen.
+type finding struct {
+	count    int
+	examples []string
+}
+
+// NewFindings returns findings without any. declared returns the reason why a difference, in the form of General, is
+// permitted, or "".
+func NewFindings(declared func(e variation.Experiment, difference string) string, record Record) *Findings {
+	return &Findings{declared: declared, record: record, played: map[string]int{}, found: map[string]*finding{}, used: map[string]int{}}
+}
+
+// Agree counts an experiment that both servers accept, with the same result.
+func (f *Findings) Agree(kind string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.played[kind]++
+	f.agreed[0]++
+}
+
+// Note compares the outcomes of an experiment.
+func (f *Findings) Note(e variation.Experiment, ours, theirs Outcome) {
+	kind := e.Kind.GVK.Kind
+	Reconcile(kind, ours.Object, theirs.Object)
+	lines := Lines(ours, theirs)
+	reasons := make([]string, len(lines))
+	for i, line := range lines {
+		reasons[i] = f.declared(e, General(kind, line))
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.played[kind]++
+	if alike := !slices.Contains(reasons, ""); alike {
+		if refused := ours.Code >= http.StatusBadRequest; refused {
+			f.agreed[1]++
+		} else {
+			f.agreed[0]++
+		}
+	}
+	for i, line := range lines {
+		if reasons[i] != "" {
+			f.used[reasons[i]]++
+			continue
+		}
+		where := Key(kind, line)
+		if f.found[where] == nil {
+			f.found[where] = &finding{}
+		}
+		found := f.found[where]
+		if found.count++; found.count <= 2 {
+			found.examples = append(found.examples, line+"\n    in "+e.String())
+		}
+	}
+}
+
+// Report fails the test if there are differences that are neither declared nor recorded; and, if
+// everything was played, if recorded ones are no more.
+func (f *Findings) Report(t *testing.T) {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	lines := slices.SortedFunc(maps.Keys(f.found), func(a, b string) int {
+		return cmp.Or(f.found[b].count-f.found[a].count, strings.Compare(a, b))
+	})
+	recorded := 0
+	for _, line := range lines {
+		if f.record.known[line] {
+			recorded += f.found[line].count
+			continue
+		}
+		t.Errorf("%d times: %s\n  %s", f.found[line].count, line, strings.Join(f.found[line].examples, "\n  "))
+	}
+	total := 0
+	for _, n := range f.played {
+		total += n
+	}
+	t.Logf("%d experiments; accepted alike %d, refused alike %d; recorded differences %d times; declared: %v",
+		total, f.agreed[0], f.agreed[1], recorded, f.used)
+	if f.agreed[0] == 0 || f.agreed[1] == 0 {
+		t.Error("of experiments like these some are accepted and some are not")
+	}
+	if !f.Whole {
+		return
+	}
+	for _, line := range slices.Sorted(maps.Keys(f.record.known)) {
+		if f.found[line] == nil {
+			t.Errorf("a recorded difference is no more: %s", line)
+		}
+	}
+}
+
+// Rewrite records the differences that were found. If not everything was played, recorded differences stay.
+func (f *Findings) Rewrite() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := map[string]bool{}
+	for line := range f.found {
+		all[line] = true
+	}
+	if !f.Whole {
+		maps.Copy(all, f.record.known)
+	}
+	f.record.known = all
+	return f.record.write()
+}
+
+// Played returns the number of experiments of each kind.
+func (f *Findings) Played() map[string]int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.played)
+}
+
+// Record is a file with the differences that are to be mended, one on each line.
+type Record struct {
+	file, header string
+	known        map[string]bool
+}
+
+// ReadRecord reads a record.
+func ReadRecord(file string) (Record, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return Record{}, err
+	}
+	r := Record{file: file, known: map[string]bool{}}
+	for line := range strings.Lines(string(data)) {
+		switch bare := strings.TrimRight(line, "\n"); {
+		case strings.HasPrefix(bare, "#"):
+			r.header += line
+		case bare != "":
+			r.known[bare] = true
+		}
+	}
+	return r, nil
+}
+
+func (r Record) write() error {
+	text := r.header + strings.Join(slices.Sorted(maps.Keys(r.known)), "\n") + "\n"
+	if err := os.WriteFile(r.file, []byte(text), 0o644); err != nil {
+		return fmt.Errorf("record the differences: %w", err)
+	}
+	return nil
+}
