@@ -15,6 +15,7 @@
 package podautoscaler
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -70,7 +71,26 @@ type decision struct {
 // NeedsMetrics reports whether the number of replicas depends on metrics.
 func NeedsMetrics(hpa *autoscalingv2.HorizontalPodAutoscaler, scale *autoscalingv1.Scale) bool {
 	current := scale.Spec.Replicas
-	return current != 0 && current >= minReplicas(hpa) && current <= hpa.Spec.MaxReplicas
+	if current == 0 {
+		return wakes(hpa)
+	}
+	return current >= minReplicas(hpa) && current <= hpa.Spec.MaxReplicas
+}
+
+// wakes reports whether an autoscaler scales a target up that has no replicas: it has scaled the target to zero itself,
+// and either metrics that exist without pods or a minimum can end that. A user who scales to zero disables scaling.
+func wakes(hpa *autoscalingv2.HorizontalPodAutoscaler) bool {
+	asleep := slices.ContainsFunc(hpa.Status.Conditions, func(c autoscalingv2.HorizontalPodAutoscalerCondition) bool {
+		return c.Type == autoscalingv2.ScaledToZero && c.Status == corev1.ConditionTrue
+	})
+	return asleep && (minReplicas(hpa) != 0 || isMeasuredElsewhere(hpa))
+}
+
+// isMeasuredElsewhere reports whether an autoscaler has metrics that exist without pods.
+func isMeasuredElsewhere(hpa *autoscalingv2.HorizontalPodAutoscaler) bool {
+	return slices.ContainsFunc(hpa.Spec.Metrics, func(m autoscalingv2.MetricSpec) bool {
+		return m.Type == autoscalingv2.ObjectMetricSourceType || m.Type == autoscalingv2.ExternalMetricSourceType
+	})
 }
 
 func minReplicas(hpa *autoscalingv2.HorizontalPodAutoscaler) int32 {
@@ -82,15 +102,15 @@ func Decide(hpa *autoscalingv2.HorizontalPodAutoscaler, seen Observed) Plan {
 	d := newDecision(hpa, seen)
 	current := seen.Scale.Spec.Replicas
 	d.set(autoscalingv2.AbleToScale, corev1.ConditionTrue, "SucceededGetScale", "the HPA controller was able to get the target's current scale")
-	d.Status.CurrentReplicas, d.Status.CurrentMetrics = current, nil
+	d.Status.CurrentReplicas, d.Status.CurrentMetrics, d.Status.ObservedGeneration = current, nil, &hpa.Generation
 	d.Memory.start(current, seen.Now)
 	desired := current
 	switch {
-	case current == 0:
+	case current == 0 && !wakes(hpa):
 		d.set(autoscalingv2.ScalingActive, corev1.ConditionFalse, "ScalingDisabled", "scaling is disabled since the replica count of the target is zero")
 	case current > hpa.Spec.MaxReplicas:
 		desired, d.Why = hpa.Spec.MaxReplicas, "Current number of replicas above Spec.MaxReplicas"
-	case current < minReplicas(hpa):
+	case current != 0 && current < minReplicas(hpa):
 		desired, d.Why = minReplicas(hpa), "Current number of replicas below Spec.MinReplicas"
 	default:
 		called, metric, ok := d.evaluate()
@@ -104,6 +124,9 @@ func Decide(hpa *autoscalingv2.HorizontalPodAutoscaler, seen Observed) Plan {
 			d.Why = "All metrics below target"
 		}
 		desired = d.normalize(called)
+		if least := minReplicas(hpa); current == 0 && least > 0 {
+			desired, d.Why = max(desired, least), cmp.Or(d.Why, "Current number of replicas below Spec.MinReplicas")
+		}
 	}
 	d.Status.DesiredReplicas = desired
 	if desired != current {
@@ -116,7 +139,7 @@ func newDecision(hpa *autoscalingv2.HorizontalPodAutoscaler, seen Observed) *dec
 	d := &decision{hpa: hpa, seen: seen, Plan: Plan{Memory: seen.Memory.clone()}}
 	d.Status = autoscalingv2.HorizontalPodAutoscalerStatus{
 		CurrentReplicas: hpa.Status.CurrentReplicas, DesiredReplicas: hpa.Status.DesiredReplicas, LastScaleTime: hpa.Status.LastScaleTime,
-		CurrentMetrics: hpa.Status.CurrentMetrics, Conditions: slices.Clone(hpa.Status.Conditions),
+		CurrentMetrics: hpa.Status.CurrentMetrics, Conditions: slices.Clone(hpa.Status.Conditions), ObservedGeneration: hpa.Status.ObservedGeneration,
 	}
 	return d
 }
@@ -185,6 +208,11 @@ func Scaled(hpa *autoscalingv2.HorizontalPodAutoscaler, p Plan, failure error, n
 	}
 	d.set(autoscalingv2.AbleToScale, corev1.ConditionTrue, "SucceededRescale", fmt.Sprintf("the HPA controller was able to update the target scale to %d", size))
 	d.Events = append(d.Events, Event{corev1.EventTypeNormal, "SuccessfulRescale", fmt.Sprintf("New size: %d; reason: %s", size, p.Why)})
+	if size == 0 && minReplicas(hpa) == 0 && isMeasuredElsewhere(hpa) {
+		d.set(autoscalingv2.ScaledToZero, corev1.ConditionTrue, "ScaledToZero", "the HPA controller scaled the workload to zero")
+	} else {
+		d.set(autoscalingv2.ScaledToZero, corev1.ConditionFalse, "NotScaledToZero", "the HPA controller did not scale the workload to zero")
+	}
 	d.Status.LastScaleTime = new(metav1.NewTime(now))
 	d.Memory.scaled(hpa.Spec.Behavior, size-p.Status.CurrentReplicas, now)
 	return d.Plan

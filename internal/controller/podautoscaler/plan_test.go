@@ -315,6 +315,52 @@ func TestWithoutMetrics(t *testing.T) {
 	}
 }
 
+// TestScalesToZeroAndBack: an autoscaler wakes a target that it has scaled to zero, and no other.
+func TestScalesToZeroAndBack(t *testing.T) {
+	hpa := anHPA(ofObject(value("10")))
+	hpa.Spec.MinReplicas, hpa.Generation = new(int32(0)), 7
+	seen := func(replicas int32, measured int64) Observed {
+		return Observed{
+			Scale: scaleOf(replicas), Pods: pods(int(replicas)), Readings: []Reading{{Value: measured}}, Now: epoch,
+			Memory: Memory{recommendations: []recommendation{{0, epoch.Add(-time.Minute)}}},
+		}
+	}
+	asleep := Scaled(hpa, Decide(hpa, seen(3, 0)), nil, epoch)
+	const zero = "0, All metrics below target SucceededRescale ValidMetricFound -DesiredWithinRange ScaledToZero !SuccessfulRescale"
+	if got := text(asleep); got != zero || *asleep.Status.ObservedGeneration != 7 {
+		t.Errorf("got %s, observed generation %v, want %s, 7", got, *asleep.Status.ObservedGeneration, zero)
+	}
+	raised, slept := hpa.DeepCopy(), hpa.DeepCopy()
+	slept.Status, raised.Status, raised.Spec.MinReplicas = asleep.Status, asleep.Status, new(int32(2))
+	withoutPods := slept.DeepCopy()
+	withoutPods.Spec.Metrics = []autoscalingv2.MetricSpec{ofPods(each("10"))}
+	for name, test := range map[string]struct {
+		hpa      *autoscalingv2.HorizontalPodAutoscaler
+		measured int64
+		want     string
+	}{
+		"a user scaled to zero":          {hpa, 23_000, "stays SucceededGetScale -ScalingDisabled"},
+		"metrics of pods":                {withoutPods, 0, "stays SucceededGetScale -ScalingDisabled -DesiredWithinRange ScaledToZero"},
+		"the metric is above the target": {slept, 23_000, "3, Service metric requests above target ReadyForNewScale ValidMetricFound -DesiredWithinRange ScaledToZero"},
+		"the metric is zero":             {slept, 0, "stays ReadyForNewScale ValidMetricFound -DesiredWithinRange ScaledToZero"},
+		"there is a minimum now":         {raised, 0, "2, Current number of replicas below Spec.MinReplicas ReadyForNewScale ValidMetricFound TooFewReplicas ScaledToZero"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan := Decide(test.hpa, seen(0, test.measured))
+			if got := text(plan); got != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
+			}
+			if plan.Replicas == nil {
+				return
+			}
+			plan = Scaled(test.hpa, plan, nil, epoch)
+			if c := plan.Status.Conditions[len(plan.Status.Conditions)-1]; c.Reason != "NotScaledToZero" {
+				t.Errorf("after it was scaled up: %+v", c)
+			}
+		})
+	}
+}
+
 func TestFailuresKeepTheDesiredReplicas(t *testing.T) {
 	hpa := anHPA(ofPods(each("10")))
 	hpa.Status.DesiredReplicas = 7

@@ -249,8 +249,11 @@ func sidecars(pod *corev1.Pod) []corev1.Container {
 }
 
 // replicasForRatio returns how many pods a ratio of usage to target calls for, if the usage is not
-// measured per pod: it applies to the ready pods.
+// measured per pod: it applies to the ready pods, or to one if there are to be none yet.
 func replicasForRatio(current int32, ratio float64, pods []*corev1.Pod, t tolerances) (int32, error) {
+	if current == 0 {
+		return ceiling(ratio), nil
+	}
 	if t.admit(ratio) {
 		return current, nil
 	}

@@ -7,6 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
@@ -87,6 +88,7 @@ func defaultStatefulUpdates(u *appsv1.StatefulSetUpdateStrategy) {
 	}
 	if u.Type == appsv1.RollingUpdateStatefulSetStrategyType && u.RollingUpdate != nil {
 		registry.SetDefaultPtr(&u.RollingUpdate.Partition, 0)
+		registry.SetDefaultPtr(&u.RollingUpdate.MaxUnavailable, intstr.FromInt32(1))
 	}
 }
 
@@ -98,21 +100,10 @@ func validateStatefulSet(s *appsv1.StatefulSet) field.ErrorList {
 		validate.MatchingSelector(validate.SelectorRules{Empty: "empty selector is invalid for statefulset", Invalid: new("")}, s.Spec.Selector, s.Spec.Template.Labels, spec),
 		validateSelectedTemplate("StatefulSet", withClaims(s), s.Spec.Selector, spec.Child("template")),
 	)
-	if rolling := s.Spec.UpdateStrategy.RollingUpdate; rolling != nil {
-		path := spec.Child("updateStrategy", "rollingUpdate")
-		if s.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
-			errs = append(errs, field.Invalid(path, rolling, fmt.Sprintf("only allowed for updateStrategy '%s'", appsv1.RollingUpdateStatefulSetStrategyType)))
-		}
-		errs = append(errs, validate.NotNegative(rolling.Partition, path.Child("partition"))...)
-		errs = append(errs, validate.IntOrPercent(rolling.MaxUnavailable, path.Child("maxUnavailable"))...)
-	}
+	errs = append(errs, validateStatefulUpdates(&s.Spec.UpdateStrategy, spec.Child("updateStrategy"))...)
 	if p := s.Spec.PodManagementPolicy; p != appsv1.OrderedReadyPodManagement && p != appsv1.ParallelPodManagement {
 		errs = append(errs, field.Invalid(spec.Child("podManagementPolicy"), p,
 			fmt.Sprintf("must be '%s' or '%s'", appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement)))
-	}
-	if t := s.Spec.UpdateStrategy.Type; t != appsv1.RollingUpdateStatefulSetStrategyType && t != appsv1.OnDeleteStatefulSetStrategyType {
-		errs = append(errs, field.Invalid(spec.Child("updateStrategy"), s.Spec.UpdateStrategy,
-			fmt.Sprintf("must be '%s' or '%s'", appsv1.RollingUpdateStatefulSetStrategyType, appsv1.OnDeleteStatefulSetStrategyType)))
 	}
 	if s.Spec.Ordinals != nil {
 		errs = append(errs, validate.NotNegative(&s.Spec.Ordinals.Start, spec.Child("ordinals", "start"))...)
@@ -126,6 +117,28 @@ func validateStatefulSet(s *appsv1.StatefulSet) field.ErrorList {
 		errs = append(errs, validate.OneOf(policy.WhenScaled, path.Child("whenScaled"), allowed...)...)
 	}
 	return errs
+}
+
+func validateStatefulUpdates(u *appsv1.StatefulSetUpdateStrategy, at *field.Path) field.ErrorList {
+	path := at.Child("rollingUpdate")
+	switch {
+	case u.Type != appsv1.RollingUpdateStatefulSetStrategyType && u.Type != appsv1.OnDeleteStatefulSetStrategyType:
+		return field.ErrorList{field.Invalid(at, *u, fmt.Sprintf("must be '%s' or '%s'",
+			appsv1.RollingUpdateStatefulSetStrategyType, appsv1.OnDeleteStatefulSetStrategyType))}
+	case u.RollingUpdate == nil:
+		return nil
+	case u.Type == appsv1.OnDeleteStatefulSetStrategyType:
+		return field.ErrorList{field.Invalid(path, u.RollingUpdate, fmt.Sprintf("only allowed for updateStrategy '%s'", appsv1.RollingUpdateStatefulSetStrategyType))}
+	}
+	unavailable, at := u.RollingUpdate.MaxUnavailable, path.Child("maxUnavailable")
+	errs := append(validate.NotNegative(u.RollingUpdate.Partition, path.Child("partition")), validate.IntOrPercent(unavailable, at)...)
+	if unavailable == nil {
+		return errs
+	}
+	if isZero(unavailable) {
+		errs = append(errs, field.Invalid(at, *unavailable, "cannot be 0"))
+	}
+	return append(errs, validateShare(unavailable, at)...)
 }
 
 // withClaims returns the template as its pods get it: with a volume for each volume claim, so that containers may mount
@@ -177,18 +190,10 @@ func warnOfStatefulSet(s, old *appsv1.StatefulSet) []string {
 }
 
 func validateStatefulSetUpdate(s, old *appsv1.StatefulSet) field.ErrorList {
-	undone := s.Spec.DeepCopy()
-	undone.Replicas = old.Spec.Replicas
-	undone.Ordinals = old.Spec.Ordinals
-	undone.Template = old.Spec.Template
-	undone.UpdateStrategy = old.Spec.UpdateStrategy
-	undone.RevisionHistoryLimit = old.Spec.RevisionHistoryLimit
-	undone.PersistentVolumeClaimRetentionPolicy = old.Spec.PersistentVolumeClaimRetentionPolicy
-	undone.MinReadySeconds = old.Spec.MinReadySeconds
 	spec := field.NewPath("spec")
-	if len(validate.Immutable(*undone, old.Spec, spec)) > 0 {
-		return field.ErrorList{field.Forbidden(spec, "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', "+
-			"'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden")}
-	}
-	return nil
+	return slices.Concat(
+		validate.Immutable(s.Spec.Selector, old.Spec.Selector, spec.Child("selector")),
+		validate.Immutable(s.Spec.VolumeClaimTemplates, old.Spec.VolumeClaimTemplates, spec.Child("volumeClaimTemplates")),
+		validate.Immutable(s.Spec.ServiceName, old.Spec.ServiceName, spec.Child("serviceName")),
+		validate.Immutable(s.Spec.PodManagementPolicy, old.Spec.PodManagementPolicy, spec.Child("podManagementPolicy")))
 }

@@ -55,15 +55,21 @@ func horizontalPodAutoscalers() registry.Resource {
 		ValidateIn: func(_ schema.GroupVersion, a, old *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
 			return validateVersions(a, old)
 		},
+		Desired: func(a *autoscalingv2.HorizontalPodAutoscaler) any { return a.Spec },
 		CopyStatus: registry.CopyField(func(a *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscalerStatus {
 			return &a.Status
 		}),
-		ValidateStatusUpdate: func(a, _ *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
-			return validate.Counts(field.NewPath("status"), map[string]int32{
-				"currentReplicas": a.Status.CurrentReplicas, "desiredReplicas": a.Status.DesiredReplicas,
-			})
-		},
+		ValidateStatusUpdate: validateStatus,
 	})
+}
+
+func validateStatus(a, _ *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
+	status := field.NewPath("status")
+	return append(
+		validate.Counts(status, map[string]int32{"currentReplicas": a.Status.CurrentReplicas, "desiredReplicas": a.Status.DesiredReplicas}),
+		validate.Each(a.Status.Conditions, status.Child("conditions"), func(c *autoscalingv2.HorizontalPodAutoscalerCondition, at *field.Path) field.ErrorList {
+			return validate.NotNegative(c.ObservedGeneration, at.Child("observedGeneration"))
+		})...)
 }
 
 // targetsText shows the measured values of the first metrics, and how many more there are.
@@ -170,8 +176,8 @@ func validateAutoscaler(a *autoscalingv2.HorizontalPodAutoscaler) field.ErrorLis
 		validate.Each(a.Spec.Metrics, spec.Child("metrics"), validateMetric),
 	)
 	least := ptr.Deref(a.Spec.MinReplicas, 1)
-	if least < 1 {
-		errs = append(errs, field.Invalid(spec.Child("minReplicas"), least, "must be greater than or equal to 1"))
+	if least < 0 {
+		errs = append(errs, field.Invalid(spec.Child("minReplicas"), least, "must be greater than or equal to 0"))
 	}
 	switch most := a.Spec.MaxReplicas; {
 	case most == 0:

@@ -48,7 +48,9 @@ func cronJobs() registry.Resource {
 			podspec.DefaultSpec(&c.Spec.JobTemplate.Spec.Template.Spec)
 			defaultPodFailurePolicy(c.Spec.JobTemplate.Spec.PodFailurePolicy)
 		},
-		Validate: validateCronJob,
+		PrepareForCreate: func(c *batchv1.CronJob) { dropJobFields(&c.Spec.JobTemplate.Spec) },
+		PrepareForUpdate: func(c, _ *batchv1.CronJob) { dropJobFields(&c.Spec.JobTemplate.Spec) },
+		Validate:         validateCronJob,
 		Warn: func(c, old *batchv1.CronJob) []string {
 			return warnOfJob(c, old, &c.Spec.JobTemplate.Spec, field.NewPath("spec", "jobTemplate", "spec"))
 		},

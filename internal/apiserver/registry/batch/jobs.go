@@ -46,6 +46,7 @@ func jobs() registry.Resource {
 	)), registry.Strategy[*batchv1.Job]{
 		Default:              defaultJob,
 		PrepareForCreate:     createJob,
+		PrepareForUpdate:     func(j, _ *batchv1.Job) { dropJobFields(&j.Spec) },
 		Canonicalize:         labelJob,
 		Validate:             validateJob,
 		ValidateCreate:       func(j *batchv1.Job) field.ErrorList { return validateGeneratedSelector(j, ownLabels(j)) },
@@ -115,6 +116,7 @@ const (
 // createJob makes the Job select exactly its own pods, by its UID, which is new and so unknown to the user. With a
 // manual selector, the user is responsible.
 func createJob(j *batchv1.Job) {
+	dropJobFields(&j.Spec)
 	if ptr.Deref(j.Spec.ManualSelector, false) {
 		return
 	}
@@ -134,6 +136,9 @@ func createJob(j *batchv1.Job) {
 	maps.Copy(selected, j.Spec.Selector.MatchLabels)
 	j.Spec.Selector.MatchLabels = selected
 }
+
+// dropJobFields drops the field of a feature gate that Kubernetes disables by default.
+func dropJobFields(spec *batchv1.JobSpec) { spec.Scheduling = nil }
 
 // ownLabels are the labels that only the pods of this Job have.
 func ownLabels(j *batchv1.Job) map[string]string {

@@ -67,7 +67,7 @@ func endpointSlices() registry.Resource {
 		Validate:       validateEndpointSlice,
 		ValidateCreate: validateSliceEndpoints,
 		ValidateUpdate: func(s, old *discoveryv1.EndpointSlice) field.ErrorList {
-			errs := validate.Immutable(s.AddressType, old.AddressType, field.NewPath("addressType"))
+			errs := validate.ImmutableUnnamed(s.AddressType, old.AddressType, field.NewPath("addressType"))
 			if !equality.Semantic.DeepEqual(s.Endpoints, old.Endpoints) {
 				errs = append(errs, validateSliceEndpoints(s)...)
 			}

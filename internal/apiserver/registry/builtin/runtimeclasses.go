@@ -40,7 +40,7 @@ func runtimeClasses() registry.Resource {
 		Warn:     warnOfRuntimeClass,
 		Validate: validateRuntimeClass,
 		ValidateUpdate: func(c, old *nodev1.RuntimeClass) field.ErrorList {
-			return validate.Immutable(c.Handler, old.Handler, field.NewPath("handler"))
+			return validate.ImmutableUnnamed(c.Handler, old.Handler, field.NewPath("handler"))
 		},
 	})
 }

@@ -31,8 +31,11 @@ func nodes() registry.Resource {
 		ValidateName:        apivalidation.NameIsDNSSubdomain,
 		UnconditionalUpdate: true,
 	}, nodeColumns(), registry.Strategy[*corev1.Node]{
-		Warn:    warnOfNode,
-		Default: defaultNode,
+		Warn:                   warnOfNode,
+		Default:                defaultNode,
+		PrepareForCreate:       func(n *corev1.Node) { dropNodeFields(&n.Spec, &n.Status) },
+		PrepareForUpdate:       func(n, _ *corev1.Node) { dropNodeFields(&n.Spec, &corev1.NodeStatus{}) },
+		PrepareForStatusUpdate: func(n, _ *corev1.Node) { dropNodeFields(&corev1.NodeSpec{}, &n.Status) },
 		Validate: func(n *corev1.Node) field.ErrorList {
 			spec := field.NewPath("spec")
 			return slices.Concat(
@@ -51,8 +54,7 @@ func nodes() registry.Resource {
 	})
 }
 
-// defaultNode keeps podCIDR and podCIDRs in agreement, and drops the dynamic configuration of kubelets, which
-// Kubernetes has removed.
+// defaultNode keeps podCIDR and podCIDRs in agreement.
 func defaultNode(n *corev1.Node) {
 	switch spec := &n.Spec; {
 	case spec.PodCIDR != "" && (len(spec.PodCIDRs) == 0 || spec.PodCIDRs[0] != spec.PodCIDR):
@@ -60,10 +62,16 @@ func defaultNode(n *corev1.Node) {
 	case spec.PodCIDR == "" && len(spec.PodCIDRs) > 0:
 		spec.PodCIDR = spec.PodCIDRs[0]
 	}
-	n.Spec.ConfigSource, n.Status.Config = nil, nil //nolint:staticcheck // SA1019: kube-apiserver drops the deprecated field
 	if len(n.Status.Allocatable) == 0 {
 		n.Status.Allocatable = n.Status.Capacity.DeepCopy()
 	}
+}
+
+// dropNodeFields drops the dynamic configuration of kubelets, which Kubernetes has removed, and the field of a feature
+// gate that it disables by default.
+func dropNodeFields(spec *corev1.NodeSpec, status *corev1.NodeStatus) {
+	spec.ConfigSource, status.Config = nil, nil //nolint:staticcheck // SA1019: kube-apiserver drops the deprecated field
+	spec.PodPreemptionPolicy = nil
 }
 
 func nodeColumns() []table.Column {

@@ -41,7 +41,10 @@ func persistentVolumeClaims() registry.Resource {
 		Validate: func(c *corev1.PersistentVolumeClaim) field.ErrorList {
 			return podspec.ValidateVolumeClaimSpec(&c.Spec, field.NewPath("spec"))
 		},
-		ValidateUpdate:       validateClaimUpdate,
+		ValidateUpdate: validateClaimUpdate,
+		PrepareForStatusUpdate: func(c, _ *corev1.PersistentVolumeClaim) {
+			c.Status.HealthStatus = nil // its feature gate is off by default
+		},
 		ValidateStatusUpdate: func(c, _ *corev1.PersistentVolumeClaim) field.ErrorList { return validateClaimStatus(&c.Status) },
 		CopyStatus:           registry.CopyField(func(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaimStatus { return &c.Status }),
 	})

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
+	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
@@ -86,7 +87,7 @@ func qosClassOf(spec *corev1.PodSpec) corev1.PodQOSClass {
 	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
 		specified = append(specified, c.Resources)
 	}
-	if spec.Resources != nil {
+	if resourcehelper.IsPodLevelResourcesSet(&corev1.Pod{Spec: *spec}) {
 		specified = []corev1.ResourceRequirements{*spec.Resources}
 	}
 	guaranteed, bestEffort := true, true

@@ -24,6 +24,7 @@ func createPod(p *corev1.Pod) {
 	p.Spec.DeprecatedServiceAccount = p.Spec.ServiceAccountName
 	p.Spec.Tolerations = tolerateLostNodes(p.Spec.Tolerations)
 	podspec.MergeLabelKeys(&p.Spec, p.Labels)
+	podspec.CompletePodResources(p)
 	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: qosClassOf(&p.Spec)}
 	if len(p.Spec.SchedulingGates) > 0 {
 		p.Status.Conditions = []corev1.PodCondition{{
@@ -33,8 +34,8 @@ func createPod(p *corev1.Pod) {
 	}
 }
 
-// updatePod restores fields that a client may leave out: the priority and the preemption policy, and the default
-// tolerations. It does not restore the names of the priority class and of the service account.
+// updatePod restores fields that a client may leave out: the priority and the preemption policy, the resources of the
+// pod as a whole, and the default tolerations. It does not restore the names of the priority class and of the service account.
 func updatePod(p, old *corev1.Pod) {
 	p.Spec.DeprecatedServiceAccount = p.Spec.ServiceAccountName
 	if p.Spec.Priority == nil {
@@ -42,6 +43,9 @@ func updatePod(p, old *corev1.Pod) {
 	}
 	if p.Spec.PreemptionPolicy == nil {
 		p.Spec.PreemptionPolicy = old.Spec.PreemptionPolicy
+	}
+	if p.Spec.Resources == nil {
+		p.Spec.Resources = old.Spec.Resources.DeepCopy()
 	}
 	if hasTolerations(old.Spec.Tolerations) {
 		p.Spec.Tolerations = tolerateLostNodes(p.Spec.Tolerations)

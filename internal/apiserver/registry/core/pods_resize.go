@@ -29,7 +29,10 @@ func copyResources(to, from *corev1.Pod) {
 	was := to.Spec.DeepCopy()
 	to.Spec.Containers = withResources(to.Spec.Containers, from.Spec.Containers)
 	to.Spec.InitContainers = withResources(to.Spec.InitContainers, from.Spec.InitContainers)
-	to.Spec.Resources = from.Spec.Resources
+	if from.Spec.Resources != nil { // clients that do not know the field leave it out
+		to.Spec.Resources = from.Spec.Resources
+		podspec.CompletePodResources(to)
+	}
 	if !equality.Semantic.DeepEqual(was, &to.Spec) {
 		to.Generation++
 	}

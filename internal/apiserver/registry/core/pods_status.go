@@ -22,7 +22,7 @@ func completeStatus(p, old *corev1.Pod) {
 	registry.SetDefault(&s.QOSClass, old.Status.QOSClass) // it is derived from the spec
 	agreeOnAddresses(s)
 	keepObservedGenerations(s, &old.Status)
-	s.NodeAllocatableResourceClaimStatuses = nil
+	s.NodeAllocatableResourceClaimStatuses, s.VolumeHealth = nil, nil
 	for _, statuses := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
 		for i := range statuses {
 			for j := range statuses[i].VolumeMounts {

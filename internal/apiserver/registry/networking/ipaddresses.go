@@ -32,7 +32,7 @@ func ipAddresses() registry.Resource {
 			return validateParent(a.Spec.ParentRef, field.NewPath("spec", "parentRef"))
 		},
 		ValidateUpdate: func(a, old *networkingv1.IPAddress) field.ErrorList {
-			return validate.Immutable(a.Spec.ParentRef, old.Spec.ParentRef, field.NewPath("spec", "parentRef"))
+			return validate.ImmutableUnnamed(a.Spec.ParentRef, old.Spec.ParentRef, field.NewPath("spec", "parentRef"))
 		},
 	})
 }

@@ -54,7 +54,6 @@ func DefaultPod(pod *corev1.Pod) {
 			}
 		}
 	}
-	defaultPodResources(pod)
 }
 
 // defaultHostPorts sets the host ports of a pod in the network of its node to the ports of its containers.

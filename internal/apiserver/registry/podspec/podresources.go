@@ -12,36 +12,50 @@ import (
 
 // The resources of a pod as a whole.
 
-// defaultPodResources sets the missing resources of the pod as a whole: the limits of huge pages to the sum of the
-// containers' limits, and requests to the sum of the containers' requests, otherwise to the pod's limits.
-func defaultPodResources(pod *corev1.Pod) {
+// CompletePodResources sets the missing resources of the pod as a whole, if it has any: the limits of huge pages to the
+// sum of the containers' limits, requests to the sum of the containers' requests, otherwise to the pod's limits, and
+// limits that every container has to the sum of these, but no less than the request.
+func CompletePodResources(pod *corev1.Pod) {
 	if pod.Spec.Resources == nil || len(pod.Spec.Resources.Limits)+len(pod.Spec.Resources.Requests) == 0 {
 		return
 	}
 	r := pod.Spec.Resources.DeepCopy()
 	pod.Spec.Resources = r
-	limits := r.Limits
-	for name, limit := range resourcehelper.AggregateContainerLimits(pod, resourcehelper.PodResourcesOptions{}) {
-		if isHugePages(name) {
-			limits = withAmount(limits, name, limit)
+	containersLimits := resourcehelper.AggregateContainerLimits(pod, resourcehelper.PodResourcesOptions{})
+	for name, limit := range containersLimits {
+		if _, requested := r.Requests[name]; isHugePages(name) && !requested {
+			r.Limits = withAmount(r.Limits, name, limit)
 		}
 	}
-	r.Limits = limits
-	if len(limits) == 0 {
-		return
-	}
-	requests := r.Requests
 	for name, request := range resourcehelper.AggregateContainerRequests(pod, resourcehelper.PodResourcesOptions{}) {
 		if name == corev1.ResourceCPU || name == corev1.ResourceMemory {
-			requests = withAmount(requests, name, request)
+			r.Requests = withAmount(r.Requests, name, request)
 		}
 	}
-	for name, limit := range limits {
-		if len(validatePodResource(name, nil)) == 0 {
-			requests = withAmount(requests, name, limit)
+	for name, limit := range r.Limits {
+		if resourcehelper.IsSupportedPodLevelResource(name) {
+			r.Requests = withAmount(r.Requests, name, limit)
 		}
 	}
-	r.Requests = requests
+	for name, request := range r.Requests {
+		if !resourcehelper.IsSupportedPodLevelResource(name) || !isLimitedEverywhere(&pod.Spec, name) {
+			continue
+		}
+		if limit := containersLimits[name]; request.Cmp(limit) > 0 {
+			r.Limits = withAmount(r.Limits, name, request)
+		} else {
+			r.Limits = withAmount(r.Limits, name, limit)
+		}
+	}
+}
+
+// isLimitedEverywhere reports whether every container has a limit for a resource. Ephemeral containers have none.
+func isLimitedEverywhere(spec *corev1.PodSpec, name corev1.ResourceName) bool {
+	return len(spec.EphemeralContainers) == 0 &&
+		!slices.ContainsFunc(slices.Concat(spec.InitContainers, spec.Containers), func(c corev1.Container) bool {
+			_, limited := c.Resources.Limits[name]
+			return !limited
+		})
 }
 
 // withAmount adds an amount of a resource to a list. An existing amount stays.

@@ -71,6 +71,12 @@ func validateProjection(p *corev1.VolumeProjection, at, volume *field.Path) fiel
 			errs = append(errs, field.Invalid(at.Child("expirationSeconds"), seconds, "may not specify a duration larger than 2^32 seconds"))
 		}
 	}
+	if s := p.ClusterTrustBundle; s != nil {
+		errs = append(errs, validateTrustBundle(s, at.Child("clusterTrustBundle"))...)
+	}
+	if s := p.PodCertificate; s != nil {
+		errs = append(errs, validatePodCertificate(s, at.Child("podCertificate"))...)
+	}
 	return errs
 }
 
@@ -97,11 +103,16 @@ func validateOwnTokens(pod *corev1.Pod, volumes *field.Path) field.ErrorList {
 func validateDistinctPaths(sources []corev1.VolumeProjection, volume *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	taken := map[string]bool{}
-	take := func(path, from string) {
-		if path != "" && taken[path] {
+	takeAny := func(path, from string) {
+		if taken[path] {
 			errs = append(errs, field.Invalid(volume, from, "conflicting duplicate paths"))
 		}
 		taken[path] = true
+	}
+	take := func(path, from string) {
+		if path != "" {
+			takeAny(path, from)
+		}
 	}
 	for _, source := range sources {
 		if source.Secret != nil {
@@ -117,6 +128,14 @@ func validateDistinctPaths(sources []corev1.VolumeProjection, volume *field.Path
 		if source.DownwardAPI != nil {
 			for _, file := range source.DownwardAPI.Items {
 				take(file.Path, file.Path)
+			}
+		}
+		if source.ClusterTrustBundle != nil {
+			takeAny(source.ClusterTrustBundle.Path, source.ClusterTrustBundle.Path)
+		}
+		if source.PodCertificate != nil {
+			for _, path := range filesOf(source.PodCertificate) {
+				take(path, path)
 			}
 		}
 	}

@@ -123,6 +123,11 @@ func requiredRelativePath(p string, at *field.Path) field.ErrorList {
 	if p == "" {
 		return validate.Required(p, at)
 	}
+	return localPath(p, at)
+}
+
+// localPath checks the path of a file in a volume.
+func localPath(p string, at *field.Path) field.ErrorList {
 	errs := relativePath(p, at)
 	if len(errs) == 0 && strings.HasPrefix(p, "..") { // the node writes such names itself
 		errs = append(errs, field.Invalid(at, p, "must not start with '..'"))

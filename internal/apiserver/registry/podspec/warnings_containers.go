@@ -2,10 +2,12 @@ package podspec
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
@@ -194,6 +196,15 @@ func projectedFiles(p corev1.VolumeProjection) []volumeFile {
 		return fieldFiles(p.DownwardAPI.Items, "DownwardAPI")
 	case p.ServiceAccountToken != nil:
 		return []volumeFile{{p.ServiceAccountToken.Path, "ServiceAccountToken"}}
+	case p.ClusterTrustBundle != nil:
+		name := ptr.Deref(p.ClusterTrustBundle.Name, ptr.Deref(p.ClusterTrustBundle.SignerName, ""))
+		return []volumeFile{{p.ClusterTrustBundle.Path, fmt.Sprintf("ClusterTrustBundle %q", name)}}
+	case p.PodCertificate != nil:
+		return slices.DeleteFunc([]volumeFile{
+			{p.PodCertificate.CertificateChainPath, "PodCertificate chain"},
+			{p.PodCertificate.KeyPath, "PodCertificate key"},
+			{p.PodCertificate.CredentialBundlePath, "PodCertificate credential bundle"},
+		}, func(f volumeFile) bool { return f.path == "" })
 	}
 	return nil
 }

@@ -2,9 +2,13 @@ package resource
 
 import (
 	"fmt"
+	"math"
+	"slices"
+	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -42,7 +46,7 @@ func validateValues(values []resource.Quantity, byDefault, capacity resource.Qua
 			errs = append(errs, field.Invalid(at.Index(i), values[i].String(), "values must be sorted in ascending order"))
 		}
 	}
-	errs = append(errs, validateSet(values, maxDiscreteValues, at, func(q resource.Quantity) int64 { return q.Value() },
+	errs = append(errs, validateSet(values, maxDiscreteValues, at, func(q resource.Quantity) string { return q.AsDec().String() },
 		func(q *resource.Quantity, at *field.Path) field.ErrorList {
 			hasDefault = hasDefault || q.Cmp(byDefault) == 0
 			if q.Cmp(capacity) > 0 {
@@ -69,28 +73,101 @@ func validateRange(r *resourcev1.CapacityRequestPolicyRange, byDefault, capacity
 		}
 	}
 	atMost(*r.Min, capacity, lowest, *r.Min, "min is larger than capacity value: "+capacity.String())
-	atMost(*r.Min, byDefault, lowest, byDefault, "default is less than min: "+r.Min.String())
+	atMost(*r.Min, byDefault, at.Child("default"), byDefault, "default is less than min: "+r.Min.String())
 	if r.Max != nil {
 		atMost(*r.Min, *r.Max, highest, *r.Min, "min is larger than max: "+r.Max.String())
 		atMost(*r.Max, capacity, highest, *r.Max, "max is larger than capacity value: "+capacity.String())
-		atMost(byDefault, *r.Max, highest, byDefault, "default is more than max: "+r.Max.String())
+		atMost(byDefault, *r.Max, at.Child("default"), byDefault, "default is more than max: "+r.Max.String())
 	}
-	if r.Step == nil {
+	amounts := amountsOf(r, byDefault)
+	inThousandths := slices.ContainsFunc(amounts, func(a amount) bool { return isFraction(a.q) })
+	if inThousandths {
+		if finer := amountErrors(amounts, at, inMilli); len(finer) > 0 {
+			return append(errs, finer...)
+		}
+	}
+	switch {
+	case r.Step == nil:
 		return errs
+	case r.Step.Sign() <= 0:
+		return append(errs, field.Invalid(at.Child("step"), r.Step.String(), "must be greater than zero"))
 	}
-	step, next := at.Child("step"), r.Min.DeepCopy()
+	next := r.Min.DeepCopy()
 	next.Add(*r.Step)
-	atMost(next, capacity, step, *r.Step, fmt.Sprintf("one step %s is larger than capacity value: %s", next.String(), capacity.String()))
-	errs = append(errs, validateStep(byDefault, r, step)...)
+	atMost(next, capacity, at.Child("step"), *r.Step, fmt.Sprintf("one step %s is larger than capacity value: %s", next.String(), capacity.String()))
+	if !inThousandths {
+		if outside := amountErrors(amounts, at, inInt64); len(outside) > 0 {
+			return append(errs, outside...)
+		}
+	}
+	errs = append(errs, validateStep(byDefault, r, inThousandths, at.Child("step"))...)
 	if r.Max != nil {
-		errs = append(errs, validateStep(*r.Max, r, step)...)
+		errs = append(errs, validateStep(*r.Max, r, inThousandths, at.Child("step"))...)
 	}
 	return errs
 }
 
+// amount is an amount of a range, with the field that it is in.
+type amount struct {
+	field string
+	q     resource.Quantity
+}
+
+// amountsOf returns the amounts of a range that are set, and its default.
+func amountsOf(r *resourcev1.CapacityRequestPolicyRange, byDefault resource.Quantity) []amount {
+	all := []amount{{"default", byDefault}, {"min", *r.Min}}
+	if r.Max != nil {
+		all = append(all, amount{"max", *r.Max})
+	}
+	if r.Step != nil {
+		all = append(all, amount{"step", *r.Step})
+	}
+	return all
+}
+
+// amountErrors returns the complaints of a check about amounts.
+func amountErrors(amounts []amount, at *field.Path, check func(resource.Quantity) string) field.ErrorList {
+	var errs field.ErrorList
+	for _, a := range amounts {
+		if complaint := check(a.q); complaint != "" {
+			errs = append(errs, field.Invalid(at.Child(a.field), a.q.String(), complaint))
+		}
+	}
+	return errs
+}
+
+// isFraction reports whether an amount is not a whole number.
+func isFraction(q resource.Quantity) bool {
+	_, decimals, _ := strings.Cut(q.AsDec().String(), ".")
+	return strings.Trim(decimals, "0") != ""
+}
+
+// inMilli complains about amounts that are not whole thousandths.
+func inMilli(q resource.Quantity) string {
+	if q.Cmp(*resource.NewMilliQuantity(q.MilliValue(), q.Format)) != 0 {
+		return "value cannot be represented as a milli value"
+	}
+	return ""
+}
+
+// inInt64 complains about amounts that cannot be calculated with as int64.
+func inInt64(q resource.Quantity) string {
+	switch {
+	case q.Sign() < 0:
+		return apivalidation.IsNegativeErrorMsg
+	case q.CmpInt64(math.MaxInt64) > 0:
+		return fmt.Sprintf("must not be larger than %d", math.MaxInt64)
+	}
+	return ""
+}
+
 // validateStep checks that an amount is a whole number of steps above the minimum.
-func validateStep(q resource.Quantity, r *resourcev1.CapacityRequestPolicyRange, at *field.Path) field.ErrorList {
-	if step := r.Step.Value(); step != 0 && (q.Value()-r.Min.Value())%step == 0 {
+func validateStep(q resource.Quantity, r *resourcev1.CapacityRequestPolicyRange, inThousandths bool, at *field.Path) field.ErrorList {
+	number := (*resource.Quantity).Value
+	if inThousandths {
+		number = (*resource.Quantity).MilliValue
+	}
+	if (number(&q)-number(r.Min))%number(r.Step) == 0 {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(at, q.String(), fmt.Sprintf("value is not a multiple of a given step (%s) from (%s)", r.Step.String(), r.Min.String()))}

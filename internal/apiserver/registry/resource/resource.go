@@ -2,8 +2,8 @@
 // classes of them (DeviceClasses), claims on them, which pods name (ResourceClaims and
 // ResourceClaimTemplates), and taints of devices (DeviceTaintRules).
 //
-// The fields of features that Kubernetes 1.36 does not enable by default are dropped, as its server
-// drops them: attributes that are lists, and everything that later versions have added.
+// The fields of features that Kubernetes 1.37 does not enable by default are dropped, as its server drops them:
+// attributes that are lists or derived, groups of compatible partitions, and what is optional on nodes.
 package resource
 
 import (

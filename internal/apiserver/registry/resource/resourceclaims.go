@@ -58,7 +58,7 @@ func resourceClaims() registry.Resource {
 			return validateClaim(&c.Spec.Devices, field.NewPath("spec", "devices"))
 		},
 		ValidateUpdate: func(c, old *resourcev1.ResourceClaim) field.ErrorList {
-			return validate.Immutable(c.Spec, old.Spec, field.NewPath("spec"))
+			return validate.ImmutableUnnamed(c.Spec, old.Spec, field.NewPath("spec"))
 		},
 		CopyStatus:             registry.CopyField(func(c *resourcev1.ResourceClaim) *resourcev1.ResourceClaimStatus { return &c.Status }),
 		PrepareForStatusUpdate: prepareClaimStatus,
@@ -143,7 +143,7 @@ func defaultCount(mode *resourcev1.DeviceAllocationMode, count *int64) {
 	}
 }
 
-// dropClaimFields drops the fields that Kubernetes 1.36 does not have.
+// dropClaimFields drops the fields of feature gates that Kubernetes disables by default.
 func dropClaimFields(spec *resourcev1.ResourceClaimSpec) {
 	// The array may be shared with the object that was sent.
 	spec.Devices.Requests = slices.Clone(spec.Devices.Requests)

@@ -65,7 +65,8 @@ func resourceSlices() registry.Resource {
 	})
 }
 
-// prepareSlice sets the times of new taints of devices, and drops the fields that Kubernetes 1.36 does not have.
+// prepareSlice sets the times of new taints of devices, and drops the fields of feature gates that Kubernetes disables by
+// default.
 func prepareSlice(s *resourcev1.ResourceSlice) {
 	// The arrays may be shared with the object that was sent.
 	spec := s.Spec.DeepCopy()

@@ -38,14 +38,12 @@ func csiDrivers() registry.Resource {
 		}),
 		table.Age(),
 	}, registry.Strategy[*storagev1.CSIDriver]{
-		Warn:             warnOfDriver,
-		Default:          defaultDriver,
-		Validate:         validateDriver,
-		ValidateUpdate:   validateDriverUpdate,
-		PrepareForCreate: dropDriverFields,
+		Warn:           warnOfDriver,
+		Default:        defaultDriver,
+		Validate:       validateDriver,
+		ValidateUpdate: validateDriverUpdate,
 		// As in Kubernetes, a new driver has the generation 0.
 		PrepareForUpdate: func(d, old *storagev1.CSIDriver) {
-			dropDriverFields(d)
 			if !equality.Semantic.DeepEqual(d.Spec, old.Spec) {
 				d.Generation = old.Generation + 1
 			}
@@ -64,13 +62,11 @@ func defaultDriver(d *storagev1.CSIDriver) {
 	registry.SetDefaultPtr(&d.Spec.FSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)
 	registry.SetDefaultPtr(&d.Spec.RequiresRepublish, false)
 	registry.SetDefaultPtr(&d.Spec.SELinuxMount, false)
+	registry.SetDefaultPtr(&d.Spec.PreventPodSchedulingIfMissing, false)
 	if len(d.Spec.VolumeLifecycleModes) == 0 {
 		d.Spec.VolumeLifecycleModes = []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent}
 	}
 }
-
-// dropDriverFields drops the fields of feature gates that Kubernetes disables by default.
-func dropDriverFields(d *storagev1.CSIDriver) { d.Spec.PreventPodSchedulingIfMissing = nil }
 
 // minUpdatePeriod is the minimum time between two updates of a node's allocatable volumes, in seconds.
 const minUpdatePeriod = 10

@@ -161,8 +161,8 @@ func validateProvisioner(provisioner string, path *field.Path) field.ErrorList {
 // validateStorageClassUpdate checks that a class keeps describing the volumes that were created from it.
 func validateStorageClassUpdate(s, old *storagev1.StorageClass) field.ErrorList {
 	return slices.Concat(
-		validate.Immutable(s.Parameters, old.Parameters, field.NewPath("parameters")),
-		validate.Immutable(s.Provisioner, old.Provisioner, field.NewPath("provisioner")),
-		validate.Immutable(s.ReclaimPolicy, old.ReclaimPolicy, field.NewPath("reclaimPolicy")),
-		validate.Immutable(s.VolumeBindingMode, old.VolumeBindingMode, field.NewPath("volumeBindingMode")))
+		validate.ImmutableUnnamed(s.Parameters, old.Parameters, field.NewPath("parameters")),
+		validate.ImmutableUnnamed(s.Provisioner, old.Provisioner, field.NewPath("provisioner")),
+		validate.ImmutableUnnamed(s.ReclaimPolicy, old.ReclaimPolicy, field.NewPath("reclaimPolicy")),
+		validate.ImmutableUnnamed(s.VolumeBindingMode, old.VolumeBindingMode, field.NewPath("volumeBindingMode")))
 }

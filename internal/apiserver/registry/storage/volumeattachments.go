@@ -44,7 +44,7 @@ func volumeAttachments() registry.Resource {
 	}, registry.Strategy[*storagev1.VolumeAttachment]{
 		Validate: validateAttachment,
 		ValidateUpdate: func(a, old *storagev1.VolumeAttachment) field.ErrorList {
-			return validate.Immutable(a.Spec, old.Spec, field.NewPath("spec"))
+			return validate.ImmutableUnnamed(a.Spec, old.Spec, field.NewPath("spec"))
 		},
 		CopyStatus:           registry.CopyField(func(a *storagev1.VolumeAttachment) *storagev1.VolumeAttachmentStatus { return &a.Status }),
 		ValidateStatusUpdate: validateAttachmentStatus,

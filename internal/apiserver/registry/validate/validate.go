@@ -104,6 +104,16 @@ func Immutable(value, old any, path *field.Path) field.ErrorList {
 	return apivalidation.ValidateImmutableField(value, old, path)
 }
 
+// ImmutableUnnamed is Immutable for the fields whose error has no value in Kubernetes: those that it declares to be
+// immutable in the definition of their type.
+func ImmutableUnnamed(value, old any, path *field.Path) field.ErrorList {
+	errs := Immutable(value, old, path)
+	for _, err := range errs {
+		err.BadValue = nil
+	}
+	return errs
+}
+
 // NoDuplicates checks that no two elements of a list have the same name. child is the field that has the name; without
 // child, errors point to the element. Empty names are reported elsewhere.
 func NoDuplicates[T any, K comparable](things []T, path *field.Path, name func(T) K, child string) field.ErrorList {
