@@ -16,12 +16,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// recordFrom is where testdata/discovery-1.36.txt comes from:
+// recordFrom is where testdata/discovery-1.37.txt comes from:
 //
 //	cd bench && go run ./onkubernetes -dir .. sh -c 'go test ./internal/apiserver -run TestServesWhat -discovery.record=$KUBECONFIG'
 var recordFrom = flag.String("discovery.record", "", "the kubeconfig of a server whose discovery is to be recorded")
 
-const recordedDiscovery = "testdata/discovery-1.36.txt"
+const recordedDiscovery = "testdata/discovery-1.37.txt"
 
 // endpoints are the resources and subresources of a server, "apps/v1 deployments/scale", with
 // their verbs.
@@ -186,7 +186,7 @@ func TestUnservedResourcesAreDocumented(t *testing.T) {
 			t.Errorf("docs/semantics.md does not name %s among what is not there", d.name)
 		}
 	}
-	list := regexp.MustCompile(`These resources of kube-apiserver 1\.36 are not served: (.*?)\. `).FindStringSubmatch(document)
+	list := regexp.MustCompile(`These resources of kube-apiserver 1\.37 are not served: (.*?)\. `).FindStringSubmatch(document)
 	if list == nil {
 		return // everything is served
 	}

@@ -1,7 +1,6 @@
 package differential
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 )
@@ -23,11 +22,8 @@ const inTree = `(?:volumes\[\]\.)?(persistentDisk|gcePersistentDisk|awsElasticBl
 
 // declarations are the differences of whole objects that docs/semantics.md declares.
 var declarations = []declaration{
-	permit("apimachinery 1.37 names the field of an owner reference, 1.36 the list", `\w+: only (ours|theirs): (\(the other accepts\) )?FieldValue(Required|Invalid) metadata\.ownerReferences.*`),
-	permit("apimachinery 1.37 asks for conditions in other words than 1.36",
-		`\w+: only (ours|theirs): (\(the other accepts\) )?FieldValue\w+ status(\.devices\[\])?\.conditions\[\](\.(type|status))?: .*`),
 	permit("the class of a pod follows from its spec, not from what a client says", `Pod: status\.qosClass: ours Burstable, theirs \w+`),
-	permit("managed fields name nothing that is dropped", `\w+: (metadata\.managedFields: ours .*, theirs|only theirs has metadata\.managedFields =) .*f:(config|configSource|stopSignal|schedulingGroup|clusterTrustBundle|podCertificate)\b.*`),
+	permit("managed fields name nothing that is dropped", `\w+: (metadata\.managedFields: ours .*, theirs|only theirs has metadata\.managedFields =) .*f:(config|configSource|stopSignal|schedulingGroup|evictionResponders|protocol|mode|bindMountOptions|defaultUser|user)\b.*`),
 	permit("in-tree volumes are stored without being validated or defaulted",
 		`(Pod|PersistentVolume): (only theirs: (\(the other accepts\) )?|message of )FieldValue\w+ spec\.`+inTree+`.*`),
 	permit("in-tree volumes are stored without being validated or defaulted", `(Pod|PersistentVolume): only theirs has spec\.`+inTree+`.*`),
@@ -55,9 +51,6 @@ var declarations = []declaration{
 	permit("sysctls are left to the node", `Pod: only theirs: (\(the other accepts\) )?FieldValueInvalid spec\.securityContext\.sysctls\[\]\.name.*`),
 	permit("both servers choose addresses of services", `Service: message of FieldValueInvalid spec\.clusterIPs\[\]: ours \["Invalid value: \\"10\.[0-9.]+\\": expected .*`),
 	permit("a topology that v1 does not have is dropped, and that is no change", `EndpointSlice: metadata\.generation: ours 1, theirs 2`),
-	permit("maxUnavailable of StatefulSets acts here, its feature is off upstream",
-		`StatefulSet: only ours(: (\(the other accepts\) )?FieldValueInvalid| has) spec\.updateStrategy\.rollingUpdate\.maxUnavailable.*`),
-	permit("the status of a CSINode is new in 1.37", `CSINode: only ours has status = map\[\]`),
 	permit("what an object of autoscaling/v1 has in an annotation gets its defaults at once, upstream when it is read again",
 		`HorizontalPodAutoscaler: metadata\.managedFields: ours .*, theirs .*f:autoscaling\.alpha\.kubernetes\.io/behavior.*`),
 	permit("definitions are established in the write that creates them", `CustomResourceDefinition: (only ours has )?status\.(acceptedNames|conditions).*`),
@@ -85,22 +78,14 @@ var about = []struct {
 	place *regexp.Regexp
 	declaration
 }{
-	{regexp.MustCompile(`^spec\.updateStrategy\b`), permit("maxUnavailable of StatefulSets acts here, its feature is off upstream",
-		`StatefulSet: (metadata\.generation.*|only ours warns: 299 - .*)`)},
 	{regexp.MustCompile(`^spec\.volumeClaimTemplates$`), permit("volumes of claim templates are in front, in their order",
 		`Pod: only (ours|theirs): FieldValueRequired spec\.volumes\[\]\.(name|persistentVolumeClaim\.claimName): .*`)},
 	{regexp.MustCompile(`^status\.allocatable$`), permit("an empty allocatable is none: the default is stored at once, not when it is read",
 		`Node: metadata\.managedFields.*`)},
-	{regexp.MustCompile(`^secrets\b`), permit("where apimachinery 1.37 cannot tell who manages a field, it keeps what it knew; 1.36 does not",
-		`ServiceAccount: only ours has metadata\.managedFields = .*`)},
 	{regexp.MustCompile(`(namespace|object)Selector\.match(Labels|Expressions)$`), permit("a selector with an empty list says what one without says",
 		`(Mutating|Validating)WebhookConfiguration: metadata\.generation: ours 1, theirs 2`)},
-	{regexp.MustCompile(`\bfieldsV1$`), permit("where apimachinery 1.37 cannot tell who manages a field, it keeps what it knew; 1.36 does not",
-		`\w+: only ours has metadata\.managedFields = .*`)},
 	{regexp.MustCompile(`^spec\.extra$`), permit("what is known of who asks depends on their credentials",
 		`CertificateSigningRequest: answer: ours 422 Invalid .*, theirs 200 .*`)},
-	{regexp.MustCompile(`^status\.conditions\b`), permit("where apimachinery 1.37 cannot tell who manages a field, it keeps what it knew; 1.36 does not",
-		`(FlowSchema|PriorityLevelConfiguration): only ours has metadata\.managedFields = .*`)},
 	{regexp.MustCompile(`^spec(\.resourceClaims\b.*|\.nodeName)?$`), permit("a static pod is checked as such when it is created",
 		`Pod: only (ours|theirs): FieldValue\w+ (\[\]|spec\.resourceClaims\[\](\.\w+)?|metadata\.annotations\[kubernetes\.io/config\.mirror\]).*`)},
 	{regexp.MustCompile(`^spec\.ports\[\]\.nodePort$`), permit("what is wrong with a node port is found before anything else",
@@ -111,17 +96,6 @@ var about = []struct {
 		`PersistentVolume: only ours: FieldValueRequired spec\.(csi\.driver|nodeAffinity): .*|`+
 			`Pod: only theirs: (\(the other accepts\) )?FieldValueNotFound spec\.\w+\[\]\.volume(Mounts|Devices)\[\]\.name: .*|`+
 			`Pod: only ours: FieldValueInvalid spec\.\w+\[\]\.volumeDevices\[\]\.name: .*: can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode`)},
-}
-
-// onResizeOfClaims are declarations for /resize of pods whose containers have claims, or get some.
-var onResizeOfClaims = []declaration{
-	permit("1.37 resizes containers with claims, and keeps these; 1.36 refuses to, and takes new ones without a word",
-		`Pod: (only theirs: (\(the other accepts\) )?|only ours: |message of )FieldValueForbidden spec(\.initContainers\[\])?: .*only cpu and memory resources .*`),
-}
-
-// ofClaims reports whether containers have claims before or after the experiment.
-func (e experiment) ofClaims() bool {
-	return e.changesAt(regexp.MustCompile(`^spec\.\w+\[\]\.resources\.claims\b`)) || regexp.MustCompile(`\bclaims:\[`).MatchString(fmt.Sprint(e.kind.base))
 }
 
 // onAnnotationsOfDaemonSets are declarations for requests that change annotations of a DaemonSet.
@@ -142,9 +116,6 @@ func declaredOfObjects(e experiment, line string) string {
 		if e.kind.gvk.Kind == "ReplicationController" {
 			all = append(all, controllersOnChange...)
 		}
-	}
-	if e.verb == "/resize" && e.ofClaims() {
-		all = slices.Concat(all, onResizeOfClaims)
 	}
 	if e.kind.gvk.Kind == "DaemonSet" && e.changesAt(regexp.MustCompile(`^metadata\.annotations\b`)) {
 		all = slices.Concat(all, onAnnotationsOfDaemonSets)

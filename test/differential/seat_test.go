@@ -40,11 +40,6 @@ var freshDeclarations = []declaration{
 	permit("the rights of nodes are a role", `clusterrolebindings\.rbac\.authorization\.k8s\.io/system:node: only ours has subjects = \[map\[[^\]]* name:system:nodes\]\]`),
 	permit("the server aggregates roles itself, and no kube-controller-manager runs here",
 		`clusterroles\.rbac\.authorization\.k8s\.io/(admin|edit|view): rules: ours map\[.+\], theirs <nil>`),
-	permit("roles that 1.37 has, and 1.36 not", `only ours: clusterrole(binding)?s\.rbac\.authorization\.k8s\.io/system:(cluster-trust-bundle-discovery|`+
-		`controller:(kube-apiserver-serving-clustertrustbundle-publisher|podcertificaterequestcleaner|storage-version-migrator-controller))`),
-	permit("rules that 1.37 has, and 1.36 not", `clusterroles\.rbac\.authorization\.k8s\.io/(`+
-		`system:(kube-scheduler|controller:device-taint-eviction-controller): only ours has rules\.apiGroups=\["resource\.k8s\.io"\] resources=\["devicetaintrules(/status)?"\] .+|`+
-		`system:controller:node-controller: only ours has rules\.apiGroups=\["coordination\.k8s\.io"\] resources=\["leases"\] .+)`),
 }
 
 // TestFreshServers compares all objects of two servers that have just started: suites may count on any of them.
