@@ -5,12 +5,13 @@
 # A semantic version: that of the tag; after it, v0.1.0-5-gabc1234; before the first one, v0.0.0-….
 VERSION    ?= $(shell git describe --tags --match 'v[0-9]*' --dirty 2>/dev/null || \
                 (git rev-parse --short HEAD 2>/dev/null | sed 's/^/v0.0.0-g/') | grep . || echo devel)
-KUBERNETES := $(shell go list -m -f '{{.Version}}' k8s.io/apiserver | sed 's/^v0\./v1./')
+LIBRARIES  := $(shell go list -m -f '{{.Version}}' k8s.io/apiserver)
+KUBERNETES := $(LIBRARIES:v0.%=v1.%)
 STAMP      := -X github.com/coppice-dev/coppice/internal/tools/version.stamped=$(VERSION) \
               -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)+coppice-$(patsubst v%,%,$(VERSION)) \
               -X k8s.io/component-base/version.gitTreeState=clean
 
-.PHONY: help build quick steady test check lint race bench sim exhaustive mutants today kubernetes conformance differential replicas previews previews-kubernetes undos kills starts nodes pictures page suites generate dist dist-serve module clusters first-build
+.PHONY: help build quick steady test check lint race bench sim exhaustive mutants today kubernetes conformance differential replicas previews previews-kubernetes undos kills starts nodes pictures page suites upgrade-report libraries generate dist dist-serve module clusters first-build
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -164,6 +165,17 @@ bench: build ## every figure of README and docs, both sides, into docs/performan
 
 first-build: ## what a machine compiles that has compiled nothing before, into docs/performance (five minutes)
 	cd bench && go run ./firstbuild -dir .. -o ../docs/performance/first-build.md
+
+FROM ?=
+upgrade-report: ## what changes from one minor of Kubernetes to another, into bin/upgrade.md: FROM=v1.36.3 KUBERNETES=v1.37.2 (seconds)
+	mkdir -p bin
+	cd bench && go run ./upgrade -from '$(FROM)' -to '$(KUBERNETES)' -findings ../test/differential/testdata/objects.txt -o ../bin/upgrade.md
+
+# go mod tidy would remove from test/suites what the tests of the libraries need.
+libraries: ## the libraries of another release of Kubernetes, in all modules: KUBERNETES=v1.38.0 (a minute)
+	git ls-files '*go.mod' '*go.mod.txt' | xargs sed -E -i \
+	  -e '/k8s\.io\//s/ $(subst .,\.,$(LIBRARIES))( |$$)/ $(KUBERNETES:v1.%=v0.%)\1/' -e '/k8s\.io\/kubernetes /s/ v1\.[0-9.]+/ $(KUBERNETES)/'
+	for m in . tools bench/kubernetes $(filter-out test/suites,$(MODULES)); do (cd $$m && go mod tidy) || exit 1; done
 
 generate: ## the OpenAPI definitions
 	go generate ./internal/apiserver/openapi

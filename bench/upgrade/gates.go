@@ -1,0 +1,114 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/version"
+	"sigs.k8s.io/yaml"
+)
+
+// gate is a feature gate, with its changes by version of Kubernetes.
+type gate struct {
+	Name           string     `json:"name"`
+	VersionedSpecs []gateSpec `json:"versionedSpecs"`
+}
+
+// gateSpec is a feature gate from a version on.
+type gateSpec struct {
+	Default       bool   `json:"default"`
+	LockToDefault bool   `json:"lockToDefault"`
+	PreRelease    string `json:"preRelease"`
+	Version       string `json:"version"`
+}
+
+// gatesChanged lists the feature gates that came, went, or changed their default or their stage.
+func gatesChanged(page *strings.Builder, before, after release, r releases) error {
+	old, err := readGates(before, r.from)
+	if err != nil {
+		return err
+	}
+	young, err := readGates(after, r.to)
+	if err != nil {
+		return err
+	}
+	rows := compareGates(old, young)
+	section(page, "Feature gates that changed", len(rows), "First those whose default changed: behaviour that users see.")
+	for _, row := range rows {
+		fmt.Fprintf(page, "* %s\n", row)
+	}
+	return nil
+}
+
+// readGates reads the feature gates of a release, as they are in its minor.
+func readGates(r release, of string) (map[string]gateSpec, error) {
+	file := filepath.Join(r[kubernetes], "test", "compatibility_lifecycle", "reference", "versioned_feature_list.yaml")
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var gates []gate
+	if err := yaml.Unmarshal(data, &gates); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	release, err := version.ParseGeneric(of)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]gateSpec{}
+	for _, g := range gates {
+		for _, s := range g.VersionedSpecs {
+			since, err := version.ParseGeneric(s.Version)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %s: %w", file, g.Name, err)
+			}
+			if !since.GreaterThan(release) { // the specs are in the order of their versions
+				all[g.Name] = s
+			}
+		}
+	}
+	return all, nil
+}
+
+// compareGates describes each gate that differs; first those with another default.
+func compareGates(old, young map[string]gateSpec) []string {
+	var defaults, stages []string
+	names := maps.Clone(old)
+	maps.Copy(names, young)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		was, hadIt := old[name]
+		is, hasIt := young[name]
+		switch {
+		case !hasIt:
+			stages = append(stages, fmt.Sprintf("went: %s (was %s)", name, was))
+		case !hadIt && is.Default:
+			defaults = append(defaults, fmt.Sprintf("**came: %s (%s)**", name, is))
+		case !hadIt:
+			stages = append(stages, fmt.Sprintf("came: %s (%s)", name, is))
+		case was.Default != is.Default:
+			defaults = append(defaults, fmt.Sprintf("**%s: was %s, is %s**", name, was, is))
+		case was.PreRelease != is.PreRelease || was.LockToDefault != is.LockToDefault:
+			stages = append(stages, fmt.Sprintf("%s: was %s, is %s", name, was, is))
+		}
+	}
+	return slices.Concat(defaults, stages)
+}
+
+func (s gateSpec) String() string {
+	text := "off"
+	if s.Default {
+		text = "on"
+	}
+	if s.LockToDefault {
+		text += " for good"
+	}
+	stage := s.PreRelease
+	if stage == "" {
+		stage = "GA"
+	}
+	return text + ", " + stage
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+)
+
+// release has the directory of each module of a release of Kubernetes, by the path of the module.
+type release map[string]string
+
+// kubernetes is the module that has the generated documents.
+const kubernetes = "k8s.io/kubernetes"
+
+// download returns a release, whose modules are downloaded unless they were before.
+func download(ctx context.Context, version string) (release, error) {
+	// The libraries of Kubernetes 1.37.2 have the version 0.37.2.
+	library := "v0" + strings.TrimPrefix(version, "v1")
+	wanted := []string{kubernetes + "@" + version}
+	for _, c := range counterparts() {
+		if module := c.module + "@" + library; c.module != kubernetes && !slices.Contains(wanted, module) {
+			wanted = append(wanted, module)
+		}
+	}
+	// Outside of any module, the versions of this one have no say.
+	directory, err := os.MkdirTemp("", "coppice-upgrade-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(directory) }()
+	command := exec.CommandContext(ctx, "go", append([]string{"mod", "download", "-json"}, wanted...)...)
+	command.Dir, command.Stderr = directory, os.Stderr
+	command.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GO111MODULE=on")
+	output, err := command.Output()
+	r := release{}
+	for decoder := json.NewDecoder(bytes.NewReader(output)); decoder.More(); {
+		var module struct{ Path, Dir, Error string }
+		if err := decoder.Decode(&module); err != nil {
+			return nil, fmt.Errorf("%v: %w", command.Args, err)
+		}
+		if module.Error != "" {
+			return nil, fmt.Errorf("download %s: %s", module.Path, module.Error)
+		}
+		r[module.Path] = module.Dir
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", command.Args, err)
+	}
+	return r, nil
+}
