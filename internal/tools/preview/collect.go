@@ -56,7 +56,9 @@ func (p *play) apply(o *object) {
 	case verdict.Delete:
 		// Objects that admission refuses to delete stay. Protected ones are queued again when an object that they outlive
 		// is gone.
-		_ = p.delete(o, metav1.DeletionPropagation(d.Propagation), ByCollector)
+		if !p.unblock(o) || p.delete(o, metav1.DeletionPropagation(d.Propagation), ByCollector) != nil {
+			p.repeat(o)
+		}
 	case verdict.Disown:
 		for _, uid := range d.Dependents {
 			if p.disown(p.objects[uid], o.UID) {
@@ -67,6 +69,37 @@ func (p *play) apply(o *object) {
 		if o.holds = p.heldAt(o, d.Finalizer); len(o.holds) == 0 {
 			p.update(o, ByCollector, func(now *ownership.Object) { now.Finalizers = d.Remaining })
 		}
+	}
+}
+
+// unblock makes the UPDATE by which upstream's collector avoids a cycle before the DELETE of an object between two
+// foreground deletions, of an owner and of a dependent: no reference of the object blocks any more. It reports false if
+// the server refuses the UPDATE, which means that there is no DELETE. Our collector breaks the cycles that there are.
+func (p *play) unblock(o *object) bool {
+	isForeground := func(uid ownership.UID) bool {
+		other := p.objects[uid]
+		return other != nil && !other.removed && other.now.Phase == ownership.Foreground
+	}
+	isWaiting := func(r ownership.Reference) bool { return isForeground(r.UID) }
+	if !p.options.Order.IsUpstream() || !slices.ContainsFunc(o.now.Owners, isWaiting) ||
+		!slices.ContainsFunc(slices.Collect(p.graph.Dependents(o.UID)), isForeground) {
+		return true
+	}
+	return p.update(o, ByCollector, func(now *ownership.Object) {
+		now.Owners = slices.Clone(now.Owners)
+		for i := range now.Owners {
+			if now.Owners[i].Blocking() {
+				now.Owners[i].BlockOwnerDeletion = ownership.False
+			}
+		}
+	})
+}
+
+// repeat notes that upstream's collector repeats a DELETE for ever, because the server refuses it: the UPDATE before it
+// depends on dependents that are deleted in the meantime.
+func (p *play) repeat(o *object) {
+	if p.options.Order.IsUpstream() && !slices.Contains(p.repeated, o.UID) {
+		p.repeated = append(p.repeated, o.UID)
 	}
 }
 

@@ -47,6 +47,8 @@ type play struct {
 	// unreadRemoved counts the pods of Cluster.unreadPods that are gone, by namespace.
 	unreadRemoved map[string]int
 	freed         []ownership.UID     // protected objects that outlive fewer objects now
+	repeated      []ownership.UID     // objects that the server refuses to delete to upstream's collector
+	repeatedAt    uint64              // the version at which these were last tried again
 	abandoned     []*inventory.Object // pods whose nodes have been deleted
 }
 
@@ -306,6 +308,10 @@ func (p *play) turn() bool {
 	}
 	if p.version == before && len(p.queue) == 0 { // all others are done long before
 		p.collectPods()
+	}
+	if p.repeatedAt != p.version && (!p.schedule.late || p.version == before) {
+		p.repeatedAt = p.version
+		p.enqueue(p.repeated)
 	}
 	return p.version != before || len(p.queue)+len(p.abandoned) > 0 || slices.ContainsFunc(p.agendas[:], agenda.hasMore)
 }

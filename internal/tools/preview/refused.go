@@ -71,7 +71,8 @@ func (p *play) admit(o *object, options *metav1.DeleteOptions, by Actor) error {
 	return p.judge(o, w)
 }
 
-// update makes an UPDATE of an actor, unless the server refuses it. It reports whether it has made it.
+// update makes an UPDATE of an actor, unless the server refuses it, which may also refuse one that changes nothing. It
+// reports whether it has made it.
 func (p *play) update(o *object, by Actor, change func(*ownership.Object)) bool {
 	after := o.now
 	change(&after)
@@ -86,8 +87,10 @@ func (p *play) update(o *object, by Actor, change func(*ownership.Object)) bool 
 	if p.judge(o, w) != nil {
 		return false
 	}
-	o.now = after
-	p.write(o)
+	if !slices.Equal(after.Owners, o.now.Owners) || !slices.Equal(after.Finalizers, o.now.Finalizers) {
+		o.now = after
+		p.write(o)
+	}
 	return true
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/collect/namespaces"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
@@ -309,6 +310,42 @@ func TestUpstreamSweepsResourcesInAnyOrder(t *testing.T) {
 		if o.Race != (o.Object.Name == "kept") {
 			t.Errorf("%s %s: race=%t", o.Object.Name, o.Fate, o.Race)
 		}
+	}
+}
+
+// Before kube-controller-manager deletes an object between two foreground deletions, it lets its references block no
+// more, in case there is a cycle; our collector breaks only cycles. If the DELETE is refused, the UPDATE stays. If the
+// UPDATE is refused, there is no DELETE.
+func TestUpstreamUnblocksBeforeARefusedDelete(t *testing.T) {
+	inv := cluster(t, "ConfigMap a", "ConfigMap b < a!", "ConfigMap c < b", "ConfigMap d < c! # example.com/hold")
+	both := requests("Foreground", "c", "a")
+	for name, test := range map[string]struct {
+		order    namespaces.Order
+		labels   map[string]string
+		requests []preview.Request
+		want     []string
+		blocking bool
+	}{
+		"ours":                {namespaces.Order{}, map[string]string{"denied": "gc"}, both, []string{"a Waiting", "b Kept refused to Collector", "c Waiting", "d Waiting"}, true},
+		"upstream":            {namespaces.UpstreamOrder(), map[string]string{"denied": "gc"}, both, []string{"a Deleted", "b Kept refused to Collector", "c Waiting", "d Waiting"}, false},
+		"no UPDATE":           {namespaces.UpstreamOrder(), map[string]string{"fixed": "gc"}, both, []string{"a Waiting", "b Kept refused to Collector to change it", "c Waiting", "d Waiting"}, true},
+		"no such dependent":   {namespaces.UpstreamOrder(), map[string]string{"denied": "gc"}, requests("Foreground", "a"), []string{"a Waiting", "b Kept refused to Collector"}, true},
+		"in the other order":  {namespaces.UpstreamOrder(), map[string]string{"denied": "gc"}, requests("Foreground", "a", "c"), []string{"a Deleted", "b Kept refused to Collector", "c Waiting", "d Waiting"}, false},
+		"an owner that waits": {namespaces.UpstreamOrder(), nil, both, []string{"a Deleted", "b Deleted", "c Waiting", "d Waiting"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			facts := judgedFacts(inv, map[string]map[string]string{"b": test.labels})
+			question := preview.Question{Requests: test.requests, Judge: labelled{}, Order: test.order}
+			predicted := preview.NewPredictor(inv, facts, question).Predict()
+			if diff := cmp.Diff(test.want, verdicts(predicted)); diff != "" {
+				t.Error(diff)
+			}
+			for _, o := range predicted.Outcomes {
+				if isBlocking := slices.ContainsFunc(o.Owners, ownership.Reference.Blocking); o.Race || o.Object.Name == "b" && isBlocking != test.blocking {
+					t.Errorf("%s: race=%t, %v", o.Object.Name, o.Race, o.Owners)
+				}
+			}
+		})
 	}
 }
 
