@@ -1,7 +1,6 @@
 package preview
 
 import (
-	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -46,19 +45,22 @@ func (p *play) emptyNamespace(ns *object) {
 			p.load(o)
 		}
 	}
+	if p.options.Order.IsUpstream() {
+		p.emptyAsUpstream(ns)
+		return
+	}
 	s := p.survey(p.options.Order)
 	for {
 		switch step := namespaces.Next(s).(type) {
 		case namespaces.Read:
 			s.Record(p.list(ns, step.Resources))
 		case namespaces.Delete:
-			p.sweep(ns.Name, step.Contents)
+			p.sweep(step.Contents)
 			for _, content := range step.Contents {
 				s.Sweep(content.Resource, nil)
 			}
 		case namespaces.Finalize:
-			ns.specFinalizers = slices.DeleteFunc(ns.specFinalizers, func(f corev1.FinalizerName) bool { return f == corev1.FinalizerKubernetes })
-			p.write(ns)
+			p.finalize(ns)
 			return
 		case namespaces.Verify:
 			s = p.survey(p.options.Order)
@@ -66,6 +68,12 @@ func (p *play) emptyNamespace(ns *object) {
 			return
 		}
 	}
+}
+
+// finalize removes the finalizer of the namespace controller.
+func (p *play) finalize(ns *object) {
+	ns.specFinalizers = slices.DeleteFunc(ns.specFinalizers, func(f corev1.FinalizerName) bool { return f == corev1.FinalizerKubernetes })
+	p.write(ns)
 }
 
 // list returns the contents of a namespace by resource.
@@ -95,11 +103,7 @@ func (p *play) list(ns *object, resources []namespaces.Resource) []namespaces.Co
 }
 
 // sweep deletes the objects that the namespace controller has listed.
-func (p *play) sweep(namespace string, contents []namespaces.Content) {
-	if p.options.Order.IsUpstream() {
-		p.sweepCollections(namespace, contents)
-		return
-	}
+func (p *play) sweep(contents []namespaces.Content) {
 	var uids []ownership.UID
 	for _, content := range contents {
 		for _, o := range content.Active {
@@ -107,36 +111,6 @@ func (p *play) sweep(namespace string, contents []namespaces.Content) {
 		}
 	}
 	p.deleteAll(uids, metav1.DeletePropagationBackground, ByNamespaceController)
-}
-
-// sweepCollections deletes the objects of one resource after the other, in any order of the resources.
-func (p *play) sweepCollections(namespace string, contents []namespaces.Content) {
-	names := make([]ownership.UID, len(contents)) // schedules sort UIDs
-	for n, content := range contents {
-		names[n] = ownership.UID(content.Resource.GroupResource().String())
-	}
-	p.schedule.sort(names)
-	for _, name := range names {
-		p.sweepCollection(namespace, schema.ParseGroupResource(string(name)))
-	}
-}
-
-// sweepCollection deletes the objects of a resource as one request for all of them does on kube-apiserver: in the order
-// of their names, also those that are being deleted already, until one is refused.
-func (p *play) sweepCollection(namespace string, r schema.GroupResource) {
-	var all []*object
-	for _, o := range p.contents[namespace] {
-		if loaded := p.objects[o.UID]; o.Resource.GroupResource() == r && !loaded.removed {
-			all = append(all, loaded)
-		}
-	}
-	slices.SortFunc(all, func(a, b *object) int { return cmp.Compare(a.Name, b.Name) })
-	for _, o := range all {
-		if p.delete(o, metav1.DeletePropagationBackground, ByNamespaceController) != nil {
-			return
-		}
-		p.collectBetween()
-	}
 }
 
 // deleteAll deletes objects one after the other, except those that another actor has deleted in the meantime.

@@ -187,6 +187,9 @@ func (p *play) deleteWith(o *object, options *metav1.DeleteOptions, by Actor) er
 	if err != nil {
 		return err
 	}
+	if _, keeps := plan.(deletion.Keep); keeps && strategy.RepeatedReplaces && o.grace > 0 {
+		return nil // kube-apiserver asks nobody about a grace period that goes on
+	}
 	use := Read
 	if _, marks := plan.(deletion.Mark); marks {
 		use = Change

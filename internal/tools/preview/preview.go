@@ -6,7 +6,7 @@
 //
 //	deletion.Decide       the API server: the effect of a DELETE on an object
 //	verdict.Decide        the collector: the effect of an object's owners on the object
-//	namespaces.Next       the namespace controller: the contents to delete next
+//	namespaces.Next       our namespace controller: the contents to delete next; sweep.go has upstream's
 //	apiservice.Outage     the collector's barrier: the owners that it holds because a group does not answer
 //	protection.Decide     whether an object is marked as protected from deletion
 //	inuse                 the volume protection controllers: whether a volume or a claim is in use
@@ -184,14 +184,10 @@ func (w *Cluster) addPod(o *inventory.Object) {
 	}
 }
 
-// survey begins a sync of the namespace controller.
+// survey begins a sync of our namespace controller.
 func (w *Cluster) survey(order namespaces.Order) *namespaces.Survey {
 	s := &namespaces.Survey{Resources: w.resources, Order: order}
-	switch {
-	case w.undiscovered == nil:
-	case order.IsUpstream():
-		s.Discovery = &namespaces.Incomplete{Groups: w.undiscovered.Groups} // which hold every namespace
-	default:
+	if w.undiscovered != nil {
 		s.Discovery = w.undiscovered
 	}
 	return s

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/collect/namespaces"
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/rules/refusal"
@@ -346,6 +348,58 @@ func TestUpstreamUnblocksBeforeARefusedDelete(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// kube-controller-manager's namespace controller deletes pods first, and waits until none is left; but if the server
+// refuses to delete one, it goes on. So do repeated DELETEs of pods that a finalizer holds, and not those of pods in
+// their grace period, about which kube-apiserver asks nobody.
+func TestUpstreamGoesOnIfPodsAreRefused(t *testing.T) {
+	lines := []string{"Namespace shop", "Node n1", "ConfigMap a"}
+	for name, test := range map[string]struct {
+		pod      string
+		denied   string
+		upstream []string
+		ours     []string
+	}{
+		"refused": {
+			"Pod p @ n1", "ns",
+			[]string{"a Deleted", "p Kept refused to NamespaceController", "shop Waiting"},
+			[]string{"p Kept refused to NamespaceController", "shop Waiting"},
+		},
+		"permitted, and held": {
+			"Pod p @ n1 # example.com/hold", "nobody",
+			[]string{"p Waiting", "shop Waiting"},
+			[]string{"p Waiting", "shop Waiting"},
+		},
+		"held before, and refused": {
+			"Pod p @ n1 # example.com/hold deleting", "ns",
+			[]string{"a Deleted", "p Waiting refused to NamespaceController", "shop Waiting"},
+			[]string{"shop Waiting"},
+		},
+		"in the grace period": {
+			"Pod p @ lost deleting", "ns",
+			[]string{"shop Waiting"},
+			[]string{"shop Waiting"},
+		},
+	} {
+		for _, order := range []namespaces.Order{namespaces.UpstreamOrder(), {}} {
+			inv := cluster(t, append(lines, "Node lost", test.pod)...)
+			facts := judgedFacts(inv, map[string]map[string]string{"p": {"denied": test.denied}})
+			facts.Nodes["lost"] = inventory.Fact[inventory.Node]{Value: inventory.Node{NodeState: builtin.NodeState{Exists: true}}}
+			want := test.ours
+			if order.IsUpstream() {
+				want = test.upstream
+				facts.RepeatedReplaces = &inventory.Fact[bool]{Value: true}
+			}
+			if inv.Pods["p"].Node == "lost" {
+				inv.Object("p").Grace = 30 * time.Second
+			}
+			question := preview.Question{Requests: requests("Background", "shop"), Judge: labelled{}, Order: order}
+			if diff := cmp.Diff(want, verdicts(preview.NewPredictor(inv, facts, question).Predict())); diff != "" {
+				t.Errorf("%s, upstream: %t\n%s", name, order.IsUpstream(), diff)
+			}
+		}
 	}
 }
 
