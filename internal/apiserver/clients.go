@@ -73,6 +73,11 @@ func (s *Server) ResourceQuotaController() (*rest.Config, error) {
 	return config, nil
 }
 
+// StorageVersionMigrator is like Client, as the user of the controller that rewrites stored objects.
+func (s *Server) StorageVersionMigrator() (*rest.Config, error) {
+	return s.as(bootstrappolicy.StorageVersionMigrator)
+}
+
 // HorizontalPodAutoscaler is like Client, as the user of the HorizontalPodAutoscaler controller.
 func (s *Server) HorizontalPodAutoscaler() (*rest.Config, error) {
 	return s.as(bootstrappolicy.HorizontalPodAutoscaler)

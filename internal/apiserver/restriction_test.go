@@ -279,6 +279,49 @@ func TestForgedRequestsOfTheProtectionController(t *testing.T) {
 	}
 }
 
+// The storage version migrator makes the server write objects anew, changes none, and reads only metadata (R16).
+func TestForgedRequestsOfTheStorageVersionMigrator(t *testing.T) {
+	s := sharedServer(t)
+	config, err := s.StorageVersionMigrator()
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespace := s.namespace(t)
+	secret, _ := s.secret(t, namespace, "a")
+	claims := s.claims(t, namespace)
+	claim := claims.create("a", foreign)
+	preconditions := `"uid":"` + string(claim.GetUID()) + `","resourceVersion":"` + claim.GetResourceVersion() + `"`
+	patch := func(more string) forged {
+		return forged{http.MethodPatch, claims.at("a"), "", string(types.MergePatchType), `{"metadata":{` + preconditions + more + `}}`}
+	}
+	const migrations = "/apis/storagemigration.k8s.io/v1/storageversionmigrations"
+	for name, f := range map[string]forged{
+		"read a secret":               {http.MethodGet, secret, "", "", ""},
+		"list secrets":                {http.MethodGet, strings.TrimSuffix(secret, "/a"), "application/json", "", ""},
+		"remove a finalizer":          patch(`,"finalizers":null`),
+		"add an owner":                patch(`,"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"x"}]`),
+		"patch labels":                patch(`,"labels":{"a":"b"}`),
+		"patch without preconditions": {http.MethodPatch, claims.at("a"), "", string(types.MergePatchType), `{"metadata":{}}`},
+		"patch a status":              {http.MethodPatch, claims.at("a", "status"), "", string(types.MergePatchType), `{"status":{"phase":"Lost"}}`},
+		"update":                      {http.MethodPut, claims.at("a"), "", "application/json", `{"metadata":{"name":"a"}}`},
+		"delete":                      {http.MethodDelete, claims.at("a"), "", "", ""},
+		"create a migration":          {http.MethodPost, migrations, "", "application/json", `{"metadata":{"name":"a"},"spec":{"resource":{"resource":"pods"}}}`},
+		"patch a definition": {
+			http.MethodPatch, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/x", "", string(types.MergePatchType), `{"spec":{"scope":"Cluster"}}`,
+		},
+	} {
+		if code, answer := forge(t, config, f); code != http.StatusForbidden || strings.Contains(answer, secretContent) {
+			t.Errorf("%s: %d %s", name, code, answer)
+		}
+	}
+	if code, answer := forge(t, config, patch("")); code != http.StatusOK {
+		t.Errorf("its own request: %d %s", code, answer)
+	}
+	if now := claims.get("a"); now.GetResourceVersion() != claim.GetResourceVersion() {
+		t.Errorf("an object that is stored as it should be was written: %v", now)
+	}
+}
+
 // The user of leader election writes its Lease, and nothing else (R16).
 func TestForgedRequestsOfLeaderElection(t *testing.T) {
 	s := sharedServer(t)

@@ -1,6 +1,6 @@
 // Package controller contains the common parts of the controllers of built-in objects, like
 // pkg/controller in Kubernetes: the loop that runs one, the controller context with its informers,
-// pod control, expectations, and the controller-ref manager that adopts and releases. Each controller
+// pod control, revision control, expectations, and the controller-ref manager that adopts and releases. Each controller
 // lives in a package below this one and consists of its rules and little else.
 //
 //	watch event ──▶ Source.Keys ──▶ queue of keys

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/utils/clock"
@@ -25,6 +26,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/serviceaccount"
 	"github.com/coppice-dev/coppice/internal/controller/servicecidrs"
 	"github.com/coppice-dev/coppice/internal/controller/statefulset"
+	"github.com/coppice-dev/coppice/internal/controller/storageversionmigrator"
 )
 
 // newControllerContext returns the shared context of the workload controllers.
@@ -102,6 +104,30 @@ func newTokens(api *apiserver.Server) (*controller.Controller, error) {
 	return serviceaccount.NewTokens(serviceaccount.TokensConfig{Client: client, Authority: api.Authority(), Sign: api.SignForSecret}), nil
 }
 
+// newStorageVersionMigrator returns the controller that rewrites stored objects. It has its own user, who may patch
+// any object, but change none.
+func newStorageVersionMigrator(api *apiserver.Server, shared *controller.Context) (*controller.Controller, error) {
+	config, err := api.StorageVersionMigrator()
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("create the client of the storage version migrator: %w", err)
+	}
+	objects, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("create the metadata client of the storage version migrator: %w", err)
+	}
+	definitions, err := apiextensionsclient.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("create the client for definitions of the storage version migrator: %w", err)
+	}
+	return storageversionmigrator.New(storageversionmigrator.Config{
+		Client: client, Metadata: objects, Definitions: definitions, Now: shared.Clock.Now,
+	})
+}
+
 // runWorkloads runs the workload controllers until ctx ends.
 func runWorkloads(ctx context.Context, o completedOptions, api *apiserver.Server, shared *controller.Context) error {
 	controllers := []*controller.Controller{
@@ -137,6 +163,10 @@ func runWorkloads(ctx context.Context, o completedOptions, api *apiserver.Server
 	if err != nil {
 		return err
 	}
-	controllers = append(controllers, autoscaler, tokens)
+	migrator, err := newStorageVersionMigrator(api, shared)
+	if err != nil {
+		return err
+	}
+	controllers = append(controllers, autoscaler, tokens, migrator)
 	return shared.Run(ctx, controllers...)
 }

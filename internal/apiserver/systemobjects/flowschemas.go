@@ -65,6 +65,7 @@ func flowSchemas() []*flowcontrolv1.FlowSchema {
 	controllers := []string{
 		bootstrappolicy.Collector, bootstrappolicy.NamespaceController, bootstrappolicy.ProtectionController, bootstrappolicy.ResourceQuotaController,
 		bootstrappolicy.WorkloadControllers, bootstrappolicy.HorizontalPodAutoscaler, bootstrappolicy.TokensController,
+		bootstrappolicy.StorageVersionMigrator,
 	}
 	reading := flowSchema(ControllersReadingSchema, bootstrap.MandatoryPriorityLevelConfigurationExempt.Name, 790, controllers...)
 	reading.Spec.DistinguisherMethod = nil

@@ -21,7 +21,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice/internal/controller"
-	"github.com/coppice-dev/coppice/internal/controller/controllerrevision"
 	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
@@ -37,7 +36,7 @@ type reconciler struct {
 	sets       appslisters.DaemonSetLister
 	nodes      corelisters.NodeLister
 	pods       *controller.RefManager[*corev1.Pod]
-	revisions  *controllerrevision.Control
+	revisions  *controller.RevisionControl
 	podControl *controller.PodControl
 	backoffs   backoffs
 	now        func() time.Time
@@ -48,7 +47,7 @@ type object struct {
 	*appsv1.DaemonSet
 
 	owner     controller.Owner
-	revisions controllerrevision.Revisions
+	revisions controller.Revisions
 	hash      string // of the current revision
 	mine      []*corev1.Pod
 }
@@ -57,7 +56,7 @@ func kind() schema.GroupVersionKind { return appsv1.SchemeGroupVersion.WithKind(
 
 // New returns the controller of apps/v1 DaemonSet.
 func New(shared *controller.Context) (*controller.Controller, error) {
-	revisions, err := controllerrevision.NewControl(shared, appsv1.DefaultDaemonSetUniqueLabelKey)
+	revisions, err := controller.NewRevisionControl(shared, appsv1.DefaultDaemonSetUniqueLabelKey)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +143,7 @@ func (c *reconciler) observe(ctx context.Context, set *appsv1.DaemonSet) (object
 	o := object{DaemonSet: set, owner: controller.Owner{Object: set, Kind: kind(), Selector: selector, Live: func(ctx context.Context) (metav1.Object, error) {
 		return c.client.AppsV1().DaemonSets(set.Namespace).Get(ctx, set.Name, metav1.GetOptions{})
 	}}}
-	subject := controllerrevision.Subject{Owner: o.owner, Template: &set.Spec.Template, Collisions: set.Status.CollisionCount}
+	subject := controller.RevisionSubject{Owner: o.owner, Template: &set.Spec.Template, Collisions: set.Status.CollisionCount}
 	if set.DeletionTimestamp != nil {
 		o.revisions, err = c.revisions.Get(subject)
 	} else {

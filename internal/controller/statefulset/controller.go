@@ -23,7 +23,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coppice-dev/coppice/internal/controller"
-	"github.com/coppice-dev/coppice/internal/controller/controllerrevision"
 	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
@@ -41,7 +40,7 @@ type reconciler struct {
 	sets       appslisters.StatefulSetLister
 	claims     corelisters.PersistentVolumeClaimLister
 	pods       *controller.RefManager[*corev1.Pod]
-	revisions  *controllerrevision.Control
+	revisions  *controller.RevisionControl
 	podControl *controller.PodControl
 	// written holds the expectations about statuses: only they record which revision is the
 	// current one.
@@ -57,7 +56,7 @@ type object struct {
 	*appsv1.StatefulSet
 
 	owner     controller.Owner
-	revisions controllerrevision.Revisions
+	revisions controller.Revisions
 	mine      []*corev1.Pod
 }
 
@@ -65,7 +64,7 @@ func kind() schema.GroupVersionKind { return appsv1.SchemeGroupVersion.WithKind(
 
 // New returns the controller of apps/v1 StatefulSet.
 func New(shared *controller.Context) (*controller.Controller, error) {
-	revisions, err := controllerrevision.NewControl(shared, hashLabel)
+	revisions, err := controller.NewRevisionControl(shared, hashLabel)
 	if err != nil {
 		return nil, err
 	}
@@ -149,15 +148,15 @@ func (c *reconciler) owner(set *appsv1.StatefulSet) (controller.Owner, error) {
 
 // syncRevisions returns the revisions of the set. A set that is being deleted gets no new
 // revisions.
-func (c *reconciler) syncRevisions(ctx context.Context, set *appsv1.StatefulSet, owner controller.Owner) (controllerrevision.Revisions, error) {
-	subject := controllerrevision.Subject{Owner: owner, Template: &set.Spec.Template, Collisions: set.Status.CollisionCount}
+func (c *reconciler) syncRevisions(ctx context.Context, set *appsv1.StatefulSet, owner controller.Owner) (controller.Revisions, error) {
+	subject := controller.RevisionSubject{Owner: owner, Template: &set.Spec.Template, Collisions: set.Status.CollisionCount}
 	if set.DeletionTimestamp != nil {
 		return c.revisions.Get(subject)
 	}
 	return c.revisions.Sync(ctx, subject)
 }
 
-func desired(set *appsv1.StatefulSet, revisions controllerrevision.Revisions) Set {
+func desired(set *appsv1.StatefulSet, revisions controller.Revisions) Set {
 	s := Set{
 		Name: set.Name, Start: start(set), Replicas: replicas(set),
 		Parallel: set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement,
@@ -201,7 +200,7 @@ func replicas(set *appsv1.StatefulSet) int {
 	return int(*set.Spec.Replicas)
 }
 
-func revisionNamed(revisions controllerrevision.Revisions, name string) *appsv1.ControllerRevision {
+func revisionNamed(revisions controller.Revisions, name string) *appsv1.ControllerRevision {
 	for _, r := range revisions.All {
 		if r.Name == name {
 			return r
@@ -248,7 +247,7 @@ func (c *reconciler) create(ctx context.Context, o object, at Place) error {
 	template := &o.Spec.Template
 	if r := revisionNamed(o.revisions, at.Revision); r != nil && r != o.revisions.Update {
 		var err error
-		if template, err = controllerrevision.Template(r); err != nil {
+		if template, err = controller.TemplateOf(r); err != nil {
 			return err
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"pgregory.net/rapid"
 
-	"github.com/coppice-dev/coppice/internal/controller/controllerrevision"
+	"github.com/coppice-dev/coppice/internal/controller"
 	"github.com/coppice-dev/coppice/internal/testing/histories"
 	"github.com/coppice-dev/coppice/internal/testing/laggingcache"
 )
@@ -253,12 +253,12 @@ func (s *simulation) AtRest() string {
 
 // revision returns the revision that holds the template, which must have the highest number.
 func (s *simulation) revision(set *appsv1.StatefulSet) string {
-	data, err := controllerrevision.Data(&set.Spec.Template)
+	data, err := controller.RevisionData(&set.Spec.Template)
 	if err != nil {
 		return err.Error()
 	}
 	all := laggingcache.All[*appsv1.ControllerRevision](s.Cluster, "controllerrevisions")
-	controllerrevision.Sort(all)
+	controller.SortRevisions(all)
 	for i := 1; i < len(all); i++ {
 		if all[i].Revision == all[i-1].Revision {
 			return fmt.Sprintf("two revisions with number %d", all[i].Revision)

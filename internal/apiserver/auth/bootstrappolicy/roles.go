@@ -27,11 +27,13 @@ const (
 	ProtectionController = "system:coppice:protection-controller"
 	// ResourceQuotaController counts the usage of ResourceQuotas.
 	ResourceQuotaController = "system:coppice:resourcequota-controller"
+	// StorageVersionMigrator makes the server write objects anew, as they are.
+	StorageVersionMigrator = "system:coppice:storage-version-migrator"
 	// HorizontalPodAutoscaler reads metrics and scales.
 	HorizontalPodAutoscaler = "system:coppice:horizontal-pod-autoscaler"
 	// TokensController puts service account tokens into Secrets. Only this user and the users of the
-	// collector, the namespace controller and the ResourceQuota controller may read Secrets; other
-	// controllers may not.
+	// collector, the namespace controller, the ResourceQuota controller and the storage version migrator may
+	// read Secrets, and all but the first only their metadata; other controllers may not.
 	TokensController = "system:coppice:tokens-controller"
 	// ToolsUser may query the collector, but sees only objects that the user may list.
 	ToolsUser = "system:coppice:tools-user"
@@ -54,7 +56,7 @@ const (
 func Components() []string {
 	return []string{
 		Collector, NamespaceController, ProtectionController, ResourceQuotaController, WorkloadControllers, HorizontalPodAutoscaler,
-		TokensController,
+		TokensController, StorageVersionMigrator,
 		LeaderElection, NodeAgent, Scheduler,
 	}
 }
@@ -172,6 +174,12 @@ func componentRoles() []*rbacv1.ClusterRole {
 		role(ResourceQuotaController,
 			rule("*", []string{"list", "watch"}, "*"),
 			rule("", []string{"update"}, "resourcequotas/status")),
+		role(StorageVersionMigrator,
+			rule("*", []string{"list", "patch"}, "*"),
+			rule("apiextensions.k8s.io", []string{"get"}, "customresourcedefinitions"),
+			rule("apiextensions.k8s.io", []string{"patch"}, "customresourcedefinitions/status"),
+			rule("storagemigration.k8s.io", reading(), "storageversionmigrations"),
+			rule("storagemigration.k8s.io", []string{"update"}, "storageversionmigrations/status")),
 		role(HorizontalPodAutoscaler, podAutoscalerRules()...),
 		role(TokensController,
 			rule("", slices.Concat(reading(), []string{"delete", "patch"}), "secrets"),

@@ -304,6 +304,22 @@ func checkQuotaWrite(_ context.Context, a admission.Attributes) error {
 	return nil
 }
 
+// checkMigratorWrite allows updates of the status of migrations and definitions, and updates that change nothing.
+func checkMigratorWrite(_ context.Context, a admission.Attributes) error {
+	old, was := a.GetOldObject().(metav1.Object)
+	changed, is := a.GetObject().(metav1.Object)
+	if a.GetOperation() != admission.Update || !was || !is {
+		return errors.New("it can update objects only")
+	}
+	if a.GetSubresource() == "status" { // of migrations and definitions: it may access no other subresource
+		return nil
+	}
+	if checkSameOwnersAndFinalizers(old, changed) != nil || !equalExceptReferences(a.GetOldObject(), a.GetObject()) {
+		return errors.New("its patches must change nothing")
+	}
+	return nil
+}
+
 // checkLeaderElectionWrite allows writes of the Lease of leader election.
 func checkLeaderElectionWrite(_ context.Context, a admission.Attributes) error {
 	lease, ok := a.GetObject().(*coordinationv1.Lease)

@@ -21,6 +21,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	storagemigrationv1 "k8s.io/api/storagemigration/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -94,6 +95,15 @@ func componentRestrictions(namespaces Namespaces) map[string]Restriction {
 			Whole:        []schema.GroupResource{{Resource: "resourcequotas"}},
 			Subresources: []string{"resourcequotas/status"},
 			checkWrite:   checkQuotaWrite,
+		},
+		bootstrappolicy.StorageVersionMigrator: {
+			Whole: []schema.GroupResource{
+				{Group: storagemigrationv1.GroupName, Resource: "storageversionmigrations"},
+				{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"},
+			},
+			Subresources: []string{"storageversionmigrations/status", "customresourcedefinitions/status"},
+			AnyPatch:     []string{"customresourcedefinitions/status"},
+			Patches:      true, checkWrite: checkMigratorWrite,
 		},
 		bootstrappolicy.LeaderElection: {
 			Whole:      []schema.GroupResource{{Resource: "namespaces"}, {Group: coordinationv1.GroupName, Resource: "leases"}},

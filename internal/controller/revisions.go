@@ -1,4 +1,4 @@
-package controllerrevision
+package controller
 
 import (
 	"context"
@@ -16,34 +16,33 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/coppice-dev/coppice/internal/controller"
 	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
-// longestPrefix is the length of the longest name prefix to which a hash can be appended.
-const longestPrefix = 223
+// longestRevisionPrefix is the length of the longest name prefix to which a hash can be appended.
+const longestRevisionPrefix = 223
 
-// attempts is the number of names tried for one revision.
-const attempts = 5
+// revisionNames is the number of names tried for one revision.
+const revisionNames = 5
 
-// Control maintains the revisions of the owners of one controller. It is safe for concurrent
+// RevisionControl maintains the revisions of the owners of one controller. It is safe for concurrent
 // use.
-type Control struct {
+type RevisionControl struct {
 	client       kubernetes.Interface
-	refs         *controller.RefManager[*appsv1.ControllerRevision]
-	expectations *controller.Expectations
+	refs         *RefManager[*appsv1.ControllerRevision]
+	expectations *Expectations
 	hashLabel    string
 }
 
-// Subject is an owner and its template.
-type Subject struct {
-	controller.Owner
+// RevisionSubject is an owner and its template.
+type RevisionSubject struct {
+	Owner
 	Template *corev1.PodTemplateSpec
 	// Collisions counts the hash collisions so far; nil means none.
 	Collisions *int32
 }
 
-// Revisions are the revisions of a Subject.
+// Revisions are the revisions of a RevisionSubject.
 type Revisions struct {
 	// All is sorted, oldest first.
 	All []*appsv1.ControllerRevision
@@ -54,52 +53,52 @@ type Revisions struct {
 	Collisions int32
 }
 
-// NewControl returns a Control of revisions that carry their hash in that label.
-func NewControl(shared *controller.Context, hashLabel string) (*Control, error) {
-	refs, err := controller.NewRefManager(shared.Informers.ControllerRevisions.Informer(),
+// NewRevisionControl returns a RevisionControl of revisions that carry their hash in that label.
+func NewRevisionControl(shared *Context, hashLabel string) (*RevisionControl, error) {
+	refs, err := NewRefManager(shared.Informers.ControllerRevisions.Informer(),
 		func(ctx context.Context, namespace, name string, kind types.PatchType, patch []byte) (*appsv1.ControllerRevision, error) {
 			return shared.Client.AppsV1().ControllerRevisions(namespace).Patch(ctx, name, kind, patch, metav1.PatchOptions{})
 		})
 	if err != nil {
 		return nil, err
 	}
-	return &Control{shared.Client, refs, controller.NewExpectations(refs.Indexer()), hashLabel}, nil
+	return &RevisionControl{shared.Client, refs, NewExpectations(refs.Indexer()), hashLabel}, nil
 }
 
 // RefManager returns the manager of the controller references of all revisions.
-func (c *Control) RefManager() *controller.RefManager[*appsv1.ControllerRevision] { return c.refs }
+func (c *RevisionControl) RefManager() *RefManager[*appsv1.ControllerRevision] { return c.refs }
 
 // Satisfied reports whether the cache shows all writes to an owner's revisions. Until then the
 // numbers of new ones would be wrong.
-func (c *Control) Satisfied(owner types.UID) bool { return c.expectations.Satisfied(owner) }
+func (c *RevisionControl) Satisfied(owner types.UID) bool { return c.expectations.Satisfied(owner) }
 
 // Expectations returns the expectations about the owners' revisions.
-func (c *Control) Expectations() *controller.Expectations { return c.expectations }
+func (c *RevisionControl) Expectations() *Expectations { return c.expectations }
 
 // Get returns the existing revisions. Nothing is written, adopted or released.
-func (c *Control) Get(s Subject) (Revisions, error) {
-	data, err := Data(s.Template)
+func (c *RevisionControl) Get(s RevisionSubject) (Revisions, error) {
+	data, err := RevisionData(s.Template)
 	if err != nil {
 		return Revisions{}, err
 	}
-	r := Revisions{All: c.refs.ControlledBy(s.GetUID()), Collisions: collisions(s)}
-	Sort(r.All)
-	r.Update = Decide(r.All, data).Update
+	r := Revisions{All: c.refs.ControlledBy(s.GetUID()), Collisions: collisionsOf(s)}
+	SortRevisions(r.All)
+	r.Update = DecideRevision(r.All, data).Update
 	return r, nil
 }
 
 // Sync adopts and releases revisions and returns the owner's revisions, including one for the
 // template, which has the highest number.
-func (c *Control) Sync(ctx context.Context, s Subject) (Revisions, error) {
-	r := Revisions{Collisions: collisions(s)}
-	data, err := Data(s.Template)
+func (c *RevisionControl) Sync(ctx context.Context, s RevisionSubject) (Revisions, error) {
+	r := Revisions{Collisions: collisionsOf(s)}
+	data, err := RevisionData(s.Template)
 	if err != nil {
 		return r, err
 	}
 	if r.All, err = c.refs.AdoptAndRelease(ctx, s.Owner, c.expectations); err != nil {
 		return r, err
 	}
-	plan := Decide(r.All, data)
+	plan := DecideRevision(r.All, data)
 	switch {
 	case plan.Update == nil:
 		r.Update, err = c.create(ctx, s, data, plan.Number, &r.Collisions)
@@ -113,11 +112,11 @@ func (c *Control) Sync(ctx context.Context, s Subject) (Revisions, error) {
 	if err != nil {
 		return Revisions{}, err
 	}
-	Sort(r.All)
+	SortRevisions(r.All)
 	return r, nil
 }
 
-func collisions(s Subject) int32 {
+func collisionsOf(s RevisionSubject) int32 {
 	if s.Collisions == nil {
 		return 0
 	}
@@ -126,8 +125,8 @@ func collisions(s Subject) int32 {
 
 // create creates a revision. Its name contains a hash of its data, so that the same revision is
 // not created twice; if another revision has that name, the next hash is tried.
-func (c *Control) create(ctx context.Context, s Subject, data []byte, number int64, collisions *int32) (*appsv1.ControllerRevision, error) {
-	for range attempts {
+func (c *RevisionControl) create(ctx context.Context, s RevisionSubject, data []byte, number int64, collisions *int32) (*appsv1.ControllerRevision, error) {
+	for range revisionNames {
 		revision, err := c.draft(s, data, *collisions)
 		if err != nil {
 			return nil, err
@@ -145,7 +144,7 @@ func (c *Control) create(ctx context.Context, s Subject, data []byte, number int
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("read revision %s: %w", revision.Name, err)
-		case same(there, data) && metav1.IsControlledBy(there, s):
+		case sameRevision(there, data) && metav1.IsControlledBy(there, s):
 			c.expectations.ExpectVersion(s.GetUID(), there.ResourceVersion)
 			return there, nil
 		case s.Adopts(there):
@@ -156,7 +155,7 @@ func (c *Control) create(ctx context.Context, s Subject, data []byte, number int
 	return nil, apierrors.NewConflict(appsv1.Resource("controllerrevisions"), s.GetName(), errors.New("every name that was tried is taken"))
 }
 
-func (c *Control) draft(s Subject, data []byte, collisions int32) (*appsv1.ControllerRevision, error) {
+func (c *RevisionControl) draft(s RevisionSubject, data []byte, collisions int32) (*appsv1.ControllerRevision, error) {
 	salt := &collisions
 	if collisions == 0 {
 		salt = nil
@@ -167,7 +166,7 @@ func (c *Control) draft(s Subject, data []byte, collisions int32) (*appsv1.Contr
 	}
 	revision := &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: s.GetNamespace(), Name: s.GetName()[:min(len(s.GetName()), longestPrefix)] + "-" + hash,
+			Namespace: s.GetNamespace(), Name: s.GetName()[:min(len(s.GetName()), longestRevisionPrefix)] + "-" + hash,
 			Labels: maps.Clone(s.Template.Labels), Annotations: maps.Clone(s.GetAnnotations()),
 			OwnerReferences: []metav1.OwnerReference{*s.Reference()},
 		},
@@ -180,7 +179,7 @@ func (c *Control) draft(s Subject, data []byte, collisions int32) (*appsv1.Contr
 	return revision, nil
 }
 
-func (c *Control) renumber(ctx context.Context, owner types.UID, plan Plan) (*appsv1.ControllerRevision, error) {
+func (c *RevisionControl) renumber(ctx context.Context, owner types.UID, plan RevisionPlan) (*appsv1.ControllerRevision, error) {
 	r := plan.Update
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": r.UID, "resourceVersion": r.ResourceVersion}, "revision": plan.Number,
@@ -197,8 +196,8 @@ func (c *Control) renumber(ctx context.Context, owner types.UID, plan Plan) (*ap
 }
 
 // Truncate removes the oldest of the revisions that are not live, down to limit.
-func (c *Control) Truncate(ctx context.Context, r Revisions, live func(*appsv1.ControllerRevision) bool, limit int32) error {
-	for _, old := range Surplus(r.All, live, limit) {
+func (c *RevisionControl) Truncate(ctx context.Context, r Revisions, live func(*appsv1.ControllerRevision) bool, limit int32) error {
+	for _, old := range SurplusRevisions(r.All, live, limit) {
 		err := c.client.AppsV1().ControllerRevisions(old.Namespace).Delete(ctx, old.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &old.UID, ResourceVersion: &old.ResourceVersion},
 		})
@@ -211,7 +210,7 @@ func (c *Control) Truncate(ctx context.Context, r Revisions, live func(*appsv1.C
 
 // Hash returns the hash that distinguishes a revision from others: its label or, if another
 // controller wrote it without that label, the end of its name.
-func (c *Control) Hash(owner metav1.Object, revision *appsv1.ControllerRevision) string {
+func (c *RevisionControl) Hash(owner metav1.Object, revision *appsv1.ControllerRevision) string {
 	if hash := revision.Labels[c.hashLabel]; hash != "" {
 		return hash
 	}

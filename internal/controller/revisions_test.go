@@ -1,4 +1,4 @@
-package controllerrevision
+package controller
 
 import (
 	"encoding/json"
@@ -22,7 +22,7 @@ func template(image string) *corev1.PodTemplateSpec {
 
 func data(t *testing.T, image string) []byte {
 	t.Helper()
-	d, err := Data(template(image))
+	d, err := RevisionData(template(image))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestDataRestoresTheTemplate(t *testing.T) {
 	if restored.Spec.ServiceName != "stays" {
 		t.Errorf("the patch changes more than the template: serviceName is %q", restored.Spec.ServiceName)
 	}
-	read, err := Template(revision(t, 1, "old"))
+	read, err := TemplateOf(revision(t, 1, "old"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestDataRestoresTheTemplate(t *testing.T) {
 
 func TestTemplateRefusesWhatReplacesNothing(t *testing.T) {
 	for _, text := range []string{`{"spec":{"template":{"metadata":{}}}}`, `{}`, `[`, ``} {
-		if _, err := Template(&appsv1.ControllerRevision{Data: runtime.RawExtension{Raw: []byte(text)}}); err == nil {
+		if _, err := TemplateOf(&appsv1.ControllerRevision{Data: runtime.RawExtension{Raw: []byte(text)}}); err == nil {
 			t.Errorf("%q was read as a template", text)
 		}
 	}
@@ -88,14 +88,14 @@ func TestRevisionOfATemplateIsFoundAndNumbered(t *testing.T) {
 		{"another template", []*appsv1.ControllerRevision{revision(t, 1, "b")}, "", 2},
 		{"nothing has changed", []*appsv1.ControllerRevision{revision(t, 1, "b"), revision(t, 2, "a")}, "a-2", 2},
 		{"an undo", []*appsv1.ControllerRevision{revision(t, 1, "a"), revision(t, 4, "b")}, "a-1", 5},
-		{"two with the same data", []*appsv1.ControllerRevision{revision(t, 3, "a"), revision(t, 1, "a")}, "a-3", 3},
-		{"the same number twice", []*appsv1.ControllerRevision{revision(t, 2, "a"), revision(t, 2, "b")}, "a-2", 3},
+		{"two with the sameRevision data", []*appsv1.ControllerRevision{revision(t, 3, "a"), revision(t, 1, "a")}, "a-3", 3},
+		{"the sameRevision number twice", []*appsv1.ControllerRevision{revision(t, 2, "a"), revision(t, 2, "b")}, "a-2", 3},
 		{"no number", []*appsv1.ControllerRevision{revision(t, 0, "a")}, "a-0", 1},
-		{"the same in other words", []*appsv1.ControllerRevision{spelledOut}, "a-1", 1},
+		{"the sameRevision in other words", []*appsv1.ControllerRevision{spelledOut}, "a-1", 1},
 		{"damaged data", []*appsv1.ControllerRevision{{Revision: 7, Data: runtime.RawExtension{Raw: []byte("{")}}}, "", 8},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			plan := Decide(c.revisions, data(t, "a"))
+			plan := DecideRevision(c.revisions, data(t, "a"))
 			name := ""
 			if plan.Update != nil {
 				name = plan.Update.Name
@@ -115,7 +115,7 @@ func TestOldestRevisionsThatAreNotLiveAreSurplus(t *testing.T) {
 		want  []string
 	}{{0, []string{"a-1", "c-3"}}, {1, []string{"a-1"}}, {2, nil}, {10, nil}} {
 		var got []string
-		for _, r := range Surplus(all, live, c.limit) {
+		for _, r := range SurplusRevisions(all, live, c.limit) {
 			got = append(got, r.Name)
 		}
 		if diff := cmp.Diff(c.want, got); diff != "" {

@@ -1,0 +1,105 @@
+package storageversionmigrator
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+)
+
+// pageSize is the number of objects that are listed at a time.
+const pageSize = 500
+
+// requiredVerbs are the verbs without which objects of a resource cannot be rewritten.
+func requiredVerbs() []string { return []string{"update", "patch", "list"} }
+
+// findResource returns a resource in the preferred version of its group that has it, nil if it is not served, or why it
+// cannot be migrated.
+func findResource(_ context.Context, client discovery.DiscoveryInterface, of metav1.GroupResource) (found *schema.GroupVersionResource, complaint string, err error) {
+	versions, err := versionsOf(client, of.Group)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, version := range versions {
+		list, err := client.ServerResourcesForGroupVersion(version.String())
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, "", err
+		}
+		i := slices.IndexFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == of.Resource })
+		if i < 0 {
+			continue
+		}
+		resource := version.WithResource(of.Resource)
+		for _, verb := range requiredVerbs() {
+			if !slices.Contains(list.APIResources[i].Verbs, verb) {
+				return nil, fmt.Sprintf("resource %q does not support discovery operations: %v", resource.String(), requiredVerbs()), nil
+			}
+		}
+		return &resource, "", nil
+	}
+	return nil, "", nil
+}
+
+// versionsOf returns the versions of a group, the preferred one first.
+func versionsOf(client discovery.DiscoveryInterface, group string) ([]schema.GroupVersion, error) {
+	groups, err := client.ServerGroups()
+	if err != nil {
+		return nil, err
+	}
+	var versions []schema.GroupVersion
+	for _, g := range groups.Groups {
+		if g.Name != group {
+			continue
+		}
+		versions = append(versions, schema.GroupVersion{Group: group, Version: g.PreferredVersion.Version})
+		for _, v := range g.Versions {
+			if v.Version != g.PreferredVersion.Version {
+				versions = append(versions, schema.GroupVersion{Group: group, Version: v.Version})
+			}
+		}
+	}
+	return versions, nil
+}
+
+// list returns the metadata of all objects of a resource.
+func (c *reconciler) list(ctx context.Context, resource schema.GroupVersionResource) ([]metav1.PartialObjectMetadata, error) {
+	var all []metav1.PartialObjectMetadata
+	options := metav1.ListOptions{Limit: pageSize}
+	for {
+		page, err := c.Metadata.Resource(resource).List(ctx, options)
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", resource, err)
+		}
+		all = append(all, page.Items...)
+		if options.Continue = page.Continue; options.Continue == "" {
+			return all, nil
+		}
+	}
+}
+
+// rewrite makes the server store objects anew. The patches change nothing: the server writes an object all the same if
+// it is stored in another form than it would be now. An object that has changed or is gone needs no rewriting. The
+// result is the number of objects that are done.
+func (c *reconciler) rewrite(ctx context.Context, resource schema.GroupVersionResource, objects []metav1.PartialObjectMetadata) (int, error) {
+	for i := range objects {
+		o := &objects[i]
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.UID, "resourceVersion": o.ResourceVersion}})
+		if err != nil {
+			return i, fmt.Errorf("encode the patch: %w", err)
+		}
+		_, err = c.Metadata.Resource(resource).Namespace(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: name})
+		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			return i, err
+		}
+	}
+	return len(objects), nil
+}
