@@ -50,7 +50,7 @@ STORY is the ID of a deletion that a collector has recorded: "coppice stories" l
 
 The exit code is 0 if everything is gone, 6 if it is proved that an object does not go until
 somebody acts, and 7 at the --timeout. It is 2 for an invalid command line, and 1 for another
-error, or Ctrl-C.`,
+error, such as credentials that have expired, or Ctrl-C.`,
 		Example: `  # Delete a namespace, and wait for all of its contents
   coppice kubectl delete namespace shop --wait=false
   coppice wait namespace/shop --timeout 5m

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/coppice-dev/coppice/internal/collect/story"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/cascade"
@@ -23,6 +25,10 @@ const (
 	soon, unasked, patient = 200 * time.Millisecond, time.Second, 10 * time.Second
 
 	share = 4
+
+	// mostUnauthorized is the number of readings in a row after which a wait ends, if the server does not accept the
+	// credentials: one such answer may come from a server that has just started.
+	mostUnauthorized = 3
 )
 
 // Ending asks for the end of a deletion.
@@ -50,15 +56,22 @@ func (s *Sources) Wait(ctx context.Context, q Ending, visit func(cascade.Report)
 		return w.unfinished(ctx, err)
 	}
 	defer w.follower.Stop()
+	unauthorized := 0
 	for interval := unasked; ; interval = min(2*interval, patient) {
 		began := s.Now()
 		outline := w.report.Outline()
 		if err := w.observe(ctx); err != nil {
-			if ctx.Err() != nil || w.observed == 0 {
+			if unauthorized++; !apierrors.IsUnauthorized(err) {
+				unauthorized = 0
+			}
+			switch {
+			case ctx.Err() != nil || w.observed == 0:
 				return w.unfinished(ctx, err)
+			case unauthorized == mostUnauthorized:
+				return w.report, fmt.Errorf("the server does not accept the credentials any more, objects left: %d; the deletion goes on: %w", w.report.Left, err)
 			}
 			w.report.Unread = []string{err.Error()}
-		} else if w.report.IsFinal() {
+		} else if unauthorized = 0; w.report.IsFinal() {
 			return w.report, nil
 		}
 		if err := visit(w.report); err != nil {
