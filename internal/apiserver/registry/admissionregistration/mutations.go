@@ -24,7 +24,8 @@ func mutatingAdmissionPolicies() registry.Resource {
 		}),
 		table.Age(),
 	}, registry.Strategy[*admissionregistrationv1.MutatingAdmissionPolicy]{
-		Warn: warnOfName[*admissionregistrationv1.MutatingAdmissionPolicy],
+		Warn:           warnOfName[*admissionregistrationv1.MutatingAdmissionPolicy],
+		ValidateCreate: refuseName[*admissionregistrationv1.MutatingAdmissionPolicy],
 		Default: func(p *admissionregistrationv1.MutatingAdmissionPolicy) {
 			registry.SetDefaultPtr(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
 			defaultMatch(p.Spec.MatchConstraints)
@@ -126,10 +127,11 @@ func mutatingAdmissionPolicyBindings() registry.Resource {
 		}),
 		table.Age(),
 	}, registry.Strategy[*admissionregistrationv1.MutatingAdmissionPolicyBinding]{
-		Warn:     warnOfName[*admissionregistrationv1.MutatingAdmissionPolicyBinding],
-		Default:  func(b *admissionregistrationv1.MutatingAdmissionPolicyBinding) { defaultMatch(b.Spec.MatchResources) },
-		Validate: validateMutatingBinding,
-		Desired:  func(b *admissionregistrationv1.MutatingAdmissionPolicyBinding) any { return b.Spec },
+		Warn:           warnOfName[*admissionregistrationv1.MutatingAdmissionPolicyBinding],
+		ValidateCreate: refuseName[*admissionregistrationv1.MutatingAdmissionPolicyBinding],
+		Default:        func(b *admissionregistrationv1.MutatingAdmissionPolicyBinding) { defaultMatch(b.Spec.MatchResources) },
+		Validate:       validateMutatingBinding,
+		Desired:        func(b *admissionregistrationv1.MutatingAdmissionPolicyBinding) any { return b.Spec },
 	})
 }
 

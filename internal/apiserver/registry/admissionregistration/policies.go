@@ -30,8 +30,9 @@ func validatingAdmissionPolicies() registry.Resource {
 		}),
 		table.Age(),
 	}, registry.Strategy[*admissionregistrationv1.ValidatingAdmissionPolicy]{
-		Warn:         warnOfName[*admissionregistrationv1.ValidatingAdmissionPolicy],
-		WarnOfStatus: func(p *admissionregistrationv1.ValidatingAdmissionPolicy) []string { return warnOfName(p, nil) },
+		Warn:           warnOfName[*admissionregistrationv1.ValidatingAdmissionPolicy],
+		ValidateCreate: refuseName[*admissionregistrationv1.ValidatingAdmissionPolicy],
+		WarnOfStatus:   func(p *admissionregistrationv1.ValidatingAdmissionPolicy) []string { return warnOfName(p, nil) },
 		Default: func(p *admissionregistrationv1.ValidatingAdmissionPolicy) {
 			registry.SetDefaultPtr(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
 			defaultMatch(p.Spec.MatchConstraints)
@@ -237,10 +238,11 @@ func validatingAdmissionPolicyBindings() registry.Resource {
 		}),
 		table.Age(),
 	}, registry.Strategy[*admissionregistrationv1.ValidatingAdmissionPolicyBinding]{
-		Warn:     warnOfName[*admissionregistrationv1.ValidatingAdmissionPolicyBinding],
-		Default:  func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) { defaultMatch(b.Spec.MatchResources) },
-		Validate: validateAdmissionPolicyBinding,
-		Desired:  func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) any { return b.Spec },
+		Warn:           warnOfName[*admissionregistrationv1.ValidatingAdmissionPolicyBinding],
+		ValidateCreate: refuseName[*admissionregistrationv1.ValidatingAdmissionPolicyBinding],
+		Default:        func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) { defaultMatch(b.Spec.MatchResources) },
+		Validate:       validateAdmissionPolicyBinding,
+		Desired:        func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) any { return b.Spec },
 	})
 }
 
@@ -260,7 +262,7 @@ func validateAdmissionPolicyBinding(b *admissionregistrationv1.ValidatingAdmissi
 	}
 	switch given := b.Spec.ValidationActions; {
 	case len(given) == 0:
-		errs = append(errs, field.Required(actions, "at least one validation action is required"))
+		errs = append(errs, field.Required(actions, ""))
 	case slices.Contains(given, admissionregistrationv1.Deny) && slices.Contains(given, admissionregistrationv1.Warn):
 		errs = append(errs, field.Invalid(actions, given, "must not contain both Deny and Warn "+
 			"(repeating the same validation failure information in the API response and headers serves no purpose)"))

@@ -55,7 +55,8 @@ func validatingWebhookConfigurations() registry.Resource {
 		table.Number("Webhooks", "Webhooks that are called.", func(c *admissionregistrationv1.ValidatingWebhookConfiguration) int { return len(c.Webhooks) }),
 		table.Age(),
 	}, registry.Strategy[*admissionregistrationv1.ValidatingWebhookConfiguration]{
-		Warn: warnOfName[*admissionregistrationv1.ValidatingWebhookConfiguration],
+		Warn:           warnOfName[*admissionregistrationv1.ValidatingWebhookConfiguration],
+		ValidateCreate: refuseName[*admissionregistrationv1.ValidatingWebhookConfiguration],
 		Default: func(c *admissionregistrationv1.ValidatingWebhookConfiguration) {
 			for i := range c.Webhooks {
 				defaultWebhook(&c.Webhooks[i])
@@ -75,7 +76,8 @@ func mutatingWebhookConfigurations() registry.Resource {
 		table.Number("Webhooks", "Webhooks that are called.", func(c *admissionregistrationv1.MutatingWebhookConfiguration) int { return len(c.Webhooks) }),
 		table.Age(),
 	}, registry.Strategy[*admissionregistrationv1.MutatingWebhookConfiguration]{
-		Warn: warnOfName[*admissionregistrationv1.MutatingWebhookConfiguration],
+		Warn:           warnOfName[*admissionregistrationv1.MutatingWebhookConfiguration],
+		ValidateCreate: refuseName[*admissionregistrationv1.MutatingWebhookConfiguration],
 		Default: func(c *admissionregistrationv1.MutatingWebhookConfiguration) {
 			for i := range c.Webhooks {
 				common := commonOf(&c.Webhooks[i])
@@ -288,11 +290,27 @@ func validateMatchConditions(conditions []admissionregistrationv1.MatchCondition
 		}))
 }
 
-// warnOfName warns about a name that is reserved for objects in a server's static files.
-func warnOfName[P metav1.Object](obj, _ P) []string {
+// reservedName returns the complaint about a name that is reserved for objects in a server's static files.
+func reservedName(name string) string {
 	const reserved = ".static.k8s.io"
-	if !strings.HasSuffix(obj.GetName(), reserved) {
-		return nil
+	if !strings.HasSuffix(name, reserved) {
+		return ""
 	}
-	return []string{fmt.Sprintf("metadata.name: names ending with %q are reserved for static manifest-based configurations and cannot be managed via the API", reserved)}
+	return fmt.Sprintf("names ending with %q are reserved for static manifest-based configurations and cannot be managed via the API", reserved)
+}
+
+// refuseName refuses a reserved name to a new object.
+func refuseName[P metav1.Object](obj P) field.ErrorList {
+	if complaint := reservedName(obj.GetName()); complaint != "" {
+		return field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), obj.GetName(), complaint)}
+	}
+	return nil
+}
+
+// warnOfName warns about a reserved name.
+func warnOfName[P metav1.Object](obj, _ P) []string {
+	if complaint := reservedName(obj.GetName()); complaint != "" {
+		return []string{"metadata.name: " + complaint}
+	}
+	return nil
 }

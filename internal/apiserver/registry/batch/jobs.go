@@ -180,18 +180,6 @@ func validateGeneratedSelector(j *batchv1.Job, own map[string]string) field.Erro
 	return errs
 }
 
-// validateGeneratedSelectorUpdate does not require the labels with a prefix if the old Job had none.
-func validateGeneratedSelectorUpdate(j, old *batchv1.Job) field.ErrorList {
-	own, had := ownLabels(j), old.Spec.Template.Labels
-	_, hadName := had[batchv1.JobNameLabel]
-	_, hadUID := had[batchv1.ControllerUidLabel]
-	if !hadName || !hadUID {
-		delete(own, batchv1.JobNameLabel)
-		delete(own, batchv1.ControllerUidLabel)
-	}
-	return validateGeneratedSelector(j, own)
-}
-
 // validateJobSpec checks what Jobs and the job templates of CronJobs have in common.
 func validateJobSpec(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 	template := spec.Child("template")
@@ -247,7 +235,6 @@ func validateJobUpdate(j, old *batchv1.Job) field.ErrorList {
 		validate.Immutable(j.Spec.ManagedBy, old.Spec.ManagedBy, spec.Child("managedBy")),
 		validate.Immutable(j.Spec.BackoffLimitPerIndex, old.Spec.BackoffLimitPerIndex, spec.Child("backoffLimitPerIndex")),
 		validateJobTemplateUpdate(&j.Spec.Template, old, spec.Child("template")),
-		validateGeneratedSelectorUpdate(j, old),
 	)
 	return append(errs, validateCompletionsUpdate(&j.Spec, &old.Spec, spec)...)
 }

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"math"
 	"slices"
 	"strings"
 
@@ -56,7 +57,7 @@ func validateContainerUser(user *corev1.ContainerUser, windows bool, at *field.P
 		return field.ErrorList{field.Forbidden(at, "cannot be set for a windows pod")}
 	}
 	errs := append(
-		validate.FromMessages(user.Linux.UID, at.Child("uid"), validation.IsValidUserID(user.Linux.UID)),
+		validate.InRange(user.Linux.UID, at.Child("uid"), 0, math.MaxUint32), // runtimes report what the image says
 		validate.FromMessages(user.Linux.GID, at.Child("gid"), validation.IsValidGroupID(user.Linux.GID))...)
 	return append(errs, validate.Each(user.Linux.SupplementalGroups, at.Child("supplementalGroups"), func(id *int64, at *field.Path) field.ErrorList {
 		return validate.FromMessages(*id, at, validation.IsValidGroupID(*id))

@@ -72,22 +72,23 @@ func validatePriorityLevel(p *flowcontrolv1.PriorityLevelConfiguration) field.Er
 	if (p.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt) != (p.Spec.Type == flowcontrolv1.PriorityLevelEnablementExempt) {
 		errs = append(errs, field.Invalid(spec.Child("type"), p.Spec.Type, "must be 'Exempt' if and only if `name` is 'exempt'"))
 	}
-	switch p.Spec.Type {
+	limited, exempt := spec.Child("limited"), spec.Child("exempt")
+	if p.Spec.Type != flowcontrolv1.PriorityLevelEnablementLimited && p.Spec.Limited != nil {
+		errs = append(errs, field.Forbidden(limited, ""))
+	}
+	if p.Spec.Type != flowcontrolv1.PriorityLevelEnablementExempt && p.Spec.Exempt != nil {
+		errs = append(errs, field.Forbidden(exempt, ""))
+	}
+	switch e := p.Spec.Exempt; p.Spec.Type {
 	case flowcontrolv1.PriorityLevelEnablementExempt:
-		if p.Spec.Limited != nil {
-			errs = append(errs, field.Forbidden(spec.Child("limited"), "must be nil if the type is not Limited"))
-		}
-		if e := p.Spec.Exempt; e != nil {
-			errs = append(errs, validateShares(e.NominalConcurrencyShares, e.LendablePercent, spec.Child("exempt"))...)
+		if e != nil {
+			errs = append(errs, validateShares(e.NominalConcurrencyShares, e.LendablePercent, exempt)...)
 		}
 	case flowcontrolv1.PriorityLevelEnablementLimited:
-		if p.Spec.Exempt != nil {
-			errs = append(errs, field.Forbidden(spec.Child("exempt"), "must be nil if the type is Limited"))
-		}
 		if p.Spec.Limited == nil {
-			return append(errs, field.Required(spec.Child("limited"), "must not be empty when type is Limited"))
+			return append(errs, field.Required(limited, ""))
 		}
-		errs = append(errs, validateLimited(p.Spec.Limited, spec.Child("limited"))...)
+		errs = append(errs, validateLimited(p.Spec.Limited, limited)...)
 	default: // reported above
 	}
 	return errs
@@ -112,12 +113,12 @@ func validateLimited(l *flowcontrolv1.LimitedPriorityLevelConfiguration, at *fie
 		errs = append(errs, field.Invalid(at.Child("borrowingLimitPercent"), *borrowed, "if specified, must be a non-negative integer"))
 	}
 	q := l.LimitResponse.Queuing
-	switch {
-	case l.LimitResponse.Type == flowcontrolv1.LimitResponseTypeReject && q != nil:
-		errs = append(errs, field.Forbidden(queuing, "must be nil if limited.limitResponse.type is not Limited"))
-	case l.LimitResponse.Type == flowcontrolv1.LimitResponseTypeQueue && q == nil:
-		errs = append(errs, field.Required(queuing, "must not be empty if limited.limitResponse.type is Limited"))
-	case l.LimitResponse.Type == flowcontrolv1.LimitResponseTypeQueue:
+	switch isQueue := l.LimitResponse.Type == flowcontrolv1.LimitResponseTypeQueue; {
+	case !isQueue && q != nil:
+		errs = append(errs, field.Forbidden(queuing, ""))
+	case isQueue && q == nil:
+		errs = append(errs, field.Required(queuing, ""))
+	case isQueue:
 		errs = append(errs, validateQueuing(q, queuing)...)
 	}
 	return errs

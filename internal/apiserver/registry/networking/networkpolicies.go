@@ -122,7 +122,7 @@ func validatePolicyPort(p *networkingv1.NetworkPolicyPort, at *field.Path) field
 		errs = append(errs, field.Invalid(end, *p.EndPort, "may not be specified when `port` is non-numeric"))
 	default:
 		if *p.EndPort < p.Port.IntVal {
-			errs = append(errs, field.Invalid(end, p.Port.IntVal, "must be greater than or equal to `port`"))
+			errs = append(errs, field.Invalid(end, *p.EndPort, "must be greater than or equal to `port`"))
 		}
 		errs = append(errs, validate.Port(*p.EndPort, end)...)
 	}

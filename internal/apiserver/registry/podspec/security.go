@@ -16,7 +16,7 @@ import (
 func validatePodSecurity(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if ptr.Deref(spec.ShareProcessNamespace, false) && spec.HostPID {
-		errs = append(errs, field.Invalid(path.Child("securityContext", "shareProcessNamespace"), true, "ShareProcessNamespace and HostPID cannot both be enabled"))
+		errs = append(errs, field.Invalid(path.Child("shareProcessNamespace"), true, "ShareProcessNamespace and HostPID cannot both be enabled"))
 	}
 	if spec.OS != nil {
 		errs = append(errs, validateOS(spec.OS.Name, path.Child("os"))...)
@@ -40,8 +40,7 @@ func validatePodSecurity(spec *corev1.PodSpec, path *field.Path) field.ErrorList
 		validate.Each(s.Sysctls, at.Child("sysctls"), func(c *corev1.Sysctl, at *field.Path) field.ErrorList {
 			return validate.Required(c.Name, at.Child("name"))
 		}),
-		// The feature gate for MountOption is off by default.
-		validate.OneOfPtr(s.SELinuxChangePolicy, at.Child("seLinuxChangePolicy"), corev1.SELinuxChangePolicyRecursive),
+		validate.OneOfPtr(s.SELinuxChangePolicy, at.Child("seLinuxChangePolicy"), corev1.SELinuxChangePolicyMountOption, corev1.SELinuxChangePolicyRecursive),
 		validateSeccomp(s.SeccompProfile, at.Child("seccompProfile")),
 		validateAppArmor(s.AppArmorProfile, at.Child("appArmorProfile")),
 		validateWindowsOptions(s.WindowsOptions, at.Child("windowsOptions")),

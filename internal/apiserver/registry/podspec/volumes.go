@@ -19,7 +19,7 @@ func validateVolumes(volumes []corev1.Volume, pod *corev1.Pod, path *field.Path)
 	valid := map[string]*corev1.Volume{}
 	errs := validate.Each(volumes, path, func(v *corev1.Volume, at *field.Path) field.ErrorList {
 		errs := append(validateSources(&v.VolumeSource, at), validate.RequiredLabel(v.Name, at.Child("name"))...)
-		if pod != nil && v.Image != nil && len(sourcesOf(&v.VolumeSource)) == 1 {
+		if v.Image != nil && len(sourcesOf(&v.VolumeSource)) == 1 {
 			errs = append(errs, validate.Required(v.Image.Reference, at.Child("image", "reference"))...)
 		}
 		if valid[v.Name] != nil {

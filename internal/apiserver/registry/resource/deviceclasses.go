@@ -1,15 +1,17 @@
 package resource
 
 import (
-	corev1 "k8s.io/api/core/v1"
+	"context"
+
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/operation"
+	declarative "k8s.io/apimachinery/pkg/api/validate"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
-	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
 )
 
@@ -43,10 +45,7 @@ func validateClass(c, old *resourcev1.DeviceClassSpec) field.ErrorList {
 		func(config *resourcev1.DeviceClassConfiguration, at *field.Path) field.ErrorList {
 			return validateConfig(&config.DeviceConfiguration, at, stored)
 		})...)
-	if name := c.ExtendedResourceName; name != nil && !podspec.IsExtended(corev1.ResourceName(*name)) {
-		errs = append(errs, field.Invalid(spec.Child("extendedResourceName"), *name, "must be a valid extended resource name"))
-	}
-	return errs
+	return append(errs, declarative.ExtendedResourceName(context.Background(), operation.Operation{}, spec.Child("extendedResourceName"), c.ExtendedResourceName, nil)...)
 }
 
 // validateClassNaming checks names, but not prefixes for generated ones, as upstream does.

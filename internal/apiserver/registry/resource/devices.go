@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -33,7 +34,7 @@ func validateDevice(d, old *resourcev1.Device, ownNodes bool, at *field.Path) fi
 	if !sameTaints(d, old) {
 		errs = append(errs, validateList(d.Taints, resourcev1.DeviceTaintsMaxLength, at.Child("taints"), validateTaint)...)
 	}
-	errs = append(errs, validateSet(d.ConsumesCounters, resourcev1.ResourceSliceMaxDeviceCounterConsumptionsPerDevice, at.Child("consumesCounters"),
+	errs = append(errs, validateMap(d.ConsumesCounters, resourcev1.ResourceSliceMaxDeviceCounterConsumptionsPerDevice, at.Child("consumesCounters"),
 		func(c resourcev1.DeviceCounterConsumption) string { return c.CounterSet }, validateConsumption)...)
 	return slices.Concat(errs, validateDeviceNodes(d, ownNodes, at), validateBinding(d.BindingConditions, d.BindingFailureConditions, at))
 }
@@ -70,7 +71,7 @@ func validateAttribute(a *resourcev1.DeviceAttribute, at *field.Path) field.Erro
 	short(a.VersionValue, "version")
 	switch len(validate.SetMembers(a)) {
 	case 0:
-		errs = append(errs, field.Invalid(at, "", "exactly one value must be specified"))
+		errs = append(errs, field.Invalid(at, "", "must specify one of: `int`, `bool`, `string`, `version`, `ints`, `bools`, `strings`, `versions`"))
 	case 1:
 	default:
 		errs = append(errs, field.Invalid(at, *a, "exactly one value must be specified"))
@@ -101,7 +102,7 @@ func requiredLabel(name string, at *field.Path) field.ErrorList {
 	if name == "" {
 		return validate.Required(name, at)
 	}
-	return validateLabel(name, at)
+	return validate.FromMessages(name, at, content.IsDNS1123Label(name))
 }
 
 // validateCounters checks the names of counters. Their values may have any size.
@@ -114,7 +115,7 @@ func validateCounters(counters map[string]resourcev1.Counter, limit int, at *fie
 	}
 	var errs field.ErrorList
 	for _, name := range sortedKeys(counters) {
-		errs = append(errs, validateLabel(name, at)...)
+		errs = append(errs, validate.FromMessages(name, at, content.IsDNS1123Label(name))...)
 	}
 	return errs
 }

@@ -1,11 +1,14 @@
 package resource
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/operation"
+	declarative "k8s.io/apimachinery/pkg/api/validate"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -39,6 +42,31 @@ func validateSet[T any, K comparable](list []T, limit int, at *field.Path, key f
 			errs = append(errs, field.Duplicate(at.Index(i), k))
 		}
 		seen[k] = true
+	}
+	return errs
+}
+
+// validateMap checks a list in which no key occurs twice, like validateSet, but errors show the element.
+func validateMap[T any, K comparable](list []T, limit int, at *field.Path, key func(T) K, check func(*T, *field.Path) field.ErrorList) field.ErrorList {
+	errs := validateSet(list, limit, at, key, check)
+	for _, err := range errs {
+		for i := range list {
+			if err.Type == field.ErrorTypeDuplicate && err.Field == at.Index(i).String() {
+				err.BadValue = list[i]
+			}
+		}
+	}
+	return errs
+}
+
+// validateDriver checks the name of a driver in a claim or in a configuration.
+func validateDriver(name string, at *field.Path) field.ErrorList {
+	if name == "" {
+		return validate.Required(name, at)
+	}
+	errs := declarative.LongNameCaseless(context.Background(), operation.Operation{}, at, &name, nil)
+	if len(name) > resourcev1.DriverNameMaxLength {
+		errs = append(errs, field.TooLongCharacters(at, name, resourcev1.DriverNameMaxLength))
 	}
 	return errs
 }
@@ -157,7 +185,7 @@ func validateConfig(c *resourcev1.DeviceConfiguration, at *field.Path, stored bo
 		limit = len(c.Opaque.Parameters.Raw)
 	}
 	return append(
-		podspec.ValidateDriverName(c.Opaque.Driver, opaque.Child("driver")),
+		validateDriver(c.Opaque.Driver, opaque.Child("driver")),
 		validateObject(c.Opaque.Parameters, limit, opaque.Child("parameters"))...)
 }
 

@@ -15,7 +15,7 @@ import (
 // validateClaim checks the requests of a claim, its constraints, and its configuration.
 func validateClaim(c *resourcev1.DeviceClaim, at *field.Path) field.ErrorList {
 	names := requestNamesOf(c)
-	errs := validateSet(c.Requests, resourcev1.DeviceRequestsMaxSize, at.Child("requests"),
+	errs := validateMap(c.Requests, resourcev1.DeviceRequestsMaxSize, at.Child("requests"),
 		func(r resourcev1.DeviceRequest) string { return r.Name }, validateRequest)
 	errs = append(errs, validateList(c.Constraints, resourcev1.DeviceConstraintsMaxSize, at.Child("constraints"),
 		func(c *resourcev1.DeviceConstraint, at *field.Path) field.ErrorList {
@@ -74,7 +74,7 @@ func validateRequest(r *resourcev1.DeviceRequest, at *field.Path) field.ErrorLis
 	case r.Exactly != nil && len(r.FirstAvailable) > 0:
 		return append(errs, field.Invalid(at, nil, "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set"))
 	case r.Exactly == nil:
-		return append(errs, validateSet(r.FirstAvailable, resourcev1.FirstAvailableDeviceRequestMaxSize, at.Child("firstAvailable"),
+		return append(errs, validateMap(r.FirstAvailable, resourcev1.FirstAvailableDeviceRequestMaxSize, at.Child("firstAvailable"),
 			func(s resourcev1.DeviceSubRequest) string { return s.Name }, validateAlternative)...)
 	}
 	exactly := at.Child("exactly")

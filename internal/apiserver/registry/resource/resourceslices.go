@@ -117,7 +117,7 @@ func validateSlice(s, old *resourcev1.ResourceSliceSpec) field.ErrorList {
 		func(d *resourcev1.Device, at *field.Path) field.ErrorList {
 			return validateDevice(d, deviceNamed(old, d.Name), ptr.Deref(s.PerDeviceNodeSelection, false), at)
 		})...)
-	return append(errs, validateSet(s.SharedCounters, resourcev1.ResourceSliceMaxCounterSets, spec.Child("sharedCounters"),
+	return append(errs, validateMap(s.SharedCounters, resourcev1.ResourceSliceMaxCounterSets, spec.Child("sharedCounters"),
 		func(c resourcev1.CounterSet) string { return c.Name }, validateCounterSet)...)
 }
 

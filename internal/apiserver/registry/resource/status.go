@@ -1,12 +1,13 @@
 package resource
 
 import (
-	"fmt"
+	"context"
 	"slices"
-	"strings"
 
-	"github.com/google/uuid"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/operation"
+	declarative "k8s.io/apimachinery/pkg/api/validate"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -67,7 +68,7 @@ func prepareClaimStatus(c, old *resourcev1.ResourceClaim) {
 // validateClaimStatus checks a changed status. An allocation is set and removed, never changed.
 func validateClaimStatus(c, old *resourcev1.ResourceClaim) field.ErrorList {
 	status, reserved := field.NewPath("status"), field.NewPath("status", "reservedFor")
-	errs := validateSet(c.Status.ReservedFor, resourcev1.ResourceClaimReservedForMaxSize, reserved,
+	errs := validateMap(c.Status.ReservedFor, resourcev1.ResourceClaimReservedForMaxSize, reserved,
 		func(r resourcev1.ResourceClaimConsumerReference) types.UID { return r.UID }, validateConsumer)
 	allocated := allocatedDevices(c.Status.Allocation)
 	errs = append(errs, validateSet(c.Status.Devices, len(c.Status.Devices), status.Child("devices"), idOf,
@@ -86,7 +87,9 @@ func validateClaimStatus(c, old *resourcev1.ResourceClaim) field.ErrorList {
 	switch {
 	case c.Status.Allocation == nil:
 	case old.Status.Allocation != nil:
-		errs = append(errs, validate.Immutable(c.Status.Allocation, old.Status.Allocation, allocation)...)
+		if !equality.Semantic.DeepEqual(c.Status.Allocation, old.Status.Allocation) {
+			errs = append(errs, field.Invalid(allocation, nil, "field cannot be modified once set"))
+		}
 	default:
 		errs = append(errs, validateAllocation(c.Status.Allocation, requestNamesOf(&c.Spec.Devices), allocation)...)
 	}
@@ -106,7 +109,7 @@ func validateAllocation(a *resourcev1.AllocationResult, names requestNames, at *
 		func(r *resourcev1.DeviceRequestAllocationResult, at *field.Path) field.ErrorList {
 			return slices.Concat(
 				names.validateReference(r.Request, at.Child("request")),
-				podspec.ValidateDriverName(r.Driver, at.Child("driver")),
+				validateDriver(r.Driver, at.Child("driver")),
 				validatePool(r.Pool, at.Child("pool")),
 				validateLabel(r.Device, at.Child("device")),
 				validateBinding(r.BindingConditions, r.BindingFailureConditions, at),
@@ -128,18 +131,7 @@ func validateAllocation(a *resourcev1.AllocationResult, names requestNames, at *
 
 // validateShare checks the identity of one of the shares of a device.
 func validateShare(uid *string, at *field.Path) field.ErrorList {
-	if uid == nil {
-		return nil
-	}
-	const canonicalLength = 36
-	if err := uuid.Validate(*uid); err != nil {
-		return field.ErrorList{field.Invalid(at, *uid, fmt.Sprintf("error validating uid: %v", err))}
-	}
-	if len(*uid) != canonicalLength || *uid != strings.ToLower(*uid) {
-		return field.ErrorList{field.Invalid(at, *uid,
-			"uid must be in RFC 4122 normalized form, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with lowercase hexadecimal characters")}
-	}
-	return nil
+	return declarative.UUID(context.Background(), operation.Operation{}, at, uid, nil)
 }
 
 // validateBinding checks the conditions for which a scheduler waits before it binds a pod to the device's node, and the
