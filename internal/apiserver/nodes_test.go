@@ -66,6 +66,7 @@ func newNodeCluster(t *testing.T) *nodeCluster {
 				{Name: "v", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "of-" + name}}},
 				{Name: "t", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
 					{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", Audience: "vault"}},
+					{PodCertificate: &corev1.PodCertificateProjection{SignerName: "example.com/a", KeyType: "ED25519", KeyPath: "key"}},
 				}}}},
 			},
 			ServiceAccountName: "of-" + name,
@@ -209,7 +210,7 @@ func (w *nodeCluster) forgedOfNode() map[string]struct {
 		"a token for a pod of any uid":        {create(w.tokens("of-own"), strings.Replace(w.tokenOf("own", "vault"), string(w.pods["own"].UID), "", 1)), "must name the uid"},
 		"a token for another audience":        {create(w.tokens("of-own"), w.tokenOf("own", "bank")), `for [\"bank\"] is bound to node`},
 		"a token for the API server":          {create(w.tokens("of-own"), strings.Replace(w.tokenOf("own", "vault"), `"audiences":["vault"],`, "", 1)), "svc.cluster.local"},
-		"read a service account":              {get("/api/v1/namespaces/" + w.namespace + "/serviceaccounts/of-own"), "cannot"},
+		"read a service account":              {get("/api/v1/namespaces/" + w.namespace + "/serviceaccounts/of-far"), "no pod that is bound"},
 		"list all services":                   {get("/api/v1/services"), "services of one namespace only"},
 		"list another namespace's services":   {get("/api/v1/namespaces/kube-system/services"), "no pod that is bound to node " + w.own + " is in namespace kube-system"},
 		"watch services":                      {get("/api/v1/namespaces/" + w.namespace + "/services?watch=true"), "cannot watch"},

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -118,6 +120,42 @@ func (r *references) Token(
 		return nil, errNotServed
 	}
 	return cri.FromAPI(client, r.Server()).Token(ctx, namespace, account, request)
+}
+
+// TrustBundle implements cri.Objects.
+func (r *references) TrustBundle(ctx context.Context, name string) (*certificatesv1.ClusterTrustBundle, error) {
+	client := r.client.Load()
+	if client == nil {
+		return nil, errNotServed
+	}
+	return cri.FromAPI(client, r.Server()).TrustBundle(ctx, name)
+}
+
+// TrustBundles implements cri.Objects.
+func (r *references) TrustBundles(ctx context.Context, signer string, selector labels.Selector) ([]certificatesv1.ClusterTrustBundle, error) {
+	client := r.client.Load()
+	if client == nil {
+		return nil, errNotServed
+	}
+	return cri.FromAPI(client, r.Server()).TrustBundles(ctx, signer, selector)
+}
+
+// RequestCertificate implements cri.Objects.
+func (r *references) RequestCertificate(ctx context.Context, request *certificatesv1.PodCertificateRequest) (*certificatesv1.PodCertificateRequest, error) {
+	client := r.client.Load()
+	if client == nil {
+		return nil, errNotServed
+	}
+	return cri.FromAPI(client, r.Server()).RequestCertificate(ctx, request)
+}
+
+// CertificateRequest implements cri.Objects.
+func (r *references) CertificateRequest(ctx context.Context, node, namespace, name string) (*certificatesv1.PodCertificateRequest, error) {
+	client := r.client.Load()
+	if client == nil {
+		return nil, errNotServed
+	}
+	return cri.FromAPI(client, r.Server()).CertificateRequest(ctx, node, namespace, name)
 }
 
 // newNodes returns the agent of the nodes of this process.

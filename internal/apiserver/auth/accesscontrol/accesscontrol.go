@@ -69,7 +69,7 @@ func Apply(base *genericapiserver.Config, c Config) (*AccessControl, error) {
 		Policy: rbac.NewInformerPolicy(c.Informers), Components: auth.NewComponents(bootstrappolicy.Components()...),
 		authority: c.Authority, external: c.External, key: key, serviceAccounts: serviceaccounttoken.NewAuthenticator(key, c.Client.CoreV1(), c.getter),
 	}
-	pods := restriction.NewPodRegistry(func() rest.Storage { return c.Registry("pods") })
+	pods := restriction.NewPodRegistry(c.Registry)
 	a.Restrictions = restriction.New(restriction.NewNamespaces(c.Informers.Core().V1().Namespaces().Lister(), c.Client.CoreV1()), pods)
 	further, err := c.External.Authenticators(a.audiences())
 	if err != nil {

@@ -6,6 +6,7 @@ package bootstrappolicy
 import (
 	"slices"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -198,12 +199,14 @@ func componentRoles() []*rbacv1.ClusterRole {
 			rule("", slices.Concat(reading(), []string{"create", "update", "patch"}), "nodes"),
 			rule("", slices.Concat(reading(), []string{"delete"}), "pods"),
 			rule("", []string{"get", "update", "patch"}, "nodes/status", "pods/status"),
-			rule("", []string{"get"}, "configmaps", "secrets"),
+			rule("", []string{"get"}, "configmaps", "secrets", "serviceaccounts"),
 			rule("", []string{"list"}, "services"),
 			rule("", []string{"create"}, "events", "serviceaccounts/token"),
 			rule("", []string{"patch"}, "events"),
 			rule("events.k8s.io", []string{"create"}, "events"),
 			rule("coordination.k8s.io", slices.Concat(reading(), []string{"create", "update", "patch"}), "leases"),
+			rule(certificatesv1.GroupName, reading(), "clustertrustbundles"),
+			rule(certificatesv1.GroupName, []string{"create", "list", "watch"}, "podcertificaterequests"),
 			requestRule()),
 		role(Scheduler,
 			rule("", []string{"list", "watch"}, "namespaces", "nodes", "pods"),

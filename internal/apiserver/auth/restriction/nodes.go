@@ -26,8 +26,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 )
 
-// Pods knows which pods are bound to which nodes.
+// Pods knows which pods are bound to which nodes, and which objects they belong to.
 type Pods interface {
+	// UID returns the UID of an object, empty if it does not exist.
+	UID(ctx context.Context, resource, namespace, name string) (types.UID, error)
 	// Get returns a pod, nil if it does not exist. A pod for which enough is false comes from the store, and not from a
 	// cache.
 	Get(ctx context.Context, namespace, name string, enough func(*corev1.Pod) bool) (*corev1.Pod, error)
@@ -81,8 +83,10 @@ func (n nodeRequests) authorize(ctx context.Context, a authorizer.Attributes) er
 		return n.checkPod(ctx, a, "get", "update", "patch")
 	case corev1.Resource("configmaps"), corev1.Resource("secrets"):
 		return n.checkReferenced(ctx, a)
+	case corev1.Resource("serviceaccounts"):
+		return n.checkAccount(ctx, a, "get")
 	case corev1.Resource("serviceaccounts/token"):
-		return n.checkAccount(ctx, a)
+		return n.checkAccount(ctx, a, "create")
 	case corev1.Resource("services"):
 		return n.checkServices(ctx, a)
 	case corev1.Resource("events"):
@@ -91,6 +95,10 @@ func (n nodeRequests) authorize(ctx context.Context, a authorizer.Attributes) er
 		return checkVerb(a, "create")
 	case certificatesv1.Resource("certificatesigningrequests"):
 		return checkCertificateRequest(a)
+	case certificatesv1.Resource("clustertrustbundles"):
+		return checkVerb(a, "get", "list", "watch")
+	case certificatesv1.Resource("podcertificaterequests"):
+		return n.checkPodCertificates(a)
 	case certificatesv1.Resource("certificatesigningrequests/nodeclient"), certificatesv1.Resource("certificatesigningrequests/selfnodeclient"),
 		certificatesv1.Resource("certificatesigningrequests/selfnodeserver"):
 		// No request is for them: controllers that approve certificates ask whether the node has a role with them.
@@ -173,10 +181,10 @@ func (n nodeRequests) checkReferenced(ctx context.Context, a authorizer.Attribut
 	return err
 }
 
-// checkAccount allows requests for tokens of the service account of a pod on the node. Admission checks to
-// which pod they are bound.
-func (n nodeRequests) checkAccount(ctx context.Context, a authorizer.Attributes) error {
-	if err := checkVerb(a, "create"); err != nil {
+// checkAccount allows a verb on the service account of a pod on the node, or on its tokens. Admission checks to which
+// pod tokens are bound.
+func (n nodeRequests) checkAccount(ctx context.Context, a authorizer.Attributes, verb string) error {
+	if err := checkVerb(a, verb); err != nil {
 		return err
 	}
 	if a.GetNamespace() == "" || a.GetName() == "" {

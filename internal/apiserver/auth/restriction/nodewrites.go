@@ -55,6 +55,8 @@ func (n nodeWrites) check(ctx context.Context, a admission.Attributes) error {
 		return n.checkToken(ctx, a)
 	case resource == certificatesv1.Resource("certificatesigningrequests") && operation == admission.Create:
 		return n.checkCertificateRequest(a)
+	case resource == certificatesv1.Resource("podcertificaterequests") && operation == admission.Create:
+		return n.checkPodCertificate(ctx, a)
 	}
 	return errOwnOnly
 }

@@ -6,9 +6,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 )
@@ -16,7 +18,7 @@ import (
 // PodRegistry implements Pods with the registry of pods. A positive answer may come from the watch cache: a
 // node observes its pods through the same cache. A negative one comes from the store.
 type PodRegistry struct {
-	registry func() rest.Storage
+	registry func(resource string) rest.Storage
 }
 
 type podReader interface {
@@ -26,11 +28,14 @@ type podReader interface {
 
 var _ Pods = (*PodRegistry)(nil)
 
-// NewPodRegistry returns a PodRegistry. registry returns the registry of pods, which is nil until the API is installed.
-func NewPodRegistry(registry func() rest.Storage) *PodRegistry { return &PodRegistry{registry} }
+// NewPodRegistry returns a PodRegistry. registry returns the registry of a resource, which is nil until the API is
+// installed.
+func NewPodRegistry(registry func(resource string) rest.Storage) *PodRegistry {
+	return &PodRegistry{registry}
+}
 
 func (p *PodRegistry) reader() (podReader, error) {
-	registry := p.registry()
+	registry := p.registry("pods")
 	reader, ok := registry.(podReader)
 	if !ok {
 		return nil, fmt.Errorf("the pods of nodes cannot be found in a %T", registry)
@@ -61,6 +66,27 @@ func (p *PodRegistry) Get(ctx context.Context, namespace, name string, enough fu
 		}
 	}
 	return nil, nil
+}
+
+// UID implements Pods. It reads the store.
+func (p *PodRegistry) UID(ctx context.Context, resource, namespace, name string) (types.UID, error) {
+	registry := p.registry(resource)
+	reader, ok := registry.(rest.Getter)
+	if !ok {
+		return "", fmt.Errorf("%s cannot be read from a %T", resource, registry)
+	}
+	obj, err := reader.Get(genericrequest.WithNamespace(ctx, namespace), name, &metav1.GetOptions{ResourceVersion: live})
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read %s %s/%s: %w", resource, namespace, name, err)
+	}
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return "", err
+	}
+	return m.GetUID(), nil
 }
 
 // HasMatch implements Pods.

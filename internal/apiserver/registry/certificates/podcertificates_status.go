@@ -17,6 +17,8 @@ import (
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	certutil "k8s.io/client-go/util/cert"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
 const (
@@ -179,7 +181,7 @@ func validateTimes(r *certificatesv1.PodCertificateRequest, leaf *x509.Certifica
 		return invalid(begin, s.NotBefore.Time, "must be set to within 5 minutes of kube-apiserver's current time")
 	case !s.NotAfter.Time.Equal(leaf.NotAfter):
 		return invalid(end, s.NotAfter.Time, "must be set to the NotAfter time encoded in the leaf certificate")
-	case lifetime < minLifetime*time.Second:
+	case lifetime < validate.MinPodCertificateLifetime*time.Second:
 		return invalid(status.Child("certificateChain"), lifetime, "leaf certificate lifetime must be >= 1 hour")
 	case lifetime > time.Duration(longest)*time.Second:
 		return invalid(status.Child("certificateChain"), lifetime,

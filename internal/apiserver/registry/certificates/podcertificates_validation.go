@@ -7,14 +7,11 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
@@ -25,10 +22,6 @@ const (
 	maxUID = 128
 	// maxStub is the maximum size of the request in the format PKCS #10.
 	maxStub = 10 << 10
-	// The bounds of the lifetimes that can be requested of signers, in seconds.
-	minLifetime        = 60 * 60
-	maxOwnLifetime     = 24 * 60 * 60
-	maxForeignLifetime = 91 * 24 * 60 * 60
 )
 
 // validatePodRequest checks a new request.
@@ -37,7 +30,7 @@ func validatePodRequest(r *certificatesv1.PodCertificateRequest) field.ErrorList
 	s := &r.Spec
 	errs := slices.Concat(
 		validate.SignerName(s.SignerName, spec.Child("signerName")),
-		validateUserAnnotations(s.UnverifiedUserAnnotations, spec.Child("unverifiedUserAnnotations")),
+		validate.UserAnnotations(s.UnverifiedUserAnnotations, spec.Child("unverifiedUserAnnotations")),
 		validateNamed(s.PodName, s.PodUID, spec, "pod"),
 		validateNamed(s.ServiceAccountName, s.ServiceAccountUID, spec, "serviceAccount"),
 		validateNamed(string(s.NodeName), s.NodeUID, spec, "node"))
@@ -45,12 +38,10 @@ func validatePodRequest(r *certificatesv1.PodCertificateRequest) field.ErrorList
 	if s.MaxExpirationSeconds == nil {
 		return append(errs, field.Required(lifetime, "must be set"))
 	}
-	longest := int32(maxForeignLifetime)
-	if isOwnSigner(s.SignerName) {
-		longest = maxOwnLifetime
-	}
-	if seconds := *s.MaxExpirationSeconds; seconds < minLifetime || seconds > longest {
-		errs = append(errs, field.Invalid(lifetime, seconds, fmt.Sprintf("must be in the range [%d, %d]", minLifetime, longest)))
+	const shortest = validate.MinPodCertificateLifetime
+	longest := validate.MaxPodCertificateLifetime(s.SignerName)
+	if seconds := *s.MaxExpirationSeconds; seconds < shortest || seconds > longest {
+		errs = append(errs, field.Invalid(lifetime, seconds, fmt.Sprintf("must be in the range [%d, %d]", shortest, longest)))
 	}
 	if len(s.StubPKCS10Request) == 0 {
 		// As in Kubernetes, the error names the fields of older versions.
@@ -58,12 +49,6 @@ func validatePodRequest(r *certificatesv1.PodCertificateRequest) field.ErrorList
 			"exactly one of (stubPKCS10Request) or (pkixPublicKey, proofOfPossession) must be set"))
 	}
 	return append(errs, validateStub(s.StubPKCS10Request, spec.Child("stubPKCS10Request"))...)
-}
-
-// isOwnSigner reports whether a signer has a name that Kubernetes reserves.
-func isOwnSigner(name string) bool {
-	domain, _, _ := strings.Cut(name, "/")
-	return domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io")
 }
 
 // validateNamed checks the name and the UID of an object that a request names.
@@ -75,17 +60,6 @@ func validateNamed(name string, uid types.UID, spec *field.Path, prefix string) 
 	}
 	if len(uid) > maxUID {
 		errs = append(errs, field.TooLong(at, uid, maxUID))
-	}
-	return errs
-}
-
-func validateUserAnnotations(annotations map[string]string, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for _, key := range slices.Sorted(maps.Keys(annotations)) {
-		errs = append(errs, validation.IsDomainPrefixedKey(at, strings.ToLower(key))...)
-	}
-	if err := apivalidation.ValidateAnnotationsSize(annotations); err != nil {
-		errs = append(errs, field.TooLong(at, "", apivalidation.TotalAnnotationSizeLimitB))
 	}
 	return errs
 }

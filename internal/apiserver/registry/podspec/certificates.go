@@ -2,14 +2,11 @@ package podspec
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
@@ -61,32 +58,21 @@ func requiredLocalPath(path string, at *field.Path) field.ErrorList {
 	return append(validate.Required(path, at), localPath(path, at)...)
 }
 
-// Bounds of the lifetime of a certificate, in seconds. The signers of Kubernetes issue short ones only.
-const (
-	minCertificateSeconds     = 60 * 60
-	maxCertificateSeconds     = 91 * 24 * 60 * 60
-	maxKubernetesCertificates = 24 * 60 * 60
-)
-
 // validatePodCertificate checks a projection of a key and a certificate of the pod.
 func validatePodCertificate(s *corev1.PodCertificateProjection, at *field.Path) field.ErrorList {
 	errs := slices.Concat(
 		validate.SignerName(s.SignerName, at.Child("signerName")),
-		validateUserAnnotations(s.UserAnnotations, at.Child("userAnnotations")),
+		validate.UserAnnotations(s.UserAnnotations, at.Child("userAnnotations")),
 	)
 	if types := []string{"RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"}; !slices.Contains(types, s.KeyType) {
 		errs = append(errs, field.NotSupported(at.Child("keyType"), s.KeyType, types))
 	}
 	if seconds := s.MaxExpirationSeconds; seconds != nil {
-		longest := int32(maxCertificateSeconds)
-		if domain, _, _ := strings.Cut(s.SignerName, "/"); strings.HasSuffix("."+domain, ".kubernetes.io") {
-			longest = maxKubernetesCertificates
-		}
 		at := at.Child("maxExpirationSeconds")
-		if *seconds < minCertificateSeconds {
-			errs = append(errs, field.Invalid(at, *seconds, fmt.Sprintf("if provided, maxExpirationSeconds must be >= %d", minCertificateSeconds)))
+		if shortest := int32(validate.MinPodCertificateLifetime); *seconds < shortest {
+			errs = append(errs, field.Invalid(at, *seconds, fmt.Sprintf("if provided, maxExpirationSeconds must be >= %d", shortest)))
 		}
-		if *seconds > longest {
+		if longest := validate.MaxPodCertificateLifetime(s.SignerName); *seconds > longest {
 			errs = append(errs, field.Invalid(at, *seconds, fmt.Sprintf("if provided, maxExpirationSeconds must be <= %d", longest)))
 		}
 	}
@@ -100,16 +86,4 @@ func validatePodCertificate(s *corev1.PodCertificateProjection, at *field.Path) 
 // filesOf returns the paths of the files that a certificate is written to.
 func filesOf(s *corev1.PodCertificateProjection) []string {
 	return slices.DeleteFunc([]string{s.CredentialBundlePath, s.KeyPath, s.CertificateChainPath}, func(p string) bool { return p == "" })
-}
-
-// validateUserAnnotations checks annotations that a pod passes on to its signer.
-func validateUserAnnotations(annotations map[string]string, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for _, key := range slices.Sorted(maps.Keys(annotations)) {
-		errs = append(errs, validation.IsDomainPrefixedKey(at, strings.ToLower(key))...)
-	}
-	if apivalidation.ValidateAnnotationsSize(annotations) != nil {
-		errs = append(errs, field.TooLong(at, "", apivalidation.TotalAnnotationSizeLimitB))
-	}
-	return errs
 }

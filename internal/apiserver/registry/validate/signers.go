@@ -2,6 +2,8 @@ package validate
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
@@ -66,4 +68,30 @@ func TrustBundleName(signer string) apivalidation.ValidateNameFunc {
 		}
 		return apivalidation.NameIsDNSSubdomain(rest, prefix)
 	}
+}
+
+// MinPodCertificateLifetime is the minimum lifetime of the certificate of a pod, in seconds.
+const MinPodCertificateLifetime = 60 * 60
+
+// MaxPodCertificateLifetime returns the maximum lifetime of certificates of pods by a signer, in seconds: a day if
+// Kubernetes reserves its name, and 91 days otherwise.
+func MaxPodCertificateLifetime(signer string) int32 {
+	const day = 24 * 60 * 60
+	domain, _, _ := strings.Cut(signer, "/")
+	if domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io") {
+		return day
+	}
+	return 91 * day
+}
+
+// UserAnnotations checks what a volume tells the signer of its certificate.
+func UserAnnotations(annotations map[string]string, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		errs = append(errs, validation.IsDomainPrefixedKey(at, strings.ToLower(key))...)
+	}
+	if err := apivalidation.ValidateAnnotationsSize(annotations); err != nil {
+		errs = append(errs, field.TooLong(at, "", apivalidation.TotalAnnotationSizeLimitB))
+	}
+	return errs
 }

@@ -78,7 +78,7 @@ type Runtime struct {
 	failures      *pace.Failures
 	cache         *podCache
 
-	tokens *tokens
+	issuers issuers
 
 	mu       sync.Mutex
 	stopped  bool                               // guarded by mu; no further step may begin
@@ -151,7 +151,7 @@ func open(ctx context.Context, c Config, s services) (*Runtime, error) {
 	r := &Runtime{
 		services: s, name: version.RuntimeName, version: version.RuntimeVersion, store: kept, objects: c.Objects, hostIPs: c.HostIPs, capacity: c.Capacity,
 		cgroups: cgroupParent(ctx, s.containers), clock: c.Clock, log: c.Logger, failures: pace.NewFailures(c.Logger, c.Clock), cache: newPodCache(),
-		tokens: newTokens(c.Objects, c.Clock), pods: map[types.UID]*corev1.Pod{}, pulls: map[startKey]context.CancelFunc{}, troubles: map[types.UID]trouble{},
+		issuers: issuers{newTokens(c.Objects, c.Clock), newCertificates(c.Objects, c.Clock)}, pods: map[types.UID]*corev1.Pod{}, pulls: map[startKey]context.CancelFunc{}, troubles: map[types.UID]trouble{},
 	}
 	if _, err := r.look(ctx); err != nil {
 		return nil, err

@@ -16,7 +16,7 @@ type file struct {
 	path    string // relative to the volume
 	data    []byte
 	mode    os.FileMode
-	private bool // a token: it belongs to the user of the pod's containers
+	private bool // a token or a key: it belongs to the user of the pod's containers
 }
 
 // isFiles reports whether a volume consists of API objects: ConfigMaps, Secrets, tokens and fields
@@ -116,12 +116,43 @@ func projected(of *corev1.Pod, from *corev1.VolumeProjection, m *references, mod
 		if err != nil {
 			return nil, err
 		}
-		if owned := ownersOf(of); owned.user != nil || owned.group != nil {
-			mode = tokenMode
+		return []file{privateFile(of, from.ServiceAccountToken.Path, []byte(text), mode)}, nil
+	case from.ClusterTrustBundle != nil:
+		f := m.anchors[from.ClusterTrustBundle]
+		if f.err != nil || f.object == nil {
+			return nil, f.err
 		}
-		return []file{{path: from.ServiceAccountToken.Path, data: []byte(text), mode: mode, private: true}}, nil
+		return []file{privateFile(of, from.ClusterTrustBundle.Path, *f.object, mode)}, nil
+	case from.PodCertificate != nil:
+		f := m.issued[from.PodCertificate]
+		if f.err != nil || f.object == nil {
+			return nil, f.err
+		}
+		return issuedFiles(of, from.PodCertificate, f.object, mode), nil
 	}
 	return nil, fmt.Errorf("%s in a projected volume is not supported by this node", kindOf(from))
+}
+
+// privateFile returns a file that belongs to the user of the pod's containers, if that is known.
+func privateFile(of *corev1.Pod, at string, data []byte, mode os.FileMode) file {
+	if owned := ownersOf(of); owned.user != nil || owned.group != nil {
+		mode = tokenMode
+	}
+	return file{path: at, data: data, mode: mode, private: true}
+}
+
+// issuedFiles returns the files of a certificate: with its key, the key alone, and the certificates alone.
+func issuedFiles(of *corev1.Pod, p *corev1.PodCertificateProjection, c *podCredential, mode os.FileMode) []file {
+	var files []file
+	add := func(at string, data []byte) {
+		if at != "" {
+			files = append(files, privateFile(of, at, data, mode))
+		}
+	}
+	add(p.CredentialBundlePath, slices.Concat(c.key, c.chain))
+	add(p.KeyPath, c.key)
+	add(p.CertificateChainPath, c.chain)
+	return files
 }
 
 // picked returns the keys of an object as files: the items, or all keys if there are no items.

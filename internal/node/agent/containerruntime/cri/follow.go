@@ -29,7 +29,7 @@ func (r *Runtime) drop(uid types.UID) {
 	delete(r.pods, uid)
 	delete(r.troubles, uid)
 	r.mu.Unlock()
-	r.tokens.forget(uid)
+	r.issuers.forget(uid)
 }
 
 // current returns the last observed version of the pod with that UID, or nil if its files are being removed.
@@ -60,7 +60,7 @@ func (r *Runtime) removeVolumes(ctx context.Context, of *corev1.Pod) {
 	if of.UID == "" || !r.store.hasVolumes(of.UID) {
 		return
 	}
-	r.tokens.forget(of.UID)
+	r.issuers.forget(of.UID)
 	r.files.Lock()
 	err := r.store.removeVolumes(of.UID)
 	r.files.Unlock()
@@ -121,7 +121,7 @@ func (r *Runtime) follow(ctx context.Context) {
 // followPod updates the volumes of a pod. A volume whose objects cannot be read keeps its contents.
 func (r *Runtime) followPod(ctx context.Context, objects Objects, pod *corev1.Pod) error {
 	pod = withLimits(r.withAddresses(pod), r.capacity)
-	found := gatherVolumes(ctx, objects, r.tokens, pod)
+	found := gatherVolumes(ctx, objects, r.issuers, pod)
 	r.files.Lock()
 	defer r.files.Unlock()
 	if r.current(pod.UID) == nil || !r.store.hasVolumes(pod.UID) {

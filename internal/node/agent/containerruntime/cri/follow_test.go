@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,6 +31,8 @@ type cluster struct {
 	clock    *testclock.FakeClock
 	requests int
 	issued   []authenticationv1.TokenRequest
+	bundles  []certificatesv1.ClusterTrustBundle
+	asked    []*certificatesv1.PodCertificateRequest
 }
 
 func (w *cluster) ConfigMap(_ context.Context, _, name string) (*corev1.ConfigMap, error) {
@@ -68,7 +71,7 @@ func inCluster(t *testing.T) (*cluster, *Runtime) {
 	w := &cluster{settings: map[string]string{"a": "1"}, keys: map[string][]byte{"k": []byte("s3")}, clock: testclock.NewFakeClock(time.Unix(1_700_000_000, 0))}
 	r := newFake().open(t, t.TempDir())
 	r.objects, r.clock = w, w.clock
-	r.tokens = newTokens(w, w.clock)
+	r.issuers = issuers{newTokens(w, w.clock), newCertificates(w, w.clock)}
 	return w, r
 }
 
@@ -204,7 +207,7 @@ func TestTokenMode(t *testing.T) {
 		test.change(&pod.Spec)
 		pod.Spec.Volumes = []corev1.Volume{tokenVolume(3600)}
 		w := &cluster{settings: map[string]string{}, clock: testclock.NewFakeClock(time.Unix(1_700_000_000, 0))}
-		files, err := filesOf(pod, &pod.Spec.Volumes[0].VolumeSource, gatherVolumes(t.Context(), w, newTokens(w, w.clock), pod))
+		files, err := filesOf(pod, &pod.Spec.Volumes[0].VolumeSource, gatherVolumes(t.Context(), w, issuers{newTokens(w, w.clock), newCertificates(w, w.clock)}, pod))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -258,7 +261,7 @@ func TestFinishedPodFreesItsVolumes(t *testing.T) {
 		t.Errorf("the logs are gone: %v", err)
 	}
 
-	if err := r.prepare(pod, gatherVolumes(t.Context(), r.objects, r.tokens, pod)); err != nil { // as for a sandbox that could not be created
+	if err := r.prepare(pod, gatherVolumes(t.Context(), r.objects, r.issuers, pod)); err != nil { // as for a sandbox that could not be created
 		t.Fatal(err)
 	}
 	hasVolumes("made again", true)

@@ -6,10 +6,15 @@ import (
 	"fmt"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	certificatesv1client "k8s.io/client-go/kubernetes/typed/certificates/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
@@ -24,16 +29,25 @@ type Objects interface {
 	Services(ctx context.Context, namespace string) ([]corev1.Service, error)
 	// Token requests a token of a service account.
 	Token(ctx context.Context, namespace, account string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
+	// TrustBundle returns a ClusterTrustBundle.
+	TrustBundle(ctx context.Context, name string) (*certificatesv1.ClusterTrustBundle, error)
+	// TrustBundles returns the ClusterTrustBundles of a signer with these labels.
+	TrustBundles(ctx context.Context, signer string, selector labels.Selector) ([]certificatesv1.ClusterTrustBundle, error)
+	// RequestCertificate creates a PodCertificateRequest, after it has set the UIDs of the service account and the node.
+	RequestCertificate(ctx context.Context, request *certificatesv1.PodCertificateRequest) (*certificatesv1.PodCertificateRequest, error)
+	// CertificateRequest returns a PodCertificateRequest of a node.
+	CertificateRequest(ctx context.Context, node, namespace, name string) (*certificatesv1.PodCertificateRequest, error)
 }
 
 // FromAPI returns Objects of the API at the URL server. The client needs the permissions for these requests.
 func FromAPI(client kubernetes.Interface, server string) Objects {
-	return fromAPI{client.CoreV1(), server}
+	return fromAPI{client.CoreV1(), client.CertificatesV1(), server}
 }
 
 type fromAPI struct {
-	client corev1client.CoreV1Interface
-	server string
+	client       corev1client.CoreV1Interface
+	certificates certificatesv1client.CertificatesV1Interface
+	server       string
 }
 
 // Server implements Objects.
@@ -63,12 +77,58 @@ func (a fromAPI) Token(ctx context.Context, namespace, account string, request *
 	return a.client.ServiceAccounts(namespace).CreateToken(ctx, account, request, metav1.CreateOptions{})
 }
 
-// references are the ConfigMaps and Secrets that a pod refers to, and its tokens, or the errors of
-// reading them.
+// TrustBundle implements Objects.
+func (a fromAPI) TrustBundle(ctx context.Context, name string) (*certificatesv1.ClusterTrustBundle, error) {
+	return a.certificates.ClusterTrustBundles().Get(ctx, name, metav1.GetOptions{})
+}
+
+// TrustBundles implements Objects.
+func (a fromAPI) TrustBundles(ctx context.Context, signer string, selector labels.Selector) ([]certificatesv1.ClusterTrustBundle, error) {
+	list, err := a.certificates.ClusterTrustBundles().List(ctx, metav1.ListOptions{
+		LabelSelector: selector.String(), FieldSelector: fields.OneTermEqualSelector("spec.signerName", signer).String(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
+
+// RequestCertificate implements Objects.
+func (a fromAPI) RequestCertificate(ctx context.Context, request *certificatesv1.PodCertificateRequest) (*certificatesv1.PodCertificateRequest, error) {
+	account, err := a.client.ServiceAccounts(request.Namespace).Get(ctx, request.Spec.ServiceAccountName, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	node, err := a.client.Nodes().Get(ctx, string(request.Spec.NodeName), metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	request.Spec.ServiceAccountUID, request.Spec.NodeUID = account.UID, node.UID
+	return a.certificates.PodCertificateRequests(request.Namespace).Create(ctx, request, metav1.CreateOptions{})
+}
+
+// CertificateRequest implements Objects. A node may list its own requests only.
+func (a fromAPI) CertificateRequest(ctx context.Context, node, namespace, name string) (*certificatesv1.PodCertificateRequest, error) {
+	list, err := a.certificates.PodCertificateRequests(namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.Set{"metadata.name": name, "spec.nodeName": node}.String(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(list.Items) == 0 {
+		return nil, apierrors.NewNotFound(certificatesv1.Resource("podcertificaterequests"), name)
+	}
+	return &list.Items[0], nil
+}
+
+// references are the ConfigMaps and Secrets that a pod refers to, its tokens and certificates, or the errors of reading
+// them.
 type references struct {
 	configMaps map[string]found[corev1.ConfigMap]
 	secrets    map[string]found[corev1.Secret]
 	tokens     map[*corev1.ServiceAccountTokenProjection]found[string]
+	anchors    map[*corev1.ClusterTrustBundleProjection]found[[]byte]
+	issued     map[*corev1.PodCertificateProjection]found[podCredential]
 }
 
 // found is an object, or the error of reading it.
@@ -108,15 +168,28 @@ var errNoObjects = errors.New("config maps, secrets and tokens cannot be read by
 func newReferences() *references {
 	return &references{
 		configMaps: map[string]found[corev1.ConfigMap]{}, secrets: map[string]found[corev1.Secret]{},
-		tokens: map[*corev1.ServiceAccountTokenProjection]found[string]{},
+		tokens:  map[*corev1.ServiceAccountTokenProjection]found[string]{},
+		anchors: map[*corev1.ClusterTrustBundleProjection]found[[]byte]{}, issued: map[*corev1.PodCertificateProjection]found[podCredential]{},
 	}
 }
 
-// gatherVolumes reads the objects that the volumes of a pod refer to, and gets their tokens.
-func gatherVolumes(ctx context.Context, objects Objects, t *tokens, of *corev1.Pod) *references {
+// issuers make what the API does not store for the volumes of pods.
+type issuers struct {
+	tokens       *tokens
+	certificates *certificates
+}
+
+// forget drops what was made for a pod.
+func (i issuers) forget(uid types.UID) {
+	i.tokens.forget(uid)
+	i.certificates.forget(uid)
+}
+
+// gatherVolumes reads the objects that the volumes of a pod refer to, and gets their tokens and certificates.
+func gatherVolumes(ctx context.Context, objects Objects, made issuers, of *corev1.Pod) *references {
 	m := newReferences()
 	for i := range of.Spec.Volumes {
-		for _, source := range sourcesOf(&of.Spec.Volumes[i].VolumeSource) {
+		for j, source := range sourcesOf(&of.Spec.Volumes[i].VolumeSource) {
 			if source.ConfigMap != nil {
 				m.addConfigMap(ctx, objects, of.Namespace, source.ConfigMap.Name)
 			}
@@ -124,8 +197,16 @@ func gatherVolumes(ctx context.Context, objects Objects, t *tokens, of *corev1.P
 				m.addSecret(ctx, objects, of.Namespace, source.Secret.Name)
 			}
 			if p := source.ServiceAccountToken; p != nil {
-				text, err := t.get(ctx, of, p)
+				text, err := made.tokens.get(ctx, of, p)
 				m.tokens[p] = found[string]{&text, err}
+			}
+			if p := source.ClusterTrustBundle; p != nil {
+				anchors, err := trusted(ctx, objects, p)
+				m.anchors[p] = found[[]byte]{&anchors, err}
+			}
+			if p := source.PodCertificate; p != nil {
+				issued, err := made.certificates.get(ctx, of, of.Spec.Volumes[i].Name, j, p)
+				m.issued[p] = found[podCredential]{&issued, err}
 			}
 		}
 	}

@@ -96,7 +96,7 @@ func (r *Runtime) createSandbox(ctx context.Context, of *corev1.Pod, s lifecycle
 		return err
 	}
 	described := withLimits(of, r.capacity)
-	if err := r.prepare(described, gatherVolumes(ctx, r.objects, r.tokens, described)); err != nil {
+	if err := r.prepare(described, gatherVolumes(ctx, r.objects, r.issuers, described)); err != nil {
 		return lifecycle.StartError{Reason: "CreateContainerConfigError", Err: err}
 	}
 	config, err := r.sandboxConfig(of, s.Attempt)

@@ -398,7 +398,7 @@ func TestVolumesThatCannotBeMountedAreRefused(t *testing.T) {
 		pod := aPod()
 		pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: test.source}}
 		for range 2 { // also if the pod gets another sandbox
-			if err := s.prepare(pod, gatherVolumes(t.Context(), nil, newTokens(nil, clock.RealClock{}), pod)); (err == nil) != (test.wrong == "") || err != nil && !strings.Contains(err.Error(), test.wrong) {
+			if err := s.prepare(pod, gatherVolumes(t.Context(), nil, issuers{newTokens(nil, clock.RealClock{}), newCertificates(nil, clock.RealClock{})}, pod)); (err == nil) != (test.wrong == "") || err != nil && !strings.Contains(err.Error(), test.wrong) {
 				t.Errorf("%s: %v, want %q", name, err, test.wrong)
 			}
 		}
