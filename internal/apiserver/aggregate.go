@@ -43,7 +43,7 @@ func register(ctx context.Context, c completedConfig, f *foundation, apis *apis)
 	if err != nil {
 		return nil, err
 	}
-	versions := builtin.Versions()
+	versions := builtin.Versions(c.kubernetes.Minor())
 	aggregation.Prioritize(apis.generic.AggregatedDiscoveryGroupManager, versions)
 	publisher, err := newPublisher(ctx, c, f.client)
 	if err != nil {

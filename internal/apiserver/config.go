@@ -43,11 +43,11 @@ const (
 // authentication, authorization and admission.
 func baseConfig(c completedConfig, schemes registry.Schemes, own *inprocess.Loopback) (*genericapiserver.Config, error) {
 	base := genericapiserver.NewConfig(schemes.Codecs)
-	binary, err := utilversion.ParseSemantic(c.Version)
-	if err != nil {
-		return nil, fmt.Errorf("version %q: %w", c.Version, err)
+	effective := compatibility.DefaultBuildEffectiveVersion()
+	if c.kubernetes.LessThan(effective.EmulationVersion()) {
+		effective.SetEmulationVersion(c.kubernetes)
 	}
-	base.EffectiveVersion = reportedVersion{compatibility.DefaultBuildEffectiveVersion(), binary, c.Version}
+	base.EffectiveVersion = reportedVersion{effective, c.kubernetes, c.Version}
 	if err := applySecureServing(c, base); err != nil {
 		return nil, err
 	}

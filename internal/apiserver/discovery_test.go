@@ -11,9 +11,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/coppice-dev/coppice/internal/apiserver"
+	"github.com/coppice-dev/coppice/internal/tools/version"
 )
 
 // recordFrom is where testdata/discovery-1.37.txt comes from:
@@ -111,11 +115,11 @@ func record(t *testing.T, kubeconfig string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	version, err := discovery.NewDiscoveryClientForConfigOrDie(config).ServerVersion()
+	reported, err := discovery.NewDiscoveryClientForConfigOrDie(config).ServerVersion()
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := "# What kube-apiserver " + version.GitVersion + " serves: group version, resource, verbs. Recorded by TestServesWhatKubernetesServes.\n"
+	text := "# What kube-apiserver " + reported.GitVersion + " serves: group version, resource, verbs. Recorded by TestServesWhatKubernetesServes.\n"
 	all := c.served(t)
 	for _, endpoint := range slices.Sorted(maps.Keys(all)) {
 		text += strings.Join(append([]string{endpoint}, all[endpoint]...), " ") + "\n"
@@ -177,6 +181,34 @@ func TestServesWhatKubernetesServes(t *testing.T) {
 		if _, ok := recorded[endpoint]; !ok {
 			t.Errorf("kube-apiserver has no %s", endpoint)
 		}
+	}
+}
+
+// TestOlderMinorsServeTheirResources compares servers of older minors with the recorded discovery of their kube-apiserver:
+// what Kubernetes has added since is not served, and all else is, as by a server of the last minor.
+func TestOlderMinorsServeTheirResources(t *testing.T) {
+	now := sharedServer(t).client(t).served(t)
+	latest := readEndpoints(t, recordedDiscovery)
+	for _, minor := range []string{"1.34", "1.35", "1.36"} {
+		t.Run(minor, func(t *testing.T) {
+			kubernetes, err := version.KubernetesOf(minor)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := startServer(t, func(c *apiserver.Config) { c.Version = kubernetes })
+			served, recorded := s.client(t).served(t), readEndpoints(t, "testdata/discovery-"+minor+".txt")
+			want := maps.Clone(now)
+			maps.DeleteFunc(want, func(endpoint string, _ []string) bool {
+				_, isLatest := latest[endpoint]
+				return isLatest && recorded[endpoint] == nil
+			})
+			if d := cmp.Diff(want, served); d != "" {
+				t.Errorf("differences (-want +got):\n%s", d)
+			}
+			if len(want) == len(now) {
+				t.Error("all endpoints of the last minor are in the record of this one")
+			}
+		})
 	}
 }
 

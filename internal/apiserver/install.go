@@ -44,7 +44,9 @@ func install(c completedConfig, f *foundation, s *security) (*apis, error) {
 	}
 	services := c.Services
 	services.Objects = newServiceAddresses(f.informers.Networking().V1())
-	groups, err := builtin.APIGroups(f.schemes, registry.Config{RESTOptions: options.builtin, Deleter: s.flow, Now: c.Now}, services)
+	groups, err := builtin.APIGroups(f.schemes, registry.Config{
+		RESTOptions: options.builtin, Deleter: s.flow, Now: c.Now, Serves: builtin.Served(c.kubernetes.Minor()),
+	}, services)
 	if err != nil {
 		return nil, fmt.Errorf("build the registries of the built-in kinds: %w", err)
 	}

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"slices"
 
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/util/flowcontrol"
@@ -51,7 +52,7 @@ func secure(ctx context.Context, c completedConfig, f *foundation) (*security, e
 		Restrictions: access.Restrictions, Outlived: outlived.check,
 		Served: f.served.ResourceOf, OwnerExists: ownerreferences.Lookup{Mapper: f.mapper, Metadata: f.objects}.Exists, Backlog: companions.backlog,
 		MergeTypes: f.mergeTypes, Webhooks: f.webhooks(),
-		Features: c.Features, Disabled: c.DisabledPlugins, File: c.AdmissionConfig,
+		Features: c.Features, Disabled: slices.Concat(c.DisabledPlugins, admissionchain.Later(c.kubernetes.Minor())), File: c.AdmissionConfig,
 	})
 	if err != nil {
 		return nil, err

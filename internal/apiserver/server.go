@@ -26,12 +26,15 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/rest"
@@ -41,6 +44,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/accesscontrol"
 	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 	"github.com/coppice-dev/coppice/internal/apiserver/storemetadata"
 )
@@ -60,7 +64,8 @@ type Config struct {
 	// server. Default: the address of Listener, or, if that is unspecified or loopback, the address of the
 	// machine's default route.
 	AdvertiseAddress net.IP
-	// Version is the gitVersion in /version: a semantic version with a leading v.
+	// Version is the gitVersion in /version: a semantic version with a leading v. Of an older minor than that of the
+	// libraries, only the resources of that minor are served.
 	Version string
 	// Features are the controllers that run against this server, and the checks that it makes.
 	Features Features
@@ -107,12 +112,19 @@ func (c Config) complete() (completedConfig, error) {
 	if c.Companions == nil {
 		c.Companions = func() Companions { return Companions{} }
 	}
+	version, err := utilversion.ParseSemantic(c.Version)
+	if err != nil {
+		return completedConfig{}, fmt.Errorf("version %q: %w", c.Version, err)
+	}
 	c.Services = cmp.Or(c.Services, core.DefaultServiceRanges())
-	return completedConfig{c}, nil
+	return completedConfig{c, version}, nil
 }
 
 // completedConfig is a valid configuration with its defaults set. Only complete makes it.
-type completedConfig struct{ Config }
+type completedConfig struct {
+	Config
+	kubernetes *utilversion.Version // Version, parsed
+}
 
 // Server is an assembled API server. Run may be called once.
 type Server struct {
@@ -126,6 +138,7 @@ type Server struct {
 	start     *start
 
 	definitions cache.SharedIndexInformer // of CustomResourceDefinitions
+	serves      func(version schema.GroupVersion, path string) bool
 }
 
 // New assembles a server. Nothing is served before Run.
@@ -157,6 +170,7 @@ func New(ctx context.Context, config Config) (*Server, error) {
 	return &Server{
 		generic: apis.generic, prepared: prepared, authority: c.Authority, access: security.access,
 		loopback: foundation.loopback, metadata: security.metadata, start: foundation.start, definitions: apis.definitions,
+		serves: builtin.Served(c.kubernetes.Minor()),
 	}, nil
 }
 
@@ -173,6 +187,11 @@ func (s *Server) HandlePrefix(prefix string, handler http.Handler) {
 
 // Definitions returns the server's informer of CustomResourceDefinitions, which nobody changes.
 func (s *Server) Definitions() cache.SharedIndexInformer { return s.definitions }
+
+// Serves reports whether a built-in resource or subresource is served in the minor of Kubernetes that Config.Version names.
+func (s *Server) Serves(version schema.GroupVersion, path string) bool {
+	return s.serves(version, path)
+}
 
 // Authorizer returns the authorizer for handlers that show objects in other ways than the API does (Handle): it
 // lets restricted users see nothing there.

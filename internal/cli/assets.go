@@ -9,10 +9,12 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/component-base/cli"
 	"k8s.io/component-base/featuregate"
@@ -28,6 +30,7 @@ import (
 func newAssets(s Streams) *cobra.Command {
 	var dir string
 	var collect bool
+	var settings assets.Settings
 	c := &cobra.Command{
 		Use:   "assets",
 		Short: "Make a directory with kube-apiserver, etcd and kubectl for test frameworks",
@@ -43,6 +46,9 @@ Suites run unchanged: as with kube-apiserver alone, no controller deletes owned 
 the contents of namespaces. With --collect, the garbage collector and the namespace
 controller run, so that a suite can test which objects are deleted.
 
+With --kubernetes 1.35, kube-apiserver reports that minor of Kubernetes, serves the resources
+and fields that it had, and has its feature gates.
+
 --dir sets the directory. By default it is below coppice/assets in the user's cache
 directory, under a name that is a digest of the binary.
 
@@ -55,6 +61,9 @@ their number. The flags of the API server: kube-apiserver --help.`,
   # With a garbage collector and a namespace controller
   coppice assets --collect
 
+  # As a kube-apiserver of Kubernetes 1.35
+  coppice assets --kubernetes 1.35
+
   # In another directory, if the cache directory is read-only
   coppice assets --dir /tmp/assets`,
 		Args: noArguments,
@@ -63,11 +72,13 @@ their number. The flags of the API server: kube-apiserver --help.`,
 			if err != nil {
 				return fmt.Errorf("find the binary: %w", err)
 			}
-			controllers := ""
 			if collect {
-				controllers = assets.Collecting
+				settings.Controllers = assets.Collecting
 			}
-			made, err := assets.Make(dir, binary, controllers)
+			if _, err := version.KubernetesOf(settings.Kubernetes); err != nil {
+				return usageError{fmt.Errorf("--kubernetes: %w", err)}
+			}
+			made, err := assets.Make(dir, binary, settings)
 			if err != nil {
 				return err
 			}
@@ -77,6 +88,8 @@ their number. The flags of the API server: kube-apiserver --help.`,
 	}
 	c.Flags().StringVar(&dir, "dir", "", "directory to make (default: one below coppice/assets in the user's cache directory)")
 	c.Flags().BoolVar(&collect, "collect", false, "run the garbage collector and the namespace controller in kube-apiserver")
+	c.Flags().StringVar(&settings.Kubernetes, "kubernetes", "", "minor of Kubernetes whose API is served: "+strings.Join(version.Minors(), ", ")+" (default: the last one)")
+	completeWith(c, "kubernetes", version.Minors()...)
 	// The only error is that there is no such flag.
 	_ = c.MarkFlagDirname("dir")
 	return c
@@ -108,16 +121,19 @@ const stopTimeout = 5 * time.Second
 
 func runAPIServer(ctx context.Context, args []string, s Streams) error {
 	parentEnded := assets.ParentEnded()
-	listed, err := assets.Listed(os.Args[0])
+	settings, err := assets.SettingsBeside(os.Args[0])
 	if err != nil {
 		return err
 	}
-	a, err := assets.ParseAPIServer(args, os.Getenv, listed)
+	a, err := assets.ParseAPIServer(args, os.Getenv, settings)
 	if err != nil {
 		return fmt.Errorf("%w; see kube-apiserver --help", err)
 	}
 	if a.Version {
-		_, err := io.WriteString(s.Out, "Kubernetes "+version.Kubernetes()+"\n")
+		_, err := io.WriteString(s.Out, "Kubernetes "+a.Options.Version+"\n")
+		return err
+	}
+	if err := emulate(a.Options.Version); err != nil {
 		return err
 	}
 	notes, err := setFeatureGates(a.FeatureGates)
@@ -168,6 +184,18 @@ func levelOf(verbosity int) string {
 		return "info"
 	}
 	return "warn"
+}
+
+// emulate gives the feature gates of this process the defaults that they have in a version of Kubernetes.
+func emulate(kubernetes string) error {
+	v, err := utilversion.ParseSemantic(kubernetes)
+	if err != nil {
+		return fmt.Errorf("version %q: %w", kubernetes, err)
+	}
+	if err := utilfeature.DefaultMutableFeatureGate.SetEmulationVersion(utilversion.MajorMinor(v.Major(), v.Minor())); err != nil {
+		return fmt.Errorf("set the feature gates of %s: %w", kubernetes, err)
+	}
+	return nil
 }
 
 // setFeatureGates sets the gates that exist, and returns a line for each unknown one.

@@ -21,6 +21,9 @@ func TestAssetsPrintsOnlyThePath(t *testing.T) {
 			t.Errorf("%s: %v, %v", r, info, err)
 		}
 	}
+	if got := run(t, "assets", "--dir", dir, "--kubernetes", "1.20"); got.code != ExitUsage || !strings.Contains(got.err, "--kubernetes: ") {
+		t.Errorf("%+v", got)
+	}
 	if got := run(t, "assets", "--dir", filepath.Join(dir, "etcd", "below")); got.code != ExitFailed || got.out != "" || !strings.Contains(got.err, "--dir") {
 		t.Errorf("%+v", got)
 	}
@@ -33,6 +36,7 @@ func TestRunAsAPIServer(t *testing.T) {
 		out, err string
 	}{
 		"version":          {[]string{"--version"}, ExitOK, "Kubernetes v1.", ""},
+		"an older version": {[]string{"--version", "--emulated-version=1.35"}, ExitOK, "Kubernetes v1.35.4", ""},
 		"an unknown flag":  {[]string{"--no-such-flag"}, ExitFailed, "", "kube-apiserver: unknown flag: --no-such-flag; see kube-apiserver --help\n"},
 		"a gate's nothing": {[]string{"--feature-gates=WatchList=perhaps"}, ExitFailed, "", "kube-apiserver: --feature-gates WatchList=perhaps is neither true nor false; see kube-apiserver --help\n"},
 	} {

@@ -30,6 +30,7 @@ type upFlags struct {
 	kubeconfigs upKubeconfigs
 	audit       upAudit
 	logLevel    string
+	kubernetes  string // the minor whose API is served
 	input       inputFlag
 }
 
@@ -51,7 +52,9 @@ func (f *upFlags) add(c *cobra.Command) {
 	}
 	f.controllers.order.add(c)
 	c.Flags().StringVar(&f.logLevel, "log-level", "info", logLevelUsage)
+	c.Flags().StringVar(&f.kubernetes, "emulated-version", "", "minor of Kubernetes whose API is served: "+strings.Join(version.Minors(), ", ")+" (default: the last one)")
 	f.input.add(c)
+	completeWith(c, "emulated-version", version.Minors()...)
 	completeWith(c, "controllers", upControllerNames()...)
 	completeWith(c, "disable-admission-plugins", system.OptionalPlugins()...)
 	completeWith(c, "node-runtime", nodeconfig.Simulated, nodeconfig.CRI)
@@ -70,8 +73,11 @@ func (f upFlags) options(ctx context.Context, logs io.Writer) (system.Options, e
 	if err != nil {
 		return system.Options{}, err
 	}
-	o.Version, o.Log = version.Kubernetes(), log
-	return o, nil
+	o.Log = log
+	if o.Version, err = version.KubernetesOf(f.kubernetes); err != nil {
+		return system.Options{}, usageError{fmt.Errorf("--emulated-version: %w", err)}
+	}
+	return o, emulate(o.Version)
 }
 
 // upAddress are the addresses of the server and of services.

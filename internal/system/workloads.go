@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
+	storagemigrationv1 "k8s.io/api/storagemigration/v1"
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -133,7 +135,10 @@ func runWorkloads(ctx context.Context, o completedOptions, api *apiserver.Server
 	controllers := []*controller.Controller{
 		replicaset.ReplicaSets(shared), replicaset.ReplicationControllers(shared), serviceaccount.New(shared, api.Authority()),
 		nodelifecycle.NewPodGC(shared, nodelifecycle.DefaultPodLimits()), nodelifecycle.New(shared, o.NodeGrace),
-		certificates.New(shared, api.Signer()), certificates.NewTrustBundlePublisher(shared, api.Authority()), certificates.NewPodRequestCleaner(shared),
+		certificates.New(shared, api.Signer()),
+	}
+	if api.Serves(certificatesv1.SchemeGroupVersion, "clustertrustbundles") {
+		controllers = append(controllers, certificates.NewTrustBundlePublisher(shared, api.Authority()), certificates.NewPodRequestCleaner(shared))
 	}
 	claims, err := resourceclaim.Controllers(shared)
 	if err != nil {
@@ -163,10 +168,13 @@ func runWorkloads(ctx context.Context, o completedOptions, api *apiserver.Server
 	if err != nil {
 		return err
 	}
-	migrator, err := newStorageVersionMigrator(api, shared)
-	if err != nil {
-		return err
+	controllers = append(controllers, autoscaler, tokens)
+	if api.Serves(storagemigrationv1.SchemeGroupVersion, "storageversionmigrations") {
+		migrator, err := newStorageVersionMigrator(api, shared)
+		if err != nil {
+			return err
+		}
+		controllers = append(controllers, migrator)
 	}
-	controllers = append(controllers, autoscaler, tokens, migrator)
 	return shared.Run(ctx, controllers...)
 }

@@ -44,6 +44,36 @@ func diagnosed(t *testing.T, config *rest.Config) int {
 	return code
 }
 
+// A suite for an older minor of Kubernetes meets its version and its resources, and all else as in the last one.
+func TestOldestMinor(t *testing.T) {
+	config := start(t, from(oldestAssets))
+	clientset, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if version, err := clientset.Discovery().ServerVersion(); err != nil || version.Major+"."+version.Minor != oldest || !strings.HasPrefix(version.GitVersion, "v"+oldest+".") {
+		t.Errorf("the version is %v, %v", version, err)
+	}
+	served, err := clientset.Discovery().ServerResourcesForGroupVersion("admissionregistration.k8s.io/v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, resource := range served.APIResources {
+		if strings.HasPrefix(resource.Name, "mutatingadmissionpolicies") {
+			t.Errorf("%s is served; Kubernetes has it since 1.36", resource.Name)
+		}
+	}
+	c := newClient(t, config)
+	owner := configMap("owner")
+	create(t, c, owner)
+	owned := configMap("owned", ownerReference(owner))
+	create(t, c, owned)
+	if err := c.Delete(t.Context(), owner); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, c, owned)
+}
+
 // As with kube-apiserver, no collector runs, and the admission plug-ins set the same fields of new
 // objects: a node is not ready, volumes are protected, and a pod has no service account where that
 // plug-in is disabled.

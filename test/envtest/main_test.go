@@ -49,13 +49,20 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// collectingAssets is the directory of the assets with a garbage collector. TestMain sets it.
-var collectingAssets string
+// oldest is the oldest minor of Kubernetes that the binary serves.
+const oldest = "1.34"
+
+// collectingAssets and oldestAssets are the directories of the assets with a garbage collector, the second one of those that
+// serve the oldest minor. TestMain sets them.
+var collectingAssets, oldestAssets string
 
 // collecting returns an environment in which owned objects, and the contents of namespaces, are deleted.
-func collecting() *envtest.Environment {
+func collecting() *envtest.Environment { return from(collectingAssets) }
+
+// from returns an environment whose kube-apiserver is in a directory of assets.
+func from(assets string) *envtest.Environment {
 	environment := &envtest.Environment{}
-	environment.ControlPlane.GetAPIServer().Path = filepath.Join(collectingAssets, "kube-apiserver")
+	environment.ControlPlane.GetAPIServer().Path = filepath.Join(assets, "kube-apiserver")
 	return environment
 }
 
@@ -83,6 +90,9 @@ func makeAssets(dir string) error {
 		return err
 	}
 	if collectingAssets, err = made("--collect", "--dir", filepath.Join(dir, "collecting")); err != nil {
+		return err
+	}
+	if oldestAssets, err = made("--collect", "--kubernetes", oldest, "--dir", filepath.Join(dir, "oldest")); err != nil {
 		return err
 	}
 	return os.Setenv("KUBEBUILDER_ASSETS", plain)

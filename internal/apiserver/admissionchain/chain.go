@@ -107,6 +107,17 @@ func Optional() []string {
 	}
 }
 
+// Later returns the plug-ins that Kubernetes 1 enables by default only in minors after this one.
+func Later(minor uint) []string {
+	var later []string
+	for since, name := range map[uint]string{35: podTopologyLabelsName, 36: mutatingpolicy.PluginName} {
+		if since > minor {
+			later = append(later, name)
+		}
+	}
+	return later
+}
+
 // plugin is an admission plug-in and its name.
 type plugin struct {
 	name string

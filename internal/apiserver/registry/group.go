@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -23,10 +22,13 @@ type Group struct {
 // APIGroups returns the API groups of all resources as the server installs them, in the
 // order of the rows.
 func APIGroups(resources []Resource, schemes Schemes, c Config) ([]*genericapiserver.APIGroupInfo, error) {
-	groups := &apiGroups{schemes: schemes, byName: map[string]*genericapiserver.APIGroupInfo{}}
+	groups := &apiGroups{schemes: schemes, serves: c.Serves, byName: map[string]*genericapiserver.APIGroupInfo{}}
 	var peers, legacy []func()
 	c.registries = Registries{}
 	for _, resource := range resources {
+		if c.Serves != nil && !c.Serves(resource.GroupVersion, resource.Plural) {
+			continue
+		}
 		storages, err := NewStorages(resource, schemes.Hub, c)
 		if err != nil {
 			return nil, err
@@ -60,6 +62,7 @@ func endpointsOf(resource Resource, storages map[string]rest.Storage) map[string
 // apiGroups collects the endpoints of API groups.
 type apiGroups struct {
 	schemes Schemes
+	serves  func(version schema.GroupVersion, path string) bool // nil: all
 	list    []*genericapiserver.APIGroupInfo
 	byName  map[string]*genericapiserver.APIGroupInfo
 }
@@ -75,5 +78,9 @@ func (g *apiGroups) add(version schema.GroupVersion, storages map[string]rest.St
 	if group.VersionedResourcesStorageMap[version.Version] == nil {
 		group.VersionedResourcesStorageMap[version.Version] = map[string]rest.Storage{}
 	}
-	maps.Copy(group.VersionedResourcesStorageMap[version.Version], storages)
+	for path, storage := range storages {
+		if g.serves == nil || g.serves(version, path) {
+			group.VersionedResourcesStorageMap[version.Version][path] = storage
+		}
+	}
 }

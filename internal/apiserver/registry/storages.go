@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -26,6 +27,8 @@ type Config struct {
 	Deleter Deleter
 	// Now is the clock for ages in tables and for the time of a pod's binding.
 	Now func() time.Time
+	// Serves reports whether a resource or subresource is served. Nil: all are.
+	Serves func(version schema.GroupVersion, path string) bool
 
 	// registries lets registries find each other. APIGroups sets it.
 	registries Registries

@@ -16,11 +16,13 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/serviceaccounttoken"
 	"github.com/coppice-dev/coppice/internal/node/agent/nodeconfig"
 	"github.com/coppice-dev/coppice/internal/system"
+	"github.com/coppice-dev/coppice/internal/tools/version"
 )
 
 // The environment variables that configure more than the flags of a test framework.
 const (
 	controllersVariable = "COPPICE_CONTROLLERS"
+	kubernetesVariable  = "COPPICE_KUBERNETES"
 	nodesVariable       = "COPPICE_NODES"
 )
 
@@ -54,7 +56,7 @@ const connectionGrace = 50 * time.Millisecond
 // APIServer is the configuration from the flags of kube-apiserver.
 type APIServer struct {
 	Options system.Options
-	// Version means that the process should only print its version.
+	// Version means that the process should only print its version, which is Options.Version.
 	Version bool
 	// Verbosity is --v.
 	Verbosity int
@@ -67,23 +69,23 @@ type APIServer struct {
 }
 
 // ParseAPIServer parses the flags of kube-apiserver. environment returns the variables that add to them;
-// listed contains the controllers to run unless a flag or variable names them, "" for the default.
-func ParseAPIServer(args []string, environment func(string) string, listed string) (APIServer, error) {
+// settings are those of the directory.
+func ParseAPIServer(args []string, environment func(string) string, settings Settings) (APIServer, error) {
 	v, err := parse(args)
 	if err != nil {
 		return APIServer{}, err
 	}
 	a := APIServer{Version: *v.bools["version"], Verbosity: v.number("v", 0), CertDir: v.text("cert-dir")}
-	if a.Version {
-		return a, nil
-	}
 	o := &a.Options
+	if o.Version, err = kubernetesFrom(v, environment, settings); err != nil || a.Version {
+		return a, err
+	}
 	for _, apply := range []func(*values, *system.Options) error{addressFrom, storageFrom, serviceRangeFrom, auditFrom, admissionFrom, accessFrom} {
 		if err := apply(v, o); err != nil {
 			return APIServer{}, err
 		}
 	}
-	if err := controllersFrom(v, o, environment, listed); err != nil {
+	if err := controllersFrom(v, o, environment, settings.Controllers); err != nil {
 		return APIServer{}, err
 	}
 	if a.FeatureGates, err = gatesFrom(v); err != nil {
@@ -96,6 +98,31 @@ func ParseAPIServer(args []string, environment func(string) string, listed strin
 	o.Server.ConnectionGrace = connectionGrace
 	a.Notes = v.notes
 	return a, nil
+}
+
+// kubernetesFrom returns the version of Kubernetes to report, of the minor whose API the flag, or else the environment, or else
+// the directory of the assets names.
+func kubernetesFrom(v *values, environment func(string) string, settings Settings) (string, error) {
+	minor, source := settings.Kubernetes, "the file "+kubernetesFile
+	if fromEnvironment := environment(kubernetesVariable); fromEnvironment != "" {
+		minor, source = fromEnvironment, "$"+kubernetesVariable
+	}
+	for _, given := range v.list("emulated-version") {
+		component, ofKube, isNamed := strings.Cut(given, "=")
+		switch {
+		case !isNamed:
+			minor, source = given, "--emulated-version"
+		case component == "kube":
+			minor, source = ofKube, "--emulated-version"
+		default:
+			return "", fmt.Errorf("--emulated-version %s: the only component is kube, as in kube=1.36", given)
+		}
+	}
+	kubernetes, err := version.KubernetesOf(minor)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", source, err)
+	}
+	return kubernetes, nil
 }
 
 func addressFrom(v *values, o *system.Options) error {

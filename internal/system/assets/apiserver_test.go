@@ -10,11 +10,12 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver/admissionchain"
 	"github.com/coppice-dev/coppice/internal/system"
+	"github.com/coppice-dev/coppice/internal/tools/version"
 )
 
 func parsed(t *testing.T, line string, environment map[string]string) APIServer {
 	t.Helper()
-	a, err := ParseAPIServer(strings.Fields(line), func(name string) string { return environment[name] }, "")
+	a, err := ParseAPIServer(strings.Fields(line), func(name string) string { return environment[name] }, Settings{})
 	if err != nil {
 		t.Fatalf("%s: %v", line, err)
 	}
@@ -84,7 +85,7 @@ func TestControllersOfAPIServer(t *testing.T) {
 		"the flag":              {flags: "--controllers=gc", environment: "workloads", listed: "namespace", runs: []string{"gc"}},
 		"a collector, disabled": {flags: "--controllers=gc --enable-garbage-collector=false"},
 	} {
-		a, err := ParseAPIServer(strings.Fields(test.flags), func(name string) string { return map[string]string{controllersVariable: test.environment}[name] }, test.listed)
+		a, err := ParseAPIServer(strings.Fields(test.flags), func(name string) string { return map[string]string{controllersVariable: test.environment}[name] }, Settings{Controllers: test.listed})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -117,6 +118,31 @@ func TestControllersOfAPIServer(t *testing.T) {
 	}
 }
 
+// TestMinorOfKubernetes checks that a flag counts more than the environment, and this more than the directory.
+func TestMinorOfKubernetes(t *testing.T) {
+	for _, test := range []struct{ flags, environment, directory, want string }{
+		{want: version.Kubernetes()},
+		{directory: "1.34", want: "v1.34.4"},
+		{environment: "1.35", directory: "1.34", want: "v1.35.4"},
+		{flags: "--emulated-version=1.36", environment: "1.35", want: "v1.36.3"},
+		{flags: "--emulated-version=kube=1.36 --version", want: "v1.36.3"},
+		{flags: "--emulated-version=other=1.36", want: "the only component is kube"},
+		{flags: "--emulated-version=1.20", want: "--emulated-version: "},
+		{environment: "1.20", want: "$COPPICE_KUBERNETES: "},
+		{directory: "1.20", want: "the file coppice-kubernetes: "},
+	} {
+		environment := map[string]string{kubernetesVariable: test.environment}
+		a, err := ParseAPIServer(strings.Fields(test.flags), func(name string) string { return environment[name] }, Settings{Kubernetes: test.directory})
+		got := a.Options.Version
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.Contains(got, test.want) {
+			t.Errorf("%+v: %s", test, got)
+		}
+	}
+}
+
 // TestWrongControllers checks that the error names the source of the wrong word.
 func TestWrongControllers(t *testing.T) {
 	for _, test := range []struct{ flags, controllers, nodes, listed, says string }{
@@ -129,7 +155,7 @@ func TestWrongControllers(t *testing.T) {
 		{nodes: "-1", says: "--nodes"},
 	} {
 		environment := map[string]string{controllersVariable: test.controllers, nodesVariable: test.nodes}
-		_, err := ParseAPIServer(strings.Fields(test.flags), func(name string) string { return environment[name] }, test.listed)
+		_, err := ParseAPIServer(strings.Fields(test.flags), func(name string) string { return environment[name] }, Settings{Controllers: test.listed})
 		if err == nil || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%+v: %v", test, err)
 		}
@@ -156,7 +182,7 @@ func TestNotesAndRefusals(t *testing.T) {
 		"--feature-gates=A=perhaps", "--max-requests-inflight=-1", "--disable-admission-plugins=LimitRanger --enable-admission-plugins=LimitRanger",
 		"--authentication-token-webhook-cache-ttl=long",
 	} {
-		if _, err := ParseAPIServer(strings.Fields(line), func(string) string { return "" }, ""); err == nil {
+		if _, err := ParseAPIServer(strings.Fields(line), func(string) string { return "" }, Settings{}); err == nil {
 			t.Errorf("%s is accepted", line)
 		}
 	}
@@ -199,7 +225,7 @@ func TestCertDir(t *testing.T) {
 	if err := os.WriteFile(c.ServingCert, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ParseAPIServer([]string{flag}, func(string) string { return "" }, ""); err == nil {
+	if _, err := ParseAPIServer([]string{flag}, func(string) string { return "" }, Settings{}); err == nil {
 		t.Error("a certificate without its key is accepted")
 	}
 }

@@ -2,7 +2,7 @@
 // kube-apiserver, etcd and kubectl, all of which are this binary ([Make]), and the code that they run.
 //
 // Package role derives the role of a process from its name. As kube-apiserver, it runs with the options
-// from its flags ([ParseAPIServer]), and with the controllers that a file beside it lists ([Listed]); as
+// from its flags ([ParseAPIServer]), and with the settings in the files beside it ([SettingsBeside]); as
 // etcd, it runs etcd ([RunEtcd]). Both end when their parent does ([ParentEnded]), and then remove files
 // that a killed test could not remove ([RemoveLeftovers]).
 package assets
@@ -27,19 +27,33 @@ import (
 const (
 	// markerFile contains the hash of the binary from which the directory was made.
 	markerFile = ".coppice"
-	// controllersFile lists the controllers that run in kube-apiserver, unless they are the default ones.
-	// Test frameworks pass the directory on, but not always the environment.
+	// The settings, each in a file unless it is the default. Test frameworks pass the directory on, but not
+	// always the environment.
 	controllersFile = "coppice-controllers"
+	kubernetesFile  = "coppice-kubernetes"
 )
+
+// Settings are the settings of a directory, for its kube-apiserver. A flag or a variable of the environment
+// counts more.
+type Settings struct {
+	// Controllers are the controllers that run, separated by commas; the default ones if empty.
+	Controllers string
+	// Kubernetes is the minor of Kubernetes whose API is served, such as "1.35"; if empty, that of the libraries.
+	Kubernetes string
+}
+
+// byFile returns the settings by the names of their files.
+func (s *Settings) byFile() map[string]*string {
+	return map[string]*string{controllersFile: &s.Controllers, kubernetesFile: &s.Kubernetes}
+}
 
 // Collecting are the controllers that delete owned objects and the contents of namespaces.
 const Collecting = controllerGC + "," + controllerNamespace
 
 // Make creates the directory of the assets of a binary, unless it exists already, and returns its path. If
 // dir is empty, the directory is in the user's cache, and its name depends on the contents of the binary
-// and on controllers: the controllers that run in its kube-apiserver, separated by commas; the default ones
-// if empty. Any number of processes may call Make at the same time.
-func Make(dir, binary, controllers string) (string, error) {
+// and on the settings. Any number of processes may call Make at the same time.
+func Make(dir, binary string, settings Settings) (string, error) {
 	binary, err := filepath.EvalSymlinks(binary)
 	if err != nil {
 		return "", fmt.Errorf("find the binary: %w", err)
@@ -54,8 +68,10 @@ func Make(dir, binary, controllers string) (string, error) {
 			return "", fmt.Errorf("no cache directory for the assets; name a directory with --dir: %w", err)
 		}
 		dir = filepath.Join(cache, "coppice", "assets", hash[:16])
-		if controllers != "" {
-			dir += "-" + strings.ReplaceAll(controllers, ",", "-")
+		for _, setting := range []string{settings.Controllers, settings.Kubernetes} {
+			if setting != "" {
+				dir += "-" + strings.ReplaceAll(setting, ",", "-")
+			}
 		}
 	}
 	if dir, err = filepath.Abs(dir); err != nil {
@@ -65,7 +81,7 @@ func Make(dir, binary, controllers string) (string, error) {
 		err = fill(dir, binary, hash)
 	}
 	if err == nil {
-		err = list(dir, controllers)
+		err = write(dir, settings)
 	}
 	if err != nil {
 		return "", fmt.Errorf("make the assets: %w; name another directory with --dir", err)
@@ -73,23 +89,30 @@ func Make(dir, binary, controllers string) (string, error) {
 	return dir, nil
 }
 
-// list writes the list of controllers, or removes it if the default ones should run.
-func list(dir, controllers string) error {
-	path := filepath.Join(dir, controllersFile)
-	if controllers == "" {
+// write writes the files of the settings, and removes those of settings that are the default.
+func write(dir string, settings Settings) error {
+	var failed error
+	for name, value := range settings.byFile() {
+		failed = errors.Join(failed, writeSetting(filepath.Join(dir, name), *value))
+	}
+	return failed
+}
+
+func writeSetting(path, value string) error {
+	if value == "" {
 		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		return nil
 	}
-	if listed, err := os.ReadFile(path); err == nil && string(listed) == controllers+"\n" {
+	if stored, err := os.ReadFile(path); err == nil && string(stored) == value+"\n" {
 		return nil
 	}
-	written, err := os.CreateTemp(dir, ".controllers-*")
+	written, err := os.CreateTemp(filepath.Dir(path), ".setting-*")
 	if err != nil {
 		return err
 	}
-	_, err = written.WriteString(controllers + "\n")
+	_, err = written.WriteString(value + "\n")
 	if err = errors.Join(err, written.Chmod(0o644), written.Close()); err == nil {
 		err = os.Rename(written.Name(), path)
 	}
@@ -99,23 +122,25 @@ func list(dir, controllers string) error {
 	return nil
 }
 
-// Listed returns the controllers in the list beside the program with this path; "" without a list.
-func Listed(program string) (string, error) {
+// SettingsBeside returns the settings in the files beside the program with this path.
+func SettingsBeside(program string) (Settings, error) {
+	var settings Settings
 	path, err := exec.LookPath(program)
 	if err != nil {
-		return "", nil //nolint:nilerr // the program was started in a way that does not show its directory
+		return settings, nil //nolint:nilerr // the program was started in a way that does not show its directory
 	}
-	path = filepath.Join(filepath.Dir(path), controllersFile)
-	listed, err := os.ReadFile(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return "", nil
-	case err != nil:
-		return "", fmt.Errorf("read which controllers run: %w", err)
-	case strings.TrimSpace(string(listed)) == "":
-		return "", fmt.Errorf("%s is empty: write %s into it, or remove it", path, controllerNone)
+	for name, value := range settings.byFile() {
+		file := filepath.Join(filepath.Dir(path), name)
+		stored, err := os.ReadFile(file)
+		switch *value = strings.TrimSpace(string(stored)); {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return settings, fmt.Errorf("read a setting of the assets: %w", err)
+		case *value == "":
+			return settings, fmt.Errorf("%s is empty: make the assets anew with coppice assets, or remove it", file)
+		}
 	}
-	return strings.TrimSpace(string(listed)), nil
+	return settings, nil
 }
 
 func hashOf(path string) (string, error) {

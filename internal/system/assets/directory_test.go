@@ -40,7 +40,7 @@ func contents(t *testing.T, dir string) string {
 func TestAssetsAreMadeOnceAndAgainWhenDamaged(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "assets")
 	first := binary(t, "first")
-	made, err := Make(dir, first, "")
+	made, err := Make(dir, first, Settings{})
 	if err != nil || made != dir || contents(t, dir) != "first first first" {
 		t.Fatalf("%s, %v: %s", made, err, contents(t, dir))
 	}
@@ -48,19 +48,19 @@ func TestAssetsAreMadeOnceAndAgainWhenDamaged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Make(dir, first, ""); err != nil {
+	if _, err := Make(dir, first, Settings{}); err != nil {
 		t.Fatal(err)
 	}
 	if after, err := os.Stat(pathOf(dir, role.Etcd)); err != nil || !os.SameFile(before, after) {
 		t.Errorf("made twice: %v", err)
 	}
-	if _, err := Make(dir, binary(t, "second"), ""); err != nil || contents(t, dir) != "second second second" {
+	if _, err := Make(dir, binary(t, "second"), Settings{}); err != nil || contents(t, dir) != "second second second" {
 		t.Errorf("%v: %s", err, contents(t, dir))
 	}
 	if err := os.Remove(pathOf(dir, role.Kubectl)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Make(dir, first, ""); err != nil || contents(t, dir) != "first first first" {
+	if _, err := Make(dir, first, Settings{}); err != nil || contents(t, dir) != "first first first" {
 		t.Errorf("%v: %s", err, contents(t, dir))
 	}
 	entries, err := os.ReadDir(dir)
@@ -74,51 +74,51 @@ func TestMakeInCache(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
 	t.Setenv("HOME", cache)
-	first, err := Make("", binary(t, "first"), "")
+	first, err := Make("", binary(t, "first"), Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := Make("", binary(t, "second"), "")
+	second, err := Make("", binary(t, "second"), Settings{})
 	if err != nil || first == second || !strings.HasPrefix(first, cache) || contents(t, first) != "first first first" {
 		t.Errorf("%s, %s, %v", first, second, err)
 	}
 }
 
-// TestDirectoryCollectsAsInTheLastCallOfMake checks that a directory enables the garbage collector as in the last call of Make.
-func TestDirectoryCollectsAsInTheLastCallOfMake(t *testing.T) {
+// TestDirectoryHasTheSettingsOfTheLastCallOfMake checks that a directory has the settings of the last call of Make.
+func TestDirectoryHasTheSettingsOfTheLastCallOfMake(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
 	t.Setenv("HOME", cache)
 	source := binary(t, "content")
-	plain, err := Make("", source, "")
+	plain, err := Make("", source, Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	collecting, err := Make("", source, Collecting)
+	collecting, err := Make("", source, Settings{Controllers: Collecting})
 	if err != nil || collecting == plain {
 		t.Fatalf("%s and %s, %v", plain, collecting, err)
 	}
-	listedIn := func(dir string) string {
+	settingsOf := func(dir string) Settings {
 		t.Helper()
-		listed, err := Listed(pathOf(dir, role.APIServer))
+		settings, err := SettingsBeside(pathOf(dir, role.APIServer))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return listed
+		return settings
 	}
-	if got := listedIn(plain); got != "" {
-		t.Errorf("without --collect, the directory lists %q", got)
+	if got := settingsOf(plain); got != (Settings{}) {
+		t.Errorf("without settings, the directory has %+v", got)
 	}
-	if got := listedIn(collecting); got != "gc,namespace" {
-		t.Errorf("with --collect, the directory lists %q", got)
+	if got := settingsOf(collecting); got != (Settings{Controllers: "gc,namespace"}) {
+		t.Errorf("with --collect, the directory has %+v", got)
 	}
 	dir := filepath.Join(t.TempDir(), "assets")
-	for _, controllers := range []string{Collecting, Collecting, "", "", Collecting} {
-		if _, err := Make(dir, source, controllers); err != nil {
+	for _, settings := range []Settings{{Controllers: Collecting}, {Controllers: Collecting}, {}, {}, {Kubernetes: "1.35"}, {Controllers: Collecting, Kubernetes: "1.36"}, {Controllers: Collecting}} {
+		if _, err := Make(dir, source, settings); err != nil {
 			t.Fatal(err)
 		}
-		if got := listedIn(dir); got != controllers {
-			t.Errorf("made for %q, the directory lists %q", controllers, got)
+		if got := settingsOf(dir); got != settings {
+			t.Errorf("made with %+v, the directory has %+v", settings, got)
 		}
 	}
 	entries, err := os.ReadDir(dir)
@@ -127,8 +127,8 @@ func TestDirectoryCollectsAsInTheLastCallOfMake(t *testing.T) {
 	}
 }
 
-// TestListBesideTheProgramIsFoundThroughLinks checks that the list beside the program is found through any path to it.
-func TestListBesideTheProgramIsFoundThroughLinks(t *testing.T) {
+// TestSettingsBesideTheProgramAreFoundOnAnyPath checks that the settings beside the program are found through any path to it.
+func TestSettingsBesideTheProgramAreFoundOnAnyPath(t *testing.T) {
 	dir := t.TempDir()
 	program := pathOf(dir, role.APIServer)
 	if err := os.WriteFile(program, nil, 0o755); err != nil {
@@ -140,17 +140,17 @@ func TestListBesideTheProgramIsFoundThroughLinks(t *testing.T) {
 	}
 	t.Setenv("PATH", dir)
 	for _, name := range []string{program, string(role.APIServer)} {
-		if got, err := Listed(name); got != "namespace" || err != nil {
-			t.Errorf("%s: %q, %v", name, got, err)
+		if got, err := SettingsBeside(name); got != (Settings{Controllers: "namespace"}) || err != nil {
+			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
-	if got, err := Listed("no-such-program"); got != "" || err != nil {
-		t.Errorf("%q, %v", got, err)
+	if got, err := SettingsBeside("no-such-program"); got != (Settings{}) || err != nil {
+		t.Errorf("%+v, %v", got, err)
 	}
 	if err := os.WriteFile(list, []byte("\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Listed(program); err == nil || !strings.Contains(err.Error(), list) {
+	if _, err := SettingsBeside(program); err == nil || !strings.Contains(err.Error(), list) {
 		t.Errorf("an empty list: %v", err)
 	}
 }
@@ -160,7 +160,7 @@ func TestMakeAtTheSameTime(t *testing.T) {
 	var making errgroup.Group
 	for range 16 {
 		making.Go(func() error {
-			_, err := Make(dir, source, Collecting)
+			_, err := Make(dir, source, Settings{Controllers: Collecting})
 			return err
 		})
 	}
@@ -175,7 +175,7 @@ func TestMakeAtTheSameTime(t *testing.T) {
 // If the directory is not writable, the error contains a remedy.
 func TestMakeNowhere(t *testing.T) {
 	file := binary(t, "a file")
-	if _, err := Make(filepath.Join(file, "assets"), file, ""); err == nil || !strings.Contains(err.Error(), "--dir") {
+	if _, err := Make(filepath.Join(file, "assets"), file, Settings{}); err == nil || !strings.Contains(err.Error(), "--dir") {
 		t.Errorf("%v", err)
 	}
 }

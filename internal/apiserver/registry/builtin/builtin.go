@@ -48,16 +48,20 @@ func groups(ranges core.ServiceRanges) []registry.Group {
 		storageMigrationGroup(),
 		{GroupVersion: authenticationv1.SchemeGroupVersion, AddToScheme: authenticationv1.AddToScheme},
 		{GroupVersion: authorizationv1.SchemeGroupVersion, AddToScheme: authorizationv1.AddToScheme},
-		apiregistrationGroup(func(version schema.GroupVersion) bool { return slices.Contains(versionsOf(all), version) }),
+		apiregistrationGroup(func(version schema.GroupVersion) bool {
+			return slices.Contains(versionsOf(all, Served(latest)), version)
+		}),
 	}
 	return all
 }
 
-// Versions returns every group version that the server serves without CustomResourceDefinitions and
-// APIServices.
-func Versions() []schema.GroupVersion { return versionsOf(groups(core.DefaultServiceRanges())) }
+// Versions returns every group version that the server serves in a minor of Kubernetes 1, without CustomResourceDefinitions
+// and APIServices.
+func Versions(minor uint) []schema.GroupVersion {
+	return versionsOf(groups(core.DefaultServiceRanges()), Served(minor))
+}
 
-func versionsOf(groups []registry.Group) []schema.GroupVersion {
+func versionsOf(groups []registry.Group, serves func(version schema.GroupVersion, path string) bool) []schema.GroupVersion {
 	versions := []schema.GroupVersion{apiextensionsv1.SchemeGroupVersion}
 	add := func(version schema.GroupVersion) {
 		if !slices.Contains(versions, version) {
@@ -65,10 +69,14 @@ func versionsOf(groups []registry.Group) []schema.GroupVersion {
 		}
 	}
 	for _, group := range groups {
-		add(group.GroupVersion)
+		if len(group.Resources) == 0 {
+			add(group.GroupVersion) // reviews, which are not stored
+		}
 		for _, resource := range group.Resources {
 			for _, version := range resource.GroupVersions() {
-				add(version)
+				if serves(version, resource.Plural) {
+					add(version)
+				}
 			}
 		}
 	}

@@ -53,6 +53,7 @@ func effective() []Flag {
 		{Name: "client-ca-file", Usage: "authority of client certificates; the common name is the user, organizations are the groups"},
 		{Name: "controllers", Kind: List, Usage: "controllers to run: gc, namespace, protection, workloads, scheduler, or none"},
 		{Name: "disable-admission-plugins", Kind: List, Usage: "admission plug-ins to disable"},
+		{Name: "emulated-version", Kind: List, Usage: "minor of Kubernetes whose API is served, such as 1.36 or kube=1.36 (default: $COPPICE_KUBERNETES, else that of this binary)"},
 		{Name: "enable-admission-plugins", Kind: List, Usage: "admission plug-ins to enable; OwnerReferencesPermissionEnforcement is not enabled by default"},
 		{Name: "enable-garbage-collector", Kind: Bool, Usage: "whether deletions add the finalizers of a garbage collector (default true)"},
 		{Name: "etcd-cafile", Usage: "authority of the etcd servers"},
@@ -96,7 +97,7 @@ func idle() []Flag {
 
 const idleFlags = `
 privileged containers are always allowed: allow-privileged=bool
-all known groups and versions are served: runtime-config=map emulated-version=list emulation-forward-compatible=bool runtime-config-emulation-forward-compatible=bool min-compatibility-version=list
+all known groups and versions are served: runtime-config=map emulation-forward-compatible=bool runtime-config-emulation-forward-compatible=bool min-compatibility-version=list
 collections are deleted eight objects at a time: delete-collection-workers=int
 anonymous users may read the health checks only: anonymous-auth=bool
 front proxies are those of the control plane's own authority: requestheader-allowed-names=list requestheader-client-ca-file requestheader-extra-headers-prefix=list requestheader-group-headers=list requestheader-uid-headers=list requestheader-username-headers=list proxy-client-cert-file proxy-client-key-file

@@ -60,6 +60,7 @@ kube-apiserver, no controllers run by default, so owned objects and the contents
 stay. --controllers, or else $COPPICE_CONTROLLERS, or else the file coppice-controllers beside
 this program, names the controllers to run: COPPICE_CONTROLLERS=gc,namespace deletes owned objects
 and the contents of namespaces, like coppice assets --collect. $COPPICE_NODES adds simulated nodes.
+$COPPICE_KUBERNETES, or else the file coppice-kubernetes, names an older minor of Kubernetes to serve.
 The server ends with its parent process, unless $COPPICE_OUTLIVE_PARENT is set.
 
 Usage:
