@@ -75,6 +75,7 @@ func validatePriorityLevel(p *flowcontrolv1.PriorityLevelConfiguration) field.Er
 	limited, exempt := spec.Child("limited"), spec.Child("exempt")
 	if p.Spec.Type != flowcontrolv1.PriorityLevelEnablementLimited && p.Spec.Limited != nil {
 		errs = append(errs, field.Forbidden(limited, ""))
+		errs = append(errs, forbidQueues(&p.Spec.Limited.LimitResponse, limited.Child("limitResponse"))...)
 	}
 	if p.Spec.Type != flowcontrolv1.PriorityLevelEnablementExempt && p.Spec.Exempt != nil {
 		errs = append(errs, field.Forbidden(exempt, ""))
@@ -113,15 +114,22 @@ func validateLimited(l *flowcontrolv1.LimitedPriorityLevelConfiguration, at *fie
 		errs = append(errs, field.Invalid(at.Child("borrowingLimitPercent"), *borrowed, "if specified, must be a non-negative integer"))
 	}
 	q := l.LimitResponse.Queuing
+	errs = append(errs, forbidQueues(&l.LimitResponse, response)...)
 	switch isQueue := l.LimitResponse.Type == flowcontrolv1.LimitResponseTypeQueue; {
-	case !isQueue && q != nil:
-		errs = append(errs, field.Forbidden(queuing, ""))
 	case isQueue && q == nil:
 		errs = append(errs, field.Required(queuing, ""))
 	case isQueue:
 		errs = append(errs, validateQueuing(q, queuing)...)
 	}
 	return errs
+}
+
+// forbidQueues checks that only requests that wait have queues.
+func forbidQueues(r *flowcontrolv1.LimitResponse, at *field.Path) field.ErrorList {
+	if r.Queuing == nil || r.Type == flowcontrolv1.LimitResponseTypeQueue {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(at.Child("queuing"), "")}
 }
 
 // validateQueuing checks the queues of a level and the hand size of its flows: the hash of a flow must have enough bits

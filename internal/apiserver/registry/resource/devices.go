@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -29,6 +30,9 @@ func validateDevice(d, old *resourcev1.Device, ownNodes bool, at *field.Path) fi
 	for _, name := range sortedKeys(d.Capacity) {
 		capacity, path := d.Capacity[name], at.Child("capacity")
 		errs = append(errs, validateName(string(name), path)...)
+		if was, ok := old.Capacity[name]; ok && equality.Semantic.DeepEqual(capacity, was) {
+			continue
+		}
 		errs = append(errs, validateCapacity(&capacity, ptr.Deref(d.AllowMultipleAllocations, false), path.Key(shortened(string(name))))...)
 	}
 	if !sameTaints(d, old) {

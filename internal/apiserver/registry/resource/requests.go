@@ -72,7 +72,9 @@ func validateRequest(r *resourcev1.DeviceRequest, at *field.Path) field.ErrorLis
 	case r.Exactly == nil && len(r.FirstAvailable) == 0:
 		return append(errs, field.Required(at, "exactly one of `exactly` or `firstAvailable` is required"))
 	case r.Exactly != nil && len(r.FirstAvailable) > 0:
-		return append(errs, field.Invalid(at, nil, "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set"))
+		errs = append(errs, field.Invalid(at, nil, "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set"))
+		return append(errs, validateMap(r.FirstAvailable, resourcev1.FirstAvailableDeviceRequestMaxSize, at.Child("firstAvailable"),
+			func(s resourcev1.DeviceSubRequest) string { return s.Name }, validateExtraAlternative)...)
 	case r.Exactly == nil:
 		return append(errs, validateMap(r.FirstAvailable, resourcev1.FirstAvailableDeviceRequestMaxSize, at.Child("firstAvailable"),
 			func(s resourcev1.DeviceSubRequest) string { return s.Name }, validateAlternative)...)
@@ -92,6 +94,18 @@ func validateAlternative(r *resourcev1.DeviceSubRequest, at *field.Path) field.E
 		validateSelectors(r.Selectors, at.Child("selectors"), false),
 		validateCount(r.AllocationMode, r.Count, at),
 		validate.Each(r.Tolerations, at.Child("tolerations"), validateToleration))
+}
+
+// validateExtraAlternative checks an alternative of a request that must have none: only its fields, each by itself.
+func validateExtraAlternative(r *resourcev1.DeviceSubRequest, at *field.Path) field.ErrorList {
+	return slices.Concat(
+		validateClassName(r.DeviceClassName, at.Child("deviceClassName")),
+		validate.OneOfPtr(&r.AllocationMode, at.Child("allocationMode"), resourcev1.DeviceAllocationModeAll, resourcev1.DeviceAllocationModeExactCount),
+		validate.Each(r.Tolerations, at.Child("tolerations"), func(t *resourcev1.DeviceToleration, at *field.Path) field.ErrorList {
+			alone := *t
+			alone.Value = ""
+			return validateToleration(&alone, at)
+		}))
 }
 
 func validateClassName(name string, at *field.Path) field.ErrorList {
@@ -116,11 +130,14 @@ func validateCount(mode resourcev1.DeviceAllocationMode, count int64, at *field.
 
 func validateConstraint(c *resourcev1.DeviceConstraint, at *field.Path, names requestNames) field.ErrorList {
 	errs := names.validateReferences(c.Requests, at.Child("requests"))
-	switch {
-	case c.MatchAttribute != nil:
-		return append(errs, validateFullName(string(*c.MatchAttribute), at.Child("matchAttribute"))...)
-	case c.DistinctAttribute != nil:
-		return append(errs, validateFullName(string(*c.DistinctAttribute), at.Child("distinctAttribute"))...)
+	if c.MatchAttribute != nil {
+		errs = append(errs, validateFullName(string(*c.MatchAttribute), at.Child("matchAttribute"))...)
+	}
+	if c.DistinctAttribute != nil {
+		errs = append(errs, validateFullName(string(*c.DistinctAttribute), at.Child("distinctAttribute"))...)
+	}
+	if c.MatchAttribute != nil || c.DistinctAttribute != nil {
+		return errs
 	}
 	return append(errs, field.Required(at, `exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set`))
 }

@@ -41,7 +41,13 @@ func resourceSlices() registry.Resource {
 		Warn:             warnOfSlice,
 		Desired:          func(s *resourcev1.ResourceSlice) any { return s.Spec },
 		PrepareForCreate: prepareSlice,
-		PrepareForUpdate: func(s, _ *resourcev1.ResourceSlice) { prepareSlice(s) },
+		PrepareForUpdate: func(s, old *resourcev1.ResourceSlice) {
+			// As in Kubernetes, a field that is dropped counts as a change.
+			if !equality.Semantic.DeepEqual(s.Spec, old.Spec) {
+				s.Generation = old.Generation + 1
+			}
+			prepareSlice(s)
+		},
 		ValidateIn: func(_ schema.GroupVersion, s, old *resourcev1.ResourceSlice) field.ErrorList {
 			if old == nil {
 				return validateSlice(&s.Spec, &resourcev1.ResourceSliceSpec{})

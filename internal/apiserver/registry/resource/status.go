@@ -113,7 +113,8 @@ func validateAllocation(a *resourcev1.AllocationResult, names requestNames, at *
 				validatePool(r.Pool, at.Child("pool")),
 				validateLabel(r.Device, at.Child("device")),
 				validateBinding(r.BindingConditions, r.BindingFailureConditions, at),
-				validateShare((*string)(r.ShareID), at.Child("shareID")))
+				validateShare((*string)(r.ShareID), at.Child("shareID")),
+				validate.Each(r.Tolerations, at.Child("tolerations"), validateToleration))
 		})
 	// The configuration comes from the claim and from its class.
 	errs = append(errs, validateList(a.Devices.Config, 2*resourcev1.DeviceConfigMaxSize, devices.Child("config"),
