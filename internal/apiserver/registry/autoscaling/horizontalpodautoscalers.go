@@ -181,7 +181,7 @@ func validateAutoscaler(a *autoscalingv2.HorizontalPodAutoscaler) field.ErrorLis
 	}
 	switch most := a.Spec.MaxReplicas; {
 	case most == 0:
-		errs = append(errs, field.Required(spec.Child("maxReplicas"), "must be set and greater than 0"))
+		errs = append(errs, field.Required(spec.Child("maxReplicas"), ""))
 	case most < 0:
 		errs = append(errs, field.Invalid(spec.Child("maxReplicas"), most, "must be greater than or equal to 1"))
 	}

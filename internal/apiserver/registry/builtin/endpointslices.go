@@ -154,7 +154,7 @@ func validateSlicePort(p *discoveryv1.EndpointPort, at *field.Path) field.ErrorL
 func validateSliceEndpoint(e *discoveryv1.Endpoint, sort discoveryv1.AddressType, at *field.Path) field.ErrorList {
 	addresses := at.Child("addresses")
 	if len(e.Addresses) == 0 {
-		return field.ErrorList{field.Required(addresses, "must contain at least 1 address")}
+		return field.ErrorList{field.Required(addresses, "")}
 	}
 	var errs field.ErrorList
 	if len(e.Addresses) > endpointAddresses {

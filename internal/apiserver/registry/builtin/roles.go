@@ -103,7 +103,7 @@ func validateNamespacedPolicyRule(rule *rbacv1.PolicyRule, at *field.Path) field
 func validatePolicyRule(rule *rbacv1.PolicyRule, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(rule.Verbs) == 0 {
-		errs = append(errs, field.Required(at.Child("verbs"), "verbs must contain at least one value"))
+		errs = append(errs, field.Required(at.Child("verbs"), ""))
 	}
 	if len(rule.NonResourceURLs) > 0 {
 		if len(rule.APIGroups)+len(rule.Resources)+len(rule.ResourceNames) > 0 {
@@ -227,8 +227,5 @@ func validateBindingSubjects(subjects []rbacv1.Subject, namespace string) field.
 // keepsRoleRef ensures that the permission to change a binding's subjects is not a permission to
 // grant another role.
 func keepsRoleRef(ref, old rbacv1.RoleRef) field.ErrorList {
-	if ref == old {
-		return nil
-	}
-	return field.ErrorList{field.Invalid(field.NewPath("roleRef"), ref, "cannot change roleRef")}
+	return validate.Immutable(ref, old, field.NewPath("roleRef"))
 }

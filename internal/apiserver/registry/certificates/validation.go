@@ -73,6 +73,7 @@ func validateConditions(csr *certificatesv1.CertificateSigningRequest) field.Err
 	path := field.NewPath("status", "conditions")
 	var errs field.ErrorList
 	var decided certificatesv1.RequestConditionType
+	seen := map[certificatesv1.RequestConditionType]bool{}
 	for i, c := range csr.Status.Conditions {
 		errs = append(errs, validate.Required(c.Type, path.Index(i).Child("type"))...)
 		allowed := []corev1.ConditionStatus{corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown}
@@ -80,6 +81,10 @@ func validateConditions(csr *certificatesv1.CertificateSigningRequest) field.Err
 			allowed = []corev1.ConditionStatus{corev1.ConditionTrue}
 		}
 		errs = append(errs, validate.OneOf(c.Status, path.Index(i).Child("status"), allowed...)...)
+		if seen[c.Type] {
+			errs = append(errs, field.Duplicate(path.Index(i).Child("type"), c.Type))
+		}
+		seen[c.Type] = true
 		if !slices.Contains(decisions(), c.Type) {
 			continue
 		}
@@ -88,9 +93,7 @@ func validateConditions(csr *certificatesv1.CertificateSigningRequest) field.Err
 		}
 		decided = c.Type
 	}
-	return append(errs, validate.NoDuplicates(csr.Status.Conditions, path, func(c certificatesv1.CertificateSigningRequestCondition) certificatesv1.RequestConditionType {
-		return c.Type
-	}, "type")...)
+	return errs
 }
 
 // checkCertificate checks that a certificate, if there is one, is PEM and contains only certificates.
