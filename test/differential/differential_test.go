@@ -66,7 +66,7 @@ var seatFlags = []string{
 // startOurs runs a server of ours in the place of kube-apiserver until the test ends.
 func startOurs(t *testing.T) *rest.Config {
 	t.Helper()
-	seat, err := assets.ParseAPIServer(seatFlags, func(string) string { return "" }, "")
+	seat, err := assets.ParseAPIServer(seatFlags, func(string) string { return "" }, assets.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}
