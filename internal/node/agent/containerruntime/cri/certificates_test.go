@@ -158,7 +158,7 @@ func checkKey(t *testing.T, request *certificatesv1.PodCertificateRequest, priva
 }
 
 func TestKeyTypes(t *testing.T) {
-	for _, kind := range []string{"RSA3072", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"} { // RSA4096 takes seconds
+	for _, kind := range []string{"ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"} { // keys of RSA take seconds
 		if _, err := generateKey(kind); err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}
