@@ -11,7 +11,7 @@ STAMP      := -X github.com/coppice-dev/coppice/internal/tools/version.stamped=$
               -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)+coppice-$(patsubst v%,%,$(VERSION)) \
               -X k8s.io/component-base/version.gitTreeState=clean
 
-.PHONY: help build quick steady test check lint race bench sim exhaustive mutants today kubernetes conformance differential replicas previews previews-kubernetes undos kills starts nodes pictures page suites upgrade-report libraries generate dist dist-serve module clusters first-build
+.PHONY: help build quick steady test check lint race bench sim exhaustive mutants today kubernetes conformance differential upstream replicas previews previews-kubernetes undos kills starts nodes pictures page suites upgrade-report libraries generate dist dist-serve module clusters first-build
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -46,7 +46,7 @@ race: ## the tests under the race detector
 	go test -race ./...
 
 # Nested modules that have code: each is vetted, linted and tested on its own.
-MODULES := bench coppicetest coppicetest/e2eframework coppicetest/fakes coppicetest/restconfig deploy release test/e2e/operator test/envtest test/page test/suites
+MODULES := bench coppicetest coppicetest/e2eframework coppicetest/fakes coppicetest/restconfig deploy release test/e2e/operator test/envtest test/page test/suites test/upstream
 LINT    := $(CURDIR)/bin/golangci-lint
 
 lint: ## golangci-lint, built from its module, in this module and the nested ones
@@ -121,6 +121,9 @@ conformance: build ## coppice conformance on a real kube-apiserver, with upstrea
 SEED ?= $(shell date -u +%Y%m%d)
 differential: ## the comparison of whole objects with a real kube-apiserver: every field of every kind, right and wrong, and the pairs of SEED, by default that of the day (half an hour)
 	cd bench && COPPICE_TEST_OBJECTS=all COPPICE_TEST_SEED=$(SEED) go run ./onkubernetes -dir .. go test -count=1 -timeout 2h -v -run 'TestObjectsAreStoredAsUpstream$$' ./test/differential
+
+upstream: ## the comparison of registries with upstream's, in one process: every field of every kind, right and wrong, and the pairs of SEED (a minute and a half, and as much to compile, once)
+	cd test/upstream && go test -count=1 -timeout 30m -v . -seed=$(SEED)
 
 replicas: ## two control planes on three etcd members, each of the five killed in turn under load (a minute)
 	go test ./test/e2e -count=1 -v -run 'TestKilledReplicasLoseNothing$$' -replicas.all

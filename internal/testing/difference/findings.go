@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -24,7 +23,7 @@ type Findings struct {
 
 	mu     sync.Mutex
 	played map[string]int      // guarded by mu: experiments, by kind
-	agreed [2]int              // guarded by mu: on accepting, on refusing
+	agreed map[Verdict]int     // guarded by mu: experiments with the same outcome
 	found  map[string]*finding // guarded by mu: by the difference in general
 	used   map[string]int      // guarded by mu: declared differences, by reason
 }
@@ -38,15 +37,15 @@ type finding struct {
 // NewFindings returns findings without any. declared returns the reason why a difference, in the form of General, is
 // permitted, or "".
 func NewFindings(declared func(e variation.Experiment, difference string) string, record Record) *Findings {
-	return &Findings{declared: declared, record: record, played: map[string]int{}, found: map[string]*finding{}, used: map[string]int{}}
+	return &Findings{declared: declared, record: record, played: map[string]int{}, agreed: map[Verdict]int{}, found: map[string]*finding{}, used: map[string]int{}}
 }
 
-// Agree counts an experiment that both servers accept, with the same result.
-func (f *Findings) Agree(kind string) {
+// Agree counts an experiment that has the same outcome on both sides.
+func (f *Findings) Agree(kind string, v Verdict) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.played[kind]++
-	f.agreed[0]++
+	f.agreed[v]++
 }
 
 // Note compares the outcomes of an experiment.
@@ -62,11 +61,7 @@ func (f *Findings) Note(e variation.Experiment, ours, theirs Outcome) {
 	defer f.mu.Unlock()
 	f.played[kind]++
 	if alike := !slices.Contains(reasons, ""); alike {
-		if refused := ours.Code >= http.StatusBadRequest; refused {
-			f.agreed[1]++
-		} else {
-			f.agreed[0]++
-		}
+		f.agreed[ours.Verdict()]++
 	}
 	for i, line := range lines {
 		if reasons[i] != "" {
@@ -106,8 +101,8 @@ func (f *Findings) Report(t *testing.T) {
 		total += n
 	}
 	t.Logf("%d experiments; accepted alike %d, refused alike %d; recorded differences %d times; declared: %v",
-		total, f.agreed[0], f.agreed[1], recorded, f.used)
-	if f.agreed[0] == 0 || f.agreed[1] == 0 {
+		total, f.agreed[Accepted], f.agreed[Refused], recorded, f.used)
+	if f.agreed[Accepted] == 0 || f.agreed[Refused] == 0 {
 		t.Error("of experiments like these some are accepted and some are not")
 	}
 	if !f.Whole {

@@ -2,6 +2,7 @@ package difference
 
 import (
 	"fmt"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,6 +18,23 @@ type Outcome struct {
 	Causes   []Cause
 	Object   map[string]any
 	Warnings []string
+}
+
+// Verdict is the answer to a request in one word.
+type Verdict string
+
+// The verdicts.
+const (
+	Accepted Verdict = "accepted"
+	Refused  Verdict = "refused"
+)
+
+// Verdict returns whether the request was accepted.
+func (o Outcome) Verdict() Verdict {
+	if o.Code >= http.StatusBadRequest {
+		return Refused
+	}
+	return Accepted
 }
 
 // Cause is one cause of a refusal.
