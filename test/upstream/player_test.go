@@ -9,10 +9,9 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/coppice-dev/coppice/internal/testing/variation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-
-	"github.com/coppice-dev/coppice/internal/testing/variation"
 )
 
 // player plays experiments with one object.

@@ -13,6 +13,9 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/coppice-dev/coppice/internal/testing/difference"
+	"github.com/coppice-dev/coppice/internal/testing/memorystore"
+	"github.com/coppice-dev/coppice/internal/testing/variation"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -25,10 +28,6 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
-
-	"github.com/coppice-dev/coppice/internal/testing/difference"
-	"github.com/coppice-dev/coppice/internal/testing/memorystore"
-	"github.com/coppice-dev/coppice/internal/testing/variation"
 )
 
 // side is the registries of one side, called as the handlers of k8s.io/apiserver call them.

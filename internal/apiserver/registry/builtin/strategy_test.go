@@ -128,7 +128,7 @@ func withStatusOf(sent, stored, updated runtime.Object) runtime.Object {
 	case *corev1.Pod:
 		completeStatus(&want.Status, &stored.(*corev1.Pod).Status)
 	case *corev1.Node:
-		want.Status.Config = nil //nolint:staticcheck // SA1019: the server drops the deprecated field
+		want.Status.Config = nil
 	case *corev1.PersistentVolumeClaim:
 		want.Status.HealthStatus = nil // its feature is off
 	case *corev1.PersistentVolume:
@@ -198,7 +198,7 @@ func TestCreateClearsStatus(t *testing.T) {
 			want, _ := statusOf(bare)
 			if keeps[resource.Plural] {
 				if node, ok := sent.(*corev1.Node); ok {
-					node.Status.Config = nil //nolint:staticcheck // SA1019: the server drops the deprecated field
+					node.Status.Config = nil
 				}
 				want, _ = statusOf(sent)
 			}

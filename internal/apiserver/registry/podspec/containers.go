@@ -15,8 +15,8 @@ import (
 )
 
 // validateContainers checks the containers and the volumes that they mount.
-func validateContainers(spec *corev1.PodSpec, pod *corev1.Pod, path *field.Path) field.ErrorList {
-	volumes, errs := validateVolumes(spec.Volumes, pod, path.Child("volumes"))
+func validateContainers(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
+	volumes, errs := validateVolumes(spec.Volumes, path.Child("volumes"))
 	c := containerChecks{spec: spec, volumes: volumes, names: map[string]bool{}, claims: resourceClaimNames(spec)}
 	if len(spec.Containers) == 0 {
 		errs = append(errs, field.Required(path.Child("containers"), ""))

@@ -12,7 +12,7 @@ import (
 // ValidateEphemeralContainers checks the containers that were added to debug a pod, against its
 // other containers.
 func ValidateEphemeralContainers(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
-	volumes, _ := validateVolumes(spec.Volumes, nil, path)
+	volumes, _ := validateVolumes(spec.Volumes, path)
 	return containerChecks{spec: spec, volumes: volumes, names: map[string]bool{}, claims: resourceClaimNames(spec)}.checkEphemeral(path)
 }
 

@@ -103,41 +103,51 @@ func validateOwnTokens(pod *corev1.Pod, volumes *field.Path) field.ErrorList {
 func validateDistinctPaths(sources []corev1.VolumeProjection, volume *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	taken := map[string]bool{}
-	takeAny := func(path, from string) {
-		if taken[path] {
-			errs = append(errs, field.Invalid(volume, from, "conflicting duplicate paths"))
-		}
-		taken[path] = true
-	}
-	take := func(path, from string) {
-		if path != "" {
-			takeAny(path, from)
-		}
-	}
 	for _, source := range sources {
-		if source.Secret != nil {
-			for _, item := range source.Secret.Items {
-				take(item.Path, source.Secret.Name)
+		for _, file := range pathsOf(source) {
+			if taken[file.path] {
+				errs = append(errs, field.Invalid(volume, file.from, "conflicting duplicate paths"))
 			}
-		}
-		if source.ConfigMap != nil {
-			for _, item := range source.ConfigMap.Items {
-				take(item.Path, source.ConfigMap.Name)
-			}
-		}
-		if source.DownwardAPI != nil {
-			for _, file := range source.DownwardAPI.Items {
-				take(file.Path, file.Path)
-			}
-		}
-		if source.ClusterTrustBundle != nil {
-			takeAny(source.ClusterTrustBundle.Path, source.ClusterTrustBundle.Path)
-		}
-		if source.PodCertificate != nil {
-			for _, path := range filesOf(source.PodCertificate) {
-				take(path, path)
-			}
+			taken[file.path] = true
 		}
 	}
 	return errs
+}
+
+// projectedFile is a file of a projected volume.
+type projectedFile struct{ path, from string }
+
+// pathsOf returns the files of a source, with the object that errors name. Paths that are absent are not among them,
+// except that of a trust bundle, as in Kubernetes.
+func pathsOf(source corev1.VolumeProjection) []projectedFile {
+	var files []projectedFile
+	add := func(path, from string) {
+		if path != "" {
+			files = append(files, projectedFile{path, from})
+		}
+	}
+	if source.Secret != nil {
+		for _, item := range source.Secret.Items {
+			add(item.Path, source.Secret.Name)
+		}
+	}
+	if source.ConfigMap != nil {
+		for _, item := range source.ConfigMap.Items {
+			add(item.Path, source.ConfigMap.Name)
+		}
+	}
+	if source.DownwardAPI != nil {
+		for _, file := range source.DownwardAPI.Items {
+			add(file.Path, file.Path)
+		}
+	}
+	if source.ClusterTrustBundle != nil {
+		files = append(files, projectedFile{source.ClusterTrustBundle.Path, source.ClusterTrustBundle.Path})
+	}
+	if source.PodCertificate != nil {
+		for _, path := range filesOf(source.PodCertificate) {
+			add(path, path)
+		}
+	}
+	return files
 }

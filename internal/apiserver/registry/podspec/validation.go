@@ -21,24 +21,19 @@ import (
 // ValidatePod checks the spec of a pod: with the rules of templates, and with rules that apply to running pods only.
 func ValidatePod(pod *corev1.Pod) field.ErrorList {
 	path := field.NewPath("spec")
-	errs := append(validateSpec(&pod.Spec, pod, path), validateOwnTokens(pod, path.Child("volumes"))...)
+	errs := append(ValidateSpec(&pod.Spec, path), validateOwnTokens(pod, path.Child("volumes"))...)
 	errs = append(errs, validate.Each(pod.Spec.Containers, path.Child("containers"), validateImageName)...)
 	return append(errs, validate.Each(pod.Spec.InitContainers, path.Child("initContainers"), validateImageName)...)
 }
 
-// ValidateSpec checks the spec of a template. Its parts are in files of their
+// ValidateSpec checks the spec of a pod or of a template. Its parts are in files of their
 // own: containers (containers.go, env.go, probes.go, resources.go), volumes (volumes.go),
 // resource claims (resourceclaims.go), placement (placement.go) and security (security.go).
 func ValidateSpec(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
-	return validateSpec(spec, nil, path)
-}
-
-// validateSpec checks the spec of a pod, or of a template if pod is nil.
-func validateSpec(spec *corev1.PodSpec, pod *corev1.Pod, path *field.Path) field.ErrorList {
 	return slices.Concat(
 		validate.OneOf(spec.RestartPolicy, path.Child("restartPolicy"),
 			corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever),
-		validateContainers(spec, pod, path),
+		validateContainers(spec, path),
 		validateResourceClaims(spec.ResourceClaims, path.Child("resourceClaims")),
 		validatePodResources(spec, resourceClaimNames(spec), path.Child("resources")),
 		validateDeadline(spec.ActiveDeadlineSeconds, path.Child("activeDeadlineSeconds")),

@@ -15,7 +15,7 @@ import (
 
 // validateVolumes checks the volumes of a pod, or of a template if pod is nil. It returns the valid volumes by name:
 // for mounts, the others count as absent.
-func validateVolumes(volumes []corev1.Volume, pod *corev1.Pod, path *field.Path) (map[string]*corev1.Volume, field.ErrorList) {
+func validateVolumes(volumes []corev1.Volume, path *field.Path) (map[string]*corev1.Volume, field.ErrorList) {
 	valid := map[string]*corev1.Volume{}
 	errs := validate.Each(volumes, path, func(v *corev1.Volume, at *field.Path) field.ErrorList {
 		errs := append(validateSources(&v.VolumeSource, at), validate.RequiredLabel(v.Name, at.Child("name"))...)

@@ -100,9 +100,13 @@ func validateRange(r *resourcev1.CapacityRequestPolicyRange, byDefault, capacity
 			return append(errs, outside...)
 		}
 	}
-	errs = append(errs, validateStep(byDefault, r, inThousandths, at.Child("step"))...)
+	number := (*resource.Quantity).Value
+	if inThousandths {
+		number = (*resource.Quantity).MilliValue
+	}
+	errs = append(errs, validateStep(byDefault, r, number, at.Child("step"))...)
 	if r.Max != nil {
-		errs = append(errs, validateStep(*r.Max, r, inThousandths, at.Child("step"))...)
+		errs = append(errs, validateStep(*r.Max, r, number, at.Child("step"))...)
 	}
 	return errs
 }
@@ -161,12 +165,8 @@ func inInt64(q resource.Quantity) string {
 	return ""
 }
 
-// validateStep checks that an amount is a whole number of steps above the minimum.
-func validateStep(q resource.Quantity, r *resourcev1.CapacityRequestPolicyRange, inThousandths bool, at *field.Path) field.ErrorList {
-	number := (*resource.Quantity).Value
-	if inThousandths {
-		number = (*resource.Quantity).MilliValue
-	}
+// validateStep checks that an amount is a whole number of steps above the minimum. number returns an amount to calculate with.
+func validateStep(q resource.Quantity, r *resourcev1.CapacityRequestPolicyRange, number func(*resource.Quantity) int64, at *field.Path) field.ErrorList {
 	if (number(&q)-number(r.Min))%number(r.Step) == 0 {
 		return nil
 	}

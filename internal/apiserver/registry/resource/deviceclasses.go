@@ -1,8 +1,6 @@
 package resource
 
 import (
-	"context"
-
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/operation"
@@ -45,7 +43,7 @@ func validateClass(c, old *resourcev1.DeviceClassSpec) field.ErrorList {
 		func(config *resourcev1.DeviceClassConfiguration, at *field.Path) field.ErrorList {
 			return validateConfig(&config.DeviceConfiguration, at, stored)
 		})...)
-	return append(errs, declarative.ExtendedResourceName(context.Background(), operation.Operation{}, spec.Child("extendedResourceName"), c.ExtendedResourceName, nil)...)
+	return append(errs, declarative.ExtendedResourceName(checking(), operation.Operation{}, spec.Child("extendedResourceName"), c.ExtendedResourceName, nil)...)
 }
 
 // validateClassNaming checks names, but not prefixes for generated ones, as upstream does.

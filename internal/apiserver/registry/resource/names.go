@@ -59,12 +59,17 @@ func validateMap[T any, K comparable](list []T, limit int, at *field.Path, key f
 	return errs
 }
 
+// checking returns the context of checks that Kubernetes declares: those of a single value wait for nothing.
+func checking() context.Context {
+	return context.Background() //nolint:forbidigo // nothing is waited for
+}
+
 // validateDriver checks the name of a driver in a claim or in a configuration.
 func validateDriver(name string, at *field.Path) field.ErrorList {
 	if name == "" {
 		return validate.Required(name, at)
 	}
-	errs := declarative.LongNameCaseless(context.Background(), operation.Operation{}, at, &name, nil)
+	errs := declarative.LongNameCaseless(checking(), operation.Operation{}, at, &name, nil) //nolint:staticcheck // SA1019: Kubernetes checks these names so
 	if len(name) > resourcev1.DriverNameMaxLength {
 		errs = append(errs, field.TooLongCharacters(at, name, resourcev1.DriverNameMaxLength))
 	}

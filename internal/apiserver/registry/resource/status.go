@@ -1,7 +1,6 @@
 package resource
 
 import (
-	"context"
 	"slices"
 
 	resourcev1 "k8s.io/api/resource/v1"
@@ -132,7 +131,7 @@ func validateAllocation(a *resourcev1.AllocationResult, names requestNames, at *
 
 // validateShare checks the identity of one of the shares of a device.
 func validateShare(uid *string, at *field.Path) field.ErrorList {
-	return declarative.UUID(context.Background(), operation.Operation{}, at, uid, nil)
+	return declarative.UUID(checking(), operation.Operation{}, at, uid, nil)
 }
 
 // validateBinding checks the conditions for which a scheduler waits before it binds a pod to the device's node, and the

@@ -101,7 +101,7 @@ func (c *certificates) next(ctx context.Context, of *corev1.Pod, p *corev1.PodCe
 	case c.objects == nil:
 		return s, errNoObjects
 	case s.refused != nil:
-		return s, nil
+		return s, nil //nolint:nilerr // the refusal is in the state
 	case s.asked != nil:
 		return c.answer(ctx, of, s)
 	case s.have != nil && c.clock.Now().Before(s.have.refreshAt):
