@@ -129,12 +129,12 @@ replicas: ## two control planes on three etcd members, each of the five killed i
 	go test ./test/e2e -count=1 -v -run 'TestKilledReplicasLoseNothing$$' -replicas.all
 
 PREVIEWS ?= 1000
-previews: ## PREVIEWS (1000) random cases whose deletions are predicted, made and compared, with policies and webhooks that refuse some; and 60 deletions that are stuck or slow, explained (a quarter of an hour)
-	go test ./test/e2e -count=1 -v -timeout 1h -run 'TestPreviewIsWhatHappens$$|TestExplanationNamesTheRefuser$$|TestSlowDeletionIsNotCalledStuck$$' -preview.cases=$(PREVIEWS)
+previews: ## PREVIEWS (1000) random cases whose deletions are predicted, made and compared, with policies and webhooks that refuse some, lost nodes, broken conversions and APIs that do not answer; and 60 deletions that are stuck or slow, explained (half an hour)
+	go test ./test/e2e -count=1 -v -timeout 1h -run 'TestPreviewIsWhatHappens$$|TestExplanationNamesTheRefuser$$|TestSlowDeletionIsNotCalledStuck$$' -preview.cases=$(PREVIEWS) -preview.blind=$$(($(PREVIEWS) / 25))
 
 KUBERNETES_PREVIEWS ?= 200
-previews-kubernetes: ## the same on a real kube-apiserver, with upstream's garbage collector and namespace controller: KUBERNETES_PREVIEWS (200) cases (a quarter of an hour)
-	cd bench && go run ./onkubernetes -upstream -dir .. go test -count=1 -v -timeout 2h -run 'TestPreviewIsWhatHappens$$' ./test/e2e -preview.cases=$(KUBERNETES_PREVIEWS)
+previews-kubernetes: ## the same on a real kube-apiserver, with upstream's garbage collectors, of objects and of pods, and namespace controller: KUBERNETES_PREVIEWS (200) cases (half an hour)
+	cd bench && go run ./onkubernetes -upstream -dir .. go test -count=1 -v -timeout 2h -run 'TestPreviewIsWhatHappens$$' ./test/e2e -preview.cases=$(KUBERNETES_PREVIEWS) -preview.blind=$$(($(KUBERNETES_PREVIEWS) / 25))
 
 UNDOS ?= 1000
 undos: ## UNDOS (1000) random cascades are deleted and undone, a third of them interrupted, and then 10000 objects at once (ten minutes); the seeds are printed

@@ -4,8 +4,8 @@
 //
 // It starts etcd and kube-apiserver (see package realserver) and runs the command
 // with KUBECONFIG and COPPICE_CONFORMANCE_KUBECONFIG set. With -upstream,
-// kube-controller-manager runs its garbage collector and its namespace controller
-// beside it, and COPPICE_CONFORMANCE_COLLECTOR says so. When the command ends, all of
+// kube-controller-manager runs its garbage collector, its namespace controller and
+// its pod garbage collector beside it, and COPPICE_CONFORMANCE_COLLECTOR says so. When the command ends, all of
 // that is stopped, and onkubernetes exits with its code.
 package main
 
@@ -33,7 +33,7 @@ func main() {
 	var c config
 	flag.StringVar(&c.module, "module", "kubernetes", "the directory of the module that kube-apiserver is built from")
 	flag.StringVar(&c.dir, "dir", ".", "the directory to run the command in")
-	flag.BoolVar(&c.upstream, "upstream", false, "run upstream's garbage collector and namespace controller as well")
+	flag.BoolVar(&c.upstream, "upstream", false, "run upstream's garbage collector, namespace controller and pod garbage collector as well")
 	flag.Parse()
 	if flag.NArg() == 0 {
 		fmt.Fprintln(os.Stderr, "onkubernetes: which command?")
@@ -71,7 +71,7 @@ func run(ctx context.Context, c config, command []string) (err error) {
 
 	environment := append(os.Environ(), "KUBECONFIG="+server.Kubeconfig, "COPPICE_CONFORMANCE_KUBECONFIG="+server.Kubeconfig)
 	if c.upstream {
-		if _, err := server.StartControllerManager("--controllers=garbage-collector-controller,namespace-controller", "--use-service-account-credentials", "--kube-api-qps=1000", "--kube-api-burst=2000"); err != nil {
+		if _, err := server.StartControllerManager("--controllers=garbage-collector-controller,namespace-controller,pod-garbage-collector-controller", "--use-service-account-credentials", "--kube-api-qps=1000", "--kube-api-burst=2000"); err != nil {
 			return err
 		}
 		environment = append(environment, "COPPICE_CONFORMANCE_COLLECTOR=none")

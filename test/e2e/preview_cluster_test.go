@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -25,6 +24,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/rules/refusal"
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 	"github.com/coppice-dev/coppice/internal/tools/admission"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
@@ -45,6 +45,7 @@ type previewCluster struct {
 	cases      int
 	prepared   int // number of the last case that is prepared
 	canaries   int
+	versioned  bool   // the next kinds have two versions
 	guards     string // names the guards; empty without guards
 	hook       *hook  // of the guards
 	judge      *admission.Judge
@@ -56,10 +57,22 @@ const previewServer = "COPPICE_CONFORMANCE_KUBECONFIG"
 // newPreviewCluster returns the control plane for cases with a name, which their namespaces have too.
 func newPreviewCluster(t *testing.T, name string) *previewCluster {
 	t.Helper()
+	return previewClusterOn(t, name, sharedPlane)
+}
+
+// newWholePreviewCluster does the same with a control plane of ours that has all controllers, for one test.
+func newWholePreviewCluster(t *testing.T, name string) *previewCluster {
+	t.Helper()
+	return previewClusterOn(t, name, func(t *testing.T) *plane { return startPlane(t, "--ephemeral", "--secure-port=0", noNodes) })
+}
+
+// previewClusterOn returns a control plane of ours, or the one that previewServer names.
+func previewClusterOn(t *testing.T, name string, ours func(t *testing.T) *plane) *previewCluster {
+	t.Helper()
 	c := &previewCluster{name: name, judge: admission.New()}
 	kubeconfig := os.Getenv(previewServer)
 	if c.foreign = kubeconfig != ""; !c.foreign {
-		kubeconfig = sharedPlane(t).kubeconfig
+		kubeconfig = ours(t).kubeconfig
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -118,6 +131,10 @@ func (c *previewCluster) make(t *testing.T, w previewCase) madeCase {
 	m := madeCase{namespace: name, uids: map[int]types.UID{}, resources: resourcesOf(group)}
 	m.uids[theNamespace] = c.create(t, m.resource("Namespace"), map[string]any{"name": name, "labels": c.labelsOfNamespace(w)}, nil).GetUID()
 	m.uids[theDefinition] = c.define(t, m)
+	if w.node != "" {
+		m.resources = append(m.resources, nodeResources()...)
+		m.uids[theNode] = c.create(t, m.resource("Node"), map[string]any{"name": name}, nil).GetUID()
+	}
 	for _, o := range w.objects {
 		metadata := map[string]any{"name": fmt.Sprintf("o%d", o.id), "namespace": name}
 		if o.held {
@@ -131,7 +148,11 @@ func (c *previewCluster) make(t *testing.T, w previewCase) madeCase {
 		if owners != nil {
 			metadata["ownerReferences"] = owners
 		}
-		m.uids[o.id] = c.create(t, m.resource(o.kind), metadata, nil).GetUID()
+		var spec map[string]any
+		if o.kind == "Pod" {
+			spec = m.podSpec()
+		}
+		m.uids[o.id] = c.create(t, m.resource(o.kind), metadata, spec).GetUID()
 	}
 	for _, e := range w.late {
 		if e.from == e.owner {
@@ -141,6 +162,9 @@ func (c *previewCluster) make(t *testing.T, w previewCase) madeCase {
 	}
 	for _, d := range w.early {
 		c.delete(t, c.read(t, m).Object(ownership.UID(m.uids[d.id])), d.policy)
+	}
+	if w.node == gone {
+		c.deleteNode(t, m.namespace)
 	}
 	c.settle(t)
 	return m
@@ -170,11 +194,14 @@ func (c *previewCluster) labels(o previewObject) map[string]any {
 	return labels
 }
 
+// coreResource returns a resource of the core group.
+func coreResource(plural, kind string, namespaced bool) *inventory.Resource {
+	return &inventory.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource(plural), Kind: kind, Namespaced: namespaced, Deletable: true}
+}
+
 // resourcesOf returns the resources of a case whose definition is in a group.
 func resourcesOf(group string) []*inventory.Resource {
-	core := func(plural, kind string, namespaced bool) *inventory.Resource {
-		return &inventory.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource(plural), Kind: kind, Namespaced: namespaced, Deletable: true}
-	}
+	core := coreResource
 	in := func(group, plural, kind string, namespaced bool) *inventory.Resource {
 		return &inventory.Resource{GroupVersionResource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}, Kind: kind, Namespaced: namespaced, Deletable: true}
 	}
@@ -198,14 +225,21 @@ func (m madeCase) reference(w previewCase, e previewEdge) map[string]any {
 	}
 }
 
-// definitionSpec is the spec of a CustomResourceDefinition of widgets.
-func definitionSpec(group string) map[string]any {
+// definitionSpec is the spec of a CustomResourceDefinition of widgets. The second version is preferred, and widgets are
+// stored in the first one.
+func definitionSpec(group string, isVersioned bool) map[string]any {
+	version := func(name string) map[string]any {
+		return map[string]any{
+			"name": name, "served": true, "storage": name == "v1", "schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object"}},
+		}
+	}
+	versions := []any{version("v1")}
+	if isVersioned {
+		versions = append(versions, version("v2"))
+	}
 	return map[string]any{
 		"group": group, "scope": "Namespaced",
-		"names": map[string]any{"plural": "widgets", "singular": "widget", "kind": "Widget"},
-		"versions": []any{map[string]any{
-			"name": "v1", "served": true, "storage": true, "schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object"}},
-		}},
+		"names": map[string]any{"plural": "widgets", "singular": "widget", "kind": "Widget"}, "versions": versions,
 	}
 }
 
@@ -216,7 +250,16 @@ func (c *previewCluster) create(t *testing.T, r *inventory.Resource, metadata, s
 		content["spec"] = spec
 	}
 	o := &unstructured.Unstructured{Object: content}
-	made, err := c.in(r, o.GetNamespace()).Create(t.Context(), o, metav1.CreateOptions{})
+	create := func() (made *unstructured.Unstructured, err error) {
+		return c.in(r, o.GetNamespace()).Create(t.Context(), o, metav1.CreateOptions{})
+	}
+	made, err := create()
+	if apierrors.IsForbidden(err) && r.Kind == "Pod" { // its namespace has no service account yet
+		eventually.Succeeds(t, func() error {
+			made, err = create()
+			return err
+		})
+	}
 	if err != nil {
 		t.Fatalf("create %s %s: %v", r.Kind, o.GetName(), err)
 	}
@@ -296,7 +339,11 @@ func (c *previewCluster) settle(t *testing.T) {
 func (c *previewCluster) release(t *testing.T, inv *inventory.Inventory) {
 	t.Helper()
 	for _, o := range inv.Objects {
-		if !slices.Contains(o.Finalizers, previewHold) && !o.Protected && o.Labels.Get(guardLabel) == "" {
+		isPod := o.Kind.Kind == "Pod"
+		if o.Kind.Kind == "Node" {
+			c.deleteNode(t, o.Name)
+		}
+		if !slices.Contains(o.Finalizers, previewHold) && !o.Protected && o.Labels.Get(guardLabel) == "" && !isPod {
 			continue
 		}
 		free := fmt.Sprintf(`{"metadata":{"finalizers":null,"labels":{%q:null,%q:null}}}`, protection.Label, guardLabel)
@@ -304,64 +351,8 @@ func (c *previewCluster) release(t *testing.T, inv *inventory.Inventory) {
 		if err != nil && !apierrors.IsNotFound(err) {
 			t.Fatalf("release %s %s: %v", o.Kind, o.Name, err)
 		}
-	}
-}
-
-// read lists the objects of a case.
-func (c *previewCluster) read(t *testing.T, m madeCase) *inventory.Inventory {
-	t.Helper()
-	inv := &inventory.Inventory{Read: time.Now(), Resources: m.resources, Namespaces: map[ownership.UID]*corev1.Namespace{}}
-	for _, r := range m.resources {
-		list, err := c.in(r, m.namespace).List(t.Context(), metav1.ListOptions{})
-		if apierrors.IsNotFound(err) {
-			continue // a definition that is gone
-		}
-		if err != nil {
-			t.Fatalf("list %s: %v", r.Resource, err)
-		}
-		for n := range list.Items {
-			o := &list.Items[n]
-			if mine := o.GetName() == m.namespace || o.GetName() == "widgets."+m.namespace+".example.com"; !r.Namespaced && !mine {
-				continue
-			}
-			inv.Objects = append(inv.Objects, observedObject(o, r))
-			if r.Kind == "Namespace" {
-				ns := &corev1.Namespace{}
-				if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, ns); err != nil {
-					t.Fatal(err)
-				}
-				inv.Namespaces[ownership.UID(o.GetUID())] = ns
-			}
+		if isPod {
+			c.endPod(t, o)
 		}
 	}
-	inv.Index()
-	return inv
-}
-
-func observedObject(o *unstructured.Unstructured, r *inventory.Resource) *inventory.Object {
-	flag := func(b *bool) ownership.Flag {
-		switch {
-		case b == nil:
-			return ownership.Unset
-		case *b:
-			return ownership.True
-		}
-		return ownership.False
-	}
-	result := &inventory.Object{Resource: r}
-	result.UID, result.Kind, result.Namespace, result.Name = ownership.UID(o.GetUID()), r.OwnerKind(), o.GetNamespace(), o.GetName()
-	result.ResourceVersion, result.Finalizers = o.GetResourceVersion(), o.GetFinalizers()
-	result.Labels = inventory.LabelsOf(o.GetLabels())
-	result.Protected = result.Labels.Has(protection.Label)
-	result.Phase = ownership.PhaseOf(o.GetDeletionTimestamp() != nil, o.GetFinalizers())
-	if d := o.GetDeletionTimestamp(); d != nil {
-		result.Due = d.Unix()
-	}
-	for _, owner := range o.GetOwnerReferences() {
-		result.Owners = append(result.Owners, ownership.Reference{
-			APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name, UID: ownership.UID(owner.UID),
-			Controller: flag(owner.Controller), BlockOwnerDeletion: flag(owner.BlockOwnerDeletion),
-		})
-	}
-	return result
 }

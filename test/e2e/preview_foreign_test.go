@@ -49,7 +49,7 @@ func (c *previewCluster) define(t *testing.T, m madeCase) types.UID {
 	definitions, group := m.resource("CustomResourceDefinition"), m.resource("Widget").Group
 	there, err := c.in(definitions, "").Get(t.Context(), "widgets."+group, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return c.create(t, definitions, map[string]any{"name": "widgets." + group}, definitionSpec(group)).GetUID()
+		return c.create(t, definitions, map[string]any{"name": "widgets." + group}, definitionSpec(group, c.versioned)).GetUID()
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/collect/namespaces"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 	"github.com/coppice-dev/coppice/internal/tools/answer"
@@ -92,7 +93,7 @@ func (c *previewCluster) guard(t *testing.T) {
 		t.Fatal(err)
 	}
 	const inHere = "namespaceSelector: {matchLabels: {" + guardedLabel + ": " + name + "}}"
-	const rules = `[{apiGroups: ["*"], apiVersions: [v1], operations: [DELETE], resources: [configmaps, secrets, roles, widgets, namespaces]}]`
+	const rules = `[{apiGroups: ["*"], apiVersions: [v1, v2], operations: [DELETE], resources: [configmaps, secrets, roles, widgets, pods, namespaces]}]`
 	const hooks = ", rules: " + rules + ", sideEffects: None, admissionReviewVersions: [v1], "
 	_, port, _ := strings.Cut(c.hook.Listener.Addr().String(), ":")
 	manifest := strings.NewReplacer("NAME", name, "URL", c.hook.URL, "PORT", port, "AUTHORITY", c.hook.authority,
@@ -171,14 +172,14 @@ func undecided(p preview.Prediction) []string {
 
 // refused describes where the server does not refuse what was predicted, or somebody else does: the requests of the user,
 // with their answers, and the deletions of objects that stay, which are tried as a dry run.
-func (c *previewCluster) refused(t *testing.T, prediction preview.Prediction, answers map[*inventory.Object][]error) string {
+func (c *previewCluster) refused(t *testing.T, prediction preview.Prediction, answers map[ownership.UID][]error) string {
 	t.Helper()
 	var problems []string
 	for _, o := range prediction.Outcomes {
 		if o.Race {
 			continue
 		}
-		if problem := answered(&o, answers[o.Object]); problem != "" {
+		if problem := answered(&o, answers[o.Object.UID]); problem != "" {
 			problems = append(problems, problem)
 		}
 		if o.Refusal == nil || o.Refusal.IsUpdate || o.Refusal.To == preview.ByUser || o.Fate == preview.Deleted || o.Fate == preview.Waiting {
@@ -213,7 +214,7 @@ func answered(o *preview.Outcome, answers []error) string {
 
 // isSame reports whether two refusals have the same refuser, with the same words unless the server has its own.
 func isSame(a, b refusal.Refusal) bool {
-	if a.By == refusal.ByUnreachableWebhook {
+	if a.By == refusal.ByUnreachableWebhook || a.By == refusal.ByConversion {
 		a.Message, b.Message = "", ""
 	}
 	return a == b
@@ -247,6 +248,9 @@ func (c *previewCluster) refusalsTo(t *testing.T, by preview.Actor, o *inventory
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
+	if r, isRefused := refusal.Of(err); isRefused {
+		return []refusal.Refusal{r} // it cannot be converted
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,6 +279,10 @@ func (c *previewCluster) userName(by preview.Actor) string {
 		return "system:serviceaccount:kube-system:namespace-controller"
 	case by == preview.ByNamespaceController:
 		return "system:coppice:namespace-controller"
+	case by == preview.ByPodCollector && c.foreign:
+		return "system:serviceaccount:kube-system:pod-garbage-collector"
+	case by == preview.ByPodCollector:
+		return "system:coppice:workload-controllers"
 	}
 	return ""
 }
