@@ -16,7 +16,7 @@ import (
 
 var (
 	previewCases = flag.Int("preview.cases", 16, "number of random cases that are previewed and deleted")
-	previewBlind = flag.Int("preview.blind", 1, "number of cases of each kind in which something cannot be read")
+	previewBlind = flag.Int("preview.blind", 0, "number of cases of each kind in which something cannot be read; make previews has them")
 	previewSeed  = flag.Uint64("preview.seed", 40, "seed of the first case; the others follow")
 )
 
