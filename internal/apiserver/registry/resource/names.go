@@ -69,7 +69,7 @@ func validateDriver(name string, at *field.Path) field.ErrorList {
 	if name == "" {
 		return validate.Required(name, at)
 	}
-	errs := declarative.LongNameCaseless(checking(), operation.Operation{}, at, &name, nil) //nolint:staticcheck // SA1019: Kubernetes checks these names so
+	errs := declarative.LongNameCaseless(checking(), operation.Operation{}, at, &name, nil)
 	if len(name) > resourcev1.DriverNameMaxLength {
 		errs = append(errs, field.TooLongCharacters(at, name, resourcev1.DriverNameMaxLength))
 	}
@@ -156,14 +156,11 @@ func validateSelectors(selectors []resourcev1.DeviceSelector, at *field.Path, st
 	})
 }
 
-func validateExpression(expression string, at *field.Path, stored bool) field.ErrorList { //nolint:revive // flag-parameter: a property of the expression
+func validateExpression(expression string, at *field.Path, stored bool) field.ErrorList {
 	if len(expression) > resourcev1.CELSelectorExpressionMaxLength {
 		return field.ErrorList{field.TooLong(at, "", resourcev1.CELSelectorExpressionMaxLength)}
 	}
-	kind := environment.NewExpressions
-	if stored {
-		kind = environment.StoredExpressions
-	}
+	kind := map[bool]environment.Type{false: environment.NewExpressions, true: environment.StoredExpressions}[stored]
 	// The environment of the compiler takes megabytes, so it is built with the first expression, and kept.
 	result := cel.GetCompiler(cel.Features{EnableConsumableCapacity: true}).CompileCELExpression(expression, cel.Options{EnvType: &kind})
 	switch {

@@ -95,13 +95,16 @@ func (c *certificates) get(ctx context.Context, of *corev1.Pod, volume string, s
 	return podCredential{}, errNotIssued
 }
 
+// isRefused reports whether the signer has refused.
+func (s certificateState) isRefused() bool { return s.refused != nil }
+
 // next makes the request that is due, or looks for the answer to the one that was made.
 func (c *certificates) next(ctx context.Context, of *corev1.Pod, p *corev1.PodCertificateProjection, s certificateState) (certificateState, error) {
 	switch {
 	case c.objects == nil:
 		return s, errNoObjects
-	case s.refused != nil:
-		return s, nil //nolint:nilerr // the refusal is in the state
+	case s.isRefused():
+		return s, nil
 	case s.asked != nil:
 		return c.answer(ctx, of, s)
 	case s.have != nil && c.clock.Now().Before(s.have.refreshAt):
