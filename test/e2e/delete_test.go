@@ -139,22 +139,22 @@ func TestPreviewOfAClaim(t *testing.T) {
 	t.Parallel()
 	p := sharedPlane(t)
 	k := ourKubectl(p)
-	k.run(t, "create", "namespace", "claims")
+	k.run(t, "create", "namespace", "protected-claims")
 	manifest := filepath.Join(t.TempDir(), "claim.yaml")
 	writeFile(t, manifest, `
 {apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data, finalizers: [kubernetes.io/pvc-protection]}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: user}, spec: {nodeName: elsewhere, containers: [{name: c, image: i}], volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]}}
 `)
-	k.run(t, "create", "-n", "claims", "-f", manifest)
-	out, stderr, code := tool(t, p, "claims", "preview", "delete", "pvc/data")
-	if code != 0 || !strings.Contains(out, "PersistentVolumeClaim claims/data; waits for what uses it: Pod claims/user\n") {
+	k.run(t, "create", "-n", "protected-claims", "-f", manifest)
+	out, stderr, code := tool(t, p, "protected-claims", "preview", "delete", "pvc/data")
+	if code != 0 || !strings.Contains(out, "PersistentVolumeClaim protected-claims/data; waits for what uses it: Pod protected-claims/user\n") {
 		t.Errorf("exit code %d: %s%s", code, out, stderr)
 	}
-	k.run(t, "delete", "-n", "claims", "pvc/data", "--wait=false")
-	if got, want := k.run(t, "get", "-n", "claims", "pvc/data", "-o", "jsonpath={.metadata.finalizers[0]}"), "kubernetes.io/pvc-protection"; got != want {
+	k.run(t, "delete", "-n", "protected-claims", "pvc/data", "--wait=false")
+	if got, want := k.run(t, "get", "-n", "protected-claims", "pvc/data", "-o", "jsonpath={.metadata.finalizers[0]}"), "kubernetes.io/pvc-protection"; got != want {
 		t.Errorf("its finalizer is %q, want %q", got, want)
 	}
-	k.run(t, "delete", "-n", "claims", "pod/user", "--force", "--grace-period=0")
-	k.eventuallyNames(t, "claims", "persistentvolumeclaims,pods")
+	k.run(t, "delete", "-n", "protected-claims", "pod/user", "--force", "--grace-period=0")
+	k.eventuallyNames(t, "protected-claims", "persistentvolumeclaims,pods")
 }
