@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 )
 
@@ -52,18 +51,15 @@ func counterparts() []counterpart {
 func codeChanged(ctx context.Context, page *strings.Builder, before, after release) error {
 	var rows []string
 	for _, c := range counterparts() {
-		lines, err := filesChanged(ctx, filepath.Join(before[c.module], c.path), filepath.Join(after[c.module], c.path))
+		lines, err := filesChanged(ctx, before.file(c.module, c.path), after.file(c.module, c.path))
 		if err != nil {
 			return err
 		}
 		if len(lines) > 0 {
-			rows = append(rows, fmt.Sprintf("* %s/%s, here %s\n%s", c.module, c.path, c.here, strings.Join(lines, "")))
+			rows = append(rows, fmt.Sprintf("%s/%s, here %s\n  * %s", c.module, c.path, c.here, strings.Join(lines, "\n  * ")))
 		}
 	}
-	section(page, "Code that changed", len(rows), "Upstream's code whose behaviour is implemented here, without tests: the lines that came and went. Read each change.")
-	for _, row := range rows {
-		page.WriteString(row)
-	}
+	section(page, "Code that changed", "Upstream's code whose behaviour is implemented here, without tests: the lines that came and went. Read each change.", rows)
 	return nil
 }
 
@@ -73,9 +69,9 @@ func filesChanged(ctx context.Context, before, after string) ([]string, error) {
 	_, notYet := os.Stat(before)
 	switch {
 	case errors.Is(noLonger, fs.ErrNotExist):
-		return []string{"  * it is not there any more\n"}, nil
+		return []string{"it is not there any more"}, nil
 	case errors.Is(notYet, fs.ErrNotExist):
-		return []string{"  * it is new\n"}, nil
+		return []string{"it is new"}, nil
 	}
 	command := exec.CommandContext(ctx, "git", "diff", "--no-index", "--no-renames", "--numstat", "-z", before, after)
 	output, err := command.Output()
@@ -95,7 +91,7 @@ func filesChanged(ctx context.Context, before, after string) ([]string, error) {
 			continue
 		}
 		came, went, _ := strings.Cut(strings.TrimSpace(fields[i]), "\t")
-		lines = append(lines, fmt.Sprintf("  * %s +%s -%s\n", name, came, went))
+		lines = append(lines, fmt.Sprintf("%s +%s -%s", name, came, went))
 	}
 	return lines, nil
 }
@@ -120,9 +116,6 @@ func differencesFound(page *strings.Builder, file string) error {
 			rows = append(rows, line)
 		}
 	}
-	section(page, "Differences between our server and the new release", len(rows), "Found by the comparison of whole objects, and not declared: each is to be mended, or declared with a reason.")
-	for _, row := range rows {
-		fmt.Fprintf(page, "* %s\n", row)
-	}
+	section(page, "Differences between the two servers", "Recorded by the last comparison of whole objects, and not declared: each is to be mended, or declared with a reason.", rows)
 	return nil
 }

@@ -20,28 +20,14 @@ type schemas map[string]*spec.Schema
 
 // fieldsChanged lists the fields that came, went or changed, by type, with the kinds that have the type.
 func fieldsChanged(page *strings.Builder, before, after release) error {
-	old, err := readSchemas(before)
-	if err != nil {
-		return err
-	}
-	young, err := readSchemas(after)
-	if err != nil {
-		return err
-	}
-	rows, kinds := compareFields(old, young), young.kinds()
-	section(page, "Fields that came, went or changed", len(rows), "In v1 and later versions, by type, with the kinds whose objects have it.")
-	for _, name := range slices.Sorted(maps.Keys(rows)) {
-		fmt.Fprintf(page, "* **%s**, in %s\n", short(name), list(kinds[name]))
-		for _, row := range rows[name] {
-			fmt.Fprintf(page, "  * %s\n", row)
-		}
-	}
-	return nil
+	rows, err := compare(before, after, readSchemas, compareFields)
+	section(page, "Fields that came, went or changed", "In v1 and later versions, by type, with the kinds whose objects have it.", rows)
+	return err
 }
 
 // readSchemas reads the types in the OpenAPI documents of a release, of stable versions only.
 func readSchemas(r release) (schemas, error) {
-	directory := filepath.Join(r[kubernetes], "api", "openapi-spec", "v3")
+	directory := r.file(kubernetes, "api", "openapi-spec", "v3")
 	files, err := fs.Glob(os.DirFS(directory), "*__v[0-9]_openapi.json")
 	if err != nil || len(files) == 0 {
 		return nil, errors.Join(err, fmt.Errorf("%s has no OpenAPI documents", directory))
@@ -63,33 +49,42 @@ func readSchemas(r release) (schemas, error) {
 	return all, nil
 }
 
-// compareFields describes the fields that differ, by type. A type that is new is described by the field that has it.
-func compareFields(old, young schemas) map[string][]string {
-	rows := map[string][]string{}
-	for name, was := range old {
+// compareFields describes the fields that differ, in a row for each type. A type that is new is described by the field
+// that has it.
+func compareFields(old, young schemas) []string {
+	var rows []string
+	kinds := young.kinds()
+	for _, name := range slices.Sorted(maps.Keys(old)) {
 		is, ok := young[name]
 		if !ok {
 			continue
 		}
-		fields := maps.Clone(was.Properties)
-		if fields == nil {
-			continue
-		}
-		maps.Copy(fields, is.Properties)
-		for _, field := range slices.Sorted(maps.Keys(fields)) {
-			before, hadIt := was.Properties[field]
-			after, hasIt := is.Properties[field]
-			switch form := describe(after); {
-			case !hadIt:
-				rows[name] = append(rows[name], fmt.Sprintf("came: `%s`, %s: %s", field, form, sentence(after.Description)))
-			case !hasIt:
-				rows[name] = append(rows[name], fmt.Sprintf("went: `%s`", field))
-			case form != describe(before):
-				rows[name] = append(rows[name], fmt.Sprintf("changed: `%s` was %s, is %s", field, describe(before), form))
-			}
+		if lines := compareType(old[name].Properties, is.Properties); len(lines) > 0 {
+			rows = append(rows, fmt.Sprintf("**%s**, in %s\n  * %s", short(name), list(kinds[name]), strings.Join(lines, "\n  * ")))
 		}
 	}
 	return rows
+}
+
+// compareType describes the fields of a type that differ.
+func compareType(old, young map[string]spec.Schema) []string {
+	var lines []string
+	fields := map[string]spec.Schema{}
+	maps.Copy(fields, old)
+	maps.Copy(fields, young)
+	for _, field := range slices.Sorted(maps.Keys(fields)) {
+		before, hadIt := old[field]
+		after, hasIt := young[field]
+		switch form := describe(after); {
+		case !hadIt:
+			lines = append(lines, fmt.Sprintf("came: `%s`, %s: %s", field, form, sentence(after.Description)))
+		case !hasIt:
+			lines = append(lines, fmt.Sprintf("went: `%s`", field))
+		case form != describe(before):
+			lines = append(lines, fmt.Sprintf("changed: `%s` was %s, is %s", field, describe(before), form))
+		}
+	}
+	return lines
 }
 
 // describe returns the form of a field: its type, format, default and possible values.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -27,26 +26,15 @@ type gateSpec struct {
 }
 
 // gatesChanged lists the feature gates that came, went, or changed their default or their stage.
-func gatesChanged(page *strings.Builder, before, after release, r releases) error {
-	old, err := readGates(before, r.from)
-	if err != nil {
-		return err
-	}
-	young, err := readGates(after, r.to)
-	if err != nil {
-		return err
-	}
-	rows := compareGates(old, young)
-	section(page, "Feature gates that changed", len(rows), "First those whose default changed: behaviour that users see.")
-	for _, row := range rows {
-		fmt.Fprintf(page, "* %s\n", row)
-	}
-	return nil
+func gatesChanged(page *strings.Builder, before, after release) error {
+	rows, err := compare(before, after, readGates, compareGates)
+	section(page, "Feature gates that changed", "First those whose default changed: behaviour that users see.", rows)
+	return err
 }
 
 // readGates reads the feature gates of a release, as they are in its minor.
-func readGates(r release, of string) (map[string]gateSpec, error) {
-	file := filepath.Join(r[kubernetes], "test", "compatibility_lifecycle", "reference", "versioned_feature_list.yaml")
+func readGates(r release) (map[string]gateSpec, error) {
+	file := r.file(kubernetes, "test", "compatibility_lifecycle", "reference", "versioned_feature_list.yaml")
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
@@ -55,7 +43,7 @@ func readGates(r release, of string) (map[string]gateSpec, error) {
 	if err := yaml.Unmarshal(data, &gates); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	release, err := version.ParseGeneric(of)
+	minor, err := version.ParseGeneric(r.version)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +54,7 @@ func readGates(r release, of string) (map[string]gateSpec, error) {
 			if err != nil {
 				return nil, fmt.Errorf("%s: %s: %w", file, g.Name, err)
 			}
-			if !since.GreaterThan(release) { // the specs are in the order of their versions
+			if !since.GreaterThan(minor) { // the specs are in the order of their versions
 				all[g.Name] = s
 			}
 		}

@@ -62,7 +62,7 @@ func run(ctx context.Context, r releases, findings, output string) error {
 	err = errors.Join(
 		resourcesChanged(&page, before, after),
 		fieldsChanged(&page, before, after),
-		gatesChanged(&page, before, after, r),
+		gatesChanged(&page, before, after),
 		codeChanged(ctx, &page, before, after),
 		differencesFound(&page, findings),
 	)
@@ -72,10 +72,26 @@ func run(ctx context.Context, r releases, findings, output string) error {
 	return os.WriteFile(output, []byte(page.String()), 0o644)
 }
 
-// section begins a section of the page; rows is how many rows it has.
-func section(page *strings.Builder, title string, rows int, purpose string) {
-	fmt.Fprintf(page, "\n## %s: %d\n\n%s\n\n", title, rows, purpose)
-	if rows == 0 {
+// section writes a section of the page; the lines of a row after its first one are indented.
+func section(page *strings.Builder, title, purpose string, rows []string) {
+	fmt.Fprintf(page, "\n## %s: %d\n\n%s\n\n", title, len(rows), purpose)
+	for _, row := range rows {
+		fmt.Fprintf(page, "* %s\n", row)
+	}
+	if len(rows) == 0 {
 		page.WriteString("(none)\n")
 	}
+}
+
+// compare reads the same part of two releases, and compares them.
+func compare[T any](before, after release, read func(release) (T, error), changes func(old, young T) []string) ([]string, error) {
+	old, err := read(before)
+	if err != nil {
+		return nil, err
+	}
+	young, err := read(after)
+	if err != nil {
+		return nil, err
+	}
+	return changes(old, young), nil
 }

@@ -7,12 +7,21 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 )
 
-// release has the directory of each module of a release of Kubernetes, by the path of the module.
-type release map[string]string
+// release is a release of Kubernetes.
+type release struct {
+	version     string
+	directories map[string]string // of its modules, by their paths
+}
+
+// file returns the path of a file in a module.
+func (r release) file(module string, path ...string) string {
+	return filepath.Join(append([]string{r.directories[module]}, path...)...)
+}
 
 // kubernetes is the module that has the generated documents.
 const kubernetes = "k8s.io/kubernetes"
@@ -30,26 +39,26 @@ func download(ctx context.Context, version string) (release, error) {
 	// Outside of any module, the versions of this one have no say.
 	directory, err := os.MkdirTemp("", "coppice-upgrade-")
 	if err != nil {
-		return nil, err
+		return release{}, err
 	}
 	defer func() { _ = os.RemoveAll(directory) }()
 	command := exec.CommandContext(ctx, "go", append([]string{"mod", "download", "-json"}, wanted...)...)
 	command.Dir, command.Stderr = directory, os.Stderr
 	command.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GO111MODULE=on")
 	output, err := command.Output()
-	r := release{}
+	r := release{version, map[string]string{}}
 	for decoder := json.NewDecoder(bytes.NewReader(output)); decoder.More(); {
 		var module struct{ Path, Dir, Error string }
 		if err := decoder.Decode(&module); err != nil {
-			return nil, fmt.Errorf("%v: %w", command.Args, err)
+			return release{}, fmt.Errorf("%v: %w", command.Args, err)
 		}
 		if module.Error != "" {
-			return nil, fmt.Errorf("download %s: %s", module.Path, module.Error)
+			return release{}, fmt.Errorf("download %s: %s", module.Path, module.Error)
 		}
-		r[module.Path] = module.Dir
+		r.directories[module.Path] = module.Dir
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%v: %w", command.Args, err)
+		return release{}, fmt.Errorf("%v: %w", command.Args, err)
 	}
 	return r, nil
 }

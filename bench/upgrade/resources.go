@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -17,25 +16,14 @@ type endpoints map[string][]string
 
 // resourcesChanged lists the resources and verbs that came and went.
 func resourcesChanged(page *strings.Builder, before, after release) error {
-	old, err := readEndpoints(before)
-	if err != nil {
-		return err
-	}
-	young, err := readEndpoints(after)
-	if err != nil {
-		return err
-	}
-	rows := compareEndpoints(old, young)
-	section(page, "Resources and verbs that came and went", len(rows), "Alpha and beta versions are not served unless somebody asks for them, here as upstream.")
-	for _, row := range rows {
-		fmt.Fprintf(page, "* %s\n", row)
-	}
-	return nil
+	rows, err := compare(before, after, readEndpoints, compareEndpoints)
+	section(page, "Resources and verbs that came and went", "Alpha and beta versions are not served unless somebody asks for them, here as upstream.", rows)
+	return err
 }
 
 // readEndpoints reads the discovery document of a release.
 func readEndpoints(r release) (endpoints, error) {
-	file := filepath.Join(r[kubernetes], "api", "discovery", "aggregated_v2.json")
+	file := r.file(kubernetes, "api", "discovery", "aggregated_v2.json")
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
@@ -61,7 +49,7 @@ func readEndpoints(r release) (endpoints, error) {
 
 // addCore adds the resources of the core group, which the aggregated document does not have.
 func addCore(r release, all endpoints) error {
-	file := filepath.Join(r[kubernetes], "api", "discovery", "api__v1.json")
+	file := r.file(kubernetes, "api", "discovery", "api__v1.json")
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return err

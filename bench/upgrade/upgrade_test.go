@@ -34,10 +34,10 @@ func wantPage(t *testing.T, page *strings.Builder, want string) {
 
 func TestResourcesAndVerbsThatChangedAreListed(t *testing.T) {
 	discovery := func(core, apps string) release {
-		return release{kubernetes: write(t, map[string]string{
+		return release{directories: map[string]string{kubernetes: write(t, map[string]string{
 			"api/discovery/api__v1.json":       `{"resources": [` + core + `]}`,
 			"api/discovery/aggregated_v2.json": `{"items": [{"metadata": {"name": "apps"}, "versions": [{"version": "v1", "resources": [` + apps + `]}]}]}`,
-		})}
+		})}}
 	}
 	before := discovery(
 		`{"name": "pods", "verbs": ["get", "list"]}, {"name": "pods/status", "verbs": ["get"]}`,
@@ -62,13 +62,13 @@ Alpha and beta versions are not served unless somebody asks for them, here as up
 
 func TestFieldsThatChangedAreListed(t *testing.T) {
 	openapi := func(spec string) release {
-		return release{kubernetes: write(t, map[string]string{
+		return release{directories: map[string]string{kubernetes: write(t, map[string]string{
 			"api/openapi-spec/v3/apis__shop__v1beta1_openapi.json": `{"components": {"schemas": {"io.k8s.api.shop.v1beta1.Cart": {"properties": {"spec": {"type": "` + spec[:6] + `"}}}}}}`,
 			"api/openapi-spec/v3/apis__shop__v1_openapi.json": `{"components": {"schemas": {
 				"io.k8s.api.shop.v1.Cart": {"x-kubernetes-group-version-kind": [{"kind": "Cart"}],
 					"properties": {"spec": {"default": {}, "allOf": [{"$ref": "#/components/schemas/io.k8s.api.shop.v1.CartSpec"}]}}},
 				"io.k8s.api.shop.v1.CartSpec": {"properties": {` + spec + `}}}}}`,
-		})}
+		})}}
 	}
 	before := openapi(`"kept": {"type": "string"}, "wheels": {"type": "integer", "format": "int32"}, "color": {"type": "string"}, "tags": {"type": "array", "items": {"type": "string", "default": ""}}`)
 	after := openapi(`"kept": {"type": "string"}, "wheels": {"type": "integer", "format": "int32", "default": 4}, "tags": {"type": "array", "items": {"type": "string"}},
@@ -97,12 +97,12 @@ func TestGatesThatChangedAreListed(t *testing.T) {
 - {name: Young, versionedSpecs: [{version: "1.37", default: false, preRelease: Alpha}]}
 - {name: Later, versionedSpecs: [{version: "1.38", default: true, preRelease: Beta}]}
 `
-	gates := func(text string) release {
-		return release{kubernetes: write(t, map[string]string{"test/compatibility_lifecycle/reference/versioned_feature_list.yaml": text})}
+	gates := func(version, text string) release {
+		return release{version, map[string]string{kubernetes: write(t, map[string]string{"test/compatibility_lifecycle/reference/versioned_feature_list.yaml": text})}}
 	}
-	before := gates(since + `- {name: Old, versionedSpecs: [{version: "1.20", default: true, preRelease: Deprecated}]}`)
+	before := gates("v1.36.3", since+`- {name: Old, versionedSpecs: [{version: "1.20", default: true, preRelease: Deprecated}]}`)
 	var page strings.Builder
-	if err := gatesChanged(&page, before, gates(since), releases{"v1.36.3", "v1.37.2"}); err != nil {
+	if err := gatesChanged(&page, before, gates("v1.37.2", since)); err != nil {
 		t.Fatal(err)
 	}
 	wantPage(t, &page, `
@@ -124,7 +124,7 @@ func TestFilesThatChangedAreListed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"  * changed.go +2 -1\n", "  * sub/came.go +1 -0\n", "  * went.go +0 -1\n"}
+	want := []string{"changed.go +2 -1", "sub/came.go +1 -0", "went.go +0 -1"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("differences (-want +got):\n%s", d)
 	}

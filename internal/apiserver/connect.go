@@ -86,7 +86,7 @@ func connect(c completedConfig) (*foundation, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.served = discovery.NewServed(f.installed.definitions, readDefinition(f.definitions), f.aggregation.ResourceOf)
+	f.served = discovery.NewServed(c.kubernetes.Minor(), f.installed.definitions, readDefinition(f.definitions), f.aggregation.ResourceOf)
 	if f.roles, err = rbac.NewAggregator(f.informers, f.client.RbacV1()); err != nil {
 		return nil, err
 	}

@@ -189,7 +189,8 @@ func TestServesWhatKubernetesServes(t *testing.T) {
 func TestOlderMinorsServeTheirResources(t *testing.T) {
 	now := startServer(t, nil).client(t).served(t) // the shared one has definitions of other tests
 	latest := readEndpoints(t, recordedDiscovery)
-	for _, minor := range []string{"1.34", "1.35", "1.36"} {
+	minors := version.Minors()
+	for _, minor := range minors[:len(minors)-1] {
 		t.Run(minor, func(t *testing.T) {
 			kubernetes, err := version.KubernetesOf(minor)
 			if err != nil {

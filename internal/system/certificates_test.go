@@ -10,7 +10,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"testing"
 	"time"
@@ -29,23 +28,14 @@ import (
 // TestApprovedRequestsGetCertificatesThatTheServerAccepts checks that a user whose request an administrator approves, and a node whose request the
 // controller approves, get certificates that the server accepts; a request that its signer refuses fails.
 func TestApprovedRequestsGetCertificatesThatTheServerAccepts(t *testing.T) {
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	used := errors.New("not used")
-	err := Run(ctx, Options{Ephemeral: true, Version: "v1.37.2", Log: slog.New(slog.DiscardHandler)}, func(p Plane) {
-		go func() {
-			defer stop()
-			client, err := kubernetes.NewForConfig(p.Config)
-			if err == nil {
-				c := certificateClient{plane: p, admin: client}
-				err = errors.Join(c.user(ctx), c.node(ctx), c.refused(ctx))
-			}
-			used = err
-		}()
+	runWithPlane(t, options(t.TempDir()), func(ctx context.Context, p Plane) error {
+		client, err := kubernetes.NewForConfig(p.Config)
+		if err != nil {
+			return err
+		}
+		c := certificateClient{plane: p, admin: client}
+		return errors.Join(c.user(ctx), c.node(ctx), c.refused(ctx))
 	})
-	if err := errors.Join(err, used); err != nil {
-		t.Fatal(err)
-	}
 }
 
 type certificateClient struct {

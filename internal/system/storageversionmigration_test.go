@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"testing"
 
 	storagemigrationv1 "k8s.io/api/storagemigration/v1"
@@ -22,18 +21,7 @@ import (
 // TestStorageVersionMigration checks that a migration makes the server store custom resources in the current storage
 // version, that the definition then says so, and that a second migration rewrites nothing.
 func TestStorageVersionMigration(t *testing.T) {
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	used := errors.New("not used")
-	err := Run(ctx, Options{Ephemeral: true, Version: "v1.37.2", Log: slog.New(slog.DiscardHandler)}, func(p Plane) {
-		go func() {
-			defer stop()
-			used = migrateWidgets(ctx, p)
-		}()
-	})
-	if err := errors.Join(err, used); err != nil {
-		t.Fatal(err)
-	}
+	runWithPlane(t, options(t.TempDir()), migrateWidgets)
 }
 
 func migrateWidgets(ctx context.Context, p Plane) error {

@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"math/big"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -80,19 +79,8 @@ func (s podSigner) sign(t *testing.T, r *certificatesv1.PodCertificateRequest) c
 // TestCertificatesInVolumes: a pod on a node outside starts when its certificate is issued, and finds it with its key and
 // with the certificate of the signer.
 func TestCertificatesInVolumes(t *testing.T) {
-	d := needDaemon(t)
-	kubeconfig, dir := filepath.Join(t.TempDir(), "kubeconfig"), t.TempDir()
-	p, err := launch("up", "--ephemeral", "--secure-port=0", "--nodes=0", "--write-node-kubeconfig=outside="+kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stopAtEnd(t, p)
-	agent, err := launch("node", "--kubeconfig="+kubeconfig, "--runtime=cri", "--cri-socket=unix://"+d.socket, "--data-dir="+dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stopAtEnd(t, agent)
-
+	p, outside := outside(t, needDaemon(t), t.TempDir())
+	outside()
 	signer := newPodSigner(t)
 	bundle, err := json.Marshal(certificatesv1.ClusterTrustBundle{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "certificates.k8s.io/v1", Kind: "ClusterTrustBundle"},

@@ -14,25 +14,31 @@ import (
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
-// TestNodeOutside: a node with real containers in a process of its own. Its pods run, with the objects that they refer to, and are logged through the API server; they outlive the agent; when they have
-// finished, their volumes are gone, and when they are deleted nothing is left.
-func TestNodeOutside(t *testing.T) {
-	d := needDaemon(t)
-	kubeconfig, dir := filepath.Join(t.TempDir(), "kubeconfig"), t.TempDir()
-	p, err := launch("up", "--ephemeral", "--secure-port=0", "--nodes=0", "--write-node-kubeconfig=outside="+kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stopAtEnd(t, p)
-	outside := func() *plane {
+// outside starts a control plane without nodes. The function that it returns starts the agent of the node outside, which has
+// real containers of the daemon, with its data in dir; both processes end with the test.
+func outside(t *testing.T, d *daemon, dir string) (p *plane, agent func() *plane) {
+	t.Helper()
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	start := func(arguments ...string) *plane {
 		t.Helper()
-		agent, err := launch("node", "--kubeconfig="+kubeconfig, "--runtime=cri", "--cri-socket=unix://"+d.socket, "--data-dir="+dir)
+		started, err := launch(arguments...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		stopAtEnd(t, agent)
-		return agent
+		stopAtEnd(t, started)
+		return started
 	}
+	return start("up", "--ephemeral", "--secure-port=0", "--nodes=0", "--write-node-kubeconfig=outside="+kubeconfig), func() *plane {
+		return start("node", "--kubeconfig="+kubeconfig, "--runtime=cri", "--cri-socket=unix://"+d.socket, "--data-dir="+dir)
+	}
+}
+
+// TestNodeOutside: a node with real containers in a process of its own. Its pods run, with the objects that they refer to,
+// and are logged through the API server; they outlive the agent; when they have finished, their volumes are gone, and when
+// they are deleted nothing is left.
+func TestNodeOutside(t *testing.T) {
+	d, dir := needDaemon(t), t.TempDir()
+	p, outside := outside(t, d, dir)
 	agent := outside()
 	s := newStory(t, p)
 	followed := s.follow()

@@ -55,18 +55,8 @@ func TestExecCopyAttachAndPortForward(t *testing.T) {
 
 // TestStreamsOutside: the same on a node in a process of its own.
 func TestStreamsOutside(t *testing.T) {
-	d := needDaemon(t)
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	p, err := launch("up", "--ephemeral", "--secure-port=0", "--nodes=0", "--write-node-kubeconfig=outside="+kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stopAtEnd(t, p)
-	agent, err := launch("node", "--kubeconfig="+kubeconfig, "--runtime=cri", "--cri-socket=unix://"+d.socket, "--data-dir="+t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	stopAtEnd(t, agent)
+	p, outside := outside(t, needDaemon(t), t.TempDir())
+	outside()
 	for name, c := range clients() {
 		t.Run(name, func(t *testing.T) {
 			newStory(t, p).streams(c)

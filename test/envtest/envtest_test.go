@@ -44,6 +44,20 @@ func diagnosed(t *testing.T, config *rest.Config) int {
 	return code
 }
 
+// collects checks that an owned object is deleted after its owner, and returns the owner.
+func collects(t *testing.T, c client.Client) *corev1.ConfigMap {
+	t.Helper()
+	owner := configMap("owner")
+	create(t, c, owner)
+	owned := configMap("owned", ownerReference(owner))
+	create(t, c, owned)
+	if err := c.Delete(t.Context(), owner); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, c, owned)
+	return owner
+}
+
 // A suite for an older minor of Kubernetes meets its version and its resources, and all else as in the last one.
 func TestOldestMinor(t *testing.T) {
 	config := start(t, from(oldestAssets))
@@ -63,15 +77,7 @@ func TestOldestMinor(t *testing.T) {
 			t.Errorf("%s is served; Kubernetes has it since 1.36", resource.Name)
 		}
 	}
-	c := newClient(t, config)
-	owner := configMap("owner")
-	create(t, c, owner)
-	owned := configMap("owned", ownerReference(owner))
-	create(t, c, owned)
-	if err := c.Delete(t.Context(), owner); err != nil {
-		t.Fatal(err)
-	}
-	gone(t, c, owned)
+	collects(t, newClient(t, config))
 }
 
 // As with kube-apiserver, no collector runs, and the admission plug-ins set the same fields of new
@@ -165,14 +171,7 @@ func TestControllersByVariable(t *testing.T) {
 func TestCollectAssetsCollectOnly(t *testing.T) {
 	c := newClient(t, start(t, collecting()))
 
-	owner := configMap("owner")
-	create(t, c, owner)
-	owned := configMap("owned", ownerReference(owner))
-	create(t, c, owned)
-	if err := c.Delete(t.Context(), owner); err != nil {
-		t.Fatal(err)
-	}
-	gone(t, c, owned)
+	owner := collects(t, c)
 
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "full"}}
 	inside := configMap("inside")

@@ -29,14 +29,18 @@ type Served struct {
 // ReadDefinition reads a CustomResourceDefinition live.
 type ReadDefinition func(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error)
 
-// NewServed returns a Served with the built-in kinds, the kinds of established CustomResourceDefinitions, and the kinds
-// of other servers. definitions may return nil until the API is installed.
-func NewServed(definitions func() cache.Store, read ReadDefinition, aggregated ownerreferences.Served) *Served {
+// NewServed returns a Served with the built-in kinds of a minor of Kubernetes 1, the kinds of established
+// CustomResourceDefinitions, and the kinds of other servers. definitions may return nil until the API is installed.
+func NewServed(minor uint, definitions func() cache.Store, read ReadDefinition, aggregated ownerreferences.Served) *Served {
 	s := &Served{definitions: definitions, read: read, aggregated: aggregated, builtin: map[schema.GroupKind]ownerreferences.ServedResource{
 		{Group: apiextensionsv1.GroupName, Kind: "CustomResourceDefinition"}: {Resource: "customresourcedefinitions"},
 	}, stored: map[schema.GroupResource]bool{{Group: apiextensionsv1.GroupName, Resource: "customresourcedefinitions"}: true}}
+	serves := builtin.Served(minor)
 	for _, k := range builtin.Resources() {
 		s.stored[k.GroupResource()] = true
+		if !serves(k.GroupVersion, k.Plural) {
+			continue
+		}
 		served := ownerreferences.ServedResource{Resource: k.Plural, Namespaced: k.Namespaced}
 		s.builtin[k.GVK().GroupKind()] = served
 		for _, p := range k.Peers {

@@ -46,13 +46,15 @@ func TestServedAheadOfTheCache(t *testing.T) {
 		"not established":           {schema.GroupKind{Group: "example.com", Kind: "Gadget"}, false, 1},
 		"the plural of another":     {schema.GroupKind{Group: "example.com", Kind: "Other"}, false, 1},
 		"not there":                 {schema.GroupKind{Group: "example.com", Kind: "Nothing"}, false, 1},
+		"of this minor":             {schema.GroupKind{Group: "resource.k8s.io", Kind: "ResourceClaim"}, true, 0},
+		"of a later minor":          {schema.GroupKind{Group: "certificates.k8s.io", Kind: "PodCertificateRequest"}, false, 1},
 		"no group of a definition":  {schema.GroupKind{Group: "apps", Kind: "Widget"}, false, 0},
 		"the core group":            {schema.GroupKind{Kind: "Widget"}, false, 0},
 		"no kind, so nothing to be": {schema.GroupKind{Group: "example.com"}, false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			reads := 0
-			s := NewServed(func() cache.Store { return cached }, func(_ context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
+			s := NewServed(36, func() cache.Store { return cached }, func(_ context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
 				reads++
 				if d := stored[name]; d != nil {
 					return d, nil

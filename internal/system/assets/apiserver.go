@@ -68,8 +68,8 @@ type APIServer struct {
 	Notes []string
 }
 
-// ParseAPIServer parses the flags of kube-apiserver. environment returns the variables that add to them;
-// settings are those of the directory.
+// ParseAPIServer parses the flags of kube-apiserver. environment returns the variables that add to them, and
+// settings has the settings of the directory.
 func ParseAPIServer(args []string, environment func(string) string, settings Settings) (APIServer, error) {
 	v, err := parse(args)
 	if err != nil {

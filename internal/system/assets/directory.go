@@ -38,7 +38,7 @@ const (
 type Settings struct {
 	// Controllers are the controllers that run, separated by commas; the default ones if empty.
 	Controllers string
-	// Kubernetes is the minor of Kubernetes whose API is served, such as "1.35"; if empty, that of the libraries.
+	// Kubernetes is the minor of Kubernetes whose API is served, such as "1.35"; the minor of the libraries if empty.
 	Kubernetes string
 }
 
