@@ -168,7 +168,7 @@ func (c *reconciler) observe(ctx context.Context, m *storagemigrationv1.StorageV
 // resolve returns the resource of a migration as it is served. Without it, it returns the time after which to look
 // again, or it has failed the migration.
 func (c *reconciler) resolve(ctx context.Context, m *storagemigrationv1.StorageVersionMigration) (*schema.GroupVersionResource, time.Duration, error) {
-	found, complaint, err := findResource(ctx, c.Client.Discovery(), m.Spec.Resource)
+	found, complaint, err := findResource(c.Client.Discovery(), m.Spec.Resource)
 	switch {
 	case err != nil:
 		return nil, 0, fmt.Errorf("discover %s: %w", m.Spec.Resource.String(), err)

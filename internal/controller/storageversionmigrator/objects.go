@@ -21,7 +21,7 @@ func requiredVerbs() []string { return []string{"update", "patch", "list"} }
 
 // findResource returns a resource in the preferred version of its group that has it, nil if it is not served, or why it
 // cannot be migrated.
-func findResource(_ context.Context, client discovery.DiscoveryInterface, of metav1.GroupResource) (found *schema.GroupVersionResource, complaint string, err error) {
+func findResource(client discovery.DiscoveryInterface, of metav1.GroupResource) (found *schema.GroupVersionResource, complaint string, err error) {
 	versions, err := versionsOf(client, of.Group)
 	if err != nil {
 		return nil, "", err
@@ -70,16 +70,19 @@ func versionsOf(client discovery.DiscoveryInterface, group string) ([]schema.Gro
 	return versions, nil
 }
 
-// list returns the metadata of all objects of a resource.
-func (c *reconciler) list(ctx context.Context, resource schema.GroupVersionResource) ([]metav1.PartialObjectMetadata, error) {
-	var all []metav1.PartialObjectMetadata
+// list returns all objects of a resource.
+func (c *reconciler) list(ctx context.Context, resource schema.GroupVersionResource) ([]storedObject, error) {
+	var all []storedObject
 	options := metav1.ListOptions{Limit: pageSize}
 	for {
 		page, err := c.Metadata.Resource(resource).List(ctx, options)
 		if err != nil {
 			return nil, fmt.Errorf("list %s: %w", resource, err)
 		}
-		all = append(all, page.Items...)
+		for i := range page.Items {
+			o := &page.Items[i]
+			all = append(all, storedObject{o.Namespace, o.Name, o.UID, o.ResourceVersion})
+		}
 		if options.Continue = page.Continue; options.Continue == "" {
 			return all, nil
 		}
@@ -89,14 +92,13 @@ func (c *reconciler) list(ctx context.Context, resource schema.GroupVersionResou
 // rewrite makes the server store objects anew. The patches change nothing: the server writes an object all the same if
 // it is stored in another form than it would be now. An object that has changed or is gone needs no rewriting. The
 // result is the number of objects that are done.
-func (c *reconciler) rewrite(ctx context.Context, resource schema.GroupVersionResource, objects []metav1.PartialObjectMetadata) (int, error) {
-	for i := range objects {
-		o := &objects[i]
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.UID, "resourceVersion": o.ResourceVersion}})
+func (c *reconciler) rewrite(ctx context.Context, resource schema.GroupVersionResource, objects []storedObject) (int, error) {
+	for i, o := range objects {
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.uid, "resourceVersion": o.version}})
 		if err != nil {
 			return i, fmt.Errorf("encode the patch: %w", err)
 		}
-		_, err = c.Metadata.Resource(resource).Namespace(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: name})
+		_, err = c.Metadata.Resource(resource).Namespace(o.namespace).Patch(ctx, o.name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: name})
 		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			return i, err
 		}

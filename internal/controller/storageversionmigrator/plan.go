@@ -18,6 +18,7 @@ import (
 	storagemigrationv1 "k8s.io/api/storagemigration/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
@@ -93,16 +94,23 @@ func condition(t storagemigrationv1.MigrationConditionType, reason, message stri
 	return metav1.Condition{Type: string(t), Status: metav1.ConditionTrue, Reason: reason, Message: message}
 }
 
+// storedObject is the part of an object that a patch needs. A migration keeps it for each object of the resource.
+type storedObject struct {
+	namespace, name string
+	uid             types.UID
+	version         string // the resource version
+}
+
 // older returns the objects that have not been written since a resource version.
-func older(all []metav1.PartialObjectMetadata, version string) ([]metav1.PartialObjectMetadata, error) {
-	var found []metav1.PartialObjectMetadata
-	for i := range all {
-		order, err := resourceversion.CompareResourceVersion(all[i].ResourceVersion, version)
+func older(all []storedObject, version string) ([]storedObject, error) {
+	var found []storedObject
+	for _, o := range all {
+		order, err := resourceversion.CompareResourceVersion(o.version, version)
 		if err != nil {
-			return nil, fmt.Errorf("compare the resource version of %s: %w", all[i].Name, err)
+			return nil, fmt.Errorf("compare the resource version of %s: %w", o.name, err)
 		}
 		if order <= 0 {
-			found = append(found, all[i])
+			found = append(found, o)
 		}
 	}
 	return found, nil

@@ -67,14 +67,11 @@ func TestDecide(t *testing.T) {
 }
 
 func TestOlderObjectsAreRewritten(t *testing.T) {
-	object := func(version string) metav1.PartialObjectMetadata {
-		return metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: version, ResourceVersion: version}}
-	}
-	found, err := older([]metav1.PartialObjectMetadata{object("9"), object("10"), object("11")}, "10")
-	if err != nil || len(found) != 2 || found[0].Name != "9" || found[1].Name != "10" {
+	found, err := older([]storedObject{{version: "9"}, {version: "10"}, {version: "11"}}, "10")
+	if err != nil || len(found) != 2 || found[0].version != "9" || found[1].version != "10" {
 		t.Errorf("%v (%v), want 9 and 10", found, err)
 	}
-	if _, err := older([]metav1.PartialObjectMetadata{object("x")}, "10"); err == nil {
+	if _, err := older([]storedObject{{version: "x"}}, "10"); err == nil {
 		t.Error("x is a resource version")
 	}
 }
