@@ -133,7 +133,7 @@ previews: ## PREVIEWS (1000) random cases whose deletions are predicted, made an
 	go test ./test/e2e -count=1 -v -timeout 1h -run 'TestPreviewIsWhatHappens$$|TestExplanationNamesTheRefuser$$|TestSlowDeletionIsNotCalledStuck$$' -preview.cases=$(PREVIEWS) -preview.blind=$$(($(PREVIEWS) / 25))
 
 KUBERNETES_PREVIEWS ?= 200
-previews-kubernetes: ## the same on a real kube-apiserver, with upstream's garbage collectors, of objects and of pods, and namespace controller: KUBERNETES_PREVIEWS (200) cases (half an hour)
+previews-kubernetes: ## the same on a real kube-apiserver, with upstream's garbage collectors, of objects and of pods, and namespace controller: KUBERNETES_PREVIEWS (200) cases (forty minutes)
 	cd bench && go run ./onkubernetes -upstream -dir .. go test -count=1 -v -timeout 2h -run 'TestPreviewIsWhatHappens$$' ./test/e2e -preview.cases=$(KUBERNETES_PREVIEWS) -preview.blind=$$(($(KUBERNETES_PREVIEWS) / 25))
 
 UNDOS ?= 1000

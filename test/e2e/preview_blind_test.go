@@ -41,16 +41,8 @@ const (
 	wentDown blindness = "went down"
 )
 
-// blindKinds are the rare kinds, each with its sorts. While objects cannot be converted, kube-apiserver has the clients
-// that list them try again, in every namespace, so that upstream's controllers take minutes for each step: there are no
-// such cases there.
-func (c *previewCluster) blindKinds() [][]blindness {
-	dead := []blindness{neverUp, wentDown}
-	if c.foreign {
-		return [][]blindness{dead}
-	}
-	return [][]blindness{{unconverted, migrated}, dead}
-}
+// blindKinds are the rare kinds, each with its sorts.
+var blindKinds = [][]blindness{{unconverted, migrated}, {neverUp, wentDown}}
 
 // isDead reports whether a group of the API does not answer.
 func (b blindness) isDead() bool { return b == neverUp || b == wentDown }
@@ -123,6 +115,19 @@ func (c *previewCluster) breakConversion(t *testing.T, m madeCase, migrates bool
 		return ""
 	})
 	return func() { patch(`{"strategy":"None"}`) }
+}
+
+// renewWatchCache has kube-apiserver make a new watch cache of the widgets of a case. While they cannot be converted, it
+// has the clients that list them try again later, and the later, the longer it goes on: after a minute, upstream's
+// controllers take five for each namespace. A change of the definition begins that anew.
+func (c *previewCluster) renewWatchCache(t *testing.T, m madeCase) {
+	t.Helper()
+	c.canaries++
+	patch := fmt.Sprintf(`[{"op":"replace","path":"/spec/conversion/webhook/clientConfig/service/name","value":"nowhere-%d"}]`, c.canaries)
+	_, err := c.in(m.resource("CustomResourceDefinition"), "").Patch(t.Context(), "widgets."+m.namespace+".example.com", types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
 }
 
 // orchard is the group of the API of a case that does not answer.
@@ -198,6 +203,9 @@ func (c *previewCluster) rest(t *testing.T, a attempt) {
 		return
 	}
 	for before := ""; ; {
+		if c.foreign && !a.blind.isDead() {
+			c.renewWatchCache(t, a.made)
+		}
 		c.awaitCanaries(t)
 		c.awaitEmptied(t)
 		now := c.picture(t, a.made)

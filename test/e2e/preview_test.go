@@ -16,7 +16,7 @@ import (
 
 var (
 	previewCases = flag.Int("preview.cases", 20, "number of random cases that are previewed and deleted")
-	previewBlind = flag.Int("preview.blind", 0, "number of cases of each kind in which something cannot be read; make previews has them")
+	previewBlind = flag.Int("preview.blind", 1, "number of cases of each kind in which something cannot be read")
 	previewSeed  = flag.Uint64("preview.seed", 140, "seed of the first case; the others follow")
 )
 
@@ -61,9 +61,9 @@ func TestPreviewIsWhatHappens(t *testing.T) {
 		}
 	}
 	c.versioned = true
-	c.prepare(t, len(c.blindKinds())**previewBlind+2)
+	c.prepare(t, len(blindKinds)**previewBlind+2)
 	for n := range *previewBlind {
-		for _, sorts := range c.blindKinds() {
+		for _, sorts := range blindKinds {
 			seed := *previewSeed + uint64(n)
 			a := c.start(t, drawBlind(seed, sorts))
 			a.seed = seed

@@ -114,6 +114,9 @@ func (c *previewCluster) finish(t *testing.T, a attempt) previewResult {
 		}
 		a.end()
 		c.release(t, after)
+		if a.blind != "" {
+			c.settle(t) // once everything can be read again
+		}
 		return result
 	}
 }

@@ -2,6 +2,7 @@ package reader
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -77,6 +79,35 @@ func TestListsInTheStoredVersion(t *testing.T) {
 				t.Errorf("its resource is %+v", r.result.Objects[0].Resource)
 			}
 		})
+	}
+}
+
+// A server whose watch cache cannot convert the objects answers a whole list with 429, again and again. The pages, which
+// it reads from its storage, tell why.
+func TestListsWithoutWatchCache(t *testing.T) {
+	const fails = `conversion webhook for example.com/v2, Kind=Widget failed: no endpoints`
+	lists := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		lists++
+		status := apierrors.NewInternalError(errors.New(fails)).Status()
+		if r.URL.Query().Get("limit") == "" {
+			status = apierrors.NewTooManyRequests("storage is (re)initializing", 30).Status()
+			w.Header().Set("Retry-After", "30")
+		}
+		status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(int(status.Code))
+		_ = json.NewEncoder(w).Encode(status)
+	}))
+	defer server.Close()
+	r, err := newReader(&rest.Config{Host: server.URL}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.streams = true
+	resource := &inventory.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v2", Resource: "widgets"}, Kind: "Widget"}
+	if err := r.listVersion(t.Context(), resource, part{}); err == nil || !strings.Contains(err.Error(), fails) || lists != 2 {
+		t.Errorf("%d lists, %v", lists, err)
 	}
 }
 

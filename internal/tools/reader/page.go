@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
@@ -78,7 +79,8 @@ type part struct {
 }
 
 // each reads objects of a resource: in one list from a server that does not need memory for the whole list,
-// else page by page.
+// else page by page. A server that has no watch cache of the objects, as while they cannot be converted, refuses the one
+// list for minutes, and serves the pages from its storage.
 func (r *reader) each(ctx context.Context, resource *inventory.Resource, of part, visit visitor) error {
 	d := &listDecoder{isPods: of.isPods, isWanted: of.isWanted, visit: visit, ofMetadata: keptOfMetadata(), ofPod: keptOfPod()}
 	version := cmp.Or(of.version, resource.Version)
@@ -94,8 +96,16 @@ func (r *reader) each(ctx context.Context, resource *inventory.Resource, of part
 		options.Limit = pageSize
 	}
 	for {
-		body, err := r.kubernetes.CoreV1().RESTClient().Get().AbsPath(append(path, resource.Resource)...).
-			SetHeader("Accept", d.accept()).VersionedParams(&options, scheme.ParameterCodec).Stream(ctx)
+		request := r.kubernetes.CoreV1().RESTClient().Get().AbsPath(append(path, resource.Resource)...).
+			SetHeader("Accept", d.accept()).VersionedParams(&options, scheme.ParameterCodec)
+		if options.Limit == 0 {
+			request.MaxRetries(0)
+		}
+		body, err := request.Stream(ctx)
+		if options.Limit == 0 && apierrors.IsTooManyRequests(err) {
+			options.Limit = pageSize
+			continue
+		}
 		if err != nil {
 			return err
 		}
