@@ -114,7 +114,16 @@ func (c *previewCluster) breakConversion(t *testing.T, m madeCase, migrates bool
 		}
 		return ""
 	})
-	return func() { patch(`{"strategy":"None"}`) }
+	return func() {
+		patch(`{"strategy":"None"}`)
+		eventually.Succeeds(t, func() error { // a server follows its definitions a moment later
+			_, err := c.in(&other, m.namespace).List(t.Context(), metav1.ListOptions{})
+			if apierrors.IsNotFound(err) {
+				return nil // its definition is gone
+			}
+			return err
+		})
+	}
 }
 
 // renewWatchCache has kube-apiserver make a new watch cache of the widgets of a case. While they cannot be converted, it

@@ -273,9 +273,7 @@ func validateWildcards(values []string, at *field.Path, things string) field.Err
 func validateMatchConditions(conditions []admissionregistrationv1.MatchCondition, params bool, at *field.Path) field.ErrorList {
 	const most = 64
 	var errs field.ErrorList
-	if len(conditions) > most {
-		errs = append(errs, field.TooMany(at, len(conditions), most))
-	}
+	errs = append(errs, validate.MaxItems(conditions, at, most)...)
 	return slices.Concat(errs,
 		validate.NoDuplicates(conditions, at, func(c admissionregistrationv1.MatchCondition) string { return c.Name }, "name"),
 		validate.Each(conditions, at, func(c *admissionregistrationv1.MatchCondition, at *field.Path) field.ErrorList {

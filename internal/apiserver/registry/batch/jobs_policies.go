@@ -94,9 +94,7 @@ func validateManager(manager *string, at *field.Path) field.ErrorList {
 		return field.ErrorList{field.Required(at, "")}
 	}
 	var errs field.ErrorList
-	if len(*manager) > maxManager {
-		errs = append(errs, field.TooLong(at, *manager, maxManager))
-	}
+	errs = append(errs, validate.MaxBytes(*manager, at, maxManager)...)
 	if domain, path, ok := strings.Cut(*manager, "/"); !ok || domain == "" || path == "" {
 		return append(errs, field.Invalid(at, *manager, "must be a domain-prefixed path (such as \"acme.io/foo\")"))
 	}
@@ -110,9 +108,7 @@ func validateJobPolicies(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 		if len(p.Rules) == 0 {
 			errs = append(errs, field.Required(rules, "at least one rules must be specified when the successPolicy is specified"))
 		}
-		if len(p.Rules) > maxJobRules {
-			errs = append(errs, field.TooMany(rules, len(p.Rules), maxJobRules))
-		}
+		errs = append(errs, validate.MaxItems(p.Rules, rules, maxJobRules)...)
 		errs = append(errs, validate.Each(p.Rules, rules, func(r *batchv1.SuccessPolicyRule, at *field.Path) field.ErrorList {
 			return validateSuccessRule(r, ptr.Deref(s.Completions, 0), at)
 		})...)
@@ -122,9 +118,7 @@ func validateJobPolicies(s *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 		return errs
 	}
 	rules := spec.Child("podFailurePolicy", "rules")
-	if len(p.Rules) > maxJobRules {
-		errs = append(errs, field.TooMany(rules, len(p.Rules), maxJobRules))
-	}
+	errs = append(errs, validate.MaxItems(p.Rules, rules, maxJobRules)...)
 	var names []string
 	for _, c := range slices.Concat(s.Template.Spec.InitContainers, s.Template.Spec.Containers) {
 		names = append(names, c.Name)

@@ -115,8 +115,8 @@ func validateEndpointSlice(s *discoveryv1.EndpointSlice) field.ErrorList {
 	ports := field.NewPath("ports")
 	errs := validate.OneOf(s.AddressType, field.NewPath("addressType"),
 		discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6)
-	if len(s.Ports) > slicePorts {
-		return append(errs, field.TooMany(ports, len(s.Ports), slicePorts))
+	if tooMany := validate.MaxItems(s.Ports, ports, slicePorts); len(tooMany) > 0 {
+		return append(errs, tooMany...)
 	}
 	errs = append(errs, validate.Each(s.Ports, ports, validateSlicePort)...)
 	names := map[string]bool{}
@@ -132,8 +132,8 @@ func validateEndpointSlice(s *discoveryv1.EndpointSlice) field.ErrorList {
 
 func validateSliceEndpoints(s *discoveryv1.EndpointSlice) field.ErrorList {
 	list := field.NewPath("endpoints")
-	if len(s.Endpoints) > sliceEndpoints {
-		return field.ErrorList{field.TooMany(list, len(s.Endpoints), sliceEndpoints)}
+	if errs := validate.MaxItems(s.Endpoints, list, sliceEndpoints); len(errs) > 0 {
+		return errs
 	}
 	return validate.Each(s.Endpoints, list, func(e *discoveryv1.Endpoint, at *field.Path) field.ErrorList {
 		return validateSliceEndpoint(e, s.AddressType, at)
@@ -157,9 +157,7 @@ func validateSliceEndpoint(e *discoveryv1.Endpoint, sort discoveryv1.AddressType
 		return field.ErrorList{field.Required(addresses, "")}
 	}
 	var errs field.ErrorList
-	if len(e.Addresses) > endpointAddresses {
-		errs = append(errs, field.TooMany(addresses, len(e.Addresses), endpointAddresses))
-	}
+	errs = append(errs, validate.MaxItems(e.Addresses, addresses, endpointAddresses)...)
 	for i, address := range e.Addresses {
 		switch sort {
 		case discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6:
@@ -200,15 +198,15 @@ func validateSliceIP(ip string, family discoveryv1.AddressType, addresses *field
 // validateEndpointHints checks the hints of an endpoint. It does not check the elements of a list that is too long.
 func validateEndpointHints(h *discoveryv1.EndpointHints, at *field.Path) field.ErrorList {
 	zones, nodes := at.Child("forZones"), at.Child("forNodes")
-	if len(h.ForZones) > endpointHints {
-		return field.ErrorList{field.TooMany(zones, len(h.ForZones), endpointHints)}
+	if errs := validate.MaxItems(h.ForZones, zones, endpointHints); len(errs) > 0 {
+		return errs
 	}
 	var errs field.ErrorList
 	for i, z := range h.ForZones {
 		errs = append(errs, validateEndpointHint(h.ForZones[:i], z, zones.Index(i), z.Name, validation.IsValidLabelValue(z.Name))...)
 	}
-	if len(h.ForNodes) > endpointHints {
-		return append(errs, field.TooMany(nodes, len(h.ForNodes), endpointHints))
+	if tooMany := validate.MaxItems(h.ForNodes, nodes, endpointHints); len(tooMany) > 0 {
+		return append(errs, tooMany...)
 	}
 	for i, n := range h.ForNodes {
 		errs = append(errs, validateEndpointHint(h.ForNodes[:i], n, nodes.Index(i), n.Name, validation.IsDNS1123Subdomain(n.Name))...)

@@ -75,8 +75,8 @@ func validateBundleUpdate(b, old *certificatesv1.ClusterTrustBundle) field.Error
 // validateTrustAnchors checks that a bundle contains certificates of authorities, each once, and no other PEM blocks.
 func validateTrustAnchors(bundle string) field.ErrorList {
 	at := field.NewPath("spec", "trustBundle")
-	if len(bundle) > maxTrustBundle {
-		return field.ErrorList{field.TooLong(at, "", maxTrustBundle)}
+	if errs := validate.MaxBytes(bundle, at, maxTrustBundle); len(errs) > 0 {
+		return errs
 	}
 	invalid := func(detail string) *field.Error { return field.Invalid(at, "<value omitted>", detail) }
 	var errs field.ErrorList

@@ -84,8 +84,8 @@ func validateIssued(r *certificatesv1.PodCertificateRequest, now time.Time) fiel
 	at := field.NewPath("status", "certificateChain")
 	chain := r.Status.CertificateChain
 	invalid := func(detail string) field.ErrorList { return field.ErrorList{field.Invalid(at, chain, detail)} }
-	if len(chain) > maxChain {
-		return field.ErrorList{field.TooLong(at, "", maxChain)}
+	if errs := validate.MaxBytes(chain, at, maxChain); len(errs) > 0 {
+		return errs
 	}
 	block, rest := pem.Decode([]byte(chain))
 	switch {

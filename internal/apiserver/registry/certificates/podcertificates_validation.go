@@ -58,9 +58,7 @@ func validateNamed(name string, uid types.UID, spec *field.Path, prefix string) 
 	if uid == "" {
 		errs = append(errs, field.Invalid(at, uid, "must not be empty"))
 	}
-	if len(uid) > maxUID {
-		errs = append(errs, field.TooLong(at, uid, maxUID))
-	}
+	errs = append(errs, validate.MaxBytes(uid, at, maxUID)...)
 	return errs
 }
 

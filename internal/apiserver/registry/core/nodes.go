@@ -244,13 +244,7 @@ func validateNodeUpdate(n, old *corev1.Node) field.ErrorList {
 	if len(old.Spec.PodCIDRs) > 0 && !slices.Equal(n.Spec.PodCIDRs, old.Spec.PodCIDRs) {
 		errs = append(errs, field.Forbidden(spec.Child("podCIDRs"), "node updates may not change podCIDR except from \"\" to valid"))
 	}
-	switch {
-	case old.Spec.ProviderID == "" || n.Spec.ProviderID == old.Spec.ProviderID:
-	case n.Spec.ProviderID == "":
-		errs = append(errs, field.Invalid(spec.Child("providerID"), nil, "field cannot be cleared once set"))
-	default:
-		errs = append(errs, field.Invalid(spec.Child("providerID"), nil, "field cannot be modified once set"))
-	}
+	errs = append(errs, validate.SetOnce(n.Spec.ProviderID, old.Spec.ProviderID, spec.Child("providerID"))...)
 	if n.Spec.DoNotUseExternalID != old.Spec.DoNotUseExternalID {
 		errs = append(errs, field.Forbidden(spec.Child("externalID"), "may not be updated"))
 	}

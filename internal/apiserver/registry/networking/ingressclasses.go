@@ -64,9 +64,7 @@ func validateIngressClass(c *networkingv1.IngressClass) field.ErrorList {
 	spec := field.NewPath("spec")
 	at := spec.Child("controller")
 	errs := validation.IsDomainPrefixedPath(at, c.Spec.Controller)
-	if len(c.Spec.Controller) > maxControllerName {
-		errs = append(errs, field.TooLong(at, "", maxControllerName))
-	}
+	errs = append(errs, validate.MaxBytes(c.Spec.Controller, at, maxControllerName)...)
 	p := c.Spec.Parameters
 	if p == nil {
 		return errs

@@ -100,10 +100,7 @@ func validatePolicyTypes(types []networkingv1.PolicyType, at *field.Path) field.
 		return field.ErrorList{field.Invalid(at, &types, "may not specify more than two policyTypes")}
 	}
 	return validate.Each(types, at, func(t *networkingv1.PolicyType, at *field.Path) field.ErrorList {
-		if slices.Contains(known, *t) {
-			return nil
-		}
-		return field.ErrorList{field.NotSupported(at, *t, known)}
+		return validate.OneOfPtr(t, at, known...)
 	})
 }
 

@@ -117,9 +117,7 @@ func validateRestart(container *corev1.Container, at *field.Path) field.ErrorLis
 	errs := validate.OneOfPtr(container.RestartPolicy, at.Child("restartPolicy"),
 		corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever, corev1.ContainerRestartPolicyOnFailure)
 	rules := at.Child("restartPolicyRules")
-	if len(container.RestartPolicyRules) > maxRestartRules {
-		errs = append(errs, field.TooMany(rules, len(container.RestartPolicyRules), maxRestartRules))
-	}
+	errs = append(errs, validate.MaxItems(container.RestartPolicyRules, rules, maxRestartRules)...)
 	if container.RestartPolicy == nil && len(container.RestartPolicyRules) > 0 {
 		errs = append(errs, field.Required(at.Child("restartPolicy"), "must specify restartPolicy when restart rules are used"))
 	}
@@ -128,9 +126,7 @@ func validateRestart(container *corev1.Container, at *field.Path) field.ErrorLis
 		if r.ExitCodes == nil {
 			return append(errs, field.Required(at.Child("exitCodes"), "must be specified"))
 		}
-		if len(r.ExitCodes.Values) > maxExitCodes {
-			errs = append(errs, field.TooMany(at.Child("exitCodes", "values"), len(r.ExitCodes.Values), maxExitCodes))
-		}
+		errs = append(errs, validate.MaxItems(r.ExitCodes.Values, at.Child("exitCodes", "values"), maxExitCodes)...)
 		return append(errs, validate.OneOfPtr(&r.ExitCodes.Operator, at.Child("exitCodes", "operator"),
 			corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn)...)
 	})...)

@@ -166,9 +166,7 @@ func validateHostnameOverride(spec *corev1.PodSpec, at *field.Path) field.ErrorL
 		return nil
 	}
 	errs := givenSubdomain(spec.HostnameOverride, at)
-	if len(*spec.HostnameOverride) > maxHostname {
-		errs = append(errs, field.TooLong(at, *spec.HostnameOverride, maxHostname))
-	}
+	errs = append(errs, validate.MaxBytes(*spec.HostnameOverride, at, maxHostname)...)
 	if spec.HostNetwork {
 		errs = append(errs, field.Forbidden(at, "may not be specified when hostNetwork is true"))
 	}

@@ -185,8 +185,6 @@ func ValidateDriverName(driver string, at *field.Path) field.ErrorList {
 		return validate.Required(driver, at)
 	}
 	errs := validate.FromMessages(driver, at, validation.IsDNS1123Subdomain(strings.ToLower(driver)))
-	if len(driver) > maxDriverName {
-		errs = append(errs, field.TooLong(at, driver, maxDriverName))
-	}
+	errs = append(errs, validate.MaxBytes(driver, at, maxDriverName)...)
 	return errs
 }

@@ -3,14 +3,13 @@ package resource
 import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/operation"
-	declarative "k8s.io/apimachinery/pkg/api/validate"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
 // deviceClasses are the classes of devices that claims request.
@@ -43,7 +42,7 @@ func validateClass(c, old *resourcev1.DeviceClassSpec) field.ErrorList {
 		func(config *resourcev1.DeviceClassConfiguration, at *field.Path) field.ErrorList {
 			return validateConfig(&config.DeviceConfiguration, at, stored)
 		})...)
-	return append(errs, declarative.ExtendedResourceName(checking(), operation.Operation{}, spec.Child("extendedResourceName"), c.ExtendedResourceName, nil)...)
+	return append(errs, validate.ExtendedResourceName(c.ExtendedResourceName, spec.Child("extendedResourceName"))...)
 }
 
 // validateClassNaming checks names, but not prefixes for generated ones, as upstream does.

@@ -64,8 +64,8 @@ var semanticVersion = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\
 func validateAttribute(a *resourcev1.DeviceAttribute, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	short := func(text *string, name string) {
-		if text != nil && len(*text) > resourcev1.DeviceAttributeMaxValueLength {
-			errs = append(errs, field.TooLong(at.Child(name), "", resourcev1.DeviceAttributeMaxValueLength))
+		if text != nil {
+			errs = append(errs, validate.MaxBytes(*text, at.Child(name), resourcev1.DeviceAttributeMaxValueLength)...)
 		}
 	}
 	short(a.StringValue, "string")

@@ -15,6 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/table"
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
 // deviceTaintRules add a taint to devices of any driver.
@@ -89,9 +90,7 @@ func ifSet(name *string, at *field.Path, check func(string, *field.Path) field.E
 
 func validateTaintConditions(conditions []metav1.Condition, at *field.Path) field.ErrorList {
 	errs := metav1validation.ValidateConditions(conditions, at)
-	if len(conditions) > resourcev1.DeviceTaintRuleStatusMaxConditions {
-		errs = append(errs, field.TooMany(at, len(conditions), resourcev1.DeviceTaintRuleStatusMaxConditions))
-	}
+	errs = append(errs, validate.MaxItems(conditions, at, resourcev1.DeviceTaintRuleStatusMaxConditions)...)
 	return errs
 }
 

@@ -1,14 +1,11 @@
 package resource
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/operation"
-	declarative "k8s.io/apimachinery/pkg/api/validate"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -23,8 +20,8 @@ import (
 
 // validateList checks the elements of a list that is not too long.
 func validateList[T any](list []T, limit int, at *field.Path, check func(*T, *field.Path) field.ErrorList) field.ErrorList {
-	if len(list) > limit {
-		return field.ErrorList{field.TooMany(at, len(list), limit)}
+	if errs := validate.MaxItems(list, at, limit); len(errs) > 0 {
+		return errs
 	}
 	return validate.Each(list, at, check)
 }
@@ -59,20 +56,13 @@ func validateMap[T any, K comparable](list []T, limit int, at *field.Path, key f
 	return errs
 }
 
-// checking returns the context of checks that Kubernetes declares: those of a single value wait for nothing.
-func checking() context.Context {
-	return context.Background() //nolint:forbidigo // nothing is waited for
-}
-
 // validateDriver checks the name of a driver in a claim or in a configuration.
 func validateDriver(name string, at *field.Path) field.ErrorList {
 	if name == "" {
 		return validate.Required(name, at)
 	}
-	errs := declarative.LongNameCaseless(checking(), operation.Operation{}, at, &name, nil)
-	if len(name) > resourcev1.DriverNameMaxLength {
-		errs = append(errs, field.TooLongCharacters(at, name, resourcev1.DriverNameMaxLength))
-	}
+	errs := validate.LongNameCaseless(name, at)
+	errs = append(errs, validate.MaxCharacters(name, at, resourcev1.DriverNameMaxLength)...)
 	return errs
 }
 
@@ -87,9 +77,7 @@ func validatePool(name string, at *field.Path) field.ErrorList {
 		return validate.Required(name, at)
 	}
 	var errs field.ErrorList
-	if len(name) > resourcev1.PoolNameMaxLength {
-		errs = append(errs, field.TooLong(at, "", resourcev1.PoolNameMaxLength))
-	}
+	errs = append(errs, validate.MaxBytes(name, at, resourcev1.PoolNameMaxLength)...)
 	for part := range strings.SplitSeq(name, "/") {
 		errs = append(errs, validate.FromMessages(part, at, validation.IsDNS1123Subdomain(part))...)
 	}
@@ -139,9 +127,7 @@ func validateFullName(name string, at *field.Path) field.ErrorList {
 
 func validateIdentifier(id string, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if len(id) > resourcev1.DeviceMaxIDLength {
-		errs = append(errs, field.TooLong(at, "", resourcev1.DeviceMaxIDLength))
-	}
+	errs = append(errs, validate.MaxBytes(id, at, resourcev1.DeviceMaxIDLength)...)
 	return append(errs, validate.FromMessages(id, at, content.IsCIdentifier(id))...)
 }
 
@@ -157,8 +143,8 @@ func validateSelectors(selectors []resourcev1.DeviceSelector, at *field.Path, st
 }
 
 func validateExpression(expression string, at *field.Path, stored bool) field.ErrorList {
-	if len(expression) > resourcev1.CELSelectorExpressionMaxLength {
-		return field.ErrorList{field.TooLong(at, "", resourcev1.CELSelectorExpressionMaxLength)}
+	if errs := validate.MaxBytes(expression, at, resourcev1.CELSelectorExpressionMaxLength); len(errs) > 0 {
+		return errs
 	}
 	kind := map[bool]environment.Type{false: environment.NewExpressions, true: environment.StoredExpressions}[stored]
 	// The environment of the compiler takes megabytes, so it is built with the first expression, and kept.

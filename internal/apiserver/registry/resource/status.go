@@ -4,9 +4,6 @@ import (
 	"slices"
 
 	resourcev1 "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/operation"
-	declarative "k8s.io/apimachinery/pkg/api/validate"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -86,9 +83,7 @@ func validateClaimStatus(c, old *resourcev1.ResourceClaim) field.ErrorList {
 	switch {
 	case c.Status.Allocation == nil:
 	case old.Status.Allocation != nil:
-		if !equality.Semantic.DeepEqual(c.Status.Allocation, old.Status.Allocation) {
-			errs = append(errs, field.Invalid(allocation, nil, "field cannot be modified once set"))
-		}
+		errs = append(errs, validate.NotModified(c.Status.Allocation, old.Status.Allocation, allocation)...)
 	default:
 		errs = append(errs, validateAllocation(c.Status.Allocation, requestNamesOf(&c.Spec.Devices), allocation)...)
 	}
@@ -131,7 +126,7 @@ func validateAllocation(a *resourcev1.AllocationResult, names requestNames, at *
 
 // validateShare checks the identity of one of the shares of a device.
 func validateShare(uid *string, at *field.Path) field.ErrorList {
-	return declarative.UUID(checking(), operation.Operation{}, at, uid, nil)
+	return validate.UUID(uid, at)
 }
 
 // validateBinding checks the conditions for which a scheduler waits before it binds a pod to the device's node, and the
@@ -168,9 +163,7 @@ func validateDeviceStatus(d *resourcev1.AllocatedDeviceStatus, at *field.Path, a
 		errs = append(errs, field.Invalid(at, id, "must be an allocated device in the claim"))
 	}
 	conditions := at.Child("conditions")
-	if len(d.Conditions) > maxConditions {
-		errs = append(errs, field.TooMany(conditions, len(d.Conditions), maxConditions))
-	}
+	errs = append(errs, validate.MaxItems(d.Conditions, conditions, maxConditions)...)
 	errs = append(errs, metav1validation.ValidateConditions(d.Conditions, conditions)...)
 	if d.Data != nil && len(d.Data.Raw) > 0 {
 		errs = append(errs, validateObject(*d.Data, maxDeviceData, at.Child("data"))...)
@@ -183,12 +176,8 @@ func validateDeviceStatus(d *resourcev1.AllocatedDeviceStatus, at *field.Path, a
 
 func validateNetwork(n *resourcev1.NetworkDeviceData, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if len(n.InterfaceName) > maxInterfaceName {
-		errs = append(errs, field.TooLong(at.Child("interfaceName"), "", maxInterfaceName))
-	}
-	if len(n.HardwareAddress) > maxHardwareAddress {
-		errs = append(errs, field.TooLong(at.Child("hardwareAddress"), "", maxHardwareAddress))
-	}
+	errs = append(errs, validate.MaxBytes(n.InterfaceName, at.Child("interfaceName"), maxInterfaceName)...)
+	errs = append(errs, validate.MaxBytes(n.HardwareAddress, at.Child("hardwareAddress"), maxHardwareAddress)...)
 	return append(errs, validateSet(n.IPs, maxIPs, at.Child("ips"), func(ip string) string { return ip },
 		func(ip *string, at *field.Path) field.ErrorList {
 			return validation.IsValidInterfaceAddress(at, *ip)

@@ -139,9 +139,7 @@ func validateVolumeError(e *storagev1.VolumeError, at *field.Path) field.ErrorLi
 		return nil
 	}
 	var errs field.ErrorList
-	if len(e.Message) > maxVolumeError {
-		errs = append(errs, field.TooLong(at.Child("message"), "", maxVolumeError))
-	}
+	errs = append(errs, validate.MaxBytes(e.Message, at.Child("message"), maxVolumeError)...)
 	if e.ErrorCode != nil && *e.ErrorCode < 0 {
 		errs = append(errs, field.Invalid(at.Child("errorCode"), *e.ErrorCode, "must be between 0 and 2147483647, inclusive"))
 	}

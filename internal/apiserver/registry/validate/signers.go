@@ -24,9 +24,7 @@ func SignerName(name string, at *field.Path) field.ErrorList {
 		return field.ErrorList{field.Invalid(at, name, "must be a fully qualified domain and path of the form 'example.com/signer-name'")}
 	}
 	var errs field.ErrorList
-	if len(domain) > validation.DNS1123SubdomainMaxLength {
-		errs = append(errs, field.TooLong(at, "", validation.DNS1123SubdomainMaxLength))
-	}
+	errs = append(errs, MaxBytes(domain, at, validation.DNS1123SubdomainMaxLength)...)
 	errs = append(errs, signerLabels(domain, at, validation.IsDNS1123Label)...)
 	if !strings.Contains(domain, ".") {
 		errs = append(errs, field.Invalid(at, domain, "should be a domain with at least two segments separated by dots"))

@@ -20,31 +20,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Required checks that a field is not empty.
-func Required[T ~string](value T, path *field.Path) field.ErrorList {
-	if value == "" {
-		return field.ErrorList{field.Required(path, "")}
-	}
-	return nil
-}
-
-// OneOf checks that a field has one of the allowed values.
+// OneOf checks that a field has one of the allowed values, which the error lists in this order.
 func OneOf[T ~string](value T, path *field.Path, allowed ...T) field.ErrorList {
 	switch {
 	case value == "":
-		return field.ErrorList{field.Required(path, "")}
+		return Required(value, path)
 	case !slices.Contains(allowed, value):
 		return field.ErrorList{field.NotSupported(path, value, allowed)}
 	}
 	return nil
-}
-
-// OneOfPtr checks a field that may be absent, but not empty.
-func OneOfPtr[T ~string](value *T, path *field.Path, allowed ...T) field.ErrorList {
-	if value == nil || slices.Contains(allowed, *value) {
-		return nil
-	}
-	return field.ErrorList{field.NotSupported(path, *value, slices.Sorted(slices.Values(allowed)))}
 }
 
 // FromMessages turns the messages of a check of apimachinery into errors.
@@ -102,16 +86,6 @@ func IntOrPercent(value *intstr.IntOrString, path *field.Path) field.ErrorList {
 // Immutable checks that a field has not changed.
 func Immutable(value, old any, path *field.Path) field.ErrorList {
 	return apivalidation.ValidateImmutableField(value, old, path)
-}
-
-// ImmutableUnnamed is Immutable for the fields whose error has no value in Kubernetes: those that it declares to be
-// immutable in the definition of their type.
-func ImmutableUnnamed(value, old any, path *field.Path) field.ErrorList {
-	errs := Immutable(value, old, path)
-	for _, err := range errs {
-		err.BadValue = nil
-	}
-	return errs
 }
 
 // NoDuplicates checks that no two elements of a list have the same name. child is the field that has the name; without
