@@ -182,7 +182,7 @@ func (c *previewCluster) refused(t *testing.T, prediction preview.Prediction, an
 		if problem := answered(&o, answers[o.Object.UID]); problem != "" {
 			problems = append(problems, problem)
 		}
-		if o.Refusal == nil || o.Refusal.IsUpdate || o.Refusal.To == preview.ByUser || o.Fate == preview.Deleted || o.Fate == preview.Waiting {
+		if o.Refusal == nil || o.Refusal.IsUpdate || o.Refusal.IsList || o.Refusal.To == preview.ByUser || o.Fate == preview.Deleted || o.Fate == preview.Waiting {
 			continue
 		}
 		all := c.refusalsTo(t, o.Refusal.To, o.Object)

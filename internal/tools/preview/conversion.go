@@ -2,6 +2,7 @@ package preview
 
 import (
 	"errors"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -34,6 +35,26 @@ func (p *play) convert(o *object, by Actor, use Use) error {
 	}
 	o.refusal = &Refusal{Refusal: *refused, To: by}
 	return errors.New(refused.String())
+}
+
+// seen returns which of the objects that the removal of an object concerns upstream's collector looks at. While it cannot
+// list the resource, because objects cannot be converted, it does not see that an owner is gone: the dependents stay.
+func (p *play) seen(o *object, concerned []ownership.UID) []ownership.UID {
+	if !p.options.Order.IsUpstream() || p.options.Conversion == nil {
+		return concerned
+	}
+	refused := p.options.Conversion(o.Object, Read)
+	if refused == nil {
+		return concerned
+	}
+	return slices.DeleteFunc(slices.Clone(concerned), func(uid ownership.UID) bool {
+		other := p.objects[uid]
+		isDependent := other != nil && slices.ContainsFunc(other.now.Owners, func(r ownership.Reference) bool { return r.UID == o.UID })
+		if isDependent && !other.deleting {
+			other.refusal = &Refusal{Refusal: *refused, To: ByCollector, IsList: true}
+		}
+		return isDependent
+	})
 }
 
 // unconvertedInstance returns why the server cannot list the instances of a definition: one of them cannot be converted,

@@ -2,6 +2,7 @@ package preview_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -9,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/coppice-dev/coppice/internal/collect/namespaces"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
@@ -69,6 +71,34 @@ func TestConversionThatFails(t *testing.T) {
 			isRefused := slices.ContainsFunc(p.Outcomes, func(o preview.Outcome) bool { return o.Refusal != nil })
 			if r := p.Report(inv); (r.Refused > 0) != isRefused {
 				t.Errorf("%d are refused", r.Refused)
+			}
+		})
+	}
+}
+
+// Upstream's collector does not see that owners are gone which cannot be converted: their dependents stay.
+func TestUpstreamDoesNotSeeThatUnconvertedOwnersAreGone(t *testing.T) {
+	for name, test := range map[string]struct {
+		order namespaces.Order
+		want  string
+	}{
+		"upstream": {namespaces.UpstreamOrder(), "c Kept refused to Collector"},
+		"ours":     {namespaces.Order{}, "c Deleted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inv := cluster(t, "CustomResourceDefinition widgets.example.com", "Widget a", "ConfigMap c < a")
+			facts := judgedFacts(inv, nil)
+			facts.Policies.Value = nil
+			facts.Definitions["widgets.example.com"] = inventory.Fact[inventory.Definition]{Value: inventory.Definition{
+				Kind: "Widget.example.com", Converts: true, Service: types.NamespacedName{Namespace: "ops", Name: "hook"}, Storage: "v2", Stored: []string{"v2"},
+			}}
+			question := preview.Question{Requests: requests("Background", "widgets.example.com"), Order: test.order}
+			p := preview.NewPredictor(inv, facts, question).Predict()
+			if diff := cmp.Diff([]string{"a Deleted", test.want, "widgets.example.com Deleted"}, verdicts(p)); diff != "" {
+				t.Error(diff)
+			}
+			if text := p.Report(inv).String(); strings.Contains(text, "that its owner is gone cannot be seen") != (name == "upstream") {
+				t.Error(text)
 			}
 		})
 	}

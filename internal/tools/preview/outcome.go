@@ -95,8 +95,9 @@ type Refusal struct {
 	refusal.Refusal
 
 	To Actor
-	// IsUpdate is true if it does not refuse a DELETE, but a change of finalizers or owner references.
-	IsUpdate bool
+	// IsUpdate is true if it does not refuse a DELETE, but a change of finalizers or owner references; IsList, if it refuses
+	// the list of an owner's resource, so that the collector does not see that the owner is gone.
+	IsUpdate, IsList bool
 }
 
 // Reason is why an object waits.

@@ -254,7 +254,7 @@ func (p *play) remove(o *object) {
 	o.removed, o.step = true, p.step
 	p.assignWaiting(o)
 	p.version++
-	p.enqueue(p.graph.Forget(o.UID, strconv.FormatUint(p.version, 10)))
+	p.enqueue(p.seen(o, p.graph.Forget(o.UID, strconv.FormatUint(p.version, 10))))
 }
 
 // stored returns an object as the server stores it, with the fields that the strategy of its kind reads.

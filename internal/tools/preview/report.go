@@ -85,8 +85,8 @@ type RefusalReport struct {
 	Name    string     `json:"name,omitempty"`
 	Binding string     `json:"binding,omitempty"`
 	Message string     `json:"message,omitempty"`
-	// To is the actor whose request is refused. Operation is UPDATE for a change of finalizers or owner references; it is
-	// empty for a DELETE.
+	// To is the actor whose request is refused. Operation is UPDATE for a change of finalizers or owner references, and
+	// LIST if the actor cannot list the resource of an owner; it is empty for a DELETE.
 	To        Actor  `json:"to"`
 	Operation string `json:"operation,omitempty"`
 }
@@ -159,7 +159,10 @@ func (o *Outcome) report(inv *inventory.Inventory) ObjectReport {
 	more := MoreReport{}
 	if r := o.Refusal; r != nil {
 		report.Refusal = RefusalReportOf(r.Refusal, r.To)
-		if r.IsUpdate {
+		switch {
+		case r.IsList:
+			report.Refusal.Operation = "LIST"
+		case r.IsUpdate:
 			report.Refusal.Operation = "UPDATE"
 		}
 	}

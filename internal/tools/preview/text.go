@@ -99,8 +99,11 @@ func (o ObjectReport) notes() string {
 	}
 	if r := o.Refusal; r != nil && r.To != ByUser {
 		what := "refused"
-		if r.Operation != "" {
+		switch r.Operation {
+		case "UPDATE":
 			what = "its change is refused"
+		case "LIST":
+			what = "that its owner is gone cannot be seen: the list of owners is refused"
 		}
 		notes.WriteString("; " + what + " to the " + actorName(r.To) + ": " + r.String())
 	}

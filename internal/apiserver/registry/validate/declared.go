@@ -13,52 +13,50 @@ import (
 // The checks in this file are those that Kubernetes declares in the types of the API. Its package makes them, so that
 // their words are those of its release.
 
-// checking returns the context of a check: that of a single value waits for nothing.
-func checking() context.Context {
-	return context.Background() //nolint:forbidigo // nothing is waited for
-}
+// unbounded is the context of each check: the check of a value waits for nothing.
+var unbounded = context.Background() //nolint:forbidigo,gochecknoglobals // nothing is waited for, and it never changes
 
 // changing is the operation of a check that compares a value with the old one.
-var changing = operation.Operation{Type: operation.Update}
+func changing() operation.Operation { return operation.Operation{Type: operation.Update} }
 
 // Required checks that a field is not empty.
 func Required[T ~string](value T, path *field.Path) field.ErrorList {
-	return declarative.RequiredValue(checking(), operation.Operation{}, path, &value, nil)
+	return declarative.RequiredValue(unbounded, operation.Operation{}, path, &value, nil)
 }
 
 // OneOfPtr checks a field that may be absent, but not empty.
 func OneOfPtr[T ~string](value *T, path *field.Path, allowed ...T) field.ErrorList {
-	return declarative.Enum(checking(), operation.Operation{}, path, value, nil, sets.New(allowed...), nil)
+	return declarative.Enum(unbounded, operation.Operation{}, path, value, nil, sets.New(allowed...), nil)
 }
 
 // MaxItems checks the number of elements of a list.
 func MaxItems[T any](list []T, path *field.Path, limit int) field.ErrorList {
-	return declarative.MaxItems(checking(), operation.Operation{}, path, list, nil, limit)
+	return declarative.MaxItems(unbounded, operation.Operation{}, path, list, nil, limit)
 }
 
 // MaxBytes checks the length of a text in bytes.
 func MaxBytes[T ~string](text T, path *field.Path, limit int) field.ErrorList {
-	return declarative.MaxBytes(checking(), operation.Operation{}, path, &text, nil, limit)
+	return declarative.MaxBytes(unbounded, operation.Operation{}, path, &text, nil, limit)
 }
 
 // MaxCharacters checks the length of a text in characters.
 func MaxCharacters[T ~string](text T, path *field.Path, limit int) field.ErrorList {
-	return declarative.MaxLength(checking(), operation.Operation{}, path, &text, nil, limit)
+	return declarative.MaxLength(unbounded, operation.Operation{}, path, &text, nil, limit)
 }
 
 // UUID checks the form of a UID.
 func UUID[T ~string](uid *T, path *field.Path) field.ErrorList {
-	return declarative.UUID(checking(), operation.Operation{}, path, uid, nil)
+	return declarative.UUID(unbounded, operation.Operation{}, path, uid, nil)
 }
 
 // LongNameCaseless checks a DNS subdomain, whose letters may be upper-case.
 func LongNameCaseless(name string, path *field.Path) field.ErrorList {
-	return declarative.LongNameCaseless(checking(), operation.Operation{}, path, &name, nil)
+	return declarative.LongNameCaseless(unbounded, operation.Operation{}, path, &name, nil)
 }
 
 // ExtendedResourceName checks the name of a resource outside of kubernetes.io.
 func ExtendedResourceName(name *string, path *field.Path) field.ErrorList {
-	return declarative.ExtendedResourceName(checking(), operation.Operation{}, path, name, nil)
+	return declarative.ExtendedResourceName(unbounded, operation.Operation{}, path, name, nil)
 }
 
 // ImmutableUnnamed is Immutable for the fields that Kubernetes declares to be immutable: the error has no value.
@@ -66,7 +64,7 @@ func ImmutableUnnamed[T any](value, old T, path *field.Path) field.ErrorList {
 	if equality.Semantic.DeepEqual(value, old) {
 		return nil
 	}
-	return declarative.Immutable(checking(), changing, path, value, old)
+	return declarative.Immutable(unbounded, changing(), path, value, old)
 }
 
 // SetOnce checks that a field which was set is as it was.
@@ -74,7 +72,7 @@ func SetOnce[T comparable](value, old T, path *field.Path) field.ErrorList {
 	if value == old {
 		return nil
 	}
-	return declarative.UpdateValueByCompare(checking(), changing, path, &value, &old, declarative.NoUnset, declarative.NoModify)
+	return declarative.UpdateValueByCompare(unbounded, changing(), path, &value, &old, declarative.NoUnset, declarative.NoModify)
 }
 
 // NotModified checks that a field which was set is as it was, or absent.
@@ -82,5 +80,5 @@ func NotModified[T any](value, old *T, path *field.Path) field.ErrorList {
 	if equality.Semantic.DeepEqual(value, old) {
 		return nil
 	}
-	return declarative.UpdatePointer(checking(), changing, path, value, old, declarative.NoModify)
+	return declarative.UpdatePointer(unbounded, changing(), path, value, old, declarative.NoModify)
 }
