@@ -130,7 +130,7 @@ replicas: ## two control planes on three etcd members, each of the five killed i
 
 PREVIEWS ?= 1000
 previews: ## PREVIEWS (1000) random cases whose deletions are predicted, made and compared, with policies and webhooks that refuse some, lost nodes, broken conversions and APIs that do not answer; and 60 deletions that are stuck or slow, explained (half an hour)
-	go test ./test/e2e -count=1 -v -timeout 1h -run 'TestPreviewIsWhatHappens$$|TestExplanationNamesTheRefuser$$|TestSlowDeletionIsNotCalledStuck$$' -preview.cases=$(PREVIEWS) -preview.blind=$$(($(PREVIEWS) / 25))
+	go test ./test/e2e -count=1 -v -timeout 2h -run 'TestPreviewIsWhatHappens$$|TestExplanationNamesTheRefuser$$|TestSlowDeletionIsNotCalledStuck$$' -preview.cases=$(PREVIEWS) -preview.blind=$$(($(PREVIEWS) / 25))
 
 KUBERNETES_PREVIEWS ?= 200
 previews-kubernetes: ## the same on a real kube-apiserver, with upstream's garbage collectors, of objects and of pods, and namespace controller: KUBERNETES_PREVIEWS (200) cases (forty minutes)

@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// validateVolumes checks the volumes of a pod, or of a template if pod is nil. It returns the valid volumes by name:
+// validateVolumes checks the volumes of a pod or of a template. It returns the valid volumes by name:
 // for mounts, the others count as absent.
 func validateVolumes(volumes []corev1.Volume, path *field.Path) (map[string]*corev1.Volume, field.ErrorList) {
 	valid := map[string]*corev1.Volume{}
