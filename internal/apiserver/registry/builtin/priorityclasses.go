@@ -97,10 +97,12 @@ func validatePriorityClass(p *schedulingv1.PriorityClass) field.ErrorList {
 		errs = validate.OneOf(*p.PreemptionPolicy, field.NewPath("preemptionPolicy"), corev1.PreemptLowerPriority, corev1.PreemptNever)
 	}
 	switch system := strings.HasPrefix(p.Name, systemPriorityPrefix); {
-	case system && !isSystemPriority(p):
-		errs = append(errs, field.Forbidden(field.NewPath("metadata", "name"),
-			"priority class names with '"+systemPriorityPrefix+"' prefix are reserved for system use only"))
-	case !system && p.Value > highestUserPriority:
+	case system:
+		if mistake := noSystemPriority(p); mistake != "" {
+			errs = append(errs, field.Forbidden(field.NewPath("metadata", "name"),
+				"priority class names with '"+systemPriorityPrefix+"' prefix are reserved for system use only. error: "+mistake))
+		}
+	case p.Value > highestUserPriority:
 		errs = append(errs, field.Forbidden(field.NewPath("value"), fmt.Sprintf("maximum allowed value of a user defined priority is %v", highestUserPriority)))
 	}
 	return errs
@@ -117,9 +119,17 @@ func SystemPriorityClasses() []*schedulingv1.PriorityClass {
 	}
 }
 
-// isSystemPriority reports whether a class is one of SystemPriorityClasses.
-func isSystemPriority(p *schedulingv1.PriorityClass) bool {
-	return !p.GlobalDefault && slices.ContainsFunc(SystemPriorityClasses(), func(own *schedulingv1.PriorityClass) bool {
-		return own.Name == p.Name && own.Value == p.Value
-	})
+// noSystemPriority says why a class is not one of SystemPriorityClasses; "" if it is one.
+func noSystemPriority(p *schedulingv1.PriorityClass) string {
+	all := SystemPriorityClasses()
+	i := slices.IndexFunc(all, func(own *schedulingv1.PriorityClass) bool { return own.Name == p.Name })
+	switch {
+	case i < 0:
+		return p.Name + " is not a known system priority class"
+	case p.Value != all[i].Value:
+		return fmt.Sprintf("value of %s PriorityClass must be %d", p.Name, all[i].Value)
+	case p.GlobalDefault:
+		return fmt.Sprintf("globalDefault of %s PriorityClass must be false", p.Name)
+	}
+	return ""
 }

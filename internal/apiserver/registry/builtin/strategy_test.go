@@ -162,6 +162,12 @@ func completeStatus(s, before *corev1.PodStatus) {
 	if s.ObservedGeneration == 0 {
 		s.ObservedGeneration = before.ObservedGeneration
 	}
+	if s.ResourceClaimStatuses == nil {
+		s.ResourceClaimStatuses = before.ResourceClaimStatuses
+	}
+	if s.ExtendedResourceClaimStatus == nil {
+		s.ExtendedResourceClaimStatus = before.ExtendedResourceClaimStatus
+	}
 	switch {
 	case s.PodIP != "":
 		s.PodIPs = []corev1.PodIP{{IP: s.PodIP}}

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -133,6 +134,7 @@ func priorityClassOf(ctx context.Context, d registry.Registries, p *corev1.Pod) 
 	return chosen, nil
 }
 
+// podForbidden refuses a new pod, which may have no name yet.
 func podForbidden(p *corev1.Pod, format string, args ...any) error {
-	return apierrors.NewForbidden(corev1.Resource("pods"), p.Name, fmt.Errorf(format, args...))
+	return apierrors.NewForbidden(corev1.Resource("pods"), cmp.Or(p.Name, p.GenerateName, "Unknown"), fmt.Errorf(format, args...))
 }

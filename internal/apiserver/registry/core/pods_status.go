@@ -15,10 +15,16 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/validate"
 )
 
-// completeStatus sets the fields that an update of a pod's status leaves out, and removes the fields of feature gates
-// that Kubernetes disables by default.
+// completeStatus sets the fields that an update of a pod's status leaves out, such as by a node that does not know them,
+// and removes the fields of feature gates that Kubernetes disables by default.
 func completeStatus(p, old *corev1.Pod) {
 	s := &p.Status
+	if s.ResourceClaimStatuses == nil {
+		s.ResourceClaimStatuses = old.Status.ResourceClaimStatuses
+	}
+	if s.ExtendedResourceClaimStatus == nil {
+		s.ExtendedResourceClaimStatus = old.Status.ExtendedResourceClaimStatus
+	}
 	registry.SetDefault(&s.QOSClass, old.Status.QOSClass) // it is derived from the spec
 	agreeOnAddresses(s)
 	keepObservedGenerations(s, &old.Status)
@@ -70,6 +76,7 @@ func validatePodStatus(p, old *corev1.Pod) field.ErrorList {
 		podspec.ValidateResourceClaimStatuses(s.ResourceClaimStatuses, &p.Spec, path.Child("resourceClaimStatuses")),
 		podspec.ValidateExtendedClaimStatus(s.ExtendedResourceClaimStatus, &p.Spec, path.Child("extendedResourceClaimStatus")),
 		validateAddresses(podAddresses(s), podAddresses(was), path.Child("podIPs")),
+		validateFirstAddress(s, path.Child("podIPs")),
 		validateAddresses(hostAddresses(s), hostAddresses(was), path.Child("hostIPs")),
 	)
 	if was.QOSClass != "" && s.QOSClass != was.QOSClass {
@@ -105,6 +112,15 @@ func validateNomination(node string, old *corev1.Pod, at *field.Path) field.Erro
 		errs = append(errs, field.Forbidden(at, "may not be set on pods that are already bound to a node"))
 	}
 	return errs
+}
+
+// validateFirstAddress refuses a list of addresses that begins with an empty one. Otherwise agreeOnAddresses has made both
+// fields agree.
+func validateFirstAddress(s *corev1.PodStatus, at *field.Path) field.ErrorList {
+	if (s.PodIP == "") == (len(s.PodIPs) == 0) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(at, s.PodIPs, "podIP and podIPs must either both be set or both be unset")}
 }
 
 func podAddresses(s *corev1.PodStatus) []string {

@@ -54,3 +54,32 @@ func TestTolerationsOfLostNodes(t *testing.T) {
 		}
 	}
 }
+
+// TestStatusWithoutClaimsKeepsThem checks that a node that does not know the claims of a pod does not remove them.
+func TestStatusWithoutClaimsKeepsThem(t *testing.T) {
+	old := &corev1.Pod{Status: corev1.PodStatus{
+		ResourceClaimStatuses:       []corev1.PodResourceClaimStatus{{Name: "gpu"}},
+		ExtendedResourceClaimStatus: &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "a"},
+	}}
+	p := &corev1.Pod{}
+	completeStatus(p, old)
+	if len(p.Status.ResourceClaimStatuses) != 1 || p.Status.ExtendedResourceClaimStatus == nil {
+		t.Errorf("the status has %v and %v", p.Status.ResourceClaimStatuses, p.Status.ExtendedResourceClaimStatus)
+	}
+	p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{}
+	if completeStatus(p, old); len(p.Status.ResourceClaimStatuses) != 0 {
+		t.Errorf("the claims %v are back", p.Status.ResourceClaimStatuses)
+	}
+}
+
+func TestRefusalsOfNewPodsNameThem(t *testing.T) {
+	for want, p := range map[string]*corev1.Pod{
+		`pods "web" is forbidden`:     {ObjectMeta: metav1.ObjectMeta{Name: "web", GenerateName: "w-"}},
+		`pods "w-" is forbidden`:      {ObjectMeta: metav1.ObjectMeta{GenerateName: "w-"}},
+		`pods "Unknown" is forbidden`: {},
+	} {
+		if got := podForbidden(p, "no").Error(); !strings.HasPrefix(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -92,7 +92,8 @@ func validateSpread(constraints []corev1.TopologySpreadConstraint, path *field.P
 			validate.OptionalLabelSelector(c.LabelSelector, at.Child("labelSelector")),
 		)
 		if c.MinDomains != nil && c.WhenUnsatisfiable != corev1.DoNotSchedule {
-			errs = append(errs, field.Invalid(at.Child("minDomains"), *c.MinDomains, "can only use minDomains if whenUnsatisfiable=DoNotSchedule, not ScheduleAnyway"))
+			errs = append(errs, field.Invalid(at.Child("minDomains"), *c.MinDomains,
+				fmt.Sprintf("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not %s", c.WhenUnsatisfiable)))
 		}
 		p := pair{c.TopologyKey, c.WhenUnsatisfiable}
 		if count[p]--; count[p] > 0 {
