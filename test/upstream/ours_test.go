@@ -9,18 +9,15 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
-	"github.com/coppice-dev/coppice/internal/testing/memorystore"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // ours returns our registries, as the server makes them, on a storage in memory.
 func ours(t *testing.T, schemes registry.Schemes) *side {
 	t.Helper()
 	rows := builtin.Resources()
-	store := memorystore.New()
-	store.Codec = func(schema.GroupResource) runtime.Codec { return &handover{} }
+	store := newStore(schemes.Hub)
 	store.Refuse = func(key string, obj runtime.Object, others map[string]runtime.Object) error {
 		if _, ok := obj.(*corev1.Service); !ok {
 			return nil
@@ -43,5 +40,6 @@ func ours(t *testing.T, schemes registry.Schemes) *side {
 	for _, group := range groups {
 		s.add(group)
 	}
+	s.createOthers(t)
 	return s
 }

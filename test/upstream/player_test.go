@@ -29,7 +29,7 @@ func (p *player) compare(ctx context.Context, s subject) error {
 		return p.mutate(ctx, s.mutated)
 	}
 	if s.kind.State == nil {
-		if err := p.playAll(ctx, s.kind.Creations(random, s.kind.Places())); err != nil {
+		if err := p.playAll(ctx, sampleOf(random, s.kind, s.kind.Creations(random, s.kind.Places()))); err != nil {
 			return err
 		}
 	}
@@ -37,8 +37,8 @@ func (p *player) compare(ctx context.Context, s subject) error {
 		return err
 	}
 	return errors.Join(
-		p.playAll(ctx, s.kind.Alterations(random)),
-		p.playAll(ctx, s.kind.Combinations(random, p.stored[1])))
+		p.playAll(ctx, sampleOf(random, s.kind, s.kind.Alterations(random))),
+		p.playAll(ctx, sampleOfTemplates(random, s.kind, s.kind.Combinations(random, p.stored[1]))))
 }
 
 // mutate plays the changes of a file of mutations. Objects that both sides refuse are not updated.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 	"github.com/coppice-dev/coppice/internal/testing/difference"
 	"github.com/coppice-dev/coppice/internal/testing/memorystore"
 	"github.com/coppice-dev/coppice/internal/testing/variation"
@@ -21,13 +22,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/warning"
-	"k8s.io/kubernetes/pkg/api/legacyscheme"
 )
 
 // side is the registries of one side, called as the handlers of k8s.io/apiserver call them.
@@ -35,6 +36,7 @@ type side struct {
 	name     string
 	store    *memorystore.Store
 	versions map[schema.GroupVersion]servedVersion
+	plugins  admitter // nil: the registries do what these plug-ins do
 }
 
 // servedVersion is a group version, with its endpoints by path: pods, pods/status.
@@ -45,7 +47,7 @@ type servedVersion struct {
 }
 
 // deserializer decodes without defaults, and without conversion.
-var deserializer = legacyscheme.Codecs.UniversalDeserializer()
+var deserializer = serializer.NewCodecFactory(builtin.NewSchemes().External).UniversalDeserializer()
 
 func newSide(name string, store *memorystore.Store) *side {
 	return &side{name: name, store: store, versions: map[schema.GroupVersion]servedVersion{}}
@@ -202,17 +204,26 @@ func (s *side) carry(ctx context.Context, r request, version servedVersion, endp
 	}
 	switch r.verb {
 	case "create":
-		if named, ok := endpoint.(rest.NamedCreater); ok && r.subresource != "" {
-			return named.Create(ctx, name, obj, rest.ValidateAllObjectFunc, &metav1.CreateOptions{DryRun: dryRun})
+		options := &metav1.CreateOptions{DryRun: dryRun}
+		named, ok := endpoint.(rest.NamedCreater)
+		if ok = ok && r.subresource != ""; !ok {
+			rest.WipeObjectMetaSystemFields(meta)
 		}
-		rest.WipeObjectMetaSystemFields(meta)
-		return endpoint.(rest.Creater).Create(ctx, obj, rest.ValidateAllObjectFunc, &metav1.CreateOptions{DryRun: dryRun})
+		validate, err := s.admitNew(ctx, r, obj, options)
+		switch {
+		case err != nil:
+			return nil, err
+		case ok:
+			return named.Create(ctx, name, obj, validate, options)
+		}
+		return endpoint.(rest.Creater).Create(ctx, obj, validate, options)
 	case "update":
-		if meta.GetName() != "" && meta.GetName() != name {
+		if meta.GetName() != name {
 			return nil, apierrors.NewBadRequest("the name of the object does not match the name on the URL")
 		}
-		obj, _, err := endpoint.(rest.Updater).Update(ctx, name, rest.DefaultUpdatedObjectInfo(obj), rest.ValidateAllObjectFunc,
-			rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{DryRun: dryRun})
+		options := &metav1.UpdateOptions{DryRun: dryRun}
+		info, validate := s.admitChange(ctx, r, obj, options)
+		obj, _, err := endpoint.(rest.Updater).Update(ctx, name, info, rest.ValidateAllObjectFunc, validate, false, options)
 		return obj, err
 	}
 	return nil, fmt.Errorf("unknown verb %q", r.verb)
@@ -271,6 +282,12 @@ func equalAnswers(a, b *answer) bool {
 		return false
 	}
 	from, to := a.object.(metav1.Object), b.object.(metav1.Object)
+	uid, created, version := to.GetUID(), to.GetCreationTimestamp(), to.GetResourceVersion()
+	defer func() {
+		to.SetUID(uid)
+		to.SetCreationTimestamp(created)
+		to.SetResourceVersion(version)
+	}()
 	to.SetUID(from.GetUID())
 	to.SetCreationTimestamp(from.GetCreationTimestamp())
 	to.SetResourceVersion(from.GetResourceVersion())
@@ -300,7 +317,10 @@ func sortedCauses(s metav1.Status) []metav1.StatusCause {
 
 // handover is a codec that hands an object over instead of encoding it. Dry runs copy their results by the codec of the
 // storage. One goroutine uses it.
-type handover struct{ obj runtime.Object }
+type handover struct {
+	obj    runtime.Object
+	reread func(runtime.Object) runtime.Object
+}
 
 // Encode implements runtime.Codec.
 func (h *handover) Encode(obj runtime.Object, _ io.Writer) error {
@@ -310,9 +330,39 @@ func (h *handover) Encode(obj runtime.Object, _ io.Writer) error {
 
 // Decode implements runtime.Codec.
 func (h *handover) Decode(_ []byte, _ *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
-	reflect.ValueOf(into).Elem().Set(reflect.ValueOf(h.obj).Elem())
+	reflect.ValueOf(into).Elem().Set(reflect.ValueOf(h.reread(h.obj)).Elem())
 	return into, nil, nil
 }
 
 // Identifier implements runtime.Codec.
 func (h *handover) Identifier() runtime.Identifier { return "handover" }
+
+// newStore returns an empty storage for the types of schemes.
+func newStore(schemes ...*runtime.Scheme) *memorystore.Store {
+	store := memorystore.New()
+	store.Reread = func(obj runtime.Object) runtime.Object {
+		for _, scheme := range schemes {
+			if kinds, _, err := scheme.ObjectKinds(obj); err == nil {
+				return reread(scheme, obj, kinds[0].Group)
+			}
+		}
+		panic(fmt.Sprintf("no scheme has the type %T", obj))
+	}
+	store.Codec = func(schema.GroupResource) runtime.Codec { return &handover{reread: store.Reread} }
+	return store
+}
+
+// reread returns an object as a server reads it that has encoded and stored it: with the defaults of the stored version.
+func reread(scheme *runtime.Scheme, obj runtime.Object, group string) runtime.Object {
+	stored, err := scheme.ConvertToVersion(obj.DeepCopyObject(), scheme.PrioritizedVersionsForGroup(group)[0])
+	if err != nil {
+		panic(err)
+	}
+	scheme.Default(stored)
+	hub, err := scheme.ConvertToVersion(stored, schema.GroupVersion{Group: group, Version: runtime.APIVersionInternal})
+	if err != nil {
+		panic(err)
+	}
+	hub.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	return hub
+}

@@ -5,7 +5,8 @@ import (
 	"testing"
 
 	"github.com/coppice-dev/coppice/internal/testing/memorystore"
-	"k8s.io/apimachinery/pkg/runtime"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
@@ -14,6 +15,7 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	"k8s.io/client-go/kubernetes/fake"
+	aggregatorscheme "k8s.io/kube-aggregator/pkg/apiserver/scheme"
 	apiservicerest "k8s.io/kube-aggregator/pkg/registry/apiservice/rest"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	// The groups register their types, defaults and conversions.
@@ -99,11 +101,11 @@ type provider interface {
 // theirs returns upstream's registries, as kube-apiserver makes them, on a storage in memory.
 func theirs(t *testing.T) *side {
 	t.Helper()
-	store := memorystore.New()
-	store.Codec = func(schema.GroupResource) runtime.Codec { return &handover{} }
+	store := newStore(legacyscheme.Scheme, aggregatorscheme.Scheme)
 	allow := authorizerfactory.NewAlwaysAllowAuthorizer()
-	client := fake.NewClientset()
+	client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
 	s := newSide("theirs", store)
+	s.plugins = plugins(t)
 	for _, p := range []provider{
 		admissionregistrationrest.RESTStorageProvider{Authorizer: allow, DiscoveryClient: client.Discovery()},
 		appsrest.StorageProvider{},
@@ -134,6 +136,7 @@ func theirs(t *testing.T) *side {
 	s.add(&core)
 	aggregated := apiservicerest.NewRESTStorage(stable{}, store, false)
 	s.add(&aggregated)
+	s.createOthers(t)
 	return s
 }
 

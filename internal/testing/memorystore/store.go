@@ -31,6 +31,8 @@ type Store struct {
 	// Codec, if it is not nil, returns the form in which a resource is stored. A dry run needs it; other objects are
 	// kept as they are.
 	Codec func(schema.GroupResource) runtime.Codec
+	// Reread, if it is not nil, returns an object as it is read after it was stored, such as with defaults.
+	Reread func(runtime.Object) runtime.Object
 
 	mu       sync.Mutex
 	objects  map[string]runtime.Object // by key, guarded by mu
@@ -68,6 +70,9 @@ func (s *Store) ReadinessCheck() error { return nil }
 func (s *Store) storeLocked(key string, obj, out runtime.Object) {
 	s.revision++
 	metaOf(obj).SetResourceVersion(strconv.FormatUint(s.revision, 10))
+	if s.Reread != nil {
+		obj = s.Reread(obj)
+	}
 	s.objects[key] = obj.DeepCopyObject()
 	copyInto(out, obj)
 }
