@@ -39,8 +39,15 @@ func runtimeClasses() registry.Resource {
 	}, registry.Strategy[*nodev1.RuntimeClass]{
 		Warn:     warnOfRuntimeClass,
 		Validate: validateRuntimeClass,
+		ValidateCreate: func(c *nodev1.RuntimeClass) field.ErrorList {
+			if c.Handler == "" {
+				return validate.Required(c.Handler, field.NewPath("handler"))
+			}
+			return validate.ShortName(c.Handler, field.NewPath("handler"))
+		},
 		ValidateUpdate: func(c, old *nodev1.RuntimeClass) field.ErrorList {
-			return validate.ImmutableUnnamed(c.Handler, old.Handler, field.NewPath("handler"))
+			return append(validate.RequiredLabel(c.Handler, field.NewPath("handler")),
+				validate.ImmutableUnnamed(c.Handler, old.Handler, field.NewPath("handler"))...)
 		},
 	})
 }
@@ -60,7 +67,7 @@ func warnOfRuntimeClass(c, _ *nodev1.RuntimeClass) []string {
 }
 
 func validateRuntimeClass(c *nodev1.RuntimeClass) field.ErrorList {
-	errs := validate.RequiredLabel(c.Handler, field.NewPath("handler"))
+	var errs field.ErrorList
 	if c.Overhead != nil {
 		errs = append(errs, podspec.ValidateOverhead(c.Overhead.PodFixed, field.NewPath("overhead"))...)
 	}

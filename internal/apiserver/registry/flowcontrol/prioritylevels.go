@@ -74,8 +74,10 @@ func validatePriorityLevel(p *flowcontrolv1.PriorityLevelConfiguration) field.Er
 	}
 	limited, exempt := spec.Child("limited"), spec.Child("exempt")
 	if p.Spec.Type != flowcontrolv1.PriorityLevelEnablementLimited && p.Spec.Limited != nil {
+		response := &p.Spec.Limited.LimitResponse
 		errs = append(errs, field.Forbidden(limited, ""))
-		errs = append(errs, forbidQueues(&p.Spec.Limited.LimitResponse, limited.Child("limitResponse"))...)
+		errs = append(errs, validate.Required(response.Type, limited.Child("limitResponse", "type"))...)
+		errs = append(errs, validateQueues(response, limited.Child("limitResponse", "queuing"))...)
 	}
 	if p.Spec.Type != flowcontrolv1.PriorityLevelEnablementExempt && p.Spec.Exempt != nil {
 		errs = append(errs, field.Forbidden(exempt, ""))
@@ -113,23 +115,22 @@ func validateLimited(l *flowcontrolv1.LimitedPriorityLevelConfiguration, at *fie
 	if borrowed := l.BorrowingLimitPercent; ptr.Deref(borrowed, 0) < 0 {
 		errs = append(errs, field.Invalid(at.Child("borrowingLimitPercent"), *borrowed, "if specified, must be a non-negative integer"))
 	}
-	q := l.LimitResponse.Queuing
-	errs = append(errs, forbidQueues(&l.LimitResponse, response)...)
-	switch isQueue := l.LimitResponse.Type == flowcontrolv1.LimitResponseTypeQueue; {
-	case isQueue && q == nil:
-		errs = append(errs, field.Required(queuing, ""))
-	case isQueue:
+	errs = append(errs, validateQueues(&l.LimitResponse, queuing)...)
+	if q := l.LimitResponse.Queuing; q != nil && l.LimitResponse.Type == flowcontrolv1.LimitResponseTypeQueue {
 		errs = append(errs, validateQueuing(q, queuing)...)
 	}
 	return errs
 }
 
-// forbidQueues checks that only requests that wait have queues.
-func forbidQueues(r *flowcontrolv1.LimitResponse, at *field.Path) field.ErrorList {
-	if r.Queuing == nil || r.Type == flowcontrolv1.LimitResponseTypeQueue {
-		return nil
+// validateQueues checks that requests have queues if they wait, and only then.
+func validateQueues(r *flowcontrolv1.LimitResponse, queuing *field.Path) field.ErrorList {
+	switch waits := r.Type == flowcontrolv1.LimitResponseTypeQueue; {
+	case waits && r.Queuing == nil:
+		return field.ErrorList{field.Required(queuing, "")}
+	case !waits && r.Queuing != nil:
+		return field.ErrorList{field.Forbidden(queuing, "")}
 	}
-	return field.ErrorList{field.Forbidden(at.Child("queuing"), "")}
+	return nil
 }
 
 // validateQueuing checks the queues of a level and the hand size of its flows: the hash of a flow must have enough bits

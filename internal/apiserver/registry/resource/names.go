@@ -116,13 +116,12 @@ func shortened(name string) string {
 	return name[:(kept+1)/2] + ellipsis + name[len(name)-kept/2:]
 }
 
-// validateFullName checks the name of an attribute with its domain.
-func validateFullName(name string, at *field.Path) field.ErrorList {
-	errs := validateName(name, at)
-	if !strings.Contains(name, "/") {
-		errs = append(errs, field.Invalid(at, name, "a fully qualified name must be a domain and a name separated by a slash"))
+// declared checks a name that is required by one of the formats that Kubernetes declares in the types of the API.
+func declared(name string, at *field.Path, format func(string, *field.Path) field.ErrorList) field.ErrorList {
+	if name == "" {
+		return validate.Required(name, at)
 	}
-	return errs
+	return format(name, at)
 }
 
 func validateIdentifier(id string, at *field.Path) field.ErrorList {

@@ -72,6 +72,8 @@ func validateRequest(r *resourcev1.DeviceRequest, at *field.Path) field.ErrorLis
 	case r.Exactly == nil && len(r.FirstAvailable) == 0:
 		return append(errs, field.Required(at, "exactly one of `exactly` or `firstAvailable` is required"))
 	case r.Exactly != nil && len(r.FirstAvailable) > 0:
+		mode := at.Child("exactly", "allocationMode")
+		errs = append(errs, validate.OneOfPtr(&r.Exactly.AllocationMode, mode, resourcev1.DeviceAllocationModeAll, resourcev1.DeviceAllocationModeExactCount)...)
 		errs = append(errs, field.Invalid(at, nil, "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set"))
 		return append(errs, validateMap(r.FirstAvailable, resourcev1.FirstAvailableDeviceRequestMaxSize, at.Child("firstAvailable"),
 			func(s resourcev1.DeviceSubRequest) string { return s.Name }, validateExtraAlternative)...)
@@ -90,7 +92,7 @@ func validateRequest(r *resourcev1.DeviceRequest, at *field.Path) field.ErrorLis
 func validateAlternative(r *resourcev1.DeviceSubRequest, at *field.Path) field.ErrorList {
 	return slices.Concat(
 		validateLabel(r.Name, at.Child("name")),
-		validateClassName(r.DeviceClassName, at.Child("deviceClassName")),
+		declared(r.DeviceClassName, at.Child("deviceClassName"), validate.LongName),
 		validateSelectors(r.Selectors, at.Child("selectors"), false),
 		validateCount(r.AllocationMode, r.Count, at),
 		validate.Each(r.Tolerations, at.Child("tolerations"), validateToleration))
@@ -99,7 +101,7 @@ func validateAlternative(r *resourcev1.DeviceSubRequest, at *field.Path) field.E
 // validateExtraAlternative checks an alternative of a request that must have none: only its fields, each by itself.
 func validateExtraAlternative(r *resourcev1.DeviceSubRequest, at *field.Path) field.ErrorList {
 	return slices.Concat(
-		validateClassName(r.DeviceClassName, at.Child("deviceClassName")),
+		declared(r.DeviceClassName, at.Child("deviceClassName"), validate.LongName),
 		validate.OneOfPtr(&r.AllocationMode, at.Child("allocationMode"), resourcev1.DeviceAllocationModeAll, resourcev1.DeviceAllocationModeExactCount),
 		validate.Each(r.Tolerations, at.Child("tolerations"), func(t *resourcev1.DeviceToleration, at *field.Path) field.ErrorList {
 			alone := *t
@@ -131,10 +133,10 @@ func validateCount(mode resourcev1.DeviceAllocationMode, count int64, at *field.
 func validateConstraint(c *resourcev1.DeviceConstraint, at *field.Path, names requestNames) field.ErrorList {
 	errs := names.validateReferences(c.Requests, at.Child("requests"))
 	if c.MatchAttribute != nil {
-		errs = append(errs, validateFullName(string(*c.MatchAttribute), at.Child("matchAttribute"))...)
+		errs = append(errs, validate.FullyQualifiedName(string(*c.MatchAttribute), at.Child("matchAttribute"))...)
 	}
 	if c.DistinctAttribute != nil {
-		errs = append(errs, validateFullName(string(*c.DistinctAttribute), at.Child("distinctAttribute"))...)
+		errs = append(errs, validate.FullyQualifiedName(string(*c.DistinctAttribute), at.Child("distinctAttribute"))...)
 	}
 	if c.MatchAttribute != nil || c.DistinctAttribute != nil {
 		return errs

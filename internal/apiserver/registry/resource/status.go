@@ -104,7 +104,7 @@ func validateAllocation(a *resourcev1.AllocationResult, names requestNames, at *
 			return slices.Concat(
 				names.validateReference(r.Request, at.Child("request")),
 				validateDriver(r.Driver, at.Child("driver")),
-				validatePool(r.Pool, at.Child("pool")),
+				declared(r.Pool, at.Child("pool"), validate.PoolName),
 				validateLabel(r.Device, at.Child("device")),
 				validateBinding(r.BindingConditions, r.BindingFailureConditions, at),
 				validateShare((*string)(r.ShareID), at.Child("shareID")),

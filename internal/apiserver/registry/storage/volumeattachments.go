@@ -43,8 +43,12 @@ func volumeAttachments() registry.Resource {
 		table.Age(),
 	}, registry.Strategy[*storagev1.VolumeAttachment]{
 		Validate: validateAttachment,
+		ValidateCreate: func(a *storagev1.VolumeAttachment) field.ErrorList {
+			return validateAttacher(a.Spec.Attacher, field.NewPath("spec", "attacher"))
+		},
 		ValidateUpdate: func(a, old *storagev1.VolumeAttachment) field.ErrorList {
-			return validate.ImmutableUnnamed(a.Spec, old.Spec, field.NewPath("spec"))
+			return append(podspec.ValidateDriverName(a.Spec.Attacher, field.NewPath("spec", "attacher")),
+				validate.ImmutableUnnamed(a.Spec, old.Spec, field.NewPath("spec"))...)
 		},
 		CopyStatus:           registry.CopyField(func(a *storagev1.VolumeAttachment) *storagev1.VolumeAttachmentStatus { return &a.Status }),
 		ValidateStatusUpdate: validateAttachmentStatus,
@@ -54,10 +58,19 @@ func volumeAttachments() registry.Resource {
 func validateAttachment(a *storagev1.VolumeAttachment) field.ErrorList {
 	spec := field.NewPath("spec")
 	return slices.Concat(
-		podspec.ValidateDriverName(a.Spec.Attacher, spec.Child("attacher")),
 		validateAttachmentSource(&a.Spec.Source, spec.Child("source")),
 		validate.FromMessages(a.Spec.NodeName, spec.Child("nodeName"), apivalidation.NameIsDNSSubdomain(a.Spec.NodeName, false)),
 	)
+}
+
+// maxAttacher is the maximum length of the name of an attacher.
+const maxAttacher = 63
+
+func validateAttacher(name string, at *field.Path) field.ErrorList {
+	if name == "" {
+		return validate.Required(name, at)
+	}
+	return append(validate.LongNameCaseless(name, at), validate.MaxCharacters(name, at, maxAttacher)...)
 }
 
 func validateAttachmentSource(s *storagev1.VolumeAttachmentSource, at *field.Path) field.ErrorList {

@@ -49,6 +49,16 @@ func UUID[T ~string](uid *T, path *field.Path) field.ErrorList {
 	return declarative.UUID(unbounded, operation.Operation{}, path, uid, nil)
 }
 
+// ShortName checks a DNS label.
+func ShortName(name string, path *field.Path) field.ErrorList {
+	return declarative.ShortName(unbounded, operation.Operation{}, path, &name, nil)
+}
+
+// LongName checks a DNS subdomain.
+func LongName(name string, path *field.Path) field.ErrorList {
+	return declarative.LongName(unbounded, operation.Operation{}, path, &name, nil)
+}
+
 // LongNameCaseless checks a DNS subdomain, whose letters may be upper-case.
 func LongNameCaseless(name string, path *field.Path) field.ErrorList {
 	return declarative.LongNameCaseless(unbounded, operation.Operation{}, path, &name, nil)
@@ -57,6 +67,16 @@ func LongNameCaseless(name string, path *field.Path) field.ErrorList {
 // ExtendedResourceName checks the name of a resource outside of kubernetes.io.
 func ExtendedResourceName(name *string, path *field.Path) field.ErrorList {
 	return declarative.ExtendedResourceName(unbounded, operation.Operation{}, path, name, nil)
+}
+
+// FullyQualifiedName checks the name of an attribute of devices with its domain.
+func FullyQualifiedName(name string, path *field.Path) field.ErrorList {
+	return declarative.ResourceFullyQualifiedName(unbounded, operation.Operation{}, path, &name, nil)
+}
+
+// PoolName checks the name of a pool of devices.
+func PoolName(name string, path *field.Path) field.ErrorList {
+	return declarative.ResourcePoolName(unbounded, operation.Operation{}, path, &name, nil)
 }
 
 // ImmutableUnnamed is Immutable for the fields that Kubernetes declares to be immutable: the error has no value.
