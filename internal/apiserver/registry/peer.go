@@ -21,6 +21,8 @@ type PeerVersion struct {
 	// FieldLabels maps the labels that field selectors may use in this version, besides the object's name and
 	// namespace, to the row's labels. Nil: the row's labels are used.
 	FieldLabels map[string]string
+	// Default completes an object of the row that was converted from this version. Nil: the row's Default does.
+	Default func(obj runtime.Object)
 
 	// toRow and fromRow convert one object. They change nothing but their second argument,
 	// which may share memory with the first one.
@@ -60,11 +62,15 @@ func addPeerConversions(hub *runtime.Scheme, resources []Resource) {
 			if p.GroupVersion.Group != resource.GroupVersion.Group {
 				addInternalNames(hub, p.GroupVersion.Group, resource)
 			}
+			complete := p.Default
+			if complete == nil {
+				complete = resource.Strategy.Default
+			}
 			toRow := func(from, to runtime.Object) error {
 				if err := p.toRow(from, to); err != nil {
 					return err
 				}
-				resource.Strategy.Default(to)
+				complete(to)
 				return nil
 			}
 			add := func(from, to runtime.Object, convert func(from, to runtime.Object) error) {

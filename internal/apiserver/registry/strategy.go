@@ -43,7 +43,8 @@ type Strategy[T runtime.Object] struct {
 	Validate func(T) field.ErrorList
 	// ValidateCreate checks the rules that apply to new objects only.
 	ValidateCreate func(T) field.ErrorList
-	// ValidateIn checks the rules that depend on the group version of the request. old is nil for a new object.
+	// ValidateIn checks the rules that depend on the group version of the request, or on the stored object; old is nil
+	// for a new object.
 	ValidateIn func(version schema.GroupVersion, obj, old T) field.ErrorList
 	// ValidateWith checks the rules that depend on other objects, on the main endpoint and on /status. old is nil for a
 	// new object.

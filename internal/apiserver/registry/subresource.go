@@ -13,7 +13,7 @@ import (
 
 // Subresource returns an endpoint that changes one part of an object: copyPart copies
 // the part, and sibling is the top-level field next to it that this endpoint does not
-// change.
+// change, so that nobody manages it by it; empty: none.
 func Subresource[P runtime.Object](r *REST, copyPart func(to, from P), sibling string, validate func(obj, old P) field.ErrorList) *SubresourceREST {
 	return r.subresource(subresourceStrategy{
 		restStrategy: newRESTStrategy(r.Resource, r.CreateStrategy, nil),
@@ -95,7 +95,8 @@ type subresourceStrategy struct {
 	copyPart func(to, from runtime.Object)
 	// complete completes the part that was copied.
 	complete func(obj, old runtime.Object)
-	// sibling is the field next to the part that this endpoint does not change.
+	// sibling is the field next to the part that this endpoint does not change. Empty: none that is reset in
+	// managedFields.
 	sibling string
 	// validate checks a changed part.
 	validate func(obj, old runtime.Object) field.ErrorList
@@ -138,10 +139,13 @@ func (s subresourceStrategy) AllowCreateOnUpdate(context.Context) bool { return 
 
 // GetResetFields returns the fields that a client cannot own by applying to this endpoint.
 func (s subresourceStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return s.reset(
-		fieldpath.MakePathOrDie(s.sibling),
+	paths := []fieldpath.Path{
 		fieldpath.MakePathOrDie("metadata", "labels"),
 		fieldpath.MakePathOrDie("metadata", "finalizers"),
 		fieldpath.MakePathOrDie("metadata", "ownerReferences"),
-	)
+	}
+	if s.sibling != "" {
+		paths = append(paths, fieldpath.MakePathOrDie(s.sibling))
+	}
+	return s.reset(paths...)
 }

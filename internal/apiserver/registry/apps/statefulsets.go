@@ -170,7 +170,7 @@ func validateNewStatefulSet(s *appsv1.StatefulSet) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := validate.OptionalLabel(s.Spec.ServiceName, spec.Child("serviceName"))
 	return append(errs, validate.Each(s.Spec.VolumeClaimTemplates, spec.Child("volumeClaimTemplates"), func(c *corev1.PersistentVolumeClaim, at *field.Path) field.ErrorList {
-		return podspec.ValidateVolumeClaimSpec(&c.Spec, at.Child("spec"))
+		return podspec.ValidateVolumeClaimSpec(&c.Spec, nil, at.Child("spec"))
 	})...)
 }
 

@@ -140,6 +140,12 @@ func metricTarget(m *autoscalingv2.MetricSpec) string {
 const usualUtilization = 80
 
 func defaultAutoscaler(a *autoscalingv2.HorizontalPodAutoscaler) {
+	defaultScale(a)
+	defaultBehavior(a.Spec.Behavior)
+}
+
+// defaultScale sets the defaults of the fields that v1 has, too.
+func defaultScale(a *autoscalingv2.HorizontalPodAutoscaler) {
 	registry.SetDefaultPtr(&a.Spec.MinReplicas, 1)
 	if len(a.Spec.Metrics) == 0 {
 		a.Spec.Metrics = []autoscalingv2.MetricSpec{{
@@ -149,16 +155,19 @@ func defaultAutoscaler(a *autoscalingv2.HorizontalPodAutoscaler) {
 			}},
 		}}
 	}
-	if a.Spec.Behavior == nil {
+}
+
+func defaultBehavior(b *autoscalingv2.HorizontalPodAutoscalerBehavior) {
+	if b == nil {
 		return
 	}
 	all := autoscalingv2.HPAScalingPolicy{Type: autoscalingv2.PercentScalingPolicy, Value: 100, PeriodSeconds: 15}
 	few := autoscalingv2.HPAScalingPolicy{Type: autoscalingv2.PodsScalingPolicy, Value: 4, PeriodSeconds: 15}
-	registry.SetDefaultPtr(&a.Spec.Behavior.ScaleUp, autoscalingv2.HPAScalingRules{})
-	registry.SetDefaultPtr(&a.Spec.Behavior.ScaleDown, autoscalingv2.HPAScalingRules{})
-	registry.SetDefaultPtr(&a.Spec.Behavior.ScaleUp.StabilizationWindowSeconds, 0)
-	defaultRules(a.Spec.Behavior.ScaleUp, few, all)
-	defaultRules(a.Spec.Behavior.ScaleDown, all)
+	registry.SetDefaultPtr(&b.ScaleUp, autoscalingv2.HPAScalingRules{})
+	registry.SetDefaultPtr(&b.ScaleDown, autoscalingv2.HPAScalingRules{})
+	registry.SetDefaultPtr(&b.ScaleUp.StabilizationWindowSeconds, 0)
+	defaultRules(b.ScaleUp, few, all)
+	defaultRules(b.ScaleDown, all)
 }
 
 func defaultRules(r *autoscalingv2.HPAScalingRules, policies ...autoscalingv2.HPAScalingPolicy) {

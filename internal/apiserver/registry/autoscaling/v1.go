@@ -10,6 +10,7 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 )
@@ -28,11 +29,14 @@ const (
 // v1 is the version autoscaling/v1, which has one metric, the utilization of the CPU. Annotations hold the other
 // metrics and all other fields that only v2 has.
 func v1() registry.PeerVersion {
-	return registry.Peer[autoscalingv1.HorizontalPodAutoscaler, autoscalingv1.HorizontalPodAutoscalerList, autoscalingv2.HorizontalPodAutoscaler](
+	v := registry.Peer[autoscalingv1.HorizontalPodAutoscaler, autoscalingv1.HorizontalPodAutoscalerList, autoscalingv2.HorizontalPodAutoscaler](
 		autoscalingv1.SchemeGroupVersion, nil, autoscalerFromV1, autoscalerToV1)
+	// A behavior in an annotation gets its defaults when the stored object is read: v1 has no such field.
+	v.Default = func(obj runtime.Object) { defaultScale(obj.(*autoscalingv2.HorizontalPodAutoscaler)) }
+	return v
 }
 
-// autoscalerFromV1 leaves the defaults to the row. It ignores annotations that it cannot read.
+// autoscalerFromV1 sets no defaults. It ignores annotations that it cannot read.
 func autoscalerFromV1(from *autoscalingv1.HorizontalPodAutoscaler, to *autoscalingv2.HorizontalPodAutoscaler) error {
 	*to = autoscalingv2.HorizontalPodAutoscaler{
 		ObjectMeta: from.ObjectMeta,

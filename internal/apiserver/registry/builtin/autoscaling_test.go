@@ -8,6 +8,7 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 )
 
@@ -106,5 +107,34 @@ func TestAutoscalersFromV1(t *testing.T) {
 				t.Errorf("%d replicas, annotations %v, metrics (-want +got):\n%s", *got.Spec.MinReplicas, got.Annotations, diff)
 			}
 		})
+	}
+}
+
+// TestBehaviorFromV1 checks that the behavior in an annotation gets its defaults when the stored object is read, so
+// that an update in v1 without them changes the object.
+func TestBehaviorFromV1(t *testing.T) {
+	schemes := NewSchemes()
+	sent, err := yaml.YAMLToJSONStrict([]byte(`{apiVersion: autoscaling/v1, kind: HorizontalPodAutoscaler, metadata: {name: a, annotations: {
+		autoscaling.alpha.kubernetes.io/behavior: '{"ScaleDown":{"Policies":[{"Type":"Pods","Value":1,"PeriodSeconds":10}]}}'}},
+		spec: {scaleTargetRef: {kind: Deployment, name: a}, maxReplicas: 3}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	obj, _, err := schemes.Codecs.UniversalDecoder().Decode(sent, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b := obj.(*autoscalingv2.HorizontalPodAutoscaler).Spec.Behavior; b == nil || b.ScaleUp != nil || b.ScaleDown == nil || b.ScaleDown.SelectPolicy != nil {
+		t.Errorf("the behavior that was sent: %+v", b)
+	}
+	kept, err := runtime.Encode(schemes.Codecs.LegacyCodec(autoscalingv2.SchemeGroupVersion), obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if obj, _, err = schemes.Codecs.UniversalDecoder().Decode(kept, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if b := obj.(*autoscalingv2.HorizontalPodAutoscaler).Spec.Behavior; b == nil || b.ScaleUp == nil || b.ScaleDown == nil || b.ScaleDown.SelectPolicy == nil {
+		t.Errorf("the behavior that is read: %+v", b)
 	}
 }

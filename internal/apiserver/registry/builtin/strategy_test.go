@@ -252,9 +252,11 @@ func TestResetFields(t *testing.T) {
 		fieldpath.MakePathOrDie("metadata", "ownerReferences"),
 	}
 	paths := map[string]*fieldpath.Set{
-		"main":     fieldpath.NewSet(fieldpath.MakePathOrDie("status")),
-		"status":   fieldpath.NewSet(append(meta, fieldpath.MakePathOrDie("spec"))...),
-		"finalize": fieldpath.NewSet(append(meta, fieldpath.MakePathOrDie("status"))...),
+		"main":                fieldpath.NewSet(fieldpath.MakePathOrDie("status")),
+		"status":              fieldpath.NewSet(append(meta, fieldpath.MakePathOrDie("spec"))...),
+		"finalize":            fieldpath.NewSet(append(meta, fieldpath.MakePathOrDie("status"))...),
+		"resize":              fieldpath.NewSet(meta...),
+		"ephemeralcontainers": fieldpath.NewSet(meta...),
 	}
 	eachResource(t, func(t *testing.T, resource registry.Resource) {
 		versions := []schema.GroupVersion{resource.GroupVersion}
@@ -287,6 +289,10 @@ func TestResetFields(t *testing.T) {
 		check("main", mainREST(t, resource, schemes).GetResetFields())
 		if resource.HasStatus() {
 			check("status", strategyOf(t, resource, schemes, "status").(rest.ResetFieldsStrategy).GetResetFields())
+		}
+		if resource.Plural == "pods" {
+			check("resize", strategyOf(t, resource, schemes, "resize").(rest.ResetFieldsStrategy).GetResetFields())
+			check("ephemeralcontainers", strategyOf(t, resource, schemes, "ephemeralcontainers").(rest.ResetFieldsStrategy).GetResetFields())
 		}
 		if resource.Plural == "namespaces" {
 			check("finalize", strategyOf(t, resource, schemes, "finalize").(rest.ResetFieldsStrategy).GetResetFields())

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
@@ -38,8 +39,12 @@ func persistentVolumeClaims() registry.Resource {
 			podspec.NormalizeDataSources(&c.Spec, nil)
 		},
 		PrepareForUpdate: func(c, old *corev1.PersistentVolumeClaim) { podspec.NormalizeDataSources(&c.Spec, &old.Spec) },
-		Validate: func(c *corev1.PersistentVolumeClaim) field.ErrorList {
-			return podspec.ValidateVolumeClaimSpec(&c.Spec, field.NewPath("spec"))
+		ValidateIn: func(_ schema.GroupVersion, c, old *corev1.PersistentVolumeClaim) field.ErrorList {
+			var was *corev1.PersistentVolumeClaimSpec
+			if old != nil {
+				was = &old.Spec
+			}
+			return podspec.ValidateVolumeClaimSpec(&c.Spec, was, field.NewPath("spec"))
 		},
 		ValidateUpdate: validateClaimUpdate,
 		PrepareForStatusUpdate: func(c, _ *corev1.PersistentVolumeClaim) {

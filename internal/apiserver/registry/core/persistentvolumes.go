@@ -159,26 +159,39 @@ func validateVolume(pv *corev1.PersistentVolume) field.ErrorList {
 		errs = append(errs, field.NotSupported(spec.Child("capacity"), pv.Spec.Capacity, []corev1.ResourceName{corev1.ResourceStorage}))
 	}
 	errs = append(errs, validateVolumePlace(pv, spec)...)
+	return append(errs, validateVolumeSources(pv, spec)...)
+}
+
+// volumeSources returns the sources of volumes in the order in which upstream counts them.
+func volumeSources() []string {
+	return []string{
+		"hostPath", "gcePersistentDisk", "awsElasticBlockStore", "glusterfs", "flocker", "nfs", "rbd", "quobyte", "cephfs", "iscsi", "cinder", "fc",
+		"flexVolume", "azureFile", "vsphereVolume", "photonPersistentDisk", "portworxVolume", "azureDisk", "scaleIO", "local", "storageos", "csi",
+	}
+}
+
+// validateVolumeSources checks that a volume has one source. Of several, the first one is checked, and the others are too
+// many, except flexVolume.
+func validateVolumeSources(pv *corev1.PersistentVolume, spec *field.Path) field.ErrorList {
 	sources := validate.SetMembers(&pv.Spec.PersistentVolumeSource)
 	if len(sources) == 0 {
-		return append(errs, field.Required(spec, "must specify a volume type"))
+		return field.ErrorList{field.Required(spec, "must specify a volume type")}
 	}
-	// The first source counts. hostPath comes first, and flexVolume does not count as a second source.
-	sources = slices.DeleteFunc(sources, func(name string) bool { return name == "flexVolume" })
-	if i := slices.Index(sources, "hostPath"); i > 0 {
-		sources[0], sources[i] = sources[i], sources[0]
+	order := volumeSources()
+	slices.SortFunc(sources, func(a, b string) int { return slices.Index(order, a) - slices.Index(order, b) })
+	var errs field.ErrorList
+	for i, source := range sources {
+		switch {
+		case source == "flexVolume":
+			errs = append(errs, validate.Required(pv.Spec.FlexVolume.Driver, spec.Child("flexVolume", "driver"))...)
+		case i > 0:
+			name := cmp.Or(map[string]string{"cephfs": "cephFS"}[source], source) // errors use another name
+			errs = append(errs, field.Forbidden(spec.Child(name), "may not specify more than 1 volume type"))
+		default:
+			errs = append(errs, validateVolumeSource(pv, source, spec)...)
+		}
 	}
-	if flex := pv.Spec.FlexVolume; flex != nil {
-		errs = append(errs, validate.Required(flex.Driver, spec.Child("flexVolume", "driver"))...)
-	}
-	if len(sources) == 0 {
-		return errs
-	}
-	for _, extra := range sources[1:] {
-		name := cmp.Or(map[string]string{"cephfs": "cephFS"}[extra], extra) // errors use another name
-		errs = append(errs, field.Forbidden(spec.Child(name), "may not specify more than 1 volume type"))
-	}
-	return append(errs, validateVolumeSource(pv, sources[0], spec)...)
+	return errs
 }
 
 // validateVolumeModes checks the access modes of a volume. It needs at least one.

@@ -53,9 +53,6 @@ func pods() registry.Resource {
 }
 
 func validateNewPod(p *corev1.Pod) field.ErrorList {
-	if isStatic(p) && len(p.Spec.ResourceClaims) > 0 {
-		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods do not support resource claims")}
-	}
 	errs := podspec.ValidateAnnotations(p.Annotations, &p.Spec, field.NewPath("metadata", "annotations"))
 	if len(p.Spec.EphemeralContainers) > 0 {
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "ephemeralContainers"), "cannot be set on create"))

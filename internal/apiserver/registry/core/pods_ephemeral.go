@@ -12,9 +12,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
 )
 
-// ephemeralContainersEndpoint returns /ephemeralcontainers, which adds containers to a running pod, to debug it.
+// ephemeralContainersEndpoint returns /ephemeralcontainers, which adds containers to a running pod, to debug it. As in
+// upstream, managedFields also name the fields of the status that a client has sent.
 func ephemeralContainersEndpoint(r *registry.REST) rest.Storage {
-	return registry.Subresource(r, copyEphemeralContainers, "status", validateEphemeralContainersUpdate)
+	return registry.Subresource(r, copyEphemeralContainers, "", validateEphemeralContainersUpdate)
 }
 
 // copyEphemeralContainers copies the ephemeral containers. They are part of the desired state.
@@ -28,7 +29,7 @@ func copyEphemeralContainers(to, from *corev1.Pod) {
 // validateEphemeralContainersUpdate checks that containers were only added. A patch may change
 // their order, so each is looked up by its name.
 func validateEphemeralContainersUpdate(pod, old *corev1.Pod) field.ErrorList {
-	if isStatic(old) {
+	if podspec.IsStatic(old) {
 		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods do not support ephemeral containers")}
 	}
 	path := field.NewPath("spec", "ephemeralContainers")
@@ -47,10 +48,4 @@ func validateEphemeralContainersUpdate(pod, old *corev1.Pod) field.ErrorList {
 		}
 	}
 	return errs
-}
-
-// isStatic reports whether a pod is the mirror of a static pod, which is defined on its node.
-func isStatic(pod *corev1.Pod) bool {
-	_, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]
-	return ok
 }

@@ -13,9 +13,10 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/podspec"
 )
 
-// resizeEndpoint returns /resize, which changes the CPU and the memory of a running pod and of its containers.
+// resizeEndpoint returns /resize, which changes the CPU and the memory of a running pod and of its containers. As in
+// upstream, managedFields also name the fields of the status that a client has sent.
 func resizeEndpoint(r *registry.REST) rest.Storage {
-	return registry.Subresource(r, copyResources, "status", validateResize)
+	return registry.Subresource(r, copyResources, "", validateResize)
 }
 
 // copyResources copies the resources of the pod and of its containers, which are part of the desired state. If
@@ -52,7 +53,7 @@ func withResources(to, from []corev1.Container) []corev1.Container {
 func validateResize(pod, old *corev1.Pod) field.ErrorList {
 	spec := field.NewPath("spec")
 	switch {
-	case isStatic(old):
+	case podspec.IsStatic(old):
 		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods cannot be resized")}
 	case old.Spec.OS != nil && old.Spec.OS.Name == corev1.Windows:
 		return field.ErrorList{field.Forbidden(field.NewPath(""), "windows pods cannot be resized")}

@@ -32,7 +32,7 @@ func validatePodUpdate(pod, old *corev1.Pod) field.ErrorList {
 		{"initContainers", len(pod.Spec.InitContainers), len(old.Spec.InitContainers)},
 	} {
 		if list.is != list.was {
-			return field.ErrorList{field.Forbidden(spec.Child(list.name), "pod updates may not add or remove containers")}
+			return append(validateChangedAnnotations(pod, old), field.Forbidden(spec.Child(list.name), "pod updates may not add or remove containers"))
 		}
 	}
 	if deadline, at := pod.Spec.ActiveDeadlineSeconds, spec.Child("activeDeadlineSeconds"); deadline != nil {
@@ -72,7 +72,7 @@ func validatePodUpdate(pod, old *corev1.Pod) field.ErrorList {
 func validateChangedAnnotations(pod, old *corev1.Pod) field.ErrorList {
 	at := field.NewPath("metadata", "annotations")
 	errs := podspec.ValidateAnnotationsUpdate(pod.Annotations, old.Annotations, at)
-	if !maps.Equal(pod.Annotations, old.Annotations) {
+	if !maps.Equal(pod.Annotations, old.Annotations) || pod.Spec.NodeName != old.Spec.NodeName {
 		errs = append(errs, podspec.ValidateAnnotations(pod.Annotations, &pod.Spec, at)...)
 	}
 	return errs

@@ -9,6 +9,7 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -49,8 +50,11 @@ func services(ranges ServiceRanges) registry.Resource {
 		},
 		PrepareForUpdate: prepareServiceUpdate,
 		Validate:         validateService,
-		ValidateUpdate:   validateServiceUpdate,
-		CopyStatus:       registry.CopyField(func(s *corev1.Service) *corev1.ServiceStatus { return &s.Status }),
+		ValidateIn: func(_ schema.GroupVersion, s, old *corev1.Service) field.ErrorList {
+			return validateServiceAddress(s, old, field.NewPath("spec"))
+		},
+		ValidateUpdate: validateServiceUpdate,
+		CopyStatus:     registry.CopyField(func(s *corev1.Service) *corev1.ServiceStatus { return &s.Status }),
 		ValidateStatusUpdate: func(s, _ *corev1.Service) field.ErrorList {
 			return validateServiceStatus(s, field.NewPath("status", "loadBalancer", "ingress"))
 		},
@@ -142,7 +146,6 @@ func validateService(s *corev1.Service) field.ErrorList {
 			corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort),
 		metav1validation.ValidateLabels(s.Spec.Selector, spec.Child("selector")),
 		validateServicePorts(s.Spec.Ports, spec.Child("ports")),
-		validateServiceAddress(s, spec),
 		validateSessionAffinity(s, spec),
 		validateServiceTraffic(s, spec),
 		validateServiceAnnotations(s),
@@ -157,8 +160,8 @@ func validateService(s *corev1.Service) field.ErrorList {
 }
 
 // validateServiceAddress checks the address of a service within the cluster.
-func validateServiceAddress(s *corev1.Service, spec *field.Path) field.ErrorList {
-	errs := validateClusterIPs(s, spec)
+func validateServiceAddress(s, old *corev1.Service, spec *field.Path) field.ErrorList {
+	errs := validateClusterIPs(s, old, spec)
 	headless := s.Spec.ClusterIP == corev1.ClusterIPNone
 	const external = "may not be set for ExternalName services"
 	switch {

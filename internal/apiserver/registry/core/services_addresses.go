@@ -15,8 +15,9 @@ import (
 // The addresses of services within the cluster. clusterIP is for clients that know only one address, and equals the
 // first of clusterIPs.
 
-// validateClusterIPs checks the addresses of a service and their families, one by one and together.
-func validateClusterIPs(s *corev1.Service, spec *field.Path) field.ErrorList {
+// validateClusterIPs checks the addresses of a service and their families, one by one and together. An address that the
+// stored service, old, has is valid: "None", too, in any place.
+func validateClusterIPs(s, old *corev1.Service, spec *field.Path) field.ErrorList {
 	if s.Spec.Type == corev1.ServiceTypeExternalName {
 		return nil
 	}
@@ -31,7 +32,11 @@ func validateClusterIPs(s *corev1.Service, spec *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(all, list, "first value must match `clusterIP`"))
 	}
 	errs = append(errs, validateFamilies(s, spec)...)
-	invalid := validateEachClusterIP(list, all)
+	var stored []string
+	if old != nil {
+		stored = old.Spec.ClusterIPs
+	}
+	invalid := validateEachClusterIP(list, stored, all)
 	errs = append(errs, invalid...)
 	if len(list) > maxAddresses {
 		errs = append(errs, field.Invalid(all, list, "may only hold up to 2 values"))
@@ -39,9 +44,7 @@ func validateClusterIPs(s *corev1.Service, spec *field.Path) field.ErrorList {
 	if len(invalid) > 0 {
 		return errs
 	}
-	if isDual, err := netutils.IsDualStackIPStrings(list); len(list) > 1 && (err != nil || !isDual) {
-		errs = append(errs, field.Invalid(all, list, "may specify no more than one IP for each IP family"))
-	}
+	errs = append(errs, validateDualStack(list, all)...)
 	for i, ip := range list {
 		if i >= len(s.Spec.IPFamilies) || s.Spec.ClusterIP == corev1.ClusterIPNone {
 			break
@@ -49,6 +52,22 @@ func validateClusterIPs(s *corev1.Service, spec *field.Path) field.ErrorList {
 		if wanted := s.Spec.IPFamilies[i]; wanted != familyOf(ip) && isFamily(wanted) {
 			errs = append(errs, field.Invalid(all.Index(i), ip, fmt.Sprintf("expected an %s value as indicated by `ipFamilies[%d]`", wanted, i)))
 		}
+	}
+	return errs
+}
+
+// validateDualStack checks that several addresses are of different families.
+func validateDualStack(list []string, at *field.Path) field.ErrorList {
+	if len(list) < maxAddresses {
+		return nil
+	}
+	var errs field.ErrorList
+	isDual, err := netutils.IsDualStackIPStrings(list)
+	if err != nil {
+		errs = append(errs, field.InternalError(at, fmt.Errorf("failed to check for dual stack with error:%w", err)))
+	}
+	if !isDual {
+		errs = append(errs, field.Invalid(at, list, "may specify no more than one IP for each IP family"))
 	}
 	return errs
 }
@@ -71,12 +90,12 @@ func validateFamilies(s *corev1.Service, spec *field.Path) field.ErrorList {
 		corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack)...)
 }
 
-func validateEachClusterIP(list []string, at *field.Path) field.ErrorList {
+func validateEachClusterIP(list, stored []string, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, ip := range list {
 		switch {
 		case i > 0 || ip != corev1.ClusterIPNone:
-			errs = append(errs, validate.IP(ip, at.Index(i))...)
+			errs = append(errs, validate.ChangedIP(ip, stored, at.Index(i))...)
 		case len(list) > 1:
 			errs = append(errs, field.Invalid(at, list, "'None' must be the first and only value"))
 		}
@@ -111,7 +130,7 @@ func (a serviceAllocation) chooseFamilies(s, old *corev1.Service, spec *field.Pa
 	default:
 		s.Spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicySingleStack)
 	}
-	if errs := validateClusterIPs(s, spec); len(errs) > 0 {
+	if errs := validateClusterIPs(s, old, spec); len(errs) > 0 {
 		return errs
 	}
 	errs := dropSecondFamily(s, old, spec)

@@ -21,7 +21,11 @@ import (
 // ValidatePod checks the spec of a pod: with the rules of templates, and with rules that apply to running pods only.
 func ValidatePod(pod *corev1.Pod) field.ErrorList {
 	path := field.NewPath("spec")
-	errs := append(ValidateSpec(&pod.Spec, path), validateOwnTokens(pod, path.Child("volumes"))...)
+	claims := validateResourceClaims(pod.Spec.ResourceClaims, path.Child("resourceClaims"))
+	if IsStatic(pod) && len(pod.Spec.ResourceClaims) > 0 {
+		claims = field.ErrorList{field.Forbidden(field.NewPath(""), "static pods do not support resource claims")}
+	}
+	errs := append(validateSpec(&pod.Spec, claims, path), validateOwnTokens(pod, path.Child("volumes"))...)
 	errs = append(errs, validate.Each(pod.Spec.Containers, path.Child("containers"), validateImageName)...)
 	return append(errs, validate.Each(pod.Spec.InitContainers, path.Child("initContainers"), validateImageName)...)
 }
@@ -30,11 +34,22 @@ func ValidatePod(pod *corev1.Pod) field.ErrorList {
 // own: containers (containers.go, env.go, probes.go, resources.go), volumes (volumes.go),
 // resource claims (resourceclaims.go), placement (placement.go) and security (security.go).
 func ValidateSpec(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
+	return validateSpec(spec, validateResourceClaims(spec.ResourceClaims, path.Child("resourceClaims")), path)
+}
+
+// IsStatic reports whether a pod is the mirror of a static pod, which is defined on its node.
+func IsStatic(pod *corev1.Pod) bool {
+	_, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]
+	return ok
+}
+
+// validateSpec checks the spec of a pod or of a template; claims has the mistakes in its claims on devices.
+func validateSpec(spec *corev1.PodSpec, claims field.ErrorList, path *field.Path) field.ErrorList {
 	return slices.Concat(
 		validate.OneOf(spec.RestartPolicy, path.Child("restartPolicy"),
 			corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever),
 		validateContainers(spec, path),
-		validateResourceClaims(spec.ResourceClaims, path.Child("resourceClaims")),
+		claims,
 		validatePodResources(spec, resourceClaimNames(spec), path.Child("resources")),
 		validateDeadline(spec.ActiveDeadlineSeconds, path.Child("activeDeadlineSeconds")),
 		validate.OptionalSubdomain(spec.ServiceAccountName, path.Child("serviceAccountName")),

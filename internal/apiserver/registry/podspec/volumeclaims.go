@@ -25,19 +25,22 @@ func DefaultVolumeClaim(c *corev1.PersistentVolumeClaim) {
 	registry.SetDefaultPtr(&c.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
 }
 
-// ValidateVolumeClaimSpec checks the spec of a volume claim or of a template of one.
-func ValidateVolumeClaimSpec(s *corev1.PersistentVolumeClaimSpec, spec *field.Path) field.ErrorList {
+// ValidateVolumeClaimSpec checks the spec of a volume claim or of a template of one. A claim whose stored spec, old, has a
+// data source with an API group may have any group.
+func ValidateVolumeClaimSpec(s, old *corev1.PersistentVolumeClaimSpec, spec *field.Path) field.ErrorList {
 	errs := append(
 		ValidateAccessModes(s.AccessModes, spec.Child("accessModes")),
 		validate.OneOfPtr(s.VolumeMode, spec.Child("volumeMode"), corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)...)
 	errs = append(errs, validate.OptionalLabelSelector(s.Selector, spec.Child("selector"))...)
 	errs = append(errs, validate.OptionalSubdomain(ptr.Deref(s.StorageClassName, ""), spec.Child("storageClassName"))...)
 	errs = append(errs, validate.OptionalSubdomain(ptr.Deref(s.VolumeAttributesClassName, ""), spec.Child("volumeAttributesClassName"))...)
+	anyGroup := old != nil && (old.DataSource != nil && old.DataSource.APIGroup != nil || old.DataSourceRef != nil && old.DataSourceRef.APIGroup != nil)
 	if source := s.DataSource; source != nil {
-		errs = append(errs, validateDataSource(source.APIGroup, source.Kind, source.Name, spec.Child("dataSource"))...)
+		errs = append(errs, validateDataSource(source, anyGroup, spec.Child("dataSource"))...)
 	}
 	if source := s.DataSourceRef; source != nil {
-		errs = append(errs, validateDataSource(source.APIGroup, source.Kind, source.Name, spec.Child("dataSourceRef"))...)
+		local := &corev1.TypedLocalObjectReference{APIGroup: source.APIGroup, Kind: source.Kind, Name: source.Name}
+		errs = append(errs, validateDataSource(local, anyGroup, spec.Child("dataSourceRef"))...)
 		errs = append(errs, validate.OptionalLabel(ptr.Deref(source.Namespace, ""), spec.Child("dataSourceRef", "namespace"))...)
 	}
 	if source, ref := s.DataSource, s.DataSourceRef; source != nil && ref != nil {
@@ -100,12 +103,12 @@ func ValidateClaimTemplateMeta(m *metav1.ObjectMeta, path *field.Path) field.Err
 }
 
 // validateDataSource checks the source of a volume's data. Without a group it can only be another volume claim.
-func validateDataSource(group *string, kind, name string, path *field.Path) field.ErrorList {
-	errs := append(validate.Required(name, path.Child("name")), validate.Required(kind, path.Child("kind"))...)
-	switch group := ptr.Deref(group, ""); {
-	case group == "" && kind != "PersistentVolumeClaim":
-		errs = append(errs, field.Invalid(path, kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup"))
-	case group != "":
+func validateDataSource(s *corev1.TypedLocalObjectReference, anyGroup bool, path *field.Path) field.ErrorList {
+	errs := append(validate.Required(s.Name, path.Child("name")), validate.Required(s.Kind, path.Child("kind"))...)
+	switch group := ptr.Deref(s.APIGroup, ""); {
+	case group == "" && s.Kind != "PersistentVolumeClaim":
+		errs = append(errs, field.Invalid(path, s.Kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup"))
+	case group != "" && !anyGroup:
 		errs = append(errs, validate.FromMessages(group, path.Child("apiGroup"), validation.IsDNS1123Subdomain(group))...)
 	}
 	return errs

@@ -33,26 +33,30 @@ func validateVolumes(volumes []corev1.Volume, path *field.Path) (map[string]*cor
 	return valid, errs
 }
 
-// validateSources checks that a volume has one source, and that it is valid.
+// allSources returns the sources of a volume in the order in which upstream counts them.
+func allSources() []string {
+	return []string{
+		"emptyDir", "hostPath", "gitRepo", "gcePersistentDisk", "awsElasticBlockStore", "secret", "nfs", "iscsi", "glusterfs", "flocker",
+		"persistentVolumeClaim", "rbd", "cinder", "cephfs", "quobyte", "downwardAPI", "fc", "flexVolume", "configMap", "azureFile",
+		"vsphereVolume", "photonPersistentDisk", "portworxVolume", "azureDisk", "storageos", "projected", "scaleIO", "csi", "ephemeral", "image",
+	}
+}
+
+// validateSources checks that a volume has one source, and that it is valid. Of several, the first one is checked, and
+// the others are too many.
 func validateSources(v *corev1.VolumeSource, at *field.Path) field.ErrorList {
 	sources := sourcesOf(v)
 	if len(sources) == 0 {
 		return field.ErrorList{field.Required(at, "must specify a volume type")}
 	}
-	if len(sources) == 1 {
-		return append(validateOwnSource(v, at), validateForeignSource(v, at)...)
-	}
-	// The first source counts. For upstream emptyDir comes before hostPath; the type has another order.
-	first := sources[0]
-	if v.EmptyDir != nil {
-		first = "emptyDir"
-	}
-	var errs field.ErrorList
+	order := allSources()
+	slices.SortFunc(sources, func(a, b string) int { return slices.Index(order, a) - slices.Index(order, b) })
+	first := *v
+	validate.UnsetMembers(&first, sources[1:])
+	errs := append(validateOwnSource(&first, at), validateForeignSource(&first, at)...)
 	upstreams := map[string]string{"downwardAPI": "downwarAPI", "cephfs": "cephFS"} // the names of these fields in upstream's errors
-	for _, extra := range sources {
-		if extra != first {
-			errs = append(errs, field.Forbidden(at.Child(cmp.Or(upstreams[extra], extra)), "may not specify more than 1 volume type"))
-		}
+	for _, extra := range sources[1:] {
+		errs = append(errs, field.Forbidden(at.Child(cmp.Or(upstreams[extra], extra)), "may not specify more than 1 volume type"))
 	}
 	return errs
 }
@@ -96,9 +100,10 @@ func validateOwnSource(v *corev1.VolumeSource, at *field.Path) field.ErrorList {
 
 // ValidateHostPath validates a hostPath volume, of a pod or a PersistentVolume.
 func ValidateHostPath(s *corev1.HostPathVolumeSource, at *field.Path) field.ErrorList {
-	errs := validate.Required(s.Path, at.Child("path"))
-	errs = append(errs, ValidateNoBacksteps(s.Path, at.Child("path"))...)
-	return append(errs, validate.OneOfPtr(s.Type, at.Child("type"), corev1.HostPathUnset,
+	if s.Path == "" {
+		return validate.Required(s.Path, at.Child("path"))
+	}
+	return append(ValidateNoBacksteps(s.Path, at.Child("path")), validate.OneOfPtr(s.Type, at.Child("type"), corev1.HostPathUnset,
 		corev1.HostPathBlockDev, corev1.HostPathCharDev, corev1.HostPathDirectory, corev1.HostPathDirectoryOrCreate,
 		corev1.HostPathFile, corev1.HostPathFileOrCreate, corev1.HostPathSocket)...)
 }
@@ -148,7 +153,7 @@ func validateForeignSource(v *corev1.VolumeSource, at *field.Path) field.ErrorLi
 			errs = append(errs, field.Required(template, ""))
 		} else {
 			errs = append(errs, ValidateClaimTemplateMeta(&s.VolumeClaimTemplate.ObjectMeta, template.Child("metadata"))...)
-			errs = append(errs, ValidateVolumeClaimSpec(&s.VolumeClaimTemplate.Spec, template.Child("spec"))...)
+			errs = append(errs, ValidateVolumeClaimSpec(&s.VolumeClaimTemplate.Spec, nil, template.Child("spec"))...)
 		}
 	}
 	if s := v.NFS; s != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -25,7 +26,7 @@ func validateDevice(d, old *resourcev1.Device, ownNodes bool, at *field.Path) fi
 	for _, name := range sortedKeys(d.Attributes) {
 		attribute, path := d.Attributes[name], at.Child("attributes")
 		errs = append(errs, validateName(string(name), path)...)
-		errs = append(errs, validateAttribute(&attribute, path.Key(shortened(string(name))))...)
+		errs = append(errs, validateAttribute(&attribute, path, string(name))...)
 	}
 	for _, name := range sortedKeys(d.Capacity) {
 		capacity, path := d.Capacity[name], at.Child("capacity")
@@ -61,8 +62,10 @@ var semanticVersion = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\
 	`(-(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(\.(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*)?` +
 	`(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?$`)
 
-func validateAttribute(a *resourcev1.DeviceAttribute, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
+// validateAttribute checks an attribute in the map at all.
+func validateAttribute(a *resourcev1.DeviceAttribute, all *field.Path, name string) field.ErrorList {
+	at := all.Key(shortened(name))
+	errs := validateOneValue(a, all, name)
 	short := func(text *string, name string) {
 		if text != nil {
 			errs = append(errs, validate.MaxBytes(*text, at.Child(name), resourcev1.DeviceAttributeMaxValueLength)...)
@@ -73,12 +76,26 @@ func validateAttribute(a *resourcev1.DeviceAttribute, at *field.Path) field.Erro
 		errs = append(errs, field.Invalid(at.Child("version"), *a.VersionValue, "must be a string compatible with semver.org spec 2.0.0"))
 	}
 	short(a.VersionValue, "version")
-	switch len(validate.SetMembers(a)) {
-	case 0:
-		errs = append(errs, field.Invalid(at, "", "must specify one of: `int`, `bool`, `string`, `version`, `ints`, `bools`, `strings`, `versions`"))
+	return errs
+}
+
+// validateOneValue checks that an attribute has one value. If its name is too long for the path of an error, the cause
+// is reported a second time, at the shortened name.
+func validateOneValue(a *resourcev1.DeviceAttribute, all *field.Path, name string) field.ErrorList {
+	const values = "`int`, `bool`, `string`, `version`, `ints`, `bools`, `strings`, `versions`"
+	var errs field.ErrorList
+	var value any = ""
+	switch set := validate.SetMembers(a); len(set) {
 	case 1:
+		return nil
+	case 0:
+		errs = append(errs, field.Invalid(all.Key(name), "", "must specify one of: "+values))
 	default:
-		errs = append(errs, field.Invalid(at, *a, "exactly one value must be specified"))
+		value = *a
+		errs = append(errs, field.Invalid(all.Key(name), "{"+strings.Join(set, ", ")+"}", "must specify exactly one of: "+values))
+	}
+	if short := shortened(name); short != name {
+		errs = append(errs, field.Invalid(all.Key(short), value, "exactly one value must be specified"))
 	}
 	return errs
 }

@@ -11,7 +11,12 @@ import (
 // IP checks an address as upstream does in fields that existed before Kubernetes required one spelling for each
 // address.
 func IP(ip string, at *field.Path) field.ErrorList {
-	return validation.IsValidIPForLegacyField(at, ip, true, nil)
+	return ChangedIP(ip, nil, at)
+}
+
+// ChangedIP checks an address that an update may have changed: those that the stored object has are valid.
+func ChangedIP(ip string, stored []string, at *field.Path) field.ErrorList {
+	return validation.IsValidIPForLegacyField(at, ip, true, stored)
 }
 
 // CIDR checks a range of addresses in such a field.

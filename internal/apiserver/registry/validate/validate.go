@@ -221,12 +221,30 @@ func OptionalLabel(value string, path *field.Path) field.ErrorList {
 // The unions of the API are such structs, and new members are added to them.
 func SetMembers(union any) []string {
 	var names []string
-	v := reflect.ValueOf(union).Elem()
-	for i := range v.NumField() {
-		if f := v.Field(i); f.Kind() == reflect.Pointer && !f.IsNil() {
-			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+	eachMember(union, func(name string, f reflect.Value) {
+		if !f.IsNil() {
 			names = append(names, name)
 		}
-	}
+	})
 	return names
+}
+
+// UnsetMembers sets pointers in a struct, by their JSON names, to nil.
+func UnsetMembers(union any, names []string) {
+	eachMember(union, func(name string, f reflect.Value) {
+		if slices.Contains(names, name) {
+			f.SetZero()
+		}
+	})
+}
+
+// eachMember calls a function with each pointer in a struct, and its JSON name.
+func eachMember(union any, call func(name string, f reflect.Value)) {
+	v := reflect.ValueOf(union).Elem()
+	for i := range v.NumField() {
+		if f := v.Field(i); f.Kind() == reflect.Pointer {
+			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+			call(name, f)
+		}
+	}
 }
