@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -21,6 +22,17 @@ var freshNamespaces = []string{"default", "kube-node-lease", "kube-public", "kub
 
 // eventResources are Events in both of their groups.
 var eventResources = []string{"events", "events.events.k8s.io"}
+
+// declaration permits differences. The pattern is about the whole line of a difference: what
+// each side does is part of it.
+type declaration struct {
+	pattern *regexp.Regexp
+	reason  string
+}
+
+func permit(reason, pattern string) declaration {
+	return declaration{regexp.MustCompile("^(?:" + pattern + ")$"), reason}
+}
 
 // freshDeclarations are the intended differences of the initial objects.
 var freshDeclarations = []declaration{

@@ -159,6 +159,15 @@ func (all *Declarations) Unused() []*Declaration {
 	return slices.DeleteFunc(slices.Clone(all.all), func(d *Declaration) bool { return all.used[d] > 0 })
 }
 
+// Objects returns those of the kinds whose requests can show the difference. Every kind may have a template of pods.
+func (d *Declaration) Objects(kinds []string) []string {
+	pattern := d.Object
+	if pattern == "" && !d.matches(d.Kind, "Pod") {
+		pattern = d.Kind
+	}
+	return slices.DeleteFunc(slices.Clone(kinds), func(kind string) bool { return !d.matches(pattern, kind) })
+}
+
 // Undocumented returns the declarations whose words are not in their section of a document.
 func (all *Declarations) Undocumented(document string) []*Declaration {
 	sections := map[string]string{}

@@ -1,6 +1,7 @@
 package difference
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -61,6 +62,21 @@ func TestDeclarationPermitsWhatAllItsPatternsMatch(t *testing.T) {
 	} {
 		if got := declarationOf(t, c.fields).permits(c.e, c.difference); got != c.want {
 			t.Errorf("{%s} permits %q of %s %s: %t", c.fields, c.difference, c.e.Verb, c.e.Kind.GVK.Kind, got)
+		}
+	}
+}
+
+func TestObjectsOfADeclaration(t *testing.T) {
+	kinds := []string{"DaemonSet", "Pod", "Service"}
+	for fields, want := range map[string][]string{
+		`path: p`:                               kinds,
+		`path: p, kind: Service`:                {"Service"},
+		`path: p, kind: Pod|Service`:            kinds,
+		`path: p, kind: Pod, object: DaemonSet`: {"DaemonSet"},
+		`path: p, kind: Servise`:                nil,
+	} {
+		if got := declarationOf(t, fields).Objects(kinds); !slices.Equal(got, want) {
+			t.Errorf("{%s}: %v, want %v", fields, got, want)
 		}
 	}
 }

@@ -47,6 +47,9 @@ func (c Cause) String() string { return c.Kind + " " + c.Field }
 // types, and a patched object with its uid.
 var composites = regexp.MustCompile(`^((?:Invalid|Unsupported|Duplicate) value): (?:\{.*\}|"\{.*\}"|\[.*\])`)
 
+// madeUp is the name of an APIService that a server has made up, which is never the right one.
+var madeUp = regexp.MustCompile("^Invalid value: \"\\w+\"(: must be `spec\\.version)")
+
 // addresses and nodePorts are the values that servers choose for services.
 var (
 	addresses = regexp.MustCompile(`\b10\.\d+\.\d+\.\d+`)
@@ -55,6 +58,7 @@ var (
 
 // withoutChoices replaces in a message what servers choose.
 func withoutChoices(message string) string {
+	message = madeUp.ReplaceAllString(message, "Invalid value: (a name)$1")
 	message = uuids.ReplaceAllString(storageKeys.ReplaceAllString(message, "Key: (where the server keeps it)"), "(uid)")
 	if strings.Contains(message, "range of valid ports") {
 		return message

@@ -12,12 +12,18 @@ import (
 )
 
 // Reconcile replaces values that a server chooses freely: the addresses and ports of
-// services, and generated names; the writes of its own controllers; and the user of the
-// requests.
+// services, and generated names; the writes and conditions of its own controllers; and the user
+// of the requests.
 func Reconcile(kind string, ours, theirs map[string]any) {
 	for _, object := range []map[string]any{ours, theirs} {
 		reconcileName(object)
 		reconcileManagers(object)
+		switch kind { // conditions that a server's own controllers set, each server in its own time
+		case "APIService":
+			reconcileConditions(object, "Available")
+		case "FlowSchema":
+			reconcileConditions(object, "Dangling")
+		}
 		if spec, ok := nested(object, "spec"); ok && kind == "CertificateSigningRequest" {
 			for _, requester := range []string{"username", "groups", "uid", "extra"} {
 				delete(spec, requester)
@@ -81,6 +87,22 @@ func reconcileManagers(object map[string]any) {
 		e, _ := entry.(map[string]any)
 		return e["subresource"] == "status" && (e["manager"] == "kube-apiserver" || e["manager"] == filepath.Base(os.Args[0]))
 	})
+}
+
+// reconcileConditions removes the conditions of a type.
+func reconcileConditions(object map[string]any, conditionType string) {
+	status, _ := nested(object, "status")
+	conditions := asList(status["conditions"])
+	if len(conditions) == 0 {
+		return
+	}
+	rest := slices.DeleteFunc(slices.Clone(conditions), func(c any) bool {
+		condition, _ := c.(map[string]any)
+		return condition["type"] == conditionType
+	})
+	if status["conditions"] = rest; len(rest) == 0 {
+		delete(status, "conditions")
+	}
 }
 
 // nested returns the object below a key of an object.
