@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -73,6 +75,10 @@ func (s *apiServer) raw(ctx context.Context, method, path, contentType string, d
 		r.Header.Set("Content-Type", contentType)
 	}
 	response, err := s.client.Do(r)
+	if err != nil && strings.Contains(err.Error(), "INTERNAL_ERROR; received from peer") {
+		// A handler that panics resets the stream.
+		return difference.Outcome{Code: http.StatusInternalServerError, Message: "panic: the stream was reset"}, nil
+	}
 	if err != nil {
 		return difference.Outcome{}, err
 	}
@@ -85,4 +91,17 @@ func (s *apiServer) raw(ctx context.Context, method, path, contentType string, d
 		return difference.Outcome{}, fmt.Errorf("%s %s: %d %q: %w", method, path, response.StatusCode, data, err)
 	}
 	return difference.OutcomeOf(response.StatusCode, response.Header.Values("Warning"), &unstructured.Unstructured{Object: answer}), nil
+}
+
+// TestPanicOfAServerIsAnOutcome checks that a comparison goes on when a server fails in the middle of a request.
+func TestPanicOfAServerIsAnOutcome(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	s := &apiServer{base: server.URL, client: server.Client()}
+	got, err := s.raw(t.Context(), http.MethodPut, "/", "application/json", []byte("{}"))
+	if err != nil || got.Code != http.StatusInternalServerError || !strings.HasPrefix(got.Message, "panic: ") {
+		t.Errorf("%+v %v", got, err)
+	}
 }
