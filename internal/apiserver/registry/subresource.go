@@ -13,7 +13,7 @@ import (
 
 // Subresource returns an endpoint that changes one part of an object: copyPart copies
 // the part, and sibling is the top-level field next to it that this endpoint does not
-// change, so that nobody manages it by it; empty: none.
+// change, and whose fields it does not add to managedFields; empty: none.
 func Subresource[P runtime.Object](r *REST, copyPart func(to, from P), sibling string, validate func(obj, old P) field.ErrorList) *SubresourceREST {
 	return r.subresource(subresourceStrategy{
 		restStrategy: newRESTStrategy(r.Resource, r.CreateStrategy, nil),
