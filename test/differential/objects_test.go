@@ -161,11 +161,14 @@ func (c *objectComparison) compareState(ctx context.Context, k *variation.Kind) 
 	return errors.Join(err, c.remove(ctx, k))
 }
 
+// ofRequester are the fields of a CertificateSigningRequest about its requester.
+var ofRequester = regexp.MustCompile(`^spec\.(extra|groups|uid|username)\b`)
+
 // sample returns the experiments to play. None changes what a CertificateSigningRequest says of its requester, who is
 // another one on each server.
 func (c *objectComparison) sample(random *rand.Rand, all []variation.Experiment) []variation.Experiment {
 	all = slices.DeleteFunc(all, func(e variation.Experiment) bool {
-		return e.Kind.GVK.Kind == "CertificateSigningRequest" && slices.ContainsFunc(e.Changes, func(c variation.Change) bool { return c.Place() == "spec.extra" })
+		return e.Kind.GVK.Kind == "CertificateSigningRequest" && slices.ContainsFunc(e.Changes, func(c variation.Change) bool { return ofRequester.MatchString(c.Place()) })
 	})
 	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	if !c.all && len(all) > c.limit {
