@@ -135,11 +135,12 @@ func formerly(inv *inventory.Inventory, s *inventory.Selector) []ownership.UID {
 	return uids
 }
 
-// Underway returns the objects of the cascade that exist, and those that name one of its objects as an owner.
+// Underway returns the objects of the cascade that exist, and those that name one of its objects as an owner. Computed
+// objects, such as a ComponentStatus, have no UID, and belong to none.
 func (c *Cascade) Underway(inv *inventory.Inventory) []ownership.UID {
 	var uids []ownership.UID
 	for _, o := range inv.Objects {
-		isNamed := slices.ContainsFunc(c.named, func(n *named) bool { return n.here == o.UID })
+		isNamed := slices.ContainsFunc(c.named, func(n *named) bool { return n.here != "" && n.here == o.UID })
 		if isNamed || c.members.has(o.UID) || slices.ContainsFunc(o.Owners, func(r ownership.Reference) bool { return c.members.has(r.UID) }) {
 			uids = append(uids, o.UID)
 		}
