@@ -35,7 +35,6 @@ const (
 	mutations = "../../internal/apiserver/registry/builtin/testdata/mutations"
 	shared    = "../differential/testdata/"
 	recorded  = "testdata/recorded.txt"
-	semantics = "../../docs/semantics.md"
 
 	namespace = "default"
 )
@@ -97,23 +96,6 @@ func counts(played map[string]int) string {
 		text += fmt.Sprintf(" %s %d", kind, played[kind])
 	}
 	return text
-}
-
-// TestDeclarationsAreInTheDocument checks that docs/semantics.md has the words of each declared difference.
-func TestDeclarationsAreInTheDocument(t *testing.T) {
-	document, err := os.ReadFile(semantics)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, comparison := range []string{difference.Process, difference.Server} {
-		declarations, err := difference.ReadDeclarations(shared+"declared.yaml", comparison)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, d := range declarations.Undocumented(string(document)) {
-			t.Errorf("docs/semantics.md, section %q, does not have the words %q of the declared difference %s", d.Section, d.Words, d)
-		}
-	}
 }
 
 // TestEverythingStableIsServed checks that we have each endpoint of upstream's stable versions.

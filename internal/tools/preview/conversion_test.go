@@ -97,7 +97,7 @@ func TestUpstreamDoesNotSeeThatUnconvertedOwnersAreGone(t *testing.T) {
 			if diff := cmp.Diff([]string{"a Deleted", test.want, "widgets.example.com Deleted"}, verdicts(p)); diff != "" {
 				t.Error(diff)
 			}
-			if text := p.Report(inv).String(); strings.Contains(text, "that its owner is gone cannot be seen") != (name == "upstream") {
+			if text := p.Report(inv).String(); strings.Contains(text, "stays, because the list of its owner's kind is refused to the garbage collector") != (name == "upstream") {
 				t.Error(text)
 			}
 		})

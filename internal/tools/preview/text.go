@@ -103,7 +103,7 @@ func (o ObjectReport) notes() string {
 		case "UPDATE":
 			what = "its change is refused"
 		case "LIST":
-			what = "that its owner is gone cannot be seen: the list of owners is refused"
+			what = "stays, because the list of its owner's kind is refused"
 		}
 		notes.WriteString("; " + what + " to the " + actorName(r.To) + ": " + r.String())
 	}
