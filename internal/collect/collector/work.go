@@ -18,7 +18,7 @@ import (
 // user lifts the protection.
 type work struct {
 	mu      sync.Mutex
-	begun   int                     // guarded by mu, like all fields below
+	begun   int                     // without attempts that were refused like the one before; guarded by mu, like all fields below
 	retries map[ownership.UID]retry // nil before the first
 }
 
@@ -49,12 +49,15 @@ func (w *work) end(uid ownership.UID, outcome Outcome) {
 	again := retry{reason: ownership.Excerpt(outcome.Err.Error(), maxText)}
 	if refused, ok := errors.AsType[refusedError](outcome.Err); ok && refused.after == 0 {
 		again.refused = refused.uid
+		if w.retries[uid].refused == refused.uid {
+			w.begun-- // nothing has changed
+		}
 	}
 	w.retries[uid] = again
 }
 
-// Work returns how many objects were taken out of the queue so far, and describes the unfinished
-// work: none if the collector has decided about everything that it has observed. An object that the
+// Work returns how many objects were taken out of the queue so far, but for those that the server refused once more, and
+// describes the unfinished work: none if the collector has decided about everything that it has observed. An object that the
 // server refuses to delete or to change until somebody acts is no unfinished work, although it is
 // tried again. Work needs a queue with a method Busy.
 func (c *Collector) Work() (taken int, unfinished []string) {
@@ -97,7 +100,7 @@ func (c *Collector) isRefused(uid ownership.UID) bool {
 
 func (c *Collector) staysRefused(r retry) bool { return r.refused != "" && c.state.stays(r.refused) }
 
-// AtRest returns how many objects were taken out of the queue so far, and whether the collector is idle:
+// AtRest returns the count of Work, and whether the collector is idle:
 // nothing waits in the queue, in back-off or at the barrier, and no kind is paused. It needs
 // Config.Restartable.
 func (c *Collector) AtRest() (taken int, isAtRest bool) {
@@ -119,12 +122,8 @@ func (c *Collector) Compare(ctx context.Context) (terminating []ownership.Object
 	for _, version := range watched.Unknown {
 		behind = append(behind, version+" cannot be discovered")
 	}
-	stored := newStored()
-	for _, kind := range slices.Concat(watched.Namespaced, watched.Cluster) {
-		if err := stored.read(ctx, c.api, kind); err != nil {
-			behind = append(behind, fmt.Sprintf("%s cannot be listed: %v", kind, err))
-		}
-	}
+	stored, failures := readStored(ctx, c.api, slices.Concat(watched.Namespaced, watched.Cluster))
+	behind = append(behind, failures...)
 	lagging := make(map[ownership.Kind]bool)
 	c.View(func(g *ownership.Graph) { terminating = stored.compare(g, lagging) })
 	for kind := range lagging {
@@ -136,12 +135,39 @@ func (c *Collector) Compare(ctx context.Context) (terminating []ownership.Object
 
 // stored has the objects of the server.
 type stored struct {
-	objects map[ownership.UID]ownership.Object
-	listed  map[ownership.Kind]uint64 // the revision of each complete list
+	mu      sync.Mutex
+	objects map[ownership.UID]ownership.Object // guarded by mu while kinds are read, like listed
+	listed  map[ownership.Kind]uint64          // the revision of each complete list
 }
+
+// listsAtOnce is the number of kinds that are read at once: the answer about hundreds of small kinds takes as long as
+// their round trips.
+const listsAtOnce = 8
 
 func newStored() *stored {
 	return &stored{objects: make(map[ownership.UID]ownership.Object), listed: make(map[ownership.Kind]uint64)}
+}
+
+// readStored reads the objects of kinds, and describes the failures.
+func readStored(ctx context.Context, api client.Interface, kinds []ownership.Kind) (s *stored, failures []string) {
+	s = newStored()
+	errs := make([]error, len(kinds))
+	slots := make(chan struct{}, listsAtOnce)
+	var running sync.WaitGroup
+	for i, kind := range kinds {
+		slots <- struct{}{}
+		running.Go(func() {
+			errs[i] = s.read(ctx, api, kind)
+			<-slots
+		})
+	}
+	running.Wait()
+	for i, err := range errs {
+		if err != nil {
+			failures = append(failures, fmt.Sprintf("%s cannot be listed: %v", kinds[i], err))
+		}
+	}
+	return s, failures
 }
 
 // read lists the objects of a kind.
@@ -151,13 +177,22 @@ func (s *stored) read(ctx context.Context, api client.Interface, kind ownership.
 		if err != nil {
 			return err
 		}
-		for _, o := range page.Objects {
-			s.objects[o.UID] = o
-		}
+		s.add(kind, page)
 		if after = page.Continue; after == "" {
-			s.listed[kind], _ = client.Revision(page.ResourceVersion)
 			return nil
 		}
+	}
+}
+
+// add notes a page of the list of a kind.
+func (s *stored) add(kind ownership.Kind, page client.Page) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range page.Objects {
+		s.objects[o.UID] = o
+	}
+	if page.Continue == "" {
+		s.listed[kind], _ = client.Revision(page.ResourceVersion)
 	}
 }
 

@@ -74,6 +74,26 @@ func TestObjectIsUnfinishedWorkUntilItIsSettled(t *testing.T) {
 	unfinished(0)
 }
 
+// TestAttemptThatIsRefusedAgainIsNoNewWork checks that the repetition of what the server refuses is not counted, so that
+// a collector beside objects that are refused is at rest (R31).
+func TestAttemptThatIsRefusedAgainIsNoNewWork(t *testing.T) {
+	c := New(client.Interface(nil), Config{})
+	attempt := func(err error, want int) {
+		t.Helper()
+		c.work.begin()
+		c.work.end("a", Outcome{Next: Later, After: time.Hour, Err: err})
+		if counted, _ := c.Work(); counted != want {
+			t.Errorf("after %v: %d attempts are counted, want %d", err, counted, want)
+		}
+	}
+	refused := refusedError{uid: "a"}
+	attempt(refused, 1)
+	attempt(refused, 1)
+	attempt(errors.New("the server is busy"), 2)
+	attempt(refused, 3)
+	attempt(refusedError{uid: "b"}, 4)
+}
+
 // Of the reason why an object is tried again no more than a kilobyte is kept.
 func TestReasonOfAnotherTryIsBounded(t *testing.T) {
 	c := New(client.Interface(nil), Config{})
