@@ -60,8 +60,10 @@ type Informers struct {
 
 	PodDisruptionBudgets SharedInformer[policylisters.PodDisruptionBudgetLister]
 
+	DeviceTaintRules       SharedInformer[resourcelisters.DeviceTaintRuleLister]
 	ResourceClaims         SharedInformer[resourcelisters.ResourceClaimLister]
 	ResourceClaimTemplates SharedInformer[resourcelisters.ResourceClaimTemplateLister]
+	ResourceSlices         SharedInformer[resourcelisters.ResourceSliceLister]
 
 	start    func(context.Context) // starts the informers that exist, until the context ends
 	shutdown func()                // waits until all informers have ended
@@ -105,8 +107,10 @@ func newInformers(client kubernetes.Interface, transform cache.TransformFunc) *I
 
 		PodDisruptionBudgets: informerOf(of, policyv1.SchemeGroupVersion, "poddisruptionbudgets", policylisters.NewPodDisruptionBudgetLister),
 
+		DeviceTaintRules:       informerOf(of, resourcev1.SchemeGroupVersion, "devicetaintrules", resourcelisters.NewDeviceTaintRuleLister),
 		ResourceClaims:         informerOf(of, resourcev1.SchemeGroupVersion, "resourceclaims", resourcelisters.NewResourceClaimLister),
 		ResourceClaimTemplates: informerOf(of, resourcev1.SchemeGroupVersion, "resourceclaimtemplates", resourcelisters.NewResourceClaimTemplateLister),
+		ResourceSlices:         informerOf(of, resourcev1.SchemeGroupVersion, "resourceslices", resourcelisters.NewResourceSliceLister),
 
 		start: shared.StartWithContext, shutdown: shared.Shutdown,
 	}

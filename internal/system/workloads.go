@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagemigrationv1 "k8s.io/api/storagemigration/v1"
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	"k8s.io/client-go/kubernetes"
@@ -17,6 +18,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/cronjob"
 	"github.com/coppice-dev/coppice/internal/controller/daemonset"
 	"github.com/coppice-dev/coppice/internal/controller/deployment"
+	"github.com/coppice-dev/coppice/internal/controller/devicetainteviction"
 	"github.com/coppice-dev/coppice/internal/controller/disruption"
 	"github.com/coppice-dev/coppice/internal/controller/endpoints"
 	"github.com/coppice-dev/coppice/internal/controller/job"
@@ -145,6 +147,13 @@ func runWorkloads(ctx context.Context, o completedOptions, api *apiserver.Server
 		return fmt.Errorf("make the controllers of resource claims: %w", err)
 	}
 	controllers = append(controllers, claims...)
+	if api.Serves(resourcev1.SchemeGroupVersion, "devicetaintrules") {
+		evictions, err := devicetainteviction.Controllers(shared)
+		if err != nil {
+			return fmt.Errorf("make the controllers of the taints of devices: %w", err)
+		}
+		controllers = append(controllers, evictions...)
+	}
 	addresses, err := servicecidrs.Controllers(shared)
 	if err != nil {
 		return fmt.Errorf("make the controllers of the addresses of services: %w", err)

@@ -37,7 +37,8 @@ func workloadRules() []rbacv1.PolicyRule {
 		rule("*", []string{"get"}, "*/scale"),
 		rule("resource.k8s.io", slices.Concat(reading(), []string{"create", "delete", "update"}), "resourceclaims"),
 		rule("resource.k8s.io", []string{"update"}, "resourceclaims/status", "resourceclaims/binding"),
-		rule("resource.k8s.io", reading(), "resourceclaimtemplates"),
+		rule("resource.k8s.io", reading(), "resourceclaimtemplates", "resourceslices", "devicetaintrules"),
+		rule("resource.k8s.io", []string{"update"}, "devicetaintrules/status"),
 		rule("discovery.k8s.io", slices.Concat(reading(), []string{"create", "delete", "patch", "update"}), "endpointslices"),
 	)
 }
