@@ -27,7 +27,7 @@ func pods() registry.Resource {
 		UnconditionalUpdate: true,
 		ReturnDeletedObject: true,
 	}, podColumns(), registry.Strategy[*corev1.Pod]{
-		Default:                podspec.DefaultPod,
+		Default:                defaultPod,
 		BeginCreate:            resolveClasses,
 		PrepareForCreate:       createPod,
 		PrepareForUpdate:       updatePod,

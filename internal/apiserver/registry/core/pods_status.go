@@ -26,7 +26,6 @@ func completeStatus(p, old *corev1.Pod) {
 		s.ExtendedResourceClaimStatus = old.Status.ExtendedResourceClaimStatus
 	}
 	registry.SetDefault(&s.QOSClass, old.Status.QOSClass) // it is derived from the spec
-	agreeOnAddresses(s)
 	keepObservedGenerations(s, &old.Status)
 	s.NodeAllocatableResourceClaimStatuses, s.VolumeHealth = nil, nil
 	for _, statuses := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
@@ -36,6 +35,12 @@ func completeStatus(p, old *corev1.Pod) {
 			}
 		}
 	}
+}
+
+// defaultPod sets the defaults of a pod, and completes its addresses.
+func defaultPod(p *corev1.Pod) {
+	podspec.DefaultPod(p)
+	agreeOnAddresses(&p.Status)
 }
 
 // agreeOnAddresses keeps the pod's address and the list of its addresses in agreement, for clients that know only one
