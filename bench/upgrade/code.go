@@ -101,7 +101,7 @@ func isSource(name string) bool {
 	return strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") && !strings.Contains(name, "testdata/") && !strings.Contains(name, "zz_generated.")
 }
 
-// differencesFound lists the differences that the comparison with the new release has recorded.
+// differencesFound lists the differences that the comparison with the new release has recorded, each with its example.
 func differencesFound(page *strings.Builder, file string) error {
 	if file == "" {
 		return nil
@@ -112,8 +112,12 @@ func differencesFound(page *strings.Builder, file string) error {
 	}
 	var rows []string
 	for line := range strings.Lines(string(data)) {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
-			rows = append(rows, line)
+		switch isExample, text := strings.HasPrefix(line, " "), strings.TrimSpace(line); {
+		case text == "", strings.HasPrefix(text, "#"):
+		case isExample && len(rows) > 0:
+			rows[len(rows)-1] += "\n  for example: " + text
+		default:
+			rows = append(rows, text)
 		}
 	}
 	section(page, "Differences between the two servers", "Recorded by the last comparison of whole objects, and not declared: each is to be mended, or declared with a reason.", rows)

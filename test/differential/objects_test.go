@@ -117,6 +117,10 @@ func (c *objectComparison) run(t *testing.T) {
 		if err := c.compareKind(ctx, k); err != nil {
 			t.Error(err)
 		}
+		if c.all {
+			experiments, sorts := c.findings.Progress()
+			t.Logf("%s is compared; %d experiments so far, %d sorts of differences", k.GVK.Kind, experiments, sorts)
+		}
 		for _, state := range states[k.GVK] {
 			if err := c.compareState(ctx, k.In(state)); err != nil {
 				t.Error(err)

@@ -90,7 +90,7 @@ func (f *Findings) Report(t *testing.T) {
 	})
 	recorded := 0
 	for _, line := range lines {
-		if f.record.known[line] {
+		if _, isRecorded := f.record.known[line]; isRecorded {
 			recorded += f.found[line].count
 			continue
 		}
@@ -115,19 +115,31 @@ func (f *Findings) Report(t *testing.T) {
 	}
 }
 
-// Rewrite records the differences that were found. If not everything was played, recorded differences stay.
+// Rewrite records the differences that were found, each with its first example. If not everything was played, recorded
+// differences stay.
 func (f *Findings) Rewrite() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	all := map[string]bool{}
-	for line := range f.found {
-		all[line] = true
-	}
+	all := map[string]string{}
 	if !f.Whole {
 		maps.Copy(all, f.record.known)
 	}
+	for line, found := range f.found {
+		all[line] = strings.Join(strings.Fields(found.examples[0]), " ")
+	}
 	f.record.known = all
 	return f.record.write()
+}
+
+// Progress returns how many experiments were played so far, and how many sorts of differences they show that are not
+// declared.
+func (f *Findings) Progress() (experiments, sorts int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, n := range f.played {
+		experiments += n
+	}
+	return experiments, len(f.found)
 }
 
 // Played returns the number of experiments of each kind.
@@ -137,10 +149,11 @@ func (f *Findings) Played() map[string]int {
 	return maps.Clone(f.played)
 }
 
-// Record is a file with the differences that are to be mended, one on each line.
+// Record is a file with the differences that are to be mended, one on each line. The indented line after a difference
+// is an example of it.
 type Record struct {
 	file, header string
-	known        map[string]bool
+	known        map[string]string // examples, by difference
 }
 
 // ReadRecord reads a record.
@@ -149,21 +162,32 @@ func ReadRecord(file string) (Record, error) {
 	if err != nil {
 		return Record{}, err
 	}
-	r := Record{file: file, known: map[string]bool{}}
+	r := Record{file: file, known: map[string]string{}}
+	difference := ""
 	for line := range strings.Lines(string(data)) {
 		switch bare := strings.TrimRight(line, "\n"); {
 		case strings.HasPrefix(bare, "#"):
 			r.header += line
+		case strings.HasPrefix(bare, " "):
+			r.known[difference] = strings.TrimSpace(bare)
 		case bare != "":
-			r.known[bare] = true
+			difference = bare
+			r.known[difference] = ""
 		}
 	}
 	return r, nil
 }
 
 func (r Record) write() error {
-	text := r.header + strings.Join(slices.Sorted(maps.Keys(r.known)), "\n") + "\n"
-	if err := os.WriteFile(r.file, []byte(text), 0o644); err != nil {
+	var text strings.Builder
+	text.WriteString(r.header)
+	for _, difference := range slices.Sorted(maps.Keys(r.known)) {
+		text.WriteString(difference + "\n")
+		if example := r.known[difference]; example != "" {
+			text.WriteString("  " + example + "\n")
+		}
+	}
+	if err := os.WriteFile(r.file, []byte(text.String()), 0o644); err != nil {
 		return fmt.Errorf("record the differences: %w", err)
 	}
 	return nil
