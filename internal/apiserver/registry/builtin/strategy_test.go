@@ -168,12 +168,6 @@ func completeStatus(s, before *corev1.PodStatus) {
 	if s.ExtendedResourceClaimStatus == nil {
 		s.ExtendedResourceClaimStatus = before.ExtendedResourceClaimStatus
 	}
-	switch {
-	case s.PodIP != "":
-		s.PodIPs = []corev1.PodIP{{IP: s.PodIP}}
-	case len(s.PodIPs) > 0:
-		s.PodIP = s.PodIPs[0].IP
-	}
 	s.NodeAllocatableResourceClaimStatuses, s.VolumeHealth = nil, nil
 	for _, c := range slices.Concat(s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses) {
 		for i := range c.VolumeMounts {

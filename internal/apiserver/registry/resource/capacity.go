@@ -3,8 +3,7 @@ package resource
 import (
 	"fmt"
 	"math"
-	"slices"
-	"strings"
+	"strconv"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -46,7 +45,7 @@ func validateValues(values []resource.Quantity, byDefault, capacity resource.Qua
 			errs = append(errs, field.Invalid(at.Index(i), values[i].String(), "values must be sorted in ascending order"))
 		}
 	}
-	errs = append(errs, validateSet(values, maxDiscreteValues, at, func(q resource.Quantity) string { return q.AsDec().String() },
+	errs = append(errs, validateSet(values, maxDiscreteValues, at, func(q resource.Quantity) string { return strconv.FormatInt(q.Value(), 10) },
 		func(q *resource.Quantity, at *field.Path) field.ErrorList {
 			hasDefault = hasDefault || q.Cmp(byDefault) == 0
 			if q.Cmp(capacity) > 0 {
@@ -79,13 +78,6 @@ func validateRange(r *resourcev1.CapacityRequestPolicyRange, byDefault, capacity
 		atMost(*r.Max, capacity, highest, *r.Max, "max is larger than capacity value: "+capacity.String())
 		atMost(byDefault, *r.Max, at.Child("default"), byDefault, "default is more than max: "+r.Max.String())
 	}
-	amounts := amountsOf(r, byDefault)
-	inThousandths := slices.ContainsFunc(amounts, func(a amount) bool { return isFraction(a.q) })
-	if inThousandths {
-		if finer := amountErrors(amounts, at, inMilli); len(finer) > 0 {
-			return append(errs, finer...)
-		}
-	}
 	switch {
 	case r.Step == nil:
 		return errs
@@ -95,79 +87,38 @@ func validateRange(r *resourcev1.CapacityRequestPolicyRange, byDefault, capacity
 	next := r.Min.DeepCopy()
 	next.Add(*r.Step)
 	atMost(next, capacity, at.Child("step"), *r.Step, fmt.Sprintf("one step %s is larger than capacity value: %s", next.String(), capacity.String()))
-	if !inThousandths {
-		if outside := amountErrors(amounts, at, inInt64); len(outside) > 0 {
-			return append(errs, outside...)
-		}
+	if outside := outsideInt64(r, byDefault, at); len(outside) > 0 {
+		return append(errs, outside...)
 	}
-	number := (*resource.Quantity).Value
-	if inThousandths {
-		number = (*resource.Quantity).MilliValue
-	}
-	errs = append(errs, validateStep(byDefault, r, number, at.Child("step"))...)
+	errs = append(errs, validateStep(byDefault, r, at.Child("step"))...)
 	if r.Max != nil {
-		errs = append(errs, validateStep(*r.Max, r, number, at.Child("step"))...)
+		errs = append(errs, validateStep(*r.Max, r, at.Child("step"))...)
 	}
 	return errs
 }
 
-// amount is an amount of a range, with the field that it is in.
-type amount struct {
-	field string
-	q     resource.Quantity
-}
-
-// amountsOf returns the amounts of a range that are set, and its default.
-func amountsOf(r *resourcev1.CapacityRequestPolicyRange, byDefault resource.Quantity) []amount {
-	all := []amount{{"default", byDefault}, {"min", *r.Min}}
-	if r.Max != nil {
-		all = append(all, amount{"max", *r.Max})
-	}
-	if r.Step != nil {
-		all = append(all, amount{"step", *r.Step})
-	}
-	return all
-}
-
-// amountErrors returns the complaints of a check about amounts.
-func amountErrors(amounts []amount, at *field.Path, check func(resource.Quantity) string) field.ErrorList {
+// outsideInt64 complains about amounts that cannot be calculated with as int64.
+func outsideInt64(r *resourcev1.CapacityRequestPolicyRange, byDefault resource.Quantity, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	for _, a := range amounts {
-		if complaint := check(a.q); complaint != "" {
-			errs = append(errs, field.Invalid(at.Child(a.field), a.q.String(), complaint))
+	for _, amount := range []struct {
+		field string
+		q     *resource.Quantity
+	}{{"default", &byDefault}, {"min", r.Min}, {"max", r.Max}, {"step", r.Step}} {
+		switch path := at.Child(amount.field); {
+		case amount.q == nil:
+		case amount.q.Sign() < 0:
+			errs = append(errs, field.Invalid(path, amount.q.String(), apivalidation.IsNegativeErrorMsg))
+		case amount.q.CmpInt64(math.MaxInt64) > 0:
+			errs = append(errs, field.Invalid(path, amount.q.String(), fmt.Sprintf("must not be larger than %d", math.MaxInt64)))
 		}
 	}
 	return errs
 }
 
-// isFraction reports whether an amount is not a whole number.
-func isFraction(q resource.Quantity) bool {
-	_, decimals, _ := strings.Cut(q.AsDec().String(), ".")
-	return strings.Trim(decimals, "0") != ""
-}
-
-// inMilli complains about amounts that are not whole thousandths.
-func inMilli(q resource.Quantity) string {
-	if q.Cmp(*resource.NewMilliQuantity(q.MilliValue(), q.Format)) != 0 {
-		return "value cannot be represented as a milli value"
-	}
-	return ""
-}
-
-// inInt64 complains about amounts that cannot be calculated with as int64.
-func inInt64(q resource.Quantity) string {
-	switch {
-	case q.Sign() < 0:
-		return apivalidation.IsNegativeErrorMsg
-	case q.CmpInt64(math.MaxInt64) > 0:
-		return fmt.Sprintf("must not be larger than %d", math.MaxInt64)
-	}
-	return ""
-}
-
-// validateStep checks that an amount is a whole number of steps above the minimum. number returns an amount to calculate with.
-func validateStep(q resource.Quantity, r *resourcev1.CapacityRequestPolicyRange, number func(*resource.Quantity) int64, at *field.Path) field.ErrorList {
-	if (number(&q)-number(r.Min))%number(r.Step) == 0 {
+// validateStep checks that an amount is a whole number of steps above the minimum. Fractions are rounded up, as long as
+// the feature gate DRAFractionalCapacityRange is off.
+func validateStep(q resource.Quantity, r *resourcev1.CapacityRequestPolicyRange, at *field.Path) field.ErrorList {
+	if (q.Value()-r.Min.Value())%r.Step.Value() == 0 {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(at, q.String(), fmt.Sprintf("value is not a multiple of a given step (%s) from (%s)", r.Step.String(), r.Min.String()))}
