@@ -75,6 +75,7 @@ func Controllers(shared *controller.Context) ([]*controller.Controller, error) {
 		{Name: rulesName, Reconcile: c.reconcileRule, Workers: 1, Sources: []controller.Source{
 			controller.For(rules),
 			{Informer: claims, Keys: c.rulesOfClaim},
+			{Informer: informers.Pods.Informer(), Keys: c.rulesOfPod},
 		}},
 	}, nil
 }
@@ -186,6 +187,19 @@ func (c *reconciler) rulesOfClaim(obj any) []cache.ObjectName {
 	return keys
 }
 
+// rulesOfPod returns the rules about a device that a pod uses.
+func (c *reconciler) rulesOfPod(obj any) []cache.ObjectName {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return nil
+	}
+	var keys []cache.ObjectName
+	for _, claim := range c.reserved(pod) {
+		keys = append(keys, c.rulesOfClaim(claim)...)
+	}
+	return keys
+}
+
 // cluster returns the slices and rules in the caches.
 func (c *reconciler) cluster() (Cluster, error) {
 	published, err := c.slices.List(labels.Everything())
@@ -210,7 +224,13 @@ func (c *reconciler) reconcilePod(ctx context.Context, key cache.ObjectName) (ti
 		return 0, err
 	}
 	now := c.clock.Now()
-	eviction := cluster.Decide(pod, c.reserved(pod), now)
+	claims := c.reserved(pod)
+	eviction := cluster.Decide(pod, claims, now)
+	if eviction.IsNeeded && !eviction.At.After(now) {
+		if eviction, err = c.confirm(ctx, cluster, pod, claims, eviction, now); err != nil {
+			return 0, err
+		}
+	}
 	if !eviction.IsNeeded {
 		return 0, nil
 	}
@@ -222,10 +242,64 @@ func (c *reconciler) reconcilePod(ctx context.Context, key cache.ObjectName) (ti
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, rule := range eviction.Rules {
+	for _, rule := range eviction.Rules() {
 		c.evicted[rule]++
 	}
 	return 0, nil
+}
+
+// confirm decides again, with live reads of the claims, rules and slices. The caches may show a taint that was removed
+// before the device was allocated. Their next events bring the pod back.
+func (c *reconciler) confirm(
+	ctx context.Context, cluster Cluster, pod *corev1.Pod, claims []*resourcev1.ResourceClaim, e Eviction, now time.Time,
+) (Eviction, error) {
+	live, err := c.live(ctx, cluster, e)
+	if err != nil {
+		return Eviction{}, err
+	}
+	var current []*resourcev1.ResourceClaim
+	for _, known := range claims {
+		claim, err := c.client.ResourceV1().ResourceClaims(known.Namespace).Get(ctx, known.Name, metav1.GetOptions{})
+		if current, err = ifThere(current, claim, err); err != nil {
+			return Eviction{}, fmt.Errorf("read ResourceClaim %s/%s: %w", known.Namespace, known.Name, err)
+		}
+	}
+	return live.Decide(pod, current, now), nil
+}
+
+// live returns the cluster with live reads of the rules and slices that an eviction is for, without other rules.
+func (c *reconciler) live(ctx context.Context, cluster Cluster, e Eviction) (Cluster, error) {
+	live := Cluster{Slices: slices.Clone(cluster.Slices)}
+	read := map[types.UID]bool{}
+	for _, taint := range e.Taints {
+		if known := taint.Rule; known != nil && !read[known.UID] {
+			read[known.UID] = true
+			rule, err := c.client.ResourceV1().DeviceTaintRules().Get(ctx, known.Name, metav1.GetOptions{})
+			if live.Rules, err = ifThere(live.Rules, rule, err); err != nil {
+				return live, fmt.Errorf("read DeviceTaintRule %s: %w", known.Name, err)
+			}
+		}
+		if known := taint.Slice; known != nil && !read[known.UID] {
+			read[known.UID] = true
+			live.Slices = slices.DeleteFunc(live.Slices, func(s *resourcev1.ResourceSlice) bool { return s.UID == known.UID })
+			slice, err := c.client.ResourceV1().ResourceSlices().Get(ctx, known.Name, metav1.GetOptions{})
+			if live.Slices, err = ifThere(live.Slices, slice, err); err != nil {
+				return live, fmt.Errorf("read ResourceSlice %s: %w", known.Name, err)
+			}
+		}
+	}
+	return live, nil
+}
+
+// ifThere appends an object that was read, unless it is gone.
+func ifThere[T any](to []T, obj T, err error) ([]T, error) {
+	switch {
+	case apierrors.IsNotFound(err):
+		return to, nil
+	case err != nil:
+		return to, err
+	}
+	return append(to, obj), nil
 }
 
 // evict marks a pod, and deletes it with its own grace period: its node shuts it down.
@@ -314,7 +388,7 @@ func (c *reconciler) extent(rule *resourcev1.DeviceTaintRule, now time.Time) (Ex
 		}
 		asked[key] = true
 		pod, err := c.pods.Pods(key.Namespace).Get(key.Name)
-		if err == nil && slices.Contains(cluster.Decide(pod, c.reserved(pod), now).Rules, rule.UID) {
+		if err == nil && slices.Contains(cluster.Decide(pod, c.reserved(pod), now).Rules(), rule.UID) {
 			e.Pods++
 			namespaces[key.Namespace] = true
 		}

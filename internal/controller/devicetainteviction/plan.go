@@ -21,11 +21,11 @@ import (
 	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
-// Taint is a taint with the effect NoExecute.
+// Taint is a taint with the effect NoExecute, and the one who has added it: a driver in a slice, or a rule.
 type Taint struct {
 	resourcev1.DeviceTaint
-	// Rule is the rule that taints the device; empty if its driver does.
-	Rule types.UID
+	Slice *resourcev1.ResourceSlice
+	Rule  *resourcev1.DeviceTaintRule
 }
 
 // Cluster has all slices and all rules: they say which devices are tainted.
@@ -37,39 +37,44 @@ type Cluster struct {
 // Taints returns the taints of an allocated device that end pods.
 func (c Cluster) Taints(device resourcev1.DeviceRequestAllocationResult) []Taint {
 	var all []Taint
-	for _, published := range c.published(device.Driver, device.Pool) {
-		if published.Name != device.Device {
-			continue
-		}
-		for _, taint := range published.Taints {
-			if taint.Effect == resourcev1.DeviceTaintEffectNoExecute {
-				all = append(all, Taint{DeviceTaint: taint})
+	for _, slice := range c.pool(device.Driver, device.Pool) {
+		for _, published := range slice.Spec.Devices {
+			if published.Name != device.Device {
+				continue
+			}
+			for _, taint := range published.Taints {
+				if taint.Effect == resourcev1.DeviceTaintEffectNoExecute {
+					all = append(all, Taint{DeviceTaint: taint, Slice: slice})
+				}
 			}
 		}
 	}
 	for _, rule := range c.Rules {
 		if rule.Spec.Taint.Effect == resourcev1.DeviceTaintEffectNoExecute && selects(rule, device.Driver, device.Pool, device.Device) {
-			all = append(all, Taint{rule.Spec.Taint, rule.UID})
+			all = append(all, Taint{DeviceTaint: rule.Spec.Taint, Rule: rule})
 		}
 	}
 	return all
 }
 
-// published returns the devices of a pool. Slices of an older generation of the pool do not count: their driver is
-// about to replace them.
-func (c Cluster) published(driver, pool string) []resourcev1.Device {
-	var devices []resourcev1.Device
-	var generation int64
+// pool returns the slices of a pool. Slices of an older generation do not count: their driver is about to replace them.
+func (c Cluster) pool(driver, name string) []*resourcev1.ResourceSlice {
+	var current []*resourcev1.ResourceSlice
 	for _, s := range c.Slices {
-		if s.Spec.Driver != driver || s.Spec.Pool.Name != pool || s.Spec.Pool.Generation < generation {
+		if s.Spec.Driver != driver || s.Spec.Pool.Name != name {
 			continue
 		}
-		if s.Spec.Pool.Generation > generation {
-			devices, generation = nil, s.Spec.Pool.Generation
+		if len(current) > 0 {
+			switch newest := current[0].Spec.Pool.Generation; {
+			case s.Spec.Pool.Generation < newest:
+				continue
+			case s.Spec.Pool.Generation > newest:
+				current = nil
+			}
 		}
-		devices = append(devices, s.Spec.Devices...)
+		current = append(current, s)
 	}
-	return devices
+	return current
 }
 
 // selects reports whether a rule is about a device. A rule without a selector is about none.
@@ -78,12 +83,22 @@ func selects(rule *resourcev1.DeviceTaintRule, driver, pool, device string) bool
 	return s != nil && ptr.Deref(s.Driver, driver) == driver && ptr.Deref(s.Pool, pool) == pool && ptr.Deref(s.Device, device) == device
 }
 
-// Eviction is whether, when and because of which rules a pod has to leave. Rules is empty if only drivers have tainted
-// its devices.
+// Eviction is whether and when a pod has to leave, and the taints that it does not tolerate for ever.
 type Eviction struct {
 	IsNeeded bool
 	At       time.Time
-	Rules    []types.UID
+	Taints   []Taint
+}
+
+// Rules returns the UIDs of the rules among the reasons.
+func (e Eviction) Rules() []types.UID {
+	var rules []types.UID
+	for _, taint := range e.Taints {
+		if taint.Rule != nil && !slices.Contains(rules, taint.Rule.UID) {
+			rules = append(rules, taint.Rule.UID)
+		}
+	}
+	return rules
 }
 
 // Decide decides about a pod and its claims. A claim counts if it is allocated and reserved for the pod. A taint without
@@ -115,9 +130,7 @@ func (e *Eviction) join(taint Taint, tolerations []resourcev1.DeviceToleration, 
 	if !e.IsNeeded || at.Before(e.At) {
 		e.IsNeeded, e.At = true, at
 	}
-	if taint.Rule != "" && !slices.Contains(e.Rules, taint.Rule) {
-		e.Rules = append(e.Rules, taint.Rule)
-	}
+	e.Taints = append(e.Taints, taint)
 }
 
 func isReservedFor(claim *resourcev1.ResourceClaim, pod *corev1.Pod) bool {

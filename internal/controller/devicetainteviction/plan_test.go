@@ -116,8 +116,8 @@ func TestPodLeavesForATaintThatItsClaimDoesNotTolerate(t *testing.T) {
 			case e.IsNeeded && !e.At.Equal(added.Add(test.after)):
 				t.Errorf("the pod leaves at %v, want %v after %v", e.At, test.after, added)
 			}
-			if !slices.Equal(e.Rules, test.rules) {
-				t.Errorf("because of the rules %v, want %v", e.Rules, test.rules)
+			if !slices.Equal(e.Rules(), test.rules) {
+				t.Errorf("because of the rules %v, want %v", e.Rules(), test.rules)
 			}
 		})
 	}
@@ -174,8 +174,8 @@ func TestRuleWithoutEffectSelectsAndForetells(t *testing.T) {
 	if published, allocated := cluster.Selected(rule, claims); published != 2 || allocated != 1 {
 		t.Errorf("%d published and %d allocated devices, want 2 and 1", published, allocated)
 	}
-	if e := cluster.WithEffect(rule).Decide(aPod(), claims, now); !slices.Equal(e.Rules, []types.UID{"r"}) {
-		t.Errorf("with its effect, the pod would leave because of %v", e.Rules)
+	if e := cluster.WithEffect(rule).Decide(aPod(), claims, now); !slices.Equal(e.Rules(), []types.UID{"r"}) {
+		t.Errorf("with its effect, the pod would leave because of %v", e.Rules())
 	}
 	if e := cluster.Decide(aPod(), claims, now); e.IsNeeded {
 		t.Error("the pod leaves although the rule has no effect")

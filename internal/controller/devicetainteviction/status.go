@@ -42,9 +42,11 @@ func (c Cluster) Selected(rule *resourcev1.DeviceTaintRule, claims []*resourcev1
 			continue
 		}
 		pools[id] = true
-		for _, device := range c.published(id.driver, id.name) {
-			if selects(rule, id.driver, id.name, device.Name) {
-				published++
+		for _, slice := range c.pool(id.driver, id.name) {
+			for _, device := range slice.Spec.Devices {
+				if selects(rule, id.driver, id.name, device.Name) {
+					published++
+				}
 			}
 		}
 	}

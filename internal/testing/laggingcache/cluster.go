@@ -75,6 +75,8 @@ func New(begin time.Time, choose histories.Choose, constructors ...func(*control
 		"controllerrevisions":    shared.Informers.ControllerRevisions.Informer(),
 		"statefulsets":           shared.Informers.StatefulSets.Informer(),
 		"daemonsets":             shared.Informers.DaemonSets.Informer(),
+		"devicetaintrules":       shared.Informers.DeviceTaintRules.Informer(),
+		"resourceslices":         shared.Informers.ResourceSlices.Informer(),
 		"resourceclaims":         shared.Informers.ResourceClaims.Informer(),
 		"resourceclaimtemplates": shared.Informers.ResourceClaimTemplates.Informer(),
 	}

@@ -264,6 +264,12 @@ func (s *Server) updateLocked(resource string, was object, action clienttesting.
 	case *appsv1.DaemonSet:
 		changed.Status = sent.(*appsv1.DaemonSet).Status
 		return s.putLocked(resource, changed), nil
+	case *resourcev1.DeviceTaintRule:
+		changed.Status = sent.(*resourcev1.DeviceTaintRule).Status
+		return s.putLocked(resource, changed), nil
+	case *corev1.Pod:
+		changed.Status = sent.(*corev1.Pod).Status
+		return s.putLocked(resource, changed), nil
 	case *resourcev1.ResourceClaim:
 		changed.Status = sent.(*resourcev1.ResourceClaim).Status
 		return s.putLocked(resource, changed), nil
