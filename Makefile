@@ -119,7 +119,7 @@ conformance: build ## coppice conformance on a real kube-apiserver, with upstrea
 	cd bench && go run ./onkubernetes -upstream -dir .. bin/coppice conformance
 
 SEED ?= $(shell date -u +%Y%m%d)
-differential: ## the comparison of whole objects with a real kube-apiserver: every field of every kind, right and wrong, and the pairs of SEED, by default that of the day (half an hour)
+differential: ## the comparison of whole objects with a real kube-apiserver: every field of every kind, right and wrong, and the pairs of SEED, by default that of the day (three quarters of an hour)
 	cd bench && COPPICE_TEST_OBJECTS=all COPPICE_TEST_SEED=$(SEED) go run ./onkubernetes -dir .. go test -count=1 -timeout 2h -v -run 'TestObjectsAreStoredAsUpstream$$' ./test/differential
 
 upstream: ## the comparison of registries with upstream's, in one process: every field of every kind, right and wrong, and the pairs and the sample of SEED (two minutes)

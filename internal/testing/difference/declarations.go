@@ -37,6 +37,9 @@ type Declaration struct {
 	Changes string `json:"changes"`
 	// Seen is Server or Process, if only one of the comparisons can see the difference.
 	Seen string `json:"seen"`
+	// Pairs means that only two mistakes at once show the difference. The pairs are random, so that all experiments of a
+	// seed may be without it.
+	Pairs bool `json:"pairs"`
 
 	patterns map[string]*regexp.Regexp // by text
 }
@@ -152,11 +155,11 @@ func (all *Declarations) Reason(e variation.Experiment, difference string) strin
 	return ""
 }
 
-// Unused returns the declarations that have permitted nothing.
+// Unused returns the declarations that have permitted nothing, without those of pairs.
 func (all *Declarations) Unused() []*Declaration {
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(all.all), func(d *Declaration) bool { return all.used[d] > 0 })
+	return slices.DeleteFunc(slices.Clone(all.all), func(d *Declaration) bool { return d.Pairs || all.used[d] > 0 })
 }
 
 // Objects returns those of the kinds whose requests can show the difference. Every kind may have a template of pods.

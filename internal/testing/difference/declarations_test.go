@@ -103,6 +103,11 @@ func TestUnusedAndUndocumentedDeclarationsAreFound(t *testing.T) {
 	if all.Reason(about("Job", "create"), "Job: only ours has spec.b = 1") != "" || len(all.Unused()) != 1 {
 		t.Error("a declaration of another field is used")
 	}
+	d.Pairs = true
+	if len(all.Unused()) != 0 {
+		t.Error("a declaration of random pairs is missed")
+	}
+	d.Pairs = false
 	if all.Reason(about("Job", "create"), "Job: only ours has spec.a = 1") != "r" || len(all.Unused()) != 0 {
 		t.Error("the declaration is not used")
 	}

@@ -23,15 +23,18 @@ func resizeEndpoint(r *registry.REST) rest.Storage {
 // containers were added or removed it copies the whole spec, and if they were renamed or reordered it copies all of
 // them. Validation then refuses the update, with all errors.
 func copyResources(to, from *corev1.Pod) {
-	if len(to.Spec.Containers) != len(from.Spec.Containers) || len(to.Spec.InitContainers) != len(from.Spec.InitContainers) {
-		to.Spec, to.Status.QOSClass = from.Spec, from.Status.QOSClass
-		return
-	}
 	was := to.Spec.DeepCopy()
-	to.Spec.Containers = withResources(to.Spec.Containers, from.Spec.Containers)
-	to.Spec.InitContainers = withResources(to.Spec.InitContainers, from.Spec.InitContainers)
-	if from.Spec.Resources != nil { // clients that do not know the field leave it out
+	if len(was.Containers) != len(from.Spec.Containers) || len(was.InitContainers) != len(from.Spec.InitContainers) {
+		to.Spec, to.Status.QOSClass = from.Spec, from.Status.QOSClass
+	} else {
+		to.Spec.Containers = withResources(to.Spec.Containers, from.Spec.Containers)
+		to.Spec.InitContainers = withResources(to.Spec.InitContainers, from.Spec.InitContainers)
 		to.Spec.Resources = from.Spec.Resources
+	}
+	if to.Spec.Resources == nil { // clients that do not know the field leave it out
+		to.Spec.Resources = was.Resources
+	}
+	if to.Spec.Resources != nil {
 		podspec.CompletePodResources(to)
 	}
 	if !equality.Semantic.DeepEqual(was, &to.Spec) {
@@ -83,6 +86,9 @@ func validateResize(pod, old *corev1.Pod) field.ErrorList {
 		at := spec.Child("containers").Index(i)
 		errs = append(errs, validateResizedContainer(&pod.Spec.Containers[i], &old.Spec.Containers[i], at, spec, onlyCPUAndMemory)...)
 	}
+	if now, before := pod.Spec.Resources, old.Spec.Resources; len(errs) == 0 && isEmpty(now) && isEmpty(before) && !equality.Semantic.DeepEqual(now, before) {
+		errs = append(errs, field.Forbidden(spec, onlyCPUAndMemory)) // claims have changed
+	}
 	return errs
 }
 
@@ -91,13 +97,9 @@ const onlyCPUAndMemory = "only cpu and memory resources are mutable"
 // validateResizedPod checks that the resources of the pod as a whole lose no entry, and that only CPU and memory
 // change.
 func validateResizedPod(is, was *corev1.ResourceRequirements, spec *field.Path) field.ErrorList {
-	isEmpty := func(r *corev1.ResourceRequirements) bool { return r == nil || len(r.Requests)+len(r.Limits) == 0 }
 	at := spec.Child("resources")
 	switch {
 	case isEmpty(is) && isEmpty(was):
-		if !equality.Semantic.DeepEqual(is, was) {
-			return field.ErrorList{field.Forbidden(spec, onlyCPUAndMemory)}
-		}
 		return nil
 	case is == nil:
 		return field.ErrorList{field.Forbidden(at, "pod-level resources cannot be removed")}
@@ -117,6 +119,8 @@ func validateResizedPod(is, was *corev1.ResourceRequirements, spec *field.Path) 
 	}
 	return errs
 }
+
+func isEmpty(r *corev1.ResourceRequirements) bool { return r == nil || len(r.Requests)+len(r.Limits) == 0 }
 
 // validateResizedInitContainer checks an init container. A sidecar can be resized; any other init container cannot be
 // restarted for new resources.

@@ -140,21 +140,27 @@ func defaultVolume(v *corev1.Volume) {
 	if sourcesOf(&v.VolumeSource) == nil {
 		v.EmptyDir = &corev1.EmptyDirVolumeSource{}
 	}
-	switch {
-	case v.Secret != nil:
+	// A volume whose place a claim of a StatefulSet takes may have several sources: nobody validates it.
+	if v.Secret != nil {
 		registry.SetDefaultPtr(&v.Secret.DefaultMode, corev1.SecretVolumeSourceDefaultMode)
-	case v.ConfigMap != nil:
+	}
+	if v.ConfigMap != nil {
 		registry.SetDefaultPtr(&v.ConfigMap.DefaultMode, corev1.ConfigMapVolumeSourceDefaultMode)
-	case v.DownwardAPI != nil:
+	}
+	if v.DownwardAPI != nil {
 		registry.SetDefaultPtr(&v.DownwardAPI.DefaultMode, corev1.DownwardAPIVolumeSourceDefaultMode)
 		defaultDownwardFiles(v.DownwardAPI.Items)
-	case v.Projected != nil:
+	}
+	if v.Projected != nil {
 		defaultProjection(v.Projected)
-	case v.HostPath != nil:
+	}
+	if v.HostPath != nil {
 		registry.SetDefaultPtr(&v.HostPath.Type, corev1.HostPathUnset)
-	case v.Image != nil:
+	}
+	if v.Image != nil {
 		registry.SetDefault(&v.Image.PullPolicy, pullPolicyOf(v.Image.Reference))
-	case v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil:
+	}
+	if v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil {
 		registry.SetDefaultPtr(&v.Ephemeral.VolumeClaimTemplate.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
 	}
 }
