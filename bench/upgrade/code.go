@@ -115,7 +115,7 @@ func differencesFound(page *strings.Builder, file string) error {
 		switch isExample, text := strings.HasPrefix(line, " "), strings.TrimSpace(line); {
 		case text == "", strings.HasPrefix(text, "#"):
 		case isExample && len(rows) > 0:
-			rows[len(rows)-1] += "\n  for example: " + text
+			rows[len(rows)-1] += "\n  * for example " + text
 		default:
 			rows = append(rows, text)
 		}

@@ -133,6 +133,18 @@ func TestFilesThatChangedAreListed(t *testing.T) {
 	}
 }
 
+func TestDifferencesAreListedWithTheirExamples(t *testing.T) {
+	dir := write(t, map[string]string{"objects.txt": "# To be mended.\nPod: spec.a differs\n  spec.a: ours 1, theirs 2 in create Pod spec.a = 1\nJob: spec.b differs\n"})
+	var page strings.Builder
+	if err := differencesFound(&page, filepath.Join(dir, "objects.txt")); err != nil {
+		t.Fatal(err)
+	}
+	want := "* Pod: spec.a differs\n  * for example spec.a: ours 1, theirs 2 in create Pod spec.a = 1\n* Job: spec.b differs\n"
+	if _, rows, _ := strings.Cut(page.String(), "with a reason.\n\n"); rows != want {
+		t.Errorf("%q, want %q", rows, want)
+	}
+}
+
 func TestReleasesAreChecked(t *testing.T) {
 	for _, r := range []releases{{}, {from: "v1.36.3"}, {from: "1.36", to: "v1.37.2"}} {
 		if err := r.check(); err == nil || !strings.Contains(err.Error(), "-from v1.36.3") {

@@ -95,11 +95,12 @@ func TestWrap(t *testing.T) {
 	}
 }
 
-// TestRequote: a quoted row follows its figure, also if another section has a figure of the same name.
+// TestRequote: a quoted row follows its figure, also if another section has a figure of the same name, and if it was
+// measured only once.
 func TestRequote(t *testing.T) {
-	earlier := "## A\n\n| | unit | ours |\n|---|---|---|\n| create | 1/s | **1** |\n| gone | s | **5** |\n## B\n\n| create | 1/s | **2** |\n"
+	earlier := "## A\n\n| | unit | ours |\n|---|---|---|\n| create | 1/s | **1** |\n| gone | s | **5** |\n## B\n\n| create | 1/s | 2 |\n"
 	report := "## A\n\n| | unit | ours |\n|---|---|---|\n| create | 1/s | **3** |\n## B\n\n| create | 1/s | **4** |\n"
-	document := "# X\n\n| | unit | ours |\n|---|---|---|\n| create | 1/s | **2** |\n| gone | s | **5** |\n| other | s | **2** |\n"
+	document := "# X\n\n| | unit | ours |\n|---|---|---|\n| create | 1/s | 2 |\n| gone | s | **5** |\n| other | s | **2** |\n"
 	want := "# X\n\n| | unit | ours |\n|---|---|---|\n| create | 1/s | **4** |\n| gone | s | **5** |\n| other | s | **2** |\n"
 	if got := Requote(document, earlier, report); got != want {
 		t.Errorf("Requote returned\n%s\nwant\n%s", got, want)

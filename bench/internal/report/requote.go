@@ -31,7 +31,7 @@ func rowsByFigure(report string) map[figure]string {
 		if title, ok := strings.CutPrefix(line, "## "); ok {
 			section = title
 		}
-		if cells := strings.Split(line, "|"); len(cells) > 3 && strings.Contains(line, "**") {
+		if cells := strings.Split(line, "|"); len(cells) > 3 && strings.Trim(cells[1], " -") != "" {
 			rows[figure{section, cells[1], cells[2]}] = line
 		}
 	}
