@@ -224,10 +224,9 @@ func (c *reconciler) reconcilePod(ctx context.Context, key cache.ObjectName) (ti
 		return 0, err
 	}
 	now := c.clock.Now()
-	claims := c.reserved(pod)
-	eviction := cluster.Decide(pod, claims, now)
+	eviction := cluster.Decide(pod, c.reserved(pod), now)
 	if eviction.IsNeeded && !eviction.At.After(now) {
-		if eviction, err = c.confirm(ctx, cluster, pod, claims, eviction, now); err != nil {
+		if eviction, err = c.confirm(ctx, cluster, pod, eviction, now); err != nil {
 			return 0, err
 		}
 	}
@@ -250,15 +249,13 @@ func (c *reconciler) reconcilePod(ctx context.Context, key cache.ObjectName) (ti
 
 // confirm decides again, with live reads of the claims, rules and slices. The caches may show a taint that was removed
 // before the device was allocated. Their next events bring the pod back.
-func (c *reconciler) confirm(
-	ctx context.Context, cluster Cluster, pod *corev1.Pod, claims []*resourcev1.ResourceClaim, e Eviction, now time.Time,
-) (Eviction, error) {
+func (c *reconciler) confirm(ctx context.Context, cluster Cluster, pod *corev1.Pod, e Eviction, now time.Time) (Eviction, error) {
 	live, err := c.live(ctx, cluster, e)
 	if err != nil {
 		return Eviction{}, err
 	}
 	var current []*resourcev1.ResourceClaim
-	for _, known := range claims {
+	for _, known := range c.reserved(pod) {
 		claim, err := c.client.ResourceV1().ResourceClaims(known.Namespace).Get(ctx, known.Name, metav1.GetOptions{})
 		if current, err = ifThere(current, claim, err); err != nil {
 			return Eviction{}, fmt.Errorf("read ResourceClaim %s/%s: %w", known.Namespace, known.Name, err)

@@ -201,4 +201,3 @@ func TestPodsLeaveOnlyWithAReason(t *testing.T) {
 		s.Play(t, s)
 	})
 }
-

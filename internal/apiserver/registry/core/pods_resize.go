@@ -120,7 +120,9 @@ func validateResizedPod(is, was *corev1.ResourceRequirements, spec *field.Path) 
 	return errs
 }
 
-func isEmpty(r *corev1.ResourceRequirements) bool { return r == nil || len(r.Requests)+len(r.Limits) == 0 }
+func isEmpty(r *corev1.ResourceRequirements) bool {
+	return r == nil || len(r.Requests)+len(r.Limits) == 0
+}
 
 // validateResizedInitContainer checks an init container. A sidecar can be resized; any other init container cannot be
 // restarted for new resources.
