@@ -50,9 +50,9 @@ var rewrite = flag.Bool("rewrite", false, "record the differences of whole objec
 // warnings.
 //
 // A sample of them is played, another one with COPPICE_TEST_SEED; all of them with
-// COPPICE_TEST_OBJECTS=all, which takes three quarters of an hour. Differences on purpose are declared (testdata/declared.yaml), in
-// words of docs/semantics.md; those that are to be mended are recorded in testdata/objects.txt, which must not get
-// longer.
+// COPPICE_TEST_OBJECTS=all, which takes three quarters of an hour. Differences on purpose are declared
+// (testdata/declared.yaml), in words of docs/semantics.md; those that are to be mended are recorded in
+// testdata/objects.txt, which must not get longer.
 func TestObjectsAreStoredAsUpstream(t *testing.T) {
 	pair := servers(t)
 	seed := number(t, seedVariable, recordedSeed)

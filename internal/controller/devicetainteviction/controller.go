@@ -151,7 +151,7 @@ func (c *reconciler) podsOfRule(obj any) []cache.ObjectName {
 	})
 }
 
-// podsUsing returns the pods with a claim that has a device of those.
+// podsUsing returns the pods that use at least one device for which isOne is true.
 func (c *reconciler) podsUsing(isOne func(resourcev1.DeviceRequestAllocationResult) bool) []cache.ObjectName {
 	claims, err := c.claims.List(labels.Everything())
 	if err != nil {

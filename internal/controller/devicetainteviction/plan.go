@@ -121,7 +121,7 @@ func (c Cluster) Decide(pod *corev1.Pod, claims []*resourcev1.ResourceClaim, now
 	return e
 }
 
-// join counts a taint.
+// join adds a taint to the reasons, unless the pod tolerates it for ever.
 func (e *Eviction) join(taint Taint, tolerations []resourcev1.DeviceToleration, now time.Time) {
 	at, isBounded := toleratedUntil(taint.DeviceTaint, tolerations, now)
 	if !isBounded {
@@ -139,7 +139,7 @@ func isReservedFor(claim *resourcev1.ResourceClaim, pod *corev1.Pod) bool {
 	})
 }
 
-// toleratedUntil returns the time until which a taint is tolerated: forever if the second result is false. The shortest
+// toleratedUntil returns the time until which a taint is tolerated: for ever if the second result is false. The shortest
 // of several tolerations counts, unless one of them has no limit.
 func toleratedUntil(taint resourcev1.DeviceTaint, tolerations []resourcev1.DeviceToleration, now time.Time) (time.Time, bool) {
 	since := ptr.Deref(taint.TimeAdded, metav1.NewTime(now)).Time

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -71,12 +72,7 @@ func IsFinal(rule *resourcev1.DeviceTaintRule) bool {
 }
 
 func conditionOf(rule *resourcev1.DeviceTaintRule) *metav1.Condition {
-	for i := range rule.Status.Conditions {
-		if c := &rule.Status.Conditions[i]; c.Type == resourcev1.DeviceTaintConditionEvictionInProgress {
-			return c
-		}
-	}
-	return nil
+	return meta.FindStatusCondition(rule.Status.Conditions, resourcev1.DeviceTaintConditionEvictionInProgress)
 }
 
 // DecideStatus returns the condition EvictionInProgress of a rule, in the words of Kubernetes. Each change of it, also of
