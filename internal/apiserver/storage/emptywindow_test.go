@@ -46,10 +46,10 @@ func TestCapacityIsThatOfTheCache(t *testing.T) {
 			if want := (oldest + last) * (last - oldest + 1) / 2; followed.bytes != want {
 				t.Errorf("the window has %d bytes, want %d", followed.bytes, want)
 			}
-			if event := <-cached.watch(t, oldest-1); revisionOf(event) != oldest {
+			if event := cached.firstAfter(t, oldest-1); revisionOf(event) != oldest {
 				t.Errorf("a watch from %d gets %s %d, want the change after it", oldest-1, event.Type, revisionOf(event))
 			}
-			if event := <-cached.watch(t, oldest-2); followed.start > 0 && !isExpired(event) {
+			if event := cached.firstAfter(t, oldest-2); followed.start > 0 && !isExpired(event) {
 				t.Errorf("a watch from %d gets %s %d", oldest-2, event.Type, revisionOf(event))
 			}
 		})
@@ -190,7 +190,7 @@ func windowIsEmptied(t *testing.T) (isWatched bool) {
 	if err := cached.arrived(t.Context(), n); err != nil {
 		t.Fatal(err)
 	}
-	if event := <-cached.watch(t, n-1); revisionOf(event) != n {
+	if event := cached.firstAfter(t, n-1); revisionOf(event) != n {
 		t.Errorf("a watch gets %s %d, want the last event", event.Type, revisionOf(event))
 	}
 	source.events.Action(watch.Bookmark, configMap("", n+10))
@@ -203,7 +203,7 @@ func windowIsEmptied(t *testing.T) (isWatched bool) {
 	if err := cached.arrived(t.Context(), n+11); err != nil {
 		t.Fatal(err)
 	}
-	if event := <-cached.watch(t, n); !isExpired(event) {
+	if event := cached.firstAfter(t, n); !isExpired(event) {
 		t.Errorf("a watch from the past gets %s %d", event.Type, revisionOf(event))
 	}
 	list := &corev1.ConfigMapList{}
@@ -223,16 +223,12 @@ func TestStoreEmptiesLargeWindows(t *testing.T) {
 	contents := s.configMapStorage(t)
 	events := contents.watchFrom(t, t.Context(), "")
 	must(t, contents.create("team", "changed"))
-	next := func() string {
-		event := <-events
-		return fmt.Sprint(event.Type, " ", nameOf(event))
-	}
-	next()
+	<-events
 	for i := range largeFrom>>20 + 1 {
 		must(t, contents.change("team", "changed", func(object apiruntime.Object) {
 			object.(*corev1.ConfigMap).BinaryData = map[string][]byte{"data": make([]byte, 1<<20), "version": {byte(i)}}
 		}))
-		next()
+		<-events
 	}
 	last, err := s.store.Revision(t.Context())
 	must(t, err)
@@ -248,8 +244,9 @@ func TestStoreEmptiesLargeWindows(t *testing.T) {
 		return nil
 	})
 	must(t, contents.create("team", "new"))
-	if got, want := next(), fmt.Sprint(watch.Added, " new"); got != want {
-		t.Errorf("the watch gets %s, want %s", got, want)
+	// The cache may end a watcher on a busy machine; see TestWindowIsEmptied.
+	if event, isWatched := <-events; isWatched && (event.Type != watch.Added || nameOf(event) != "new") {
+		t.Errorf("the watch gets %s %s, want the new object", event.Type, nameOf(event))
 	}
 	var list corev1.ConfigMapList
 	must(t, contents.GetList(t.Context(), contents.prefix, apistorage.ListOptions{Recursive: true, Predicate: apistorage.Everything}, &list))
