@@ -1,15 +1,20 @@
 package etcd
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
@@ -196,6 +201,117 @@ func TestPagesHaveOneRevision(t *testing.T) {
 	if _, err := f.ReadPage(t.Context(), s.Prefix()+"/configmaps/", after, at, 2); !errors.Is(err, ErrCompacted) {
 		t.Errorf("after compaction: %v, want %v", err, ErrCompacted)
 	}
+}
+
+// All objects are those of the revision, in one stream; and in pages, if etcd cannot stream.
+func TestReadAll(t *testing.T) {
+	const n = pageOfAll + 50
+	for name, unsupported := range map[string]bool{"stream": false, "pages": true} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t)
+			f, reads := s.Follower(), &countedReads{KV: s.client.KV, unsupported: unsupported}
+			s.client.KV = reads
+			var at int64
+			var want []string
+			for i := range n {
+				key := fmt.Sprintf("/configmaps/team/%04d", i)
+				at = s.put(t, key, "x")
+				if i > 0 {
+					want = append(want, s.Prefix()+key)
+				}
+			}
+			s.put(t, "/configmapsandmore/team/a", "x")
+			s.remove(t, "/configmaps/team/0003")
+			s.put(t, "/configmaps/team/9999", "x")
+			gets := reads.gets.Load()
+			count := 0
+			must(t, f.ReadAll(t.Context(), s.Prefix()+"/configmaps/", "", 0, func(Stored) bool { count++; return true }))
+			if count != n {
+				t.Errorf("%d objects now, want %d", count, n)
+			}
+			read := func(ctx context.Context, most int) (got []string, err error) {
+				err = f.ReadAll(ctx, s.Prefix()+"/configmaps/", s.Prefix()+"/configmaps/team/0000", at, func(object Stored) bool {
+					got = append(got, object.Key)
+					return len(got) < most
+				})
+				return got, err
+			}
+			got, err := read(t.Context(), n)
+			must(t, err)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+			if more := reads.gets.Load() - gets; (more > 0) != unsupported {
+				t.Errorf("%d pages were read", more)
+			}
+			for _, most := range []int{1, 11, n - 2} {
+				if got, err := read(t.Context(), most); err != nil || len(got) != most {
+					t.Errorf("%d objects, want %d: %v", len(got), most, err)
+				}
+			}
+			ended, end := context.WithCancel(t.Context())
+			end()
+			if _, err := read(ended, n); !errors.Is(err, context.Canceled) {
+				t.Errorf("with a context that has ended: %v", err)
+			}
+			now, err := s.Revision(t.Context())
+			must(t, err)
+			_, err = s.client.Compact(t.Context(), now)
+			must(t, err)
+			if _, err := read(t.Context(), n); !errors.Is(err, ErrCompacted) {
+				t.Errorf("after compaction: %v, want %v", err, ErrCompacted)
+			}
+		})
+	}
+}
+
+// BenchmarkReadAll reads 100 000 objects of 1 kB in one stream, and in pages, for each of which etcd counts all objects
+// that come after it.
+func BenchmarkReadAll(b *testing.B) {
+	const n, atOnce = 100_000, 100
+	s, value := open(b), strings.Repeat("x", 1000)
+	for i := range n / atOnce {
+		var puts []clientv3.Op
+		for j := range atOnce {
+			puts = append(puts, clientv3.OpPut(fmt.Sprintf("%s/configmaps/team/%06d", s.Prefix(), i*atOnce+j), value))
+		}
+		_, err := s.client.Txn(b.Context()).Then(puts...).Commit()
+		must(b, err)
+	}
+	at, err := s.Revision(b.Context())
+	must(b, err)
+	for name, read := range map[string]func(context.Context, string, string, int64, func(Stored) bool) error{
+		"stream": s.Follower().ReadAll, "pages": s.Follower().readPages,
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				count := 0
+				must(b, read(b.Context(), s.Prefix()+"/configmaps/", "", at, func(Stored) bool { count++; return true }))
+				if count != n {
+					b.Fatalf("%d objects, want %d", count, n)
+				}
+			}
+		})
+	}
+}
+
+// countedReads counts pages, and may be an etcd that cannot stream.
+type countedReads struct {
+	clientv3.KV
+	unsupported bool
+	gets        atomic.Int32
+}
+
+func (c *countedReads) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	c.gets.Add(1)
+	return c.KV.Get(ctx, key, opts...)
+}
+
+func (c *countedReads) GetStream(ctx context.Context, key string, opts ...clientv3.OpOption) (clientv3.GetStreamChan, error) {
+	if c.unsupported {
+		return nil, status.Error(codes.Unimplemented, "unknown method RangeStream for service etcdserverpb.KV")
+	}
+	return c.KV.GetStream(ctx, key, opts...)
 }
 
 // R15: custom resources without a request are in the answer, too.

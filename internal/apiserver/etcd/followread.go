@@ -6,13 +6,19 @@ import (
 	"fmt"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/util/rand"
 )
 
 // ErrCompacted is the error for a read or a watch at a revision that etcd has dropped.
 var ErrCompacted = errors.New("the revision has been compacted")
+
+// pageOfAll is the number of objects that ReadAll reads at once if etcd cannot stream them.
+const pageOfAll = 250
 
 // Stored is a stored object.
 type Stored struct {
@@ -31,16 +37,9 @@ type Page struct {
 // ReadPage reads the objects below a prefix after a key, in the order of keys; limit bounds the
 // number of objects. At revision 0 it reads the newest state, with all writes before the call.
 func (f *Follower) ReadPage(ctx context.Context, prefix, after string, revision, limit int64) (Page, error) {
-	from := prefix
-	if after != "" {
-		from = after + "\x00"
-	}
-	response, err := f.client.Get(ctx, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(limit), clientv3.WithRev(revision))
-	switch {
-	case errors.Is(err, rpctypes.ErrCompacted):
-		return Page{}, ErrCompacted
-	case err != nil:
-		return Page{}, fmt.Errorf("read from etcd: %w", err)
+	response, err := f.client.Get(ctx, firstKey(prefix, after), clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(limit), clientv3.WithRev(revision))
+	if err != nil {
+		return Page{}, readError(err)
 	}
 	page := Page{
 		Objects: make([]Stored, len(response.Kvs)), Revision: response.Header.Revision,
@@ -50,9 +49,81 @@ func (f *Follower) ReadPage(ctx context.Context, prefix, after string, revision,
 		page.Revision = revision
 	}
 	for i, kv := range response.Kvs {
-		page.Objects[i] = Stored{string(kv.Key), kv.Value, kv.ModRevision}
+		page.Objects[i] = storedIn(kv)
 	}
 	return page, nil
+}
+
+// ReadAll passes on the objects below a prefix after a key, as they were at a revision, in the order of keys, until
+// pass returns false. At revision 0 it reads the newest state, with all writes before the call. etcd does not count the
+// objects, other than for pages. A member before etcd 3.7 cannot stream: then ReadAll reads pages.
+func (f *Follower) ReadAll(ctx context.Context, prefix, after string, revision int64, pass func(Stored) bool) error {
+	streaming, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := f.client.GetStream(streaming, firstKey(prefix, after), clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithRev(revision))
+	if err == nil {
+		err = passAll(stream, pass)
+		cancel()
+		for range stream { // its sender does not look at ctx
+		}
+	}
+	switch {
+	case status.Code(err) == codes.Unimplemented:
+		return f.readPages(ctx, prefix, after, revision, pass)
+	case err != nil:
+		return readError(err)
+	}
+	return nil
+}
+
+func passAll(stream clientv3.GetStreamChan, pass func(Stored) bool) error {
+	for chunk := range stream {
+		if err := chunk.Err(); err != nil {
+			return err
+		}
+		for _, kv := range chunk.Kvs {
+			if !pass(storedIn(kv)) {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// readPages is ReadAll in pages.
+func (f *Follower) readPages(ctx context.Context, prefix, after string, revision int64, pass func(Stored) bool) error {
+	for {
+		page, err := f.ReadPage(ctx, prefix, after, revision, pageOfAll)
+		if err != nil {
+			return err
+		}
+		revision = page.Revision // of all pages
+		for _, stored := range page.Objects {
+			if after = stored.Key; !pass(stored) {
+				return nil
+			}
+		}
+		if page.Remaining <= 0 {
+			return nil
+		}
+	}
+}
+
+// firstKey returns the first possible key below a prefix after a key.
+func firstKey(prefix, after string) string {
+	if after == "" {
+		return prefix
+	}
+	return after + "\x00"
+}
+
+func storedIn(kv *mvccpb.KeyValue) Stored { return Stored{string(kv.Key), kv.Value, kv.ModRevision} }
+
+func readError(err error) error {
+	if errors.Is(err, rpctypes.ErrCompacted) {
+		return ErrCompacted
+	}
+	return fmt.Errorf("read from etcd: %w", err)
 }
 
 // Replay passes on the changes below a prefix after one revision and up to another one, which etcd

@@ -5,23 +5,8 @@ import (
 	"sync"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/server/v3/etcdserver"
-	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
-	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
-	"go.etcd.io/etcd/server/v3/proxy/grpcproxy/adapter"
 	"google.golang.org/grpc"
 )
-
-// inProcessClient returns a client that calls the member by function call. It is etcd's v3client
-// except for its watches, see sendQueue, and its transactions, whose values it counts in log.
-func inProcessClient(server *etcdserver.EtcdServer, log *raftLog) *clientv3.Client {
-	client := v3client.New(server)
-	client.KV = countingKV{client.KV, log}
-	watches := clientv3.NewWatchFromWatchClient(queueingWatchClient{adapter.WatchServerToWatchClient(v3rpc.NewWatchServer(server))}, client)
-	client.Watcher = streamWatcher{watches}
-	return client
-}
 
 // queueingWatchClient is a client for watches whose streams never block the sender.
 type queueingWatchClient struct{ etcdserverpb.WatchClient }

@@ -32,22 +32,17 @@ func newDefinitions(changed func(schema.GroupResource)) *definitions {
 
 // read reads all definitions. The subscription to changes must begin before.
 func (d *definitions) read(ctx context.Context, follower *etcd.Follower, prefix string) error {
-	for after := ""; ; {
-		page, err := follower.ReadPage(ctx, prefix, after, 0, pageSize)
-		if err != nil {
-			return fmt.Errorf("read the CustomResourceDefinitions: %w", err)
-		}
-		for _, object := range page.Objects {
-			after = object.Key
-			d.Changed(etcd.Change{Key: object.Key, Value: object.Value, Revision: object.Revision})
-		}
-		if page.Remaining <= 0 {
-			d.mu.Lock()
-			d.known = nil // from now on, changes arrive in order
-			d.mu.Unlock()
-			return nil
-		}
+	err := follower.ReadAll(ctx, prefix, "", 0, func(object etcd.Stored) bool {
+		d.Changed(etcd.Change{Key: object.Key, Value: object.Value, Revision: object.Revision})
+		return true
+	})
+	if err != nil {
+		return fmt.Errorf("read the CustomResourceDefinitions: %w", err)
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.known = nil // from now on, changes arrive in order
+	return nil
 }
 
 // Changed implements etcd.Subscriber.

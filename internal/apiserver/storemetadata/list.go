@@ -1,6 +1,7 @@
 package storemetadata
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -78,49 +79,63 @@ func (t *target) page(ctx context.Context, prefix string, last continuation, siz
 		after = prefix + last.After
 	}
 	page, err := t.source.Follower.ReadPage(ctx, prefix, after, last.Revision, size)
+	return page, readError(err)
+}
+
+// readError returns the answer of the API to an error of a read.
+func readError(err error) error {
 	switch {
 	case errors.Is(err, etcd.ErrCompacted):
-		return page, apierrors.NewResourceExpired("The provided continue parameter is too old: " + err.Error())
+		return apierrors.NewResourceExpired("The provided continue parameter is too old: " + err.Error())
 	case err != nil:
-		return page, apierrors.NewInternalError(err)
+		return apierrors.NewInternalError(err)
 	}
-	return page, nil
+	return nil
 }
 
 // read passes the stored objects to a function, until the function returns false. It returns the position of the last
-// one and the number of objects after it.
+// one and the number of objects after it. Without a limit, everything after the first page is one stream.
 func (t *target) read(
 	ctx context.Context, prefix string, from continuation, limit int64, pass func(*metav1.PartialObjectMetadata) bool,
 ) (last continuation, remaining int64, err error) {
 	var reached int64
 	follower := t.source.Follower
 	follower.At(func(revision int64) { reached = revision })
-	for last, left := from, limit; ; {
+	last = from
+	take := func(stored etcd.Stored) bool {
+		last.After = strings.TrimPrefix(stored.Key, prefix)
+		object, failure := decode(stored.Value, stored.Revision)
+		if failure != nil {
+			err = apierrors.NewInternalError(corrupt(stored.Key, failure))
+			return false
+		}
+		return pass(object)
+	}
+	for left := limit; ; {
 		size := int64(pageSize)
 		if limit > 0 {
 			size = min(size, left)
 		}
-		page, err := t.page(ctx, prefix, last, size)
-		if err != nil {
-			return last, 0, err
+		page, failure := t.page(ctx, prefix, last, size)
+		if failure != nil {
+			return last, 0, failure
 		}
 		if last.Revision == 0 {
 			follower.Read(reached, page.Revision)
 			last.Revision = page.Revision
 		}
 		for _, stored := range page.Objects {
-			last.After = strings.TrimPrefix(stored.Key, prefix)
-			object, err := decode(stored.Value, stored.Revision)
-			if err != nil {
-				return last, 0, apierrors.NewInternalError(corrupt(stored.Key, err))
-			}
-			if !pass(object) {
-				return last, page.Remaining, nil
+			if !take(stored) {
+				return last, page.Remaining, err
 			}
 		}
 		left -= int64(len(page.Objects))
-		if page.Remaining <= 0 || limit > 0 && left <= 0 {
+		switch {
+		case page.Remaining <= 0 || limit > 0 && left <= 0:
 			return last, page.Remaining, nil
+		case limit <= 0:
+			failure = follower.ReadAll(ctx, prefix, prefix+last.After, last.Revision, take)
+			return last, 0, cmp.Or(err, readError(failure))
 		}
 	}
 }
