@@ -93,7 +93,8 @@ type Options struct {
 
 // Store is etcd and its client. It is safe for concurrent use.
 type Store struct {
-	member    *embed.Etcd // nil if etcd runs in other processes
+	member    *embed.Etcd  // nil if etcd runs in other processes
+	calls     *streamCalls // to the member
 	client    *clientv3.Client
 	tls       *tls.Config // for the connections to an etcd cluster; nil for none
 	exclusive bool        // no other API server uses the objects of a cluster
@@ -143,7 +144,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		member: member, raftLog: &raftLog{}, prefix: DefaultPrefix, quota: o.quota(), log: o.Log,
 		opened: member.Server.KV().Rev(),
 	}
-	s.client = inProcessClient(member.Server, s.raftLog)
+	s.client, s.calls = inProcessClient(member.Server, s.raftLog)
 	s.newest = newNewest(s.client, s.prefix)
 	s.follower = newFollower(s)
 	if s.log == nil {
@@ -255,11 +256,12 @@ func (s *Store) Close() error {
 		s.stop()
 	}
 	err := s.client.Close()
-	if s.member != nil {
-		s.member.Close()
-	}
 	if errors.Is(err, context.Canceled) {
-		return nil
+		err = nil
+	}
+	if s.member != nil {
+		err = errors.Join(err, s.calls.end())
+		s.member.Close()
 	}
 	return err
 }

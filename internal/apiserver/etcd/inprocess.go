@@ -2,27 +2,98 @@ package etcd
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"sync"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/etcdserver"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
 	"go.etcd.io/etcd/server/v3/proxy/grpcproxy/adapter"
 	"google.golang.org/grpc"
+	"k8s.io/utils/clock"
 )
 
 // inProcessClient returns a client that calls the member by function call. It is etcd's v3client except for its
 // watches, see sendQueue; its streams of ranges, see streamingKV; and its transactions, whose values it counts in log.
-func inProcessClient(server *etcdserver.EtcdServer, log *raftLog) *clientv3.Client {
-	client := v3client.New(server)
+// The watches and streams must have ended before the member is closed.
+func inProcessClient(server *etcdserver.EtcdServer, log *raftLog) (*clientv3.Client, *streamCalls) {
+	client, calls := v3client.New(server), newStreamCalls()
 	kv := v3rpc.NewQuotaKVServer(server)
-	ranges := clientv3.NewKVFromKVClient(streamingKV{adapter.KvServerToKvClient(kv), kv}, client)
+	ranges := clientv3.NewKVFromKVClient(streamingKV{adapter.KvServerToKvClient(kv), kv, calls}, client)
 	client.KV = countingKV{ranges, log}
-	watches := clientv3.NewWatchFromWatchClient(queueingWatchClient{adapter.WatchServerToWatchClient(v3rpc.NewWatchServer(server))}, client)
+	watchServer := awaitedWatchServer{v3rpc.NewWatchServer(server), calls}
+	watches := clientv3.NewWatchFromWatchClient(queueingWatchClient{adapter.WatchServerToWatchClient(watchServer)}, client)
 	client.Watcher = streamWatcher{watches}
-	return client
+	return client, calls
+}
+
+// endOfStreams bounds the time for which streamCalls waits.
+const endOfStreams = 30 * time.Second
+
+// streamCalls are the calls to the member that last: watches, and streams of ranges.
+//
+// Problem: etcd waits for its connections before it closes its database. In a process it has none. A watch that reads
+// the previous state of an object, or a range between two chunks, finds the database closed, and ends the process with
+// a nil pointer.
+//
+// Benefit: a control plane that is stopped while objects change ends without a panic. TestCloseWaitsForStreams fails
+// without it.
+type streamCalls struct {
+	stopping chan struct{} // closed by end
+
+	mu      sync.Mutex
+	stopped bool // guarded by mu
+	running sync.WaitGroup
+}
+
+func newStreamCalls() *streamCalls { return &streamCalls{stopping: make(chan struct{})} }
+
+// do makes a call, which returns soon after its client or stopping is closed.
+func (c *streamCalls) do(call func() error) error {
+	c.mu.Lock()
+	if c.stopped {
+		c.mu.Unlock()
+		return rpctypes.ErrGRPCStopped
+	}
+	c.running.Add(1)
+	c.mu.Unlock()
+	defer c.running.Done()
+	return call()
+}
+
+// end waits until all calls have returned. No further call is made. The client must be closed before.
+func (c *streamCalls) end() error {
+	c.mu.Lock()
+	c.stopped = true
+	close(c.stopping)
+	c.mu.Unlock()
+	ended := make(chan struct{})
+	go func() {
+		c.running.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-clock.RealClock{}.After(endOfStreams):
+		return fmt.Errorf("watches of etcd have not ended within %s", endOfStreams)
+	}
+}
+
+// awaitedWatchServer is a server for watches whose streams are calls.
+type awaitedWatchServer struct {
+	etcdserverpb.WatchServer
+	calls *streamCalls
+}
+
+// Watch implements etcdserverpb.WatchServer.
+func (w awaitedWatchServer) Watch(stream etcdserverpb.Watch_WatchServer) error {
+	return w.calls.do(func() error { return w.WatchServer.Watch(stream) })
 }
 
 // streamingKV is a client for keys that streams ranges.
@@ -35,6 +106,7 @@ func inProcessClient(server *etcdserver.EtcdServer, log *raftLog) *clientv3.Clie
 type streamingKV struct {
 	etcdserverpb.KVClient
 	server etcdserverpb.KVServer
+	calls  *streamCalls
 }
 
 // RangeStream implements etcdserverpb.KVClient. The stream ends with ctx.
@@ -42,9 +114,9 @@ func (k streamingKV) RangeStream(
 	ctx context.Context, request *etcdserverpb.RangeRequest, _ ...grpc.CallOption,
 ) (etcdserverpb.KV_RangeStreamClient, error) {
 	s := &rangeStream{chunks: make(chan *etcdserverpb.RangeStreamResponse)}
-	server := rangeStreamServer{context: func() context.Context { return ctx }, chunks: s.chunks}
+	server := rangeStreamServer{context: func() context.Context { return ctx }, chunks: s.chunks, stopping: k.calls.stopping}
 	go func() {
-		s.err = k.server.RangeStream(request, server)
+		s.err = k.calls.do(func() error { return k.server.RangeStream(request, server) })
 		close(s.chunks)
 	}()
 	return s, nil
@@ -74,8 +146,9 @@ func (s *rangeStream) Recv() (*etcdserverpb.RangeStreamResponse, error) {
 type rangeStreamServer struct {
 	grpc.ServerStream // is nil: the member only sends
 
-	context func() context.Context
-	chunks  chan<- *etcdserverpb.RangeStreamResponse
+	context  func() context.Context
+	chunks   chan<- *etcdserverpb.RangeStreamResponse
+	stopping <-chan struct{}
 }
 
 // Context implements grpc.ServerStream.
@@ -88,5 +161,7 @@ func (s rangeStreamServer) Send(chunk *etcdserverpb.RangeStreamResponse) error {
 		return nil
 	case <-s.Context().Done():
 		return s.Context().Err()
+	case <-s.stopping:
+		return rpctypes.ErrGRPCStopped
 	}
 }
