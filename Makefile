@@ -40,10 +40,10 @@ quick: ## the tests of the rules, in half a minute on a machine that has compile
 	@began=$$(date +%s); CGO_ENABLED=0 go test -vet=off -gcflags=all=-dwarf=false -ldflags='-s -w' $(QUICK) && echo "The rules hold; it took $$(($$(date +%s) - began)) s."
 
 test: ## the tests
-	go test ./...
+	go test -timeout 30m ./...
 
 race: ## the tests under the race detector
-	go test -race ./...
+	go test -race -timeout 30m ./...
 
 # Nested modules that have code: each is vetted, linted and tested on its own.
 MODULES := bench coppicetest coppicetest/e2eframework coppicetest/fakes coppicetest/restconfig deploy release test/e2e/operator test/envtest test/page test/suites test/upstream
@@ -56,15 +56,17 @@ lint: ## golangci-lint, built from its module, in this module and the nested one
 
 # What is compiled is compiled before, on all cores. Then two streams of tests run side by side, each a package at a time:
 # many tests wait for other processes, so the two finish in two thirds of the time that they take one after the other, and
-# each test shows that it holds beside other load. The nested modules and the tests against a kube-apiserver do the same. The race detector is left out where other processes do the work, or one
-# goroutine does, as in the tables of objects of registry/builtin; and in test/conformance, whose servers other packages race.
+# each test shows that it holds beside other load. The nested modules and the tests against a kube-apiserver do the same.
+# The race detector is left out where other processes do the work, or one goroutine does, as in the tables of objects of
+# registry/builtin; and in test/conformance, whose servers other packages race.
 UNRACED = /test/(e2e|containers|conformance|structure)|/internal/testing/simulation|/registry/builtin
 RACED   = $$(go list ./... | grep -vE '$(UNRACED)')
 #
-# Everything is compiled with the flags of the binaries that are built on the way (make build, kube-apiserver): with
-# others, the packages of Kubernetes were compiled twice. go vet has looked at all packages before the tests run; go test
-# would do so twice more, for the race detector, too.
+# Everything is compiled with the flags of the binaries that are built on the way (make build, kube-apiserver), without
+# cgo, which only the race detector needs: with others, the packages of Kubernetes were compiled twice. go vet has looked
+# at all packages before the tests run; go test would do so twice more, for the race detector, too.
 check: export GOFLAGS += -trimpath -vet=off
+check: export CGO_ENABLED := 0
 check: ## everything that CI checks
 	@echo "CI checks, begun at $$(date)"
 	go mod verify
@@ -73,7 +75,7 @@ check: ## everything that CI checks
 	go vet ./...
 	for m in $(MODULES); do (cd $$m && go vet ./...) || exit 1; done
 	$(MAKE) lint
-	go build -race ./...
+	CGO_ENABLED=1 go build -race ./...
 	$(MAKE) --jobs=2 check-tests check-races
 	$(MAKE) --jobs=2 check-modules kubernetes
 	@echo "CI checks, ended at $$(date)"
@@ -84,7 +86,7 @@ check-tests:
 	$(MAKE) today
 
 check-races:
-	go test -race -p 1 -timeout 30m $(RACED)
+	CGO_ENABLED=1 go test -race -p 1 -timeout 30m $(RACED)
 
 check-modules:
 	for m in $(MODULES); do (cd $$m && go test -p 1 -timeout 20m ./...) || exit 1; done

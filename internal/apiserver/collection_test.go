@@ -49,7 +49,10 @@ func TestR18_DeleteCollection(t *testing.T) {
 		isMarked(t, c.get("held"), held, []string{foreign})
 		seen := map[watch.EventType]int{}
 		for range 4 {
-			seen[(<-events).Type]++
+			e := next(t, events)
+			if seen[e.Type]++; e.Type == watch.Error {
+				t.Fatalf("the watch gets %v", e.Object)
+			}
 		}
 		if seen[watch.Deleted] != 3 || seen[watch.Modified] != 1 {
 			t.Errorf("watchers have seen %v", seen)

@@ -77,10 +77,11 @@ func TestDeletionPolicies(t *testing.T) {
 			checkAnswer(t, policy, code, body)
 		},
 	}
-	eachKubectl(t, func(t *testing.T, k kubectl, _ string) {
+	withKubectl(t, func(t *testing.T, k kubectl, _ string) {
 		for way, remove := range ways {
 			for _, policy := range []string{"Background", "Foreground", "Orphan"} {
 				t.Run(way+"/"+policy, func(t *testing.T) {
+					t.Parallel()
 					namespace := newNamespace(t, k)
 					owned(t, k, namespace)
 					remove(t, k, namespace, policy)
@@ -133,10 +134,11 @@ func checkAnswer(t *testing.T, policy, code, body string) {
 
 // TestOrphanDependents uses the older option, in the query and in the body.
 func TestOrphanDependents(t *testing.T) {
-	eachKubectl(t, func(t *testing.T, k kubectl, _ string) {
+	withKubectl(t, func(t *testing.T, k kubectl, _ string) {
 		for _, orphan := range []bool{true, false} {
 			for _, where := range []string{"query", "body"} {
 				t.Run(fmt.Sprintf("%s=%t", where, orphan), func(t *testing.T) {
+					t.Parallel()
 					namespace := newNamespace(t, k)
 					owned(t, k, namespace)
 					url := k.plane.server + fmt.Sprintf(replicaSets, namespace)
@@ -183,9 +185,10 @@ func TestBlockingDependentHoldsForegroundDeletion(t *testing.T) {
 			k.run(t, "patch", "-n", namespace, "pod", "held", "--type=json", "-p", `[{"op":"replace","path":"/metadata/ownerReferences/0/blockOwnerDeletion","value":false}]`)
 		},
 	}
-	eachKubectl(t, func(t *testing.T, k kubectl, _ string) {
+	withKubectl(t, func(t *testing.T, k kubectl, _ string) {
 		for way, free := range release {
 			t.Run(way, func(t *testing.T) {
+				t.Parallel()
 				namespace := newNamespace(t, k)
 				k.apply(t, namespace, frontend)
 				owner := ownerOf("apps/v1", "ReplicaSet", "frontend", uidOf(t, k, namespace, "replicaset/frontend"), true)
@@ -209,9 +212,10 @@ func TestBlockingDependentHoldsForegroundDeletion(t *testing.T) {
 
 // TestTwoOwners deletes one of two owners: the dependents stay with the other.
 func TestTwoOwners(t *testing.T) {
-	eachKubectl(t, func(t *testing.T, k kubectl, _ string) {
+	withKubectl(t, func(t *testing.T, k kubectl, _ string) {
 		for _, policy := range []string{"background", "foreground"} {
 			t.Run(policy, func(t *testing.T) {
+				t.Parallel()
 				namespace := newNamespace(t, k)
 				k.apply(t, namespace, configMap("first", "")+configMap("second", ""))
 				first := ownerOf("v1", "ConfigMap", "first", uidOf(t, k, namespace, "configmap/first"), true)
@@ -235,7 +239,7 @@ func TestTwoOwners(t *testing.T) {
 
 // TestDependentOfNobody creates a dependent whose owner does not exist.
 func TestDependentOfNobody(t *testing.T) {
-	eachKubectl(t, func(t *testing.T, k kubectl, namespace string) {
+	withKubectl(t, func(t *testing.T, k kubectl, namespace string) {
 		nobody := ownerOf("apps/v1", "ReplicaSet", "nobody", "11111111-2222-3333-4444-555555555555", false)
 		k.apply(t, namespace, configMap("kept", "")+configMap("stray", nobody))
 		k.eventuallyNames(t, namespace, "configmaps", "configmap/kept")

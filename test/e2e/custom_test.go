@@ -69,11 +69,12 @@ func groupFor(k kubectl, test string) string {
 
 // TestCustomResources has a custom resource own core objects and the reverse.
 func TestCustomResources(t *testing.T) {
-	eachKubectl(t, func(t *testing.T, k kubectl, _ string) {
+	withKubectl(t, func(t *testing.T, k kubectl, _ string) {
 		group := groupFor(k, "owners")
 		defineWidgets(t, k, group)
 		for _, policy := range []string{"background", "foreground", "orphan"} {
 			t.Run("custom owns core/"+policy, func(t *testing.T) {
+				t.Parallel()
 				namespace := newNamespace(t, k)
 				k.apply(t, namespace, widget(group, "owner", ""))
 				owner := ownerOf(group+"/v1", "Widget", "owner", uidOf(t, k, namespace, "widgets."+group+"/owner"), true)
@@ -87,6 +88,7 @@ func TestCustomResources(t *testing.T) {
 				}
 			})
 			t.Run("core owns custom/"+policy, func(t *testing.T) {
+				t.Parallel()
 				namespace := newNamespace(t, k)
 				k.apply(t, namespace, configMap("owner", ""))
 				owner := ownerOf("v1", "ConfigMap", "owner", uidOf(t, k, namespace, "configmap/owner"), true)
@@ -101,6 +103,7 @@ func TestCustomResources(t *testing.T) {
 			})
 		}
 		t.Run("finalizer of its own", func(t *testing.T) {
+			t.Parallel()
 			namespace := newNamespace(t, k)
 			k.apply(t, namespace, widget(group, "held", "", "example.com/hold"))
 			k.run(t, "delete", "-n", namespace, "widgets."+group, "held", "--wait=false")
@@ -120,7 +123,7 @@ func TestCustomResources(t *testing.T) {
 // TestCustomResourceDefinitionGoesAndComesBack deletes a definition with instances
 // that own core objects, twice (CR-03).
 func TestCustomResourceDefinitionGoesAndComesBack(t *testing.T) {
-	eachKubectl(t, func(t *testing.T, k kubectl, namespace string) {
+	withKubectl(t, func(t *testing.T, k kubectl, namespace string) {
 		group := groupFor(k, "again")
 		for range 2 {
 			defineWidgets(t, k, group)

@@ -170,7 +170,7 @@ func TestExplainDiffDryRun(t *testing.T) {
 
 // TestInvalidObjectsAreRefused checks that invalid objects are refused with Kubernetes' messages.
 func TestInvalidObjectsAreRefused(t *testing.T) {
-	eachKubectl(t, func(t *testing.T, k kubectl, namespace string) {
+	withKubectl(t, func(t *testing.T, k kubectl, namespace string) {
 		for name, c := range map[string]struct{ manifest, want string }{
 			"name":       {configMap("Not_A_Name", ""), "a lowercase RFC 1123 subdomain"},
 			"owner":      {configMap("a", ownerOf("v1", "ConfigMap", `""`, "u-1", false)), "metadata.ownerReferences[0].name: Required value"},
@@ -194,7 +194,7 @@ func TestInvalidObjectsAreRefused(t *testing.T) {
 // TestGracefulDeletion deletes a pod that is bound: it stays until a kubelet confirms that it has
 // stopped, or it is deleted by force.
 func TestGracefulDeletion(t *testing.T) {
-	eachKubectl(t, func(t *testing.T, k kubectl, namespace string) {
+	withKubectl(t, func(t *testing.T, k kubectl, namespace string) {
 		k.apply(t, namespace, pod("bound", "")+pod("unbound", ""))
 		code, body := k.plane.curl(t, "-X", "POST", "-H", "Content-Type: application/json", k.plane.server+"/api/v1/namespaces/"+namespace+"/pods/bound/binding",
 			"-d", `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"bound"},"target":{"kind":"Node","name":"n1"}}`)
@@ -234,7 +234,7 @@ func TestPreconditionsOfADelete(t *testing.T) {
 
 // TestDeleteCollection deletes the objects of a selector.
 func TestDeleteCollection(t *testing.T) {
-	eachKubectl(t, func(t *testing.T, k kubectl, namespace string) {
+	withKubectl(t, func(t *testing.T, k kubectl, namespace string) {
 		k.apply(t, namespace, configMap("a", "")+configMap("b", "")+configMap("c", ""))
 		k.run(t, "label", "-n", namespace, "configmap", "a", "b", "color=red")
 		code, body := k.plane.curl(t, "-X", "DELETE", k.plane.server+"/api/v1/namespaces/"+namespace+"/configmaps?labelSelector=color%3Dred")

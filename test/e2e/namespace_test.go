@@ -18,7 +18,7 @@ import (
 // TestNamespaceGoesAndComesBack deletes a namespace with contents and creates it again.
 // (NS-14, NS-15).
 func TestNamespaceGoesAndComesBack(t *testing.T) {
-	eachKubectl(t, func(t *testing.T, k kubectl, namespace string) {
+	withKubectl(t, func(t *testing.T, k kubectl, namespace string) {
 		owned(t, k, namespace)
 		k.apply(t, namespace, configMap("one", "")+configMap("two", ""))
 		k.run(t, "create", "-n", namespace, "secret", "generic", "key", "--from-literal=a=b")
@@ -66,7 +66,7 @@ func TestR21_FileWithItsNamespaceFirstIsDeleted(t *testing.T) {
 // object may be created meanwhile, and the conditions list the remaining ones
 // (NS-12).
 func TestNamespaceWaitsForFinalizers(t *testing.T) {
-	eachKubectl(t, func(t *testing.T, k kubectl, namespace string) {
+	withKubectl(t, func(t *testing.T, k kubectl, namespace string) {
 		k.apply(t, namespace, pod("held", "", "example.com/hold")+configMap("free", ""))
 		k.run(t, "delete", "namespace", namespace, "--wait=false")
 		eventually.Agrees(t, func() string {
@@ -92,7 +92,7 @@ func TestNamespaceWaitsForFinalizers(t *testing.T) {
 
 // TestSystemNamespaces exist, and the first of them cannot be deleted.
 func TestSystemNamespaces(t *testing.T) {
-	eachKubectl(t, func(t *testing.T, k kubectl, _ string) {
+	withKubectl(t, func(t *testing.T, k kubectl, _ string) {
 		for _, name := range []string{"default", "kube-system", "kube-public", "kube-node-lease"} {
 			k.run(t, "get", "namespace", name)
 		}

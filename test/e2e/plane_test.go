@@ -157,11 +157,22 @@ func kubectls(t *testing.T, p *plane) []kubectl {
 	return all
 }
 
-// eachKubectl runs a test with every kubectl, in a fresh namespace each.
+// withKubectl runs a test of the server with one kubectl, the installed one if there is one, in a fresh namespace.
+func withKubectl(t *testing.T, test func(t *testing.T, k kubectl, namespace string)) {
+	t.Helper()
+	all := kubectls(t, sharedPlane(t))
+	k := all[len(all)-1]
+	test(t, k, newNamespace(t, k))
+}
+
+// eachKubectl runs a test of what kubectl does with every kubectl, in a fresh namespace each.
 func eachKubectl(t *testing.T, test func(t *testing.T, k kubectl, namespace string)) {
 	p := sharedPlane(t)
 	for _, k := range kubectls(t, p) {
-		t.Run(k.name, func(t *testing.T) { test(t, k, newNamespace(t, k)) })
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			test(t, k, newNamespace(t, k))
+		})
 	}
 	if _, err := exec.LookPath("kubectl"); err != nil {
 		t.Run("kubectl", func(t *testing.T) { missing(t, "kubectl") })

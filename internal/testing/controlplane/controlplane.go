@@ -29,8 +29,7 @@ func Build(root, dir string) (string, error) {
 		return "", err
 	}
 	build := exec.Command("go", "build", "-ldflags", "-X k8s.io/component-base/version.gitVersion=v1.37.2+test", "-o", binary, "./cmd/coppice")
-	build.Dir = root
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	build.Dir = root // with cgo or without it, as the tests: otherwise everything is compiled twice
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build coppice: %w\n%s", err, out)
 	}
