@@ -5,12 +5,14 @@
 //
 //	clientv3.Client   calls the member in this process, or connects to the cluster
 //	  countingKV      in process only: counts the written bytes for raftLog (raftlog.go)
+//	  streamingKV     in process only: streams ranges (inprocess.go)
+//	  streamCalls     in process only: the watches and streams that Close waits for (inprocess.go)
 //	  streamWatcher   opens the streams of SeparateStreams (streams.go)
 //	  sendQueue       in process only: a stream that does not block its sender (sendqueue.go)
 //	embed.Etcd        the member; its logger is fatalLog (fatallog.go)
 //
-// Three of these work around a library. Their comments name the problem, the benefit, and the test that fails when that
-// library changes: countingKV with raftLog, SeparateStreams with streamWatcher, sendQueue.
+// Five of these work around a library. Their comments name the problem, the benefit, and the test that fails when that
+// library changes: countingKV with raftLog, streamingKV, streamCalls, SeparateStreams with streamWatcher, sendQueue.
 //
 // The Store also checks the database before etcd opens it (damage.go) and maintains the member: compaction, quota and
 // defragmentation (space.go), dropping the past of a burst of writes (quiet.go), snapshots (snapshot.go), health

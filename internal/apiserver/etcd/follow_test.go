@@ -209,8 +209,9 @@ func TestReadAll(t *testing.T) {
 	for name, unsupported := range map[string]bool{"stream": false, "pages": true} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t)
-			f, reads := s.Follower(), &countedReads{KV: s.client.KV, unsupported: unsupported}
-			s.client.KV = reads
+			f, reads := newFollower(s), &countedReads{KV: s.client.KV, unsupported: unsupported}
+			f.client = clientv3.NewCtxClient(t.Context()) // the store's own is in use
+			f.client.KV = reads
 			var at int64
 			var want []string
 			for i := range n {

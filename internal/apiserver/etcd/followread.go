@@ -55,8 +55,8 @@ func (f *Follower) ReadPage(ctx context.Context, prefix, after string, revision,
 }
 
 // ReadAll passes on the objects below a prefix after a key, as they were at a revision, in the order of keys, until
-// pass returns false. At revision 0 it reads the newest state, with all writes before the call. etcd does not count the
-// objects, other than for pages. A member before etcd 3.7 cannot stream: then ReadAll reads pages.
+// pass returns false. At revision 0 it reads the newest state, with all writes before the call. Unlike for
+// pages, etcd does not count the objects. A member before etcd 3.7 cannot stream: then ReadAll reads pages.
 func (f *Follower) ReadAll(ctx context.Context, prefix, after string, revision int64, pass func(Stored) bool) error {
 	streaming, cancel := context.WithCancel(ctx)
 	defer cancel()
