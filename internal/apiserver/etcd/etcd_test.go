@@ -10,13 +10,10 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -319,39 +316,5 @@ func TestNothingListens(t *testing.T) {
 	s := open(t)
 	if len(s.member.Clients) > 0 || len(s.member.Peers) > 0 {
 		t.Errorf("%d listeners for clients, %d for peers", len(s.member.Clients), len(s.member.Peers))
-	}
-}
-
-// A store that is closed while objects change waits for its watches and streams: none reads from a closed database.
-func TestCloseWaitsForStreams(t *testing.T) {
-	const objects, watches = 200, 20
-	for range 5 {
-		s, err := Open(t.Context(), Options{Dir: t.TempDir(), Ephemeral: true})
-		must(t, err)
-		for i := range objects {
-			s.put(t, fmt.Sprintf("/configmaps/team/%d", i), "x")
-		}
-		for i := range watches {
-			s.client.Watch(withStream(t.Context(), strconv.Itoa(i)), s.prefix, clientv3.WithPrefix(), clientv3.WithPrevKV(), clientv3.WithRev(1))
-		}
-		stream, err := s.client.GetStream(t.Context(), s.prefix, clientv3.WithPrefix())
-		must(t, err)
-		var writers sync.WaitGroup
-		writing, stop := context.WithCancel(t.Context())
-		writers.Go(func() {
-			for i := 0; writing.Err() == nil; i++ {
-				// It fails once the store is closed.
-				_, _ = s.client.Put(writing, fmt.Sprintf("%s/configmaps/team/%d", s.prefix, i%objects), "y")
-			}
-		})
-		<-stream
-		stop()
-		writers.Wait()
-		must(t, s.Close())
-		if err := s.calls.do(func() error { return nil }); !errors.Is(err, rpctypes.ErrGRPCStopped) {
-			t.Errorf("a watch of a closed store: %v", err)
-		}
-		for range stream { // it ends
-		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -154,8 +155,11 @@ type rangeStreamServer struct {
 // Context implements grpc.ServerStream.
 func (s rangeStreamServer) Context() context.Context { return s.context() }
 
-// Send implements etcdserverpb.KV_RangeStreamServer.
+// Send implements etcdserverpb.KV_RangeStreamServer. The list of objects that the client gets is its own: the watch
+// cache drops each object from it once it is decoded, while the member takes the size of what it has sent, from which it
+// chooses the size of the next chunk.
 func (s rangeStreamServer) Send(chunk *etcdserverpb.RangeStreamResponse) error {
+	chunk.RangeResponse.Kvs = slices.Clone(chunk.RangeResponse.Kvs)
 	select {
 	case s.chunks <- chunk:
 		return nil
