@@ -28,9 +28,7 @@ func TestMain(m *testing.M) {
 		child := exec.Command(os.Args[0])
 		child.Env = append(os.Environ(), roleVariable+"=child")
 		child.Stdout = os.Stdout
-		if child.Start() == nil {
-			select {}
-		}
+		_ = child.Run() // until this process is killed
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
