@@ -49,6 +49,7 @@ spec:
 
 // TestAggregatedGroup uses the API of another server, which goes down and comes back (NS-06).
 func TestAggregatedGroup(t *testing.T) {
+	t.Parallel()
 	pki, data := t.TempDir(), t.TempDir()
 	front := startPlane(t, "--ephemeral", "--secure-port=0", "--pki-dir="+pki, noNodes)
 	// Only the controllers of the other one may act there.
@@ -148,6 +149,7 @@ spec:
 // A group that was never up holds no foreground deletion. It holds the orphan deletion of an older owner, whose Event
 // names the APIService, until that is deleted.
 func TestR15_GroupThatWasNeverUp(t *testing.T) {
+	t.Parallel()
 	plane := startPlane(t, "--ephemeral", "--secure-port=0", noNodes)
 	all := kubectls(t, plane)
 	here := all[len(all)-1]

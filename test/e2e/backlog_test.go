@@ -40,6 +40,7 @@ const (
 // server allows. Until fewer wait, references to missing owners are refused in that namespace,
 // with the reason; everything else works.
 func TestBacklogOfANamespace(t *testing.T) {
+	t.Parallel()
 	s := pileUp(t)
 	for name, send := range map[string]func() (string, string){
 		"a new object": func() (string, string) { return s.create(s.busy, "dangling", "nobody") },
@@ -89,6 +90,7 @@ func TestBacklogOfANamespace(t *testing.T) {
 
 // TestBacklogWithoutTheAdmission does the same with the check of owner references disabled.
 func TestBacklogWithoutTheAdmission(t *testing.T) {
+	t.Parallel()
 	s := pileUp(t, "--disable-admission-plugins=OwnerReferencesPermissionEnforcement")
 	if code, body := s.create(s.busy, "dangling", "nobody"); code != "201" {
 		t.Errorf("%s %s", code, body)

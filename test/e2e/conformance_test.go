@@ -23,6 +23,7 @@ import (
 // TestConformanceOfThePlane: a control plane with all its controllers passes its own checks, and
 // they leave nothing behind.
 func TestConformanceOfThePlane(t *testing.T) {
+	t.Parallel()
 	p := startPlane(t, "--ephemeral", "--secure-port=0")
 	out, stderr, code := coppice(t, "conformance", "--kubeconfig", p.kubeconfig, "--upstream", "none", "-o", "json")
 	var report struct {

@@ -25,6 +25,7 @@ import (
 // TestInformersSurviveARestart watches with client-go's informers across a restart of the server: they have the
 // server's objects, and no event is repeated or missed.
 func TestInformersSurviveARestart(t *testing.T) {
+	t.Parallel()
 	port := freeport.Find(t)
 	args := []string{"--data-dir", t.TempDir(), "--secure-port", port}
 	p := startPlane(t, args...)

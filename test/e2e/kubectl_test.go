@@ -253,12 +253,7 @@ func TestWatchAndWait(t *testing.T) {
 		k.apply(t, namespace, configMap("a", ""))
 		watch := k.begin(t, "get", "-n", namespace, "configmaps", "--watch", "-o", "name")
 		k.apply(t, namespace, configMap("b", ""))
-		for line := ""; strings.TrimSpace(line) != "configmap/b"; {
-			var err error
-			if line, err = watch.ReadString('\n'); err != nil {
-				t.Fatalf("the watch ended with %q: %v", line, err)
-			}
-		}
+		readUntil(t, watch, "configmap/b")
 		k.run(t, "delete", "-n", namespace, "configmap", "b", "--wait=false")
 		k.run(t, "wait", "-n", namespace, "--for=delete", "configmap/b", "--timeout=30s")
 	})

@@ -9,11 +9,14 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -60,6 +63,11 @@ func run(m *testing.M) int {
 	os.Setenv("HOME", dir)
 	os.Unsetenv("KUBECONFIG")
 	os.Unsetenv("COPPICE_DATA_DIR")
+	// Most tests wait for processes. A -parallel on the command line comes later, and wins.
+	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	code := m.Run()
 	for _, p := range []*plane{shared.plane, batch.plane} {
 		if p == nil {
@@ -226,6 +234,17 @@ func (k kubectl) begin(t *testing.T, args ...string) *bufio.Reader {
 		_ = command.Wait()
 	})
 	return bufio.NewReader(out)
+}
+
+// readUntil reads what kubectl prints up to a line.
+func readUntil(t *testing.T, out *bufio.Reader, want string) {
+	t.Helper()
+	for line := ""; strings.TrimSpace(line) != want; {
+		var err error
+		if line, err = out.ReadString('\n'); err != nil {
+			t.Fatalf("the output ends with %q, before %s: %v", line, want, err)
+		}
+	}
 }
 
 // run runs kubectl, which must succeed, and returns its standard output.

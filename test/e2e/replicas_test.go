@@ -23,16 +23,12 @@ import (
 )
 
 const (
-	// outage is the time that the service may be away when one of its parts is killed.
-	outage = 30 * time.Second
-	// quietOutage is the same where it is measured, by make replicas: on an otherwise idle
-	// machine.
-	quietOutage = 10 * time.Second
-	// leastWrites is the least number of writes that each client gets acknowledged per kill:
+	// outage is the time that the service may be away when one of its parts is killed: on an otherwise idle machine,
+	// where make replicas measures it.
+	outage = 10 * time.Second
+	// leastWrites is the least number of writes that each client gets acknowledged before a kill, and again after it:
 	// without them there would be nothing to lose.
 	leastWrites = 10
-	// calm is the time under load between a restart and the next kill.
-	calm = 2 * time.Second
 	// writers is the number of clients that write concurrently.
 	writers = 8
 )
@@ -138,6 +134,12 @@ func (w *writer) note(name string) {
 	w.acked[name] = a
 }
 
+func (w *writer) acknowledgements() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.count
+}
+
 // longest returns the longest time without an acknowledgement since its last call.
 func (w *writer) longest() time.Duration {
 	w.mu.Lock()
@@ -168,8 +170,8 @@ func (w *writer) verify(t *testing.T, there map[string]string) {
 var everyOne = flag.Bool("replicas.all", false, "kill each of the five processes of a replicated control plane, not just one of a kind")
 
 // TestKilledReplicasLoseNothing kills processes of a replicated control plane in turn, under load: each
-// of the five, or one of a kind. Nothing that was acknowledged is lost, the service is
-// back within seconds, and so is the collector.
+// of the five, or one of a kind. Nothing that was acknowledged is lost, and the service and the collector are
+// back: within seconds, where make replicas measures it.
 func TestKilledReplicasLoseNothing(t *testing.T) {
 	r := startReplicas(t)
 	ctx, stop := context.WithCancel(t.Context())
@@ -205,24 +207,20 @@ func TestKilledReplicasLoseNothing(t *testing.T) {
 		order = []string{order[1], order[3]}
 	}
 	for _, name := range order {
-		keepOn(calm)
+		writeOn(t, all)
 		for _, w := range all {
 			w.longest()
 		}
 		kills[name]()
 		collected := cascade(t, client, strings.ReplaceAll(name, " ", "-"))
-		keepOn(calm)
+		writeOn(t, all)
 		gap := time.Duration(0)
 		for _, w := range all {
 			gap = max(gap, w.longest())
 		}
 		t.Logf("%s killed: a client waited %s at most, the collector %s", name, gap.Round(time.Millisecond), collected.Round(time.Millisecond))
-		limit := outage
-		if *everyOne {
-			limit = quietOutage
-		}
-		if gap > limit || collected > limit {
-			t.Errorf("%s killed: the service was away for %s, the collector for %s, want at most %s", name, gap, collected, limit)
+		if *everyOne && (gap > outage || collected > outage) {
+			t.Errorf("%s killed: the service was away for %s, the collector for %s, want at most %s", name, gap, collected, outage)
 		}
 		if err := restarts[name](); err != nil {
 			t.Fatal(err)
@@ -235,9 +233,6 @@ func TestKilledReplicasLoseNothing(t *testing.T) {
 	for _, w := range all {
 		w.verify(t, there)
 		writes += w.count
-		if want := leastWrites * len(order); w.count < want {
-			t.Errorf("%d writes of client %s were acknowledged, want %d at least", w.count, w.prefix, want)
-		}
 	}
 	t.Logf("%d writes were acknowledged", writes)
 	for _, p := range r.planes {
@@ -247,8 +242,14 @@ func TestKilledReplicasLoseNothing(t *testing.T) {
 	}
 }
 
-// keepOn keeps the load on for a while.
-func keepOn(d time.Duration) { <-time.After(d) }
+// writeOn waits until each client has had leastWrites more acknowledgements.
+func writeOn(t *testing.T, all []*writer) {
+	t.Helper()
+	for _, w := range all {
+		before := w.acknowledgements()
+		eventually.Holds(t, "client "+w.prefix+" writes", func() bool { return w.acknowledgements() >= before+leastWrites })
+	}
+}
 
 // contents returns the values of all objects in the default namespace, by name.
 func contents(t *testing.T, client kubernetes.Interface) map[string]string {
@@ -338,6 +339,7 @@ func TestReplicaWithOtherKeys(t *testing.T) {
 
 // TestNoEtcd reports in one line which servers do not answer.
 func TestNoEtcd(t *testing.T) {
+	t.Parallel()
 	nobody := "http://127.0.0.1:" + freeport.Find(t)
 	_, errs, code := coppice(t, "up", "--data-dir", t.TempDir(), "--secure-port=0", "--etcd-servers", nobody)
 	if code != 1 || !oneLine(errs) || !strings.Contains(errs, nobody+": connection refused") {

@@ -12,6 +12,7 @@ const twoContainers = `{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: 
 
 // TestRunningPodsChange changes pods that run, on a simulated node.
 func TestRunningPodsChange(t *testing.T) {
+	t.Parallel()
 	k := ourKubectl(startPlane(t, "--ephemeral", "--secure-port=0"))
 	for name, test := range map[string]func(*testing.T, kubectl, string){"debug": testDebug, "resize": testResize} {
 		t.Run(name, func(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 // collector that has observed the undone writes: the owner was deleted, and its dependent
 // collected. Both come back, and the collector does not delete the dependent (H4, R4).
 func TestSnapshotAndRestore(t *testing.T) {
+	t.Parallel()
 	dir, port := t.TempDir(), freeport.Find(t)
 	p := startPlane(t, "--data-dir", dir, "--secure-port="+port, "--controllers=namespace")
 	k := ourKubectl(p)
@@ -68,6 +69,7 @@ func TestSnapshotAndRestore(t *testing.T) {
 
 // TestSnapshotOfStoppedPlane saves the data on disk, with everything that was acknowledged.
 func TestSnapshotOfStoppedPlane(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	p := startPlane(t, "--data-dir", dir, "--secure-port=0")
 	ourKubectl(p).apply(t, "default", configMap("kept", ""))
@@ -117,6 +119,7 @@ func TestSnapshotIsForAdministrators(t *testing.T) {
 // TestFullStore uses up the quota: writes are refused with a reason. The store starts
 // nevertheless, and accepts writes again once objects were deleted, without further action.
 func TestFullStore(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	arguments := []string{"--data-dir", dir, "--secure-port=0", "--quota-backend-bytes=8388608"}
 	p := startPlane(t, arguments...)
@@ -157,6 +160,7 @@ func TestFullStore(t *testing.T) {
 // with an etcd of its own: everything that was acknowledged before, under its UIDs, and nothing
 // that came after. The cluster no longer exists.
 func TestSnapshotOfAnEtcdCluster(t *testing.T) {
+	t.Parallel()
 	members := startEtcd(t, 1)
 	dir := t.TempDir()
 	p := startPlane(t, "--data-dir", dir, "--secure-port=0", "--etcd-servers", urlsOf(members), byHand, noNodes)

@@ -16,6 +16,7 @@ func realTime() map[string]string {
 	return map[string]string{
 		"collector/clusters_test.go TestManyClustersSleepInOneProcess": "make clusters, which measures, is the only caller",
 		"internal/testing/simulation/simulation_test.go run":           "a campaign of seeds lasts as long as its flag says",
+		"test/e2e/replicas_test.go TestKilledReplicasLoseNothing":      "make replicas, which measures, is the only one with a limit",
 		"test/e2e/cronjobs_test.go TestCronJobRuns":                    "the age of a schedule, a year, tells the run of the past from that of this test",
 	}
 }
@@ -68,15 +69,20 @@ type clockCheck struct {
 	uses map[string][]clockUse
 	// runners are the functions that run a literal that is handed to them in a bubble.
 	runners map[string]bool
+	// measures are the functions that return a time that has passed.
+	measures map[string]bool
 }
 
 func newClockCheck(files []goFile) *clockCheck {
-	c := &clockCheck{uses: map[string][]clockUse{}, runners: map[string]bool{}}
-	for more := true; more; { // a runner may call another one
+	c := &clockCheck{uses: map[string][]clockUse{}, runners: map[string]bool{}, measures: map[string]bool{}}
+	for more := true; more; { // a runner may call another one, and so may a function that measures
 		more = false
 		eachFunction(files, func(_ goFile, f *ast.FuncDecl) {
 			if !c.runners[f.Name.Name] && takesFunction(f) && c.callsRunner(f.Body) {
 				c.runners[f.Name.Name], more = true, true
+			}
+			if !c.measures[f.Name.Name] && c.isMeasure(f) {
+				c.measures[f.Name.Name], more = true, true
 			}
 		})
 	}
@@ -132,10 +138,11 @@ func called(call *ast.CallExpr) string {
 
 func isCall(n ast.Node, pkg, name string) bool {
 	call, ok := n.(*ast.CallExpr)
-	if !ok {
-		return false
-	}
-	selector, ok := call.Fun.(*ast.SelectorExpr)
+	return ok && isSelector(call.Fun, pkg, name)
+}
+
+func isSelector(n ast.Expr, pkg, name string) bool {
+	selector, ok := n.(*ast.SelectorExpr)
 	if !ok {
 		return false
 	}
@@ -164,13 +171,19 @@ func (c *clockCheck) visit(at clockUse, below ast.Node, elapsed map[string]bool)
 			}
 			return false
 		case *ast.AssignStmt:
-			for i, value := range n.Rhs {
-				if name, ok := n.Lhs[min(i, len(n.Lhs)-1)].(*ast.Ident); ok && passes(value) {
-					elapsed[name.Name] = true
-				}
+			c.assign(n, elapsed)
+		case *ast.CommClause: // a select may have a limit
+			for _, statement := range n.Body {
+				c.visit(at, statement, elapsed)
+			}
+			return false
+		case *ast.UnaryExpr:
+			if n.Op == token.ARROW && isCall(n.X, "time", "After") {
+				at.what = "sleeps"
+				c.sleeps = append(c.sleeps, at)
 			}
 		case *ast.BinaryExpr:
-			if isComparison(n.Op) && (hasPassed(n.X, elapsed) || hasPassed(n.Y, elapsed)) {
+			if isComparison(n.Op) && (c.hasPassed(n.X, elapsed) || c.hasPassed(n.Y, elapsed)) {
 				at.what = "compares a time that has passed"
 				c.assertions = append(c.assertions, at)
 			}
@@ -185,22 +198,56 @@ func isComparison(op token.Token) bool {
 	return slices.Contains([]token.Token{token.LSS, token.GTR, token.LEQ, token.GEQ, token.EQL, token.NEQ}, op)
 }
 
-// passes reports whether a value is computed from time.Since.
-func passes(value ast.Node) bool {
+// assign records variables that are set to a time that has passed.
+func (c *clockCheck) assign(n *ast.AssignStmt, elapsed map[string]bool) {
+	for i, value := range n.Rhs {
+		if name, ok := n.Lhs[min(i, len(n.Lhs)-1)].(*ast.Ident); ok && c.passes(value, elapsed) {
+			elapsed[name.Name] = true
+		}
+	}
+}
+
+// isMeasure reports whether a function returns a duration that is computed from a time that has passed.
+func (c *clockCheck) isMeasure(f *ast.FuncDecl) bool {
+	if f.Type.Results == nil || len(f.Type.Results.List) != 1 || !isSelector(f.Type.Results.List[0].Type, "time", "Duration") {
+		return false
+	}
+	elapsed, found := map[string]bool{}, false
+	ast.Inspect(f.Body, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncLit:
+			return false
+		case *ast.AssignStmt:
+			c.assign(n, elapsed)
+		case *ast.ReturnStmt:
+			found = found || len(n.Results) == 1 && c.hasPassed(n.Results[0], elapsed)
+		}
+		return true
+	})
+	return found
+}
+
+// passes reports whether a value is computed from time.Since, from a function that measures, or from a variable that
+// has such a value.
+func (c *clockCheck) passes(value ast.Node, elapsed map[string]bool) bool {
 	found := false
 	ast.Inspect(value, func(n ast.Node) bool {
-		if _, ok := n.(*ast.FuncLit); ok {
+		switch n := n.(type) {
+		case *ast.FuncLit:
 			return false
+		case *ast.CallExpr:
+			found = found || isCall(n, "time", "Since") || c.measures[called(n)] || isMax(n) && slices.ContainsFunc(n.Args, func(a ast.Expr) bool { return c.hasPassed(a, elapsed) })
 		}
-		found = found || n != nil && isCall(n, "time", "Since")
 		return !found
 	})
 	return found
 }
 
-func hasPassed(value ast.Expr, elapsed map[string]bool) bool {
+func isMax(call *ast.CallExpr) bool { return called(call) == "max" || called(call) == "min" }
+
+func (c *clockCheck) hasPassed(value ast.Expr, elapsed map[string]bool) bool {
 	name, ok := value.(*ast.Ident)
-	return ok && elapsed[name.Name] || passes(value)
+	return ok && elapsed[name.Name] || c.passes(value, elapsed)
 }
 
 // isInBubble reports whether a place runs in bubbles only: in a literal that does, or in a function that is named in such

@@ -222,12 +222,15 @@ func TestR22_DefinedJustNow(t *testing.T) {
 	}
 }
 
-// source counts discoveries, each of which takes a second.
-type source struct{ discoveries atomic.Int64 }
+// source counts discoveries.
+type source struct {
+	discoveries atomic.Int64
+	read        func() // takes the time of a discovery
+}
 
 func (s *source) Resources(context.Context) ([]Resource, error) {
 	number := s.discoveries.Add(1)
-	<-time.After(time.Second)
+	s.read()
 	return []Resource{resource("", "v1", string(rune('a'+number-1)))}, nil
 }
 
@@ -235,7 +238,7 @@ func (s *source) Resources(context.Context) ([]Resource, error) {
 // share the next one.
 func TestR22_FreshCatalogueBeginsAfterTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s source
+		s := source{read: func() { time.Sleep(time.Second) }}
 		catalogue := shareCatalogue(&s, clock.RealClock{}, time.Minute)
 		var asking sync.WaitGroup
 		ask := func(want string) {
@@ -251,7 +254,7 @@ func TestR22_FreshCatalogueBeginsAfterTheCall(t *testing.T) {
 		for range 10 {
 			ask("b")
 		}
-		<-time.After(1500 * time.Millisecond)
+		time.Sleep(1500 * time.Millisecond)
 		for range 10 {
 			ask("c")
 		}
@@ -264,7 +267,7 @@ func TestR22_FreshCatalogueBeginsAfterTheCall(t *testing.T) {
 
 func TestR22_RecentCatalogueIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s source
+		s := source{read: func() { time.Sleep(time.Second) }}
 		catalogue := shareCatalogue(&s, clock.RealClock{}, time.Minute)
 		for _, want := range []int64{1, 1, 2} {
 			if _, err := catalogue.recent(t.Context()); err != nil {
@@ -273,11 +276,11 @@ func TestR22_RecentCatalogueIsShared(t *testing.T) {
 			if got := s.discoveries.Load(); got != want {
 				t.Errorf("%d discoveries, want %d", got, want)
 			}
-			<-time.After(35 * time.Second)
+			time.Sleep(35 * time.Second)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		<-time.After(time.Hour)
+		time.Sleep(time.Hour)
 		catalogue.turn <- struct{}{} // a discovery is under way
 		if _, err := catalogue.recent(ctx); !errors.Is(err, context.Canceled) {
 			t.Errorf("err = %v, want that of the context", err)
