@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -170,18 +171,20 @@ func (s *Server) Stop() error {
 	return errors.Join(failures...)
 }
 
-// freePort returns a port that was free a moment ago: kube-apiserver cannot choose one itself.
+// freePort returns a port that was free a moment ago: kube-apiserver cannot choose one itself. It is below the system's
+// ephemeral ports, so no connection can take it meanwhile.
 func freePort(ctx context.Context) (int, error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
+	const attempts = 100
+	var last error
+	for range attempts {
+		port := 15_000 + rand.IntN(17_000)
+		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err == nil {
+			return port, listener.Close()
+		}
+		last = err
 	}
-	defer listener.Close()
-	_, port, err := net.SplitHostPort(listener.Addr().String())
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
-	}
-	return strconv.Atoi(port)
+	return 0, fmt.Errorf("find a free port: %w", last)
 }
 
 func adminClient(ca []byte, admin keyPair) (*http.Client, error) {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -19,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/coppice-dev/coppice/internal/cli"
+	"github.com/coppice-dev/coppice/internal/testing/freeport"
 )
 
 // fakeServer serves only the requests of coppice collect before it starts.
@@ -166,12 +166,7 @@ func TestCollectSaysWhatIsWrong(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	good := newFakeServer(t)
 	config := kubeconfig(t, good.URL)
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone := "http://" + closed.Addr().String()
-	closed.Close()
+	gone := "http://127.0.0.1:" + freeport.Find(t)
 	strange := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "teapot", http.StatusTeapot) }))
 	t.Cleanup(strange.Close)
 	unauthorized := newFakeServer(t)

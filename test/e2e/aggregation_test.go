@@ -2,11 +2,11 @@ package e2e
 
 import (
 	"fmt"
-	"net"
 	"strings"
 	"testing"
 
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
+	"github.com/coppice-dev/coppice/internal/testing/freeport"
 )
 
 // The aggregated API server of this test is another control plane with the same authorities, and a
@@ -50,14 +50,10 @@ spec:
 // TestAggregatedGroup uses the API of another server, which goes down and comes back (NS-06).
 func TestAggregatedGroup(t *testing.T) {
 	t.Parallel()
-	pki, data := t.TempDir(), t.TempDir()
+	pki, data, port := t.TempDir(), t.TempDir(), freeport.Find(t)
 	front := startPlane(t, "--ephemeral", "--secure-port=0", "--pki-dir="+pki, noNodes)
 	// Only the controllers of the other one may act there.
-	orchards := startPlane(t, "--data-dir="+data, "--secure-port=0", "--pki-dir="+pki, noNodes, "--controllers=")
-	_, port, err := net.SplitHostPort(strings.TrimPrefix(orchards.server, "https://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	orchards := startPlane(t, "--data-dir="+data, "--secure-port="+port, "--pki-dir="+pki, noNodes, "--controllers=")
 	there := kubectls(t, orchards)[0]
 	all := kubectls(t, front)
 	here := all[len(all)-1] // the machine's own, if there is one

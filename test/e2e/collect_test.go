@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
+	"github.com/coppice-dev/coppice/internal/testing/freeport"
 	"github.com/coppice-dev/coppice/internal/testing/transcript"
 )
 
@@ -279,8 +280,8 @@ func TestCollectHandsOver(t *testing.T) {
 // over.
 func TestCollectOutlivesItsServer(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	p := startPlane(t, "--data-dir", dir, "--secure-port=0", "--controllers=")
+	dir, port := t.TempDir(), freeport.Find(t)
+	p := startPlane(t, "--data-dir", dir, "--secure-port="+port, "--controllers=")
 	k := ourKubectl(p)
 	owned(t, k, "default")
 	waiting := startCollector(t, p)
@@ -298,7 +299,6 @@ func TestCollectOutlivesItsServer(t *testing.T) {
 	case <-time.After(patience):
 		t.Error("a leader without a server goes on")
 	}
-	_, port, _ := strings.Cut(strings.TrimPrefix(p.server, "https://"), ":")
 	again := startPlane(t, "--data-dir", dir, "--secure-port="+port, "--controllers=")
 	k = ourKubectl(again)
 	k.run(t, "delete", "replicaset", "frontend", "--cascade=foreground", "--wait=false")

@@ -1,4 +1,5 @@
-// Package freeport finds ports for processes that a test starts.
+// Package freeport finds ports for processes that a test starts, and for those that it stops and starts again: a port that
+// the system chose for the first may belong to a connection by the time of the second.
 package freeport
 
 import (

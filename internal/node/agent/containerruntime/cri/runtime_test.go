@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -25,6 +24,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/node/agent/lifecycle"
 	"github.com/coppice-dev/coppice/internal/node/kubeletapi"
+	"github.com/coppice-dev/coppice/internal/testing/freeport"
 )
 
 // fake is an in-memory container runtime.
@@ -296,12 +296,7 @@ func TestNetworkProbes(t *testing.T) {
 		t.Fatal(err)
 	}
 	open := intstr.Parse(at.Port())
-	unused, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed := intstr.FromInt(unused.Addr().(*net.TCPAddr).Port)
-	unused.Close()
+	closed := intstr.Parse(freeport.Find(t))
 	headers := []corev1.HTTPHeader{{Name: "X-Own", Value: "yes"}, {Name: "Host", Value: "other.test"}}
 	for name, test := range map[string]struct {
 		handler corev1.ProbeHandler
