@@ -165,9 +165,9 @@ func TestActionStartsAControlPlane(t *testing.T) {
 	}()
 	said, err := j.run(`
 		"$KUBEBUILDER_ASSETS/kubectl" create deployment web --image=registry.example/web --replicas=2
-		coppice kubectl wait --for=condition=Available deployment/web --timeout=60s
+		coppice kubectl wait --for=condition=Available deployment/web --timeout=2m
 		coppice kubectl get nodes -o name
-		coppice kubectl delete deployment web --cascade=foreground --timeout=60s
+		coppice kubectl delete deployment web --cascade=foreground --timeout=2m
 		coppice kubectl get pods,replicasets -o name`)
 	if want := "deployment.apps/web created\ndeployment.apps/web condition met\nnode/node-1\nnode/node-2\n" +
 		"deployment.apps \"web\" deleted from default namespace\n"; err != nil || said != want {

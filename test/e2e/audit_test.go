@@ -21,7 +21,7 @@ func TestAuditOfWorkloads(t *testing.T) {
 	k.run(t, "create", "service", "clusterip", "web", "--tcp=80")
 	k.run(t, "create", "job", "once", "--image=busybox")
 	k.run(t, "create", "cronjob", "nightly", "--image=busybox", "--schedule=0 3 * * *")
-	k.run(t, "rollout", "status", "deployment/web", "--timeout=60s")
+	k.run(t, "rollout", "status", "deployment/web", "--timeout=2m")
 	stdout, stderr, code := coppice(t, "audit", "--kubeconfig", p.kubeconfig)
 	if code != 0 || stderr != "" || !strings.HasPrefix(stdout, "0 errors, 0 warnings in ") {
 		t.Errorf("exit code %d, %s\n%s", code, stderr, stdout)

@@ -51,7 +51,7 @@ func widget(group, name, owners string, finalizers ...string) string {
 func defineWidgets(t *testing.T, k kubectl, group string) {
 	t.Helper()
 	k.apply(t, "default", widgets(group))
-	k.run(t, "wait", "--for=condition=Established", "crd/widgets."+group, "--timeout=30s")
+	k.run(t, "wait", "--for=condition=Established", "crd/widgets."+group, "--timeout=2m")
 	eventually.Agrees(t, func() string {
 		if _, errs, err := k.try(t, "", "get", "-n", "default", "widgets."+group); err != nil {
 			return errs

@@ -71,7 +71,7 @@ func TestBudgetOfCustomResource(t *testing.T) {
 	namespace := newNamespace(t, k)
 	k.run(t, "create", "poddisruptionbudget", "-n", namespace, "web", "--selector=app=web", "--max-unavailable=1")
 	k.apply(t, "default", scaled)
-	k.run(t, "wait", "--for=condition=Established", "crd/clusters.scaled.example.com", "--timeout=30s")
+	k.run(t, "wait", "--for=condition=Established", "crd/clusters.scaled.example.com", "--timeout=2m")
 	eventually.Agrees(t, func() string {
 		_, errs, _ := k.try(t, "", "get", "-n", namespace, "clusters.scaled.example.com")
 		return strings.TrimPrefix(strings.TrimSpace(errs), "No resources found in "+namespace+" namespace.")

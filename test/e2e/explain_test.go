@@ -99,7 +99,7 @@ func TestStuckDeletionsAreExplained(t *testing.T) {
 			t.Errorf("%s: %v\n%s", patch, err, out)
 		}
 	}
-	k.run(t, "wait", "--for=delete", "namespace/hanging", "crd/gadgets.explain.example.com", "--timeout=30s")
+	k.run(t, "wait", "--for=delete", "namespace/hanging", "crd/gadgets.explain.example.com", "--timeout=2m")
 	for object, want := range map[string]string{
 		"namespace/hanging":               "Namespace hanging: gone\n  deleted by ",
 		"crd/gadgets.explain.example.com": "CustomResourceDefinition.apiextensions.k8s.io gadgets.explain.example.com: gone\n  deleted by ",
@@ -180,6 +180,6 @@ func TestRefusedDeletionsAreExplained(t *testing.T) {
 		return ""
 	})
 	k.run(t, "delete", "validatingadmissionpolicy", "refusing")
-	k.run(t, "wait", "-n", "refusing", "--for=delete", "configmap/root", "configmap/kept", "--timeout=30s")
-	k.run(t, "delete", "validatingadmissionpolicybinding/refusing-all", "namespace/refusing", "--timeout=30s")
+	k.run(t, "wait", "-n", "refusing", "--for=delete", "configmap/root", "configmap/kept", "--timeout=2m")
+	k.run(t, "delete", "validatingadmissionpolicybinding/refusing-all", "namespace/refusing", "--timeout=2m")
 }

@@ -255,7 +255,7 @@ func TestWatchAndWait(t *testing.T) {
 		k.apply(t, namespace, configMap("b", ""))
 		readUntil(t, watch, "configmap/b")
 		k.run(t, "delete", "-n", namespace, "configmap", "b", "--wait=false")
-		k.run(t, "wait", "-n", namespace, "--for=delete", "configmap/b", "--timeout=30s")
+		k.run(t, "wait", "-n", namespace, "--for=delete", "configmap/b", "--timeout=2m")
 	})
 }
 

@@ -241,7 +241,7 @@ func TestWithoutCollector(t *testing.T) {
 	for _, policy := range []string{"background", "foreground", "orphan"} {
 		namespace := newNamespace(t, k)
 		owned(t, k, namespace)
-		k.run(t, "delete", "-n", namespace, "replicaset", "frontend", "--cascade="+policy, "--timeout=20s")
+		k.run(t, "delete", "-n", namespace, "replicaset", "frontend", "--cascade="+policy, "--timeout=2m")
 		k.eventuallyNames(t, namespace, "pods", "pod/frontend-0", "pod/frontend-1", "pod/frontend-2")
 		if got := k.get(t, namespace, "pods", "{.items[*].metadata.ownerReferences[*].name}"); got != "frontend frontend frontend" {
 			t.Errorf("%s: owners of the pods: %s", policy, got)

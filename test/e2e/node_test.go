@@ -180,7 +180,7 @@ func TestNodeRestarts(t *testing.T) {
 		nodeIs(t, k, "worker", "True")
 		// Once it runs a new pod, it has looked at the others.
 		k.run(t, "run", "-n", namespace, "later", "--image=later", "--restart=Never")
-		k.run(t, "wait", "-n", namespace, "pod/later", "--for=condition=Ready", "--timeout=60s")
+		k.run(t, "wait", "-n", namespace, "pod/later", "--for=condition=Ready", "--timeout=2m")
 		k.run(t, "delete", "-n", namespace, "pod/later")
 		if after := k.get(t, namespace, "pods", state); after != before {
 			t.Errorf("after %s the pods are\n%s\nand were\n%s", signal, after, before)

@@ -102,5 +102,5 @@ func storySaysSo(t *testing.T, p *plane) {
 		return code == 0 && strings.Contains(out, "waits for ConfigMap held-by-one/kept, which is protected")
 	})
 	k.run(t, "label", "-n", "held-by-one", "configmap", "kept", "coppice.dev/protect-")
-	k.run(t, "wait", "namespace", "held-by-one", "--for=delete", "--timeout=60s")
+	k.run(t, "wait", "namespace", "held-by-one", "--for=delete", "--timeout=2m")
 }

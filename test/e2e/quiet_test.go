@@ -29,8 +29,8 @@ func TestQuietPlaneLogsNoTrouble(t *testing.T) {
 			})
 			p = startPlane(t, "--data-dir", data, "--secure-port=0")
 			k := ourKubectl(p)
-			k.run(t, "wait", "--for=condition=Available", "apiservices", "--all", "--timeout=60s")
-			k.run(t, "wait", "--for=condition=Ready", "nodes", "--all", "--timeout=60s")
+			k.run(t, "wait", "--for=condition=Available", "apiservices", "--all", "--timeout=2m")
+			k.run(t, "wait", "--for=condition=Ready", "nodes", "--all", "--timeout=2m")
 			eventually.Agrees(t, func() string {
 				accounts := k.run(t, "get", "serviceaccounts", "-A", "--field-selector=metadata.name=default", "-o", "name")
 				if have, want := len(strings.Fields(accounts)), len(k.names(t, "default", "namespaces")); have != want {
@@ -57,13 +57,13 @@ func deleteLittle(t *testing.T, p *plane, k kubectl, group string) {
 		return strings.Contains(body, `"widgets.`+group+`"`)
 	}
 	k.apply(t, "default", widgets(group))
-	k.run(t, "wait", "--for=condition=Established", "crd/widgets."+group, "--timeout=60s")
+	k.run(t, "wait", "--for=condition=Established", "crd/widgets."+group, "--timeout=2m")
 	namespace := newNamespace(t, k)
 	k.apply(t, namespace, configMap("owner", ""))
 	owner := ownerOf("v1", "ConfigMap", "owner", uidOf(t, k, namespace, "configmap/owner"), true)
 	k.apply(t, namespace, widget(group, "dependent", owner))
 	k.run(t, "create", "-n", namespace, "deployment", "web", "--image=i", "--replicas=2")
-	k.run(t, "rollout", "status", "-n", namespace, "deployment/web", "--timeout=60s")
+	k.run(t, "rollout", "status", "-n", namespace, "deployment/web", "--timeout=2m")
 	eventually.Holds(t, "the collector watches widgets", watched)
 
 	k.run(t, "delete", "-n", namespace, "configmap/owner")

@@ -96,7 +96,7 @@ func TestRefusalOfAWebhookIsNamed(t *testing.T) {
 		agrees(t, p, []string{"explain", "namespace/" + namespace, "--address", address}, []string{"Namespace denied: stuck", "stuck: ConfigMap denied/kept is left", refusal}, slow)
 	}
 	k.run(t, "delete", "validatingwebhookconfiguration", "denying")
-	k.run(t, "wait", "--for=delete", "namespace/"+namespace, "--timeout=60s")
+	k.run(t, "wait", "--for=delete", "namespace/"+namespace, "--timeout=2m")
 	agrees(t, p, []string{"stories", root}, []string{"ConfigMap denied/root: deleted", "was refused: ConfigMap denied/kept", refusal}, nil)
 	agrees(t, p, []string{"explain", "configmap/root", "-n", namespace}, []string{"ConfigMap denied/root: gone", "deleted by ", "the server refused ConfigMap denied/kept for ", refusal}, nil)
 	agrees(t, p, []string{"explain", "namespace/" + namespace}, []string{"Namespace denied: gone", "deleted by "}, nil)
@@ -140,7 +140,7 @@ func TestRefusalOfAConversionIsNamed(t *testing.T) {
 		return ""
 	})
 	k.run(t, "patch", definition, "--type=merge", "-p", `{"spec":{"conversion":{"strategy":"None","webhook":null}}}`)
-	k.run(t, "wait", "--for=delete", definition, "namespace/"+namespace, "--timeout=60s")
+	k.run(t, "wait", "--for=delete", definition, "namespace/"+namespace, "--timeout=2m")
 	agrees(t, p, []string{"explain", definition}, []string{"gadgets.convert.example.com: gone", "deleted by ", "the server refused CustomResourceDefinition"}, nil)
 	agrees(t, p, []string{"stories", uid}, []string{"was refused: CustomResourceDefinition.apiextensions.k8s.io gadgets.convert.example.com"}, nil)
 }

@@ -50,7 +50,7 @@ func TestStatefulSetRollout(t *testing.T) {
 		return k.run(t, append([]string{"rollout", args[0], "-n", namespace, "statefulset/web"}, args[1:]...)...)
 	}
 	k.apply(t, namespace, statefulWeb)
-	if out := rollout("status", "--timeout=60s"); !strings.Contains(out, "roll out complete: 3 new pods") {
+	if out := rollout("status", "--timeout=2m"); !strings.Contains(out, "roll out complete: 3 new pods") {
 		t.Errorf("rollout status: %s", out)
 	}
 	k.eventuallyNames(t, namespace, "pods", "pod/web-0", "pod/web-1", "pod/web-2")
@@ -62,7 +62,7 @@ func TestStatefulSetRollout(t *testing.T) {
 
 	nodes.watch(t, namespace, 3)
 	k.run(t, "set", "image", "-n", namespace, "statefulset/web", "web=web:2")
-	rollout("status", "--timeout=60s")
+	rollout("status", "--timeout=2m")
 	images := func(want string) {
 		t.Helper()
 		eventually.Agrees(t, func() string {
@@ -75,7 +75,7 @@ func TestStatefulSetRollout(t *testing.T) {
 	}
 	rollout("undo")
 	images("web:1 web:1 web:1")
-	rollout("status", "--timeout=60s")
+	rollout("status", "--timeout=2m")
 	if history := rollout("history"); strings.Contains(history, "\n1 ") || !strings.Contains(history, "\n3 ") {
 		t.Errorf("after an undo the history is\n%s", history)
 	}
@@ -102,7 +102,7 @@ func TestStatefulSetRollout(t *testing.T) {
 		}
 		return ""
 	})
-	rollout("status", "--timeout=60s")
+	rollout("status", "--timeout=2m")
 	if least := nodes.least(namespace); least != 2 {
 		t.Errorf("at least %d pods were ready at any time, want 2", least)
 	}
@@ -116,7 +116,7 @@ func TestStatefulSetOrphan(t *testing.T) {
 	startKubelet(t, k.plane, "node-1")
 	namespace := newNamespace(t, k)
 	k.apply(t, namespace, statefulWeb)
-	k.run(t, "rollout", "status", "-n", namespace, "statefulset/web", "--timeout=60s")
+	k.run(t, "rollout", "status", "-n", namespace, "statefulset/web", "--timeout=2m")
 	uids := func() string { return k.get(t, namespace, "pods", "{.items[*].metadata.uid}") }
 	before := uids()
 	revisions := k.names(t, namespace, "controllerrevisions")
@@ -136,7 +136,7 @@ func TestStatefulSetOrphan(t *testing.T) {
 	eventually.Agrees(t, func() string {
 		return differs(k.get(t, namespace, "pods,controllerrevisions", "{.items[*].metadata.ownerReferences[*].uid}"), strings.Join([]string{uid, uid, uid, uid}, " "))
 	})
-	k.run(t, "rollout", "status", "-n", namespace, "statefulset/web", "--timeout=60s")
+	k.run(t, "rollout", "status", "-n", namespace, "statefulset/web", "--timeout=2m")
 	if after := uids(); after != before {
 		t.Errorf("the pods are others than before: %s, %s", after, before)
 	}
@@ -152,7 +152,7 @@ func TestStatefulSetWithAnotherClaimAdoptsPods(t *testing.T) {
 	namespace := newNamespace(t, k)
 	one := strings.Replace(statefulWeb, "replicas: 3", "replicas: 1", 1)
 	k.apply(t, namespace, one)
-	k.run(t, "rollout", "status", "-n", namespace, "statefulset/web", "--timeout=60s")
+	k.run(t, "rollout", "status", "-n", namespace, "statefulset/web", "--timeout=2m")
 	k.run(t, "delete", "-n", namespace, "statefulset/web", "--cascade=orphan")
 	k.eventuallyNames(t, namespace, "statefulsets")
 
@@ -172,7 +172,7 @@ func TestStatefulSetWithAnotherClaimAdoptsPods(t *testing.T) {
 	eventually.Agrees(t, func() string {
 		return differs(k.get(t, namespace, "pods", "{.items[*].spec.volumes[*].persistentVolumeClaim.claimName}"), "data-web-0 logs-web-0")
 	})
-	k.run(t, "rollout", "status", "-n", namespace, "statefulset/web", "--timeout=60s")
+	k.run(t, "rollout", "status", "-n", namespace, "statefulset/web", "--timeout=2m")
 }
 
 // TestStatefulSetClaims scales down under each policy, and deletes the set.
@@ -193,7 +193,7 @@ func TestStatefulSetClaims(t *testing.T) {
 		t.Run(c.policy, func(t *testing.T) {
 			namespace := newNamespace(t, k)
 			k.apply(t, namespace, strings.Replace(statefulWeb, "replicas: 3", "replicas: 2\n  persistentVolumeClaimRetentionPolicy: "+c.policy, 1))
-			k.run(t, "rollout", "status", "-n", namespace, "statefulset/web", "--timeout=60s")
+			k.run(t, "rollout", "status", "-n", namespace, "statefulset/web", "--timeout=2m")
 			k.run(t, "scale", "-n", namespace, "statefulset/web", "--replicas=1")
 			k.eventuallyNames(t, namespace, "pods", "pod/web-0")
 			k.eventuallyNames(t, namespace, "persistentvolumeclaims", c.scaled...)
@@ -220,7 +220,7 @@ func TestDaemonSetRollout(t *testing.T) {
 	}
 	k.apply(t, namespace, daemonAgent)
 	nodes.watch(t, namespace, 3)
-	if out := rollout("status", "--timeout=60s"); !strings.Contains(out, "successfully rolled out") {
+	if out := rollout("status", "--timeout=2m"); !strings.Contains(out, "successfully rolled out") {
 		t.Errorf("rollout status: %s", out)
 	}
 	on := strings.Fields(k.get(t, namespace, "pods", "{.items[*].spec.nodeName}"))
@@ -235,7 +235,7 @@ func TestDaemonSetRollout(t *testing.T) {
 	}
 	nodes.watch(t, namespace, 3)
 	k.run(t, "set", "image", "-n", namespace, "daemonset/agent", "agent=agent:2")
-	rollout("status", "--timeout=60s")
+	rollout("status", "--timeout=2m")
 	images("agent:2 agent:2 agent:2")
 	if least := nodes.least(namespace); least != 2 {
 		t.Errorf("at least %d pods were ready at any time, want 2", least)
@@ -245,7 +245,7 @@ func TestDaemonSetRollout(t *testing.T) {
 	k.run(t, "patch", "-n", namespace, "daemonset/agent", "-p", `{"spec":{"updateStrategy":{"rollingUpdate":{"maxUnavailable":0,"maxSurge":1}}}}`)
 	rollout("undo")
 	images("agent:1 agent:1 agent:1")
-	rollout("status", "--timeout=60s")
+	rollout("status", "--timeout=2m")
 	if history := rollout("history"); !strings.Contains(history, "\n2 ") || !strings.Contains(history, "\n3 ") {
 		t.Errorf("the history is\n%s", history)
 	}
@@ -258,7 +258,7 @@ func TestDaemonSetRollout(t *testing.T) {
 	})
 	rollout("undo")
 	rollout("restart")
-	rollout("status", "--timeout=60s")
+	rollout("status", "--timeout=2m")
 	images("agent:1 agent:1 agent:1")
 	if least := nodes.least(namespace); least != 3 {
 		t.Errorf("with a surge at least %d pods were ready at any time, want 3", least)
@@ -295,7 +295,7 @@ func TestDaemonSetOrphan(t *testing.T) {
 	eventually.Agrees(t, func() string {
 		return differs(k.get(t, namespace, "pods,controllerrevisions", "{.items[*].metadata.ownerReferences[*].uid}"), strings.Join([]string{uid, uid, uid}, " "))
 	})
-	k.run(t, "rollout", "status", "-n", namespace, "daemonset/agent", "--timeout=60s")
+	k.run(t, "rollout", "status", "-n", namespace, "daemonset/agent", "--timeout=2m")
 	k.eventuallyNames(t, namespace, "pods", pods...)
 	k.run(t, "delete", "-n", namespace, "daemonset/agent", "--cascade=foreground")
 	k.eventuallyNames(t, namespace, "daemonsets,pods,controllerrevisions")

@@ -23,7 +23,7 @@ func TestStoryOfADeletion(t *testing.T) {
 	k := ourKubectl(p)
 	k.run(t, "create", "namespace", "told")
 	k.run(t, "create", "deployment", "-n", "told", "web", "--image=busybox", "--replicas=2")
-	k.run(t, "rollout", "status", "-n", "told", "deployment/web", "--timeout=60s")
+	k.run(t, "rollout", "status", "-n", "told", "deployment/web", "--timeout=2m")
 	uid := k.run(t, "get", "-n", "told", "deployment", "web", "-o", "jsonpath={.metadata.uid}")
 	k.run(t, "delete", "-n", "told", "deployment", "web", "--cascade=foreground", "--as=ann", "--as-group=system:masters")
 	eventually.Agrees(t, func() string {

@@ -123,7 +123,7 @@ spec:
 // and selector adopts them and the revision, although it wants fewer of them, and replaces none.
 func (s stage) statefulSet(t *testing.T) {
 	s.apply(t, s.namespace, statefulWeb)
-	s.run(t, "rollout", "status", "-n", s.namespace, "statefulset/web", "--timeout=60s")
+	s.run(t, "rollout", "status", "-n", s.namespace, "statefulset/web", "--timeout=2m")
 	uids, revisions := s.pods(t, 3), s.names(t, s.namespace, "controllerrevisions")
 	if len(revisions) != 1 {
 		t.Fatal(revisions)
@@ -184,7 +184,7 @@ spec:
         spec: {restartPolicy: Never, containers: [{name: main, image: main}]}
 `)
 	s.run(t, "create", "job", "-n", s.namespace, "now", "--from=cronjob/nightly")
-	s.run(t, "wait", "-n", s.namespace, "--for=condition=Complete", "job/now", "--timeout=60s")
+	s.run(t, "wait", "-n", s.namespace, "--for=condition=Complete", "job/now", "--timeout=2m")
 	if phases := s.get(t, s.namespace, "pods", "{.items[*].status.phase}"); phases != "Succeeded Succeeded" {
 		t.Errorf("the pods are %s", phases)
 	}
@@ -207,7 +207,7 @@ spec:
     metadata: {labels: {app: web}, annotations: `+slowly+`}
     spec: {containers: [{name: web, image: "web:1"}]}
 `)
-	s.run(t, "rollout", "status", "-n", s.namespace, "deployment/web", "--timeout=60s")
+	s.run(t, "rollout", "status", "-n", s.namespace, "deployment/web", "--timeout=2m")
 	s.pods(t, 4)
 	for _, c := range []struct {
 		strategy string
@@ -220,7 +220,7 @@ spec:
 		s.run(t, "patch", "-n", s.namespace, "deployment/web", "--type=merge", "-p", `{"spec":{"strategy":{"rollingUpdate":`+c.strategy+`}}}`)
 		least := s.watchReady(t)
 		s.run(t, append(c.args, "-n", s.namespace)...)
-		s.run(t, "rollout", "status", "-n", s.namespace, "deployment/web", "--timeout=60s")
+		s.run(t, "rollout", "status", "-n", s.namespace, "deployment/web", "--timeout=2m")
 		if got, changes := least(); got < c.least || changes == 0 {
 			t.Errorf("with %s at least %d pods were ready, want %d (%d changes)", c.strategy, got, c.least, changes)
 		}

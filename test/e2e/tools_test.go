@@ -32,7 +32,7 @@ func TestExplainWhatIsGone(t *testing.T) {
 	k.apply(t, "shop", configMap("leaf", owned))
 	leaf := uidOf(t, k, "shop", "configmap/leaf")
 	k.run(t, "delete", "-n", "shop", "configmap", "root", "--as=ann", "--as-group=system:masters")
-	k.run(t, "wait", "--for=delete", "-n", "shop", "configmap/leaf", "--timeout=30s")
+	k.run(t, "wait", "--for=delete", "-n", "shop", "configmap/leaf", "--timeout=2m")
 	for _, test := range []struct {
 		args []string
 		want []string
