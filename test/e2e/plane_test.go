@@ -9,6 +9,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -24,6 +25,7 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/testing/controlplane"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
@@ -295,6 +297,31 @@ func (k kubectl) eventuallyNames(t *testing.T, namespace, resources string, want
 			return ""
 		}
 		return fmt.Sprintf("%s in %s: %v, want %v", resources, namespace, got, want)
+	})
+}
+
+// settle waits until collection is at rest.
+func (k kubectl) settle(t *testing.T) {
+	t.Helper()
+	awaitRest(t, func() (string, error) {
+		out, errs, err := k.try(t, "", "get", "--raw", "/settled?timeout=30s")
+		return out + errs, err
+	})
+}
+
+// awaitRest asks whether collection is at rest until it is. The server lets a request wait for half a minute at most.
+func awaitRest(t *testing.T, ask func() (answer string, err error)) {
+	t.Helper()
+	eventually.Agrees(t, func() string {
+		answer, err := ask()
+		if err != nil {
+			return fmt.Sprintf("%v: %s", err, answer)
+		}
+		var s report.Settlement
+		if err := json.Unmarshal([]byte(answer), &s); err != nil || !s.Settled {
+			return fmt.Sprintf("no rest: %v: %s", err, answer)
+		}
+		return ""
 	})
 }
 

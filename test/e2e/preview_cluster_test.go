@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -321,17 +320,10 @@ func (c *previewCluster) settle(t *testing.T) {
 		c.awaitCanaries(t)
 		return
 	}
-	answer, err := c.kube.CoreV1().RESTClient().Get().AbsPath("/settled").Param("timeout", "60s").DoRaw(t.Context())
-	if err != nil {
-		t.Fatalf("settle: %v: %s", err, answer)
-	}
-	var s struct {
-		Settled    bool
-		Unfinished []string
-	}
-	if err := json.Unmarshal(answer, &s); err != nil || !s.Settled {
-		t.Fatalf("no rest: %v: %s", err, answer)
-	}
+	awaitRest(t, func() (string, error) {
+		answer, err := c.kube.CoreV1().RESTClient().Get().AbsPath("/settled").Param("timeout", "30s").DoRaw(t.Context())
+		return string(answer), err
+	})
 }
 
 // release lets everything go that a case has held. What hangs keeps one of the few workers busy that

@@ -70,7 +70,7 @@ versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {ty
 	if out, stderr, code := tool(t, p, "default", "undo", "namespace/"+namespace); code != 0 {
 		t.Fatalf("exit code %d\n%s%s", code, out, stderr)
 	}
-	k.run(t, "get", "--raw", "/settled?timeout=2m")
+	k.settle(t)
 	got := k.run(t, "get", "-n", namespace, "secret", "-o", "jsonpath={.items[*].metadata.name} {.items[0].data.p} {.items[0].metadata.ownerReferences[0].uid}")
 	now := k.run(t, "get", "-n", namespace, "configmap", "owner", "-o", "jsonpath={.metadata.uid}")
 	if got != "password aHVudGVyMmh1bnRlcjI= "+now || now == owner {
@@ -96,7 +96,7 @@ versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {ty
 	undoesStory(t, p, namespace)
 
 	k.run(t, "delete", "-n", namespace, "configmap", "owner")
-	k.run(t, "get", "--raw", "/settled?timeout=2m")
+	k.settle(t)
 	k.run(t, "create", "-n", namespace, "rolebinding", "reads", "--clusterrole=reads", "--user=ann")
 	k.run(t, "create", "clusterrole", "reads", "--verb=get", "--resource=configmaps")
 	seen := k.run(t, "get", "--raw", "/coppice/v1/deleted", "--as=ann")
@@ -122,7 +122,7 @@ func undoesStory(t *testing.T, p *plane, namespace string) {
 		k.run(t, "label", "-n", namespace, "configmap", name, "at=once")
 	}
 	k.run(t, "delete", "--raw", "/api/v1/namespaces/"+namespace+"/configmaps?labelSelector=at=once")
-	k.run(t, "get", "--raw", "/settled?timeout=2m")
+	k.settle(t)
 	type item struct {
 		ID   string
 		More int

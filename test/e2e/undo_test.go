@@ -61,7 +61,7 @@ func TestUndoFile(t *testing.T) {
 	if out, stderr, code := again(); code != 0 {
 		t.Fatalf("exit code %d\n%s%s", code, out, stderr)
 	}
-	k.run(t, "get", "--raw", "/settled?timeout=2m")
+	k.settle(t)
 	got := k.run(t, "get", "-n", namespace, "secret", "password", "-o", "jsonpath={.data.p} {.metadata.ownerReferences[0].uid}")
 	now := k.run(t, "get", "-n", namespace, "configmap", "owner", "-o", "jsonpath={.metadata.uid}")
 	if got != "aHVudGVyMmh1bnRlcjI= "+now || now == owner {
@@ -92,7 +92,7 @@ func impostor(t *testing.T, p *plane, namespace, was string, again func(...strin
 	t.Helper()
 	k := ourKubectl(p)
 	k.run(t, "delete", "-n", namespace, "configmap", "owner")
-	k.run(t, "get", "--raw", "/settled?timeout=2m")
+	k.settle(t)
 	k.run(t, "create", "-n", namespace, "configmap", "owner")
 	k.run(t, "annotate", "-n", namespace, "configmap", "owner", undo.Annotation+"="+was)
 	owners := func() string {
