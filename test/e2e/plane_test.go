@@ -318,8 +318,8 @@ func awaitRest(t *testing.T, ask func() (answer string, err error)) {
 			return fmt.Sprintf("%v: %s", err, answer)
 		}
 		var s report.Settlement
-		if err := json.Unmarshal([]byte(answer), &s); err != nil || !s.Settled {
-			return fmt.Sprintf("no rest: %v: %s", err, answer)
+		if json.Unmarshal([]byte(answer), &s) != nil || !s.Settled {
+			return "no rest: " + answer
 		}
 		return ""
 	})

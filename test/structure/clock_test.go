@@ -16,7 +16,8 @@ func realTime() map[string]string {
 	return map[string]string{
 		"collector/clusters_test.go TestManyClustersSleepInOneProcess": "make clusters, which measures, is the only caller",
 		"internal/testing/simulation/simulation_test.go run":           "a campaign of seeds lasts as long as its flag says",
-		"test/e2e/replicas_test.go TestKilledReplicasLoseNothing":      "make replicas, which measures, is the only one with a limit",
+		"test/e2e/replicas_test.go TestKilledReplicasLoseNothing":      "only make replicas, which measures, has a limit",
+		"test/e2e/lifecycle_test.go TestStopsCleanly":                  "a stop takes 2 s, or more than a minute if it waits for connections",
 		"test/e2e/cronjobs_test.go TestCronJobRuns":                    "the age of a schedule, a year, tells the run of the past from that of this test",
 	}
 }
@@ -71,10 +72,11 @@ type clockCheck struct {
 	runners map[string]bool
 	// measures are the functions that return a time that has passed.
 	measures map[string]bool
+	limits   map[ast.Node]bool // see addLimits
 }
 
 func newClockCheck(files []goFile) *clockCheck {
-	c := &clockCheck{uses: map[string][]clockUse{}, runners: map[string]bool{}, measures: map[string]bool{}}
+	c := &clockCheck{uses: map[string][]clockUse{}, runners: map[string]bool{}, measures: map[string]bool{}, limits: map[ast.Node]bool{}}
 	for more := true; more; { // a runner may call another one, and so may a function that measures
 		more = false
 		eachFunction(files, func(_ goFile, f *ast.FuncDecl) {
@@ -172,13 +174,10 @@ func (c *clockCheck) visit(at clockUse, below ast.Node, elapsed map[string]bool)
 			return false
 		case *ast.AssignStmt:
 			c.assign(n, elapsed)
-		case *ast.CommClause: // a select may have a limit
-			for _, statement := range n.Body {
-				c.visit(at, statement, elapsed)
-			}
-			return false
+		case *ast.SelectStmt:
+			addLimits(n, c.limits)
 		case *ast.UnaryExpr:
-			if n.Op == token.ARROW && isCall(n.X, "time", "After") {
+			if n.Op == token.ARROW && isCall(n.X, "time", "After") && !c.limits[n] {
 				at.what = "sleeps"
 				c.sleeps = append(c.sleeps, at)
 			}
@@ -196,6 +195,18 @@ func (c *clockCheck) visit(at clockUse, below ast.Node, elapsed map[string]bool)
 
 func isComparison(op token.Token) bool {
 	return slices.Contains([]token.Token{token.LSS, token.GTR, token.LEQ, token.GEQ, token.EQL, token.NEQ}, op)
+}
+
+// addLimits adds the receives of a select with other cases: a time there is a limit, and no sleep.
+func addLimits(s *ast.SelectStmt, limits map[ast.Node]bool) {
+	if len(s.Body.List) == 1 {
+		return
+	}
+	for _, clause := range s.Body.List {
+		if receive, ok := clause.(*ast.CommClause).Comm.(*ast.ExprStmt); ok {
+			limits[receive.X] = true
+		}
+	}
 }
 
 // assign records variables that are set to a time that has passed.
@@ -227,8 +238,8 @@ func (c *clockCheck) isMeasure(f *ast.FuncDecl) bool {
 	return found
 }
 
-// passes reports whether a value is computed from time.Since, from a function that measures, or from a variable that
-// has such a value.
+// passes reports whether a value is computed from time.Since or from a function that measures, or is the least or greatest
+// of values with such a one.
 func (c *clockCheck) passes(value ast.Node, elapsed map[string]bool) bool {
 	found := false
 	ast.Inspect(value, func(n ast.Node) bool {
@@ -236,14 +247,15 @@ func (c *clockCheck) passes(value ast.Node, elapsed map[string]bool) bool {
 		case *ast.FuncLit:
 			return false
 		case *ast.CallExpr:
-			found = found || isCall(n, "time", "Since") || c.measures[called(n)] || isMax(n) && slices.ContainsFunc(n.Args, func(a ast.Expr) bool { return c.hasPassed(a, elapsed) })
+			of := func(a ast.Expr) bool { return c.hasPassed(a, elapsed) }
+			found = found || isCall(n, "time", "Since") || c.measures[called(n)] || isExtreme(n) && slices.ContainsFunc(n.Args, of)
 		}
 		return !found
 	})
 	return found
 }
 
-func isMax(call *ast.CallExpr) bool { return called(call) == "max" || called(call) == "min" }
+func isExtreme(call *ast.CallExpr) bool { return called(call) == "max" || called(call) == "min" }
 
 func (c *clockCheck) hasPassed(value ast.Expr, elapsed map[string]bool) bool {
 	name, ok := value.(*ast.Ident)

@@ -155,9 +155,9 @@ type rangeStreamServer struct {
 // Context implements grpc.ServerStream.
 func (s rangeStreamServer) Context() context.Context { return s.context() }
 
-// Send implements etcdserverpb.KV_RangeStreamServer. The list of objects that the client gets is its own: the watch
-// cache drops each object from it once it is decoded, while the member takes the size of what it has sent, from which it
-// chooses the size of the next chunk.
+// Send implements etcdserverpb.KV_RangeStreamServer. The client gets a list of its own, because both ends go on using
+// it: the watch cache removes each object that it has decoded, and the member computes the size of the next chunk from
+// the size of this one.
 func (s rangeStreamServer) Send(chunk *etcdserverpb.RangeStreamResponse) error {
 	chunk.RangeResponse.Kvs = slices.Clone(chunk.RangeResponse.Kvs)
 	select {
