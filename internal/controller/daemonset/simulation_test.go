@@ -2,6 +2,7 @@ package daemonset
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -95,8 +96,8 @@ func (s *simulation) watch(verb string, obj runtime.Object) {
 	case "create":
 		s.broken = s.created(pod)
 	case "delete":
-		s.broken = s.deleted(set, pod)
 		s.requested[pod.UID] = true
+		s.broken = s.deleted(set, pod)
 	}
 }
 
@@ -132,22 +133,29 @@ func (s *simulation) deleted(set *appsv1.DaemonSet, pod *corev1.Pod) string {
 	laggingcache.Each(s.Cluster, "pods", func(there *corev1.Pod) {
 		covered = covered || there.Name != pod.Name && nodeOf(there) == node.Name && s.Available(there, s.minReady(set))
 	})
-	if covered || s.seemsCovered(set, pod) {
+	if covered || s.seemsCovered(set, node.Name) {
 		return ""
 	}
 	s.down[node.Name] = true
-	if len(s.down) > s.maxUnavailable {
-		return fmt.Sprintf("%s is the last of %d nodes that were left without an available pod, at most %d may be", node.Name, len(s.down), s.maxUnavailable)
+	left := slices.DeleteFunc(slices.Collect(maps.Keys(s.down)), func(name string) bool { return !s.seemsDown(set, name) })
+	if len(left) > s.maxUnavailable {
+		return fmt.Sprintf("%s is the last of %d nodes that were left without an available pod, at most %d may be", node.Name, len(left), s.maxUnavailable)
 	}
 	return ""
 }
 
-// seemsCovered reports whether the cache shows another available pod on the node of a pod. A user
-// may have removed it just now, which the controller cannot know; it only knows its own deletions.
-func (s *simulation) seemsCovered(set *appsv1.DaemonSet, pod *corev1.Pod) bool {
+// seemsDown reports whether the cache shows a node that is to have a pod, and has none that is available.
+func (s *simulation) seemsDown(set *appsv1.DaemonSet, name string) bool {
+	node, err := s.Informers.Nodes.Lister().Get(name)
+	return err == nil && fitOf(&set.Spec.Template, node) == Fitting && !s.seemsCovered(set, name)
+}
+
+// seemsCovered reports whether the cache shows an available pod on a node. A user may have removed it just now, or
+// before it has become available, which the controller cannot know; it only knows its own deletions.
+func (s *simulation) seemsCovered(set *appsv1.DaemonSet, node string) bool {
 	shown, err := s.Informers.Pods.Lister().List(labels.Everything())
 	return err == nil && slices.ContainsFunc(shown, func(there *corev1.Pod) bool {
-		return there.UID != pod.UID && nodeOf(there) == nodeOf(pod) && s.Available(there, s.minReady(set)) && !s.requested[there.UID]
+		return nodeOf(there) == node && s.Available(there, s.minReady(set)) && !s.requested[there.UID]
 	})
 }
 
