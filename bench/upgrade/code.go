@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 )
 
@@ -28,18 +30,29 @@ func counterparts() []counterpart {
 		{kubernetes, "pkg/controller/namespace", "internal/collect/namespaces"},
 		{kubernetes, "pkg/registry/core/namespace", "internal/apiserver/registry/core"},
 		{kubernetes, "pkg/registry/core/pod", "internal/apiserver/registry/core, internal/apiserver/eviction"},
-		{kubernetes, "pkg/controller/podgc", "internal/rules/builtin"},
-		{kubernetes, "pkg/controller/ttlafterfinished", "internal/controller"},
-		{kubernetes, "pkg/controller/volume/pvcprotection", "internal/rules/inuse"},
-		{kubernetes, "pkg/controller/volume/pvprotection", "internal/rules/inuse"},
-		{kubernetes, "pkg/controller/job", "internal/controller"},
-		{kubernetes, "pkg/controller/replicaset", "internal/controller"},
-		{kubernetes, "pkg/controller/deployment", "internal/controller"},
-		{kubernetes, "pkg/controller/statefulset", "internal/controller"},
-		{kubernetes, "pkg/controller/daemon", "internal/controller"},
-		{kubernetes, "pkg/controller/cronjob", "internal/controller"},
-		{kubernetes, "pkg/controller/disruption", "internal/controller"},
-		{kubernetes, "pkg/controller/storageversionmigrator", "internal/controller"},
+		{kubernetes, "pkg/controller/podgc", "internal/controller/nodelifecycle, internal/rules/builtin"},
+		{kubernetes, "pkg/controller/ttlafterfinished", "internal/controller/job"},
+		{kubernetes, "pkg/controller/volume/pvcprotection", "internal/controller/volumeprotection, internal/rules/inuse"},
+		{kubernetes, "pkg/controller/volume/pvprotection", "internal/controller/volumeprotection, internal/rules/inuse"},
+		{kubernetes, "pkg/controller/job", "internal/controller/job"},
+		{kubernetes, "pkg/controller/replicaset", "internal/controller/replicaset"},
+		{kubernetes, "pkg/controller/deployment", "internal/controller/deployment"},
+		{kubernetes, "pkg/controller/statefulset", "internal/controller/statefulset"},
+		{kubernetes, "pkg/controller/daemon", "internal/controller/daemonset"},
+		{kubernetes, "pkg/controller/cronjob", "internal/controller/cronjob"},
+		{kubernetes, "pkg/controller/disruption", "internal/controller/disruption"},
+		{kubernetes, "pkg/controller/storageversionmigrator", "internal/controller/storageversionmigrator"},
+		{kubernetes, "pkg/controller/certificates", "internal/controller/certificates, internal/controller/signingrequest"},
+		{kubernetes, "pkg/controller/devicetainteviction", "internal/controller/devicetainteviction"},
+		{kubernetes, "pkg/controller/endpoint", "internal/controller/endpoints"},
+		{kubernetes, "pkg/controller/history", "internal/controller"},
+		{kubernetes, "pkg/controller/nodelifecycle", "internal/controller/nodelifecycle"},
+		{kubernetes, "pkg/controller/podautoscaler", "internal/controller/podautoscaler"},
+		{kubernetes, "pkg/controller/resourceclaim", "internal/controller/resourceclaim"},
+		{kubernetes, "pkg/controller/resourcequota", "internal/controller/resourcequota"},
+		{kubernetes, "pkg/controller/serviceaccount", "internal/controller/serviceaccount"},
+		{kubernetes, "pkg/controller/servicecidrs", "internal/controller/servicecidrs"},
+		{kubernetes, "pkg/controller/tainteviction", "internal/controller/nodelifecycle"},
 		{kubernetes, "pkg/kubelet/pod_workers.go", "internal/node/agent/lifecycle"},
 		{kubernetes, "pkg/kubelet/status", "internal/node/agent"},
 		{kubernetes, "plugin/pkg/admission", "internal/apiserver/admissionchain"},
@@ -91,7 +104,7 @@ func filesChanged(ctx context.Context, before, after string) ([]string, error) {
 			continue
 		}
 		came, went, _ := strings.Cut(strings.TrimSpace(fields[i]), "\t")
-		lines = append(lines, fmt.Sprintf("%s +%s -%s", name, came, went))
+		lines = append(lines, fmt.Sprintf("%s +%s -%s", cmp.Or(name, filepath.Base(after)), came, went))
 	}
 	return lines, nil
 }

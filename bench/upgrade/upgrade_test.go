@@ -131,6 +131,20 @@ func TestFilesThatChangedAreListed(t *testing.T) {
 	if got, err := filesChanged(t.Context(), filepath.Join(before, "none"), after); err != nil || len(got) != 1 || !strings.Contains(got[0], "is new") {
 		t.Errorf("a directory that is new: %q, %v", got, err)
 	}
+	got, err = filesChanged(t.Context(), filepath.Join(before, "changed.go"), filepath.Join(after, "changed.go"))
+	if d := cmp.Diff([]string{"changed.go +2 -1"}, got); d != "" || err != nil {
+		t.Errorf("a single file: %v (-want +got):\n%s", err, d)
+	}
+}
+
+func TestCounterpartsNamePackagesThatExist(t *testing.T) {
+	for _, c := range counterparts() {
+		for here := range strings.SplitSeq(c.here, ", ") {
+			if _, err := os.Stat(filepath.Join("..", "..", here)); err != nil {
+				t.Errorf("for %s/%s: %v", c.module, c.path, err)
+			}
+		}
+	}
 }
 
 func TestDifferencesAreListedWithTheirExamples(t *testing.T) {
