@@ -11,7 +11,7 @@ STAMP      := -X github.com/coppice-dev/coppice/internal/tools/version.stamped=$
               -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)+coppice-$(patsubst v%,%,$(VERSION)) \
               -X k8s.io/component-base/version.gitTreeState=clean
 
-.PHONY: help build quick steady test check lint race bench sim exhaustive mutants today kubernetes conformance differential upstream replicas previews previews-kubernetes undos kills starts nodes pictures page suites upgrade-report libraries generate dist dist-serve module clusters first-build
+.PHONY: help build quick steady test check lint race bench sim graphs exhaustive mutants today kubernetes conformance differential upstream replicas previews previews-kubernetes undos kills starts nodes pictures page suites upgrade-report libraries generate dist dist-serve module clusters first-build
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -83,7 +83,7 @@ check: ## everything that CI checks
 .PHONY: check-tests check-races check-modules
 check-tests:
 	go test -p 1 -timeout 30m ./...
-	$(MAKE) today
+	$(MAKE) today graphs
 
 check-races:
 	CGO_ENABLED=1 go test -race -p 1 -timeout 30m $(RACED)
@@ -103,6 +103,9 @@ SEEDS    ?= 0
 DURATION ?= 60s
 sim: ## the simulator for DURATION (60s), or for SEEDS seeds
 	go test ./internal/testing/simulation -count=1 -v -run TestSeeds -timeout 24h -sim.duration=$(DURATION) -sim.seeds=$(SEEDS)
+
+graphs: ## all graphs of 4 objects, with a crash at every step of each (two minutes)
+	go test ./internal/testing/simulation -count=1 -v -run 'TestGraphs$$/^4_objects$$' -timeout 1h -sim.objects=4
 
 exhaustive: ## all graphs of 4 objects, and of 5 that have up to 6 references or only blocking ones, with 2 crashes each: an hour on two cores; tells each minute how far it is
 	go test ./internal/testing/simulation -count=1 -v -run 'TestGraphs$$' -timeout 48h -sim.exhaustive

@@ -12,7 +12,10 @@ import (
 	"time"
 )
 
-var exhaustiveFlag = flag.Bool("sim.exhaustive", false, "search larger graphs too, and two crashes: see make exhaustive")
+var (
+	objectsFlag    = flag.Int("sim.objects", 3, "search graphs of this many objects at most: see make graphs")
+	exhaustiveFlag = flag.Bool("sim.exhaustive", false, "search larger graphs too, and two crashes: see make exhaustive")
+)
 
 // exploration runs graphs in all ways in which the collector can crash. It is safe for
 // concurrent use.
@@ -120,8 +123,12 @@ func searches() []search {
 func TestGraphs(t *testing.T) {
 	for _, s := range searches() {
 		t.Run(s.name, func(t *testing.T) {
-			if s.long && !*exhaustiveFlag {
+			switch {
+			case *exhaustiveFlag:
+			case s.long:
 				t.Skip("run with -sim.exhaustive")
+			case s.Objects > *objectsFlag:
+				t.Skipf("run with -sim.objects=%d", s.Objects)
 			}
 			if scaled(10) < 10 && s.Objects > 1 {
 				t.Skip("too much for -race and -short")
