@@ -92,6 +92,7 @@ func (c config) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	var outcome error
 	for _, s := range chosen {
 		r, err := c.compare(ctx, work, s, assets)
 		if err != nil {
@@ -101,8 +102,9 @@ func (c config) run(ctx context.Context) (err error) {
 		if err := c.keep(r); err != nil {
 			return err
 		}
+		outcome = c.write() // each time, so that the table has what an interrupted run has measured
 	}
-	return c.write()
+	return outcome
 }
 
 // machine describes the machine and the programs.
