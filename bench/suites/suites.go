@@ -41,6 +41,10 @@ type moduleDirectory struct{ module, dir string }
 const racesItself = "the test deletes a worker pod and expects the leader pod to follow, which the suite's controllers may miss: " +
 	"that fails with upstream's assets at times, too"
 
+// writesOnce is the reason why a test that removes all conditions sometimes fails.
+const writesOnce = "the test reads the object once and writes its status once, for its Eventually is given the error of one attempt: " +
+	"a conflict if the suite's controller writes the status in between"
+
 // racesTheList is the reason why tests that list StatefulSets while their controller writes pass with kube-apiserver: it answers a
 // list from a cache, which first waits until etcd reports its progress, every 100 ms.
 const racesTheList = "the test lists StatefulSets and copies a revision that the suite's controller is about to write, so it passes if the list is slow: " +
@@ -72,6 +76,7 @@ func suites() []suite {
 		packages: []string{"./test/integration/..."},
 		explained: map[string]string{
 			"RecreateGroupOnPodRestart": racesItself, "RecreateGroupAfterStart": racesItself,
+			"Test default progressing state":                writesOnce,
 			"resize should update the size of the replicas": racesTheList, "worker template and number of replicas changed": racesTheList,
 		},
 	}, {

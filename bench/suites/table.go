@@ -129,7 +129,7 @@ func (s suite) describe(out *strings.Builder, r result) (unexplained int) {
 			unexplained++
 			reason = "not explained"
 		}
-		fmt.Fprintf(out, "* `%s`\n  %s: %s\n", d.Test, d.Ours, reason)
+		out.WriteString(report.Wrap(fmt.Sprintf("* `%s` %s: %s", d.Test, d.Ours, reason), "  ") + "\n")
 	}
 	return unexplained
 }

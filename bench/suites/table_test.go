@@ -31,7 +31,7 @@ func TestFailuresOfBothSidesAreNoDifference(t *testing.T) {
 		"| theirs v1 | 1 | coppice | 2 | 2 | 1 | 1 | 1.0 | 150 | 50 | 0, 3 |\n",
 		"Its tests of the moon are left out.\n\nWith our assets alone",
 		"Of 4 tests that pass with upstream's assets, 1 pass with ours.",
-		"* `p: known one`\n  fails: it asks for the moon\n* `p: lost`\n  does not run: not explained\n* `p: new`\n  is skipped: not explained\n",
+		"* `p: known one` fails: it asks for the moon\n* `p: lost` does not run: not explained\n* `p: new` is skipped: not explained\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("there is no %q in\n%s", want, text)

@@ -27,7 +27,7 @@ func (r *Results) Markdown(w io.Writer, sections []Section) error {
 		if s == nil || len(s.values) == 0 {
 			continue
 		}
-		fmt.Fprintf(&text, "\n## %s\n\n%s\n\n%s\n\n", section.Title, wrap(section.About), wrap(r.provenance(section.Name, s.machine)))
+		fmt.Fprintf(&text, "\n## %s\n\n%s\n\n%s\n\n", section.Title, Wrap(section.About, ""), Wrap(r.provenance(section.Name, s.machine), ""))
 		table(&text, s.values)
 	}
 	_, err := io.WriteString(w, text.String())
@@ -116,15 +116,16 @@ func number(v float64) string {
 // lineLength is the limit of the documents' lines.
 const lineLength = 120
 
-func wrap(paragraph string) string {
+// Wrap breaks a paragraph into lines; all but the first begin with the indent.
+func Wrap(paragraph, indent string) string {
 	var text strings.Builder
 	length := 0
 	for word := range strings.FieldsSeq(paragraph) {
 		switch {
 		case length == 0:
 		case length+1+len(word) > lineLength:
-			text.WriteString("\n")
-			length = 0
+			text.WriteString("\n" + indent)
+			length = len(indent)
 		default:
 			text.WriteString(" ")
 			length++

@@ -84,7 +84,7 @@ func TestQuickRunsAreNotKept(t *testing.T) {
 }
 
 func TestWrap(t *testing.T) {
-	text := wrap(strings.Repeat("word ", 100))
+	text := Wrap(strings.Repeat("word ", 100), "  ")
 	for line := range strings.Lines(text) {
 		if len(strings.TrimSuffix(line, "\n")) > lineLength {
 			t.Errorf("a line has %d columns", len(line))
