@@ -102,7 +102,7 @@ func (c config) run(ctx context.Context) (err error) {
 		if err := c.keep(r); err != nil {
 			return err
 		}
-		outcome = c.write() // each time, so that the table has what an interrupted run has measured
+		outcome = c.write() // after each suite: an interrupted run keeps its results
 	}
 	return outcome
 }

@@ -41,9 +41,8 @@ type moduleDirectory struct{ module, dir string }
 const racesItself = "the test deletes a worker pod and expects the leader pod to follow, which the suite's controllers may miss: " +
 	"that fails with upstream's assets at times, too"
 
-// writesOnce is the reason why a test that removes all conditions sometimes fails.
-const writesOnce = "the test reads the object once and writes its status once, for its Eventually is given the error of one attempt: " +
-	"a conflict if the suite's controller writes the status in between"
+// writesOnce is the reason why a test that removes all conditions fails at times.
+const writesOnce = "the test tries once to write the status, and gets a conflict if the suite's controller has written it since the test read it"
 
 // racesTheList is the reason why tests that list StatefulSets while their controller writes pass with kube-apiserver: it answers a
 // list from a cache, which first waits until etcd reports its progress, every 100 ms.

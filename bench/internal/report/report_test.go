@@ -85,9 +85,12 @@ func TestQuickRunsAreNotKept(t *testing.T) {
 
 func TestWrap(t *testing.T) {
 	text := Wrap(strings.Repeat("word ", 100), "  ")
-	for line := range strings.Lines(text) {
-		if len(strings.TrimSuffix(line, "\n")) > lineLength {
+	for i, line := range strings.Split(text, "\n") {
+		if len(line) > lineLength {
 			t.Errorf("a line has %d columns", len(line))
+		}
+		if strings.HasPrefix(line, "  word") != (i > 0) {
+			t.Errorf("line %d has the wrong indent: %q", i+1, line)
 		}
 	}
 	if len(strings.Fields(text)) != 100 {
