@@ -42,54 +42,46 @@ quick: ## the tests of the rules, in half a minute on a machine that has compile
 test: ## the tests
 	go test -timeout 30m ./...
 
-race: ## the tests under the race detector
-	go test -race -timeout 30m ./...
-
-# Nested modules that have code: each is vetted, linted and tested on its own.
+# Nested modules that have code: each is linted and tested on its own.
 MODULES := bench coppicetest coppicetest/e2eframework coppicetest/fakes coppicetest/restconfig deploy release test/e2e/operator test/envtest test/page test/suites test/upstream
 LINT    := $(CURDIR)/bin/golangci-lint
 
 lint: ## golangci-lint, built from its module, in this module and the nested ones
 	go build -modfile=tools/go.mod -o $(LINT) github.com/golangci/golangci-lint/v2/cmd/golangci-lint
-	$(LINT) run ./...
-	for m in $(MODULES); do (cd $$m && $(LINT) run --config $(CURDIR)/.golangci.yml ./...) || exit 1; done
+	GOGC=400 $(LINT) run ./...
+	for m in $(MODULES); do (cd $$m && GOGC=400 $(LINT) run --config $(CURDIR)/.golangci.yml ./...) || exit 1; done
 
-# What is compiled is compiled before, on all cores. Then two streams of tests run side by side, each a package at a time:
-# many tests wait for other processes, so the two finish in two thirds of the time that they take one after the other, and
-# each test shows that it holds beside other load. The nested modules and the tests against a kube-apiserver do the same.
-# The race detector is left out where other processes do the work, or one goroutine does, as in the tables of objects of
-# registry/builtin; and in test/conformance, whose servers other packages race.
-UNRACED = /test/(e2e|containers|conformance|structure)|/internal/testing/simulation|/registry/builtin
-RACED   = $$(go list ./... | grep -vE '$(UNRACED)')
+# Two streams of tests run side by side, each a package at a time: many tests wait for other processes, so the two finish
+# in two thirds of the time that they take one after the other, and each test shows that it holds beside other load.
 #
 # Everything is compiled with the flags of the binaries that are built on the way (make build, kube-apiserver), without
-# cgo, which only the race detector needs: with others, the packages of Kubernetes were compiled twice. go vet has looked
-# at all packages before the tests run; go test would do so twice more, for the race detector, too.
-check: export GOFLAGS += -trimpath -vet=off
+# cgo, which only the race detector needs: with others, the packages of Kubernetes were compiled twice. All analyzers of
+# go vet are part of make lint, which takes types from compiled packages; go vet reads the source of each package that
+# Kubernetes consists of, for each module again. The tables of debuggers are a third of the time that linking takes.
+check race: export GOFLAGS += -trimpath -vet=off -ldflags=-s
 check: export CGO_ENABLED := 0
-check: ## everything that CI checks
+check: ## everything that CI checks, but for make race
 	@echo "CI checks, begun at $$(date)"
 	go mod verify
 	go mod tidy -diff
 	go build ./...
-	go vet ./...
-	for m in $(MODULES); do (cd $$m && go vet ./...) || exit 1; done
 	$(MAKE) lint
-	CGO_ENABLED=1 go build -race ./...
-	$(MAKE) --jobs=2 check-tests check-races
-	$(MAKE) --jobs=2 check-modules kubernetes
+	$(MAKE) --jobs=2 check-tests kubernetes check-modules
 	@echo "CI checks, ended at $$(date)"
 
-.PHONY: check-tests check-races check-modules
+.PHONY: check-tests check-modules
 check-tests:
 	go test -p 1 -timeout 30m ./...
 	$(MAKE) today graphs
 
-check-races:
-	CGO_ENABLED=1 go test -race -p 1 -timeout 30m $(RACED)
-
 check-modules:
 	for m in $(MODULES); do (cd $$m && go test -p 1 -timeout 20m ./...) || exit 1; done
+
+# The race detector is left out where other processes do the work, or one goroutine does, as in the tables of objects of
+# registry/builtin; and in test/conformance, whose servers other packages race.
+UNRACED = /test/(e2e|containers|conformance|structure)|/internal/testing/simulation|/registry/builtin
+race: ## the tests under the race detector, where goroutines of one process share something (half an hour: it compiles Kubernetes' packages for itself)
+	CGO_ENABLED=1 go test -race -p 2 -timeout 30m $$(go list ./... | grep -vE '$(UNRACED)')
 
 RUNS     ?= 20
 PACKAGES ?=

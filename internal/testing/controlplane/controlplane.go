@@ -28,7 +28,7 @@ func Build(root, dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	build := exec.Command("go", "build", "-ldflags", "-X k8s.io/component-base/version.gitVersion=v1.37.2+test", "-o", binary, "./cmd/coppice")
+	build := exec.Command("go", "build", "-ldflags", "-s -X k8s.io/component-base/version.gitVersion=v1.37.2+test", "-o", binary, "./cmd/coppice")
 	build.Dir = root // with cgo or without it, as the tests: otherwise everything is compiled twice
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build coppice: %w\n%s", err, out)
