@@ -20,6 +20,7 @@ type settings struct {
 	audit        bool
 	bare         bool
 	noNamespaces bool
+	faults       string
 	arguments    []string
 }
 
@@ -68,6 +69,10 @@ func WithMovableClock() Option { return func(s *settings) { s.movableClock = tru
 // WithOwnerReferenceChecks refuses owner references that are invalid or that their writer may not
 // set. kube-apiserver accepts them.
 func WithOwnerReferenceChecks() Option { return func(s *settings) { s.ownerChecks = true } }
+
+// WithFaults makes clients meet the faults of a plan from the beginning, as Plane.Faults does. Without it, the
+// environment variable COPPICE_FAULTS has the plan.
+func WithFaults(plan string) Option { return func(s *settings) { s.faults = plan } }
 
 // WithAudit adds all requests that change something to the output of a test that fails.
 func WithAudit() Option { return func(s *settings) { s.audit = true } }
@@ -121,6 +126,9 @@ func (s settings) command() []string {
 	}
 	if !s.ownerChecks {
 		args = append(args, "--disable-admission-plugins=OwnerReferencesPermissionEnforcement")
+	}
+	if s.faults != "" {
+		args = append(args, "--faults="+s.faults)
 	}
 	if !s.audit {
 		args = append(args, "--audit-log-path=")

@@ -150,6 +150,7 @@ func (p *Plane) explain(t testing.TB) {
 		fmt.Fprintf(&text, "\n  %s", d)
 	}
 	t.Logf("coppice made %d changes since the last mark:%s", len(deletions), text.String())
+	p.explainFaults(ctx, t)
 	if p.audit {
 		t.Logf("the audit log:\n%s", readFile(filepath.Join(p.dir, "audit.log")))
 	}

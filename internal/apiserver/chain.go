@@ -20,13 +20,13 @@ import (
 // flow come after the filters of k8s.io/apiserver, so after authentication and authorization. The gate
 // comes first: a request that waits there takes no seat of priority and fairness.
 func handlerChain(f *foundation, access *accesscontrol.AccessControl, flow *deleteflow.Flow) func(http.Handler, *genericapiserver.Config) http.Handler {
-	start, aggregation, establisher := f.start, f.aggregation, f.establisher
+	start, aggregation, establisher, faults := f.start, f.aggregation, f.establisher, f.faults
 	return func(handler http.Handler, c *genericapiserver.Config) http.Handler {
 		handler = withBoundedYAML(storage.WithMetadataLists(handler, c.Serializer), c.MaxRequestBodyBytes, c.Serializer)
 		handler = aggregation.Filter(definitions.WithDefinitions(flow.WithRequest(handler, c.Serializer), establisher))
 		handler = restriction.WithRestrictions(handler, access.Restrictions, c.Serializer)
-		everybody, own := genericapiserver.DefaultBuildHandlerChain(handler, c), ownChain(handler, c)
-		everybody = start.gate.filter(everybody, c.Authentication.Authenticator, c.Serializer)
+		everybody, own := genericapiserver.DefaultBuildHandlerChain(faults.Requests(handler), c), ownChain(handler, c)
+		everybody = start.gate.filter(faults.Answers(everybody), c.Authentication.Authenticator, c.Serializer)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if inprocess.Is(r.Context()) && isOfCollection(r) && start.isReady() {
 				own.ServeHTTP(w, r)

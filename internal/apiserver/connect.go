@@ -15,11 +15,13 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/aggregation"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/rbac"
 	"github.com/coppice-dev/coppice/internal/apiserver/definitions"
 	"github.com/coppice-dev/coppice/internal/apiserver/discovery"
+	"github.com/coppice-dev/coppice/internal/apiserver/faults"
 	"github.com/coppice-dev/coppice/internal/apiserver/inprocess"
 	"github.com/coppice-dev/coppice/internal/apiserver/openapi"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
@@ -51,11 +53,13 @@ type foundation struct {
 	// aggregation serves the groups of other servers.
 	aggregation *aggregation.Aggregator
 	roles       *rbac.Aggregator
+	faults      *faults.Injector
 }
 
 // connect creates the foundation.
 func connect(c completedConfig) (*foundation, error) {
 	f := &foundation{schemes: builtin.NewSchemes(), installed: &installedAPI{}, start: newStart()}
+	f.faults = faults.NewInjector(c.Faults.Plan, f.schemes.Codecs, clock.RealClock{})
 	f.endpoints = serviceendpoints.NewResolver(f.installed.services)
 	known := f.installed.syncedDefinitions
 	if c.Store.Shared() {

@@ -31,7 +31,7 @@ type apis struct {
 
 // install builds the server of CustomResourceDefinitions, and adds the built-in kinds to it.
 func install(c completedConfig, f *foundation, s *security) (*apis, error) {
-	options := restOptions(c, f.schemes, s.flow, f.establisher, f.base)
+	options := restOptions(c, f, s.flow)
 	crds, err := customResources(c, f, options.custom)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 
+	"github.com/coppice-dev/coppice/internal/apiserver/faults"
 	"github.com/coppice-dev/coppice/internal/apiserver/openapi"
 )
 
@@ -22,6 +23,7 @@ func serve(c completedConfig, f *foundation, s *security, apis *apis, r *registr
 	paths := generic.Handler.NonGoRestfulMux
 	paths.Handle(SnapshotPath, snapshotHandler{c.Store})
 	paths.Handle(NewestPath, newestHandler{c.Store})
+	paths.Handle(faults.Path, f.faults.Handler(unrestricted(s.access), c.Faults.Refused))
 	issuer, err := s.access.IssuerDiscovery(generic.ExternalAddress)
 	if err != nil { // like upstream: tokens are issued nevertheless
 		c.Log.Warn("the issuer of service account tokens cannot be discovered", "reason", err)

@@ -44,6 +44,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/accesscontrol"
 	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
+	"github.com/coppice-dev/coppice/internal/apiserver/faults"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 	"github.com/coppice-dev/coppice/internal/apiserver/storemetadata"
@@ -90,9 +91,19 @@ type Config struct {
 	Audit io.Writer
 	// AuditPolicy is the path of the audit policy. Default: metadata of all requests except health checks.
 	AuditPolicy string
+	// Faults are faults that kube-apiserver may have, too, for tests of clients.
+	Faults Faults
 	// Now is the clock for deletions, certificates and printed ages.
 	Now func() time.Time
 	Log *slog.Logger // nil: nothing is logged
+}
+
+// Faults configure the faults of a server.
+type Faults struct {
+	// Plan is the first plan: what a client of the server meets from the beginning.
+	Plan faults.Plan
+	// Refused is why administrators may not replace the plan over HTTP; empty: they may.
+	Refused string
 }
 
 // Features are the controllers that run against a server, and the checks that it makes.

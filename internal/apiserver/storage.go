@@ -10,15 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apiserver/pkg/registry/generic"
-	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	apistorage "k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/definitions"
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
-	"github.com/coppice-dev/coppice/internal/apiserver/registry"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 )
@@ -33,33 +30,34 @@ type options struct {
 	custom  generic.RESTOptionsGetter // of the instances of custom resources
 }
 
-// restOptions sets up the storage of all resources in the store, behind the delete flow. It
-// also sets, in base, the storage of CustomResourceDefinitions, which have a scheme of their own.
-func restOptions(c completedConfig, schemes registry.Schemes, flow *deleteflow.Flow, establisher *definitions.Establisher, base *genericapiserver.Config) options {
+// restOptions sets up the storage of all resources in the store, behind the delete flow. It also sets, in the base of
+// the foundation, the storage of CustomResourceDefinitions, which have a scheme of their own.
+func restOptions(c completedConfig, f *foundation, flow *deleteflow.Flow) options {
 	etcd := genericoptions.NewEtcdOptions(storagebackend.NewDefaultConfig(c.Store.Prefix(), nil))
 	etcd.StorageConfig.Transport.TracerProvider = noop.NewTracerProvider()
-	etcd.StorageConfig.StorageObjectCountTracker = base.StorageObjectCountTracker
+	etcd.StorageConfig.StorageObjectCountTracker = f.base.StorageObjectCountTracker
 	etcd.DefaultStorageMediaType = runtime.ContentTypeProtobuf
 	etcd.EnableGarbageCollection = c.Features.Collector
 	etcd.DeleteCollectionWorkers = collectionWorkers
 	// k8s.io/apiserver would check etcd over the network; baseConfig has a check of its own.
 	etcd.SkipHealthEndpoints = true
 
-	factory := serverstorage.NewDefaultStorageFactory(etcd.StorageConfig, etcd.DefaultStorageMediaType, schemes.Codecs,
-		serverstorage.NewDefaultResourceEncodingConfigForEffectiveVersion(schemes.Hub, base.EffectiveVersion), serverstorage.NewResourceConfig(), nil)
+	factory := serverstorage.NewDefaultStorageFactory(etcd.StorageConfig, etcd.DefaultStorageMediaType, f.schemes.Codecs,
+		serverstorage.NewDefaultResourceEncodingConfigForEffectiveVersion(f.schemes.Hub, f.base.EffectiveVersion), serverstorage.NewResourceConfig(), nil)
 
 	definitions := *etcd
 	definitions.StorageConfig.Codec = definitionCodec()
 	definitions.StorageConfig.EncodeVersioner = runtime.NewMultiGroupVersioner(apiextensionsv1.SchemeGroupVersion, schema.GroupKind{Group: apiextensionsv1.GroupName})
 
+	establisher, faults := f.establisher, f.faults
 	guard := func(resource schema.GroupResource, inner apistorage.Interface) apistorage.Interface {
-		return flow.Guard(resource, establisher.Wrap(resource, inner))
+		return flow.Guard(resource, establisher.Wrap(resource, faults.Wrap(resource, inner)))
 	}
 	stack := storage.New(c.Store, guard, unique())
-	base.RESTOptionsGetter = stack.RESTOptions(definitions.CreateRESTOptionsGetter(&genericoptions.SimpleStorageFactory{StorageConfig: definitions.StorageConfig}, nil))
+	f.base.RESTOptionsGetter = stack.RESTOptions(definitions.CreateRESTOptionsGetter(&genericoptions.SimpleStorageFactory{StorageConfig: definitions.StorageConfig}, nil))
 	return options{
 		builtin: stack.RESTOptions(etcd.CreateRESTOptionsGetter(factory, nil)),
-		custom:  stack.RESTOptions(apiextensionsoptions.NewCRDRESTOptionsGetter(definitions, nil, base.StorageObjectCountTracker)),
+		custom:  stack.RESTOptions(apiextensionsoptions.NewCRDRESTOptionsGetter(definitions, nil, f.base.StorageObjectCountTracker)),
 	}
 }
 

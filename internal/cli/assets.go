@@ -54,7 +54,9 @@ directory, under a name that is a digest of the binary.
 
 If $COPPICE_CONTROLLERS is set, the controllers that it names run instead: none, or of gc,
 namespace, protection, workloads and scheduler; and simulated nodes if $COPPICE_NODES is
-their number. The flags of the API server: kube-apiserver --help.`,
+their number. With $COPPICE_FAULTS, clients meet faults that a highly available kube-apiserver
+may have, such as COPPICE_FAULTS=realistic (docs/faults.md). The flags of the API server:
+kube-apiserver --help.`,
 		Example: `  # In the cache directory of the user
   coppice assets
 

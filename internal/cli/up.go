@@ -45,6 +45,9 @@ root; --nodes is 1, this machine, or 0.
 
 --recycle=SIZE,AGE keeps deleted objects, encrypted in the data directory, for "coppice undo".
 
+--faults is for tests of clients: watches are behind, and end; writes are refused, or lose
+their answers, as a highly available kube-apiserver may do it (docs/faults.md).
+
 --movable-node-clock is for tests: administrators can move the clock of simulated nodes
 forward, with POST /coppice/nodes/clock?advance=30s.`
 

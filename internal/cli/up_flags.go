@@ -7,12 +7,14 @@ import (
 	"io"
 	"maps"
 	"net"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/coppice-dev/coppice/internal/apiserver/faults"
 	"github.com/coppice-dev/coppice/internal/node/agent/nodeconfig"
 	"github.com/coppice-dev/coppice/internal/system"
 	"github.com/coppice-dev/coppice/internal/tools/version"
@@ -29,6 +31,7 @@ type upFlags struct {
 	nodes       upNodes
 	kubeconfigs upKubeconfigs
 	audit       upAudit
+	faults      upFaults
 	logLevel    string
 	kubernetes  string // the minor whose API is served
 	input       inputFlag
@@ -43,7 +46,7 @@ type upGroup interface {
 }
 
 func (f *upFlags) groups() []upGroup {
-	return []upGroup{&f.address, &f.storage, &f.controllers, &f.nodes, &f.kubeconfigs, &f.audit}
+	return []upGroup{&f.address, &f.storage, &f.controllers, &f.nodes, &f.kubeconfigs, &f.audit, &f.faults}
 }
 
 func (f *upFlags) add(c *cobra.Command) {
@@ -285,6 +288,28 @@ func (*upAudit) add(flags *pflag.FlagSet, o *system.Options) {
 func (g *upAudit) complete(o *system.Options) error {
 	if g.isSet && o.AuditPath == "" {
 		o.AuditPath = system.NoAuditLog
+	}
+	return nil
+}
+
+// upFaults are the faults that clients meet.
+type upFaults struct{ plan string }
+
+func (g *upFaults) add(flags *pflag.FlagSet, o *system.Options) {
+	flags.StringVar(&g.plan, "faults", "", "faults that clients meet: mild, realistic, harsh, or a list, such as 'seed=7; watch-lag delay=1s' (default: $"+faults.Variable+")")
+	flags.BoolVar(&o.AllowFaults, "allow-faults", false, "allow faults although the control plane keeps its data")
+}
+
+func (g *upFaults) complete(o *system.Options) (err error) {
+	plan, source := g.plan, "--faults"
+	if plan == "" {
+		plan, source = os.Getenv(faults.Variable), "$"+faults.Variable
+	}
+	if o.Faults, err = faults.ParsePlan(plan); err != nil {
+		return usageError{fmt.Errorf("%s: %w", source, err)}
+	}
+	if len(o.Faults.Faults) > 0 && !o.Ephemeral && !o.AllowFaults {
+		return usageError{fmt.Errorf("%s is for control planes with --ephemeral: this one keeps its data, and needs --allow-faults, too", source)}
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coppice-dev/coppice/internal/apiserver/faults"
 	"github.com/coppice-dev/coppice/internal/system"
 )
 
@@ -136,6 +137,39 @@ func TestDataDirVariable(t *testing.T) {
 	f.DataDir = "/from/the/flag"
 	if o, err := f.options(t.Context(), io.Discard); err != nil || o.DataDir != "/from/the/flag" {
 		t.Errorf("%s %v", o.DataDir, err)
+	}
+}
+
+// The flag counts more than the variable. A control plane that keeps its data has no faults unless somebody allows them.
+func TestFaultsOfUp(t *testing.T) {
+	atHome(t)
+	for _, test := range []struct {
+		variable, flag     string
+		ephemeral, allowed bool
+		faults             int
+		says               string
+	}{
+		{ephemeral: true},
+		{variable: "mild", ephemeral: true, faults: 3},
+		{variable: "mild", flag: "harsh", ephemeral: true, faults: 5},
+		{variable: "mild", flag: "seed=0", ephemeral: true},
+		{variable: "wild", ephemeral: true, says: `$COPPICE_FAULTS: "wild" is neither a level`},
+		{flag: "wild", ephemeral: true, says: `--faults: "wild" is neither a level`},
+		{flag: "mild", says: "--faults is for control planes with --ephemeral"},
+		{variable: "mild", says: "$COPPICE_FAULTS is for control planes with --ephemeral"},
+		{flag: "mild", allowed: true, faults: 3},
+		{allowed: true},
+	} {
+		t.Setenv(faults.Variable, test.variable)
+		f := defaults(t)
+		f.Ephemeral, f.AllowFaults, f.faults.plan = test.ephemeral, test.allowed, test.flag
+		o, err := f.options(t.Context(), io.Discard)
+		switch {
+		case test.says == "" && (err != nil || len(o.Faults.Faults) != test.faults):
+			t.Errorf("%+v: %v %v", test, o.Faults, err)
+		case test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)):
+			t.Errorf("%+v: %v", test, err)
+		}
 	}
 }
 

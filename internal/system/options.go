@@ -14,6 +14,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/accesscontrol"
 	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
+	"github.com/coppice-dev/coppice/internal/apiserver/faults"
 	"github.com/coppice-dev/coppice/internal/apiserver/recyclebin"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 	"github.com/coppice-dev/coppice/internal/controller/nodelifecycle"
@@ -129,6 +130,10 @@ type Options struct {
 	// AuditPath is the file of the audit log, "-" for standard output, or NoAuditLog. Default:
 	// audit.log in the data directory.
 	AuditPath string
+	// Faults are the faults that clients meet from the beginning, for tests of clients. With a DataDir they need
+	// AllowFaults, with which administrators may also set them over HTTP.
+	Faults      faults.Plan
+	AllowFaults bool
 	// Recycle limits the deleted objects that are kept in the data directory for undo; the zero value keeps
 	// none.
 	Recycle recyclebin.Bounds
@@ -170,6 +175,9 @@ func (o Options) complete() (completedOptions, error) {
 			return completedOptions{}, errors.New("system: the admission plug-in " + name + " cannot be disabled")
 		}
 	}
+	if len(o.Faults.Faults) > 0 && faultsRefused(o) != "" {
+		return completedOptions{}, errors.New("system: " + faultsRefused(o))
+	}
 	if o.Version == "" {
 		o.Version = version.Kubernetes()
 	}
@@ -181,6 +189,14 @@ func (o Options) complete() (completedOptions, error) {
 	}
 	o.NodeGrace = cmp.Or(o.NodeGrace, nodelifecycle.DefaultGrace)
 	return completedOptions{Options: o, features: o.features()}, nil
+}
+
+// faultsRefused returns why a control plane has no faults; empty: it may have them.
+func faultsRefused(o Options) string {
+	if o.Ephemeral || o.AllowFaults {
+		return ""
+	}
+	return "this control plane keeps its data: start it with --allow-faults if faults are to happen to its clients"
 }
 
 // features returns the features of the API server: the controllers that run here or elsewhere, and the

@@ -22,6 +22,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/restriction"
+	"github.com/coppice-dev/coppice/internal/apiserver/faults"
 	"github.com/coppice-dev/coppice/internal/collect/auditreason"
 	"github.com/coppice-dev/coppice/internal/tools/version"
 	"github.com/coppice-dev/coppice/internal/tools/web"
@@ -100,6 +101,7 @@ func TestZeroOptionsAreUseful(t *testing.T) {
 	for name, o := range map[string]Options{
 		"nowhere": {},
 		"plug-in": {Ephemeral: true, DisableAdmissionPlugins: []string{"NamespaceLifecycle"}},
+		"faults":  {DataDir: t.TempDir(), Faults: faults.Plan{Faults: []faults.Fault{{Kind: faults.WatchLag}}}}, // they would be in kept data
 	} {
 		if err := Run(t.Context(), o, func(Plane) { t.Errorf("%s: it is ready", name) }); err == nil {
 			t.Errorf("%s: no error", name)

@@ -14,6 +14,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/admissionchain"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/accesscontrol"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/serviceaccounttoken"
+	"github.com/coppice-dev/coppice/internal/apiserver/faults"
 	"github.com/coppice-dev/coppice/internal/node/agent/nodeconfig"
 	"github.com/coppice-dev/coppice/internal/system"
 	"github.com/coppice-dev/coppice/internal/tools/version"
@@ -90,6 +91,9 @@ func ParseAPIServer(args []string, environment func(string) string, settings Set
 	}
 	if a.FeatureGates, err = gatesFrom(v); err != nil {
 		return APIServer{}, err
+	}
+	if o.Faults, err = faults.ParsePlan(environment(faults.Variable)); err != nil {
+		return APIServer{}, fmt.Errorf("$%s: %w", faults.Variable, err)
 	}
 	o.Server.MaxRequests, o.Server.MaxWrites = v.number("max-requests-inflight", 0), v.number("max-mutating-requests-inflight", 0)
 	if o.Server.MaxRequests < 0 || o.Server.MaxWrites < 0 {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/admissionchain"
+	"github.com/coppice-dev/coppice/internal/apiserver/faults"
 	"github.com/coppice-dev/coppice/internal/system"
 	"github.com/coppice-dev/coppice/internal/tools/version"
 )
@@ -115,6 +116,20 @@ func TestControllersOfAPIServer(t *testing.T) {
 	}
 	if o := parsed(t, "--nodes=0", map[string]string{nodesVariable: "3"}).Options; o.Nodes.Nodes != 0 {
 		t.Errorf("%d nodes by the flag, want 0", o.Nodes.Nodes)
+	}
+}
+
+// The environment has the faults that clients of a test's server meet.
+func TestFaultsOfAPIServer(t *testing.T) {
+	if o := parsed(t, "", map[string]string{faults.Variable: "seed=7; mild"}).Options; o.Faults.Seed != 7 || len(o.Faults.Faults) != 3 {
+		t.Errorf("%v", o.Faults)
+	}
+	if o := parsed(t, "", nil).Options; len(o.Faults.Faults) != 0 {
+		t.Errorf("%v without the variable", o.Faults)
+	}
+	_, err := ParseAPIServer(nil, func(name string) string { return map[string]string{faults.Variable: "wild"}[name] }, Settings{})
+	if err == nil || !strings.HasPrefix(err.Error(), `$COPPICE_FAULTS: "wild" is neither`) {
+		t.Error(err)
 	}
 }
 

@@ -1,0 +1,87 @@
+package coppicetest
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// faultsPath is the path of the server's faults.
+const faultsPath = "/coppice/v1/faults"
+
+// Fault is something that happened to a request of a client, as it may happen with any kube-apiserver.
+type Fault struct {
+	Time  time.Time
+	Fault string // such as "carried out, answer lost: connection reset"
+
+	User, Client string // Client is the program in the User-Agent header
+	Verb         string
+	Resource     string // with its group, such as deployments.apps
+	Subresource  string
+	Namespace    string
+	Name         string
+}
+
+// String returns, for example, "12:00:01.250 manager: update deployments.apps shop/frontend: refused: 503 unavailable".
+func (f Fault) String() string {
+	resource := f.Resource
+	if f.Subresource != "" {
+		resource += "/" + f.Subresource
+	}
+	text := fmt.Sprintf("%s %s: %s %s", f.Time.Format("15:04:05.000"), f.Client, f.Verb, resource)
+	if f.Namespace != "" || f.Name != "" {
+		text += " " + strings.Trim(f.Namespace+"/"+f.Name, "/")
+	}
+	return text + ": " + f.Fault
+}
+
+// faultState is the server's answer.
+type faultState struct {
+	Plan     string
+	Happened []Fault
+}
+
+// Faults makes the clients of the control plane meet the faults of a plan from now on, such as "realistic" or
+// "watch-lag delay=2s resource=pods": docs/faults.md of Coppice describes plans. The empty plan ends all faults.
+// Requests of this package meet them, too.
+func (p *Plane) Faults(t testing.TB, plan string) {
+	t.Helper()
+	if _, err := p.faults(t.Context(), request{method: http.MethodPost, path: faultsPath, body: []byte(plan)}); err != nil {
+		t.Fatalf("set the faults: %v", err)
+	}
+}
+
+// Faulted returns the faults that have happened, the oldest first. The server keeps the latest 4096.
+func (p *Plane) Faulted(t testing.TB) []Fault {
+	t.Helper()
+	state, err := p.faults(t.Context(), request{method: http.MethodGet, path: faultsPath})
+	if err != nil {
+		t.Fatalf("read the faults: %v", err)
+	}
+	return state.Happened
+}
+
+func (p *Plane) faults(ctx context.Context, r request) (state faultState, err error) {
+	err = p.api.do(ctx, r, &state)
+	return state, err
+}
+
+// mostFaults bounds the faults in the output of a failed test.
+const mostFaults = 200
+
+// explainFaults writes the latest faults to the output of a failed test; nothing if there were none.
+func (p *Plane) explainFaults(ctx context.Context, t testing.TB) {
+	state, err := p.faults(ctx, request{method: http.MethodGet, path: faultsPath})
+	if err != nil || len(state.Happened) == 0 {
+		return // a kube-apiserver, or an older coppice
+	}
+	latest := state.Happened[max(0, len(state.Happened)-mostFaults):]
+	var text strings.Builder
+	for _, f := range latest {
+		fmt.Fprintf(&text, "\n  %s", f)
+	}
+	t.Logf("faults happened to %d requests; the plan is %q; the latest are:%s", len(state.Happened), state.Plan, text.String())
+}

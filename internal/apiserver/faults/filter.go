@@ -1,0 +1,147 @@
+package faults
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/inprocess"
+)
+
+// exchange is a request of a client, and its fate once that is drawn.
+type exchange struct {
+	turn *turn
+	fate Fate
+}
+
+type exchangeKey struct{}
+
+func exchangeOf(ctx context.Context) *exchange {
+	e, _ := ctx.Value(exchangeKey{}).(*exchange)
+	return e
+}
+
+// Answers loses answers of a server. It is around all filters, so that the audit log has the answer that the server has
+// given. Requests of this process meet no faults.
+func (i *Injector) Answers(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		t := i.current.Load()
+		if t == nil || inprocess.Is(r.Context()) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		e := &exchange{turn: t}
+		l := &losing{ResponseWriter: w, exchange: e}
+		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(l), r.WithContext(context.WithValue(r.Context(), exchangeKey{}, e)))
+		switch {
+		case !l.lost:
+		case e.fate.Loss == TimedOut:
+			w.Header().Del("Content-Encoding") // of the lost answer
+			i.refuse(w, r, apierrors.NewTimeoutError("request did not complete within requested timeout - context deadline exceeded", 0))
+		default:
+			panic(http.ErrAbortHandler) // ends the connection, or the stream of HTTP/2
+		}
+	})
+}
+
+// Requests draws what happens to requests, and refuses writes. It comes after authentication and authorization, which
+// tell the user.
+func (i *Injector) Requests(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		e := exchangeOf(r.Context())
+		if e == nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if described, ok := requestOf(r); ok {
+			e.fate = i.next(e.turn, described)
+		}
+		switch e.fate.Refusal {
+		case TooMany: // as priority and fairness answers
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, "Too many requests, please try again later.", http.StatusTooManyRequests)
+		case LeaderChanged:
+			i.refuse(w, r, &apierrors.StatusError{ErrStatus: metav1.Status{
+				Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: "etcdserver: leader changed",
+			}})
+		case Unavailable:
+			i.refuse(w, r, apierrors.NewServiceUnavailable("apiserver not ready"))
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+func (i *Injector) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	responsewriters.ErrorNegotiated(err, i.codecs, schema.GroupVersion{Version: "v1"}, w, r)
+}
+
+// requestOf describes a request for a resource.
+func requestOf(r *http.Request) (Request, bool) {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok || !info.IsResourceRequest {
+		return Request{}, false
+	}
+	described := Request{
+		Verb: info.Verb, Resource: schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}.String(),
+		Subresource: info.Subresource, Namespace: info.Namespace, Name: info.Name,
+	}
+	if query := r.URL.Query(); info.Verb == "watch" {
+		version := query.Get("resourceVersion")
+		described.Resumes = version != "" && version != "0" && query.Get("sendInitialEvents") != "true"
+	}
+	described.Client, _, _ = strings.Cut(r.UserAgent(), "/")
+	if who, ok := request.UserFrom(r.Context()); ok {
+		described.User = who.GetName()
+	}
+	return described, true
+}
+
+// losing drops the answer of an exchange whose answer is to be lost, if the request was carried out. It is a
+// responsewriter.UserProvidedDecorator.
+type losing struct {
+	http.ResponseWriter
+	exchange *exchange
+	began    bool // the header has come
+	lost     bool
+}
+
+// Unwrap implements responsewriter.UserProvidedDecorator.
+func (l *losing) Unwrap() http.ResponseWriter { return l.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (l *losing) WriteHeader(status int) {
+	if !l.began && status >= http.StatusOK {
+		l.began = true
+		l.lost = l.exchange.fate.Loss != "" && status < http.StatusMultipleChoices
+	}
+	if l.lost {
+		return
+	}
+	l.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (l *losing) Write(p []byte) (int, error) {
+	if !l.began {
+		l.WriteHeader(http.StatusOK)
+	}
+	if l.lost {
+		return len(p), nil
+	}
+	return l.ResponseWriter.Write(p)
+}
+
+// Flush implements http.Flusher. A lost answer is not begun.
+func (l *losing) Flush() {
+	if flusher, ok := l.ResponseWriter.(http.Flusher); ok && !l.lost {
+		flusher.Flush()
+	}
+}

@@ -1,0 +1,251 @@
+// Package faults gives an API server faults that a highly available kube-apiserver may have, too, and that a server on
+// loopback does not have by itself. docs/faults.md describes each fault, and says why it is admissible.
+//
+// A Plan lists faults (plan.go), and Draws decides which of them happen to a request (draw.go): both are pure.
+// Injector keeps the current plan, and carries it out: Filter the faults of requests and answers (filter.go), Wrap
+// those of watches (watch.go). A journal has the latest faults that happened (journal.go).
+package faults
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Kind is a kind of fault. Its text is its name in plans.
+type Kind string
+
+// The kinds of faults.
+const (
+	// WatchLag: the events of a watch, bookmarks too, come late, in their order.
+	WatchLag Kind = "watch-lag"
+	// WatchEnd: a watch ends after a time.
+	WatchEnd Kind = "watch-end"
+	// WatchExpired: a watch that resumes after a resourceVersion is answered with 410 Expired.
+	WatchExpired Kind = "watch-expired"
+	// RefusedWrite: a write is not carried out, and answered with 429, 500 or 503.
+	RefusedWrite Kind = "refused-write"
+	// LostAnswer: a write is carried out, and its answer does not arrive: the connection ends, or 504 comes instead.
+	LostAnswer Kind = "lost-answer"
+)
+
+// parameters are the parameters of a kind besides those that select requests.
+type parameters struct {
+	rate, delay bool
+	meaning     string // of the delay
+}
+
+func parametersOf(k Kind) (parameters, bool) {
+	switch k {
+	case WatchLag:
+		return parameters{delay: true, meaning: "how late an event comes"}, true
+	case WatchEnd:
+		return parameters{delay: true, meaning: "when the watch ends"}, true
+	case WatchExpired, RefusedWrite, LostAnswer:
+		return parameters{rate: true}, true
+	default:
+		return parameters{}, false
+	}
+}
+
+// Kinds returns all kinds, in the order of docs/faults.md.
+func Kinds() []Kind { return []Kind{WatchLag, WatchEnd, WatchExpired, RefusedWrite, LostAnswer} }
+
+// Range is a range of durations, from which each is drawn evenly.
+type Range struct{ Least, Most time.Duration }
+
+// String returns the range as ParsePlan reads it.
+func (r Range) String() string { return r.Least.String() + "-" + r.Most.String() }
+
+// Fault is a fault of a plan.
+type Fault struct {
+	Kind Kind
+	// Resource, Client and User select the requests to which the fault may happen; empty: all. They are patterns of
+	// path.Match: of the resource with its group, such as deployments.apps; of the program in the User-Agent header,
+	// such as manager in manager/v1.0 (linux/amd64); and of the name of the user.
+	Resource, Client, User string
+	// Rate is the share of the selected requests to which it happens, from 0 to 1.
+	Rate float64
+	// Delay is the range of the times of WatchLag and WatchEnd.
+	Delay Range
+}
+
+// Variable is the environment variable with the plan of a control plane that a test starts.
+const Variable = "COPPICE_FAULTS"
+
+// Plan is a list of faults and the seed of all draws. Of the faults of one kind that select a request, the last one
+// counts. The zero value has no faults.
+type Plan struct {
+	Seed   uint64
+	Faults []Fault
+}
+
+// levels are the named plans.
+func levels() map[string]string {
+	return map[string]string{
+		"mild":      "watch-lag delay=5ms-100ms; watch-end delay=30s-2m; refused-write rate=0.2%",
+		"realistic": "watch-lag delay=20ms-1s; watch-end delay=10s-1m; watch-expired rate=25%; refused-write rate=1%; lost-answer rate=1%",
+		"harsh":     "watch-lag delay=100ms-5s; watch-end delay=2s-20s; watch-expired rate=50%; refused-write rate=5%; lost-answer rate=5%",
+	}
+}
+
+// ParsePlan reads a plan: items with semicolons between them, each of which is a level (mild, realistic, harsh), a fault
+// with its parameters (watch-lag delay=1s-2s resource=pods), or seed=N. Errors are for users.
+func ParsePlan(text string) (Plan, error) {
+	var plan Plan
+	for item := range strings.SplitSeq(text, ";") {
+		words := strings.Fields(item)
+		if len(words) == 0 {
+			continue
+		}
+		if seed, ok := strings.CutPrefix(words[0], "seed="); ok && len(words) == 1 {
+			number, err := strconv.ParseUint(seed, 10, 64)
+			if err != nil {
+				return Plan{}, fmt.Errorf("seed %q is not a number from 0 to 2^64-1", seed)
+			}
+			plan.Seed = number
+			continue
+		}
+		if level, ok := levels()[words[0]]; ok && len(words) == 1 {
+			named, err := ParsePlan(level)
+			if err != nil {
+				return Plan{}, err
+			}
+			plan.Faults = append(plan.Faults, named.Faults...)
+			continue
+		}
+		fault, err := parseFault(words[0], words[1:])
+		if err != nil {
+			return Plan{}, err
+		}
+		plan.Faults = append(plan.Faults, fault)
+	}
+	return plan, nil
+}
+
+// String returns the plan as ParsePlan reads it.
+func (p Plan) String() string {
+	items := []string{"seed=" + strconv.FormatUint(p.Seed, 10)}
+	for _, f := range p.Faults {
+		items = append(items, f.String())
+	}
+	return strings.Join(items, "; ")
+}
+
+// String returns the fault as ParsePlan reads it.
+func (f Fault) String() string {
+	words := []string{string(f.Kind)}
+	has, _ := parametersOf(f.Kind)
+	if has.rate {
+		words = append(words, "rate="+strconv.FormatFloat(f.Rate*100, 'g', -1, 64)+"%")
+	}
+	if has.delay {
+		words = append(words, "delay="+f.Delay.String())
+	}
+	for _, selector := range []struct{ name, pattern string }{{"resource", f.Resource}, {"client", f.Client}, {"user", f.User}} {
+		if selector.pattern != "" {
+			words = append(words, selector.name+"="+selector.pattern)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// parseFault reads a fault and its parameters.
+func parseFault(name string, words []string) (Fault, error) {
+	f := Fault{Kind: Kind(name)}
+	has, ok := parametersOf(f.Kind)
+	if !ok {
+		return Fault{}, fmt.Errorf("%q is neither a level (%s) nor a fault (%s)", name, strings.Join(slices.Sorted(maps.Keys(levels())), ", "), join(Kinds()))
+	}
+	given := map[string]bool{}
+	for _, word := range words {
+		key, value, ok := strings.Cut(word, "=")
+		if !ok || value == "" {
+			return Fault{}, fmt.Errorf("%s: %q is not a parameter: write name=value", name, word)
+		}
+		if given[key] {
+			return Fault{}, fmt.Errorf("%s: %s is given twice", name, key)
+		}
+		given[key] = true
+		if err := f.set(has, key, value); err != nil {
+			return Fault{}, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	switch {
+	case has.rate && !given["rate"]:
+		return Fault{}, fmt.Errorf("%s needs rate=, the share of requests, such as 2%%", name)
+	case has.delay && !given["delay"]:
+		return Fault{}, fmt.Errorf("%s needs delay=, %s, such as 1s or 100ms-2s", name, has.meaning)
+	}
+	return f, nil
+}
+
+// set sets one parameter.
+func (f *Fault) set(has parameters, key, value string) (err error) {
+	switch {
+	case key == "rate" && has.rate:
+		f.Rate, err = parseRate(value)
+	case key == "delay" && has.delay:
+		f.Delay, err = parseRange(value)
+	case key == "resource":
+		f.Resource, err = parsePattern(value)
+	case key == "client":
+		f.Client, err = parsePattern(value)
+	case key == "user":
+		f.User, err = parsePattern(value)
+	default:
+		return fmt.Errorf("%q is not one of its parameters", key)
+	}
+	if err != nil {
+		return fmt.Errorf("%s=%s: %w", key, value, err)
+	}
+	return nil
+}
+
+func parsePattern(text string) (string, error) {
+	_, err := path.Match(text, "")
+	return text, err
+}
+
+// parseRate reads a share, such as 2% or 0.02.
+func parseRate(text string) (float64, error) {
+	number, percent := strings.CutSuffix(text, "%")
+	rate, err := strconv.ParseFloat(number, 64)
+	if percent {
+		rate /= 100
+	}
+	if err != nil || !(rate >= 0 && rate <= 1) {
+		return 0, errors.New("want a share from 0% to 100%")
+	}
+	return rate, nil
+}
+
+// mostDelay bounds delays: a client would take a later event for none.
+const mostDelay = time.Hour
+
+// parseRange reads a duration, or two with a hyphen between them.
+func parseRange(text string) (Range, error) {
+	least, most, isRange := strings.Cut(text, "-")
+	if !isRange {
+		most = least
+	}
+	from, err1 := time.ParseDuration(least)
+	to, err2 := time.ParseDuration(most)
+	if err1 != nil || err2 != nil || from < 0 || to < from || to > mostDelay {
+		return Range{}, fmt.Errorf("want a duration up to %v, such as 1s, or a range, such as 100ms-2s", mostDelay)
+	}
+	return Range{from, to}, nil
+}
+
+func join(kinds []Kind) string {
+	names := make([]string, 0, len(kinds))
+	for _, k := range kinds {
+		names = append(names, string(k))
+	}
+	return strings.Join(names, ", ")
+}

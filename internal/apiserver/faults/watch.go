@@ -1,0 +1,155 @@
+package faults
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/utils/clock"
+)
+
+// mostHeld bounds the events that a late watch holds. They are objects of the watch cache, of which it makes no copies.
+// A watch whose events come faster is later than its plan says.
+const mostHeld = 200
+
+// Wrap decorates the storage of a resource: the watches of clients are late, end, and are not resumed, as Requests has
+// drawn for them. It is a storage.Wrap.
+func (i *Injector) Wrap(_ schema.GroupResource, inner storage.Interface) storage.Interface {
+	return &watched{Interface: inner, clock: i.clock}
+}
+
+type watched struct {
+	storage.Interface
+	clock clock.Clock
+}
+
+// Watch implements storage.Interface.
+func (w *watched) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	e := exchangeOf(ctx)
+	if e == nil || e.fate.isNothing() {
+		return w.Interface.Watch(ctx, key, opts)
+	}
+	if e.fate.Expired {
+		return expired(), nil
+	}
+	inner, err := w.Interface.Watch(ctx, key, opts)
+	if err != nil {
+		return nil, err
+	}
+	late := &lateWatch{inner: inner, fate: e.fate, clock: w.clock, results: make(chan watch.Event), stopped: make(chan struct{})}
+	go late.pass()
+	return late, nil
+}
+
+// expired returns a watch with the event with which kube-apiserver answers where the events since a resourceVersion are
+// gone.
+func expired() watch.Interface {
+	status := apierrors.NewResourceExpired("The resourceVersion for the provided watch is too old.").Status()
+	events := make(chan watch.Event, 1)
+	events <- watch.Event{Type: watch.Error, Object: &status}
+	close(events)
+	return watch.NewProxyWatcher(events)
+}
+
+// lateWatch passes on the events of a watch late, in their order, and ends at its time. It drops the held events then:
+// the client resumes after the last event that it has, or lists.
+type lateWatch struct {
+	inner   watch.Interface
+	fate    Fate
+	clock   clock.Clock
+	results chan watch.Event
+	once    sync.Once
+	stopped chan struct{} // closed by Stop
+}
+
+type lateEvent struct {
+	watch.Event
+	due time.Time
+}
+
+// ResultChan implements watch.Interface.
+func (w *lateWatch) ResultChan() <-chan watch.Event { return w.results }
+
+// Stop implements watch.Interface.
+func (w *lateWatch) Stop() { w.once.Do(func() { close(w.stopped) }) }
+
+// pass passes events on until the watch ends.
+func (w *lateWatch) pass() {
+	defer close(w.results)
+	defer func() {
+		w.inner.Stop()
+		for range w.inner.ResultChan() { // it is closed once the watch has ended
+		}
+	}()
+	end := w.after(w.fate.End)
+	defer end.stop()
+	var held []lateEvent
+	for source := w.inner.ResultChan(); source != nil || len(held) > 0; {
+		var out chan<- watch.Event
+		var next lateEvent
+		var wait alarm
+		if len(held) > 0 {
+			next = held[0]
+			if late := next.due.Sub(w.clock.Now()); late > 0 {
+				wait = w.after(late)
+			} else {
+				out = w.results
+			}
+		}
+		in := source
+		if len(held) >= mostHeld {
+			in = nil
+		}
+		select {
+		case event, ok := <-in:
+			if !ok {
+				source = nil
+				break
+			}
+			held = append(held, w.late(event, held))
+		case out <- next.Event:
+			held[0] = lateEvent{} // for Go's garbage collector
+			held = held[1:]
+		case <-wait.rings:
+		case <-end.rings:
+			return
+		case <-w.stopped:
+			return
+		}
+		wait.stop()
+	}
+}
+
+// late returns an event with its time, which is not before the time of an earlier event.
+func (w *lateWatch) late(event watch.Event, before []lateEvent) lateEvent {
+	due := w.clock.Now().Add(w.fate.NextLag())
+	if n := len(before); n > 0 && due.Before(before[n-1].due) {
+		due = before[n-1].due
+	}
+	return lateEvent{event, due}
+}
+
+// alarm rings once. The zero value never does.
+type alarm struct {
+	rings <-chan time.Time
+	timer clock.Timer
+}
+
+// after returns an alarm for a time from now; for 0, one that never rings.
+func (w *lateWatch) after(d time.Duration) alarm {
+	if d == 0 {
+		return alarm{}
+	}
+	timer := w.clock.NewTimer(d)
+	return alarm{timer.C(), timer}
+}
+
+func (a alarm) stop() {
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+}

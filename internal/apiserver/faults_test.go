@@ -1,0 +1,207 @@
+package apiserver_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coppice-dev/coppice/internal/apiserver"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth"
+	"github.com/coppice-dev/coppice/internal/apiserver/faults"
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
+)
+
+// manager returns the administrator's configuration for the server's port: clients in this process meet no faults.
+func (s *server) manager(t *testing.T) *rest.Config {
+	t.Helper()
+	config := s.as(t, (*auth.Authority).Admin)
+	config.UserAgent, config.QPS = "manager/v1.0 (linux/amd64)", -1
+	return config
+}
+
+// fail replaces the plan over HTTP, and returns the state.
+func fail(t *testing.T, config *rest.Config, plan string) faults.State {
+	t.Helper()
+	status, body := askForFaults(t, config, http.MethodPost, plan)
+	var state faults.State
+	if err := json.Unmarshal([]byte(body), &state); err != nil || status != http.StatusOK {
+		t.Fatalf("%s: %d %s (%v)", plan, status, body, err)
+	}
+	return state
+}
+
+func askForFaults(t *testing.T, config *rest.Config, method, plan string) (status int, body string) {
+	t.Helper()
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := http.NewRequestWithContext(t.Context(), method, config.Host+faults.Path, strings.NewReader(plan))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
+}
+
+// A refused write changes nothing; one whose answer is lost has happened. Clients in the process meet neither.
+func TestFaultsOfWrites(t *testing.T) {
+	s := startServer(t, nil)
+	config := s.manager(t)
+	own := typed(t, s.config).CoreV1().ConfigMaps("default")
+	out, err := newClient(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := func(name string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Name: name}}
+	}
+	for _, c := range []struct {
+		plan     string
+		happened bool
+	}{{"seed=1; refused-write rate=1 resource=configmaps", false}, {"seed=1; lost-answer rate=1 resource=configmaps", true}} {
+		fail(t, config, c.plan)
+		for i := range 10 {
+			name := fmt.Sprintf("%v-%d", c.happened, i)
+			status, _, err := out.exchange(http.MethodPost, "/api/v1/namespaces/default/configmaps", "application/json", named(name))
+			if err == nil {
+				t.Errorf("%s: create %s: %d", c.plan, name, status)
+			}
+			if _, err := own.Get(t.Context(), name, metav1.GetOptions{}); (err == nil) != c.happened {
+				t.Errorf("%s: get %s: %v", c.plan, name, err)
+			}
+			if _, err := own.Create(t.Context(), named("own-"+name), metav1.CreateOptions{}); err != nil {
+				t.Errorf("%s: in the process: %v", c.plan, err)
+			}
+		}
+	}
+	state := fail(t, config, "")
+	if state.Plan != "" || len(state.Happened) < 20 {
+		t.Fatalf("%q, %d happened", state.Plan, len(state.Happened))
+	}
+	first := state.Happened[0]
+	if !strings.HasPrefix(first.Fault, "refused: ") || first.Verb != "create" || first.Resource != "configmaps" || first.Namespace != "default" || first.User == "" {
+		t.Errorf("%+v", first)
+	}
+	if _, _, err := out.exchange(http.MethodPost, "/api/v1/namespaces/default/configmaps", "application/json", named("after")); err != nil {
+		t.Errorf("without faults: %v", err)
+	}
+}
+
+// An informer of client-go has all objects in the end, although its watches are late, end, and cannot be resumed.
+func TestFaultsOfWatches(t *testing.T) {
+	const objects = 60
+	s := startServer(t, func(c *apiserver.Config) {
+		var err error
+		if c.Faults.Plan, err = faults.ParsePlan("seed=2; watch-lag delay=1ms-20ms; watch-end delay=10ms-100ms; watch-expired rate=50%"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	own := typed(t, s.config).CoreV1().ConfigMaps("default")
+	factory := informers.NewSharedInformerFactoryWithOptions(typed(t, s.manager(t)), 0, informers.WithNamespace("default"))
+	informer := factory.Core().V1().ConfigMaps().Informer()
+	seen := map[string][]string{} // versions by name
+	var mu sync.Mutex
+	observe := func(o any) {
+		if m, ok := o.(*corev1.ConfigMap); ok {
+			mu.Lock()
+			defer mu.Unlock()
+			seen[m.Name] = append(seen[m.Name], m.Data["n"])
+		}
+	}
+	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: observe, UpdateFunc: func(_, o any) { observe(o) },
+	}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	factory.Start(ctx.Done())
+	defer factory.Shutdown()
+	defer cancel()
+	for i := range objects {
+		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("m", i%6)}, Data: map[string]string{"n": fmt.Sprintf("%02d", i)}}
+		var err error
+		if i < 6 {
+			_, err = own.Create(t.Context(), object, metav1.CreateOptions{})
+		} else {
+			_, err = own.Update(t.Context(), object, metav1.UpdateOptions{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually.Agrees(t, func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		for i := objects - 6; i < objects; i++ {
+			versions := seen[fmt.Sprint("m", i%6)]
+			if want := fmt.Sprintf("%02d", i); len(versions) == 0 || versions[len(versions)-1] != want {
+				return fmt.Sprintf("m%d has the versions %v, want %s at the end", i%6, versions, want)
+			}
+		}
+		return ""
+	})
+	kinds := map[string]bool{}
+	for _, h := range fail(t, s.manager(t), "").Happened {
+		for part := range strings.SplitSeq(h.Fault, ", ") {
+			kind, _, _ := strings.Cut(part, " ")
+			kinds[kind] = true
+		}
+	}
+	if !kinds["events"] || !kinds["ends"] || !kinds["not"] {
+		t.Errorf("the faults are %v", kinds)
+	}
+}
+
+// Faults are for administrators, and a server may refuse them.
+func TestRightsOfFaults(t *testing.T) {
+	s := startServer(t, func(c *apiserver.Config) { c.Faults.Refused = "this server keeps its data" })
+	s.allow(t, "reader", rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/coppice/v1/*"}}, onRequests())
+	for _, c := range []struct {
+		user, method, plan string
+		status             int
+		says               string
+	}{
+		{"reader", http.MethodGet, "", http.StatusForbidden, "you need the right to post to " + faults.Path},
+		{"reader", http.MethodPost, "mild", http.StatusForbidden, "forbidden"},
+		{"nobody", http.MethodGet, "", http.StatusForbidden, "you need the right to post"},
+		{"", http.MethodGet, "", http.StatusOK, `"plan":""`},
+		{"", http.MethodPost, "mild", http.StatusForbidden, "this server keeps its data"},
+		{"", http.MethodDelete, "", http.StatusMethodNotAllowed, "not supported"},
+	} {
+		config := s.config
+		if c.user != "" {
+			config = s.acting(c.user)
+		}
+		if status, body := askForFaults(t, config, c.method, c.plan); status != c.status || !strings.Contains(body, c.says) {
+			t.Errorf("%+v: %d %s", c, status, body)
+		}
+	}
+	other := startServer(t, nil)
+	for plan, want := range map[string]string{"wild": "is neither a level", strings.Repeat("x", 65<<10): "too large"} {
+		if status, body := askForFaults(t, other.config, http.MethodPost, plan); status < 400 || status >= 500 || !strings.Contains(body, want) {
+			t.Errorf("%.10q: %d %.200s", plan, status, body)
+		}
+	}
+}
