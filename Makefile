@@ -1,5 +1,5 @@
 # make            what there is
-# make check      everything that CI checks
+# make check      the tests that CI runs; then lint today graphs race
 .DEFAULT_GOAL := help
 
 # A semantic version: that of the tag; after it, v0.1.0-5-gabc1234; before the first one, v0.0.0-….
@@ -58,21 +58,19 @@ lint: ## golangci-lint, built from its module, in this module and the nested one
 # cgo, which only the race detector needs: with others, the packages of Kubernetes were compiled twice. All analyzers of
 # go vet are part of make lint, which takes types from compiled packages; go vet reads the source of each package that
 # Kubernetes consists of, for each module again. The tables of debuggers are a third of the time that linking takes.
-check race: export GOFLAGS += -trimpath -vet=off -ldflags=-s
-check: export CGO_ENABLED := 0
-check: ## everything that CI checks, but for make race
+check lint today graphs race: export GOFLAGS += -trimpath -vet=off -ldflags=-s
+check lint today graphs: export CGO_ENABLED := 0
+check: ## the tests that CI runs first; make lint, today, graphs and race come after them
 	@echo "CI checks, begun at $$(date)"
 	go mod verify
 	go mod tidy -diff
 	go build ./...
-	$(MAKE) lint
 	$(MAKE) --jobs=2 check-tests kubernetes check-modules
 	@echo "CI checks, ended at $$(date)"
 
 .PHONY: check-tests check-modules
 check-tests:
 	go test -p 1 -timeout 30m ./...
-	$(MAKE) today graphs
 
 check-modules:
 	for m in $(MODULES); do (cd $$m && go test -p 1 -timeout 20m ./...) || exit 1; done

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,7 +22,7 @@ import (
 type served struct {
 	*httptest.Server
 	injector *Injector
-	writes   int
+	writes   atomic.Int64
 }
 
 func serve(t *testing.T, plan string) *served {
@@ -30,7 +31,7 @@ func serve(t *testing.T, plan string) *served {
 	metav1.AddToGroupVersion(scheme, metav1.Unversioned)
 	s := &served{injector: NewInjector(parsed(t, plan), serializer.NewCodecFactory(scheme), clock.RealClock{})}
 	carriedOut := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		s.writes++
+		s.writes.Add(1)
 		w.WriteHeader(http.StatusCreated)
 		_, _ = io.WriteString(w, "made")
 	})
@@ -84,8 +85,8 @@ func TestRefusedWrites(t *testing.T) {
 			t.Errorf("%d: %s (%v)", status, body, err)
 		}
 	}
-	if s.writes != 0 || len(statuses) != 3 {
-		t.Errorf("%d are carried out; the answers are %v", s.writes, statuses)
+	if s.writes.Load() != 0 || len(statuses) != 3 {
+		t.Errorf("%d are carried out; the answers are %v", s.writes.Load(), statuses)
 	}
 }
 
@@ -105,8 +106,8 @@ func TestLostAnswers(t *testing.T) {
 			t.Errorf("%d %s", status, body)
 		}
 	}
-	if s.writes != writes || broken == 0 || late == 0 {
-		t.Errorf("%d of %d are carried out; %d connections end, %d answers are 504", s.writes, writes, broken, late)
+	if s.writes.Load() != writes || broken == 0 || late == 0 {
+		t.Errorf("%d of %d are carried out; %d connections end, %d answers are 504", s.writes.Load(), writes, broken, late)
 	}
 	if all := s.injector.journal.all(); len(all) != writes || all[0].Request != (Request{
 		User: "alice", Client: "manager", Verb: "create", Resource: "configmaps", Namespace: "default",
