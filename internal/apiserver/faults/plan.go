@@ -2,8 +2,9 @@
 // loopback does not have by itself. docs/faults.md describes each fault, and says why it is admissible.
 //
 // A Plan lists faults (plan.go), and Draws decides which of them happen to a request (draw.go): both are pure.
-// Injector keeps the current plan, and carries it out: Filter the faults of requests and answers (filter.go), Wrap
-// those of watches (watch.go). A journal has the latest faults that happened (journal.go).
+// Injector keeps the current plan, and carries it out: its filters Requests and Answers refuse writes and lose answers
+// (filter.go), its storage decorator Wrap delays and ends watches (watch.go). A journal has the latest faults
+// (journal.go).
 package faults
 
 import (
@@ -53,8 +54,8 @@ func parametersOf(k Kind) (parameters, bool) {
 	}
 }
 
-// Kinds returns all kinds, in the order of docs/faults.md.
-func Kinds() []Kind { return []Kind{WatchLag, WatchEnd, WatchExpired, RefusedWrite, LostAnswer} }
+// kinds returns all kinds, in the order of docs/faults.md.
+func kinds() []Kind { return []Kind{WatchLag, WatchEnd, WatchExpired, RefusedWrite, LostAnswer} }
 
 // Range is a range of durations, from which each is drawn evenly.
 type Range struct{ Least, Most time.Duration }
@@ -137,12 +138,15 @@ func (p Plan) String() string {
 	return strings.Join(items, "; ")
 }
 
+// percentDigits are the digits of a rate in percent. With all digits, 7% would be 7.000000000000001%.
+const percentDigits = 12
+
 // String returns the fault as ParsePlan reads it.
 func (f Fault) String() string {
 	words := []string{string(f.Kind)}
 	has, _ := parametersOf(f.Kind)
 	if has.rate {
-		words = append(words, "rate="+strconv.FormatFloat(f.Rate*100, 'g', -1, 64)+"%")
+		words = append(words, "rate="+strconv.FormatFloat(f.Rate*100, 'g', percentDigits, 64)+"%")
 	}
 	if has.delay {
 		words = append(words, "delay="+f.Delay.String())
@@ -160,7 +164,7 @@ func parseFault(name string, words []string) (Fault, error) {
 	f := Fault{Kind: Kind(name)}
 	has, ok := parametersOf(f.Kind)
 	if !ok {
-		return Fault{}, fmt.Errorf("%q is neither a level (%s) nor a fault (%s)", name, strings.Join(slices.Sorted(maps.Keys(levels())), ", "), join(Kinds()))
+		return Fault{}, fmt.Errorf("%q is neither a level (%s) nor a fault (%s)", name, strings.Join(slices.Sorted(maps.Keys(levels())), ", "), join(kinds()))
 	}
 	given := map[string]bool{}
 	for _, word := range words {
@@ -225,7 +229,7 @@ func parseRate(text string) (float64, error) {
 	return rate, nil
 }
 
-// mostDelay bounds delays: a client would take a later event for none.
+// mostDelay bounds delays. No test waits longer for an event.
 const mostDelay = time.Hour
 
 // parseRange reads a duration, or two with a hyphen between them.
@@ -242,9 +246,9 @@ func parseRange(text string) (Range, error) {
 	return Range{from, to}, nil
 }
 
-func join(kinds []Kind) string {
-	names := make([]string, 0, len(kinds))
-	for _, k := range kinds {
+func join(all []Kind) string {
+	names := make([]string, 0, len(all))
+	for _, k := range all {
 		names = append(names, string(k))
 	}
 	return strings.Join(names, ", ")

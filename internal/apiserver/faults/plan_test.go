@@ -12,6 +12,7 @@ func TestPlansAreReadAsTheyAreWritten(t *testing.T) {
 		" ; ;":                    "seed=0",
 		"seed=7; mild":            "seed=7; watch-lag delay=5ms-100ms; watch-end delay=30s-2m0s; refused-write rate=0.2%",
 		"lost-answer rate=0.5":    "seed=0; lost-answer rate=50%",
+		"lost-answer rate=7%":     "seed=0; lost-answer rate=7%",
 		"watch-lag delay=1s":      "seed=0; watch-lag delay=1s-1s",
 		"watch-expired  rate=25%": "seed=0; watch-expired rate=25%",
 		"refused-write client=manager* user=system:serviceaccount:* rate=3% resource=*.apps": "seed=0; refused-write rate=3% resource=*.apps client=manager* user=system:serviceaccount:*",
@@ -82,7 +83,7 @@ func TestLevelsAreInOrder(t *testing.T) {
 		}
 		last = this
 	}
-	if len(last) != len(Kinds()) || last[WatchLag].Delay.Most < time.Second {
+	if len(last) != len(kinds()) || last[WatchLag].Delay.Most < time.Second {
 		t.Errorf("harsh has %v", last)
 	}
 }
