@@ -141,6 +141,9 @@ func TestRuleHasTheWorstOutcomeOfItsChecks(t *testing.T) {
 			}
 		}
 	}
+	if text, err := r.Encode("table"); err != nil || strings.Index(string(text), "RULE ") > strings.Index(string(text), "fail: FG-01 b") {
+		t.Errorf("the failures are not at the end: %v\n%s", err, text)
+	}
 	if _, err := r.Encode("poem"); err == nil {
 		t.Error("there is a format poem")
 	}

@@ -45,14 +45,11 @@ func (r Report) Encode(format string) ([]byte, error) {
 // widest is the number of columns of a rule's title in the table.
 const widest = 72
 
-// table returns the checks that did not pass, then the rules, then the number of checks.
+// table returns the declared differences and the skipped checks, then the rules, then the failed checks, and then the
+// number of checks: what matters most is what a terminal, or the end of a log, shows.
 func (r Report) table() ([]byte, error) {
 	var text, lines bytes.Buffer
-	for i := range r.Checks {
-		if r.Checks[i].Outcome != Skipped {
-			r.Checks[i].describe(&text)
-		}
-	}
+	r.describe(&text, Accepted)
 	r.describeSkipped(&text)
 	fmt.Fprintln(&lines, "RULE\tOUTCOME\tCHECKS\tTITLE")
 	for i := range r.Rules {
@@ -72,8 +69,19 @@ func (r Report) table() ([]byte, error) {
 	if err := columns.Flush(); err != nil {
 		return nil, fmt.Errorf("write the rules: %w", err)
 	}
-	fmt.Fprintf(&text, "\n%s\n", r.summary())
+	fmt.Fprintln(&text)
+	r.describe(&text, Fail)
+	fmt.Fprintln(&text, r.summary())
 	return text.Bytes(), nil
+}
+
+// describe writes the results of the checks with an outcome.
+func (r Report) describe(to *bytes.Buffer, outcome Outcome) {
+	for i := range r.Checks {
+		if r.Checks[i].Outcome == outcome {
+			r.Checks[i].describe(to)
+		}
+	}
 }
 
 // describeSkipped lists the skipped checks by reason.

@@ -146,12 +146,14 @@ var terminating = []Check{
 		rest := []probe.Object{w.Create(probe.ConfigMaps, "object"), w.Create(probe.Roles, "object")}
 		self := w.End()
 		w.EventuallyLeaving(hanging)
+		w.SettleNamespaces()
+		w.AreKeptWhile(hanging, rest...)
 		w.Differs(conditionsAreWritten(), func(w *probe.Space) {
 			w.EventuallySays(probe.Discovered, probe.Parsed, probe.Deleted, probe.Remain("pods. has 1 resource instances"), probe.Finished)
 		})
-		w.SettleNamespaces()
-		w.AreKept(rest...)
-		w.RemoveWith(hanging, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+		if err := w.TryRemove(hanging, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil && !probe.IsGone(err) {
+			w.T.Fatalf("delete %s: %v", hanging, err)
+		}
 		w.EventuallyGone(self)
 		w.EventuallyGone(rest...)
 	}},

@@ -92,15 +92,37 @@ func (w *Space) Stay(objects ...Object) {
 // AreKept asserts that objects exist and are not being deleted.
 func (w *Space) AreKept(objects ...Object) {
 	w.T.Helper()
+	for _, problem := range w.notKept(objects) {
+		w.T.Errorf("%s", problem)
+	}
+}
+
+// AreKeptWhile asserts that objects exist and are not being deleted while another one exists. If that is gone, because a
+// controller of the cluster has removed it, it skips the check.
+func (w *Space) AreKeptWhile(exists Object, objects ...Object) {
+	w.T.Helper()
+	problems := w.notKept(objects)
+	if _, ok := w.Look(exists); !ok {
+		w.T.Skipf("a controller has removed %s meanwhile, as the pod garbage collector does 40 s after it has missed the node of a pod", exists)
+	}
+	for _, problem := range problems {
+		w.T.Errorf("%s", problem)
+	}
+}
+
+// notKept describes the objects that are gone or being deleted.
+func (w *Space) notKept(objects []Object) (problems []string) {
+	w.T.Helper()
 	for _, o := range objects {
 		now, ok := w.Look(o)
 		switch {
 		case !ok:
-			w.T.Errorf("want %s to be kept; it was deleted", o)
+			problems = append(problems, fmt.Sprintf("want %s to be kept; it was deleted", o))
 		case now.DeletionTimestamp != nil:
-			w.T.Errorf("want %s to be kept; it is being deleted: %s", o, Describe(now))
+			problems = append(problems, fmt.Sprintf("want %s to be kept; it is being deleted: %s", o, Describe(now)))
 		}
 	}
+	return problems
 }
 
 // AreOrphans asserts that objects stay and have no owner references.
