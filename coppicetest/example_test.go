@@ -8,7 +8,7 @@ import (
 	"github.com/coppice-dev/coppice/coppicetest"
 )
 
-// A suite has one plane for each test, or one for all with Mark between them.
+// A suite has one plane for each test, or one for all with Reset between them.
 func ExampleStart() {
 	_ = func(t *testing.T) {
 		plane := coppicetest.Start(t, coppicetest.WithCRDs("testdata/crds"))
@@ -20,6 +20,18 @@ func ExampleStart() {
 
 		plane.Gone(t, widget)
 		plane.NoLeaks(t)
+	}
+}
+
+// Tests that run in parallel have planes of their own, which earlier tests have used.
+func ExampleShared() {
+	_ = func(t *testing.T) {
+		t.Parallel()
+		plane := coppicetest.Shared(t, coppicetest.WithCRDs("testdata/crds"))
+		runOperator(t, plane.Kubeconfig)
+		widget := createWidget(t, plane.Kubeconfig)
+		deleteWidget(t, plane.Kubeconfig)
+		plane.Gone(t, widget)
 	}
 }
 

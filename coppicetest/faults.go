@@ -49,9 +49,36 @@ type faultState struct {
 // Requests of this package meet them, too.
 func (p *Plane) Faults(t testing.TB, plan string) {
 	t.Helper()
-	if _, err := p.faults(t.Context(), request{method: http.MethodPost, path: faultsPath, body: []byte(plan)}); err != nil {
+	if err := p.setFaults(t.Context(), plan); err != nil {
 		t.Fatalf("set the faults: %v", err)
 	}
+}
+
+func (p *Plane) setFaults(ctx context.Context, plan string) error {
+	before, err := p.faults(ctx, request{method: http.MethodGet, path: faultsPath})
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	if p.plan == nil {
+		p.plan = &before.Plan
+	}
+	p.mu.Unlock()
+	_, err = p.faults(ctx, request{method: http.MethodPost, path: faultsPath, body: []byte(plan)})
+	return err
+}
+
+// endFaults goes back to the faults before Faults was called.
+func (p *Plane) endFaults(ctx context.Context) error {
+	p.mu.Lock()
+	plan := p.plan
+	p.plan = nil
+	p.mu.Unlock()
+	if plan == nil {
+		return nil
+	}
+	_, err := p.faults(ctx, request{method: http.MethodPost, path: faultsPath, body: []byte(*plan)})
+	return err
 }
 
 // Faulted returns the faults that have happened, the oldest first. The server keeps the latest 4096.

@@ -31,7 +31,9 @@ type Plane struct {
 
 	mu     sync.Mutex
 	since  mark                    // guarded by mu
+	kept   map[string]bool         // guarded by mu; the UIDs of the objects that Reset leaves
 	seen   map[string]leaks.Object // guarded by mu; the objects that were read since, by UID
+	plan   *string                 // guarded by mu; of the faults before Faults was called; nil if it was not
 	closed bool                    // guarded by mu
 }
 
@@ -106,11 +108,8 @@ func (p *Plane) connect(ctx context.Context, definitions []source) error {
 	if err := p.apply(ctx, definitions); err != nil {
 		return err
 	}
-	if p.bare {
-		return nil
-	}
-	// Objects that existed before the test are no leaks.
-	return p.mark(ctx)
+	// Objects that existed before the test are no leaks, and Reset leaves them.
+	return p.keep(ctx)
 }
 
 // open makes the client of the API server.

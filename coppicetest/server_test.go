@@ -29,12 +29,12 @@ func (o object) uid() string {
 
 // server sends a test's requests to a plane.
 type server struct {
-	t     *testing.T
+	t     testing.TB
 	plane *coppicetest.Plane
 	http  *http.Client
 }
 
-func newServer(t *testing.T, plane *coppicetest.Plane) *server {
+func newServer(t testing.TB, plane *coppicetest.Plane) *server {
 	t.Helper()
 	roots := x509.NewCertPool()
 	pair, err := tls.X509KeyPair(plane.Certificate, plane.Key)

@@ -20,6 +20,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 	"github.com/coppice-dev/coppice/internal/apiserver/serviceendpoints"
+	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 )
 
 // apis is the generic server with the APIs that it serves.
@@ -27,6 +28,7 @@ type apis struct {
 	generic     *genericapiserver.GenericAPIServer
 	definitions cache.SharedIndexInformer // of CustomResourceDefinitions
 	builtin     []*genericapiserver.APIGroupInfo
+	storages    *storage.Stack
 }
 
 // install builds the server of CustomResourceDefinitions, and adds the built-in kinds to it.
@@ -53,7 +55,7 @@ func install(c completedConfig, f *foundation, s *security) (*apis, error) {
 	if err := installGroups(c, s, crds.GenericAPIServer, groups, s.access.ReviewGroups(f.schemes, f.base)); err != nil {
 		return nil, err
 	}
-	return &apis{generic: crds.GenericAPIServer, definitions: definitions, builtin: groups}, nil
+	return &apis{generic: crds.GenericAPIServer, definitions: definitions, builtin: groups, storages: options.stack}, nil
 }
 
 // customResources builds the server of CustomResourceDefinitions and their instances. The built-in kinds

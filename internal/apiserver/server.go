@@ -150,6 +150,8 @@ type Server struct {
 
 	definitions cache.SharedIndexInformer // of CustomResourceDefinitions
 	serves      func(version schema.GroupVersion, path string) bool
+	caches      caches
+	faults      *faults.Injector
 }
 
 // New assembles a server. Nothing is served before Run.
@@ -181,7 +183,7 @@ func New(ctx context.Context, config Config) (*Server, error) {
 	return &Server{
 		generic: apis.generic, prepared: prepared, authority: c.Authority, access: security.access,
 		loopback: foundation.loopback, metadata: security.metadata, start: foundation.start, definitions: apis.definitions,
-		serves: builtin.Served(c.kubernetes.Minor()),
+		serves: builtin.Served(c.kubernetes.Minor()), caches: foundation.caches(apis), faults: foundation.faults,
 	}, nil
 }
 

@@ -28,6 +28,7 @@ const collectionWorkers = 8
 type options struct {
 	builtin generic.RESTOptionsGetter // of built-in kinds
 	custom  generic.RESTOptionsGetter // of the instances of custom resources
+	stack   *storage.Stack
 }
 
 // restOptions sets up the storage of all resources in the store, behind the delete flow. It also sets, in the base of
@@ -58,6 +59,7 @@ func restOptions(c completedConfig, f *foundation, flow *deleteflow.Flow) option
 	return options{
 		builtin: stack.RESTOptions(etcd.CreateRESTOptionsGetter(factory, nil)),
 		custom:  stack.RESTOptions(apiextensionsoptions.NewCRDRESTOptionsGetter(definitions, nil, f.base.StorageObjectCountTracker)),
+		stack:   stack,
 	}
 }
 

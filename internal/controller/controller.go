@@ -38,6 +38,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -75,6 +76,22 @@ type Controller struct {
 	Workers int
 	// BatchPeriod is how long a key waits in the queue for further events.
 	BatchPeriod time.Duration
+
+	load load
+}
+
+// load is the work that a controller has at the moment.
+type load struct {
+	reconciling atomic.Int64            // keys
+	waiting     atomic.Pointer[lengths] // nil until the controller runs
+}
+
+type lengths interface{ Len() int }
+
+// isBusy reports whether the controller is reconciling a key, or has one that it could reconcile at once.
+func (c *Controller) isBusy() bool {
+	waiting := c.load.waiting.Load()
+	return waiting != nil && (*waiting).Len() > 0 || c.load.reconciling.Load() > 0
 }
 
 // Request asks for the reconciliation of an object, after a delay in which further requests are
@@ -119,6 +136,7 @@ func (c *Controller) Run(ctx context.Context, log *slog.Logger, clock clock.With
 		workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstRetry, lastRetry),
 		workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Clock: clock})
 	defer queue.ShutDown()
+	c.load.waiting.Store(new(lengths(queue)))
 	var synced []cache.InformerSynced
 	for _, source := range c.Sources {
 		registration, err := source.Informer.AddEventHandler(source.handler(func(key cache.ObjectName) { queue.AddAfter(key, c.BatchPeriod) }))
@@ -199,6 +217,7 @@ func (c *Controller) work(ctx context.Context, log *slog.Logger, failures *pace.
 		if shutdown {
 			return
 		}
+		c.load.reconciling.Add(1)
 		switch requeueAfter, err := c.Reconcile(ctx, key); {
 		case err == nil:
 			queue.Forget(key)
@@ -214,6 +233,7 @@ func (c *Controller) work(ctx context.Context, log *slog.Logger, failures *pace.
 			queue.AddRateLimited(key)
 		}
 		queue.Done(key)
+		c.load.reconciling.Add(-1)
 	}
 }
 

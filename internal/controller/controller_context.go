@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -29,7 +30,8 @@ type Context struct {
 	Clock     clock.WithTicker
 	Log       *slog.Logger
 
-	events record.EventBroadcaster
+	events  record.EventBroadcaster
+	running atomic.Pointer[[]*Controller] // nil before Run
 }
 
 // NewContext creates the caches, which are empty until Run.
@@ -102,6 +104,7 @@ func (c *Context) Run(ctx context.Context, controllers ...*Controller) error {
 	group, ctx := errgroup.WithContext(ctx)
 	c.Informers.start(ctx)
 	defer c.Informers.shutdown()
+	c.running.Store(&controllers)
 	for _, controller := range controllers {
 		group.Go(func() error {
 			if err := controller.Run(ctx, c.Log, c.Clock); err != nil {
@@ -111,4 +114,20 @@ func (c *Context) Run(ctx context.Context, controllers ...*Controller) error {
 		})
 	}
 	return group.Wait()
+}
+
+// Busy returns the names of the controllers that are reconciling an object, or have one that they could reconcile at
+// once. Keys that wait for a time do not count. A controller that is not busy while no cache is behind a state of the
+// server has finished with all earlier states.
+func (c *Context) Busy() (names []string) {
+	running := c.running.Load()
+	if running == nil {
+		return nil
+	}
+	for _, controller := range *running {
+		if controller.isBusy() {
+			names = append(names, controller.Name)
+		}
+	}
+	return names
 }

@@ -127,6 +127,44 @@ func TestRequestsForOneObjectAreMerged(t *testing.T) {
 	})
 }
 
+// A controller is busy while it reconciles an object, and not while a request waits for its time.
+func TestBusyWhileReconciling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		requests, proceed, done := make(chan Request), make(chan struct{}), make(chan error)
+		controller := &Controller{
+			Name: "test", Workers: 1, Requests: requests,
+			Reconcile: func(context.Context, cache.ObjectName) (time.Duration, error) {
+				<-proceed
+				return 0, nil
+			},
+		}
+		of := &Context{}
+		of.running.Store(&[]*Controller{controller})
+		ctx, stop := context.WithCancel(t.Context())
+		go func() { done <- controller.Run(ctx, slog.New(slog.DiscardHandler), clock.RealClock{}) }()
+		isBusy := func(when string, want bool) {
+			synctest.Wait()
+			if busy := of.Busy(); slices.Equal(busy, []string{"test"}) != want {
+				t.Errorf("%s, %q are busy", when, busy)
+			}
+		}
+		isBusy("without a request", false)
+		requests <- Request{cache.ObjectName{Name: "a"}, time.Second}
+		isBusy("before its time", false)
+		time.Sleep(time.Second)
+		isBusy("during it", true)
+		requests <- Request{Key: cache.ObjectName{Name: "b"}}
+		proceed <- struct{}{}
+		isBusy("during the next", true)
+		proceed <- struct{}{}
+		isBusy("after both", false)
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Objects that are refused again and again take few lines of the log, however often they are tried.
 func TestRepeatedFailuresTakeFewLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -67,16 +68,43 @@ type Informers struct {
 
 	start    func(context.Context) // starts the informers that exist, until the context ends
 	shutdown func()                // waits until all informers have ended
+	made     *madeInformers
+}
+
+// madeInformers are the informers that exist. It is safe for concurrent use.
+type madeInformers struct {
+	mu  sync.Mutex
+	all map[schema.GroupResource]cache.SharedIndexInformer // guarded by mu
+}
+
+func (m *madeInformers) add(resource schema.GroupResource, informer cache.SharedIndexInformer) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.all[resource] = informer
+}
+
+// Behind returns the resources whose caches are behind, given the resourceVersion that each cache has reached.
+func (i *Informers) Behind(isBehind func(resource schema.GroupResource, resourceVersion string) bool) (behind []string) {
+	i.made.mu.Lock()
+	defer i.made.mu.Unlock()
+	for resource, informer := range i.made.all {
+		if isBehind(resource, informer.GetStore().LastStoreSyncResourceVersion()) {
+			behind = append(behind, resource.String())
+		}
+	}
+	return behind
 }
 
 // newInformers returns informers that pass each object through a transformation before they store it.
 func newInformers(client kubernetes.Interface, transform cache.TransformFunc) *Informers {
 	shared := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(transform))
+	made := &madeInformers{all: map[schema.GroupResource]cache.SharedIndexInformer{}}
 	of := informerFactory(func(resource schema.GroupVersionResource) (cache.SharedIndexInformer, error) {
 		found, err := shared.ForResource(resource)
 		if err != nil {
 			return nil, err
 		}
+		made.add(resource.GroupResource(), found.Informer())
 		return found.Informer(), nil
 	})
 	return &Informers{
@@ -112,7 +140,7 @@ func newInformers(client kubernetes.Interface, transform cache.TransformFunc) *I
 		ResourceClaimTemplates: informerOf(of, resourcev1.SchemeGroupVersion, "resourceclaimtemplates", resourcelisters.NewResourceClaimTemplateLister),
 		ResourceSlices:         informerOf(of, resourcev1.SchemeGroupVersion, "resourceslices", resourcelisters.NewResourceSliceLister),
 
-		start: shared.StartWithContext, shutdown: shared.Shutdown,
+		start: shared.StartWithContext, shutdown: shared.Shutdown, made: made,
 	}
 }
 

@@ -56,6 +56,8 @@ func (p *controlPlane) runControllers(ctx context.Context, answering func()) err
 		controllers.Others = func(deleted []report.HeldObject) []string { return ending(nodes.Load(), deleted) }
 		p.diagnostics.set(diagnosticsOf(controllers, api))
 		defer p.diagnostics.set(nil)
+		p.reset.settle.Store(new(controllers.Settle))
+		defer p.reset.settle.Store(nil)
 		if controllers.Collector != nil {
 			p.companions.change(func(c *apiserver.Companions) { accompany(c, controllers.Collector) })
 			defer p.companions.change(func(c *apiserver.Companions) { c.Backlog, c.HasFinalizer, c.Requested = nil, nil, nil })
@@ -78,6 +80,7 @@ func (p *controlPlane) runControllers(ctx context.Context, answering func()) err
 		}
 		group.Go(func() error { return protector.Run(ctx) })
 	}
+	defer p.reset.workloads.Store(nil)
 	parts, err := p.newParts(ctx, &nodes)
 	if err != nil {
 		return err
@@ -134,6 +137,7 @@ func (p *controlPlane) newParts(ctx context.Context, running *atomic.Pointer[age
 		if err != nil {
 			return nil, err
 		}
+		p.reset.workloads.Store(shared)
 		pods, namespaces = shared.Informers.Pods.Informer(), shared.Informers.Namespaces.Informer()
 		nodeObjects = shared.Informers.Nodes.Informer()
 		quotas, err := newResourceQuotas(o, api, shared)

@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -80,6 +81,7 @@ type controlPlane struct {
 	api         *apiserver.Server
 	companions  *companions
 	diagnostics *diagnostics
+	reset       *resetter
 }
 
 // assemble creates the certificates and the API server.
@@ -100,7 +102,10 @@ func assemble(ctx context.Context, o completedOptions, r *resources) (*controlPl
 		return nil, err
 	}
 	serveBin(api, r.bin)
-	return &controlPlane{options: o, resources: r, authority: authority, api: api, companions: companions, diagnostics: &diagnostics{}}, nil
+	return &controlPlane{
+		options: o, resources: r, authority: authority, api: api, companions: companions, diagnostics: &diagnostics{},
+		reset: newResetter(o, api, r.store),
+	}, nil
 }
 
 // publish writes the kubeconfigs. It returns what Run tells its caller, and a function that renews the
@@ -206,8 +211,25 @@ func (p *controlPlane) control(ctx context.Context, ready func()) error {
 			return group.Wait()
 		}
 	}
+	if err := p.serveReset(ctx); err != nil {
+		group.Go(func() error { return err })
+		return group.Wait()
+	}
 	ready()
 	return group.Wait()
+}
+
+// serveReset serves the reset, which leads back to the present state.
+func (p *controlPlane) serveReset(ctx context.Context) error {
+	if !p.options.Ephemeral {
+		p.api.Handle(resetPath, usersOnly(http.HandlerFunc(notResettable)))
+		return nil
+	}
+	if err := p.reset.keep(ctx); err != nil {
+		return err
+	}
+	p.api.Handle(resetPath, usersOnly(p.reset))
+	return nil
 }
 
 // DefaultDataDir returns the default data directory of the current user: $XDG_DATA_HOME/coppice, or

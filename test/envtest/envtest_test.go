@@ -338,3 +338,42 @@ func TestControlPlanesSideBySide(t *testing.T) {
 		}
 	})
 }
+
+// TestSuiteResetsItsControlPlane goes back to what a suite has kept, where no controllers run: a terminating namespace
+// and an object with a finalizer go, too.
+func TestSuiteResetsItsControlPlane(t *testing.T) {
+	config := start(t, &envtest.Environment{})
+	c := newClient(t, config)
+	kept := configMap("kept")
+	create(t, c, kept)
+	clientset, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(method string) {
+		t.Helper()
+		if err := clientset.RESTClient().Verb(method).AbsPath("/coppice/v1/reset").Do(t.Context()).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask(http.MethodPut)
+	for range 2 {
+		namespace, held := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "full"}}, configMap("held")
+		held.Finalizers = []string{"example.com/hold"}
+		create(t, c, namespace, held)
+		for _, deleted := range []client.Object{namespace, held, kept} {
+			if err := c.Delete(t.Context(), deleted); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ask(http.MethodPost)
+		for _, o := range []client.Object{namespace, held} {
+			if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
+				t.Errorf("%s: %v", o.GetName(), err)
+			}
+		}
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(kept), kept); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -149,26 +149,48 @@ func (n *newest) take(response clientv3.WatchResponse) bool {
 	return true
 }
 
-// wroteLocked records a write. The keys of a resource begin with its name, or with two names, a
-// group and a name. Keys of resources that were never added are ignored.
+// wroteLocked records a write. Keys of resources that were never added are ignored.
 func (n *newest) wroteLocked(key string, revision int64) {
-	first := strings.Index(key, "/") + 1
-	second := first + strings.Index(key[first:], "/") + 1
-	for _, prefix := range []string{key[:first], key[:second]} {
-		if _, ok := n.writes[prefix]; ok || n.isOpenLocked(prefix) {
+	for _, prefix := range resourcePrefixes(key) {
+		if _, ok := n.writes[prefix]; ok {
+			n.writes[prefix] = revision
+			return
+		}
+		if _, ok := n.openLocked(prefix); ok {
 			n.writes[prefix] = revision
 			return
 		}
 	}
 }
 
-func (n *newest) isOpenLocked(prefix string) bool {
-	for _, open := range n.resources {
+// resourcePrefixes returns what the prefix of the keys of a resource may be, given one of the keys: they begin with the
+// name of the resource, or with two names, a group and a name.
+func resourcePrefixes(key string) [2]string {
+	first := strings.Index(key, "/") + 1
+	second := first + strings.Index(key[first:], "/") + 1
+	return [2]string{key[:first], key[:second]}
+}
+
+// openLocked returns the resource whose keys have a prefix, if it is open.
+func (n *newest) openLocked(prefix string) (schema.GroupResource, bool) {
+	for resource, open := range n.resources {
 		if open == prefix {
-			return true
+			return resource, true
 		}
 	}
-	return false
+	return schema.GroupResource{}, false
+}
+
+// resourceOf returns the resource of a key; the zero value if none of its prefixes is open.
+func (n *newest) resourceOf(key string) schema.GroupResource {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, prefix := range resourcePrefixes(strings.TrimPrefix(key, n.prefix)) {
+		if resource, ok := n.openLocked(prefix); ok {
+			return resource
+		}
+	}
+	return schema.GroupResource{}
 }
 
 // open adds the prefix of a resource's keys. Earlier writes of these keys are unknown.

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -235,6 +236,48 @@ func (s *onDemand) Delete(
 
 // ReadinessCheck implements storage.Interface.
 func (s *onDemand) ReadinessCheck() error { return s.current().ReadinessCheck() }
+
+// openStorages are the storages that are open. The zero value is empty. It is safe for concurrent use.
+type openStorages struct {
+	mu  sync.Mutex
+	all map[*onDemand]schema.GroupResource // guarded by mu; a custom resource has a storage for each version
+}
+
+func (o *openStorages) add(resource schema.GroupResource, s *onDemand) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.all == nil {
+		o.all = map[*onDemand]schema.GroupResource{}
+	}
+	o.all[s] = resource
+}
+
+func (o *openStorages) remove(s *onDemand) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.all, s)
+}
+
+// Behind returns the resources whose watch caches are behind, given the resourceVersion that each cache has reached.
+// Without a cache, a resource is read from etcd.
+func (s *Stack) Behind(isBehind func(resource schema.GroupResource, resourceVersion string) bool) (behind []string) {
+	s.opened.mu.Lock()
+	defer s.opened.mu.Unlock()
+	for storage, resource := range s.opened.all {
+		cache := storage.filled.Load()
+		if cache == nil {
+			continue
+		}
+		if !cache.cached.Ready() { // it is being filled again
+			behind = append(behind, resource.String())
+			continue
+		}
+		if reached, err := cache.cached.LastSyncResourceVersion(); err != nil || isBehind(resource, strconv.FormatUint(reached, 10)) {
+			behind = append(behind, resource.String())
+		}
+	}
+	return behind
+}
 
 // watchCache is the watch cache of a resource, with the storage below it.
 type watchCache struct {

@@ -61,6 +61,7 @@ type Stack struct {
 
 	namespaces     namespaces
 	heldForWatches atomic.Int64 // bytes, see clientWatch
+	opened         openStorages
 
 	// The workarounds that benchmarks compare with upstream's behavior: the clock of the watch
 	// caches, and the codec of the watches that fill them.
@@ -142,7 +143,9 @@ func (s *Stack) open(
 		return newWatchCache(cached, direct, &corrupt, s.store.AddWindow(past)), nil
 	}
 	demanded := newOnDemand(plain, begin, listed, s)
+	s.opened.add(config.GroupResource, demanded)
 	destroy := sync.OnceFunc(func() {
+		s.opened.remove(demanded)
 		demanded.stop()
 		stored.Close()
 	})

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/coppice-dev/coppice/collector/report"
 )
 
@@ -17,17 +19,13 @@ const settleInterval = 5 * time.Millisecond
 // rest (R31). Settle is for test suites: it lists all objects of the server and compares them with the
 // graph.
 func (c Controllers) Settle(ctx context.Context) report.Settlement {
-	for {
-		s := c.settlement(ctx)
-		if s.Settled {
-			return s
-		}
-		select {
-		case <-ctx.Done():
-			return s
-		case <-time.After(settleInterval): //nolint:forbidigo // no decision depends on it
-		}
-	}
+	var s report.Settlement
+	// The error is that ctx has ended: s says what is unfinished.
+	_ = wait.PollUntilContextCancel(ctx, settleInterval, true, func(ctx context.Context) (bool, error) {
+		s = c.settlement(ctx)
+		return s.Settled, nil
+	})
+	return s
 }
 
 // settlement checks once. If all work is finished before and after the comparison with the server,

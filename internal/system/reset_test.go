@@ -1,0 +1,293 @@
+package system
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+)
+
+// resetClients are an administrator's clients of a control plane that can be reset.
+type resetClients struct {
+	t       *testing.T
+	kube    kubernetes.Interface
+	dynamic dynamic.Interface
+}
+
+func newResetClients(t *testing.T, p Plane) (c resetClients, err error) {
+	c.t = t
+	if c.kube, err = kubernetes.NewForConfig(p.Config); err != nil {
+		return c, err
+	}
+	c.dynamic, err = dynamic.NewForConfig(p.Config)
+	return c, err
+}
+
+// reset resets the control plane.
+func (c resetClients) reset(ctx context.Context) (result resetResult) {
+	c.t.Helper()
+	answer, err := c.kube.CoreV1().RESTClient().Post().AbsPath(resetPath).DoRaw(ctx)
+	if err != nil {
+		c.t.Fatalf("reset: %v %s", err, answer)
+	}
+	if err := json.Unmarshal(answer, &result); err != nil {
+		c.t.Fatal(err)
+	}
+	return result
+}
+
+var gizmos = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "gizmos"}
+
+const gizmoDefinition = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"gizmos.example.com"},
+	"spec":{"group":"example.com","names":{"kind":"Gizmo","plural":"gizmos"},"scope":"Namespaced","versions":[{"name":"v1","served":true,"storage":true,
+	"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`
+
+// define creates the definition of gizmos, unless it exists, and returns once they are served.
+func (c resetClients) define(ctx context.Context) {
+	c.t.Helper()
+	err := c.kube.CoreV1().RESTClient().Post().AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions").Body([]byte(gizmoDefinition)).Do(ctx).Error()
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		c.t.Fatal(err)
+	}
+	err = becomesTrue(ctx, "gizmos are served", func(ctx context.Context) (bool, error) {
+		_, err := c.dynamic.Resource(gizmos).List(ctx, metav1.ListOptions{})
+		return err == nil, unlessMissing(err)
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// clutter makes, changes and deletes objects of many kinds, some of which cannot be deleted.
+func (c resetClients) clutter(ctx context.Context) {
+	c.t.Helper()
+	held := metav1.ObjectMeta{Name: "held", Finalizers: []string{"example.com/hold"}}
+	replicas := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: appsv1.DeploymentSpec{
+		Replicas: new(int32(3)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+		Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+		},
+	}}
+	refuse := &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "refuse"}, Webhooks: []admissionv1.ValidatingWebhook{{
+		Name: "refuse.example.com", ClientConfig: admissionv1.WebhookClientConfig{URL: new("https://127.0.0.1:1/")},
+		Rules: []admissionv1.RuleWithOperations{{Operations: []admissionv1.OperationType{"DELETE"}, Rule: admissionv1.Rule{
+			APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"secrets"},
+		}}},
+		SideEffects: new(admissionv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+	}}}
+	gizmo := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Gizmo"}}
+	gizmo.SetName("held")
+	gizmo.SetFinalizers(held.Finalizers)
+	core := c.kube.CoreV1()
+	for _, step := range []func() error{
+		func() error {
+			_, err := core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, metav1.CreateOptions{})
+			return err
+		},
+		func() error {
+			_, err := core.ConfigMaps("shop").Create(ctx, &corev1.ConfigMap{ObjectMeta: held}, metav1.CreateOptions{})
+			return err
+		},
+		func() error { return core.Namespaces().Delete(ctx, "shop", metav1.DeleteOptions{}) },
+		func() error {
+			_, err := core.Secrets("default").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "secret"}}, metav1.CreateOptions{})
+			return err
+		},
+		func() error {
+			_, err := c.kube.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(ctx, refuse, metav1.CreateOptions{})
+			return err
+		},
+		func() error {
+			_, err := c.kube.AppsV1().Deployments("default").Create(ctx, replicas, metav1.CreateOptions{})
+			return err
+		},
+		func() error {
+			_, err := c.dynamic.Resource(gizmos).Namespace("default").Create(ctx, gizmo, metav1.CreateOptions{})
+			return err
+		},
+		func() error {
+			return c.dynamic.Resource(gizmos).Namespace("default").Delete(ctx, "held", metav1.DeleteOptions{})
+		},
+		func() error {
+			label := []byte(`{"metadata":{"labels":{"changed":"true"}}}`)
+			_, err := core.Namespaces().Patch(ctx, "default", types.MergePatchType, label, metav1.PatchOptions{})
+			return err
+		},
+		func() error { return c.kube.RbacV1().ClusterRoles().Delete(ctx, "view", metav1.DeleteOptions{}) },
+	} {
+		if err := step(); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// TestResetLeadsBackToTheStart checks that after a reset nothing is left of what was made, whatever holds it, that what
+// was changed or deleted is as it was, and that somebody who watches sees what goes.
+func TestResetLeadsBackToTheStart(t *testing.T) {
+	o := options("")
+	o.DataDir, o.Ephemeral, o.Workloads = "", true, InProcess
+	runWithPlane(t, o, func(ctx context.Context, p Plane) error {
+		c, err := newResetClients(t, p)
+		if err != nil {
+			return err
+		}
+		if result := c.reset(ctx); result.Deleted+result.Restored > 0 {
+			t.Errorf("the reset of a new control plane: %+v", result)
+		}
+		view, err := c.kube.RbacV1().ClusterRoles().Get(ctx, "view", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for range 3 {
+			c.define(ctx)
+			seen, err := c.dynamic.Resource(gizmos).Watch(ctx, metav1.ListOptions{})
+			if err != nil {
+				return err
+			}
+			c.clutter(ctx)
+			result := c.reset(ctx)
+			if result.Deleted < 6 || result.Restored < 2 {
+				t.Errorf("%+v", result)
+			}
+			if err := sees(seen, watch.Added, watch.Modified, watch.Deleted); err != nil {
+				return err
+			}
+			if err := c.isAsAtTheStart(ctx, view.UID); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// sees returns an error unless a watch has these events.
+func sees(events watch.Interface, want ...watch.EventType) error {
+	defer events.Stop()
+	for _, next := range want {
+		if event, ok := <-events.ResultChan(); !ok || event.Type != next {
+			return fmt.Errorf("want the event %s; got %s", next, event.Type)
+		}
+	}
+	return nil
+}
+
+// isAsAtTheStart returns an error for what clutter has left.
+func (c resetClients) isAsAtTheStart(ctx context.Context, view types.UID) error {
+	core := c.kube.CoreV1()
+	if role, err := c.kube.RbacV1().ClusterRoles().Get(ctx, "view", metav1.GetOptions{}); err != nil || role.UID != view {
+		return fmt.Errorf("the cluster role view: %v, %w", role, err)
+	}
+	if ns, err := core.Namespaces().Get(ctx, "default", metav1.GetOptions{}); err != nil || ns.Labels["changed"] != "" {
+		return fmt.Errorf("the namespace default has the labels %v, %w", ns.Labels, err)
+	}
+	if _, err := core.Namespaces().Get(ctx, "shop", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		return fmt.Errorf("the namespace shop is there: %w", err)
+	}
+	// A list from a cache, such as that of an informer, has no old objects either.
+	pods, err := core.Pods("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil || len(pods.Items) > 0 {
+		return fmt.Errorf("there are pods: %v, %w", pods.Items, err)
+	}
+	if _, resources, err := c.kube.Discovery().ServerGroupsAndResources(); err != nil || strings.Contains(fmt.Sprint(resources), "gizmos") {
+		return fmt.Errorf("gizmos are served: %w", err)
+	}
+	// The webhook would refuse the deletion.
+	if _, err := core.Secrets("default").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "secret"}}, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	return core.Secrets("default").Delete(ctx, "secret", metav1.DeleteOptions{})
+}
+
+// TestResetKeepsWhatIsMarked checks that a reset leads back to the state at the last PUT.
+func TestResetKeepsWhatIsMarked(t *testing.T) {
+	o := options("")
+	o.DataDir, o.Ephemeral = "", true
+	runWithPlane(t, o, func(ctx context.Context, p Plane) error {
+		c, err := newResetClients(t, p)
+		if err != nil {
+			return err
+		}
+		maps := c.kube.CoreV1().ConfigMaps("default")
+		create := func(name string, owners ...metav1.OwnerReference) (*corev1.ConfigMap, error) {
+			return maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: owners}}, metav1.CreateOptions{})
+		}
+		owner, err := create("owner")
+		if err != nil {
+			return err
+		}
+		owned, err := create("owned", metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: owner.UID})
+		if err != nil {
+			return err
+		}
+		if err := c.kube.CoreV1().RESTClient().Put().AbsPath(resetPath).Do(ctx).Error(); err != nil {
+			return err
+		}
+		// The collector has known the owner as absent.
+		if err := maps.Delete(ctx, "owner", metav1.DeleteOptions{}); err != nil {
+			return err
+		}
+		err = becomesTrue(ctx, "the owned object is collected", func(ctx context.Context) (bool, error) {
+			_, err := maps.Get(ctx, "owned", metav1.GetOptions{})
+			return apierrors.IsNotFound(err), unlessMissing(err)
+		})
+		if err != nil {
+			return err
+		}
+		for range 2 {
+			if _, err := create("more"); err != nil {
+				return err
+			}
+			c.reset(ctx)
+			if got, err := maps.Get(ctx, "owned", metav1.GetOptions{}); err != nil || got.UID != owned.UID {
+				return fmt.Errorf("%v, %w", got, err)
+			}
+			if _, err := maps.Get(ctx, "more", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("an object that was not marked: %w", err)
+			}
+		}
+		return nil
+	})
+}
+
+// TestResetIsForEphemeralControlPlanes checks that a control plane that keeps its data refuses a reset, and that nobody
+// resets one without the right to.
+func TestResetIsForEphemeralControlPlanes(t *testing.T) {
+	for _, ephemeral := range []bool{true, false} {
+		o := options("")
+		if o.DataDir = t.TempDir(); ephemeral {
+			o.DataDir, o.Ephemeral = "", true
+		}
+		runWithPlane(t, o, func(ctx context.Context, p Plane) error {
+			c, err := newResetClients(t, p)
+			if err != nil {
+				return err
+			}
+			rest := c.kube.CoreV1().RESTClient()
+			if answer, err := rest.Post().AbsPath(resetPath).DoRaw(ctx); apierrors.IsForbidden(err) == ephemeral {
+				t.Errorf("ephemeral %t: %v %s", ephemeral, err, answer)
+			}
+			for _, method := range []string{http.MethodPost, http.MethodPut} {
+				err := rest.Verb(method).AbsPath(resetPath).SetHeader("Impersonate-User", "ann").Do(ctx).Error()
+				if !apierrors.IsForbidden(err) {
+					t.Errorf("ann may %s: %v", method, err)
+				}
+			}
+			return nil
+		})
+	}
+}
