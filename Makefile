@@ -11,7 +11,7 @@ STAMP      := -X github.com/coppice-dev/coppice/internal/tools/version.stamped=$
               -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)+coppice-$(patsubst v%,%,$(VERSION)) \
               -X k8s.io/component-base/version.gitTreeState=clean
 
-.PHONY: help build quick steady test check lint race bench sim graphs exhaustive mutants today kubernetes conformance differential upstream replicas previews previews-kubernetes undos kills starts nodes pictures page suites upgrade-report libraries generate dist dist-serve module clusters first-build
+.PHONY: help build quick steady test check lint race bench sim faults graphs exhaustive mutants today kubernetes conformance differential upstream replicas previews previews-kubernetes undos kills starts nodes pictures page suites upgrade-report libraries generate dist dist-serve module clusters first-build
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -88,6 +88,10 @@ steady: ## run the tests of each package RUNS (20) times in a shuffled order, wi
 
 today: ## build the simulator with each of the dozen planted bugs of the day; it must find them
 	go test ./internal/testing/simulation -count=1 -v -run TestMutants -timeout 1h -sim.mutants=today
+
+LEVEL ?= harsh
+faults: ## the tests of coppicetest, and its collector, on a control plane with the faults of LEVEL (harsh) and of the seed SEED: a minute
+	cd coppicetest && COPPICE_FAULTS='seed=$(SEED); $(LEVEL)' go test -count=1 -v .
 
 SEEDS    ?= 0
 DURATION ?= 60s

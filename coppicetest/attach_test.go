@@ -1,7 +1,6 @@
 package coppicetest_test
 
 import (
-	"net/http"
 	"testing"
 
 	"github.com/coppice-dev/coppice/coppicetest"
@@ -23,9 +22,7 @@ func TestAttachedCollectorCollects(t *testing.T) {
 	if held := plane.Settled(t); len(held) != 2 {
 		t.Errorf("held: %v", held)
 	}
-	if code, _ := s.send(http.MethodPatch, "/api/v1/namespaces/shop/configmaps/held", `{"metadata":{"finalizers":null}}`); code != http.StatusOK {
-		t.Fatalf("remove the finalizer: %d", code)
-	}
+	s.letGo("/api/v1/namespaces/shop/configmaps/held")
 	if held := plane.Settled(t); len(held) != 0 {
 		t.Errorf("held: %v", held)
 	}

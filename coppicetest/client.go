@@ -72,8 +72,22 @@ func isCode(err error, code int) bool {
 	return errors.As(err, &status) && status.code == code
 }
 
-// send sends a request. The caller closes the body of the answer.
-func (c *client) send(ctx context.Context, r request) (*http.Response, error) {
+// mostTries bounds how often a read is sent.
+const mostTries = 3
+
+// send sends a request, a read again if its connection ends. The caller closes the body of the answer.
+func (c *client) send(ctx context.Context, r request) (answer *http.Response, err error) {
+	for range mostTries {
+		answer, err = c.exchange(ctx, r)
+		var status statusError
+		if err == nil || errors.As(err, &status) || r.method != http.MethodGet || ctx.Err() != nil {
+			break
+		}
+	}
+	return answer, err
+}
+
+func (c *client) exchange(ctx context.Context, r request) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, r.method, c.server+r.path, bytes.NewReader(r.body))
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", r.method, r.path, err)

@@ -12,7 +12,8 @@ import (
 // faultsPath is the path of the server's faults.
 const faultsPath = "/coppice/v1/faults"
 
-// Fault is something that happened to a request of a client, as it may happen with any kube-apiserver.
+// Fault is something that happened to a request of a client, as it may happen with any kube-apiserver. The fields about
+// the request are empty for a fault of the whole control plane.
 type Fault struct {
 	Time  time.Time
 	Fault string // such as "carried out, answer lost: connection reset"
@@ -27,6 +28,9 @@ type Fault struct {
 
 // String returns, for example, "12:00:01.250 manager: update deployments.apps shop/frontend: refused: 503 unavailable".
 func (f Fault) String() string {
+	if f.Verb == "" {
+		return f.Time.Format("15:04:05.000") + " " + f.Fault
+	}
 	resource := f.Resource
 	if f.Subresource != "" {
 		resource += "/" + f.Subresource
@@ -46,7 +50,7 @@ type faultState struct {
 
 // Faults makes the clients of the control plane meet the faults of a plan from now on, such as "realistic" or
 // "watch-lag delay=2s resource=pods": docs/faults.md of Coppice describes plans. The empty plan ends all faults.
-// Requests of this package meet them, too.
+// Requests of this package meet none, but their connections may end.
 func (p *Plane) Faults(t testing.TB, plan string) {
 	t.Helper()
 	if err := p.setFaults(t.Context(), plan); err != nil {

@@ -36,7 +36,7 @@ func TestResetLeavesWhatWasKept(t *testing.T) {
 			configMaps + "/held": http.StatusNotFound, configMaps + "/owner": http.StatusNotFound, configMaps + "/kept": http.StatusOK,
 			"/apis/example.com/v1/namespaces/default/widgets/w": http.StatusNotFound, "/apis/example.com/v1/widgets": http.StatusOK,
 		} {
-			if code, _ := s.send(http.MethodGet, path, ""); code != want {
+			if code, _, _ := s.persist(http.MethodGet, path, ""); code != want {
 				t.Errorf("%s: %d, want %d", path, code, want)
 			}
 		}

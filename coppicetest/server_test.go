@@ -49,9 +49,17 @@ func newServer(t testing.TB, plane *coppicetest.Plane) *server {
 // send sends a request and returns the code and the decoded answer.
 func (s *server) send(method, path, body string) (int, object) {
 	s.t.Helper()
-	request, err := http.NewRequestWithContext(s.t.Context(), method, s.plane.Host+path, bytes.NewReader([]byte(body)))
+	code, answer, err := s.try(method, path, body)
 	if err != nil {
 		s.t.Fatal(err)
+	}
+	return code, answer
+}
+
+func (s *server) try(method, path, body string) (int, object, error) {
+	request, err := http.NewRequestWithContext(s.t.Context(), method, s.plane.Host+path, bytes.NewReader([]byte(body)))
+	if err != nil {
+		return 0, nil, err
 	}
 	request.Header.Set("Content-Type", "application/json")
 	if method == http.MethodPatch {
@@ -60,24 +68,49 @@ func (s *server) send(method, path, body string) (int, object) {
 	request.Header.Set("User-Agent", "operator/1")
 	answer, err := s.http.Do(request)
 	if err != nil {
-		s.t.Fatal(err)
+		return 0, nil, err
 	}
 	defer answer.Body.Close()
 	data, err := io.ReadAll(answer.Body)
 	if err != nil {
-		s.t.Fatal(err)
+		return 0, nil, err
 	}
 	var decoded object
 	if err := json.Unmarshal(data, &decoded); err != nil {
-		s.t.Fatalf("%s %s: %d %s", method, path, answer.StatusCode, data)
+		return answer.StatusCode, nil, fmt.Errorf("%s %s: %d %s", method, path, answer.StatusCode, data)
 	}
-	return answer.StatusCode, decoded
+	return answer.StatusCode, decoded, nil
+}
+
+// persist sends a request until the server has carried it out or refuses it for good, as an operator does on a server with
+// faults. again reports whether an earlier one may have been carried out.
+func (s *server) persist(method, path, body string) (code int, answer object, again bool) {
+	s.t.Helper()
+	for s.t.Context().Err() == nil {
+		var err error
+		code, answer, err = s.try(method, path, body)
+		if err == nil && code != http.StatusTooManyRequests && code < http.StatusInternalServerError {
+			return code, answer, again
+		}
+		again = true
+	}
+	s.t.Fatalf("%s %s: the test has ended", method, path)
+	return code, answer, again
 }
 
 // create creates an object below a path.
 func (s *server) create(path, body string) object {
 	s.t.Helper()
-	code, created := s.send(http.MethodPost, path, body)
+	code, created, again := s.persist(http.MethodPost, path, body)
+	if code == http.StatusConflict && again {
+		var sent struct{ Metadata struct{ Name string } }
+		if err := json.Unmarshal([]byte(body), &sent); err != nil {
+			s.t.Fatal(err)
+		}
+		if code, created, _ = s.persist(http.MethodGet, path+"/"+sent.Metadata.Name, ""); code == http.StatusOK {
+			return created
+		}
+	}
 	if code != http.StatusCreated {
 		s.t.Fatalf("create in %s: %d %v", path, code, created["message"])
 	}
@@ -87,8 +120,18 @@ func (s *server) create(path, body string) object {
 // delete deletes an object, with options.
 func (s *server) delete(path, options string) {
 	s.t.Helper()
-	if code, answer := s.send(http.MethodDelete, path, options); code/100 != 2 {
+	code, answer, again := s.persist(http.MethodDelete, path, options)
+	if code/100 != 2 && !(again && code == http.StatusNotFound) {
 		s.t.Fatalf("delete %s: %d %v", path, code, answer["message"])
+	}
+}
+
+// letGo removes the finalizers of an object.
+func (s *server) letGo(path string) {
+	s.t.Helper()
+	code, answer, again := s.persist(http.MethodPatch, path, `{"metadata":{"finalizers":null}}`)
+	if code != http.StatusOK && !(again && code == http.StatusNotFound) {
+		s.t.Fatalf("remove the finalizers of %s: %d %v", path, code, answer["message"])
 	}
 }
 

@@ -57,6 +57,3 @@ func (s *Server) Behind(resources []schema.GroupResource, isBehind IsBehind) []s
 	}
 	return behind
 }
-
-// RestartFaults begins the draws of the current faults anew, so that the same requests have the same faults again.
-func (s *Server) RestartFaults() { s.faults.Set(s.faults.Plan()) }

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"context"
 	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
@@ -119,4 +120,13 @@ func (s *Server) as(component string) (*rest.Config, error) {
 	token, err := s.access.Components.Token(component)
 	config.BearerToken = token
 	return config, err
+}
+
+// RestartFaults begins the draws of the current faults anew, so that the same requests have the same faults again.
+func (s *Server) RestartFaults() { s.faults.Set(s.faults.Plan()) }
+
+// RunControllers runs the controllers of the control plane until ctx ends, or they do. Faults may stop them, and start
+// them again.
+func (s *Server) RunControllers(ctx context.Context, run func(context.Context) error) error {
+	return s.faults.Controllers(ctx, run)
 }

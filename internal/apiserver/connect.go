@@ -7,6 +7,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/informers"
@@ -59,7 +61,8 @@ type foundation struct {
 // connect creates the foundation.
 func connect(c completedConfig) (*foundation, error) {
 	f := &foundation{schemes: builtin.NewSchemes(), installed: &installedAPI{}, start: newStart()}
-	f.faults = faults.NewInjector(c.Faults.Plan, f.schemes.Codecs, clock.RealClock{})
+	connections := &faults.Connections{}
+	c.Listener = connections.Listener(c.Listener)
 	f.endpoints = serviceendpoints.NewResolver(f.installed.services)
 	known := f.installed.syncedDefinitions
 	if c.Store.Shared() {
@@ -81,6 +84,9 @@ func connect(c completedConfig) (*foundation, error) {
 	if f.objects, err = metadata.NewForConfig(f.loopback); err != nil {
 		return nil, fmt.Errorf("create the metadata loopback client: %w", err)
 	}
+	f.faults = faults.NewInjector(c.Faults.Plan, faults.Config{
+		Codecs: f.schemes.Codecs, Clock: clock.RealClock{}, Patch: patchBy(f.objects), Connections: connections,
+	})
 	f.informers = informers.NewSharedInformerFactory(f.client, 0)
 	f.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(f.client.Discovery()))
 	f.aggregation, err = aggregation.New(aggregation.Config{
@@ -106,5 +112,13 @@ func (f *foundation) webhooks() serviceendpoints.Webhooks {
 func readDefinition(from apiextensionsclient.Interface) func(context.Context, string) (*apiextensionsv1.CustomResourceDefinition, error) {
 	return func(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
 		return from.ApiextensionsV1().CustomResourceDefinitions().Get(ctx, name, metav1.GetOptions{})
+	}
+}
+
+// patchBy returns a function that patches objects by a client.
+func patchBy(objects metadata.Interface) faults.Patch {
+	return func(ctx context.Context, resource schema.GroupVersionResource, namespace, name string, patch []byte) error {
+		_, err := objects.Resource(resource).Namespace(namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "other-writer"})
+		return err
 	}
 }

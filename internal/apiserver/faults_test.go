@@ -12,7 +12,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -172,6 +174,59 @@ func TestFaultsOfWatches(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// A list at resourceVersion 0 has a former state, from which a watch has what happened since; other lists have the newest.
+func TestFaultsOfLists(t *testing.T) {
+	s := startServer(t, func(c *apiserver.Config) {
+		var err error
+		if c.Faults.Plan, err = faults.ParsePlan("stale-list delay=1h"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	maps := typed(t, s.manager(t)).CoreV1().ConfigMaps("default")
+	if _, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "new"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	stale, err := maps.List(t.Context(), metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil || len(stale.Items) != 0 {
+		t.Fatalf("a stale list has %v (%v)", stale.Items, err)
+	}
+	if list, err := maps.List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 1 {
+		t.Errorf("a consistent list has %v (%v)", list.Items, err)
+	}
+	w, err := maps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: stale.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	if event := <-w.ResultChan(); event.Type != watch.Added {
+		t.Errorf("after the stale list comes %v", event)
+	}
+}
+
+// Another writer comes before an update, which has a conflict then, and leaves the object as it was.
+func TestFaultsOfAnotherWriter(t *testing.T) {
+	s := startServer(t, nil)
+	config := s.manager(t)
+	maps := typed(t, config).CoreV1().ConfigMaps("default")
+	made, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "m"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fail(t, config, "other-writer rate=1")
+	made.Data = map[string]string{"k": "v"}
+	if _, err := maps.Update(t.Context(), made, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
+		t.Errorf("the update: %v", err)
+	}
+	state := fail(t, config, "")
+	if len(state.Happened) != 1 || state.Happened[0].Fault != "somebody else wrote before" {
+		t.Errorf("%+v", state.Happened)
+	}
+	now, err := maps.Get(t.Context(), "m", metav1.GetOptions{})
+	if err != nil || len(now.Annotations) > 0 || now.ResourceVersion == made.ResourceVersion {
+		t.Errorf("the object is %v (%v)", now, err)
+	}
 }
 
 // Faults are for administrators, and a server may refuse them.

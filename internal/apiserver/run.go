@@ -3,12 +3,16 @@ package apiserver
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 )
 
 // Run serves until ctx ends, then finishes the requests in flight.
 func (s *Server) Run(ctx context.Context) error {
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var ending sync.WaitGroup
+	ending.Go(func() { s.faults.EndConnections(ctx) })
+	defer ending.Wait()
 	served := make(chan error, 1)
 	go func() { served <- s.prepared(serving) }()
 	stopping := true

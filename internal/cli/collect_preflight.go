@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -16,7 +17,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/coppice-dev/coppice/collector"
 	"github.com/coppice-dev/coppice/internal/tools/ask"
@@ -213,16 +216,18 @@ func (s *server) denied(ctx context.Context, needs []need) ([]need, error) {
 	granted := make([]bool, len(needs))
 	err := each(ctx, len(needs), func(ctx context.Context, i int) error {
 		n := needs[i]
-		answer, err := s.client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+		review := &authorizationv1.SelfSubjectAccessReview{
 			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
 				Verb: n.verb, Group: n.group, Resource: n.resource, Subresource: n.subresource, Namespace: n.namespace,
 			}},
-		}, metav1.CreateOptions{})
-		if err != nil {
-			return err
 		}
-		granted[i] = answer.Status.Allowed
-		return nil
+		return retry.OnError(reviewBackoff(), passes, func() error {
+			answer, err := s.client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+			if err == nil {
+				granted[i] = answer.Status.Allowed
+			}
+			return err
+		})
 	})
 	var missing []need
 	for i, n := range needs {
@@ -231,6 +236,21 @@ func (s *server) denied(ctx context.Context, needs []need) ([]need, error) {
 		}
 	}
 	return missing, err
+}
+
+// reviewBackoff tries for three seconds: the server has just answered other requests.
+func reviewBackoff() wait.Backoff {
+	return wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Steps: 7}
+}
+
+// passes reports whether an error may pass by itself: the server is overloaded, is being replaced, or its etcd elects; or
+// the connection has ended.
+func passes(err error) bool {
+	var answered apierrors.APIStatus
+	if !errors.As(err, &answered) {
+		return !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+	}
+	return answered.Status().Code == http.StatusTooManyRequests || answered.Status().Code >= http.StatusInternalServerError
 }
 
 // tryLists lists one object of each resource, and returns the forbidden lists. Other

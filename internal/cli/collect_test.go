@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -28,6 +29,7 @@ type fakeServer struct {
 	reviews bool            // access reviews are served
 	denied  map[string]bool // by "verb resource.group"
 	denyAll bool            // access reviews of "*" are denied
+	refused atomic.Int64    // how many access reviews are answered with 503
 
 	mu    sync.Mutex
 	asked map[string]bool // guarded by mu
@@ -70,6 +72,10 @@ func (s *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			{Name: "deployments/scale", Kind: "Scale", Namespaced: true, Verbs: metav1.Verbs{"get"}},
 		}})
 	case path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews" && s.reviews:
+		if s.refused.Add(-1) >= 0 {
+			fail(w, http.StatusServiceUnavailable, "apiserver not ready")
+			return
+		}
 		s.review(w, r)
 	case r.Method == http.MethodGet && strings.HasPrefix(path, "/api"):
 		s.list(w, path)
@@ -217,6 +223,7 @@ func TestCollectSaysWhatIsWrong(t *testing.T) {
 func TestCollectNamesMissingRights(t *testing.T) {
 	s := newFakeServer(t)
 	s.denyAll = true
+	s.refused.Store(3) // each of them is asked again
 	s.denied = map[string]bool{"list secrets": true, "delete deployments.apps": true}
 	line := run(t, 1, "collect", "--kubeconfig", kubeconfig(t, s.URL), "--bind-address=0")
 	if !strings.Contains(line, s.URL+" does not allow") || !strings.Contains(line, "list secrets") || !strings.Contains(line, "delete deployments.apps") {

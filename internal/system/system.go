@@ -202,8 +202,9 @@ func (p *controlPlane) control(ctx context.Context, ready func()) error {
 	default:
 		// After ready, callers may request records at once.
 		answering := make(chan struct{})
+		answer := sync.OnceFunc(func() { close(answering) })
 		group.Go(func() error {
-			return p.runControllers(ctx, func() { close(answering) })
+			return p.api.RunControllers(ctx, func(ctx context.Context) error { return p.runControllers(ctx, answer) })
 		})
 		select {
 		case <-answering:

@@ -18,6 +18,8 @@ type Request struct {
 	Resource, Subresource string
 	// Namespace and Name identify the object; empty in requests without one.
 	Namespace, Name string
+	// AtAnyVersion: a list or a watch at resourceVersion 0.
+	AtAnyVersion bool
 	// Resumes: a watch begins after a state that its client has seen, and does not ask for that state.
 	Resumes bool
 }
@@ -27,6 +29,9 @@ func (r Request) isWrite() bool {
 	return slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, r.Verb) &&
 		!slices.Contains([]string{"exec", "attach", "portforward", "proxy"}, r.Subresource)
 }
+
+// changes reports whether the request changes an object that exists.
+func (r Request) changes() bool { return r.Verb == "update" || r.Verb == "patch" }
 
 // Refusal is how a write is refused; empty: it is not.
 type Refusal string
@@ -56,6 +61,10 @@ const (
 type Fate struct {
 	Refusal Refusal
 	Loss    Loss
+	// OtherWriter: somebody else writes before.
+	OtherWriter bool
+	// Age is the age of the state from which a list is answered; 0: the newest.
+	Age time.Duration
 	// Lag is the range of the lags of the events of a watch.
 	Lag Range
 	// End is when the watch ends; 0: it does not.
@@ -68,7 +77,7 @@ type Fate struct {
 
 // isNothing reports whether nothing happens.
 func (f Fate) isNothing() bool {
-	return f.Refusal == "" && f.Loss == "" && f.Lag == Range{} && f.End == 0 && !f.Expired
+	return f.Refusal == "" && f.Loss == "" && f.Lag == Range{} && f.End == 0 && !f.Expired && f.Age == 0 && !f.OtherWriter
 }
 
 // NextLag draws the lag of the next event of a watch.
@@ -101,15 +110,15 @@ func (d *Draws) Next(r Request) Fate {
 	}
 	number := d.count[key]
 	d.count[key]++
-	source := func(k Kind) *rand.Rand {
-		h := fnv.New64a()
-		h.Write([]byte(k))
-		return rand.New(rand.NewPCG(d.plan.Seed^h.Sum64(), key+uint64(number)*0x9e3779b97f4a7c15))
-	}
+	source := func(k Kind) *rand.Rand { return d.plan.source(k, key+uint64(number)*0x9e3779b97f4a7c15) }
 	var fate Fate
 	switch {
 	case r.Verb == "watch":
 		d.watch(r, source, &fate)
+	case r.Verb == "list" && r.AtAnyVersion:
+		if f, ok := d.plan.last(StaleList, r); ok {
+			fate.Age = drawn(source(StaleList), f.Delay)
+		}
 	case r.isWrite():
 		d.write(r, source, &fate)
 	}
@@ -140,6 +149,9 @@ func (d *Draws) write(r Request, source func(Kind) *rand.Rand, fate *Fate) {
 			return
 		}
 	}
+	if f, ok := d.plan.last(OtherWriter, r); ok && r.changes() {
+		fate.OtherWriter = source(OtherWriter).Float64() < f.Rate
+	}
 	if f, ok := d.plan.last(LostAnswer, r); ok {
 		if random := source(LostAnswer); random.Float64() < f.Rate {
 			fate.Loss = []Loss{Reset, TimedOut}[random.IntN(2)]
@@ -161,6 +173,23 @@ func (p Plan) last(k Kind, r Request) (Fault, bool) {
 func matches(pattern, text string) bool {
 	matched, err := path.Match(pattern, text)
 	return pattern == "" || err == nil && matched
+}
+
+// any returns the last fault of a kind, whatever requests it selects.
+func (p Plan) any(k Kind) (Fault, bool) {
+	for _, f := range slices.Backward(p.Faults) {
+		if f.Kind == k {
+			return f, true
+		}
+	}
+	return Fault{}, false
+}
+
+// source returns the random numbers of a kind of faults, of which each stream is another sequence.
+func (p Plan) source(k Kind, stream uint64) *rand.Rand {
+	h := fnv.New64a()
+	h.Write([]byte(k))
+	return rand.New(rand.NewPCG(p.Seed^h.Sum64(), stream))
 }
 
 func drawn(random *rand.Rand, r Range) time.Duration {

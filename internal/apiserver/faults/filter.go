@@ -29,11 +29,11 @@ func exchangeOf(ctx context.Context) *exchange {
 }
 
 // Answers loses answers of a server. It is around all filters, so that the audit log has the answer that the server has
-// given. Requests of this process meet no faults.
+// given. Requests of this process, and those of the observer, meet no faults.
 func (i *Injector) Answers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		t := i.current.Load()
-		if t == nil || inprocess.Is(r.Context()) {
+		if t == nil || inprocess.Is(r.Context()) || programOf(r) == observer {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -63,6 +63,9 @@ func (i *Injector) Requests(next http.Handler) http.Handler {
 		if described, ok := requestOf(r); ok {
 			e.fate = i.next(e.turn, described)
 		}
+		if e.fate.OtherWriter {
+			i.writeBefore(r.Context())
+		}
 		switch e.fate.Refusal {
 		case TooMany: // as priority and fairness answers
 			w.Header().Set("Retry-After", "1")
@@ -79,8 +82,34 @@ func (i *Injector) Requests(next http.Handler) http.Handler {
 	})
 }
 
+// touched is the annotation with which another writer changes an object.
+const touched = "faults.coppice.dev/other-writer"
+
+// writeBefore changes the object of a request, and changes it back. An object that cannot be changed is left.
+func (i *Injector) writeBefore(ctx context.Context) {
+	info, ok := request.RequestInfoFrom(ctx)
+	if !ok {
+		return
+	}
+	resource := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
+	for _, value := range []string{`"true"`, "null"} {
+		if i.patch(ctx, resource, info.Namespace, info.Name, []byte(`{"metadata":{"annotations":{"`+touched+`":`+value+`}}}`)) != nil {
+			return
+		}
+	}
+}
+
 func (i *Injector) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	responsewriters.ErrorNegotiated(err, i.codecs, schema.GroupVersion{Version: "v1"}, w, r)
+}
+
+// observer is the program whose requests meet no faults: coppicetest asks what has happened in a test.
+const observer = "coppicetest"
+
+// programOf returns the program in the User-Agent header.
+func programOf(r *http.Request) string {
+	program, _, _ := strings.Cut(r.UserAgent(), "/")
+	return program
 }
 
 // requestOf describes a request for a resource.
@@ -93,11 +122,11 @@ func requestOf(r *http.Request) (Request, bool) {
 		Verb: info.Verb, Resource: schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}.String(),
 		Subresource: info.Subresource, Namespace: info.Namespace, Name: info.Name,
 	}
-	if query := r.URL.Query(); info.Verb == "watch" {
-		version := query.Get("resourceVersion")
-		described.Resumes = version != "" && version != "0" && query.Get("sendInitialEvents") != "true"
-	}
-	described.Client, _, _ = strings.Cut(r.UserAgent(), "/")
+	query := r.URL.Query()
+	version := query.Get("resourceVersion")
+	described.AtAnyVersion = version == "0" && query.Get("sendInitialEvents") != "true"
+	described.Resumes = info.Verb == "watch" && version != "" && version != "0" && query.Get("sendInitialEvents") != "true"
+	described.Client = programOf(r)
 	if who, ok := request.UserFrom(r.Context()); ok {
 		described.User = who.GetName()
 	}

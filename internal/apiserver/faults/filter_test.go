@@ -29,7 +29,7 @@ func serve(t *testing.T, plan string) *served {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, metav1.Unversioned)
-	s := &served{injector: NewInjector(parsed(t, plan), serializer.NewCodecFactory(scheme), clock.RealClock{})}
+	s := &served{injector: NewInjector(parsed(t, plan), Config{Codecs: serializer.NewCodecFactory(scheme), Clock: clock.RealClock{}})}
 	carriedOut := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		s.writes.Add(1)
 		w.WriteHeader(http.StatusCreated)

@@ -12,13 +12,24 @@ type Entry struct {
 	Time    time.Time
 	Request Request
 	Fate    Fate
+	// Other is a fault that does not belong to a request; Request and Fate are empty then.
+	Other string
 }
 
 // String describes the faults, for people.
 func (e Entry) String() string {
+	if e.Other != "" {
+		return e.Other
+	}
 	var parts []string
 	if e.Fate.Refusal != "" {
 		parts = append(parts, "refused: "+string(e.Fate.Refusal))
+	}
+	if e.Fate.OtherWriter {
+		parts = append(parts, "somebody else wrote before")
+	}
+	if e.Fate.Age != 0 {
+		parts = append(parts, "answered from a state of "+e.Fate.Age.String()+" before")
 	}
 	if e.Fate.Loss != "" {
 		parts = append(parts, "carried out, answer lost: "+string(e.Fate.Loss))

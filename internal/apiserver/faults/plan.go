@@ -3,8 +3,9 @@
 //
 // A Plan lists faults (plan.go), and Draws decides which of them happen to a request (draw.go): both are pure.
 // Injector keeps the current plan, and carries it out: its filters Requests and Answers refuse writes and lose answers
-// (filter.go), its storage decorator Wrap delays and ends watches (watch.go). A journal has the latest faults
-// (journal.go).
+// (filter.go), its storage decorator Wrap delays and ends watches, and answers lists from a former state (watch.go,
+// list.go), its Listener ends connections (connections.go), and Controllers stops and starts the controllers of the
+// process (controllers.go). A journal has the latest faults (journal.go).
 package faults
 
 import (
@@ -29,33 +30,50 @@ const (
 	WatchEnd Kind = "watch-end"
 	// WatchExpired: a watch that resumes after a resourceVersion is answered with 410 Expired.
 	WatchExpired Kind = "watch-expired"
+	// StaleList: a list at resourceVersion 0 is answered from a former state.
+	StaleList Kind = "stale-list"
 	// RefusedWrite: a write is not carried out, and answered with 429, 500 or 503.
 	RefusedWrite Kind = "refused-write"
 	// LostAnswer: a write is carried out, and its answer does not arrive: the connection ends, or 504 comes instead.
 	LostAnswer Kind = "lost-answer"
+	// OtherWriter: somebody else changes an object, and changes it back, before an update or a patch.
+	OtherWriter Kind = "other-writer"
+	// ConnectionsEnd: all connections end at once, again and again.
+	ConnectionsEnd Kind = "connections-end"
+	// ControllersLate: the controllers of the control plane stop for a time, again and again, and begin from lists.
+	ControllersLate Kind = "controllers-late"
 )
 
-// parameters are the parameters of a kind besides those that select requests.
+// parameters are the parameters of a kind.
 type parameters struct {
-	rate, delay bool
-	meaning     string // of the delay
+	rate, delay, every bool
+	meaning            string // of the delay
+	selects            bool   // requests, by resource, client and user
 }
 
 func parametersOf(k Kind) (parameters, bool) {
 	switch k {
 	case WatchLag:
-		return parameters{delay: true, meaning: "how late an event comes"}, true
+		return parameters{delay: true, meaning: "how late an event comes", selects: true}, true
 	case WatchEnd:
-		return parameters{delay: true, meaning: "when the watch ends"}, true
-	case WatchExpired, RefusedWrite, LostAnswer:
-		return parameters{rate: true}, true
+		return parameters{delay: true, meaning: "when the watch ends", selects: true}, true
+	case StaleList:
+		return parameters{delay: true, meaning: "how old the state is", selects: true}, true
+	case WatchExpired, RefusedWrite, LostAnswer, OtherWriter:
+		return parameters{rate: true, selects: true}, true
+	case ConnectionsEnd:
+		return parameters{every: true}, true
+	case ControllersLate:
+		return parameters{every: true, delay: true, meaning: "how long they stop"}, true
 	default:
 		return parameters{}, false
 	}
 }
 
 // kinds returns all kinds, in the order of docs/faults.md.
-func kinds() []Kind { return []Kind{WatchLag, WatchEnd, WatchExpired, RefusedWrite, LostAnswer} }
+func kinds() []Kind {
+	return []Kind{WatchLag, WatchEnd, WatchExpired, StaleList, RefusedWrite, LostAnswer, OtherWriter, ConnectionsEnd, ControllersLate}
+}
 
 // Range is a range of durations, from which each is drawn evenly.
 type Range struct{ Least, Most time.Duration }
@@ -72,8 +90,10 @@ type Fault struct {
 	Resource, Client, User string
 	// Rate is the share of the selected requests to which it happens, from 0 to 1.
 	Rate float64
-	// Delay is the range of the times of WatchLag and WatchEnd.
+	// Delay is the range of the times of WatchLag, WatchEnd and StaleList, and of the pauses of ControllersLate.
 	Delay Range
+	// Every is the range of the times between two faults of a kind that does not belong to a request.
+	Every Range
 }
 
 // Variable is the environment variable with the plan of a control plane that a test starts.
@@ -89,9 +109,11 @@ type Plan struct {
 // levels are the named plans.
 func levels() map[string]string {
 	return map[string]string{
-		"mild":      "watch-lag delay=5ms-100ms; watch-end delay=30s-2m; refused-write rate=0.2%",
-		"realistic": "watch-lag delay=20ms-1s; watch-end delay=10s-1m; watch-expired rate=25%; refused-write rate=1%; lost-answer rate=1%",
-		"harsh":     "watch-lag delay=100ms-5s; watch-end delay=2s-20s; watch-expired rate=50%; refused-write rate=5%; lost-answer rate=5%",
+		"mild": "watch-lag delay=5ms-100ms; watch-end delay=30s-2m; stale-list delay=0s-100ms; refused-write rate=0.2%",
+		"realistic": "watch-lag delay=20ms-1s; watch-end delay=10s-1m; watch-expired rate=25%; stale-list delay=0s-2s; " +
+			"refused-write rate=1%; lost-answer rate=1%; other-writer rate=1%; connections-end every=30s-2m; controllers-late every=30s-2m delay=1s-5s",
+		"harsh": "watch-lag delay=100ms-5s; watch-end delay=2s-20s; watch-expired rate=50%; stale-list delay=0s-10s; " +
+			"refused-write rate=5%; lost-answer rate=5%; other-writer rate=5%; connections-end every=5s-30s; controllers-late every=5s-30s delay=1s-10s",
 	}
 }
 
@@ -151,6 +173,9 @@ func (f Fault) String() string {
 	if has.delay {
 		words = append(words, "delay="+f.Delay.String())
 	}
+	if has.every {
+		words = append(words, "every="+f.Every.String())
+	}
 	for _, selector := range []struct{ name, pattern string }{{"resource", f.Resource}, {"client", f.Client}, {"user", f.User}} {
 		if selector.pattern != "" {
 			words = append(words, selector.name+"="+selector.pattern)
@@ -183,6 +208,8 @@ func parseFault(name string, words []string) (Fault, error) {
 	switch {
 	case has.rate && !given["rate"]:
 		return Fault{}, fmt.Errorf("%s needs rate=, the share of requests, such as 2%%", name)
+	case has.every && !given["every"]:
+		return Fault{}, fmt.Errorf("%s needs every=, the time between two of them, such as 30s or 10s-1m", name)
 	case has.delay && !given["delay"]:
 		return Fault{}, fmt.Errorf("%s needs delay=, %s, such as 1s or 100ms-2s", name, has.meaning)
 	}
@@ -196,6 +223,10 @@ func (f *Fault) set(has parameters, key, value string) (err error) {
 		f.Rate, err = parseRate(value)
 	case key == "delay" && has.delay:
 		f.Delay, err = parseRange(value)
+	case key == "every" && has.every:
+		f.Every, err = parseRange(value)
+	case !has.selects:
+		return fmt.Errorf("%q is not one of its parameters", key)
 	case key == "resource":
 		f.Resource, err = parsePattern(value)
 	case key == "client":

@@ -8,13 +8,14 @@ import (
 
 func TestPlansAreReadAsTheyAreWritten(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                        "seed=0",
-		" ; ;":                    "seed=0",
-		"seed=7; mild":            "seed=7; watch-lag delay=5ms-100ms; watch-end delay=30s-2m0s; refused-write rate=0.2%",
-		"lost-answer rate=0.5":    "seed=0; lost-answer rate=50%",
-		"lost-answer rate=7%":     "seed=0; lost-answer rate=7%",
-		"watch-lag delay=1s":      "seed=0; watch-lag delay=1s-1s",
-		"watch-expired  rate=25%": "seed=0; watch-expired rate=25%",
+		"":                                      "seed=0",
+		" ; ;":                                  "seed=0",
+		"seed=7; mild":                          "seed=7; watch-lag delay=5ms-100ms; watch-end delay=30s-2m0s; stale-list delay=0s-100ms; refused-write rate=0.2%",
+		"controllers-late delay=1s every=1m-2m": "seed=0; controllers-late delay=1s-1s every=1m0s-2m0s",
+		"lost-answer rate=0.5":                  "seed=0; lost-answer rate=50%",
+		"lost-answer rate=7%":                   "seed=0; lost-answer rate=7%",
+		"watch-lag delay=1s":                    "seed=0; watch-lag delay=1s-1s",
+		"watch-expired  rate=25%":               "seed=0; watch-expired rate=25%",
 		"refused-write client=manager* user=system:serviceaccount:* rate=3% resource=*.apps": "seed=0; refused-write rate=3% resource=*.apps client=manager* user=system:serviceaccount:*",
 	} {
 		plan, err := ParsePlan(text)
@@ -34,11 +35,14 @@ func TestPlansAreReadAsTheyAreWritten(t *testing.T) {
 
 func TestWrongPlansSayWhatToDo(t *testing.T) {
 	for text, want := range map[string]string{
-		"wild":                                "neither a level (harsh, mild, realistic) nor a fault (watch-lag, watch-end, watch-expired, refused-write, lost-answer)",
+		"wild":                                "neither a level (harsh, mild, realistic) nor a fault (watch-lag, watch-end, watch-expired, stale-list, refused-write, lost-answer, other-writer, connections-end, controllers-late)",
 		"mild rate=2%":                        "neither a level",
 		"seed=-1":                             "not a number from 0",
 		"lost-answer":                         "needs rate=",
 		"watch-lag":                           "needs delay=, how late an event comes, such as",
+		"connections-end":                     "needs every=, the time between two of them, such as",
+		"connections-end every=1s client=a":   `"client" is not one of its parameters`,
+		"controllers-late every=1s":           "needs delay=, how long they stop, such as",
 		"watch-end rate=2% delay=1s":          `"rate" is not one of its parameters`,
 		"lost-answer rate=2":                  "a share from 0% to 100%",
 		"lost-answer rate=NaN":                "a share from 0% to 100%",
@@ -76,6 +80,9 @@ func TestLevelsAreInOrder(t *testing.T) {
 			harsher := now.Rate > before.Rate || now.Delay.Most > before.Delay.Most
 			if kind == WatchEnd {
 				harsher = now.Delay.Most < before.Delay.Most
+			}
+			if kind == ConnectionsEnd {
+				harsher = now.Every.Most < before.Every.Most
 			}
 			if !ok || !harsher {
 				t.Errorf("%s: %v is not harsher than %v", level, now, before)

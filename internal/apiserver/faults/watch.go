@@ -16,31 +16,33 @@ import (
 // A watch whose events come faster is later than its plan says.
 const mostHeld = 200
 
-// Wrap decorates the storage of a resource: the watches of clients are late, end, and are not resumed, as Requests has
-// drawn for them. It is a storage.Wrap.
+// Wrap decorates the storage of a resource: the watches of clients are late, end, and are not resumed, and lists are
+// answered from a former state, as Requests has drawn for them. It is a storage.Wrap.
 func (i *Injector) Wrap(_ schema.GroupResource, inner storage.Interface) storage.Interface {
-	return &watched{Interface: inner, clock: i.clock}
+	return &faulty{Interface: inner, injector: i}
 }
 
-type watched struct {
+// faulty is a storage with faults.
+type faulty struct {
 	storage.Interface
-	clock clock.Clock
+	injector *Injector
+	past     past
 }
 
 // Watch implements storage.Interface.
-func (w *watched) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+func (f *faulty) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	e := exchangeOf(ctx)
 	if e == nil || e.fate.isNothing() {
-		return w.Interface.Watch(ctx, key, opts)
+		return f.Interface.Watch(ctx, key, opts)
 	}
 	if e.fate.Expired {
 		return expired(), nil
 	}
-	inner, err := w.Interface.Watch(ctx, key, opts)
+	inner, err := f.Interface.Watch(ctx, key, opts)
 	if err != nil {
 		return nil, err
 	}
-	late := &lateWatch{inner: inner, fate: e.fate, clock: w.clock, results: make(chan watch.Event), stopped: make(chan struct{})}
+	late := &lateWatch{inner: inner, fate: e.fate, clock: f.injector.clock, results: make(chan watch.Event), stopped: make(chan struct{})}
 	go late.pass()
 	return late, nil
 }
@@ -85,7 +87,7 @@ func (w *lateWatch) pass() {
 		for range w.inner.ResultChan() { // it is closed once the watch has ended
 		}
 	}()
-	end := w.after(w.fate.End)
+	end := after(w.clock, w.fate.End)
 	defer end.stop()
 	var held []lateEvent
 	for source := w.inner.ResultChan(); source != nil || len(held) > 0; {
@@ -95,7 +97,7 @@ func (w *lateWatch) pass() {
 		if len(held) > 0 {
 			next = held[0]
 			if late := next.due.Sub(w.clock.Now()); late > 0 {
-				wait = w.after(late)
+				wait = after(w.clock, late)
 			} else {
 				out = w.results
 			}
@@ -140,11 +142,11 @@ type alarm struct {
 }
 
 // after returns an alarm for a time from now; for 0, one that never rings.
-func (w *lateWatch) after(d time.Duration) alarm {
+func after(c clock.Clock, d time.Duration) alarm {
 	if d == 0 {
 		return alarm{}
 	}
-	timer := w.clock.NewTimer(d)
+	timer := c.NewTimer(d)
 	return alarm{timer.C(), timer}
 }
 

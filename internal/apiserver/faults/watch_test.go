@@ -32,7 +32,7 @@ func (s *source) Watch(context.Context, string, storage.ListOptions) (watch.Inte
 // opened opens a watch to which a fate happens.
 func opened(t *testing.T, s *source, fate Fate, opts storage.ListOptions) watch.Interface {
 	t.Helper()
-	wrapped := NewInjector(Plan{}, nil, clock.RealClock{}).Wrap(schema.GroupResource{}, s)
+	wrapped := NewInjector(Plan{}, Config{Clock: clock.RealClock{}}).Wrap(schema.GroupResource{}, s)
 	w, err := wrapped.Watch(context.WithValue(t.Context(), exchangeKey{}, &exchange{fate: fate}), "", opts)
 	if err != nil {
 		t.Fatal(err)
