@@ -139,7 +139,7 @@ func TestSettledHeld(t *testing.T) {
 	if found := plane.Leaks(t); len(found) != 2 {
 		t.Errorf("leaks: %v", found)
 	}
-	s.letGo(configMaps+"/held")
+	s.letGo(configMaps + "/held")
 	plane.Gone(t, owner)
 	plane.NoLeaks(t)
 }

@@ -91,7 +91,7 @@ func BenchmarkShared(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer plane.Close()
-	for _, n := range []int{0, 100, 1000} {
+	for _, n := range []int{0, 100, 1000, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			s := newServer(b, plane)
 			for range b.N {
