@@ -168,7 +168,8 @@ func newResetter(o completedOptions, api *apiserver.Server, store *etcd.Store) *
 }
 
 // returns reports whether a reset undoes a difference. It leaves what the control plane itself writes in its own time:
-// leases, nodes of this process, and some objects that it makes soon after its start, or after that of a namespace.
+// leases, nodes of this process, the status of what it is configured by, and some objects that it makes soon after its
+// start, or after that of a namespace.
 func (r *resetter) returns(key string, d etcd.Difference) bool {
 	if d == etcd.Gone {
 		return true
@@ -188,6 +189,8 @@ func (r *resetter) returns(key string, d etcd.Difference) bool {
 		return d == etcd.Changed || rest != r.address
 	case "servicecidrs":
 		return d == etcd.Made || rest != "kubernetes"
+	case "flowschemas", "prioritylevelconfigurations", "apiregistration.k8s.io": // their status
+		return d == etcd.Made
 	case "clustertrustbundles":
 		return d == etcd.Changed || !strings.HasPrefix(rest, "kubernetes.io:")
 	}
