@@ -31,9 +31,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/escape"
 )
 
-// resetPath is the path of the reset of an Ephemeral control plane. POST leads back to the state of the start: objects
-// that were made since go at once, whatever their finalizers, and those that were changed or deleted are as they were.
-// After PUT, it leads back to the state at that time. Both answer with a resetResult.
+// resetPath is the path of the reset of an Ephemeral control plane. POST returns to the state at the start: it removes
+// all later objects at once, even with finalizers, and restores changed and deleted objects. PUT makes the present state
+// the one to which POST returns. Both answer with a resetResult.
 const resetPath = controllersPrefix + "/v1/reset"
 
 const (
@@ -59,7 +59,7 @@ type resetter struct {
 	store *etcd.Store
 	now   func() time.Time
 	nodes bool // there are nodes in this process
-	// address is that of the service default/kubernetes.
+	// address is the cluster IP of the service default/kubernetes.
 	address string
 
 	// The controllers in this process, set while they run.
@@ -82,7 +82,7 @@ func (r *resetter) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	case http.MethodPut:
 		err = r.keep(ctx)
 	default:
-		http.Error(w, "only POST, which resets, and PUT, which keeps what there is, are supported", http.StatusMethodNotAllowed)
+		http.Error(w, "only POST (reset) and PUT (keep the present state) are supported", http.StatusMethodNotAllowed)
 		return
 	}
 	if err != nil {
@@ -167,9 +167,9 @@ func newResetter(o completedOptions, api *apiserver.Server, store *etcd.Store) *
 	return &resetter{api: api, store: store, now: clock.RealClock{}.Now, nodes: o.Nodes.Nodes > 0, address: services.First().String()}
 }
 
-// returns reports whether a reset undoes a difference. It leaves what the control plane itself writes in its own time:
-// leases, nodes of this process, the status of what it is configured by, and some objects that it makes soon after its
-// start, or after that of a namespace.
+// returns reports whether a reset undoes a difference. It leaves the objects that the control plane itself writes at any
+// time: Leases, nodes of this process, the status of flow schemas and APIServices, and a few objects that appear soon
+// after the start, or after the creation of a namespace.
 func (r *resetter) returns(key string, d etcd.Difference) bool {
 	if d == etcd.Gone {
 		return true

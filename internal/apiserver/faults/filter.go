@@ -28,8 +28,8 @@ func exchangeOf(ctx context.Context) *exchange {
 	return e
 }
 
-// Answers loses answers of a server. It is around all filters, so that the audit log has the answer that the server has
-// given. Requests of this process, and those of the observer, meet no faults.
+// Answers loses answers of a server. It is around all filters, so that the audit log has the true answer. Requests of
+// this process, and of the observer, meet no faults.
 func (i *Injector) Answers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		t := i.current.Load()
@@ -103,7 +103,7 @@ func (i *Injector) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	responsewriters.ErrorNegotiated(err, i.codecs, schema.GroupVersion{Version: "v1"}, w, r)
 }
 
-// observer is the program whose requests meet no faults: coppicetest asks what has happened in a test.
+// observer is a program whose requests meet no faults: coppicetest watches the test.
 const observer = "coppicetest"
 
 // programOf returns the program in the User-Agent header.

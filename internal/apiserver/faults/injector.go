@@ -34,7 +34,7 @@ type Config struct {
 	Codecs runtime.NegotiatedSerializer
 	Clock  clock.Clock
 	Patch  Patch
-	// Connections are those of the clients.
+	// Connections are the connections of clients.
 	Connections *Connections
 }
 

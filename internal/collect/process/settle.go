@@ -20,7 +20,7 @@ const settleInterval = 5 * time.Millisecond
 // graph.
 func (c Controllers) Settle(ctx context.Context) report.Settlement {
 	var s report.Settlement
-	// The error is that ctx has ended: s says what is unfinished.
+	// An error means that ctx has ended; s has the unfinished work.
 	_ = wait.PollUntilContextCancel(ctx, settleInterval, true, func(ctx context.Context) (bool, error) {
 		s = c.settlement(ctx)
 		return s.Settled, nil
