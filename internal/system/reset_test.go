@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
 )
 
 // resetClients are an administrator's clients of a control plane that can be reset.
@@ -260,6 +262,60 @@ func TestResetKeepsWhatIsMarked(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestResetLeavesTheControlPlanesOwnWrites checks which differences a reset does not undo.
+func TestResetLeavesTheControlPlanesOwnWrites(t *testing.T) {
+	store, err := etcd.Open(t.Context(), etcd.Options{Dir: t.TempDir(), Ephemeral: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	if _, err := store.Client().Put(t.Context(), store.Prefix()+"/namespaces/default", "{}"); err != nil {
+		t.Fatal(err)
+	}
+	mark, err := store.Mark(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const made, changed, gone = 1 << etcd.Made, 1 << etcd.Changed, 1 << etcd.Gone
+	r := &resetter{mark: mark, address: "10.96.0.1"}
+	withNodes := &resetter{mark: mark, nodes: true}
+	for _, c := range []struct {
+		of     *resetter
+		key    string
+		undoes int
+	}{
+		{r, "configmaps/default/a", made | changed | gone},
+		{r, "configmaps/default/kube-root-ca.crt", changed | gone},
+		{r, "configmaps/shop/kube-root-ca.crt", made | changed | gone},
+		{r, "serviceaccounts/default/default", changed | gone},
+		{r, "serviceaccounts/default/builder", made | changed | gone},
+		{r, "serviceaccounts/shop/default", made | changed | gone},
+		{r, "leases/kube-system/a", gone},
+		{r, "leases/kube-node-lease/a", gone},
+		{r, "leases/default/operator", made | changed | gone},
+		{r, "nodes/a", made | changed | gone},
+		{withNodes, "nodes/a", gone},
+		{r, "ipaddresses/10.96.0.1", changed | gone},
+		{r, "ipaddresses/10.96.0.2", made | changed | gone},
+		{r, "servicecidrs/kubernetes", made | gone},
+		{r, "servicecidrs/other", made | changed | gone},
+		{r, "flowschemas/exempt", made | gone},
+		{r, "apiregistration.k8s.io/apiservices/v1.example.com", made | gone},
+		{r, "clustertrustbundles/kubernetes.io:signer:a", changed | gone},
+		{r, "clustertrustbundles/example.com:signer:a", made | changed | gone},
+	} {
+		undoes := 0
+		for _, d := range []etcd.Difference{etcd.Made, etcd.Changed, etcd.Gone} {
+			if c.of.returns(c.key, d) {
+				undoes |= 1 << d
+			}
+		}
+		if undoes != c.undoes {
+			t.Errorf("%s: %03b is undone, want %03b (gone, changed, made)", c.key, undoes, c.undoes)
+		}
+	}
 }
 
 // TestResetIsForEphemeralControlPlanes checks that a control plane that keeps its data refuses a reset, and that nobody

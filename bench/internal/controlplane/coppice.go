@@ -5,12 +5,16 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/coppice-dev/coppice/bench/internal/stopwatch"
 )
 
-// StartCoppice runs coppice up and waits for its ready line.
+// Ephemeral is the flag of a control plane that keeps no data, as those of test suites.
+const Ephemeral = "--ephemeral"
+
+// StartCoppice runs coppice up and waits for its ready line. Without Ephemeral it syncs its data to disk.
 func StartCoppice(ctx context.Context, binary string, args ...string) (*Plane, error) {
 	dir, err := os.MkdirTemp("", "coppice-bench-*")
 	if err != nil {
@@ -47,9 +51,10 @@ func (c *coppice) processes() []Process {
 }
 
 func (c *coppice) start(ctx context.Context) (time.Duration, error) {
-	args := append([]string{
-		"up", "--data-dir", filepath.Join(c.dir, "data"), "--write-kubeconfig", c.kubeconfig(), "--secure-port=0", "--log-level=error",
-	}, c.args...)
+	args := append([]string{"up", "--write-kubeconfig", c.kubeconfig(), "--secure-port=0", "--log-level=error"}, c.args...)
+	if !slices.Contains(args, Ephemeral) {
+		args = append(args, "--data-dir", filepath.Join(c.dir, "data"))
+	}
 	watch := stopwatch.Start()
 	var err error
 	if c.program, err = startProgram(c.binary, args...); err != nil {

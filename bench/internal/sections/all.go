@@ -14,6 +14,9 @@ func All() []Section {
 			collected. Upstream is etcd, kube-apiserver and kube-controller-manager with its default controllers; coppice is coppice up with
 			its default controllers, its scheduler and a simulated node. RssAnon is resident memory that is not pages of files; PSS is all
 			resident memory, with shared pages divided among those that share them.`),
+		section("suites", "A control plane for each test", 0, suites,
+			`Each of 20 tests makes 100 ConfigMaps that a finalizer holds. For the next one, coppice resets its control plane, which syncs nothing to disk
+			and runs the collector and the namespace controller, as coppicetest starts it; upstream starts etcd and kube-apiserver, as envtest does.`),
 		section("requests", "Throughput of the API server", 0, requests,
 			`Small objects (512 bytes besides their metadata) by 32 clients, each write on disk when it is acknowledged; lists of all 10 000 objects
 			by one client; and events to 100 watches while 32 clients update. The clients are cheap ones (bench/internal/rawclient), and share the
