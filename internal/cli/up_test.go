@@ -143,6 +143,7 @@ func TestDataDirVariable(t *testing.T) {
 // The flag counts more than the variable. A control plane that keeps its data has no faults unless somebody allows them.
 func TestFaultsOfUp(t *testing.T) {
 	atHome(t)
+	const one, two = "watch-lag delay=1s", "refused-write rate=1%; lost-answer rate=1%"
 	for _, test := range []struct {
 		variable, flag     string
 		ephemeral, allowed bool
@@ -150,14 +151,14 @@ func TestFaultsOfUp(t *testing.T) {
 		says               string
 	}{
 		{ephemeral: true},
-		{variable: "mild", ephemeral: true, faults: 3},
-		{variable: "mild", flag: "harsh", ephemeral: true, faults: 5},
-		{variable: "mild", flag: "seed=0", ephemeral: true},
+		{variable: one, ephemeral: true, faults: 1},
+		{variable: one, flag: two, ephemeral: true, faults: 2},
+		{variable: one, flag: "seed=0", ephemeral: true},
 		{variable: "wild", ephemeral: true, says: `$COPPICE_FAULTS: "wild" is neither a level`},
 		{flag: "wild", ephemeral: true, says: `--faults: "wild" is neither a level`},
-		{flag: "mild", says: "--faults is for control planes with --ephemeral"},
-		{variable: "mild", says: "$COPPICE_FAULTS is for control planes with --ephemeral"},
-		{flag: "mild", allowed: true, faults: 3},
+		{flag: one, says: "--faults is for control planes with --ephemeral"},
+		{variable: one, says: "$COPPICE_FAULTS is for control planes with --ephemeral"},
+		{flag: one, allowed: true, faults: 1},
 		{allowed: true},
 	} {
 		t.Setenv(faults.Variable, test.variable)

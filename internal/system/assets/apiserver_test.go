@@ -121,7 +121,7 @@ func TestControllersOfAPIServer(t *testing.T) {
 
 // The environment has the faults that clients of a test's server meet.
 func TestFaultsOfAPIServer(t *testing.T) {
-	if o := parsed(t, "", map[string]string{faults.Variable: "seed=7; mild"}).Options; o.Faults.Seed != 7 || len(o.Faults.Faults) != 3 {
+	if o := parsed(t, "", map[string]string{faults.Variable: "seed=7; lost-answer rate=1%"}).Options; o.Faults.Seed != 7 || len(o.Faults.Faults) != 1 {
 		t.Errorf("%v", o.Faults)
 	}
 	if o := parsed(t, "", nil).Options; len(o.Faults.Faults) != 0 {
