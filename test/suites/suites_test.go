@@ -133,7 +133,8 @@ func (s suite) run(t *testing.T, kubeconfig string) {
 	t.Helper()
 	report := filepath.Join(t.TempDir(), "report.json")
 	command := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-timeout=10m", "-json", library+s.path)
-	command.Env = append(os.Environ(), "USE_EXISTING_CLUSTER=true", "KUBECONFIG="+kubeconfig)
+	// Beside other load, a second, Gomega's default, is too short for an Event to be written, or a goroutine to end.
+	command.Env = append(os.Environ(), "USE_EXISTING_CLUSTER=true", "KUBECONFIG="+kubeconfig, "GOMEGA_DEFAULT_EVENTUALLY_TIMEOUT=30s")
 	if s.isGinkgo(t) {
 		command.Args = append(command.Args, "-ginkgo.json-report="+report)
 	}
