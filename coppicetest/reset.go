@@ -112,17 +112,30 @@ func (s settings) key() string {
 	return fmt.Sprintf("%s %q %q", s.binary, s.command(), strings.Join(definitions, " "))
 }
 
-// lent returns an idle plane; nil if there is none.
+// lent returns an idle plane that still runs; nil if there is none.
 func lent(key string) *Plane {
 	pools.Lock()
 	defer pools.Unlock()
-	idle := pools.idle[key]
-	if len(idle) == 0 {
-		return nil
+	for idle := pools.idle[key]; len(idle) > 0; idle = pools.idle[key] {
+		last := idle[len(idle)-1]
+		pools.idle[key] = idle[:len(idle)-1]
+		if last.runs() {
+			return last
+		}
 	}
-	last := len(idle) - 1
-	pools.idle[key] = idle[:last]
-	return idle[last]
+	return nil
+}
+
+// runs reports whether the process of a plane runs, and nobody has closed the plane.
+func (p *Plane) runs() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.process.exited:
+		return false
+	default:
+		return !p.closed
+	}
 }
 
 // takeBack resets a plane and makes it idle. If that fails, it closes the plane.

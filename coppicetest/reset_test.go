@@ -82,6 +82,13 @@ func TestSharedPlanesAreAsNew(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	t.Run("after they were closed", func(t *testing.T) {
+		plane := coppicetest.Shared(t, coppicetest.WithoutNamespaceController())
+		newServer(t, plane).configMap("mine", "")
+		if err := plane.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // BenchmarkShared lends a plane whose last test has made 100 objects.
