@@ -96,12 +96,12 @@ func (r *resetter) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 
 // keep makes the present state the one to which resets lead back.
 func (r *resetter) keep(ctx context.Context) error {
-	mark, err := r.store.Mark(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	mark, err := r.store.Mark(ctx) // not in the middle of a reset
 	if err != nil {
 		return err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.mark = mark
 	return nil
 }
@@ -112,13 +112,14 @@ func (r *resetter) reset(ctx context.Context) (total resetResult, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.api.RestartFaults()
-	for first := true; ; first = false {
+	// A controller may write a restored object again: changes are undone once.
+	for changes := true; ; {
 		// The definitions go after their instances, whose watchers would not see them go otherwise.
-		objects, err := r.round(ctx, func(key string, d etcd.Difference) bool { return !isDefinition(key) && (first || d != etcd.Changed) })
+		objects, err := r.round(ctx, func(key string, d etcd.Difference) bool { return !isDefinition(key) && (changes || d != etcd.Changed) })
 		if err != nil {
 			return total, err
 		}
-		definitions, err := r.round(ctx, func(key string, d etcd.Difference) bool { return isDefinition(key) && (first || d != etcd.Changed) })
+		definitions, err := r.round(ctx, func(key string, d etcd.Difference) bool { return isDefinition(key) && (changes || d != etcd.Changed) })
 		if err != nil {
 			return total, err
 		}
@@ -127,6 +128,7 @@ func (r *resetter) reset(ctx context.Context) (total resetResult, err error) {
 		}
 		total.Deleted += objects.Deleted + definitions.Deleted
 		total.Restored += objects.Restored + definitions.Restored
+		changes = objects.Missed+definitions.Missed > 0
 		if err := r.rest(ctx); err != nil {
 			return total, err
 		}

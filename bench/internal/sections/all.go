@@ -14,7 +14,7 @@ func All() []Section {
 			collected. Upstream is etcd, kube-apiserver and kube-controller-manager with its default controllers; coppice is coppice up with
 			its default controllers, its scheduler and a simulated node. RssAnon is resident memory that is not pages of files; PSS is all
 			resident memory, with shared pages divided among those that share them.`),
-		section("suites", "A control plane for each test", 0, suites,
+		section("reset", "A control plane for each test", 0, reset,
 			`Each of 20 tests makes 100 ConfigMaps that a finalizer holds. For the next one, coppice resets its control plane, which syncs nothing to disk
 			and runs the collector and the namespace controller, as coppicetest starts it; upstream starts etcd and kube-apiserver, as envtest does.`),
 		section("requests", "Throughput of the API server", 0, requests,

@@ -45,12 +45,14 @@ const (
 // Returned is the result of Return.
 type Returned struct {
 	Deleted, Restored int
+	// Missed are the keys that somebody else has written at the same time.
+	Missed int
 	// Writes has the latest revision that Return has written, by resource.
 	Writes map[schema.GroupResource]int64
 }
 
 // None reports whether there was nothing to do.
-func (r Returned) None() bool { return r.Deleted == 0 && r.Restored == 0 }
+func (r Returned) None() bool { return r.Deleted == 0 && r.Restored == 0 && r.Missed == 0 }
 
 // add adds a write.
 func (r *Returned) add(d Difference, resource schema.GroupResource, revision int64) {
@@ -82,7 +84,7 @@ func (s *Store) Mark(ctx context.Context) (*Mark, error) {
 // Return leads back to a mark: it deletes the keys that the mark does not have, and writes those that were changed or
 // deleted as they were. It leaves the keys for which includes is false; the part of a key after Prefix and a slash is
 // passed. Each write has a revision of its own, because a watch that resumes after a revision does not get other events
-// of that revision. A key that somebody else writes at the same time may stay: a further call finds it.
+// of that revision.
 func (s *Store) Return(ctx context.Context, m *Mark, includes func(key string, d Difference) bool) (Returned, error) {
 	differences, err := s.differences(ctx, m, includes)
 	result := Returned{Writes: map[schema.GroupResource]int64{}}
@@ -95,11 +97,15 @@ func (s *Store) Return(ctx context.Context, m *Mark, includes func(key string, d
 	for key, d := range differences {
 		group.Go(func() error {
 			revision, err := s.undo(writing, key, d)
-			if err != nil || revision == 0 {
+			if err != nil {
 				return err
 			}
 			mu.Lock()
 			defer mu.Unlock()
+			if revision == 0 {
+				result.Missed++
+				return nil
+			}
 			if d.kind != Made {
 				m.keys[key] = Stored{Key: key, Value: d.value, Revision: revision}
 			}

@@ -74,6 +74,18 @@ func TestReturnLeadsBackToTheMark(t *testing.T) {
 			t.Errorf("a second Return: %+v, %v", again, err)
 		}
 	}
+	put(t, s, "configmaps/default/contested", "1")
+	// Somebody writes the key after Return has read it.
+	contested, err := s.Return(t.Context(), mark, func(key string, _ Difference) bool {
+		put(t, s, key, "2")
+		return true
+	})
+	if err != nil || contested.None() || contested.Missed != 1 || contested.Deleted != 0 {
+		t.Errorf("Return of a key that somebody else writes: %+v, %v", contested, err)
+	}
+	if done, err := s.Return(t.Context(), mark, all); err != nil || done.Deleted != 1 {
+		t.Errorf("Return after that: %+v, %v", done, err)
+	}
 	put(t, s, "leases/kube-system/l", "2")
 	done, err := s.Return(t.Context(), mark, func(key string, d Difference) bool { return key != "leases/kube-system/l" || d != Changed })
 	if err != nil || !done.None() {

@@ -224,7 +224,9 @@ func (f *Fault) set(has parameters, key, value string) (err error) {
 	case key == "delay" && has.delay:
 		f.Delay, err = parseRange(value)
 	case key == "every" && has.every:
-		f.Every, err = parseRange(value)
+		if f.Every, err = parseRange(value); err == nil && f.Every.Least == 0 {
+			err = errors.New("want more than 0s between two of them")
+		}
 	case !has.selects:
 		return fmt.Errorf("%q is not one of its parameters", key)
 	case key == "resource":

@@ -41,6 +41,7 @@ func TestWrongPlansSayWhatToDo(t *testing.T) {
 		"lost-answer":                         "needs rate=",
 		"watch-lag":                           "needs delay=, how late an event comes, such as",
 		"connections-end":                     "needs every=, the time between two of them, such as",
+		"connections-end every=0s-1m":         "every=0s-1m: want more than 0s",
 		"connections-end every=1s client=a":   `"client" is not one of its parameters`,
 		"controllers-late every=1s":           "needs delay=, how long they stop, such as",
 		"watch-end rate=2% delay=1s":          `"rate" is not one of its parameters`,

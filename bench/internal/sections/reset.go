@@ -17,8 +17,8 @@ const (
 	resetPath                   = "/coppice/v1/reset"
 )
 
-// suites measures how a suite gets a control plane for each of its tests: coppice resets one, and upstream starts another.
-func suites(ctx context.Context, b *Bench) error {
+// reset measures how a suite gets a control plane for each of its tests: coppice resets one, and upstream starts another.
+func reset(ctx context.Context, b *Bench) error {
 	err := b.onCoppice(ctx, func(ctx context.Context, p *controlplane.Plane) error {
 		b.add(coppiceUp, "the first control plane", "s", p.Ready.Seconds())
 		for n := range testsOfSuite {
