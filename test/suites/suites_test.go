@@ -29,14 +29,21 @@ type suite struct {
 	path string
 	// fails are the tests that fail, by the reason. Each must fail, and no other.
 	fails map[string]string
+	// races are the ends of the names of tests whose result depends on the scheduler, by the reason. Their failure does not count.
+	races map[string]string
 }
+
+const syncsFirst = "they expect that an informer has not synced by the line after its start, which a list of 2 ms can win on a busy machine"
 
 var suites = []suite{
 	{path: "client"},
 	{path: "client/apiutil", fails: map[string]string{
 		"TestLazyRestMapperProvider/aggregatedDiscovery=false/": "they start a server without the feature gate AggregatedDiscoveryEndpoint, which a server that runs cannot have",
 	}},
-	{path: "cache"},
+	{path: "cache", races: map[string]string{
+		"with structured objects should return an error when context is cancelled": syncsFirst,
+		"should allow for get informer to be cancelled":                            syncsFirst,
+	}},
 	{path: "builder"},
 	{path: "manager"},
 	{path: "cluster"},
@@ -152,6 +159,12 @@ func (s suite) run(t *testing.T, kubeconfig string) {
 		if r.passed[name] {
 			continue
 		}
+		if reason := s.race(name); reason != "" {
+			t.Logf("%s failed, which does not count: %s", name, reason)
+			r.skipped++
+			delete(r.passed, name)
+			continue
+		}
 		failed++
 		prefix := s.listed(name)
 		met[prefix] = true
@@ -183,6 +196,16 @@ func (s suite) listed(name string) string {
 	for prefix := range s.fails {
 		if strings.HasPrefix(name, prefix) {
 			return prefix
+		}
+	}
+	return ""
+}
+
+// race returns why a test may fail, or "".
+func (s suite) race(name string) string {
+	for suffix, reason := range s.races {
+		if strings.HasSuffix(name, suffix) {
+			return reason
 		}
 	}
 	return ""
