@@ -44,8 +44,28 @@ func (f Fault) String() string {
 
 // faultState is the server's answer.
 type faultState struct {
-	Plan     string
-	Happened []Fault
+	Plan      string
+	Happened  []Fault
+	Anomalies []Anomaly
+
+	MoreAnomalies int
+}
+
+// Anomaly is a request with which a client has acted on an old state. docs/faults.md of Coppice describes the kinds.
+type Anomaly struct {
+	Time time.Time
+	Kind string // such as duplicate-child
+
+	User, Client string // Client is the program in the User-Agent header
+	Resource     string // with its group, such as deployments.apps
+	Namespace    string
+	Name         string
+	Text         string // a sentence with the resourceVersions
+}
+
+// String returns, for example, "12:00:01.250 manager: duplicate-child: the client created configmaps shop/a-x7k2p …".
+func (a Anomaly) String() string {
+	return fmt.Sprintf("%s %s: %s: %s", a.Time.Format("15:04:05.000"), a.Client, a.Kind, a.Text)
 }
 
 // Faults makes the clients of the control plane meet the faults of a plan from now on, such as "realistic" or
@@ -95,6 +115,17 @@ func (p *Plane) Faulted(t testing.TB) []Fault {
 	return state.Happened
 }
 
+// Anomalies returns the requests with which clients have acted on old states since the faults were set, or since the last
+// Reset, the oldest first: at most 256. Without faults there are none: nobody compares then.
+func (p *Plane) Anomalies(t testing.TB) []Anomaly {
+	t.Helper()
+	state, err := p.faults(t.Context(), request{method: http.MethodGet, path: faultsPath})
+	if err != nil {
+		t.Fatalf("read the anomalies: %v", err)
+	}
+	return state.Anomalies
+}
+
 func (p *Plane) faults(ctx context.Context, r request) (state faultState, err error) {
 	err = p.api.do(ctx, r, &state)
 	return state, err
@@ -103,11 +134,17 @@ func (p *Plane) faults(ctx context.Context, r request) (state faultState, err er
 // mostFaults bounds the faults in the output of a failed test.
 const mostFaults = 200
 
-// explainFaults writes the latest faults to the output of a failed test; nothing if there were none.
+// explainFaults writes the anomalies and the latest faults to the output of a failed test; nothing if there were none.
 func (p *Plane) explainFaults(ctx context.Context, t testing.TB) {
 	state, err := p.faults(ctx, request{method: http.MethodGet, path: faultsPath})
 	if err != nil || len(state.Happened) == 0 {
 		return // a kube-apiserver, or an older coppice
+	}
+	for _, a := range state.Anomalies {
+		t.Logf("a client has acted on an old state: %s", a)
+	}
+	if state.MoreAnomalies > 0 {
+		t.Logf("and %d more", state.MoreAnomalies)
 	}
 	latest := state.Happened[max(0, len(state.Happened)-mostFaults):]
 	var text strings.Builder

@@ -57,16 +57,7 @@ func (s *server) send(method, path, body string) (int, object) {
 }
 
 func (s *server) try(method, path, body string) (int, object, error) {
-	request, err := http.NewRequestWithContext(s.t.Context(), method, s.plane.Host+path, bytes.NewReader([]byte(body)))
-	if err != nil {
-		return 0, nil, err
-	}
-	request.Header.Set("Content-Type", "application/json")
-	if method == http.MethodPatch {
-		request.Header.Set("Content-Type", "application/merge-patch+json")
-	}
-	request.Header.Set("User-Agent", "operator/1")
-	answer, err := s.http.Do(request)
+	answer, err := s.open(method, path, body)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -80,6 +71,33 @@ func (s *server) try(method, path, body string) (int, object, error) {
 		return answer.StatusCode, nil, fmt.Errorf("%s %s: %d %s", method, path, answer.StatusCode, data)
 	}
 	return answer.StatusCode, decoded, nil
+}
+
+// open sends a request and returns the answer, whose body the caller closes.
+func (s *server) open(method, path, body string) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(s.t.Context(), method, s.plane.Host+path, bytes.NewReader([]byte(body)))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	if method == http.MethodPatch {
+		request.Header.Set("Content-Type", "application/merge-patch+json")
+	}
+	request.Header.Set("User-Agent", "operator/1")
+	return s.http.Do(request)
+}
+
+// watch opens a watch that stays until the test ends, and reads no event of it.
+func (s *server) watch(path string) {
+	s.t.Helper()
+	answer, err := s.open(http.MethodGet, path, "")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { answer.Body.Close() })
+	if answer.StatusCode != http.StatusOK {
+		s.t.Fatalf("watch %s: %s", path, answer.Status)
+	}
 }
 
 // persist sends a request until the server has carried it out or refuses it for good, as an operator does on a server with

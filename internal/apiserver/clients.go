@@ -123,7 +123,7 @@ func (s *Server) as(component string) (*rest.Config, error) {
 }
 
 // RestartFaults begins the draws of the current faults anew, so that the same requests have the same faults again.
-func (s *Server) RestartFaults() { s.faults.Set(s.faults.Plan()) }
+func (s *Server) RestartFaults() { s.faults.Restart() }
 
 // RunControllers runs the controllers of the control plane until ctx ends, or they do. Faults may stop them, and start
 // them again.

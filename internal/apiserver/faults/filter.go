@@ -17,8 +17,9 @@ import (
 
 // exchange is a request of a client, and its fate once that is drawn.
 type exchange struct {
-	turn *turn
-	fate Fate
+	turn    *turn
+	request Request // empty if it is not for a resource
+	fate    Fate
 }
 
 type exchangeKey struct{}
@@ -40,6 +41,9 @@ func (i *Injector) Answers(next http.Handler) http.Handler {
 		e := &exchange{turn: t}
 		l := &losing{ResponseWriter: w, exchange: e}
 		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(l), r.WithContext(context.WithValue(r.Context(), exchangeKey{}, e)))
+		if l.status >= http.StatusBadRequest {
+			i.refused(e.request, l.status)
+		}
 		switch {
 		case !l.lost:
 		case e.fate.Loss == TimedOut:
@@ -61,7 +65,7 @@ func (i *Injector) Requests(next http.Handler) http.Handler {
 			return
 		}
 		if described, ok := requestOf(r); ok {
-			e.fate = i.next(e.turn, described)
+			e.request, e.fate = described, i.next(e.turn, described)
 		}
 		if e.fate.OtherWriter {
 			i.writeBefore(r.Context())
@@ -138,7 +142,7 @@ func requestOf(r *http.Request) (Request, bool) {
 type losing struct {
 	http.ResponseWriter
 	exchange *exchange
-	began    bool // the header has come
+	status   int // 0: the header has not come
 	lost     bool
 }
 
@@ -147,8 +151,8 @@ func (l *losing) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
 func (l *losing) WriteHeader(status int) {
-	if !l.began && status >= http.StatusOK {
-		l.began = true
+	if l.status == 0 && status >= http.StatusOK {
+		l.status = status
 		l.lost = l.exchange.fate.Loss != "" && status < http.StatusMultipleChoices
 	}
 	if l.lost {
@@ -159,7 +163,7 @@ func (l *losing) WriteHeader(status int) {
 
 // Write implements http.ResponseWriter.
 func (l *losing) Write(p []byte) (int, error) {
-	if !l.began {
+	if l.status == 0 {
 		l.WriteHeader(http.StatusOK)
 	}
 	if l.lost {

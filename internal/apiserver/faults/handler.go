@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/coppice-dev/coppice/internal/rules/anomaly"
 	"github.com/coppice-dev/coppice/internal/rules/escape"
 )
 
@@ -28,6 +29,22 @@ type State struct {
 	Plan string `json:"plan"`
 	// Happened has the latest faults, the oldest first: at most 4096.
 	Happened []Happened `json:"happened"`
+	// Anomalies are the requests with which clients have acted on old states, the oldest first: at most 256. MoreAnomalies
+	// counts those that came after them.
+	Anomalies     []Anomaly `json:"anomalies"`
+	MoreAnomalies int       `json:"moreAnomalies,omitempty"`
+}
+
+// Anomaly is a request with which a client has acted on an old state.
+type Anomaly struct {
+	Time      time.Time `json:"time"`
+	Kind      string    `json:"kind"`
+	User      string    `json:"user"`
+	Client    string    `json:"client"`
+	Resource  string    `json:"resource"`
+	Namespace string    `json:"namespace,omitempty"`
+	Name      string    `json:"name,omitempty"`
+	Text      string    `json:"text"`
 }
 
 // Happened is a request with its faults.
@@ -97,7 +114,7 @@ func mayPost(r *http.Request, authorize authorizer.Authorizer) (bool, error) {
 }
 
 func (i *Injector) write(w http.ResponseWriter) {
-	state := State{Happened: []Happened{}}
+	state := State{Happened: []Happened{}, Anomalies: []Anomaly{}}
 	if plan := i.Plan(); len(plan.Faults) > 0 {
 		state.Plan = plan.String()
 	}
@@ -107,6 +124,16 @@ func (i *Injector) write(w http.ResponseWriter) {
 			Resource: e.Request.Resource, Subresource: e.Request.Subresource, Namespace: e.Request.Namespace, Name: e.Request.Name,
 		})
 	}
+	i.witness.with(func(d *anomaly.Detector) {
+		var found []anomaly.Anomaly
+		found, state.MoreAnomalies = d.Found()
+		for _, a := range found {
+			state.Anomalies = append(state.Anomalies, Anomaly{
+				Time: a.Time, Kind: string(a.Kind), User: a.Client.User, Client: a.Client.Program,
+				Resource: a.Object.Resource, Namespace: a.Object.Namespace, Name: a.Object.Name, Text: a.Text,
+			})
+		}
+	})
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(state) // a client that has disconnected retries
 }

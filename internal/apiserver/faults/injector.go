@@ -20,6 +20,7 @@ type Injector struct {
 	connections *Connections
 	current     atomic.Pointer[turn] // nil: no faults
 	journal     journal
+	witness     *witness
 
 	mu       sync.Mutex
 	replaced chan struct{} // guarded by mu; closed when the plan is replaced
@@ -50,6 +51,7 @@ type turn struct {
 // NewInjector returns an injector with a plan.
 func NewInjector(p Plan, c Config) *Injector {
 	i := &Injector{codecs: c.Codecs, clock: c.Clock, patch: c.Patch, connections: c.Connections, replaced: make(chan struct{})}
+	i.witness = newWitness(c.Clock)
 	i.Set(p)
 	return i
 }
@@ -66,6 +68,13 @@ func (i *Injector) Set(p Plan) {
 	}
 	_, stale := p.any(StaleList)
 	i.current.Store(&turn{plan: p, staleLists: stale, draws: NewDraws(p), times: map[Kind]*rand.Rand{}})
+}
+
+// Restart begins the plan anew, and forgets what has happened.
+func (i *Injector) Restart() {
+	i.journal.clear()
+	i.witness.clear()
+	i.Set(i.Plan())
 }
 
 // now returns the current turn, which may be nil, and a channel that is closed when it ends.

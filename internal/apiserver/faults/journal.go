@@ -76,6 +76,12 @@ func (j *journal) add(e Entry) {
 	j.oldest = (j.oldest + 1) % mostEntries
 }
 
+func (j *journal) clear() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.entries, j.oldest = nil, 0
+}
+
 // all returns the entries, the oldest first.
 func (j *journal) all() []Entry {
 	j.mu.Lock()

@@ -70,6 +70,7 @@ func (f *faulty) Create(ctx context.Context, key string, obj, out runtime.Object
 	err := f.Interface.Create(ctx, key, obj, out, ttl)
 	if err == nil {
 		f.remember(out)
+		f.wrote(ctx, out)
 	}
 	return err
 }
@@ -82,6 +83,7 @@ func (f *faulty) GuaranteedUpdate(
 	err := f.Interface.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, tryUpdate, cached)
 	if err == nil {
 		f.remember(destination)
+		f.wrote(ctx, destination)
 	}
 	return err
 }
@@ -94,12 +96,30 @@ func (f *faulty) Delete(
 	err := f.Interface.Delete(ctx, key, out, preconditions, validate, cached, opts)
 	if err == nil {
 		f.remember(out)
+		f.removed(ctx, out)
+	}
+	return err
+}
+
+// Get implements storage.Interface.
+func (f *faulty) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {
+	err := f.Interface.Get(ctx, key, opts, out)
+	if err == nil {
+		f.got(ctx, out)
 	}
 	return err
 }
 
 // GetList implements storage.Interface. A list of a former state that etcd no longer has is answered from the newest.
 func (f *faulty) GetList(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
+	err := f.list(ctx, key, opts, list)
+	if err == nil {
+		f.listed(ctx, opts, list)
+	}
+	return err
+}
+
+func (f *faulty) list(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
 	if e := exchangeOf(ctx); e != nil && e.fate.Age > 0 {
 		if version, former := f.past.at(f.injector.clock.Now().Add(-e.fate.Age)); former {
 			then := opts

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
@@ -18,21 +19,22 @@ const mostHeld = 200
 
 // Wrap decorates the storage of a resource: the watches of clients are late, end, and are not resumed, and lists are
 // answered from a former state, as Requests has drawn for them. It is a storage.Wrap.
-func (i *Injector) Wrap(_ schema.GroupResource, inner storage.Interface) storage.Interface {
-	return &faulty{Interface: inner, injector: i}
+func (i *Injector) Wrap(resource schema.GroupResource, inner storage.Interface) storage.Interface {
+	return &faulty{Interface: inner, injector: i, resource: resource.String()}
 }
 
 // faulty is a storage with faults.
 type faulty struct {
 	storage.Interface
 	injector *Injector
+	resource string
 	past     past
 }
 
 // Watch implements storage.Interface.
 func (f *faulty) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	e := exchangeOf(ctx)
-	if e == nil || e.fate.isNothing() {
+	if e == nil {
 		return f.Interface.Watch(ctx, key, opts)
 	}
 	if e.fate.Expired {
@@ -43,6 +45,7 @@ func (f *faulty) Watch(ctx context.Context, key string, opts storage.ListOptions
 		return nil, err
 	}
 	late := &lateWatch{inner: inner, fate: e.fate, clock: f.injector.clock, results: make(chan watch.Event), stopped: make(chan struct{})}
+	late.shows, late.ends = f.watching(ctx, opts)
 	go late.pass()
 	return late, nil
 }
@@ -63,6 +66,8 @@ type lateWatch struct {
 	inner   watch.Interface
 	fate    Fate
 	clock   clock.Clock
+	shows   func(runtime.Object) // is called before an event is sent
+	ends    func()
 	results chan watch.Event
 	once    sync.Once
 	stopped chan struct{} // closed by Stop
@@ -82,6 +87,7 @@ func (w *lateWatch) Stop() { w.once.Do(func() { close(w.stopped) }) }
 // pass passes events on until the watch ends.
 func (w *lateWatch) pass() {
 	defer close(w.results)
+	defer w.ends()
 	defer func() {
 		w.inner.Stop()
 		for range w.inner.ResultChan() { // it is closed once the watch has ended
@@ -100,6 +106,7 @@ func (w *lateWatch) pass() {
 				wait = after(w.clock, late)
 			} else {
 				out = w.results
+				w.shows(next.Object)
 			}
 		}
 		in := source

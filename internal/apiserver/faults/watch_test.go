@@ -165,11 +165,13 @@ func TestExpiredWatch(t *testing.T) {
 	}
 }
 
-// A watch without faults is the inner one.
+// A watch of the control plane's own is the inner one.
 func TestWatchWithoutFaults(t *testing.T) {
 	s := &source{events: watch.NewFake()}
 	defer s.events.Stop()
-	if w := opened(t, s, Fate{}, storage.ListOptions{}); w != watch.Interface(s.events) {
-		t.Errorf("it is a %T", w)
+	wrapped := NewInjector(parsed(t, "watch-lag delay=1h"), Config{Clock: clock.RealClock{}}).Wrap(schema.GroupResource{}, s)
+	w, err := wrapped.Watch(t.Context(), "", storage.ListOptions{})
+	if err != nil || w != watch.Interface(s.events) {
+		t.Errorf("it is a %T: %v", w, err)
 	}
 }

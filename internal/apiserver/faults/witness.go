@@ -1,0 +1,225 @@
+package faults
+
+import (
+	"context"
+	"strconv"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/internal/rules/anomaly"
+)
+
+// witness feeds a detector of anomalies with the requests that reach the storages, while there is a plan. It is safe for
+// concurrent use.
+type witness struct {
+	clock    clock.PassiveClock
+	mu       sync.Mutex
+	detector *anomaly.Detector // guarded by mu
+	watches  uint64            // guarded by mu; the number of watches so far
+}
+
+func newWitness(c clock.PassiveClock) *witness {
+	return &witness{clock: c, detector: anomaly.NewDetector()}
+}
+
+// with calls a function with the detector.
+func (w *witness) with(use func(d *anomaly.Detector)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	use(w.detector)
+}
+
+// clear begins anew, without findings.
+func (w *witness) clear() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.detector = anomaly.NewDetector()
+}
+
+// witness returns that of the injector while there is a plan, and nil otherwise.
+func (f *faulty) witness() *witness {
+	if f.injector.current.Load() == nil {
+		return nil
+	}
+	return f.injector.witness
+}
+
+// requestIn returns the request of a client for the storage's resource; false for one of the control plane, or one that
+// reads or writes this resource in passing.
+func (f *faulty) requestIn(ctx context.Context) (Request, bool) {
+	e := exchangeOf(ctx)
+	if e == nil || e.request.Resource != f.resource {
+		return Request{}, false
+	}
+	return e.request, true
+}
+
+func (r Request) client() anomaly.Client { return anomaly.Client{User: r.User, Program: r.Client} }
+
+func (r Request) object() anomaly.Name {
+	return anomaly.Name{Resource: r.Resource, Namespace: r.Namespace, Name: r.Name}
+}
+
+// wrote reports a write after which an object is there.
+func (f *faulty) wrote(ctx context.Context, written runtime.Object) {
+	w := f.witness()
+	if w == nil {
+		return
+	}
+	write, ok := f.write(ctx, written)
+	if !ok {
+		return
+	}
+	write.Time, write.Content = w.clock.Now(), contentOf(written)
+	w.with(func(d *anomaly.Detector) { d.Wrote(write) })
+}
+
+// removed reports a write after which an object is gone.
+func (f *faulty) removed(ctx context.Context, last runtime.Object) {
+	w := f.witness()
+	if w == nil {
+		return
+	}
+	write, ok := f.write(ctx, last)
+	if !ok {
+		return
+	}
+	write.Time, write.Gone = w.clock.Now(), true
+	w.with(func(d *anomaly.Detector) { d.Wrote(write) })
+}
+
+// write describes a write of an object by the request of a context.
+func (f *faulty) write(ctx context.Context, written runtime.Object) (anomaly.Write, bool) {
+	o, err := meta.Accessor(written)
+	if err != nil {
+		return anomaly.Write{}, false
+	}
+	r, ofClient := f.requestIn(ctx)
+	return anomaly.Write{
+		Client: r.client(), Verb: r.Verb, UID: string(o.GetUID()), Version: versionOf(written),
+		Object:   anomaly.Name{Resource: f.resource, Namespace: o.GetNamespace(), Name: o.GetName()},
+		Answered: ofClient && exchangeOf(ctx).fate.Loss == "",
+	}, true
+}
+
+// got reports that a client has read one object.
+func (f *faulty) got(ctx context.Context, read runtime.Object) {
+	w := f.witness()
+	r, ok := f.requestIn(ctx)
+	if o, err := meta.Accessor(read); w != nil && ok && r.Verb == "get" && err == nil {
+		w.with(func(d *anomaly.Detector) { d.Read(r.client(), string(o.GetUID()), versionOf(read)) })
+	}
+}
+
+// listed reports that a client has read a list: a whole scope, or a part of one.
+func (f *faulty) listed(ctx context.Context, opts storage.ListOptions, list runtime.Object) {
+	w := f.witness()
+	r, ok := f.requestIn(ctx)
+	l, err := meta.ListAccessor(list)
+	if w == nil || !ok || r.Verb != "list" || err != nil {
+		return
+	}
+	if isWhole(opts) && l.GetContinue() == "" && opts.Predicate.Continue == "" {
+		version, err := strconv.ParseUint(l.GetResourceVersion(), 10, 64)
+		if err == nil {
+			w.with(func(d *anomaly.Detector) { d.Listed(r.client(), r.scope(), version) })
+		}
+		return
+	}
+	w.with(func(d *anomaly.Detector) {
+		_ = meta.EachListItem(list, func(item runtime.Object) error {
+			if o, err := meta.Accessor(item); err == nil {
+				d.Read(r.client(), string(o.GetUID()), versionOf(item))
+			}
+			return nil
+		})
+	})
+}
+
+func (r Request) scope() anomaly.Scope {
+	return anomaly.Scope{Resource: r.Resource, Namespace: r.Namespace}
+}
+
+// isWhole reports whether options select all objects of a scope.
+func isWhole(opts storage.ListOptions) bool {
+	p := opts.Predicate
+	return (p.Label == nil || p.Label.Empty()) && (p.Field == nil || p.Field.Empty())
+}
+
+// watching returns what reports the events of a watch of a client before they are sent, and its end.
+func (f *faulty) watching(ctx context.Context, opts storage.ListOptions) (shows func(event runtime.Object), ends func()) {
+	w := f.witness()
+	r, ok := f.requestIn(ctx)
+	if w == nil || !ok {
+		return func(runtime.Object) {}, func() {}
+	}
+	if !isWhole(opts) {
+		return func(event runtime.Object) {
+			if o, err := meta.Accessor(event); err == nil {
+				w.with(func(d *anomaly.Detector) { d.Read(r.client(), string(o.GetUID()), versionOf(event)) })
+			}
+		}, func() {}
+	}
+	var number uint64
+	w.with(func(d *anomaly.Detector) {
+		w.watches++
+		number = w.watches
+		begin, _ := strconv.ParseUint(opts.ResourceVersion, 10, 64) // from the beginning if there is none
+		d.Watches(number, r.client(), r.scope(), begin)
+	})
+	shows = func(event runtime.Object) {
+		version := versionOf(event)
+		w.with(func(d *anomaly.Detector) { d.Shows(number, version) })
+	}
+	return shows, func() { w.with(func(d *anomaly.Detector) { d.Ends(number) }) }
+}
+
+// refused reports that a write was answered with an error.
+func (i *Injector) refused(r Request, code int) {
+	if i.current.Load() == nil || !r.isWrite() {
+		return
+	}
+	i.witness.with(func(d *anomaly.Detector) {
+		d.Refused(anomaly.Refusal{
+			Time: i.clock.Now(), Client: r.client(), Verb: r.Verb, Object: r.object(), Subresource: r.Subresource, Code: code,
+		})
+	})
+}
+
+// versionOf returns the resourceVersion of an object; 0 if it has none.
+func versionOf(o runtime.Object) uint64 {
+	accessor, err := meta.Accessor(o)
+	if err != nil {
+		return 0
+	}
+	version, err := strconv.ParseUint(accessor.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return version
+}
+
+// contentOf returns an object as in JSON. Of internal types, whose fields have no names there, only the metadata do.
+func contentOf(o runtime.Object) map[string]any {
+	if u, ok := o.(*unstructured.Unstructured); ok {
+		return u.Object
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		content = map[string]any{}
+	}
+	if typed, ok := o.(metav1.ObjectMetaAccessor); ok && content["metadata"] == nil {
+		if metadata, ok := typed.GetObjectMeta().(*metav1.ObjectMeta); ok {
+			if converted, err := runtime.DefaultUnstructuredConverter.ToUnstructured(metadata); err == nil {
+				content["metadata"] = converted
+			}
+		}
+	}
+	return content
+}
