@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // definitionsPath is the path of CustomResourceDefinitions.
@@ -129,13 +130,21 @@ func (p *Plane) define(ctx context.Context, document []byte) error {
 
 // definition is the part of a CustomResourceDefinition that says whether it is served.
 type definition struct {
+	Spec struct {
+		Group    string
+		Names    struct{ Plural string }
+		Versions []struct {
+			Name   string
+			Served bool
+		}
+	}
 	Status struct {
 		Conditions []struct{ Type, Status, Message string }
 	}
 }
 
-// state reports whether the definition is served; the error says why it never will be.
-func (d definition) state() (served bool, err error) {
+// state reports whether the definition is established; the error says why it never will be.
+func (d definition) state() (established bool, err error) {
 	for _, c := range d.Status.Conditions {
 		switch {
 		case c.Type == "Established" && c.Status == "True":
@@ -147,7 +156,32 @@ func (d definition) state() (served bool, err error) {
 	return false, nil
 }
 
-// awaitDefinition watches a definition until it is established.
+// awaitServed asks for the objects of a definition until all its versions are served: a server that answers next may not
+// know an established definition yet.
+func (p *Plane) awaitServed(ctx context.Context, d definition) error {
+	tick := time.NewTicker(servedInterval)
+	defer tick.Stop()
+	for _, version := range d.Spec.Versions {
+		path := "/apis/" + d.Spec.Group + "/" + version.Name + "/" + d.Spec.Names.Plural + "?limit=1"
+		for version.Served {
+			err := p.api.do(ctx, request{method: http.MethodGet, path: path}, nil)
+			if !isCode(err, http.StatusNotFound) {
+				break // whatever else is wrong, the version is served
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return fmt.Errorf("it is established, and not served: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// servedInterval is the time between two such requests.
+const servedInterval = 10 * time.Millisecond
+
+// awaitDefinition watches a definition until it is established, and waits until it is served.
 func (p *Plane) awaitDefinition(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -162,9 +196,12 @@ func (p *Plane) awaitDefinition(ctx context.Context, name string) error {
 		if err := events.Decode(&event); err != nil {
 			return fmt.Errorf("%s is not established: %w", name, err)
 		}
-		served, err := event.Object.state()
-		if served || err != nil {
+		established, err := event.Object.state()
+		if err != nil {
 			return err
+		}
+		if established {
+			return p.awaitServed(ctx, event.Object)
 		}
 	}
 }

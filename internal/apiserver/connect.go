@@ -68,7 +68,7 @@ func connect(c completedConfig) (*foundation, error) {
 	if c.Store.Shared() {
 		known = func() (cache.Store, bool) { return nil, false }
 	}
-	f.establisher = definitions.NewEstablisher(c.Now, known)
+	f.establisher = definitions.NewEstablisher(c.Now, known, func() bool { return !f.faults.Late(faults.DefinitionLate) })
 	var err error
 	if f.base, err = baseConfig(c, f.schemes, inprocess.NewLoopback(f.installed.handler)); err != nil {
 		return nil, err

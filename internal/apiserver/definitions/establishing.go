@@ -31,6 +31,8 @@ type Establisher struct {
 	now func() time.Time
 	// definitions returns the store of the informer of definitions, and whether the informer has synced.
 	definitions func() (known cache.Store, synced bool)
+	// waits reports whether requests for custom resources wait until the server knows the definition.
+	waits func() bool
 
 	mu      sync.Mutex
 	pending map[string]created // guarded by mu; by name
@@ -47,9 +49,10 @@ type created struct {
 
 // NewEstablisher returns an Establisher. definitions returns the store of the informer of definitions, which is nil
 // until the API is installed, and whether the informer has synced. Until then, nothing is established; nor is it on a
-// store that other servers share, for which definitions always returns nil.
-func NewEstablisher(now func() time.Time, definitions func() (known cache.Store, synced bool)) *Establisher {
-	return &Establisher{now: now, definitions: definitions, pending: make(map[string]created)}
+// store that other servers share, for which definitions always returns nil. waits reports whether requests for the
+// objects of a new definition wait until the informer has it; otherwise they are answered with 404.
+func NewEstablisher(now func() time.Time, definitions func() (known cache.Store, synced bool), waits func() bool) *Establisher {
+	return &Establisher{now: now, definitions: definitions, waits: waits, pending: make(map[string]created)}
 }
 
 // Transform is a cache.TransformFunc for that informer. It prevents the handler of custom resources
@@ -169,7 +172,7 @@ func WithDefinitions(next http.Handler, e *Establisher) http.Handler {
 
 // await waits until a definition is not pending.
 func (e *Establisher) await(ctx context.Context, name string) {
-	if !e.isPending(name) {
+	if !e.isPending(name) || !e.waits() {
 		return
 	}
 	tick := time.NewTicker(waitInterval)

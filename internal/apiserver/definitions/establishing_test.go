@@ -68,7 +68,7 @@ func TestNamesAreReservedUntilTheDefinitionIsDeleted(t *testing.T) {
 	now := time.Now()
 	var store cache.Store
 	synced := false
-	e := NewEstablisher(func() time.Time { return now }, func() (cache.Store, bool) { return store, synced })
+	e := NewEstablisher(func() time.Time { return now }, func() (cache.Store, bool) { return store, synced }, func() bool { return true })
 	widgets, rival, things := newDefinition("widgets", "1", "Widget"), newDefinition("rivals", "2", "Widget"), newDefinition("things", "3", "Thing")
 	if e.claim(widgets) {
 		t.Error("a claim is granted before the definitions are known")

@@ -4,7 +4,7 @@
 // A Plan lists faults (plan.go), and Draws decides which of them happen to a request (draw.go): both are pure.
 // Injector keeps the current plan, and carries it out: its filters Requests and Answers refuse writes and lose answers
 // (filter.go), its storage decorator Wrap delays and ends watches, and answers lists from a former state (watch.go,
-// list.go), its Listener ends connections (connections.go), and Controllers stops and starts the controllers of the
+// list.go) and those by which the server learns of definitions and webhooks (configuration.go), its Listener ends connections (connections.go), and Controllers stops and starts the controllers of the
 // process (controllers.go). A journal has the latest faults (journal.go).
 package faults
 
@@ -42,6 +42,10 @@ const (
 	ConnectionsEnd Kind = "connections-end"
 	// ControllersLate: the controllers of the control plane stop for a time, again and again, and begin from lists.
 	ControllersLate Kind = "controllers-late"
+	// DefinitionLate: a CustomResourceDefinition that is established is served, and is in discovery, after a time.
+	DefinitionLate Kind = "definition-late"
+	// WebhookLate: the configuration of a webhook takes effect after a time.
+	WebhookLate Kind = "webhook-late"
 )
 
 // parameters are the parameters of a kind.
@@ -65,6 +69,8 @@ func parametersOf(k Kind) (parameters, bool) {
 		return parameters{every: true}, true
 	case ControllersLate:
 		return parameters{every: true, delay: true, meaning: "how long they stop"}, true
+	case DefinitionLate, WebhookLate:
+		return parameters{delay: true, meaning: "how late a change takes effect"}, true
 	default:
 		return parameters{}, false
 	}
@@ -72,7 +78,7 @@ func parametersOf(k Kind) (parameters, bool) {
 
 // kinds returns all kinds, in the order of docs/faults.md.
 func kinds() []Kind {
-	return []Kind{WatchLag, WatchEnd, WatchExpired, StaleList, RefusedWrite, LostAnswer, OtherWriter, ConnectionsEnd, ControllersLate}
+	return []Kind{WatchLag, WatchEnd, WatchExpired, StaleList, RefusedWrite, LostAnswer, OtherWriter, ConnectionsEnd, ControllersLate, DefinitionLate, WebhookLate}
 }
 
 // Range is a range of durations, from which each is drawn evenly.
@@ -90,7 +96,8 @@ type Fault struct {
 	Resource, Client, User string
 	// Rate is the share of the selected requests to which it happens, from 0 to 1.
 	Rate float64
-	// Delay is the range of the times of WatchLag, WatchEnd and StaleList, and of the pauses of ControllersLate.
+	// Delay is the range of the times of WatchLag, WatchEnd, StaleList, DefinitionLate and WebhookLate, and of the pauses of
+	// ControllersLate.
 	Delay Range
 	// Every is the range of the times between two faults of a kind that does not belong to a request.
 	Every Range
@@ -111,9 +118,11 @@ func levels() map[string]string {
 	return map[string]string{
 		"mild": "watch-lag delay=5ms-100ms; watch-end delay=30s-2m; stale-list delay=0s-100ms; refused-write rate=0.2%",
 		"realistic": "watch-lag delay=20ms-1s; watch-end delay=10s-1m; watch-expired rate=25%; stale-list delay=0s-2s; " +
-			"refused-write rate=1%; lost-answer rate=1%; other-writer rate=1%; connections-end every=30s-2m; controllers-late every=30s-2m delay=1s-5s",
+			"refused-write rate=1%; lost-answer rate=1%; other-writer rate=1%; connections-end every=30s-2m; controllers-late every=30s-2m delay=1s-5s; " +
+			"definition-late delay=0s-1s; webhook-late delay=0s-1s",
 		"harsh": "watch-lag delay=100ms-5s; watch-end delay=2s-20s; watch-expired rate=50%; stale-list delay=0s-10s; " +
-			"refused-write rate=5%; lost-answer rate=5%; other-writer rate=5%; connections-end every=5s-30s; controllers-late every=5s-30s delay=1s-10s",
+			"refused-write rate=5%; lost-answer rate=5%; other-writer rate=5%; connections-end every=5s-30s; controllers-late every=5s-30s delay=1s-10s; " +
+			"definition-late delay=0s-4s; webhook-late delay=0s-5s",
 	}
 }
 

@@ -35,7 +35,7 @@ func TestPlansAreReadAsTheyAreWritten(t *testing.T) {
 
 func TestWrongPlansSayWhatToDo(t *testing.T) {
 	for text, want := range map[string]string{
-		"wild":                                "neither a level (harsh, mild, realistic) nor a fault (watch-lag, watch-end, watch-expired, stale-list, refused-write, lost-answer, other-writer, connections-end, controllers-late)",
+		"wild":                                "neither a level (harsh, mild, realistic) nor a fault (watch-lag, watch-end, watch-expired, stale-list, refused-write, lost-answer, other-writer, connections-end, controllers-late, definition-late, webhook-late)",
 		"mild rate=2%":                        "neither a level",
 		"seed=-1":                             "not a number from 0",
 		"lost-answer":                         "needs rate=",

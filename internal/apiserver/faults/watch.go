@@ -35,7 +35,7 @@ type faulty struct {
 func (f *faulty) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	e := exchangeOf(ctx)
 	if e == nil {
-		return f.Interface.Watch(ctx, key, opts)
+		return f.watchConfiguration(ctx, key, opts)
 	}
 	if e.fate.Expired {
 		return expired(), nil
@@ -44,10 +44,20 @@ func (f *faulty) Watch(ctx context.Context, key string, opts storage.ListOptions
 	if err != nil {
 		return nil, err
 	}
-	late := &lateWatch{inner: inner, fate: e.fate, clock: f.injector.clock, results: make(chan watch.Event), stopped: make(chan struct{})}
+	late := newLateWatch(inner, f.injector.clock)
+	late.lag, late.end = func(watch.Event) time.Duration { return e.fate.NextLag() }, e.fate.End
 	late.shows, late.ends = f.watching(ctx, opts)
 	go late.pass()
 	return late, nil
+}
+
+// newLateWatch returns a watch without faults.
+func newLateWatch(inner watch.Interface, c clock.Clock) *lateWatch {
+	return &lateWatch{
+		inner: inner, clock: c, lag: func(watch.Event) time.Duration { return 0 },
+		shows: func(runtime.Object) {}, ends: func() {}, released: func() <-chan struct{} { return nil },
+		results: make(chan watch.Event), stopped: make(chan struct{}),
+	}
 }
 
 // expired returns a watch with the event with which kube-apiserver answers where the events since a resourceVersion are
@@ -63,14 +73,19 @@ func expired() watch.Interface {
 // lateWatch passes on the events of a watch late, in their order, and ends at its time. It drops the held events then:
 // the client resumes after the last event that it has, or lists.
 type lateWatch struct {
-	inner   watch.Interface
-	fate    Fate
-	clock   clock.Clock
-	shows   func(runtime.Object) // is called before an event is sent
-	ends    func()
-	results chan watch.Event
-	once    sync.Once
-	stopped chan struct{} // closed by Stop
+	inner watch.Interface
+	clock clock.Clock
+	// lag draws how late an event comes; end is when the watch ends, 0: with the inner one.
+	lag func(watch.Event) time.Duration
+	end time.Duration
+	// shows is called before an event is sent, and ends at the end.
+	shows func(runtime.Object)
+	ends  func()
+	// released returns a channel that is closed when the held events are due at once.
+	released func() <-chan struct{}
+	results  chan watch.Event
+	once     sync.Once
+	stopped  chan struct{} // closed by Stop
 }
 
 type lateEvent struct {
@@ -93,9 +108,10 @@ func (w *lateWatch) pass() {
 		for range w.inner.ResultChan() { // it is closed once the watch has ended
 		}
 	}()
-	end := after(w.clock, w.fate.End)
+	end := after(w.clock, w.end)
 	defer end.stop()
 	var held []lateEvent
+	released := w.released()
 	for source := w.inner.ResultChan(); source != nil || len(held) > 0; {
 		var out chan<- watch.Event
 		var next lateEvent
@@ -124,6 +140,11 @@ func (w *lateWatch) pass() {
 			held[0] = lateEvent{} // for Go's garbage collector
 			held = held[1:]
 		case <-wait.rings:
+		case <-released:
+			released = w.released()
+			for i := range held {
+				held[i].due = w.clock.Now()
+			}
 		case <-end.rings:
 			return
 		case <-w.stopped:
@@ -135,7 +156,7 @@ func (w *lateWatch) pass() {
 
 // late returns an event with its time, which is not before the time of an earlier event.
 func (w *lateWatch) late(event watch.Event, before []lateEvent) lateEvent {
-	due := w.clock.Now().Add(w.fate.NextLag())
+	due := w.clock.Now().Add(w.lag(event))
 	if n := len(before); n > 0 && due.Before(before[n-1].due) {
 		due = before[n-1].due
 	}
