@@ -85,7 +85,7 @@ func connect(c completedConfig) (*foundation, error) {
 		return nil, fmt.Errorf("create the metadata loopback client: %w", err)
 	}
 	f.faults = faults.NewInjector(c.Faults.Plan, faults.Config{
-		Codecs: f.schemes.Codecs, Clock: clock.RealClock{}, Patch: patchBy(f.objects), Connections: connections,
+		Codecs: f.schemes.Codecs, Clock: clock.RealClock{}, Log: c.Log, Patch: patchBy(f.objects), Connections: connections,
 	})
 	f.informers = informers.NewSharedInformerFactory(f.client, 0)
 	f.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(f.client.Discovery()))

@@ -9,6 +9,7 @@ import (
 
 // Run serves until ctx ends, then finishes the requests in flight.
 func (s *Server) Run(ctx context.Context) error {
+	defer s.faults.Conclude()
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var ending sync.WaitGroup
 	ending.Go(func() { s.faults.EndConnections(ctx) })

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -34,6 +35,7 @@ type Config struct {
 	// Codecs encode refusals.
 	Codecs runtime.NegotiatedSerializer
 	Clock  clock.Clock
+	Log    *slog.Logger // discards if it is nil
 	Patch  Patch
 	// Connections are the connections of clients.
 	Connections *Connections
@@ -50,8 +52,11 @@ type turn struct {
 
 // NewInjector returns an injector with a plan.
 func NewInjector(p Plan, c Config) *Injector {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
 	i := &Injector{codecs: c.Codecs, clock: c.Clock, patch: c.Patch, connections: c.Connections, replaced: make(chan struct{})}
-	i.witness = newWitness(c.Clock)
+	i.witness = newWitness(c)
 	i.Set(p)
 	return i
 }

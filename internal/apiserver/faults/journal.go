@@ -57,6 +57,7 @@ type journal struct {
 	mu      sync.Mutex
 	entries []Entry // a ring, once it has mostEntries
 	oldest  int
+	total   int // entries so far
 }
 
 func (j *journal) add(e Entry) {
@@ -68,6 +69,7 @@ func (j *journal) add(e Entry) {
 	e.Fate.events = nil
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.total++
 	if len(j.entries) < mostEntries {
 		j.entries = append(j.entries, e)
 		return
@@ -76,6 +78,14 @@ func (j *journal) add(e Entry) {
 	j.oldest = (j.oldest + 1) % mostEntries
 }
 
+// count returns how many entries there have been.
+func (j *journal) count() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.total
+}
+
+// clear drops the entries.
 func (j *journal) clear() {
 	j.mu.Lock()
 	defer j.mu.Unlock()

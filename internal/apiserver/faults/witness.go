@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"log/slog"
 	"strconv"
 	"sync"
 
@@ -19,27 +20,46 @@ import (
 // concurrent use.
 type witness struct {
 	clock    clock.PassiveClock
+	log      *slog.Logger
 	mu       sync.Mutex
 	detector *anomaly.Detector // guarded by mu
+	logged   int               // guarded by mu; of the detector's findings
+	total    int               // guarded by mu; findings of all detectors
 	watches  uint64            // guarded by mu; the number of watches so far
 }
 
-func newWitness(c clock.PassiveClock) *witness {
-	return &witness{clock: c, detector: anomaly.NewDetector()}
+func newWitness(c Config) *witness {
+	return &witness{clock: c.Clock, log: c.Log, detector: anomaly.NewDetector()}
 }
 
-// with calls a function with the detector.
+// with calls a function with the detector, and logs its findings.
 func (w *witness) with(use func(d *anomaly.Detector)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	use(w.detector)
+	found, _ := w.detector.Found()
+	for _, a := range found[w.logged:] {
+		w.log.Warn("a client has acted on an old state", "kind", string(a.Kind), "client", a.Client.Program, "user", a.Client.User, "what", a.Text)
+	}
+	w.total += len(found) - w.logged
+	w.logged = len(found)
 }
 
 // clear begins anew, without findings.
 func (w *witness) clear() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.detector = anomaly.NewDetector()
+	w.detector, w.logged = anomaly.NewDetector(), 0
+}
+
+// Conclude logs how many faults and anomalies there were, if there were any.
+func (i *Injector) Conclude() {
+	happened := i.journal.count()
+	i.witness.mu.Lock()
+	defer i.witness.mu.Unlock()
+	if happened > 0 || i.witness.total > 0 {
+		i.witness.log.Info("clients have met faults", "requests", happened, "anomalies", i.witness.total)
+	}
 }
 
 // witness returns that of the injector while there is a plan, and nil otherwise.
