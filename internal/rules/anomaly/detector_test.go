@@ -331,6 +331,11 @@ func TestStorm(t *testing.T) {
 	}
 	run(period/mostRefusals).finds(t, "patch sites.example.com shop/a: refused 50 times in 10s, the last time with 422", Storm)
 	run(period/mostRefusals*2).finds(t, "")
+	s := newScript()
+	for range 2 * mostRefusals {
+		s.Refused(Refusal{Time: s.now, Client: operator, Verb: "create", Object: Name{sites, "shop", ""}, Code: 409})
+	}
+	s.finds(t, "") // they exist already
 }
 
 // A detector forgets what it must not accuse anybody of without knowing, and keeps what it has found.

@@ -79,7 +79,7 @@ type Refusal struct {
 	Time        time.Time
 	Client      Client
 	Verb        string
-	Object      Name // without a name for a create
+	Object      Name
 	Subresource string
 	Code        int
 }
@@ -93,9 +93,10 @@ type conflicts struct {
 	read    uint64    // what the client had read at the first
 }
 
-// Refused takes a refused write, and checks whether its client learns from it.
+// Refused takes a refused write, and checks whether its client learns from it. A write of an object without a name is left
+// out: a client that begins may find that many objects exist.
 func (d *Detector) Refused(r Refusal) {
-	if r.Client == (Client{}) {
+	if r.Client == (Client{}) || r.Object.Name == "" {
 		return
 	}
 	d.bound()
@@ -111,7 +112,7 @@ func (d *Detector) Refused(r Refusal) {
 			Text: fmt.Sprintf("%s %s: refused %d times in %v, the last time with %d", r.Verb, r.Object, n, period, r.Code),
 		})
 	}
-	if l := d.current[r.Object]; r.Code == 409 && r.Verb != "create" && l != nil {
+	if l := d.current[r.Object]; r.Code == 409 && l != nil {
 		d.conflict(r, key, l)
 	}
 }
