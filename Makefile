@@ -11,7 +11,7 @@ STAMP      := -X github.com/coppice-dev/coppice/internal/tools/version.stamped=$
               -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)+coppice-$(patsubst v%,%,$(VERSION)) \
               -X k8s.io/component-base/version.gitTreeState=clean
 
-.PHONY: help build quick steady test check lint race bench sim faults graphs exhaustive mutants today kubernetes conformance differential upstream replicas previews previews-kubernetes undos kills starts nodes pictures page suites upgrade-report libraries generate dist dist-serve module clusters first-build
+.PHONY: help build quick steady test check lint race bench sim faults planted graphs exhaustive mutants today kubernetes conformance differential upstream replicas previews previews-kubernetes undos kills starts nodes pictures page suites upgrade-report libraries generate dist dist-serve module clusters first-build
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -92,6 +92,10 @@ today: ## build the simulator with each of the dozen planted bugs of the day; it
 LEVEL ?= harsh
 faults: ## the tests of coppicetest, and its collector, on a control plane with the faults of LEVEL (harsh) and of the seed SEED: a minute
 	cd coppicetest && COPPICE_FAULTS='seed=$(SEED); $(LEVEL)' go test -count=1 -v .
+
+PLANTED ?= 100
+planted: ## an operator with each of 15 bugs of public operators, until the faults of the level realistic show it; and PLANTED (100) runs without a bug, in which nothing may be found (a quarter of an hour)
+	cd test/e2e/operator && go test -count=1 -timeout 8h -v ./planted -planted.all -planted.time=1m -planted.runs=$(PLANTED)
 
 SEEDS    ?= 0
 DURATION ?= 60s

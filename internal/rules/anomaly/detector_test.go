@@ -287,6 +287,15 @@ func TestConflictRepeated(t *testing.T) {
 		conflicts(s, 10)
 		s.finds(t, "", ConflictRepeated)
 	})
+	t.Run("its watches begin again", func(t *testing.T) {
+		s := newScript()
+		s.watches()
+		s.Read(operator, "site", s.write(somebody, "create", site, "site", object(map[string]any{})))
+		s.write(somebody, "update", site, "site", object(map[string]any{}, "spec", "other"))
+		s.Ends(2)
+		conflicts(s, 10)
+		s.finds(t, "")
+	})
 	t.Run("without a watch", func(t *testing.T) {
 		s := newScript()
 		s.Read(operator, "site", s.write(somebody, "create", site, "site", object(map[string]any{})))

@@ -118,14 +118,14 @@ func (d *Detector) Refused(r Refusal) {
 }
 
 // conflict checks a write with a conflict. A client that reads from a cache repeats its write with the old state until
-// its watches have shown the new one.
+// its watches have shown the new one, which may end in between. A client that has only read single objects has no cache.
 func (d *Detector) conflict(r Refusal, key attempt, l *life) {
 	open, least := d.knowledge.openWatches(r.Client, l.name)
 	read := d.knowledge.objects[sight{client: r.Client, uid: l.uid}]
-	listed, _ := d.knowledge.watched(r.Client, l.name)
+	_, listed := d.knowledge.watched(r.Client, l.name)
 	c := d.conflicts[key]
 	if c == nil || c.version != l.version {
-		c = &conflicts{version: l.version, read: max(read, listed)}
+		c = &conflicts{version: l.version, read: read}
 		d.conflicts[key] = c
 	}
 	c.number++
@@ -143,7 +143,7 @@ func (d *Detector) conflict(r Refusal, key attempt, l *life) {
 	switch {
 	case c.late >= mostConflicts:
 		text = fmt.Sprintf("its watch had shown that %v before", r.Time.Sub(c.known).Round(time.Millisecond))
-	case open == 0 && c.number >= mostConflicts && c.read > 0 && c.read < l.version && max(read, listed) == c.read:
+	case !listed && c.number >= mostConflicts && c.read > 0 && c.read < l.version && read == c.read:
 		text = "it has not read the object in between"
 	default:
 		return
