@@ -162,8 +162,9 @@ page: ## the page in Chromium, beside a cluster of OBJECTS (134000) objects: pri
 
 SUITES ?=
 CONTROLLERS ?=
-suites: build ## suites written elsewhere, as they are, with envtest: with upstream's assets and with ours, into docs/performance (half an hour, most of it compiles); SUITES="controller-runtime jobset" runs these only; CONTROLLERS="none gc,namespace" prints what passes with each COPPICE_CONTROLLERS
-	cd bench && go run ./suites -binary ../bin/coppice -o ../docs/performance -controllers "$(CONTROLLERS)" $(SUITES)
+LEVELS ?=
+suites: build ## suites written elsewhere, as they are, with envtest: with upstream's assets and with ours, into docs/performance (half an hour, most of it compiles); SUITES="controller-runtime jobset" runs these only; CONTROLLERS="none gc,namespace" prints what passes with each COPPICE_CONTROLLERS, LEVELS="mild realistic" with the faults of each
+	cd bench && go run ./suites -binary ../bin/coppice -o ../docs/performance -controllers "$(CONTROLLERS)" -faults "$(LEVELS)" $(SUITES)
 
 SECTIONS ?=
 bench: build ## every figure of README and docs, both sides, into docs/performance: three quarters of an hour, and kube-apiserver is built first; SECTIONS="start cascade" measures these only

@@ -7,8 +7,8 @@
 // each test that passes only with upstream's assets. The command fails if such a test has no explanation
 // in the list of suites. The results of other suites stay as they are.
 //
-// With -controllers, the suites run with the assets of coppice alone, once for each value of
-// COPPICE_CONTROLLERS; the command prints the number of passed tests and the names of the failed
+// With -controllers or -faults, the suites run with the assets of coppice alone, once for each value of
+// COPPICE_CONTROLLERS, or of COPPICE_FAULTS; the command prints the number of passed tests and the names of the failed
 // ones, and writes no files:
 //
 //	go run ./suites -binary ../bin/coppice -controllers "none namespace gc,namespace" jobset
@@ -40,9 +40,9 @@ type config struct {
 	binary, module, output, logs string
 	attempts                     int
 	timeout                      time.Duration
-	// controllers are the values of COPPICE_CONTROLLERS to run the suites with; empty for the comparison.
-	controllers []string
-	only        []string
+	// settings are those to run the suites with; empty for the comparison.
+	settings []setting
+	only     []string
 }
 
 func main() {
@@ -54,8 +54,10 @@ func main() {
 	flag.IntVar(&c.attempts, "attempts", 2, "how often the tests of a package are run before a failure counts")
 	flag.DurationVar(&c.timeout, "timeout", 15*time.Minute, "how long the tests of a package may take")
 	controllers := flag.String("controllers", "", "run with the assets of coppice alone, with each of these values of COPPICE_CONTROLLERS, separated by spaces; print the outcomes, and write nothing")
+	faults := flag.String("faults", "", "run with the assets of coppice alone, with each of these levels of COPPICE_FAULTS, separated by spaces; print the outcomes, and write nothing")
 	flag.Parse()
-	c.only, c.controllers = flag.Args(), strings.Fields(*controllers)
+	c.only = flag.Args()
+	c.settings = append(settingsOf(controllersVariable, *controllers), settingsOf(faultsVariable, *faults)...)
 	log.SetFlags(log.Ltime)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -81,8 +83,8 @@ func (c config) run(ctx context.Context) (err error) {
 	if err := os.MkdirAll(c.logs, 0o755); err != nil {
 		return err
 	}
-	if len(c.controllers) > 0 {
-		return c.tryControllers(ctx, work, chosen)
+	if len(c.settings) > 0 {
+		return c.trySettings(ctx, work, chosen)
 	}
 	assets, err := c.assets(ctx, work)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestTryTakesControllersFromTheArgument: the caller's environment does not reach the assets.
-func TestTryTakesControllersFromTheArgument(t *testing.T) {
+// TestTryTakesSettingsFromTheArgument: the caller's environment does not reach the assets.
+func TestTryTakesSettingsFromTheArgument(t *testing.T) {
 	t.Setenv(controllersVariable, "gc")
 	dir := t.TempDir()
 	script := filepath.Join(dir, "suite.test")
@@ -23,7 +23,7 @@ printf '%s' "$` + controllersVariable + `" >seen
 	c := config{logs: dir, attempts: 1, timeout: time.Minute}
 	s := compiledSuite{name: "s", packages: []testPackage{{path: "p", dir: dir, binary: script}}}
 	for _, want := range []string{"", "namespace"} {
-		if _, err := c.try(t.Context(), s, 0, on{dir, "label", want}); err != nil {
+		if _, err := c.try(t.Context(), s, 0, on{dir, "label", setting{controllersVariable, want}}); err != nil {
 			t.Fatal(err)
 		}
 		if seen, err := os.ReadFile(filepath.Join(dir, "seen")); err != nil || string(seen) != want {
@@ -34,7 +34,7 @@ printf '%s' "$` + controllersVariable + `" >seen
 
 func TestPrintOutcomes(t *testing.T) {
 	var out strings.Builder
-	printOutcomes(&out, "p", "namespace", measured{tests: outcomes{"p: a": passed, "p: b": failed, "p: c": skipped, "p: d": passed}, again: 1})
+	printOutcomes(&out, "p", setting{controllersVariable, "namespace"}, measured{tests: outcomes{"p: a": passed, "p: b": failed, "p: c": skipped, "p: d": passed}, again: 1})
 	const want = "p, COPPICE_CONTROLLERS=namespace: 2 of 3 tests pass, 1 of them when they are run again\n  fails: b\n"
 	if out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)

@@ -12,8 +12,35 @@ import (
 	"strings"
 )
 
-// controllersVariable names the controllers that the assets of coppice run.
-const controllersVariable = "COPPICE_CONTROLLERS"
+// controllersVariable names the controllers that the assets of coppice run, and faultsVariable the faults that their
+// clients meet.
+const (
+	controllersVariable = "COPPICE_CONTROLLERS"
+	faultsVariable      = "COPPICE_FAULTS"
+)
+
+// setting is a variable of the assets of coppice, and its value. The zero value sets none.
+type setting struct{ variable, value string }
+
+// String returns the setting as in an environment.
+func (s setting) String() string { return s.variable + "=" + s.value }
+
+// settingsOf returns a setting for each of the values, with spaces between them.
+func settingsOf(variable, values string) (all []setting) {
+	for _, value := range strings.Fields(values) {
+		all = append(all, setting{variable, value})
+	}
+	return all
+}
+
+// environment returns the variables of our assets, with one setting.
+func (s setting) environment() []string {
+	all := []string{controllersVariable + "=", faultsVariable + "="}
+	if s.variable != "" {
+		all = append(all, s.String())
+	}
+	return all
+}
 
 // compiledSuite is a suite with compiled tests.
 type compiledSuite struct {
@@ -50,9 +77,8 @@ func (c config) compile(ctx context.Context, work string, s suite) (compiledSuit
 type on struct {
 	assets string // their directory
 	label  string // in the log
-	// controllers is COPPICE_CONTROLLERS; "" means the directory's controllers, regardless of the caller's
-	// environment.
-	controllers string
+	// setting is that of our assets, regardless of the caller's environment.
+	setting setting
 }
 
 // try runs the tests of one of the packages of a suite.
@@ -60,7 +86,7 @@ func (c config) try(ctx context.Context, s compiledSuite, i int, on on) (measure
 	p, label := &s.packages[i], on.label
 	t := trial{
 		p: p, assets: on.assets, timeout: c.timeout,
-		environment: append(slices.Clone(s.environment), controllersVariable+"="+on.controllers),
+		environment: slices.Concat(s.environment, on.setting.environment()),
 		log:         filepath.Join(c.logs, fmt.Sprintf("%s-%d-%s.log", s.name, i, label)),
 	}
 	got, err := t.run(ctx, c.attempts)
@@ -71,9 +97,8 @@ func (c config) try(ctx context.Context, s compiledSuite, i int, on on) (measure
 	return got, nil
 }
 
-// tryControllers runs the suites with our assets and each of the values of COPPICE_CONTROLLERS, and
-// prints the outcomes.
-func (c config) tryControllers(ctx context.Context, work string, chosen []suite) error {
+// trySettings runs the suites with our assets and each of the settings, and prints the outcomes.
+func (c config) trySettings(ctx context.Context, work string, chosen []suite) error {
 	assets, err := c.ownAssets(ctx, work)
 	if err != nil {
 		return err
@@ -83,25 +108,24 @@ func (c config) tryControllers(ctx context.Context, work string, chosen []suite)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
-		for _, value := range c.controllers {
+		for _, set := range c.settings {
 			for i := range compiled.packages {
-				m, err := c.try(ctx, compiled, i, on{assets, value, value})
+				m, err := c.try(ctx, compiled, i, on{assets, set.value, set})
 				if err != nil {
 					return fmt.Errorf("%s: %w", s.name, err)
 				}
-				printOutcomes(os.Stdout, compiled.packages[i].path, value, m)
+				printOutcomes(os.Stdout, compiled.packages[i].path, set, m)
 			}
 		}
 	}
 	return nil
 }
 
-// printOutcomes prints the number of tests of a package that passed with some controllers, and the names
-// of the others.
-func printOutcomes(out io.Writer, path, controllers string, m measured) {
+// printOutcomes prints the number of tests of a package that passed with a setting, and the names of the others.
+func printOutcomes(out io.Writer, path string, set setting, m measured) {
 	passing := m.tests.count(passed)
-	fmt.Fprintf(out, "%s, %s=%s: %d of %d tests pass, %d of them when they are run again\n",
-		path, controllersVariable, controllers, passing, passing+m.tests.count(failed), m.again)
+	fmt.Fprintf(out, "%s, %s: %d of %d tests pass, %d of them when they are run again\n",
+		path, set, passing, passing+m.tests.count(failed), m.again)
 	for _, name := range slices.Sorted(maps.Keys(m.tests)) {
 		if m.tests[name] == failed {
 			fmt.Fprintf(out, "  fails: %s\n", strings.TrimPrefix(name, path+": "))
