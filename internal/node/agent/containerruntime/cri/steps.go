@@ -27,14 +27,16 @@ func (r *Runtime) Do(ctx context.Context, of *corev1.Pod, s lifecycle.Step, done
 	pull, end := r.beginPull(ctx, of.UID, s)
 	r.steps.Go(func() {
 		err := r.do(ctx, pull, of, s)
-		if err != nil && pull.Err() != nil { // the agent is stopping, or has given up the image
-			err = fmt.Errorf("%w: %w", lifecycle.ErrCanceled, err)
-		}
+		gaveUp := pull.Err() != nil // the image
 		end()
 		if changes(s) {
 			if look := r.refresh(ctx, of.UID); err == nil {
 				err = look
 			}
+		}
+		// A context ends a moment before its child: an agent that is stopping may not have ended pull yet.
+		if err != nil && (gaveUp || ctx.Err() != nil) {
+			err = fmt.Errorf("%w: %w", lifecycle.ErrCanceled, err)
 		}
 		done(err)
 	})
