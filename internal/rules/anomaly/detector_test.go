@@ -273,7 +273,7 @@ func TestConflictRepeated(t *testing.T) {
 		conflicts(s, mostConflicts)
 		s.finds(t, "")
 		conflicts(s, 1)
-		s.finds(t, "conflict 14 in a row with the same state: its watch had shown that 6s before", ConflictRepeated)
+		s.finds(t, "conflict 14 in a row with the same state: its watch had shown that 3m0s before", ConflictRepeated)
 	})
 	t.Run("a second watch is behind", func(t *testing.T) {
 		s := newScript()

@@ -14,8 +14,9 @@ const (
 	mostRefusals = 50
 	// mostConflicts is the number of conflicts in a row after which a client had to read.
 	mostConflicts = 3
-	// reaction is the time that a client may take to act on an event.
-	reaction = time.Second
+	// reaction is the time that a client may take to act on an event: on a machine with far too much to do, an event took
+	// six seconds from the server to the cache of a client.
+	reaction = 30 * time.Second
 )
 
 // recent has the latest times of something.
