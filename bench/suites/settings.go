@@ -27,7 +27,7 @@ func (s setting) String() string { return s.variable + "=" + s.value }
 
 // settingsOf returns a setting for each of the values, with spaces between them.
 func settingsOf(variable, values string) (all []setting) {
-	for _, value := range strings.Fields(values) {
+	for value := range strings.FieldsSeq(values) {
 		all = append(all, setting{variable, value})
 	}
 	return all
