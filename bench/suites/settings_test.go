@@ -11,19 +11,20 @@ import (
 // TestTryTakesSettingsFromTheArgument: the caller's environment does not reach the assets.
 func TestTryTakesSettingsFromTheArgument(t *testing.T) {
 	t.Setenv(controllersVariable, "gc")
+	t.Setenv(faultsVariable, "harsh")
 	dir := t.TempDir()
 	script := filepath.Join(dir, "suite.test")
 	text := `#!/bin/sh
 printf '\026=== RUN   TestA\n\026--- PASS: TestA (0.00s)\n'
-printf '%s' "$` + controllersVariable + `" >seen
+printf '%s %s' "$` + controllersVariable + `" "$` + faultsVariable + `" >seen
 `
 	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	c := config{logs: dir, attempts: 1, timeout: time.Minute}
 	s := compiledSuite{name: "s", packages: []testPackage{{path: "p", dir: dir, binary: script}}}
-	for _, want := range []string{"", "namespace"} {
-		if _, err := c.try(t.Context(), s, 0, on{dir, "label", setting{controllersVariable, want}}); err != nil {
+	for want, set := range map[string]setting{" ": {}, "namespace ": {controllersVariable, "namespace"}, " mild": {faultsVariable, "mild"}} {
+		if _, err := c.try(t.Context(), s, 0, on{dir, "label", set}); err != nil {
 			t.Fatal(err)
 		}
 		if seen, err := os.ReadFile(filepath.Join(dir, "seen")); err != nil || string(seen) != want {

@@ -60,11 +60,17 @@ type journal struct {
 	total   int // entries so far
 }
 
+// clip returns a text of at most mostText bytes.
+func clip(text string) string {
+	if len(text) > mostText {
+		return strings.Clone(text[:mostText])
+	}
+	return text
+}
+
 func (j *journal) add(e Entry) {
 	for _, text := range []*string{&e.Request.User, &e.Request.Client, &e.Request.Resource, &e.Request.Subresource, &e.Request.Namespace, &e.Request.Name} {
-		if len(*text) > mostText {
-			*text = strings.Clone((*text)[:mostText])
-		}
+		*text = clip(*text)
 	}
 	e.Fate.events = nil
 	j.mu.Lock()

@@ -34,15 +34,21 @@ func newWitness(c Config) *witness {
 
 // with calls a function with the detector, and logs its findings.
 func (w *witness) with(use func(d *anomaly.Detector)) {
+	for _, a := range w.findings(use) {
+		w.log.Warn("a client has acted on an old state", "kind", string(a.Kind), "client", a.Client.Program, "user", a.Client.User, "anomaly", a.Text)
+	}
+}
+
+// findings calls a function with the detector, and returns what it finds.
+func (w *witness) findings(use func(d *anomaly.Detector)) []anomaly.Anomaly {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	use(w.detector)
 	found, _ := w.detector.Found()
-	for _, a := range found[w.logged:] {
-		w.log.Warn("a client has acted on an old state", "kind", string(a.Kind), "client", a.Client.Program, "user", a.Client.User, "what", a.Text)
-	}
-	w.total += len(found) - w.logged
+	latest := found[w.logged:]
+	w.total += len(latest)
 	w.logged = len(found)
+	return latest
 }
 
 // clear begins anew, without findings.
@@ -56,9 +62,10 @@ func (w *witness) clear() {
 func (i *Injector) Conclude() {
 	happened := i.journal.count()
 	i.witness.mu.Lock()
-	defer i.witness.mu.Unlock()
-	if happened > 0 || i.witness.total > 0 {
-		i.witness.log.Info("clients have met faults", "requests", happened, "anomalies", i.witness.total)
+	total := i.witness.total
+	i.witness.mu.Unlock()
+	if happened > 0 || total > 0 {
+		i.witness.log.Info("clients have met faults", "requests", happened, "anomalies", total)
 	}
 }
 
@@ -80,10 +87,13 @@ func (f *faulty) requestIn(ctx context.Context) (Request, bool) {
 	return e.request, true
 }
 
-func (r Request) client() anomaly.Client { return anomaly.Client{User: r.User, Program: r.Client} }
+// client returns the client of a request. The client chooses its name, so its length is bounded.
+func (r Request) client() anomaly.Client {
+	return anomaly.Client{User: clip(r.User), Program: clip(r.Client)}
+}
 
 func (r Request) object() anomaly.Name {
-	return anomaly.Name{Resource: r.Resource, Namespace: r.Namespace, Name: r.Name}
+	return anomaly.Name{Resource: clip(r.Resource), Namespace: clip(r.Namespace), Name: clip(r.Name)}
 }
 
 // wrote reports a write after which an object is there.
@@ -163,7 +173,7 @@ func (f *faulty) listed(ctx context.Context, opts storage.ListOptions, list runt
 }
 
 func (r Request) scope() anomaly.Scope {
-	return anomaly.Scope{Resource: r.Resource, Namespace: r.Namespace}
+	return anomaly.Scope{Resource: clip(r.Resource), Namespace: clip(r.Namespace)}
 }
 
 // isWhole reports whether options select all objects of a scope.
@@ -172,7 +182,7 @@ func isWhole(opts storage.ListOptions) bool {
 	return (p.Label == nil || p.Label.Empty()) && (p.Field == nil || p.Field.Empty())
 }
 
-// watching returns what reports the events of a watch of a client before they are sent, and its end.
+// watching returns functions that report an event of a client's watch, before it is sent, and the end of the watch.
 func (f *faulty) watching(ctx context.Context, opts storage.ListOptions) (shows func(event runtime.Object), ends func()) {
 	w := f.witness()
 	r, ok := f.requestIn(ctx)

@@ -7,6 +7,9 @@ import (
 
 func versionText(version uint64) string { return fmt.Sprintf("resourceVersion %d", version) }
 
+// mostTwins bounds the twins of a child that are kept.
+const mostTwins = 8
+
 // twins finds the children of an owner that serve the same purpose as a new one, and that its creator had not been shown.
 // A creator of several equal children makes them one after the other without waiting, as a ReplicaSet does. So a twin
 // alone is no anomaly: either the creator has written to the owner in between, without the name of the first child, or
@@ -24,7 +27,9 @@ func (d *Detector) twins(w Write, owner, child *life) {
 			twin.ownerGeneration != owner.generation || d.knowledge.shown(w.Client, twin, twin.created) {
 			continue
 		}
-		child.twins = append(child.twins, twin)
+		if len(child.twins) < mostTwins {
+			child.twins = append(child.twins, twin)
+		}
 		if twin.ownerWritten {
 			d.duplicate(w, child, twin, owner, fmt.Sprintf("its watch had come to %s", versionText(watched)))
 		}

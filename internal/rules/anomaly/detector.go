@@ -91,16 +91,22 @@ func NewDetector() *Detector {
 	return d
 }
 
+// forget drops all but the findings and the open watches, of which it still knows the state.
 func (d *Detector) forget() {
+	open := d.knowledge.watches
 	d.lives, d.current, d.former, d.deleting = map[string]*life{}, map[Name]*life{}, map[Name]*life{}, map[string]*life{}
 	d.knowledge = newKnowledge()
 	d.cleaned, d.accused = map[cleaning]bool{}, map[string]bool{}
 	d.conflicts, d.refusals = map[attempt]*conflicts{}, map[attempt]*recent{}
+	for number, w := range open {
+		d.knowledge.watches[number] = w
+		d.knowledge.list(w.client, w.scope, w.version)
+	}
 }
 
 // bound forgets everything if that is too much.
 func (d *Detector) bound() {
-	if len(d.lives) >= mostLives || d.knowledge.size() >= mostSeen || len(d.conflicts)+len(d.refusals) >= mostLives {
+	if len(d.lives) >= mostLives || d.knowledge.size() >= mostSeen || len(d.conflicts)+len(d.refusals)+len(d.accused)+len(d.cleaned) >= 2*mostLives {
 		d.forget()
 	}
 }

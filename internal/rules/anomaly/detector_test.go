@@ -369,4 +369,17 @@ func TestBounds(t *testing.T) {
 	if found, _ = s.Found(); len(found) != mostFound {
 		t.Errorf("%d found after that", len(found))
 	}
+	s.watches()
+	for i := range 2 * mostSeen {
+		s.Listed(Client{"system:admin", fmt.Sprint("program-", i)}, Scope{children, ""}, s.version)
+		if s.knowledge.size() > mostSeen {
+			t.Fatalf("%d scopes are kept", s.knowledge.size())
+		}
+	}
+	if open, _ := s.knowledge.openWatches(operator, Name{children, "shop", "a"}); open != 1 {
+		t.Errorf("%d open watches are known after that", open)
+	}
+	if _, covered := s.knowledge.watched(operator, Name{children, "shop", "a"}); !covered {
+		t.Error("the scopes of the open watches are not known after that")
+	}
 }

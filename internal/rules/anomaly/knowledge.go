@@ -10,6 +10,7 @@ func (s Scope) covers(n Name) bool {
 // knowledge has the states that clients have seen: all changes of a scope up to a resourceVersion, or single objects.
 type knowledge struct {
 	scopes  map[Client]map[Scope]uint64
+	number  int // of scopes
 	objects map[sight]uint64
 	watches map[uint64]*watch
 }
@@ -32,15 +33,24 @@ func newKnowledge() knowledge {
 	return knowledge{scopes: map[Client]map[Scope]uint64{}, objects: map[sight]uint64{}, watches: map[uint64]*watch{}}
 }
 
-func (k *knowledge) size() int { return len(k.objects) + len(k.watches) }
+// size returns the number of entries, but for watches, which end.
+func (k *knowledge) size() int { return len(k.objects) + k.number }
 
 // Listed says that a client knows a scope as it was at a resourceVersion: from a list of all its objects, or as the state
 // from which its watch begins.
 func (d *Detector) Listed(c Client, s Scope, version uint64) {
-	scopes := d.knowledge.scopes[c]
+	d.bound()
+	d.knowledge.list(c, s, version)
+}
+
+func (k *knowledge) list(c Client, s Scope, version uint64) {
+	scopes := k.scopes[c]
 	if scopes == nil {
 		scopes = map[Scope]uint64{}
-		d.knowledge.scopes[c] = scopes
+		k.scopes[c] = scopes
+	}
+	if _, known := scopes[s]; !known {
+		k.number++
 	}
 	scopes[s] = max(scopes[s], version)
 }
@@ -48,7 +58,6 @@ func (d *Detector) Listed(c Client, s Scope, version uint64) {
 // Watches says that a client has a watch of all objects of a scope, which begins after a resourceVersion. The number is
 // the caller's, for Shows and Ends.
 func (d *Detector) Watches(number uint64, c Client, s Scope, version uint64) {
-	d.bound()
 	d.knowledge.watches[number] = &watch{c, s, version}
 	d.Listed(c, s, version)
 }

@@ -22,9 +22,10 @@ const (
 // recent has the latest times of something.
 type recent struct{ times []time.Time }
 
-// add adds a time, and returns how many are within the period.
+// add adds a time, and returns how many are within the period: at most mostRefusals, the greatest limit.
 func (r *recent) add(now time.Time) int {
 	r.times = append(slices.DeleteFunc(r.times, func(t time.Time) bool { return now.Sub(t) > period }), now)
+	r.times = r.times[max(0, len(r.times)-mostRefusals):]
 	return len(r.times)
 }
 
