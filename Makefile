@@ -94,7 +94,7 @@ faults: ## the tests of coppicetest, and its collector, on a control plane with 
 	cd coppicetest && COPPICE_FAULTS='seed=$(SEED); $(LEVEL)' go test -count=1 -v .
 
 PLANTED ?= 100
-planted: ## an operator with each of 15 bugs of public operators, until the faults of the level realistic show it; and PLANTED (100) runs without a bug, in which nothing may be found (a quarter of an hour)
+planted: ## an operator with each of 15 publicly reported bugs, until the faults of the level realistic show it; and PLANTED (100) runs without a bug, in which nothing may be found (a quarter of an hour)
 	cd test/e2e/operator && go test -count=1 -timeout 8h -v ./planted -planted.all -planted.time=1m -planted.runs=$(PLANTED)
 
 SEEDS    ?= 0

@@ -115,8 +115,8 @@ func (p *Plane) Faulted(t testing.TB) []Fault {
 	return state.Happened
 }
 
-// Anomalies returns the requests with which clients have acted on old states since the faults were set, or since the last
-// Reset, the oldest first: at most 256. Without faults there are none: nobody compares then.
+// Anomalies returns the requests with which clients have acted on old states since the start, or since the last Reset, the
+// oldest first: at most 256. The control plane compares only while there are faults.
 func (p *Plane) Anomalies(t testing.TB) []Anomaly {
 	t.Helper()
 	state, err := p.faults(t.Context(), request{method: http.MethodGet, path: faultsPath})

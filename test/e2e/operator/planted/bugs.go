@@ -3,7 +3,7 @@ package planted
 // Bug is a bug of the operator.
 type Bug string
 
-// The bugs. Bugs says what each one does.
+// The bugs. Bugs describes each.
 const (
 	GeneratedName      Bug = "GeneratedName"
 	NewNameAfterError  Bug = "NewNameAfterError"
@@ -22,12 +22,12 @@ const (
 	GenerationUnread   Bug = "GenerationUnread"
 )
 
-// Description says what a bug does, and which public report tells of one like it.
+// Description describes a bug, with a public report about the same mistake.
 type Description struct {
 	Bug    Bug
 	Does   string
 	Report string // a URL
-	Told   string // what the report says
+	Told   string // a summary of the report
 }
 
 // Bugs returns all bugs.

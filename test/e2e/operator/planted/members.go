@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// members creates, recolors and deletes the members of a Pool, and returns the number of those that are as desired.
+// members creates, recolors and deletes the members of a Pool, and returns how many are there.
 func (o *Operator) members(ctx context.Context, pool *Pool) (ready int, err error) {
 	places, excess, err := o.seenMembers(ctx, pool)
 	if err != nil {
