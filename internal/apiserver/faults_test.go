@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,7 +15,10 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -259,4 +263,73 @@ func TestRightsOfFaults(t *testing.T) {
 			t.Errorf("%.10q: %d %.200s", plan, status, body)
 		}
 	}
+}
+
+// A watch at resourceVersion 0 begins with a former state, and has what happened since, whether the client asks for a
+// bookmark after the state or not.
+func TestFaultsOfWatchesFromAFormerState(t *testing.T) {
+	for _, sub := range subjects {
+		t.Run(sub.name, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t, nil)
+			if sub.kind.Group == widgetGroup {
+				s.define(t, definition(widgetGroup, sub.plural, sub.kind.Kind))
+			}
+			own := s.subject(t, sub, metav1.NamespaceDefault)
+			old := own.create("old")
+			config := s.manager(t)
+			fail(t, config, "stale-list delay=1h")
+			changed := map[string]any{"metadata": map[string]any{"labels": map[string]any{"changed": "yes"}}}
+			if _, err := own.patch("old", types.MergePatchType, changed); err != nil {
+				t.Fatal(err)
+			}
+			own.create("new")
+			begins := true
+			for _, c := range []struct {
+				options metav1.ListOptions
+				want    []string
+			}{
+				{metav1.ListOptions{ResourceVersion: "0"}, []string{"ADDED old ", "MODIFIED old yes", "ADDED new "}},
+				{
+					metav1.ListOptions{
+						ResourceVersion: "0", ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+						SendInitialEvents: &begins, AllowWatchBookmarks: true,
+					},
+					[]string{"ADDED old ", "the state " + old.GetResourceVersion(), "MODIFIED old yes", "ADDED new "},
+				},
+				{metav1.ListOptions{}, []string{"ADDED new ", "ADDED old yes"}}, // the newest state
+			} {
+				if got := shownBy(t, config, own, c.options, len(c.want)); !slices.Equal(got, c.want) {
+					t.Errorf("a watch with %+v shows %q, want %q", c.options, got, c.want)
+				}
+			}
+		})
+	}
+}
+
+// shownBy returns the first events of a watch.
+func shownBy(t *testing.T, config *rest.Config, c collection, options metav1.ListOptions, events int) (shown []string) {
+	t.Helper()
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := client.Resource(c.resource.WithVersion(c.kind.Version)).Namespace(metav1.NamespaceDefault).Watch(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	for len(shown) < events {
+		event := <-w.ResultChan()
+		o, ok := event.Object.(*unstructured.Unstructured)
+		switch {
+		case !ok:
+			t.Fatalf("after %q comes %v", shown, event)
+		case event.Type != watch.Bookmark:
+			shown = append(shown, fmt.Sprintf("%s %s %s", event.Type, o.GetName(), o.GetLabels()["changed"]))
+		case o.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true":
+			shown = append(shown, "the state "+o.GetResourceVersion())
+		}
+	}
+	return shown
 }

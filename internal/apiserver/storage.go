@@ -51,8 +51,8 @@ func restOptions(c completedConfig, f *foundation, flow *deleteflow.Flow) option
 	definitions.StorageConfig.EncodeVersioner = runtime.NewMultiGroupVersioner(apiextensionsv1.SchemeGroupVersion, schema.GroupKind{Group: apiextensionsv1.GroupName})
 
 	establisher, faults := f.establisher, f.faults
-	guard := func(resource schema.GroupResource, inner apistorage.Interface) apistorage.Interface {
-		return flow.Guard(resource, establisher.Wrap(resource, faults.Wrap(resource, inner)))
+	guard := func(k storage.Kind, inner apistorage.Interface) apistorage.Interface {
+		return flow.Guard(k.Resource, establisher.Wrap(k.Resource, faults.Wrap(k, inner)))
 	}
 	stack := storage.New(c.Store, guard, unique())
 	f.base.RESTOptionsGetter = stack.RESTOptions(definitions.CreateRESTOptionsGetter(&genericoptions.SimpleStorageFactory{StorageConfig: definitions.StorageConfig}, nil))

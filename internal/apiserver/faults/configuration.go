@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/apiserver/pkg/storage"
+	apistorage "k8s.io/apiserver/pkg/storage"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/inprocess"
 )
@@ -27,7 +27,7 @@ func configurations(resource string) (Kind, bool) {
 
 // watchConfiguration watches for the control plane itself. Of configurations, the events are late while the plan says so;
 // another plan ends that.
-func (f *faulty) watchConfiguration(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+func (f *faulty) watchConfiguration(ctx context.Context, key string, opts apistorage.ListOptions) (watch.Interface, error) {
 	inner, err := f.Interface.Watch(ctx, key, opts)
 	kind, ok := configurations(f.resource)
 	if err != nil || !ok || !inprocess.Is(ctx) {

@@ -63,7 +63,7 @@ type Fate struct {
 	Loss    Loss
 	// OtherWriter: somebody else writes before.
 	OtherWriter bool
-	// Age is the age of the state from which a list is answered; 0: the newest.
+	// Age is the age of the state from which a list is answered, or with which a watch begins; 0: the newest.
 	Age time.Duration
 	// Lag is the range of the lags of the events of a watch.
 	Lag Range
@@ -112,13 +112,12 @@ func (d *Draws) Next(r Request) Fate {
 	d.count[key]++
 	source := func(k Kind) *rand.Rand { return d.plan.source(k, key+uint64(number)*0x9e3779b97f4a7c15) }
 	var fate Fate
+	if f, ok := d.plan.last(StaleList, r); ok && r.AtAnyVersion {
+		fate.Age = drawn(source(StaleList), f.Delay)
+	}
 	switch {
 	case r.Verb == "watch":
 		d.watch(r, source, &fate)
-	case r.Verb == "list" && r.AtAnyVersion:
-		if f, ok := d.plan.last(StaleList, r); ok {
-			fate.Age = drawn(source(StaleList), f.Delay)
-		}
 	case r.isWrite():
 		d.write(r, source, &fate)
 	}

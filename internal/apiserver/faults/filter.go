@@ -128,7 +128,7 @@ func requestOf(r *http.Request) (Request, bool) {
 	}
 	query := r.URL.Query()
 	version := query.Get("resourceVersion")
-	described.AtAnyVersion = version == "0" && query.Get("sendInitialEvents") != "true"
+	described.AtAnyVersion = version == "0" && (info.Verb == "list" || info.Verb == "watch")
 	described.Resumes = info.Verb == "watch" && version != "" && version != "0" && query.Get("sendInitialEvents") != "true"
 	described.Client = programOf(r)
 	if who, ok := request.UserFrom(r.Context()); ok {

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/storage"
+	apistorage "k8s.io/apiserver/pkg/storage"
 )
 
 // mostPast is the number of writes of a resource that are known.
@@ -65,7 +65,7 @@ func (f *faulty) remember(written runtime.Object) {
 	}
 }
 
-// Create implements storage.Interface.
+// Create implements apistorage.Interface.
 func (f *faulty) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
 	err := f.Interface.Create(ctx, key, obj, out, ttl)
 	if err == nil {
@@ -75,10 +75,10 @@ func (f *faulty) Create(ctx context.Context, key string, obj, out runtime.Object
 	return err
 }
 
-// GuaranteedUpdate implements storage.Interface.
+// GuaranteedUpdate implements apistorage.Interface.
 func (f *faulty) GuaranteedUpdate(
 	ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
-	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, cached runtime.Object,
+	preconditions *apistorage.Preconditions, tryUpdate apistorage.UpdateFunc, cached runtime.Object,
 ) error {
 	err := f.Interface.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, tryUpdate, cached)
 	if err == nil {
@@ -88,10 +88,10 @@ func (f *faulty) GuaranteedUpdate(
 	return err
 }
 
-// Delete implements storage.Interface.
+// Delete implements apistorage.Interface.
 func (f *faulty) Delete(
-	ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
-	validate storage.ValidateObjectFunc, cached runtime.Object, opts storage.DeleteOptions,
+	ctx context.Context, key string, out runtime.Object, preconditions *apistorage.Preconditions,
+	validate apistorage.ValidateObjectFunc, cached runtime.Object, opts apistorage.DeleteOptions,
 ) error {
 	err := f.Interface.Delete(ctx, key, out, preconditions, validate, cached, opts)
 	if err == nil {
@@ -101,8 +101,8 @@ func (f *faulty) Delete(
 	return err
 }
 
-// Get implements storage.Interface.
-func (f *faulty) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {
+// Get implements apistorage.Interface.
+func (f *faulty) Get(ctx context.Context, key string, opts apistorage.GetOptions, out runtime.Object) error {
 	err := f.Interface.Get(ctx, key, opts, out)
 	if err == nil {
 		f.got(ctx, out)
@@ -110,8 +110,8 @@ func (f *faulty) Get(ctx context.Context, key string, opts storage.GetOptions, o
 	return err
 }
 
-// GetList implements storage.Interface. A list of a former state that etcd no longer has is answered from the newest.
-func (f *faulty) GetList(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
+// GetList implements apistorage.Interface. A list of a former state that etcd no longer has is answered from the newest.
+func (f *faulty) GetList(ctx context.Context, key string, opts apistorage.ListOptions, list runtime.Object) error {
 	err := f.list(ctx, key, opts, list)
 	if err == nil {
 		f.listed(ctx, opts, list)
@@ -119,16 +119,27 @@ func (f *faulty) GetList(ctx context.Context, key string, opts storage.ListOptio
 	return err
 }
 
-func (f *faulty) list(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
-	if e := exchangeOf(ctx); e != nil && e.fate.Age > 0 {
-		if version, former := f.past.at(f.injector.clock.Now().Add(-e.fate.Age)); former {
-			then := opts
-			then.ResourceVersion, then.ResourceVersionMatch = strconv.FormatUint(version, 10), metav1.ResourceVersionMatchExact
-			then.Predicate.Limit = 0 // as for a list at resourceVersion 0
-			if f.Interface.GetList(ctx, key, then, list) == nil {
-				return nil
-			}
-		}
+func (f *faulty) list(ctx context.Context, key string, opts apistorage.ListOptions, list runtime.Object) error {
+	if version, former := f.formerOf(ctx); former && f.Interface.GetList(ctx, key, exactly(version, opts), list) == nil {
+		return nil
 	}
 	return f.Interface.GetList(ctx, key, opts, list)
+}
+
+// formerOf returns the resourceVersion of the former state from which a request is answered; false: it is answered from
+// the newest.
+func (f *faulty) formerOf(ctx context.Context) (version string, former bool) {
+	e := exchangeOf(ctx)
+	if e == nil || e.fate.Age == 0 {
+		return "", false
+	}
+	number, former := f.past.at(f.injector.clock.Now().Add(-e.fate.Age))
+	return strconv.FormatUint(number, 10), former
+}
+
+// exactly returns the options of a list of the state at a resourceVersion. It is whole, as a list at resourceVersion 0.
+func exactly(version string, opts apistorage.ListOptions) apistorage.ListOptions {
+	opts.ResourceVersion, opts.ResourceVersionMatch, opts.SendInitialEvents = version, metav1.ResourceVersionMatchExact, nil
+	opts.Predicate.Limit = 0
+	return opts
 }

@@ -11,14 +11,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/storage"
+	apistorage "k8s.io/apiserver/pkg/storage"
 	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 )
 
 // versions is a storage whose writes have consecutive resourceVersions, and whose lists have the one that they ask for.
 type versions struct {
-	storage.Interface
+	apistorage.Interface
 	last      int
 	compacted bool
 }
@@ -29,7 +30,7 @@ func (v *versions) Create(_ context.Context, _ string, _, out runtime.Object, _ 
 	return nil
 }
 
-func (v *versions) GetList(_ context.Context, _ string, opts storage.ListOptions, list runtime.Object) error {
+func (v *versions) GetList(_ context.Context, _ string, opts apistorage.ListOptions, list runtime.Object) error {
 	version := fmt.Sprint(v.last)
 	if opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
 		if v.compacted {
@@ -47,12 +48,12 @@ func TestStaleListsHaveTheStateOfTheirTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const long = mostPast + 10
 		source := &versions{last: 100}
-		wrapped := NewInjector(parsed(t, "stale-list delay=1s"), Config{Clock: clock.RealClock{}}).Wrap(schema.GroupResource{}, source)
+		wrapped := NewInjector(parsed(t, "stale-list delay=1s"), Config{Clock: clock.RealClock{}}).Wrap(storage.Kind{}, source)
 		list := func(age time.Duration) string {
 			t.Helper()
 			var answer corev1.ConfigMapList
 			ctx := context.WithValue(t.Context(), exchangeKey{}, &exchange{fate: Fate{Age: age}})
-			if err := wrapped.GetList(ctx, "", storage.ListOptions{ResourceVersion: "0"}, &answer); err != nil {
+			if err := wrapped.GetList(ctx, "", apistorage.ListOptions{ResourceVersion: "0"}, &answer); err != nil {
 				t.Fatal(err)
 			}
 			return answer.ResourceVersion

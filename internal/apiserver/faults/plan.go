@@ -30,7 +30,7 @@ const (
 	WatchEnd Kind = "watch-end"
 	// WatchExpired: a watch that resumes after a resourceVersion is answered with 410 Expired.
 	WatchExpired Kind = "watch-expired"
-	// StaleList: a list at resourceVersion 0 is answered from a former state.
+	// StaleList: a list, or a watch, at resourceVersion 0 is answered from a former state.
 	StaleList Kind = "stale-list"
 	// RefusedWrite: a write is not carried out, and answered with 429, 500 or 503.
 	RefusedWrite Kind = "refused-write"

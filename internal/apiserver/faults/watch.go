@@ -6,33 +6,40 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/apiserver/pkg/storage"
+	apistorage "k8s.io/apiserver/pkg/storage"
 	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 )
 
-// mostHeld bounds the events that a late watch holds. They are objects of the watch cache, of which it makes no copies.
-// A watch whose events come faster is later than its plan says.
-const mostHeld = 200
+// mostHeld and mostHeldBytes bound the events that a late watch holds. They are objects of the watch cache, of which it
+// makes no copies. A watch whose events come faster is later than its plan says.
+const (
+	mostHeld      = 200
+	mostHeldBytes = 16 << 20
+)
 
-// Wrap decorates the storage of a resource: the watches of clients are late, end, and are not resumed, and lists are
-// answered from a former state, as Requests has drawn for them. It is a storage.Wrap.
-func (i *Injector) Wrap(resource schema.GroupResource, inner storage.Interface) storage.Interface {
-	return &faulty{Interface: inner, injector: i, resource: resource.String()}
+// Wrap decorates a storage: the watches of clients are late, end, and are not resumed, and lists and watches begin with
+// a former state, as Requests has drawn for them.
+func (i *Injector) Wrap(k storage.Kind, inner apistorage.Interface) apistorage.Interface {
+	return &faulty{Interface: inner, injector: i, kind: k, resource: k.Resource.String()}
 }
 
 // faulty is a storage with faults.
 type faulty struct {
-	storage.Interface
+	apistorage.Interface
 	injector *Injector
-	resource string
+	kind     storage.Kind
+	resource string // of kind
 	past     past
 }
 
-// Watch implements storage.Interface.
-func (f *faulty) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+// Watch implements apistorage.Interface.
+func (f *faulty) Watch(ctx context.Context, key string, opts apistorage.ListOptions) (watch.Interface, error) {
 	e := exchangeOf(ctx)
 	if e == nil {
 		return f.watchConfiguration(ctx, key, opts)
@@ -40,15 +47,52 @@ func (f *faulty) Watch(ctx context.Context, key string, opts storage.ListOptions
 	if e.fate.Expired {
 		return expired(), nil
 	}
-	inner, err := f.Interface.Watch(ctx, key, opts)
+	state, inner, err := f.watch(ctx, key, opts)
 	if err != nil {
 		return nil, err
 	}
 	late := newLateWatch(inner, f.injector.clock)
+	late.first = state
 	late.lag, late.end = func(watch.Event) time.Duration { return e.fate.NextLag() }, e.fate.End
 	late.shows, late.ends = f.watching(ctx, opts)
 	go late.pass()
 	return late, nil
+}
+
+// watch opens a watch, and returns the events that come before those of it: the state from which it begins, if that is
+// to be a former one which etcd still has.
+func (f *faulty) watch(ctx context.Context, key string, opts apistorage.ListOptions) ([]watch.Event, watch.Interface, error) {
+	if version, former := f.formerOf(ctx); former {
+		list := f.kind.NewList()
+		if err := f.Interface.GetList(ctx, key, exactly(version, opts), list); err == nil {
+			then := opts
+			then.ResourceVersion, then.ResourceVersionMatch, then.SendInitialEvents = version, "", nil
+			if inner, err := f.Interface.Watch(ctx, key, then); err == nil {
+				return f.initialEvents(list, version, opts), inner, nil
+			}
+		}
+	}
+	inner, err := f.Interface.Watch(ctx, key, opts)
+	return nil, inner, err
+}
+
+// initialEvents returns the events with which a watch shows a state.
+func (f *faulty) initialEvents(list runtime.Object, version string, opts apistorage.ListOptions) []watch.Event {
+	var events []watch.Event
+	_ = meta.EachListItem(list, func(item runtime.Object) error {
+		events = append(events, watch.Event{Type: watch.Added, Object: item})
+		return nil
+	})
+	if opts.SendInitialEvents == nil || !*opts.SendInitialEvents || !opts.Predicate.AllowWatchBookmarks {
+		return events
+	}
+	end := f.kind.New()
+	if o, err := meta.Accessor(end); err == nil {
+		o.SetResourceVersion(version)
+		o.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+		events = append(events, watch.Event{Type: watch.Bookmark, Object: end})
+	}
+	return events
 }
 
 // newLateWatch returns a watch without faults.
@@ -75,6 +119,8 @@ func expired() watch.Interface {
 type lateWatch struct {
 	inner watch.Interface
 	clock clock.Clock
+	// first has the events that come before those of the inner watch, late as these.
+	first []watch.Event
 	// lag draws how late an event comes; end is when the watch ends, 0: with the inner one.
 	lag func(watch.Event) time.Duration
 	end time.Duration
@@ -86,11 +132,6 @@ type lateWatch struct {
 	results  chan watch.Event
 	once     sync.Once
 	stopped  chan struct{} // closed by Stop
-}
-
-type lateEvent struct {
-	watch.Event
-	due time.Time
 }
 
 // ResultChan implements watch.Interface.
@@ -110,14 +151,18 @@ func (w *lateWatch) pass() {
 	}()
 	end := after(w.clock, w.end)
 	defer end.stop()
-	var held []lateEvent
+	var held backlog
+	for _, event := range w.first {
+		held.add(event, w.clock.Now().Add(w.lag(event)))
+	}
+	w.first = nil
 	released := w.released()
-	for source := w.inner.ResultChan(); source != nil || len(held) > 0; {
+	for source := w.inner.ResultChan(); source != nil || len(held.events) > 0; {
 		var out chan<- watch.Event
 		var next lateEvent
 		var wait alarm
-		if len(held) > 0 {
-			next = held[0]
+		if len(held.events) > 0 {
+			next = held.events[0]
 			if late := next.due.Sub(w.clock.Now()); late > 0 {
 				wait = after(w.clock, late)
 			} else {
@@ -126,7 +171,7 @@ func (w *lateWatch) pass() {
 			}
 		}
 		in := source
-		if len(held) >= mostHeld {
+		if held.isFull() {
 			in = nil
 		}
 		select {
@@ -135,15 +180,14 @@ func (w *lateWatch) pass() {
 				source = nil
 				break
 			}
-			held = append(held, w.late(event, held))
+			held.add(event, w.clock.Now().Add(w.lag(event)))
 		case out <- next.Event:
-			held[0] = lateEvent{} // for Go's garbage collector
-			held = held[1:]
+			held.removeFirst()
 		case <-wait.rings:
 		case <-released:
 			released = w.released()
-			for i := range held {
-				held[i].due = w.clock.Now()
+			for i := range held.events {
+				held.events[i].due = w.clock.Now()
 			}
 		case <-end.rings:
 			return
@@ -154,14 +198,34 @@ func (w *lateWatch) pass() {
 	}
 }
 
-// late returns an event with its time, which is not before the time of an earlier event.
-func (w *lateWatch) late(event watch.Event, before []lateEvent) lateEvent {
-	due := w.clock.Now().Add(w.lag(event))
-	if n := len(before); n > 0 && due.Before(before[n-1].due) {
-		due = before[n-1].due
-	}
-	return lateEvent{event, due}
+// backlog has the events that a late watch holds, in their order. The zero value is empty.
+type backlog struct {
+	events []lateEvent
+	bytes  int // of the objects
 }
+
+type lateEvent struct {
+	watch.Event
+	due   time.Time
+	bytes int
+}
+
+// add adds an event that is due at a time, but not before an earlier event.
+func (b *backlog) add(event watch.Event, due time.Time) {
+	if n := len(b.events); n > 0 && due.Before(b.events[n-1].due) {
+		due = b.events[n-1].due
+	}
+	added := lateEvent{event, due, storage.SizeOf(event.Object)}
+	b.events, b.bytes = append(b.events, added), b.bytes+added.bytes
+}
+
+func (b *backlog) removeFirst() {
+	b.bytes -= b.events[0].bytes
+	b.events[0] = lateEvent{} // for Go's garbage collector
+	b.events = b.events[1:]
+}
+
+func (b *backlog) isFull() bool { return len(b.events) >= mostHeld || b.bytes >= mostHeldBytes }
 
 // alarm rings once. The zero value never does.
 type alarm struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,28 +12,29 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/apiserver/pkg/storage"
+	apistorage "k8s.io/apiserver/pkg/storage"
 	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/storage"
 )
 
 // source is a storage with one watch.
 type source struct {
-	storage.Interface
+	apistorage.Interface
 	events *watch.FakeWatcher
 	opened int
 }
 
-func (s *source) Watch(context.Context, string, storage.ListOptions) (watch.Interface, error) {
+func (s *source) Watch(context.Context, string, apistorage.ListOptions) (watch.Interface, error) {
 	s.opened++
 	return s.events, nil
 }
 
 // opened opens a watch to which a fate happens.
-func opened(t *testing.T, s *source, fate Fate, opts storage.ListOptions) watch.Interface {
+func opened(t *testing.T, s *source, fate Fate, opts apistorage.ListOptions) watch.Interface {
 	t.Helper()
-	wrapped := NewInjector(Plan{}, Config{Clock: clock.RealClock{}}).Wrap(schema.GroupResource{}, s)
+	wrapped := NewInjector(Plan{}, Config{Clock: clock.RealClock{}}).Wrap(storage.Kind{}, s)
 	w, err := wrapped.Watch(context.WithValue(t.Context(), exchangeKey{}, &exchange{fate: fate}), "", opts)
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +60,7 @@ func TestLateEventsKeepTheirOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{events: watch.NewFake()}
 		fate := NewDraws(parsed(t, "seed=5; watch-lag delay=1s-3s")).Next(Request{Verb: "watch"})
-		w := opened(t, s, fate, storage.ListOptions{})
+		w := opened(t, s, fate, apistorage.ListOptions{})
 		const events = 2 * mostHeld
 		begun := make([]time.Time, events)
 		go func() {
@@ -96,7 +98,7 @@ func TestLateEventsKeepTheirOrder(t *testing.T) {
 func TestHeldEventsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{events: watch.NewFake()}
-		w := opened(t, s, NewDraws(parsed(t, "watch-lag delay=1h")).Next(Request{Verb: "watch"}), storage.ListOptions{})
+		w := opened(t, s, NewDraws(parsed(t, "watch-lag delay=1h")).Next(Request{Verb: "watch"}), apistorage.ListOptions{})
 		taken := 0
 		go func() {
 			for i := range mostHeld + 50 {
@@ -124,7 +126,7 @@ func TestWatchEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{events: watch.NewFake()}
 		began := time.Now()
-		w := opened(t, s, NewDraws(parsed(t, "watch-end delay=10s; watch-lag delay=1m")).Next(Request{Verb: "watch"}), storage.ListOptions{})
+		w := opened(t, s, NewDraws(parsed(t, "watch-end delay=10s; watch-lag delay=1m")).Next(Request{Verb: "watch"}), apistorage.ListOptions{})
 		s.events.Add(numbered(1))
 		for event := range w.ResultChan() {
 			t.Errorf("event %v", event)
@@ -135,11 +137,42 @@ func TestWatchEnds(t *testing.T) {
 	})
 }
 
+// A late watch holds a bounded number of events, of a bounded size; the others wait in the store.
+func TestLateWatchHoldsNoMoreThanItsBounds(t *testing.T) {
+	for kind, c := range map[string]struct{ bytes, most int }{
+		"many":  {0, mostHeld},
+		"large": {mostHeldBytes / 10, 10},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				events := watch.NewFakeWithChanSize(2*mostHeld, false)
+				text := strings.Repeat("x", c.bytes)
+				for i := range 2 * mostHeld {
+					object := numbered(i)
+					object.Data = map[string]string{"text": text}
+					events.Add(object)
+				}
+				w := opened(t, &source{events: events}, NewDraws(parsed(t, "watch-lag delay=1s")).Next(Request{Verb: "watch"}), apistorage.ListOptions{})
+				defer w.Stop()
+				synctest.Wait()
+				if held := 2*mostHeld - len(events.ResultChan()); held != c.most {
+					t.Errorf("it holds %d events, want %d", held, c.most)
+				}
+				for i := range 2 * mostHeld {
+					if got := name(t, <-w.ResultChan()); got != fmt.Sprint(i) {
+						t.Fatalf("event %d is %s", i, got)
+					}
+				}
+			})
+		})
+	}
+}
+
 // A client that stops its watch, even twice, leaves nothing behind.
 func TestStoppedWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // it fails if a goroutine stays
 		s := &source{events: watch.NewFake()}
-		w := opened(t, s, NewDraws(parsed(t, "watch-lag delay=1s")).Next(Request{Verb: "watch"}), storage.ListOptions{})
+		w := opened(t, s, NewDraws(parsed(t, "watch-lag delay=1s")).Next(Request{Verb: "watch"}), apistorage.ListOptions{})
 		s.events.Add(numbered(1))
 		time.Sleep(2 * time.Second) // pass waits for the client
 		w.Stop()
@@ -154,7 +187,7 @@ func TestStoppedWatch(t *testing.T) {
 // A watch that has expired has one event, and the store is not asked.
 func TestExpiredWatch(t *testing.T) {
 	s := &source{events: watch.NewFake()}
-	w := opened(t, s, Fate{Expired: true}, storage.ListOptions{})
+	w := opened(t, s, Fate{Expired: true}, apistorage.ListOptions{})
 	defer w.Stop()
 	event := <-w.ResultChan()
 	if event.Type != watch.Error || !apierrors.IsResourceExpired(apierrors.FromObject(event.Object)) || s.opened != 0 {
@@ -169,8 +202,8 @@ func TestExpiredWatch(t *testing.T) {
 func TestWatchWithoutFaults(t *testing.T) {
 	s := &source{events: watch.NewFake()}
 	defer s.events.Stop()
-	wrapped := NewInjector(parsed(t, "watch-lag delay=1h"), Config{Clock: clock.RealClock{}}).Wrap(schema.GroupResource{}, s)
-	w, err := wrapped.Watch(t.Context(), "", storage.ListOptions{})
+	wrapped := NewInjector(parsed(t, "watch-lag delay=1h"), Config{Clock: clock.RealClock{}}).Wrap(storage.Kind{}, s)
+	w, err := wrapped.Watch(t.Context(), "", apistorage.ListOptions{})
 	if err != nil || w != watch.Interface(s.events) {
 		t.Errorf("it is a %T: %v", w, err)
 	}

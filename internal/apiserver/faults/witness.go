@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/storage"
+	apistorage "k8s.io/apiserver/pkg/storage"
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/rules/anomaly"
@@ -148,7 +148,7 @@ func (f *faulty) got(ctx context.Context, read runtime.Object) {
 }
 
 // listed reports that a client has read a list: a whole scope, or a part of one.
-func (f *faulty) listed(ctx context.Context, opts storage.ListOptions, list runtime.Object) {
+func (f *faulty) listed(ctx context.Context, opts apistorage.ListOptions, list runtime.Object) {
 	w := f.witness()
 	r, ok := f.requestIn(ctx)
 	l, err := meta.ListAccessor(list)
@@ -177,13 +177,13 @@ func (r Request) scope() anomaly.Scope {
 }
 
 // isWhole reports whether options select all objects of a scope.
-func isWhole(opts storage.ListOptions) bool {
+func isWhole(opts apistorage.ListOptions) bool {
 	p := opts.Predicate
 	return (p.Label == nil || p.Label.Empty()) && (p.Field == nil || p.Field.Empty())
 }
 
 // watching returns functions that report an event of a client's watch, before it is sent, and the end of the watch.
-func (f *faulty) watching(ctx context.Context, opts storage.ListOptions) (shows func(event runtime.Object), ends func()) {
+func (f *faulty) watching(ctx context.Context, opts apistorage.ListOptions) (shows func(event runtime.Object), ends func()) {
 	w := f.witness()
 	r, ok := f.requestIn(ctx)
 	if w == nil || !ok {

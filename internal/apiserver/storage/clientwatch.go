@@ -233,7 +233,7 @@ func (w *clientWatch) hold(event watch.Event) {
 		w.patience.Reset(statePatience)
 		w.timed = true
 	}
-	held := heldEvent{event, w.after, sizeOf(event.Object)}
+	held := heldEvent{event, w.after, SizeOf(event.Object)}
 	w.queue = append(w.queue, held)
 	w.bytes += held.bytes
 }

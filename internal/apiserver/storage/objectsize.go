@@ -11,8 +11,8 @@ import (
 // sizeIdentifier identifies the "encoding" of an object as its size.
 const sizeIdentifier runtime.Identifier = "coppice-size"
 
-// sizeOf returns the approximate number of bytes of an object.
-func sizeOf(object runtime.Object) int {
+// SizeOf returns the approximate number of bytes of an object.
+func SizeOf(object runtime.Object) int {
 	switch o := object.(type) {
 	case runtime.CacheableObject: // it returns only copies, and encodes once for all watches
 		var encoded sizeWriter
@@ -31,7 +31,7 @@ func sizeOf(object runtime.Object) int {
 }
 
 func encodeSize(object runtime.Object, to io.Writer) error {
-	_, err := to.Write(binary.BigEndian.AppendUint64(nil, uint64(sizeOf(object))))
+	_, err := to.Write(binary.BigEndian.AppendUint64(nil, uint64(SizeOf(object))))
 	return err
 }
 

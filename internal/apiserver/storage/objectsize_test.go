@@ -24,12 +24,12 @@ func TestSizeIsNearTheLongestText(t *testing.T) {
 		"shared":          &sharedObject{Object: &corev1.ConfigMap{ObjectMeta: metadata}},
 		"without methods": &plainObject{Text: long},
 	} {
-		if got := sizeOf(object); got < n || got > n+200 {
+		if got := SizeOf(object); got < n || got > n+200 {
 			t.Errorf("%s: an object with a text of %d bytes has %d", name, n, got)
 		}
 	}
 	shared := &sharedObject{Object: custom}
-	if first, second := sizeOf(shared), sizeOf(shared); first != second || shared.encoded != 1 {
+	if first, second := SizeOf(shared), SizeOf(shared); first != second || shared.encoded != 1 {
 		t.Errorf("an object that watches share is measured %d times", shared.encoded)
 	}
 }

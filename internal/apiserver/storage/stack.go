@@ -50,8 +50,15 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
 )
 
+// Kind is what one storage keeps: objects of a resource.
+type Kind struct {
+	Resource schema.GroupResource
+	// New and NewList return an empty object and an empty list.
+	New, NewList func() runtime.Object
+}
+
 // Wrap decorates the storage of one resource.
-type Wrap func(schema.GroupResource, apistorage.Interface) apistorage.Interface
+type Wrap func(Kind, apistorage.Interface) apistorage.Interface
 
 // Stack opens the storages of all resources in one store.
 type Stack struct {
@@ -151,7 +158,7 @@ func (s *Stack) open(
 	})
 	var served apistorage.Interface = demanded
 	if s.wrap != nil {
-		served = s.wrap(config.GroupResource, served)
+		served = s.wrap(Kind{config.GroupResource, newFunc, newListFunc}, served)
 	}
 	return served, destroy, nil
 }

@@ -194,8 +194,14 @@ func (o objects) names(t testing.TB, s *Stack, namespace string) []string {
 func TestStorageIsWrapped(t *testing.T) {
 	type outermost struct{ apistorage.Interface }
 	var asked []schema.GroupResource
-	s := New(open(t).store, func(resource schema.GroupResource, inner apistorage.Interface) apistorage.Interface {
-		asked = append(asked, resource)
+	s := New(open(t).store, func(k Kind, inner apistorage.Interface) apistorage.Interface {
+		asked = append(asked, k.Resource)
+		if _, ok := k.New().(*corev1.ConfigMap); !ok {
+			t.Errorf("a new object is a %T", k.New())
+		}
+		if _, ok := k.NewList().(*corev1.ConfigMapList); !ok {
+			t.Errorf("a new list is a %T", k.NewList())
+		}
 		return outermost{inner}
 	}, nil)
 	wrapped := s.configMapStorage(t)

@@ -168,7 +168,7 @@ func (w *window) take(event watch.Event) watch.Event {
 	}
 	size := 0 // a new object is stored anyway
 	if event.Type != watch.Added {
-		size = sizeOf(object)
+		size = SizeOf(object)
 	}
 	if event.Type == watch.Deleted {
 		object = w.withoutContent(object)
