@@ -90,8 +90,9 @@ today: ## build the simulator with each of the dozen planted bugs of the day; it
 	go test ./internal/testing/simulation -count=1 -v -run TestMutants -timeout 1h -sim.mutants=today
 
 LEVEL ?= harsh
-faults: ## the tests of coppicetest, and its collector, on a control plane with the faults of LEVEL (harsh) and of the seed SEED: a minute
+faults: ## the tests of coppicetest, and its collector, on a control plane with the faults of LEVEL (harsh) and of the seed SEED; then the control plane's own controllers with them: four minutes
 	cd coppicetest && COPPICE_FAULTS='seed=$(SEED); $(LEVEL)' go test -count=1 -v .
+	go test -count=1 -v -run 'TestControllersMeetFaults$$' ./internal/system -own.level=$(LEVEL) -own.seed=$(SEED)
 
 PLANTED ?= 100
 planted: ## an operator with each of 15 publicly reported bugs, until the faults of the level realistic show it; and PLANTED (100) runs without a bug, in which nothing may be found (a quarter of an hour)

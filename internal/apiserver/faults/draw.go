@@ -20,6 +20,8 @@ type Request struct {
 	Namespace, Name string
 	// AtAnyVersion: a list or a watch at resourceVersion 0.
 	AtAnyVersion bool
+	// Own: a request of the control plane's own controllers, which meets only faults that select users.
+	Own bool
 	// Resumes: a watch begins after a state that its client has seen, and does not ask for that state.
 	Resumes bool
 }
@@ -161,6 +163,9 @@ func (d *Draws) write(r Request, source func(Kind) *rand.Rand, fate *Fate) {
 // last returns the last fault of a kind that selects a request.
 func (p Plan) last(k Kind, r Request) (Fault, bool) {
 	for _, f := range slices.Backward(p.Faults) {
+		if r.Own && f.User == "" {
+			continue
+		}
 		if f.Kind == k && matches(f.Resource, r.Resource) && matches(f.Client, r.Client) && matches(f.User, r.User) {
 			return f, true
 		}

@@ -98,6 +98,10 @@ func TestSelection(t *testing.T) {
 		{"lost-answer " + all, Request{Verb: "watch", Resource: "pods"}, false},
 		{"lost-answer " + all, Request{Verb: "create", Resource: "pods", Subresource: "exec"}, false},
 		{"lost-answer " + all, Request{Verb: "create", Resource: "pods", Subresource: "eviction"}, true},
+		{"lost-answer " + all, Request{Verb: "create", User: "system:coppice:scheduler", Own: true}, false},
+		{"lost-answer user=system:coppice:* " + all, Request{Verb: "create", User: "system:coppice:scheduler", Own: true}, true},
+		{"lost-answer user=system:coppice:* " + all + "; lost-answer rate=0", Request{Verb: "create", User: "system:coppice:scheduler", Own: true}, true},
+		{"lost-answer user=system:coppice:collector " + all, Request{Verb: "create", User: "system:coppice:scheduler", Own: true}, false},
 	} {
 		if fate := NewDraws(parsed(t, c.plan)).Next(c.request); (fate.Loss != "") != c.want {
 			t.Errorf("%s: %+v: %+v, want %v", c.plan, c.request, fate, c.want)

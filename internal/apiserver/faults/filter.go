@@ -30,11 +30,11 @@ func exchangeOf(ctx context.Context) *exchange {
 }
 
 // Answers loses answers of a server. It is around all filters, so that the audit log has the true answer. Requests of
-// this process, and of the observer, meet no faults.
+// the observer meet no faults; those of this process meet only faults that select users.
 func (i *Injector) Answers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		t := i.current.Load()
-		if t == nil || inprocess.Is(r.Context()) || programOf(r) == observer {
+		if t == nil || programOf(r) == observer || inprocess.Is(r.Context()) && !t.selectsUsers {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -64,7 +64,12 @@ func (i *Injector) Requests(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		if described, ok := requestOf(r); ok {
+		described, ok := requestOf(r)
+		if inprocess.Is(r.Context()) && !described.Own {
+			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, (*exchange)(nil))))
+			return
+		}
+		if ok {
 			e.request, e.fate = described, i.next(e.turn, described)
 		}
 		if e.fate.OtherWriter {
@@ -110,6 +115,9 @@ func (i *Injector) refuse(w http.ResponseWriter, r *http.Request, err error) {
 // observer is a program whose requests meet no faults: coppicetest watches the test.
 const observer = "coppicetest"
 
+// ownUsers begins the names of the users of the control plane's own controllers.
+const ownUsers = "system:coppice:"
+
 // programOf returns the program in the User-Agent header.
 func programOf(r *http.Request) string {
 	program, _, _ := strings.Cut(r.UserAgent(), "/")
@@ -134,6 +142,7 @@ func requestOf(r *http.Request) (Request, bool) {
 	if who, ok := request.UserFrom(r.Context()); ok {
 		described.User = who.GetName()
 	}
+	described.Own = inprocess.Is(r.Context()) && strings.HasPrefix(described.User, ownUsers)
 	return described, true
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,11 +44,12 @@ type Config struct {
 
 // turn is the time of one plan.
 type turn struct {
-	plan       Plan
-	staleLists bool
-	mu         sync.Mutex // guards draws and times
-	draws      *Draws
-	times      map[Kind]*rand.Rand // of the faults that do not belong to a request
+	plan         Plan
+	staleLists   bool
+	selectsUsers bool
+	mu           sync.Mutex // guards draws and times
+	draws        *Draws
+	times        map[Kind]*rand.Rand // of the faults that do not belong to a request
 }
 
 // NewInjector returns an injector with a plan.
@@ -72,7 +74,8 @@ func (i *Injector) Set(p Plan) {
 		return
 	}
 	_, stale := p.any(StaleList)
-	i.current.Store(&turn{plan: p, staleLists: stale, draws: NewDraws(p), times: map[Kind]*rand.Rand{}})
+	users := slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.User != "" })
+	i.current.Store(&turn{plan: p, staleLists: stale, selectsUsers: users, draws: NewDraws(p), times: map[Kind]*rand.Rand{}})
 }
 
 // Restart begins the plan anew, and forgets what has happened.

@@ -127,7 +127,8 @@ func levels() map[string]string {
 }
 
 // ParsePlan reads a plan: items with semicolons between them, each of which is a level (mild, realistic, harsh), a fault
-// with its parameters (watch-lag delay=1s-2s resource=pods), or seed=N. Errors are for users.
+// with its parameters (watch-lag delay=1s-2s resource=pods), or seed=N. A level that selects requests (harsh
+// client=manager) has those of its faults that happen to requests. Errors are for users.
 func ParsePlan(text string) (Plan, error) {
 	var plan Plan
 	for item := range strings.SplitSeq(text, ";") {
@@ -143,12 +144,12 @@ func ParsePlan(text string) (Plan, error) {
 			plan.Seed = number
 			continue
 		}
-		if level, ok := levels()[words[0]]; ok && len(words) == 1 {
-			named, err := ParsePlan(level)
+		if text, ok := levels()[words[0]]; ok {
+			level, err := parseLevel(text, words)
 			if err != nil {
 				return Plan{}, err
 			}
-			plan.Faults = append(plan.Faults, named.Faults...)
+			plan.Faults = append(plan.Faults, level...)
 			continue
 		}
 		fault, err := parseFault(words[0], words[1:])
@@ -158,6 +159,26 @@ func ParsePlan(text string) (Plan, error) {
 		plan.Faults = append(plan.Faults, fault)
 	}
 	return plan, nil
+}
+
+// parseLevel returns the faults of a level, whose name and selectors are words.
+func parseLevel(text string, words []string) ([]Fault, error) {
+	level, err := ParsePlan(text)
+	if err != nil || len(words) == 1 {
+		return level.Faults, err
+	}
+	var selects Fault
+	if err := selects.setAll(parameters{selects: true}, words[1:]); err != nil {
+		return nil, fmt.Errorf("%s: %w", words[0], err)
+	}
+	var chosen []Fault
+	for _, f := range level.Faults {
+		if has, _ := parametersOf(f.Kind); has.selects {
+			f.Resource, f.Client, f.User = selects.Resource, selects.Client, selects.User
+			chosen = append(chosen, f)
+		}
+	}
+	return chosen, nil
 }
 
 // String returns the plan as ParsePlan reads it.
@@ -200,29 +221,40 @@ func parseFault(name string, words []string) (Fault, error) {
 	if !ok {
 		return Fault{}, fmt.Errorf("%q is neither a level (%s) nor a fault (%s)", name, strings.Join(slices.Sorted(maps.Keys(levels())), ", "), join(kinds()))
 	}
+	if err := f.setAll(has, words); err != nil {
+		return Fault{}, fmt.Errorf("%s: %w", name, err)
+	}
+	given := func(parameter string) bool {
+		return slices.ContainsFunc(words, func(word string) bool { return strings.HasPrefix(word, parameter+"=") })
+	}
+	switch {
+	case has.rate && !given("rate"):
+		return Fault{}, fmt.Errorf("%s needs rate=, the share of requests, such as 2%%", name)
+	case has.every && !given("every"):
+		return Fault{}, fmt.Errorf("%s needs every=, the time between two of them, such as 30s or 10s-1m", name)
+	case has.delay && !given("delay"):
+		return Fault{}, fmt.Errorf("%s needs delay=, %s, such as 1s or 100ms-2s", name, has.meaning)
+	}
+	return f, nil
+}
+
+// setAll sets the parameters in words.
+func (f *Fault) setAll(has parameters, words []string) error {
 	given := map[string]bool{}
 	for _, word := range words {
 		key, value, ok := strings.Cut(word, "=")
 		if !ok || value == "" {
-			return Fault{}, fmt.Errorf("%s: %q is not a parameter: write name=value", name, word)
+			return fmt.Errorf("%q is not a parameter: write name=value", word)
 		}
 		if given[key] {
-			return Fault{}, fmt.Errorf("%s: %s is given twice", name, key)
+			return fmt.Errorf("%s is given twice", key)
 		}
 		given[key] = true
 		if err := f.set(has, key, value); err != nil {
-			return Fault{}, fmt.Errorf("%s: %w", name, err)
+			return err
 		}
 	}
-	switch {
-	case has.rate && !given["rate"]:
-		return Fault{}, fmt.Errorf("%s needs rate=, the share of requests, such as 2%%", name)
-	case has.every && !given["every"]:
-		return Fault{}, fmt.Errorf("%s needs every=, the time between two of them, such as 30s or 10s-1m", name)
-	case has.delay && !given["delay"]:
-		return Fault{}, fmt.Errorf("%s needs delay=, %s, such as 1s or 100ms-2s", name, has.meaning)
-	}
-	return f, nil
+	return nil
 }
 
 // set sets one parameter.

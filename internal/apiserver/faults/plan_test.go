@@ -14,6 +14,7 @@ func TestPlansAreReadAsTheyAreWritten(t *testing.T) {
 		"controllers-late delay=1s every=1m-2m": "seed=0; controllers-late delay=1s-1s every=1m0s-2m0s",
 		"lost-answer rate=0.5":                  "seed=0; lost-answer rate=50%",
 		"lost-answer rate=7%":                   "seed=0; lost-answer rate=7%",
+		"mild client=manager resource=*.apps":   "seed=0; watch-lag delay=5ms-100ms resource=*.apps client=manager; watch-end delay=30s-2m0s resource=*.apps client=manager; stale-list delay=0s-100ms resource=*.apps client=manager; refused-write rate=0.2% resource=*.apps client=manager",
 		"watch-lag delay=1s":                    "seed=0; watch-lag delay=1s-1s",
 		"watch-expired  rate=25%":               "seed=0; watch-expired rate=25%",
 		"refused-write client=manager* user=system:serviceaccount:* rate=3% resource=*.apps": "seed=0; refused-write rate=3% resource=*.apps client=manager* user=system:serviceaccount:*",
@@ -36,7 +37,9 @@ func TestPlansAreReadAsTheyAreWritten(t *testing.T) {
 func TestWrongPlansSayWhatToDo(t *testing.T) {
 	for text, want := range map[string]string{
 		"wild":                                "neither a level (harsh, mild, realistic) nor a fault (watch-lag, watch-end, watch-expired, stale-list, refused-write, lost-answer, other-writer, connections-end, controllers-late, definition-late, webhook-late)",
-		"mild rate=2%":                        "neither a level",
+		"mild rate=2%":                        `mild: "rate" is not one of its parameters`,
+		"mild manager":                        `mild: "manager" is not a parameter: write name=value`,
+		"mild user=a user=b":                  "mild: user is given twice",
 		"seed=-1":                             "not a number from 0",
 		"lost-answer":                         "needs rate=",
 		"watch-lag":                           "needs delay=, how late an event comes, such as",

@@ -186,9 +186,7 @@ func (w *lateWatch) pass() {
 		case <-wait.rings:
 		case <-released:
 			released = w.released()
-			for i := range held.events {
-				held.events[i].due = w.clock.Now()
-			}
+			held.release(w.clock.Now())
 		case <-end.rings:
 			return
 		case <-w.stopped:
@@ -223,6 +221,13 @@ func (b *backlog) removeFirst() {
 	b.bytes -= b.events[0].bytes
 	b.events[0] = lateEvent{} // for Go's garbage collector
 	b.events = b.events[1:]
+}
+
+// release makes all events due.
+func (b *backlog) release(now time.Time) {
+	for i := range b.events {
+		b.events[i].due = now
+	}
 }
 
 func (b *backlog) isFull() bool { return len(b.events) >= mostHeld || b.bytes >= mostHeldBytes }

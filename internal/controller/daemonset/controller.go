@@ -38,8 +38,10 @@ type reconciler struct {
 	pods       *controller.RefManager[*corev1.Pod]
 	revisions  *controller.RevisionControl
 	podControl *controller.PodControl
-	backoffs   backoffs
-	now        func() time.Time
+	// written holds the expectations about statuses: with an older DaemonSet, the next one would have a conflict.
+	written  *controller.Expectations
+	backoffs backoffs
+	now      func() time.Time
 }
 
 // object is a DaemonSet as the caches show it.
@@ -63,12 +65,13 @@ func New(shared *controller.Context) (*controller.Controller, error) {
 	sets, nodes := shared.Informers.DaemonSets, shared.Informers.Nodes
 	c := &reconciler{
 		client: shared.Client, sets: sets.Lister(), nodes: nodes.Lister(), pods: shared.Pods, revisions: revisions,
-		podControl: shared.PodControl(name), backoffs: backoffs{byKey: map[backoffKey]backoff{}}, now: shared.Clock.Now,
+		podControl: shared.PodControl(name), written: controller.NewExpectations(sets.Informer().GetIndexer()),
+		backoffs: backoffs{byKey: map[backoffKey]backoff{}}, now: shared.Clock.Now,
 	}
 	return &controller.Controller{
 		Name: name, Reconcile: c.reconcile, Workers: workers,
 		Sources: []controller.Source{
-			controller.For(sets.Informer(), c.podControl.Expectations, revisions.Expectations()),
+			controller.For(sets.Informer(), c.podControl.Expectations, revisions.Expectations(), c.written),
 			shared.Pods.Source(kind(), func(pod *corev1.Pod) []cache.ObjectName { return c.matching(pod) }),
 			revisions.RefManager().Source(kind(), func(r *appsv1.ControllerRevision) []cache.ObjectName { return c.matching(r) }),
 			{Informer: nodes.Informer(), Keys: c.all, Ignore: sameFit},
@@ -112,7 +115,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if err != nil {
 		return 0, err
 	}
-	if !c.podControl.Expectations.Satisfied(set.UID) || !c.revisions.Satisfied(set.UID) {
+	if !c.podControl.Expectations.Satisfied(set.UID) || !c.revisions.Satisfied(set.UID) || !c.written.Satisfied(set.UID) {
 		return 0, nil // the awaited event enqueues the key again
 	}
 	o, err := c.observe(ctx, set)
@@ -239,8 +242,10 @@ func (c *reconciler) writeStatus(ctx context.Context, o object, n Counts) error 
 	}
 	changed := o.DeepCopy()
 	changed.Status = status
-	if _, err := c.client.AppsV1().DaemonSets(o.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{}); err != nil {
+	written, err := c.client.AppsV1().DaemonSets(o.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
+	if err != nil {
 		return fmt.Errorf("write the status: %w", err)
 	}
+	c.written.ExpectVersion(o.UID, written.ResourceVersion)
 	return nil
 }

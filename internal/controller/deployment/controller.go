@@ -36,6 +36,9 @@ type reconciler struct {
 	pods        *controller.RefManager[*corev1.Pod]
 	events      record.EventRecorder
 	now         func() time.Time
+	// written and scaled hold the expectations about what was written to deployments and to their ReplicaSets. On older
+	// ones, each further write would have a conflict.
+	written, scaled *controller.Expectations
 }
 
 func kind() schema.GroupVersionKind { return appsv1.SchemeGroupVersion.WithKind("Deployment") }
@@ -50,11 +53,14 @@ func New(shared *controller.Context) (*controller.Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &reconciler{client: shared.Client, deployments: source.Lister(), sets: sets, pods: shared.Pods, events: shared.Events(name), now: shared.Clock.Now}
+	c := &reconciler{
+		client: shared.Client, deployments: source.Lister(), sets: sets, pods: shared.Pods, events: shared.Events(name), now: shared.Clock.Now,
+		written: controller.NewExpectations(source.Informer().GetIndexer()), scaled: controller.NewExpectations(sets.Indexer()),
+	}
 	return &controller.Controller{
 		Name: name, Reconcile: c.reconcile, Workers: workers,
 		Sources: []controller.Source{
-			controller.For(source.Informer()),
+			controller.For(source.Informer(), c.written, c.scaled),
 			sets.Source(kind(), c.matching),
 			{Informer: shared.Informers.Pods.Informer(), Keys: c.recreating},
 		},
@@ -103,6 +109,9 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if err != nil {
 		return 0, err
 	}
+	if !c.written.Satisfied(d.UID) || !c.scaled.Satisfied(d.UID) {
+		return 0, nil // the awaited event enqueues the key again
+	}
 	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
 	if err != nil {
 		return 0, fmt.Errorf("read the selector: %w", err)
@@ -112,7 +121,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 		Live: func(ctx context.Context) (metav1.Object, error) {
 			return c.client.AppsV1().Deployments(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 		},
-	}, nil)
+	}, c.scaled)
 	if err != nil {
 		return 0, err
 	}
@@ -179,16 +188,19 @@ func (c *reconciler) number(ctx context.Context, d *appsv1.Deployment, revision 
 	if err != nil {
 		return fmt.Errorf("write a patch: %w", err)
 	}
-	if _, err := c.client.AppsV1().Deployments(d.Namespace).Patch(ctx, d.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	written, err := c.client.AppsV1().Deployments(d.Namespace).Patch(ctx, d.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
 		return fmt.Errorf("number the revision: %w", err)
 	}
+	c.written.ExpectVersion(d.UID, written.ResourceVersion)
 	return nil
 }
 
 func (c *reconciler) create(ctx context.Context, d *appsv1.Deployment, set *appsv1.ReplicaSet) error {
-	_, err := c.client.AppsV1().ReplicaSets(d.Namespace).Create(ctx, set, metav1.CreateOptions{})
+	created, err := c.client.AppsV1().ReplicaSets(d.Namespace).Create(ctx, set, metav1.CreateOptions{})
 	switch {
 	case err == nil:
+		c.scaled.ExpectVersion(d.UID, created.ResourceVersion)
 		c.events.Eventf(d, corev1.EventTypeNormal, "ScalingReplicaSet", "Scaled up replica set %s from 0 to %d", set.Name, *set.Spec.Replicas)
 		return nil
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
@@ -215,9 +227,11 @@ func (c *reconciler) create(ctx context.Context, d *appsv1.Deployment, set *apps
 
 func (c *reconciler) update(ctx context.Context, d *appsv1.Deployment, change Change) error {
 	set := change.Set
-	if _, err := c.client.AppsV1().ReplicaSets(set.Namespace).Update(ctx, set, metav1.UpdateOptions{}); err != nil {
+	written, err := c.client.AppsV1().ReplicaSets(set.Namespace).Update(ctx, set, metav1.UpdateOptions{})
+	if err != nil {
 		return fmt.Errorf("change replica set %s: %w", set.Name, err)
 	}
+	c.scaled.ExpectVersion(d.UID, written.ResourceVersion)
 	if to := *set.Spec.Replicas; to > change.From {
 		c.events.Eventf(d, corev1.EventTypeNormal, "ScalingReplicaSet", "Scaled up replica set %s from %d to %d", set.Name, change.From, to)
 	} else if to < change.From {
@@ -232,8 +246,10 @@ func (c *reconciler) report(ctx context.Context, d *appsv1.Deployment, status ap
 	}
 	changed := d.DeepCopy()
 	changed.Status = status
-	if _, err := c.client.AppsV1().Deployments(d.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{}); err != nil {
+	written, err := c.client.AppsV1().Deployments(d.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
+	if err != nil {
 		return fmt.Errorf("write the status: %w", err)
 	}
+	c.written.ExpectVersion(d.UID, written.ResourceVersion)
 	return nil
 }

@@ -23,6 +23,8 @@ type reconciler struct {
 	pods       *controller.RefManager[*corev1.Pod]
 	podControl *controller.PodControl
 	now        func() time.Time
+	// written holds the expectations about statuses: with an older object, the next one would have a conflict.
+	written *controller.Expectations
 }
 
 // ReplicaSets returns the controller of apps/v1 ReplicaSet.
@@ -36,11 +38,14 @@ func ReplicationControllers(shared *controller.Context) *controller.Controller {
 }
 
 func newController(shared *controller.Context, k kind) *controller.Controller {
-	c := &reconciler{kind: k, pods: shared.Pods, podControl: shared.PodControl(k.name()), now: shared.Clock.Now}
+	c := &reconciler{
+		kind: k, pods: shared.Pods, podControl: shared.PodControl(k.name()), now: shared.Clock.Now,
+		written: controller.NewExpectations(k.informer().GetIndexer()),
+	}
 	return &controller.Controller{
 		Name: k.name(), Reconcile: c.reconcile, Workers: workers,
 		Sources: []controller.Source{
-			controller.For(k.informer(), c.podControl.Expectations),
+			controller.For(k.informer(), c.podControl.Expectations, c.written),
 			shared.Pods.Source(k.groupVersionKind(), k.matching),
 		},
 	}
@@ -78,7 +83,22 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if apierrors.HasStatusCause(failed, corev1.NamespaceTerminatingCause) {
 		failed = nil // no retry can succeed
 	}
-	return plan.RequeueAfter, errors.Join(failed, obj.write(ctx, plan.Counts, reason))
+	return plan.RequeueAfter, errors.Join(failed, c.report(ctx, obj, plan.Counts, reason))
+}
+
+// report writes the status, unless the cache does not show the last one yet: its event enqueues the key again.
+func (c *reconciler) report(ctx context.Context, obj *object, counts Counts, reason *failure) error {
+	if !c.written.Satisfied(obj.GetUID()) {
+		return nil
+	}
+	version, err := obj.write(ctx, counts, reason)
+	if err != nil {
+		return err
+	}
+	if version != "" {
+		c.written.ExpectVersion(obj.GetUID(), version)
+	}
+	return nil
 }
 
 // related returns the pods of objects with the same controller: the pods of the other revisions

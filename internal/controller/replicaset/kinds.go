@@ -27,8 +27,9 @@ type object struct {
 	controller.Owner
 	Set
 	on runtime.Object
-	// write writes the status if it differs from the one in the cache.
-	write func(ctx context.Context, counts Counts, failure *failure) error
+	// write writes the status if it differs from the one in the cache, and returns the new resourceVersion; empty if it
+	// does not.
+	write func(ctx context.Context, counts Counts, failure *failure) (string, error)
 }
 
 // failure is the reason why pods could not be created or deleted.
@@ -85,7 +86,7 @@ func (k replicaSets) get(key cache.ObjectName, now func() time.Time) (*object, e
 			MinReady: time.Duration(rs.Spec.MinReadySeconds) * time.Second, Ending: rs.DeletionTimestamp != nil,
 		},
 		on: rs,
-		write: func(ctx context.Context, c Counts, failed *failure) error {
+		write: func(ctx context.Context, c Counts, failed *failure) (string, error) {
 			status := appsv1.ReplicaSetStatus{
 				Replicas: c.Replicas, FullyLabeledReplicas: c.FullyLabeled, ReadyReplicas: c.Ready, AvailableReplicas: c.Available,
 				TerminatingReplicas: &c.Terminating, ObservedGeneration: rs.Generation, Conditions: slices.Clone(rs.Status.Conditions),
@@ -101,12 +102,15 @@ func (k replicaSets) get(key cache.ObjectName, now func() time.Time) (*object, e
 				})
 			}
 			if equality.Semantic.DeepEqual(status, rs.Status) {
-				return nil
+				return "", nil
 			}
 			changed := rs.DeepCopy()
 			changed.Status = status
-			_, err := k.client.AppsV1().ReplicaSets(key.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
-			return err
+			written, err := k.client.AppsV1().ReplicaSets(key.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
+			if err != nil {
+				return "", err
+			}
+			return written.ResourceVersion, nil
 		},
 	}, nil
 }
@@ -156,7 +160,7 @@ func (k replicationControllers) get(key cache.ObjectName, now func() time.Time) 
 			MinReady: time.Duration(rc.Spec.MinReadySeconds) * time.Second, Ending: rc.DeletionTimestamp != nil,
 		},
 		on: rc,
-		write: func(ctx context.Context, c Counts, failed *failure) error {
+		write: func(ctx context.Context, c Counts, failed *failure) (string, error) {
 			status := corev1.ReplicationControllerStatus{
 				Replicas: c.Replicas, FullyLabeledReplicas: c.FullyLabeled, ReadyReplicas: c.Ready, AvailableReplicas: c.Available,
 				ObservedGeneration: rc.Generation, Conditions: slices.Clone(rc.Status.Conditions),
@@ -172,12 +176,15 @@ func (k replicationControllers) get(key cache.ObjectName, now func() time.Time) 
 				})
 			}
 			if equality.Semantic.DeepEqual(status, rc.Status) {
-				return nil
+				return "", nil
 			}
 			changed := rc.DeepCopy()
 			changed.Status = status
-			_, err := k.client.CoreV1().ReplicationControllers(key.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
-			return err
+			written, err := k.client.CoreV1().ReplicationControllers(key.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
+			if err != nil {
+				return "", err
+			}
+			return written.ResourceVersion, nil
 		},
 	}, nil
 }
