@@ -73,6 +73,8 @@ func New(begin time.Time, choose histories.Choose, constructors ...func(*control
 		"endpointslices":         shared.Informers.EndpointSlices.Informer(),
 		"nodes":                  shared.Informers.Nodes.Informer(),
 		"controllerrevisions":    shared.Informers.ControllerRevisions.Informer(),
+		"deployments":            shared.Informers.Deployments.Informer(),
+		"replicasets":            shared.Informers.ReplicaSets.Informer(),
 		"statefulsets":           shared.Informers.StatefulSets.Informer(),
 		"daemonsets":             shared.Informers.DaemonSets.Informer(),
 		"devicetaintrules":       shared.Informers.DeviceTaintRules.Informer(),

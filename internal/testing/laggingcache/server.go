@@ -59,10 +59,11 @@ type Server struct {
 
 	now func() time.Time
 
-	mu       sync.Mutex
-	revision int                          // guarded by mu, as is all below
-	objects  map[string]map[string]object // by resource and key
-	changes  map[string][]change          // by resource
+	mu        sync.Mutex
+	revision  int // guarded by mu, as is all below
+	conflicts int
+	objects   map[string]map[string]object // by resource and key
+	changes   map[string][]change          // by resource
 }
 
 // Fate is the outcome of a request.
@@ -100,10 +101,20 @@ func (s *Server) serve(action clienttesting.Action) (runtime.Object, error) {
 		return nil, apierrors.NewInternalError(errors.New("refused"))
 	}
 	obj, err := s.carryOutLocked(action, resource, action.GetNamespace()+"/"+name)
+	if apierrors.IsConflict(err) {
+		s.conflicts++
+	}
 	if fate == Lost && err == nil {
 		return nil, errLost
 	}
 	return obj, err
+}
+
+// Conflicts returns how many writes had a conflict.
+func (s *Server) Conflicts() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.conflicts
 }
 
 func nameIn(action clienttesting.Action) string {
@@ -243,11 +254,11 @@ func merge(into, patch map[string]any) {
 	}
 }
 
-// updateLocked writes statuses, and the whole of endpoints and resource claims: controllers update
-// nothing else.
+// updateLocked writes statuses, and the whole of endpoints, resource claims and ReplicaSets: controllers update nothing
+// else.
 func (s *Server) updateLocked(resource string, was object, action clienttesting.UpdateAction) (runtime.Object, error) {
 	sent, ok := action.GetObject().(object)
-	whole := resource == "endpoints" || resource == "endpointslices" || (resource == "resourceclaims" && action.GetSubresource() == "")
+	whole := slices.Contains([]string{"endpoints", "endpointslices", "resourceclaims", "replicasets"}, resource) && action.GetSubresource() == ""
 	if !ok || whole != (action.GetSubresource() == "") {
 		return nil, fmt.Errorf("update %s: not modelled", resource)
 	}
@@ -258,6 +269,9 @@ func (s *Server) updateLocked(resource string, was object, action clienttesting.
 		return nil, conflict(resource, was)
 	}
 	switch changed := was.DeepCopyObject().(type) {
+	case *appsv1.Deployment:
+		changed.Status = sent.(*appsv1.Deployment).Status
+		return s.putLocked(resource, changed), nil
 	case *appsv1.StatefulSet:
 		changed.Status = sent.(*appsv1.StatefulSet).Status
 		return s.putLocked(resource, changed), nil
