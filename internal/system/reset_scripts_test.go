@@ -29,6 +29,7 @@ var (
 // TestScriptsAfterAResetEndAsOnANewPlane plays a random script, resets the control plane in the middle of it, plays
 // another one, and compares its end with that on a new control plane. Both scripts use the same names.
 func TestScriptsAfterAResetEndAsOnANewPlane(t *testing.T) {
+	t.Parallel()
 	seed := *resetSeed
 	if seed == 0 {
 		seed = rand.Uint64()
