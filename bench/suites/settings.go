@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -97,12 +98,14 @@ func (c config) try(ctx context.Context, s compiledSuite, i int, on on) (measure
 	return got, nil
 }
 
-// trySettings runs the suites with our assets and each of the settings, and prints the outcomes.
+// trySettings runs the suites with our assets and each of the settings, and prints the outcomes. A package of which no
+// test ran, because the setting does not let its suite begin, is an error at the end.
 func (c config) trySettings(ctx context.Context, work string, chosen []suite) error {
 	assets, err := c.ownAssets(ctx, work)
 	if err != nil {
 		return err
 	}
+	var failed []error
 	for _, s := range chosen {
 		compiled, err := c.compile(ctx, work, s)
 		if err != nil {
@@ -112,13 +115,15 @@ func (c config) trySettings(ctx context.Context, work string, chosen []suite) er
 			for i := range compiled.packages {
 				m, err := c.try(ctx, compiled, i, on{assets, set.value, set})
 				if err != nil {
-					return fmt.Errorf("%s: %w", s.name, err)
+					failed = append(failed, fmt.Errorf("%s: %w", s.name, err))
+					log.Print(err)
+					continue
 				}
 				printOutcomes(os.Stdout, compiled.packages[i].path, set, m)
 			}
 		}
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 // printOutcomes prints the number of tests of a package that passed with a setting, and the names of the others.

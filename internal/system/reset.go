@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -66,8 +65,8 @@ type resetter struct {
 	settle    atomic.Pointer[func(context.Context) report.Settlement]
 	workloads atomic.Pointer[controller.Context]
 
-	mu   sync.Mutex // held by a reset
-	mark *etcd.Mark // guarded by mu
+	turn chan struct{} // holds a value while a reset runs
+	mark *etcd.Mark    // guarded by turn
 }
 
 // ServeHTTP implements http.Handler.
@@ -85,7 +84,11 @@ func (r *resetter) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		http.Error(w, "only POST (reset) and PUT (keep the present state) are supported", http.StatusMethodNotAllowed)
 		return
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, etcd.ErrMarkTooLarge):
+		http.Error(w, escape.Line(err.Error()), http.StatusRequestEntityTooLarge)
+		return
+	case err != nil:
 		http.Error(w, escape.Line(err.Error()), http.StatusServiceUnavailable)
 		return
 	}
@@ -94,10 +97,23 @@ func (r *resetter) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	_ = json.NewEncoder(w).Encode(result) // a client that has disconnected retries
 }
 
+// begin waits for the turn of a request, and returns a function that ends it.
+func (r *resetter) begin(ctx context.Context) (end func(), err error) {
+	select {
+	case r.turn <- struct{}{}:
+		return func() { <-r.turn }, nil
+	case <-ctx.Done():
+		return nil, errors.New("an earlier reset has not ended: try again")
+	}
+}
+
 // keep makes the present state the one to which resets lead back.
 func (r *resetter) keep(ctx context.Context) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	end, err := r.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
 	mark, err := r.store.Mark(ctx) // not in the middle of a reset
 	if err != nil {
 		return err
@@ -109,8 +125,11 @@ func (r *resetter) keep(ctx context.Context) error {
 // reset leads back to the mark, and returns when the control plane is at rest there. Controllers that have acted on the
 // strength of the former state may have made objects meanwhile; then it begins again.
 func (r *resetter) reset(ctx context.Context) (total resetResult, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	end, err := r.begin(ctx)
+	if err != nil {
+		return total, err
+	}
+	defer end()
 	r.api.RestartFaults()
 	// A controller may write a restored object again: changes are undone once.
 	for changes := true; ; {
@@ -166,7 +185,7 @@ func isDefinition(key string) bool {
 // newResetter returns the resetter of a control plane. It has no mark.
 func newResetter(o completedOptions, api *apiserver.Server, store *etcd.Store) *resetter {
 	services := cmp.Or(o.Services, core.DefaultServiceRanges())
-	return &resetter{api: api, store: store, now: clock.RealClock{}.Now, nodes: o.Nodes.Nodes > 0, address: services.First().String()}
+	return &resetter{turn: make(chan struct{}, 1), api: api, store: store, now: clock.RealClock{}.Now, nodes: o.Nodes.Nodes > 0, address: services.First().String()}
 }
 
 // returns reports whether a reset undoes a difference. It leaves the objects that the control plane itself writes at any

@@ -345,3 +345,25 @@ func TestResetIsForEphemeralControlPlanes(t *testing.T) {
 		})
 	}
 }
+
+// A reset waits for an earlier one, until its request ends.
+func TestResetsComeOneAfterTheOther(t *testing.T) {
+	r := &resetter{turn: make(chan struct{}, 1)}
+	end, err := r.begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := r.reset(ended); err == nil || !strings.Contains(err.Error(), "an earlier reset has not ended") {
+		t.Errorf("a second reset: %v", err)
+	}
+	if err := r.keep(ended); err == nil || !strings.Contains(err.Error(), "an earlier reset has not ended") {
+		t.Errorf("a mark in the middle of a reset: %v", err)
+	}
+	end()
+	if end, err = r.begin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	end()
+}

@@ -18,6 +18,9 @@ const (
 	returning = 16
 )
 
+// ErrMarkTooLarge is the error of a Mark of too many objects.
+var ErrMarkTooLarge = fmt.Errorf("the objects have more than %d MiB, the most that a mark can have", mostMarked>>20)
+
 // Mark is a state of all keys, to which Store.Return leads back. It is not safe for concurrent use.
 type Mark struct {
 	below string            // the prefix of all keys
@@ -64,7 +67,7 @@ func (r *Returned) add(d Difference, resource schema.GroupResource, revision int
 	r.Writes[resource] = max(r.Writes[resource], revision)
 }
 
-// Mark returns the present state of all keys. Its values may have at most 256 MiB.
+// Mark returns the present state of all keys. If their values have more than 256 MiB, the error is ErrMarkTooLarge.
 func (s *Store) Mark(ctx context.Context) (*Mark, error) {
 	m, size := &Mark{below: s.prefix + "/", keys: map[string]Stored{}}, 0
 	err := s.follower.ReadAll(ctx, m.below, "", 0, func(o Stored) bool {
@@ -76,7 +79,7 @@ func (s *Store) Mark(ctx context.Context) (*Mark, error) {
 		return nil, err
 	}
 	if size > mostMarked {
-		return nil, fmt.Errorf("the objects have more than %d MiB, the most that a mark can have", mostMarked>>20)
+		return nil, ErrMarkTooLarge
 	}
 	return m, nil
 }
