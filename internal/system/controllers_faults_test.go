@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -34,10 +33,7 @@ var (
 // there more pods than the rules of each kind allow, and no write is based on an old state.
 func TestControllersMeetFaults(t *testing.T) {
 	t.Parallel()
-	seed := *ownSeed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
+	seed := seedOf(ownSeed)
 	t.Logf("-own.level=%s -own.seed=%d", *ownLevel, seed)
 	plan, err := faults.ParsePlan(fmt.Sprintf("seed=%d; %s user=system:coppice:*", seed, *ownLevel))
 	if err != nil {
@@ -47,7 +43,7 @@ func TestControllersMeetFaults(t *testing.T) {
 	o.Ephemeral, o.Workloads, o.Scheduler, o.Faults = true, InProcess, true, plan
 	o.Nodes.Nodes = 2
 	runWith(t, o, func(ctx context.Context, client kubernetes.Interface) error {
-		w := &workloads{t: t, Interface: client, pods: map[types.UID]*corev1.Pod{}, ofJob: map[types.UID]bool{}}
+		w := &workloads{t: t, Interface: client}
 		sets, err := client.AppsV1().ReplicaSets(metav1.NamespaceDefault).Watch(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
@@ -86,9 +82,6 @@ func TestControllersMeetFaults(t *testing.T) {
 type workloads struct {
 	kubernetes.Interface
 	t *testing.T
-
-	pods  map[types.UID]*corev1.Pod // in count only
-	ofJob map[types.UID]bool        // in count only
 }
 
 // The numbers of the pods of the workloads. The Deployment and the StatefulSet have one more in the end.
@@ -242,23 +235,24 @@ func (w *workloads) sum(events <-chan watch.Event) {
 
 // count fails the test if a workload has more pods at any time than its kind allows.
 func (w *workloads) count(events <-chan watch.Event) {
+	pods, ofJob := map[types.UID]*corev1.Pod{}, map[types.UID]bool{}
 	for event := range events {
 		pod, ok := event.Object.(*corev1.Pod)
 		if !ok {
 			continue
 		}
-		w.pods[pod.UID] = pod
+		pods[pod.UID] = pod
 		if event.Type == watch.Deleted || pod.DeletionTimestamp != nil {
-			delete(w.pods, pod.UID)
+			delete(pods, pod.UID)
 		}
 		if pod.Labels["app"] == "job" {
-			w.ofJob[pod.UID] = true
+			ofJob[pod.UID] = true
 		}
 		number := map[string]int{}
-		for each := range maps.Values(w.pods) {
+		for each := range maps.Values(pods) {
 			number[group(each)]++
 		}
-		number["all of the job"] = len(w.ofJob)
+		number["all of the job"] = len(ofJob)
 		for of, n := range number {
 			most := webPods + 1 // of a ReplicaSet
 			switch {

@@ -84,12 +84,12 @@ func (r *resetter) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		http.Error(w, "only POST (reset) and PUT (keep the present state) are supported", http.StatusMethodNotAllowed)
 		return
 	}
-	switch {
-	case errors.Is(err, etcd.ErrMarkTooLarge):
-		http.Error(w, escape.Line(err.Error()), http.StatusRequestEntityTooLarge)
-		return
-	case err != nil:
-		http.Error(w, escape.Line(err.Error()), http.StatusServiceUnavailable)
+	if err != nil {
+		status := http.StatusServiceUnavailable
+		if errors.Is(err, etcd.ErrMarkTooLarge) {
+			status = http.StatusRequestEntityTooLarge
+		}
+		http.Error(w, escape.Line(err.Error()), status)
 		return
 	}
 	result.Time = r.now()

@@ -30,10 +30,7 @@ var (
 // another one, and compares its end with that on a new control plane. Both scripts use the same names.
 func TestScriptsAfterAResetEndAsOnANewPlane(t *testing.T) {
 	t.Parallel()
-	seed := *resetSeed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
+	seed := seedOf(resetSeed)
 	o := options("")
 	o.DataDir, o.Ephemeral, o.Workloads, o.Scheduler = "", true, InProcess, true
 	o.Nodes.Nodes = 1
@@ -72,6 +69,14 @@ func TestScriptsAfterAResetEndAsOnANewPlane(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// seedOf returns the seed that a flag gives; for 0, a random one.
+func seedOf(given *uint64) uint64 {
+	if *given == 0 {
+		return rand.Uint64()
+	}
+	return *given
 }
 
 func lines(state map[string]int) string {

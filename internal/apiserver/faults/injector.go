@@ -78,7 +78,7 @@ func (i *Injector) Set(p Plan) {
 	i.current.Store(&turn{plan: p, staleLists: stale, selectsUsers: users, draws: NewDraws(p), times: map[Kind]*rand.Rand{}})
 }
 
-// Restart begins the plan anew, and forgets what has happened.
+// Restart begins the plan anew, without a journal and anomalies.
 func (i *Injector) Restart() {
 	i.journal.clear()
 	i.witness.clear()

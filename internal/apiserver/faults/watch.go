@@ -59,8 +59,8 @@ func (f *faulty) Watch(ctx context.Context, key string, opts apistorage.ListOpti
 	return late, nil
 }
 
-// watch opens a watch, and returns the events that come before those of it: the state from which it begins, if that is
-// to be a former one which etcd still has.
+// watch opens a watch. If it is to begin with a former state, and etcd still has that, the state is returned as events
+// that come first.
 func (f *faulty) watch(ctx context.Context, key string, opts apistorage.ListOptions) ([]watch.Event, watch.Interface, error) {
 	if version, former := f.formerOf(ctx); former {
 		list := f.kind.NewList()
@@ -119,7 +119,7 @@ func expired() watch.Interface {
 type lateWatch struct {
 	inner watch.Interface
 	clock clock.Clock
-	// first has the events that come before those of the inner watch, late as these.
+	// first are the events before those of the inner watch, late like them.
 	first []watch.Event
 	// lag draws how late an event comes; end is when the watch ends, 0: with the inner one.
 	lag func(watch.Event) time.Duration

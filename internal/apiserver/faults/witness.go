@@ -39,7 +39,7 @@ func (w *witness) with(use func(d *anomaly.Detector)) {
 	}
 }
 
-// findings calls a function with the detector, and returns what it finds.
+// findings calls a function with the detector, and returns the new findings.
 func (w *witness) findings(use func(d *anomaly.Detector)) []anomaly.Anomaly {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -69,7 +69,7 @@ func (i *Injector) Conclude() {
 	}
 }
 
-// witness returns that of the injector while there is a plan, and nil otherwise.
+// witness returns the witness of the injector while there is a plan; nil without one.
 func (f *faulty) witness() *witness {
 	if f.injector.current.Load() == nil {
 		return nil
@@ -200,7 +200,7 @@ func (f *faulty) watching(ctx context.Context, opts apistorage.ListOptions) (sho
 	w.with(func(d *anomaly.Detector) {
 		w.watches++
 		number = w.watches
-		begin, _ := strconv.ParseUint(opts.ResourceVersion, 10, 64) // from the beginning if there is none
+		begin, _ := strconv.ParseUint(opts.ResourceVersion, 10, 64) // 0, the beginning, without one
 		d.Watches(number, r.client(), r.scope(), begin)
 	})
 	shows = func(event runtime.Object) {
