@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -43,6 +44,7 @@ type foundation struct {
 	client      kubernetes.Interface          // by loopback, like the other clients
 	definitions apiextensionsclient.Interface // of CustomResourceDefinitions
 	objects     metadata.Interface
+	whole       dynamic.Interface
 	informers   informers.SharedInformerFactory
 	mapper      *restmapper.DeferredDiscoveryRESTMapper // for admission; reset when CustomResourceDefinitions change
 
@@ -83,6 +85,9 @@ func connect(c completedConfig) (*foundation, error) {
 	}
 	if f.objects, err = metadata.NewForConfig(f.loopback); err != nil {
 		return nil, fmt.Errorf("create the metadata loopback client: %w", err)
+	}
+	if f.whole, err = dynamic.NewForConfig(f.loopback); err != nil {
+		return nil, fmt.Errorf("create the loopback client of whole objects: %w", err)
 	}
 	f.faults = faults.NewInjector(c.Faults.Plan, faults.Config{
 		Codecs: f.schemes.Codecs, Clock: clock.RealClock{}, Log: c.Log, Patch: patchBy(f.objects), Connections: connections,

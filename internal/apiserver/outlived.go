@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -12,23 +14,31 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/accesscontrol"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/collect/protected"
+	"github.com/coppice-dev/coppice/internal/rules/inuse"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
-// outlived looks up the objects that protected objects outlive.
+// outlived looks up the objects because of which protected objects stay.
 type outlived struct {
 	access *accesscontrol.AccessControl
 	lookup protected.Lookup
 }
 
-// left returns the objects that a protected object outlives and that still exist, as far as the user of the
-// request may read them. The server itself, without a user, reads all.
-func (o outlived) left(ctx context.Context, namespace string, outlived []protection.Outlived) []protection.Remaining {
+// left is deleteflow.Config.Remaining. The server itself, without a user, reads all.
+func (o outlived) left(ctx context.Context, resource schema.GroupResource, m metav1.Object, p protection.Protection) []protection.Remaining {
 	var may protected.May
 	if who, ok := genericrequest.UserFrom(ctx); ok {
 		may = o.rightsOf(who)
 	}
-	return o.lookup.Remaining(ctx, may, namespace, outlived)
+	of := inuse.Object{Namespace: m.GetNamespace(), Name: m.GetName()}
+	if p.Mode == protection.Unused {
+		kind, err := o.lookup.Mapper.KindFor(resource.WithVersion(""))
+		if err != nil {
+			return []protection.Remaining{{Outlived: protection.Outlived{Kind: resource.String()}, Unknown: err.Error()}}
+		}
+		of.Kind = kind.GroupKind()
+	}
+	return o.lookup.Remaining(ctx, may, of, p)
 }
 
 // check is admissionchain.Config.Outlived.

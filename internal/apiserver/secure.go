@@ -38,7 +38,9 @@ func secure(ctx context.Context, c completedConfig, f *foundation) (*security, e
 		Follower: c.Store.Follower(), Authorizer: f.base.Authorization.Authorizer, Builtin: f.served.IsBuiltin,
 	})
 	companions := companions(c.Companions)
-	outlived := outlived{access: access, lookup: protected.Lookup{Mapper: f.mapper, Metadata: f.objects, Carried: companions.hasFinalizer}}
+	outlived := outlived{access: access, lookup: protected.Lookup{
+		Mapper: f.mapper, Metadata: f.objects, Objects: f.whole, Discovery: f.client.Discovery(), Carried: companions.hasFinalizer,
+	}}
 	flow := deleteflow.New(deleteflow.Config{
 		Now: c.Now, Resources: builtin.Resources(), Collector: c.Features.Collector,
 		Remaining: outlived.left, OnRequest: companions.requested, Stored: stored.At,

@@ -1,6 +1,8 @@
 package apiserver
 
 import (
+	"context"
+
 	"go.opentelemetry.io/otel/trace/noop"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1beta1"
@@ -52,15 +54,23 @@ func restOptions(c completedConfig, f *foundation, flow *deleteflow.Flow) option
 
 	establisher, faults := f.establisher, f.faults
 	guard := func(k storage.Kind, inner apistorage.Interface) apistorage.Interface {
-		return flow.Guard(k.Resource, establisher.Wrap(k.Resource, faults.Wrap(k, inner)))
+		return flow.Guard(k.Resource, closerOf(k), establisher.Wrap(k.Resource, faults.Wrap(k, inner)))
 	}
 	stack := storage.New(c.Store, guard, unique())
 	f.base.RESTOptionsGetter = stack.RESTOptions(definitions.CreateRESTOptionsGetter(&genericoptions.SimpleStorageFactory{StorageConfig: definitions.StorageConfig}, nil))
 	return options{
 		builtin: stack.RESTOptions(etcd.CreateRESTOptionsGetter(factory, nil)),
-		custom:  stack.RESTOptions(apiextensionsoptions.NewCRDRESTOptionsGetter(definitions, nil, f.base.StorageObjectCountTracker)),
+		custom:  stack.InstanceOptions(apiextensionsoptions.NewCRDRESTOptionsGetter(definitions, nil, f.base.StorageObjectCountTracker)),
 		stack:   stack,
 	}
+}
+
+// closerOf returns how the delete flow closes an object of a kind; nil if nothing is created in it.
+func closerOf(k storage.Kind) deleteflow.Closer {
+	if k.Close == nil {
+		return nil
+	}
+	return func(ctx context.Context, name string) (deleteflow.Closed, error) { return k.Close(ctx, name) }
 }
 
 // definitionCodec returns the codec of stored CustomResourceDefinitions: protobuf, which takes a fraction

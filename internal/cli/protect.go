@@ -53,6 +53,10 @@ func newProtect(s Streams) *cobra.Command {
   cascading  users and controllers can delete the object by name; the deletion of its owner,
              namespace or CustomResourceDefinition does not
   outlives   no request deletes the object before all objects of --of are gone
+  unused     no request deletes the object while it is in use: by an object that names it in a field of
+             Kubernetes' API (the Secrets, ConfigMaps, ServiceAccounts and volume claims of pods and of
+             templates, classes, roles of bindings, Services, targets of autoscalers, nodes of pods), by an
+             instance of the CustomResourceDefinition, or by a content of the namespace
 
 The server of "coppice up" enforces protection. Other servers do so with the policies or the
 webhook of Coppice (docs/protect.md). Users who may update an object may also unprotect it:
@@ -70,6 +74,9 @@ with the webhook, --mode=outlives without --of makes the webhook check the list 
 
   # The database stays as long as one of these objects exists
   coppice protect statefulset/db --of deployment/shop --of deployment/billing/invoices
+
+  # The definition stays as long as there is an instance of it
+  coppice protect crd/widgets.acme.io --mode=unused
 
   # The operator stays as long as an object has its finalizer
   coppice protect deployment/operator -n acme --of finalizer/acme.io/cleanup

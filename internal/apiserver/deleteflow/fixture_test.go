@@ -236,7 +236,7 @@ func (o restOptions) GetRESTOptions(resource schema.GroupResource, _ runtime.Obj
 		Decorator: func(*storagebackend.ConfigForResource, string, func(runtime.Object) (string, error), func() runtime.Object, func() runtime.Object,
 			storage.AttrFunc, storage.IndexerFuncs, *cache.Indexers,
 		) (storage.Interface, factory.DestroyFunc, error) {
-			return o.fixture.flow.Guard(resource, o.fixture.memory), func() {}, nil
+			return o.fixture.flow.Guard(resource, nil, o.fixture.memory), func() {}, nil
 		},
 	}, nil
 }

@@ -89,10 +89,10 @@ type Config struct {
 	// before the DELETE succeeds, and may be repeated for one request. Dry runs, collectors and namespace controllers
 	// cause no calls.
 	OnRequest func(Requested)
-	// Remaining returns the outlived objects of a protected object in a namespace (R28) that still exist or could not be
-	// checked with the rights of the request's user. It is called in storage transactions. If it is nil, none can be
-	// checked.
-	Remaining func(ctx context.Context, namespace string, others []protection.Outlived) []protection.Remaining
+	// Remaining returns the objects because of which a protected object stays (R28): those that still exist or could not be
+	// checked, named as far as the request's user may read them. It is called in storage transactions. If it is nil, none
+	// can be checked.
+	Remaining func(ctx context.Context, resource schema.GroupResource, m metav1.Object, p protection.Protection) []protection.Remaining
 	// Stored reads the metadata of stored objects. Nil: no object is found.
 	Stored StoredMetadata
 }
@@ -101,7 +101,7 @@ type Config struct {
 type Flow struct {
 	now       func() time.Time
 	collector bool
-	left      func(ctx context.Context, namespace string, others []protection.Outlived) []protection.Remaining
+	left      func(ctx context.Context, resource schema.GroupResource, m metav1.Object, p protection.Protection) []protection.Remaining
 	onRequest func(Requested)
 	rows      map[schema.GroupResource]schema.GroupResource // where a resource with several groups is stored
 	stored    StoredMetadata

@@ -15,10 +15,15 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/deletion"
 )
 
-// Guard puts the delete flow between a registry of k8s.io/apiserver and its storage. It is a
-// storage.Wrap. Reads, creations and the calls of Flow pass through unchanged.
-func (f *Flow) Guard(resource schema.GroupResource, inner storage.Interface) storage.Interface {
-	return &guard{Interface: inner, flow: f, strategy: f.strategyOf(resource)}
+// Guard puts the delete flow between a registry of k8s.io/apiserver and its storage. It is for a
+// storage.Wrap. Reads, creations and the calls of Flow pass through unchanged. closer closes objects of the resource (Closed);
+// nil for a resource that nothing is created in.
+func (f *Flow) Guard(resource schema.GroupResource, closer Closer, inner storage.Interface) storage.Interface {
+	g := &guard{Interface: inner, flow: f, strategy: f.strategyOf(resource)}
+	if closer == nil {
+		return g
+	}
+	return whileClosed{g, closer}
 }
 
 type guard struct {

@@ -55,9 +55,14 @@ func (f *Flow) protect(ctx context.Context, obj runtime.Object, resource schema.
 	if !protected {
 		return nil
 	}
+	if p.Mode == protection.Unused {
+		if err := requestFrom(ctx).needClosed(m.GetName()); err != nil {
+			return err
+		}
+	}
 	var left []protection.Remaining
 	if p.NeedsLookup() {
-		left = f.left(ctx, m.GetNamespace(), p.Outlives)
+		left = f.left(ctx, resource, m, p)
 	}
 	if refusal := p.Answer(deleterOf(ctx), left); refusal != nil {
 		return refusal.Error(resource, m.GetNamespace(), m.GetName())
@@ -65,11 +70,15 @@ func (f *Flow) protect(ctx context.Context, obj runtime.Object, resource schema.
 	return nil
 }
 
-// unknownWhetherLeft is for a server without Config.Left.
-func unknownWhetherLeft(_ context.Context, _ string, others []protection.Outlived) []protection.Remaining {
-	left := make([]protection.Remaining, len(others))
-	for i, o := range others {
-		left[i] = protection.Remaining{Outlived: o, Unknown: "this server does not look it up"}
+// unknownWhetherLeft is for a server without Config.Remaining.
+func unknownWhetherLeft(_ context.Context, _ schema.GroupResource, _ metav1.Object, p protection.Protection) []protection.Remaining {
+	const unknown = "this server does not look it up"
+	if p.Mode == protection.Unused {
+		return []protection.Remaining{{Outlived: protection.Outlived{Kind: "any"}, Unknown: unknown}}
+	}
+	left := make([]protection.Remaining, len(p.Outlives))
+	for i, o := range p.Outlives {
+		left[i] = protection.Remaining{Outlived: o, Unknown: unknown}
 	}
 	return left
 }

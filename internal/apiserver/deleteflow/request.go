@@ -46,6 +46,8 @@ type request struct {
 	// answer is the response to a dry run of a DELETE that would remove the object; nil if it would
 	// not. Guarded by mu; the value never changes.
 	answer *metav1.Status
+	// closings are the storage calls that may have to be made while their object is closed, by its name. Guarded by mu.
+	closings map[string]*closing
 	// discarded is set if the request will be served again, without sending the current response.
 	// Guarded by mu.
 	discarded bool

@@ -17,8 +17,9 @@
 //	etcd3.Store            k8s.io/apiserver: objects to bytes; its codec is expiringCodec, its decoder
 //	                       and transformer are markCorrupt's (corrupt.go)
 //	statusErrors           converts errors of etcd into API errors (statuserrors.go)
-//	resourceClient         creations depend on their namespace (namespacecondition.go), unique values
-//	                       are reserved in the same transaction (unique.go)
+//	resourceClient         creations depend on their namespace and on their CustomResourceDefinition
+//	                       (containers.go), which a deletion may close (closing.go); unique values are
+//	                       reserved in the same transaction (unique.go)
 //	etcd.Store             calls etcd, in this process or elsewhere (package etcd)
 //
 // Three of these work around a library. Their comments name the problem, the benefit, and the test that fails when that
@@ -34,6 +35,7 @@ import (
 
 	etcdkubernetes "go.etcd.io/etcd/client/v3/kubernetes"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
@@ -55,6 +57,8 @@ type Kind struct {
 	Resource schema.GroupResource
 	// New and NewList return an empty object and an empty list.
 	New, NewList func() runtime.Object
+	// Close closes an object that others are created in, by its name; nil for other resources.
+	Close func(ctx context.Context, name string) (*Closing, error)
 }
 
 // Wrap decorates the storage of one resource.
@@ -66,7 +70,9 @@ type Stack struct {
 	wrap   Wrap
 	unique Unique
 
-	namespaces     namespaces
+	namespaces     containers
+	definitions    containers   // CustomResourceDefinitions
+	custom         sync.Map     // the resources of their instances, schema.GroupResource
 	heldForWatches atomic.Int64 // bytes, see clientWatch
 	opened         openStorages
 
@@ -79,17 +85,38 @@ type Stack struct {
 // New returns the stack on a store. A server needs one: all storages share its state. wrap, if not nil, wraps each
 // storage as the outermost layer. unique defines the values that no two objects of a resource may share.
 func New(store *etcd.Store, wrap Wrap, unique Unique) *Stack {
-	return &Stack{store: store, wrap: wrap, unique: unique, cacheClock: progressClock{}, watchCodec: newExpiringCodec}
+	return &Stack{
+		store: store, wrap: wrap, unique: unique, cacheClock: progressClock{}, watchCodec: newExpiringCodec,
+		namespaces: containers{resource: corev1.Resource("namespaces")}, definitions: containers{resource: apiextensionsv1.Resource("customresourcedefinitions")},
+	}
+}
+
+// containersOf returns the containers of a resource; nil for a resource that nothing is created in.
+func (s *Stack) containersOf(resource schema.GroupResource) *containers {
+	switch resource {
+	case s.namespaces.resource:
+		return &s.namespaces
+	case s.definitions.resource:
+		return &s.definitions
+	default:
+		return nil
+	}
 }
 
 // RESTOptions returns options with which registries keep their objects in the store; all other options come from next.
 func (s *Stack) RESTOptions(next generic.RESTOptionsGetter) generic.RESTOptionsGetter {
-	return restOptions{next, s}
+	return restOptions{next, s, func(schema.GroupResource) {}}
+}
+
+// InstanceOptions is like RESTOptions, for the instances of CustomResourceDefinitions.
+func (s *Stack) InstanceOptions(next generic.RESTOptionsGetter) generic.RESTOptionsGetter {
+	return restOptions{next, s, func(resource schema.GroupResource) { s.custom.Store(resource, true) }}
 }
 
 type restOptions struct {
 	next  generic.RESTOptionsGetter
 	stack *Stack
+	note  func(schema.GroupResource) // is called with each resource
 }
 
 // GetRESTOptions implements generic.RESTOptionsGetter.
@@ -98,6 +125,7 @@ func (o restOptions) GetRESTOptions(resource schema.GroupResource, example runti
 	if err != nil {
 		return options, err
 	}
+	o.note(resource)
 	options.Decorator = o.stack.open
 	return options, nil
 }
@@ -122,8 +150,12 @@ func (s *Stack) open(
 	reader := objectReader{decoder: decoder, transformer: transformer, newFunc: newFunc}
 	prefix := path.Join("/", config.Prefix, resourcePrefix) + "/"
 	s.store.AddResource(config.GroupResource, prefix)
-	if config.GroupResource == corev1.Resource("namespaces") {
-		s.namespaces.open(&namespaceReader{prefix, reader})
+	kind := Kind{Resource: config.GroupResource, New: newFunc, NewList: newListFunc}
+	if containers := s.containersOf(config.GroupResource); containers != nil {
+		containers.open(&containerReader{prefix, reader})
+		kind.Close = func(ctx context.Context, name string) (*Closing, error) {
+			return containers.close(ctx, s.store.Client(), name)
+		}
 	}
 	client := s.resourceClient(config.GroupResource, prefix, s.unique[config.GroupResource].in(s.store, config.GroupResource, reader))
 	watchCodec := withSharedSpecs(s.watchCodec(config.Codec, &corrupt), config.GroupResource)
@@ -158,7 +190,7 @@ func (s *Stack) open(
 	})
 	var served apistorage.Interface = demanded
 	if s.wrap != nil {
-		served = s.wrap(Kind{config.GroupResource, newFunc, newListFunc}, served)
+		served = s.wrap(kind, served)
 	}
 	return served, destroy, nil
 }
@@ -166,9 +198,11 @@ func (s *Stack) open(
 // resourceClient returns the etcd client of a resource. Its keys begin with prefix.
 func (s *Stack) resourceClient(resource schema.GroupResource, prefix string, unique *uniqueKeys) *etcdkubernetes.Client {
 	client := &etcdkubernetes.Client{Client: s.store.Client()}
-	client.Kubernetes = statusErrors{resourceClient{
-		Interface: client, kv: client.KV, namespaces: &s.namespaces, resource: resource, prefix: prefix, unique: unique,
-	}}
+	inner := resourceClient{Interface: client, kv: client.KV, namespaces: &s.namespaces, resource: resource, prefix: prefix, unique: unique}
+	if _, custom := s.custom.Load(resource); custom {
+		inner.definition = func() container { return s.definitions.named(resource.String()) }
+	}
+	client.Kubernetes = statusErrors{inner}
 	return client
 }
 

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -31,6 +32,10 @@ func NewHandler(ctx context.Context, config *rest.Config, carries func(finalizer
 	if err != nil {
 		return nil, fmt.Errorf("make a client for discovery: %w", err)
 	}
+	whole, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for whole objects: %w", err)
+	}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make a client: %w", err)
@@ -48,6 +53,7 @@ func NewHandler(ctx context.Context, config *rest.Config, carries func(finalizer
 		},
 		Outlived: Lookup{
 			Mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(discover)), Metadata: objects,
+			Objects: whole, Discovery: discover,
 			Carried: func(_ context.Context, finalizer string) (bool, error) { return carries(finalizer) },
 		},
 	})

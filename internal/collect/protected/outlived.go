@@ -6,6 +6,7 @@
 //     the user may not read: the right is checked first, and without it nothing is looked up (Remaining, Check). The
 //     check fails closed: an object that cannot be checked counts as existing, and the result has the reason. Only a 404
 //     for the object itself proves its absence. A kind that is not served proves nothing (R3).
+//   - users.go looks up the objects that use a protected object, anew for each deletion.
 //   - webhook.go is the validating webhook for servers other than ours, and configuration.go its configuration there.
 //   - parking.go keeps clients from requesting the deletion of a protected object again and again.
 package protected
@@ -19,8 +20,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 
+	"github.com/coppice-dev/coppice/internal/rules/inuse"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
@@ -30,21 +34,28 @@ const all = "*"
 // May returns nil if a user has a right, and otherwise the reason.
 type May func(context.Context, authorizationv1.ResourceAttributes) error
 
-// Lookup looks up the objects that protected objects outlive. It is safe for concurrent use.
+// Lookup looks up the objects because of which a protected object stays: it outlives them, or they use it. It is safe for
+// concurrent use.
 type Lookup struct {
-	Mapper   meta.RESTMapper
-	Metadata metadata.Interface
+	Mapper    meta.RESTMapper
+	Metadata  metadata.Interface
+	Objects   dynamic.Interface
+	Discovery discovery.DiscoveryInterface
 	// Carried reports whether any object has a finalizer. Nil means unknown.
 	Carried func(ctx context.Context, finalizer string) (bool, error)
 }
 
-// Remaining returns the outlived objects that still exist, could not be checked, or may not be read by the deleter, but not many
-// more than a refusal names. A namespaced entry without a namespace is looked up in namespace, the protected
-// object's. A nil may grants all rights.
-func (l Lookup) Remaining(ctx context.Context, may May, namespace string, outlived []protection.Outlived) []protection.Remaining {
+// Remaining returns the objects because of which an object stays that is protected as p: the outlived objects that still exist,
+// could not be checked, or may not be read by the deleter, or the objects that use it; but not many more than a refusal
+// names. A namespaced entry without a namespace is looked up in the namespace of the protected object. A nil may grants all
+// rights.
+func (l Lookup) Remaining(ctx context.Context, may May, of inuse.Object, p protection.Protection) []protection.Remaining {
+	if p.Mode == protection.Unused {
+		return (&users{Lookup: l, of: of, fields: inuse.ReadFields(), may: may}).look(ctx)
+	}
 	var remaining []protection.Remaining
-	for _, o := range outlived {
-		if one, there := l.find(ctx, may, l.entry(namespace, o)); there {
+	for _, o := range p.Outlives {
+		if one, there := l.find(ctx, may, l.entry(of.Namespace, o)); there {
 			remaining = append(remaining, one)
 		}
 		if len(remaining) > protection.MaxNamed {

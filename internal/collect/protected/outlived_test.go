@@ -15,6 +15,7 @@ import (
 	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/coppice-dev/coppice/internal/rules/inuse"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
@@ -69,19 +70,19 @@ func TestR28_WhatCannotBeLookedUpIsThere(t *testing.T) {
 		"finalizer of nobody":         {protection.Outlived{Finalizer: "example.com/none"}, false, false},
 		"finalizer that is not known": {protection.Outlived{Finalizer: "example.com/unknown"}, true, true},
 	} {
-		left := lookup.Remaining(t.Context(), nil, "shop", []protection.Outlived{test.other})
+		left := lookup.Remaining(t.Context(), nil, inuse.Object{Namespace: "shop"}, protection.Protection{Outlives: []protection.Outlived{test.other}})
 		if len(left) > 0 != test.left || test.left && (left[0].Unknown != "") != test.unknown {
 			t.Errorf("%s: %#v", name, left)
 		}
 	}
-	if left := (Lookup{}).Remaining(t.Context(), nil, "", []protection.Outlived{{Finalizer: "example.com/none"}}); len(left) != 1 || left[0].Unknown == "" {
+	if left := (Lookup{}).Remaining(t.Context(), nil, inuse.Object{}, protection.Protection{Outlives: []protection.Outlived{{Finalizer: "example.com/none"}}}); len(left) != 1 || left[0].Unknown == "" {
 		t.Errorf("who does not know all objects says %+v", left)
 	}
 	many := make([]protection.Outlived, protection.MaxOutlives)
 	for i := range many {
 		many[i] = configMap("shop", "here")
 	}
-	if left := lookup.Remaining(t.Context(), nil, "shop", many); len(left) != protection.MaxNamed+1 {
+	if left := lookup.Remaining(t.Context(), nil, inuse.Object{Namespace: "shop"}, protection.Protection{Outlives: many}); len(left) != protection.MaxNamed+1 {
 		t.Errorf("%d were looked for, want no more than are named", len(left))
 	}
 }

@@ -21,6 +21,7 @@ import (
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
 	"github.com/coppice-dev/coppice/internal/rules/escape"
+	"github.com/coppice-dev/coppice/internal/rules/inuse"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
@@ -48,7 +49,7 @@ const maxReview = 8 << 20
 //
 // It is safe for concurrent use.
 type Webhook struct {
-	// Outlived looks up the objects that others outlive, and the pods of evictions.
+	// Outlived looks up the objects because of which others stay, and the pods of evictions.
 	Outlived Lookup
 	// Reviews asks the API server which objects a user may read.
 	Reviews authorizationclient.SubjectAccessReviewInterface
@@ -117,6 +118,14 @@ func resourceOf(r *admissionv1.AdmissionRequest) schema.GroupResource {
 	return schema.GroupResource{Group: r.Resource.Group, Resource: r.Resource.Resource}
 }
 
+// kindOf returns the kind of the object that a request would delete.
+func kindOf(r *admissionv1.AdmissionRequest) schema.GroupKind {
+	if r.SubResource == "eviction" {
+		return schema.GroupKind{Kind: "Pod"}
+	}
+	return schema.GroupKind{Group: r.Kind.Group, Kind: r.Kind.Kind}
+}
+
 // decide returns the refusal of a deletion, or nil.
 func (h Webhook) decide(ctx context.Context, r *admissionv1.AdmissionRequest) *apierrors.StatusError {
 	resource := resourceOf(r)
@@ -142,7 +151,8 @@ func (h Webhook) decide(ctx context.Context, r *admissionv1.AdmissionRequest) *a
 	}
 	var remaining []protection.Remaining
 	if p.NeedsLookup() {
-		remaining = h.Outlived.Remaining(ctx, h.rightsOf(r.UserInfo), object.Namespace, p.Outlives)
+		of := inuse.Object{Kind: kindOf(r), Namespace: object.Namespace, Name: object.Name}
+		remaining = h.Outlived.Remaining(ctx, h.rightsOf(r.UserInfo), of, p)
 	}
 	if refusal := p.Answer(by, remaining); refusal != nil {
 		return refusal.Error(resource, object.Namespace, object.Name)

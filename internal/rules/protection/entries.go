@@ -52,9 +52,9 @@ var copiers = map[string]bool{
 // the rights of the users who write the templates.
 func IsCopier(user string) bool { return copiers[user] }
 
-// Answer decides as Decide does, for a server that answers a DELETE. The refusal of a cascade lists all
-// entries, whether they exist or not: controllers publish it in Events and conditions, whose readers may not
-// be allowed to read the objects.
+// Answer decides as Decide does, for a server that answers a DELETE. Controllers publish the refusal of a cascade in Events
+// and conditions, whose readers may not be allowed to read the objects. So it lists all entries, whether they exist or
+// not, and of the objects that use another one the kinds only.
 func (p Protection) Answer(by Deleter, remaining []Remaining) *Refusal {
 	refusal := p.Decide(by, remaining)
 	if refusal == nil || by != Cascade || !p.NeedsLookup() {
@@ -64,5 +64,19 @@ func (p Protection) Answer(by Deleter, remaining []Remaining) *Refusal {
 	for _, o := range p.Outlives {
 		refusal.remaining = append(refusal.remaining, Remaining{Outlived: o})
 	}
+	if p.Mode == Unused {
+		refusal.remaining = kindsOf(remaining)
+	}
 	return refusal
+}
+
+// kindsOf returns the kinds of objects, each once.
+func kindsOf(objects []Remaining) (kinds []Remaining) {
+	for _, o := range objects {
+		kind := Remaining{Outlived: Outlived{APIVersion: o.APIVersion, Kind: o.Kind}, Unknown: o.Unknown}
+		if !slices.Contains(kinds, kind) {
+			kinds = append(kinds, kind)
+		}
+	}
+	return kinds
 }

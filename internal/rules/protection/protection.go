@@ -57,10 +57,13 @@ const (
 	Cascading Mode = "cascading"
 	// Outlives protects from every deletion as long as any of the listed objects exists.
 	Outlives Mode = "outlives"
+	// Unused protects from every deletion as long as another object needs the object: by a field of Kubernetes' API
+	// (inuse.References), as an instance of a CustomResourceDefinition, or as a content of a namespace.
+	Unused Mode = "unused"
 )
 
 // Modes returns all modes.
-func Modes() []Mode { return []Mode{Always, Cascading, Outlives} }
+func Modes() []Mode { return []Mode{Always, Cascading, Outlives, Unused} }
 
 // Deleter is the sort of client that deletes.
 type Deleter uint8
@@ -95,6 +98,9 @@ func (o Outlived) String() string {
 		return "objects with the finalizer " + o.Finalizer
 	}
 	name := o.Name
+	if name == "" {
+		return "objects of the kind " + o.GroupVersionKind().GroupKind().String()
+	}
 	if o.Namespace != "" {
 		name = o.Namespace + "/" + name
 	}
@@ -145,7 +151,7 @@ func Of(m metav1.Object) (Protection, bool) {
 func New(label, annotation string) Protection {
 	p := Protection{Label: label, Mode: Mode(label)}
 	switch p.Mode {
-	case Always, Cascading:
+	case Always, Cascading, Unused:
 		return p
 	case Outlives:
 		outlived, err := ParseOutlives(annotation)
@@ -211,20 +217,25 @@ func FormatOutlives(outlived []Outlived) (string, error) {
 	return string(annotation), nil
 }
 
-// Remaining is an entry whose object exists, or counts as existing.
+// Remaining is an object that prevents the deletion: an entry whose object exists, or counts as existing, or an object that
+// uses the protected one. Without a name, it stands for objects of a kind.
 type Remaining struct {
 	Outlived
 
+	// Field is the field by which it uses the protected object; empty for others.
+	Field string
 	// Unknown says why the lookup failed; empty if it did not.
 	Unknown string
-	// Unread is set if the deleter may not read it. It was not looked up, and no refusal names it.
+	// Unread is set if the deleter may not read it: no refusal names it. An entry was not looked up.
 	Unread bool
 }
 
-// NeedsLookup reports whether Decide needs the outlived objects that remain.
-func (p Protection) NeedsLookup() bool { return p.Mode == Outlives && p.Unchecked == "" }
+// NeedsLookup reports whether Decide needs the objects that remain.
+func (p Protection) NeedsLookup() bool {
+	return p.Mode == Unused || p.Mode == Outlives && p.Unchecked == ""
+}
 
-// Decide returns why the object is not deleted, or nil. It needs the remaining objects in mode Outlives only
+// Decide returns why the object is not deleted, or nil. It needs the remaining objects in some modes only
 // (NeedsLookup). The object must not be in deletion yet: a deletion that has begun is not taken back (R19).
 func (p Protection) Decide(by Deleter, remaining []Remaining) *Refusal {
 	switch {

@@ -32,6 +32,8 @@ func TestR28_DecisionByLabelAndDeleter(t *testing.T) {
 		{label: "cascading", cascade: true},
 		{label: "outlives", annotation: list, left: someLeft, request: true, cascade: true},
 		{label: "outlives", annotation: list},
+		{label: "unused", left: someLeft, request: true, cascade: true},
+		{label: "unused", annotation: list},
 		// An invalid label or annotation protects.
 		{label: "", request: true, cascade: true},
 		{label: "Cascading", request: true, cascade: true},
@@ -121,5 +123,22 @@ func TestReasonNamesAFewRemainingObjects(t *testing.T) {
 	}
 	if reason := New("outlives", list).Decide(Request, left).Reason(); !strings.HasSuffix(reason, "example.com/4, and others") {
 		t.Error(reason)
+	}
+}
+
+// Controllers publish the refusal of a cascade, so it names the kinds of users only.
+func TestR28_RefusalNamesUsersOfAnObject(t *testing.T) {
+	left := []Remaining{
+		{Outlived: Outlived{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "web"}, Field: "spec.nodeName"},
+		{Outlived: Outlived{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "db"}, Field: "spec.nodeName"},
+		{Outlived: Outlived{APIVersion: "storage.k8s.io/v1", Kind: "VolumeAttachment"}, Unread: true},
+	}
+	for by, want := range map[Deleter]string{
+		Request: "it is in use by Pod shop/web (spec.nodeName), Pod shop/db (spec.nodeName), objects that the user who deletes may not list",
+		Cascade: "it is in use by objects of the kind Pod, objects of the kind VolumeAttachment.storage.k8s.io",
+	} {
+		if got := New("unused", "").Answer(by, left).Reason(); got != "protected by its label coppice.dev/protect=unused: "+want {
+			t.Errorf("%d: %s", by, got)
+		}
 	}
 }

@@ -36,13 +36,16 @@ func (r *Refusal) Reason() string {
 	case p.Unchecked != "":
 		return by + "what its annotation " + Annotation + " lists counts as there: " + p.Unchecked
 	case p.Mode == Outlives:
-		return by + "it outlives " + r.named()
+		return by + "it outlives " + r.named("objects in its annotation "+Annotation+" that the user who deletes may not read, which count as there")
+	case p.Mode == Unused:
+		return by + "it is in use by " + r.named("objects that the user who deletes may not list")
 	default:
 		return by + "nobody deletes it"
 	}
 }
 
-func (r *Refusal) named() string {
+// named lists the remaining objects; unreadable stands for those that the deleter may not read.
+func (r *Refusal) named(unreadable string) string {
 	var names []string
 	unread := false
 	for _, l := range r.remaining {
@@ -55,13 +58,16 @@ func (r *Refusal) named() string {
 			break
 		}
 		name := l.String()
+		if l.Field != "" {
+			name += " (" + l.Field + ")"
+		}
 		if l.Unknown != "" {
 			name += " (not known whether that is there: " + l.Unknown + ")"
 		}
 		names = append(names, name)
 	}
 	if unread {
-		names = append(names, "objects in its annotation "+Annotation+" that the user who deletes may not read, which count as there")
+		names = append(names, unreadable)
 	}
 	return strings.Join(names, ", ")
 }

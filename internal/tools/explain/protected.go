@@ -27,9 +27,14 @@ func (e *Explainer) protected(o *inventory.Object) (Wait, bool) {
 		next = append(next, Step{"check the list, as a user with the right to read its objects", protection.CheckCommand(o.Resource.GroupResource(), o.Namespace, o.Name)})
 	}
 	for _, r := range p.Remaining[:min(len(p.Remaining), mostListed)] {
-		if p.Mode == protection.Outlives && r.Unknown == "" && !r.Unread {
-			next = append(next, Step{"wait until what it outlives is gone, or delete that first: " + r.String(), getOutlived(r.Outlived)})
+		if !p.NeedsLookup() || r.Unknown != "" || r.Unread {
+			continue
 		}
+		says := "wait until what it outlives is gone, or delete that first: "
+		if p.Mode == protection.Unused {
+			says = "delete what uses it, or make it use something else: "
+		}
+		next = append(next, Step{says + r.String(), getOutlived(r.Outlived)})
 	}
 	next = append(next, Step{"remove its protection, if it may be deleted", protection.Command(o.Resource.GroupResource(), o.Namespace, o.Name)})
 	return Wait{On: OnProtection, State: Stuck, Says: "it is " + refusal.Reason(), Next: next}, true

@@ -8,9 +8,11 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
 
 	"github.com/coppice-dev/coppice/internal/collect/protected"
+	"github.com/coppice-dev/coppice/internal/rules/inuse"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/version"
@@ -25,7 +27,7 @@ func (r *Facts) protection(ctx context.Context, o *inventory.Object) inventory.P
 		return inventory.Protection{}
 	}
 	always := inventory.Protection{Protection: protection.New(label, ""), Enforced: true} // if the object cannot be read
-	if protection.Mode(label) != protection.Outlives {
+	if !always.NeedsLookup() && protection.Mode(label) != protection.Outlives {           // which needs its annotation
 		return always
 	}
 	client, err := metadata.NewForConfig(r.config)
@@ -43,8 +45,23 @@ func (r *Facts) protection(ctx context.Context, o *inventory.Object) inventory.P
 	if !p.NeedsLookup() {
 		return inventory.Protection{Protection: p, Enforced: isProtected}
 	}
-	remaining := protected.Lookup{Mapper: r.mapper(), Metadata: client}.Remaining(ctx, nil, o.Namespace, p.Outlives)
-	return inventory.Protection{Protection: p, Enforced: true, Remaining: remaining}
+	return inventory.Protection{Protection: p, Enforced: true, Remaining: r.remaining(ctx, client, o, p)}
+}
+
+// remaining returns the objects because of which a protected object stays. The server looks up the users of an object with
+// rights of its own: kinds that the user may not list are left out here.
+func (r *Facts) remaining(ctx context.Context, client metadata.Interface, o *inventory.Object, p protection.Protection) []protection.Remaining {
+	objects, err := r.objects()
+	if err != nil {
+		return []protection.Remaining{{Outlived: protection.Outlived{Kind: "any"}, Unknown: err.Error()}}
+	}
+	lookup := protected.Lookup{Mapper: r.mapper(), Metadata: client, Objects: objects, Discovery: r.client.Discovery()}
+	of := inuse.Object{Kind: schema.GroupKind{Group: o.Kind.Group, Kind: o.Kind.Kind}, Namespace: o.Namespace, Name: o.Name}
+	remaining := lookup.Remaining(ctx, nil, of, p)
+	if p.Mode == protection.Unused {
+		remaining = slices.DeleteFunc(remaining, func(l protection.Remaining) bool { return l.Unread })
+	}
+	return remaining
 }
 
 // enforces reports whether the server refuses to delete objects with the label.

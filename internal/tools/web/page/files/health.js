@@ -54,6 +54,7 @@ async function watchProtected(element, signal) {
 
 const modes = {
   always: "nobody deletes it", cascading: "it goes only if it is named: not with its owner, nor with its namespace",
+  unused: "it stays while anything needs it",
 };
 
 function protectedOf(found) {

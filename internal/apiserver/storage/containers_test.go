@@ -121,14 +121,14 @@ func TestR21_CreationCosts(t *testing.T) {
 	if after-before != n {
 		t.Errorf("%d creations made %d revisions", n, after-before)
 	}
-	if _, revision := s.namespaces.lookup("team"); revision == never {
+	if s.namespaces.named("team").revision == never {
 		t.Error("the namespace is not remembered")
 	}
 }
 
 // The number of remembered namespaces is bounded.
 func TestRememberedNamespacesAreBounded(t *testing.T) {
-	var n namespaces
+	var n containers
 	for i := range maxKnown + 1 {
 		n.remember(fmt.Sprint(i), 1)
 	}
@@ -137,7 +137,7 @@ func TestRememberedNamespacesAreBounded(t *testing.T) {
 	}
 	n.remember("a", 1)
 	n.forget("a")
-	if _, revision := n.lookup("a"); revision != never {
+	if revision := n.named("a").revision; revision != never {
 		t.Errorf("revision %d of a forgotten one", revision)
 	}
 }
