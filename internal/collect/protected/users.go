@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/utils/clock"
 
@@ -34,6 +36,7 @@ type users struct {
 	fields *inuse.Fields
 	may    May
 	found  []protection.Remaining
+	seen   map[types.UID]bool // the found ones: some are served in two groups
 }
 
 // look looks up everything that may use the object, until there are more than a refusal names.
@@ -63,6 +66,11 @@ func (u *users) unknown(kind schema.GroupVersionKind, err error) {
 
 // add adds a user, without its name if the deleter may not list such objects.
 func (u *users) add(ctx context.Context, mapping *meta.RESTMapping, o metav1.Object, field string) {
+	if uid := o.GetUID(); u.seen[uid] {
+		return
+	} else if uid != "" {
+		u.seen[uid] = true
+	}
 	user := protection.Remaining{Field: field}
 	user.APIVersion, user.Kind = mapping.GroupVersionKind.ToAPIVersionAndKind()
 	user.Namespace, user.Name = o.GetNamespace(), o.GetName()
@@ -149,7 +157,7 @@ const (
 // contents looks up the objects in a namespace, beside those that controllers put into each one, and Events, which expire.
 func (u *users) contents(ctx context.Context) {
 	for look := 1; ; look++ {
-		u.found = nil
+		u.found, u.seen = nil, map[types.UID]bool{}
 		gone := u.contentsOnce(ctx)
 		if !gone || look == looks {
 			return
@@ -169,6 +177,7 @@ func (u *users) contentsOnce(ctx context.Context) (gone bool) {
 		u.unknown(schema.GroupVersionKind{Kind: "any"}, fmt.Errorf("the kinds of the server are not known: %w", err))
 		return false
 	}
+	slices.SortFunc(lists, func(a, b *metav1.APIResourceList) int { return strings.Compare(a.GroupVersion, b.GroupVersion) })
 	for _, list := range discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "delete"}}, lists) {
 		version, err := schema.ParseGroupVersion(list.GroupVersion)
 		if err != nil {
