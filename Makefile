@@ -183,11 +183,20 @@ upgrade-report: ## what changes from one minor of Kubernetes to another, into bi
 	mkdir -p bin
 	cd bench && go run ./upgrade -from '$(FROM)' -to '$(KUBERNETES)' -findings ../test/differential/testdata/objects.txt -o ../bin/upgrade.md
 
-# go mod tidy would remove from test/suites what the tests of the libraries need.
-libraries: ## the libraries of another release of Kubernetes, in all modules: KUBERNETES=v1.38.0 (a minute)
-	git ls-files '*go.mod' '*go.mod.txt' | xargs sed -E -i \
-	  -e '/k8s\.io\//s/ $(subst .,\.,$(LIBRARIES))( |$$)/ $(KUBERNETES:v1.%=v0.%)\1/' -e '/k8s\.io\/kubernetes /s/ v1\.[0-9.]+/ $(KUBERNETES)/'
-	for m in . tools bench/kubernetes $(filter-out test/suites,$(MODULES)); do (cd $$m && go mod tidy) || exit 1; done
+# A library without such a version stays as it is: not all are published with an alpha. go mod tidy raises the go line
+# where the libraries need a newer Go; in test/suites it would remove what the tests of the libraries need. The generator of
+# the OpenAPI definitions has the version of k8s.io/kube-openapi that the libraries have.
+MODULE_FILES = git ls-files '*go.mod' '*go.mod.txt'
+libraries: ## the libraries of another release of Kubernetes, in all modules: KUBERNETES=v1.38.0 (two minutes)
+	@for library in $$($(MODULE_FILES) | xargs grep -hoE 'k8s\.io/[a-z-]+ $(subst .,\.,$(LIBRARIES))( |$$)' | cut -d' ' -f1 | sort -u); do \
+	  if (cd tools && go list -m $$library@$(KUBERNETES:v1.%=v0.%)); then \
+	    $(MODULE_FILES) | xargs sed -E -i "s#(^|[^.])($$library) $(subst .,\.,$(LIBRARIES))( |\$$)#\1\2 $(KUBERNETES:v1.%=v0.%)\3#" || exit 1; \
+	  else echo "$$library stays at $(LIBRARIES)"; fi; \
+	done
+	$(MODULE_FILES) | xargs sed -E -i '/k8s\.io\/kubernetes /s/ v1\.[^ ]+/ $(KUBERNETES)/'
+	go mod tidy
+	version=$$(go list -m -f '{{.Version}}' k8s.io/kube-openapi) && cd tools && go get k8s.io/kube-openapi@$$version
+	for m in tools bench/kubernetes $(filter-out test/suites,$(MODULES)); do (cd $$m && go mod tidy) || exit 1; done
 
 generate: ## the OpenAPI definitions
 	go generate ./internal/apiserver/openapi
