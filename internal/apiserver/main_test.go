@@ -22,6 +22,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
+	"github.com/coppice-dev/coppice/internal/tools/version"
 )
 
 // shared is the server for tests that do not need their own. Each test uses its own namespaces.
@@ -138,7 +139,7 @@ func (s *server) launch(change func(*apiserver.Config)) error {
 		return err
 	}
 	s.url = "https://" + listener.Addr().String()
-	c := apiserver.Config{Listener: listener, Store: s.store, Authority: s.authority, Version: "v1.37.2", Now: time.Now, Features: apiserver.AllFeatures()}
+	c := apiserver.Config{Listener: listener, Store: s.store, Authority: s.authority, Version: version.Kubernetes(), Now: time.Now, Features: apiserver.AllFeatures()}
 	c.Features.ServiceAccounts = false // no controller creates the accounts
 	if change != nil {
 		change(&c)

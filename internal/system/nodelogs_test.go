@@ -27,6 +27,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
 	"github.com/coppice-dev/coppice/internal/node/agent/nodeconfig"
 	"github.com/coppice-dev/coppice/internal/testing/transcript"
+	"github.com/coppice-dev/coppice/internal/tools/version"
 )
 
 // outsideOptions returns options of a control plane without nodes, for nodes in other processes.
@@ -42,7 +43,7 @@ func outsideOptions(t *testing.T, names ...string) Options {
 
 func nodeOptions(config *rest.Config) NodeOptions {
 	loopback := net.IPv4(127, 0, 0, 1)
-	return NodeOptions{Config: config, Runtime: nodeconfig.Simulated, Address: loopback, Bind: loopback, Version: "v1.37.2", Log: slog.New(slog.DiscardHandler)}
+	return NodeOptions{Config: config, Runtime: nodeconfig.Simulated, Address: loopback, Bind: loopback, Version: version.Kubernetes(), Log: slog.New(slog.DiscardHandler)}
 }
 
 // withNodeOutside runs the agent of a node, as coppice node does, while use runs.

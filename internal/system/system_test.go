@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 }
 
 func options(dir string) Options {
-	return Options{DataDir: dir, Version: "v1.37.2", Log: slog.New(slog.DiscardHandler)}
+	return Options{DataDir: dir, Log: slog.New(slog.DiscardHandler)}
 }
 
 func TestServerURL(t *testing.T) {

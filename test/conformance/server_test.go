@@ -20,6 +20,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
 	"github.com/coppice-dev/coppice/internal/cli/conformance/probe"
 	"github.com/coppice-dev/coppice/internal/system"
+	"github.com/coppice-dev/coppice/internal/tools/version"
 )
 
 // server is an API server under test, and its collector.
@@ -172,7 +173,7 @@ func startPlane(a admission) (*server, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan system.Plane, 1), make(chan error, 1)
 	go func() {
-		ended <- system.Run(ctx, system.Options{Ephemeral: true, DisableAdmissionPlugins: a.disabled(), Workloads: system.Disabled, Version: "v1.37.2", Log: slog.New(slog.DiscardHandler)},
+		ended <- system.Run(ctx, system.Options{Ephemeral: true, DisableAdmissionPlugins: a.disabled(), Workloads: system.Disabled, Log: slog.New(slog.DiscardHandler)},
 			func(p system.Plane) { ready <- p })
 	}()
 	var plane system.Plane
@@ -244,7 +245,7 @@ func startBare(a admission) (_ *server, err error) {
 	features.OwnerChecks, features.ServiceAccounts = a != unchecked, false
 	api, err := apiserver.New(ctx, apiserver.Config{
 		Features: features,
-		Listener: listener, Store: store, Authority: authority, Version: "v1.37.2", Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Listener: listener, Store: store, Authority: authority, Version: version.Kubernetes(), Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())

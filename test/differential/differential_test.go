@@ -70,7 +70,7 @@ func startOurs(t *testing.T) *rest.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seat.Options.Version, seat.Options.Log = "v1.37.2", slog.New(slog.DiscardHandler)
+	seat.Options.Log = slog.New(slog.DiscardHandler)
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan *rest.Config, 1), make(chan error, 1)
 	go func() {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 	"github.com/coppice-dev/coppice/internal/testing/transcript"
+	"github.com/coppice-dev/coppice/internal/tools/version"
 )
 
 // Build builds coppice from the module's root into dir, and returns the path of the binary. The
@@ -28,7 +29,7 @@ func Build(root, dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	build := exec.Command("go", "build", "-ldflags", "-s -X k8s.io/component-base/version.gitVersion=v1.37.2+test", "-o", binary, "./cmd/coppice")
+	build := exec.Command("go", "build", "-ldflags", "-s -X k8s.io/component-base/version.gitVersion="+version.Kubernetes(), "-o", binary, "./cmd/coppice")
 	build.Dir = root // with cgo or without it, as the tests: otherwise everything is compiled twice
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build coppice: %w\n%s", err, out)
