@@ -23,16 +23,19 @@ func (r release) file(module string, path ...string) string {
 	return filepath.Join(append([]string{r.directories[module]}, path...)...)
 }
 
-// kubernetes is the module that has the generated documents.
-const kubernetes = "k8s.io/kubernetes"
+// kubernetes is the module that has the generated documents, library the one that has the types.
+const (
+	kubernetes = "k8s.io/kubernetes"
+	library    = "k8s.io/api"
+)
 
 // download returns a release, whose modules are downloaded unless they were before.
 func download(ctx context.Context, version string) (release, error) {
 	// The libraries of Kubernetes 1.37.2 have the version 0.37.2.
-	library := "v0" + strings.TrimPrefix(version, "v1")
-	wanted := []string{kubernetes + "@" + version}
+	of := "@v0" + strings.TrimPrefix(version, "v1")
+	wanted := []string{kubernetes + "@" + version, library + of}
 	for _, c := range counterparts() {
-		if module := c.module + "@" + library; c.module != kubernetes && !slices.Contains(wanted, module) {
+		if module := c.module + of; c.module != kubernetes && !slices.Contains(wanted, module) {
 			wanted = append(wanted, module)
 		}
 	}

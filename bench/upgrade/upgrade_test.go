@@ -97,8 +97,24 @@ func TestGatesThatChangedAreListed(t *testing.T) {
 - {name: Young, versionedSpecs: [{version: "1.37", default: false, preRelease: Alpha}]}
 - {name: Later, versionedSpecs: [{version: "1.38", default: true, preRelease: Beta}]}
 `
+	types := write(t, map[string]string{"shop/v1/types.go": `
+type CartKind string
+const (
+	// +featureGate=Done
+	Open CartKind = "Open"
+	// +featureGate=Turned
+	Closed CartKind = "Closed"
+)
+type CartSpec struct {
+	// wheels of the cart
+	// +featureGate=Other,Turned
+	// +optional
+	Wheels *int32
+	Color  string
+}
+`})
 	gates := func(version, text string) release {
-		return release{version, map[string]string{kubernetes: write(t, map[string]string{"test/compatibility_lifecycle/reference/versioned_feature_list.yaml": text})}}
+		return release{version, map[string]string{library: types, kubernetes: write(t, map[string]string{"test/compatibility_lifecycle/reference/versioned_feature_list.yaml": text})}}
 	}
 	before := gates("v1.36.3", since+`- {name: Old, versionedSpecs: [{version: "1.20", default: true, preRelease: Deprecated}]}`)
 	var page strings.Builder
@@ -108,9 +124,11 @@ func TestGatesThatChangedAreListed(t *testing.T) {
 	wantPage(t, &page, `
 ## Feature gates that changed: 4
 
-First those whose default changed: behaviour that users see.
+First those whose default changed: behaviour that users see; with the fields whose comments name the gate.
 
 * **Turned: was off, Alpha, is on, Beta**
+  * shop.v1.Closed
+  * shop.v1.CartSpec.Wheels
 * Done: was on, Beta, is on for good, GA
 * went: Old (was on, Deprecated)
 * came: Young (off, Alpha)
