@@ -59,7 +59,7 @@ func compareFields(old, young schemas) []string {
 		if !ok {
 			continue
 		}
-		if lines := compareType(old[name].Properties, is.Properties); len(lines) > 0 {
+		if lines := compareType(old[name], is); len(lines) > 0 {
 			rows = append(rows, fmt.Sprintf("**%s**, in %s\n  * %s", short(name), list(kinds[name]), strings.Join(lines, "\n  * ")))
 		}
 	}
@@ -67,14 +67,14 @@ func compareFields(old, young schemas) []string {
 }
 
 // compareType describes the fields of a type that differ.
-func compareType(old, young map[string]spec.Schema) []string {
+func compareType(old, young *spec.Schema) []string {
 	var lines []string
 	fields := map[string]spec.Schema{}
-	maps.Copy(fields, old)
-	maps.Copy(fields, young)
+	maps.Copy(fields, old.Properties)
+	maps.Copy(fields, young.Properties)
 	for _, field := range slices.Sorted(maps.Keys(fields)) {
-		before, hadIt := old[field]
-		after, hasIt := young[field]
+		before, hadIt := old.Properties[field]
+		after, hasIt := young.Properties[field]
 		switch form := describe(after); {
 		case !hadIt:
 			lines = append(lines, fmt.Sprintf("came: `%s`, %s: %s", field, form, sentence(after.Description)))
@@ -82,6 +82,13 @@ func compareType(old, young map[string]spec.Schema) []string {
 			lines = append(lines, fmt.Sprintf("went: `%s`", field))
 		case form != describe(before):
 			lines = append(lines, fmt.Sprintf("changed: `%s` was %s, is %s", field, describe(before), form))
+		}
+		switch was, is := slices.Contains(old.Required, field), slices.Contains(young.Required, field); {
+		case !hadIt || !hasIt || was == is:
+		case is:
+			lines = append(lines, fmt.Sprintf("changed: `%s` is required", field))
+		default:
+			lines = append(lines, fmt.Sprintf("changed: `%s` is no longer required", field))
 		}
 	}
 	return lines

@@ -67,12 +67,12 @@ func TestFieldsThatChangedAreListed(t *testing.T) {
 			"api/openapi-spec/v3/apis__shop__v1_openapi.json": `{"components": {"schemas": {
 				"io.k8s.api.shop.v1.Cart": {"x-kubernetes-group-version-kind": [{"kind": "Cart"}],
 					"properties": {"spec": {"default": {}, "allOf": [{"$ref": "#/components/schemas/io.k8s.api.shop.v1.CartSpec"}]}}},
-				"io.k8s.api.shop.v1.CartSpec": {"properties": {` + spec + `}}}}}`,
+				"io.k8s.api.shop.v1.CartSpec": {"properties": {` + spec + `]}}}}`,
 		})}}
 	}
-	before := openapi(`"kept": {"type": "string"}, "wheels": {"type": "integer", "format": "int32"}, "color": {"type": "string"}, "tags": {"type": "array", "items": {"type": "string", "default": ""}}`)
+	before := openapi(`"kept": {"type": "string"}, "wheels": {"type": "integer", "format": "int32"}, "color": {"type": "string"}, "tags": {"type": "array", "items": {"type": "string", "default": ""}}}, "required": ["wheels", "color"`)
 	after := openapi(`"kept": {"type": "string"}, "wheels": {"type": "integer", "format": "int32", "default": 4}, "tags": {"type": "array", "items": {"type": "string"}},
-		"loads": {"type": "object", "additionalProperties": {"type": "string"}, "description": "loads are\n in the cart. More."}`)
+		"loads": {"type": "object", "additionalProperties": {"type": "string"}, "description": "loads are\n in the cart. More."}}, "required": ["tags", "loads"`)
 	var page strings.Builder
 	if err := fieldsChanged(&page, before, after); err != nil {
 		t.Fatal(err)
@@ -85,7 +85,9 @@ In v1 and later versions, by type, with the kinds whose objects have it.
 * **shop.v1.CartSpec**, in Cart
   * went: `+"`color`"+`
   * came: `+"`loads`"+`, map of string: loads are in the cart.
+  * changed: `+"`tags`"+` is required
   * changed: `+"`wheels`"+` was integer (int32), is integer (int32), by default 4
+  * changed: `+"`wheels`"+` is no longer required
 `)
 }
 
