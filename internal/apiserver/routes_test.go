@@ -29,7 +29,7 @@ func newService() *restful.WebService {
 		AddExtension("x-action", "put").Consumes("*/*").Produces("application/json").
 		Filter(func(q *restful.Request, s *restful.Response, next *restful.FilterChain) { next.ProcessFilter(q, s) }).
 		If(func(*http.Request) bool { return true }))
-	service.Route(service.GET("/things").To(answers("list")).Param(pretty().Maximum(most)).Param(pretty()))
+	service.Route(service.GET("/things").To(answers("list")).Operation("listThings").Param(pretty().Maximum(most)).Param(pretty()))
 	return service
 }
 
