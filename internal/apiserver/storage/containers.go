@@ -132,9 +132,7 @@ func (c *containers) terminating(of schema.GroupResource, container, name string
 		return isTerminating(of, container, name)
 	}
 	// As k8s.io/apiextensions-apiserver answers, from its cache.
-	err := apierrors.NewMethodNotSupported(of, "create")
-	err.ErrStatus.Message = "create not allowed while custom resource definition is terminating"
-	return err
+	return apierrors.NewForbidden(of, name, errors.New("create not allowed while custom resource definition is terminating"))
 }
 
 // isTerminating reports whether a stored container is being deleted.
