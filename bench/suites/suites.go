@@ -97,9 +97,10 @@ func suites() []suite {
 		packages:    []string{"./..."},
 		directories: map[string]moduleDirectory{"CERT_MANAGER_CRDS": {"github.com/cert-manager/cert-manager", "deploy/crds"}},
 	}, {
-		name: "network-policy-api", kind: "an API of network policies: what its CustomResourceDefinition accepts",
-		source:   source{module: "sigs.k8s.io/network-policy-api", version: "v0.3.0"},
-		packages: []string{"./..."},
+		name: "karpenter", kind: "an autoscaler of nodes",
+		source:   source{module: "sigs.k8s.io/karpenter", version: "v1.15.0"},
+		packages: []string{"./pkg/controllers/node/termination", "./pkg/controllers/nodeclaim/disruption", "./pkg/controllers/nodeclaim/lifecycle"},
+		omitted:  "Of its packages with such tests, these three are run: node/termination, nodeclaim/disruption and nodeclaim/lifecycle.",
 	}, {
 		name: "kuberay", kind: "an operator of Ray clusters: its controllers and its webhooks",
 		source:   source{module: "github.com/ray-project/kuberay/ray-operator", version: "v1.5.0"},
