@@ -98,7 +98,7 @@ func suites() []suite {
 		directories: map[string]moduleDirectory{"CERT_MANAGER_CRDS": {"github.com/cert-manager/cert-manager", "deploy/crds"}},
 	}, {
 		name: "karpenter", kind: "an autoscaler of nodes",
-		source:   source{module: "sigs.k8s.io/karpenter", version: "v1.15.0"},
+		source:   source{module: "sigs.k8s.io/karpenter", version: "v1.14.1"},
 		packages: []string{"./pkg/controllers/node/termination", "./pkg/controllers/nodeclaim/disruption", "./pkg/controllers/nodeclaim/lifecycle"},
 		omitted:  "Of its packages with such tests, these three are run: node/termination, nodeclaim/disruption and nodeclaim/lifecycle.",
 	}, {
