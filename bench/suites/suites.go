@@ -120,8 +120,8 @@ func suites() []suite {
 	}, {
 		name: "gatekeeper", kind: "a policy controller, which makes CustomResourceDefinitions and admission policies of templates",
 		source:   source{module: "github.com/open-policy-agent/gatekeeper/v3", version: "v3.23.1"},
-		packages: []string{"./pkg/controller/config", "./pkg/controller/constrainttemplate", "./pkg/controller/syncset", "./pkg/readiness", "./pkg/watch"},
-		omitted:  "Of its 17 packages with such tests, these five are run.",
+		packages: []string{"./pkg/controller/config", "./pkg/controller/syncset", "./pkg/readiness", "./pkg/watch"},
+		omitted:  "Of its packages with such tests, these four are run: controller/config, controller/syncset, readiness and watch. Those of controller/constrainttemplate need a beta API of admission policies, which Kubernetes 1.37 no longer serves.",
 	}}
 }
 
