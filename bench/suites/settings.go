@@ -56,6 +56,9 @@ func (c config) compile(ctx context.Context, work string, s suite) (compiledSuit
 	if err != nil {
 		return compiledSuite{}, err
 	}
+	if err := s.complete(ctx, dir); err != nil {
+		return compiledSuite{}, err
+	}
 	packages, err := packagesOf(ctx, dir, s.packages)
 	if err != nil {
 		return compiledSuite{}, err

@@ -21,6 +21,8 @@ type suite struct {
 	// directories maps environment variables that the suite expects to directories of modules that it
 	// requires.
 	directories map[string]moduleDirectory
+	// copies maps directories of the suite, which its Makefile copies from modules that it requires, to these.
+	copies map[string]moduleDirectory
 	// omitted names the tests that are not run, and the reason; empty if all are run.
 	omitted string
 	// explained has the reason why tests fail only with our assets, by a part of their names.
@@ -94,6 +96,32 @@ func suites() []suite {
 		source:      source{module: "github.com/cert-manager/approver-policy", version: "v0.28.0"},
 		packages:    []string{"./..."},
 		directories: map[string]moduleDirectory{"CERT_MANAGER_CRDS": {"github.com/cert-manager/cert-manager", "deploy/crds"}},
+	}, {
+		name: "karpenter", kind: "an autoscaler of nodes",
+		source:   source{module: "sigs.k8s.io/karpenter", version: "v1.14.1"},
+		packages: []string{"./pkg/controllers/node/termination", "./pkg/controllers/nodeclaim/disruption", "./pkg/controllers/nodeclaim/lifecycle"},
+		omitted:  "Of its packages with such tests, these three are run: node/termination, nodeclaim/disruption and nodeclaim/lifecycle.",
+	}, {
+		name: "kuberay", kind: "an operator of Ray clusters: its controllers and its webhooks",
+		source:   source{module: "github.com/ray-project/kuberay/ray-operator", version: "v1.5.0"},
+		packages: []string{"./controllers/...", "./pkg/..."},
+	}, {
+		name: "trainer", kind: "an operator of trainings, which it makes JobSets of: its controllers and its webhooks",
+		source:   source{module: "github.com/kubeflow/trainer/v2", version: "v2.0.0"},
+		packages: []string{"./test/integration/..."},
+		copies: map[string]moduleDirectory{
+			"manifests/external-crds/jobset-operator":   {"sigs.k8s.io/jobset", "config/components/crd/bases"},
+			"manifests/external-crds/scheduler-plugins": {"sigs.k8s.io/scheduler-plugins", "manifests/coscheduling"},
+		},
+	}, {
+		name: "kro", kind: "an operator that makes CustomResourceDefinitions of graphs of resources, and their controllers",
+		source:   source{module: "github.com/kubernetes-sigs/kro", version: "v0.9.4"},
+		packages: []string{"./test/integration/suites/..."},
+	}, {
+		name: "gatekeeper", kind: "a policy controller, which makes CustomResourceDefinitions and admission policies of templates",
+		source:   source{module: "github.com/open-policy-agent/gatekeeper/v3", version: "v3.23.1"},
+		packages: []string{"./pkg/controller/config", "./pkg/controller/syncset", "./pkg/readiness", "./pkg/watch"},
+		omitted:  "Of its packages with such tests, these four are run: controller/config, controller/syncset, readiness and watch. Those of controller/constrainttemplate need a beta API of admission policies, which Kubernetes 1.37 no longer serves.",
 	}}
 }
 
@@ -101,21 +129,42 @@ func suites() []suite {
 func (s suite) environment(ctx context.Context, dir string) ([]string, error) {
 	var variables []string
 	for _, name := range slices.Sorted(maps.Keys(s.directories)) {
-		wanted := s.directories[name]
-		// Download the version that the suite's module requires.
-		download := exec.CommandContext(ctx, "go", "mod", "download", "-json", wanted.module)
-		download.Dir, download.Env, download.Stderr = dir, append(os.Environ(), "GOWORK=off"), os.Stderr
-		output, err := download.Output()
+		path, err := s.directories[name].path(ctx, dir)
 		if err != nil {
-			return nil, fmt.Errorf("download %s: %w", wanted.module, err)
+			return nil, err
 		}
-		var got struct{ Dir string }
-		if err := json.Unmarshal(output, &got); err != nil {
-			return nil, fmt.Errorf("find %s: %w", wanted.module, err)
-		}
-		variables = append(variables, name+"="+filepath.Join(got.Dir, wanted.dir))
+		variables = append(variables, name+"="+path)
 	}
 	return variables, nil
+}
+
+// complete copies the directories of other modules into dir, which has the suite's module.
+func (s suite) complete(ctx context.Context, dir string) error {
+	for to, from := range s.copies {
+		path, err := from.path(ctx, dir)
+		if err != nil {
+			return err
+		}
+		if err := os.CopyFS(filepath.Join(dir, to), os.DirFS(path)); err != nil {
+			return fmt.Errorf("copy %s of %s: %w", from.dir, from.module, err)
+		}
+	}
+	return nil
+}
+
+// path returns the directory in the version that the module in dir requires.
+func (d moduleDirectory) path(ctx context.Context, dir string) (string, error) {
+	download := exec.CommandContext(ctx, "go", "mod", "download", "-json", d.module)
+	download.Dir, download.Env, download.Stderr = dir, append(os.Environ(), "GOWORK=off"), os.Stderr
+	output, err := download.Output()
+	if err != nil {
+		return "", fmt.Errorf("download %s: %w", d.module, err)
+	}
+	var got struct{ Dir string }
+	if err := json.Unmarshal(output, &got); err != nil {
+		return "", fmt.Errorf("find %s: %w", d.module, err)
+	}
+	return filepath.Join(got.Dir, d.dir), nil
 }
 
 // fetch copies the code to a writable directory, and returns the directory of the module and its

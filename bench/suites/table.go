@@ -116,7 +116,7 @@ func (s suite) describe(out *strings.Builder, r result) (unexplained int) {
 	m := r.Machine
 	fmt.Fprintf(out, "\n## %s\n\nIt is %s.\nRun on %s (%s, %d cores)\nwith %s and\n%s.\n\n", s.name, s.kind, m.Date, m.Processor, m.Cores, m.Kubernetes, m.Coppice)
 	if s.omitted != "" {
-		fmt.Fprintf(out, "%s\n\n", s.omitted)
+		out.WriteString(report.Wrap(s.omitted, "") + "\n\n")
 	}
 	if len(r.Differences) == 0 {
 		out.WriteString("What passes with upstream's assets passes with ours.\n")

@@ -97,7 +97,8 @@ func (t trial) once(ctx context.Context) (m measured, err error) {
 	command := exec.CommandContext(ctx, t.p.binary, "-test.v=test2json", "-test.timeout="+t.timeout.String())
 	report := filepath.Join(temporary, "report.json")
 	if t.p.ginkgo {
-		command.Args = append(command.Args, "-ginkgo.json-report="+report)
+		// Specs that do not end in time are interrupted before the test binary is, which would write no report.
+		command.Args = append(command.Args, "-ginkgo.json-report="+report, "-ginkgo.timeout="+(t.timeout*9/10).String())
 	}
 	mark := marker + "=" + temporary
 	command.Dir, command.Stdout, command.Stderr = t.p.dir, output, output

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -52,8 +53,9 @@ func (s *sharedSpecs) Encode(object runtime.Object, w io.Writer) error {
 	if !ok {
 		return s.Codec.Encode(object, w)
 	}
+	definition = asFromJSON(definition)
 	var data bytes.Buffer
-	if err := s.Codec.Encode(object, &data); err != nil {
+	if err := s.Codec.Encode(definition, &data); err != nil {
 		return err
 	}
 	if _, spec, ok := cutSpec(data.Bytes()); ok {
@@ -61,6 +63,38 @@ func (s *sharedSpecs) Encode(object runtime.Object, w io.Writer) error {
 	}
 	_, err := w.Write(data.Bytes())
 	return err
+}
+
+// asFromJSON returns the definition as upstream reads it, which stores JSON: where additional properties or items have a
+// schema, they are allowed. In protobuf, a client can leave that out, and all instances that have some would be refused.
+func asFromJSON(definition *apiextensions.CustomResourceDefinition) *apiextensions.CustomResourceDefinition {
+	refuses := false
+	visitSchemas(definition, func(p *apiextensions.JSONSchemaPropsOrBool) { refuses = refuses || !p.Allows })
+	if refuses {
+		definition = definition.DeepCopy()
+		visitSchemas(definition, func(p *apiextensions.JSONSchemaPropsOrBool) { p.Allows = true })
+	}
+	return definition
+}
+
+// visitSchemas calls a function for each schema of additional properties or items in a definition.
+func visitSchemas(definition *apiextensions.CustomResourceDefinition, visit func(*apiextensions.JSONSchemaPropsOrBool)) {
+	each := func(s *apiextensions.JSONSchemaProps) bool {
+		for _, p := range []*apiextensions.JSONSchemaPropsOrBool{s.AdditionalProperties, s.AdditionalItems} {
+			if p != nil && p.Schema != nil {
+				visit(p)
+			}
+		}
+		return false
+	}
+	if v := definition.Spec.Validation; v != nil {
+		validation.SchemaHas(v.OpenAPIV3Schema, each)
+	}
+	for _, version := range definition.Spec.Versions {
+		if version.Schema != nil {
+			validation.SchemaHas(version.Schema.OpenAPIV3Schema, each)
+		}
+	}
 }
 
 // Decode implements runtime.Decoder. If it knows the specification of a definition, it decodes only

@@ -62,6 +62,40 @@ func decode(t *testing.T, codec apiruntime.Codec, data []byte) *apiextensions.Cu
 	return object.(*apiextensions.CustomResourceDefinition)
 }
 
+// A client that sends protobuf may leave out that additional properties are allowed where they have a schema. JSON, in
+// which upstream stores definitions, cannot.
+func TestAdditionalPropertiesWithSchemaAreAllowed(t *testing.T) {
+	codec := withSharedSpecs(definitionCodec(), apiextensions.Resource("customresourcedefinitions"))
+	for _, versions := range []int{1, 2} { // with two, each version has its schema
+		written := newDefinition(t, "a", "first")
+		values := apiextensions.JSONSchemaProps{Type: "object", AdditionalProperties: &apiextensions.JSONSchemaPropsOrBool{
+			Schema: &apiextensions.JSONSchemaProps{Type: "string"},
+		}}
+		s := written.Spec.Validation
+		s.OpenAPIV3Schema.Properties["m"] = values
+		if versions == 2 {
+			other := &apiextensions.CustomResourceValidation{OpenAPIV3Schema: &apiextensions.JSONSchemaProps{Type: "object"}}
+			written.Spec.Validation = nil
+			written.Spec.Versions = []apiextensions.CustomResourceDefinitionVersion{
+				{Name: "v1", Served: true, Storage: true, Schema: s}, {Name: "v2", Schema: other},
+			}
+		}
+		stored := encode(t, codec, written)
+		if values.AdditionalProperties.Allows {
+			t.Error("the object of the request is changed")
+		}
+		for name, decoder := range map[string]apiruntime.Codec{"shared": codec, "decoded": definitionCodec()} {
+			read := decode(t, decoder, stored).Spec
+			if read.Validation == nil {
+				read.Validation = read.Versions[0].Schema
+			}
+			if got := read.Validation.OpenAPIV3Schema.Properties["m"].AdditionalProperties; !got.Allows || got.Schema == nil {
+				t.Errorf("%d versions, %s: got %+v", versions, name, got)
+			}
+		}
+	}
+}
+
 func TestSpecsAreShared(t *testing.T) {
 	plain := definitionCodec()
 	codec := withSharedSpecs(plain, apiextensions.Resource("customresourcedefinitions"))
