@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -186,6 +187,11 @@ func (in attempt) of(what subject) dynamic.ResourceInterface {
 
 func (in attempt) protect(ctx context.Context, what subject) error {
 	metadata := map[string]any{"labels": map[string]any{protection.Label: string(in.mode)}}
+	if in.mode == protection.Unused {
+		if err := in.use(ctx, what); err != nil {
+			return err
+		}
+	}
 	if in.mode == protection.Outlives {
 		list, err := protection.FormatOutlives([]protection.Outlived{{APIVersion: "v1", Kind: "ConfigMap", Namespace: "default", Name: "consumer"}})
 		if err != nil {
@@ -194,6 +200,23 @@ func (in attempt) protect(ctx context.Context, what subject) error {
 		metadata["annotations"] = map[string]any{protection.Annotation: list}
 	}
 	return in.patch(ctx, what, metadata)
+}
+
+// use creates an object that needs the subject, or is in it, and that stays in a namespace that goes.
+func (in attempt) use(ctx context.Context, what subject) error {
+	object, err := in.of(what).Get(ctx, what.name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	backend := &corev1.TypedLocalObjectReference{Kind: object.GetKind(), Name: what.name}
+	if group := object.GroupVersionKind().Group; group != "" {
+		backend.APIGroup = &group
+	}
+	_, err = in.client.NetworkingV1().Ingresses(in.namespace).Create(ctx, &networkingv1.Ingress{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "user-", Finalizers: []string{"acme.io/stays"}},
+		Spec:       networkingv1.IngressSpec{DefaultBackend: &networkingv1.IngressBackend{Resource: backend}},
+	}, metav1.CreateOptions{})
+	return err
 }
 
 func (in attempt) unprotect(ctx context.Context, what subject) error {
