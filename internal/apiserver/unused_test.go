@@ -149,7 +149,7 @@ func TestR28_WhoMayNotListUsersLearnsNoNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = acting.send(http.MethodDelete, used, "", nil)
-	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "in use by objects that the user who deletes may not list;") {
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "in use by objects that you may not list;") {
 		t.Error(err)
 	}
 }

@@ -21,7 +21,7 @@ type Closed interface {
 	Open(ctx context.Context)
 }
 
-// errOpen ends a storage call that depends on what is in an object, and that has to be made again while that is closed.
+// errOpen ends a storage call that depends on the contents of an object. The call is made again while the object is closed.
 var errOpen = errors.New("the object is not closed")
 
 // closing is the state of a storage call that deletes an object which others are created in.
@@ -30,7 +30,7 @@ type closing struct {
 	closed bool
 }
 
-// whileClosed is the storage of objects that others are created in. If a deletion depends on what is in an object (mode
+// whileClosed is the storage of objects that others are created in. If a deletion depends on the contents of an object (mode
 // unused of R28), whileClosed closes the object, and makes the call again. So nothing is created between the look and the
 // write.
 type whileClosed struct {

@@ -24,8 +24,8 @@ const (
 
 var errClosed = errors.New("nothing can be created in it for a moment")
 
-// Closing is a container that is closed: no object can be created in it, by any server on the store, and every object that was
-// created before can be read. So the deletion of the container can depend on what is in it:
+// Closing is a closed container: no server on the store creates objects in it, and all objects that were created before can be
+// read. So the deletion of the container can depend on its contents:
 //
 //	closing, err := kind.Close(ctx, name)
 //	defer closing.Open(ctx)
@@ -81,7 +81,7 @@ func (c *Closing) Writing(ctx context.Context) context.Context {
 	return context.WithValue(ctx, closingKey{}, c)
 }
 
-// closingOf returns the Closing of a context, if it is that of the key; nil otherwise.
+// closingOf returns the Closing of a context if it has the key; nil otherwise.
 func closingOf(ctx context.Context, key string) *Closing {
 	if c, _ := ctx.Value(closingKey{}).(*Closing); c != nil && c.key == key {
 		return c
@@ -100,7 +100,7 @@ func (c *Closing) write(ctx context.Context, expectedRevision int64, op clientv3
 		return txn, nil, err
 	}
 	if now = firstOf(txn, 0); now != nil && now.ModRevision == expectedRevision {
-		return nil, nil, apierrors.NewTooManyRequests(fmt.Sprintf("it took more than %s to look for what uses it; try again", closedFor), 1)
+		return nil, nil, apierrors.NewTooManyRequests(fmt.Sprintf("the look for its users took more than %s; try again", closedFor), 1)
 	}
 	return txn, now, nil
 }

@@ -87,7 +87,7 @@ func (c *containers) forget(name string) {
 
 func (c container) key() string { return c.reader.prefix + c.name }
 
-// conditions returns the conditions of a creation: the container is as it was last seen, and nobody has closed it.
+// conditions returns the conditions of a creation: the container has not changed, and nobody has closed it.
 func (c container) conditions() []clientv3.Cmp {
 	return []clientv3.Cmp{
 		clientv3.Compare(clientv3.ModRevision(c.key()), "=", c.revision),
@@ -267,8 +267,8 @@ func (c resourceClient) OptimisticDelete(
 	return c.unique.remove(ctx, key, expectedRevision, opts)
 }
 
-// create tries a creation once. If it fails, the first result is the value stored under the object's own key, then there are
-// two for each container, and the others are those of the reservations.
+// create tries a creation once. If it fails, the first result is the stored value of the object's own key. Two results of each
+// container follow, and then the results of the reservations.
 func (c resourceClient) create(ctx context.Context, put clientv3.Op, within []container, reservations reservations) (*clientv3.TxnResponse, error) {
 	key := string(put.KeyBytes())
 	conditions := append(reservations.conditions(), clientv3.Compare(clientv3.ModRevision(key), "=", 0))

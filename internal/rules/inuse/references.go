@@ -172,7 +172,7 @@ func (n *node) collect(path string, value any, found func(path string, to target
 	}
 }
 
-// object returns the object that a field of parent names; false if it names none. namespace is that of the whole object.
+// object returns the object whose name a field of parent has; false if it has none. The whole object is in namespace.
 func (t target) object(namespace string, parent map[string]any, field string) (Object, bool) {
 	o := Object{Kind: t.kind, Namespace: cmp.Or(text(parent, t.namespace), namespace), Name: text(parent, field)}
 	if t.kind.Kind == "" {

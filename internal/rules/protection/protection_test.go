@@ -134,7 +134,7 @@ func TestR28_RefusalNamesUsersOfAnObject(t *testing.T) {
 		{Outlived: Outlived{APIVersion: "storage.k8s.io/v1", Kind: "VolumeAttachment"}, Unread: true},
 	}
 	for by, want := range map[Deleter]string{
-		Request: "it is in use by Pod shop/web (spec.nodeName), Pod shop/db (spec.nodeName), objects that the user who deletes may not list",
+		Request: "it is in use by Pod shop/web (spec.nodeName), Pod shop/db (spec.nodeName), objects that you may not list",
 		Cascade: "it is in use by objects of the kind Pod, objects of the kind VolumeAttachment.storage.k8s.io",
 	} {
 		if got := New("unused", "").Answer(by, left).Reason(); got != "protected by its label coppice.dev/protect=unused: "+want {

@@ -38,13 +38,13 @@ func (r *Refusal) Reason() string {
 	case p.Mode == Outlives:
 		return by + "it outlives " + r.named("objects in its annotation "+Annotation+" that the user who deletes may not read, which count as there")
 	case p.Mode == Unused:
-		return by + "it is in use by " + r.named("objects that the user who deletes may not list")
+		return by + "it is in use by " + r.named("objects that you may not list")
 	default:
 		return by + "nobody deletes it"
 	}
 }
 
-// named lists the remaining objects; unreadable stands for those that the deleter may not read.
+// named lists the remaining objects. All that the deleter has no right to read are unreadable, a text.
 func (r *Refusal) named(unreadable string) string {
 	var names []string
 	unread := false
