@@ -61,7 +61,7 @@ func TestReferencesAreInTheTable(t *testing.T) {
 	for kind, typ := range kindsOfAPI() {
 		walk(typ, nil, nil, func(path []string, in reflect.Type) {
 			field := kind.Kind + "." + strings.Join(path, ".")
-			got := all.References(kind, "here", sample(path).(map[string]any))
+			got := all.References(kind.GroupKind(), "here", sample(path).(map[string]any))
 			switch {
 			case len(got) > 0:
 				covered[field] = true
@@ -107,15 +107,15 @@ func (n *node) paths() (all []string) {
 }
 
 // kindsOfAPI returns the types of all stable kinds. Others are not served by default.
-func kindsOfAPI() map[schema.GroupKind]reflect.Type {
-	kinds := map[schema.GroupKind]reflect.Type{
-		{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}: reflect.TypeFor[apiextensionsv1.CustomResourceDefinition](),
-		{Group: "apiregistration.k8s.io", Kind: "APIService"}:             reflect.TypeFor[apiregistrationv1.APIService](),
+func kindsOfAPI() map[schema.GroupVersionKind]reflect.Type {
+	kinds := map[schema.GroupVersionKind]reflect.Type{
+		{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}: reflect.TypeFor[apiextensionsv1.CustomResourceDefinition](),
+		{Group: "apiregistration.k8s.io", Version: "v1", Kind: "APIService"}:             reflect.TypeFor[apiregistrationv1.APIService](),
 	}
 	for gvk, typ := range scheme.Scheme.AllKnownTypes() {
 		_, hasMetadata := typ.FieldByName("ObjectMeta")
 		if hasMetadata && !strings.Contains(gvk.Version, "alpha") && !strings.Contains(gvk.Version, "beta") {
-			kinds[gvk.GroupKind()] = typ
+			kinds[gvk] = typ
 		}
 	}
 	return kinds
