@@ -68,7 +68,7 @@ func (w whileClosed) call(ctx context.Context, key string, call func(context.Con
 	r.setClosing(name, state)
 	defer r.setClosing(name, nil)
 	err := call(ctx)
-	if !state.wanted {
+	if err == nil || !state.wanted { // the storage may have called the decision for an old state of the object first
 		return err
 	}
 	closed, err := w.close(ctx, name)
