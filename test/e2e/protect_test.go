@@ -51,7 +51,9 @@ func TestProtectedObjectsAreListedAndReleased(t *testing.T) {
 			"           namespaces/protected  always     \nprotected  configmaps/data       always     \n" +
 			"protected  configmaps/db         outlives   ConfigMap protected/shop\nprotected  configmaps/root       cascading  \n", ""},
 		{"protect cm/absent", 1, "", `coppice: find the objects: configmaps "absent" not found` + "\n"},
-		{"protect cm/data --mode=never", 2, "", "coppice: --mode: mode \"never\" is unknown: choose one of always, cascading, outlives\n"},
+		{"protect cm/data --mode=never", 2, "", "coppice: --mode: mode \"never\" is unknown: choose one of always, cascading, outlives, unused\n"},
+		{"protect cm/shop --mode=unused", 0, "configmaps/shop protected: unused\n", ""},
+		{"unprotect cm/shop", 0, "configmaps/shop no longer protected\n", ""},
 		{"protect cm/data --mode=outlives", 1, "", "coppice: configmaps/data: it outlives no object yet: name one with --of\n"},
 		{"protect cm/db --mode=outlives", 0, "configmaps/db protected: outlives ConfigMap protected/shop (unchanged)\n", ""},
 		{"protect cm/data --mode=always --of cm/db", 2, "", "coppice: --of is for --mode=outlives, not for always\n"},
