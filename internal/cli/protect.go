@@ -53,10 +53,9 @@ func newProtect(s Streams) *cobra.Command {
   cascading  users and controllers can delete the object by name; the deletion of its owner,
              namespace or CustomResourceDefinition does not
   outlives   no request deletes the object before all objects of --of are gone
-  unused     no request deletes the object while it is in use: by an object that names it in a field of
-             Kubernetes' API (the Secrets, ConfigMaps, ServiceAccounts and volume claims of pods and of
-             templates, classes, roles of bindings, Services, targets of autoscalers, nodes of pods), by an
-             instance of the CustomResourceDefinition, or by a content of the namespace
+  unused     no request deletes the object while it is in use: by an instance of the
+             CustomResourceDefinition, by a content of the namespace, or by an object that
+             names it in a field of Kubernetes' API, as pods name Secrets and volume claims
 
 The server of "coppice up" enforces protection. Other servers do so with the policies or the
 webhook of Coppice (docs/protect.md). Users who may update an object may also unprotect it:

@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
@@ -52,7 +51,7 @@ type Lookup struct {
 // rights.
 func (l Lookup) Remaining(ctx context.Context, may May, of inuse.Object, p protection.Protection) []protection.Remaining {
 	if p.Mode == protection.Unused {
-		return (&users{Lookup: l, of: of, fields: inuse.ReadFields(), may: may, seen: map[types.UID]bool{}}).look(ctx)
+		return (&users{Lookup: l, of: of, fields: inuse.ReadFields(), may: may}).look(ctx)
 	}
 	var remaining []protection.Remaining
 	for _, o := range p.Outlives {

@@ -41,6 +41,7 @@ type users struct {
 
 // look looks up everything that may use the object, until there are more than a refusal names.
 func (u *users) look(ctx context.Context) []protection.Remaining {
+	u.seen = map[types.UID]bool{}
 	switch u.of.Kind {
 	case schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}:
 		u.instances(ctx)
