@@ -274,3 +274,28 @@ func BenchmarkCreate(b *testing.B) {
 		})
 	}
 }
+
+// TestR21_CreationOnConditionOfTheDefinition: an instance is created in its transaction only while its definition exists and is
+// not terminating. An object that this storage can read stands for the definition.
+func TestR21_CreationOnConditionOfTheDefinition(t *testing.T) {
+	s := open(t)
+	definitions := s.namespaceStorage(t)
+	s.definitions.open(s.namespaces.reader)
+	s.custom.Store(corev1.Resource("configmaps"), true)
+	instances := s.configMapStorage(t)
+	must(t, definitions.create("", "team"))
+	if err := instances.create("team", "early"); !apierrors.IsNotFound(err) {
+		t.Errorf("before the definition is there: %v", err)
+	}
+	must(t, definitions.create("", "configmaps"))
+	must(t, instances.create("team", "a"))
+	must(t, definitions.change("", "configmaps", label))
+	must(t, instances.create("team", "b"))
+	must(t, definitions.change("", "configmaps", mark))
+	for range 2 { // unknown at first, then known
+		if err := instances.create("team", "late"); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "custom resource definition is terminating") {
+			t.Errorf("while the definition goes: %v", err)
+		}
+	}
+	must(t, instances.makeConfigMap("team", "a")) // an existing one can be changed
+}
