@@ -181,3 +181,32 @@ func BenchmarkForegroundChain(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/object")
 }
+
+// BenchmarkClosure finds the closures of single deletions, and of a namespace (R32).
+func BenchmarkClosure(b *testing.B) {
+	const size = 134_000
+	objects := population(size)
+	// A namespace with a tenth of all objects, beside the two hundred others.
+	for n := range objects {
+		if n%10 == 9 {
+			objects[n].Namespace, objects[n].Owners = "large", nil
+		}
+	}
+	g := build(objects)
+	for name, roots := range map[string]func(i int) Roots{
+		"object":    func(i int) Roots { return Roots{UIDs: []UID{objects[i*7919%size].UID}} },
+		"namespace": func(int) Roots { return Roots{Namespace: "large"} },
+		"kind":      func(int) Roots { return Roots{Kind: Kind{"apps", "ReplicaSet"}} },
+		"all pods":  func(int) Roots { return Roots{Kind: Kind{"", "Pod"}} },
+	} {
+		b.Run(name, func(b *testing.B) {
+			found := 0
+			for i := 0; b.Loop(); i++ {
+				for range g.Closure(roots(i)) {
+					found++
+				}
+			}
+			b.ReportMetric(float64(found)/float64(b.N), "objects")
+		})
+	}
+}

@@ -1,0 +1,132 @@
+package ownership
+
+import "iter"
+
+// Roots are what a deletion begins with.
+type Roots struct {
+	// UIDs are objects that go. One that is not observed, or is being deleted already, has dependents only.
+	UIDs []UID
+	// Orphans is set if the dependents of UIDs stay.
+	Orphans bool
+	// Namespace is a namespace all of whose objects go; empty for none.
+	Namespace string
+	// Kind is a kind all of whose objects go; the zero Kind for none.
+	Kind Kind
+}
+
+// Closure returns the observed objects that a deletion deletes if nobody refuses: the objects with which it begins, and
+// those that no other owner keeps (R9), again and again. Objects that are being deleted already are not returned, and
+// nothing goes because of them: their deletions were decided before. An owner that may be absent keeps nothing, and a
+// finalizer "orphan" neither, because a foreground deletion overrules it (R10): the closure is too large rather than too
+// small.
+//
+// The cost is that of the closure, and of a look at all objects for a namespace or a kind. A caller that stops early pays
+// for the part that it has seen. Graph must not be changed meanwhile.
+func (g *Graph) Closure(of Roots) iter.Seq2[UID, Kind] {
+	return func(yield func(UID, Kind) bool) {
+		c := closure{Graph: g, going: make(map[entryID]struct{}), yield: func(i entryID) bool {
+			return yield(g.uidOf(i), g.kinds.value(g.entries.at(i).kind))
+		}}
+		c.run(of)
+	}
+}
+
+// closure is a closure that is being found.
+type closure struct {
+	*Graph
+
+	going   map[entryID]struct{}
+	pending []entryID // the dependents of these were not looked at
+	yield   func(entryID) bool
+}
+
+func (c *closure) run(of Roots) {
+	if !c.begin(of) {
+		return
+	}
+	for len(c.pending) > 0 {
+		last := len(c.pending) - 1
+		owner := c.pending[last]
+		c.pending = c.pending[:last]
+		if !c.follow(owner) {
+			return
+		}
+	}
+}
+
+// begin adds the objects with which the deletion begins. Like add and follow, it returns false if the caller has stopped.
+func (c *closure) begin(of Roots) bool {
+	for _, uid := range of.UIDs {
+		i := c.find(uid)
+		if i == 0 {
+			continue
+		}
+		if !c.add(i) {
+			return false
+		}
+		if _, isGoing := c.going[i]; !isGoing { // absent, or being deleted
+			c.going[i] = struct{}{}
+			c.pending = append(c.pending, i)
+		}
+	}
+	if of.Orphans {
+		c.pending = nil
+	}
+	return c.addAll(of)
+}
+
+// addAll adds the objects of a namespace and of a kind.
+func (c *closure) addAll(of Roots) bool {
+	space, hasSpace := c.namespaces.find(of.Namespace)
+	kind, hasKind := c.kinds.find(of.Kind)
+	hasSpace, hasKind = hasSpace && space != 0, hasKind && kind != 0
+	if !hasSpace && !hasKind {
+		return true
+	}
+	for i, e := range c.entries.all() {
+		if (hasSpace && e.namespace == space || hasKind && e.kind == kind) && !c.add(i) {
+			return false
+		}
+	}
+	return true
+}
+
+// add adds an object that goes.
+func (c *closure) add(i entryID) bool {
+	e := c.entries.at(i)
+	if _, isGoing := c.going[i]; isGoing || e.state != observed || e.phase != Active {
+		return true
+	}
+	c.going[i] = struct{}{}
+	if e.claims != 0 {
+		c.pending = append(c.pending, i)
+	}
+	return c.yield(i)
+}
+
+// follow adds the dependents of an owner that have no other owner.
+func (c *closure) follow(owner entryID) bool {
+	for _, claim := range c.claimsOn(owner) {
+		if e := c.entries.at(owner); e.state == observed && !c.isPresent(claim) {
+			continue
+		}
+		for r := range c.claimants(claim) {
+			if !c.isKept(r.dependent) && !c.add(r.dependent) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// isKept reports whether an object has an owner that stays.
+func (c *closure) isKept(dependent entryID) bool {
+	for r := range c.referencesOf(dependent) {
+		claim := c.claims.at(r.claim)
+		_, isGoing := c.going[claim.owner]
+		if presence, phase, _ := c.standing(claim); !isGoing && presence == Present && phase == Active {
+			return true
+		}
+	}
+	return false
+}
