@@ -34,6 +34,8 @@ type hooks struct {
 	aggregation *aggregation.Aggregator
 	start       *start
 	defaults    func(runtime.Object) // sets the defaults of a built-in object
+	// confirmations are nil if no deletion needs a confirmation.
+	confirmations *confirmations
 	*registration
 }
 
@@ -117,6 +119,7 @@ func (h hooks) postStart() []postStartHook {
 			go func() { _ = systemobjects.EnsureTokenTracking(ctx, log, h.client.CoreV1(), now) }() // it fails only when ctx ends
 			return nil
 		}},
+		{"confirmations", h.confirmations.run},
 		{"announce-readiness", func(ctx context.Context) error {
 			go h.start.announce(ctx, log, h.client) // in the background: the server becomes ready after this hook
 			go h.start.gate.run(ctx, h.start.ready, h.hasRead)

@@ -23,6 +23,8 @@ type security struct {
 	flow     *deleteflow.Flow
 	// companions are the companions of the server at the time of each call.
 	companions companions
+	// confirmations are nil if no deletion needs a confirmation.
+	confirmations *confirmations
 }
 
 // secure sets up authentication, authorization, the delete flow, priority and fairness, and admission.
@@ -41,17 +43,22 @@ func secure(ctx context.Context, c completedConfig, f *foundation) (*security, e
 	outlived := outlived{access: access, lookup: protected.Lookup{
 		Mapper: f.mapper, Metadata: f.objects, Objects: f.whole, Discovery: f.client.Discovery(), Carried: companions.hasFinalizer,
 	}}
-	flow := deleteflow.New(deleteflow.Config{
+	about := deleteflow.Config{
 		Now: c.Now, Resources: builtin.Resources(), Collector: c.Features.Collector,
 		Remaining: outlived.left, OnRequest: companions.requested, Stored: stored.At,
-	})
+	}
+	confirmations := newConfirmations(c, f, stored)
+	if confirmations != nil {
+		about.Confirmed = confirmations.check
+	}
+	flow := deleteflow.New(about)
 	f.base.BuildHandlerChainFunc = handlerChain(f, access, flow)
 	// Requests are queued by priority level and user, so that a flood of requests delays only its own user. Requests
 	// whose queue is full are refused with 429. Administrators are exempt.
 	f.base.FlowControl = flowcontrol.New(f.informers, f.client.FlowcontrolV1(), f.base.MaxRequestsInFlight+f.base.MaxMutatingRequestsInFlight)
 	err = admissionchain.Apply(ctx, f.base, admissionchain.Config{
 		Client: f.client, Informers: f.informers, Mapper: f.mapper, Flow: flow,
-		Restrictions: access.Restrictions, Outlived: outlived.check,
+		Restrictions: access.Restrictions, Outlived: outlived.check, Now: c.Now,
 		Served: f.served.ResourceOf, OwnerExists: ownerreferences.Lookup{Mapper: f.mapper, Metadata: f.objects}.Exists, Backlog: companions.backlog,
 		MergeTypes: f.mergeTypes, Webhooks: f.webhooks(),
 		Features: c.Features, Disabled: slices.Concat(c.DisabledPlugins, admissionchain.Later(c.kubernetes.Minor())), File: c.AdmissionConfig,
@@ -59,7 +66,7 @@ func secure(ctx context.Context, c completedConfig, f *foundation) (*security, e
 	if err != nil {
 		return nil, err
 	}
-	return &security{access: access, metadata: stored, flow: flow, companions: companions}, nil
+	return &security{access: access, metadata: stored, flow: flow, companions: companions, confirmations: confirmations}, nil
 }
 
 // unrestricted returns an authorizer that lets restricted users see nothing.

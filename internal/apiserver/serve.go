@@ -14,7 +14,7 @@ func serve(c completedConfig, f *foundation, s *security, apis *apis, r *registr
 	generic := apis.generic
 	if err := addHooks(generic, hooks{
 		config: c, client: f.client, informers: f.informers, access: s.access, roles: f.roles, aggregation: f.aggregation,
-		start: f.start, defaults: f.schemes.Hub.Default, registration: r,
+		start: f.start, defaults: f.schemes.Hub.Default, confirmations: s.confirmations, registration: r,
 	}); err != nil {
 		return nil, err
 	}

@@ -14,7 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
+	"k8s.io/utils/clock"
 
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/tools/ask"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/preview"
@@ -35,6 +37,10 @@ the command deletes nothing: preview the deletion again. --confirm-from takes th
 Each DELETE has the version that the preview has read as its precondition, so that a later
 change prevents it, too. With --backup, the command first writes the objects to a file for
 "coppice undo", and deletes nothing if that fails.
+
+A server with "coppice up --confirm-deletions" refuses large deletions that nobody has
+confirmed. The command then confirms the deletion, which needs the rights "patch" and
+"confirm" for the object, and makes it.
 
 With --wait, the command ends when everything is gone, as "coppice wait" does, with the same
 output and exit codes.
@@ -155,6 +161,9 @@ func deleteConfirmed(c *cobra.Command, f deleteFlags, args []string, s Streams) 
 	}
 	for _, target := range predicted.targets {
 		line, err := deleteSeen(c.Context(), client, target, predicted.policy)
+		if closure, needs := protection.NeedsConfirmation(err); needs {
+			line, err = confirmSeen(c.Context(), client, target, predicted, closure)
+		}
 		if err != nil {
 			return err
 		}
@@ -168,6 +177,32 @@ func deleteConfirmed(c *cobra.Command, f deleteFlags, args []string, s Streams) 
 		return err
 	}
 	return waitFor(c.Context(), sources, ask.Ending{Predicted: &predicted.report}, f.end.timeout, &waitPrinter{format: "text", s: s})
+}
+
+// confirmManager is the field manager of confirmations.
+const confirmManager = "coppice-delete"
+
+// confirmSeen confirms the deletion of an object on a server that demands that (R32), and makes it. The server's count must
+// not exceed that of the preview which the user has seen.
+func confirmSeen(ctx context.Context, client metadata.Interface, o *inventory.Object, predicted prediction, closure protection.Closure) (string, error) {
+	name := fmt.Sprintf("%s/%s", o.Resource.GroupResource(), o.Name)
+	if seen := predicted.report.CountDeleted(); closure.Objects > seen {
+		return "", fmt.Errorf("%s is not deleted: the server counts %d objects that would go, and the preview %d; preview the deletion again", name, closure.Objects, seen)
+	}
+	confirmation := protection.Confirmation{UID: types.UID(o.UID), Digest: closure.Digest, At: clock.RealClock{}.Now()}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": o.UID, "resourceVersion": o.ResourceVersion, "annotations": map[string]string{protection.Confirmed: confirmation.String()},
+	}})
+	if err != nil {
+		return "", err
+	}
+	confirmed, err := client.Resource(o.Resource.GroupVersionResource).Namespace(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: confirmManager})
+	if err != nil {
+		return "", fmt.Errorf("%s is not deleted: confirm the deletion: %w", name, err)
+	}
+	after := *o
+	after.ResourceVersion = confirmed.ResourceVersion
+	return deleteSeen(ctx, client, &after, predicted.policy)
 }
 
 // deleteSeen deletes an object if its version is still the one that was read, and returns a line about the result. An

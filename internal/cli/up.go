@@ -45,6 +45,10 @@ root; --nodes is 1, this machine, or 0.
 
 --recycle=SIZE,AGE keeps deleted objects, encrypted in the data directory, for "coppice undo".
 
+--confirm-deletions refuses a DELETE of which more objects would go, or objects of certain
+kinds, unless a user with the right "confirm" has confirmed its preview by "coppice delete
+--confirm" (docs/protect.md). controllers= names further users without limits.
+
 --faults is for tests of clients: watches are behind, and end; writes are refused, or lose
 their answers, as a highly available kube-apiserver may do it (docs/faults.md).
 
@@ -62,6 +66,9 @@ func newUp(s Streams) *cobra.Command {
 
   # For a test: a free port, a temporary data directory, and a kubeconfig with a given path
   coppice up --ephemeral --secure-port 0 --write-kubeconfig /tmp/kubeconfig
+
+  # Large deletions, and those of namespaces and of volume claims, only as previewed
+  coppice up --confirm-deletions 'more-than=50; kinds=namespaces,persistentvolumeclaims'
 
   # With real containers, on this machine
   coppice up --node-runtime cri --cri-socket unix:///run/containerd/containerd.sock`,

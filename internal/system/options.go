@@ -19,6 +19,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 	"github.com/coppice-dev/coppice/internal/controller/nodelifecycle"
 	"github.com/coppice-dev/coppice/internal/node/agent/nodeconfig"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/tools/version"
 )
 
@@ -137,6 +138,8 @@ type Options struct {
 	// Recycle limits the deleted objects that are kept in the data directory for undo; the zero value keeps
 	// none.
 	Recycle recyclebin.Bounds
+	// Confirm are the deletions that need no confirmation (R32). Default: no deletion needs one.
+	Confirm protection.Limits
 	// Version is the Kubernetes version to report, with a leading v. Default: version.Kubernetes.
 	Version string
 	// Log is the logger; nil discards everything.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -46,6 +47,7 @@ const (
 	componentRestrictionName   = "ComponentRestriction"
 	ownerBacklogName           = "OwnerBacklog"
 	outlivedName               = "OutlivedObjects"
+	confirmedName              = "ConfirmedDeletions"
 )
 
 // Config configures the plug-ins. All fields but the last four are required.
@@ -62,6 +64,8 @@ type Config struct {
 	// Outlived returns an error if the user may not read an object of the added entries: objects that a
 	// protected object in the namespace outlives (R28).
 	Outlived func(ctx context.Context, who user.Info, namespace string, added []protection.Outlived) error
+	// Now is the clock of confirmations (R32).
+	Now func() time.Time
 	// MergeTypes are the types with which MutatingAdmissionPolicies apply their changes.
 	MergeTypes patch.TypeConverterManager
 	// Webhooks configures how the server reaches webhooks.
@@ -154,6 +158,7 @@ func plugins(c Config, base *genericapiserver.Config) []plugin {
 		{mutatingwebhook.PluginName, func(config io.Reader) (admission.Interface, error) { return mutatingwebhook.NewMutatingWebhook(config) }},
 		{componentRestrictionName, instance(restriction.NewAdmission(c.Restrictions))},
 		{outlivedName, instance(newOutlived(c.Outlived))},
+		{confirmedName, instance(newConfirmed(authorize, c.Now))},
 	}...)
 	if c.Features.VolumeProtection {
 		all = append(all, plugin{storageInUseProtectionName, instance(storageInUseProtection{})})

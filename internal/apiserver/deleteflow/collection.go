@@ -39,9 +39,10 @@ type refusals struct {
 	// conditions are the preconditions for each object; nil if there are none.
 	conditions *storage.Preconditions
 
-	mu    sync.Mutex
-	begun sets.Set[string] // keys of the objects whose deletion the registry has begun; guarded by mu
-	by    map[string]error // by key; guarded by mu
+	mu     sync.Mutex
+	begun  sets.Set[string] // keys of the objects whose deletion the registry has begun; guarded by mu
+	by     map[string]error // by key; guarded by mu
+	listed bool             // the registry has listed the collection; guarded by mu
 }
 
 // serveCollection serves a DELETE of a collection.

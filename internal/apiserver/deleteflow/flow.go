@@ -93,6 +93,9 @@ type Config struct {
 	// checked, named as far as the request's user may read them. It is called in storage transactions. If it is nil, none
 	// can be checked.
 	Remaining func(ctx context.Context, resource schema.GroupResource, m metav1.Object, p protection.Protection) []protection.Remaining
+	// Confirmed returns the refusal of a deletion that needs a confirmation and has none (R32); nil: none needs one. It is
+	// called in storage transactions, and may be called several times for one request.
+	Confirmed func(ctx context.Context, d Deleting) error
 	// Stored reads the metadata of stored objects. Nil: no object is found.
 	Stored StoredMetadata
 }
@@ -102,6 +105,7 @@ type Flow struct {
 	now       func() time.Time
 	collector bool
 	left      func(ctx context.Context, resource schema.GroupResource, m metav1.Object, p protection.Protection) []protection.Remaining
+	confirmed func(ctx context.Context, d Deleting) error
 	onRequest func(Requested)
 	rows      map[schema.GroupResource]schema.GroupResource // where a resource with several groups is stored
 	stored    StoredMetadata
@@ -110,7 +114,7 @@ type Flow struct {
 
 // New returns a Flow.
 func New(c Config) *Flow {
-	f := &Flow{now: c.Now, collector: c.Collector, left: c.Remaining, onRequest: c.OnRequest, rows: map[schema.GroupResource]schema.GroupResource{}, stored: c.Stored, emptied: emptied{now: c.Now, by: map[emptiedBy]emptiedNamespace{}}}
+	f := &Flow{now: c.Now, collector: c.Collector, left: c.Remaining, confirmed: c.Confirmed, onRequest: c.OnRequest, rows: map[schema.GroupResource]schema.GroupResource{}, stored: c.Stored, emptied: emptied{now: c.Now, by: map[emptiedBy]emptiedNamespace{}}}
 	if f.onRequest == nil {
 		f.onRequest = func(Requested) {}
 	}

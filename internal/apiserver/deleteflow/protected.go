@@ -16,12 +16,15 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
-// decide makes the plan of a DELETE, or refuses it if the object is protected (R28). The object comes from the storage
-// transaction, or from admission before it.
+// decide makes the plan of a DELETE, or refuses it if the object is protected (R28), or if it needs a confirmation (R32).
+// The object comes from the storage transaction, or from admission before it.
 func (f *Flow) decide(ctx context.Context, obj runtime.Object, options *metav1.DeleteOptions, strategy deletion.Strategy) (deletion.Plan, error) {
 	plan, err := deletion.Decide(obj, options, strategy, f.now())
 	if err == nil && isLabelled(obj) {
 		err = f.protect(ctx, obj, strategy.Resource)
+	}
+	if err == nil {
+		err = f.confirm(ctx, obj, plan, options, strategy.Resource)
 	}
 	if err == nil {
 		f.reportRequest(ctx, obj, options)

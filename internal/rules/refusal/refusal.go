@@ -1,5 +1,5 @@
 // Package refusal names who has refused a request to delete or to change an object: an admission policy, a webhook,
-// a quota, RBAC, the protection of the object (R28), or the server itself. The answer of an API server goes in, a
+// a quota, RBAC, the protection of the object (R28), the limits of unconfirmed deletions (R32), or the server itself. The answer of an API server goes in, a
 // Refusal comes out.
 //
 //	r, refused := refusal.Of(err) // the answer to a request
@@ -44,6 +44,8 @@ const (
 	ByQuota By = "quota"
 	// ByProtection is the label of the object that protects it (R28).
 	ByProtection By = "protection"
+	// ByConfirmation is the lack of a confirmation of a large deletion (R32).
+	ByConfirmation By = "confirmation"
 	// ByRBAC is the authorizer, or a check of the user's rights in admission.
 	ByRBAC By = "rbac"
 	// ByServer is the API server: it never deletes the object, or finds the change invalid.
@@ -90,6 +92,9 @@ func Of(err error) (Refusal, bool) {
 		return bounded(Refusal{By: ByProtection, Message: bare(status.Message)}), true
 	}
 	message := bare(status.Message)
+	if _, unconfirmed := protection.NeedsConfirmation(err); unconfirmed {
+		return bounded(Refusal{By: ByConfirmation, Message: message}), true
+	}
 	// The text is read first: webhooks and policies choose the code and the reason. Both may say that there was a conflict.
 	if r, ok := quoted(message); ok {
 		return bounded(r), true

@@ -64,7 +64,7 @@ func bare(message string) string {
 
 // quoted returns the refusal that a text begins with, if it names the refuser.
 func quoted(text string) (Refusal, bool) {
-	for _, read := range []func(string) (Refusal, bool){readPolicy, readWebhook, readConversion, readQuota, readProtection, readRights} {
+	for _, read := range []func(string) (Refusal, bool){readPolicy, readWebhook, readConversion, readQuota, readProtection, readConfirmation, readRights} {
 		if r, ok := read(text); ok {
 			return r, true
 		}
@@ -124,6 +124,10 @@ func readProtection(text string) (Refusal, bool) {
 	return Refusal{By: ByProtection, Message: text}, strings.HasPrefix(text, protectedBy)
 }
 
+func readConfirmation(text string) (Refusal, bool) {
+	return Refusal{By: ByConfirmation, Message: text}, strings.HasPrefix(text, protection.Unconfirmed)
+}
+
 func readRights(text string) (Refusal, bool) {
 	name, _, ok := cutQuoted(text, rightsUser, rightsLacking)
 	if !ok {
@@ -171,6 +175,8 @@ func (r Refusal) Refuser() string {
 		return "ResourceQuota " + r.Name
 	case ByProtection:
 		return "its protection"
+	case ByConfirmation:
+		return "the limits of deletions that nobody has confirmed"
 	case ByRBAC:
 		return "the lack of a right"
 	case ByServer, ByFailure:
@@ -196,7 +202,7 @@ func (r Refusal) String() string {
 	case ByConversion:
 		kind, group, _ := strings.Cut(r.Name, ".")
 		return fmt.Sprintf("%s%s/*%s%s %s", conversion, group, conversionKind, kind, r.Message)
-	case ByQuota, ByProtection, ByRBAC, ByServer, ByFailure:
+	case ByQuota, ByProtection, ByConfirmation, ByRBAC, ByServer, ByFailure:
 	}
 	return r.Message
 }

@@ -70,7 +70,10 @@ func typed(o *inventory.Object) string {
 	return named + " -n " + escape.Shell(o.Namespace)
 }
 
-func get(o *inventory.Object) string      { return "kubectl get " + typed(o) + " -o yaml" }
+func get(o *inventory.Object) string { return "kubectl get " + typed(o) + " -o yaml" }
+func previewOf(o *inventory.Object) string {
+	return "coppice preview delete " + typed(o)
+}
 func describe(o *inventory.Object) string { return "kubectl describe " + typed(o) }
 func waitFor(o *inventory.Object) string {
 	return "kubectl wait --for=delete " + typed(o) + " --timeout=10m"

@@ -42,7 +42,7 @@ func (e *Explainer) refusal(o *inventory.Object, r Refused) Wait {
 		w.On = OnWebhook
 	case refusal.ByProtection:
 		w.On = OnProtection
-	case refusal.ByPolicy, refusal.ByMutatingPolicy, refusal.ByConversion, refusal.ByQuota, refusal.ByRBAC, refusal.ByServer, refusal.ByFailure:
+	case refusal.ByPolicy, refusal.ByMutatingPolicy, refusal.ByConversion, refusal.ByQuota, refusal.ByConfirmation, refusal.ByRBAC, refusal.ByServer, refusal.ByFailure:
 	}
 	if r.By.MayPass() && e.Now.Sub(r.Since) < prompt {
 		w.State = Unknown
@@ -70,6 +70,8 @@ func (e *Explainer) adviceOn(o *inventory.Object, r refusal.Refusal) []Step {
 		return []Step{{"raise the quota, or delete other objects that it counts", "kubectl describe resourcequotas " + escape.Shell(r.Name) + namespaceFlag(o.Namespace)}}
 	case refusal.ByProtection:
 		return []Step{{"look how it is protected: wait for what it outlives, or lift the protection if it may go", get(o)}}
+	case refusal.ByConfirmation:
+		return []Step{{"look what would be deleted with it, and delete what may go", previewOf(o)}}
 	case refusal.ByRBAC:
 		return []Step{{"give the user the right", canI(o, r)}}
 	case refusal.ByServer:

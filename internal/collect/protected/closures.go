@@ -1,0 +1,238 @@
+package protected
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
+	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/internal/collect/feed"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
+)
+
+const (
+	// catchUp bounds the time that a deletion waits for the graph to have the objects that were written before it.
+	catchUp = 2 * time.Second
+	// firstLook is the time between the first two looks; it doubles with each look.
+	firstLook = 100 * time.Microsecond
+)
+
+// Closures finds the objects that deletions would delete (R32), in an ownership graph of its own: every server needs one, and
+// a collector runs in only one of them, or in another process. It is safe for concurrent use.
+type Closures struct {
+	feed *feed.Feed
+
+	mu         sync.RWMutex
+	graph      *ownership.Graph         // guarded by mu
+	namespaces map[string]ownership.UID // guarded by mu
+}
+
+// NewClosures returns closures of the objects that discovery and a client show. They are empty before Run.
+func NewClosures(discovery feed.Discovery, client metadata.Interface, log *slog.Logger) *Closures {
+	return &Closures{
+		feed: feed.New(discovery, client, feed.Config{Logger: log}), graph: ownership.New(), namespaces: map[string]ownership.UID{},
+	}
+}
+
+// Run observes the objects until ctx ends.
+func (c *Closures) Run(ctx context.Context) { c.feed.Run(ctx, (*closuresSink)(c)) }
+
+// WaitForInitialSync waits until all objects were observed that can be read.
+func (c *Closures) WaitForInitialSync(ctx context.Context) error {
+	return c.feed.WaitForInitialSync(ctx)
+}
+
+// CatchUp waits until the writes of resources up to these revisions were observed; the keys are
+// schema.GroupResource.String. It returns a 429 if that takes too long.
+func (c *Closures) CatchUp(ctx context.Context, writes map[string]int64) error {
+	real, deadline := clock.RealClock{}, time.Duration(0)
+	for wait := firstLook; ; wait *= 2 {
+		behind := c.behind(writes)
+		if c.feed.Synced() && behind == "" {
+			return nil
+		}
+		if deadline += wait; deadline > catchUp {
+			return apierrors.NewTooManyRequests("what this deletion would delete is not known yet: the latest objects of "+behind+" were not counted", 1)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-real.After(wait):
+		}
+	}
+}
+
+// behind returns a resource of which not all writes were observed; empty if there is none.
+func (c *Closures) behind(writes map[string]int64) string {
+	for _, r := range c.feed.Resources() {
+		if !r.Watched {
+			continue
+		}
+		written, isStored := writes[r.GroupResource().String()]
+		if !isStored {
+			continue
+		}
+		if reached, err := strconv.ParseInt(c.feed.Reached(r.Kind), 10, 64); err != nil || reached < written {
+			return r.GroupResource().String()
+		}
+	}
+	return ""
+}
+
+// KindOf returns the kind of a resource. It reads discovery if the resource is not known.
+func (c *Closures) KindOf(ctx context.Context, resource schema.GroupResource) (kind ownership.Kind, isServed bool) {
+	find := func() bool {
+		i := slices.IndexFunc(c.feed.Resources(), func(r feed.Resource) bool { return r.GroupResource() == resource })
+		if i >= 0 {
+			kind = c.feed.Resources()[i].Kind
+		}
+		return i >= 0
+	}
+	if find() {
+		return kind, true
+	}
+	ctx, cancel := context.WithTimeout(ctx, catchUp)
+	defer cancel()
+	_, _ = c.feed.Survey(ctx) // a resource that stays unknown has no objects
+	return kind, find()
+}
+
+// Of returns the closure of a deletion as far as limits need it: all of one that needs a confirmation, and otherwise only the
+// number of its objects.
+func (c *Closures) Of(roots ownership.Roots, limits protection.Limits) protection.Closure {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	look := &lookAtClosure{closures: c, limits: limits, limited: map[ownership.Kind]string{}}
+	for uid, kind := range c.graph.Closure(roots) {
+		look.add(uid, kind)
+	}
+	return look.closure()
+}
+
+// Exceeds reports whether a deletion needs a confirmation. It looks at no more objects than it must.
+func (c *Closures) Exceeds(roots ownership.Roots, limits protection.Limits) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	look := &lookAtClosure{closures: c, limits: limits, limited: map[ownership.Kind]string{}}
+	for uid, kind := range c.graph.Closure(roots) {
+		look.add(uid, kind)
+		if limits.Exceeded(look.found) {
+			return true
+		}
+	}
+	return false
+}
+
+// Gone returns the given owners that are absent, or are being deleted.
+func (c *Closures) Gone(owners []ownership.UID) []ownership.UID {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return slices.DeleteFunc(slices.Clone(owners), func(uid ownership.UID) bool {
+		o, isObserved := c.graph.Object(uid)
+		return isObserved && o.Phase == ownership.Active
+	})
+}
+
+// IsTerminating reports whether a namespace is being deleted.
+func (c *Closures) IsTerminating(namespace string) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	o, isObserved := c.graph.Object(c.namespaces[namespace])
+	return namespace != "" && isObserved && o.Phase != ownership.Active
+}
+
+// lookAtClosure adds up a closure.
+type lookAtClosure struct {
+	closures *Closures
+	limits   protection.Limits
+
+	uids    []string
+	limited map[ownership.Kind]string // the resource of each kind that was found, empty for those without a limit
+	found   protection.Closure
+}
+
+func (l *lookAtClosure) add(uid ownership.UID, kind ownership.Kind) {
+	l.found.Objects++
+	l.uids = append(l.uids, string(uid))
+	if _, seen := l.limited[kind]; seen {
+		return
+	}
+	l.limited[kind] = ""
+	if gvr, _, ok := l.closures.feed.Mapping(kind); ok && l.limits.Limited(gvr.GroupResource()) {
+		l.limited[kind] = gvr.GroupResource().String()
+		l.found.Limited = append(l.found.Limited, l.limited[kind])
+	}
+}
+
+func (l *lookAtClosure) closure() protection.Closure {
+	slices.Sort(l.found.Limited)
+	if l.limits.Exceeded(l.found) {
+		l.found.Digest = protection.DigestOf(l.uids)
+	}
+	return l.found
+}
+
+// closuresSink receives the observations of Closures.
+type closuresSink Closures
+
+var _ feed.Sink = (*closuresSink)(nil)
+
+func (s *closuresSink) change(change func(g *ownership.Graph)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(s.graph)
+}
+
+func isNamespace(kind ownership.Kind) bool { return kind == ownership.Kind{Kind: "Namespace"} }
+
+// Observe implements feed.Sink.
+func (s *closuresSink) Observe(o ownership.Object) {
+	s.change(func(g *ownership.Graph) {
+		g.Observe(o)
+		if isNamespace(o.Kind) {
+			s.namespaces[o.Name] = o.UID
+		}
+	})
+}
+
+// Forget implements feed.Sink.
+func (s *closuresSink) Forget(uid ownership.UID, resourceVersion string) {
+	s.change(func(g *ownership.Graph) {
+		if o, isObserved := g.Object(uid); isObserved && isNamespace(o.Kind) && s.namespaces[o.Name] == uid {
+			delete(s.namespaces, o.Name)
+		}
+		g.Forget(uid, resourceVersion)
+	})
+}
+
+// Replace implements feed.Sink.
+func (s *closuresSink) Replace(kind ownership.Kind, objects []ownership.Object) {
+	s.change(func(g *ownership.Graph) {
+		g.Replace(kind, objects)
+		if !isNamespace(kind) {
+			return
+		}
+		clear(s.namespaces)
+		for i := range objects {
+			s.namespaces[objects[i].Name] = objects[i].UID
+		}
+	})
+}
+
+// SetScope implements feed.Sink.
+func (s *closuresSink) SetScope(kind ownership.Kind, scope ownership.Scope) {
+	s.change(func(g *ownership.Graph) { g.SetScope(kind, scope) })
+}
+
+// NewEpoch implements feed.Sink.
+func (s *closuresSink) NewEpoch() {
+	s.change(func(g *ownership.Graph) { g.NewEpoch() })
+}
