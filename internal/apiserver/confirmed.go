@@ -8,10 +8,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/user"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/utils/lru"
 
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
 	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
 	"github.com/coppice-dev/coppice/internal/apiserver/storemetadata"
@@ -50,7 +50,9 @@ func newConfirmations(c completedConfig, f *foundation, source *storemetadata.So
 	if !c.Confirm.Any() {
 		return nil
 	}
-	client := source.Client(componentUser(bootstrappolicy.Collector), f.objects)
+	// The server reads its own store. No rules of RBAC are known yet when it begins.
+	self := &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}}
+	client := source.Client(self, f.objects)
 	return &confirmations{
 		limits: c.Confirm, store: c.Store, now: c.Now, permitted: lru.New(mostPermitted),
 		closures: protected.NewClosures(f.client.Discovery(), client, c.Log),

@@ -133,8 +133,7 @@ func isController(user string) bool {
 	case strings.HasPrefix(user, "system:coppice:"):
 		return user != "system:coppice:tools-user"
 	}
-	return strings.HasPrefix(user, "system:node:") || user == "system:kube-controller-manager" || user == "system:kube-scheduler" ||
-		user == "system:apiserver"
+	return strings.HasPrefix(user, "system:node:") || user == "system:kube-controller-manager" || user == "system:kube-scheduler"
 }
 
 // isCollector reports whether a user is a garbage collector.
