@@ -38,6 +38,8 @@ func TestRefusalIsRecognizedInTheAnswerOfAServer(t *testing.T) {
 	protected, _ := protection.Of(&metav1.ObjectMeta{Labels: map[string]string{protection.Label: "always"}})
 	protectedError := protected.Decide(protection.Cascade, nil).Error(configMaps, "shop", "a")
 	protectedWords := `protected by its label coppice.dev/protect=always: nobody deletes it; to lift that: coppice unprotect configmaps/a -n shop`
+	unconfirmedError := protection.Limits{MoreThan: 1}.Refuse(protection.Closure{Objects: 2}, configMaps, "shop", "a")
+	unconfirmedWords := "unconfirmed: 2 objects would be deleted, and more than 1 need a confirmation; to see them, and to confirm: coppice preview delete configmaps/a -n shop"
 	for name, test := range map[string]struct {
 		err  error
 		want Refusal
@@ -91,8 +93,9 @@ func TestRefusalIsRecognizedInTheAnswerOfAServer(t *testing.T) {
 			status(500, metav1.StatusReasonStoreReadError, "StorageError: corrupt object, Code: 7, Key: /registry/example.com/widgets/shop/w, ResourceVersion: 0, AdditionalErrorMsg: object not decodable revision=265: "+unlike),
 			Refusal{ByConversion, "Widget.example.com", "", strings.TrimPrefix(unlike, "conversion webhook for example.com/v2, Kind=Widget ")},
 		},
-		"quota":      {forbid(charged), Refusal{ByQuota, "small", "", charged}},
-		"protection": {protectedError, Refusal{ByProtection, "", "", protectedWords}},
+		"quota":        {forbid(charged), Refusal{ByQuota, "small", "", charged}},
+		"confirmation": {unconfirmedError, Refusal{ByConfirmation, "", "", unconfirmedWords}},
+		"protection":   {protectedError, Refusal{ByProtection, "", "", protectedWords}},
 		"protection by a policy": {
 			status(422, metav1.StatusReasonInvalid, forbid("ValidatingAdmissionPolicy 'coppice-protect' with binding 'coppice-protect' denied request: "+protectedWords).Error()),
 			Refusal{ByProtection, "", "", "ValidatingAdmissionPolicy 'coppice-protect' with binding 'coppice-protect' denied request: " + protectedWords},
