@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -187,7 +188,7 @@ const confirmManager = "coppice-delete"
 func confirmSeen(ctx context.Context, client metadata.Interface, o *inventory.Object, predicted prediction, closure protection.Closure) (string, error) {
 	name := fmt.Sprintf("%s/%s", o.Resource.GroupResource(), o.Name)
 	if seen := predicted.report.CountDeleted(); closure.Objects > seen {
-		return "", fmt.Errorf("%s is not deleted: the server counts %d objects that would go, and the preview %d; preview the deletion again", name, closure.Objects, seen)
+		return "", fmt.Errorf("%s is not deleted: the server counts %s, and the preview %d; preview the deletion again", name, english.Plural(closure.Objects, "object that would go", "objects that would go"), seen)
 	}
 	confirmation := protection.Confirmation{UID: types.UID(o.UID), Digest: closure.Digest, At: clock.RealClock{}.Now()}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{

@@ -22,6 +22,9 @@ func commands(of *cobra.Command) []*cobra.Command {
 	return all
 }
 
+// word matches a word of a command, or one in single quotes.
+var word = regexp.MustCompile(`'[^']*'|\S+`)
+
 // substitution matches a command substitution, and the rest of a line after the first pipe or redirection.
 var substitution = regexp.MustCompile(`\$\([^)]*\)|[|>].*$`)
 
@@ -39,7 +42,11 @@ func TestExamplesInHelpHaveFlagsThatExist(t *testing.T) {
 				continue
 			}
 			lines++
-			command, args, err := newRoot(Streams{}).Find(strings.Fields(words))
+			var arguments []string
+			for _, w := range word.FindAllString(words, -1) {
+				arguments = append(arguments, strings.Trim(w, "'"))
+			}
+			command, args, err := newRoot(Streams{}).Find(arguments)
 			if err == nil && command.HasParent() && !command.DisableFlagParsing {
 				err = command.ParseFlags(args)
 			}

@@ -19,7 +19,7 @@ func waysToDeleteTooMuch() []wayTooMuch {
 	options := map[string]metav1.DeleteOptions{
 		"without options": {}, "in the background": withPolicy(metav1.DeletePropagationBackground),
 		"in the foreground":        withPolicy(metav1.DeletePropagationForeground),
-		"orphanDependents=false":   {OrphanDependents: new(false)}, //nolint:staticcheck // clients still send it
+		"orphanDependents=false":   {OrphanDependents: new(false)},
 		"without grace":            {GracePeriodSeconds: new(int64(0))},
 		"a dry run":                {DryRun: []string{metav1.DryRunAll}},
 		"with a UID, as a GitOps":  {PropagationPolicy: new(metav1.DeletePropagationForeground), Preconditions: &metav1.Preconditions{}},

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strconv"
 	"testing"
+	"time"
 )
 
 var benchmarkSizes = []int{1e4, 1e5, 1e6}
@@ -201,12 +203,17 @@ func BenchmarkClosure(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			found := 0
+			var took []time.Duration
 			for i := 0; b.Loop(); i++ {
+				began := time.Now()
 				for range g.Closure(roots(i)) {
 					found++
 				}
+				took = append(took, time.Since(began))
 			}
+			slices.Sort(took)
 			b.ReportMetric(float64(found)/float64(b.N), "objects")
+			b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
 		})
 	}
 }

@@ -16,10 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A server with Limits refuses a deletion that is larger, unless somebody has confirmed it (R32). The confirmation is an
-// annotation of the object with which the deletion begins. Only users with the right ConfirmVerb for the object can set
-// it, and it counts for the objects that the deletion would delete at that time, and for ConfirmedFor. It has the UID of
-// the object: controllers copy annotations, and the copies count for nothing.
+// A server with Limits refuses a larger deletion, unless a user has confirmed it (R32). The confirmation is an annotation
+// of the object with which the deletion begins. Only users with the right ConfirmVerb for the object can set it. It counts
+// for a set of objects, the closure of the deletion at that time, and for ConfirmedFor. It has the UID of the object:
+// controllers copy annotations, and the copies count for nothing.
 
 const (
 	// Confirmed is the annotation of a Confirmation.
@@ -28,7 +28,7 @@ const (
 	ConfirmVerb = "confirm"
 	// ConfirmedFor is the time for which a confirmation counts.
 	ConfirmedFor = 5 * time.Minute
-	// clockSkew bounds how far ahead the clock of whoever confirms may be.
+	// clockSkew bounds how far ahead the clock of the client may be.
 	clockSkew = time.Minute
 )
 
@@ -37,7 +37,7 @@ const Unconfirmed = "unconfirmed: "
 
 // Types of the causes in the details of the refusal of an unconfirmed deletion.
 const (
-	// UnconfirmedCause is the type of the cause whose message is that of the refusal.
+	// UnconfirmedCause is the type of the cause with the message of the refusal.
 	UnconfirmedCause metav1.CauseType = Confirmed
 	// DigestCause is the type of the cause with the digest that a Confirmation needs.
 	DigestCause metav1.CauseType = Confirmed + "-digest"
@@ -118,8 +118,8 @@ func (l Limits) Limited(resource schema.GroupResource) bool {
 	})
 }
 
-// Exempts reports whether the deletions of a user need no confirmation: controllers delete what they own, by rules that
-// nobody can preview. Collectors are not exempt: they delete what others have decided.
+// Exempts reports whether the deletions of a user need no confirmation. Controllers delete their own objects, by rules
+// that nobody can preview. Collectors are not exempt: they carry out the decisions of others.
 func (l Limits) Exempts(user string) bool {
 	return slices.Contains(l.Controllers, user) || isController(user) && !isCollector(user)
 }
@@ -141,7 +141,7 @@ func isCollector(user string) bool {
 	return IsCascade(user) && !strings.HasSuffix(user, "namespace-controller")
 }
 
-// Closure is what a deletion would delete.
+// Closure is the set of objects that a deletion would delete.
 type Closure struct {
 	// Objects is their number.
 	Objects int
@@ -168,9 +168,9 @@ func (l Limits) Exceeded(c Closure) bool {
 
 // Confirmation is the content of the annotation Confirmed.
 type Confirmation struct {
-	// UID is that of the object.
+	// UID identifies the object with the annotation.
 	UID types.UID
-	// Digest is that of the objects that go (Closure).
+	// Digest identifies the closure of the deletion.
 	Digest string
 	// At is the time at which it was confirmed.
 	At time.Time
@@ -217,10 +217,10 @@ func (l Limits) Refuse(c Closure, resource schema.GroupResource, namespace, name
 	return unconfirmed(c, l.excess(c), resource, namespace, name)
 }
 
-// RefuseCascade returns the answer to a collector that deletes an object whose owners have gone, or go, without a
-// confirmation of everything that now goes with them.
+// RefuseCascade returns the answer to a collector that deletes an object whose owners have gone, or go, if the deletion of
+// these owners would have needed a confirmation for everything that goes with them now.
 func (l Limits) RefuseCascade(c Closure, resource schema.GroupResource, namespace, name string) *apierrors.StatusError {
-	return unconfirmed(c, "nobody has confirmed that it goes with its owners: "+l.excess(c), resource, namespace, name)
+	return unconfirmed(c, "no user has confirmed that it goes with its owners: "+l.excess(c), resource, namespace, name)
 }
 
 func unconfirmed(c Closure, reason string, resource schema.GroupResource, namespace, name string) *apierrors.StatusError {
@@ -269,12 +269,11 @@ func NeedsConfirmation(err error) (Closure, bool) {
 	var c Closure
 	isUnconfirmed := false
 	for _, cause := range status.Status().Details.Causes {
-		switch cause.Type {
-		case UnconfirmedCause:
-			isUnconfirmed = true
-		case DigestCause:
+		isUnconfirmed = isUnconfirmed || cause.Type == UnconfirmedCause
+		if cause.Type == DigestCause {
 			c.Digest = cause.Message
-		case ObjectsCause:
+		}
+		if cause.Type == ObjectsCause {
 			c.Objects, _ = strconv.Atoi(cause.Message)
 		}
 	}
