@@ -167,6 +167,33 @@ func TestWebhookOfTheCollectors(t *testing.T) {
 	}
 }
 
+// TestConfirmingWebhook: large deletions need a confirmation in addition to what the webhook of protected objects does.
+func TestConfirmingWebhook(t *testing.T) {
+	manifests := build(t, "confirm-webhook")
+	all := objects(t, manifests)
+	for name := range objects(t, build(t, "protect-webhook")) {
+		if all[name] == nil {
+			t.Errorf("%s is missing", name)
+		}
+	}
+	configuration, _ := all["ValidatingWebhookConfiguration coppice-confirm"].(map[string]any)
+	if configuration == nil || all["Role coppice-confirm"] == nil || all["RoleBinding coppice-confirm"] == nil {
+		t.Fatalf("something is missing among %v", slices.Sorted(maps.Keys(all)))
+	}
+	policies := map[any]any{}
+	for _, w := range configuration["webhooks"].([]any) {
+		webhook := w.(map[string]any)
+		policies[webhook["name"]] = webhook["failurePolicy"]
+	}
+	want := map[any]any{"delete.confirm.coppice.dev": "Fail", "controllers.confirm.coppice.dev": "Ignore", "write.confirm.coppice.dev": "Fail"}
+	if diff := cmp.Diff(want, policies); diff != "" {
+		t.Errorf("failure policies (-want +got):\n%s", diff)
+	}
+	if !bytes.Contains(manifests, []byte("--confirm-deletions=more-than=50; kinds=namespaces,")) {
+		t.Error("the collectors have no limits")
+	}
+}
+
 // TestObserveOnlyMayChangeNothing: neither form has a verb that writes, except on the Lease of
 // leader election.
 func TestObserveOnlyMayChangeNothing(t *testing.T) {

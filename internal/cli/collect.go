@@ -85,6 +85,9 @@ would be deleted within --breaker-window. --breaker-min deletions are always all
   # Run several replicas, one of which works at a time
   coppice collect --leader-elect --metrics-address :10271
 
+  # Refuse large deletions that nobody has confirmed, by the webhook of deploy/kustomize/confirm-webhook
+  coppice collect --protect-address :10272 --protect-cert-file tls.crt --protect-key-file tls.key --protect-client-ca-file ca.crt --confirm-deletions 'more-than=50'
+
   # Pause when more than a tenth of the objects of a kind would be deleted within 5 minutes
   coppice collect --breaker-share 0.1 --breaker-window 5m`,
 		Args: noArguments,
@@ -142,6 +145,7 @@ func collect(ctx context.Context, f collectFlags, s Streams) error {
 	if err != nil {
 		return err
 	}
+	f.protect.namespace = f.leaseNamespace
 	webhook, err := f.protect.listen(ctx, controllers, server.config, options.Logger)
 	if err != nil {
 		return err

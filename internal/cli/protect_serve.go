@@ -8,18 +8,27 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/collect/protected"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/tools/ask"
 	"github.com/coppice-dev/coppice/internal/tools/metrics"
 )
 
-// protectServer are the flags of the webhook that coppice collect serves for protected objects.
-type protectServer struct{ address, certFile, keyFile, callersFile string }
+// protectServer are the flags of the webhooks that coppice collect serves: for protected objects, and for deletions that
+// need a confirmation.
+type protectServer struct {
+	address, certFile, keyFile, callersFile string
+
+	confirm   protection.Limits
+	namespace string // of the collector; set after the flags
+}
 
 func (f *protectServer) add(c *cobra.Command) {
 	flags := c.Flags()
@@ -27,6 +36,15 @@ func (f *protectServer) add(c *cobra.Command) {
 	flags.StringVar(&f.certFile, "protect-cert-file", "", "certificate of the webhook, in PEM; it may be replaced while in use")
 	flags.StringVar(&f.keyFile, "protect-key-file", "", "key of that certificate, in PEM")
 	flags.StringVar(&f.callersFile, "protect-client-ca-file", "", "authority of the client certificates of the API servers that call the webhook, in PEM")
+	addConfirm(flags, &f.confirm)
+}
+
+// addConfirm adds the flag with the limits of unconfirmed deletions (R32).
+func addConfirm(flags *pflag.FlagSet, limits *protection.Limits) {
+	flags.Func("confirm-deletions", `deletions that need a confirmation, such as "more-than=50; kinds=namespaces" (docs/protect.md)`, func(text string) (err error) {
+		*limits, err = protection.ParseLimits(text)
+		return err
+	})
 }
 
 // check returns an error if the flags contradict each other.
@@ -34,6 +52,9 @@ func (f *protectServer) check() error {
 	if f.address == "0" || f.address == "" {
 		if f.certFile != "" || f.keyFile != "" || f.callersFile != "" {
 			return usageError{errors.New("--protect-cert-file, --protect-key-file and --protect-client-ca-file are for the webhook: set its address with --protect-address")}
+		}
+		if f.confirm.Any() {
+			return usageError{errors.New("--confirm-deletions is for the webhook: set its address with --protect-address")}
 		}
 		return nil
 	}
@@ -63,13 +84,24 @@ func (f *protectServer) listen(ctx context.Context, c metrics.Controllers, confi
 	if err != nil {
 		return nil, err
 	}
+	serving := []func(context.Context) error{}
+	if f.confirm.Any() {
+		confirm, observe, err := protected.NewConfirmHandler(ctx, config, f.confirm, f.namespace, log)
+		if err != nil {
+			return nil, err
+		}
+		both := http.NewServeMux()
+		both.Handle("/", handler)
+		both.Handle(protected.ConfirmPath, confirm)
+		handler, serving = both, append(serving, observe)
+	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", f.address)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w; choose another address with --protect-address, 0 for none", f.address, ask.CauseOf(err))
 	}
 	log.InfoContext(ctx, "serving the webhook for protected objects", "address", listener.Addr().String())
 	listener = tls.NewListener(listener, &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: f.tls})
-	return []func(context.Context) error{serveOn(listener, handler)}, nil
+	return append(serving, serveOn(listener, handler)), nil
 }
 
 // tls reads the certificates anew for each connection, because they may have been renewed; API servers keep their

@@ -16,7 +16,6 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/apiserver/faults"
 	"github.com/coppice-dev/coppice/internal/node/agent/nodeconfig"
-	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/system"
 	"github.com/coppice-dev/coppice/internal/tools/version"
 )
@@ -58,10 +57,7 @@ func (f *upFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.logLevel, "log-level", "info", logLevelUsage)
 	c.Flags().StringVar(&f.kubernetes, "emulated-version", "", "minor of Kubernetes whose API is served: "+strings.Join(version.Minors(), ", ")+" (default: the last one)")
 	f.input.add(c)
-	c.Flags().Func("confirm-deletions", `deletions that need a confirmation, such as "more-than=50; kinds=namespaces"`, func(text string) (err error) {
-		f.Confirm, err = protection.ParseLimits(text)
-		return err
-	})
+	addConfirm(c.Flags(), &f.Confirm)
 	completeWith(c, "emulated-version", version.Minors()...)
 	completeWith(c, "controllers", upControllerNames()...)
 	completeWith(c, "disable-admission-plugins", system.OptionalPlugins()...)

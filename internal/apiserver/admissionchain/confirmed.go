@@ -33,11 +33,11 @@ func (p confirmed) Validate(ctx context.Context, a admission.Attributes, _ admis
 		return nil
 	}
 	confirmation, isNew := protection.NewConfirmation(before, after)
-	switch {
-	case !isNew:
+	if !isNew {
 		return nil
-	case !confirmation.IsCurrent(p.now()):
-		return admission.NewForbidden(a, fmt.Errorf("the time in the annotation %s is not that of now: it counts for %s", protection.Confirmed, protection.ConfirmedFor))
+	}
+	if err := confirmation.CheckTime(p.now()); err != nil {
+		return admission.NewForbidden(a, err)
 	}
 	decision, _, err := p.authorizer.Authorize(ctx, authorizer.AttributesRecord{
 		User: a.GetUserInfo(), Verb: protection.ConfirmVerb, ResourceRequest: true, Namespace: namespaceOf(a), Name: a.GetName(),

@@ -13,22 +13,9 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/util/dryrun"
 
+	"github.com/coppice-dev/coppice/internal/collect/protected"
 	"github.com/coppice-dev/coppice/internal/rules/deletion"
 )
-
-// Deleting is a deletion that may need a confirmation (R32).
-type Deleting struct {
-	Resource schema.GroupResource
-	// Object is the object that is deleted; nil for a collection, of which All are the objects.
-	Object metav1.Object
-	All    []types.UID
-	// Namespace is that of the collection; empty for all.
-	Namespace string
-	// Orphans is set if the dependents of the object stay.
-	Orphans bool
-	// DryRun is set if nothing will be deleted.
-	DryRun bool
-}
 
 // confirm returns the refusal to delete an object whose deletion needs a confirmation, and has none (R32).
 func (f *Flow) confirm(ctx context.Context, obj runtime.Object, plan deletion.Plan, options *metav1.DeleteOptions, resource schema.GroupResource) error {
@@ -40,7 +27,7 @@ func (f *Flow) confirm(ctx context.Context, obj runtime.Object, plan deletion.Pl
 		return err // a deletion that was decided before
 	}
 	mark, isMark := plan.(deletion.Mark)
-	return f.confirmed(ctx, Deleting{
+	return f.confirmed(ctx, protected.Deleting{
 		Resource: resource, Object: m, Orphans: isMark && slices.Contains(mark.Finalizers, metav1.FinalizerOrphanDependents),
 		DryRun: options != nil && dryrun.IsDryRun(options.DryRun),
 	})
@@ -62,7 +49,7 @@ func (g *guard) confirmAll(ctx context.Context, key string, opts storage.ListOpt
 	if err := g.Interface.GetList(ctx, key, opts, list); err != nil {
 		return err
 	}
-	all := Deleting{Resource: g.strategy.Resource, Namespace: genericrequest.NamespaceValue(ctx)}
+	all := protected.Deleting{Resource: g.strategy.Resource, All: []types.UID{}, Namespace: genericrequest.NamespaceValue(ctx)}
 	err := meta.EachListItem(list, func(o runtime.Object) error {
 		m, err := meta.Accessor(o)
 		if err == nil && m.GetDeletionTimestamp() == nil {

@@ -53,6 +53,7 @@ import (
 	"k8s.io/apiserver/pkg/util/dryrun"
 
 	"github.com/coppice-dev/coppice/internal/apiserver/registry"
+	"github.com/coppice-dev/coppice/internal/collect/protected"
 	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/rules/deletion"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
@@ -95,7 +96,7 @@ type Config struct {
 	Remaining func(ctx context.Context, resource schema.GroupResource, m metav1.Object, p protection.Protection) []protection.Remaining
 	// Confirmed returns the refusal of a deletion that needs a confirmation and has none (R32); nil: none needs one. It is
 	// called in storage transactions, and may be called several times for one request.
-	Confirmed func(ctx context.Context, d Deleting) error
+	Confirmed func(ctx context.Context, d protected.Deleting) error
 	// Stored reads the metadata of stored objects. Nil: no object is found.
 	Stored StoredMetadata
 }
@@ -105,7 +106,7 @@ type Flow struct {
 	now       func() time.Time
 	collector bool
 	left      func(ctx context.Context, resource schema.GroupResource, m metav1.Object, p protection.Protection) []protection.Remaining
-	confirmed func(ctx context.Context, d Deleting) error
+	confirmed func(ctx context.Context, d protected.Deleting) error
 	onRequest func(Requested)
 	rows      map[schema.GroupResource]schema.GroupResource // where a resource with several groups is stored
 	stored    StoredMetadata

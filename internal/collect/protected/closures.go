@@ -70,7 +70,7 @@ func (c *Closures) CatchUp(ctx context.Context, writes map[string]int64) error {
 	}
 }
 
-// behind returns a resource of which not all writes were observed; empty if there is none.
+// behind returns a resource of which not all writes were observed, or an empty text.
 func (c *Closures) behind(writes map[string]int64) string {
 	for _, r := range c.feed.Resources() {
 		if !r.Watched {

@@ -62,7 +62,10 @@ type Webhook struct {
 }
 
 // ServeHTTP implements http.Handler.
-func (h Webhook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h Webhook) ServeHTTP(w http.ResponseWriter, r *http.Request) { serveReview(w, r, h.answer) }
+
+// serveReview serves an AdmissionReview.
+func serveReview(w http.ResponseWriter, r *http.Request, answer func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse) {
 	if r.Method != http.MethodPost {
 		http.Error(w, "this is a webhook: POST an AdmissionReview", http.StatusMethodNotAllowed)
 		return
@@ -72,7 +75,7 @@ func (h Webhook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, escape.Line(err.Error()), http.StatusBadRequest)
 		return
 	}
-	review.Response = h.answer(r.Context(), review.Request)
+	review.Response = answer(r.Context(), review.Request)
 	review.Request = nil
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(review) // of a type that can be encoded; the server that has gone learns nothing

@@ -8,9 +8,9 @@ type Roots struct {
 	UIDs []UID
 	// Orphans is set if the dependents of UIDs stay.
 	Orphans bool
-	// Namespace is a namespace all of whose objects go; empty for none.
+	// Namespace is a namespace all of whose objects go, or those of Kind; empty for none.
 	Namespace string
-	// Kind is a kind all of whose objects go; the zero Kind for none.
+	// Kind is a kind all of whose objects go, in Namespace or everywhere; the zero Kind for none.
 	Kind Kind
 }
 
@@ -75,16 +75,15 @@ func (c *closure) begin(of Roots) bool {
 	return c.addAll(of)
 }
 
-// addAll adds the objects of a namespace and of a kind.
+// addAll adds the objects of a namespace, of a kind, or of both.
 func (c *closure) addAll(of Roots) bool {
 	space, hasSpace := c.namespaces.find(of.Namespace)
 	kind, hasKind := c.kinds.find(of.Kind)
-	hasSpace, hasKind = hasSpace && space != 0, hasKind && kind != 0
-	if !hasSpace && !hasKind {
-		return true
+	if !hasSpace || !hasKind || space == 0 && kind == 0 {
+		return true // nothing has that name, or none is given
 	}
 	for i, e := range c.entries.all() {
-		if (hasSpace && e.namespace == space || hasKind && e.kind == kind) && !c.add(i) {
+		if (space == 0 || e.namespace == space) && (kind == 0 || e.kind == kind) && !c.add(i) {
 			return false
 		}
 	}

@@ -47,6 +47,7 @@ func TestR32_ClosureOfADeletion(t *testing.T) {
 		"an absent one":  {ownership.Roots{UIDs: []ownership.UID{"never seen"}}, []ownership.UID{"of somebody gone"}},
 		"one that goes":  {ownership.Roots{UIDs: []ownership.UID{"going"}}, []ownership.UID{"below what is going"}},
 		"a kind":         {ownership.Roots{Kind: node}, []ownership.UID{"machine"}},
+		"of both":        {ownership.Roots{Namespace: "default", Kind: node}, nil},
 		"no such thing":  {ownership.Roots{Namespace: "elsewhere", Kind: ownership.Kind{Kind: "Unicorn"}}, nil},
 		"a namespace":    {ownership.Roots{Namespace: "default"}, slices.Sorted(slices.Values([]ownership.UID{"root", "child", "grandchild", "shared", "of both", "other", "half an orphan", "below what is going", "of somebody gone", "with a wrong name"}))},
 		"no UID we know": {ownership.Roots{UIDs: []ownership.UID{"a stranger"}}, nil},

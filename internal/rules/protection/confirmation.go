@@ -198,6 +198,14 @@ func (c Confirmation) IsCurrent(now time.Time) bool {
 	return -clockSkew <= age && age <= ConfirmedFor
 }
 
+// CheckTime returns an error for a confirmation that does not count at a time.
+func (c Confirmation) CheckTime(now time.Time) error {
+	if c.IsCurrent(now) {
+		return nil
+	}
+	return fmt.Errorf("the time in the annotation %s is not that of now: it counts for %s", Confirmed, ConfirmedFor)
+}
+
 // Confirms reports whether an object has a confirmation of a deletion that counts at a time.
 func Confirms(m metav1.Object, c Closure, now time.Time) bool {
 	confirmation, err := ParseConfirmation(m.GetAnnotations()[Confirmed])
