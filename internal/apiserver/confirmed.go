@@ -3,9 +3,7 @@ package apiserver
 import (
 	"context"
 	"fmt"
-	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
@@ -14,12 +12,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/protected"
 )
 
-const (
-	// permittedGroup is the group of presences in the store whose names are the UIDs of protected.Permits.
-	permittedGroup = "confirmed"
-	// permittedFor is how long that is remembered: a cascade may wait for finalizers.
-	permittedFor = 24 * time.Hour
-)
+// permitsGroup is the group of protected.Permits in the store.
+const permitsGroup = "permits"
 
 // confirmations decides which deletions need a confirmation (R32).
 type confirmations struct {
@@ -38,7 +32,7 @@ func newConfirmations(c completedConfig, f *foundation, source *storemetadata.So
 	closures := protected.NewClosures(f.client.Discovery(), source.Client(self, f.objects), c.Log)
 	return &confirmations{
 		protected.NewConfirming(protected.Confirming{
-			Limits: c.Confirm, Closures: closures, Permits: permits{c.Store}, Now: c.Now,
+			Limits: c.Confirm, Closures: closures, Permits: permits{c.Store.Kept(permitsGroup)}, Now: c.Now,
 			CatchUp: func(ctx context.Context) error {
 				newest, err := c.Store.Newest(ctx)
 				if err != nil {
@@ -70,14 +64,9 @@ func (c *confirmations) check(ctx context.Context, d protected.Deleting) error {
 }
 
 // permits are protected.Permits in the store.
-type permits struct{ store *etcd.Store }
+type permits struct{ etcd.Kept }
 
-// Permit implements protected.Permits.
-func (p permits) Permit(ctx context.Context, uid types.UID) error {
-	return p.store.Presence(permittedGroup, string(uid), permittedFor).Renew(ctx)
-}
-
-// IsPermitted implements protected.Permits.
-func (p permits) IsPermitted(ctx context.Context, uid types.UID) (bool, error) {
-	return p.store.Presence(permittedGroup, string(uid), permittedFor).Exists(ctx)
+// Put implements protected.Permits.
+func (p permits) Put(ctx context.Context, name string, permit []byte) error {
+	return p.Kept.Put(ctx, name, permit, protected.PermittedFor)
 }

@@ -49,6 +49,7 @@ func waysToDeleteTooMuch() []wayTooMuch {
 		{"a tree whose owner does not exist", aTree(tooMany), adoptedByNobody},
 		{"dependents given to a small object", aCrowd(tooMany), adoptedThenDeleted},
 		{"dependents given to an object that is being deleted", aCrowd(tooMany), adoptedWhileGoing},
+		{"dependents given to what was deleted with a confirmation", aTree(tooMany), adoptedAfterConfirmation},
 		{"a volume claim", aClaim, isRefused(deletes(metav1.DeleteOptions{}))},
 		{"a collection with one volume claim", aClaim, isRefused(deletesCollection(""))},
 		{"a volume claim that depends on an absent object", aClaim, adoptedByNobody},
@@ -118,6 +119,28 @@ func orphanFinalizerFirst(ctx context.Context, in confirmAttempt, all []subject)
 // adoptedByNobody gives the root an owner that does not exist: the collector would delete it, with its dependents.
 func adoptedByNobody(ctx context.Context, in confirmAttempt, all []subject) error {
 	if err := in.adopt(ctx, all[:1], "never-there", somebodyElse); err != nil {
+		return err
+	}
+	return refusedInAudit(ctx, in.attempt, all[0])
+}
+
+// adoptedAfterConfirmation gives the root to an object whose deletion was confirmed.
+func adoptedAfterConfirmation(ctx context.Context, in confirmAttempt, all []subject) error {
+	claim, err := aClaim(ctx, in)
+	if err != nil {
+		return err
+	}
+	o, err := in.of(claim[0]).Get(ctx, claim[0].name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if err := confirmsAndDeletes(metav1.DeletePropagationBackground)(ctx, in, claim); err != nil {
+		return err
+	}
+	if err := in.goes(ctx, claim[0]); err != nil {
+		return err
+	}
+	if err := in.adopt(ctx, all[:1], claim[0].name, o.GetUID()); err != nil {
 		return err
 	}
 	return refusedInAudit(ctx, in.attempt, all[0])

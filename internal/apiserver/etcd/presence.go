@@ -12,7 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Presence announces a server, or a fact, to all servers that share the store. It is a key with a lease of
+// Presence announces a server to all servers that share the store. It is a key with a lease of
 // etcd: it expires if the server does not renew it, for any reason. It is not safe for concurrent
 // use.
 type Presence struct {
@@ -68,15 +68,6 @@ func (p *Presence) Names(ctx context.Context) ([]string, error) {
 		names = append(names, strings.TrimPrefix(string(kv.Key), p.group))
 	}
 	return names, nil
-}
-
-// Exists reports whether any server has begun this presence, and it has not ended.
-func (p *Presence) Exists(ctx context.Context) (bool, error) {
-	got, err := p.client.Get(ctx, p.key(), clientv3.WithCountOnly())
-	if err != nil {
-		return false, fmt.Errorf("read %s from etcd: %w", p.key(), Cause(err))
-	}
-	return got.Count > 0, nil
 }
 
 // End ends the presence at once, if it has begun.

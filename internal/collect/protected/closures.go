@@ -131,6 +131,16 @@ func (c *Closures) Exceeds(roots ownership.Roots, limits protection.Limits) bool
 	return false
 }
 
+// UIDs returns the closure of a deletion.
+func (c *Closures) UIDs(roots ownership.Roots) (uids []string) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for uid := range c.graph.Closure(roots) {
+		uids = append(uids, string(uid))
+	}
+	return uids
+}
+
 // Gone returns the given owners that are absent, or are being deleted.
 func (c *Closures) Gone(owners []ownership.UID) []ownership.UID {
 	c.mu.RLock()

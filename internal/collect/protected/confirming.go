@@ -3,20 +3,15 @@ package protected
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/lru"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
-
-// mostPermitted is the number of UIDs that a Confirming remembers itself.
-const mostPermitted = 1 << 12
 
 // Deleting is a deletion that may need a confirmation (R32).
 type Deleting struct {
@@ -33,19 +28,24 @@ type Deleting struct {
 	DryRun bool
 }
 
-// Permits remember for a day, for all servers, which objects were deleted although that needed a confirmation: their
-// dependents go with them. A name beside UIDs is that of a kind all of whose objects go (permitOfKind). Permits must be safe
-// for concurrent use.
+// PermittedFor is how long Permits are kept: a cascade may wait for finalizers.
+const PermittedFor = 24 * time.Hour
+
+// Permits are shared by all servers, and each is kept for PermittedFor. They must be safe for concurrent use.
 type Permits interface {
-	Permit(ctx context.Context, uid types.UID) error
-	IsPermitted(ctx context.Context, uid types.UID) (bool, error)
+	// Put keeps a permit under a name, which consists of letters, digits and hyphens.
+	Put(ctx context.Context, name string, permit []byte) error
+	// Names returns the names of all permits.
+	Names(ctx context.Context) ([]string, error)
+	// Get returns a permit; nil if it is kept no longer.
+	Get(ctx context.Context, name string) ([]byte, error)
 }
 
 // Confirming decides which deletions need a confirmation (R32). It is safe for concurrent use.
 //
 // A request is decided by its closure. A collector is not asked for reasons: an object that it deletes has owners that are
 // absent or are being deleted, and everything that these take with them is counted as one deletion. It passes if that is
-// within the limits, or if the deletion of one of these owners was permitted although it was not. So owner references that
+// within the limits, or if the object was in the closure of a larger deletion that was permitted. So owner references that
 // are changed before or after a deletion do not get round the limits.
 type Confirming struct {
 	Limits   protection.Limits
@@ -57,20 +57,22 @@ type Confirming struct {
 	// Collector is the user name of a collector, besides the known ones; empty for none.
 	Collector string
 
-	permitted *lru.Cache // of UIDs that Permits have
+	permitted *permitted
 }
 
 // NewConfirming returns a Confirming that remembers permits itself, too. All fields but Collector are required.
 func NewConfirming(c Confirming) *Confirming {
-	c.permitted = lru.New(mostPermitted)
+	c.permitted = newPermitted(c.Permits, c.Now)
 	return &c
 }
 
 // Check returns the refusal of a deletion by a user; by the server itself, if the name is empty.
 func (c *Confirming) Check(ctx context.Context, user string, d Deleting) error {
 	switch {
-	case user == "" || c.Limits.Exempts(user):
-		return c.permit(ctx, d, c.rootsOf(ctx, d)) // the server itself deletes the instances of a CustomResourceDefinition
+	case user == "":
+		return nil // the instances of a CustomResourceDefinition whose deletion was permitted
+	case c.Limits.Exempts(user):
+		return c.permit(ctx, d, c.rootsOf(ctx, d))
 	case protection.IsCascade(user) || user == c.Collector:
 		return c.cascade(ctx, d)
 	default:
@@ -103,23 +105,17 @@ func (c *Confirming) cascade(ctx context.Context, d Deleting) error {
 	if d.Object == nil || c.Closures.IsTerminating(d.Object.GetNamespace()) {
 		return nil
 	}
-	gone, names := c.Closures.Gone(ownersOf(d.Object)), kindsOfOwners(d.Object)
 	together := roots
-	together.UIDs = append(gone, roots.UIDs...)
+	together.UIDs = append(c.Closures.Gone(ownersOf(d.Object)), roots.UIDs...)
 	if !c.Closures.Exceeds(together, c.Limits) {
 		return nil
 	}
-	for _, owner := range gone {
-		names = append(names, types.UID(owner))
+	isPermitted, err := c.permitted.has(ctx, string(d.Object.GetUID()))
+	if err != nil {
+		return fmt.Errorf("whether the deletion was confirmed: %w", err)
 	}
-	for _, name := range names {
-		wasPermitted, err := c.wasPermitted(ctx, name)
-		if err != nil {
-			return fmt.Errorf("whether the deletion of its owner was confirmed: %w", err)
-		}
-		if wasPermitted {
-			return c.permit(ctx, d, roots)
-		}
+	if isPermitted {
+		return nil
 	}
 	return c.Limits.RefuseCascade(c.Closures.Of(together, c.Limits), d.Resource, d.Object.GetNamespace(), d.Object.GetName())
 }
@@ -150,21 +146,6 @@ func (c *Confirming) rootsOf(ctx context.Context, d Deleting) ownership.Roots {
 	return roots
 }
 
-// kindsOfOwners returns the names of the permits for the kinds of an object's owners. kube-apiserver asks nobody when it
-// deletes the instances of a CustomResourceDefinition whose deletion was permitted.
-func kindsOfOwners(m metav1.Object) (names []types.UID) {
-	for _, r := range m.GetOwnerReferences() {
-		group, _, _ := strings.Cut(r.APIVersion, "/")
-		if group != r.APIVersion { // else it is built in
-			names = append(names, permitOfKind(ownership.Kind{Group: group, Kind: r.Kind}))
-		}
-	}
-	return names
-}
-
-// permitOfKind returns the name of the permit to delete all objects of a kind.
-func permitOfKind(kind ownership.Kind) types.UID { return types.UID("kind." + kind.String()) }
-
 func ownersOf(m metav1.Object) []ownership.UID {
 	var owners []ownership.UID
 	for _, r := range m.GetOwnerReferences() {
@@ -173,33 +154,14 @@ func ownersOf(m metav1.Object) []ownership.UID {
 	return owners
 }
 
-// permit remembers the deletion of an object that needed a confirmation, before it happens: it may have gone when the
-// collector deletes its dependents.
+// permit remembers a deletion that needed a confirmation, before it happens: the object may have gone when the collector
+// deletes its dependents.
 func (c *Confirming) permit(ctx context.Context, d Deleting, roots ownership.Roots) error {
 	if d.Object == nil || d.DryRun || !c.Closures.Exceeds(roots, c.Limits) {
 		return nil
 	}
-	names := []types.UID{d.Object.GetUID()}
-	if roots.Kind != (ownership.Kind{}) {
-		names = append(names, permitOfKind(roots.Kind))
-	}
-	for _, name := range names {
-		if err := c.Permits.Permit(ctx, name); err != nil {
-			return fmt.Errorf("remember that the deletion was confirmed: %w", err)
-		}
-		c.permitted.Add(name, nil)
+	if err := c.permitted.add(ctx, string(d.Object.GetUID()), c.Closures.UIDs(roots)); err != nil {
+		return fmt.Errorf("remember that the deletion was confirmed: %w", err)
 	}
 	return nil
-}
-
-// wasPermitted reports whether the deletion of an object that needed a confirmation was permitted.
-func (c *Confirming) wasPermitted(ctx context.Context, uid types.UID) (bool, error) {
-	if _, isKnown := c.permitted.Get(uid); isKnown {
-		return true, nil
-	}
-	isPermitted, err := c.Permits.IsPermitted(ctx, uid)
-	if isPermitted {
-		c.permitted.Add(uid, nil)
-	}
-	return isPermitted, err
 }

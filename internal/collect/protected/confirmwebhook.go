@@ -44,7 +44,7 @@ type ConfirmWebhook struct {
 }
 
 // NewConfirmHandler returns the ConfirmWebhook for the server of config, at ConfirmPath, and a function that observes all
-// objects meanwhile. Permits are kept in a ConfigMap in a namespace.
+// objects meanwhile. Permits are kept in ConfigMaps in a namespace.
 func NewConfirmHandler(ctx context.Context, config *rest.Config, limits protection.Limits, namespace string, log *slog.Logger) (http.Handler, func(context.Context) error, error) {
 	config = rest.CopyConfig(config)
 	config.WarningHandlerWithContext = rest.NoWarnings{}
@@ -69,7 +69,7 @@ func NewConfirmHandler(ctx context.Context, config *rest.Config, limits protecti
 		Confirming: NewConfirming(Confirming{
 			Limits: limits, Closures: closures, Now: clock.RealClock{}.Now, Collector: self.Status.UserInfo.Username,
 			CatchUp: func(ctx context.Context) error { return closures.CatchUp(ctx, nil) },
-			Permits: permitsInConfigMap{client.CoreV1().ConfigMaps(namespace), clock.RealClock{}},
+			Permits: permitsInConfigMaps{client.CoreV1().ConfigMaps(namespace), clock.RealClock{}},
 		}),
 		May: Webhook{Reviews: client.AuthorizationV1().SubjectAccessReviews()}.rightsOf,
 	}

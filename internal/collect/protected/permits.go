@@ -2,81 +2,98 @@ package protected
 
 import (
 	"context"
-	"maps"
-	"slices"
+	"fmt"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/clock"
+
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
 const (
-	// permitsName is the name of the ConfigMap with permits.
-	permitsName = "coppice-confirmed"
-	// permittedFor is how long a permit is kept: a cascade may wait for finalizers.
-	permittedFor = 24 * time.Hour
-	// mostPermits bounds the ConfigMap, at some 600 KB. The oldest permits are dropped.
-	mostPermits = 8192
+	// permitPrefix begins the names of ConfigMaps with permits, which have the label permitLabel.
+	permitPrefix = "coppice-confirmed-"
+	permitLabel  = protection.Domain + "/permit"
+	permitKey    = "objects"
+	// mostConfigMaps bounds the ConfigMaps with permits. The oldest are deleted.
+	mostConfigMaps = 512
 )
 
-// permitsInConfigMap are Permits that all replicas of a webhook share: times by UID.
-type permitsInConfigMap struct {
+// permitsInConfigMaps are Permits that all replicas of a webhook share, a ConfigMap for each.
+type permitsInConfigMaps struct {
 	client corev1client.ConfigMapInterface
 	clock  clock.PassiveClock
 }
 
-// Permit implements Permits.
-func (p permitsInConfigMap) Permit(ctx context.Context, uid types.UID) error {
-	return retry.OnError(retry.DefaultBackoff, func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }, func() error {
-		all, err := p.client.Get(ctx, permitsName, metav1.GetOptions{})
-		isFirst := apierrors.IsNotFound(err)
-		switch {
-		case isFirst:
-			all = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: permitsName}}
-		case err != nil:
-			return err
-		}
-		all.Data = currentPermits(all.Data, p.clock.Now())
-		all.Data[string(uid)] = p.clock.Now().UTC().Format(time.RFC3339)
-		if isFirst {
-			_, err = p.client.Create(ctx, all, metav1.CreateOptions{})
-		} else {
-			_, err = p.client.Update(ctx, all, metav1.UpdateOptions{})
-		}
+// Put implements Permits. It also deletes the permits whose time is over.
+func (p permitsInConfigMaps) Put(ctx context.Context, name string, permit []byte) error {
+	_, err := p.client.Create(ctx, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: permitPrefix + name, Labels: map[string]string{permitLabel: ""}},
+		BinaryData: map[string][]byte{permitKey: permit}, Immutable: new(true),
+	}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
-	})
+	}
+	return p.deleteOld(ctx)
 }
 
-// currentPermits returns the permits that have not expired, and leaves room for another.
-func currentPermits(all map[string]string, now time.Time) map[string]string {
-	current := map[string]string{}
-	for uid, at := range all {
-		if when, err := time.Parse(time.RFC3339, at); err == nil && now.Sub(when) < permittedFor {
-			current[uid] = at
+// deleteOld deletes the permits whose time is over, and the oldest ones if there are too many.
+func (p permitsInConfigMaps) deleteOld(ctx context.Context) error {
+	list, err := p.list(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		if i >= len(list)-mostConfigMaps && p.isCurrent(&list[i]) || !strings.HasPrefix(list[i].Name, permitPrefix) {
+			continue
+		}
+		err := p.client.Delete(ctx, list[i].Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &list[i].UID}})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return fmt.Errorf("delete an old permit: %w", err)
 		}
 	}
-	byAge := slices.SortedFunc(maps.Keys(current), func(a, b string) int { return strings.Compare(current[a]+a, current[b]+b) })
-	for _, oldest := range byAge[:max(0, len(byAge)+1-mostPermits)] {
-		delete(current, oldest)
-	}
-	return current
+	return nil
 }
 
-// IsPermitted implements Permits.
-func (p permitsInConfigMap) IsPermitted(ctx context.Context, uid types.UID) (bool, error) {
-	all, err := p.client.Get(ctx, permitsName, metav1.GetOptions{})
+func (p permitsInConfigMaps) isCurrent(m *corev1.ConfigMap) bool {
+	return p.clock.Since(m.CreationTimestamp.Time) < PermittedFor
+}
+
+// list returns the ConfigMaps in the order of their names, which is that of time.
+func (p permitsInConfigMaps) list(ctx context.Context) ([]corev1.ConfigMap, error) {
+	list, err := p.client.List(ctx, metav1.ListOptions{LabelSelector: permitLabel})
+	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
+
+// Names implements Permits.
+func (p permitsInConfigMaps) Names(ctx context.Context) (names []string, err error) {
+	list, err := p.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range list {
+		if name, isPermit := strings.CutPrefix(list[i].Name, permitPrefix); isPermit && p.isCurrent(&list[i]) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// Get implements Permits.
+func (p permitsInConfigMaps) Get(ctx context.Context, name string) ([]byte, error) {
+	m, err := p.client.Get(ctx, permitPrefix+name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return false, nil
+		return nil, nil
 	}
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	when, err := time.Parse(time.RFC3339, all.Data[string(uid)])
-	return err == nil && p.clock.Since(when) < permittedFor, nil
+	return m.BinaryData[permitKey], nil
 }

@@ -5,66 +5,75 @@ import (
 	"testing"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
-// R32: all replicas of the webhook know for a day what was permitted, also if they write at the same time.
+// R32: all replicas of the webhook know for a day which objects may go.
 func TestR32_PermitsAreShared(t *testing.T) {
-	client, clock := fake.NewClientset(), testclock.NewFakeClock(time.Unix(1_800_000_000, 0))
-	conflicts := 2
-	client.PrependReactor("update", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
-		conflicts--
-		return conflicts >= 0, nil, apierrors.NewConflict(schema.GroupResource{Resource: "configmaps"}, permitsName, fmt.Errorf("changed"))
+	clock := testclock.NewFakeClock(time.Unix(1_800_000_000, 0))
+	client := fake.NewClientset()
+	client.PrependReactor("create", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		created := a.(clienttesting.CreateAction).GetObject().(*corev1.ConfigMap)
+		created.CreationTimestamp = metav1.NewTime(clock.Now())
+		return false, nil, nil
 	})
-	a, b := permitsInConfigMap{client.CoreV1().ConfigMaps("ns"), clock}, permitsInConfigMap{client.CoreV1().ConfigMaps("ns"), clock}
-	is := func(uid types.UID, want bool) {
+	shared := permitsInConfigMaps{client.CoreV1().ConfigMaps("ns"), clock}
+	a, b := newPermitted(shared, clock.Now), newPermitted(shared, clock.Now)
+	is := func(uid string, want bool) {
 		t.Helper()
-		if got, err := b.IsPermitted(t.Context(), uid); err != nil || got != want {
-			t.Errorf("%s is permitted: %t, %v", uid, got, err)
+		for _, p := range []*permitted{a, b} {
+			if got, err := p.has(t.Context(), uid); err != nil || got != want {
+				t.Errorf("%s is permitted: %t, %v", uid, got, err)
+			}
+		}
+	}
+	add := func(root string, uids ...string) {
+		t.Helper()
+		for range 2 { // as one request does
+			if err := a.add(t.Context(), root, uids); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	is("one", false)
-	for _, uid := range []types.UID{"one", "two"} {
-		if err := a.Permit(t.Context(), uid); err != nil {
-			t.Fatal(err)
-		}
+	add("root", "root", "one")
+	add("other", "other", "two")
+	for _, uid := range []string{"root", "one", "other", "two"} {
+		is(uid, true)
 	}
-	is("one", true)
-	is("two", true)
 	is("three", false)
-	clock.Step(permittedFor - time.Second)
+	clock.Step(PermittedFor - time.Second)
 	is("one", true)
-	if err := a.Permit(t.Context(), "three"); err != nil {
-		t.Fatal(err)
-	}
+	add("root", "root", "one", "three") // that is another set
 	clock.Step(2 * time.Second)
-	is("one", false)
+	is("two", false)
 	is("three", true)
-	if err := a.Permit(t.Context(), "four"); err != nil {
-		t.Fatal(err)
-	}
-	all, err := client.CoreV1().ConfigMaps("ns").Get(t.Context(), permitsName, metav1.GetOptions{})
-	if err != nil || len(all.Data) != 2 {
-		t.Errorf("kept are %v, %v", all.Data, err)
+	add("last", "last")
+	list, err := client.CoreV1().ConfigMaps("ns").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != 2 {
+		t.Errorf("%d permits are kept, %v", len(list.Items), err)
 	}
 }
 
-// R32: the number of permits is bounded; the oldest go first.
+// R32: a process holds a limited number of permits; it reads the others again.
 func TestR32_PermitsAreBounded(t *testing.T) {
-	now, all := time.Unix(1_800_000_000, 0).UTC(), map[string]string{"no": "time"}
-	for i := range mostPermits + 10 {
-		all[fmt.Sprint(i)] = now.Add(-time.Duration(i) * time.Second).Format(time.RFC3339)
+	p := newPermitted(nil, time.Now)
+	for i := range mostNames + 10 {
+		p.hold(fmt.Sprintf("%016x", i), protection.Permit{uint32(i)})
 	}
-	got := currentPermits(all, now)
-	if len(got) != mostPermits-1 || got["0"] == "" || got[fmt.Sprint(mostPermits)] != "" || got["no"] != "" {
-		t.Errorf("%d permits, the newest %q", len(got), got["0"])
+	if len(p.held) != mostNames || p.size != mostNames || p.isHeld(fmt.Sprintf("%016x", 0)) || !p.isHeld(fmt.Sprintf("%016x", mostNames+9)) {
+		t.Errorf("%d permits of %d objects are held", len(p.held), p.size)
+	}
+	p.hold("z", make(protection.Permit, mostHeld))
+	if len(p.held) != 1 {
+		t.Errorf("%d permits of %d objects are held", len(p.held), p.size)
 	}
 }
 
