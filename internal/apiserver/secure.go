@@ -43,7 +43,7 @@ func secure(ctx context.Context, c completedConfig, f *foundation) (*security, e
 	}}
 	flow := deleteflow.New(deleteflow.Config{
 		Now: c.Now, Resources: builtin.Resources(), Collector: c.Features.Collector,
-		Remaining: outlived.left, OnRequest: companions.requested, Stored: stored.At,
+		Remaining: outlived.left, OnRequest: companions.requested, Stored: stored.At, Protect: c.Protect,
 	})
 	f.base.BuildHandlerChainFunc = handlerChain(f, access, flow)
 	// Requests are queued by priority level and user, so that a flood of requests delays only its own user. Requests

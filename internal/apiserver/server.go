@@ -48,6 +48,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/builtin"
 	"github.com/coppice-dev/coppice/internal/apiserver/registry/core"
 	"github.com/coppice-dev/coppice/internal/apiserver/storemetadata"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
 // Config configures a Server. Listener, Store, Authority, Version and Now are required.
@@ -91,6 +92,8 @@ type Config struct {
 	Audit io.Writer
 	// AuditPolicy is the path of the audit policy. Default: metadata of all requests except health checks.
 	AuditPolicy string
+	// Protect are the modes of protection of objects without a label (R28).
+	Protect protection.Defaults
 	// Faults are faults that kube-apiserver may have, too, for tests of clients.
 	Faults Faults
 	// Now is the clock for deletions, certificates and printed ages.

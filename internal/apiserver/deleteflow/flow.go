@@ -93,6 +93,9 @@ type Config struct {
 	// checked, named as far as the request's user may read them. It is called in storage transactions. If it is nil, none
 	// can be checked.
 	Remaining func(ctx context.Context, resource schema.GroupResource, m metav1.Object, p protection.Protection) []protection.Remaining
+	// Protect are the modes of protection of objects without a label (R28). Resources with several groups have any of
+	// them.
+	Protect protection.Defaults
 	// Stored reads the metadata of stored objects. Nil: no object is found.
 	Stored StoredMetadata
 }
@@ -103,6 +106,7 @@ type Flow struct {
 	collector bool
 	left      func(ctx context.Context, resource schema.GroupResource, m metav1.Object, p protection.Protection) []protection.Remaining
 	onRequest func(Requested)
+	defaults  protection.Defaults                           // by the resource under which the objects are stored
 	rows      map[schema.GroupResource]schema.GroupResource // where a resource with several groups is stored
 	stored    StoredMetadata
 	emptied   emptied
@@ -110,7 +114,7 @@ type Flow struct {
 
 // New returns a Flow.
 func New(c Config) *Flow {
-	f := &Flow{now: c.Now, collector: c.Collector, left: c.Remaining, onRequest: c.OnRequest, rows: map[schema.GroupResource]schema.GroupResource{}, stored: c.Stored, emptied: emptied{now: c.Now, by: map[emptiedBy]emptiedNamespace{}}}
+	f := &Flow{now: c.Now, collector: c.Collector, left: c.Remaining, onRequest: c.OnRequest, rows: map[schema.GroupResource]schema.GroupResource{}, defaults: protection.Defaults{}, stored: c.Stored, emptied: emptied{now: c.Now, by: map[emptiedBy]emptiedNamespace{}}}
 	if f.onRequest == nil {
 		f.onRequest = func(Requested) {}
 	}
@@ -124,6 +128,9 @@ func New(c Config) *Flow {
 		for _, version := range k.GroupVersions() {
 			f.rows[schema.GroupResource{Group: version.Group, Resource: k.Plural}] = k.GroupResource()
 		}
+	}
+	for resource, mode := range c.Protect {
+		f.defaults[f.rowOf(resource)] = mode
 	}
 	return f
 }

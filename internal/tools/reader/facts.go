@@ -38,6 +38,7 @@ type Facts struct {
 	ours     *bool // whether coppice up runs it
 	enforced *bool // whether it refuses to delete protected objects
 	checker  *checked
+	defaults *defaults
 
 	isListed bool // whether all workloads were listed
 }

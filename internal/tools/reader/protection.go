@@ -23,11 +23,16 @@ import (
 // up does not run the server and the server has neither Coppice's policy nor the webhook.
 func (r *Facts) protection(ctx context.Context, o *inventory.Object) inventory.Protection {
 	label, labelled := o.Labels.Lookup(protection.Label)
-	if !labelled || !r.enforces(ctx) {
+	resource := o.Resource.GroupResource()
+	defaults, err := r.Defaults(ctx)
+	mode, hasDefault := defaults[resource]
+	if labelled && label == protection.None || !labelled && (err != nil || !hasDefault) || !r.enforces(ctx) {
 		return inventory.Protection{}
 	}
 	always := inventory.Protection{Protection: protection.New(label, ""), Enforced: true} // if the object cannot be read
-	if !always.NeedsLookup() && protection.Mode(label) != protection.Outlives {           // which needs its annotation
+	if !labelled {
+		always.Protection = protection.Protection{Label: string(mode), Mode: mode, ByDefault: true}
+	} else if !always.NeedsLookup() && protection.Mode(label) != protection.Outlives { // which needs its annotation
 		return always
 	}
 	client, err := metadata.NewForConfig(r.config)
@@ -38,7 +43,7 @@ func (r *Facts) protection(ctx context.Context, o *inventory.Object) inventory.P
 	if err != nil {
 		return always
 	}
-	p, isProtected := protection.Of(now)
+	p, isProtected := defaults.Of(resource, now)
 	if checker, err := r.Checker(ctx); err == nil && checker != nil {
 		p = p.CheckedBy(*checker, now)
 	}
@@ -104,6 +109,32 @@ func (r *Facts) Checker(ctx context.Context) (*protection.Checker, error) {
 		}
 	}
 	return r.checker.by, r.checker.err
+}
+
+// Defaults returns the modes of protection of objects without a label. It is an error if the user may not read them.
+func (r *Facts) Defaults(ctx context.Context) (protection.Defaults, error) {
+	if r.defaults == nil {
+		r.defaults = new(r.readDefaults(ctx))
+	}
+	return r.defaults.of, r.defaults.err
+}
+
+// defaults are the default modes of protection, or the error of their read.
+type defaults struct {
+	of  protection.Defaults
+	err error
+}
+
+func (r *Facts) readDefaults(ctx context.Context) defaults {
+	if r.isOurs() {
+		of, err := protected.ReadDefaults(ctx, r.client.Discovery().RESTClient())
+		return defaults{of, err}
+	}
+	checker, err := r.Checker(ctx)
+	if checker == nil || err != nil {
+		return defaults{err: err}
+	}
+	return defaults{of: checker.Defaults}
 }
 
 // isOurs reports whether coppice up runs the server.
