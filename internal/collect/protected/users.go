@@ -72,7 +72,7 @@ func (u *users) add(ctx context.Context, mapping *meta.RESTMapping, o metav1.Obj
 	} else if uid != "" {
 		u.seen[uid] = true
 	}
-	user := protection.Remaining{Field: field}
+	user := protection.Remaining{Field: field, UID: o.GetUID()}
 	user.APIVersion, user.Kind = mapping.GroupVersionKind.ToAPIVersionAndKind()
 	user.Namespace, user.Name = o.GetNamespace(), o.GetName()
 	right := authorizationv1.ResourceAttributes{

@@ -29,6 +29,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 const (
@@ -216,6 +217,8 @@ func FormatOutlives(outlived []Outlived) (string, error) {
 type Remaining struct {
 	Outlived
 
+	// UID is the UID of an object that uses the protected one; empty for others.
+	UID types.UID
 	// Field is the field by which it uses the protected object; empty for others.
 	Field string
 	// Unknown says why the lookup failed; empty if it did not.
