@@ -133,7 +133,7 @@ func (d *unusedDeletion) run(ctx context.Context) error {
 }
 
 // try deletes the object if a new preview has no more objects than --max. It is an ask.Attempt.
-func (d *unusedDeletion) try(ctx context.Context) (refused string, err error) {
+func (d *unusedDeletion) try() (refused string, err error) {
 	predicted, err := predict(d.command, &d.flags.previewFlags, d.args, d.s)
 	if err != nil {
 		return "", err
@@ -156,7 +156,7 @@ func (d *unusedDeletion) try(ctx context.Context) (refused string, err error) {
 	if err := d.flags.keep(d.command, predicted.report, d.args, d.s); err != nil {
 		return "", fmt.Errorf("nothing is deleted: %w", err)
 	}
-	line, err := deleteSeen(ctx, d.client, predicted.targets[0], predicted.policy)
+	line, err := deleteSeen(d.command.Context(), d.client, predicted.targets[0], predicted.policy)
 	if err != nil {
 		return d.refusal(err)
 	}

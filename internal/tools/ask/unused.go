@@ -16,7 +16,7 @@ import (
 
 // Attempt tries to delete an object that nothing seems to need. It returns the refusal of the server if something does,
 // such as an object that the user may not list.
-type Attempt func(ctx context.Context) (refusal string, err error)
+type Attempt func() (refusal string, err error)
 
 // WaitUnused waits until no other object needs an object that is protected in mode unused, and until an attempt then
 // succeeds. It calls visit with a report whenever it has looked. If ctx ends first, the state of the last report is
@@ -37,18 +37,12 @@ func (s *Sources) WaitUnused(ctx context.Context, o *inventory.Object, try Attem
 	}
 	for interval := unasked; ; interval = min(2*interval, patient) {
 		began, outline := s.Now(), w.report.Outline()
-		p := facts.Protection(ctx, o)
-		if ctx.Err() == nil && (!p.Enforced || p.Mode != protection.Unused) {
-			return w.report, fmt.Errorf("%s is no longer protected in mode %s, and nothing is deleted", refOf(o), protection.Unused)
-		}
-		remaining, refusal := p.Remaining, ""
-		if len(remaining) == 0 && ctx.Err() == nil {
-			if refusal, err = try(ctx); err == nil && refusal == "" {
-				return w.report, nil
-			}
-		}
+		remaining, refusal, err := lookOrTry(ctx, facts, o, try)
 		if ctx.Err() != nil || err != nil {
 			return w.unfinished(ctx, errors.Join(err, ctx.Err()))
+		}
+		if len(remaining) == 0 && refusal == "" {
+			return w.report, nil
 		}
 		w.report.Time, w.report.Causes = s.Now(), usersOf(refOf(o), remaining, refusal)
 		if err := visit(w.report); err != nil {
@@ -63,6 +57,22 @@ func (s *Sources) WaitUnused(ctx context.Context, o *inventory.Object, try Attem
 			return w.unfinished(ctx, ctx.Err())
 		}
 	}
+}
+
+// lookOrTry looks up the objects that need an object, and tries to delete it if there are none. Without users and refusal,
+// the object is deleted.
+func lookOrTry(ctx context.Context, facts *reader.Facts, o *inventory.Object, try Attempt) (remaining []protection.Remaining, refusal string, err error) {
+	p := facts.Protection(ctx, o)
+	switch {
+	case ctx.Err() != nil:
+		return nil, "", ctx.Err()
+	case !p.Enforced || p.Mode != protection.Unused:
+		return nil, "", fmt.Errorf("%s is no longer protected in mode %s, and nothing is deleted", refOf(o), protection.Unused)
+	case len(p.Remaining) > 0:
+		return p.Remaining, "", nil
+	}
+	refusal, err = try()
+	return nil, refusal, err
 }
 
 // usersOf returns the causes for which an object stays: the objects that need it, or else the refusal of the server.
