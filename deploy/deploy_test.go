@@ -194,6 +194,29 @@ func TestConfirmingWebhook(t *testing.T) {
 	}
 }
 
+// TestDefaultsOfTheWebhook: the kustomization adds a webhook, and changes none.
+func TestDefaultsOfTheWebhook(t *testing.T) {
+	const name = "ValidatingWebhookConfiguration coppice-protect"
+	without, with := objects(t, build(t, "protect-webhook")), objects(t, build(t, "protect-defaults"))
+	webhooksOf := func(configuration any) []any {
+		fields, _ := configuration.(map[string]any)
+		all, _ := fields["webhooks"].([]any)
+		return all
+	}
+	before, after := webhooksOf(without[name]), webhooksOf(with[name])
+	if len(after) != len(before)+1 {
+		t.Fatalf("%d webhooks, and %d with the defaults", len(before), len(after))
+	}
+	if diff := cmp.Diff(before, after[:len(before)]); diff != "" {
+		t.Error(diff)
+	}
+	delete(without, name)
+	delete(with, name)
+	if diff := cmp.Diff(without, with); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // TestObserveOnlyMayChangeNothing: neither form has a verb that writes, except on the Lease of
 // leader election.
 func TestObserveOnlyMayChangeNothing(t *testing.T) {

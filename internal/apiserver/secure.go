@@ -45,7 +45,7 @@ func secure(ctx context.Context, c completedConfig, f *foundation) (*security, e
 	}}
 	about := deleteflow.Config{
 		Now: c.Now, Resources: builtin.Resources(), Collector: c.Features.Collector,
-		Remaining: outlived.left, OnRequest: companions.requested, Stored: stored.At,
+		Remaining: outlived.left, OnRequest: companions.requested, Stored: stored.At, Protect: c.Protect,
 	}
 	confirmations := newConfirmations(c, f, stored)
 	if confirmations != nil {

@@ -4,8 +4,11 @@ import (
 	"cmp"
 	"context"
 
+	"k8s.io/apiserver/pkg/endpoints/filters"
+
 	"github.com/coppice-dev/coppice/internal/apiserver/faults"
 	"github.com/coppice-dev/coppice/internal/apiserver/openapi"
+	"github.com/coppice-dev/coppice/internal/collect/protected"
 )
 
 // serve adds the hooks, the paths that are not resources, and OpenAPI, which needs all resources to be installed.
@@ -23,6 +26,7 @@ func serve(c completedConfig, f *foundation, s *security, apis *apis, r *registr
 	paths := generic.Handler.NonGoRestfulMux
 	paths.Handle(SnapshotPath, snapshotHandler{c.Store})
 	paths.Handle(NewestPath, newestHandler{c.Store})
+	paths.Handle(protected.DefaultsPath, filters.WithAuthorization(protected.ServeDefaults(c.Protect), unrestricted(s.access), f.schemes.Codecs))
 	paths.Handle(faults.Path, f.faults.Handler(unrestricted(s.access), c.Faults.Refused))
 	issuer, err := s.access.IssuerDiscovery(generic.ExternalAddress)
 	if err != nil { // like upstream: tokens are issued nevertheless

@@ -94,6 +94,8 @@ type Config struct {
 	AuditPolicy string
 	// Confirm are the deletions that need no confirmation (R32). Default: no deletion needs one.
 	Confirm protection.Limits
+	// Protect are the modes of protection of objects without a label (R28).
+	Protect protection.Defaults
 	// Faults are faults that kube-apiserver may have, too, for tests of clients.
 	Faults Faults
 	// Now is the clock for deletions, certificates and printed ages.

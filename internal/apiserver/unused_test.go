@@ -62,6 +62,25 @@ func TestR28_UsedObjectsStay(t *testing.T) {
 				csi: {driver: acme.io, volumeHandle: v, nodeStageSecretRef: {name: used, namespace: NS}}}}`},
 			"PersistentVolume ID (spec.csi.nodeStageSecretRef.name)",
 		},
+		"Service of a webhook": {
+			manifest{"/api/v1/namespaces/NS/services", "{metadata: {name: used}, spec: {ports: [{port: 443}]}}"},
+			manifest{"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", `{metadata: {name: ID}, webhooks: [{name: a.acme.io, sideEffects: None, admissionReviewVersions: [v1],
+				failurePolicy: Ignore, rules: [], clientConfig: {service: {namespace: NS, name: used}}}]}`},
+			"ValidatingWebhookConfiguration.admissionregistration.k8s.io ID (webhooks[0].clientConfig.service.name)",
+		},
+		"Service of a conversion": {
+			manifest{"/api/v1/namespaces/NS/services", "{metadata: {name: used}, spec: {ports: [{port: 443}]}}"},
+			manifest{"/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{metadata: {name: widgets.ID.io}, spec: {group: ID.io, scope: Namespaced, names: {plural: widgets, singular: widget, kind: Widget, listKind: WidgetList},
+				conversion: {strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {service: {namespace: NS, name: used}}}},
+				versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]}}`},
+			"CustomResourceDefinition.apiextensions.k8s.io widgets.ID.io (spec.conversion.webhook.clientConfig.service.name)",
+		},
+		"Service of an APIService": {
+			manifest{"/api/v1/namespaces/NS/services", "{metadata: {name: used}, spec: {ports: [{port: 443}]}}"},
+			manifest{"/apis/apiregistration.k8s.io/v1/apiservices", `{metadata: {name: v1.ID.io}, spec: {group: ID.io, version: v1, groupPriorityMinimum: 10, versionPriority: 10, insecureSkipTLSVerify: true,
+				service: {namespace: NS, name: used}}}`},
+			"APIService.apiregistration.k8s.io v1.ID.io (spec.service.name)",
+		},
 		"content of a namespace": {
 			manifest{"/api/v1/namespaces", "{metadata: {name: ID}}"},
 			manifest{"/api/v1/namespaces/ID/configmaps", "{metadata: {name: user}}"},

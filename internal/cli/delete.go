@@ -46,9 +46,18 @@ confirmed. The command then confirms the deletion, which needs the rights "patch
 With --wait, the command ends when everything is gone, as "coppice wait" does, with the same
 output and exit codes.
 
+With --when-unused, the command waits until nothing needs the object any more, deletes it, and
+waits for the end. Meanwhile it prints which objects need it, as "coppice wait" prints causes:
+instances of a CustomResourceDefinition, contents of a namespace, and objects that name it in a
+field of Kubernetes' API. No digest can confirm a deletion that happens later, so --max is
+required: it bounds the objects that go then. The server must enforce protection (docs/protect.md):
+the command labels the object coppice.dev/protect=unused if it has no protection, so that the
+server refuses the DELETE if something needs the object at that moment, and restores the label
+if nothing is deleted.
+
 The exit code is 3 if more objects than --max would be deleted, or would wait for their
-deletion. With --wait, it is 6 if it is proved that an object does not go until somebody acts,
-and 7 at the --timeout.`,
+deletion. With --wait and --when-unused, it is 6 if it is proved that an object does not go
+until somebody acts, and 7 at the --timeout.`,
 		Example: `  # Preview a deletion, and make it
   coppice preview delete deployment/web
   coppice delete deployment/web --confirm 779e1bf0e80d778147831e860dd5c1aa25829a4ed21abf6f0f3e35900c6a86b4
@@ -56,11 +65,19 @@ and 7 at the --timeout.`,
   # The same, until everything is gone
   coppice delete deployment/web --wait --timeout 5m --confirm 779e1bf0e80d778147831e860dd5c1aa25829a4ed21abf6f0f3e35900c6a86b4
 
+  # Delete a CustomResourceDefinition as soon as it has no instances
+  coppice delete crd/widgets.acme.io --when-unused --max 1 --timeout 1h
+
   # The same with a file, which can be reviewed
   coppice preview delete -f manifests -o json >preview.json
   coppice delete -f manifests --confirm-from preview.json`,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(c *cobra.Command, args []string) error { return deleteConfirmed(c, f, args, s) },
+		RunE: func(c *cobra.Command, args []string) error {
+			if f.unused.isSet {
+				return deleteWhenUnused(c, f, args, s)
+			}
+			return deleteConfirmed(c, f, args, s)
+		},
 	}
 	f.add(c)
 	c.Flags().StringVar(&f.confirm.digest, "confirm", "", "digest of the preview")
@@ -69,6 +86,7 @@ and 7 at the --timeout.`,
 	completeWith(c, "confirm")
 	c.Flags().BoolVar(&f.end.wait, "wait", false, "wait until everything is gone, as coppice wait does")
 	addTimeout(c, &f.end.timeout)
+	f.unused.add(c)
 	return c
 }
 
@@ -78,6 +96,7 @@ type deleteFlags struct {
 
 	confirm confirmFlags
 	end     endFlags
+	unused  unusedFlags
 }
 
 // endFlags are about the end of the deletion.
@@ -130,7 +149,7 @@ func printChanges(w io.Writer, confirmed, now preview.Report) {
 }
 
 func deleteConfirmed(c *cobra.Command, f deleteFlags, args []string, s Streams) error {
-	if err := f.end.check(); err != nil {
+	if err := errors.Join(f.end.check(), f.unused.check()); err != nil {
 		return err
 	}
 	confirmed, err := f.confirm.preview()

@@ -132,7 +132,7 @@ func outputs() []output {
 			}
 			return p.result(filled[cascade.Report](f))
 		}},
-		{"protect list", func(f *filler, s Streams) error { return writeProtected(s.Out, filled[[]protectedObject](f)) }},
+		{"protect list", func(f *filler, s Streams) error { return writeProtected(s.Out, filled[[]protectedObject](f), nil) }},
 		{"delete of a changed cluster", func(f *filler, s Streams) error {
 			now := filled[preview.Report](f)
 			before := filled[preview.Report](f)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
+	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
@@ -56,6 +57,10 @@ func newProtect(s Streams) *cobra.Command {
   unused     no request deletes the object while it is in use: by an instance of the
              CustomResourceDefinition, by a content of the namespace, or by an object that
              names it in a field of Kubernetes' API, as pods name Secrets and volume claims
+
+TYPE --all labels the objects that exist now, and no object that is created later. A default
+mode is for all objects of a resource, at any time: start the server with "coppice up
+--protect RESOURCE=MODE", or see docs/protect.md for other servers.
 
 The server of "coppice up" enforces protection. Other servers do so with the policies or the
 webhook of Coppice (docs/protect.md). Users who may update an object may also unprotect it:
@@ -99,8 +104,11 @@ func newUnprotect(s Streams) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "unprotect TYPE/NAME ... | TYPE NAME ... | TYPE -l LABELS | -f FILE",
 		Short: "Remove the protection of objects",
-		Long: `Removes the protection that "coppice protect" has set. With --of, it removes only the named
-objects from the list of outlived ones; the protection ends with the last one.`,
+		Long: `Removes the protection that "coppice protect" has set. If the server has a default mode for the
+resource ("coppice up --protect"), the object gets the label coppice.dev/protect=none, which
+lifts the default from this object; "coppice protect" gives it a mode again. With --of, it
+removes only the named objects from the list of outlived ones; the protection ends with the
+last one.`,
 		Example: `  # The volume claim may be deleted again
   coppice unprotect pvc/data
 
@@ -180,9 +188,18 @@ func unprotect(ctx context.Context, f *protectFlags, args []string, s Streams) e
 	if err != nil {
 		return err
 	}
-	err = w.each(func(_ *meta.RESTMapping, m metav1.Object) (protection.Protection, error) {
+	defaults, err := w.defaults(ctx)
+	if err != nil {
+		return err
+	}
+	err = w.each(func(mapping *meta.RESTMapping, m metav1.Object) (protection.Protection, error) {
 		before, _ := protection.Of(m)
-		if len(w.outlived) == 0 {
+		resource, _ := builtin.CanonicalOf(mapping.Resource.GroupResource())
+		_, hasDefault := defaults[resource]
+		switch {
+		case hasDefault && len(w.outlived) == 0:
+			return protection.Protection{Label: protection.None}, nil
+		case len(w.outlived) == 0:
 			return protection.Protection{}, nil
 		}
 		remaining := slices.DeleteFunc(slices.Clone(before.Outlives), func(o protection.Outlived) bool {
@@ -234,9 +251,11 @@ type protectedObject struct {
 func (p protectedObject) String() string {
 	text := p.Resource + "/" + p.Name
 	switch {
+	case p.Mode == protection.None && p.Changed:
+		return text + " no longer protected, although its resource has a default mode"
 	case p.Mode == "" && p.Changed:
 		return text + " no longer protected"
-	case p.Mode == "":
+	case p.Mode == "", p.Mode == protection.None:
 		return text + " is not protected"
 	}
 	text += " protected: " + p.Mode

@@ -9,7 +9,26 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/tools/reader"
+	"github.com/coppice-dev/coppice/internal/tools/terminal"
 )
+
+// defaults returns the default modes of the server. If a user may not read them, it warns, and there are none.
+func (w *protecting) defaults(ctx context.Context) (protection.Defaults, error) {
+	config, err := w.flags.cluster.config()
+	if err != nil {
+		return nil, err
+	}
+	facts, err := reader.NewFacts(config)
+	if err != nil {
+		return nil, err
+	}
+	defaults, err := facts.Defaults(ctx)
+	if err != nil {
+		terminal.Fprintf(w.s.Err, "warning: it is unknown whether the server has default modes; if objects stay protected, label them with %s=%s: %v\n", protection.Label, protection.None, err)
+	}
+	return defaults, nil
+}
 
 // warnUnenforced warns on stderr if the server does not enforce the protection of labelled objects.
 func (w *protecting) warnUnenforced(ctx context.Context) {

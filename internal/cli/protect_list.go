@@ -44,7 +44,8 @@ func newProtectList(s Streams) *cobra.Command {
 		Use:   "list",
 		Short: "List protected objects",
 		Long: `Lists the protected objects of a namespace, or of all namespaces with -A, and cluster-scoped
-ones. It makes one request for each resource, for metadata with the label.`,
+ones. It makes one request for each resource, for metadata with the label. A default mode of all
+objects of a resource is a line of its own, without their names.`,
 		Example: `  # In the current namespace
   coppice protect list
 
@@ -94,19 +95,33 @@ func protectList(ctx context.Context, f *protectListFlags, s Streams) error {
 		terminal.Fprintf(s.Err, "warning: it is unknown whether the server checks outlived objects: %v\n", uncertain)
 	}
 	printUnread(s.Err, inventory.TextsOf(unread))
-	if f.output != "table" {
-		return writeAs(s.Out, f.output, map[string]any{"items": found})
+	defaults, err := facts.Defaults(ctx)
+	if err != nil {
+		terminal.Fprintf(s.Err, "warning: it is unknown whether the server has default modes: %v\n", err)
 	}
-	if len(found) == 0 {
+	if f.output != "table" {
+		return writeAs(s.Out, f.output, protectedList{found, defaults.List()})
+	}
+	if len(found)+len(defaults) == 0 {
 		fmt.Fprintln(s.Err, "no protected objects found")
 		return nil
 	}
-	return writeProtected(s.Out, found)
+	return writeProtected(s.Out, found, defaults)
 }
 
-func writeProtected(w io.Writer, found []protectedObject) error {
+// protectedList is the output of protect list.
+type protectedList struct {
+	Items []protectedObject `json:"items"`
+	// Defaults are the modes of objects without a label, which are not among the items.
+	Defaults []protection.Default `json:"defaults"`
+}
+
+func writeProtected(w io.Writer, found []protectedObject, defaults protection.Defaults) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "NAMESPACE\tOBJECT\tMODE\tOUTLIVES")
+	for _, d := range defaults.List() {
+		terminal.Fprintf(table, "*\t%s\t%s (default)\t\n", d.Resource, d.Mode)
+	}
 	for _, p := range found {
 		mode := p.Mode
 		if p.Invalid != "" {

@@ -43,6 +43,10 @@ until objects are deleted.
 containers. --node-runtime=cri uses a container runtime on this machine, which usually needs
 root; --nodes is 1, this machine, or 0.
 
+--protect=RESOURCE=MODE protects all objects of a resource that have no mode of their own, as
+"coppice protect" protects single ones, while the server runs with the flag: always, cascading
+or unused (docs/protect.md). "coppice unprotect" lifts the default from single objects.
+
 --recycle=SIZE,AGE keeps deleted objects, encrypted in the data directory, for "coppice undo".
 
 --confirm-deletions refuses a DELETE of which more objects would go, or objects of certain
@@ -69,6 +73,9 @@ func newUp(s Streams) *cobra.Command {
 
   # Large deletions, and those of namespaces and of volume claims, only as previewed
   coppice up --confirm-deletions 'more-than=50; kinds=namespaces,persistentvolumeclaims'
+
+  # No CustomResourceDefinition is deleted while it has instances, and no namespace with contents
+  coppice up --protect customresourcedefinitions=unused,namespaces=unused
 
   # With real containers, on this machine
   coppice up --node-runtime cri --cri-socket unix:///run/containerd/containerd.sock`,

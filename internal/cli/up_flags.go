@@ -31,6 +31,7 @@ type upFlags struct {
 	nodes       upNodes
 	kubeconfigs upKubeconfigs
 	audit       upAudit
+	protect     upProtect
 	faults      upFaults
 	logLevel    string
 	kubernetes  string // the minor whose API is served
@@ -46,7 +47,7 @@ type upGroup interface {
 }
 
 func (f *upFlags) groups() []upGroup {
-	return []upGroup{&f.address, &f.storage, &f.controllers, &f.nodes, &f.kubeconfigs, &f.audit, &f.faults}
+	return []upGroup{&f.address, &f.storage, &f.controllers, &f.nodes, &f.kubeconfigs, &f.audit, &f.protect, &f.faults}
 }
 
 func (f *upFlags) add(c *cobra.Command) {
@@ -289,6 +290,20 @@ func (*upAudit) add(flags *pflag.FlagSet, o *system.Options) {
 func (g *upAudit) complete(o *system.Options) error {
 	if g.isSet && o.AuditPath == "" {
 		o.AuditPath = system.NoAuditLog
+	}
+	return nil
+}
+
+// upProtect are the default modes of protection.
+type upProtect struct{ defaults []string }
+
+func (g *upProtect) add(flags *pflag.FlagSet, _ *system.Options) {
+	flags.StringSliceVar(&g.defaults, "protect", nil, "default mode of protection of a resource, such as customresourcedefinitions=unused; may be repeated")
+}
+
+func (g *upProtect) complete(o *system.Options) (err error) {
+	if o.Protect, err = system.ProtectDefaults(g.defaults); err != nil {
+		return usageError{fmt.Errorf("--protect: %w", err)}
 	}
 	return nil
 }

@@ -103,16 +103,21 @@ func runWait(ctx context.Context, f waitFlags, args []string, s Streams) error {
 
 // waitFor waits until a deletion is over, and prints its states. The error has the exit code of the end.
 func waitFor(ctx context.Context, sources *ask.Sources, q ask.Ending, timeout time.Duration, p *waitPrinter) error {
-	if timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, timeout)
-		defer cancel()
-	}
+	ctx, cancel := withTimeout(ctx, timeout)
+	defer cancel()
 	report, err := sources.Wait(ctx, q, p.progress)
 	if err == nil {
 		err = p.result(report)
 	}
 	return endOf(ctx, report, err, timeout)
+}
+
+// withTimeout returns a context that ends after a timeout; 0 stands for none.
+func withTimeout(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if timeout == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, timeout)
 }
 
 // endOf returns the error for the end of a wait, with its exit code.

@@ -131,6 +131,8 @@ type Options struct {
 	// AuditPath is the file of the audit log, "-" for standard output, or NoAuditLog. Default:
 	// audit.log in the data directory.
 	AuditPath string
+	// Protect are the modes of protection of objects without a label (R28).
+	Protect protection.Defaults
 	// Faults are the faults that clients meet from the beginning, for tests of clients. With a DataDir they need
 	// AllowFaults, with which administrators may also set them over HTTP.
 	Faults      faults.Plan

@@ -53,12 +53,63 @@ func TestR28_NoHoles(t *testing.T) {
 	})
 }
 
+// No way to delete an object bypasses the default mode of its resource, and the label none lifts it.
+func TestR28_DefaultsHaveNoHoles(t *testing.T) {
+	ways := waysToDelete()
+	isOfNamespaces := func(w way) bool { return w.name == "DELETE of a namespace" }
+	for resources, belongs := range map[string]func(way) bool{
+		// Other ways delete namespaces with contents.
+		"namespaces":                  isOfNamespaces,
+		"configmaps pods jobs custom": func(w way) bool { return !isOfNamespaces(w) },
+	} {
+		t.Run(resources, func(t *testing.T) {
+			t.Parallel()
+			o := options(t.TempDir())
+			o.Workloads, o.AuditPath, o.Protect = InProcess, filepath.Join(t.TempDir(), "audit.log"), protection.Defaults{}
+			for _, r := range []schema.GroupVersionResource{configMaps(), pods(), jobs(), corev1.SchemeGroupVersion.WithResource("namespaces")} {
+				if strings.Contains(resources, r.Resource) {
+					o.Protect[r.GroupResource()] = protection.Unused
+				}
+			}
+			for i := range ways {
+				o.Protect[schema.GroupResource{Group: defaultNamespace(i) + ".example.com", Resource: "widgets"}] = protection.Unused
+			}
+			runWithPlane(t, o, func(ctx context.Context, p Plane) error {
+				e, err := newProtectedEnv(ctx, p, o.AuditPath)
+				if err != nil {
+					return err
+				}
+				e.byDefault = true
+				var holes errgroup.Group
+				holes.SetLimit(16)
+				for i, w := range ways {
+					if !belongs(w) {
+						continue
+					}
+					holes.Go(func() error {
+						in := attempt{protectedEnv: e, namespace: defaultNamespace(i), mode: protection.Unused}
+						if err := in.check(ctx, w); err != nil {
+							t.Errorf("%s: %v", w.name, err)
+						}
+						return nil
+					})
+				}
+				return holes.Wait()
+			})
+		})
+	}
+}
+
+func defaultNamespace(way int) string { return fmt.Sprintf("way-%d-default", way) }
+
 // protectedEnv is the control plane.
 type protectedEnv struct {
 	plane   Plane
 	client  kubernetes.Interface
 	objects dynamic.Interface
 	audit   string
+	// byDefault: the subject is protected by the default of its resource, without a label.
+	byDefault bool
 }
 
 func newProtectedEnv(ctx context.Context, p Plane, audit string) (protectedEnv, error) {
@@ -192,6 +243,9 @@ func (in attempt) protect(ctx context.Context, what subject) error {
 			return err
 		}
 	}
+	if in.byDefault {
+		return nil
+	}
 	if in.mode == protection.Outlives {
 		list, err := protection.FormatOutlives([]protection.Outlived{{APIVersion: "v1", Kind: "ConfigMap", Namespace: "default", Name: "consumer"}})
 		if err != nil {
@@ -220,7 +274,11 @@ func (in attempt) use(ctx context.Context, what subject) error {
 }
 
 func (in attempt) unprotect(ctx context.Context, what subject) error {
-	return in.patch(ctx, what, map[string]any{"labels": map[string]any{protection.Label: nil}})
+	var label any
+	if in.byDefault {
+		label = protection.None
+	}
+	return in.patch(ctx, what, map[string]any{"labels": map[string]any{protection.Label: label}})
 }
 
 func (in attempt) patch(ctx context.Context, what subject, metadata map[string]any) error {

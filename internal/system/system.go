@@ -93,7 +93,7 @@ func assemble(ctx context.Context, o completedOptions, r *resources) (*controlPl
 	companions := &companions{}
 	api, err := apiserver.New(ctx, apiserver.Config{
 		Listener: r.listener, Store: r.store, Authority: authority, ServingNames: r.servingNames(o), AdvertiseAddress: o.AdvertiseAddress,
-		Version: o.Version, Audit: r.audit, Features: o.features, Companions: companions.get, Services: o.Services, Now: time.Now, Log: o.Log,
+		Version: o.Version, Audit: r.audit, Features: o.features, Companions: companions.get, Services: o.Services, Protect: o.Protect, Now: time.Now, Log: o.Log,
 		Confirm:  o.Confirm,
 		Faults:   apiserver.Faults{Plan: o.Faults, Refused: faultsRefused(o.Options)},
 		External: o.Server.External, DisabledPlugins: o.Server.DisabledPlugins, AdmissionConfig: o.Server.AdmissionConfig,

@@ -219,7 +219,7 @@ func ownerSaysSo(ctx context.Context, in attempt, what subject) error {
 			return false, err
 		}
 		for _, e := range events.Items {
-			if e.InvolvedObject.Name == "owner" && strings.Contains(e.Message, "waits for ConfigMap "+in.namespace+"/"+what.name+", which is protected by its label") {
+			if e.InvolvedObject.Name == "owner" && strings.Contains(e.Message, "waits for ConfigMap "+in.namespace+"/"+what.name+", which is protected by ") {
 				return true, nil
 			}
 		}
@@ -239,7 +239,7 @@ func namespaceSaysSo(ctx context.Context, in attempt, what subject) error {
 			return false, err
 		}
 		for _, c := range namespace.Status.Conditions {
-			if c.Status == corev1.ConditionTrue && strings.Contains(c.Message, "configmaps "+what.name+" is protected by its label") {
+			if c.Status == corev1.ConditionTrue && strings.Contains(c.Message, "configmaps "+what.name+" is protected by ") {
 				return true, nil
 			}
 		}

@@ -97,6 +97,9 @@ type Config struct {
 	// Confirmed returns the refusal of a deletion that needs a confirmation and has none (R32); nil: none needs one. It is
 	// called in storage transactions, and may be called several times for one request.
 	Confirmed func(ctx context.Context, d protected.Deleting) error
+	// Protect are the modes of protection of objects without a label (R28). Resources with several groups have any of
+	// them.
+	Protect protection.Defaults
 	// Stored reads the metadata of stored objects. Nil: no object is found.
 	Stored StoredMetadata
 }
@@ -108,6 +111,7 @@ type Flow struct {
 	left      func(ctx context.Context, resource schema.GroupResource, m metav1.Object, p protection.Protection) []protection.Remaining
 	confirmed func(ctx context.Context, d protected.Deleting) error
 	onRequest func(Requested)
+	defaults  protection.Defaults                           // by the resource under which the objects are stored
 	rows      map[schema.GroupResource]schema.GroupResource // where a resource with several groups is stored
 	stored    StoredMetadata
 	emptied   emptied
@@ -115,7 +119,7 @@ type Flow struct {
 
 // New returns a Flow.
 func New(c Config) *Flow {
-	f := &Flow{now: c.Now, collector: c.Collector, left: c.Remaining, confirmed: c.Confirmed, onRequest: c.OnRequest, rows: map[schema.GroupResource]schema.GroupResource{}, stored: c.Stored, emptied: emptied{now: c.Now, by: map[emptiedBy]emptiedNamespace{}}}
+	f := &Flow{now: c.Now, collector: c.Collector, left: c.Remaining, confirmed: c.Confirmed, onRequest: c.OnRequest, rows: map[schema.GroupResource]schema.GroupResource{}, defaults: protection.Defaults{}, stored: c.Stored, emptied: emptied{now: c.Now, by: map[emptiedBy]emptiedNamespace{}}}
 	if f.onRequest == nil {
 		f.onRequest = func(Requested) {}
 	}
@@ -129,6 +133,9 @@ func New(c Config) *Flow {
 		for _, version := range k.GroupVersions() {
 			f.rows[schema.GroupResource{Group: version.Group, Resource: k.Plural}] = k.GroupResource()
 		}
+	}
+	for resource, mode := range c.Protect {
+		f.defaults[f.rowOf(resource)] = mode
 	}
 	return f
 }

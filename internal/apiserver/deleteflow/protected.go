@@ -20,7 +20,7 @@ import (
 // The object comes from the storage transaction, or from admission before it.
 func (f *Flow) decide(ctx context.Context, obj runtime.Object, options *metav1.DeleteOptions, strategy deletion.Strategy) (deletion.Plan, error) {
 	plan, err := deletion.Decide(obj, options, strategy, f.now())
-	if err == nil && isLabelled(obj) {
+	if err == nil && f.mayBeProtected(obj, strategy.Resource) {
 		err = f.protect(ctx, obj, strategy.Resource)
 	}
 	if err == nil {
@@ -30,6 +30,12 @@ func (f *Flow) decide(ctx context.Context, obj runtime.Object, options *metav1.D
 		f.reportRequest(ctx, obj, options)
 	}
 	return plan, err
+}
+
+// mayBeProtected reports whether an object has the label of R28, or a resource with a default mode.
+func (f *Flow) mayBeProtected(obj runtime.Object, resource schema.GroupResource) bool {
+	_, hasDefault := f.defaults[resource]
+	return hasDefault || isLabelled(obj)
 }
 
 // isLabelled reports whether an object has the label of R28. It copies nothing, because every deletion calls it.
@@ -54,7 +60,7 @@ func (f *Flow) protect(ctx context.Context, obj runtime.Object, resource schema.
 	if err != nil || m.GetDeletionTimestamp() != nil {
 		return err
 	}
-	p, protected := protection.Of(m)
+	p, protected := f.defaults.Of(resource, m)
 	if !protected {
 		return nil
 	}
@@ -104,7 +110,7 @@ func deleterOf(ctx context.Context) protection.Deleter {
 // to no request; markAsPlanned handles requests.
 func (g *guard) keepProtected(ctx context.Context, registry storage.UpdateFunc) storage.UpdateFunc {
 	return func(existing runtime.Object, m storage.ResponseMeta) (runtime.Object, *uint64, error) {
-		if !isLabelled(existing) {
+		if !g.flow.mayBeProtected(existing, g.strategy.Resource) {
 			return registry(existing, m)
 		}
 		before := existing.DeepCopyObject()

@@ -109,7 +109,7 @@ func checkPreconditions(pod *corev1.Pod, want *metav1.Preconditions) error {
 // checkProtection refuses the eviction of a protected pod (R28) with the error of its DELETE,
 // before a budget is changed and before the pod is marked.
 func (a *attempt) checkProtection(ctx context.Context, pod *corev1.Pod) error {
-	if _, labelled := pod.Labels[protection.Label]; !labelled {
+	if _, protected := a.registries.Protect.Of(corev1.Resource("pods"), pod); !protected {
 		return nil
 	}
 	_, _, err := a.registries.Pods.Delete(ctx, a.name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coppice-dev/coppice/internal/rules/deletion"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
 // Registries are the registries that an eviction reads and writes.
@@ -28,6 +29,8 @@ type Registries struct {
 	PodStatus    rest.Updater
 	Budgets      rest.Lister
 	BudgetStatus rest.Updater
+	// Protect are the modes of protection of objects without a label (R28).
+	Protect protection.Defaults
 }
 
 // FromStorages returns the registries among the storages of the core group and of group policy.

@@ -24,7 +24,7 @@ func ObjectOf(kind ownership.Kind, meta *metav1.PartialObjectMetadata) ownership
 		Phase:           ownership.PhaseOf(meta.DeletionTimestamp != nil, meta.Finalizers),
 		Finalizers:      meta.Finalizers,
 	}
-	_, object.Protected = meta.Labels[protection.Label]
+	object.Protected = protection.IsMarked(meta.Labels)
 	if meta.DeletionTimestamp != nil {
 		object.Due = meta.DeletionTimestamp.Unix()
 	}

@@ -44,7 +44,7 @@ func ReadChecker(ctx context.Context, configurations admissionregistrationclient
 	if err != nil {
 		return protection.Checker{}, err
 	}
-	checker := protection.Checker{UID: c.UID, Since: c.CreationTimestamp.Time}
+	checker := protection.Checker{UID: c.UID, Since: c.CreationTimestamp.Time, Defaults: defaultsIn(c.Webhooks)}
 	if !slices.ContainsFunc(c.Webhooks, checksAll) {
 		checker.Gap = fmt.Sprintf("the webhook %s of the ValidatingWebhookConfiguration %s leaves writes out; delete that, and create it from %s", writes, protection.Enforcer, source)
 	}

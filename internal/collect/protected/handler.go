@@ -19,7 +19,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
-// NewHandler returns the Webhook for the server of config, below WebhookPath. It asks the server for the name of config's
+// NewHandler returns the Webhook for the server of config, at WebhookPath, and below it at a path for each default mode. It asks the server for the name of config's
 // user, which counts as a collector. carries reports whether any object has a finalizer.
 func NewHandler(ctx context.Context, config *rest.Config, carries func(finalizer string) (bool, error)) (http.Handler, error) {
 	config = rest.CopyConfig(config)
@@ -45,7 +45,7 @@ func NewHandler(ctx context.Context, config *rest.Config, carries func(finalizer
 		return nil, fmt.Errorf("ask the server who the collector is: %w", err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle(WebhookPath, Webhook{
+	webhook := Webhook{
 		Collector: self.Status.UserInfo.Username, Reviews: client.AuthorizationV1().SubjectAccessReviews(),
 		Now: time.Now, //nolint:forbidigo // only which advice users get depends on it
 		Checker: func(ctx context.Context) protection.Checker {
@@ -56,6 +56,11 @@ func NewHandler(ctx context.Context, config *rest.Config, carries func(finalizer
 			Objects: whole, Discovery: discover,
 			Carried: func(_ context.Context, finalizer string) (bool, error) { return carries(finalizer) },
 		},
-	})
+	}
+	mux.Handle(WebhookPath, webhook)
+	for _, mode := range protection.DefaultModes() {
+		webhook.Default = mode
+		mux.Handle(WebhookPath+"/"+string(mode), webhook)
+	}
 	return mux, nil
 }

@@ -25,7 +25,7 @@ import (
 const page = 500
 
 // users looks up the objects that use a protected object (mode Unused): instances of a CustomResourceDefinition, contents of
-// a namespace, and objects that name it in a field.
+// a namespace, objects that name it in a field, and objects that it serves (serving.go).
 //
 // The process looks with its own rights: otherwise, users without the right to list all volumes could never delete a Secret.
 // The rights of the user decide only which of them the refusal names.
@@ -42,15 +42,20 @@ type users struct {
 // look looks up everything that may use the object, until there are more than a refusal names.
 func (u *users) look(ctx context.Context) []protection.Remaining {
 	u.seen = map[types.UID]bool{}
-	switch u.of.Kind {
-	case schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}:
-		u.instances(ctx)
-	case schema.GroupKind{Kind: "Namespace"}:
+	switch kind := u.of.Kind; {
+	case kind == definitionKind():
+		u.instances(ctx, u.of.Name)
+		return u.found
+	case kind == schema.GroupKind{Kind: "Namespace"}:
 		u.contents(ctx)
-	default:
-		for _, kind := range u.fields.UserKinds(u.of.Kind) {
-			u.referring(ctx, kind)
-		}
+		return u.found
+	case kind == apiServiceKind():
+		u.servedByAPI(ctx)
+	case isWorkload(kind):
+		u.servedByWorkload(ctx)
+	}
+	for _, kind := range u.fields.UserKinds(u.of.Kind) {
+		u.referring(ctx, kind)
 	}
 	return u.found
 }
@@ -72,7 +77,7 @@ func (u *users) add(ctx context.Context, mapping *meta.RESTMapping, o metav1.Obj
 	} else if uid != "" {
 		u.seen[uid] = true
 	}
-	user := protection.Remaining{Field: field}
+	user := protection.Remaining{Field: field, UID: o.GetUID()}
 	user.APIVersion, user.Kind = mapping.GroupVersionKind.ToAPIVersionAndKind()
 	user.Namespace, user.Name = o.GetNamespace(), o.GetName()
 	right := authorizationv1.ResourceAttributes{
@@ -87,33 +92,40 @@ func (u *users) add(ctx context.Context, mapping *meta.RESTMapping, o metav1.Obj
 	u.found = append(u.found, user)
 }
 
-// referring looks up the objects of a kind that name the object in a field. A kind that is not served has none.
+// referring looks up the objects of a kind that name the object in a field.
 func (u *users) referring(ctx context.Context, kind schema.GroupKind) {
+	u.all(ctx, kind, u.of.Namespace, func(mapping *meta.RESTMapping, o *unstructured.Unstructured) {
+		if field := u.fieldOf(kind, o); field != "" && !u.full() {
+			u.add(ctx, mapping, o, field)
+		}
+	})
+}
+
+// all calls visit for each object of a kind, until enough users are found: for a kind with namespaces, in the one that is
+// given. A kind that is not served has none.
+func (u *users) all(ctx context.Context, kind schema.GroupKind, namespace string, visit func(*meta.RESTMapping, *unstructured.Unstructured)) {
 	mapping, err := u.Mapper.RESTMapping(kind)
 	switch {
-	case u.full() || meta.IsNoMatchError(err):
+	case meta.IsNoMatchError(err):
 		return
 	case err != nil:
 		u.unknown(kind.WithVersion(""), err)
 		return
 	}
-	namespace := ""
-	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
-		namespace = u.of.Namespace // a namespaced object names objects of its own namespace
+	if mapping.Scope.Name() != meta.RESTScopeNameNamespace {
+		namespace = "" // an object without a namespace may name objects of any
 	}
 	objects := u.Objects.Resource(mapping.Resource).Namespace(namespace)
-	for options := (metav1.ListOptions{Limit: page}); ; {
+	for options := (metav1.ListOptions{Limit: page}); !u.full(); {
 		list, err := objects.List(ctx, options)
 		if err != nil {
 			u.unknown(mapping.GroupVersionKind, err)
 			return
 		}
 		for i := range list.Items {
-			if field := u.fieldOf(kind, &list.Items[i]); field != "" && !u.full() {
-				u.add(ctx, mapping, &list.Items[i], field)
-			}
+			visit(mapping, &list.Items[i])
 		}
-		if options.Continue = list.GetContinue(); options.Continue == "" || u.full() {
+		if options.Continue = list.GetContinue(); options.Continue == "" {
 			return
 		}
 	}
@@ -133,8 +145,8 @@ func (u *users) fieldOf(kind schema.GroupKind, o *unstructured.Unstructured) str
 }
 
 // instances looks up the instances of a CustomResourceDefinition.
-func (u *users) instances(ctx context.Context) {
-	resource := schema.ParseGroupResource(u.of.Name)
+func (u *users) instances(ctx context.Context, definition string) {
+	resource := schema.ParseGroupResource(definition)
 	kind, err := u.Mapper.KindFor(resource.WithVersion(""))
 	if err != nil {
 		u.unknown(schema.GroupVersionKind{Group: resource.Group, Kind: resource.Resource}, fmt.Errorf("its kind is not served: %w", err))

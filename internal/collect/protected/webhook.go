@@ -59,6 +59,9 @@ type Webhook struct {
 	Now func() time.Time
 	// Collector is the user name of a collector, besides the known ones; empty for none.
 	Collector string
+	// Default is the mode of objects without a label; empty for none. The webhook is served at a path for each: the
+	// configuration of the API server says which resources have which default.
+	Default protection.Mode
 }
 
 // ServeHTTP implements http.Handler.
@@ -141,7 +144,7 @@ func (h Webhook) decide(ctx context.Context, r *admissionv1.AdmissionRequest) *a
 	case object == nil || object.DeletionTimestamp != nil:
 		return nil
 	}
-	p, protected := protection.Of(object)
+	p, protected := h.protection(resource, object)
 	if !protected {
 		return nil
 	}
@@ -161,6 +164,14 @@ func (h Webhook) decide(ctx context.Context, r *admissionv1.AdmissionRequest) *a
 		return refusal.Error(resource, object.Namespace, object.Name)
 	}
 	return nil
+}
+
+// protection returns how an object is protected; false if it is not.
+func (h Webhook) protection(resource schema.GroupResource, object metav1.Object) (protection.Protection, bool) {
+	if h.Default == "" {
+		return protection.Of(object)
+	}
+	return protection.Defaults{resource: h.Default}.Of(resource, object)
 }
 
 // object returns the metadata of the object that a request would delete; nil if it would delete nothing.

@@ -37,6 +37,8 @@ type Checker struct {
 	Since time.Time
 	// Gap says why some writes bypass the webhook; empty if all reach it.
 	Gap string
+	// Defaults are the modes of resources whose deletions reach the webhook without a label.
+	Defaults Defaults
 }
 
 // CheckedBy returns the protection of an object on a server where a webhook checks entries.

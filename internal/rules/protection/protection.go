@@ -7,7 +7,7 @@
 //	    return r.Error(resource, namespace, name) // 403 Forbidden, with a cause of ours
 //	}
 //
-// The label says that an object is protected, and in which mode. It is a label so that selectors match
+// The label says that an object is protected, and in which mode. A server may have Defaults for objects without it. It is a label so that selectors match
 // it, also the selectors of webhooks and policies. The annotation lists the objects that an object
 // outlives. Every user with the right to update an object can remove both: protection prevents mistakes,
 // and is not access control.
@@ -29,6 +29,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 const (
@@ -136,15 +137,17 @@ type Protection struct {
 	Invalid string
 	// Unchecked says why Outlives is not looked up (CheckedBy); all of them count as existing.
 	Unchecked string
+	// ByDefault is set if the mode is the default of the object's resource, and the object has no label.
+	ByDefault bool
 }
 
-// Of returns how an object with these metadata is protected; false if it is not.
+// Of returns how an object with these metadata is protected by its own label; false if it is not. Servers that have
+// Defaults ask these.
 func Of(m metav1.Object) (Protection, bool) {
-	value, protected := m.GetLabels()[Label]
-	if !protected {
+	if !IsMarked(m.GetLabels()) {
 		return Protection{}, false
 	}
-	return New(value, m.GetAnnotations()[Annotation]), true
+	return New(m.GetLabels()[Label], m.GetAnnotations()[Annotation]), true
 }
 
 // New returns the protection for these values of the label and the annotation.
@@ -161,18 +164,10 @@ func New(label, annotation string) Protection {
 		}
 		p.Invalid = err.Error()
 	default:
-		p.Invalid = fmt.Sprintf("the mode is unknown; modes are %s", modes())
+		p.Invalid = fmt.Sprintf("the mode is unknown; modes are %s", textOf(Modes()))
 	}
 	p.Mode = Always
 	return p
-}
-
-func modes() string {
-	var all []string
-	for _, m := range Modes() {
-		all = append(all, string(m))
-	}
-	return strings.Join(all, ", ")
 }
 
 // ParseMode returns the mode of that name.
@@ -180,7 +175,7 @@ func ParseMode(name string) (Mode, error) {
 	if m := Mode(name); slices.Contains(Modes(), m) {
 		return m, nil
 	}
-	return "", fmt.Errorf("mode %q is unknown: choose one of %s", name, modes())
+	return "", fmt.Errorf("mode %q is unknown: choose one of %s", name, textOf(Modes()))
 }
 
 // ParseOutlives returns the entries of the annotation.
@@ -222,6 +217,8 @@ func FormatOutlives(outlived []Outlived) (string, error) {
 type Remaining struct {
 	Outlived
 
+	// UID is the UID of an object that uses the protected one; empty for others.
+	UID types.UID
 	// Field is the field by which it uses the protected object; empty for others.
 	Field string
 	// Unknown says why the lookup failed; empty if it did not.

@@ -18,6 +18,12 @@ const Cause metav1.CauseType = Label
 // MaxNamed bounds the objects that a refusal names. Callers need not look up more.
 const MaxNamed = 5
 
+// The beginnings of reasons: the object has the label, or its resource has a default.
+const (
+	ByLabel   = "protected by its label "
+	ByDefault = "protected by default, as if it had the label "
+)
+
 // Refusal is the reason why an object is not deleted.
 type Refusal struct {
 	protection Protection
@@ -27,7 +33,10 @@ type Refusal struct {
 // Reason returns the label that protects the object, and why it prevents the deletion.
 func (r *Refusal) Reason() string {
 	p := r.protection
-	by := fmt.Sprintf("protected by its label %s=%s: ", Label, p.Label)
+	by := fmt.Sprintf("%s%s=%s: ", ByLabel, Label, p.Label)
+	if p.ByDefault {
+		by = fmt.Sprintf("%s%s=%s: ", ByDefault, Label, p.Label)
+	}
 	switch {
 	case p.Invalid != "":
 		return by + "nobody deletes it, as " + p.Invalid

@@ -26,7 +26,8 @@ const (
 	conversionKind    = ", Kind="
 	quotaExceeded     = "exceeded quota: "
 	quotaRequested    = ", requested: "
-	protectedBy       = "protected by its label " + protection.Label
+	labelled          = protection.ByLabel + protection.Label
+	protectedKind     = protection.ByDefault + protection.Label
 	rightsUser        = "User "
 	rightsLacking     = " cannot "
 	restrictedUser    = "user "
@@ -121,7 +122,7 @@ func readQuota(text string) (Refusal, bool) {
 }
 
 func readProtection(text string) (Refusal, bool) {
-	return Refusal{By: ByProtection, Message: text}, strings.HasPrefix(text, protectedBy)
+	return Refusal{By: ByProtection, Message: text}, strings.HasPrefix(text, labelled) || strings.HasPrefix(text, protectedKind)
 }
 
 func readConfirmation(text string) (Refusal, bool) {

@@ -21,7 +21,7 @@ func (s *Sources) Cluster(ctx context.Context) (*answer.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	inv, err := s.read(ctx, reader.Options{Pods: true})
+	inv, err := s.read(ctx, reader.Options{Pods: true, Defaults: facts.Defaults})
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (s *Sources) neighborhood(ctx context.Context, args []string, choose select
 	if err != nil {
 		return nil, err
 	}
-	options := reader.Options{Pods: true}
+	options := reader.Options{Pods: true, Defaults: facts.Defaults}
 	if s.Namespace != "" && len(args) > 0 {
 		options.Scope = func(served *inventory.Inventory) reader.Scope { return scopeOf(served, args, s.Namespace) }
 		options.Missing = func(read *inventory.Inventory) inventory.Missing {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/coppice-dev/coppice/internal/rules/inuse"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
@@ -34,9 +35,9 @@ func (x *Index) clues(o *inventory.Object, finalizer string) (clues []clue, evid
 	}
 	for _, name := range slices.Sorted(maps.Keys(setters)) {
 		switch {
-		case isTool(name):
+		case inuse.IsTool(name):
 			evidence = append(evidence, fmt.Sprintf("the finalizer was set by %s, a tool and no controller, %s", name, where))
-		case isAnonymous(name):
+		case inuse.IsAnonymous(name):
 			evidence = append(evidence, fmt.Sprintf("the finalizer was set %s by field manager %s, a name that many controllers use", where, name))
 		default:
 			evidence = append(evidence, fmt.Sprintf("the finalizer was set by field manager %s %s", name, where))
@@ -75,27 +76,11 @@ func ownerOf(o *inventory.Object) string {
 
 func hasController(setters map[string]int) bool {
 	for name := range setters {
-		if !isTool(name) && !isAnonymous(name) {
+		if !inuse.IsTool(name) && !inuse.IsAnonymous(name) {
 			return true
 		}
 	}
 	return false
-}
-
-// isTool reports whether a field manager is a tool with which users and pipelines apply objects.
-func isTool(manager string) bool {
-	return strings.HasPrefix(manager, "kubectl") || slices.Contains([]string{
-		"helm", "Helm", "kustomize-controller", "helm-controller", "Terraform", "HashiCorp", "pulumi-kubernetes", "curl",
-		"Mozilla", "python-requests", "OpenAPI-Generator", "k9s", "node-fetch", "okhttp",
-	}, manager)
-}
-
-// isAnonymous reports whether a field manager is a default name that libraries give to programs.
-func isAnonymous(manager string) bool {
-	return slices.Contains([]string{
-		"manager", "main", "controller", "operator", "controller-manager", "unknown", "before-first-apply", "Go-http-client",
-		"app", "server", "fabric8-kubernetes-client", "kubernetes-client", "__debug_bin", "java-operator-sdk",
-	}, manager)
 }
 
 // words returns the parts of a finalizer's domain that may be the name of its controller.

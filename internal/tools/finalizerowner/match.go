@@ -9,6 +9,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/coppice-dev/coppice/internal/rules/inuse"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
@@ -81,17 +82,7 @@ func matchByName(w *inventory.Object, clues []clue) (candidate, bool) {
 }
 
 // isNamed reports whether a workload has a name, or a label with it.
-func isNamed(w *inventory.Object, name string) bool {
-	if w.Name == name {
-		return true
-	}
-	for _, label := range []string{"app.kubernetes.io/name", "app.kubernetes.io/component", "app", "k8s-app", "control-plane", "name"} {
-		if w.Labels.Get(label) == name {
-			return true
-		}
-	}
-	return false
-}
+func isNamed(w *inventory.Object, name string) bool { return inuse.HasName(w.Name, name, w.Labels.Get) }
 
 // isAlike reports whether a name consists of a shorter one and further parts, like "cert-manager-webhook" and
 // "cert-manager".

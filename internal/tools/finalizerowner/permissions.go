@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/auth/rbac/validation"
 
+	"github.com/coppice-dev/coppice/internal/rules/inuse"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
@@ -48,7 +49,7 @@ func (p *Permissions) Denied(manager string, r *inventory.Resource, namespace, n
 
 func (p *Permissions) find(d denial) (nobody types.NamespacedName) {
 	x := p.index
-	if x.facts == nil || isTool(d.manager) || isAnonymous(d.manager) {
+	if x.facts == nil || inuse.IsTool(d.manager) || inuse.IsAnonymous(d.manager) {
 		return nobody
 	}
 	var named []*inventory.Object

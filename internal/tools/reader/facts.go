@@ -38,6 +38,7 @@ type Facts struct {
 	ours     *bool // whether coppice up runs it
 	enforced *bool // whether it refuses to delete protected objects
 	checker  *checked
+	defaults *defaults
 
 	isListed bool // whether all workloads were listed
 }
@@ -69,7 +70,7 @@ func (r *Facts) Read(ctx context.Context, needs inventory.Needs, facts *inventor
 		facts.Leases[o.UID] = inventory.FactOf(r.lease(ctx, o))
 	}
 	for _, o := range sorted(needs.Protections) {
-		facts.Protections[o.UID] = inventory.Fact[inventory.Protection]{Value: r.protection(ctx, o)}
+		facts.Protections[o.UID] = inventory.Fact[inventory.Protection]{Value: r.Protection(ctx, o)}
 	}
 	r.readNodes(ctx, needs.Nodes, facts.Nodes)
 	for _, name := range slices.Sorted(maps.Keys(needs.Volumes)) {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
@@ -40,6 +41,8 @@ type NeighborhoodOptions struct {
 	// IsBuiltIn reports whether the controller of a finalizer is known without a look at workloads. For any
 	// other finalizer, the metadata of all Deployments, StatefulSets and DaemonSets is read.
 	IsBuiltIn func(finalizer string) bool
+	// Defaults, if set, returns the default modes of protection, as in Options.
+	Defaults func(ctx context.Context) (protection.Defaults, error)
 }
 
 // Neighborhood reads the part of a cluster that the deletion of some objects concerns: the objects that the deletion
@@ -68,6 +71,7 @@ func Neighborhood(ctx context.Context, config *rest.Config, known Known, uids []
 	}
 	n.addNodes(known)
 	r.result.Objects = slices.Collect(maps.Values(n.objects))
+	r.markDefaults(ctx, o.Defaults)
 	r.sort()
 	r.result.Index()
 	return r.result, nil

@@ -1,7 +1,6 @@
 package reader
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -9,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coppice-dev/coppice/internal/collect/feed"
+	"github.com/coppice-dev/coppice/internal/rules/inuse"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
@@ -114,7 +114,7 @@ func (c *converter) managers(entries []metav1.ManagedFieldsEntry) []inventory.Ma
 		if e.Time != nil {
 			m.Time = e.Time.Time
 		}
-		for _, f := range finalizersOf(e.FieldsV1.GetRawBytes()) {
+		for _, f := range inuse.FinalizersIn(e.FieldsV1.GetRawBytes()) {
 			m.Finalizers = append(m.Finalizers, c.text(f))
 		}
 		if len(m.Finalizers) > 0 {
@@ -122,25 +122,4 @@ func (c *converter) managers(entries []metav1.ManagedFieldsEntry) []inventory.Ma
 		}
 	}
 	return all
-}
-
-// finalizersOf returns the finalizers in a set of managed fields: the keys v:"NAME" below metadata.finalizers.
-func finalizersOf(fields []byte) []string {
-	var set struct {
-		Metadata struct {
-			Finalizers map[string]json.RawMessage `json:"f:finalizers"`
-		} `json:"f:metadata"`
-	}
-	if json.Unmarshal(fields, &set) != nil {
-		return nil // another sort of server; managed fields are only a hint
-	}
-	var names []string
-	for key := range set.Metadata.Finalizers {
-		var name string
-		if quoted, ok := strings.CutPrefix(key, "v:"); ok && json.Unmarshal([]byte(quoted), &name) == nil {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
 }

@@ -13,21 +13,27 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/collect/protected"
 	"github.com/coppice-dev/coppice/internal/rules/inuse"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 	"github.com/coppice-dev/coppice/internal/tools/version"
 )
 
-// protection reads the protection of an object that is marked as protected (R28), and which of the objects that it
+// Protection reads the protection of an object that is marked as protected (R28), and which of the objects that it
 // outlives exist, as far as the user may read them. It is not enforced if the object has no such label, or if coppice
 // up does not run the server and the server has neither Coppice's policy nor the webhook.
-func (r *Facts) protection(ctx context.Context, o *inventory.Object) inventory.Protection {
+func (r *Facts) Protection(ctx context.Context, o *inventory.Object) inventory.Protection {
 	label, labelled := o.Labels.Lookup(protection.Label)
-	if !labelled || !r.enforces(ctx) {
+	resource := o.Resource.GroupResource()
+	defaults, err := r.Defaults(ctx)
+	mode, hasDefault := defaults[resource]
+	if labelled && label == protection.None || !labelled && (err != nil || !hasDefault) || !r.Enforces(ctx) {
 		return inventory.Protection{}
 	}
 	always := inventory.Protection{Protection: protection.New(label, ""), Enforced: true} // if the object cannot be read
-	if !always.NeedsLookup() && protection.Mode(label) != protection.Outlives {           // which needs its annotation
+	if !labelled {
+		always.Protection = protection.Protection{Label: string(mode), Mode: mode, ByDefault: true}
+	} else if !always.NeedsLookup() && protection.Mode(label) != protection.Outlives { // which needs its annotation
 		return always
 	}
 	client, err := metadata.NewForConfig(r.config)
@@ -38,7 +44,7 @@ func (r *Facts) protection(ctx context.Context, o *inventory.Object) inventory.P
 	if err != nil {
 		return always
 	}
-	p, isProtected := protection.Of(now)
+	p, isProtected := defaults.Of(resource, now)
 	if checker, err := r.Checker(ctx); err == nil && checker != nil {
 		p = p.CheckedBy(*checker, now)
 	}
@@ -64,8 +70,25 @@ func (r *Facts) remaining(ctx context.Context, client metadata.Interface, o *inv
 	return remaining
 }
 
-// enforces reports whether the server refuses to delete objects with the label.
-func (r *Facts) enforces(ctx context.Context) bool {
+// Users returns the objects that use a protected one, as far as their kinds are served: their kind, namespace and UID.
+func (r *Facts) Users(remaining []protection.Remaining) []*inventory.Object {
+	var users []*inventory.Object
+	for _, one := range remaining {
+		kind := one.GroupVersionKind()
+		mapping, err := r.mapper().RESTMapping(kind.GroupKind(), kind.Version)
+		if err != nil || one.UID == "" {
+			continue
+		}
+		users = append(users, &inventory.Object{
+			Object:   ownership.Object{UID: ownership.UID(one.UID), Kind: ownership.Kind{Group: kind.Group, Kind: kind.Kind}, Namespace: one.Namespace, Name: one.Name},
+			Resource: &inventory.Resource{GroupVersionResource: mapping.Resource, Kind: kind.Kind, Namespaced: one.Namespace != ""},
+		})
+	}
+	return users
+}
+
+// Enforces reports whether the server refuses to delete objects with the label.
+func (r *Facts) Enforces(ctx context.Context) bool {
 	if r.enforced == nil {
 		r.enforced = new(r.isEnforced(ctx))
 	}
@@ -104,6 +127,32 @@ func (r *Facts) Checker(ctx context.Context) (*protection.Checker, error) {
 		}
 	}
 	return r.checker.by, r.checker.err
+}
+
+// Defaults returns the modes of protection of objects without a label. It is an error if the user may not read them.
+func (r *Facts) Defaults(ctx context.Context) (protection.Defaults, error) {
+	if r.defaults == nil {
+		r.defaults = new(r.readDefaults(ctx))
+	}
+	return r.defaults.of, r.defaults.err
+}
+
+// defaults are the default modes of protection, or the error of their read.
+type defaults struct {
+	of  protection.Defaults
+	err error
+}
+
+func (r *Facts) readDefaults(ctx context.Context) defaults {
+	if r.isOurs() {
+		of, err := protected.ReadDefaults(ctx, r.client.Discovery().RESTClient())
+		return defaults{of, err}
+	}
+	checker, err := r.Checker(ctx)
+	if checker == nil || err != nil {
+		return defaults{err: err}
+	}
+	return defaults{of: checker.Defaults}
 }
 
 // isOurs reports whether coppice up runs the server.

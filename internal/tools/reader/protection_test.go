@@ -76,7 +76,7 @@ func TestR28_PreviewsLookUpNothingUnchecked(t *testing.T) {
 			GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "secrets", Kind: "Secret", Namespaced: true}},
 		}}
 		d := &Facts{client: client, config: &rest.Config{Host: server.URL}}
-		p := d.protection(t.Context(), &inventory.Object{
+		p := d.Protection(t.Context(), &inventory.Object{
 			Object: ownership.Object{Namespace: "shop", Name: "db"}, Labels: inventory.Labels{{Name: protection.Label, Value: "outlives"}},
 			Resource: &inventory.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}},
 		})

@@ -40,6 +40,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
 )
 
@@ -57,6 +58,8 @@ type Options struct {
 	Pods bool
 	// Parallel is the number of lists that are read at a time; 0 stands for 8.
 	Parallel int
+	// Defaults, if set, returns the default modes of protection: objects of these resources are marked as protected.
+	Defaults func(ctx context.Context) (protection.Defaults, error)
 	// Progress, if set, is called while resources are read, by one goroutine at a time.
 	Progress func(Progress)
 }
@@ -118,6 +121,7 @@ func Read(ctx context.Context, config *rest.Config, o Options) (*inventory.Inven
 	if err := r.readMissing(ctx, resources.listable, unread); err != nil {
 		return nil, err
 	}
+	r.markDefaults(ctx, o.Defaults)
 	return r.result, r.finish(len(resources.listable))
 }
 
@@ -175,6 +179,24 @@ func Protobuf(config *rest.Config) *rest.Config {
 	config.ContentType = protobufType
 	config.AcceptContentTypes = protobufType + ",application/json"
 	return config
+}
+
+// markDefaults marks the objects that are protected by default (R28), as their labels mark others. A user who may not
+// read the defaults of a server gets none.
+func (r *reader) markDefaults(ctx context.Context, read func(context.Context) (protection.Defaults, error)) {
+	if read == nil {
+		return
+	}
+	defaults, err := read(ctx)
+	if err != nil || len(defaults) == 0 {
+		return
+	}
+	for _, o := range r.result.Objects {
+		if o.Resource != nil && o.Labels.Get(protection.Label) != protection.None {
+			_, hasDefault := defaults[o.Resource.GroupResource()]
+			o.Protected = o.Protected || hasDefault
+		}
+	}
 }
 
 // readAll lists the resources, and reads namespaces whole.

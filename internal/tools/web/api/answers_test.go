@@ -16,6 +16,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/rules/builtin"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/tools/answer"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
@@ -25,6 +26,10 @@ import (
 )
 
 // Neighborhood implements api.Source: the neighborhood is the whole cluster.
+func (cluster) Defaults(context.Context, *rest.Config) (protection.Defaults, error) {
+	return protection.Defaults{{Resource: "secrets"}: protection.Unused}, nil
+}
+
 func (w cluster) Neighborhood(context.Context, *rest.Config, []ownership.UID) (*answer.Cluster, error) {
 	inv := &inventory.Inventory{Resources: served()}
 	w.View(func(g *ownership.Graph) {

@@ -38,6 +38,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/storybook"
 	"github.com/coppice-dev/coppice/internal/rules/escape"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/tools/answer"
 	"github.com/coppice-dev/coppice/internal/tools/insight"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
@@ -94,6 +95,8 @@ type Source interface {
 	// Neighborhood reads the part of the cluster that the deletion of some objects concerns. It reads objects that are
 	// not in the graph as the caller. The graph may have objects that the caller may not list.
 	Neighborhood(ctx context.Context, caller *rest.Config, uids []ownership.UID) (*answer.Cluster, error)
+	// Defaults returns the default modes of protection (R28), as far as the caller may read them.
+	Defaults(ctx context.Context, caller *rest.Config) (protection.Defaults, error)
 	// Records returns the remembered changes with a higher number, the oldest first.
 	Records(after uint64) []report.Record
 	// Status returns the state of the collector that a caller may see.

@@ -30,6 +30,8 @@ const (
 // ProtectedList is the answer about protected objects.
 type ProtectedList struct {
 	Items []ProtectedObject `json:"items"`
+	// Defaults are the modes of resources whose objects have no label. Items has only objects with a label.
+	Defaults []protection.Default `json:"defaults,omitempty"`
 	// More is the number of further objects.
 	More int `json:"more,omitempty"`
 	// Unread says that objects may be left out.
@@ -67,6 +69,9 @@ func (h *handler) protected(w http.ResponseWriter, r *http.Request, s *Sight) er
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Kind.String(), b.Kind.String()), cmp.Compare(a.Name, b.Name))
 	})
 	answer := ProtectedList{Items: []ProtectedObject{}, More: max(0, len(seen)-mostProtected), Unread: s.Unread()}
+	if defaults, err := h.source.Defaults(r.Context(), s.caller.Config); err == nil { // a caller without the right sees the labels only
+		answer.Defaults = defaults.List()
+	}
 	read, err := h.readProtected(r.Context(), s, seen[:min(len(seen), mostProtected)])
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
@@ -67,6 +68,9 @@ func TestProtectedObjectsAreListedForCallersWhoMayListThem(t *testing.T) {
 		var list api.ProtectedList
 		if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || w.Code != http.StatusOK {
 			t.Fatalf("%d, %v: %s", w.Code, err, w.Body)
+		}
+		if len(list.Defaults) != 1 || list.Defaults[0] != (protection.Default{Resource: "secrets", Mode: protection.Unused}) {
+			t.Errorf("the defaults are %+v", list.Defaults)
 		}
 		var got []string
 		for _, one := range list.Items {

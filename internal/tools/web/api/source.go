@@ -18,6 +18,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/collect/process"
 	"github.com/coppice-dev/coppice/internal/collect/storybook"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/tools/answer"
 	"github.com/coppice-dev/coppice/internal/tools/explain"
 	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
@@ -84,14 +85,26 @@ func (s source) Neighborhood(ctx context.Context, caller *rest.Config, uids []ow
 	if s.Namespaces != nil {
 		neighborhood.Order = s.Namespaces.Order()
 	}
-	var err error
-	if neighborhood.Inventory, err = reader.Neighborhood(ctx, caller, reader.Known{
-		View: s.View, Resources: s.Resources(), Unread: unread(c),
-	}, uids, reader.NeighborhoodOptions{Now: neighborhood.Now, IsBuiltIn: finalizerowner.IsBuiltIn}); err != nil {
+	facts, err := reader.NewFacts(caller)
+	if err != nil {
 		return nil, err
 	}
-	neighborhood.Facts, err = reader.NewFacts(caller)
-	return neighborhood, err
+	neighborhood.Facts = facts
+	if neighborhood.Inventory, err = reader.Neighborhood(ctx, caller, reader.Known{
+		View: s.View, Resources: s.Resources(), Unread: unread(c),
+	}, uids, reader.NeighborhoodOptions{Now: neighborhood.Now, IsBuiltIn: finalizerowner.IsBuiltIn, Defaults: facts.Defaults}); err != nil {
+		return nil, err
+	}
+	return neighborhood, nil
+}
+
+// Defaults implements Source.
+func (source) Defaults(ctx context.Context, caller *rest.Config) (protection.Defaults, error) {
+	facts, err := reader.NewFacts(caller)
+	if err != nil {
+		return nil, err
+	}
+	return facts.Defaults(ctx)
 }
 
 // unread returns the resources of which the collector may not know all objects.

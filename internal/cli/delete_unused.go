@@ -1,0 +1,272 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+
+	"github.com/coppice-dev/coppice/internal/rules/protection"
+	"github.com/coppice-dev/coppice/internal/rules/refusal"
+	"github.com/coppice-dev/coppice/internal/tools/ask"
+	"github.com/coppice-dev/coppice/internal/tools/cascade"
+	"github.com/coppice-dev/coppice/internal/tools/inventory"
+	"github.com/coppice-dev/coppice/internal/tools/preview"
+	"github.com/coppice-dev/coppice/internal/tools/reader"
+	"github.com/coppice-dev/coppice/internal/tools/terminal"
+)
+
+// restoreTimeout bounds the requests that restore a label after the command was interrupted.
+const restoreTimeout = 10 * time.Second
+
+// unusedFlags are the flags of coppice delete --when-unused.
+type unusedFlags struct {
+	isSet  bool
+	output string
+}
+
+func (f *unusedFlags) add(c *cobra.Command) {
+	c.Flags().BoolVar(&f.isSet, "when-unused", false, "wait until nothing needs the object, delete it, and wait until everything is gone")
+	c.Flags().StringVarP(&f.output, "output", "o", "text", "format of the progress with --when-unused: "+strings.Join(waitFormats(), ", "))
+	completeWith(c, "output", waitFormats()...)
+}
+
+// check returns an error if a flag is for --when-unused only.
+func (f *unusedFlags) check() error {
+	if !f.isSet && f.output != "text" {
+		return usageError{errors.New("--output is for --when-unused")}
+	}
+	return nil
+}
+
+// checkUnused returns an error if the flags contradict --when-unused.
+func (f *deleteFlags) checkUnused() error {
+	switch {
+	case !slices.Contains(waitFormats(), f.unused.output):
+		return usageError{fmt.Errorf("--output %q is unknown: choose one of %s", f.unused.output, strings.Join(waitFormats(), ", "))}
+	case f.confirm.digest != "" || f.confirm.file != "":
+		return usageError{errors.New("--when-unused deletes later than the preview that --confirm and --confirm-from name: leave them out, and bound the deletion with --max")}
+	case f.most <= 0:
+		return usageError{errors.New("--when-unused needs --max: how many objects may go when nothing needs the object any more; 1 for the object alone")}
+	}
+	f.end.wait = true
+	return f.end.check()
+}
+
+// unusedDeletion deletes one object when nothing needs it.
+type unusedDeletion struct {
+	command *cobra.Command
+	flags   *deleteFlags
+	args    []string
+	s       Streams
+	client  metadata.Interface
+
+	target  *inventory.Object
+	label   string          // of the object while the command waits: unused, or none if its resource has a default mode
+	deleted *preview.Report // the preview of the deletion; nil before the DELETE has succeeded
+}
+
+func deleteWhenUnused(c *cobra.Command, f deleteFlags, args []string, s Streams) error {
+	if err := f.checkUnused(); err != nil {
+		return err
+	}
+	f.address = ask.NoCollector // the versions of the deleted objects have to be read
+	ctx, cancel := withTimeout(c.Context(), f.end.timeout)
+	defer cancel()
+	c.SetContext(ctx)
+	config, err := f.cluster.config()
+	if err != nil {
+		return err
+	}
+	d := &unusedDeletion{command: c, flags: &f, args: args, s: s}
+	if d.client, err = metadata.NewForConfig(config); err != nil {
+		return fmt.Errorf("make a client: %w", err)
+	}
+	first, err := predict(c, &f.previewFlags, args, s)
+	if err != nil {
+		return err
+	}
+	if len(first.targets) != 1 {
+		return usageError{fmt.Errorf("--when-unused is for one object, and these are %d: run the command for each", len(first.targets))}
+	}
+	d.target = first.targets[0]
+	restore, err := d.protect(ctx)
+	if err != nil {
+		return err
+	}
+	err = d.run(ctx)
+	if d.deleted == nil {
+		err = errors.Join(err, restore())
+	}
+	return err
+}
+
+// run waits until nothing needs the object, deletes it, and waits for the end.
+func (d *unusedDeletion) run(ctx context.Context) error {
+	sources, err := d.flags.cluster.sources("", nil)
+	if err != nil {
+		return err
+	}
+	printer := &waitPrinter{format: d.flags.unused.output, s: d.s}
+	report, err := sources.WaitUnused(ctx, d.target, d.try, printer.progress)
+	switch {
+	case d.deleted != nil:
+		if report, err = sources.Wait(ctx, ask.Ending{Predicted: d.deleted}, printer.progress); err == nil {
+			err = printer.result(report)
+		}
+		return endOf(ctx, report, err, d.flags.end.timeout)
+	case err != nil && errors.Is(ctx.Err(), context.Canceled):
+		return errors.New("interrupted: nothing is deleted")
+	case err == nil && report.State == cascade.TimedOut:
+		return errors.Join(printer.result(report), verdictError{fmt.Errorf("timed out after %s: nothing is deleted", d.flags.end.timeout), ExitTimedOut})
+	}
+	return err
+}
+
+// try deletes the object if a new preview has no more objects than --max. It is an ask.Attempt.
+func (d *unusedDeletion) try() (refused string, err error) {
+	predicted, err := predict(d.command, &d.flags.previewFlags, d.args, d.s)
+	if err != nil {
+		return "", err
+	}
+	if len(predicted.targets) != 1 || predicted.targets[0].UID != d.target.UID {
+		return "", fmt.Errorf("%s is gone, and nothing is deleted: another object may have its name now", d.name())
+	}
+	if predicted.targets[0].Labels.Get(protection.Label) != d.label {
+		return "", fmt.Errorf("%s: %w: nothing is deleted", d.name(), errRelabelled)
+	}
+	if root := rootOf(predicted.report); root != nil && root.Refused != "" {
+		if strings.Contains(root.Refused, protection.Label) {
+			return root.Refused, nil
+		}
+		return "", verdictOf(predicted.report)
+	}
+	if err := d.flags.allows(predicted.report); err != nil {
+		return "", err
+	}
+	if err := d.flags.keep(d.command, predicted.report, d.args, d.s); err != nil {
+		return "", fmt.Errorf("nothing is deleted: %w", err)
+	}
+	line, err := deleteSeen(d.command.Context(), d.client, predicted.targets[0], predicted.policy)
+	if err != nil {
+		return d.refusal(err)
+	}
+	d.deleted = &predicted.report
+	if d.flags.unused.output == "text" {
+		terminal.Fprintf(d.s.Out, "%s\n", line)
+	}
+	return "", nil
+}
+
+// rootOf returns the requested object of a preview of one object.
+func rootOf(r preview.Report) *preview.ObjectReport {
+	for n := range r.Objects {
+		if r.Objects[n].Requested {
+			return &r.Objects[n]
+		}
+	}
+	return nil
+}
+
+// refusal returns the refusal in the error of a DELETE, if the DELETE may succeed later.
+func (d *unusedDeletion) refusal(err error) (refused string, failed error) {
+	switch r, isRefusal := refusal.Of(err); {
+	case apierrors.IsConflict(err):
+		return "it has changed since it was read", nil
+	case isRefusal && r.By == refusal.ByProtection && strings.Contains(r.Message, "a policy cannot look up"):
+		return "", fmt.Errorf("the policy of this server refuses mode %s whether the object is in use or not: it needs the webhook, see docs/protect.md: %w", protection.Unused, err)
+	case isRefusal && r.By == refusal.ByProtection:
+		return r.Message, nil
+	}
+	return "", err
+}
+
+func (d *unusedDeletion) name() string {
+	return fmt.Sprintf("%s/%s", d.target.Resource.GroupResource(), d.target.Name)
+}
+
+// protect makes the server refuse the deletion while the object is in use. It returns a function that undoes this.
+func (d *unusedDeletion) protect(ctx context.Context) (restore func() error, err error) {
+	config, err := d.flags.cluster.config()
+	if err != nil {
+		return nil, err
+	}
+	facts, err := reader.NewFacts(config)
+	if err != nil {
+		return nil, err
+	}
+	if !facts.Enforces(ctx) {
+		return nil, errors.New("this server does not protect labelled objects, and would delete the object although something begins to need it: docs/protect.md has the webhook that it needs")
+	}
+	before := d.target.Labels.Get(protection.Label)
+	p := facts.Protection(ctx, d.target)
+	switch {
+	case p.Mode == protection.Unused && p.Enforced:
+		d.label = before
+		return func() error { return nil }, nil
+	case p.Enforced:
+		return nil, fmt.Errorf("%s is protected in mode %s: \"coppice unprotect\" it first, or \"coppice protect --mode=unused\"", d.name(), p.Label)
+	}
+	if err := d.relabel(ctx, before, string(protection.Unused)); err != nil {
+		return nil, fmt.Errorf("label %s, so that the server refuses to delete it while it is in use: %w", d.name(), err)
+	}
+	d.label = string(protection.Unused)
+	d.target.Labels = inventory.LabelsOf(map[string]string{protection.Label: d.label})
+	return func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreTimeout)
+		defer cancel()
+		if err := d.relabel(ctx, string(protection.Unused), before); err != nil && !apierrors.IsNotFound(err) && !errors.Is(err, errRelabelled) {
+			return fmt.Errorf("%s keeps the label %s=%s, which the command has set: %w", d.name(), protection.Label, protection.Unused, err)
+		}
+		return nil
+	}, nil
+}
+
+// errRelabelled is the error for an object that somebody else has labelled, deleted or replaced meanwhile.
+var errRelabelled = errors.New("somebody else has changed its protection, or has deleted it")
+
+// relabel changes the label of the object from one value to another; an empty value stands for no label.
+func (d *unusedDeletion) relabel(ctx context.Context, from, to string) error {
+	for range protectTries {
+		now, err := d.objects().Get(ctx, d.target.Name, metav1.GetOptions{})
+		switch {
+		case err != nil:
+			return err
+		case string(now.UID) != string(d.target.UID) || now.Labels[protection.Label] != from || now.DeletionTimestamp != nil:
+			return errRelabelled
+		}
+		if err := d.patch(ctx, now.ResourceVersion, to); !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+	return errors.New("it changes all the time")
+}
+
+// patch sets the label of the object, or removes it if the value is empty, on the condition that the object has a version.
+func (d *unusedDeletion) patch(ctx context.Context, version, to string) error {
+	var value any
+	if to != "" {
+		value = to
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": d.target.UID, "resourceVersion": version, "labels": map[string]any{protection.Label: value},
+	}})
+	if err != nil {
+		return err
+	}
+	_, err = d.objects().Patch(ctx, d.target.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: protectManager})
+	return err
+}
+
+func (d *unusedDeletion) objects() metadata.ResourceInterface {
+	return d.client.Resource(d.target.Resource.GroupVersionResource).Namespace(d.target.Namespace)
+}
