@@ -20,6 +20,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/coppice-dev/coppice/internal/tools/ask"
@@ -181,8 +182,16 @@ func (s *Server) limit(next mcp.MethodHandler) mcp.MethodHandler {
 		defer cancel()
 		result, err := next(ctx, method, req)
 		if err != nil {
-			return nil, errors.New(clip(err.Error(), mostError))
+			return nil, boundedError(err)
 		}
 		return bounded(result), nil
 	}
+}
+
+// boundedError returns an error of the protocol with a bounded text: it may have text of the client.
+func boundedError(err error) error {
+	if wire, ok := errors.AsType[*jsonrpc.Error](err); ok {
+		return &jsonrpc.Error{Code: wire.Code, Message: clip(wire.Message, mostError)}
+	}
+	return errors.New(clip(err.Error(), mostError))
 }
