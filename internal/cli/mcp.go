@@ -135,6 +135,7 @@ func serveMCP(c *cobra.Command, f *mcpFlags, s Streams) error {
 // protocolOutput is the output of the protocol. It is not closed, as it is not ours.
 type protocolOutput struct{ io.Writer }
 
+// Close implements io.Closer.
 func (protocolOutput) Close() error { return nil }
 
 // server returns the server for the flags. A configuration without a cluster is an error at the start.

@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -55,12 +56,9 @@ type arguments map[string]any
 
 // with returns the arguments with another one.
 func (a arguments) with(name string, value any) arguments {
-	all := arguments{name: value}
-	for n, v := range a {
-		if n != name {
-			all[n] = v
-		}
-	}
+	all := arguments{}
+	maps.Copy(all, a)
+	all[name] = value
 	return all
 }
 

@@ -105,7 +105,7 @@ func (r *Restoration) check() error {
 // checkNames returns an error if an object is not named as TYPE/NAME.
 func checkNames(objects []string) error {
 	if len(objects) > mostObjects {
-		return fmt.Errorf("%d objects are named, more than %d: use a type with a selector", len(objects), mostObjects)
+		return fmt.Errorf("objects are %d, more than %d: use a type with a selector", len(objects), mostObjects)
 	}
 	for _, o := range objects {
 		kind, name, _ := strings.Cut(o, "/")

@@ -107,11 +107,10 @@ func (s *Server) Serve(ctx context.Context, in io.ReadCloser, out io.WriteCloser
 
 // ServeOn serves one session over a transport, until the client or ctx ends it.
 func (s *Server) ServeOn(ctx context.Context, transport mcp.Transport) error {
-	err := s.session().Run(ctx, transport)
-	if ctx.Err() != nil || errors.Is(err, io.EOF) {
-		return nil
+	if err := s.session().Run(ctx, transport); ctx.Err() == nil && !errors.Is(err, io.EOF) {
+		return err
 	}
-	return err
+	return nil
 }
 
 // instructions tells agents how to use the tools.

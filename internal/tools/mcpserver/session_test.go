@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -13,9 +14,7 @@ import (
 // pod are the arguments of a deletion.
 func pod(more map[string]any) map[string]any {
 	all := map[string]any{"objects": []string{"pod/p"}}
-	for name, value := range more {
-		all[name] = value
-	}
+	maps.Copy(all, more)
 	return all
 }
 
@@ -106,9 +105,7 @@ func TestDeletionTakesAPreviewOfTheSession(t *testing.T) {
 				test.before(t, f, s, c)
 			}
 			arguments := pod(map[string]any{"digest": digest})
-			for name, value := range test.arguments {
-				arguments[name] = value
-			}
+			maps.Copy(arguments, test.arguments)
 			if got := call(t, c, "delete", arguments); !got.isError || !strings.Contains(got.text, test.says) {
 				t.Errorf("the answer is %+v, want %q", got, test.says)
 			}
