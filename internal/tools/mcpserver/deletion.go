@@ -43,7 +43,7 @@ func (s *session) delete(ctx context.Context, in deleteInput) (*DeleteAnswer, er
 		s.Log.InfoContext(ctx, "deleted as previewed", "digest", in.Digest, "objects", deleted.Report.CountDeleted(), "backup", deleted.Backup)
 	}
 	if err != nil {
-		return nil, withNotes(err, strings.Join([]string{deleted.Lines, deleted.Notes, "call preview again before another attempt"}, "; "))
+		return nil, withNotes(err, "call preview again before another attempt", deleted.Lines, deleted.Notes)
 	}
 	answer := &DeleteAnswer{Deleted: deleted.Report.CountDeleted(), Backup: deleted.Backup}
 	lines := strings.Split(strings.TrimSpace(deleted.Lines), "\n")

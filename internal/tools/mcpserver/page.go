@@ -16,11 +16,11 @@ import (
 // have four in English, and fewer in names with digits. Both forms of an answer, the text and the structure, count.
 const (
 	mostAnswer = 6000
-	mostText   = 1200 // of the text
+	mostText   = 1000 // of the text
 	mostPage   = 3000 // of the items of a structure
 	mostError  = 1500
 	mostName   = 300
-	mostNote   = 240
+	mostNote   = 160
 	mostSays   = 400
 )
 
@@ -57,15 +57,15 @@ func (p *Page) text() string {
 		fmt.Fprintf(&text, "next: %s, %s\n", p.Next[n].Tool, p.Next[n].Why)
 	}
 	all := text.String()
-	if len(all) > mostText {
-		return strings.ToValidUTF8(all[:mostText], "") + "…\n"
+	if at := fits(all, mostText); at < len(all) {
+		return all[:at] + "…\n"
 	}
 	return all
 }
 
 // note adds the lines of a text as notes, up to a limit.
 func (p *Page) note(lines ...string) {
-	const mostNotes = 4
+	const mostNotes = 3
 	for _, line := range lines {
 		for l := range strings.Lines(line) {
 			if l = strings.TrimSpace(l); l == "" {
@@ -82,7 +82,7 @@ func (p *Page) note(lines ...string) {
 
 // suggest adds a next call. Arguments that are too long for an answer are left out: the caller has them.
 func (p *Page) suggest(tool, why string, arguments map[string]any) {
-	const mostEcho = 600
+	const mostEcho = 400
 	if text, err := json.Marshal(arguments); err != nil || len(text) > mostEcho {
 		why += "; repeat the arguments of this call"
 		arguments = nil
@@ -115,13 +115,22 @@ func clip(text string, most int) string {
 	if len(text) > 8*most { // the rest is not worth an escape
 		return clip(strings.ToValidUTF8(text[:8*most], ""), most)
 	}
-	line, used := escape.Line(strings.ToValidUTF8(strings.TrimSpace(text), "?")), 0
-	for at, r := range line {
-		if used += encodedLength(r); used > most {
-			return fmt.Sprintf("%s… (%d bytes)", line[:at], len(text))
-		}
+	line := escape.Line(strings.ToValidUTF8(strings.TrimSpace(text), "?"))
+	if at := fits(line, most); at < len(line) {
+		return fmt.Sprintf("%s… (%d bytes)", line[:at], len(text))
 	}
 	return line
+}
+
+// fits returns the length of the beginning of a text that has at most the given number of bytes in JSON.
+func fits(text string, most int) int {
+	used := 0
+	for at, r := range text {
+		if used += encodedLength(r); used > most {
+			return at
+		}
+	}
+	return len(text)
 }
 
 // encodedLength returns the largest number of bytes that a character may take in JSON.

@@ -5,6 +5,13 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/coppice-dev/coppice/internal/collect/story"
+	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/tools/ask"
+	"github.com/coppice-dev/coppice/internal/tools/explain"
+	"github.com/coppice-dev/coppice/internal/tools/history"
+	"github.com/coppice-dev/coppice/internal/tools/insight"
 )
 
 // TestAnswersAreBounded: a preview of 10 000 objects with hostile texts has at most 2000 tokens, and its pages list
@@ -14,6 +21,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		f, s := newFake(Deleting)
 		f.report, f.notes = large(objects), strings.Repeat(hostile+"\n", 1000)
 		c := connected(t, s)
+		call(t, c, "preview", map[string]any{"objects": []string{"pod/" + strings.Repeat("<", 100), "pod/" + strings.Repeat("a", 250)}})
 		got := call(t, c, "preview", pod(nil))
 		if got.isError || got.data["digest"] != f.report.Digest || int(got.data["deleted"].(float64)) != objects {
 			t.Fatalf("%d objects: %+v", objects, got)
@@ -37,6 +45,50 @@ func TestAnswersAreBounded(t *testing.T) {
 			t.Errorf("undo: %s", got.text)
 		}
 	}
+}
+
+// TestTextsOfAnswersAreBounded: an answer with hostile texts in all places is within its limit.
+func TestTextsOfAnswersAreBounded(t *testing.T) {
+	long := strings.Repeat(hostile, 1000)
+	ref := explain.Ref{Kind: long, Namespace: long, Name: long, UID: ownership.UID(long)}
+	wait := explain.Wait{On: explain.OnFinalizer, State: explain.Stuck, Says: long, Next: []explain.Step{{Says: long, Command: long}}}
+	found := ask.Explanations{Unread: []string{long, long, long, long, long}}
+	var graph insight.Graph
+	for range 100 {
+		found.Groups = append(found.Groups, explain.Group{Leaf: wait, Objects: []explain.Ref{ref, ref, ref, ref}})
+		found.Objects = append(found.Objects, explain.Explanation{Object: ref, State: explain.Stuck, Waits: []explain.Wait{wait, wait, wait, wait}})
+		found.Deleted = append(found.Deleted, history.Explanation{Object: ref, Causes: []history.Cause{{Says: long}}})
+		graph.Objects = append(graph.Objects, insight.Object{UID: "u", Kind: long, Group: long, Name: long, Phase: long})
+		graph.References = append(graph.References, insight.Reference{Dependent: "u", Owner: ownership.UID(long), Standing: long})
+	}
+	check := func(name string, a answer) {
+		t.Helper()
+		structure, err := json.Marshal(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(a.text())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sum := len(structure) + len(text) + 200; sum > mostAnswer || len(structure) < 1000 {
+			t.Errorf("%s: the answer has %d bytes", name, sum)
+		}
+	}
+	items := explainedOf(found)
+	for name, from := range map[string]int{"groups": 0, "objects": 100, "deleted": 200} {
+		a := &ExplainAnswer{}
+		a.Items = fill(&a.Page, items, "", from, mostPage)
+		a.note(found.Unread...)
+		a.Summary = items[from].Objects[0] + items[from].Causes[0].Says
+		check(name, a)
+	}
+	g := &GraphAnswer{}
+	g.Objects = fill(&g.Page, graphObjects(graph), "", 0, mostPage)
+	g.note(found.Unread...)
+	check("graph", g)
+	summary := story.Summary{ID: ownership.UID(long), Root: story.Ref{Kind: long, Namespace: long, Name: long}, By: &story.By{User: long}, Policy: long, WaitsFor: long}
+	check("story", &StoriesAnswer{Page: Page{Summary: storyItem(&summary).Object}, Deletions: []StoryItem{storyItem(&summary)}})
 }
 
 // TestCursorOfAnotherPreviewIsRefused: pages of two previews do not mix.

@@ -52,7 +52,7 @@ const (
 	// digestPrefix is the number of characters of a digest in a cursor.
 	digestPrefix = 12
 	// mostKinds bounds the kinds in a preview, mostNotable the objects that need attention, in bytes.
-	mostKinds, mostNotable = 10, 1500
+	mostKinds, mostNotable = 8, 1500
 )
 
 // preview predicts a deletion.
@@ -69,7 +69,7 @@ func (s *session) preview(ctx context.Context, in previewInput) (*PreviewAnswer,
 	}
 	answer := summarize(report)
 	answer.note(notes)
-	if s.Mode == Deleting {
+	if s.Mode == Deleting && report.Digest != "" {
 		key, err := in.key()
 		if err != nil {
 			return nil, err
@@ -86,12 +86,16 @@ func (s *session) preview(ctx context.Context, in previewInput) (*PreviewAnswer,
 	return answer, nil
 }
 
-// withNotes adds notes for the user to an error.
-func withNotes(err error, notes string) error {
-	if notes = strings.TrimSpace(notes); notes == "" {
+// withNotes adds the first notes for the user to an error, one line each.
+func withNotes(err error, notes ...string) error {
+	var p Page
+	for _, note := range notes {
+		p.note(note)
+	}
+	if len(p.Notes) == 0 {
 		return err
 	}
-	return fmt.Errorf("%w; %s", err, notes)
+	return fmt.Errorf("%w; %s", err, strings.Join(p.Notes, "; "))
 }
 
 // summarize returns the counts of a report, and the objects that need attention.

@@ -80,7 +80,7 @@ const (
 )
 
 const (
-	// callTimeout bounds a call, but for a wait.
+	// callTimeout bounds a call; for a wait, in addition to the time that it may wait.
 	callTimeout = 5 * time.Minute
 	// callsAtOnce and waitsAtOnce bound the calls that run at the same time, of all sessions: each may read a cluster.
 	callsAtOnce, waitsAtOnce = 4, 16
@@ -167,9 +167,9 @@ func (s *Server) limit(next mcp.MethodHandler) mcp.MethodHandler {
 		if len(call.Arguments) > mostArguments {
 			return failed(fmt.Errorf("the arguments have %d bytes, more than %d: name fewer objects, or use a selector", len(call.Arguments), mostArguments)), nil
 		}
-		seats := s.calls
+		seats, timeout := s.calls, callTimeout
 		if call.Name == waitTool {
-			seats = s.waits
+			seats, timeout = s.waits, callTimeout+mostWait
 		}
 		select {
 		case seats <- struct{}{}:
@@ -177,7 +177,7 @@ func (s *Server) limit(next mcp.MethodHandler) mcp.MethodHandler {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		ctx, cancel := context.WithTimeout(ctx, callTimeout+mostWait)
+		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		result, err := next(ctx, method, req)
 		if err != nil {
