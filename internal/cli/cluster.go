@@ -46,6 +46,21 @@ func kubeFlags(c *cobra.Command) *genericclioptions.ConfigFlags {
 	return kube
 }
 
+// within returns flags for the same user and server in another namespace; an empty one leaves the namespace.
+func (f *clusterFlags) within(namespace string) clusterFlags {
+	from, to := f.kube, genericclioptions.NewConfigFlags(true)
+	to.CacheDir, to.DisableCompression, to.WrapConfigFn = nil, nil, from.WrapConfigFn
+	to.KubeConfig, to.ClusterName, to.AuthInfoName, to.Context, to.Namespace = from.KubeConfig, from.ClusterName, from.AuthInfoName, from.Context, from.Namespace
+	to.APIServer, to.TLSServerName, to.Insecure, to.CAFile = from.APIServer, from.TLSServerName, from.Insecure, from.CAFile
+	to.CertFile, to.KeyFile, to.BearerToken, to.Username, to.Password = from.CertFile, from.KeyFile, from.BearerToken, from.Username, from.Password
+	to.Impersonate, to.ImpersonateUID, to.ImpersonateGroup, to.ImpersonateUserExtra = from.Impersonate, from.ImpersonateUID, from.ImpersonateGroup, from.ImpersonateUserExtra
+	to.Timeout, to.ProxyURL = from.Timeout, from.ProxyURL
+	if namespace != "" {
+		to.Namespace = &namespace
+	}
+	return clusterFlags{kube: to, allNamespaces: f.allNamespaces}
+}
+
 // config returns the client configuration for the server.
 func (f *clusterFlags) config() (*rest.Config, error) {
 	config, err := f.kube.ToRESTConfig()

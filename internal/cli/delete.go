@@ -148,6 +148,42 @@ func printChanges(w io.Writer, confirmed, now preview.Report) {
 	}
 }
 
+// deletePreviewed deletes the objects that arguments and flags name, if a new preview equals the confirmed one, and
+// returns that preview. After an error, objects whose lines it has printed are deleted.
+func deletePreviewed(ctx context.Context, f *previewFlags, confirmed preview.Report, args []string, s Streams) (prediction, error) {
+	f.address = ask.NoCollector // the versions of the deleted objects have to be read
+	predicted, err := f.predict(ctx, args, s)
+	if err != nil {
+		return predicted, err
+	}
+	if predicted.report.Digest != confirmed.Digest {
+		printChanges(s.Err, confirmed, predicted.report)
+		return predicted, fmt.Errorf("nothing is deleted: the cluster has changed since the preview, the digest is %s now; preview the deletion again", predicted.report.Digest)
+	}
+	if err := f.allows(predicted.report); err != nil {
+		return predicted, err
+	}
+	if err := f.keep(ctx, predicted.report, args, s); err != nil {
+		return predicted, fmt.Errorf("nothing is deleted: %w", err)
+	}
+	config, err := f.cluster.config()
+	if err != nil {
+		return predicted, err
+	}
+	client, err := metadata.NewForConfig(config)
+	if err != nil {
+		return predicted, fmt.Errorf("make a client: %w", err)
+	}
+	for _, target := range predicted.targets {
+		line, err := predicted.delete(ctx, client, target)
+		if err != nil {
+			return predicted, err
+		}
+		terminal.Fprintf(s.Out, "%s\n", line)
+	}
+	return predicted, nil
+}
+
 func deleteConfirmed(c *cobra.Command, f deleteFlags, args []string, s Streams) error {
 	if err := errors.Join(f.end.check(), f.unused.check()); err != nil {
 		return err
@@ -156,47 +192,27 @@ func deleteConfirmed(c *cobra.Command, f deleteFlags, args []string, s Streams) 
 	if err != nil {
 		return err
 	}
-	f.address = ask.NoCollector // the versions of the deleted objects have to be read
-	predicted, err := predict(c, &f.previewFlags, args, s)
-	if err != nil {
+	if err := f.check(c, args); err != nil {
 		return err
 	}
-	if predicted.report.Digest != confirmed.Digest {
-		printChanges(s.Err, confirmed, predicted.report)
-		return fmt.Errorf("nothing is deleted: the cluster has changed since the preview, the digest is %s now; preview the deletion again", predicted.report.Digest)
-	}
-	if err := f.allows(predicted.report); err != nil {
+	predicted, err := deletePreviewed(c.Context(), &f.previewFlags, confirmed, args, s)
+	if err != nil || !f.end.wait {
 		return err
-	}
-	if err := f.keep(c, predicted.report, args, s); err != nil {
-		return fmt.Errorf("nothing is deleted: %w", err)
-	}
-	config, err := f.cluster.config()
-	if err != nil {
-		return err
-	}
-	client, err := metadata.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("make a client: %w", err)
-	}
-	for _, target := range predicted.targets {
-		line, err := deleteSeen(c.Context(), client, target, predicted.policy)
-		if closure, needs := protection.NeedsConfirmation(err); needs {
-			line, err = confirmSeen(c.Context(), client, target, predicted, closure)
-		}
-		if err != nil {
-			return err
-		}
-		terminal.Fprintf(s.Out, "%s\n", line)
-	}
-	if !f.end.wait {
-		return nil
 	}
 	sources, err := f.cluster.sources("", nil)
 	if err != nil {
 		return err
 	}
 	return waitFor(c.Context(), sources, ask.Ending{Predicted: &predicted.report}, f.end.timeout, &waitPrinter{format: "text", s: s})
+}
+
+// delete deletes an object as previewed, and confirms that on a server that demands it.
+func (p prediction) delete(ctx context.Context, client metadata.Interface, target *inventory.Object) (string, error) {
+	line, err := deleteSeen(ctx, client, target, p.policy)
+	if closure, needs := protection.NeedsConfirmation(err); needs {
+		return confirmSeen(ctx, client, target, p, closure)
+	}
+	return line, err
 }
 
 // confirmManager is the field manager of confirmations.

@@ -79,6 +79,9 @@ func deleteWhenUnused(c *cobra.Command, f deleteFlags, args []string, s Streams)
 	if err := f.checkUnused(); err != nil {
 		return err
 	}
+	if err := f.check(c, args); err != nil {
+		return err
+	}
 	f.address = ask.NoCollector // the versions of the deleted objects have to be read
 	ctx, cancel := withTimeout(c.Context(), f.end.timeout)
 	defer cancel()
@@ -91,7 +94,7 @@ func deleteWhenUnused(c *cobra.Command, f deleteFlags, args []string, s Streams)
 	if d.client, err = metadata.NewForConfig(config); err != nil {
 		return fmt.Errorf("make a client: %w", err)
 	}
-	first, err := predict(c, &f.previewFlags, args, s)
+	first, err := f.predict(ctx, args, s)
 	if err != nil {
 		return err
 	}
@@ -134,7 +137,7 @@ func (d *unusedDeletion) run(ctx context.Context) error {
 
 // try deletes the object if a new preview has no more objects than --max. It is an ask.Attempt.
 func (d *unusedDeletion) try() (refused string, err error) {
-	predicted, err := predict(d.command, &d.flags.previewFlags, d.args, d.s)
+	predicted, err := d.flags.predict(d.command.Context(), d.args, d.s)
 	if err != nil {
 		return "", err
 	}
@@ -153,10 +156,10 @@ func (d *unusedDeletion) try() (refused string, err error) {
 	if err := d.flags.allows(predicted.report); err != nil {
 		return "", err
 	}
-	if err := d.flags.keep(d.command, predicted.report, d.args, d.s); err != nil {
+	if err := d.flags.keep(d.command.Context(), predicted.report, d.args, d.s); err != nil {
 		return "", fmt.Errorf("nothing is deleted: %w", err)
 	}
-	line, err := deleteSeen(d.command.Context(), d.client, predicted.targets[0], predicted.policy)
+	line, err := predicted.delete(d.command.Context(), d.client, predicted.targets[0])
 	if err != nil {
 		return d.refusal(err)
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -137,7 +138,10 @@ func previewDelete(c *cobra.Command, f previewFlags, args []string, s Streams) e
 	if !slices.Contains(previewFormats(), f.output) {
 		return usageError{fmt.Errorf("--output %q is unknown: choose one of %s", f.output, strings.Join(previewFormats(), ", "))}
 	}
-	predicted, err := predict(c, &f, args, s)
+	if err := f.check(c, args); err != nil {
+		return err
+	}
+	predicted, err := f.predict(c.Context(), args, s)
 	if err != nil {
 		return err
 	}
@@ -153,7 +157,7 @@ func previewDelete(c *cobra.Command, f previewFlags, args []string, s Streams) e
 	if _, err := s.Out.Write(text); err != nil {
 		return fmt.Errorf("write the preview: %w", err)
 	}
-	if err := f.keep(c, predicted.report, args, s); err != nil {
+	if err := f.keep(c.Context(), predicted.report, args, s); err != nil {
 		return err
 	}
 	if err := f.allows(predicted.report); err != nil {
@@ -206,17 +210,22 @@ type prediction struct {
 	report  preview.Report
 }
 
+// check returns an error if flags and arguments do not name the objects of a deletion.
+func (f *previewFlags) check(c *cobra.Command, args []string) error {
+	if err := f.targets.check(args, f.cluster.allNamespaces); err != nil {
+		return usageError{fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
+	}
+	return nil
+}
+
 // predict predicts the deletion of the objects that flags and arguments name.
-func predict(c *cobra.Command, f *previewFlags, args []string, s Streams) (prediction, error) {
+func (f *previewFlags) predict(ctx context.Context, args []string, s Streams) (prediction, error) {
 	policies := map[string]metav1.DeletionPropagation{
 		"background": metav1.DeletePropagationBackground, "foreground": metav1.DeletePropagationForeground, "orphan": metav1.DeletePropagationOrphan,
 	}
 	policy, known := policies[f.cascade]
 	if !known {
 		return prediction{}, usageError{fmt.Errorf("--cascade %q is unknown: choose background, foreground or orphan", f.cascade)}
-	}
-	if err := f.targets.check(args, f.cluster.allNamespaces); err != nil {
-		return prediction{}, usageError{fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
 	}
 	order, err := f.deletionOrder()
 	if err != nil {
@@ -226,7 +235,7 @@ func predict(c *cobra.Command, f *previewFlags, args []string, s Streams) (predi
 	if err != nil {
 		return prediction{}, err
 	}
-	outcome, err := sources.Preview(c.Context(), ask.Deletion{
+	outcome, err := sources.Preview(ctx, ask.Deletion{
 		Targets: &targets{&f.targets, &f.cluster, args}, Policy: policy, AssumeReleased: f.released, Order: order,
 	})
 	printUnread(s.Err, outcome.Unread)

@@ -47,7 +47,7 @@ func keyPath(given string) (string, error) {
 
 // keep writes the objects that a deletion removes into the file of --backup, if the flag is set. That includes the
 // objects that wait for finalizers, and their dependents: they are removed later.
-func (f *previewFlags) keep(c *cobra.Command, r preview.Report, args []string, s Streams) error {
+func (f *previewFlags) keep(ctx context.Context, r preview.Report, args []string, s Streams) error {
 	if f.backup.file == "" {
 		return nil
 	}
@@ -57,13 +57,13 @@ func (f *previewFlags) keep(c *cobra.Command, r preview.Report, args []string, s
 	if !f.released && slices.ContainsFunc(r.Objects, func(o preview.ObjectReport) bool { return o.Fate == preview.Waiting }) {
 		later := *f
 		later.released = true
-		predicted, err := predict(c, &later, args, s)
+		predicted, err := later.predict(ctx, args, s)
 		if err != nil {
 			return err
 		}
 		r = predicted.report
 	}
-	return f.backup.write(c.Context(), &f.cluster, r, s)
+	return f.backup.write(ctx, &f.cluster, r, s)
 }
 
 // write backs up the objects that a preview predicts to be removed. It returns an error if the backup is incomplete.

@@ -142,7 +142,7 @@ deletion takes, from the DELETE request to the last object that is deleted with 
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; see %s --help", err, c.CommandPath())}
 	})
-	root.AddCommand(newUp(s), newDemo(s), newKubectl(all), newCollect(s), newNode(s), newGraph(s), newPreview(s), newDelete(s), newWait(s), newUndo(s), newProtect(s), newUnprotect(s), newExplain(s), newAudit(s), newConformance(s), newRecords(s), newStories(s), newStatus(s), newWeb(s), newSnapshot(s), newAssets(s), newVersion(s))
+	root.AddCommand(newUp(s), newDemo(s), newKubectl(all), newCollect(s), newNode(s), newGraph(s), newPreview(s), newDelete(s), newWait(s), newUndo(s), newProtect(s), newUnprotect(s), newExplain(s), newAudit(s), newConformance(s), newRecords(s), newStories(s), newStatus(s), newWeb(s), newMCP(s), newSnapshot(s), newAssets(s), newVersion(s))
 	return root
 }
 

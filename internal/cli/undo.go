@@ -93,31 +93,10 @@ func takeBack(ctx context.Context, f *undoFlags, args []string, s Streams) error
 	if err != nil {
 		return err
 	}
-	config, err := f.cluster.config()
-	if err != nil {
-		return err
+	report, interrupted := f.restore(ctx, kept, s)
+	if interrupted != nil && report.Objects == nil {
+		return interrupted
 	}
-	journal, err := f.journal(s)
-	if err != nil {
-		return err
-	}
-	defer journal.Close()
-	server, err := restore.NewServer(config, journal)
-	if err != nil {
-		return err
-	}
-	found, err := server.Survey(ctx, kept)
-	if err != nil {
-		return err
-	}
-	plan := undo.New(kept, found, f.options)
-	var interrupted error
-	if !f.dryRun {
-		run := restore.Run{Server: server, Kinds: found.Kinds, Status: f.options.Status, Progress: progressOn(s)}
-		interrupted = run.Run(ctx, plan)
-	}
-	report := plan.Report()
-	report.DryRun = f.dryRun
 	if err := printUndo(s, f.output, report); err != nil {
 		return err
 	}
@@ -130,6 +109,37 @@ func takeBack(ctx context.Context, f *undoFlags, args []string, s Streams) error
 		return fmt.Errorf("%d of %d objects are not restored; remove the causes above, and run the same undo again", missing, len(report.Objects))
 	}
 	return nil
+}
+
+// restore creates the objects again, or with --dry-run plans that. The report is empty if an error has prevented the
+// plan; with a report, an error means that the undo was interrupted.
+func (f *undoFlags) restore(ctx context.Context, kept []undo.Kept, s Streams) (undo.Report, error) {
+	config, err := f.cluster.config()
+	if err != nil {
+		return undo.Report{}, err
+	}
+	journal, err := f.journal(s)
+	if err != nil {
+		return undo.Report{}, err
+	}
+	defer journal.Close()
+	server, err := restore.NewServer(config, journal)
+	if err != nil {
+		return undo.Report{}, err
+	}
+	found, err := server.Survey(ctx, kept)
+	if err != nil {
+		return undo.Report{}, err
+	}
+	plan := undo.New(kept, found, f.options)
+	var interrupted error
+	if !f.dryRun {
+		run := restore.Run{Server: server, Kinds: found.Kinds, Status: f.options.Status, Progress: progressOn(s)}
+		interrupted = run.Run(ctx, plan)
+	}
+	report := plan.Report()
+	report.DryRun = f.dryRun
+	return report, interrupted
 }
 
 // journal returns the journal of recreated objects, a file in the directory of the backup key. If it cannot be

@@ -72,6 +72,7 @@ func TestNothingFromAClusterControlsATerminal(t *testing.T) {
 		"unprotect": {{"-n", namespace, "role/" + hostile + "x"}},
 		"undo":      {{dir + "/" + hostile}, {"role/" + hostile}},
 		"web":       {{hostile}, {"--address", hostile}},
+		"mcp":       {{hostile}, {"--http-address", hostile}, {"--allow-delete", "--backup-dir", "/dev/null/" + hostile}},
 		"snapshot":  {{hostile}},
 		"collect":   {{hostile}, {"--kubeconfig", hostile}},
 		"node":      {{hostile}, {"--kubeconfig", hostile}},

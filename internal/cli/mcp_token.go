@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/coppice-dev/coppice/internal/apiserver/keyfile"
+)
+
+// shortestToken is the smallest number of bytes of a token.
+const shortestToken = 20
+
+// token returns the token of HTTP clients, and the path of its file. It makes a token if there is no file. It refuses a
+// file that other users may read: they may have read it already.
+func (f *mcpHTTP) token() (token, path string, err error) {
+	if path = f.tokenFile; path == "" {
+		dir, err := os.UserConfigDir()
+		if err != nil {
+			return "", "", fmt.Errorf("find the token: %w; name a file with --token-file", err)
+		}
+		path = filepath.Join(dir, "coppice", "mcp.token")
+	}
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		token = rand.Text()
+		if err := keyfile.Store(path, []byte(token+"\n")); err != nil {
+			return "", "", fmt.Errorf("store a new token: %w", err)
+		}
+		return token, path, nil
+	case err != nil:
+		return "", "", fmt.Errorf("--token-file: %w", err)
+	case runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0:
+		return "", "", fmt.Errorf("--token-file: other users may read %s: remove it, so that the next start makes a new token", path)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", "", fmt.Errorf("--token-file: %w", err)
+	}
+	if token = strings.TrimSpace(string(text)); len(token) < shortestToken || strings.ContainsAny(token, " \n") {
+		return "", "", fmt.Errorf("--token-file: %s has no token, which is one word of at least %d bytes: remove the file, so that the next start makes one", path, shortestToken)
+	}
+	return token, path, nil
+}
+
+// withTLS returns a listener that serves TLS with a certificate.
+func withTLS(listener net.Listener, certFile, keyFile string) (net.Listener, error) {
+	certificate, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the certificate of --tls-cert-file: %w", err)
+	}
+	return tls.NewListener(listener, &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}, NextProtos: []string{"http/1.1"}}), nil
+}
