@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
 )
 
@@ -40,7 +41,7 @@ func DelegatedAccess(config *rest.Config) Access { return api.Delegated(config) 
 // Callers are authenticated, and only see objects that they may list. Serve the handler over TLS or on a
 // private connection: callers send their tokens.
 func (c Controllers) APIHandler(access Access) http.Handler {
-	return api.Handler(api.Of(c.inside().Controllers, nil), access)
+	return api.Handler(api.Of(c.inside().Controllers, nil, protection.Limits{}), access)
 }
 
 // SeenStatus is the part of the Status that a caller may see: the answer of the path APIPrefix+"/status".

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
@@ -35,8 +36,8 @@ func newConfirmations(c completedConfig, f *foundation, source *storemetadata.So
 			Limits: c.Confirm, Closures: closures, Permits: permits{c.Store.Kept(permitsGroup)}, Now: c.Now,
 			CatchUp: func(ctx context.Context) error {
 				newest, err := c.Store.Newest(ctx)
-				if err != nil {
-					return fmt.Errorf("whether the deletion needs a confirmation: %w", err)
+				if err != nil { // etcd is slow; clients repeat a 429
+					return apierrors.NewTooManyRequests(fmt.Sprintf("whether the deletion needs a confirmation is not known: %s", err), 1)
 				}
 				return closures.CatchUp(ctx, newest.Writes)
 			},

@@ -35,7 +35,7 @@ func (f *collectFlags) checkAddresses() error {
 // start, and returns functions that serve them. access checks the requests to the API.
 func (f *collectFlags) listen(ctx context.Context, c metrics.Controllers, access api.Access, r *process.Role, log *slog.Logger) ([]func(context.Context) error, error) {
 	diagnostics := http.NewServeMux()
-	diagnostics.Handle(api.Prefix+"/", api.Handler(api.Of(c.Controllers, admission.New()), access))
+	diagnostics.Handle(api.Prefix+"/", api.Handler(api.Of(c.Controllers, admission.New(), f.protect.confirm), access))
 	diagnostics.Handle(recyclebin.Path, recyclebin.Off("only a server of coppice up --recycle=SIZE,AGE keeps deleted objects"))
 	diagnostics.Handle(page.Root, page.Handler())
 	diagnostics.Handle("/", web.Handler(web.Of(c)))

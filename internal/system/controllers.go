@@ -32,6 +32,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/node/agent"
 	"github.com/coppice-dev/coppice/internal/rules/escape"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/tools/admission"
 	"github.com/coppice-dev/coppice/internal/tools/metrics"
 	"github.com/coppice-dev/coppice/internal/tools/web"
@@ -54,7 +55,7 @@ func (p *controlPlane) runControllers(ctx context.Context, answering func()) err
 			return err
 		}
 		controllers.Others = func(deleted []report.HeldObject) []string { return ending(nodes.Load(), deleted) }
-		p.diagnostics.set(diagnosticsOf(controllers, api))
+		p.diagnostics.set(diagnosticsOf(controllers, api, o.Confirm))
 		defer p.diagnostics.set(nil)
 		p.reset.settle.Store(new(controllers.Settle))
 		defer p.reset.settle.Store(nil)
@@ -294,9 +295,9 @@ func usersOnly(next http.Handler) http.Handler {
 // diagnosticsOf returns the handler of the diagnostics of the controllers. Paths that name objects regardless
 // of the user are for administrators. The paths of the API are for all users, and show only objects that the
 // user may list.
-func diagnosticsOf(controllers metrics.Controllers, api *apiserver.Server) http.Handler {
+func diagnosticsOf(controllers metrics.Controllers, api *apiserver.Server, limits protection.Limits) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(toolsapi.Prefix+"/", toolsapi.Handler(toolsapi.Of(controllers.Controllers, admission.New()), ownAccess(api)))
+	mux.Handle(toolsapi.Prefix+"/", toolsapi.Handler(toolsapi.Of(controllers.Controllers, admission.New(), limits), ownAccess(api)))
 	mux.Handle("/", web.Handler(web.Of(controllers)))
 	return mux
 }

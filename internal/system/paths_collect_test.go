@@ -162,7 +162,7 @@ func collecting(ctx context.Context, t *testing.T, config, tokens *rest.Config) 
 		stop()
 		return nil, err
 	}
-	server := httptest.NewServer(api.Handler(api.Of(controllers.Controllers, nil), api.Delegated(tokens)))
+	server := httptest.NewServer(api.Handler(api.Of(controllers.Controllers, nil, protection.Limits{}), api.Delegated(tokens)))
 	t.Cleanup(server.Close)
 	return &collect{tools: &rest.Config{Host: server.URL}, protect: protect, stop: stop}, nil
 }

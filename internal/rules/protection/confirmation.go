@@ -222,13 +222,13 @@ func NewConfirmation(before, after metav1.Object) (Confirmation, bool) {
 
 // Refuse returns the answer to a DELETE that needs a confirmation: 403 Forbidden. name is empty for a collection.
 func (l Limits) Refuse(c Closure, resource schema.GroupResource, namespace, name string) *apierrors.StatusError {
-	return unconfirmed(c, l.excess(c), resource, namespace, name)
+	return unconfirmed(c, l.Excess(c), resource, namespace, name)
 }
 
 // RefuseCascade returns the answer to a collector that deletes an object whose owners have gone, or go, if the deletion of
 // these owners would have needed a confirmation for everything that goes with them now.
 func (l Limits) RefuseCascade(c Closure, resource schema.GroupResource, namespace, name string) *apierrors.StatusError {
-	return unconfirmed(c, "no user has confirmed that it goes with its owners: "+l.excess(c), resource, namespace, name)
+	return unconfirmed(c, "no user has confirmed that it goes with its owners: "+l.Excess(c), resource, namespace, name)
 }
 
 func unconfirmed(c Closure, reason string, resource schema.GroupResource, namespace, name string) *apierrors.StatusError {
@@ -248,8 +248,11 @@ func unconfirmed(c Closure, reason string, resource schema.GroupResource, namesp
 	return err
 }
 
-// excess says why a deletion needs a confirmation.
-func (l Limits) excess(c Closure) string {
+// Excess says why a deletion needs a confirmation; it is empty if it needs none.
+func (l Limits) Excess(c Closure) string {
+	if !l.Exceeded(c) {
+		return ""
+	}
 	objects := fmt.Sprintf("%d objects would be deleted", c.Objects)
 	if c.Objects == 1 {
 		objects = "1 object would be deleted"

@@ -2,8 +2,12 @@ package preview
 
 import (
 	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/rules/refusal"
 	"github.com/coppice-dev/coppice/internal/tools/finalizerowner"
 	"github.com/coppice-dev/coppice/internal/tools/inventory"
@@ -20,6 +24,8 @@ type Report struct {
 	AtLeastSeconds int64          `json:"atLeastSeconds,omitempty"`
 	Budgets        []BudgetReport `json:"budgets,omitempty"`
 	Unread         []string       `json:"unread,omitempty"`
+	// Unconfirmed says why the server demands a confirmation of this deletion (R32); empty if it does not, or was not asked.
+	Unconfirmed string `json:"unconfirmed,omitempty"`
 	// Refused is the number of objects about which the server refuses a request, and Undecided of those whose deletion
 	// something decides that cannot be foreseen.
 	Refused   int `json:"refused,omitempty"`
@@ -232,6 +238,20 @@ func described(kind, namespace, name string) string {
 // CountDeleted counts the objects that are deleted now or later.
 func (r Report) CountDeleted() int {
 	return r.count(func(o *ObjectReport) bool { return o.Fate == Deleted || o.Fate == Waiting })
+}
+
+// Closure returns what limits of unconfirmed deletions count: the objects that are deleted now or later.
+func (r Report) Closure(limits protection.Limits) protection.Closure {
+	c := protection.Closure{Objects: r.CountDeleted()}
+	for n := range r.Objects {
+		o := &r.Objects[n]
+		if (o.Fate == Deleted || o.Fate == Waiting) && limits.Limited(schema.ParseGroupResource(o.Resource)) {
+			c.Limited = append(c.Limited, o.Resource)
+		}
+	}
+	slices.Sort(c.Limited)
+	c.Limited = slices.Compact(c.Limited)
+	return c
 }
 
 // Recount counts the objects about which the server refuses a request, and those whose deletion something decides that

@@ -40,6 +40,9 @@ func (r Report) String() string {
 		fmt.Fprintf(&text, "The pod garbage collector removes pods of nodes that have been gone for %s, and looks every %s.\n",
 			builtin.NodeQuarantine, builtin.PodGarbagePeriod)
 	}
+	if r.Unconfirmed != "" {
+		text.WriteString(escape.Sprintf("The server demands a confirmation: %s. \"coppice delete --confirm\" confirms.\n", r.Unconfirmed))
+	}
 	text.WriteString(escape.Sprintf("Digest: %s\n", r.Digest)) // of a file or a server
 	return text.String()
 }

@@ -42,7 +42,9 @@ func (h *handler) preview(w http.ResponseWriter, r *http.Request, s *Sight) erro
 	}
 	requests := preview.RequestsOf(uids, policy)
 	prediction := neighborhood.Preview(r.Context(), requests, query.Get("assumeReleased") == "true")
-	return writeJSON(w, prediction.Report(neighborhood.Inventory))
+	report := prediction.Report(neighborhood.Inventory)
+	report.Unconfirmed = h.source.Limits().Excess(report.Closure(h.source.Limits()))
+	return writeJSON(w, report)
 }
 
 // explain answers why the named objects still exist.

@@ -26,6 +26,10 @@ import (
 )
 
 // Neighborhood implements api.Source: the neighborhood is the whole cluster.
+func (cluster) Limits() protection.Limits {
+	return protection.Limits{MoreThan: 1, Kinds: []schema.GroupResource{{Resource: "namespaces"}}}
+}
+
 func (cluster) Defaults(context.Context, *rest.Config) (protection.Defaults, error) {
 	return protection.Defaults{{Resource: "secrets"}: protection.Unused}, nil
 }
@@ -109,6 +113,9 @@ func TestPreviewHasTheObjectsThatTheCallerMayList(t *testing.T) {
 			}
 			if c.unread != "" && strings.Contains(body, "password") {
 				t.Errorf("names a secret: %s", body)
+			}
+			if !strings.HasSuffix(report.Unconfirmed, "objects would be deleted, and more than 1 need a confirmation") {
+				t.Errorf("about the confirmation, it says %q", report.Unconfirmed)
 			}
 		})
 	}

@@ -97,6 +97,8 @@ type Source interface {
 	Neighborhood(ctx context.Context, caller *rest.Config, uids []ownership.UID) (*answer.Cluster, error)
 	// Defaults returns the default modes of protection (R28), as far as the caller may read them.
 	Defaults(ctx context.Context, caller *rest.Config) (protection.Defaults, error)
+	// Limits returns the deletions that need no confirmation (R32).
+	Limits() protection.Limits
 	// Records returns the remembered changes with a higher number, the oldest first.
 	Records(after uint64) []report.Record
 	// Status returns the state of the collector that a caller may see.

@@ -28,15 +28,21 @@ import (
 )
 
 // Of returns the Source of controllers. The judge evaluates policies and webhooks for previews; with nil, those that match
-// count as undecided.
-func Of(c process.Controllers, judge preview.Judge) Source { return source{c, judge} }
+// count as undecided. Limits are the deletions that the server needs no confirmation for (R32).
+func Of(c process.Controllers, judge preview.Judge, limits protection.Limits) Source {
+	return source{c, judge, limits}
+}
 
 // source implements Source.
 type source struct {
 	process.Controllers
 
-	judge preview.Judge
+	judge  preview.Judge
+	limits protection.Limits
 }
+
+// Limits implements Source.
+func (s source) Limits() protection.Limits { return s.limits }
 
 // View implements Source.
 func (s source) View(read func(g *ownership.Graph)) {

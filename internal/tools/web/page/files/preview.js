@@ -52,6 +52,7 @@ function showReport(element, report, asked) {
   const unread = h("div");
   show(element, h("h2", null, "What would happen"),
     h("p", null, h("strong", null, sentence)),
+    report.unconfirmed && h("div", {class: "note bad"}, h("p", null, `The server demands a confirmation: ${report.unconfirmed}. The command below confirms; that needs the right "confirm".`)),
     refused.map((o) => h("div", {class: "note bad"}, h("p", null, `The deletion of ${kindOf(o.kind)} ${o.name} is refused: ${o.refused}`))),
     waiting.length > 0 && h("div", {class: "note late"}, h("p", null, "It would not end by itself:"), h("ul", null, waiting.slice(0, 5).map((o) => h("li", null, nameIn(o) + " waits for " + o.waits.map(waitSays).join("; "))),
       waiting.length > 5 && h("li", null, count(waiting.length - 5) + " more"))),
