@@ -11,7 +11,7 @@ STAMP      := -X github.com/coppice-dev/coppice/internal/tools/version.stamped=$
               -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)+coppice-$(patsubst v%,%,$(VERSION)) \
               -X k8s.io/component-base/version.gitTreeState=clean
 
-.PHONY: help build quick steady test check lint race bench sim faults planted races graphs exhaustive mutants today kubernetes conformance differential upstream replicas previews previews-kubernetes undos kills starts nodes pictures page suites upgrade-report libraries generate dist dist-serve module clusters first-build
+.PHONY: help build quick steady test check lint race bench sim faults planted races races-webhook graphs exhaustive mutants today kubernetes conformance differential upstream replicas previews previews-kubernetes undos kills starts nodes pictures page suites upgrade-report libraries generate dist dist-serve module clusters first-build
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -106,6 +106,9 @@ sim: ## the simulator for DURATION (60s), or for SEEDS seeds
 RACES ?= 10000
 races: ## RACES (10000) creations in an unused namespace, and as many of instances, each beside the deletion: exactly one succeeds
 	COPPICE_TEST_RACES=$(RACES) go test ./internal/apiserver -count=1 -v -timeout 24h -run '^TestR28_CreationRacesDeletionOfUnused$$'
+
+races-webhook: ## RACES (10000) creations of a user, each beside the deletion of an object in mode unused, on a real kube-apiserver with the webhook; prints how many deletions it has overlooked (minutes)
+	cd bench && COPPICE_TEST_RACES=$(RACES) go run ./onkubernetes -dir .. go test ./test/conformance -count=1 -v -timeout 24h -run '^TestRacesOfTheWebhook$$'
 
 graphs: ## all graphs of up to 4 objects, with a crash at every step of each (two minutes)
 	go test ./internal/testing/simulation -count=1 -v -run 'TestGraphs$$' -timeout 1h -sim.objects=4
