@@ -11,7 +11,7 @@ STAMP      := -X github.com/coppice-dev/coppice/internal/tools/version.stamped=$
               -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)+coppice-$(patsubst v%,%,$(VERSION)) \
               -X k8s.io/component-base/version.gitTreeState=clean
 
-.PHONY: help build quick steady test check lint race bench sim faults planted races graphs exhaustive mutants today kubernetes conformance differential upstream replicas previews previews-kubernetes undos kills starts nodes pictures page suites upgrade-report libraries generate dist dist-serve module clusters first-build
+.PHONY: help build quick steady test check lint race bench sim faults planted races races-webhook confirmations graphs exhaustive mutants today kubernetes conformance differential upstream replicas previews previews-kubernetes undos kills starts nodes pictures page suites upgrade-report libraries generate dist dist-serve module clusters first-build
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -110,6 +110,9 @@ races: ## RACES (10000) creations in an unused namespace, and as many of instanc
 confirmations: ## 68 ways to delete more than may go unconfirmed, none of which succeeds, and 220 ordinary deletions, none of which is refused (half a minute)
 	COPPICE_TEST_ORDINARY=20 go test ./internal/system -count=1 -v -run '^TestR32_'
 	go test ./internal/rules/ownership -run '^$$' -bench '^BenchmarkClosure$$'
+
+races-webhook: ## RACES (10000) creations of a user, each beside the deletion of an object in mode unused, on a real kube-apiserver with the webhook; prints how many deletions it has overlooked (minutes)
+	cd bench && COPPICE_TEST_RACES=$(RACES) go run ./onkubernetes -dir .. go test ./test/conformance -count=1 -v -timeout 24h -run '^TestRacesOfTheWebhook$$'
 
 graphs: ## all graphs of up to 4 objects, with a crash at every step of each (two minutes)
 	go test ./internal/testing/simulation -count=1 -v -run 'TestGraphs$$' -timeout 1h -sim.objects=4

@@ -52,28 +52,8 @@ func TestR28_OnAnyServer(t *testing.T) {
 	})
 	p.awaitEffect(t, nobodyRefuses) // a deleted policy loses its effect after a while
 	t.Run("webhook", func(t *testing.T) {
-		handler, err := coppice.Controllers{}.ProtectionHandler(t.Context(), p.asCollector())
-		if err != nil {
-			t.Fatal(err)
-		}
-		served := httptest.NewTLSServer(handler)
-		t.Cleanup(served.Close)
-		authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: served.Certificate().Raw})
 		old, other := p.create(t, "outlives") // which nobody has checked
-		p.apply(t, "protect-webhook/webhook.yaml", func(o *unstructured.Unstructured) bool {
-			switch o.GetKind() {
-			case "ValidatingWebhookConfiguration":
-			case "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding":
-				return true
-			default:
-				return false
-			}
-			webhooks, _, _ := unstructured.NestedSlice(o.Object, "webhooks")
-			for _, w := range webhooks {
-				w.(map[string]any)["clientConfig"] = map[string]any{"url": served.URL + "/protect", "caBundle": base64.StdEncoding.EncodeToString(authority)}
-			}
-			return unstructured.SetNestedSlice(o.Object, webhooks, "webhooks") == nil
-		})
+		p.applyWebhook(t)
 		configuration, err := p.Kube.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(t.Context(), protection.Enforcer, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -89,6 +69,34 @@ func TestR28_OnAnyServer(t *testing.T) {
 			const collector = "system:serviceaccount:elsewhere:gc"
 			p.check(t, collector, "cascading", name, true, p.as(t, collector).CoreV1().ConfigMaps(p.namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
 		}
+	})
+}
+
+// applyWebhook serves the webhook, and creates its configuration, with further webhooks, for the time of the test.
+func (p *protecting) applyWebhook(t *testing.T, more ...any) {
+	t.Helper()
+	handler, err := coppice.Controllers{}.ProtectionHandler(t.Context(), p.asCollector())
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := httptest.NewTLSServer(handler)
+	t.Cleanup(served.Close)
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: served.Certificate().Raw})
+	p.apply(t, "protect-webhook/webhook.yaml", func(o *unstructured.Unstructured) bool {
+		switch o.GetKind() {
+		case "ValidatingWebhookConfiguration":
+		case "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding":
+			return true
+		default:
+			return false
+		}
+		webhooks, _, _ := unstructured.NestedSlice(o.Object, "webhooks")
+		webhooks = append(webhooks, more...)
+		for _, w := range webhooks {
+			path, _, _ := unstructured.NestedString(w.(map[string]any), "clientConfig", "service", "path")
+			w.(map[string]any)["clientConfig"] = map[string]any{"url": served.URL + path, "caBundle": base64.StdEncoding.EncodeToString(authority)}
+		}
+		return unstructured.SetNestedSlice(o.Object, webhooks, "webhooks") == nil
 	})
 }
 
