@@ -47,10 +47,7 @@ func (s *session) delete(ctx context.Context, in deleteInput) (*DeleteAnswer, er
 	}
 	answer := &DeleteAnswer{Deleted: deleted.Report.CountDeleted(), Backup: deleted.Backup}
 	lines := strings.Split(strings.TrimSpace(deleted.Lines), "\n")
-	for n := range lines {
-		lines[n] = clip(lines[n], mostName)
-	}
-	answer.Requested = fill(&answer.Page, lines, "", 0, mostNotable)
+	answer.Requested = fill(&answer.Page, lines, func(line *string) string { return clip(*line, mostName) }, window{most: mostNotable})
 	answer.Cursor = ""
 	answer.Summary = fmt.Sprintf("%s requested; %s in all", english.Plural(len(lines), "deletion is", "deletions are"), english.Plural(answer.Deleted, "object goes", "objects go"))
 	answer.note(deleted.Notes)
@@ -106,18 +103,15 @@ func (s *session) undo(ctx context.Context, in Restoration) (*UndoAnswer, error)
 		answer.Outcomes = append(answer.Outcomes, UndoCount{c.Outcome, c.Objects})
 		says = append(says, fmt.Sprintf("%s: %d", c.Outcome, c.Objects))
 	}
-	var others, made []UndoObject
+	var others, made []*undo.ObjectReport
 	for n := range report.Objects {
-		o := &report.Objects[n]
-		item := UndoObject{nameOf(o.Kind, o.Namespace, o.Name), o.Outcome, clip(strings.Join(append([]string{o.Why}, o.Notes...), "; "), mostSays)}
-		if o.Outcome == undo.Made {
-			item.Why = ""
-			made = append(made, item)
+		if o := &report.Objects[n]; o.Outcome == undo.Made {
+			made = append(made, o)
 		} else {
-			others = append(others, item)
+			others = append(others, o)
 		}
 	}
-	answer.Objects = fill(&answer.Page, append(others, made...), "", 0, mostPage)
+	answer.Objects = fill(&answer.Page, append(others, made...), undoObject, window{most: mostPage})
 	answer.Cursor = ""
 	answer.Summary = "undo: " + strings.Join(says, ", ")
 	if report.DryRun {
@@ -134,4 +128,13 @@ func (s *session) undo(ctx context.Context, in Restoration) (*UndoAnswer, error)
 	}
 	answer.note(notes)
 	return answer, nil
+}
+
+func undoObject(of **undo.ObjectReport) UndoObject {
+	o := *of
+	item := UndoObject{Object: nameOf(o.Kind, o.Namespace, o.Name), Outcome: o.Outcome}
+	if o.Outcome != undo.Made {
+		item.Why = clip(strings.Join(append([]string{o.Why}, o.Notes...), "; "), mostSays)
+	}
+	return item
 }

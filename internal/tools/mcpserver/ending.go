@@ -62,12 +62,7 @@ func (s *session) wait(ctx context.Context, in waitInput) (*WaitAnswer, error) {
 		return nil, err
 	}
 	answer := &WaitAnswer{State: report.State, Gone: report.Gone, Left: report.Left}
-	items := make([]Explained, 0, len(report.Causes))
-	for n := range report.Causes {
-		g := &report.Causes[n]
-		items = append(items, Explained{refs(g.Objects), len(g.Objects) + g.More, string(g.Leaf.State), []Cause{causeOf(&g.Leaf)}})
-	}
-	answer.Causes = fill(&answer.Page, items, "", 0, mostPage)
+	answer.Causes = fill(&answer.Page, report.Causes, groupOf, window{most: mostPage})
 	answer.Cursor = ""
 	answer.Summary = fmt.Sprintf("%s: gone: %d, left: %d", report.State, report.Gone, report.Left)
 	answer.note(report.Unread...)
@@ -141,12 +136,8 @@ func (s *session) stories(ctx context.Context, in storiesInput) (*StoriesAnswer,
 		return nil, err
 	}
 	answer := &StoriesAnswer{}
-	items := make([]StoryItem, 0, len(list.Items))
-	for n := range list.Items {
-		items = append(items, storyItem(&list.Items[n]))
-	}
-	answer.Deletions = fill(&answer.Page, items, "", from, mostPage)
-	answer.Summary = english.Plural(len(items), "deletion", "")
+	answer.Deletions = fill(&answer.Page, list.Items, storyItem, window{from: from, most: mostPage})
+	answer.Summary = english.Plural(len(list.Items), "deletion", "")
 	answer.note(list.Unread...)
 	return answer, nil
 }
@@ -170,23 +161,22 @@ func oneStory(ctx context.Context, collector *ask.Collector, id string, from int
 		return nil, err
 	}
 	answer := &StoriesAnswer{Deletions: []StoryItem{storyItem(&one.Summary)}}
-	items := make([]StoryObject, 0, len(one.Objects))
-	for n := range one.Objects {
-		o := &one.Objects[n]
-		state := "Waiting"
-		switch {
-		case o.Fate == story.FateKept:
-			state = "Kept"
-		case o.Gone != nil:
-			state = "Gone"
-		}
-		items = append(items, StoryObject{clip(o.String(), mostName), state})
-	}
-	answer.Objects = fill(&answer.Page, items, "", from, mostNotable)
+	answer.Objects = fill(&answer.Page, one.Objects, storyObject, window{from: from, most: mostNotable})
 	answer.Summary = fmt.Sprintf("%s; gone: %d, waiting: %d, kept: %d", answer.Deletions[0].Object, one.Gone, one.Waiting, one.Kept)
 	answer.note(one.Unread...)
 	if !one.Done {
 		answer.suggest("wait", "until the deletion is over", map[string]any{"id": answer.Deletions[0].ID})
 	}
 	return answer, nil
+}
+
+func storyObject(o *story.Object) StoryObject {
+	state := "Waiting"
+	switch {
+	case o.Fate == story.FateKept:
+		state = "Kept"
+	case o.Gone != nil:
+		state = "Gone"
+	}
+	return StoryObject{clip(o.String(), mostName), state}
 }

@@ -75,7 +75,7 @@ func (s *session) explain(ctx context.Context, in explainInput) (*ExplainAnswer,
 	}
 	answer := &ExplainAnswer{}
 	items := explainedOf(found)
-	answer.Items = fill(&answer.Page, items, "", from, mostPage)
+	answer.Items = fill(&answer.Page, items, same, window{from: from, most: mostPage})
 	answer.note(found.Unread...)
 	switch {
 	case len(items) == 0:
@@ -103,8 +103,7 @@ func (s *session) sources(scope Scope) (*ask.Sources, error) {
 func explainedOf(found ask.Explanations) []Explained {
 	items := make([]Explained, 0, len(found.Groups)+len(found.Objects)+len(found.Deleted))
 	for n := range found.Groups {
-		g := &found.Groups[n]
-		items = append(items, Explained{refs(g.Objects), len(g.Objects) + g.More, string(g.Leaf.State), []Cause{causeOf(&g.Leaf)}})
+		items = append(items, groupOf(&found.Groups[n]))
 	}
 	for n := range found.Objects {
 		x := &found.Objects[n]
@@ -127,6 +126,11 @@ func explainedOf(found ask.Explanations) []Explained {
 		items = append(items, item)
 	}
 	return items
+}
+
+// groupOf describes a cause with its objects.
+func groupOf(g *explain.Group) Explained {
+	return Explained{refs(g.Objects), len(g.Objects) + g.More, string(g.Leaf.State), []Cause{causeOf(&g.Leaf)}}
 }
 
 func causeOf(w *explain.Wait) Cause {

@@ -76,41 +76,40 @@ func (s *session) graph(ctx context.Context, in graphInput) (*GraphAnswer, error
 	}
 	answer := &GraphAnswer{}
 	answer.Summary = fmt.Sprintf("%s, %s", english.Plural(len(found.Objects), "object", ""), english.Plural(len(found.References), "owner reference", ""))
-	answer.Objects = fill(&answer.Page, graphObjects(found.Graph), "", from, mostPage)
+	answer.Objects = fill(&answer.Page, found.Objects, graphObject(found.Graph), window{from: from, most: mostPage})
 	answer.note(found.Unread...)
 	return answer, nil
 }
 
-// graphObjects returns the objects of a graph, with their owners.
-func graphObjects(g insight.Graph) []GraphObject {
+// graphObject returns a function that describes an object of a graph, with its owners.
+func graphObject(g insight.Graph) func(*insight.Object) GraphObject {
 	owners := map[ownership.UID][]string{}
 	for _, r := range g.References {
 		if len(owners[r.Dependent]) == mostOwners {
 			continue
 		}
-		owner := clip(string(r.Owner), mostNameInList)
+		owner := string(r.Owner)
 		if r.Standing != "solid" {
-			owner += " (" + clip(r.Standing, mostNameInList) + ")"
+			owner += " (" + r.Standing + ")"
 		}
 		owners[r.Dependent] = append(owners[r.Dependent], owner)
 	}
-	items := make([]GraphObject, 0, len(g.Objects))
-	for n := range g.Objects {
-		o := &g.Objects[n]
+	return func(o *insight.Object) GraphObject {
 		kind := o.Kind
 		if o.Group != "" {
 			kind += "." + o.Group
 		}
-		phase := clip(o.Phase, mostNameInList)
-		if phase == ownership.Active.String() {
-			phase = ""
+		item := GraphObject{
+			Object: nameOf(kind, o.Namespace, o.Name), UID: clip(string(o.UID), mostNameInList), Missing: o.Missing, Finalizers: len(o.Finalizers),
 		}
-		items = append(items, GraphObject{
-			Object: nameOf(kind, o.Namespace, o.Name), UID: clip(string(o.UID), mostNameInList), Owners: owners[o.UID],
-			Phase: phase, Missing: o.Missing, Finalizers: len(o.Finalizers),
-		})
+		for _, owner := range owners[o.UID] {
+			item.Owners = append(item.Owners, clip(owner, mostNameInList))
+		}
+		if o.Phase != ownership.Active.String() {
+			item.Phase = clip(o.Phase, mostNameInList)
+		}
+		return item
 	}
-	return items
 }
 
 // auditInput are the arguments of the tool audit.
@@ -152,19 +151,19 @@ func (s *session) audit(ctx context.Context, in auditInput) (*AuditAnswer, error
 	}
 	report := cluster.Audit(ctx, audit.Options{Namespace: in.Namespace})
 	answer := &AuditAnswer{Checked: report.Objects}
-	items := make([]AuditFinding, 0, len(report.Findings))
 	counts := map[audit.Severity]int{}
 	for n := range report.Findings {
-		f := &report.Findings[n]
-		counts[f.Severity]++
-		items = append(items, AuditFinding{
-			f.Severity, f.Code, nameOf(f.Object.Kind, f.Object.Namespace, f.Object.Name),
-			clip(f.Message, mostSays), clip(f.Suggestion, mostDetail),
-		})
+		counts[report.Findings[n].Severity]++
 	}
-	answer.Findings = fill(&answer.Page, items, "", from, mostPage)
+	answer.Findings = fill(&answer.Page, report.Findings, auditFinding, window{from: from, most: mostPage})
 	answer.Summary = fmt.Sprintf("errors: %d, warnings: %d, notes: %d; objects checked: %d",
 		counts[audit.Error], counts[audit.Warning], counts[audit.Note], report.Objects)
 	answer.note(inventory.TextsOf(cluster.Inventory.Unread)...)
 	return answer, nil
+}
+
+func auditFinding(f *audit.Finding) AuditFinding {
+	return AuditFinding{
+		f.Severity, f.Code, nameOf(f.Object.Kind, f.Object.Namespace, f.Object.Name), clip(f.Message, mostSays), clip(f.Suggestion, mostDetail),
+	}
 }

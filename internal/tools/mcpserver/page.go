@@ -90,25 +90,36 @@ func (p *Page) suggest(tool, why string, arguments map[string]any) {
 	p.Next = append(p.Next, Call{Tool: tool, Arguments: arguments, Why: why})
 }
 
-// fill returns the items of a page from an offset on, and sets the cursor and the number of further items. The prefix
-// makes the cursor one of this answer.
-func fill[T any](p *Page, items []T, prefix string, from, most int) []T {
-	from = min(from, len(items))
-	used, to := 0, from
-	for ; to < len(items); to++ {
-		text, err := json.Marshal(items[to])
+// window is the place of a page: its offset, the limit of its bytes, and a prefix that makes cursors those of one answer.
+type window struct {
+	prefix     string
+	from, most int
+}
+
+// fill returns the items of a page, and sets the cursor and the number of further items. It makes only the items that it
+// needs.
+func fill[S, T any](p *Page, all []S, item func(*S) T, w window) []T {
+	from := min(w.from, len(all))
+	items, used := []T{}, 0
+	for n := from; n < len(all); n++ {
+		next := item(&all[n])
+		text, err := json.Marshal(next)
 		if err != nil {
 			break
 		}
-		if used += len(text) + 1; used > most && to > from {
+		if used += len(text) + 1; used > w.most && len(items) > 0 {
 			break
 		}
+		items = append(items, next)
 	}
-	if p.More = len(items) - to; p.More > 0 {
-		p.Cursor = prefix + strconv.Itoa(to)
+	if p.More = len(all) - from - len(items); p.More > 0 {
+		p.Cursor = w.prefix + strconv.Itoa(from+len(items))
 	}
-	return items[from:to]
+	return items
 }
+
+// same returns an item that is made already.
+func same[T any](item *T) T { return *item }
 
 // clip returns a text from a cluster on one line, escaped, with at most about the given number of bytes in JSON.
 func clip(text string, most int) string {

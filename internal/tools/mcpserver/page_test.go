@@ -78,13 +78,13 @@ func TestTextsOfAnswersAreBounded(t *testing.T) {
 	items := explainedOf(found)
 	for name, from := range map[string]int{"groups": 0, "objects": 100, "deleted": 200} {
 		a := &ExplainAnswer{}
-		a.Items = fill(&a.Page, items, "", from, mostPage)
+		a.Items = fill(&a.Page, items, same, window{from: from, most: mostPage})
 		a.note(found.Unread...)
 		a.Summary = items[from].Objects[0] + items[from].Causes[0].Says
 		check(name, a)
 	}
 	g := &GraphAnswer{}
-	g.Objects = fill(&g.Page, graphObjects(graph), "", 0, mostPage)
+	g.Objects = fill(&g.Page, graph.Objects, graphObject(graph), window{most: mostPage})
 	g.note(found.Unread...)
 	check("graph", g)
 	summary := story.Summary{ID: ownership.UID(long), Root: story.Ref{Kind: long, Namespace: long, Name: long}, By: &story.By{User: long}, Policy: long, WaitsFor: long}

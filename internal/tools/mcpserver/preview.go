@@ -109,14 +109,14 @@ func summarize(r preview.Report) *PreviewAnswer {
 		}
 		answer.Kinds = append(answer.Kinds, PreviewKind{c.Fate, clip(c.Kind, mostNameInList), c.Objects})
 	}
-	var notable []PreviewObject
+	var notable []*preview.ObjectReport
 	for n := range r.Objects {
 		if o := &r.Objects[n]; needsAttention(o) {
-			notable = append(notable, objectOf(o))
+			notable = append(notable, o)
 		}
 	}
-	slices.SortStableFunc(notable, func(a, b PreviewObject) int { return rank(a.Fate) - rank(b.Fate) })
-	answer.Objects = fill(&answer.Page, notable, "", 0, mostNotable)
+	slices.SortStableFunc(notable, func(a, b *preview.ObjectReport) int { return rank(a.Fate) - rank(b.Fate) })
+	answer.Objects = fill(&answer.Page, notable, func(o **preview.ObjectReport) PreviewObject { return objectOf(*o) }, window{most: mostNotable})
 	answer.Cursor = wholePreview
 	answer.More = len(r.Objects) - len(answer.Objects)
 	if answer.More == 0 {
@@ -207,11 +207,7 @@ func pageOf(r preview.Report, cursor string) (*PreviewAnswer, error) {
 		return nil, errors.New("the cluster has changed since the page before, or the cursor is not of this preview: call preview without a cursor")
 	}
 	answer := countsOf(r)
-	items := make([]PreviewObject, 0, len(r.Objects)-min(from, len(r.Objects)))
-	for n := range r.Objects {
-		items = append(items, objectOf(&r.Objects[n]))
-	}
-	answer.Objects = fill(&answer.Page, items, prefix, from, mostPage)
+	answer.Objects = fill(&answer.Page, r.Objects, objectOf, window{prefix, from, mostPage})
 	answer.Summary = fmt.Sprintf("objects %d to %d of %d", from+min(1, len(answer.Objects)), from+len(answer.Objects), len(r.Objects))
 	return answer, nil
 }
