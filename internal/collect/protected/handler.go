@@ -19,8 +19,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/protection"
 )
 
-// NewHandler returns the Webhook for the server of config, at WebhookPath, and below it at a path for each default mode. It asks the server for the name of config's
-// user, which counts as a collector. carries reports whether any object has a finalizer.
+// NewHandler returns the Webhook for the server of config, at WebhookPath, and below it at a path for each default mode. It
+// asks the server for the name of config's user, which counts as a collector. carries reports whether any object has a
+// finalizer.
 func NewHandler(ctx context.Context, config *rest.Config, carries func(finalizer string) (bool, error)) (http.Handler, error) {
 	config = rest.CopyConfig(config)
 	config.WarningHandlerWithContext = rest.NoWarnings{}

@@ -7,10 +7,10 @@
 //	    return r.Error(resource, namespace, name) // 403 Forbidden, with a cause of ours
 //	}
 //
-// The label says that an object is protected, and in which mode. A server may have Defaults for objects without it. It is a label so that selectors match
-// it, also the selectors of webhooks and policies. The annotation lists the objects that an object
-// outlives. Every user with the right to update an object can remove both: protection prevents mistakes,
-// and is not access control.
+// The label says that an object is protected, and in which mode. It is a label so that selectors match
+// it, also the selectors of webhooks and policies. A server may have Defaults for objects without it. The
+// annotation lists the objects that an object outlives. Every user with the right to update an object can
+// remove both: protection prevents mistakes, and is not access control.
 //
 // A client recognizes a refusal (Refused), and does not try again before the object has changed or
 // RetryAfter is over (Held). The server decides how to refuse: ours calls this package in the
