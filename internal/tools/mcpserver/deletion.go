@@ -43,7 +43,11 @@ func (s *session) delete(ctx context.Context, in deleteInput) (*DeleteAnswer, er
 		s.Log.InfoContext(ctx, "deleted as previewed", "digest", in.Digest, "objects", deleted.Report.CountDeleted(), "backup", deleted.Backup)
 	}
 	if err != nil {
-		return nil, withNotes(err, "call preview again before another attempt", deleted.Lines, deleted.Notes)
+		notes := []string{"call preview again before another attempt"}
+		if deleted.Lines != "" && deleted.Backup != "" { // which was written before the first DELETE
+			notes = append(notes, "undo restores deleted objects from the backup "+deleted.Backup)
+		}
+		return nil, withNotes(err, append(notes, deleted.Lines, deleted.Notes)...)
 	}
 	answer := &DeleteAnswer{Deleted: deleted.Report.CountDeleted(), Backup: deleted.Backup}
 	lines := strings.Split(strings.TrimSpace(deleted.Lines), "\n")
