@@ -21,6 +21,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/collect/namespaces"
 	"github.com/coppice-dev/coppice/internal/collect/protected"
+	"github.com/coppice-dev/coppice/internal/rules/protection"
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 	"github.com/coppice-dev/coppice/internal/tools/metrics"
 	"github.com/coppice-dev/coppice/internal/tools/web/api"
