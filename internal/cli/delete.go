@@ -242,11 +242,12 @@ func confirmSeen(ctx context.Context, client metadata.Interface, o *inventory.Ob
 }
 
 // deleteSeen deletes an object if its version is still the one that was read, and returns a line about the result. An
-// object that is gone already is no error: it may have been a dependent of another one.
+// object that is gone already, or is being deleted, is no error: it may be a dependent of another one.
 func deleteSeen(ctx context.Context, client metadata.Interface, o *inventory.Object, policy metav1.DeletionPropagation) (string, error) {
 	name := fmt.Sprintf("%s/%s", o.Resource.GroupResource(), o.Name)
 	uid := types.UID(o.UID)
-	err := client.Resource(o.Resource.GroupVersionResource).Namespace(o.Namespace).Delete(ctx, o.Name, metav1.DeleteOptions{
+	objects := client.Resource(o.Resource.GroupVersionResource).Namespace(o.Namespace)
+	err := objects.Delete(ctx, o.Name, metav1.DeleteOptions{
 		Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &o.ResourceVersion},
 		PropagationPolicy: &policy,
 	})
@@ -254,6 +255,10 @@ func deleteSeen(ctx context.Context, client metadata.Interface, o *inventory.Obj
 	case apierrors.IsNotFound(err):
 		return name + " is gone already", nil
 	case apierrors.IsConflict(err):
+		now, failed := objects.Get(ctx, o.Name, metav1.GetOptions{})
+		if failed == nil && now.UID == uid && now.DeletionTimestamp != nil {
+			return name + " is being deleted already", nil
+		}
 		return "", fmt.Errorf("%s has changed since it was read, and is not deleted: %w", name, err)
 	case err != nil:
 		return "", fmt.Errorf("delete %s: %w", name, err)
