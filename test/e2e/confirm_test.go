@@ -5,13 +5,15 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
 
 // TestLargeDeletionsAreConfirmed: on a control plane with limits, kubectl cannot delete what is large; who may confirm
 // deletions deletes it as previewed.
 func TestLargeDeletionsAreConfirmed(t *testing.T) {
 	t.Parallel()
-	p := startPlane(t, "--nodes", "1", "--confirm-deletions", "more-than=5; kinds=namespaces")
+	p := startPlane(t, "--ephemeral", "--secure-port=0", "--nodes=1", "--confirm-deletions", "more-than=5; kinds=namespaces")
 	k := ourKubectl(p)
 	const namespace = "shop"
 	k.run(t, "create", "namespace", namespace)
@@ -37,19 +39,31 @@ func TestLargeDeletionsAreConfirmed(t *testing.T) {
 	refused("unconfirmed: ", "apply", "-n", namespace, "-f", "-", "--prune", "-l", "app=web")
 	k.run(t, "delete", "configmap", "many-0", "-n", namespace) // few
 
-	digest := previewed(t, p, namespace, "deployment/web")
-	if _, stderr, code := tool(t, p, namespace, "delete", "deployment/web", "--confirm", digest, "--as", "dora"); code != 1 ||
+	if _, stderr, code := deleteAsPreviewed(t, p, "deployment/web", "--as", "dora"); code != 1 ||
 		!strings.Contains(stderr, `user "dora" may not confirm deletions of deployments.apps`) {
 		t.Errorf("dora: exit code %d: %s", code, stderr)
 	}
-	out, stderr, code := tool(t, p, namespace, "delete", "deployment/web", "--confirm", previewed(t, p, namespace, "deployment/web"), "--wait", "--timeout", "60s")
-	if code != 0 || !strings.Contains(out, "Deployment.apps shop/web: gone") {
-		t.Errorf("exit code %d: %s%s", code, out, stderr)
+	for _, whole := range []struct{ object, says string }{
+		{"deployment/web", "Deployment.apps shop/web: gone"}, {"namespace/shop", "Namespace shop: gone"},
+	} {
+		out, stderr, code := deleteAsPreviewed(t, p, whole.object, "--wait", "--timeout", "60s")
+		if code != 0 || !strings.Contains(out, whole.says) {
+			t.Errorf("%s: exit code %d: %s%s", whole.object, code, out, stderr)
+		}
 	}
-	out, stderr, code = tool(t, p, namespace, "delete", "namespace/shop", "--confirm", previewed(t, p, namespace, "namespace/shop"), "--wait", "--timeout", "60s")
-	if code != 0 || !strings.Contains(out, "Namespace shop: gone") {
-		t.Errorf("exit code %d: %s%s", code, out, stderr)
-	}
+}
+
+// deleteAsPreviewed previews and deletes an object, again while controllers still change something between the two.
+func deleteAsPreviewed(t *testing.T, p *plane, object string, flags ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	eventually.Agrees(t, func() string {
+		stdout, stderr, code = tool(t, p, "shop", append([]string{"delete", object, "--confirm", previewed(t, p, "shop", object)}, flags...)...)
+		if strings.Contains(stderr, "has changed since") {
+			return stderr
+		}
+		return ""
+	})
+	return stdout, stderr, code
 }
 
 // previewed returns the digest of a preview.

@@ -8,7 +8,7 @@ import (
 // TestDefaultModeOfDefinitions: definitions stay while they have instances, without a label; commands know why, and lift it for one.
 func TestDefaultModeOfDefinitions(t *testing.T) {
 	t.Parallel()
-	p := startPlane(t, "--protect", "crds=unused")
+	p := startPlane(t, "--ephemeral", "--secure-port=0", "--protect", "crds=unused")
 	k := ourKubectl(p)
 	const definition = "customresourcedefinitions.apiextensions.k8s.io/widgets.acme.io"
 	k.apply(t, "default", `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: widgets.acme.io}, spec: {group: acme.io, scope: Namespaced,
