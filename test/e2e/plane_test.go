@@ -1,8 +1,7 @@
-// Package e2e drives a control plane from outside, as its users do: the built
-// binary, a real kubectl, curl.
+// Package e2e drives a control plane from outside, as its users do: the built binary, a real kubectl, curl.
 //
-// TestMain builds the binary. Most tests share one control plane and work in a
-// namespace of their own; a test about starting and stopping starts its own.
+// TestMain builds the binary. Most tests share one control plane and work in a namespace of their own; a test about
+// starting and stopping starts its own.
 package e2e
 
 import (
@@ -93,6 +92,9 @@ type plane struct {
 
 // start runs coppice up with args and waits until it is ready.
 func start(args ...string) (*plane, error) {
+	if !slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--secure-port") }) {
+		return nil, fmt.Errorf("%q: a test names --secure-port, because others would use the default port, too", args)
+	}
 	p, err := controlplane.Start(binary, append([]string{"up"}, args...)...)
 	if err != nil {
 		return nil, err
