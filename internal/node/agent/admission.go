@@ -153,15 +153,13 @@ func (a *Agent) admit(ctx context.Context, pod *corev1.Pod, found bool) (*lifecy
 	if r == nil {
 		return nil, nil // it is admitted
 	}
-	// The caches may lag behind the client that bound the pod: since then, pods may have ended, and the labels of the
-	// node may have changed.
+	// The caches may lag behind the client that bound the pod: since then, pods may have ended, and the labels or the
+	// capacity of the node may have changed.
 	a.admissions.free(pod.Spec.NodeName, a.isOver)
-	if r.Reason == placement.NodeAffinity {
-		if fresh, err := a.readNode(ctx, pod.Spec.NodeName, ""); err == nil {
-			object = fresh
-		} else if ctx.Err() != nil {
-			return nil, err
-		}
+	if fresh, err := a.readNode(ctx, pod.Spec.NodeName, ""); err == nil {
+		object = fresh
+	} else if ctx.Err() != nil {
+		return nil, err
 	}
 	if r = a.admissions.try(pod, object); r == nil {
 		return nil, nil // it is admitted

@@ -6,8 +6,11 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
@@ -60,19 +63,25 @@ func (h *host) isGone(name string) bool {
 	return err != nil
 }
 
-// TestNodeSelectorIsComparedWithTheNodeAsItIs checks that labels count that the node got after it was observed.
-func TestNodeSelectorIsComparedWithTheNodeAsItIs(t *testing.T) {
+// TestPodsAreComparedWithTheNodeAsItIs checks that labels and resources count that the node got after it was observed: this
+// watch shows none of them.
+func TestPodsAreComparedWithTheNodeAsItIs(t *testing.T) {
 	h := newHost(t)
+	h.PrependWatchReactor("nodes", func(clienttesting.Action) (bool, watch.Interface, error) { return true, watch.NewFake(), nil })
 	h.run()
 	eventually.Holds(t, "the node is registered", func() bool {
-		_, err := h.CoreV1().Nodes().Patch(t.Context(), "n", types.MergePatchType, []byte(`{"metadata":{"labels":{"disk":"fast"}}}`), metav1.PatchOptions{})
+		_, err := h.CoreV1().Nodes().Patch(t.Context(), "n", types.MergePatchType, []byte(`{"metadata":{"labels":{"disk":"fast"}},"status":{"allocatable":{"cpu":"200"}}}`), metav1.PatchOptions{})
 		return err == nil
 	})
+	large := pod("large", "n", nil)
+	large.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100")}
+	h.add(large)
 	for name, disk := range map[string]string{"fast": "fast", "slow": "slow"} {
 		p := pod(name, "n", nil)
 		p.Spec.NodeSelector = map[string]string{"disk": disk}
 		h.add(p)
 	}
+	h.runs("large")
 	h.runs("fast")
 	h.rejects("slow", "NodeAffinity")
 }
