@@ -58,7 +58,7 @@ func newCluster() *cluster {
 		{"kind": "StatefulSet.apps", "namespace": "shop", "name": "db", "uid": "d", "resource": "statefulsets.apps", "mode": "outlives", "outlives": []string{"Deployment shop/web"}},
 		{"kind": "Secret", "namespace": "shop", "name": "old", "uid": "old", "resource": "secrets", "mode": "outlives", "outlives": []string{"Deployment shop/web"}, "unchecked": "it is older"},
 		{"kind": "ConfigMap", "namespace": "shop", "name": "odd", "uid": "o", "resource": "configmaps", "mode": "maybe", "invalid": "it is none of the modes"},
-	}}))
+	}, "defaults": []object{{"resource": "customresourcedefinitions.apiextensions.k8s.io", "mode": "unused"}}, "confirm": "more-than=50; kinds=namespaces"}))
 	c.HandleFunc("POST /coppice/v1/resume", func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("kind") != "ReplicaSet.apps" || !c.paused.Swap(false) {
 			http.Error(w, "deletions are not paused", http.StatusNotFound)
@@ -97,7 +97,8 @@ func cascade(pods int) object {
 	}
 	return object{
 		"digest": strings.Repeat("8a63bfba", 8), "objects": objects, "graceSeconds": 30,
-		"counts": []object{{"fate": "Deleted", "kind": "Pod", "objects": pods}},
+		"unconfirmed": "10003 objects would be deleted, and more than 50 need a confirmation",
+		"counts":      []object{{"fate": "Deleted", "kind": "Pod", "objects": pods}},
 	}
 }
 
@@ -111,6 +112,7 @@ func TestPreviewIsAPictureOfGroups(t *testing.T) {
 	b.untilText("10 002 objects go, 1 waits for something, 2 stay.")
 	b.untilText("coppice delete deploy/web -n shop --cascade foreground --confirm " + strings.Repeat("8a63bfba", 8))
 	b.untilText("held waits for finalizer acme.io/hold (nobody removes it)")
+	b.untilText("The server demands a confirmation: 10003 objects would be deleted, and more than 50 need a confirmation.")
 	labels := eval[[]string](b, `[...document.querySelectorAll(".box")].map((e) => e.getAttribute("aria-label"))`)
 	for _, want := range []string{"Deployment web goes", "pods ×10 000 10 000 go", "ConfigMap held waits · for acme.io/hold", "Secret shared stays: Deployment.apps shop/other …. Secret shared: stays: Deployment.apps shop/other keeps it; Deployment.apps shop/other keeps it", "Deployment other keeps what it owns"} {
 		if !slices.ContainsFunc(labels, func(l string) bool { return strings.HasPrefix(strings.ReplaceAll(l, "\u202f", " "), want) }) {
@@ -179,6 +181,8 @@ func TestHealthListsProtectedObjects(t *testing.T) {
 		"StatefulSet shop/db\toutlives\tit stays as long as any of these is there: Deployment shop/web",
 		"Secret shop/old\toutlives\tnobody deletes it: what it outlives counts as there, as it is older",
 		"ConfigMap shop/odd\tmaybe\tnobody deletes it: its mode maybe cannot be understood: it is none of the modes",
+		"All customresourcedefinitions.apiextensions.k8s.io, by default (unused: it stays while anything needs it)",
+		"Larger deletions need a confirmation: more-than=50; kinds=namespaces",
 	} {
 		b.untilText(want)
 	}

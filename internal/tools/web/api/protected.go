@@ -32,6 +32,8 @@ type ProtectedList struct {
 	Items []ProtectedObject `json:"items"`
 	// Defaults are the modes of resources whose objects have no label. Items has only objects with a label.
 	Defaults []protection.Default `json:"defaults,omitempty"`
+	// Confirm are the limits of deletions that need no confirmation, as "coppice up --confirm-deletions" takes them (R32).
+	Confirm string `json:"confirm,omitempty"`
 	// More is the number of further objects.
 	More int `json:"more,omitempty"`
 	// Unread says that objects may be left out.
@@ -68,7 +70,7 @@ func (h *handler) protected(w http.ResponseWriter, r *http.Request, s *Sight) er
 	slices.SortFunc(seen, func(a, b ownership.Object) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Kind.String(), b.Kind.String()), cmp.Compare(a.Name, b.Name))
 	})
-	answer := ProtectedList{Items: []ProtectedObject{}, More: max(0, len(seen)-mostProtected), Unread: s.Unread()}
+	answer := ProtectedList{Items: []ProtectedObject{}, Confirm: h.source.Limits().String(), More: max(0, len(seen)-mostProtected), Unread: s.Unread()}
 	if defaults, err := h.source.Defaults(r.Context(), s.caller.Config); err == nil { // a caller without the right sees the labels only
 		answer.Defaults = defaults.List()
 	}

@@ -72,6 +72,9 @@ func TestProtectedObjectsAreListedForCallersWhoMayListThem(t *testing.T) {
 		if len(list.Defaults) != 1 || list.Defaults[0] != (protection.Default{Resource: "secrets", Mode: protection.Unused}) {
 			t.Errorf("the defaults are %+v", list.Defaults)
 		}
+		if list.Confirm != "more-than=1; kinds=namespaces" {
+			t.Errorf("the limits are %q", list.Confirm)
+		}
 		var got []string
 		for _, one := range list.Items {
 			got = append(got, one.Resource+"/"+one.Name)

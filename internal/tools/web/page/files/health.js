@@ -59,14 +59,15 @@ const modes = {
 
 function protectedOf(found) {
   const defaults = found.defaults ?? [];
-  if (found.items.length + defaults.length === 0) return [h("p", null, "Nothing is. ", h("span", {class: "quiet"}, "To keep something: ", h("code", null, "coppice protect TYPE/NAME"))), unreadIn(found)];
+  const confirm = found.confirm && h("p", null, "Larger deletions need a confirmation: ", h("code", null, found.confirm));
+  if (found.items.length + defaults.length === 0) return [confirm, h("p", null, "Nothing is. ", h("span", {class: "quiet"}, "To keep something: ", h("code", null, "coppice protect TYPE/NAME"))), unreadIn(found)];
   const how = (x) => {
     if (x.invalid) return `nobody deletes it: its mode ${x.mode} cannot be understood: ${x.invalid}`;
     if (x.unchecked) return `nobody deletes it: what it outlives counts as there, as ${x.unchecked}`;
     return x.mode === "outlives" ? "it stays as long as any of these is there: " + x.outlives.join(", ") : modes[x.mode] ?? "nobody deletes it";
   };
   return [
-    defaults.length > 0 && h("ul", null, defaults.map((x) => h("li", null, `All ${x.resource}, by default `, h("span", {class: "quiet"}, `(${x.mode}: ${modes[x.mode] ?? modes.always})`)))),
+    confirm, defaults.length > 0 && h("ul", null, defaults.map((x) => h("li", null, `All ${x.resource}, by default `, h("span", {class: "quiet"}, `(${x.mode}: ${modes[x.mode] ?? modes.always})`)))),
     found.items.length > 0 && h("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": "What is protected"},
       h("table", {class: "cards", role: "table"},
         h("thead", {role: "rowgroup"}, h("tr", {role: "row"}, ["Object", "Mode", "What it means"].map((t) => h("th", {scope: "col", role: "columnheader"}, t)))),
