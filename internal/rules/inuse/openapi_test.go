@@ -25,7 +25,7 @@ func TestTypesHaveTheFieldsOfOpenAPI(t *testing.T) {
 	maps.Copy(all, apiextensionsopenapi.GetOpenAPIDefinitions(ref))
 	compared := map[schema.GroupKind]int{}
 	for kind, typ := range kindsOfAPI() {
-		model, isModel := reflect.Zero(typ).Interface().(interface{ OpenAPIModelName() string })
+		model, isModel := reflect.TypeAssert[interface{ OpenAPIModelName() string }](reflect.Zero(typ))
 		if !isModel {
 			t.Errorf("%s has no name in OpenAPI", kind)
 			continue
