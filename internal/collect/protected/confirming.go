@@ -72,7 +72,7 @@ func (c *Confirming) Check(ctx context.Context, user string, d Deleting) error {
 	case user == "":
 		return nil // the instances of a CustomResourceDefinition whose deletion was permitted
 	case c.Limits.Exempts(user):
-		return c.permit(ctx, d, c.rootsOf(ctx, d))
+		return c.exempt(ctx, d)
 	case protection.IsCascade(user) || user == c.Collector:
 		return c.cascade(ctx, d)
 	default:
@@ -93,10 +93,11 @@ func (c *Confirming) request(ctx context.Context, d Deleting) error {
 	if d.Object == nil {
 		return c.Limits.Refuse(closure, d.Resource, d.Namespace, "")
 	}
-	if !protection.Confirms(d.Object, closure, c.Now()) {
+	uids := c.Closures.UIDs(roots) // what is permitted is what was confirmed, and not what has come since
+	if !protection.Confirms(d.Object, closure, c.Now()) || protection.DigestOf(uids) != closure.Digest {
 		return c.Limits.Refuse(closure, d.Resource, d.Object.GetNamespace(), d.Object.GetName())
 	}
-	return c.permit(ctx, d, roots)
+	return c.permit(ctx, d, uids)
 }
 
 // cascade returns the refusal of a deletion by a collector.
@@ -154,13 +155,22 @@ func ownersOf(m metav1.Object) []ownership.UID {
 	return owners
 }
 
-// permit remembers a deletion that needed a confirmation, before it happens: the object may have gone when the collector
-// deletes its dependents.
-func (c *Confirming) permit(ctx context.Context, d Deleting, roots ownership.Roots) error {
-	if d.Object == nil || d.DryRun || !c.Closures.Exceeds(roots, c.Limits) {
+// exempt permits a deletion by a controller, if it would need a confirmation.
+func (c *Confirming) exempt(ctx context.Context, d Deleting) error {
+	roots := c.rootsOf(ctx, d)
+	if d.Object == nil || !c.Closures.Exceeds(roots, c.Limits) {
 		return nil
 	}
-	if err := c.permitted.add(ctx, string(d.Object.GetUID()), c.Closures.UIDs(roots)); err != nil {
+	return c.permit(ctx, d, c.Closures.UIDs(roots))
+}
+
+// permit remembers the objects of a deletion before it happens: its root may have gone when the collector deletes the
+// others.
+func (c *Confirming) permit(ctx context.Context, d Deleting, uids []string) error {
+	if d.DryRun {
+		return nil
+	}
+	if err := c.permitted.add(ctx, string(d.Object.GetUID()), uids); err != nil {
 		return fmt.Errorf("remember that the deletion was confirmed: %w", err)
 	}
 	return nil

@@ -13,8 +13,8 @@ import (
 // mostHeld bounds the objects in the permits that a process holds: 64 MB. The oldest permits are read again when needed.
 const mostHeld = 16 << 20
 
-// permitted are the permits that a process holds of those that all servers share. Objects that nobody has permitted make it
-// look for other permits each time. It is safe for concurrent use.
+// permitted holds permits in this process. All servers share them: for an object without a permit, it looks for those that
+// other servers have written. It is safe for concurrent use.
 type permitted struct {
 	shared Permits
 	now    func() time.Time

@@ -177,7 +177,7 @@ func (r Refusal) Refuser() string {
 	case ByProtection:
 		return "its protection"
 	case ByConfirmation:
-		return "the limits of deletions that nobody has confirmed"
+		return "the limits of unconfirmed deletions"
 	case ByRBAC:
 		return "the lack of a right"
 	case ByServer, ByFailure:
