@@ -27,7 +27,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -103,9 +102,9 @@ func newCollector(config *rest.Config, options Options, runs runs) (*Collector, 
 	// sooner than that, with back-off.
 	watching := rest.CopyConfig(config)
 	watching.Wrap(client.WithoutRetry)
-	metadataClient, err := metadata.NewForConfig(watching)
+	metadataClient, err := feed.NewClient(watching)
 	if err != nil {
-		return nil, fmt.Errorf("make metadata client: %w", err)
+		return nil, err
 	}
 	c := &Collector{lifecycle: lifecycle.New(), log: options.Logger, clock: clock.RealClock{}, reach: reach}
 	c.sleeping.wake = make(chan struct{}, 1)

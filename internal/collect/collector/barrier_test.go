@@ -263,7 +263,7 @@ func TestR15_NothingKnownProvesNothing(t *testing.T) {
 	blind := &blindServer{w.Server}
 	c := collector.New(blind, collector.Config{Queue: w.keys, Detachers: 1})
 	w.Connect(c.Sink())
-	c.Sink().Replace(setKind, []ownership.Object{{
+	feed.Replace(c.Sink(), setKind, []ownership.Object{{
 		UID: "web", Kind: setKind, Namespace: space, Name: "web", ResourceVersion: "9",
 		Phase: ownership.Foreground, Finalizers: []string{ownership.FinalizerForeground},
 	}})

@@ -74,8 +74,8 @@ type Collector struct {
 const immediateTries = 5
 
 // Run reconsiders objects until ctx ends, and returns when all workers have ended. It may be called
-// once, or, with Config.Restartable, again after it has returned. Earlier observations are already
-// in the queue: call Run when the graph is complete.
+// once, or, with Config.Restartable, again after it has returned. The first call enqueues the objects that may need
+// an action: call it when the graph is complete.
 func (c *Collector) Run(ctx context.Context) {
 	if q, ok := c.queue.(*queue.Reopening); ok {
 		q.Open()
@@ -88,6 +88,7 @@ func (c *Collector) Run(ctx context.Context) {
 	defer func() { <-ended }() // it must not shut down the queue that the next Run opens
 	var workers sync.WaitGroup
 	c.barrier.Open()
+	c.state.begin()
 	workers.Go(func() { c.barrier.Run(ctx) })
 	for range c.config.Workers {
 		workers.Go(func() {

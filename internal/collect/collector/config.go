@@ -81,7 +81,7 @@ type Config struct {
 	Logger *slog.Logger
 	// Clock is used for back-off. Default: the system's.
 	Clock clock.WithTicker
-	// Queue holds the keys. Default: a queue of package queue.
+	// Queue holds the keys, also before Run. Default: a queue of package queue, which gets none before.
 	Queue Queue
 	// Await is called before each object is reconsidered, and returns when the server can be reached, or with the
 	// error of ctx. Default: workers do not wait.
@@ -139,6 +139,7 @@ func positiveOr(value, fallback int) int {
 func New(api client.Interface, config Config) *Collector {
 	config = config.completed()
 	state := newState(config.Clock, config.References)
+	state.decides = config.Queue != nil
 	if config.Queue == nil {
 		// Namespaces take turns: a namespace that fills the queue does not slow down the others.
 		turns := queue.Config{Clock: config.Clock, Tenant: state.namespace}

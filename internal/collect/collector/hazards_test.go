@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/coppice-dev/coppice/internal/collect/collector"
+	"github.com/coppice-dev/coppice/internal/collect/feed"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 	"github.com/coppice-dev/coppice/internal/testing/apimodel"
 )
@@ -157,7 +158,7 @@ func TestH4RestoredOwnerKeepsItsDependents(t *testing.T) {
 			w.Inject(apimodel.Fault{Verb: "delete", Err: errForbidden})
 			w.Remove(setRef("web"), background)
 			if evidence == "live read" {
-				w.c.Sink().Replace(setKind, nil)
+				feed.Replace(w.c.Sink(), setKind, nil)
 			}
 			w.try(3)
 			if w.Count("patch owners")+w.Count("delete") == 0 {

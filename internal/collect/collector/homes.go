@@ -2,6 +2,7 @@ package collector
 
 import (
 	"context"
+	"maps"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -40,21 +41,9 @@ func (h homes) forget(o *ownership.Object) {
 	}
 }
 
-// replace applies a list of all namespaces.
-func (h homes) replace(kind ownership.Kind, objects []ownership.Object) {
-	if !isNamespace(kind) {
-		return
-	}
-	there := make(map[string]ownership.UID, len(objects))
-	for i := range objects {
-		there[objects[i].Name] = objects[i].UID
-		h.observe(&objects[i])
-	}
-	for name, known := range h {
-		if there[name] != known.uid {
-			delete(h, name)
-		}
-	}
+// sweep forgets the namespaces that are not there.
+func (h homes) sweep(isThere func(ownership.UID) bool) {
+	maps.DeleteFunc(h, func(_ string, known home) bool { return !isThere(known.uid) })
 }
 
 // at returns the namespace of an object at a resourceVersion; empty if that is uncertain. An object that existed

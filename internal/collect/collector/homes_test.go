@@ -49,17 +49,17 @@ func TestStoriesKnowTheNamespaceAnObjectLivedIn(t *testing.T) {
 		"no namespace was observed":           {func(s feed.Sink) { s.Observe(marked(15)); s.Forget("pod", "16") }, ""},
 		"the namespace is gone":               {func(s feed.Sink) { s.Observe(namespace("former", 10)); s.Forget("former", "20"); s.Observe(marked(15)) }, ""},
 		"a start: the removal is later than the list": {func(s feed.Sink) {
-			s.Replace(namespaceKind, []ownership.Object{namespace("present", 40)})
-			s.Replace(podKind, []ownership.Object{marked(35)})
+			feed.Replace(s, namespaceKind, []ownership.Object{namespace("present", 40)})
+			feed.Replace(s, podKind, []ownership.Object{marked(35)})
 			s.Forget("pod", "41")
 		}, "present"},
 		"a start: nothing tells": {func(s feed.Sink) {
-			s.Replace(namespaceKind, []ownership.Object{namespace("present", 40)})
-			s.Replace(podKind, []ownership.Object{marked(35)})
+			feed.Replace(s, namespaceKind, []ownership.Object{namespace("present", 40)})
+			feed.Replace(s, podKind, []ownership.Object{marked(35)})
 		}, ""},
 		"a list without the namespace": {func(s feed.Sink) {
 			s.Observe(namespace("former", 10))
-			s.Replace(namespaceKind, nil)
+			feed.Replace(s, namespaceKind, nil)
 			s.Observe(marked(35))
 		}, ""},
 		"a restored backup": {func(s feed.Sink) { s.Observe(namespace("former", 10)); s.NewEpoch(); s.Observe(marked(15)) }, ""},

@@ -1,7 +1,6 @@
 package collector
 
 import (
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -29,9 +28,9 @@ type sink struct {
 	stats   *counters
 }
 
-// Replace implements feed.Sink.
-func (s sink) Replace(kind ownership.Kind, objects []ownership.Object) {
-	s.state.Replace(kind, objects)
+// EndList implements feed.Sink.
+func (s sink) EndList(kind ownership.Kind) {
+	s.state.EndList(kind)
 	s.barrier.KindListed(kind)
 }
 
@@ -61,7 +60,10 @@ type state struct {
 
 	mu    sync.Mutex
 	graph *ownership.Graph // guarded by mu, and so is all below
-	epoch int              // the number of the current epoch (R4)
+	// decides means that the queue gets keys. Before Run it gets none: at the start of a large cluster, nearly all objects
+	// would wait in it for their owners to be listed.
+	decides bool
+	epoch   int // the number of the current epoch (R4)
 
 	// written holds the resourceVersion at which the collector wrote an object successfully, until a newer
 	// version of the object is known. Deciding on that version again would only send the same request again. It
@@ -102,8 +104,11 @@ func newState(clock clock.PassiveClock, references int) *state {
 func (s *state) change(apply func(g *ownership.Graph) []ownership.UID) {
 	s.mu.Lock()
 	uids := apply(s.graph)
+	decides := s.decides
 	s.mu.Unlock()
-	s.queue.Add(uids...)
+	if decides {
+		s.queue.Add(uids...)
+	}
 }
 
 // Observe implements feed.Sink.
@@ -143,33 +148,6 @@ func (s *state) Forget(uid ownership.UID, resourceVersion string) {
 	if namespace != "" {
 		s.removals.call(namespace)
 	}
-}
-
-// Replace implements feed.Sink.
-func (s *state) Replace(kind ownership.Kind, objects []ownership.Object) {
-	defer s.retryRefused(kind)
-	s.change(func(g *ownership.Graph) []ownership.UID {
-		uids := g.Replace(kind, objects)
-		s.sweepLocked()
-		s.homes.replace(kind, objects)
-		if s.stories != nil {
-			s.recordListLocked(g, kind, objects)
-		}
-		return uids
-	})
-}
-
-// recordListLocked passes a list to the stories, in place of watch events: the objects that are being deleted,
-// and the deleted ones that are gone.
-func (s *state) recordListLocked(g *ownership.Graph, kind ownership.Kind, objects []ownership.Object) {
-	now := s.clock.Now()
-	for i := range objects {
-		s.stories.Seen(&objects[i], s.homes.at(objects[i].Namespace, objects[i].ResourceVersion), now)
-	}
-	s.stories.Listed(kind, func(uid ownership.UID) bool {
-		_, there := g.Object(uid)
-		return there
-	}, now)
 }
 
 // SetScope implements feed.Sink.
@@ -358,16 +336,4 @@ func (s *state) forgetLocked(uid ownership.UID) {
 	delete(s.reported, uid)
 	delete(s.protected, uid)
 	s.refused.Forget(uid)
-}
-
-// sweepLocked forgets objects that a relist has removed from the graph.
-func (s *state) sweepLocked() {
-	exists := func(uid ownership.UID) bool {
-		_, known := s.graph.Object(uid)
-		return known
-	}
-	maps.DeleteFunc(s.written, func(uid ownership.UID, _ string) bool { return !exists(uid) })
-	maps.DeleteFunc(s.reported, func(uid ownership.UID, _ string) bool { return !exists(uid) })
-	maps.DeleteFunc(s.protected, func(uid ownership.UID, _ protection.Held) bool { return !exists(uid) })
-	s.refused.Sweep(exists)
 }

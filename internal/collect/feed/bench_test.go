@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/collect/feed"
@@ -74,12 +73,24 @@ func (g *graph) Observe(o ownership.Object) {
 	}
 }
 
-func (g *graph) Replace(kind ownership.Kind, objects []ownership.Object) {
+func (g *graph) StartList(kind ownership.Kind) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.Graph.Replace(kind, objects)
+	g.Graph.StartList(kind)
+}
+
+func (g *graph) Listed(_ ownership.Kind, objects []ownership.Object) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.Load(objects)
+}
+
+func (g *graph) EndList(kind ownership.Kind) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.Graph.EndList(kind)
 	switch {
-	case len(objects) == 0: // the other kinds have none
+	case g.Count(kind) == 0: // the other kinds have none
 	case g.began != nil:
 		g.began()
 	default:
@@ -151,7 +162,7 @@ func (s *recording) observe(b *testing.B, g *graph) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	client, err := metadata.NewForConfig(config)
+	client, err := feed.NewClient(config)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -186,7 +197,7 @@ type codec struct {
 	framer        runtime.Framer
 }
 
-func newCodec(b *testing.B) codec {
+func newCodec(b testing.TB) codec {
 	b.Helper()
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, metav1.SchemeGroupVersion)
@@ -207,9 +218,13 @@ type recorded struct {
 	codec codec
 }
 
-func (r *recorded) add(b *testing.B, event watch.EventType, meta *metav1.PartialObjectMetadata) {
+func (r *recorded) add(b testing.TB, event watch.EventType, meta *metav1.PartialObjectMetadata) {
 	b.Helper()
-	raw, err := runtime.Encode(r.codec.object, meta)
+	var object runtime.Object = meta
+	if event == watch.Error {
+		object = &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError}
+	}
+	raw, err := runtime.Encode(r.codec.object, object)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
@@ -33,7 +32,7 @@ type epochDetector struct {
 	mu       sync.Mutex
 	progress map[ownership.Kind]progress // guarded by mu, and so is all below
 	relists  map[ownership.Kind]int      // how often each kind has asked for that
-	system   types.UID                   // of the namespace kube-system
+	system   ownership.UID               // of the namespace kube-system
 }
 
 type progress struct {
@@ -104,20 +103,28 @@ func (h *epochDetector) listWentBackwards(kind ownership.Kind, resourceVersion s
 }
 
 // isOtherServer records an object, and reports whether it shows that another server answers.
-func (h *epochDetector) isOtherServer(kind ownership.Kind, meta *metav1.PartialObjectMetadata) bool {
-	if kind != (ownership.Kind{Kind: "Namespace"}) || meta.Name != metav1.NamespaceSystem {
+func (h *epochDetector) isOtherServer(o *ownership.Object) bool {
+	if o.Name != metav1.NamespaceSystem || o.Kind != namespaceKind {
 		return false
 	}
 	h.mu.Lock()
 	before := h.system
-	h.system = meta.UID
+	h.system = o.UID
 	h.mu.Unlock()
-	other := before != "" && before != meta.UID
+	other := before != "" && before != o.UID
 	if other {
-		h.relistAll(kind)
-		h.log.Warn("another server answers", "uid", string(meta.UID), "before", string(before))
+		h.relistAll(o.Kind)
+		h.log.Warn("another server answers", "uid", string(o.UID), "before", string(before))
 	}
 	return other
+}
+
+// isUnrelated reports whether the revisions of the lists of a kind have gone backwards more often than a restored backup
+// explains.
+func (h *epochDetector) isUnrelated(kind ownership.Kind) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.relists[kind] >= maxRelists
 }
 
 // forget drops the progress of a kind whose monitor has ended.

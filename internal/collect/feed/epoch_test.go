@@ -191,6 +191,7 @@ func TestR4_AnotherServer(t *testing.T) {
 		s.put("pods", metav1.ObjectMeta{UID: "p", Name: "kube-system"})
 		synctest.Wait()
 		check(t, "the same server", r.take("epoch"))
+		s.change(func() { delete(s.objects["namespaces"], "system-1") })
 		s.put("namespaces", metav1.ObjectMeta{UID: "system-2", Name: "kube-system"})
 		synctest.Wait()
 		check(t, "another, by an event", r.take("epoch"), "epoch")

@@ -48,14 +48,25 @@ type Sink interface {
 	Observe(o ownership.Object)
 	// Forget reports a DELETED watch event, and the revision of the deletion.
 	Forget(uid ownership.UID, resourceVersion string)
-	// Replace reports a complete list of the objects of a kind.
-	Replace(kind ownership.Kind, objects []ownership.Object)
+	// StartList reports that a list of the objects of a kind begins. An earlier one that has not ended has failed.
+	StartList(kind ownership.Kind)
+	// Listed reports a part of the list of a kind that is under way. It must not keep the slice.
+	Listed(kind ownership.Kind, objects []ownership.Object)
+	// EndList reports that the list of a kind is complete. It lacks the objects of the kind that are gone.
+	EndList(kind ownership.Kind)
 	// SetScope reports that a kind is served in a scope; ScopeUnknown means that it is no longer
 	// served.
 	SetScope(kind ownership.Kind, scope ownership.Scope)
 	// NewEpoch reports that the server's history has changed (R4). Later calls are part of the new
 	// history.
 	NewEpoch()
+}
+
+// Replace reports a list of the objects of a kind as a whole.
+func Replace(sink Sink, kind ownership.Kind, objects []ownership.Object) {
+	sink.StartList(kind)
+	sink.Listed(kind, objects)
+	sink.EndList(kind)
 }
 
 // Config of a feed. The zero value works.
@@ -69,7 +80,7 @@ type Config struct {
 	Clock clock.WithTicker
 }
 
-// initialSyncTimeout bounds how long the slowest kind may delay the start.
+// initialSyncTimeout bounds how long a kind may delay the start of which nothing comes.
 const initialSyncTimeout = 10 * time.Second
 
 // Feed observes all deletable objects of an API server. Make one with New.
@@ -278,7 +289,7 @@ func (f *Feed) drop(m *monitor, sink Sink) {
 	delete(f.monitors, m.resource.kind)
 	f.mu.Unlock()
 	f.epochs.forget(m.resource.kind)
-	sink.Replace(m.resource.kind, nil)
+	Replace(sink, m.resource.kind, nil)
 }
 
 func (f *Feed) stopAll() {
@@ -312,15 +323,21 @@ func (f *Feed) setScopes(sink Sink) {
 }
 
 // awaitInitialSync ends the initial sync when each monitor has synced or has failed once. A kind
-// that does neither delays the end by the timeout at most.
+// that does neither delays the end by the timeout at most, from the last part of its list on.
 func (f *Feed) awaitInitialSync(ctx context.Context, first []*monitor) {
 	defer close(f.synced)
 	timeout := f.clock.NewTimer(initialSyncTimeout)
 	defer timeout.Stop()
-	for _, m := range first {
+	for len(first) > 0 {
+		m := first[0]
 		select {
 		case <-m.settled:
+			first = first[1:]
 		case <-timeout.C():
+			if left := initialSyncTimeout - m.silence(); left > 0 {
+				timeout.Reset(left)
+				continue
+			}
 			f.log.WarnContext(ctx, "starting before all kinds are read", "kind", m.resource.kind.String())
 			return
 		case <-ctx.Done():
@@ -330,8 +347,8 @@ func (f *Feed) awaitInitialSync(ctx context.Context, first []*monitor) {
 }
 
 // WaitForInitialSync waits until each kind of the first discovery has been listed or has failed
-// once, or 10 s have passed since that discovery. The collector waits for it: in an incomplete
-// graph, most owners seem to be missing.
+// once, or 10 s have passed since that discovery and since the last part of its list. The collector waits for it: in an
+// incomplete graph, most owners seem to be missing.
 func (f *Feed) WaitForInitialSync(ctx context.Context) error {
 	select {
 	case <-f.synced:

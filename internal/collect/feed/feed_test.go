@@ -50,6 +50,7 @@ type recorder struct {
 	mu    sync.Mutex
 	calls []string
 	last  map[ownership.UID]ownership.Object
+	lists map[ownership.Kind][]string // the UIDs of the lists that are under way
 }
 
 func (r *recorder) note(format string, args ...any) {
@@ -68,11 +69,27 @@ func (r *recorder) Observe(o ownership.Object) {
 	r.note("observe %s %s", o.Kind, o.UID)
 }
 func (r *recorder) Forget(uid ownership.UID, rv string) { r.note("forget %s %s", uid, rv) }
-func (r *recorder) Replace(k ownership.Kind, objects []ownership.Object) {
-	uids := make([]string, len(objects))
-	for i, o := range objects {
-		uids[i] = string(o.UID)
+func (r *recorder) StartList(k ownership.Kind) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lists == nil {
+		r.lists = make(map[ownership.Kind][]string)
 	}
+	r.lists[k] = nil
+}
+
+func (r *recorder) Listed(k ownership.Kind, objects []ownership.Object) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, o := range objects {
+		r.lists[k] = append(r.lists[k], string(o.UID))
+	}
+}
+
+func (r *recorder) EndList(k ownership.Kind) {
+	r.mu.Lock()
+	uids := r.lists[k]
+	r.mu.Unlock()
 	slices.Sort(uids)
 	r.note("replace %s %v", k, uids)
 }
@@ -398,7 +415,7 @@ type stuck struct {
 	until chan struct{}
 }
 
-func (s stuck) Replace(k ownership.Kind, objects []ownership.Object) {
+func (s stuck) EndList(k ownership.Kind) {
 	if k == podKind {
 		<-s.until
 	}

@@ -37,6 +37,7 @@ type monitor struct {
 	leaving  bool      // discovery no longer names the kind
 	expired  bool      // the server no longer knew revision; until the next list
 	fresh    bool      // a list was requested, and no watch since
+	heard    time.Time // when the last part of a list came
 	revision string    // how far the watch has come
 	resuming bool      // the next list is skipped: the watch continues from revision
 }
@@ -182,6 +183,20 @@ func (m *monitor) hasExpired() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.expired
+}
+
+// hears records that a part of a list has come.
+func (m *monitor) hears() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.heard = m.clock.Now()
+}
+
+// silence returns how long no part of a list has come.
+func (m *monitor) silence() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.clock.Since(m.heard)
 }
 
 // watching records that a watch was opened at a known revision. A monitor that never got a

@@ -2,6 +2,7 @@ package feed
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -76,6 +77,10 @@ type store struct {
 	mu     sync.Mutex // held while the sink is called, so that close is final
 	closed bool       // guarded by mu
 	event  string     // guarded by mu; resourceVersion of the last event
+	// inParts means that the sink has got all objects of the list that ends next. Guarded by mu.
+	inParts bool
+	// renewed means that this list has begun another epoch. Guarded by mu.
+	renewed bool
 
 	unnamed sync.Once // logs once that an object with an overlong name was ignored
 }
@@ -93,15 +98,19 @@ func (s *store) Update(object any) error { return s.observe(object) }
 
 func (s *store) observe(object any) error {
 	meta, err := metadataOf(object)
-	if err != nil || !s.observable(meta) {
+	if err != nil {
 		return err
 	}
+	o := Observation(s.kind, meta)
+	if !s.observable(&o) {
+		return nil
+	}
 	s.pass(func() {
-		s.event = meta.ResourceVersion
-		if s.epochs.wentBackwards(s.kind, meta.ResourceVersion) || s.epochs.isOtherServer(s.kind, meta) {
+		s.event = o.ResourceVersion
+		if s.epochs.wentBackwards(s.kind, o.ResourceVersion) || s.epochs.isOtherServer(&o) {
 			s.sink.NewEpoch()
 		}
-		s.sink.Observe(Observation(s.kind, meta))
+		s.sink.Observe(o)
 		s.announce()
 	})
 	return nil
@@ -122,7 +131,7 @@ func (s *store) Delete(object any) error {
 	return nil
 }
 
-// Replace handles a complete list.
+// Replace handles a complete list, or the end of one whose objects have come in parts.
 func (s *store) Replace(list []any, resourceVersion string) error {
 	if s.monitor.resumed() {
 		return nil // it is the source that has answered, with nothing
@@ -134,26 +143,77 @@ func (s *store) Replace(list []any, resourceVersion string) error {
 		if err != nil {
 			return err
 		}
-		if s.observable(meta) {
-			objects = append(objects, Observation(s.kind, meta))
-			other = s.epochs.isOtherServer(s.kind, meta) || other
+		if o := Observation(s.kind, meta); s.observable(&o) {
+			objects = append(objects, o)
+			other = s.epochs.isOtherServer(&o) || other
 		}
 	}
 	s.pass(func() {
-		// The new epoch first: the listed objects must not be compared with the old one.
+		// The new epoch first: the listed objects must not be compared with the old one. If they have come in parts, they
+		// were; but then all kinds are listed again.
 		backwards := s.epochs.listWentBackwards(s.kind, resourceVersion)
 		if backwards {
 			s.epochs.relistAll(s.kind)
 		}
-		if backwards || other || s.monitor.hasExpired() {
-			s.sink.NewEpoch()
+		if !s.inParts {
+			s.renewed = false
 		}
-		s.sink.Replace(s.kind, objects)
+		if backwards || other || s.monitor.hasExpired() {
+			s.renewLocked()
+		}
+		if !s.inParts {
+			s.sink.StartList(s.kind)
+			s.sink.Listed(s.kind, objects)
+		}
+		s.inParts = false
+		s.sink.EndList(s.kind)
 		s.monitor.listed(resourceVersion)
 		s.announce()
 	})
 	return nil
 }
+
+// takesParts reports whether a list may come in parts. It may not if the server sends lists with revisions that
+// are unrelated: such a list begins another epoch, and is compared with nothing.
+func (s *store) takesParts() bool { return !s.epochs.isUnrelated(s.kind) }
+
+// startList handles the start of a list whose objects come in parts. Replace handles its end, after divert.
+func (s *store) startList() {
+	s.pass(func() {
+		s.inParts, s.renewed = false, false
+		if s.monitor.hasExpired() {
+			s.renewLocked()
+		}
+		s.sink.StartList(s.kind)
+	})
+}
+
+// renewLocked begins another epoch, unless the list that is under way has begun one.
+func (s *store) renewLocked() {
+	if !s.renewed {
+		s.renewed = true
+		s.sink.NewEpoch()
+	}
+}
+
+// listed handles a part of a list.
+func (s *store) listed(objects []ownership.Object) {
+	objects = slices.DeleteFunc(objects, func(o ownership.Object) bool { return !s.observable(&o) })
+	other := false
+	for i := range objects {
+		other = s.epochs.isOtherServer(&objects[i]) || other
+	}
+	s.pass(func() {
+		if other {
+			s.renewLocked()
+		}
+		s.sink.Listed(s.kind, objects)
+		s.monitor.hears()
+	})
+}
+
+// divert makes Replace the end of a list in parts.
+func (s *store) divert() { s.pass(func() { s.inParts = true }) }
 
 // Resync has no meaning for a store that keeps nothing.
 func (s *store) Resync() error { return nil }
@@ -231,15 +291,15 @@ func (s *store) close() {
 // observable reports whether an object takes part in garbage collection. One without a UID has no identity (R1). An
 // object with an overlong name is ignored, because the name cannot be shortened: the object stays, and only its
 // DELETED event can cause deletions.
-func (s *store) observable(meta *metav1.PartialObjectMetadata) bool {
-	if len(meta.Name) > ownership.MaxName {
+func (s *store) observable(o *ownership.Object) bool {
+	if len(o.Name) > ownership.MaxName {
 		s.unnamed.Do(func() {
 			s.epochs.log.Warn("objects with names of more than 1024 bytes are not collected",
-				"kind", s.kind.String(), "namespace", meta.Namespace, "name", ownership.Excerpt(meta.Name, 64))
+				"kind", s.kind.String(), "namespace", o.Namespace, "name", ownership.Excerpt(o.Name, 64))
 		})
 		return false
 	}
-	return meta.UID != ""
+	return o.UID != ""
 }
 
 // metadataOf returns the metadata that the Reflector has passed. They may lack a UID: some

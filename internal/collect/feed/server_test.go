@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/collect/feed"
@@ -72,7 +71,7 @@ func (s *fakeServer) feed(t *testing.T, config feed.Config) *feed.Feed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := metadata.NewForConfig(restConfig)
+	client, err := feed.NewClient(restConfig)
 	if err != nil {
 		t.Fatal(err)
 	}

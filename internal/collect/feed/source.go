@@ -80,7 +80,13 @@ func (s *source) WatchWithContext(ctx context.Context, options metav1.ListOption
 	} else if s.monitor.resumes() {
 		s.check(ctx, options.ResourceVersion)
 	}
-	w, err := s.client.Watch(ctx, options)
+	var w watch.Interface
+	var err error
+	if streamed && s.monitor.store.takesParts() {
+		w, err = s.open(ctx, options, newParts(s.monitor.store))
+	} else {
+		w, err = s.client.Watch(ctx, options)
+	}
 	switch {
 	case streamed && (utilnet.IsConnectionRefused(err) || apierrors.IsTooManyRequests(err)):
 		// The Reflector would wait before it tries again, and would not end with ctx

@@ -3,6 +3,7 @@ package protected
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -223,16 +224,29 @@ func (s *closuresSink) Forget(uid ownership.UID, resourceVersion string) {
 	})
 }
 
-// Replace implements feed.Sink.
-func (s *closuresSink) Replace(kind ownership.Kind, objects []ownership.Object) {
+// StartList implements feed.Sink.
+func (s *closuresSink) StartList(kind ownership.Kind) {
+	s.change(func(g *ownership.Graph) { g.StartList(kind) })
+}
+
+// Listed implements feed.Sink.
+func (s *closuresSink) Listed(kind ownership.Kind, objects []ownership.Object) {
 	s.change(func(g *ownership.Graph) {
-		g.Replace(kind, objects)
-		if !isNamespace(kind) {
-			return
-		}
-		clear(s.namespaces)
+		g.Load(objects)
 		for i := range objects {
-			s.namespaces[objects[i].Name] = objects[i].UID
+			if isNamespace(kind) {
+				s.namespaces[objects[i].Name] = objects[i].UID
+			}
+		}
+	})
+}
+
+// EndList implements feed.Sink.
+func (s *closuresSink) EndList(kind ownership.Kind) {
+	s.change(func(g *ownership.Graph) {
+		g.EndList(kind)
+		if isNamespace(kind) {
+			maps.DeleteFunc(s.namespaces, func(_ string, uid ownership.UID) bool { _, isThere := g.Object(uid); return !isThere })
 		}
 	})
 }

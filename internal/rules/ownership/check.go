@@ -193,6 +193,9 @@ func (g *Graph) checkUses() error {
 		if e.state == observed {
 			facts[e.kind].objects++
 		}
+		if e.list != 0 && e.list == g.facts[e.kind].list {
+			facts[e.kind].listed++ // of an entry that is not observed, too: it must not have a number
+		}
 	}
 	for _, c := range g.claims.all() {
 		kinds[c.kind]++
@@ -205,7 +208,7 @@ func (g *Graph) checkUses() error {
 		versions[r.form.version()]++
 	}
 	for id := range g.facts {
-		facts[id].scope = g.facts[id].scope
+		facts[id].scope, facts[id].list = g.facts[id].scope, g.facts[id].list
 		if facts[id].scope != ScopeUnknown {
 			kinds[id]++
 		}
@@ -296,11 +299,6 @@ func (g *Graph) checkCuts() error {
 func (g *Graph) checkIdle() error {
 	if len(g.certain) > 0 || len(g.candidates) > 0 {
 		return errors.New("objects to reconsider were not returned")
-	}
-	for i, e := range g.entries.all() {
-		if e.marks&(listed|counted) != 0 {
-			return fmt.Errorf("%s: still marked as listed", g.uidOf(i))
-		}
 	}
 	return nil
 }

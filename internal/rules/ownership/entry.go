@@ -37,10 +37,6 @@ const (
 	oddUID mark = 1 << iota
 	// stale: observed in an earlier epoch, so its version cannot be compared (R4).
 	stale
-	// listed: in the list that Replace is recording.
-	listed
-	// counted: already counted by Replace.
-	counted
 	// protected: has the label that protects it from deletion (R28).
 	protected
 )
@@ -59,6 +55,7 @@ type entry struct {
 	phase      Phase
 	state      state
 	marks      mark
+	list       listNumber // of the last list of its kind that had it, see list.go
 }
 
 // claim is one statement about an owner, shared by all references that make it.

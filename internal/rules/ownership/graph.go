@@ -4,7 +4,9 @@
 //
 // The main flow. The feed reports observations, and the collector the results of its reads:
 //
-//	Observe, Replace   an object as it is at a resourceVersion (watch event, list)
+//	Observe            an object as it is at a resourceVersion (watch event)
+//	StartList, Listed,
+//	Load, Replace      the objects of a list, which may come in parts
 //	Refresh, Confirm   the same from a live read of the object itself
 //	Forget             a DELETED watch event: evidence of absence (R3)
 //	Vanish             the object is no longer where it was, without that evidence
@@ -35,7 +37,7 @@
 // neither observed nor claimed, a claim with its last reference, and the answer of a live read
 // with its claim.
 //
-// Where to read on: observe.go (objects come, change, go), link.go (references
+// Where to read on: observe.go (objects come, change, go), list.go (lists), link.go (references
 // and claims), evidence.go (scopes, live reads, epochs, standing), reconsider.go
 // (the returned UIDs), cycle.go (R10), cut.go (objects with many owners), read.go (queries), check.go (the
 // invariants), deletions.go (counts of deletions), entry.go and slab.go (storage).
@@ -105,6 +107,8 @@ type kindFacts struct {
 	scope   Scope // while it is known, it counts as a use of the kind
 	objects uint32
 	claims  uint32
+	list    listNumber // of the last list that began
+	listed  uint32     // observed entries that this list has had
 }
 
 // New returns an empty graph, which keeps all owner references.

@@ -89,55 +89,6 @@ func (g *Graph) vanish(i entryID) {
 	g.retire(i)
 }
 
-// Replace records a complete list of the objects of one kind: it observes each of them, and
-// drops the missing ones as Vanish does. Owners of that kind that live reads found but the list
-// lacks are Unknown again: they may have been deleted before the list was made, without an event.
-// An empty list is right for a kind that is no longer served.
-func (g *Graph) Replace(k Kind, objects []Object) []UID {
-	for n := range objects {
-		g.observe(&objects[n])
-		if i := g.find(objects[n].UID); i != 0 {
-			g.entries.at(i).marks |= listed
-		}
-	}
-	if kind, ok := g.kinds.find(k); ok {
-		for _, i := range g.missing(kind, objects) {
-			g.vanish(i)
-		}
-		g.doubtPresence(kind)
-	}
-	for n := range objects {
-		if i := g.find(objects[n].UID); i != 0 {
-			g.entries.at(i).marks &^= listed | counted
-		}
-	}
-	return g.reconsider()
-}
-
-// missing finds the observed objects of a kind that are not marked as listed. It scans the whole
-// graph only if any are missing.
-func (g *Graph) missing(kind kindID, objects []Object) []entryID {
-	isMember := func(e *entry) bool { return e.state == observed && e.kind == kind }
-	found := uint32(0)
-	for n := range objects {
-		e := g.entries.at(g.find(objects[n].UID))
-		if isMember(e) && e.marks&counted == 0 {
-			e.marks |= counted // a list may contain an object twice
-			found++
-		}
-	}
-	if found == g.facts[kind].objects {
-		return nil
-	}
-	var missing []entryID
-	for i, e := range g.entries.all() {
-		if isMember(e) && e.marks&listed == 0 {
-			missing = append(missing, i)
-		}
-	}
-	return missing
-}
-
 // observe records one observation of the feed or of a live read.
 func (g *Graph) observe(o *Object) {
 	if o.UID == "" {
@@ -188,6 +139,9 @@ func (g *Graph) change(i entryID, o *Object) {
 	g.noteFinishing(i)
 	g.facts[kind].objects++
 	if before.state == observed {
+		if before.kind != kind {
+			g.unlist(g.entries.at(i), before.kind)
+		}
 		g.facts[before.kind].objects--
 	} else {
 		g.objects++
@@ -306,6 +260,7 @@ func (g *Graph) withdraw(i entryID) {
 	e := g.entries.at(i)
 	g.dropAnswers(i)
 	if e.state == observed {
+		g.unlist(e, e.kind)
 		g.countFinished(e, nil)
 		delete(g.due, i)
 		g.suspectOwners(i) // TR-06

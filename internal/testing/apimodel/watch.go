@@ -86,7 +86,7 @@ func (s *Server) Relist(kind ownership.Kind) {
 		revision := s.revision
 		s.mu.Unlock()
 		slices.SortFunc(list, func(a, b ownership.Object) int { return strings.Compare(string(a.UID), string(b.UID)) })
-		sink.Replace(kind, list)
+		feed.Replace(sink, kind, list)
 		s.reach(kind, revision)
 	})
 }

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"github.com/coppice-dev/coppice/internal/collect/feed"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
@@ -49,7 +50,7 @@ func (w *cluster) travel(i, stale int) bool {
 		worker.seen[i] = min(worker.seen[i], st.seen) // it may have forgotten
 	}
 	w.logf("  list of %s at %d", r.short, st.seen)
-	w.in.collector.Sink().Replace(r.kind, r.listAt(position))
+	feed.Replace(w.in.collector.Sink(), r.kind, r.listAt(position))
 	return true
 }
 
@@ -127,7 +128,7 @@ func (w *cluster) notice(i int) bool {
 	case !r.served && st.told:
 		*st = stream{}
 		w.logf("  %s is served no more", r.short)
-		sink.Replace(r.kind, nil)
+		feed.Replace(sink, r.kind, nil)
 		sink.SetScope(r.kind, ownership.ScopeUnknown)
 	case r.served && st.listed && st.epoch != r.epoch:
 		w.list(i, 0)
