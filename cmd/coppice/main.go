@@ -36,6 +36,8 @@ func main() {
 	switch {
 	case runsControlPlane(args):
 		tuneRuntime()
+	case len(args) > 0 && args[0] == "collect":
+		keepCompact()
 	case readsCluster(args):
 		keepFrugal()
 	}

@@ -22,6 +22,10 @@ const (
 	// leastPercent is the lower bound of GOGC: a heap that is large because there are many objects
 	// must not be collected all the time.
 	leastPercent = 60
+	// collectorPercent is that bound for coppice collect, whose heap of a large cluster is the ownership graph: it has
+	// hardly any pointers, so that a collection costs little. collectorGarbage is its maxGarbage.
+	collectorPercent = 20
+	collectorGarbage = 64 << 20
 	// startPercent is GOGC in the first tuneInterval of the API server of a test suite, when its memory
 	// is usually measured. The server becomes ready at a random point of a garbage collection cycle;
 	// with smaller cycles the measured memory varies less.
@@ -84,7 +88,7 @@ func tuneRuntime() {
 		limit = maxGarbage * garbageShare // arbitrary: no limit is known, and none was set
 	}
 	h := &heap{
-		maxGarbage: min(maxGarbage, uint64(limit)/garbageShare), fixed: os.Getenv("GOGC") != "",
+		maxGarbage: min(maxGarbage, uint64(limit)/garbageShare), least: leastPercent, fixed: os.Getenv("GOGC") != "",
 		most: debug.SetMemoryLimit(-1), fixedLimit: os.Getenv("GOMEMLIMIT") != "",
 	}
 	h.adapt()
@@ -94,12 +98,22 @@ func tuneRuntime() {
 // keepSmall makes a process that replaces a program of Kubernetes (package role) collect garbage often,
 // and return the memory of its start: test suites run many such processes at a time, under little load.
 func keepSmall(r role.Role) {
-	h := &heap{fixed: os.Getenv("GOGC") != ""}
+	h := &heap{least: leastPercent, fixed: os.Getenv("GOGC") != ""}
 	if r == role.APIServer {
 		// When it is ready, a quarter of its memory would be garbage. Avoiding that costs about a tenth of the
 		// CPU time of its start. etcd has hardly any garbage then, so it starts with the runtime's defaults.
 		h.setPercent(startPercent)
 	}
+	go h.keepAdapting()
+}
+
+// keepCompact keeps adapting GOGC and GOMEMLIMIT of a process that is only a collector.
+func keepCompact() {
+	h := &heap{
+		maxGarbage: collectorGarbage, least: collectorPercent, fixed: os.Getenv("GOGC") != "",
+		most: debug.SetMemoryLimit(-1), fixedLimit: os.Getenv("GOMEMLIMIT") != "",
+	}
+	h.adapt()
 	go h.keepAdapting()
 }
 
@@ -118,6 +132,7 @@ func keepSmall(r role.Role) {
 // then return the memory over minutes.
 type heap struct {
 	maxGarbage uint64
+	least      int   // the lower bound of GOGC
 	fixed      bool  // GOGC is set by the environment
 	most       int64 // the memory limit
 	fixedLimit bool  // the memory limit is set by the environment
@@ -182,9 +197,9 @@ func (h *heap) percentFor(live uint64) int {
 	live = max(live, minLive)
 	whole := h.maxGarbage + minLive
 	if live >= whole {
-		return leastPercent
+		return h.least
 	}
-	return max(leastPercent, int((whole-live)*100/live))
+	return max(h.least, int((whole-live)*100/live))
 }
 
 // limitFor returns the memory limit for a live heap.

@@ -51,7 +51,7 @@ func BenchmarkRuntime(b *testing.B) {
 			ctx, stop := context.WithCancel(b.Context())
 			defer stop()
 			if setting.adapted {
-				go adaptUntil(ctx, &heap{maxGarbage: maxGarbage})
+				go adaptUntil(ctx, &heap{maxGarbage: maxGarbage, least: leastPercent})
 			}
 			runtime.GC()
 			c := newCascade(ctx, b, client, fmt.Sprintf("run-%d-%d", run, b.N))
@@ -138,7 +138,7 @@ func (c cascade) delete(ctx context.Context, b *testing.B, n int) {
 // plane, in MB of 2^20 bytes, before and after the process returns the memory of the start.
 func BenchmarkReturnedMemory(b *testing.B) {
 	controlPlane(b)
-	h := &heap{maxGarbage: maxGarbage}
+	h := &heap{maxGarbage: maxGarbage, least: leastPercent}
 	for release := false; !release; {
 		time.Sleep(tuneInterval)
 		_, release = h.adapted(readMetric(liveMetric), readMetric(allocatedMetric))

@@ -21,9 +21,18 @@ func TestHeapIsAdapted(t *testing.T) {
 		"some objects":          {320 * mib, 512 * mib, 80},
 		"many objects":          {2 * gib, 512 * mib, leastPercent},
 	} {
-		h := &heap{maxGarbage: test.maxGarbage}
+		h := &heap{maxGarbage: test.maxGarbage, least: leastPercent}
 		if got, _ := h.adapted(test.live, 1); got != test.want {
 			t.Errorf("%s: %d, want %d", name, got, test.want)
+		}
+	}
+}
+
+func TestCollectorHasLittleGarbage(t *testing.T) {
+	for live, want := range map[uint64]int{10 << 20: 100, 100 << 20: 28, 2 << 30: collectorPercent} {
+		h := &heap{maxGarbage: collectorGarbage, least: collectorPercent}
+		if got, _ := h.adapted(live, 1); got != want {
+			t.Errorf("%d MiB: %d, want %d", live>>20, got, want)
 		}
 	}
 }
@@ -49,7 +58,7 @@ func TestMemoryIsLimitedInProportion(t *testing.T) {
 // After each load, memory is returned after some intervals with few allocations, and once more later.
 func TestMemoryIsReturnedAfterLoad(t *testing.T) {
 	const mib = 1 << 20
-	h := heap{maxGarbage: maxGarbage}
+	h := heap{maxGarbage: maxGarbage, least: leastPercent}
 	allocated := uint64(50 * mib)
 	for _, phase := range []struct {
 		what  string
@@ -110,7 +119,7 @@ func TestOnlyControlPlanesAreTuned(t *testing.T) {
 func TestStartOfASuite(t *testing.T) {
 	before := debug.SetGCPercent(100)
 	defer debug.SetGCPercent(before)
-	h := &heap{}
+	h := &heap{least: leastPercent}
 	h.setPercent(startPercent)
 	if got := debug.SetGCPercent(startPercent); got != startPercent {
 		t.Errorf("GOGC is %d at the start, want %d", got, startPercent)
@@ -119,7 +128,7 @@ func TestStartOfASuite(t *testing.T) {
 	if got := debug.SetGCPercent(leastPercent); got != leastPercent {
 		t.Errorf("GOGC is %d later, want %d", got, leastPercent)
 	}
-	h = &heap{fixed: true}
+	h = &heap{least: leastPercent, fixed: true}
 	h.setPercent(startPercent)
 	if got := debug.SetGCPercent(leastPercent); got != leastPercent {
 		t.Errorf("GOGC has become %d though the environment sets it", got)

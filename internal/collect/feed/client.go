@@ -74,7 +74,7 @@ func (r *resourceClient) open(ctx context.Context, options metav1.ListOptions, p
 		SpecificallyVersionedParams(&options, r.client.parameters, schema.GroupVersion{Version: "v1"}).Stream(ctx)
 	if err != nil {
 		cancel()
-		return nil, err //nolint:wrapcheck // the caller distinguishes the errors of clients
+		return nil, err
 	}
 	s := &stream{body: body, in: bufio.NewReaderSize(body, frameBuffer), cancel: cancel, done: ctx.Done(), events: make(chan watch.Event), parts: parts}
 	go s.run()

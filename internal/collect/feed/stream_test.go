@@ -98,8 +98,8 @@ func (s *sending) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// observe runs a feed of the server with a client for a minute.
-func (s *sending) observe(t *testing.T, newClient func(*rest.Config) (metadata.Interface, error)) *seen {
+// observe runs a feed of the server with a client until stop is called.
+func (s *sending) observe(t *testing.T, newClient func(*rest.Config) (metadata.Interface, error)) (sink *seen, stop func()) {
 	t.Helper()
 	config := &rest.Config{Host: "http://server", QPS: -1, Transport: s}
 	d, err := discovery.NewDiscoveryClientForConfig(config)
@@ -112,12 +112,12 @@ func (s *sending) observe(t *testing.T, newClient func(*rest.Config) (metadata.I
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	sink := &seen{}
+	sink = &seen{}
 	running.Go(func() { feed.New(d, client, feed.Config{}).Run(ctx, sink) })
-	time.Sleep(time.Minute)
-	cancel()
-	running.Wait()
-	return sink
+	return sink, func() {
+		cancel()
+		running.Wait()
+	}
 }
 
 // clients are the ones that a feed works with.
@@ -183,8 +183,10 @@ func TestStreamsAreDecodedAsClientGoDoes(t *testing.T) {
 		found := map[string]*seen{}
 		for name, newClient := range clients() {
 			s := &sending{newServer(pods), [][]byte{stream.Bytes()}}
-			found[name] = s.observe(t, newClient)
-			if got := found[name]; got.ends != 1 || len(got.gone) != 2 || slices.Max(got.parts) > 512 || len(got.parts) < 3 {
+			got, stop := s.observe(t, newClient)
+			time.Sleep(time.Minute)
+			stop()
+			if found[name] = got; got.ends != 1 || len(got.gone) != 2 || slices.Max(got.parts) > 512 || len(got.parts) < 3 {
 				t.Errorf("%s: %d lists have ended, in parts of %v; %v are gone", name, got.ends, got.parts, got.gone)
 			}
 		}
@@ -228,7 +230,9 @@ func TestListsThatBreakOffAreReadAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &sending{newServer(pods), [][]byte{first, whole.Bytes()}}
-				got := s.observe(t, feed.NewClient)
+				got, stop := s.observe(t, feed.NewClient)
+				time.Sleep(time.Minute)
+				stop()
 				if got.ends != 1 || len(got.objects) < 500 {
 					t.Errorf("%d lists have ended, %d objects are observed: %v", got.ends, len(got.objects), slices.Sorted(maps.Keys(got.objects))[:1])
 				}
