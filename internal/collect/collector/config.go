@@ -86,7 +86,9 @@ type Config struct {
 	// Await is called before each object is reconsidered, and returns when the server can be reached, or with the
 	// error of ctx. Default: workers do not wait.
 	Await func(ctx context.Context) error
-	// Restartable lets Run be called again after it has returned, unless Queue is set.
+	// Restartable makes Run continue with the keys of the observations before it, unless Queue is set: for a collector that
+	// sleeps, and observes nothing meanwhile. Otherwise Run searches the graph for its keys, and observations before it,
+	// which may go on for months, take no memory in the queue.
 	Restartable bool
 }
 
@@ -145,7 +147,7 @@ func New(api client.Interface, config Config) *Collector {
 		if config.Restartable {
 			config.Queue = queue.NewReopening(turns)
 		} else {
-			config.Queue = queue.New(turns)
+			config.Queue = queue.NewForgetting(turns)
 		}
 	}
 	state.queue, state.stories = config.Queue, config.Stories

@@ -93,19 +93,6 @@ func (g *Graph) Stats() Stats {
 	}
 }
 
-// Unsettled returns all objects that may need an action, sorted. A collector that has dropped the
-// UIDs from earlier calls has to reconsider these.
-func (g *Graph) Unsettled() []UID {
-	var uids []UID
-	for i := range g.entries.all() {
-		if g.unsettled(i) {
-			uids = append(uids, g.uidOf(i))
-		}
-	}
-	slices.Sort(uids)
-	return uids
-}
-
 // Related returns the UIDs of the objects that have owners or dependents.
 func (g *Graph) Related() []UID {
 	var uids []UID

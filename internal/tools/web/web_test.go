@@ -185,22 +185,26 @@ func TestRequestsForOtherHostsAreRefused(t *testing.T) {
 // A process that stands by is healthy and ready, and answers with the name of the leader.
 func TestReplicaThatStandsByIsReadyAndNamesTheLeader(t *testing.T) {
 	var holder string
-	handler := web.StandBy(func() (string, bool) { return holder, holder != "" },
+	var cold error
+	handler := web.StandBy(func() (string, bool) { return holder, holder != "" }, func() error { return cold },
 		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
 	for _, test := range []struct {
 		holder, path string
+		cold         error
 		code         int
+		text         string
 	}{
-		{"", web.Graph, http.StatusTeapot},
-		{"other", web.Graph, http.StatusServiceUnavailable},
-		{"other", web.Readyz, http.StatusOK},
-		{"other", web.Metrics, http.StatusTeapot},
-		{"other", web.Healthz, http.StatusTeapot},
-		{"other", web.Livez, http.StatusTeapot},
+		{"", web.Graph, nil, http.StatusTeapot, ""},
+		{"other", web.Graph, nil, http.StatusServiceUnavailable, "other leads"},
+		{"other", web.Readyz, nil, http.StatusOK, "other leads"},
+		{"other", web.Readyz, errors.New("3 of 9 resources are not read yet"), http.StatusServiceUnavailable, "standing by: 3 of 9"},
+		{"other", web.Metrics, nil, http.StatusTeapot, ""},
+		{"other", web.Healthz, errors.New("not read"), http.StatusTeapot, ""},
+		{"other", web.Livez, errors.New("not read"), http.StatusTeapot, ""},
 	} {
-		holder = test.holder
+		holder, cold = test.holder, test.cold
 		r := get(t, handler, test.path)
-		if text := body(t, r); r.StatusCode != test.code || test.code != http.StatusTeapot && !strings.Contains(text, "other leads") {
+		if text := body(t, r); r.StatusCode != test.code || !strings.Contains(text, test.text) {
 			t.Errorf("%+v: %s %s", test, r.Status, text)
 		}
 	}
