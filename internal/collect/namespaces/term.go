@@ -100,10 +100,10 @@ func (c *Controller) WaitForSync(ctx context.Context) error { return c.lifecycle
 
 // Ready returns nil when the controller is synced, and otherwise an error that wraps lifecycle.ErrNotSynced.
 func (c *Controller) Ready() error {
-	if c.Synced() {
-		return nil
+	if err := c.Warm(); err != nil || c.Synced() {
+		return err
 	}
-	return c.Warm()
+	return fmt.Errorf("%w: it stands by", lifecycle.ErrNotSynced)
 }
 
 // Warm is Ready for a replica that stands by: it returns nil when the namespaces are listed.

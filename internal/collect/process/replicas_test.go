@@ -290,4 +290,3 @@ func TestFormerLeaderLeadsAgainWithoutLists(t *testing.T) {
 		}
 	})
 }
-

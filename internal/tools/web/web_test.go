@@ -266,12 +266,14 @@ func (painting) Settle(context.Context) report.Settlement {
 // Text over HTTP controls no terminal of a user of curl. In JSON, names are what they are.
 func TestTextOverHTTPControlsNoTerminal(t *testing.T) {
 	inner := web.Handler(painting{})
-	standing := web.StandBy(func() (string, bool) { return hostile, true }, inner)
+	leads := func() (string, bool) { return hostile, true }
+	standing := web.StandBy(leads, func() error { return nil }, inner)
+	cold := web.StandBy(leads, func() error { return errors.New(hostile) }, inner)
 	escaped := url.QueryEscape(hostile)
 	for name, answer := range map[string]*http.Response{
 		"not ready": get(t, inner, web.Readyz), "status": get(t, inner, web.Status), "records": get(t, inner, web.Records), "settled": get(t, inner, web.Settled),
 		"no duration": get(t, inner, web.Settled+"?timeout="+escaped), "no format": get(t, inner, web.Graph+"?format="+escaped), "no object": get(t, inner, web.Graph+"?uid="+escaped),
-		"standing by": get(t, standing, web.Readyz), "another leads": get(t, standing, web.Status),
+		"standing by": get(t, standing, web.Readyz), "cold": get(t, cold, web.Readyz), "another leads": get(t, standing, web.Status),
 		"resumed": post(t, inner, web.Resume+"?kind="+escaped), "not resumed": post(t, inner, web.Resume+"?kind=x"+escaped),
 	} {
 		text := body(t, answer)
