@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -61,6 +62,8 @@ type Collector struct {
 	log      *slog.Logger
 	clock    clock.WithTicker
 	reach    *pace.Reach
+	leading  atomic.Bool // Lead is under way
+	idle     atomic.Bool // Lead has returned
 	sleeping sleeping
 }
 
@@ -132,27 +135,59 @@ func newCollector(config *rest.Config, options Options, runs runs) (*Collector, 
 
 // Run collects garbage until ctx ends, and returns when everything that it started has
 // ended. It waits for a server that cannot be reached. A second call returns
-// ErrAlreadyStarted.
+// ErrAlreadyStarted. It is Observe and Lead at the same time.
 func (c *Collector) Run(ctx context.Context) error {
+	var leading sync.WaitGroup
+	defer leading.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	if err := c.lifecycle.Start(); err != nil {
 		return fmt.Errorf("garbage collector: %w", err)
 	}
-	var parts sync.WaitGroup
-	defer parts.Wait()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	parts.Go(func() { c.feed.Run(ctx, c.sink) })
+	leading.Go(func() { _ = c.Lead(ctx) })
+	c.feed.Run(ctx, c.sink)
+	return nil
+}
+
+// Observe keeps the collector's knowledge of the server up to date until ctx ends, and changes nothing. It is for a
+// replica that stands by, and for the leader of several replicas beside Lead. It returns when everything that it started
+// has ended. A second call, or one after Run, returns ErrAlreadyStarted.
+func (c *Collector) Observe(ctx context.Context) error {
+	if err := c.lifecycle.Start(); err != nil {
+		return fmt.Errorf("garbage collector: %w", err)
+	}
+	c.feed.Run(ctx, c.sink)
+	return nil
+}
+
+// Lead collects garbage until ctx ends, from what Observe has observed, which goes on meanwhile. It first waits for
+// Observed. It returns when all its requests have ended, so that another replica can lead then. It may be called again
+// after it has returned, any number of times, but not by two goroutines at once.
+func (c *Collector) Lead(ctx context.Context) error {
+	if c.leading.Swap(true) {
+		return fmt.Errorf("garbage collector: it leads already: %w", ErrAlreadyStarted)
+	}
+	defer c.leading.Store(false)
 	// The graph comes first: while it is incomplete most owners seem to be missing, and each of
 	// them would be read.
 	if c.feed.WaitForInitialSync(ctx) != nil {
 		return nil // ctx has ended, as it should
 	}
 	c.log.InfoContext(ctx, "collecting", c.extent()...)
-	parts.Go(func() { c.engine.Run(ctx) })
-	c.lifecycle.SetSynced()
-	<-ctx.Done()
+	defer c.idle.Store(true)
+	c.idle.Store(false)
+	if !c.lifecycle.IsSynced() {
+		c.lifecycle.SetSynced()
+	}
+	c.engine.Run(ctx)
 	return nil
 }
+
+// Observed reports whether Observe has read all objects that it can read: from then on Lead begins at once.
+func (c *Collector) Observed() bool { return c.feed.Synced() }
+
+// WaitForObserved waits until Observed. It returns the error of ctx if that ends first.
+func (c *Collector) WaitForObserved(ctx context.Context) error { return c.feed.WaitForInitialSync(ctx) }
 
 // extent returns log attributes for the start: the number of kinds, and how many could not be read.
 func (c *Collector) extent() []any {
@@ -169,10 +204,10 @@ func (c *Collector) extent() []any {
 	return extent
 }
 
-// Synced reports whether the collector has read all objects and has begun to collect.
-func (c *Collector) Synced() bool { return c.lifecycle.IsSynced() }
+// Synced reports whether the collector has read all objects and collects. It is false between two calls of Lead.
+func (c *Collector) Synced() bool { return c.lifecycle.IsSynced() && !c.idle.Load() }
 
-// WaitForSync waits until Synced. It returns the error of ctx if that ends first.
+// WaitForSync waits until the collector is synced for the first time. It returns the error of ctx if that ends first.
 func (c *Collector) WaitForSync(ctx context.Context) error { return c.lifecycle.WaitForSync(ctx) }
 
 // Ready returns nil if the collector is synced and can reach the server. Otherwise the error gives the time since
@@ -186,18 +221,45 @@ func (c *Collector) Ready() error {
 		return nil
 	case isAway:
 		return fmt.Errorf("%w: the server cannot be reached since %s", ErrNotSynced, since.UTC().Format(time.RFC3339))
+	case c.Observed() && c.lifecycle.IsSynced():
+		return fmt.Errorf("%w: it stands by", ErrNotSynced)
 	}
+	return fmt.Errorf("%w: %s", ErrNotSynced, c.unread())
+}
+
+// Warm is Ready for a replica that stands by: it returns nil if each resource was read, or cannot be read, and the server
+// can be reached.
+func (c *Collector) Warm() error {
+	since, isAway := c.reach.Since()
+	unread := c.unread()
+	switch {
+	case isAway:
+		return fmt.Errorf("the server cannot be reached since %s", since.UTC().Format(time.RFC3339))
+	case c.Observed() && unread.waiting == 0:
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrNotSynced, unread)
+}
+
+// extentUnread is how many of the watched resources were neither read nor refused yet.
+type extentUnread struct{ waiting, watched int }
+
+func (u extentUnread) String() string {
+	if u.watched == 0 {
+		return "the resources of the server are not known yet"
+	}
+	return fmt.Sprintf("%d of %d resources are not read yet", u.waiting, u.watched)
+}
+
+func (c *Collector) unread() (u extentUnread) {
 	monitors := c.feed.Status()
-	if len(monitors) == 0 {
-		return fmt.Errorf("%w: the resources of the server are not known yet", ErrNotSynced)
-	}
-	waiting := 0
-	for _, m := range monitors {
-		if m.State == feed.Waiting {
-			waiting++
+	u.watched = len(monitors)
+	for i := range monitors {
+		if monitors[i].State == feed.Waiting {
+			u.waiting++
 		}
 	}
-	return fmt.Errorf("%w: %d of %d resources are not read yet", ErrNotSynced, waiting, len(monitors))
+	return u
 }
 
 // Status returns the state of the collector.
@@ -249,7 +311,7 @@ func (c *Collector) Carries(finalizer string) (carried bool, err error) {
 	if carried {
 		return true, nil
 	}
-	if !c.Synced() {
+	if !c.Observed() {
 		return false, errors.New("the collector has not read everything yet")
 	}
 	if unread := c.feed.Unread(); len(unread) > 0 {

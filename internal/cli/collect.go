@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -45,7 +46,7 @@ const (
 // collectFlags are the flags of coppice collect.
 type collectFlags struct {
 	server         serverFlags
-	leaderElect    bool
+	election       election
 	leaseNamespace string
 	controllers    []string
 	order          deletionOrder
@@ -77,6 +78,11 @@ has no use. See docs/collect.md.
 --controllers=namespace adds the namespace controller. Use it only if no other controller
 deletes the contents of terminating namespaces.
 
+With --leader-elect, several replicas can run: one works, and the others stand by. They watch
+the server too, and keep its ownership graph in memory, so that the next leader works as soon
+as it has the Lease. With --leader-elect=cold, they watch nothing, and the next leader begins
+with lists of all objects.
+
 The breaker pauses the deletions of a kind when more than --breaker-share of its objects
 would be deleted within --breaker-window. --breaker-min deletions are always allowed.`,
 		Example: `  # Log the deletions, and make none, on the cluster of the current context
@@ -95,7 +101,7 @@ would be deleted within --breaker-window. --breaker-min deletions are always all
 	}
 	flags := c.Flags()
 	f.server.add(c, "kubeconfig of the server (default: $KUBECONFIG, else ~/.kube/config, else the pod's cluster)")
-	flags.BoolVar(&f.leaderElect, "leader-elect", false, "work only while holding a Lease, so that several replicas can run")
+	f.election.add(c)
 	flags.StringVar(&f.leaseNamespace, "leader-elect-namespace", "", "namespace of the Lease (default: the namespace of the pod, else kube-system)")
 	flags.StringSliceVar(&f.controllers, "controllers", []string{controllerGC}, "controllers to run: gc, namespace")
 	flags.StringSliceVar(&f.ignore, "ignore-resources", nil, "resources, besides Events, that are not watched and never collected: configmaps,widgets.example.com")
@@ -135,11 +141,9 @@ func collect(ctx context.Context, f collectFlags, s Streams) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", server.source, err)
 	}
-	work := func(ctx context.Context) error {
-		return runControllers(ctx, controllers, func() {
-			terminal.Fprintf(s.Out, "collecting %s in %.2fs\n", server.config.Host, time.Since(began).Seconds())
-		})
-	}
+	synced := sync.OnceFunc(func() {
+		terminal.Fprintf(s.Out, "collecting %s in %.2fs\n", server.config.Host, time.Since(began).Seconds())
+	})
 	role := &process.Role{}
 	diagnostics, err := f.listen(ctx, controllers, api.Delegated(server.config), role, options.Logger)
 	if err != nil {
@@ -157,24 +161,8 @@ func collect(ctx context.Context, f collectFlags, s Streams) error {
 	}
 	group.Go(func() error {
 		defer stop() // the diagnostics end with the controllers
-		if !f.leaderElect {
-			return work(working)
-		}
 		lease := process.Lease{Namespace: f.leaseNamespace, Name: leaseName, Times: process.DefaultLeaseTimes(), Log: options.Logger}
-		return lease.Run(working, server.config, role, work)
-	})
-	return group.Wait()
-}
-
-// runControllers runs the controllers until ctx ends. It calls synced once.
-func runControllers(ctx context.Context, c metrics.Controllers, synced func()) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return c.Run(ctx) })
-	group.Go(func() error {
-		if c.WaitForSync(ctx) == nil {
-			synced()
-		}
-		return nil
+		return f.election.run(working, lease, server, role, controllers, synced)
 	})
 	return group.Wait()
 }

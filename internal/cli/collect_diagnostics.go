@@ -39,13 +39,14 @@ func (f *collectFlags) listen(ctx context.Context, c metrics.Controllers, access
 	diagnostics.Handle(recyclebin.Path, recyclebin.Off("only a server of coppice up --recycle=SIZE,AGE keeps deleted objects"))
 	diagnostics.Handle(page.Root, page.Handler())
 	diagnostics.Handle("/", web.Handler(web.Of(c)))
+	warm := f.election.ready(c)
 	var servers []func(context.Context) error
 	for _, endpoint := range []struct {
 		flag, address string
 		handler       http.Handler
 	}{
-		{"--bind-address", f.bindAddress, web.Local(web.StandBy(r.StandsBy, diagnostics))},
-		{"--metrics-address", f.metricsAddress, web.StandBy(r.StandsBy, web.Probes(web.Of(c)))},
+		{"--bind-address", f.bindAddress, web.Local(web.StandBy(r.StandsBy, warm, diagnostics))},
+		{"--metrics-address", f.metricsAddress, web.StandBy(r.StandsBy, warm, web.Probes(web.Of(c)))},
 	} {
 		if endpoint.address == "0" {
 			continue

@@ -158,7 +158,7 @@ func (f *collectFlags) needs() []need {
 		add("", "namespaces", "status", "", "update")
 		add("", "namespaces", "finalize", "", "update")
 	}
-	if f.leaderElect {
+	if f.election != noElection {
 		add("coordination.k8s.io", "leases", "", f.leaseNamespace, "get", "create", "update")
 	}
 	return all

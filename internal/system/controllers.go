@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -22,6 +23,7 @@ import (
 	"github.com/coppice-dev/coppice/collector"
 	"github.com/coppice-dev/coppice/collector/report"
 	"github.com/coppice-dev/coppice/internal/apiserver"
+	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/apiserver/definitions"
 	"github.com/coppice-dev/coppice/internal/apiserver/deleteflow"
 	collectorclient "github.com/coppice-dev/coppice/internal/collect/collector/client"
@@ -43,17 +45,42 @@ import (
 // controllersPrefix is the prefix of the paths that the API server itself also serves.
 const controllersPrefix = "/coppice"
 
-// runControllers runs the controllers until ctx ends. It calls answering once the collector and the
-// namespace controller answer requests. It may then be called again: the controllers keep no state.
-func (p *controlPlane) runControllers(ctx context.Context, answering func()) error {
+// elect runs the controllers while this process leads. The collector and the namespace controller observe all the time,
+// so that they work as soon as it leads; the other controllers begin from lists.
+func (p *controlPlane) elect(ctx context.Context) error {
+	config, err := p.api.LeaderElection()
+	if err != nil {
+		return err
+	}
+	lease := process.Lease{Namespace: metav1.NamespaceSystem, Name: bootstrappolicy.ControllersLease, Times: process.FastLeaseTimes(), Log: p.options.Log}
+	controllers, err := newControllers(p.options, p.api)
+	if err != nil {
+		return err
+	}
+	work := func(ctx context.Context) error {
+		return p.runControllers(ctx, controllers, process.Controllers.Lead, func() {})
+	}
+	if controllers.Collector == nil && controllers.Namespaces == nil {
+		return lease.RunAlways(ctx, config, &p.diagnostics.role, work)
+	}
+	return lease.RunWarm(ctx, config, &p.diagnostics.role, controllers, work)
+}
+
+// runControllers runs the controllers until ctx ends, the collector and the namespace controller by run. It calls
+// answering once these answer requests. It may then be called again, if run may.
+func (p *controlPlane) runControllers(
+	ctx context.Context, controllers metrics.Controllers, run func(process.Controllers, context.Context) error, answering func(),
+) error {
 	o, api := p.options, p.api
 	group, ctx := errgroup.WithContext(ctx)
 	var nodes atomic.Pointer[agent.Agent]
 	if o.runsCoppice() {
-		controllers, err := newControllers(o, api)
+		reporter, err := newDefinitions(o, api)
 		if err != nil {
 			return err
 		}
+		controllers.Metrics = slices.Clone(controllers.Metrics)
+		controllers.AddDefinitions(reporter)
 		controllers.Others = func(deleted []report.HeldObject) []string { return ending(nodes.Load(), deleted) }
 		p.diagnostics.set(diagnosticsOf(controllers, api, o.Confirm))
 		defer p.diagnostics.set(nil)
@@ -63,7 +90,7 @@ func (p *controlPlane) runControllers(ctx context.Context, answering func()) err
 			p.companions.change(func(c *apiserver.Companions) { accompany(c, controllers.Collector) })
 			defer p.companions.change(func(c *apiserver.Companions) { c.Backlog, c.HasFinalizer, c.Requested = nil, nil, nil })
 		}
-		group.Go(func() error { return controllers.Run(ctx) })
+		group.Go(func() error { return run(controllers.Controllers, ctx) })
 	}
 	answering()
 	if o.VolumeProtection == InProcess {
@@ -218,11 +245,6 @@ func newControllers(o completedOptions, api *apiserver.Server) (controllers metr
 			return controllers, err
 		}
 	}
-	reporter, err := newDefinitions(o, api)
-	if err != nil {
-		return controllers, err
-	}
-	controllers.AddDefinitions(reporter)
 	return controllers, nil
 }
 
@@ -268,7 +290,8 @@ func (d *diagnostics) set(handler http.Handler) {
 
 // serve registers the paths. The API server serves its own metrics under the usual path.
 func (d *diagnostics) serve(api *apiserver.Server) {
-	answer := usersOnly(web.StandBy(d.role.StandsBy, d))
+	isReady := func() error { return nil } // the API server has its own path
+	answer := usersOnly(web.StandBy(d.role.StandsBy, isReady, d))
 	for _, path := range slices.Concat([]string{web.Status, web.Records, web.Settled, web.Graph}, toolsapi.Paths()) {
 		api.Handle(path, answer)
 	}

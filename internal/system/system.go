@@ -19,13 +19,11 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
 	"github.com/coppice-dev/coppice/internal/apiserver"
 	"github.com/coppice-dev/coppice/internal/apiserver/auth"
-	"github.com/coppice-dev/coppice/internal/apiserver/auth/bootstrappolicy"
 	"github.com/coppice-dev/coppice/internal/collect/process"
 )
 
@@ -190,22 +188,19 @@ func (p *controlPlane) control(ctx context.Context, ready func()) error {
 	switch {
 	case !p.options.runsControllers():
 	case p.store.Shared():
-		elector, err := p.api.LeaderElection()
-		if err != nil {
-			return err
-		}
-		lease := process.Lease{Namespace: metav1.NamespaceSystem, Name: bootstrappolicy.ControllersLease, Times: process.FastLeaseTimes(), Log: p.options.Log}
-		group.Go(func() error {
-			return lease.RunAlways(ctx, elector, &p.diagnostics.role, func(ctx context.Context) error {
-				return p.runControllers(ctx, func() {})
-			})
-		})
+		group.Go(func() error { return p.elect(ctx) })
 	default:
 		// After ready, callers may request records at once.
 		answering := make(chan struct{})
 		answer := sync.OnceFunc(func() { close(answering) })
 		group.Go(func() error {
-			return p.api.RunControllers(ctx, func(ctx context.Context) error { return p.runControllers(ctx, answer) })
+			return p.api.RunControllers(ctx, func(ctx context.Context) error {
+				controllers, err := newControllers(p.options, p.api)
+				if err != nil {
+					return err
+				}
+				return p.runControllers(ctx, controllers, process.Controllers.Run, answer)
+			})
 		})
 		select {
 		case <-answering:

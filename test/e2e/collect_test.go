@@ -276,8 +276,8 @@ func TestCollectHandsOver(t *testing.T) {
 }
 
 // TestCollectOutlivesItsServer kills the server. A collector waits for it, and continues when it
-// is back; one that holds a Lease exits when it cannot renew it, since another may have taken
-// over.
+// is back; one that holds a Lease stands by when it cannot renew it, since another may have taken
+// over. With --leader-elect=cold, it exits.
 func TestCollectOutlivesItsServer(t *testing.T) {
 	t.Parallel()
 	dir, port := t.TempDir(), freeport.Find(t)
@@ -286,19 +286,27 @@ func TestCollectOutlivesItsServer(t *testing.T) {
 	owned(t, k, "default")
 	waiting := startCollector(t, p)
 	leading := startCollector(t, p, "--leader-elect")
+	cold := startCollector(t, p, "--leader-elect=cold", "--leader-elect-namespace=default")
 	waiting.waitSynced(t)
 	leading.waitSynced(t)
+	cold.waitSynced(t)
 	p.kill(t)
 
 	var exit *exec.ExitError
 	select {
-	case err := <-leading.exited:
-		if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(leading.stderr.String(), "coppice: lost the lease kube-system/coppice") {
-			t.Errorf("a leader without a server: %v: %s", err, leading.stderr.String())
+	case err := <-cold.exited:
+		if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(cold.stderr.String(), "coppice: lost the lease default/coppice") {
+			t.Errorf("a leader without a server: %v: %s", err, cold.stderr.String())
 		}
 	case <-time.After(patience):
 		t.Error("a leader without a server goes on")
 	}
+	eventually.Agrees(t, func() string {
+		if text := leading.stderr.String(); !strings.Contains(text, "not leading any more") || !strings.Contains(text, "lost the lease kube-system/coppice") {
+			return "the leader does not stand by: " + text
+		}
+		return ""
+	})
 	again := startPlane(t, "--data-dir", dir, "--secure-port="+port, "--controllers=")
 	k = ourKubectl(again)
 	k.run(t, "delete", "replicaset", "frontend", "--cascade=foreground", "--wait=false")

@@ -66,6 +66,7 @@ type Collector struct {
 	journal journal
 	latency latency
 	work    work
+	term    term
 	wholes  chan struct{} // a semaphore: one element for each decision that holds whole lists
 }
 
@@ -73,12 +74,18 @@ type Collector struct {
 // object is hot, and has to wait.
 const immediateTries = 5
 
-// Run reconsiders objects until ctx ends, and returns when all workers have ended. It may be called
-// once, or, with Config.Restartable, again after it has returned. The first call enqueues the objects that may need
-// an action: call it when the graph is complete.
+// Run reconsiders objects until ctx ends, and returns when all workers have ended. It may be called again after it has
+// returned, unless Config.Queue is set. It begins with all objects that may need an action (term.go), or, with
+// Config.Restartable, with those that were queued. Call it when the graph is complete.
 func (c *Collector) Run(ctx context.Context) {
+	var workers sync.WaitGroup
 	if q, ok := c.queue.(*queue.Reopening); ok {
 		q.Open()
+		if q.Forgets() {
+			defer c.endTerm()
+			c.beginTerm()
+			workers.Go(func() { c.search(ctx) })
+		}
 	}
 	ended := make(chan struct{})
 	context.AfterFunc(ctx, func() {
@@ -86,9 +93,7 @@ func (c *Collector) Run(ctx context.Context) {
 		close(ended)
 	})
 	defer func() { <-ended }() // it must not shut down the queue that the next Run opens
-	var workers sync.WaitGroup
 	c.barrier.Open()
-	c.state.begin()
 	workers.Go(func() { c.barrier.Run(ctx) })
 	for range c.config.Workers {
 		workers.Go(func() {
@@ -102,7 +107,7 @@ func (c *Collector) Run(ctx context.Context) {
 // next takes one key and reconsiders its object. It returns false at the end.
 func (c *Collector) next(ctx context.Context) bool {
 	uid, ok := c.queue.Take()
-	if ok && c.config.Await(ctx) != nil {
+	if ok && (ctx.Err() != nil || c.config.Await(ctx) != nil) {
 		c.queue.Add(uid) // for the next Run, if there is one
 		c.queue.Done(uid)
 		return false

@@ -81,12 +81,14 @@ type Config struct {
 	Logger *slog.Logger
 	// Clock is used for back-off. Default: the system's.
 	Clock clock.WithTicker
-	// Queue holds the keys, also before Run. Default: a queue of package queue, which gets none before.
+	// Queue holds the keys, also before Run. Default: a queue of package queue.
 	Queue Queue
 	// Await is called before each object is reconsidered, and returns when the server can be reached, or with the
 	// error of ctx. Default: workers do not wait.
 	Await func(ctx context.Context) error
-	// Restartable lets Run be called again after it has returned, unless Queue is set.
+	// Restartable makes Run continue with the keys of the observations before it, unless Queue is set: for a collector that
+	// sleeps, and observes nothing meanwhile. Otherwise Run searches the graph for its keys, and observations before it,
+	// which may go on for months, take no memory in the queue.
 	Restartable bool
 }
 
@@ -139,14 +141,14 @@ func positiveOr(value, fallback int) int {
 func New(api client.Interface, config Config) *Collector {
 	config = config.completed()
 	state := newState(config.Clock, config.References)
-	state.decides = config.Queue != nil
+	state.inTerm = config.Queue != nil || config.Restartable
 	if config.Queue == nil {
 		// Namespaces take turns: a namespace that fills the queue does not slow down the others.
 		turns := queue.Config{Clock: config.Clock, Tenant: state.namespace}
 		if config.Restartable {
 			config.Queue = queue.NewReopening(turns)
 		} else {
-			config.Queue = queue.New(turns)
+			config.Queue = queue.NewForgetting(turns)
 		}
 	}
 	state.queue, state.stories = config.Queue, config.Stories

@@ -9,30 +9,6 @@ import (
 
 // Lists come in parts, and what concerns all objects is done in slices: events and workers have their turn in between.
 
-// slice is the number of entries of the graph that are looked at under one hold of the lock.
-const slice = 1 << 14
-
-// begin makes the state fill the queue, and fills it with all objects that may need an action.
-func (s *state) begin() {
-	s.mu.Lock()
-	decides := s.decides
-	s.decides = true
-	s.mu.Unlock()
-	if !decides {
-		s.reconsiderAll()
-	}
-}
-
-// reconsiderAll enqueues all objects that may need an action.
-func (s *state) reconsiderAll() {
-	for next, isFirst := uint32(0), true; isFirst || next != 0; isFirst = false {
-		s.change(func(g *ownership.Graph) (uids []ownership.UID) {
-			uids, next = g.Unsettled(next, slice)
-			return uids
-		})
-	}
-}
-
 // StartList implements feed.Sink.
 func (s *state) StartList(kind ownership.Kind) {
 	s.mu.Lock()
@@ -50,7 +26,7 @@ func (s *state) Listed(_ ownership.Kind, objects []ownership.Object) {
 				s.stories.Seen(&objects[i], s.homes.at(objects[i].Namespace, objects[i].ResourceVersion), now)
 			}
 		}
-		if !s.decides {
+		if !s.inTerm {
 			g.Load(objects)
 			return nil
 		}
@@ -60,9 +36,9 @@ func (s *state) Listed(_ ownership.Kind, objects []ownership.Object) {
 
 // EndList implements feed.Sink.
 func (s *state) EndList(kind ownership.Kind) {
-	for next, isFirst := uint32(0), true; isFirst || next != 0; isFirst = false {
+	for at := (ownership.Cursor{}); !at.AtEnd(); {
 		s.change(func(g *ownership.Graph) (uids []ownership.UID) {
-			uids, next = g.DropMissing(kind, next, slice)
+			uids, at = g.DropMissing(kind, at, mostVisited)
 			return uids
 		})
 	}

@@ -60,10 +60,9 @@ type state struct {
 
 	mu    sync.Mutex
 	graph *ownership.Graph // guarded by mu, and so is all below
-	// decides means that the queue gets keys. Before Run it gets none: at the start of a large cluster, nearly all objects
-	// would wait in it for their owners to be listed.
-	decides bool
-	epoch   int // the number of the current epoch (R4)
+	// inTerm means that the queue keeps the keys that it gets (term.go).
+	inTerm bool
+	epoch  int // the number of the current epoch (R4)
 
 	// written holds the resourceVersion at which the collector wrote an object successfully, until a newer
 	// version of the object is known. Deciding on that version again would only send the same request again. It
@@ -104,11 +103,8 @@ func newState(clock clock.PassiveClock, references int) *state {
 func (s *state) change(apply func(g *ownership.Graph) []ownership.UID) {
 	s.mu.Lock()
 	uids := apply(s.graph)
-	decides := s.decides
 	s.mu.Unlock()
-	if decides {
-		s.queue.Add(uids...)
-	}
+	s.queue.Add(uids...)
 }
 
 // Observe implements feed.Sink.

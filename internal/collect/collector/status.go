@@ -73,7 +73,7 @@ func (c *Collector) Resume(kind ownership.Kind) bool {
 	}
 	c.log.Info("deletions resumed", "kind", kind.String())
 	// The denied deletions are not remembered: all unsettled objects are reconsidered.
-	c.state.reconsiderAll()
+	c.state.enqueueUnsettled(nil)
 	return true
 }
 

@@ -56,6 +56,13 @@ func (w *work) end(uid ownership.UID, outcome Outcome) {
 	w.retries[uid] = again
 }
 
+// forget forgets the objects that come back.
+func (w *work) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clear(w.retries)
+}
+
 // Work returns how many objects were taken out of the queue so far, but for those that the server refused once more, and
 // describes the unfinished work: none if the collector has decided about everything that it has observed. An object that the
 // server refuses to delete or to change until somebody acts is no unfinished work, although it is
@@ -65,6 +72,9 @@ func (c *Collector) Work() (taken int, unfinished []string) {
 		if n := q.Busy(); n > 0 {
 			unfinished = append(unfinished, fmt.Sprintf("objects to be reconsidered: %d", n))
 		}
+	}
+	if c.isSearching() {
+		unfinished = append(unfinished, "the graph is being searched for objects to be reconsidered")
 	}
 	for _, wait := range c.barrier.Status() {
 		if c.isRefused(ownership.UID(wait.UID)) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/coppice-dev/coppice/internal/collect/collector/client"
+	"github.com/coppice-dev/coppice/internal/collect/queue"
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
@@ -55,7 +56,7 @@ func TestStoredAndObservedObjectsAreCompared(t *testing.T) {
 // TestObjectIsUnfinishedWorkUntilItIsSettled checks that an object that comes back later is unfinished work until it is
 // settled.
 func TestObjectIsUnfinishedWorkUntilItIsSettled(t *testing.T) {
-	c := New(client.Interface(nil), Config{})
+	c := New(client.Interface(nil), Config{Queue: queue.New(queue.Config{})})
 	unfinished := func(want int) {
 		t.Helper()
 		if _, all := c.Work(); len(all) != want {

@@ -45,8 +45,10 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -107,6 +109,7 @@ type Config struct {
 // with New.
 type Controller struct {
 	lifecycle  lifecycle.Lifecycle
+	leading    atomic.Bool // Lead is under way
 	namespaces corev1client.NamespaceInterface
 	informer   cache.SharedIndexInformer
 	catalogue  *sharedCatalogue
@@ -118,10 +121,10 @@ type Controller struct {
 	failures   *pace.Failures
 	clock      clock.PassiveClock
 
-	queue   workqueue.TypedDelayingInterface[string] // names of namespaces
 	backoff workqueue.TypedRateLimiter[string]
 
 	mu           sync.Mutex
+	queue        queue                   // guarded by mu; nil between two terms
 	terminations map[string]*termination // by namespace name; guarded by mu
 	syncing      int                     // guarded by mu; how many syncs are under way
 	syncs        int                     // guarded by mu; how many have begun
@@ -194,7 +197,6 @@ func New(config Config) (*Controller, error) {
 		failures:   pace.NewFailures(config.Logger, config.Clock),
 		clock:      config.Clock,
 
-		queue:        workqueue.NewTypedDelayingQueue[string](),
 		backoff:      workqueue.NewTypedItemExponentialFailureRateLimiter[string](minBackoff, maxBackoff),
 		terminations: map[string]*termination{},
 	}, nil
@@ -204,11 +206,30 @@ func New(config Config) (*Controller, error) {
 func (c *Controller) Order() Order { return c.order }
 
 // Run runs the controller until ctx ends, and returns when everything that it started has ended. It
-// waits for a server that cannot be reached. A second call returns lifecycle.ErrAlreadyStarted.
+// waits for a server that cannot be reached. A second call returns lifecycle.ErrAlreadyStarted. It is Observe and Lead
+// at the same time.
 func (c *Controller) Run(ctx context.Context) error {
 	if err := c.lifecycle.Start(); err != nil {
 		return fmt.Errorf("namespace controller: %w", err)
 	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return c.observeAll(ctx) })
+	group.Go(func() error { return c.Lead(ctx) })
+	return group.Wait()
+}
+
+// Observe keeps the controller's knowledge of the namespaces up to date until ctx ends, and changes nothing. It is for a
+// replica that stands by, and for the leader of several replicas beside Lead. A second call, or one after Run, returns
+// lifecycle.ErrAlreadyStarted.
+func (c *Controller) Observe(ctx context.Context) error {
+	if err := c.lifecycle.Start(); err != nil {
+		return fmt.Errorf("namespace controller: %w", err)
+	}
+	return c.observeAll(ctx)
+}
+
+// observeAll watches the namespaces until ctx ends.
+func (c *Controller) observeAll(ctx context.Context) error {
 	_, err := c.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    c.observe,
 		UpdateFunc: func(_, now any) { c.observe(now) },
@@ -217,36 +238,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("watch namespaces: %w", err)
 	}
-	var running sync.WaitGroup
-	running.Go(func() { c.informer.RunWithContext(ctx) })
-	running.Go(func() {
-		select {
-		case <-c.informer.HasSyncedChecker().Done():
-			c.lifecycle.SetSynced()
-		case <-ctx.Done():
-		}
-	})
-	for range c.workers {
-		running.Go(func() { c.work(ctx) })
-	}
-	<-ctx.Done()
-	c.queue.ShutDown()
-	running.Wait()
+	c.informer.RunWithContext(ctx)
 	return nil
-}
-
-// Synced reports whether the controller has listed the namespaces and is working.
-func (c *Controller) Synced() bool { return c.lifecycle.IsSynced() }
-
-// WaitForSync waits until Synced. It returns the error of ctx if that ends first.
-func (c *Controller) WaitForSync(ctx context.Context) error { return c.lifecycle.WaitForSync(ctx) }
-
-// Ready returns nil when the controller is synced, and otherwise an error that wraps lifecycle.ErrNotSynced.
-func (c *Controller) Ready() error {
-	if c.Synced() {
-		return nil
-	}
-	return fmt.Errorf("%w: the namespaces are not listed yet", lifecycle.ErrNotSynced)
 }
 
 // Changed notifies the controller that an object in the namespace was deleted or has changed, for
@@ -262,7 +255,7 @@ func (c *Controller) Changed(namespace string) {
 		return
 	}
 	// Not at once: changes that arrive together should cause a single sync.
-	c.queue.AddAfter(namespace, minBackoff)
+	c.enqueue(namespace, minBackoff)
 }
 
 // observe enqueues a namespace that has begun to terminate. A namespace that is being worked on
@@ -273,7 +266,7 @@ func (c *Controller) observe(object any) {
 		return
 	}
 	if _, isNew := c.termination(ns); isNew {
-		c.queue.Add(ns.Name)
+		c.enqueue(ns.Name, 0)
 	}
 }
 
@@ -319,16 +312,16 @@ func essentials(object any) (any, error) {
 	}, nil
 }
 
-func (c *Controller) work(ctx context.Context) {
+func (c *Controller) work(ctx context.Context, queue queue) {
 	for {
-		name, shutdown := c.queue.Get()
+		name, shutdown := queue.Get()
 		if shutdown {
 			return
 		}
 		c.began(name)
 		c.reconcile(ctx, name)
 		c.ended()
-		c.queue.Done(name)
+		queue.Done(name)
 	}
 }
 
@@ -349,5 +342,5 @@ func (c *Controller) reconcile(ctx context.Context, name string) {
 		c.forget(name)
 		return
 	}
-	c.queue.AddAfter(name, after)
+	c.enqueue(name, after)
 }

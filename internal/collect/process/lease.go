@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -69,6 +70,44 @@ func (l Lease) RunAlways(ctx context.Context, config *rest.Config, r *Role, work
 	return l.runAlways(ctx, client, r, work)
 }
 
+// Warm is work that can be prepared before its process leads.
+type Warm interface {
+	// Observe keeps the knowledge up to date until ctx ends.
+	Observe(ctx context.Context) error
+	// WaitForObserved waits until Observe has read everything, or ctx ends.
+	WaitForObserved(ctx context.Context) error
+}
+
+// RunWarm is like RunAlways, and has w observe all the time: also while this process stands by, so that work can begin
+// as soon as it leads. It competes for the Lease when w has observed everything: a replica that has not could not work,
+// and another may be able to.
+func (l Lease) RunWarm(ctx context.Context, config *rest.Config, r *Role, w Warm, work func(context.Context) error) error {
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("make a client for leader election: %w", err)
+	}
+	return l.runWarm(ctx, client, r, w, work)
+}
+
+func (l Lease) runWarm(ctx context.Context, client kubernetes.Interface, r *Role, w Warm, work func(context.Context) error) error {
+	if _, err := l.lock(ctx, client); err != nil {
+		return err
+	}
+	r.standBy("nobody")
+	observing, stop := context.WithCancel(ctx)
+	defer stop()
+	group, ctx := errgroup.WithContext(observing)
+	group.Go(func() error { return w.Observe(ctx) })
+	group.Go(func() error {
+		defer stop() // when the work has ended for another reason than the end of ctx
+		if w.WaitForObserved(ctx) != nil {
+			return nil // ctx has ended
+		}
+		return l.runAlways(ctx, client, r, work)
+	})
+	return group.Wait()
+}
+
 func (l Lease) run(ctx context.Context, client kubernetes.Interface, r *Role, work func(context.Context) error) error {
 	lock, err := l.lock(ctx, client)
 	if err != nil {
@@ -122,6 +161,7 @@ func (l Lease) runAlways(ctx context.Context, client kubernetes.Interface, r *Ro
 		if !errors.Is(err, ErrLost) || ctx.Err() != nil {
 			return err
 		}
+		r.standBy("nobody")
 		l.Log.WarnContext(ctx, "not leading any more", "error", err)
 	}
 }

@@ -50,9 +50,31 @@ type Refusing interface {
 // Run runs the controllers until ctx ends or one of them fails, and returns when both have
 // ended.
 func (c Controllers) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return c.Observe(ctx) })
+	group.Go(func() error { return c.Lead(ctx) })
+	return group.Wait()
+}
+
+// Observe keeps the knowledge of the controllers up to date until ctx ends or one of them fails. They change nothing. A
+// second call is an error.
+func (c Controllers) Observe(ctx context.Context) error {
 	if c.Collector == nil && c.Namespaces == nil {
 		return errors.New("there is no controller to run")
 	}
+	group, ctx := errgroup.WithContext(ctx)
+	if c.Namespaces != nil {
+		group.Go(func() error { return c.Namespaces.Observe(ctx) })
+	}
+	if c.Collector != nil {
+		group.Go(func() error { return c.Collector.Observe(ctx) })
+	}
+	return group.Wait()
+}
+
+// Lead makes the controllers work from what Observe has observed, which goes on meanwhile, until ctx ends or one of them
+// fails. It returns when all their requests have ended. It may be called again after it has returned.
+func (c Controllers) Lead(ctx context.Context) error {
 	if c.Collector != nil && c.Namespaces != nil {
 		parts := c.Collector.Parts()
 		defer parts.Engine.OnRemoval(c.Namespaces.Changed)()
@@ -64,15 +86,40 @@ func (c Controllers) Run(ctx context.Context) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	if c.Namespaces != nil {
-		group.Go(func() error { return c.Namespaces.Run(ctx) })
+		group.Go(func() error { return c.Namespaces.Lead(ctx) })
 	}
 	if c.Collector != nil {
-		group.Go(func() error { return c.Collector.Run(ctx) })
+		group.Go(func() error { return c.Collector.Lead(ctx) })
 	}
 	if c.Definitions != nil {
 		group.Go(func() error { return c.Definitions.Run(ctx) })
 	}
 	return group.Wait()
+}
+
+// WaitForObserved waits until Observe has read everything that it can read. It returns the error of ctx if that ends first.
+func (c Controllers) WaitForObserved(ctx context.Context) error {
+	var ofCollector, ofNamespaces error
+	if c.Collector != nil {
+		ofCollector = c.Collector.WaitForObserved(ctx)
+	}
+	if c.Namespaces != nil {
+		ofNamespaces = c.Namespaces.WaitForObserved(ctx)
+	}
+	return cmp.Or(ofCollector, ofNamespaces)
+}
+
+// Warm returns nil when all of the controllers have observed the server, so that they could lead now, and otherwise an
+// error that gives the reason.
+func (c Controllers) Warm() error {
+	var ofCollector, ofNamespaces error
+	if c.Collector != nil {
+		ofCollector = c.Collector.Warm()
+	}
+	if c.Namespaces != nil {
+		ofNamespaces = c.Namespaces.Warm()
+	}
+	return cmp.Or(ofCollector, ofNamespaces)
 }
 
 // Synced reports whether all of the controllers are synced.

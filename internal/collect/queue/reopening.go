@@ -12,7 +12,8 @@ import (
 // or added meanwhile. It starts shut down, and has no goroutine while it is shut down. It is safe for concurrent
 // use, but Open may only be called when all taken keys are done.
 type Reopening struct {
-	config Config
+	config  Config
+	forgets bool // it keeps no keys while it is shut down
 
 	mu     sync.RWMutex
 	queue  *Queue                     // guarded by mu; the last one that was opened, or nil
@@ -28,6 +29,17 @@ func NewReopening(config Config) *Reopening {
 	return &Reopening{config: config, kept: make(map[ownership.UID]struct{}), delayed: make(map[ownership.UID]struct{})}
 }
 
+// NewForgetting returns a queue that is shut down, and has no keys each time that it is opened. It is for a caller that
+// then adds all keys that matter: while it is shut down, keys that are added take no memory.
+func NewForgetting(config Config) *Reopening {
+	r := NewReopening(config)
+	r.forgets = true
+	return r
+}
+
+// Forgets reports whether NewForgetting has made the queue.
+func (r *Reopening) Forgets() bool { return r.forgets }
+
 // Open opens the queue.
 func (r *Reopening) Open() {
 	r.mu.Lock()
@@ -35,14 +47,16 @@ func (r *Reopening) Open() {
 	if r.isOpen {
 		return
 	}
-	if r.queue != nil {
+	if r.queue != nil && !r.forgets {
 		for uid, ok := r.queue.Take(); ok; uid, ok = r.queue.Take() {
 			r.queue.Done(uid)
 			r.kept[uid] = struct{}{}
 		}
 	}
 	r.delays.Lock()
-	maps.Copy(r.kept, r.delayed)
+	if !r.forgets {
+		maps.Copy(r.kept, r.delayed)
+	}
 	clear(r.delayed)
 	r.delays.Unlock()
 	r.queue, r.isOpen = New(r.config), true
@@ -71,6 +85,9 @@ func (r *Reopening) whileOpen(f func(q *Queue), uids ...ownership.UID) {
 		return
 	}
 	r.mu.RUnlock()
+	if r.forgets {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.isOpen { // by now

@@ -9,6 +9,35 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
+// A queue that forgets has, whenever it is opened, only the keys that were added since.
+func TestForgettingQueueIsOpenedEmpty(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := NewForgetting(Config{})
+		q.Add("early")
+		for range 2 {
+			q.Open()
+			q.Add("now")
+			if uid, _ := q.Take(); uid != "now" || q.Busy() != 1 {
+				t.Errorf("took %q, and %d keys are busy", uid, q.Busy())
+			}
+			q.Done("now")
+			q.Add("left")
+			q.After("hour", time.Hour)
+			q.ShutDown()
+			q.Add("added")
+			q.Retry("retried")
+			time.Sleep(2 * time.Hour)
+		}
+		if uid, ok := q.Take(); uid != "left" || !ok {
+			t.Errorf("took %q (%t), want the key that waited when the queue was shut down", uid, ok)
+		}
+		q.Done("left")
+		if n := q.Busy(); n != 0 {
+			t.Errorf("%d keys are busy", n)
+		}
+	})
+}
+
 // A queue that is opened again has its earlier keys, and the keys added meanwhile, each once.
 func TestReopenedQueueHasEachKeyOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -14,6 +14,7 @@ package refused
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -176,6 +177,9 @@ func (l *List) Of(by ...refusal.By) []ownership.UID {
 	slices.Sort(uids)
 	return uids
 }
+
+// UIDs returns all refused objects.
+func (l *List) UIDs() []ownership.UID { return slices.Sorted(maps.Keys(l.objects)) }
 
 // Status returns the details, of the longest refused object first, and the number of all objects by kind and refuser.
 func (l *List) Status() ([]report.RefusedObject, []report.RefusedCount) {

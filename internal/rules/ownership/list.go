@@ -1,7 +1,5 @@
 package ownership
 
-import "slices"
-
 // A list of the objects of a kind may come in parts, so that nobody has to hold all of it. Lists of a kind are
 // numbered: an entry has the number of the last list that had it. At the end of a list, the entries with another
 // number are missing. A list that fails midway needs no cleaning up: the next one has another number.
@@ -41,7 +39,7 @@ func (g *Graph) Listed(objects []Object) []UID {
 	return g.reconsider()
 }
 
-// Load is Listed for a caller who has not begun to decide, and who will ask Unsettled before: it does not find out which
+// Load is Listed for a caller who has not begun to decide, and who will ask UnsettledFrom before: it does not find out which
 // objects to reconsider.
 func (g *Graph) Load(objects []Object) {
 	for n := range objects {
@@ -56,35 +54,36 @@ func (g *Graph) Load(objects []Object) {
 // before the list was made, without an event.
 func (g *Graph) EndList(k Kind) []UID {
 	if kind, ok := g.kinds.find(k); ok {
-		g.dropMissing(kind, 1, g.entries.used)
+		if g.facts[kind].listed != g.facts[kind].objects {
+			g.piece(Cursor{}, int(g.entries.used), func(i entryID, e *entry) {
+				if g.isMissing(kind, e) {
+					g.vanish(i)
+				}
+			})
+		}
 		g.doubtPresence(kind)
 	}
 	return g.reconsider()
 }
 
-// DropMissing does a part of EndList, for a caller who does not want to wait for all of it: it looks at so many entries.
-// The next call continues from next; zero means that the list lacks no other object.
-func (g *Graph) DropMissing(k Kind, from uint32, most int) (uids []UID, next uint32) {
+// DropMissing does a part of EndList, for a caller who does not want to wait for all of it: it looks at the next entries, at
+// most so many.
+func (g *Graph) DropMissing(k Kind, from Cursor, most int) (uids []UID, next Cursor) {
 	kind, ok := g.kinds.find(k)
-	first := max(entryID(from), 1)
-	if !ok || g.facts[kind].listed == g.facts[kind].objects || first > g.entries.used {
-		return nil, 0
+	if !ok || g.facts[kind].listed == g.facts[kind].objects {
+		return nil, Cursor{ended: true}
 	}
-	last := min(g.entries.used, first+entryID(most)-1)
-	g.dropMissing(kind, first, last)
-	return g.reconsider(), uint32(last) + 1
+	next = g.piece(from, most, func(i entryID, e *entry) {
+		if g.isMissing(kind, e) {
+			g.vanish(i)
+		}
+	})
+	return g.reconsider(), next
 }
 
-// dropMissing drops those of the entries from first to last that the list of a kind lacks. It does not look at the entries
-// if there are none.
-func (g *Graph) dropMissing(kind kindID, first, last entryID) {
-	facts := &g.facts[kind]
-	for i := first; i <= last && facts.listed != facts.objects; i++ {
-		if e := g.entries.at(i); e.state == observed && e.kind == kind && e.list != facts.list {
-			g.vanish(i)
-			facts = &g.facts[kind]
-		}
-	}
+// isMissing reports whether the list of a kind lacks an entry that is observed.
+func (g *Graph) isMissing(kind kindID, e *entry) bool {
+	return e.state == observed && e.kind == kind && e.list != g.facts[kind].list
 }
 
 // Replace records a list as a whole. An empty list is right for a kind that is no longer served.
@@ -95,23 +94,6 @@ func (g *Graph) Replace(k Kind, objects []Object) []UID {
 		g.enlist(&objects[n])
 	}
 	return g.EndList(k)
-}
-
-// Unsettled returns objects that may need an action: all for which a call could have returned a UID since the graph was
-// empty. It looks at so many entries; the next call continues from next, and zero means that there are no more.
-func (g *Graph) Unsettled(from uint32, most int) (uids []UID, next uint32) {
-	first := max(entryID(from), 1)
-	last := min(g.entries.used, first+entryID(most)-1)
-	for i := first; i <= last; i++ {
-		if g.unsettled(i) {
-			uids = append(uids, g.uidOf(i))
-		}
-	}
-	slices.Sort(uids)
-	if last >= g.entries.used {
-		return uids, 0
-	}
-	return uids, uint32(last) + 1
 }
 
 // enlist records that the list of its kind that is under way has an object.

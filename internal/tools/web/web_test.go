@@ -185,22 +185,26 @@ func TestRequestsForOtherHostsAreRefused(t *testing.T) {
 // A process that stands by is healthy and ready, and answers with the name of the leader.
 func TestReplicaThatStandsByIsReadyAndNamesTheLeader(t *testing.T) {
 	var holder string
-	handler := web.StandBy(func() (string, bool) { return holder, holder != "" },
+	var cold error
+	handler := web.StandBy(func() (string, bool) { return holder, holder != "" }, func() error { return cold },
 		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
 	for _, test := range []struct {
 		holder, path string
+		cold         error
 		code         int
+		text         string
 	}{
-		{"", web.Graph, http.StatusTeapot},
-		{"other", web.Graph, http.StatusServiceUnavailable},
-		{"other", web.Readyz, http.StatusOK},
-		{"other", web.Metrics, http.StatusTeapot},
-		{"other", web.Healthz, http.StatusTeapot},
-		{"other", web.Livez, http.StatusTeapot},
+		{"", web.Graph, nil, http.StatusTeapot, ""},
+		{"other", web.Graph, nil, http.StatusServiceUnavailable, "other leads"},
+		{"other", web.Readyz, nil, http.StatusOK, "other leads"},
+		{"other", web.Readyz, errors.New("3 of 9 resources are not read yet"), http.StatusServiceUnavailable, "standing by: 3 of 9"},
+		{"other", web.Metrics, nil, http.StatusTeapot, ""},
+		{"other", web.Healthz, errors.New("not read"), http.StatusTeapot, ""},
+		{"other", web.Livez, errors.New("not read"), http.StatusTeapot, ""},
 	} {
-		holder = test.holder
+		holder, cold = test.holder, test.cold
 		r := get(t, handler, test.path)
-		if text := body(t, r); r.StatusCode != test.code || test.code != http.StatusTeapot && !strings.Contains(text, "other leads") {
+		if text := body(t, r); r.StatusCode != test.code || !strings.Contains(text, test.text) {
 			t.Errorf("%+v: %s %s", test, r.Status, text)
 		}
 	}
@@ -262,12 +266,14 @@ func (painting) Settle(context.Context) report.Settlement {
 // Text over HTTP controls no terminal of a user of curl. In JSON, names are what they are.
 func TestTextOverHTTPControlsNoTerminal(t *testing.T) {
 	inner := web.Handler(painting{})
-	standing := web.StandBy(func() (string, bool) { return hostile, true }, inner)
+	leads := func() (string, bool) { return hostile, true }
+	standing := web.StandBy(leads, func() error { return nil }, inner)
+	cold := web.StandBy(leads, func() error { return errors.New(hostile) }, inner)
 	escaped := url.QueryEscape(hostile)
 	for name, answer := range map[string]*http.Response{
 		"not ready": get(t, inner, web.Readyz), "status": get(t, inner, web.Status), "records": get(t, inner, web.Records), "settled": get(t, inner, web.Settled),
 		"no duration": get(t, inner, web.Settled+"?timeout="+escaped), "no format": get(t, inner, web.Graph+"?format="+escaped), "no object": get(t, inner, web.Graph+"?uid="+escaped),
-		"standing by": get(t, standing, web.Readyz), "another leads": get(t, standing, web.Status),
+		"standing by": get(t, standing, web.Readyz), "cold": get(t, cold, web.Readyz), "another leads": get(t, standing, web.Status),
 		"resumed": post(t, inner, web.Resume+"?kind="+escaped), "not resumed": post(t, inner, web.Resume+"?kind=x"+escaped),
 	} {
 		text := body(t, answer)
