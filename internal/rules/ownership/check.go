@@ -250,12 +250,9 @@ func (g *Graph) checkNames() error {
 	for class := 1; class < classes; class++ {
 		kept += g.names.records[class].len()
 		for index := range g.names.records[class].used {
-			id := nameID(class)<<indexBits | (index + 1)
-			if !g.names.isKept(id) {
-				continue
+			if base := g.names.baseOf(nameID(class)<<indexBits | (index + 1)); base != 0 {
+				uses[base]++
 			}
-			base, _ := g.names.parts(id)
-			uses[base]++
 		}
 	}
 	delete(uses, 0)
@@ -266,6 +263,16 @@ func (g *Graph) checkNames() error {
 	}
 	if kept != len(uses) || len(g.names.long) != g.names.records[0].len() {
 		return fmt.Errorf("%d names are kept, %d are used", kept, len(uses))
+	}
+	return g.checkBases()
+}
+
+// checkBases verifies that derived names have bases that are not derived.
+func (g *Graph) checkBases() error {
+	for _, e := range g.entries.all() {
+		if base := g.names.baseOf(e.name); base != 0 && g.names.baseOf(base) != 0 {
+			return fmt.Errorf("name %q is derived from a derived one", g.names.text(e.name))
+		}
 	}
 	return nil
 }

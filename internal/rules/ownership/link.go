@@ -103,10 +103,16 @@ func (g *Graph) acquireName(e *entry, name string) nameID {
 	if c := g.claims.at(e.claims); e.claims != 0 && g.names.equal(c.name, name) {
 		return g.names.share(&c.name)
 	}
-	if e.references != 0 {
-		return g.names.derive(name, &g.claims.at(g.references.at(e.references).claim).name)
+	if e.references == 0 {
+		return g.names.add(name)
 	}
-	return g.names.add(name)
+	claim := g.claims.at(g.references.at(e.references).claim)
+	before := claim.name
+	acquired := g.names.derive(name, &claim.name)
+	if owner := g.entries.at(claim.owner); claim.name != before && owner.name == before {
+		g.setName(claim.owner, g.names.share(&claim.name)) // they still share it
+	}
+	return acquired
 }
 
 // findClaim looks up a claim. Nearly every owner has only one claim, the first; the map holds all

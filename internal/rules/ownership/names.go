@@ -18,16 +18,13 @@ const (
 	cell = 4
 
 	// A record begins with a byte that holds the number of uses and the flag derived, and the length of its own text. A
-	// derived name has the ID of its base then. Its own text follows.
+	// derived name has the ID of its base then, which is not derived. Its own text follows.
 	headSize    = 2
 	baseSize    = 4
 	derived     = 1
 	oneUse      = 2
 	mostUses    = 255 / oneUse
 	longestName = (classes-1)*cell - headSize // in a record
-
-	// mostBases bounds the records that have to be read for one name.
-	mostBases = 4
 )
 
 // names keeps names and counts their uses: an owner and the claims on it share one name, and so do the names that are
@@ -71,15 +68,17 @@ func (n *names) add(text string) nameID {
 // derive keeps the name of a dependent, with one use, in short if the owner's name is the beginning of it. Like share, it
 // may replace the owner's ID.
 func (n *names) derive(text string, owner *nameID) nameID {
-	length, bases := n.measure(*owner)
-	if len(text) > longestName || length <= baseSize || length > len(text) || bases == mostBases || !n.equal(*owner, text[:length]) {
+	length := n.length(*owner)
+	if len(text) > longestName || length <= baseSize || length > len(text) || !n.equal(*owner, text[:length]) {
 		return n.add(text)
 	}
-	base := n.share(owner)
 	if length == len(text) {
-		return base
+		return n.share(owner)
 	}
-	return n.put(base, text[length:])
+	if n.record(*owner)[0]&derived != 0 {
+		n.copy(owner)
+	}
+	return n.put(n.share(owner), text[length:])
 }
 
 // put adds a record; a base has been acquired for it.
@@ -114,12 +113,17 @@ func (n *names) share(at *nameID) nameID {
 		return *at
 	}
 	if n.uses(*at) == mostUses {
-		fresh := n.add(n.text(*at))
-		n.release(*at)
-		*at = fresh
+		n.copy(at)
 	}
 	n.record(*at)[0] += oneUse
 	return *at
+}
+
+// copy replaces a use of a name by the use of a copy in a record of its own, without a base.
+func (n *names) copy(at *nameID) {
+	fresh := n.add(n.text(*at))
+	n.release(*at)
+	*at = fresh
 }
 
 // release removes a use; a name without uses is dropped, and its base loses a use.
@@ -154,9 +158,13 @@ func (n *names) uses(id nameID) int {
 	return int(n.record(id)[0] / oneUse)
 }
 
-// isKept reports whether there is a record with that ID.
-func (n *names) isKept(id nameID) bool {
-	return n.records[id.class()].chunks[id.index()>>recordBits] != nil && n.record(id)[0] != 0
+// baseOf returns the base of a name, zero if it has none, or if there is no record with that ID.
+func (n *names) baseOf(id nameID) nameID {
+	if !id.isInCell() || n.records[id.class()].chunks[id.index()>>recordBits] == nil {
+		return 0
+	}
+	base, _ := n.parts(id)
+	return base
 }
 
 // parts returns the base of a name in a record, zero if it has none, and its own text, which follows that of the base.
@@ -170,17 +178,16 @@ func (n *names) parts(id nameID) (base nameID, text []byte) {
 	return base, r[headSize+baseSize : headSize+baseSize+length]
 }
 
-// measure returns the length of a name, and the number of records that it is based on.
-func (n *names) measure(id nameID) (length, bases int) {
+// length returns the length of a name.
+func (n *names) length(id nameID) int {
 	if !id.isInCell() {
-		return len(n.long[id].text), 0
+		return len(n.long[id].text)
 	}
-	for bases = -1; id != 0; bases++ {
-		base, text := n.parts(id)
-		length += len(text)
-		id = base
+	base, end := n.parts(id)
+	if base == 0 {
+		return len(end)
 	}
-	return length, bases
+	return int(n.record(base)[1]) + len(end)
 }
 
 // equal reports whether a name is that text. It allocates nothing.
@@ -188,15 +195,16 @@ func (n *names) equal(id nameID, text string) bool {
 	if !id.isInCell() {
 		return n.long[id].text == text
 	}
-	for id != 0 {
-		base, end := n.parts(id)
-		rest := len(text) - len(end)
-		if rest < 0 || text[rest:] != string(end) {
-			return false
-		}
-		id, text = base, text[:rest]
+	base, end := n.parts(id)
+	rest := len(text) - len(end)
+	if rest < 0 || text[rest:] != string(end) {
+		return false
 	}
-	return text == ""
+	if base == 0 {
+		return rest == 0
+	}
+	_, begin := n.parts(base)
+	return text[:rest] == string(begin)
 }
 
 // same reports whether two IDs stand for the same name. It allocates nothing.
@@ -219,19 +227,19 @@ func (n *names) text(id nameID) string {
 
 // read returns the text of a name in a record, in the room for it.
 func (n *names) read(id nameID, room *[longestName]byte) []byte {
-	at := len(room)
-	for id != 0 {
-		base, end := n.parts(id)
-		at -= len(end)
-		copy(room[at:], end)
-		id = base
+	length := 0
+	base, end := n.parts(id)
+	if base != 0 {
+		_, begin := n.parts(base)
+		length = copy(room[:], begin)
 	}
-	return room[at:]
+	length += copy(room[length:], end)
+	return room[:length]
 }
 
-// recordBits make chunks of 128 records: small graphs have names of many lengths, and a chunk for each.
+// recordBits make chunks of 256 records: small graphs have names of many lengths, and a chunk for each.
 const (
-	recordBits = 7
+	recordBits = 8
 	recordsPer = 1 << recordBits
 )
 
