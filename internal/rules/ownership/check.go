@@ -16,6 +16,7 @@ func (g *Graph) Check() error {
 		g.checkAnswers(),
 		g.checkAsides(),
 		g.checkUses(),
+		g.checkNames(),
 		g.checkCycles(),
 		g.checkIdle(),
 		g.checkStale(),
@@ -40,10 +41,10 @@ func (g *Graph) checkEntries() error {
 			objects++
 			continue
 		}
-		if e.claims == 0 || e.references != 0 || e.finalizers != 0 || e.phase != Active || e.name != "" {
+		if e.claims == 0 || e.references != 0 || e.finalizers != 0 || e.phase != Active || e.name != 0 {
 			problems = append(problems, fmt.Errorf("%s: placeholder without claimants, or with content", g.uidOf(i)))
 		}
-		if e.state == presumed && (e.kind != 0 || e.namespace != 0 || e.version != 0 || g.oddVersions[i] != "") {
+		if e.state == presumed && (e.kind != 0 || e.namespace != 0 || e.version != (revision{}) || g.oddVersions[i] != "") {
 			problems = append(problems, fmt.Errorf("%s: presumed, but with coordinates", g.uidOf(i)))
 		}
 	}
@@ -87,7 +88,7 @@ func (g *Graph) checkAsides() error {
 		}
 	}
 	for i := range g.oddVersions {
-		if g.entries.at(i).state == vacant || g.entries.at(i).version != 0 {
+		if g.entries.at(i).state == vacant || g.entries.at(i).version != (revision{}) {
 			problems = append(problems, fmt.Errorf("version kept of entry %d, which has none such", i))
 		}
 	}
@@ -132,7 +133,7 @@ func (g *Graph) checkClaims() error {
 			if c.prev != 0 {
 				later++
 			}
-			if c.owner != i || g.findClaim(c.key()) != id || c.first == 0 {
+			if c.owner != i || g.findClaim(g.keyOf(c)) != id || c.first == 0 {
 				problems = append(problems, fmt.Errorf("%s: claim is empty or not found", g.claimText(c)))
 			}
 			n, err := g.checkClaimants(id)
@@ -235,6 +236,46 @@ func checkTable[I ~uint32, K comparable](name string, t *table[I, K], uses []uin
 	}
 	if used != len(t.ids) || used+len(t.free)+1 != len(t.rows) {
 		return fmt.Errorf("%s: %d values are used, %d indexed, %d free", name, used, len(t.ids), len(t.free))
+	}
+	return nil
+}
+
+// checkNames recounts the uses of names.
+func (g *Graph) checkNames() error {
+	uses := make(map[nameID]int)
+	for _, e := range g.entries.all() {
+		uses[e.name]++
+	}
+	for _, c := range g.claims.all() {
+		uses[c.name]++
+	}
+	kept := len(g.names.long)
+	for class := 1; class < classes; class++ {
+		kept += g.names.records[class].len()
+		for index := range g.names.records[class].used {
+			if base := g.names.baseOf(nameID(class)<<indexBits | (index + 1)); base != 0 {
+				uses[base]++
+			}
+		}
+	}
+	delete(uses, 0)
+	for id, n := range uses {
+		if counted := g.names.uses(id); counted != n {
+			return fmt.Errorf("name %q has %d uses, %d are counted", g.names.text(id), n, counted)
+		}
+	}
+	if kept != len(uses) || len(g.names.long) != g.names.records[0].len() {
+		return fmt.Errorf("%d names are kept, %d are used", kept, len(uses))
+	}
+	return g.checkBases()
+}
+
+// checkBases verifies that derived names have bases that are not derived.
+func (g *Graph) checkBases() error {
+	for _, e := range g.entries.all() {
+		if base := g.names.baseOf(e.name); base != 0 && g.names.baseOf(base) != 0 {
+			return fmt.Errorf("name %q is derived from a derived one", g.names.text(e.name))
+		}
 	}
 	return nil
 }

@@ -33,10 +33,10 @@ func TestCheckFindsCorruption(t *testing.T) {
 	at := func(g *Graph, uid UID) *entry { return g.entries.at(g.find(uid)) }
 	claimOn := func(g *Graph, uid UID) *claim { return g.claims.at(at(g, uid).claims) }
 	for want, corrupt := range map[string]func(g *Graph){
-		"vacant entry":            func(g *Graph) { g.entries.at(g.entries.add()).name = "x" },
+		"vacant entry":            func(g *Graph) { g.entries.at(g.entries.add()).name = 7 },
 		"not found by its UID":    func(g *Graph) { g.byOddUID["a"] = g.find("b") },
 		"placeholder":             func(g *Graph) { g.entryOf("nobody") },
-		"but with coordinates":    func(g *Graph) { at(g, "c").version = 3 },
+		"but with coordinates":    func(g *Graph) { at(g, "c").version = revision{0, 3} },
 		"objects are counted":     func(g *Graph) { g.objects++ },
 		"stale objects":           func(g *Graph) { g.stale++ },
 		"UIDs are indexed":        func(g *Graph) { g.byUUID.add(&[16]byte{1}, g.find("a")) },
@@ -54,6 +54,8 @@ func TestCheckFindsCorruption(t *testing.T) {
 		"facts of kinds":          func(g *Graph) { g.facts[1].objects++ },
 		"kinds: ":                 func(g *Graph) { g.kinds.acquire(Kind{Kind: "ConfigMap"}) },
 		"namespaces: ":            func(g *Graph) { g.namespaces.rows = append(g.namespaces.rows, row[string]{}) },
+		"names are kept":          func(g *Graph) { g.names.add("nobody") },
+		"uses, ":                  func(g *Graph) { g.names.share(&at(g, "a").name) },
 		"cycle through":           func(g *Graph) { clear(g.cycles) },
 		"but not known as such":   func(g *Graph) { c := *g.cycles[g.find("b")]; g.cycles[g.find("b")] = &c },
 		"are known as such":       func(g *Graph) { g.cycles[g.find("d")] = &cycle{} },
@@ -74,6 +76,10 @@ func TestRandomHistoriesLeaveNothingBehind(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		g := New()
 		kinds := []Kind{{Kind: "A"}, {Kind: "B"}, {Group: "g", Kind: "C"}}
+		name := func() string {
+			all := []string{"", "a", "service", "service-a", "service-a-b", "service-a-b-c", "service-b", strings.Repeat("service-", 50)}
+			return all[random.IntN(len(all))]
+		}
 		uid := func() UID {
 			n := random.IntN(60)
 			if n%3 == 0 {
@@ -84,7 +90,7 @@ func TestRandomHistoriesLeaveNothingBehind(t *testing.T) {
 		reference := func() Reference {
 			return Reference{
 				APIVersion: []string{"v1", "v2", "g/v1"}[random.IntN(3)], Kind: []string{"A", "B", "C"}[random.IntN(3)],
-				Name: fmt.Sprint(random.IntN(3)), UID: uid(), BlockOwnerDeletion: Flag(random.IntN(3)),
+				Name: name(), UID: uid(), BlockOwnerDeletion: Flag(random.IntN(3)),
 			}
 		}
 		for step := range 1500 {
@@ -100,7 +106,7 @@ func TestRandomHistoriesLeaveNothingBehind(t *testing.T) {
 				g.Resolve(Claim{r.OwnerKind(), "ns", r.Name, r.UID}, Presence(random.IntN(3)), Phase(random.IntN(4)))
 			default:
 				o := Object{
-					UID: uid(), Kind: kinds[random.IntN(3)], Name: fmt.Sprint(random.IntN(3)), Namespace: []string{"", "ns", "ns"}[random.IntN(3)],
+					UID: uid(), Kind: kinds[random.IntN(3)], Name: name(), Namespace: []string{"", "ns", "ns"}[random.IntN(3)],
 					ResourceVersion: fmt.Sprint(step), Phase: Phase(random.IntN(4)),
 				}
 				for range random.IntN(4) {

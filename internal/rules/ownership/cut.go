@@ -110,7 +110,7 @@ func (g *Graph) noteSolid(i entryID, o *Object) {
 	}
 	for n := range o.Owners {
 		stated := g.statedClaim(&o.Owners[n], g.entries.at(i).namespace)
-		presence, phase, _ := g.standing(&stated)
+		presence, phase, _ := g.standingOf(&stated)
 		if presence != Present || phase == Foreground || g.entries.at(stated.owner).state != observed {
 			c.settled = false
 			return
@@ -341,8 +341,8 @@ func (g *Graph) OwnersOf(o Object, answers map[Claim]Answer) []Owner {
 	owners := make([]Owner, 0, len(o.Owners))
 	for n := range o.Owners {
 		c := g.statedClaim(&o.Owners[n], namespace)
-		stated := Claim{Kind: o.Owners[n].OwnerKind(), Name: c.name, UID: o.Owners[n].UID}
-		stated.Namespace = g.namespaces.value(g.answerKey(&c).namespace)
+		stated := Claim{Kind: o.Owners[n].OwnerKind(), Name: c.text, UID: o.Owners[n].UID}
+		stated.Namespace = g.namespaces.value(g.answerSpace(c.kind, c.namespace))
 		owner := g.owner(i, &c, o.Owners[n], stated)
 		if a, ok := answers[stated]; ok && owner.Presence == Unknown && owner.Obstacle == Verifiable {
 			owner.Presence, owner.Phase = a.Presence, a.Phase
@@ -354,9 +354,9 @@ func (g *Graph) OwnersOf(o Object, answers map[Claim]Answer) []Owner {
 }
 
 // statedClaim returns the claim that a reference states, whether the graph keeps it or not.
-func (g *Graph) statedClaim(owner *Reference, namespace spaceID) claim {
+func (g *Graph) statedClaim(owner *Reference, namespace spaceID) statement {
 	kind, _ := g.kinds.find(owner.OwnerKind()) // a kind that is not known is not served
-	return claim{name: owner.Name, owner: g.find(owner.UID), kind: kind, namespace: namespace}
+	return statement{text: owner.Name, owner: g.find(owner.UID), kind: kind, namespace: namespace}
 }
 
 // hasReferences reports whether the references that are kept of an object are these.

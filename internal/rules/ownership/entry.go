@@ -41,12 +41,20 @@ const (
 	protected
 )
 
+// revision is a resourceVersion that is a plain number; its halves do not make the records longer as a uint64 would, to
+// align it.
+type revision [2]uint32
+
+func newRevision(n uint64) revision { return revision{uint32(n >> 32), uint32(n)} }
+
+func (r revision) number() uint64 { return uint64(r[0])<<32 | uint64(r[1]) }
+
 // entry holds everything that the graph knows about one UID. There is one entry for each UID that
-// is observed or claimed, and no other.
+// is observed or claimed, and no other. Entries, claims and references have no pointers.
 type entry struct {
 	uid        [16]byte
-	name       string
-	version    uint64 // resourceVersion when it is a plain number, else zero and in Graph.oddVersions
+	version    revision // else zero and in Graph.oddVersions
+	name       nameID
 	kind       kindID
 	namespace  spaceID
 	finalizers listID
@@ -62,10 +70,10 @@ type entry struct {
 // It is keyed by the dependent's own namespace, even if the owner is
 // cluster-scoped: the scope of the kind may not be known yet, or may change.
 type claim struct {
-	name       string
 	owner      entryID
 	kind       kindID
 	namespace  spaceID // of the dependents
+	name       nameID
 	first      refID   // ring of the references that state it; blocking ones first
 	next, prev claimID // other claims on the same owner
 }
@@ -90,6 +98,19 @@ func (f form) version() versionID { return versionID(f >> 4) }
 func (f form) controller() Flag   { return Flag(f >> 2 & 3) }
 func (f form) blocking() Flag     { return Flag(f & 3) }
 
+// statement is what a reference states about its owner: a claim, whether the graph keeps it or not.
+type statement struct {
+	owner     entryID
+	kind      kindID
+	namespace spaceID
+	name      nameID // of a claim that is kept
+	text      string // the name in any other claim
+}
+
+func (c *claim) statement() statement {
+	return statement{owner: c.owner, kind: c.kind, namespace: c.namespace, name: c.name}
+}
+
 // claimKey identifies a claim. The answers of live reads are keyed by it too.
 type claimKey struct {
 	owner     entryID
@@ -98,7 +119,9 @@ type claimKey struct {
 	name      string
 }
 
-func (c *claim) key() claimKey { return claimKey{c.owner, c.kind, c.namespace, c.name} }
+func (g *Graph) keyOf(c *claim) claimKey {
+	return claimKey{c.owner, c.kind, c.namespace, g.names.text(c.name)}
+}
 
 // find returns the entry of a UID, zero if it does not exist.
 func (g *Graph) find(uid UID) entryID {
@@ -149,7 +172,15 @@ func (g *Graph) forgetCoordinates(i entryID) {
 	e := g.entries.at(i)
 	g.releaseKind(e.kind)
 	g.namespaces.release(e.namespace)
-	e.kind, e.namespace, e.name = 0, 0, ""
+	e.kind, e.namespace = 0, 0
+	g.setName(i, 0)
+}
+
+// setName replaces the name of an entry by one that was acquired for it.
+func (g *Graph) setName(i entryID, name nameID) {
+	e := g.entries.at(i)
+	g.names.release(e.name)
+	e.name = name
 }
 
 func (g *Graph) uidOf(i entryID) UID {
@@ -256,15 +287,15 @@ func number(version string) (n uint64, ok bool) {
 // setVersion records a resourceVersion.
 func (g *Graph) setVersion(i entryID, version string) {
 	e := g.entries.at(i)
-	if e.version == 0 {
+	if e.version == (revision{}) {
 		delete(g.oddVersions, i)
 	}
 	n, ok := number(version)
 	if ok && version[0] != '0' {
-		e.version = n
+		e.version = newRevision(n)
 		return
 	}
-	e.version = 0
+	e.version = revision{}
 	if version != "" {
 		g.oddVersions[i] = strings.Clone(version)
 	}
@@ -272,8 +303,8 @@ func (g *Graph) setVersion(i entryID, version string) {
 
 // recordedVersion returns the version of an entry as a number, if it is one.
 func (g *Graph) recordedVersion(i entryID) (n uint64, ok bool) {
-	if e := g.entries.at(i); e.version != 0 {
-		return e.version, true
+	if e := g.entries.at(i); e.version != (revision{}) {
+		return e.version.number(), true
 	}
 	return number(g.oddVersions[i])
 }
@@ -290,8 +321,8 @@ func (g *Graph) isOlder(i entryID, version string) bool {
 func (g *Graph) isNews(i entryID, version string) bool {
 	e := g.entries.at(i)
 	n, ok := number(version)
-	if ok && e.version != 0 {
-		return n > e.version || e.marks&stale != 0
+	if ok && e.version != (revision{}) {
+		return n > e.version.number() || e.marks&stale != 0
 	}
 	return !g.isOlder(i, version) && !g.isRecorded(i, version)
 }

@@ -10,8 +10,14 @@ type answer struct {
 // standing returns the presence of a claim (R2), the phase of an owner that is Present, and the
 // obstacle to verifying a claim that is Unknown.
 func (g *Graph) standing(c *claim) (Presence, Phase, Obstacle) {
+	stated := c.statement()
+	return g.standingOf(&stated)
+}
+
+// standingOf returns the same of a claim that may not be kept.
+func (g *Graph) standingOf(c *statement) (Presence, Phase, Obstacle) {
 	owner := g.entries.at(c.owner)
-	if meets(owner, c) {
+	if g.meets(owner, c) {
 		return Present, owner.phase, Verifiable
 	}
 	scope := g.facts[c.kind].scope
@@ -24,7 +30,7 @@ func (g *Graph) standing(c *claim) (Presence, Phase, Obstacle) {
 	if scope == ScopeUnknown {
 		return Unknown, Active, Unmapped // R7
 	}
-	if a, ok := g.answers[g.answerKey(c)]; ok {
+	if a, ok := g.answerOf(c); ok {
 		if owner.state == observed {
 			a.phase = owner.phase // the same object, read under another kind
 		}
@@ -34,26 +40,36 @@ func (g *Graph) standing(c *claim) (Presence, Phase, Obstacle) {
 }
 
 // evidence returns the basis of the standing of a claim; p is its presence.
-func (g *Graph) evidence(c *claim, p Presence) Evidence {
+func (g *Graph) evidence(c *statement, p Presence) Evidence {
 	owner := g.entries.at(c.owner)
 	switch {
 	case p == Unknown:
 		return Evidence{}
-	case meets(owner, c):
-		return Evidence{Source: Observation, Revision: owner.version}
+	case g.meets(owner, c):
+		return Evidence{Source: Observation, Revision: owner.version.number()}
 	case owner.state == absent:
-		return Evidence{Source: DeletedEvent, Revision: owner.version, Time: g.times[c.owner]}
+		return Evidence{Source: DeletedEvent, Revision: owner.version.number(), Time: g.times[c.owner]}
 	default:
-		return Evidence{Source: LiveRead, Time: g.answers[g.answerKey(c)].at}
+		a, _ := g.answerOf(c)
+		return Evidence{Source: LiveRead, Time: a.at}
 	}
 }
 
 // meets reports whether an owner was observed at the claim's coordinates.
-func meets(owner *entry, c *claim) bool {
-	return owner.state == observed &&
-		owner.kind == c.kind &&
-		(owner.namespace == 0 || owner.namespace == c.namespace) &&
-		owner.name == c.name
+func (g *Graph) meets(owner *entry, c *statement) bool {
+	if owner.state != observed || owner.kind != c.kind || owner.namespace != 0 && owner.namespace != c.namespace {
+		return false
+	}
+	if c.name != 0 {
+		return g.names.same(owner.name, c.name)
+	}
+	return g.names.equal(owner.name, c.text)
+}
+
+// isMet reports whether the owner of a claim was observed at the claim's coordinates.
+func (g *Graph) isMet(c *claim) bool {
+	stated := c.statement()
+	return g.meets(g.entries.at(c.owner), &stated)
 }
 
 // isPresent reports whether the claim makes dependents of its claimants.
@@ -62,14 +78,33 @@ func (g *Graph) isPresent(c *claim) bool {
 	return presence == Present
 }
 
-// answerKey returns the coordinates that a live read of the claim asks for: a cluster-scoped
-// owner has a single place for the dependents of all namespaces.
-func (g *Graph) answerKey(c *claim) claimKey {
-	key := c.key()
-	if g.facts[c.kind].scope == Cluster {
-		key.namespace = 0
+// answerSpace returns the namespace that a live read of a claim asks for: a cluster-scoped owner has a single place for
+// the dependents of all namespaces.
+func (g *Graph) answerSpace(kind kindID, namespace spaceID) spaceID {
+	if g.facts[kind].scope == Cluster {
+		return 0
 	}
+	return namespace
+}
+
+// answerKey returns the coordinates that a live read of the claim asks for.
+func (g *Graph) answerKey(c *claim) claimKey {
+	key := g.keyOf(c)
+	key.namespace = g.answerSpace(c.kind, c.namespace)
 	return key
+}
+
+// answerOf returns the answer of a live read of a claim.
+func (g *Graph) answerOf(c *statement) (answer, bool) {
+	if len(g.answers) == 0 {
+		return answer{}, false
+	}
+	key := claimKey{c.owner, c.kind, g.answerSpace(c.kind, c.namespace), c.text}
+	if c.name != 0 {
+		key.name = g.names.text(c.name)
+	}
+	a, ok := g.answers[key]
+	return a, ok
 }
 
 // SetScope records that a kind is served, and its scope; ScopeUnknown means that it is no longer
@@ -105,7 +140,7 @@ func (g *Graph) SetScope(k Kind, s Scope) []UID {
 // not observed at the claimed coordinates.
 func (g *Graph) concernClaims(kind kindID) {
 	for _, c := range g.claims.all() {
-		if c.first == 0 || c.kind != kind || meets(g.entries.at(c.owner), c) {
+		if c.first == 0 || c.kind != kind || g.isMet(c) {
 			continue
 		}
 		g.concernClaimants(c)
@@ -130,12 +165,12 @@ func (g *Graph) Resolve(c Claim, p Presence, phase Phase) []UID {
 	isInScope := scope == Cluster && c.Namespace == "" || scope == Namespaced && c.Namespace != ""
 	var open *claim // matches the answer, and the owner is not observed there
 	for _, stated := range g.claimsOn(owner) {
-		if stated.kind != kind || stated.name != c.Name ||
+		if stated.kind != kind || !g.names.equal(stated.name, c.Name) ||
 			scope != Cluster && g.namespaces.value(stated.namespace) != c.Namespace {
 			continue
 		}
 		g.concernClaimants(stated)
-		if !meets(g.entries.at(owner), stated) {
+		if !g.isMet(stated) {
 			open = stated
 		}
 	}
@@ -231,11 +266,10 @@ func (g *Graph) dropMetAnswers(i entryID, before state) {
 	if len(g.answers) == 0 {
 		return
 	}
-	e := g.entries.at(i)
 	for _, c := range g.claimsOn(i) {
 		key := g.answerKey(c)
 		a, ok := g.answers[key]
-		if ok && (meets(e, c) || before != observed && a.presence == Present) {
+		if ok && (g.isMet(c) || before != observed && a.presence == Present) {
 			delete(g.answers, key)
 		}
 	}
@@ -244,12 +278,16 @@ func (g *Graph) dropMetAnswers(i entryID, before state) {
 // dropAnswerOf drops the answer for a claim that is about to be removed, unless dependents in
 // another namespace claim the same cluster-scoped owner.
 func (g *Graph) dropAnswerOf(c *claim) {
+	if len(g.answers) == 0 {
+		return
+	}
 	key := g.answerKey(c)
 	if _, ok := g.answers[key]; !ok {
 		return
 	}
 	for _, other := range g.claimsOn(c.owner) {
-		if other != c && g.answerKey(other) == key {
+		if other != c && other.kind == key.kind && g.answerSpace(other.kind, other.namespace) == key.namespace &&
+			g.names.same(other.name, c.name) {
 			return
 		}
 	}

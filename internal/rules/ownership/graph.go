@@ -59,6 +59,8 @@ type Graph struct {
 	claims     slab[claimID, claim]
 	references slab[refID, reference]
 
+	names names // of entries and claims
+
 	byUUID      index
 	byOddUID    map[UID]entryID      // UIDs that are not canonical UUIDs
 	oddUIDs     map[entryID]UID      // the inverse
@@ -124,6 +126,7 @@ func NewKeeping(most int) *Graph {
 		entries:     newSlab[entryID, entry](),
 		claims:      newSlab[claimID, claim](),
 		references:  newSlab[refID, reference](),
+		names:       newNames(),
 		byUUID:      newIndex(),
 		byOddUID:    make(map[UID]entryID),
 		oddUIDs:     make(map[entryID]UID),

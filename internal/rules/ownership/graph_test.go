@@ -387,8 +387,8 @@ func TestObservedObjectIsFoundByName(t *testing.T) {
 		if c.want != "" {
 			found = []ownership.UID{c.want}
 		}
-		got := g.Find(func(k ownership.Kind, namespace, name string) bool {
-			return k == c.kind && namespace == c.namespace && name == c.name
+		got := g.Find(func(k ownership.Kind, namespace string, name func() string) bool {
+			return k == c.kind && namespace == c.namespace && name() == c.name
 		})
 		if !slices.Equal(got, found) {
 			t.Errorf("%v %s/%s: found %q, want %q", c.kind, c.namespace, c.name, got, found)

@@ -88,14 +88,31 @@ func (g *Graph) claimOf(owner *Reference, namespace spaceID) claimID {
 	c.kind = g.acquireKind(owner.OwnerKind())
 	c.namespace = g.namespaces.acquire(g.namespaces.value(namespace))
 	e := g.entries.at(i)
-	if e.name == owner.Name {
-		c.name = e.name // one copy of the text for both
+	if g.names.equal(e.name, owner.Name) {
+		c.name = g.names.share(&e.name)
 	} else {
-		c.name = strings.Clone(owner.Name)
+		c.name = g.names.add(owner.Name)
 	}
 	g.facts[c.kind].claims++
 	g.insertClaim(id)
 	return id
+}
+
+// acquireName keeps the name of an entry, together with that of a claim on it, or based on that of its owner.
+func (g *Graph) acquireName(e *entry, name string) nameID {
+	if c := g.claims.at(e.claims); e.claims != 0 && g.names.equal(c.name, name) {
+		return g.names.share(&c.name)
+	}
+	if e.references == 0 {
+		return g.names.add(name)
+	}
+	claim := g.claims.at(g.references.at(e.references).claim)
+	before := claim.name
+	acquired := g.names.derive(name, &claim.name)
+	if owner := g.entries.at(claim.owner); claim.name != before && owner.name == before {
+		g.setName(claim.owner, g.names.share(&claim.name)) // they still share it
+	}
+	return acquired
 }
 
 // findClaim looks up a claim. Nearly every owner has only one claim, the first; the map holds all
@@ -103,7 +120,7 @@ func (g *Graph) claimOf(owner *Reference, namespace spaceID) claimID {
 // claim on each of a thousand UIDs.
 func (g *Graph) findClaim(key claimKey) claimID {
 	first := g.entries.at(key.owner).claims
-	if first == 0 || g.claims.at(first).key() == key {
+	if c := g.claims.at(first); first == 0 || c.kind == key.kind && c.namespace == key.namespace && g.names.equal(c.name, key.name) {
 		return first
 	}
 	return g.laterClaims[key]
@@ -122,7 +139,7 @@ func (g *Graph) insertClaim(id claimID) {
 		g.claims.at(first.next).prev = id
 	}
 	first.next = id
-	g.laterClaims[c.key()] = id
+	g.laterClaims[g.keyOf(c)] = id
 }
 
 // dropClaim removes a claim that no reference states, together with its answer.
@@ -132,11 +149,11 @@ func (g *Graph) dropClaim(id claimID) {
 	if c.prev == 0 {
 		e.claims = c.next
 		if c.next != 0 {
-			delete(g.laterClaims, g.claims.at(c.next).key())
+			delete(g.laterClaims, g.keyOf(g.claims.at(c.next)))
 		}
 	} else {
 		g.claims.at(c.prev).next = c.next
-		delete(g.laterClaims, c.key())
+		delete(g.laterClaims, g.keyOf(c))
 	}
 	if c.next != 0 {
 		g.claims.at(c.next).prev = c.prev
@@ -145,6 +162,7 @@ func (g *Graph) dropClaim(id claimID) {
 	g.facts[c.kind].claims--
 	g.releaseKind(c.kind)
 	g.namespaces.release(c.namespace)
+	g.names.release(c.name)
 	owner := c.owner
 	g.claims.remove(id)
 	if e.claims == 0 && e.state != observed {

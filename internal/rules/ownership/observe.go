@@ -1,9 +1,6 @@
 package ownership
 
-import (
-	"slices"
-	"strings"
-)
+import "slices"
 
 // Observe records an object as the feed saw it (watch event ADDED or MODIFIED).
 // It returns the UIDs to reconsider, sorted, each once.
@@ -122,7 +119,7 @@ func (g *Graph) change(i entryID, o *Object) {
 
 	kind := g.acquireKind(o.Kind)
 	namespace := g.namespaces.acquire(o.Namespace)
-	moved := before.state != observed || before.kind != kind || before.namespace != namespace || before.name != o.Name
+	moved := before.state != observed || before.kind != kind || before.namespace != namespace || !g.names.equal(before.name, o.Name)
 	relinked := moved || !g.sameReferences(i, o.Owners) || before.phase != o.Phase && g.isCut(o.Owners)
 	if relinked {
 		// The new references first: the answer for a claim in both lists must stay.
@@ -205,14 +202,9 @@ func (g *Graph) record(i entryID, o *Object, kind kindID, namespace spaceID) {
 	}
 	g.noteDeletion(i, o.Due)
 	g.noteProtection(i, o.Protected)
-	if e.name == o.Name {
-		return
+	if !g.names.equal(e.name, o.Name) {
+		g.setName(i, g.acquireName(e, o.Name))
 	}
-	if e.claims != 0 && g.claims.at(e.claims).name == o.Name {
-		e.name = g.claims.at(e.claims).name // one copy of the text for both
-		return
-	}
-	e.name = strings.Clone(o.Name)
 }
 
 // noteProtection records whether an observed entry is protected by its label.
@@ -230,7 +222,7 @@ func (g *Graph) isSame(i entryID, o *Object) bool {
 	e := g.entries.at(i)
 	return e.state == observed &&
 		e.phase == o.Phase &&
-		e.name == o.Name &&
+		g.names.equal(e.name, o.Name) &&
 		g.namespaces.value(e.namespace) == o.Namespace &&
 		g.kinds.value(e.kind) == o.Kind &&
 		slices.Equal(g.lists[e.finalizers], o.Finalizers) &&
@@ -250,7 +242,7 @@ func (g *Graph) sameReference(r *reference, owner *Reference) bool {
 		r.form.blocking() == owner.BlockOwnerDeletion &&
 		g.versions.value(r.form.version()) == owner.APIVersion &&
 		g.kinds.value(c.kind).Kind == owner.Kind &&
-		c.name == owner.Name &&
+		g.names.equal(c.name, owner.Name) &&
 		g.hasUID(c.owner, owner.UID)
 }
 
@@ -282,10 +274,9 @@ func (g *Graph) withdraw(i entryID) {
 
 // retire drops an entry that is no longer observed, unless it is claimed.
 func (g *Graph) retire(i entryID) {
-	e := g.entries.at(i)
-	e.name = ""
+	g.setName(i, 0)
 	g.updateCycles(i)
-	if e.claims == 0 {
+	if g.entries.at(i).claims == 0 {
 		g.drop(i)
 	}
 }

@@ -34,7 +34,7 @@ func (g *Graph) Named(k Kind, namespace, name string) (UID, bool) {
 		return "", false
 	}
 	for i, e := range g.entries.all() {
-		if e.state == observed && e.kind == kind && e.namespace == space && e.name == name {
+		if e.state == observed && e.kind == kind && e.namespace == space && g.names.equal(e.name, name) {
 			return g.uidOf(i), true
 		}
 	}
@@ -42,11 +42,14 @@ func (g *Graph) Named(k Kind, namespace, name string) (UID, bool) {
 }
 
 // Find returns the UIDs of the observed objects whose coordinates match, in no order. Like Named it looks
-// at all entries.
-func (g *Graph) Find(match func(k Kind, namespace, name string) bool) []UID {
+// at all entries. match calls name only where the kind and the namespace do not decide: it allocates.
+func (g *Graph) Find(match func(k Kind, namespace string, name func() string) bool) []UID {
 	var uids []UID
+	var looked *entry
+	name := func() string { return g.names.text(looked.name) }
 	for i, e := range g.entries.all() {
-		if e.state == observed && match(g.kinds.value(e.kind), g.namespaces.value(e.namespace), e.name) {
+		looked = e
+		if e.state == observed && match(g.kinds.value(e.kind), g.namespaces.value(e.namespace), name) {
 			uids = append(uids, g.uidOf(i))
 		}
 	}
@@ -77,7 +80,7 @@ func (g *Graph) object(i entryID) Object {
 		UID:             g.uidOf(i),
 		Kind:            g.kinds.value(e.kind),
 		Namespace:       g.namespaces.value(e.namespace),
-		Name:            e.name,
+		Name:            g.names.text(e.name),
 		ResourceVersion: g.versionText(i),
 		Phase:           e.phase,
 		Finalizers:      slices.Clone(g.lists[e.finalizers]),
@@ -102,7 +105,7 @@ func (g *Graph) ownerReference(r *reference) Reference {
 	return Reference{
 		APIVersion:         g.versions.value(r.form.version()),
 		Kind:               g.kinds.value(c.kind).Kind,
-		Name:               c.name,
+		Name:               g.names.text(c.name),
 		UID:                g.uidOf(c.owner),
 		Controller:         r.form.controller(),
 		BlockOwnerDeletion: r.form.blocking(),
@@ -110,7 +113,7 @@ func (g *Graph) ownerReference(r *reference) Reference {
 }
 
 func (g *Graph) versionText(i entryID) string {
-	n := g.entries.at(i).version
+	n := g.entries.at(i).version.number()
 	if n == 0 {
 		return g.oddVersions[i]
 	}
@@ -137,15 +140,16 @@ func (g *Graph) Owners(uid UID) []Owner {
 	owners := make([]Owner, 0, n)
 	for r := range g.referencesOf(i) {
 		c := g.claims.at(r.claim)
-		owners = append(owners, g.owner(i, c, g.ownerReference(r), g.claimText(c)))
+		stated := c.statement()
+		owners = append(owners, g.owner(i, &stated, g.ownerReference(r), g.claimText(c)))
 	}
 	return owners
 }
 
 // owner returns an owner reference of an object with the presence of its claim.
-func (g *Graph) owner(i entryID, c *claim, r Reference, stated Claim) Owner {
+func (g *Graph) owner(i entryID, c *statement, r Reference, stated Claim) Owner {
 	o := Owner{Reference: r, Claim: stated}
-	o.Presence, o.Phase, o.Obstacle = g.standing(c)
+	o.Presence, o.Phase, o.Obstacle = g.standingOf(c)
 	o.Evidence = g.evidence(c, o.Presence)
 	e := g.entries.at(c.owner)
 	if e.state == observed && e.namespace != 0 && e.namespace != c.namespace {
@@ -165,8 +169,8 @@ func (g *Graph) Presence(c Claim) Presence {
 		return Unknown
 	}
 	for _, stated := range g.claimsOn(g.find(c.UID)) {
-		key := g.answerKey(stated)
-		if key.kind == kind && key.name == c.Name && g.namespaces.value(key.namespace) == c.Namespace {
+		if stated.kind == kind && g.names.equal(stated.name, c.Name) &&
+			g.namespaces.value(g.answerSpace(kind, stated.namespace)) == c.Namespace {
 			presence, _, _ := g.standing(stated)
 			return presence
 		}
@@ -177,8 +181,8 @@ func (g *Graph) Presence(c Claim) Presence {
 func (g *Graph) claimText(c *claim) Claim {
 	return Claim{
 		Kind:      g.kinds.value(c.kind),
-		Namespace: g.namespaces.value(g.answerKey(c).namespace),
-		Name:      c.name,
+		Namespace: g.namespaces.value(g.answerSpace(c.kind, c.namespace)),
+		Name:      g.names.text(c.name),
 		UID:       g.uidOf(c.owner),
 	}
 }
@@ -253,7 +257,7 @@ func (g *Graph) Doubtful(uid UID) []Claim {
 	}
 	var doubtful []Claim
 	for _, c := range g.claimsOn(i) {
-		fits := c.name == e.name && g.facts[c.kind].scope == scope && (scope == Cluster || c.namespace == e.namespace)
+		fits := g.names.same(c.name, e.name) && g.facts[c.kind].scope == scope && (scope == Cluster || c.namespace == e.namespace)
 		presence, _, obstacle := g.standing(c)
 		if e.state == observed && fits && presence == Unknown && obstacle == Verifiable {
 			doubtful = append(doubtful, g.claimText(c))
@@ -297,7 +301,7 @@ func (g *Graph) ClaimingElsewhere(uid UID) iter.Seq[UID] {
 	return func(yield func(UID) bool) {
 		i := g.find(uid)
 		for _, c := range g.claimsOn(i) {
-			if meets(g.entries.at(i), c) {
+			if g.isMet(c) {
 				continue
 			}
 			for r := range g.claimants(c) {

@@ -20,61 +20,45 @@ const (
 // A chunk without records is freed, except for one spare that is used next: records that come and
 // go at the border of a chunk cause no allocation each time.
 type slab[I ~uint32, T any] struct {
+	indices[I]
+
 	chunks []*[chunkSize]T
-	counts []int         // of the records in each chunk
 	none   *[chunkSize]T // in place of the freed chunks; its records stay zero
 	spare  *[chunkSize]T // an empty chunk, or nil
-	free   []I
-	used   I // indices up to this one have been in use at least once
 }
 
 func newSlab[I ~uint32, T any]() slab[I, T] {
 	none := new([chunkSize]T)
-	return slab[I, T]{chunks: []*[chunkSize]T{none}, counts: []int{0}, none: none}
+	return slab[I, T]{indices: indices[I]{bits: chunkBits}, chunks: []*[chunkSize]T{none}, none: none}
 }
 
 func (s *slab[I, T]) at(i I) *T { return &s.chunks[i>>chunkBits][i&(chunkSize-1)] }
 
 // add returns the index of a new record, which is zero.
 func (s *slab[I, T]) add() I {
-	i := s.next()
-	chunk := i >> chunkBits
+	i := s.take()
+	chunk := int(i >> chunkBits)
+	if chunk == len(s.chunks) {
+		s.chunks = append(s.chunks, s.none)
+	}
 	if s.chunks[chunk] == s.none {
 		s.chunks[chunk], s.spare = s.spare, nil
 		if s.chunks[chunk] == nil {
 			s.chunks[chunk] = new([chunkSize]T)
 		}
 	}
-	s.counts[chunk]++
 	return i
-}
-
-// next returns an unused index.
-func (s *slab[I, T]) next() I {
-	if n := len(s.free); n > 0 {
-		i := s.free[n-1]
-		s.free = s.free[:n-1]
-		return i
-	}
-	s.used++
-	if int(s.used>>chunkBits) == len(s.chunks) {
-		s.chunks, s.counts = append(s.chunks, s.none), append(s.counts, 0)
-	}
-	return s.used
 }
 
 // remove zeroes the record and keeps its index for the next one.
 func (s *slab[I, T]) remove(i I) {
 	var zero T
 	*s.at(i) = zero
-	s.free = append(s.free, i)
-	chunk := i >> chunkBits
-	if s.counts[chunk]--; s.counts[chunk] == 0 {
+	if s.give(i) {
+		chunk := i >> chunkBits
 		s.chunks[chunk], s.spare = s.none, s.chunks[chunk]
 	}
 }
-
-func (s *slab[I, T]) len() int { return int(s.used) - len(s.free) }
 
 // all returns every record by index, including the zero records of unused indices.
 func (s *slab[I, T]) all() iter.Seq2[I, *T] {
@@ -86,6 +70,39 @@ func (s *slab[I, T]) all() iter.Seq2[I, *T] {
 		}
 	}
 }
+
+// indices are the indices of the records in a slab, and the number of records in each of its chunks.
+type indices[I ~uint32] struct {
+	bits   uint8 // a chunk has two to the power of this many records
+	used   I     // indices up to this one have been in use at least once
+	free   []I
+	counts []uint32 // of the records in each chunk
+}
+
+// take returns an unused index.
+func (x *indices[I]) take() (i I) {
+	if n := len(x.free); n > 0 {
+		i = x.free[n-1]
+		x.free = x.free[:n-1]
+	} else {
+		x.used++
+		i = x.used
+	}
+	if int(i>>x.bits) == len(x.counts) {
+		x.counts = append(x.counts, 0)
+	}
+	x.counts[i>>x.bits]++
+	return i
+}
+
+// give returns an index for further use, and reports whether its chunk has no records any longer.
+func (x *indices[I]) give(i I) (isEmpty bool) {
+	x.free = append(x.free, i)
+	x.counts[i>>x.bits]--
+	return x.counts[i>>x.bits] == 0
+}
+
+func (x *indices[I]) len() int { return int(x.used) - len(x.free) }
 
 // table interns values that many records share: kinds, namespaces, versions,
 // lists of finalizers. Uses are counted, because dependents claim free text,

@@ -126,8 +126,8 @@ func (s *Selection) defined(name string) *Resource {
 // find finds objects by their coordinates, and reports whether it has queued new ones.
 func (s *Selection) find(g *ownership.Graph) bool {
 	var aside []ownership.UID
-	for _, uid := range g.Find(func(k ownership.Kind, namespace, name string) bool {
-		return s.isWanted(k, namespace) || namespace == "" && s.named[coordinates{k, name}] || isLease(k, namespace)
+	for _, uid := range g.Find(func(k ownership.Kind, namespace string, name func() string) bool {
+		return s.isWanted(k, namespace) || namespace == "" && s.named[coordinates{k, name()}] || isLease(k, namespace)
 	}) {
 		o, _ := g.Object(uid)
 		_, isMember := s.Members[uid]

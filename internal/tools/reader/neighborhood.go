@@ -282,8 +282,8 @@ func (n *neighborhood) addNodes(known Known) {
 		return
 	}
 	known.View(func(g *ownership.Graph) {
-		for _, uid := range g.Find(func(k ownership.Kind, namespace, name string) bool {
-			return namespace == "" && k == inventory.NodeKind() && names[name]
+		for _, uid := range g.Find(func(k ownership.Kind, namespace string, name func() string) bool {
+			return namespace == "" && k == inventory.NodeKind() && names[name()]
 		}) {
 			if _, there := n.objects[uid]; !there {
 				object, _ := g.Object(uid)
