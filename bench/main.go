@@ -30,6 +30,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/coppice-dev/coppice/bench/internal/crowd"
 	"github.com/coppice-dev/coppice/bench/internal/report"
 	"github.com/coppice-dev/coppice/bench/internal/sections"
 	"github.com/coppice-dev/coppice/bench/internal/stopwatch"
@@ -45,6 +46,9 @@ type config struct {
 }
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == crowd.Command { // a process that section large starts
+		os.Exit(serveCrowd(os.Args[2:]))
+	}
 	c, err := parse(os.Args[1:])
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -59,6 +63,17 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+}
+
+// serveCrowd is the process of a synthetic API server. It returns the exit code.
+func serveCrowd(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := crowd.Serve(ctx, args, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		return 1
+	}
+	return 0
 }
 
 func parse(args []string) (config, error) {
