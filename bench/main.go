@@ -25,6 +25,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -40,6 +41,7 @@ import (
 type config struct {
 	binary, module, repository string
 	runs                       int
+	objects                    []int // of section large, or none for its own
 	quick                      bool
 	output, profiles           string
 	sections                   []sections.Section
@@ -83,6 +85,11 @@ func parse(args []string) (config, error) {
 	flags.StringVar(&c.module, "module", "kubernetes", "the directory of the module that upstream's binaries are built from")
 	flags.StringVar(&c.repository, "repository", "..", "the directory of the main module")
 	flags.IntVar(&c.runs, "runs", 3, "how often to measure; sections that take long are limited to fewer")
+	flags.Func("objects", "the numbers of objects of section large, from few to many, such as 10000,100000", func(text string) error {
+		var err error
+		c.objects, err = numbers(text)
+		return err
+	})
 	flags.BoolVar(&c.quick, "quick", false, "one run with small sizes, to see that the sections work")
 	flags.StringVar(&c.output, "o", "", "the directory for the report and the raw values; without it the report is printed only")
 	flags.StringVar(&c.profiles, "profiles", "", "a directory for CPU and heap profiles of the servers, which are slower meanwhile")
@@ -114,6 +121,19 @@ func parse(args []string) (config, error) {
 		}
 	}
 	return c, nil
+}
+
+// numbers parses numbers that commas separate.
+func numbers(text string) ([]int, error) {
+	var all []int
+	for part := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(part)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not a number", part)
+		}
+		all = append(all, n)
+	}
+	return all, nil
 }
 
 // run measures the sections and writes the report. If a section fails, the others are still
@@ -149,6 +169,9 @@ func measure(ctx context.Context, c config, results *report.Results, progress io
 	sizes := sections.Full()
 	if c.quick {
 		sizes = sections.Quick()
+	}
+	if len(c.objects) > 0 {
+		sizes.Multitudes = c.objects
 	}
 	var failures []error
 	for turn := range c.runs {

@@ -4,8 +4,8 @@ import (
 	"encoding/binary"
 	"strconv"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"google.golang.org/protobuf/encoding/protowire"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Fields of the messages, from the generated.proto of k8s.io/apimachinery.

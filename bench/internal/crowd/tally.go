@@ -11,9 +11,9 @@ type tally struct {
 	garbage   map[Number]bool // objects that have to be deleted now
 	correct   int
 	wrong     int
-	examples  []string // of wrong deletions
-	began     time.Time
-	first     time.Time // of the correct deletions since began
+	examples  []string  // of wrong deletions
+	first     time.Time // of the correct deletions
+	last      time.Time
 	latencies []time.Duration
 }
 
@@ -36,6 +36,7 @@ func (s *Store) countLocked(n Number) {
 	}
 	t.correct++
 	now := s.now()
+	t.last = now
 	if t.first.IsZero() {
 		t.first = now
 	}
@@ -59,8 +60,9 @@ type Report struct {
 	Correct  int // deletions
 	Wrong    int
 	Examples []string `json:",omitempty"` // wrong deletions
-	// First is the time of the first correct deletion, in nanoseconds since 1970; 0 if there was none.
-	First int64
+	// First and Last are the times of the first and the last correct deletion, in nanoseconds since 1970; 0 if there
+	// was none.
+	First, Last int64
 	// P50, P99 and Most are latencies of correct deletions, in seconds: from the deletion of the owner until the
 	// request arrived.
 	P50, P99, Most float64
@@ -82,7 +84,7 @@ func (s *Store) Report() Report {
 		Correct: t.correct, Wrong: t.wrong, Examples: slices.Clone(t.examples),
 	}
 	if !t.first.IsZero() {
-		r.First = t.first.UnixNano()
+		r.First, r.Last = t.first.UnixNano(), t.last.UnixNano()
 	}
 	if len(t.latencies) > 0 {
 		slices.Sort(t.latencies)

@@ -9,8 +9,8 @@ func TestNumber(t *testing.T) {
 	for v, want := range map[float64]string{
 		0: "0", 0.0123456: "0.0123", 1.0049: "1.00", 3.14159: "3.14", 99.95: "100.0", 123.4: "123", 3127: "3 130", 1234567: "1 230 000", -42.42: "-42.4",
 	} {
-		if got := number(v); got != want {
-			t.Errorf("number(%v) = %q, want %q", v, got, want)
+		if got := Number(v); got != want {
+			t.Errorf("Number(%v) = %q, want %q", v, got, want)
 		}
 	}
 }
