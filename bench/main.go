@@ -5,8 +5,8 @@
 // Without arguments it measures all sections (go run . -h lists them), each several times, in
 // turn, so that variations in the machine's speed affect all of them alike. Each run of a
 // section starts fresh servers. With -o it writes each value to raw/<section>.jsonl and the report
-// to README.md in that directory, and renews the rows that the repository's README quotes; sections that
-// are not measured keep their figures.
+// to README.md in that directory, and renews the rows that the repository's README quotes, and the table of
+// scale.md; sections that are not measured keep their figures.
 //
 // With -quick it only checks, within minutes, that the sections work; the figures then mean
 // nothing.
@@ -212,7 +212,7 @@ func once(ctx context.Context, s sections.Section, b *sections.Bench) error {
 }
 
 // publish prints the report. If there is a directory of results, it writes the report into it, and renews what the
-// README of the repository quotes.
+// README of the repository quotes, and the table of scale.md.
 func publish(c config, results *report.Results, out io.Writer) error {
 	var headings []report.Section
 	for _, s := range sections.All() {
@@ -228,7 +228,21 @@ func publish(c config, results *report.Results, out io.Writer) error {
 	if c.output == "" {
 		return nil
 	}
-	return rewrite(filepath.Join(c.output, "README.md"), filepath.Join(c.repository, "README.md"), text.String())
+	return errors.Join(
+		rewrite(filepath.Join(c.output, "README.md"), filepath.Join(c.repository, "README.md"), text.String()),
+		embed(filepath.Join(c.output, "scale.md"), text.String()))
+}
+
+// embed renews the tables that a document takes from the report, if there is such a document.
+func embed(path, text string) error {
+	document, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, []byte(report.Embed(string(document), text)), 0o644)
 }
 
 // rewrite writes the report, and the rows that a document quotes from the report of before.

@@ -109,3 +109,17 @@ func TestRequote(t *testing.T) {
 		t.Errorf("Requote returned\n%s\nwant\n%s", got, want)
 	}
 }
+
+// TestEmbed: a document has the table of the report, and keeps the rest.
+func TestEmbed(t *testing.T) {
+	document := "# Scale\n\n<!-- table: Large -->\nNot measured yet.\n<!-- end of the table -->\n\nText.\n<!-- table: Other -->\nold\n<!-- end of the table -->\n"
+	report := "## Small\n\n| a | b |\n\n## Large\n\nAbout.\n\n| x | unit |\n|---|---|\n| y | s |\n"
+	want := "# Scale\n\n<!-- table: Large -->\n\n| x | unit |\n|---|---|\n| y | s |\n\n<!-- end of the table -->\n\nText.\n<!-- table: Other -->\nold\n<!-- end of the table -->\n"
+	once := Embed(document, report)
+	if once != want {
+		t.Errorf("Embed = %q, want %q", once, want)
+	}
+	if twice := Embed(once, report); twice != want {
+		t.Errorf("Embed of its result = %q, want %q", twice, want)
+	}
+}

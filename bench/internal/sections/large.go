@@ -112,7 +112,9 @@ type multitude struct {
 }
 
 // with adds the number of objects to a figure's name.
-func (m *multitude) with(what string) string { return fmt.Sprintf("%s objects: %s", report.Number(float64(m.objects)), what) }
+func (m *multitude) with(what string) string {
+	return fmt.Sprintf("%s objects: %s", report.Number(float64(m.objects)), what)
+}
 
 // measure measures a collector that was just started.
 func (m *multitude) measure(ctx context.Context, side string, c *controlplane.Started) (cost, error) {
