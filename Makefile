@@ -179,7 +179,7 @@ suites: build ## suites written elsewhere, as they are, with envtest: with upstr
 	cd bench && go run ./suites -binary ../bin/coppice -o ../docs/performance -controllers "$(CONTROLLERS)" -faults "$(LEVELS)" $(SUITES)
 
 SECTIONS ?=
-bench: build ## every figure of README and docs, both sides, into docs/performance: three quarters of an hour, and kube-apiserver is built first; SECTIONS="start cascade" measures these only
+bench: build ## every figure of README and docs, both sides, into docs/performance: an hour, and kube-apiserver is built first; SECTIONS="start cascade" measures these only
 	cd bench && go run . -binary ../bin/coppice -o ../docs/performance $(SECTIONS)
 
 first-build: ## what a machine compiles that has compiled nothing before, into docs/performance (five minutes)

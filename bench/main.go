@@ -5,8 +5,8 @@
 // Without arguments it measures all sections (go run . -h lists them), each several times, in
 // turn, so that variations in the machine's speed affect all of them alike. Each run of a
 // section starts fresh servers. With -o it writes each value to raw/<section>.jsonl and the report
-// to README.md in that directory, and renews the rows that the repository's README quotes; sections that
-// are not measured keep their figures.
+// to README.md in that directory, and renews the rows that the repository's README quotes, and the table of
+// scale.md; sections that are not measured keep their figures.
 //
 // With -quick it only checks, within minutes, that the sections work; the figures then mean
 // nothing.
@@ -25,11 +25,13 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/coppice-dev/coppice/bench/internal/crowd"
 	"github.com/coppice-dev/coppice/bench/internal/report"
 	"github.com/coppice-dev/coppice/bench/internal/sections"
 	"github.com/coppice-dev/coppice/bench/internal/stopwatch"
@@ -39,12 +41,16 @@ import (
 type config struct {
 	binary, module, repository string
 	runs                       int
+	objects                    []int // of section large, or none for its own
 	quick                      bool
 	output, profiles           string
 	sections                   []sections.Section
 }
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == crowd.Command { // a process that section large starts
+		os.Exit(serveCrowd(os.Args[2:]))
+	}
 	c, err := parse(os.Args[1:])
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -61,6 +67,17 @@ func main() {
 	}
 }
 
+// serveCrowd is the process of a synthetic API server. It returns the exit code.
+func serveCrowd(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := crowd.Serve(ctx, args, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		return 1
+	}
+	return 0
+}
+
 func parse(args []string) (config, error) {
 	var c config
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
@@ -68,6 +85,11 @@ func parse(args []string) (config, error) {
 	flags.StringVar(&c.module, "module", "kubernetes", "the directory of the module that upstream's binaries are built from")
 	flags.StringVar(&c.repository, "repository", "..", "the directory of the main module")
 	flags.IntVar(&c.runs, "runs", 3, "how often to measure; sections that take long are limited to fewer")
+	flags.Func("objects", "the numbers of objects of section large, from few to many, such as 10000,100000", func(text string) error {
+		var err error
+		c.objects, err = numbers(text)
+		return err
+	})
 	flags.BoolVar(&c.quick, "quick", false, "one run with small sizes, to see that the sections work")
 	flags.StringVar(&c.output, "o", "", "the directory for the report and the raw values; without it the report is printed only")
 	flags.StringVar(&c.profiles, "profiles", "", "a directory for CPU and heap profiles of the servers, which are slower meanwhile")
@@ -99,6 +121,19 @@ func parse(args []string) (config, error) {
 		}
 	}
 	return c, nil
+}
+
+// numbers parses numbers that commas separate.
+func numbers(text string) ([]int, error) {
+	var all []int
+	for part := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(part)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not a number", part)
+		}
+		all = append(all, n)
+	}
+	return all, nil
 }
 
 // run measures the sections and writes the report. If a section fails, the others are still
@@ -134,6 +169,9 @@ func measure(ctx context.Context, c config, results *report.Results, progress io
 	sizes := sections.Full()
 	if c.quick {
 		sizes = sections.Quick()
+	}
+	if len(c.objects) > 0 {
+		sizes.Multitudes = c.objects
 	}
 	var failures []error
 	for turn := range c.runs {
@@ -174,7 +212,7 @@ func once(ctx context.Context, s sections.Section, b *sections.Bench) error {
 }
 
 // publish prints the report. If there is a directory of results, it writes the report into it, and renews what the
-// README of the repository quotes.
+// README of the repository quotes, and the table of scale.md.
 func publish(c config, results *report.Results, out io.Writer) error {
 	var headings []report.Section
 	for _, s := range sections.All() {
@@ -190,7 +228,21 @@ func publish(c config, results *report.Results, out io.Writer) error {
 	if c.output == "" {
 		return nil
 	}
-	return rewrite(filepath.Join(c.output, "README.md"), filepath.Join(c.repository, "README.md"), text.String())
+	return errors.Join(
+		rewrite(filepath.Join(c.output, "README.md"), filepath.Join(c.repository, "README.md"), text.String()),
+		embed(filepath.Join(c.output, "scale.md"), text.String()))
+}
+
+// embed renews the tables that a document takes from the report, if there is such a document.
+func embed(path, text string) error {
+	document, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, []byte(report.Embed(string(document), text)), 0o644)
 }
 
 // rewrite writes the report, and the rows that a document quotes from the report of before.

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/coppice-dev/coppice/bench/internal/credentials"
 	"github.com/coppice-dev/coppice/bench/internal/stopwatch"
 )
 
@@ -30,8 +31,7 @@ type Server struct {
 	binaries  Binaries
 	dir       string
 	port      int
-	ca        []byte
-	admin     keyPair
+	keys      credentials.Set
 	etcd, api *process
 	others    []*process
 }
@@ -48,13 +48,13 @@ func Start(ctx context.Context, binaries Binaries) (_ *Server, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for the servers: %w", err)
 	}
-	s := &Server{binaries: binaries, dir: dir, Kubeconfig: filepath.Join(dir, kubeconfigFile)}
+	s := &Server{binaries: binaries, dir: dir, Kubeconfig: filepath.Join(dir, credentials.KubeconfigFile)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Stop())
 		}
 	}()
-	if s.admin, s.ca, err = writeKeys(dir); err != nil {
+	if s.keys, err = credentials.Write(dir); err != nil {
 		return nil, err
 	}
 	if s.port, err = freePort(ctx); err != nil {
@@ -63,7 +63,7 @@ func Start(ctx context.Context, binaries Binaries) (_ *Server, err error) {
 	if err = s.serve(ctx); err != nil {
 		return nil, err
 	}
-	return s, writeKubeconfig(s.Kubeconfig, s.address(), s.ca, s.admin)
+	return s, credentials.WriteKubeconfig(s.Kubeconfig, s.address(), s.keys)
 }
 
 // Restart stops kube-apiserver and etcd, starts them again on the same data, and returns
@@ -131,15 +131,15 @@ func (s *Server) startAPIServer(ctx context.Context, etcd string) error {
 	var err error
 	s.api, err = startProcess(s.dir, s.binaries, APIServer,
 		"--etcd-servers="+etcd, "--bind-address=127.0.0.1", "--secure-port="+strconv.Itoa(s.port),
-		"--tls-cert-file="+in(servingFile), "--tls-private-key-file="+in(servingKeyFile), "--client-ca-file="+in(authorityFile),
-		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+in(accountsPubFile),
-		"--service-account-signing-key-file="+in(accountsFile), "--service-cluster-ip-range=10.0.0.0/24",
+		"--tls-cert-file="+in(credentials.ServingFile), "--tls-private-key-file="+in(credentials.ServingKeyFile), "--client-ca-file="+in(credentials.AuthorityFile),
+		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+in(credentials.AccountsPubFile),
+		"--service-account-signing-key-file="+in(credentials.AccountsFile), "--service-cluster-ip-range=10.0.0.0/24",
 		"--authorization-mode=RBAC", "--allow-privileged=true", "--disable-admission-plugins=ServiceAccount", "--cert-dir="+in("certs"),
 	)
 	if err != nil {
 		return err
 	}
-	client, err := adminClient(s.ca, s.admin)
+	client, err := adminClient(s.keys)
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (s *Server) startAPIServer(ctx context.Context, etcd string) error {
 func (s *Server) StartControllerManager(args ...string) (stop func() error, err error) {
 	p, err := startProcess(s.dir, s.binaries, ControllerManager, append([]string{
 		"--kubeconfig=" + s.Kubeconfig, "--leader-elect=false", "--secure-port=0",
-		"--root-ca-file=" + filepath.Join(s.dir, authorityFile),
+		"--root-ca-file=" + filepath.Join(s.dir, credentials.AuthorityFile),
 	}, args...)...)
 	if err != nil {
 		return nil, err
@@ -187,13 +187,13 @@ func freePort(ctx context.Context) (int, error) {
 	return 0, fmt.Errorf("find a free port: %w", last)
 }
 
-func adminClient(ca []byte, admin keyPair) (*http.Client, error) {
-	certificate, err := tls.X509KeyPair(admin.Certificate, admin.Key)
+func adminClient(keys credentials.Set) (*http.Client, error) {
+	certificate, err := tls.X509KeyPair(keys.Admin.Certificate, keys.Admin.Key)
 	if err != nil {
 		return nil, fmt.Errorf("load the administrator's certificate: %w", err)
 	}
 	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(ca)
+	pool.AppendCertsFromPEM(keys.Authority)
 	return &http.Client{Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
 	}}, nil

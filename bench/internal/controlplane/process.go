@@ -69,17 +69,13 @@ func (p *Plane) Memory() (Memory, error) {
 
 // ProcessorTime returns the processor time, user and system, of all processes together.
 func (p *Plane) ProcessorTime() (time.Duration, error) {
-	seconds := 0.0
+	var all time.Duration
 	for _, process := range p.Processes() {
-		proc, err := procfs.NewProc(process.PID)
+		one, err := process.ProcessorTime()
 		if err != nil {
-			return 0, fmt.Errorf("%s: %w", process.Name, err)
+			return 0, err
 		}
-		stat, err := proc.Stat()
-		if err != nil {
-			return 0, fmt.Errorf("%s: %w", process.Name, err)
-		}
-		seconds += stat.CPUTime()
+		all += one
 	}
-	return time.Duration(seconds * float64(time.Second)), nil
+	return all, nil
 }

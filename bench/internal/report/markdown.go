@@ -84,9 +84,9 @@ func cell(values []float64) string {
 	}
 	slices.Sort(values)
 	if len(values) == 1 {
-		return number(values[0])
+		return Number(values[0])
 	}
-	return fmt.Sprintf("**%s** (%s–%s)", number(Median(values)), number(values[0]), number(values[len(values)-1]))
+	return fmt.Sprintf("**%s** (%s–%s)", Number(Median(values)), Number(values[0]), Number(values[len(values)-1]))
 }
 
 // Median returns the middle value, or the mean of the two in the middle.
@@ -96,8 +96,8 @@ func Median(values []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// number formats a number with three significant digits and separated thousands.
-func number(v float64) string {
+// Number formats a number with three significant digits and separated thousands.
+func Number(v float64) string {
 	if v == 0 {
 		return "0"
 	}

@@ -9,8 +9,8 @@ func TestNumber(t *testing.T) {
 	for v, want := range map[float64]string{
 		0: "0", 0.0123456: "0.0123", 1.0049: "1.00", 3.14159: "3.14", 99.95: "100.0", 123.4: "123", 3127: "3 130", 1234567: "1 230 000", -42.42: "-42.4",
 	} {
-		if got := number(v); got != want {
-			t.Errorf("number(%v) = %q, want %q", v, got, want)
+		if got := Number(v); got != want {
+			t.Errorf("Number(%v) = %q, want %q", v, got, want)
 		}
 	}
 }
@@ -107,5 +107,19 @@ func TestRequote(t *testing.T) {
 	want := "# X\n\n| | unit | ours |\n|---|---|---|\n| create | 1/s | **4** |\n| gone | s | **5** |\n| other | s | **2** |\n"
 	if got := Requote(document, earlier, report); got != want {
 		t.Errorf("Requote returned\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestEmbed: a document has the table of the report, and keeps the rest.
+func TestEmbed(t *testing.T) {
+	document := "# Scale\n\n<!-- table: Large -->\nNot measured yet.\n<!-- end of the table -->\n\nText.\n<!-- table: Other -->\nold\n<!-- end of the table -->\n"
+	report := "## Small\n\n| a | b |\n\n## Large\n\nAbout.\n\n| x | unit |\n|---|---|\n| y | s |\n"
+	want := "# Scale\n\n<!-- table: Large -->\n\n| x | unit |\n|---|---|\n| y | s |\n\n<!-- end of the table -->\n\nText.\n<!-- table: Other -->\nold\n<!-- end of the table -->\n"
+	once := Embed(document, report)
+	if once != want {
+		t.Errorf("Embed = %q, want %q", once, want)
+	}
+	if twice := Embed(once, report); twice != want {
+		t.Errorf("Embed of its result = %q, want %q", twice, want)
 	}
 }

@@ -37,3 +37,46 @@ func rowsByFigure(report string) map[figure]string {
 	}
 	return rows
 }
+
+// The lines around a table that a document takes from the report as a whole. The first one names the section.
+const (
+	tableBegins, tableTitleEnds = "<!-- table: ", " -->"
+	tableEnds                   = "<!-- end of the table -->"
+)
+
+// Embed returns a document with each table that it takes from the report as the report has it. A table of a section that
+// the report does not have stays as it is.
+func Embed(document, report string) string {
+	tables := tablesBySection(report)
+	var lines []string
+	isReplaced := false
+	for line := range strings.SplitSeq(document, "\n") {
+		if line == tableEnds {
+			isReplaced = false
+		}
+		if !isReplaced {
+			lines = append(lines, line)
+		}
+		title, begins := strings.CutPrefix(line, tableBegins)
+		if table := tables[strings.TrimSuffix(title, tableTitleEnds)]; begins && len(table) > 0 {
+			lines = append(append(append(lines, ""), table...), "")
+			isReplaced = true
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// tablesBySection returns the lines of the table of each section.
+func tablesBySection(report string) map[string][]string {
+	tables := map[string][]string{}
+	section := ""
+	for line := range strings.SplitSeq(report, "\n") {
+		if title, ok := strings.CutPrefix(line, "## "); ok {
+			section = title
+		}
+		if strings.HasPrefix(line, "|") {
+			tables[section] = append(tables[section], line)
+		}
+	}
+	return tables
+}

@@ -30,6 +30,8 @@ const (
 	asItComes      = "upstream, as it comes"
 	limitsLifted   = "upstream, limits lifted"
 	coppiceCollect = "coppice collect on kube-apiserver"
+	collectAlone   = "coppice collect"
+	crowdServer    = "the synthetic server"
 )
 
 // Section is a group of figures.

@@ -25,6 +25,11 @@ type Sizes struct {
 	Nodes          int   // of the section nodes
 	Pods           int
 	PodsPerSet     int           // pods of one of its Deployments
+	Multitudes     []int         // objects of the section large, from few to many
+	Compared       int           // of these, the number at which upstream's collector is measured, too
+	EventRate      int           // changes in a second, at the largest of these numbers
+	EventSeconds   int           // for so long
+	Steady         time.Duration // before the memory of a collector is read that has read all objects
 	Idle           time.Duration // before memory is read
 	Settle         time.Duration // before memory is read that should have been released
 	DiscoveryPhase time.Duration // over which the runs of the section crd are spread
@@ -37,6 +42,8 @@ func Full() Sizes {
 		Dependents: 10_000, FewDependents: 200, Levels: 1000, Crowd: 100_000, CrowdOwners: 1000, CensusPart: 1,
 		FakeOwners: 10_000, LongTexts: 400, Bystanders: 300, Definitions: []int{300, 900},
 		Deployments: 300, Nodes: 1000, Pods: 20_000, PodsPerSet: 100,
+		Multitudes: []int{10_000, 100_000, 1_000_000, 10_000_000}, Compared: 1_000_000,
+		EventRate: 30_000, EventSeconds: 20, Steady: 30 * time.Second,
 		Idle: 10 * time.Second, Settle: time.Minute, DiscoveryPhase: 30 * time.Second,
 	}
 }
@@ -48,6 +55,7 @@ func Quick() Sizes {
 		Dependents: 200, FewDependents: 30, Levels: 20, Crowd: 1000, CrowdOwners: 10, CensusPart: 200,
 		FakeOwners: 200, LongTexts: 20, Bystanders: 10, Definitions: []int{20},
 		Deployments: 5, Nodes: 3, Pods: 60, PodsPerSet: 20,
+		Multitudes: []int{2000, 10_000}, Compared: 10_000, EventRate: 1000, EventSeconds: 2, Steady: time.Second,
 		Idle: time.Second, Settle: time.Second, DiscoveryPhase: time.Second,
 	}
 }

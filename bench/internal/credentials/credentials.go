@@ -1,4 +1,5 @@
-package realserver
+// Package credentials makes the keys and certificates of a server on loopback, and its administrator's kubeconfig.
+package credentials
 
 import (
 	"crypto/ecdsa"
@@ -28,16 +29,22 @@ const administrators = "system:masters"
 
 // The files with keys and certificates, in a server's directory.
 const (
-	authorityFile   = "ca.crt"
-	servingFile     = "serving.crt"
-	servingKeyFile  = "serving.key"
-	accountsFile    = "service-accounts.key"
-	accountsPubFile = "service-accounts.pub"
-	kubeconfigFile  = "kubeconfig"
+	AuthorityFile   = "ca.crt"
+	ServingFile     = "serving.crt"
+	ServingKeyFile  = "serving.key"
+	AccountsFile    = "service-accounts.key"
+	AccountsPubFile = "service-accounts.pub"
+	KubeconfigFile  = "kubeconfig"
 )
 
-// keyPair is a certificate and its key, in PEM.
-type keyPair struct{ Certificate, Key []byte }
+// KeyPair is a certificate and its key, in PEM.
+type KeyPair struct{ Certificate, Key []byte }
+
+// Set has what clients need.
+type Set struct {
+	Authority []byte // the certificate that signs all others, in PEM
+	Admin     KeyPair
+}
 
 // serialBits is the length of the serial numbers of certificates.
 const serialBits = 64
@@ -48,48 +55,48 @@ type authority struct {
 	key         *ecdsa.PrivateKey
 }
 
-// writeKeys creates the keys and certificates that a kube-apiserver needs, and
-// returns the administrator's.
-func writeKeys(dir string) (admin keyPair, ca []byte, err error) {
+// Write creates the keys and certificates that an API server needs, as files in a directory, and returns the
+// administrator's.
+func Write(dir string) (Set, error) {
 	signer, ca, err := newAuthority()
 	if err != nil {
-		return keyPair{}, nil, err
+		return Set{}, err
 	}
 	serving, err := signer.issue(&x509.Certificate{
 		Subject: pkix.Name{CommonName: "kube-apiserver"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
 	})
 	if err != nil {
-		return keyPair{}, nil, err
+		return Set{}, err
 	}
-	admin, err = signer.issue(&x509.Certificate{
+	admin, err := signer.issue(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: "admin", Organization: []string{administrators}},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
-		return keyPair{}, nil, err
+		return Set{}, err
 	}
 	accounts, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return keyPair{}, nil, fmt.Errorf("make the signing key of service accounts: %w", err)
+		return Set{}, fmt.Errorf("make the signing key of service accounts: %w", err)
 	}
 	private, err := x509.MarshalECPrivateKey(accounts)
 	if err != nil {
-		return keyPair{}, nil, fmt.Errorf("encode the signing key of service accounts: %w", err)
+		return Set{}, fmt.Errorf("encode the signing key of service accounts: %w", err)
 	}
 	public, err := x509.MarshalPKIXPublicKey(accounts.Public())
 	if err != nil {
-		return keyPair{}, nil, fmt.Errorf("encode the signing key of service accounts: %w", err)
+		return Set{}, fmt.Errorf("encode the signing key of service accounts: %w", err)
 	}
 	for name, data := range map[string][]byte{
-		authorityFile: ca, servingFile: serving.Certificate, servingKeyFile: serving.Key,
-		accountsFile: encode("EC PRIVATE KEY", private), accountsPubFile: encode("PUBLIC KEY", public),
+		AuthorityFile: ca, ServingFile: serving.Certificate, ServingKeyFile: serving.Key,
+		AccountsFile: encode("EC PRIVATE KEY", private), AccountsPubFile: encode("PUBLIC KEY", public),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			return keyPair{}, nil, fmt.Errorf("write keys: %w", err)
+			return Set{}, fmt.Errorf("write keys: %w", err)
 		}
 	}
-	return admin, ca, nil
+	return Set{Authority: ca, Admin: admin}, nil
 }
 
 func newAuthority() (*authority, []byte, error) {
@@ -113,36 +120,37 @@ func newAuthority() (*authority, []byte, error) {
 	return &authority{certificate, key}, encode("CERTIFICATE", der), nil
 }
 
-func (a *authority) issue(template *x509.Certificate) (keyPair, error) {
+func (a *authority) issue(template *x509.Certificate) (KeyPair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return keyPair{}, fmt.Errorf("generate a key: %w", err)
+		return KeyPair{}, fmt.Errorf("generate a key: %w", err)
 	}
 	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), serialBits)); err != nil {
-		return keyPair{}, fmt.Errorf("choose a serial number: %w", err)
+		return KeyPair{}, fmt.Errorf("choose a serial number: %w", err)
 	}
 	template.KeyUsage = x509.KeyUsageDigitalSignature
 	template.NotBefore, template.NotAfter = a.certificate.NotBefore, a.certificate.NotAfter
 	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
 	if err != nil {
-		return keyPair{}, fmt.Errorf("sign the certificate of %s: %w", template.Subject.CommonName, err)
+		return KeyPair{}, fmt.Errorf("sign the certificate of %s: %w", template.Subject.CommonName, err)
 	}
 	private, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
-		return keyPair{}, fmt.Errorf("encode a key: %w", err)
+		return KeyPair{}, fmt.Errorf("encode a key: %w", err)
 	}
-	return keyPair{encode("CERTIFICATE", der), encode("EC PRIVATE KEY", private)}, nil
+	return KeyPair{encode("CERTIFICATE", der), encode("EC PRIVATE KEY", private)}, nil
 }
 
 func encode(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-func writeKubeconfig(path, server string, ca []byte, admin keyPair) error {
+// WriteKubeconfig writes the kubeconfig of the administrator of a server.
+func WriteKubeconfig(path, server string, set Set) error {
 	const name = "bench"
 	config := clientcmdapi.NewConfig()
-	config.Clusters[name] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: ca}
-	config.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificateData: admin.Certificate, ClientKeyData: admin.Key}
+	config.Clusters[name] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: set.Authority}
+	config.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificateData: set.Admin.Certificate, ClientKeyData: set.Admin.Key}
 	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	config.CurrentContext = name
 	if err := clientcmd.WriteToFile(*config, path); err != nil {
