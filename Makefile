@@ -11,7 +11,7 @@ STAMP      := -X github.com/coppice-dev/coppice/internal/tools/version.stamped=$
               -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)+coppice-$(patsubst v%,%,$(VERSION)) \
               -X k8s.io/component-base/version.gitTreeState=clean
 
-.PHONY: help build quick steady test check lint race bench sim faults planted races races-webhook confirmations graphs exhaustive mutants today kubernetes conformance differential upstream replicas previews previews-kubernetes undos kills starts nodes pictures page suites upgrade-report libraries generate dist dist-serve module clusters first-build
+.PHONY: help build quick steady test check lint race bench sim faults planted races races-webhook confirmations graphs exhaustive mutants today kubernetes conformance differential upstream replicas previews previews-kubernetes undos soak kills starts nodes pictures page suites upgrade-report libraries generate dist dist-serve module clusters first-build
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -150,6 +150,10 @@ previews: ## PREVIEWS (1000) random cases whose deletions are predicted, made an
 KUBERNETES_PREVIEWS ?= 200
 previews-kubernetes: ## the same on a real kube-apiserver, with upstream's garbage collectors, of objects and of pods, and namespace controller: KUBERNETES_PREVIEWS (200) cases (forty minutes)
 	cd bench && go run ./onkubernetes -upstream -dir .. go test -count=1 -v -timeout 2h -run 'TestPreviewIsWhatHappens$$' ./test/e2e -preview.cases=$(KUBERNETES_PREVIEWS) -preview.blind=$$(($(KUBERNETES_PREVIEWS) / 25))
+
+SOAK ?= 2h
+soak: ## a control plane under work for SOAK (2h): churn, cascades, faults, clients that die, at first restarts; memory, goroutines and open files must end where they were after the first ten minutes
+	go test ./test/e2e -count=1 -v -timeout 24h -run 'TestSoak$$' -soak=$(SOAK)
 
 UNDOS ?= 1000
 undos: ## UNDOS (1000) random cascades are deleted and undone, a third of them interrupted, and then 10000 objects at once (ten minutes); the seeds are printed

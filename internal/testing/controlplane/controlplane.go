@@ -113,6 +113,9 @@ func (p *Process) read(stdout io.Reader, isReady chan<- struct{}) {
 // String returns the command line, without the path of the binary.
 func (p *Process) String() string { return "coppice " + strings.Join(p.command.Args[1:], " ") }
 
+// PID returns the ID of the process.
+func (p *Process) PID() int { return p.command.Process.Pid }
+
 // Log returns the stderr of the process so far.
 func (p *Process) Log() string { return p.log.String() }
 
