@@ -76,7 +76,7 @@ func heap() uint64 {
 }
 
 // BenchmarkBuild observes whole populations, and reports their size in the heap, names
-// included. The target is 250 bytes per object at a million.
+// included. The target is 120 bytes per object at a million.
 func BenchmarkBuild(b *testing.B) {
 	for _, n := range benchmarkSizes {
 		objects := population(n)

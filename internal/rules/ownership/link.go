@@ -120,7 +120,8 @@ func (g *Graph) acquireName(e *entry, name string) nameID {
 // claim on each of a thousand UIDs.
 func (g *Graph) findClaim(key claimKey) claimID {
 	first := g.entries.at(key.owner).claims
-	if c := g.claims.at(first); first == 0 || c.kind == key.kind && c.namespace == key.namespace && g.names.equal(c.name, key.name) {
+	c := g.claims.at(first)
+	if first == 0 || c.kind == key.kind && c.namespace == key.namespace && g.names.equal(c.name, key.name) {
 		return first
 	}
 	return g.laterClaims[key]

@@ -65,8 +65,8 @@ func (n *names) add(text string) nameID {
 	}
 }
 
-// derive keeps the name of a dependent, with one use, in short if the owner's name is the beginning of it. Like share, it
-// may replace the owner's ID.
+// derive keeps the name of a dependent, with one use, in short if the owner's name is the beginning of it. Like share,
+// it may replace the owner's ID.
 func (n *names) derive(text string, owner *nameID) nameID {
 	length := n.length(*owner)
 	if len(text) > longestName || length <= baseSize || length > len(text) || !n.equal(*owner, text[:length]) {
@@ -102,8 +102,8 @@ func (n *names) put(base nameID, text string) nameID {
 	return nameID(class)<<indexBits | index
 }
 
-// share adds a use to a name and returns its ID. A name that has no room for a further use is copied first; at holds the
-// ID of the copy then.
+// share adds a use to a name and returns its ID. A name that has no room for a further use is copied first; at holds
+// the ID of the copy then.
 func (n *names) share(at *nameID) nameID {
 	if !at.isInCell() {
 		if long, ok := n.long[*at]; ok {

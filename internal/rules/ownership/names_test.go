@@ -10,7 +10,7 @@ import (
 // Names keep their texts while others are added, shared, derived from them and released. After the last release, all
 // chunks but the spare ones are freed.
 func TestNamesKeepTextsAndFreeChunks(t *testing.T) {
-	const steps = 100_000
+	const steps = 50_000
 	random := rand.New(rand.NewPCG(1, 2))
 	n := newNames()
 	type use struct {
@@ -19,7 +19,7 @@ func TestNamesKeepTextsAndFreeChunks(t *testing.T) {
 	}
 	var used []use
 	for step := range steps {
-		growing := step/10_000%2 == 0
+		growing := step/5_000%2 == 0
 		switch {
 		case len(used) == 0 || growing && random.IntN(4) == 0:
 			text := strings.Repeat("x", random.IntN(300)) + strconv.Itoa(random.IntN(100))

@@ -140,8 +140,13 @@ func (g *Graph) Owners(uid UID) []Owner {
 	owners := make([]Owner, 0, n)
 	for r := range g.referencesOf(i) {
 		c := g.claims.at(r.claim)
-		stated := c.statement()
-		owners = append(owners, g.owner(i, &stated, g.ownerReference(r), g.claimText(c)))
+		stated, owner := c.statement(), g.ownerReference(r)
+		owners = append(owners, g.owner(i, &stated, owner, Claim{
+			Kind:      g.kinds.value(c.kind),
+			Namespace: g.namespaces.value(g.answerSpace(c.kind, c.namespace)),
+			Name:      owner.Name,
+			UID:       owner.UID,
+		}))
 	}
 	return owners
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // The records of the graph live in slabs and refer to each other by index, four bytes each.
-// That keeps a million objects within 250 bytes each (BenchmarkBuild), and leaves Go's own
+// That keeps a million objects within 120 bytes each (BenchmarkBuild), and leaves Go's own
 // garbage collector almost no pointers to follow.
 
 const (

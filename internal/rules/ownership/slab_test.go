@@ -2,8 +2,31 @@ package ownership
 
 import (
 	"math/rand/v2"
+	"reflect"
 	"testing"
 )
+
+// Records have no pointers, which Go's collector would have to follow, and no padding but for the flags of an entry.
+func TestRecordsAreSmallAndWithoutPointers(t *testing.T) {
+	for record, size := range map[reflect.Type]uintptr{
+		reflect.TypeFor[entry]():     52,
+		reflect.TypeFor[claim]():     28,
+		reflect.TypeFor[reference](): 24,
+	} {
+		if record.Size() != size {
+			t.Errorf("%v takes %d bytes, want %d", record, record.Size(), size)
+		}
+		for field := range record.Fields() {
+			kind := field.Type.Kind()
+			if kind == reflect.Array {
+				kind = field.Type.Elem().Kind()
+			}
+			if kind != reflect.Uint8 && kind != reflect.Uint32 {
+				t.Errorf("field %s of %v is a %v", field.Name, record, kind)
+			}
+		}
+	}
+}
 
 // Records keep their contents while others are added and removed, and new and removed records are
 // zero. After the last removal, all chunks but a spare one are freed.
