@@ -10,9 +10,9 @@ import (
 // between two pieces. No other method of a Graph looks at a number of entries that grows with the graph, except for those
 // that say so, which are for tests and for graphs of one owner.
 
-// Piece is the number of entries that a caller with a lock should look at before it releases the lock. It takes about a
-// millisecond.
-const Piece = 1 << 13
+// Piece is the number of entries that are looked at before a caller with a lock can release it. On a busy machine, whose
+// memory is slow, the answer about one entry may take two microseconds.
+const Piece = 1 << 10
 
 // Cursor is a place in a survey of all entries; the zero value is its beginning. It stays valid while the graph changes.
 // Such a survey looks once at each object that is there all the time. It may miss an object that comes meanwhile, or look

@@ -30,7 +30,7 @@ type Selection struct {
 // View runs a function on an ownership graph, which it locks.
 type View = func(read func(g *ownership.Graph))
 
-// mostSelected bounds the objects, and the dependents of one object, that are selected while the graph is locked once.
+// mostSelected bounds the objects, and the dependents of one object, that are looked at while the graph is locked once.
 const mostSelected = 512
 
 // SelectConcerned selects the objects of a graph that a question about some objects concerns. It locks the graph again
@@ -67,20 +67,20 @@ func (s *Selection) grow() {
 
 // take makes members of some queued objects.
 func (s *Selection) take(g *ownership.Graph) {
-	for range min(mostSelected, len(s.queue)) {
+	for looked := 0; looked < mostSelected && len(s.queue) > 0; looked++ {
 		uid := s.queue[len(s.queue)-1]
 		s.queue = s.queue[:len(s.queue)-1]
 		if _, known := s.Members[uid]; known {
 			continue
 		}
 		if o, observed := g.Object(uid); observed {
-			s.add(g, o)
+			looked += s.add(g, o)
 		}
 	}
 }
 
-// add makes an object a member.
-func (s *Selection) add(g *ownership.Graph, o ownership.Object) {
+// add makes an object a member, and returns how many claimants it has looked at.
+func (s *Selection) add(g *ownership.Graph, o ownership.Object) int {
 	s.Members[o.UID] = o
 	delete(s.Asides, o.UID)
 	claimants, all := g.ClaimantsUpTo(o.UID, mostSelected)
@@ -104,6 +104,7 @@ func (s *Selection) add(g *ownership.Graph, o ownership.Object) {
 	if r := s.Resources[o.Kind]; r != nil {
 		s.name(definitionKind(), r.GroupResource().String())
 	}
+	return len(claimants)
 }
 
 // name has a cluster-scoped object found by its name.
