@@ -38,7 +38,7 @@ func (s *state) Listed(_ ownership.Kind, objects []ownership.Object) {
 func (s *state) EndList(kind ownership.Kind) {
 	for at := (ownership.Cursor{}); !at.AtEnd(); {
 		s.change(func(g *ownership.Graph) (uids []ownership.UID) {
-			uids, at = g.DropMissing(kind, at, mostVisited)
+			uids, at = g.DropMissing(kind, at)
 			return uids
 		})
 	}

@@ -1,6 +1,8 @@
 package collector
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/coppice-dev/coppice/collector/report"
@@ -27,7 +29,8 @@ func (c *Collector) Backlog(namespace string) int {
 	return 0
 }
 
-// Status returns the state of the collector, without the fields of its feed and of its process: Synced, AsleepSince,
+// Status returns the state of the collector at about this time: it is read in pieces, between which the state may change.
+// It is without the fields of its feed and of its process: Synced, AsleepSince,
 // ProbeError and Resources. Length and Oldest of the queue need a queue with methods Len and Oldest.
 func (c *Collector) Status() report.Status {
 	s := report.Status{
@@ -45,13 +48,13 @@ func (c *Collector) Status() report.Status {
 			Objects: stats.Objects, Presumed: stats.Presumed, References: stats.References,
 			Claims: stats.Claims, Answers: stats.Answers, InCycles: stats.InCycles,
 		}
-		for _, k := range g.ByKind() {
-			s.Kinds = append(s.Kinds, report.KindStatus{Kind: k.Kind.String(), Scope: k.Scope.String(), Objects: k.Objects, Parked: k.Parked})
-		}
-		for _, d := range g.Deletions() {
-			s.Deletions = append(s.Deletions, deletionStatusOf(d))
-		}
 	})
+	s.Kinds = c.kinds()
+	var deletions ownership.Deletions
+	ownership.Survey(c.View, func(g *ownership.Graph, from ownership.Cursor) ownership.Cursor { return deletions.Add(g, from) })
+	for _, d := range deletions.Sorted() {
+		s.Deletions = append(s.Deletions, deletionStatusOf(d))
+	}
 	s.Refused, s.RefusedCounts = c.state.refusals()
 	if c.config.Limiter != nil {
 		s.Concurrency = c.config.Limiter.Limit()
@@ -63,6 +66,25 @@ func (c *Collector) Status() report.Status {
 		s.Queue.Oldest = q.Oldest()
 	}
 	return s
+}
+
+// kinds returns the counts of each kind that is served, has observed objects, or is named in owner references that wait
+// for it.
+func (c *Collector) kinds() []report.KindStatus {
+	parked := make(map[ownership.Kind]int)
+	ownership.Survey(c.View, func(g *ownership.Graph, from ownership.Cursor) ownership.Cursor { return g.Parked(from, parked) })
+	var known []ownership.KindStats
+	c.View(func(g *ownership.Graph) { known = g.ByKind() })
+	kinds := make([]report.KindStatus, 0, len(known)+len(parked))
+	for _, k := range known {
+		kinds = append(kinds, report.KindStatus{Kind: k.Kind.String(), Scope: k.Scope.String(), Objects: k.Objects, Parked: parked[k.Kind]})
+		delete(parked, k.Kind)
+	}
+	for kind, references := range parked {
+		kinds = append(kinds, report.KindStatus{Kind: kind.String(), Scope: ownership.ScopeUnknown.String(), Parked: references})
+	}
+	slices.SortFunc(kinds, func(a, b report.KindStatus) int { return strings.Compare(a.Kind, b.Kind) })
+	return kinds
 }
 
 // Resume ends the pause of a kind by the breaker; for one window its deletions are not counted.

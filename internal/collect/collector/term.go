@@ -24,9 +24,6 @@ import (
 //
 // The graph stays. Its evidence of absence is a DELETED event, or an answer of the server about a UID, whoever leads.
 
-// mostVisited bounds the entries of the graph that are looked at while the lock is held once.
-const mostVisited = 1 << 13
-
 // term is the state of the search. The zero value is that of a collector whose Run was not called.
 type term struct{ searched atomic.Bool }
 
@@ -78,15 +75,12 @@ func (s *state) endTerm() {
 
 // enqueueUnsettled queues all objects that may need an action, until end is closed. It releases the lock again and again.
 func (s *state) enqueueUnsettled(end <-chan struct{}) {
-	for from := (ownership.Cursor{}); ; {
+	for from := (ownership.Cursor{}); !from.AtEnd(); {
+		var uids []ownership.UID
 		s.mu.Lock()
-		uids, next := s.graph.UnsettledFrom(from, mostVisited)
+		uids, from = s.graph.Unsettled(from)
 		s.mu.Unlock()
 		s.queue.Add(uids...)
-		if next.AtEnd() {
-			return
-		}
-		from = next
 		select {
 		case <-end:
 			return

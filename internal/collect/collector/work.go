@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -135,7 +136,7 @@ func (c *Collector) Compare(ctx context.Context) (terminating []ownership.Object
 	stored, failures := readStored(ctx, c.api, slices.Concat(watched.Namespaced, watched.Cluster))
 	behind = append(behind, failures...)
 	lagging := make(map[ownership.Kind]bool)
-	c.View(func(g *ownership.Graph) { terminating = stored.compare(g, lagging) })
+	terminating = stored.compare(c.View, lagging)
 	for kind := range lagging {
 		behind = append(behind, "not all changes of "+kind.String()+" were observed yet")
 	}
@@ -207,22 +208,40 @@ func (s *stored) add(kind ownership.Kind, page client.Page) {
 }
 
 // compare adds the kinds whose listed objects the graph does not show. It returns the objects of the
-// graph that are being deleted.
-func (s *stored) compare(g *ownership.Graph, lagging map[ownership.Kind]bool) (terminating []ownership.Object) {
-	for uid, listed := range s.objects {
-		if observed, known := g.Object(uid); !known || isOlder(observed, listed) {
-			lagging[listed.Kind] = true
-		}
+// graph that are being deleted, sorted by UID. It locks the graph again and again: the caller makes sure that nothing has
+// changed meanwhile.
+func (s *stored) compare(view func(func(g *ownership.Graph)), lagging map[ownership.Kind]bool) (terminating []ownership.Object) {
+	for uids := range slices.Chunk(slices.Collect(maps.Keys(s.objects)), ownership.Piece/8) {
+		view(func(g *ownership.Graph) {
+			for _, uid := range uids {
+				listed := s.objects[uid]
+				if observed, known := g.Object(uid); !known || isOlder(observed, listed) {
+					lagging[listed.Kind] = true
+				}
+			}
+		})
 	}
-	for observed := range g.All() {
-		revision, isListed := s.listed[observed.Kind]
-		_, exists := s.objects[observed.UID]
-		if isListed && !exists && revisionOf(observed) <= revision {
-			lagging[observed.Kind] = true // its deletion was not observed
-		}
-		if observed.Phase != ownership.Active {
-			terminating = append(terminating, observed)
-		}
+	for uids := range slices.Chunk(ownership.All(view, (*ownership.Graph).Observed), ownership.Piece/8) {
+		view(func(g *ownership.Graph) {
+			for _, uid := range uids {
+				if observed, known := g.Object(uid); known {
+					terminating = s.compareObserved(observed, lagging, terminating)
+				}
+			}
+		})
+	}
+	return terminating
+}
+
+// compareObserved adds the kind of an observed object if its deletion was not observed, and the object if it is being
+// deleted.
+func (s *stored) compareObserved(observed ownership.Object, lagging map[ownership.Kind]bool, terminating []ownership.Object) []ownership.Object {
+	revision, isListed := s.listed[observed.Kind]
+	if _, exists := s.objects[observed.UID]; isListed && !exists && revisionOf(observed) <= revision {
+		lagging[observed.Kind] = true
+	}
+	if observed.Phase != ownership.Active {
+		terminating = append(terminating, observed)
 	}
 	return terminating
 }

@@ -43,7 +43,7 @@ func TestStoredAndObservedObjectsAreCompared(t *testing.T) {
 			}
 			lagging := map[ownership.Kind]bool{}
 			var terminating []ownership.UID
-			for _, o := range s.compare(g, lagging) {
+			for _, o := range s.compare(func(read func(*ownership.Graph)) { read(g) }, lagging) {
 				terminating = append(terminating, o.UID)
 			}
 			if lagging[pod] != test.lags || !slices.Equal(terminating, test.terminating) {

@@ -16,12 +16,12 @@ import (
 )
 
 var (
-	replicasSeed  = flag.Uint64("replicas.seed", 0, "the history of TestRandomReplicas with this seed only")
-	replicasSeeds = flag.Uint64("replicas.seeds", 30, "how many histories TestRandomReplicas plays")
+	replicasSeed  = flag.Uint64("replicas.seed", 0, "the trace of TestRandomReplicas with this seed only")
+	replicasSeeds = flag.Uint64("replicas.seeds", 30, "how many traces TestRandomReplicas plays")
 )
 
-// history is a random history of a server and two replicas.
-type history struct {
+// trace is a random sequence of changes of a server and two replicas.
+type trace struct {
 	t        *testing.T
 	random   *rand.Rand
 	plane    *plane
@@ -34,7 +34,7 @@ type history struct {
 }
 
 // away returns the replicas that do not reach the server.
-func (h *history) away() (away []*replica) {
+func (h *trace) away() (away []*replica) {
 	for _, r := range h.replicas {
 		r.mu.Lock()
 		if r.away {
@@ -46,7 +46,7 @@ func (h *history) away() (away []*replica) {
 }
 
 // write makes a random change of the server, and describes it.
-func (h *history) write() string {
+func (h *trace) write() string {
 	owners := h.plane.UIDs("configmaps")
 	switch n := h.random.IntN(10); {
 	case n < 3:
@@ -78,7 +78,7 @@ func (h *history) write() string {
 }
 
 // disturb stops, kills, separates or reconnects a random replica. A replica that has ended is replaced at once.
-func (h *history) disturb() string {
+func (h *trace) disturb() string {
 	i := h.random.IntN(len(h.replicas))
 	r := h.replicas[i]
 	switch h.random.IntN(5) {
@@ -101,12 +101,12 @@ func (h *history) disturb() string {
 	return "reconnect"
 }
 
-func (h *history) replace(i int) {
+func (h *trace) replace(i int) {
 	h.made++
 	h.replicas[i] = h.plane.start(h.t, fmt.Sprint("r", h.made))
 }
 
-func (h *history) note(wait time.Duration, what string) {
+func (h *trace) note(wait time.Duration, what string) {
 	h.log = append(h.log, fmt.Sprintf("%v %s", wait, what))
 	h.plane.mu.Lock()
 	now := h.plane.holder
@@ -117,7 +117,7 @@ func (h *history) note(wait time.Duration, what string) {
 	}
 }
 
-func (h *history) play() {
+func (h *trace) play() {
 	h.replicas = make([]*replica, 2)
 	for i := range h.replicas {
 		h.replace(i)
@@ -150,7 +150,7 @@ func TestRandomReplicas(t *testing.T) {
 	terms := 0
 	for seed := first; seed <= last; seed++ {
 		synctest.Test(t, func(t *testing.T) {
-			h := &history{t: t, random: rand.New(rand.NewPCG(seed, 0)), plane: newPlane()}
+			h := &trace{t: t, random: rand.New(rand.NewPCG(seed, 0)), plane: newPlane()}
 			h.play()
 			terms += h.terms
 			wrong := slices.Concat(h.plane.Wrong(), h.plane.wrong)

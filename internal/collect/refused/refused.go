@@ -39,8 +39,9 @@ const (
 // List has the refused objects. The zero value is empty.
 type List struct {
 	objects map[ownership.UID]*entry
-	listed  int // objects with details
-	bytes   int // of the details
+	listed  map[ownership.UID]*report.RefusedObject // the objects with details
+	bytes   int                                     // of the details
+	counts  map[report.RefusedCount]int             // of all objects, by kind and refuser
 	told    map[ownership.UID]*told
 	changed map[refusal.By]time.Time // when a refuser of a sort has last changed
 }
@@ -56,14 +57,13 @@ type entry struct {
 	version string
 	changes int
 	last    time.Time
-	// details is nil for an object that is only counted.
-	details *report.RefusedObject
 }
 
 // Add records that the server has refused a request about an object, and reports whether that is the first refusal.
 func (l *List) Add(o ownership.Object, action report.Action, r refusal.Refusal, now time.Time) (isNew bool) {
 	if l.objects == nil {
-		l.objects = make(map[ownership.UID]*entry)
+		l.objects, l.listed = make(map[ownership.UID]*entry), make(map[ownership.UID]*report.RefusedObject)
+		l.counts = make(map[report.RefusedCount]int)
 	}
 	e, known := l.objects[o.UID]
 	if !known {
@@ -75,17 +75,19 @@ func (l *List) Add(o ownership.Object, action report.Action, r refusal.Refusal, 
 	} else {
 		e.changes = 0
 	}
+	if known {
+		l.drop(o.UID, e)
+	}
 	e.by, e.version, e.last = r.By, o.ResourceVersion, now
 	e.count++
-	l.drop(e)
+	l.counts[e.counted()]++
 	details := &report.RefusedObject{
 		Kind: o.Kind.String(), Namespace: o.Namespace, Name: o.Name, UID: report.UID(o.UID), Action: action,
 		By: string(r.By), Refuser: r.Name, Binding: r.Binding, Message: r.Message,
 		Since: e.since, Last: now, Count: e.count,
 	}
-	if l.listed < maxObjects && l.bytes+bytesOf(details) <= maxBytes {
-		e.details = details
-		l.listed++
+	if len(l.listed) < maxObjects && l.bytes+bytesOf(details) <= maxBytes {
+		l.listed[o.UID] = details
 		l.bytes += bytesOf(details)
 	}
 	return !known
@@ -124,7 +126,7 @@ func (l *List) Forget(uid ownership.UID) {
 // Remove removes an object: a request was accepted, or none is needed any longer.
 func (l *List) Remove(uid ownership.UID) {
 	if e, known := l.objects[uid]; known {
-		l.drop(e)
+		l.drop(uid, e)
 		delete(l.objects, uid)
 	}
 }
@@ -143,13 +145,20 @@ func (l *List) Wait(uid ownership.UID, version string, now time.Time) time.Durat
 	return max(0, e.last.Add(wait).Sub(now))
 }
 
-// drop removes the details of an object.
-func (l *List) drop(e *entry) {
-	if e.details != nil {
-		l.listed--
-		l.bytes -= bytesOf(e.details)
-		e.details = nil
+// drop removes an object from the counts, and its details.
+func (l *List) drop(uid ownership.UID, e *entry) {
+	if l.counts[e.counted()]--; l.counts[e.counted()] == 0 {
+		delete(l.counts, e.counted())
 	}
+	if details := l.listed[uid]; details != nil {
+		l.bytes -= bytesOf(details)
+		delete(l.listed, uid)
+	}
+}
+
+// counted returns what the object counts for.
+func (e *entry) counted() report.RefusedCount {
+	return report.RefusedCount{Kind: e.kind.String(), By: string(e.by)}
 }
 
 // Sweep forgets the objects of which exists returns false.
@@ -181,21 +190,17 @@ func (l *List) Of(by ...refusal.By) []ownership.UID {
 // UIDs returns all refused objects.
 func (l *List) UIDs() []ownership.UID { return slices.Sorted(maps.Keys(l.objects)) }
 
-// Status returns the details, of the longest refused object first, and the number of all objects by kind and refuser.
+// Status returns, without a look at all objects, the details, of the longest refused object first, and the number of all objects by kind and refuser.
 func (l *List) Status() ([]report.RefusedObject, []report.RefusedCount) {
-	objects := make([]report.RefusedObject, 0, l.listed)
-	counts := make(map[report.RefusedCount]int)
-	for _, e := range l.objects {
-		counts[report.RefusedCount{Kind: e.kind.String(), By: string(e.by)}]++
-		if e.details != nil {
-			objects = append(objects, *e.details)
-		}
+	objects := make([]report.RefusedObject, 0, len(l.listed))
+	for _, details := range l.listed {
+		objects = append(objects, *details)
 	}
 	slices.SortFunc(objects, func(a, b report.RefusedObject) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.UID, b.UID))
 	})
-	all := make([]report.RefusedCount, 0, len(counts))
-	for count, n := range counts {
+	all := make([]report.RefusedCount, 0, len(l.counts))
+	for count, n := range l.counts {
 		count.Objects = n
 		all = append(all, count)
 	}

@@ -36,8 +36,8 @@ func TestListIsBounded(t *testing.T) {
 			for n := range objects {
 				bytes += bytesOf(&objects[n])
 			}
-			if len(objects) > maxObjects || len(objects) < maxObjects/2 || bytes > maxBytes || bytes != l.bytes || len(objects) != l.listed {
-				t.Errorf("%d objects with %d bytes, counted as %d with %d", len(objects), bytes, l.listed, l.bytes)
+			if len(objects) > maxObjects || len(objects) < maxObjects/2 || bytes > maxBytes || bytes != l.bytes || len(objects) != len(l.listed) {
+				t.Errorf("%d objects with %d bytes, counted as %d with %d", len(objects), bytes, len(l.listed), l.bytes)
 			}
 			if len(counts) != 1 || counts[0] != (report.RefusedCount{Kind: "Pod", By: "policy", Objects: counted}) {
 				t.Errorf("counts %+v, want %d", counts, counted)
@@ -57,7 +57,7 @@ func TestListIsBounded(t *testing.T) {
 			t.Errorf("the first one is refused since %v, %d times", objects[0].Since, objects[0].Count)
 		}
 		l.Sweep(func(ownership.UID) bool { return false })
-		if objects, counts := l.Status(); len(objects)+len(counts)+l.bytes+l.listed+len(l.told) != 0 {
+		if objects, counts := l.Status(); len(objects)+len(counts)+l.bytes+len(l.listed)+len(l.counts)+len(l.told) != 0 {
 			t.Errorf("something is left: %+v", l)
 		}
 	}

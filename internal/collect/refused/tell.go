@@ -33,7 +33,7 @@ type refuser struct {
 // lasted.
 func (l *List) IsLasting(refused ownership.UID, r refusal.Refusal, now time.Time) bool {
 	e, known := l.objects[refused]
-	return known && e.details != nil && (!r.By.MayPass() || now.Sub(e.since) >= patience)
+	return known && l.listed[refused] != nil && (!r.By.MayPass() || now.Sub(e.since) >= patience)
 }
 
 // Tell reports whether an Event about a refusal is due on an object: the refused one, or another one that waits for it.

@@ -1,7 +1,6 @@
 package ownership
 
 import (
-	"cmp"
 	"slices"
 )
 
@@ -74,56 +73,6 @@ func (g *Graph) countFinished(before *entry, remaining []string) {
 			g.finished[g.deletionOf(g.kinds.value(before.kind), f)]++
 		}
 	}
-}
-
-// Deletions returns the counts of pending and past deletions, sorted by kind and finalizer.
-func (g *Graph) Deletions() []Deletion {
-	type group struct {
-		kind kindID
-		list listID
-	}
-	type deletions struct {
-		objects int
-		oldest  int64
-	}
-	groups := make(map[group]deletions) // first by numbers: there may be very many objects
-	for i, due := range g.due {
-		e := g.entries.at(i)
-		d := groups[group{e.kind, e.finalizers}]
-		d.objects++
-		d.oldest = earliest(d.oldest, due)
-		groups[group{e.kind, e.finalizers}] = d
-	}
-	found := make(map[deletionKey]Deletion, len(g.finished))
-	for key, count := range g.finished {
-		found[key] = Deletion{Kind: key.kind, Finalizer: key.finalizer, Gone: count}
-	}
-	for of, d := range groups {
-		for _, f := range g.finalizersOf(of.list) {
-			key := g.deletionOf(g.kinds.value(of.kind), f)
-			one := found[key]
-			one.Objects += d.objects
-			one.Oldest = earliest(one.Oldest, d.oldest)
-			found[key] = one
-		}
-	}
-	all := make([]Deletion, 0, len(found))
-	for _, d := range found {
-		all = append(all, d)
-	}
-	slices.SortFunc(all, func(a, b Deletion) int {
-		return cmp.Or(cmp.Compare(a.Kind.Group, b.Kind.Group), cmp.Compare(a.Kind.Kind, b.Kind.Kind), cmp.Compare(a.Finalizer, b.Finalizer))
-	})
-	return all
-}
-
-// Deleting returns the UIDs of the observed objects that are being deleted, in no order.
-func (g *Graph) Deleting() []UID {
-	uids := make([]UID, 0, len(g.due))
-	for i := range g.due {
-		uids = append(uids, g.uidOf(i))
-	}
-	return uids
 }
 
 // earliest returns the earlier of two times; zero means unknown.

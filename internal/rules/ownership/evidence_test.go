@@ -159,7 +159,14 @@ func TestStatsAreCountedByKind(t *testing.T) {
 	want := []ownership.KindStats{
 		{Kind: configMap, Scope: ownership.Namespaced, Objects: 3},
 		{Kind: node, Scope: ownership.Cluster},
-		{Kind: widget, Parked: 2},
+	}
+	parked := func() map[ownership.Kind]int {
+		found := map[ownership.Kind]int{}
+		ownership.Survey(viewOf(g), func(g *ownership.Graph, from ownership.Cursor) ownership.Cursor { return g.Parked(from, found) })
+		return found
+	}
+	if got := parked(); len(got) != 1 || got[widget] != 2 {
+		t.Errorf("parked references: %v, want 2 of widgets", got)
 	}
 	if diff := cmp.Diff(want, g.ByKind()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -168,7 +175,10 @@ func TestStatsAreCountedByKind(t *testing.T) {
 		t.Errorf("counts are %d, %d, %d", g.Count(configMap), g.Count(widget), g.Count(ownership.Kind{Kind: "Never"}))
 	}
 	g.SetScope(widget, ownership.Namespaced)
-	want[2] = ownership.KindStats{Kind: widget, Scope: ownership.Namespaced}
+	if got := parked(); len(got) > 0 {
+		t.Errorf("parked references: %v, and the kind is served", got)
+	}
+	want = append(want, ownership.KindStats{Kind: widget, Scope: ownership.Namespaced})
 	if diff := cmp.Diff(want, g.ByKind()); diff != "" {
 		t.Errorf("once it is served, -want +got:\n%s", diff)
 	}

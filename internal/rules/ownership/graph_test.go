@@ -29,6 +29,11 @@ func newGraph(t *testing.T) *ownership.Graph {
 	return g
 }
 
+// viewOf returns a view of a graph that nobody changes meanwhile.
+func viewOf(g *ownership.Graph) func(read func(g *ownership.Graph)) {
+	return func(read func(g *ownership.Graph)) { read(g) }
+}
+
 func check(t *testing.T, g *ownership.Graph) {
 	t.Helper()
 	if err := g.Check(); err != nil {
@@ -275,16 +280,7 @@ func TestObjectsThatNeedARequestAreUnsettled(t *testing.T) {
 	g.Forget("gone", "1")
 	g.Observe(object("unknown", 1, "unheard"))
 	g.Observe(foreground("deleted", 1))
-	for most := 1; most < 10; most++ {
-		var all []ownership.UID
-		for from := (ownership.Cursor{}); !from.AtEnd(); {
-			var piece []ownership.UID
-			piece, from = g.UnsettledFrom(from, most)
-			all = append(all, piece...)
-		}
-		slices.Sort(all)
-		returns(t, all, "deleted", "garbage", "unknown")
-	}
+	returns(t, ownership.All(viewOf(g), (*ownership.Graph).Unsettled), "deleted", "garbage", "unknown")
 }
 
 // TestIterationStops checks that iterators stop when their loop does.
@@ -380,18 +376,16 @@ func TestObservedObjectIsFoundByName(t *testing.T) {
 		{ownership.Kind{Kind: "Node"}, "", "web", "n"},
 		{ownership.Kind{Kind: "Volume"}, "", "web", ""},
 	} {
-		if got, found := g.Named(c.kind, c.namespace, c.name); got != c.want || found != (c.want != "") {
-			t.Errorf("%v %s/%s is %q, %v, want %q", c.kind, c.namespace, c.name, got, found, c.want)
-		}
-		var found []ownership.UID
+		var want []ownership.UID
 		if c.want != "" {
-			found = []ownership.UID{c.want}
+			want = []ownership.UID{c.want}
 		}
-		got := g.Find(func(k ownership.Kind, namespace string, name func() string) bool {
-			return k == c.kind && namespace == c.namespace && name() == c.name
+		at := ownership.Location{Kind: c.kind, Namespace: c.namespace}
+		got := ownership.All(viewOf(g), func(g *ownership.Graph, from ownership.Cursor) ([]ownership.UID, ownership.Cursor) {
+			return g.Selected(from, &ownership.Selector{Names: map[ownership.Name]bool{{Location: at, Name: c.name}: true}})
 		})
-		if !slices.Equal(got, found) {
-			t.Errorf("%v %s/%s: found %q, want %q", c.kind, c.namespace, c.name, got, found)
+		if !slices.Equal(got, want) {
+			t.Errorf("%v %s/%s: found %q, want %q", c.kind, c.namespace, c.name, got, want)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func (g *Graph) Listed(objects []Object) []UID {
 	return g.reconsider()
 }
 
-// Load is Listed for a caller who has not begun to decide, and who will ask UnsettledFrom before: it does not find out which
+// Load is Listed for a caller who has not begun to decide, and who will ask Unsettled before: it does not find out which
 // objects to reconsider.
 func (g *Graph) Load(objects []Object) {
 	for n := range objects {
@@ -54,36 +54,31 @@ func (g *Graph) Load(objects []Object) {
 // before the list was made, without an event.
 func (g *Graph) EndList(k Kind) []UID {
 	if kind, ok := g.kinds.find(k); ok {
-		if g.facts[kind].listed != g.facts[kind].objects {
-			g.piece(Cursor{}, int(g.entries.used), func(i entryID, e *entry) {
-				if g.isMissing(kind, e) {
-					g.vanish(i)
-				}
-			})
-		}
+		g.dropMissing(kind, 1, g.entries.used)
 		g.doubtPresence(kind)
 	}
 	return g.reconsider()
 }
 
-// DropMissing does a part of EndList, for a caller who does not want to wait for all of it: it looks at the next entries, at
-// most so many.
-func (g *Graph) DropMissing(k Kind, from Cursor, most int) (uids []UID, next Cursor) {
+// DropMissing does what EndList does for the next Piece entries.
+func (g *Graph) DropMissing(k Kind, from Cursor) (uids []UID, next Cursor) {
 	kind, ok := g.kinds.find(k)
 	if !ok || g.facts[kind].listed == g.facts[kind].objects {
 		return nil, Cursor{ended: true}
 	}
-	next = g.piece(from, most, func(i entryID, e *entry) {
-		if g.isMissing(kind, e) {
-			g.vanish(i)
-		}
-	})
+	first, last, next := span(from, Piece, uint32(g.entries.used))
+	g.dropMissing(kind, entryID(first), entryID(last))
 	return g.reconsider(), next
 }
 
-// isMissing reports whether the list of a kind lacks an entry that is observed.
-func (g *Graph) isMissing(kind kindID, e *entry) bool {
-	return e.state == observed && e.kind == kind && e.list != g.facts[kind].list
+// dropMissing drops those of the entries from first to last that the list of a kind lacks. It looks at none if none are
+// missing.
+func (g *Graph) dropMissing(kind kindID, first, last entryID) {
+	for i := first; i <= last && g.facts[kind].listed != g.facts[kind].objects; i++ {
+		if e := g.entries.at(i); e.state == observed && e.kind == kind && e.list != g.facts[kind].list {
+			g.vanish(i)
+		}
+	}
 }
 
 // Replace records a list as a whole. An empty list is right for a kind that is no longer served.

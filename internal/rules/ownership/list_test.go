@@ -80,9 +80,8 @@ func listInParts(t *rapid.T, g *ownership.Graph, objects []ownership.Object) {
 			g.Listed(part)
 		}
 	}
-	slice := histories.IntN(t, 4) + 1
 	for at := (ownership.Cursor{}); !at.AtEnd(); {
-		_, at = g.DropMissing(configMap, at, slice)
+		_, at = g.DropMissing(configMap, at)
 	}
 	g.EndList(configMap)
 }
@@ -93,7 +92,7 @@ func contents(g *ownership.Graph) map[string]any {
 	for o := range g.All() {
 		found[string(o.UID)] = []any{o, g.Owners(o.UID)}
 	}
-	unsettled, _ := g.UnsettledFrom(ownership.Cursor{}, math.MaxInt32)
+	unsettled, _ := g.Unsettled(ownership.Cursor{})
 	slices.Sort(unsettled)
 	found["unsettled"] = unsettled
 	return found
@@ -118,5 +117,23 @@ func TestManyListsThatFail(t *testing.T) {
 	g.EndList(configMap)
 	if _, known := g.Object("a"); known || g.Len() != 1 {
 		t.Error("an object of an earlier list is taken for one of this list")
+	}
+}
+
+func TestMissingObjectsAreDroppedInPieces(t *testing.T) {
+	g := newGraph(t)
+	var all []ownership.Object
+	for n := range 3 * ownership.Piece {
+		all = append(all, object(ownership.UID(fmt.Sprint("o", n)), n+1))
+	}
+	g.Replace(configMap, all)
+	g.StartList(configMap)
+	g.Listed(all[:ownership.Piece])
+	pieces := 0
+	for at := (ownership.Cursor{}); !at.AtEnd(); pieces++ {
+		_, at = g.DropMissing(configMap, at)
+	}
+	if g.Len() != ownership.Piece || pieces < 3 {
+		t.Errorf("%d objects are left after %d pieces, want %d", g.Len(), pieces, ownership.Piece)
 	}
 }

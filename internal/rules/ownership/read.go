@@ -24,38 +24,6 @@ func (g *Graph) Place(uid UID) (kind Kind, namespace string, isObserved bool) {
 	return g.kinds.value(e.kind), g.namespaces.value(e.namespace), true
 }
 
-// Named returns the UID of the observed object with a name; namespace is empty if it is cluster-scoped. It
-// looks at all entries, which takes a millisecond for a hundred thousand of them: for queries of users,
-// not for decisions.
-func (g *Graph) Named(k Kind, namespace, name string) (UID, bool) {
-	kind, ok := g.kinds.find(k)
-	space, inUse := g.namespaces.find(namespace)
-	if !ok || !inUse {
-		return "", false
-	}
-	for i, e := range g.entries.all() {
-		if e.state == observed && e.kind == kind && e.namespace == space && g.names.equal(e.name, name) {
-			return g.uidOf(i), true
-		}
-	}
-	return "", false
-}
-
-// Find returns the UIDs of the observed objects whose coordinates match, in no order. Like Named it looks
-// at all entries. match calls name only where the kind and the namespace do not decide: it allocates.
-func (g *Graph) Find(match func(k Kind, namespace string, name func() string) bool) []UID {
-	var uids []UID
-	var looked *entry
-	name := func() string { return g.names.text(looked.name) }
-	for i, e := range g.entries.all() {
-		looked = e
-		if e.state == observed && match(g.kinds.value(e.kind), g.namespaces.value(e.namespace), name) {
-			uids = append(uids, g.uidOf(i))
-		}
-	}
-	return uids
-}
-
 // Namespace returns the namespace in which uid was observed; empty if it is cluster-scoped or not
 // observed.
 func (g *Graph) Namespace(uid UID) string {

@@ -1,6 +1,7 @@
 package ownership
 
-// This file has the questions about all objects of a graph; read.go has those about one object.
+// This file has the questions about all objects of a graph that counters answer, and All; pieces.go has the others, and
+// read.go those about one object.
 
 import (
 	"iter"
@@ -31,41 +32,19 @@ type KindStats struct {
 	Kind    Kind
 	Scope   Scope
 	Objects int // observed
-	Parked  int // references to owners of this kind that wait for it to be served (R7)
 }
 
-// ByKind returns the counts of each kind, sorted by name. It iterates over all claims if a
-// claimed kind is not served, else it is cheap.
+// ByKind returns the counts of each kind that is served or has observed objects, sorted by name.
 func (g *Graph) ByKind() []KindStats {
-	parked := g.parked()
 	var stats []KindStats
 	for id, f := range g.facts {
-		s := KindStats{Kind: g.kinds.value(kindID(id)), Scope: f.scope, Objects: int(f.objects), Parked: parked[kindID(id)]}
-		if s.Scope != ScopeUnknown || s.Objects > 0 || s.Parked > 0 {
+		s := KindStats{Kind: g.kinds.value(kindID(id)), Scope: f.scope, Objects: int(f.objects)}
+		if s.Scope != ScopeUnknown || s.Objects > 0 {
 			stats = append(stats, s)
 		}
 	}
 	slices.SortFunc(stats, func(a, b KindStats) int { return strings.Compare(a.Kind.String(), b.Kind.String()) })
 	return stats
-}
-
-// parked counts the references that wait for a kind to be served.
-func (g *Graph) parked() map[kindID]int {
-	parked := make(map[kindID]int)
-	if !slices.ContainsFunc(g.facts, func(f kindFacts) bool { return f.scope == ScopeUnknown && f.claims > 0 }) {
-		return parked
-	}
-	for _, c := range g.claims.all() {
-		if c.first == 0 {
-			continue
-		}
-		if _, _, obstacle := g.standing(c); obstacle == Unmapped {
-			for range g.claimants(c) {
-				parked[c.kind]++
-			}
-		}
-	}
-	return parked
 }
 
 // Len returns the number of observed objects.
@@ -93,70 +72,6 @@ func (g *Graph) Stats() Stats {
 	}
 }
 
-// Related returns the UIDs of the objects that have owners or dependents.
-func (g *Graph) Related() []UID {
-	var uids []UID
-	for i, e := range g.entries.all() {
-		if g.isRelated(i, e) {
-			uids = append(uids, g.uidOf(i))
-		}
-	}
-	return uids
-}
-
-// isRelated reports whether an object has owners or dependents.
-func (g *Graph) isRelated(i entryID, e *entry) bool {
-	return e.state == observed && (e.references != 0 || g.hasDependents(i))
-}
-
-// Location is a kind and a namespace, which is empty for cluster-scoped objects.
-type Location struct {
-	Kind      Kind
-	Namespace string
-}
-
-// locationKey is a Location with the IDs of its parts, as in entries.
-type locationKey struct {
-	kind      kindID
-	namespace spaceID
-}
-
-// RelatedAt returns the locations of the objects that have owners or dependents, in no order.
-func (g *Graph) RelatedAt() []Location {
-	found := map[locationKey]bool{}
-	var last locationKey // most entries have the location of the entry before
-	for i, e := range g.entries.all() {
-		if here := (locationKey{e.kind, e.namespace}); here != last && !found[here] && g.isRelated(i, e) {
-			found[here] = true
-			last = here
-		}
-	}
-	all := make([]Location, 0, len(found))
-	for here := range found {
-		all = append(all, Location{g.kinds.value(here.kind), g.namespaces.value(here.namespace)})
-	}
-	return all
-}
-
-// RelatedIn returns the UIDs of the objects in some locations that have owners or dependents.
-func (g *Graph) RelatedIn(places []Location) []UID {
-	wanted := make(map[locationKey]bool, len(places))
-	for _, place := range places {
-		kind, hasKind := g.kinds.find(place.Kind)
-		namespace, hasNamespace := g.namespaces.find(place.Namespace)
-		if hasKind && hasNamespace {
-			wanted[locationKey{kind, namespace}] = true
-		}
-	}
-	var uids []UID
-	for i, e := range g.entries.all() {
-		if wanted[locationKey{e.kind, e.namespace}] && g.isRelated(i, e) {
-			uids = append(uids, g.uidOf(i))
-		}
-	}
-	return uids
-}
-
 // All returns every observed object, sorted by UID. It is for tests and diagnostics. The graph
 // must not be changed meanwhile.
 func (g *Graph) All() iter.Seq[Object] {
@@ -174,17 +89,6 @@ func (g *Graph) All() iter.Seq[Object] {
 			}
 		}
 	}
-}
-
-// Protected returns the UIDs of the observed objects whose label protects them.
-func (g *Graph) Protected() []UID {
-	var uids []UID
-	for i, e := range g.entries.all() {
-		if e.state == observed && e.marks&protected != 0 {
-			uids = append(uids, g.uidOf(i))
-		}
-	}
-	return uids
 }
 
 // Carries reports whether any observed object has a finalizer. It looks at each distinct list of finalizers

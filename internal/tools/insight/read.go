@@ -64,21 +64,23 @@ func (l Looker) Whole() Graph {
 
 // related returns the objects that have owners or dependents. It first checks which kinds and namespaces the Looker
 // sees, and reads no object elsewhere.
-func (l Looker) related() (uids []ownership.UID) {
+func (l Looker) related() []ownership.UID {
 	if l.Sees == nil {
-		l.View(func(g *ownership.Graph) { uids = g.Related() })
-		return uids
+		return ownership.All(l.View, (*ownership.Graph).Related)
 	}
-	var places []ownership.Location
-	l.View(func(g *ownership.Graph) { places = g.RelatedAt() })
+	found := make(map[ownership.Location]bool)
+	ownership.Survey(l.View, func(g *ownership.Graph, from ownership.Cursor) ownership.Cursor { return g.RelatedAt(from, found) })
+	places := slices.Collect(maps.Keys(found))
 	if l.Prepare != nil {
 		l.Prepare(places)
 	}
 	places = slices.DeleteFunc(places, func(p ownership.Location) bool { return !l.Sees(p.Kind, p.Namespace) })
-	if len(places) > 0 {
-		l.View(func(g *ownership.Graph) { uids = g.RelatedIn(places) })
+	if len(places) == 0 {
+		return nil
 	}
-	return uids
+	return ownership.All(l.View, func(g *ownership.Graph, from ownership.Cursor) ([]ownership.UID, ownership.Cursor) {
+		return g.RelatedIn(from, places)
+	})
 }
 
 // Component is the function Component, limited to the objects that the Looker sees. It also follows the claimants of

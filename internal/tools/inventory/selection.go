@@ -17,77 +17,99 @@ type Selection struct {
 	Resources       map[ownership.Kind]*Resource
 	Members, Asides map[ownership.UID]ownership.Object
 
+	view  View
 	queue []ownership.UID // to become members
+	// crowded are members with more claimants than mostSelected, which are still to be found.
+	crowded []ownership.UID
+	kinds   map[ownership.Kind]bool // all their objects become members
 
 	// Objects to find by their coordinates.
-	namespaces map[string]bool         // all their objects become members
-	kinds      map[ownership.Kind]bool // all their objects become members
-	podsOf     map[string]bool         // the pods of a namespace become members
-	named      map[coordinates]bool    // asides
+	wanted ownership.Selector // its Names become asides, and so do Leases; all others become members
 }
 
-// coordinates identify a cluster-scoped object.
-type coordinates struct {
-	kind ownership.Kind
-	name string
-}
+// View runs a function on an ownership graph, which it locks.
+type View = func(read func(g *ownership.Graph))
 
-// SelectConcerned selects the objects of a graph that a question about some objects concerns.
-func SelectConcerned(g *ownership.Graph, resources []*Resource, uids []ownership.UID) *Selection {
+// mostSelected bounds the objects, and the dependents of one object, that are looked at while the graph is locked once.
+const mostSelected = 512
+
+// SelectConcerned selects the objects of a graph that a question about some objects concerns. It locks the graph again
+// and again, and not for long. If the graph has changed meanwhile, the selection may have objects of several moments, as
+// an answer has anyway whose details are read from the server: a caller that acts on the answer asks again, and compares.
+func SelectConcerned(view View, resources []*Resource, uids []ownership.UID) *Selection {
 	s := &Selection{
 		Resources: make(map[ownership.Kind]*Resource, len(resources)),
 		Members:   make(map[ownership.UID]ownership.Object), Asides: make(map[ownership.UID]ownership.Object),
-		queue:      slices.Clone(uids),
-		namespaces: map[string]bool{}, kinds: map[ownership.Kind]bool{}, podsOf: map[string]bool{}, named: map[coordinates]bool{},
+		view: view, queue: slices.Clone(uids), kinds: map[ownership.Kind]bool{},
+		wanted: ownership.Selector{
+			Namespaces: map[string]bool{}, Kinds: map[ownership.Kind]bool{LeaseKind(): true}, Places: map[ownership.Location]bool{}, Names: map[ownership.Name]bool{},
+		},
 	}
 	for _, r := range resources {
 		s.Resources[r.OwnerKind()] = r
 	}
-	s.grow(g)
+	s.grow()
 	return s
 }
 
 // grow adds the objects that the queued objects lead to, until it finds no new one.
-func (s *Selection) grow(g *ownership.Graph) {
+func (s *Selection) grow() {
 	for {
 		for len(s.queue) > 0 {
-			uid := s.queue[len(s.queue)-1]
-			s.queue = s.queue[:len(s.queue)-1]
-			if _, known := s.Members[uid]; known {
-				continue
-			}
-			if o, observed := g.Object(uid); observed {
-				s.add(g, o)
-			}
+			s.view(s.take)
 		}
-		if !s.find(g) {
+		s.findClaimants()
+		if len(s.queue) == 0 && !s.find() {
 			return
 		}
 	}
 }
 
-// add makes an object a member.
-func (s *Selection) add(g *ownership.Graph, o ownership.Object) {
+// take makes members of some queued objects.
+func (s *Selection) take(g *ownership.Graph) {
+	for looked := 0; looked < mostSelected && len(s.queue) > 0; looked++ {
+		uid := s.queue[len(s.queue)-1]
+		s.queue = s.queue[:len(s.queue)-1]
+		if _, known := s.Members[uid]; known {
+			continue
+		}
+		if o, observed := g.Object(uid); observed {
+			looked += s.add(g, o)
+		}
+	}
+}
+
+// add makes an object a member, and returns how many claimants it has looked at.
+func (s *Selection) add(g *ownership.Graph, o ownership.Object) int {
 	s.Members[o.UID] = o
 	delete(s.Asides, o.UID)
-	s.queue = append(s.queue, g.Claimants(o.UID)...)
+	claimants, all := g.ClaimantsUpTo(o.UID, mostSelected)
+	if s.queue = append(s.queue, claimants...); !all {
+		s.crowded = append(s.crowded, o.UID)
+	}
 	s.addOwners(g, o)
 	switch o.Kind {
 	case ownership.Kind{Kind: "Namespace"}:
-		s.namespaces[o.Name] = true
+		s.wanted.Namespaces[o.Name] = true
 	case definitionKind():
 		if r := s.defined(o.Name); r != nil {
-			s.kinds[r.OwnerKind()] = true
+			s.kinds[r.OwnerKind()], s.wanted.Kinds[r.OwnerKind()] = true, true
 		}
 	case ownership.Kind{Kind: "PersistentVolumeClaim"}:
-		s.podsOf[o.Namespace] = true // they may use it
+		s.wanted.Places[ownership.Location{Kind: PodKind(), Namespace: o.Namespace}] = true // they may use it
 	}
 	if o.Namespace != "" {
-		s.named[coordinates{ownership.Kind{Kind: "Namespace"}, o.Namespace}] = true
+		s.name(ownership.Kind{Kind: "Namespace"}, o.Namespace)
 	}
 	if r := s.Resources[o.Kind]; r != nil {
-		s.named[coordinates{definitionKind(), r.GroupResource().String()}] = true
+		s.name(definitionKind(), r.GroupResource().String())
 	}
+	return len(claimants)
+}
+
+// name has a cluster-scoped object found by its name.
+func (s *Selection) name(kind ownership.Kind, name string) {
+	s.wanted.Names[ownership.Name{Location: ownership.Location{Kind: kind}, Name: name}] = true
 }
 
 // addOwners adds the owners of an object.
@@ -124,39 +146,44 @@ func (s *Selection) defined(name string) *Resource {
 }
 
 // find finds objects by their coordinates, and reports whether it has queued new ones.
-func (s *Selection) find(g *ownership.Graph) bool {
-	var aside []ownership.UID
-	for _, uid := range g.Find(func(k ownership.Kind, namespace string, name func() string) bool {
-		return s.isWanted(k, namespace) || namespace == "" && s.named[coordinates{k, name()}] || isLease(k, namespace)
-	}) {
-		o, _ := g.Object(uid)
-		_, isMember := s.Members[uid]
-		switch {
-		case isMember:
-		case s.isWanted(o.Kind, o.Namespace):
-			s.queue = append(s.queue, uid)
-		default:
-			aside = append(aside, uid)
+func (s *Selection) find() bool {
+	wanted := s.wanted // asides add nothing to it
+	ownership.Survey(s.view, func(g *ownership.Graph, from ownership.Cursor) ownership.Cursor {
+		uids, next := g.Selected(from, &wanted)
+		for _, uid := range uids {
+			if _, isMember := s.Members[uid]; isMember {
+				continue
+			}
+			kind, namespace, _ := g.Place(uid)
+			switch {
+			case s.isWanted(kind, namespace):
+				s.queue = append(s.queue, uid)
+			case kind == LeaseKind() && namespace == corev1.NamespaceNodeLease: // of a node
+			default:
+				o, _ := g.Object(uid)
+				s.aside(g, o)
+			}
 		}
-	}
-	for _, uid := range aside {
-		o, _ := g.Object(uid)
-		s.aside(g, o)
-	}
+		return next
+	})
 	return len(s.queue) > 0
+}
+
+// findClaimants queues the claimants of crowded members.
+func (s *Selection) findClaimants() {
+	if len(s.crowded) == 0 {
+		return
+	}
+	s.queue = append(s.queue, ownership.All(s.view, func(g *ownership.Graph, from ownership.Cursor) ([]ownership.UID, ownership.Cursor) {
+		return g.ClaimantsOf(from, s.crowded)
+	})...)
+	s.crowded = nil
 }
 
 // isWanted reports whether all objects of a kind in a namespace become members.
 func (s *Selection) isWanted(k ownership.Kind, namespace string) bool {
-	return len(s.kinds) > 0 && s.kinds[k] ||
-		len(s.namespaces) > 0 && s.namespaces[namespace] ||
-		k == PodKind() && s.podsOf[namespace]
-}
-
-// isLease reports whether an object is a Lease by which a controller may show that it works. Leases of nodes
-// are not.
-func isLease(k ownership.Kind, namespace string) bool {
-	return k == LeaseKind() && namespace != corev1.NamespaceNodeLease
+	return s.kinds[k] || namespace != "" && s.wanted.Namespaces[namespace] ||
+		s.wanted.Places[ownership.Location{Kind: k, Namespace: namespace}]
 }
 
 // Missing lists the objects that an inventory does not have and a question needs.
@@ -177,7 +204,8 @@ func (i *Inventory) Missing(uids []ownership.UID, isBuiltIn func(finalizer strin
 	if i.Within == nil {
 		return Missing{}
 	}
-	s := SelectConcerned(i.Graph(), i.Resources, uids)
+	g := i.Graph()
+	s := SelectConcerned(func(read func(*ownership.Graph)) { read(g) }, i.Resources, uids)
 	var missing Missing
 	for _, o := range s.Members {
 		isRead := slices.Contains(i.Within, o.Namespace) || o.Namespace == "" && i.Beyond && o.Kind != definitionKind()

@@ -60,7 +60,8 @@ func TestSelectionHasMembersAndAsides(t *testing.T) {
 		{"nothing", "gone", "", "operator"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s := SelectConcerned(g, resources, []ownership.UID{ownership.UID(test.of)})
+			view := func(read func(*ownership.Graph)) { read(g) }
+			s := SelectConcerned(view, resources, []ownership.UID{ownership.UID(test.of)})
 			if got := joined(s.Members); got != test.members {
 				t.Errorf("members %s, want %s", got, test.members)
 			}

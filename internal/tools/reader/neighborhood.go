@@ -90,9 +90,7 @@ type neighborhood struct {
 // selectConcerned selects the objects that a question concerns: also the pods of a node, which the graph does not know.
 func (n *neighborhood) selectConcerned(ctx context.Context, known Known, uids []ownership.UID) error {
 	selected := func(more []ownership.UID) {
-		known.View(func(g *ownership.Graph) {
-			n.selection = inventory.SelectConcerned(g, known.Resources, slices.Concat(uids, more))
-		})
+		n.selection = inventory.SelectConcerned(known.View, known.Resources, slices.Concat(uids, more))
 	}
 	selected(nil)
 	var nodes []string
@@ -281,14 +279,18 @@ func (n *neighborhood) addNodes(known Known) {
 	if len(names) == 0 {
 		return
 	}
-	known.View(func(g *ownership.Graph) {
-		for _, uid := range g.Find(func(k ownership.Kind, namespace string, name func() string) bool {
-			return namespace == "" && k == inventory.NodeKind() && names[name()]
-		}) {
+	wanted := ownership.Selector{Names: make(map[ownership.Name]bool, len(names))}
+	for name := range names {
+		wanted.Names[ownership.Name{Location: ownership.Location{Kind: inventory.NodeKind()}, Name: name}] = true
+	}
+	ownership.Survey(known.View, func(g *ownership.Graph, from ownership.Cursor) ownership.Cursor {
+		uids, next := g.Selected(from, &wanted)
+		for _, uid := range uids {
 			if _, there := n.objects[uid]; !there {
 				object, _ := g.Object(uid)
 				n.keepKnown(uid, object)
 			}
 		}
+		return next
 	})
 }

@@ -96,16 +96,18 @@ func (h *handler) deleting(ctx context.Context, s *Sight) ([]ownership.UID, erro
 }
 
 // visible returns the objects that a function selects from the graph and that the caller may list.
-func (h *handler) visible(ctx context.Context, s *Sight, of func(*ownership.Graph) []ownership.UID) ([]ownership.UID, error) {
+func (h *handler) visible(ctx context.Context, s *Sight, of func(*ownership.Graph, ownership.Cursor) ([]ownership.UID, ownership.Cursor)) ([]ownership.UID, error) {
 	var uids []ownership.UID
 	var places []ownership.Location
-	h.source.View(func(g *ownership.Graph) {
-		for _, uid := range of(g) {
-			if kind, namespace, observed := g.Place(uid); observed {
-				uids, places = append(uids, uid), append(places, ownership.Location{Kind: kind, Namespace: namespace})
+	for some := range slices.Chunk(ownership.All(h.source.View, of), ownership.Piece) {
+		h.source.View(func(g *ownership.Graph) {
+			for _, uid := range some {
+				if kind, namespace, observed := g.Place(uid); observed {
+					uids, places = append(uids, uid), append(places, ownership.Location{Kind: kind, Namespace: namespace})
+				}
 			}
-		}
-	})
+		})
+	}
 	seen := make([]ownership.UID, 0, len(uids))
 	for n, uid := range uids {
 		sees, err := s.Sees(ctx, places[n].Kind, places[n].Namespace)

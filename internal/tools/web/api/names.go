@@ -75,22 +75,44 @@ func (h *handler) named(r *http.Request, s *Sight) ([]ownership.UID, error) {
 		return nil, err
 	}
 	var uids []ownership.UID
+	found := h.find(names)
 	for _, n := range names {
-		var found bool
-		h.source.View(func(g *ownership.Graph) {
-			var uid ownership.UID
-			if uid, found = g.Named(n.resource.OwnerKind(), n.namespace, n.name); found {
-				uids = append(uids, uid)
-			}
-		})
-		if !found {
+		uid, isThere := found[n.coordinates()]
+		if !isThere {
 			return nil, &refusal{http.StatusNotFound, fmt.Sprintf("%s %q is not there", n.resource.GroupResource(), n.name)}
 		}
+		uids = append(uids, uid)
 	}
 	for _, uid := range r.URL.Query()["uid"] {
 		uids = append(uids, ownership.UID(uid))
 	}
 	return uids, nil
+}
+
+// coordinates returns the name as the ownership graph has it.
+func (n *name) coordinates() ownership.Name {
+	return ownership.Name{Location: ownership.Location{Kind: n.resource.OwnerKind(), Namespace: n.namespace}, Name: n.name}
+}
+
+// find returns the UIDs of the objects with some names.
+func (h *handler) find(names []name) map[ownership.Name]ownership.UID {
+	found := make(map[ownership.Name]ownership.UID, len(names))
+	if len(names) == 0 {
+		return found
+	}
+	wanted := ownership.Selector{Names: make(map[ownership.Name]bool, len(names))}
+	for i := range names {
+		wanted.Names[names[i].coordinates()] = true
+	}
+	ownership.Survey(h.source.View, func(g *ownership.Graph, from ownership.Cursor) ownership.Cursor {
+		uids, next := g.Selected(from, &wanted)
+		for _, uid := range uids {
+			o, _ := g.Object(uid)
+			found[ownership.Name{Location: ownership.Location{Kind: o.Kind, Namespace: o.Namespace}, Name: o.Name}] = uid
+		}
+		return next
+	})
+	return found
 }
 
 const (

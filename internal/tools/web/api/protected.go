@@ -60,13 +60,15 @@ func (h *handler) protected(w http.ResponseWriter, r *http.Request, s *Sight) er
 		return err
 	}
 	var seen []ownership.Object
-	h.source.View(func(g *ownership.Graph) {
-		for _, uid := range uids {
-			if o, observed := g.Object(uid); observed {
-				seen = append(seen, o)
+	for some := range slices.Chunk(uids, ownership.Piece/4) {
+		h.source.View(func(g *ownership.Graph) {
+			for _, uid := range some {
+				if o, observed := g.Object(uid); observed {
+					seen = append(seen, o)
+				}
 			}
-		}
-	})
+		})
+	}
 	slices.SortFunc(seen, func(a, b ownership.Object) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Kind.String(), b.Kind.String()), cmp.Compare(a.Name, b.Name))
 	})
