@@ -7,7 +7,7 @@
 //	  countingKV      in process only: counts the written bytes for raftLog (raftlog.go)
 //	  streamingKV     in process only: streams ranges (inprocess.go)
 //	  streamCalls     in process only: the watches and streams that Close waits for (inprocess.go)
-//	  streamWatcher   opens the streams of SeparateStreams (streams.go)
+//	  streamWatcher   opens the streams of SeparateStreams (streams.go), and leaves out what OnlyNamed does (named.go)
 //	  sendQueue       in process only: a stream that does not block its sender (sendqueue.go)
 //	embed.Etcd        the member; its logger is fatalLog (fatallog.go)
 //
