@@ -62,6 +62,10 @@ const (
 	snapshotCount  = 5000
 	catchUpEntries = 1
 
+	// walFiles is the number of files of the log, of 64 MB each, that the member keeps. It also keeps all files that it
+	// needs to start. A start reads all of them, 0.1 s each, and one has the entries of several snapshots of small objects.
+	walFiles = 2
+
 	// DefaultQuota is the default maximum size of the database, in bytes: the most that etcd
 	// recommends.
 	DefaultQuota = 8 << 30
@@ -242,6 +246,7 @@ func config(o Options) *embed.Config {
 	c.InitialCluster = c.InitialClusterFromName(c.Name)
 	c.TickMs, c.ElectionMs = tickMillis, electionMillis
 	c.SnapshotCount, c.SnapshotCatchUpEntries = snapshotCount, catchUpEntries
+	c.MaxWalFiles = walFiles
 	c.QuotaBackendBytes = o.quota()
 	c.UnsafeNoFsync = o.Ephemeral
 	c.WatchProgressNotifyInterval = progressNotifyInterval
