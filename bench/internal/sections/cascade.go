@@ -88,7 +88,8 @@ func (m *meter) plainDelete(ctx context.Context, side string) error {
 	return err
 }
 
-// plainPatch measures how fast the server removes the owners of objects. The patches are those of a collector.
+// plainPatch measures how fast the server removes the owners of objects. The patches are those of a collector, and a watch
+// has their events, as in an orphan cascade: it costs a watch cache.
 func (m *meter) plainPatch(ctx context.Context, side string) error {
 	namespace, err := m.newNamespace(ctx, m.plane, "plain")
 	if err != nil {
@@ -102,6 +103,11 @@ func (m *meter) plainPatch(ctx context.Context, side string) error {
 	if err := each(ctx, m.clients, objects, create); err != nil {
 		return err
 	}
+	watching, err := observe(ctx, m.plane, namespace, metav1.DeletePropagationOrphan, len(objects))
+	if err != nil {
+		return err
+	}
+	defer watching.close()
 	what := fmt.Sprintf("plain PATCH of owners by %d clients", len(m.clients))
 	m.patched, err = m.work(ctx, m.plane, work{side, what, "objects", len(objects)}, func() error {
 		return each(ctx, m.clients, objects, disown)
