@@ -11,8 +11,9 @@
 //	  sendQueue       in process only: a stream that does not block its sender (sendqueue.go)
 //	embed.Etcd        the member; its logger is fatalLog (fatallog.go)
 //
-// Five of these work around a library. Their comments name the problem, the benefit, and the test that fails when that
-// library changes: countingKV with raftLog, streamingKV, streamCalls, SeparateStreams with streamWatcher, sendQueue.
+// Six of these work around a library. Their comments name the problem, the benefit, and the test that fails when that
+// library changes: countingKV with raftLog, streamingKV, streamCalls, SeparateStreams with streamWatcher, OnlyNamed,
+// sendQueue.
 //
 // The Store also checks the database before etcd opens it (damage.go) and maintains the member: compaction, quota and
 // defragmentation (space.go), dropping the past of a burst of writes (quiet.go), snapshots (snapshot.go), health

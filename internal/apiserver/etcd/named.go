@@ -20,7 +20,8 @@ type nameKey struct{}
 // controller of kube-root-ca.crt, which watches the ConfigMaps of that name, decoded all ConfigMaps at its start, and both
 // values of each update.
 //
-// Benefit: among a million ConfigMaps, that watch begins in milliseconds. TestOnlyNamed fails without it.
+// Benefit: with a million ConfigMaps, a start takes half of the processor time. BenchmarkWatchOfName in package storage
+// prints the time of a watch with and without it. TestWatchOfNameDecodesNothingElse there fails without it.
 func OnlyNamed(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, nameKey{}, name)
 }
