@@ -41,10 +41,9 @@ func TestOnlyNamed(t *testing.T) {
 	events := s.client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(at+1))
 	s.put(t, "/configmaps/b/unwanted", "x")
 	s.put(t, "/configmaps/b/wanted", "x")
-	var got []clientv3.Event
-	for len(got) < 2 {
+	for got := 0; got < 2; {
 		for _, event := range (<-events).Events {
-			got = append(got, *event)
+			got++
 			if key := string(event.Kv.Key); key != prefix+"b/wanted" {
 				t.Errorf("an event of %s", key)
 			}
