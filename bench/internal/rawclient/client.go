@@ -20,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	protobufserializer "k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 )
@@ -90,7 +91,12 @@ func (c *Client) Close() { _ = c.connection.Close() }
 // Do makes one request and returns the body of the response, which is valid until the next
 // request. Any status other than success is an error.
 func (c *Client) Do(ctx context.Context, method, path string, body []byte) ([]byte, error) {
-	response, err := c.send(ctx, method, path, body)
+	return c.do(ctx, method, path, runtime.ContentTypeProtobuf, body)
+}
+
+// do is Do, with the type of the body.
+func (c *Client) do(ctx context.Context, method, path, bodyType string, body []byte) ([]byte, error) {
+	response, err := c.send(ctx, method, path, bodyType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -103,14 +109,14 @@ func (c *Client) Do(ctx context.Context, method, path string, body []byte) ([]by
 }
 
 // send writes a request and reads the header of the response.
-func (c *Client) send(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+func (c *Client) send(ctx context.Context, method, path, bodyType string, body []byte) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, method, c.url+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	request.Header.Set("Accept", runtime.ContentTypeProtobuf)
 	if len(body) > 0 {
-		request.Header.Set("Content-Type", runtime.ContentTypeProtobuf)
+		request.Header.Set("Content-Type", bodyType)
 	}
 	if err := request.Write(c.writer); err != nil {
 		return nil, fmt.Errorf("send %s %s: %w", method, path, err)
@@ -145,6 +151,15 @@ func (c *Client) Update(ctx context.Context, object *corev1.ConfigMap) error {
 	return c.write(ctx, http.MethodPut, ConfigMaps(object.Namespace)+"/"+object.Name, object)
 }
 
+// Patch changes a ConfigMap by a JSON merge patch, and stores the server's response in it.
+func (c *Client) Patch(ctx context.Context, object *corev1.ConfigMap, patch []byte) error {
+	answer, err := c.do(ctx, http.MethodPatch, ConfigMaps(object.Namespace)+"/"+object.Name, string(types.MergePatchType), patch)
+	if err != nil {
+		return err
+	}
+	return c.decode(answer, object)
+}
+
 // Delete deletes a ConfigMap.
 func (c *Client) Delete(ctx context.Context, object *corev1.ConfigMap) error {
 	_, err := c.Do(ctx, http.MethodDelete, ConfigMaps(object.Namespace)+"/"+object.Name, nil)
@@ -160,6 +175,10 @@ func (c *Client) write(ctx context.Context, method, path string, object *corev1.
 	if err != nil {
 		return err
 	}
-	_, _, err = c.codec.Decode(answer, nil, object)
+	return c.decode(answer, object)
+}
+
+func (c *Client) decode(answer []byte, object *corev1.ConfigMap) error {
+	_, _, err := c.codec.Decode(answer, nil, object)
 	return err
 }

@@ -66,7 +66,7 @@ func (c *Client) Watch(ctx context.Context, path, version string, event func(Eve
 func (w *Watch) Reopened() int64 { return w.reopened.Load() }
 
 func (w *Watch) open(ctx context.Context) (io.ReadCloser, error) {
-	response, err := w.client.send(ctx, http.MethodGet, w.path+"?watch=1&resourceVersion="+w.version, nil)
+	response, err := w.client.send(ctx, http.MethodGet, w.path+"?watch=1&resourceVersion="+w.version, "", nil)
 	if err != nil {
 		return nil, err
 	}

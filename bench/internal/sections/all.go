@@ -30,7 +30,8 @@ func All() []Section {
 			`From the DELETE of an owner until the watch event after which nothing is left to do. The first column is coppice up; the others are
 			collectors that take turns on one kube-apiserver: kube-controller-manager's as it comes, the same with --kube-api-qps=5000
 			--kube-api-burst=10000 --concurrent-gc-syncs=50, and coppice collect. Plain DELETE is how many objects that server deletes in a second
-			for 32 clients which just delete them, in the same run: coppice up with its collector, kube-apiserver with none. Ratios are taken within each run.`),
+			for 32 clients which just delete them, in the same run: coppice up with its collector, kube-apiserver with none. Plain PATCH is how many of these
+			clients' patches, like the collector's, remove the owner of an object. Ratios are taken within each run.`),
 		section("chain", "A chain of owners", 0, chains,
 			`From the foreground DELETE of the first of 1 000 objects, each of which owns the next one and waits for it, until all are gone, divided by
 			their number. kube-controller-manager runs its collector only, with its limits lifted.`),
@@ -49,6 +50,10 @@ func All() []Section {
 			`100 000 ConfigMaps with 1 kB of data, created by 32 clients and collected in the background after their one owner: the most memory that
 			all processes have at one time until the last one is gone, and their memory a minute later. Upstream is etcd, kube-apiserver and
 			kube-controller-manager, which runs its collector only, with its limits lifted.`),
+		section("million", "1 000 000 objects", 1, million,
+			`A million ConfigMaps with 512 bytes of data, created by 32 clients and owned by one other: the start on the data directory with these objects,
+			the memory a minute later, and the background cascade of all of them, with the most memory that the process has meanwhile, and its
+			memory a minute later. coppice up only.`),
 		section("tools", "The tools, on a large cluster", 2, tools,
 			`Objects in the shape of a published census: 19 924 Deployments, 43 033 ReplicaSets, 29 455 Pods, 19 861 Jobs, 300 namespaces, 134 000
 			objects in all. Each command is measured from its start to its end, with the most resident memory that its process has, whether it reads

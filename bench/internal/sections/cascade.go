@@ -30,7 +30,7 @@ func cascades(ctx context.Context, b *Bench) error {
 		}
 		defer clients.Close()
 		m := meter{Bench: b, plane: p, clients: clients}
-		if err := m.plainDelete(ctx, coppiceUp); err != nil {
+		if err := m.plain(ctx, coppiceUp); err != nil {
 			return err
 		}
 		_, err = m.policies(ctx, coppiceUp, b.Sizes.Dependents)
@@ -46,7 +46,7 @@ func cascades(ctx context.Context, b *Bench) error {
 		}
 		defer clients.Close()
 		m := meter{Bench: b, plane: p, clients: clients}
-		if err := m.plainDelete(ctx, serverAlone); err != nil {
+		if err := m.plain(ctx, serverAlone); err != nil {
 			return err
 		}
 		return m.compare(ctx)
@@ -58,9 +58,17 @@ type meter struct {
 	*Bench
 	plane   *controlplane.Plane
 	clients rawclient.Clients
-	// plain is the number of objects per second that the server deletes for clients without a
-	// cascade.
-	plain float64
+	// deleted and patched are the numbers of objects per second that the server deletes, and whose owners it removes, for
+	// clients without a cascade.
+	deleted, patched float64
+}
+
+// plain measures how fast the server serves the requests of which cascades consist.
+func (m *meter) plain(ctx context.Context, side string) error {
+	if err := m.plainDelete(ctx, side); err != nil {
+		return err
+	}
+	return m.plainPatch(ctx, side)
 }
 
 // plainDelete measures how fast the server deletes objects without dependents.
@@ -74,10 +82,45 @@ func (m *meter) plainDelete(ctx context.Context, side string) error {
 		return err
 	}
 	what := fmt.Sprintf("plain DELETE by %d clients", len(m.clients))
-	m.plain, err = m.work(ctx, m.plane, work{side, what, "objects", len(objects)}, func() error {
+	m.deleted, err = m.work(ctx, m.plane, work{side, what, "objects", len(objects)}, func() error {
 		return each(ctx, m.clients, objects, remove)
 	})
 	return err
+}
+
+// plainPatch measures how fast the server removes the owners of objects. The patches are those of a collector, and a watch
+// has their events, as in an orphan cascade: it costs a watch cache.
+func (m *meter) plainPatch(ctx context.Context, side string) error {
+	namespace, err := m.newNamespace(ctx, m.plane, "plain")
+	if err != nil {
+		return err
+	}
+	owner, err := newOwner(ctx, m.plane, namespace, ownerName)
+	if err != nil {
+		return err
+	}
+	objects := newObjects(namespace, m.Sizes.Dependents, owner)
+	if err := each(ctx, m.clients, objects, create); err != nil {
+		return err
+	}
+	watching, err := observe(ctx, m.plane, namespace, metav1.DeletePropagationOrphan, len(objects))
+	if err != nil {
+		return err
+	}
+	defer watching.close()
+	what := fmt.Sprintf("plain PATCH of owners by %d clients", len(m.clients))
+	m.patched, err = m.work(ctx, m.plane, work{side, what, "objects", len(objects)}, func() error {
+		return each(ctx, m.clients, objects, disown)
+	})
+	if err != nil {
+		return err
+	}
+	return each(ctx, m.clients, objects, remove)
+}
+
+// disown removes the owners of an object.
+func disown(ctx context.Context, client *rawclient.Client, object *corev1.ConfigMap) error {
+	return client.Patch(ctx, object, fmt.Appendf(nil, `{"metadata":{"ownerReferences":null,"resourceVersion":%q,"uid":%q}}`, object.ResourceVersion, object.UID))
 }
 
 // compare measures each collector in turn.
@@ -163,8 +206,10 @@ func (m *meter) cascade(ctx context.Context, side string, policy metav1.Deletion
 	}
 	// The DELETE of the owner and one reading of the metrics are the benchmark's own.
 	m.add(side, what+", requests for each", "", (after-before-2)/float64(n))
-	m.add(side, what+", share of the plain DELETE rate", "%", 100*speed/m.plain)
-	if policy == metav1.DeletePropagationOrphan {
+	if policy != metav1.DeletePropagationOrphan {
+		m.add(side, what+", share of the plain DELETE rate", "%", 100*speed/m.deleted)
+	} else {
+		m.add(side, what+", share of the plain PATCH rate", "%", 100*speed/m.patched)
 		err = each(ctx, m.clients, objects, remove)
 	}
 	return speed, err

@@ -32,6 +32,14 @@ func (b *Bench) scaleCoppice(ctx context.Context, p *controlplane.Plane) error {
 	if err := b.crowd(ctx, p, coppiceUp); err != nil {
 		return err
 	}
+	if err := b.restart(ctx, p, b.Sizes.Crowd); err != nil {
+		return err
+	}
+	return b.idle(ctx, p, coppiceUp)
+}
+
+// restart measures a start of a server and of the collector in its process, on n objects.
+func (b *Bench) restart(ctx context.Context, p *controlplane.Plane, n int) error {
 	watch := stopwatch.Start()
 	if err := p.Restart(ctx); err != nil {
 		return err
@@ -41,9 +49,9 @@ func (b *Bench) scaleCoppice(ctx context.Context, p *controlplane.Plane) error {
 	if err := p.Collecting(ctx); err != nil {
 		return err
 	}
-	b.add(coppiceUp, b.with("start of the server to ready"), "s", ready)
-	b.add(coppiceUp, b.with("start to the first object collected"), "s", watch.Seconds()-stopped)
-	return b.idle(ctx, p, coppiceUp)
+	b.add(coppiceUp, with("start of the server to ready", n), "s", ready)
+	b.add(coppiceUp, with("start to the first object collected", n), "s", watch.Seconds()-stopped)
+	return nil
 }
 
 // scaleKubernetes measures kube-apiserver with kube-controller-manager, and then with
@@ -63,13 +71,13 @@ func (b *Bench) scaleKubernetes(ctx context.Context, p *controlplane.Plane) erro
 	if err := p.Restart(ctx); err != nil {
 		return err
 	}
-	b.add(kubernetes, b.with("start of the server to ready"), "s", p.Ready.Seconds())
+	b.add(kubernetes, with("start of the server to ready", b.Sizes.Crowd), "s", p.Ready.Seconds())
 	manager, err = p.StartControllerManager(ctx, flags...)
 	if err != nil {
 		return err
 	}
-	b.add(kubernetes, b.with("start to the first object collected"), "s", (p.Ready + manager.Ready).Seconds())
-	b.add(kubernetes, b.with("start of the collector to the first object collected"), "s", manager.Ready.Seconds())
+	b.add(kubernetes, with("start to the first object collected", b.Sizes.Crowd), "s", (p.Ready + manager.Ready).Seconds())
+	b.add(kubernetes, with("start of the collector to the first object collected", b.Sizes.Crowd), "s", manager.Ready.Seconds())
 	if err := errors.Join(b.idle(ctx, p, kubernetes), manager.Stop()); err != nil {
 		return err
 	}
@@ -77,13 +85,13 @@ func (b *Bench) scaleKubernetes(ctx context.Context, p *controlplane.Plane) erro
 	if err != nil {
 		return err
 	}
-	b.add(coppiceCollect, b.with("start of the collector to the first object collected"), "s", collect.Ready.Seconds())
+	b.add(coppiceCollect, with("start of the collector to the first object collected", b.Sizes.Crowd), "s", collect.Ready.Seconds())
 	return b.idle(ctx, p, coppiceCollect)
 }
 
 // with adds the number of measured objects to a figure's name.
-func (b *Bench) with(what string) string {
-	return fmt.Sprintf("%s, on %d objects", what, b.Sizes.Crowd)
+func with(what string, n int) string {
+	return fmt.Sprintf("%s, on %d objects", what, n)
 }
 
 // crowd creates the objects, and measures the memory of each.

@@ -15,6 +15,7 @@ type Sizes struct {
 	FewDependents  int   // of a cascade of a slow collector
 	Levels         int   // of a chain of owners
 	Crowd          int   // objects of the sections scale and memory
+	Million        int   // dependents of one owner, in the section million
 	CrowdOwners    int   // owners of the objects of scale
 	CensusPart     int   // of the objects of the section tools, one in so many
 	FakeOwners     int   // of one object
@@ -39,7 +40,7 @@ type Sizes struct {
 func Full() Sizes {
 	return Sizes{
 		Clients: 32, Objects: 10_000, Watchers: 1000, Changes: 50, Namespaces: 3,
-		Dependents: 10_000, FewDependents: 200, Levels: 1000, Crowd: 100_000, CrowdOwners: 1000, CensusPart: 1,
+		Dependents: 10_000, FewDependents: 200, Levels: 1000, Crowd: 100_000, Million: 1_000_000, CrowdOwners: 1000, CensusPart: 1,
 		FakeOwners: 10_000, LongTexts: 400, Bystanders: 300, Definitions: []int{300, 900},
 		Deployments: 300, Nodes: 1000, Pods: 20_000, PodsPerSet: 100,
 		Multitudes: []int{10_000, 100_000, 1_000_000, 10_000_000}, Compared: 1_000_000,
@@ -52,7 +53,7 @@ func Full() Sizes {
 func Quick() Sizes {
 	return Sizes{
 		Quick: true, Clients: 8, Objects: 200, Watchers: 20, Changes: 5, Namespaces: 1,
-		Dependents: 200, FewDependents: 30, Levels: 20, Crowd: 1000, CrowdOwners: 10, CensusPart: 200,
+		Dependents: 200, FewDependents: 30, Levels: 20, Crowd: 1000, Million: 2000, CrowdOwners: 10, CensusPart: 200,
 		FakeOwners: 200, LongTexts: 20, Bystanders: 10, Definitions: []int{20},
 		Deployments: 5, Nodes: 3, Pods: 60, PodsPerSet: 20,
 		Multitudes: []int{2000, 10_000}, Compared: 10_000, EventRate: 1000, EventSeconds: 2, Steady: time.Second,

@@ -2,9 +2,7 @@ package etcd
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -15,8 +13,8 @@ import (
 
 // checkDatabase reads all keys of the database in a member's directory before etcd does. etcd reads
 // them on goroutines of its own, where a panic cannot be recovered, so a damaged page would end the
-// process with a stack trace. It takes about as long as etcd's own reading, and does not detect
-// damage inside a value.
+// process with a stack trace. It takes a fraction of the time of etcd's own reading
+// (BenchmarkCheckDatabase), and does not detect damage inside a value.
 func checkDatabase(dir string) error {
 	path := filepath.Join(dir, "member", "snap", "db")
 	if _, err := os.Stat(path); err != nil {
@@ -31,10 +29,9 @@ func checkDatabase(dir string) error {
 // revisionsBucket is the bucket in which etcd keeps the values, by revision.
 const revisionsBucket = "key"
 
-// readThrough reads every key in order, and seeks it from the root, so that both the leaves and the
-// branches that lead to them are checked.
+// readThrough checks every page of the buckets, once, in the order of their keys.
 func readThrough(path string) (err error) {
-	// The file is mapped into memory: a pointer out of it causes a memory fault.
+	// bbolt maps the file into memory: a pointer out of it causes a memory fault.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if broken := recover(); broken != nil {
@@ -51,100 +48,35 @@ func readThrough(path string) (err error) {
 		return err
 	}
 	defer db.Close()
-	tree := branches{file, int64(db.Info().PageSize)}
 	return db.View(func(tx *bolt.Tx) error {
+		size := db.Info().PageSize
+		pages := newPageReader(file, size, uint64(tx.Size())/uint64(size))
 		return tx.ForEach(func(name []byte, bucket *bolt.Bucket) error {
-			if err := readBucket(string(name), bucket); err != nil {
-				return err
+			check := func([]byte) {}
+			if string(name) == revisionsBucket {
+				check = func(key []byte) { mvcc.BytesToBucketKey(key) } // panics if it is not a revision
 			}
-			root := uint64(bucket.Root())
-			if root == 0 { // a small bucket has no page
-				return nil
+			if root := uint64(bucket.Root()); root != 0 {
+				tree := tree{pages: pages, check: check}
+				return tree.read(root, nil)
 			}
-			_, err := tree.firstKey(root)
-			return err
+			return readSmall(string(name), bucket, check) // it is within a page of the list of buckets
 		})
 	})
 }
 
-func readBucket(name string, bucket *bolt.Bucket) error {
+// readSmall checks a bucket without pages of its own.
+func readSmall(name string, bucket *bolt.Bucket, check func(key []byte)) error {
 	var before []byte
-	seeking := bucket.Cursor()
 	return bucket.ForEach(func(key, value []byte) error {
-		if value == nil {
-			// etcd has no nested buckets. bbolt follows them on another goroutine when it looks for free pages.
+		switch {
+		case value == nil:
 			return fmt.Errorf("a bucket within %q", name)
-		}
-		found, _ := seeking.Seek(key)
-		if !bytes.Equal(found, key) || before != nil && bytes.Compare(before, key) >= 0 {
+		case before != nil && bytes.Compare(before, key) >= 0:
 			return fmt.Errorf("keys of %q are out of order", name)
 		}
 		before = key
-		if name == revisionsBucket {
-			mvcc.BytesToBucketKey(key) // panics if it is not a revision
-		}
+		check(key)
 		return nil
 	})
-}
-
-// branches compares each key in the branch pages of a database with the first key of the page below it. bbolt does the
-// same when etcd opens the database, and panics if the key in the branch page is greater. Reads do not detect this
-// damage. readThrough has checked everything else before.
-type branches struct {
-	file     io.ReaderAt
-	pageSize int64
-}
-
-// The format of a page of bbolt, as far as branches reads it, in bytes.
-const (
-	pageHeader  = 16 // id, flags, count, overflow
-	pageElement = 16
-	branchFlag  = 1
-)
-
-// firstKey returns the first key of a page, or nil if the page has none. It also checks all pages below.
-func (b branches) firstKey(id uint64) (first []byte, err error) {
-	at := int64(id) * b.pageSize
-	header, err := b.read(at, pageHeader)
-	if err != nil {
-		return nil, err
-	}
-	native := binary.NativeEndian
-	isBranch, count := native.Uint16(header[8:])&branchFlag != 0, int64(native.Uint16(header[10:]))
-	if !isBranch {
-		return b.key(at+pageHeader, min(count, 1), 4)
-	}
-	elements, err := b.read(at+pageHeader, count*pageElement)
-	for i := int64(0); i < count && err == nil; i++ {
-		var key, below []byte
-		if key, err = b.key(at+pageHeader+i*pageElement, 1, 0); err == nil {
-			below, err = b.firstKey(native.Uint64(elements[i*pageElement+8:]))
-		}
-		if err == nil && below != nil && bytes.Compare(key, below) > 0 {
-			err = fmt.Errorf("a key of page %d is greater than those below it", id)
-		}
-		if i == 0 {
-			first = key
-		}
-	}
-	return first, err
-}
-
-// key returns the key of an element, or nil if count is 0. After some other bytes, an element has the position of its
-// key, relative to the element, and the length of the key.
-func (b branches) key(element, count, after int64) ([]byte, error) {
-	if count == 0 {
-		return nil, nil
-	}
-	where, err := b.read(element+after, 8)
-	if err != nil {
-		return nil, err
-	}
-	return b.read(element+int64(binary.NativeEndian.Uint32(where)), int64(binary.NativeEndian.Uint32(where[4:])))
-}
-
-func (b branches) read(at, length int64) ([]byte, error) {
-	text := make([]byte, length)
-	_, err := b.file.ReadAt(text, at)
-	return text, err
 }

@@ -3,6 +3,7 @@ package etcd
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
 )
 
 // After overwriting any part of the database, either everything can still be read, or one line names the file and the
@@ -95,6 +97,24 @@ func TestKeyOfABranchThatIsTooGreatIsDamage(t *testing.T) {
 	checkFatalLine(t, err.Error(), file)
 }
 
+// bbolt panics on another goroutine if two branches lead to a page, and descends without an end if a page leads to itself.
+func TestPageThatIsUsedTwiceIsDamage(t *testing.T) {
+	dir, file, whole := database(t, 2000)
+	at := fullest(t, file, "branch")
+	id := func(element int) []byte { return whole[at+pageHeader+element*elementSize+8:][:8] }
+	for name, other := range map[string][]byte{"neighbor": bytes.Clone(id(0)), "itself": bytes.Clone(whole[at:][:8])} {
+		right := bytes.Clone(id(1))
+		copy(id(1), other)
+		must(t, os.WriteFile(file, whole, 0o600))
+		err := checkDatabase(dir)
+		if err == nil {
+			t.Fatalf("%s: a page that is used twice is not noticed", name)
+		}
+		checkFatalLine(t, err.Error(), file)
+		copy(id(1), right)
+	}
+}
+
 // fullest returns the offset of the page of a type that has the most elements.
 func fullest(t *testing.T, file, pageType string) (at int) {
 	t.Helper()
@@ -164,4 +184,38 @@ func openDamaged(t *testing.T, dir string) {
 	if output, err := self(t, damagedVariable, dir).CombinedOutput(); err != nil {
 		checkFatalLine(t, strings.TrimSpace(string(output)), dir)
 	}
+}
+
+// BenchmarkCheckDatabase prints how long a start takes longer because the database is checked.
+func BenchmarkCheckDatabase(b *testing.B) {
+	const keys = 100_000
+	file := filepath.Join(b.TempDir(), "db")
+	db, err := bolt.Open(file, 0o600, &bolt.Options{NoSync: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	value := make([]byte, 900)
+	err = db.Update(func(tx *bolt.Tx) error {
+		bucket, err := tx.CreateBucket([]byte(revisionsBucket))
+		if err != nil {
+			return err
+		}
+		bucket.FillPercent = 0.9 // as etcd's
+		for i := range keys {
+			key := mvcc.NewRevBytes()
+			if err := bucket.Put(mvcc.RevToBytes(mvcc.Revision{Main: int64(i)}, key), value); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if err := readThrough(file); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/keys, "ns/key")
 }

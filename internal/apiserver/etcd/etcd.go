@@ -7,12 +7,13 @@
 //	  countingKV      in process only: counts the written bytes for raftLog (raftlog.go)
 //	  streamingKV     in process only: streams ranges (inprocess.go)
 //	  streamCalls     in process only: the watches and streams that Close waits for (inprocess.go)
-//	  streamWatcher   opens the streams of SeparateStreams (streams.go)
+//	  streamWatcher   opens the streams of SeparateStreams (streams.go), and leaves out what OnlyNamed does (named.go)
 //	  sendQueue       in process only: a stream that does not block its sender (sendqueue.go)
 //	embed.Etcd        the member; its logger is fatalLog (fatallog.go)
 //
-// Five of these work around a library. Their comments name the problem, the benefit, and the test that fails when that
-// library changes: countingKV with raftLog, streamingKV, streamCalls, SeparateStreams with streamWatcher, sendQueue.
+// Six of these work around a library. Their comments name the problem, the benefit, and the test that fails when that
+// library changes: countingKV with raftLog, streamingKV, streamCalls, SeparateStreams with streamWatcher, OnlyNamed,
+// sendQueue.
 //
 // The Store also checks the database before etcd opens it (damage.go) and maintains the member: compaction, quota and
 // defragmentation (space.go), dropping the past of a burst of writes (quiet.go), snapshots (snapshot.go), health
@@ -61,6 +62,10 @@ const (
 	// to catch up. The member keeps another hundred entries.
 	snapshotCount  = 5000
 	catchUpEntries = 1
+
+	// walFiles is the number of files of the log, of 64 MB each, that the member keeps. It also keeps all files that it
+	// needs to start. A start reads all of them, 0.1 s each, and one has the entries of several snapshots of small objects.
+	walFiles = 2
 
 	// DefaultQuota is the default maximum size of the database, in bytes: the most that etcd
 	// recommends.
@@ -242,6 +247,7 @@ func config(o Options) *embed.Config {
 	c.InitialCluster = c.InitialClusterFromName(c.Name)
 	c.TickMs, c.ElectionMs = tickMillis, electionMillis
 	c.SnapshotCount, c.SnapshotCatchUpEntries = snapshotCount, catchUpEntries
+	c.MaxWalFiles = walFiles
 	c.QuotaBackendBytes = o.quota()
 	c.UnsafeNoFsync = o.Ephemeral
 	c.WatchProgressNotifyInterval = progressNotifyInterval

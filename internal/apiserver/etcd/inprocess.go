@@ -114,6 +114,9 @@ type streamingKV struct {
 func (k streamingKV) RangeStream(
 	ctx context.Context, request *etcdserverpb.RangeRequest, _ ...grpc.CallOption,
 ) (etcdserverpb.KV_RangeStreamClient, error) {
+	if name := nameFrom(ctx); name != "" {
+		return k.streamOfName(ctx, request, name)
+	}
 	s := &rangeStream{chunks: make(chan *etcdserverpb.RangeStreamResponse)}
 	server := rangeStreamServer{context: func() context.Context { return ctx }, chunks: s.chunks, stopping: k.calls.stopping}
 	go func() {

@@ -89,11 +89,20 @@ func (w *watchStreams) existing() int {
 }
 
 // streamWatcher is the Watcher of an etcd client. It gives each watch of watchStreams its own
-// stream.
+// stream, and passes on only the events that OnlyNamed requires.
 type streamWatcher struct{ clientv3.Watcher }
 
 // Watch implements clientv3.Watcher.
 func (s streamWatcher) Watch(ctx context.Context, key string, options ...clientv3.OpOption) clientv3.WatchChan {
+	events := s.open(ctx, key, options)
+	if name := nameFrom(ctx); name != "" {
+		return eventsOfName(ctx, name, events)
+	}
+	return events
+}
+
+// open opens a watch.
+func (s streamWatcher) open(ctx context.Context, key string, options []clientv3.OpOption) clientv3.WatchChan {
 	streams := streamsFrom(ctx)
 	if streams == nil {
 		return s.Watcher.Watch(ctx, key, options...)

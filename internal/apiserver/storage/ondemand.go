@@ -8,6 +8,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/etcd3"
 	"k8s.io/utils/clock"
 
+	"github.com/coppice-dev/coppice/internal/apiserver/etcd"
 	"github.com/coppice-dev/coppice/internal/apiserver/inprocess"
 )
 
@@ -170,12 +172,24 @@ func (s *onDemand) watchDirectly(ctx context.Context, key string, opts apistorag
 	forget := context.AfterFunc(s.ended, cancel) //nolint:contextcheck // it ends with the storage, too
 	context.AfterFunc(ctx, func() { forget() })
 	opts.ProgressNotify = opts.Predicate.AllowWatchBookmarks
+	if name, ok := requiredName(opts.Predicate); ok {
+		ctx = etcd.OnlyNamed(ctx, name)
+	}
 	events, err := s.Interface.Watch(ctx, key, opts)
 	if err != nil {
 		cancel()
 		return nil, err
 	}
 	return directWatch{events, cancel}, nil
+}
+
+// requiredName returns the name that all selected objects have, if there is one. It is not the name of a single object,
+// which would have a key of its own: the objects are in several namespaces.
+func requiredName(selected apistorage.SelectionPredicate) (name string, ok bool) {
+	if selected.Field == nil {
+		return "", false
+	}
+	return selected.Field.RequiresExactMatch(metav1.ObjectNameField)
 }
 
 // directWatch is a watch of etcd whose context ends with it.

@@ -16,6 +16,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	apistorage "k8s.io/apiserver/pkg/storage"
@@ -260,6 +262,71 @@ func TestStoppedStorageEndsItsWatches(t *testing.T) {
 	}
 	if _, err := maps.watch(t.Context(), ""); !apierrors.IsTooManyRequests(err) {
 		t.Errorf("a watch after that: %v", err)
+	}
+}
+
+// A watch of this process for the objects of a name, in all namespaces, decodes no others: here they would end it.
+func TestWatchOfNameDecodesNothingElse(t *testing.T) {
+	s := open(t)
+	maps, namespaces := s.configMapStorage(t), s.namespaceStorage(t)
+	for _, namespace := range []string{"team", "other", "third"} {
+		must(t, namespaces.create("", namespace))
+	}
+	must(t, maps.create("team", "wanted"))
+	s.corrupt(t, maps.key("team", "damaged"))
+	watched, err := maps.Watch(fromThisProcess(t), maps.prefix, apistorage.ListOptions{ResourceVersion: "0", Recursive: true, Predicate: named("wanted")})
+	must(t, err)
+	defer watched.Stop()
+	next := func(kind watch.EventType, namespace string) {
+		t.Helper()
+		event := <-watched.ResultChan()
+		m, err := meta.Accessor(event.Object)
+		if err != nil || event.Type != kind || m.GetName() != "wanted" || m.GetNamespace() != namespace {
+			t.Fatalf("%v, want %s of wanted in %s: %v", event, kind, namespace, err)
+		}
+	}
+	next(watch.Added, "team")
+	s.corrupt(t, maps.key("other", "damaged"))
+	must(t, maps.create("other", "wanted"))
+	next(watch.Added, "other")
+	must(t, maps.create("other", "unwanted"))
+	must(t, maps.change("team", "wanted", func(obj runtime.Object) { obj.(*corev1.ConfigMap).Data = map[string]string{"a": "b"} }))
+	next(watch.Modified, "team")
+	must(t, maps.remove("team", "wanted"))
+	next(watch.Deleted, "team")
+	if maps.hasCache() {
+		t.Error("there is a watch cache")
+	}
+}
+
+func named(name string) apistorage.SelectionPredicate {
+	return apistorage.SelectionPredicate{
+		Label: labels.Everything(), Field: fields.OneTermEqualSelector(metav1.ObjectNameField, name), GetAttrs: apistorage.DefaultNamespaceScopedAttr,
+		AllowWatchBookmarks: true,
+	}
+}
+
+// BenchmarkWatchOfName begins a watch for one of 2 000 objects: with OnlyNamed, and with k8s.io/apiserver alone.
+func BenchmarkWatchOfName(b *testing.B) {
+	s := open(b)
+	maps := s.configMapStorage(b)
+	must(b, s.namespaceStorage(b).create("", "team"))
+	for i := range 2000 {
+		must(b, maps.create("team", strconv.Itoa(i)))
+	}
+	demanded := maps.Interface.(*onDemand)
+	for name, watch := range map[string]func(context.Context, string, apistorage.ListOptions) (watch.Interface, error){
+		"OnlyNamed": demanded.watchDirectly, "upstream": demanded.Interface.Watch,
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				watched, err := watch(b.Context(), maps.prefix, apistorage.ListOptions{SendInitialEvents: new(true), Recursive: true, Predicate: named("1000")})
+				must(b, err)
+				<-watched.ResultChan() // the object
+				<-watched.ResultChan() // the bookmark after all objects
+				watched.Stop()
+			}
+		})
 	}
 }
 

@@ -4,8 +4,6 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
-
-	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
 const (
@@ -21,21 +19,21 @@ type backoff struct {
 	jitter func() float64 // in [0,1)
 
 	mu       sync.Mutex
-	failures map[ownership.UID]int // guarded by mu; a key is in it from its first failure until it is forgotten
+	failures map[key]int // guarded by mu; a key is in it from its first failure until it is forgotten
 }
 
 func newBackoff(jitter func() float64) *backoff {
 	if jitter == nil {
 		jitter = rand.Float64
 	}
-	return &backoff{jitter: jitter, failures: make(map[ownership.UID]int)}
+	return &backoff{jitter: jitter, failures: make(map[key]int)}
 }
 
 // When counts one more failure and returns the wait that follows it.
-func (b *backoff) When(uid ownership.UID) time.Duration {
+func (b *backoff) When(k key) time.Duration {
 	b.mu.Lock()
-	failed := b.failures[uid]
-	b.failures[uid] = failed + 1
+	failed := b.failures[k]
+	b.failures[k] = failed + 1
 	b.mu.Unlock()
 
 	full := min(shortestBackoff<<min(failed, maxDoublings), longestBackoff)
@@ -45,15 +43,15 @@ func (b *backoff) When(uid ownership.UID) time.Duration {
 }
 
 // Forget makes the next failure of a key its first.
-func (b *backoff) Forget(uid ownership.UID) {
+func (b *backoff) Forget(k key) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.failures, uid)
+	delete(b.failures, k)
 }
 
 // NumRequeues returns the number of failures since the key was last forgotten.
-func (b *backoff) NumRequeues(uid ownership.UID) int {
+func (b *backoff) NumRequeues(k key) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.failures[uid]
+	return b.failures[k]
 }

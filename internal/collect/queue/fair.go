@@ -18,6 +18,7 @@ import (
 type fair struct {
 	tenant func(ownership.UID) string
 	clock  clock.PassiveClock
+	began  time.Time
 
 	mu    sync.Mutex
 	lines map[string]*line // guarded by mu, and so is all below; a line is never empty
@@ -34,24 +35,24 @@ type line struct {
 }
 
 type waiting struct {
-	uid   ownership.UID
-	since time.Time
+	key   key
+	since time.Duration // from fair.began: a third of a time.Time
 }
 
 func newFair(tenant func(ownership.UID) string, c clock.PassiveClock) *fair {
 	if tenant == nil {
 		tenant = func(ownership.UID) string { return "" }
 	}
-	return &fair{tenant: tenant, clock: c, lines: map[string]*line{}}
+	return &fair{tenant: tenant, clock: c, began: c.Now(), lines: map[string]*line{}}
 }
 
 // Touch does nothing: a key that is added again keeps its place.
-func (f *fair) Touch(ownership.UID) {}
+func (f *fair) Touch(key) {}
 
 // Push puts a key at the end of its tenant's line.
-func (f *fair) Push(uid ownership.UID) {
+func (f *fair) Push(k key) {
 	// Called before the lock is taken: Tenant reads the graph, which has its own lock.
-	tenant := f.tenant(uid)
+	tenant := f.tenant(k.uid())
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l := f.lines[tenant]
@@ -60,7 +61,7 @@ func (f *fair) Push(uid ownership.UID) {
 		f.lines[tenant] = l
 		f.turns = append(f.turns, l)
 	}
-	l.keys = append(l.keys, waiting{uid: uid, since: f.clock.Now()})
+	l.keys = append(l.keys, waiting{key: k, since: f.clock.Since(f.began)})
 	f.len++
 }
 
@@ -72,17 +73,17 @@ func (f *fair) Len() int {
 }
 
 // Pop takes the first key of the tenant whose turn it is. There must be one.
-func (f *fair) Pop() ownership.UID {
+func (f *fair) Pop() key {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l := f.turns[f.next]
-	key := l.keys[0]
+	first := l.keys[0]
 	l.keys = l.keys[1:]
 	f.len--
 	f.taken++
 	if len(l.keys) > 0 {
 		f.next = (f.next + 1) % len(f.turns)
-		return key.uid
+		return first.key
 	}
 	// The last line takes the place of the one that has ended; that changes the order of the
 	// lines, but none loses a turn.
@@ -94,7 +95,7 @@ func (f *fair) Pop() ownership.UID {
 	if f.next >= last {
 		f.next = 0
 	}
-	return key.uid
+	return first.key
 }
 
 // returned counts a popped key that a worker has returned.
@@ -115,7 +116,7 @@ func (f *fair) oldest() time.Duration {
 	defer f.mu.Unlock()
 	var oldest time.Duration
 	for _, l := range f.lines {
-		oldest = max(oldest, f.clock.Since(l.keys[0].since))
+		oldest = max(oldest, f.clock.Since(f.began)-l.keys[0].since)
 	}
 	return oldest
 }

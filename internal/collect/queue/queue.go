@@ -36,7 +36,7 @@ type Config struct {
 // Queue is a de-duplicating queue of UIDs with back-off for each. It is safe
 // for concurrent use. ShutDown ends its goroutine.
 type Queue struct {
-	keys  workqueue.TypedRateLimitingInterface[ownership.UID]
+	keys  workqueue.TypedRateLimitingInterface[key]
 	order *fair
 }
 
@@ -46,12 +46,12 @@ func New(config Config) *Queue {
 		config.Clock = clock.RealClock{}
 	}
 	order := newFair(config.Tenant, config.Clock)
-	waiting := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[ownership.UID]{Clock: config.Clock, Queue: order})
-	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[ownership.UID]{Clock: config.Clock, Queue: waiting})
+	waiting := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[key]{Clock: config.Clock, Queue: order})
+	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[key]{Clock: config.Clock, Queue: waiting})
 	return &Queue{
 		keys: workqueue.NewTypedRateLimitingQueueWithConfig(
 			newBackoff(config.Jitter),
-			workqueue.TypedRateLimitingQueueConfig[ownership.UID]{Clock: config.Clock, DelayingQueue: delaying},
+			workqueue.TypedRateLimitingQueueConfig[key]{Clock: config.Clock, DelayingQueue: delaying},
 		),
 		order: order,
 	}
@@ -60,29 +60,29 @@ func New(config Config) *Queue {
 // Add adds keys, to be taken as soon as a worker is free.
 func (q *Queue) Add(uids ...ownership.UID) {
 	for _, uid := range uids {
-		q.keys.Add(uid)
+		q.keys.Add(keyOf(uid))
 	}
 }
 
 // Retry adds a key after its back-off, which doubles with every Retry until Forget.
-func (q *Queue) Retry(uid ownership.UID) { q.keys.AddRateLimited(uid) }
+func (q *Queue) Retry(uid ownership.UID) { q.keys.AddRateLimited(keyOf(uid)) }
 
 // After adds a key when d has passed. It does not change the key's back-off.
-func (q *Queue) After(uid ownership.UID, d time.Duration) { q.keys.AddAfter(uid, d) }
+func (q *Queue) After(uid ownership.UID, d time.Duration) { q.keys.AddAfter(keyOf(uid), d) }
 
 // Forget ends the back-off of a key: its next Retry starts from the shortest.
-func (q *Queue) Forget(uid ownership.UID) { q.keys.Forget(uid) }
+func (q *Queue) Forget(uid ownership.UID) { q.keys.Forget(keyOf(uid)) }
 
 // Take waits for a key. It returns false when the queue is shut down and empty.
 // Every key that was taken must be returned with Done.
 func (q *Queue) Take() (ownership.UID, bool) {
-	uid, closed := q.keys.Get()
-	return uid, !closed
+	taken, closed := q.keys.Get()
+	return taken.uid(), !closed
 }
 
 // Done returns a key that was taken. When it was added meanwhile, it waits again.
 func (q *Queue) Done(uid ownership.UID) {
-	q.keys.Done(uid) // first: a key that waits again is counted twice for a moment, but never missed
+	q.keys.Done(keyOf(uid)) // first: a key that waits again is counted twice for a moment, but never missed
 	q.order.returned()
 }
 
@@ -100,7 +100,7 @@ func (q *Queue) Waiting(tenant string) int { return q.order.waiting(tenant) }
 func (q *Queue) Oldest() time.Duration { return q.order.oldest() }
 
 // Failures returns how often Retry was called for a key since it was last forgotten.
-func (q *Queue) Failures(uid ownership.UID) int { return q.keys.NumRequeues(uid) }
+func (q *Queue) Failures(uid ownership.UID) int { return q.keys.NumRequeues(keyOf(uid)) }
 
 // ShutDown rejects further keys. Take returns those that still wait, and then false.
 func (q *Queue) ShutDown() { q.keys.ShutDown() }
