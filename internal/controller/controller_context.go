@@ -128,8 +128,8 @@ func (c *Context) Run(ctx context.Context, controllers ...*Controller) error {
 	return group.Wait()
 }
 
-// Busy returns the names of the controllers that are reconciling an object, or have one that they could reconcile at
-// once. Keys that wait for a time do not count. A controller that is not busy while no cache is behind a state of the
+// Busy returns the names of the controllers that are reconciling an object, have one that they could reconcile at once, or
+// hold a status back. Other keys that wait for a time do not count. A controller that is not busy while no cache is behind a state of the
 // server has finished with all earlier states.
 func (c *Context) Busy() (names []string) {
 	running := c.running.Load()

@@ -47,6 +47,13 @@ func (h *Holds) End(owner cache.ObjectName) {
 	delete(h.since, owner)
 }
 
+// areEmpty reports whether no status waits.
+func (h *Holds) areEmpty() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.since) == 0
+}
+
 // Sooner returns the smaller of two times until the next reconciliation; 0 means none.
 func Sooner(one, other time.Duration) time.Duration {
 	if one <= 0 || other > 0 && other < one {

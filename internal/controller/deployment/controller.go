@@ -59,7 +59,7 @@ func New(shared *controller.Context) (*controller.Controller, error) {
 		held: controller.NewHolds(shared.Clock),
 	}
 	return &controller.Controller{
-		Name: name, Reconcile: c.reconcile, Workers: workers,
+		Name: name, Reconcile: c.reconcile, Workers: workers, Holds: c.held,
 		Sources: []controller.Source{
 			controller.For(source.Informer(), c.written, c.scaled),
 			sets.Source(kind(), c.matching),

@@ -45,7 +45,7 @@ func newController(shared *controller.Context, k kind) *controller.Controller {
 		written: controller.NewExpectations(k.informer().GetIndexer()), held: controller.NewHolds(shared.Clock), hasNodes: shared.HasNodes,
 	}
 	return &controller.Controller{
-		Name: k.name(), Reconcile: c.reconcile, Workers: workers,
+		Name: k.name(), Reconcile: c.reconcile, Workers: workers, Holds: c.held,
 		Sources: []controller.Source{
 			controller.For(k.informer(), c.podControl.Expectations, c.written),
 			shared.Pods.Source(k.groupVersionKind(), k.matching),
