@@ -76,6 +76,8 @@ type Controller struct {
 	Workers int
 	// BatchPeriod is how long a key waits in the queue for further events.
 	BatchPeriod time.Duration
+	// Holds are the statuses that wait to be written; nil if none ever does.
+	Holds *Holds
 
 	load load
 }
@@ -88,8 +90,12 @@ type load struct {
 
 type lengths interface{ Len() int }
 
-// isBusy reports whether the controller is reconciling a key, or has one that it could reconcile at once.
+// isBusy reports whether the controller is reconciling a key, has one that it could reconcile at once, or holds a status
+// back.
 func (c *Controller) isBusy() bool {
+	if c.Holds != nil && !c.Holds.areEmpty() {
+		return true
+	}
 	waiting := c.load.waiting.Load()
 	return waiting != nil && (*waiting).Len() > 0 || c.load.reconciling.Load() > 0
 }

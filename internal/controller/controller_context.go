@@ -31,6 +31,7 @@ type Context struct {
 	Log       *slog.Logger
 
 	events  record.EventBroadcaster
+	limits  eventLimits                   // of all controllers together
 	running atomic.Pointer[[]*Controller] // nil before Run
 }
 
@@ -51,13 +52,24 @@ func NewContext(client kubernetes.Interface, clock clock.WithTicker, log *slog.L
 	if err := shared.Pods.Informer().AddIndexers(cache.Indexers{podrules.ByNode: podrules.NodeKey}); err != nil {
 		return nil, fmt.Errorf("index pods by node: %w", err)
 	}
+	if err := shared.Nodes.Informer().AddIndexers(cache.Indexers{anyNode: func(any) ([]string, error) { return []string{""}, nil }}); err != nil {
+		return nil, fmt.Errorf("index nodes: %w", err)
+	}
 	c.Pods = pods
 	return c, nil
 }
 
+// anyNode is the name of an index of nodes with one value.
+const anyNode = "any"
+
+// HasNodes reports whether the cache has a node.
+func (c *Context) HasNodes() bool {
+	return len(c.Informers.Nodes.Informer().GetIndexer().ListIndexFuncValues(anyNode)) > 0
+}
+
 // NewPodlessContext is like NewContext, for controllers that do not read pods: Pods is nil.
 func NewPodlessContext(client kubernetes.Interface, clock clock.WithTicker, log *slog.Logger) *Context {
-	return &Context{Client: client, Informers: newInformers(client, withoutManagedFields), Clock: clock, Log: log, events: record.NewBroadcaster()}
+	return &Context{Client: client, Informers: newInformers(client, withoutManagedFields), Clock: clock, Log: log, events: record.NewBroadcaster(), limits: newEventLimits()}
 }
 
 // PodsOn lists the pods in the cache that are bound to a node. The pods belong to the cache.
@@ -90,10 +102,10 @@ func (c *Context) PodControl(component string) *PodControl {
 }
 
 // Events returns a recorder for the events of a component. They are meant for people: they are
-// written in the background, an event that cannot be written is lost, and repetitions are
-// counted.
+// written in the background, an event that cannot be written, or is beyond the limit of all controllers, is lost, and
+// repetitions are counted.
 func (c *Context) Events(component string) record.EventRecorder {
-	return c.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component})
+	return limitedRecorder{c.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component}), c.limits}
 }
 
 // Run runs the controllers until ctx ends or one of them fails, and returns when all its
@@ -116,8 +128,8 @@ func (c *Context) Run(ctx context.Context, controllers ...*Controller) error {
 	return group.Wait()
 }
 
-// Busy returns the names of the controllers that are reconciling an object, or have one that they could reconcile at
-// once. Keys that wait for a time do not count. A controller that is not busy while no cache is behind a state of the
+// Busy returns the names of the controllers that are reconciling an object, have one that they could reconcile at once, or
+// hold a status back. Other keys that wait for a time do not count. A controller that is not busy while no cache is behind a state of the
 // server has finished with all earlier states.
 func (c *Context) Busy() (names []string) {
 	running := c.running.Load()

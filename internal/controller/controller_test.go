@@ -127,12 +127,12 @@ func TestRequestsForOneObjectAreMerged(t *testing.T) {
 	})
 }
 
-// A controller is busy while it reconciles an object, and not while a request waits for its time.
+// A controller is busy while it reconciles an object or holds a status, and not while a request waits for its time.
 func TestBusyWhileReconciling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		requests, proceed, done := make(chan Request), make(chan struct{}), make(chan error)
 		controller := &Controller{
-			Name: "test", Workers: 1, Requests: requests,
+			Name: "test", Workers: 1, Requests: requests, Holds: NewHolds(clock.RealClock{}),
 			Reconcile: func(context.Context, cache.ObjectName) (time.Duration, error) {
 				<-proceed
 				return 0, nil
@@ -158,6 +158,10 @@ func TestBusyWhileReconciling(t *testing.T) {
 		isBusy("during the next", true)
 		proceed <- struct{}{}
 		isBusy("after both", false)
+		controller.Holds.Remaining(cache.ObjectName{Name: "a"}, time.Second)
+		isBusy("while it holds a status", true)
+		controller.Holds.End(cache.ObjectName{Name: "a"})
+		isBusy("after the hold", false)
 		stop()
 		if err := <-done; err != nil {
 			t.Error(err)

@@ -17,11 +17,12 @@ import (
 	"github.com/coppice-dev/coppice/internal/rules/ownership"
 )
 
-// A process writes as many Events as one kubelet, and as many warnings in addition. So Events are a small part
-// of the requests of a cluster with many simulated nodes.
+// A component writes so many Events, and so many warnings in addition: all those of some dozens of pods that start at
+// the same time, and a small part of the requests for hundreds of pods. One kubelet writes up to 50 in a second.
 const (
-	eventsPerSecond = 50
-	eventsAtOnce    = 100
+	eventsPerSecond   = 20
+	warningsPerSecond = 50
+	eventsAtOnce      = 100
 	// maxEventMessage bounds the written part of a message, in bytes: image names, for example, have any length, and
 	// client-go keeps the last 4096 messages.
 	maxEventMessage = 1024
@@ -34,8 +35,7 @@ type EventRecorder struct {
 	component   string
 	broadcaster record.EventBroadcaster
 	sink        eventSink
-	normal      flowcontrol.PassiveRateLimiter
-	warnings    flowcontrol.PassiveRateLimiter
+	limits      eventLimits
 	start       sync.Once
 }
 
@@ -44,17 +44,60 @@ func NewEventRecorder(client kubernetes.Interface, component string) *EventRecor
 	return &EventRecorder{
 		component: component, broadcaster: record.NewBroadcaster(),
 		sink:   eventSink{&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")}},
-		normal: flowcontrol.NewTokenBucketPassiveRateLimiter(eventsPerSecond, eventsAtOnce), warnings: flowcontrol.NewTokenBucketPassiveRateLimiter(eventsPerSecond, eventsAtOnce),
+		limits: newEventLimits(),
+	}
+}
+
+// eventLimits bound the number of Events, those of warnings and the others. They are safe for concurrent use.
+type eventLimits struct {
+	normal, warnings flowcontrol.PassiveRateLimiter
+}
+
+func newEventLimits() eventLimits {
+	return eventLimits{
+		normal:   flowcontrol.NewTokenBucketPassiveRateLimiter(eventsPerSecond, eventsAtOnce),
+		warnings: flowcontrol.NewTokenBucketPassiveRateLimiter(warningsPerSecond, eventsAtOnce),
+	}
+}
+
+// accept reports whether another Event of that type may be written, and counts it.
+func (l eventLimits) accept(kind string) bool {
+	if kind == corev1.EventTypeWarning {
+		return l.warnings.TryAccept()
+	}
+	return l.normal.TryAccept()
+}
+
+// limitedRecorder is a recorder that loses the Events beyond the limits.
+type limitedRecorder struct {
+	record.EventRecorderLogger
+	limits eventLimits
+}
+
+// Event implements record.EventRecorder.
+func (r limitedRecorder) Event(about runtime.Object, kind, reason, message string) {
+	if r.limits.accept(kind) {
+		r.EventRecorderLogger.Event(about, kind, reason, message)
+	}
+}
+
+// Eventf implements record.EventRecorder.
+func (r limitedRecorder) Eventf(about runtime.Object, kind, reason, format string, parts ...any) {
+	if r.limits.accept(kind) {
+		r.EventRecorderLogger.Eventf(about, kind, reason, format, parts...)
+	}
+}
+
+// AnnotatedEventf implements record.EventRecorder.
+func (r limitedRecorder) AnnotatedEventf(about runtime.Object, annotations map[string]string, kind, reason, format string, parts ...any) {
+	if r.limits.accept(kind) {
+		r.EventRecorderLogger.AnnotatedEventf(about, annotations, kind, reason, format, parts...)
 	}
 }
 
 // Event records an Event about an object, on a host or on none.
 func (r *EventRecorder) Event(host string, about runtime.Object, kind, reason, message string) {
-	limiter := r.normal
-	if kind == corev1.EventTypeWarning {
-		limiter = r.warnings
-	}
-	if !limiter.TryAccept() {
+	if !r.limits.accept(kind) {
 		return
 	}
 	source := corev1.EventSource{Component: r.component, Host: host}

@@ -2,7 +2,6 @@ package deployment
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -39,6 +38,7 @@ type reconciler struct {
 	// written and scaled hold the expectations about what was written to deployments and to their ReplicaSets. On older
 	// ones, each further write would have a conflict.
 	written, scaled *controller.Expectations
+	held            *controller.Holds
 }
 
 func kind() schema.GroupVersionKind { return appsv1.SchemeGroupVersion.WithKind("Deployment") }
@@ -56,9 +56,10 @@ func New(shared *controller.Context) (*controller.Controller, error) {
 	c := &reconciler{
 		client: shared.Client, deployments: source.Lister(), sets: sets, pods: shared.Pods, events: shared.Events(name), now: shared.Clock.Now,
 		written: controller.NewExpectations(source.Informer().GetIndexer()), scaled: controller.NewExpectations(sets.Indexer()),
+		held: controller.NewHolds(shared.Clock),
 	}
 	return &controller.Controller{
-		Name: name, Reconcile: c.reconcile, Workers: workers,
+		Name: name, Reconcile: c.reconcile, Workers: workers, Holds: c.held,
 		Sources: []controller.Source{
 			controller.For(source.Informer(), c.written, c.scaled),
 			sets.Source(kind(), c.matching),
@@ -104,6 +105,7 @@ func (c *reconciler) recreating(obj any) []cache.ObjectName {
 func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	d, err := c.deployments.Deployments(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
+		c.held.End(key)
 		return 0, nil
 	}
 	if err != nil {
@@ -129,7 +131,8 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if err != nil {
 		return 0, err
 	}
-	return plan.RequeueAfter, c.carryOut(ctx, d, plan)
+	held, err := c.carryOut(ctx, d, plan)
+	return controller.Sooner(plan.RequeueAfter, held), err
 }
 
 func (c *reconciler) oldPodsRun(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) bool {
@@ -149,20 +152,13 @@ func (c *reconciler) oldPodsRun(d *appsv1.Deployment, sets []*appsv1.ReplicaSet)
 	return false
 }
 
-// carryOut carries out a plan. Every write is conditioned on the objects that the plan is based
-// on; the name of a new set contains a hash of the template, so there is only one for each
+// carryOut carries out a plan, and returns for how long the status is held. Every write is conditioned on the objects
+// that the plan is based on; the name of a new set contains a hash of the template, so there is only one for each
 // template.
-func (c *reconciler) carryOut(ctx context.Context, d *appsv1.Deployment, plan Plan) error {
-	if plan.Revision != "" {
-		if err := c.number(ctx, d, plan.Revision); err != nil {
-			return err
-		}
-		// The deployment has another resourceVersion now: its status is written next time.
-		plan.Status = d.Status
-	}
+func (c *reconciler) carryOut(ctx context.Context, d *appsv1.Deployment, plan Plan) (held time.Duration, err error) {
 	if plan.Create != nil {
-		if err := c.create(ctx, d, plan.Create); err != nil {
-			return err
+		if err := c.create(ctx, d, &plan); err != nil {
+			return 0, err
 		}
 	}
 	var failed []error
@@ -177,26 +173,14 @@ func (c *reconciler) carryOut(ctx context.Context, d *appsv1.Deployment, plan Pl
 			failed = append(failed, err)
 		}
 	}
-	return errors.Join(append(failed, c.report(ctx, d, plan.Status))...)
+	held, err = c.report(ctx, d, plan)
+	return held, errors.Join(append(failed, err)...)
 }
 
-// number writes the revision annotation of the deployment.
-func (c *reconciler) number(ctx context.Context, d *appsv1.Deployment, revision string) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": d.UID, "resourceVersion": d.ResourceVersion, "annotations": map[string]string{annotationRevision: revision},
-	}})
-	if err != nil {
-		return fmt.Errorf("write a patch: %w", err)
-	}
-	written, err := c.client.AppsV1().Deployments(d.Namespace).Patch(ctx, d.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	if err != nil {
-		return fmt.Errorf("number the revision: %w", err)
-	}
-	c.written.ExpectVersion(d.UID, written.ResourceVersion)
-	return nil
-}
-
-func (c *reconciler) create(ctx context.Context, d *appsv1.Deployment, set *appsv1.ReplicaSet) error {
+// create creates the replica set of the plan. If another object has its name, it counts the collision in the planned
+// status: the next name differs.
+func (c *reconciler) create(ctx context.Context, d *appsv1.Deployment, plan *Plan) error {
+	set := plan.Create
 	created, err := c.client.AppsV1().ReplicaSets(d.Namespace).Create(ctx, set, metav1.CreateOptions{})
 	switch {
 	case err == nil:
@@ -216,13 +200,13 @@ func (c *reconciler) create(ctx context.Context, d *appsv1.Deployment, set *apps
 	if !collides(d, there) {
 		return nil // created before; the cache does not show it yet
 	}
-	status := d.Status
 	collisions := int32(1)
 	if d.Status.CollisionCount != nil {
 		collisions += *d.Status.CollisionCount
 	}
-	status.CollisionCount = &collisions
-	return c.report(ctx, d, status)
+	plan.Status, plan.Revision, plan.Interim = d.Status, "", 0
+	plan.Status.CollisionCount = &collisions
+	return nil
 }
 
 func (c *reconciler) update(ctx context.Context, d *appsv1.Deployment, change Change) error {
@@ -240,16 +224,26 @@ func (c *reconciler) update(ctx context.Context, d *appsv1.Deployment, change Ch
 	return nil
 }
 
-func (c *reconciler) report(ctx context.Context, d *appsv1.Deployment, status appsv1.DeploymentStatus) error {
-	if equality.Semantic.DeepEqual(status, d.Status) {
-		return nil
+// report writes the status, and the number of the revision with it, or returns for how long it holds an interim status.
+func (c *reconciler) report(ctx context.Context, d *appsv1.Deployment, plan Plan) (held time.Duration, err error) {
+	key := cache.MetaObjectToName(d)
+	if plan.Revision == "" && equality.Semantic.DeepEqual(plan.Status, d.Status) {
+		c.held.End(key)
+		return 0, nil
+	}
+	if held := c.held.Remaining(key, plan.Interim); held > 0 {
+		return held, nil
 	}
 	changed := d.DeepCopy()
-	changed.Status = status
+	changed.Status = plan.Status
+	if plan.Revision != "" {
+		metav1.SetMetaDataAnnotation(&changed.ObjectMeta, annotationRevision, plan.Revision)
+	}
 	written, err := c.client.AppsV1().Deployments(d.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
 	if err != nil {
-		return fmt.Errorf("write the status: %w", err)
+		return 0, fmt.Errorf("write the status: %w", err)
 	}
+	c.held.End(key)
 	c.written.ExpectVersion(d.UID, written.ResourceVersion)
-	return nil
+	return 0, nil
 }

@@ -6,6 +6,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"pgregory.net/rapid"
 
+	"github.com/coppice-dev/coppice/internal/controller/pods"
 	"github.com/coppice-dev/coppice/internal/testing/histories"
 	"github.com/coppice-dev/coppice/internal/testing/laggingcache"
 )
@@ -25,8 +26,11 @@ func TestR25_DeploymentWaitsForItsWrites(t *testing.T) {
 			for range rapid.IntRange(0, 200).Draw(t, "steps") {
 				c.Step(t.Context())
 			}
-			if !c.Quiesce(t.Context()) {
-				t.Fatal("it does not come to rest")
+			for range 4 { // an interim status waits
+				if !c.Quiesce(t.Context()) {
+					t.Fatal("it does not come to rest")
+				}
+				c.Wait(pods.MaxStartHold)
 			}
 			d := laggingcache.All[*appsv1.Deployment](c, "deployments")[0]
 			if d.Status.ObservedGeneration != d.Generation || d.Annotations[annotationRevision] == "" {

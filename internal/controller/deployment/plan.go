@@ -44,6 +44,9 @@ type Plan struct {
 	// Revision is the new value of the deployment's annotation; empty if it does not change.
 	Revision string
 	Status   appsv1.DeploymentStatus
+	// Interim is how long Status and Revision may wait to be written, because a later status is expected meanwhile; 0 means
+	// not at all.
+	Interim time.Duration
 	// RequeueAfter is the time until the progress deadline, for which there is no event; 0 means never.
 	RequeueAfter time.Duration
 }
@@ -87,6 +90,7 @@ func Decide(seen Observed, now time.Time) (Plan, error) {
 		}
 	}
 	r.status(now)
+	r.plan.Interim = r.interim()
 	return r.plan, nil
 }
 

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -405,5 +407,30 @@ func TestUpdatesKeepTheirLimits(t *testing.T) {
 		if n := w.running[w.newest().UID]; n != size || w.total() != size {
 			t.Fatalf("seed %d: %d of %d are new, %d in all\n%s", seed, n, size, w.total(), strings.Join(w.log, "\n"))
 		}
+	}
+}
+
+// A status waits for the report of a new replica set, which comes soon. Bad news, and all that follows a report, do not
+// wait.
+func TestStatusWaitsForTheReportOfTheReplicaSet(t *testing.T) {
+	w := newRolloutTest(t, 4, "1", "1")
+	if plan := w.step(); plan.Create == nil || plan.Interim != pods.MaxStartHold {
+		t.Errorf("when the replica set is created, the status waits for %s", plan.Interim)
+	}
+	w.sets[0].Generation = 1
+	if plan := w.step(); plan.Interim != pods.MaxStartHold {
+		t.Errorf("before the report of the replica set, the status waits for %s", plan.Interim)
+	}
+	w.d.Status.AvailableReplicas = 1
+	if plan := w.step(); plan.Interim != 0 {
+		t.Errorf("when pods have become unavailable, the status waits for %s", plan.Interim)
+	}
+	w.d.Status.AvailableReplicas, w.sets[0].Status.ObservedGeneration = 0, 1
+	if plan := w.step(); plan.Interim != 0 {
+		t.Errorf("after the report of the replica set, the status waits for %s", plan.Interim)
+	}
+	w.d.DeletionTimestamp = &metav1.Time{Time: epoch}
+	if plan := w.step(); plan.Interim != pods.EndHold {
+		t.Errorf("while the deployment is being deleted, the status waits for %s", plan.Interim)
 	}
 }

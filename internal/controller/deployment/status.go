@@ -9,6 +9,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/internal/controller/pods"
 )
 
 // Reasons of the condition Progressing. kubectl rollout status depends on them.
@@ -20,6 +22,21 @@ const (
 	reasonPaused   = "DeploymentPaused"
 	reasonResumed  = "DeploymentResumed"
 )
+
+// interim returns how long the status may wait. Nobody waits for the status of a deployment that is being deleted, and a
+// replica set that has not reported on its present size is about to do so. Bad news never waits.
+func (r *rollout) interim() time.Duration {
+	was, s := r.d.Status, r.plan.Status
+	switch {
+	case r.d.DeletionTimestamp != nil:
+		return pods.EndHold
+	case s.AvailableReplicas < was.AvailableReplicas, s.ReadyReplicas < was.ReadyReplicas, conditionOf(s.Conditions, appsv1.DeploymentReplicaFailure) != nil:
+		return 0
+	case r.plan.Create != nil, r.newest != nil && r.newest.Status.ObservedGeneration < r.newest.Generation:
+		return pods.MaxStartHold // the controller of replica sets reports earlier
+	}
+	return 0
+}
 
 // counts adds up the statuses of the sets.
 func (r *rollout) counts() appsv1.DeploymentStatus {

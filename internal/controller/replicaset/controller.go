@@ -24,7 +24,9 @@ type reconciler struct {
 	podControl *controller.PodControl
 	now        func() time.Time
 	// written holds the expectations about statuses: with an older object, the next one would have a conflict.
-	written *controller.Expectations
+	written  *controller.Expectations
+	held     *controller.Holds
+	hasNodes func() bool
 }
 
 // ReplicaSets returns the controller of apps/v1 ReplicaSet.
@@ -40,10 +42,10 @@ func ReplicationControllers(shared *controller.Context) *controller.Controller {
 func newController(shared *controller.Context, k kind) *controller.Controller {
 	c := &reconciler{
 		kind: k, pods: shared.Pods, podControl: shared.PodControl(k.name()), now: shared.Clock.Now,
-		written: controller.NewExpectations(k.informer().GetIndexer()),
+		written: controller.NewExpectations(k.informer().GetIndexer()), held: controller.NewHolds(shared.Clock), hasNodes: shared.HasNodes,
 	}
 	return &controller.Controller{
-		Name: k.name(), Reconcile: c.reconcile, Workers: workers,
+		Name: k.name(), Reconcile: c.reconcile, Workers: workers, Holds: c.held,
 		Sources: []controller.Source{
 			controller.For(k.informer(), c.podControl.Expectations, c.written),
 			shared.Pods.Source(k.groupVersionKind(), k.matching),
@@ -53,8 +55,12 @@ func newController(shared *controller.Context, k kind) *controller.Controller {
 
 func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	obj, err := c.kind.get(key, c.now)
-	if err != nil || obj == nil {
+	if err != nil {
 		return 0, err
+	}
+	if obj == nil {
+		c.held.End(key)
+		return 0, nil
 	}
 	if !c.podControl.Expectations.Satisfied(obj.GetUID()) {
 		return 0, nil // the awaited event enqueues the key again
@@ -67,7 +73,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	for _, pod := range mine {
 		shown[pod.UID] = pods.IsTerminating(pod)
 	}
-	seen := Observed{Mine: mine, Leaving: c.podControl.Expectations.PendingDeletions(obj.GetUID(), shown)}
+	seen := Observed{Mine: mine, Leaving: c.podControl.Expectations.PendingDeletions(obj.GetUID(), shown), HasNodes: c.hasNodes()}
 	if len(mine) > int(obj.Replicas) { // needed only to choose which pods to delete
 		seen.Related = c.related(obj)
 	}
@@ -83,22 +89,34 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if apierrors.HasStatusCause(failed, corev1.NamespaceTerminatingCause) {
 		failed = nil // no retry can succeed
 	}
-	return plan.RequeueAfter, errors.Join(failed, c.report(ctx, obj, plan.Counts, reason))
+	if reason != nil {
+		plan.Interim = 0
+	}
+	held, err := c.report(ctx, obj, plan, obj.status(plan.Counts, reason))
+	return controller.Sooner(plan.RequeueAfter, held), errors.Join(failed, err)
 }
 
-// report writes the status, unless the cache does not show the last one yet: its event enqueues the key again.
-func (c *reconciler) report(ctx context.Context, obj *object, counts Counts, reason *failure) error {
+// report writes the status, or returns for how long it holds an interim one. It does neither if the cache does not show
+// the last status yet: its event enqueues the key again.
+func (c *reconciler) report(ctx context.Context, obj *object, plan Plan, write writer) (held time.Duration, err error) {
+	key := cache.MetaObjectToName(obj)
+	if write == nil {
+		c.held.End(key)
+		return 0, nil
+	}
 	if !c.written.Satisfied(obj.GetUID()) {
-		return nil
+		return 0, nil
 	}
-	version, err := obj.write(ctx, counts, reason)
+	if held := c.held.Remaining(key, plan.Interim); held > 0 {
+		return held, nil
+	}
+	version, err := write(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	if version != "" {
-		c.written.ExpectVersion(obj.GetUID(), version)
-	}
-	return nil
+	c.held.End(key)
+	c.written.ExpectVersion(obj.GetUID(), version)
+	return 0, nil
 }
 
 // related returns the pods of objects with the same controller: the pods of the other revisions

@@ -27,10 +27,12 @@ type object struct {
 	controller.Owner
 	Set
 	on runtime.Object
-	// write writes the status if it differs from the one in the cache, and returns the new resourceVersion; empty if it
-	// does not.
-	write func(ctx context.Context, counts Counts, failure *failure) (string, error)
+	// status returns a function that writes the status and returns the new resourceVersion; nil if the status equals the
+	// one in the cache.
+	status func(counts Counts, failure *failure) writer
 }
+
+type writer func(context.Context) (resourceVersion string, err error)
 
 // failure is the reason why pods could not be created or deleted.
 type failure struct{ reason, message string }
@@ -84,9 +86,10 @@ func (k replicaSets) get(key cache.ObjectName, now func() time.Time) (*object, e
 		Set: Set{
 			Replicas: replicas(rs.Spec.Replicas), Template: &rs.Spec.Template,
 			MinReady: time.Duration(rs.Spec.MinReadySeconds) * time.Second, Ending: rs.DeletionTimestamp != nil,
+			Reported: Counts{Replicas: rs.Status.Replicas, Ready: rs.Status.ReadyReplicas, Available: rs.Status.AvailableReplicas},
 		},
 		on: rs,
-		write: func(ctx context.Context, c Counts, failed *failure) (string, error) {
+		status: func(c Counts, failed *failure) writer {
 			status := appsv1.ReplicaSetStatus{
 				Replicas: c.Replicas, FullyLabeledReplicas: c.FullyLabeled, ReadyReplicas: c.Ready, AvailableReplicas: c.Available,
 				TerminatingReplicas: &c.Terminating, ObservedGeneration: rs.Generation, Conditions: slices.Clone(rs.Status.Conditions),
@@ -102,15 +105,17 @@ func (k replicaSets) get(key cache.ObjectName, now func() time.Time) (*object, e
 				})
 			}
 			if equality.Semantic.DeepEqual(status, rs.Status) {
-				return "", nil
+				return nil
 			}
-			changed := rs.DeepCopy()
-			changed.Status = status
-			written, err := k.client.AppsV1().ReplicaSets(key.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
-			if err != nil {
-				return "", err
+			return func(ctx context.Context) (string, error) {
+				changed := rs.DeepCopy()
+				changed.Status = status
+				written, err := k.client.AppsV1().ReplicaSets(key.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
+				if err != nil {
+					return "", err
+				}
+				return written.ResourceVersion, nil
 			}
-			return written.ResourceVersion, nil
 		},
 	}, nil
 }
@@ -158,9 +163,10 @@ func (k replicationControllers) get(key cache.ObjectName, now func() time.Time) 
 		Set: Set{
 			Replicas: replicas(rc.Spec.Replicas), Template: rc.Spec.Template,
 			MinReady: time.Duration(rc.Spec.MinReadySeconds) * time.Second, Ending: rc.DeletionTimestamp != nil,
+			Reported: Counts{Replicas: rc.Status.Replicas, Ready: rc.Status.ReadyReplicas, Available: rc.Status.AvailableReplicas},
 		},
 		on: rc,
-		write: func(ctx context.Context, c Counts, failed *failure) (string, error) {
+		status: func(c Counts, failed *failure) writer {
 			status := corev1.ReplicationControllerStatus{
 				Replicas: c.Replicas, FullyLabeledReplicas: c.FullyLabeled, ReadyReplicas: c.Ready, AvailableReplicas: c.Available,
 				ObservedGeneration: rc.Generation, Conditions: slices.Clone(rc.Status.Conditions),
@@ -176,15 +182,17 @@ func (k replicationControllers) get(key cache.ObjectName, now func() time.Time) 
 				})
 			}
 			if equality.Semantic.DeepEqual(status, rc.Status) {
-				return "", nil
+				return nil
 			}
-			changed := rc.DeepCopy()
-			changed.Status = status
-			written, err := k.client.CoreV1().ReplicationControllers(key.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
-			if err != nil {
-				return "", err
+			return func(ctx context.Context) (string, error) {
+				changed := rc.DeepCopy()
+				changed.Status = status
+				written, err := k.client.CoreV1().ReplicationControllers(key.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
+				if err != nil {
+					return "", err
+				}
+				return written.ResourceVersion, nil
 			}
-			return written.ResourceVersion, nil
 		},
 	}, nil
 }

@@ -29,6 +29,8 @@ type Set struct {
 	// Ending is set while the object is being deleted: its pods are left to the garbage
 	// collector.
 	Ending bool
+	// Reported are the counts in the status.
+	Reported Counts
 }
 
 // Counts are the numbers in the status, of the active pods that the object controls.
@@ -43,6 +45,8 @@ type Plan struct {
 	Create int
 	Delete []*corev1.Pod
 	Counts Counts
+	// Interim is how long the counts may wait to be written, because others are expected meanwhile; 0 means not at all.
+	Interim time.Duration
 	// RequeueAfter is the time until a pod becomes available, for which there is no event; 0 means
 	// never.
 	RequeueAfter time.Duration
@@ -58,6 +62,8 @@ type Observed struct {
 	// Related are the pods of other revisions of the same Deployment: pods are deleted first from
 	// nodes that run more pods of all revisions.
 	Related []*corev1.Pod
+	// HasNodes means that the cluster has nodes, so that pods are about to be bound.
+	HasNodes bool
 }
 
 // Decide plans the next step for a Set. Pods that have finished or are being deleted no longer
@@ -82,7 +88,29 @@ func Decide(set Set, seen Observed, now time.Time) Plan {
 	case surplus > 0:
 		p.Delete = pods.DeletionOrder(active, append(active, seen.Related...), now)[:min(surplus, burst)]
 	}
+	p.Interim = p.interim(set, active, seen, now)
 	return p
+}
+
+// interim returns how long the counts may wait. Nobody waits for the status of an object that is being deleted. Pods that
+// are created now, or were a moment ago, are about to change the counts again. Bad news never waits.
+func (p *Plan) interim(set Set, active []*corev1.Pod, seen Observed, now time.Time) time.Duration {
+	switch {
+	case set.Ending:
+		return pods.EndHold
+	case p.Counts.Replicas < set.Reported.Replicas, p.Counts.Ready < set.Reported.Ready, p.Counts.Available < set.Reported.Available:
+		return 0
+	}
+	starting := p.Create
+	for _, pod := range active {
+		if pods.IsStarting(pod, now) || seen.HasNodes && pods.IsToBeBound(pod, now) {
+			starting++
+		}
+	}
+	if starting == 0 {
+		return 0
+	}
+	return pods.StartHold(starting)
 }
 
 func (p *Plan) count(set Set, active []*corev1.Pod, now time.Time) {

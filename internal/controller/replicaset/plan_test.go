@@ -164,3 +164,38 @@ func TestDecideReachesTheDesiredNumber(t *testing.T) {
 		}
 	}
 }
+
+// Counts that are about to change again wait. Bad news does not, nor do counts of pods that may stay as they are.
+func TestInterimCountsWait(t *testing.T) {
+	ending := set(1)
+	ending.Ending = true
+	reported := set(2)
+	reported.Reported = Counts{Replicas: 2, Ready: 2, Available: 2}
+	large := make([]*corev1.Pod, 60)
+	for i := range large {
+		large[i] = pod(fmt.Sprint(i), "pending")
+	}
+	for name, test := range map[string]struct {
+		set      Set
+		mine     []*corev1.Pod
+		hasNodes bool
+		after    time.Duration // since the pods were created
+		want     time.Duration
+	}{
+		"pods are created":                  {set: set(3), want: time.Second},
+		"a pod starts":                      {set: set(2), mine: []*corev1.Pod{pod("a"), pod("b", "pending")}, want: time.Second},
+		"all are ready":                     {set: set(2), mine: []*corev1.Pod{pod("a"), pod("b")}},
+		"many start":                        {set: set(60), mine: large, want: 3 * time.Second},
+		"a pod has not started for long":    {set: set(2), mine: []*corev1.Pod{pod("a"), pod("b", "pending")}, after: time.Hour},
+		"unbound, with nodes":               {set: set(1), mine: []*corev1.Pod{pod("a", "unbound")}, hasNodes: true, want: time.Second},
+		"unbound, without nodes":            {set: set(1), mine: []*corev1.Pod{pod("a", "unbound")}},
+		"fewer pods are ready than before":  {set: reported, mine: []*corev1.Pod{pod("a"), pod("b", "unready")}},
+		"there are fewer pods than before":  {set: reported, mine: []*corev1.Pod{pod("a")}},
+		"the object is being deleted":       {set: ending, mine: []*corev1.Pod{pod("a")}, want: 10 * time.Second},
+		"a pod ends, which is not replaced": {set: set(1), mine: []*corev1.Pod{pod("a"), pod("b", "terminating")}},
+	} {
+		if got := Decide(test.set, Observed{Mine: test.mine, HasNodes: test.hasNodes}, epoch.Add(test.after)).Interim; got != test.want {
+			t.Errorf("%s: the counts may wait for %s, not %s", name, got, test.want)
+		}
+	}
+}

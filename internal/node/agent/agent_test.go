@@ -34,9 +34,9 @@ type host struct {
 	agent *agent.Agent // set by run
 
 	mu      sync.Mutex
-	removed []removal                  // guarded by mu
-	hold    bool                       // guarded by mu: removals are accepted, and the pod stays
-	refuse  func(patched string) error // guarded by mu: called before a status is patched
+	removed []removal              // guarded by mu
+	hold    bool                   // guarded by mu: removals are accepted, and the pod stays
+	refuse  func(pod string) error // guarded by mu: called before a status is written
 }
 
 // removal is a DELETE that the agent has sent.
@@ -64,15 +64,24 @@ func newHost(t *testing.T, objects ...runtime.Object) *host {
 		h.removed = append(h.removed, removal{d.Name, d.DeleteOptions, obj.(*corev1.Pod).Status})
 		return h.hold, nil, nil
 	})
-	h.PrependReactor("patch", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+	refused := func(name string) (bool, runtime.Object, error) {
 		h.mu.Lock()
 		refuse := h.refuse
 		h.mu.Unlock()
 		if refuse == nil {
 			return false, nil, nil
 		}
-		err := refuse(a.(clienttesting.PatchAction).GetName())
+		err := refuse(name)
 		return err != nil, nil, err
+	}
+	h.PrependReactor("update", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		if a.GetSubresource() != "status" { // of the test
+			return false, nil, nil
+		}
+		return refused(a.(clienttesting.UpdateAction).GetObject().(*corev1.Pod).Name)
+	})
+	h.PrependReactor("patch", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		return refused(a.(clienttesting.PatchAction).GetName())
 	})
 	return h
 }
@@ -252,6 +261,17 @@ func TestReportThatIsRefused(t *testing.T) {
 	if asked["gone"] == 0 || asked["web"] < 2 {
 		t.Errorf("reports: %v", asked)
 	}
+}
+
+// A pod that somebody else writes at the same time gets the report as a patch.
+func TestReportOnAPodThatHasChanged(t *testing.T) {
+	h := newHost(t)
+	h.PrependReactor("update", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		return a.GetSubresource() == "status", nil, apierrors.NewConflict(corev1.Resource("pods"), "web", errors.New("it has changed"))
+	})
+	h.run()
+	h.create("web", nil)
+	h.runs("web")
 }
 
 // TestForbiddenPods checks that Forbidden about a pod that is not on the node any more counts as NotFound, and about

@@ -196,11 +196,7 @@ func (a *Agent) report(ctx context.Context, r *record, status *corev1.PodStatus)
 	if equality.Semantic.DeepEqual(&r.pod.Status, status) {
 		return false, nil
 	}
-	patch, err := statusPatch(r.pod, status)
-	if err != nil {
-		return false, fmt.Errorf("report the status of pod %s/%s: %w", r.pod.Namespace, r.pod.Name, err)
-	}
-	written, err := a.client.CoreV1().Pods(r.pod.Namespace).Patch(ctx, r.pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	written, err := a.writeStatus(ctx, r.pod, status)
 	switch {
 	case a.isGone(ctx, r.pod, err):
 		return false, nil // the watch will deliver that
@@ -214,6 +210,22 @@ func (a *Agent) report(ctx context.Context, r *record, status *corev1.PodStatus)
 	}
 	r.pod, r.written = written, written
 	return true, nil
+}
+
+// writeStatus writes the status on the condition that the pod is as the agent knows it, and otherwise as a patch, which
+// costs the server twice as much.
+func (a *Agent) writeStatus(ctx context.Context, pod *corev1.Pod, status *corev1.PodStatus) (*corev1.Pod, error) {
+	changed := *pod
+	changed.Status = *status
+	written, err := a.client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, &changed, metav1.UpdateOptions{})
+	if !apierrors.IsConflict(err) {
+		return written, err
+	}
+	patch, err := statusPatch(pod, status)
+	if err != nil {
+		return nil, err
+	}
+	return a.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 }
 
 // statusPatch returns a patch of the status of this very pod. It does not touch the fields that others report.

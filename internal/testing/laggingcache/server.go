@@ -270,7 +270,7 @@ func (s *Server) updateLocked(resource string, was object, action clienttesting.
 	}
 	switch changed := was.DeepCopyObject().(type) {
 	case *appsv1.Deployment:
-		changed.Status = sent.(*appsv1.Deployment).Status
+		changed.Status, changed.Annotations = sent.(*appsv1.Deployment).Status, sent.(*appsv1.Deployment).Annotations
 		return s.putLocked(resource, changed), nil
 	case *appsv1.StatefulSet:
 		changed.Status = sent.(*appsv1.StatefulSet).Status

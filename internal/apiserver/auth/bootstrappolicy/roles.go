@@ -193,6 +193,7 @@ func componentRoles() []*rbacv1.ClusterRole {
 			rule("", slices.Concat(reading(), []string{"create"}), "nodes"),
 			rule("", []string{"list", "watch", "delete"}, "pods"),
 			rule("", []string{"patch"}, "nodes/status", "pods/status"),
+			rule("", []string{"update"}, "pods/status"),
 			rule("", []string{"create", "patch"}, "events"),
 			rule("coordination.k8s.io", []string{"get", "create", "patch"}, "leases")),
 		role(Node,
