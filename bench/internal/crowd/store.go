@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Store has what differs from the Population. It is safe for concurrent use.
+// Store has the objects of a Population, with their changes. It is safe for concurrent use.
 type Store struct {
 	*Population
 	now func() time.Time
@@ -108,7 +108,7 @@ func (s *Store) record(n Number, kind eventKind) uint64 {
 	return s.revision
 }
 
-// outcome is what became of a conditioned write.
+// outcome is the result of a conditioned write.
 type outcome int
 
 const (
@@ -117,7 +117,7 @@ const (
 	conflict
 )
 
-// preconditions are those of a write; empty ones are not checked.
+// preconditions of a write; the empty ones are not checked.
 type preconditions struct {
 	uid     types.UID
 	version string
