@@ -204,13 +204,16 @@ func (s *Store) isGarbageLocked(n Number) bool {
 	return meta == nil || slices.ContainsFunc(meta.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == UID(owner) })
 }
 
-// Modify changes the revision of a number of objects, chosen at random.
+// Modify changes the revision of a number of objects, chosen at random. Objects without a namespace stay as they are: a
+// change of a CustomResourceDefinition, which is rare in a cluster, makes clients read discovery again.
 func (s *Store) Modify(count int, random *rand.Rand) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for range count {
+	for done := 0; done < count; {
 		n := Number(random.IntN(s.Objects))
-		if _, gone := s.deleted[n]; !gone {
+		c, _ := s.at(n)
+		if _, gone := s.deleted[n]; !gone && c.kind.Namespaced {
+			done++
 			s.modified[n] = s.record(n, modified)
 			if meta := s.patched[n]; meta != nil {
 				again := *meta
