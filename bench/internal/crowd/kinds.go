@@ -77,9 +77,11 @@ func served() []string {
 }
 
 // rows returns the cohorts, owners before their dependents. Together they have about 10 000 shares.
-func rows() []row {
+func rows() []row { return append(families(), loners()...) }
+
+// families are the owners with their dependents.
+func families() []row {
 	return []row{
-		{resource: "namespaces", word: "team"}, // as many as namespacesOf returns
 		{resource: "deployments", share: 500, word: "web"},
 		{resource: "replicasets", share: 1600, word: "web-revision", owner: "web", suffix: hash},
 		{resource: "pods", share: 1500, word: "web-pod", owner: "web-revision", suffix: generated},
@@ -92,13 +94,11 @@ func rows() []row {
 		{resource: "pods", share: 150, word: "db-pod", owner: "db", suffix: ordinal},
 		{resource: "controllerrevisions", share: 100, word: "db-revision", owner: "db", suffix: hash},
 		{resource: "configmaps", share: 100, word: "db-settings", owner: "db", suffix: generated},
-		{resource: "persistentvolumeclaims", share: 100, word: "data"},
 		{resource: "daemonsets", share: 15, word: "agent"},
 		{resource: "pods", share: 150, word: "agent-pod", owner: "agent", suffix: generated},
 		{resource: "controllerrevisions", share: 20, word: "agent-revision", owner: "agent", suffix: hash},
 		{resource: "services", share: 350, word: "svc"},
 		{resource: "endpointslices", share: 400, word: "svc-slice", owner: "svc", suffix: generated},
-		{resource: "endpoints", share: 200, word: "addresses"},
 		{resource: "certificates", share: 50, word: "tls"},
 		{resource: "certificaterequests", share: 100, word: "tls-request", owner: "tls", suffix: ordinal},
 		{resource: "orders", share: 50, word: "tls-order", owner: "tls-request", suffix: ordinal},
@@ -112,7 +112,16 @@ func rows() []row {
 		{resource: "pods", share: 100, word: "build-pod", owner: "build-task", suffix: generated},
 		{resource: "scaledobjects", share: 20, word: "scaled"},
 		{resource: "horizontalpodautoscalers", share: 20, word: "scaled-hpa", owner: "scaled", suffix: sameName},
+	}
+}
+
+// loners are the objects that own nothing and that nothing owns.
+func loners() []row {
+	return []row{
 		{resource: "horizontalpodautoscalers", share: 30, word: "hpa"},
+		{resource: "endpoints", share: 200, word: "addresses"},
+		{resource: "persistentvolumeclaims", share: 100, word: "data"},
+		{resource: "namespaces", word: "team"}, // as many as namespacesOf returns
 		{resource: "configmaps", share: 450, word: "settings"},
 		{resource: "secrets", share: 250, word: "credentials"},
 		{resource: "serviceaccounts", share: 120, word: "account"},
