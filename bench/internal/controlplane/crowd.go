@@ -105,7 +105,7 @@ func (s *Started) Kill() error {
 	return nil
 }
 
-// Failed returns an error if the process has ended, with what it printed last.
+// Failed returns an error with the end of the output if the process has ended.
 func (s *Started) Failed() error {
 	if s.program.running() {
 		return nil

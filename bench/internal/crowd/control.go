@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -99,10 +100,7 @@ func (s *Server) report() Report {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r.Requests = make(map[string]int, len(s.requests))
-	for verb, n := range s.requests {
-		r.Requests[verb] = n
-	}
+	r.Requests = maps.Clone(s.requests)
 	return r
 }
 

@@ -46,7 +46,7 @@ func discovery(p *Population, path string, r *http.Request) any {
 	return nil
 }
 
-// versionsOf returns the group versions, each once: that of the core group, or all others.
+// versionsOf returns the version of the core group, or the versions of the other groups.
 func versionsOf(p *Population, isCore bool) []schema.GroupVersion {
 	var found []schema.GroupVersion
 	for _, k := range p.Kinds {

@@ -116,7 +116,7 @@ func appendItem(to, meta []byte) []byte {
 	return append(appendHeader(to, objectMeta, len(meta)), meta...)
 }
 
-// envelope is the Unknown around an encoded object: what comes before the object and its length, and after it.
+// envelope is the Unknown around an encoded object: the bytes before the object and its length, and the bytes after it.
 type envelope struct{ before, after []byte }
 
 // envelopeOf returns the envelope of objects of a type.
@@ -158,8 +158,8 @@ func encodedMeta(meta *metav1.ObjectMeta) []byte {
 	return encoded
 }
 
-// consumeField returns the number, the value and the size of the first field of a message; the size is negative if there
-// is none.
+// consumeField returns the number, the value and the size of the first field of a message. The size of an invalid field is
+// negative.
 func consumeField(message []byte) (number protowire.Number, value []byte, size int) {
 	number, kind, tag := protowire.ConsumeTag(message)
 	if tag < 0 {

@@ -11,7 +11,7 @@ const firstRevision = 1_000_000_000
 // keptEvents is the number of the latest events of a kind that a watch can begin with.
 const keptEvents = 200_000
 
-// eventKind is what happened to an object.
+// eventKind is the kind of a change.
 type eventKind uint8
 
 const (

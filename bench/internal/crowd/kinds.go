@@ -77,9 +77,11 @@ func served() []string {
 }
 
 // rows returns the cohorts, owners before their dependents. Together they have about 10 000 shares.
-func rows() []row {
+func rows() []row { return append(families(), loners()...) }
+
+// families are the owners with their dependents.
+func families() []row {
 	return []row{
-		{resource: "namespaces", word: "team"}, // as many as namespacesOf returns
 		{resource: "deployments", share: 500, word: "web"},
 		{resource: "replicasets", share: 1600, word: "web-revision", owner: "web", suffix: hash},
 		{resource: "pods", share: 1500, word: "web-pod", owner: "web-revision", suffix: generated},
@@ -92,13 +94,11 @@ func rows() []row {
 		{resource: "pods", share: 150, word: "db-pod", owner: "db", suffix: ordinal},
 		{resource: "controllerrevisions", share: 100, word: "db-revision", owner: "db", suffix: hash},
 		{resource: "configmaps", share: 100, word: "db-settings", owner: "db", suffix: generated},
-		{resource: "persistentvolumeclaims", share: 100, word: "data"},
 		{resource: "daemonsets", share: 15, word: "agent"},
 		{resource: "pods", share: 150, word: "agent-pod", owner: "agent", suffix: generated},
 		{resource: "controllerrevisions", share: 20, word: "agent-revision", owner: "agent", suffix: hash},
 		{resource: "services", share: 350, word: "svc"},
 		{resource: "endpointslices", share: 400, word: "svc-slice", owner: "svc", suffix: generated},
-		{resource: "endpoints", share: 200, word: "addresses"},
 		{resource: "certificates", share: 50, word: "tls"},
 		{resource: "certificaterequests", share: 100, word: "tls-request", owner: "tls", suffix: ordinal},
 		{resource: "orders", share: 50, word: "tls-order", owner: "tls-request", suffix: ordinal},
@@ -112,27 +112,49 @@ func rows() []row {
 		{resource: "pods", share: 100, word: "build-pod", owner: "build-task", suffix: generated},
 		{resource: "scaledobjects", share: 20, word: "scaled"},
 		{resource: "horizontalpodautoscalers", share: 20, word: "scaled-hpa", owner: "scaled", suffix: sameName},
+	}
+}
+
+// loners are the objects that own nothing and that nothing owns.
+func loners() []row {
+	return []row{
 		{resource: "horizontalpodautoscalers", share: 30, word: "hpa"},
+		{resource: "endpoints", share: 200, word: "addresses"},
+		{resource: "persistentvolumeclaims", share: 100, word: "data"},
+		{resource: "namespaces", word: "team"}, // as many as namespacesOf returns
 		{resource: "configmaps", share: 450, word: "settings"},
 		{resource: "secrets", share: 250, word: "credentials"},
 		{resource: "serviceaccounts", share: 120, word: "account"},
 		{resource: "leases", share: 60, word: "lease"},
 		{resource: "persistentvolumes", share: 100, word: "pv"},
 		{resource: "ciliumidentities", share: 30, word: "identity"},
-		{resource: "roles", share: 20, word: "role"}, {resource: "rolebindings", share: 30, word: "binding"},
-		{resource: "ingresses", share: 40, word: "ingress"}, {resource: "networkpolicies", share: 30, word: "policy"},
-		{resource: "poddisruptionbudgets", share: 30, word: "budget"}, {resource: "servicemonitors", share: 15, word: "monitor"},
-		{resource: "prometheusrules", share: 10, word: "rules"}, {resource: "applications", share: 10, word: "app"},
-		{resource: "backups", share: 5, word: "backup"}, {resource: "resourcequotas", share: 3, word: "quota"},
-		{resource: "limitranges", share: 3, word: "limits"}, {resource: "resourceclaims", share: 3, word: "claim"},
-		{resource: "resourceslices", share: 2, word: "slice"}, {resource: "nodes", share: 2, word: "node"},
-		{resource: "csinodes", share: 2, word: "csinode"}, {resource: "volumeattachments", share: 5, word: "attachment"},
-		{resource: "csistoragecapacities", share: 1, word: "capacity"}, {resource: "replicationcontrollers", share: 1, word: "rc"},
-		{resource: "podtemplates", share: 1, word: "template"}, {resource: "clusterroles", share: 1, word: "clusterrole"},
-		{resource: "clusterrolebindings", share: 1, word: "clusterbinding"}, {resource: "apiservices", share: 1, word: "apiservice"},
+		{resource: "roles", share: 20, word: "role"},
+		{resource: "rolebindings", share: 30, word: "binding"},
+		{resource: "ingresses", share: 40, word: "ingress"},
+		{resource: "networkpolicies", share: 30, word: "policy"},
+		{resource: "poddisruptionbudgets", share: 30, word: "budget"},
+		{resource: "servicemonitors", share: 15, word: "monitor"},
+		{resource: "prometheusrules", share: 10, word: "rules"},
+		{resource: "applications", share: 10, word: "app"},
+		{resource: "backups", share: 5, word: "backup"},
+		{resource: "resourcequotas", share: 3, word: "quota"},
+		{resource: "limitranges", share: 3, word: "limits"},
+		{resource: "resourceclaims", share: 3, word: "claim"},
+		{resource: "resourceslices", share: 2, word: "slice"},
+		{resource: "nodes", share: 2, word: "node"},
+		{resource: "csinodes", share: 2, word: "csinode"},
+		{resource: "volumeattachments", share: 5, word: "attachment"},
+		{resource: "csistoragecapacities", share: 1, word: "capacity"},
+		{resource: "replicationcontrollers", share: 1, word: "rc"},
+		{resource: "podtemplates", share: 1, word: "template"},
+		{resource: "clusterroles", share: 1, word: "clusterrole"},
+		{resource: "clusterrolebindings", share: 1, word: "clusterbinding"},
+		{resource: "apiservices", share: 1, word: "apiservice"},
 		{resource: "customresourcedefinitions", share: 1, word: "definition"},
-		{resource: "certificatesigningrequests", share: 1, word: "csr"}, {resource: "priorityclasses", share: 1, word: "priority"},
-		{resource: "storageclasses", share: 1, word: "storage"}, {resource: "csidrivers", share: 1, word: "driver"},
+		{resource: "certificatesigningrequests", share: 1, word: "csr"},
+		{resource: "priorityclasses", share: 1, word: "priority"},
+		{resource: "storageclasses", share: 1, word: "storage"},
+		{resource: "csidrivers", share: 1, word: "driver"},
 		{resource: "ingressclasses", share: 1, word: "ingressclass"},
 		{resource: "mutatingwebhookconfigurations", share: 1, word: "mutating"},
 		{resource: "validatingwebhookconfigurations", share: 1, word: "validating"},

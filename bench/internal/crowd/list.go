@@ -146,18 +146,16 @@ func (q request) list(w http.ResponseWriter) error {
 	w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
 	to := appendHeader(append([]byte{}, v.before...), unknownRaw, sizeOf(len(encoded))+p.size)
 	to = appendString(to, listMeta, encoded)
-	p.each(objects, func(meta []byte) bool {
-		to = appendItem(to, meta)
-		if len(to) >= chunk {
-			_, err = w.Write(to)
-			to = to[:0]
+	p.each(objects, func(meta []byte) (more bool) {
+		if to = appendItem(to, meta); len(to) < chunk {
+			return true
 		}
-		return err == nil
+		_, failure := w.Write(to)
+		to = to[:0]
+		return failure == nil
 	})
-	if err == nil {
-		_, err = w.Write(append(to, v.after...))
-	}
-	return nil //nolint:nilerr // the client is gone
+	_, _ = w.Write(append(to, v.after...)) // a client that is gone needs no answer
+	return nil
 }
 
 func (q request) page() (page, error) {

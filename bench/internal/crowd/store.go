@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Store has what differs from the Population. It is safe for concurrent use.
+// Store has the objects of a Population, with their changes. It is safe for concurrent use.
 type Store struct {
 	*Population
 	now func() time.Time
@@ -108,7 +108,7 @@ func (s *Store) record(n Number, kind eventKind) uint64 {
 	return s.revision
 }
 
-// outcome is what became of a conditioned write.
+// outcome is the result of a conditioned write.
 type outcome int
 
 const (
@@ -117,7 +117,7 @@ const (
 	conflict
 )
 
-// preconditions are those of a write; empty ones are not checked.
+// preconditions of a write; the empty ones are not checked.
 type preconditions struct {
 	uid     types.UID
 	version string
@@ -204,13 +204,16 @@ func (s *Store) isGarbageLocked(n Number) bool {
 	return meta == nil || slices.ContainsFunc(meta.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == UID(owner) })
 }
 
-// Modify changes the revision of a number of objects, chosen at random.
+// Modify changes the revision of a number of objects, chosen at random. Objects without a namespace stay as they are: a
+// change of a CustomResourceDefinition, which is rare in a cluster, makes clients read discovery again.
 func (s *Store) Modify(count int, random *rand.Rand) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for range count {
+	for done := 0; done < count; {
 		n := Number(random.IntN(s.Objects))
-		if _, gone := s.deleted[n]; !gone {
+		c, _ := s.at(n)
+		if _, gone := s.deleted[n]; !gone && c.kind.Namespaced {
+			done++
 			s.modified[n] = s.record(n, modified)
 			if meta := s.patched[n]; meta != nil {
 				again := *meta

@@ -1,7 +1,6 @@
 package crowd
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -72,13 +71,10 @@ func (q request) watch(w http.ResponseWriter) error {
 		o.flush = flusher.Flush
 	}
 	o.flush()
-	if isInitial {
-		if err := o.initial(query.Get("sendInitialEvents") == "true"); err != nil {
-			return nil //nolint:nilerr // the client is gone
-		}
+	if !isInitial || o.initial(query.Get("sendInitialEvents") == "true") == nil {
+		o.follow(timeout)
 	}
-	o.follow(timeout)
-	return nil
+	return nil // a client that is gone needs no answer
 }
 
 // begin sets where the watch begins. It reports whether the objects that exist come first.
@@ -151,11 +147,11 @@ func (o *watcher) follow(timeout time.Duration) {
 		case <-tick.C:
 			if o.bookmark {
 				o.addBookmark(nil)
-				if o.send() != nil {
-					return
-				}
-				o.flush()
 			}
+			if o.send() != nil {
+				return
+			}
+			o.flush()
 		case <-over.C:
 			return
 		case <-o.r.Context().Done():
@@ -241,12 +237,4 @@ func (o *watcher) send() error {
 	_, err := o.w.Write(o.buffer)
 	o.buffer = o.buffer[:0]
 	return err
-}
-
-// cutMagic removes the prefix of an object that is encoded as protobuf.
-func cutMagic(body []byte) ([]byte, bool) {
-	if len(body) < lengthBytes || binary.BigEndian.Uint32(body) != binary.BigEndian.Uint32([]byte(magic)) {
-		return nil, false
-	}
-	return body[len(magic):], true
 }

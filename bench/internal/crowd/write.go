@@ -1,7 +1,9 @@
 package crowd
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -43,39 +45,34 @@ func readBody(r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// decode decodes the body of a request, protobuf or JSON.
+// decode decodes the body of a request, protobuf or JSON. An empty body is no change.
 func decode(r *http.Request, into runtime.Object) error {
 	body, err := readBody(r)
-	if err != nil {
+	if err != nil || len(body) == 0 {
 		return err
 	}
 	if r.Header.Get("Content-Type") == runtime.ContentTypeProtobuf {
-		var unknown runtime.Unknown
-		message, hasMagic := cutMagic(body)
-		if !hasMagic {
-			return apierrors.NewBadRequest("the request is not protobuf of Kubernetes")
-		}
-		decoder, ok := into.(interface{ Unmarshal(data []byte) error })
-		if !ok {
-			return apierrors.NewBadRequest(fmt.Sprintf("%T cannot be read as protobuf", into))
-		}
-		if err := unknown.Unmarshal(message); err != nil {
-			return apierrors.NewBadRequest(fmt.Sprintf("decode the request: %v", err))
-		}
-		body, err = unknown.Raw, nil
-		err = decoder.Unmarshal(body)
-		if err != nil {
-			return apierrors.NewBadRequest(fmt.Sprintf("decode the request: %v", err))
-		}
-		return nil
+		err = decodeProtobuf(body, into)
+	} else {
+		err = json.Unmarshal(body, into)
 	}
-	if len(body) == 0 {
-		return nil
-	}
-	if err := json.Unmarshal(body, into); err != nil {
+	if err != nil {
 		return apierrors.NewBadRequest(fmt.Sprintf("decode the request: %v", err))
 	}
 	return nil
+}
+
+func decodeProtobuf(body []byte, into runtime.Object) error {
+	message, hasMagic := bytes.CutPrefix(body, []byte(magic))
+	decoder, canDecode := into.(interface{ Unmarshal(data []byte) error })
+	if !hasMagic || !canDecode {
+		return errors.New("it is not protobuf of Kubernetes")
+	}
+	var unknown runtime.Unknown
+	if err := unknown.Unmarshal(message); err != nil {
+		return err
+	}
+	return decoder.Unmarshal(unknown.Raw)
 }
 
 // echo answers with the object that the request has, and keeps nothing.

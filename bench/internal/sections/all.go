@@ -39,13 +39,12 @@ func All() []Section {
 			`ConfigMaps with 512 bytes of data, owned by 1 000 others. The memory is the growth of all processes. The start is on the
 			data directory with these objects, and idle memory is measured after the start. kube-controller-manager runs its collector only, with its limits lifted.`),
 		section("large", "Ten million objects", 1, large,
-			`Objects of 60 kinds that a synthetic API server (bench/internal/crowd) makes up, in realistic proportions, each with 0.6 to 1 kB of
-			metadata. It serves lists and watches, and judges each DELETE: one of an object with an owner that exists, or without owners, fails the
-			section. Ten owners are gone before a collector starts. The processor time, and the peak of its RssAnon, are those from its start
-			until the last of their dependents is deleted. Exponents are those of a power of the number of objects, by least squares over the sizes. A decision is the time
-			from the deletion of an owner until the server gets the DELETE of its dependent, while objects change. The leader is killed; from the
-			expiry of its Lease until the standby's first correct deletion. kube-controller-manager runs its collector only, with its limits
-			lifted.`),
+			`A synthetic API server (bench/internal/crowd) makes up objects of 60 kinds, in realistic proportions, with 0.6 to 1 kB of metadata each.
+			It judges each DELETE: the deletion of an object whose owner exists, or that has no owner, fails the section. Ten owners do not exist
+			when a collector starts. The start ends when the last of their dependents is deleted. Exponents are fitted to all sizes, by least
+			squares of the logarithms. A decision begins with the deletion of an owner, and ends when the server gets the DELETE of a dependent;
+			other objects change meanwhile. The last measurement kills the leader of two collectors, and begins when the Lease
+			expires. kube-controller-manager runs its collector only, with its limits lifted.`),
 		section("memory", "Memory comes back", 2, memoryComesBack,
 			`100 000 ConfigMaps with 1 kB of data, created by 32 clients and collected in the background after their one owner: the most memory that
 			all processes have at one time until the last one is gone, and their memory a minute later. Upstream is etcd, kube-apiserver and

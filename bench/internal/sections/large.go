@@ -16,7 +16,7 @@ import (
 const (
 	// goneOwners is the number of owners that do not exist when a collector starts.
 	goneOwners = 10
-	// reportInterval is the interval at which the server is asked for its report, and memory is read.
+	// reportInterval is the time between two reports of the server, and between two readings of memory.
 	reportInterval = 100 * time.Millisecond
 	// collectedTimeout bounds the time until garbage is collected.
 	collectedTimeout = 10 * time.Minute
@@ -24,7 +24,7 @@ const (
 	spare = 0.1
 )
 
-// cost is what a collector takes with a number of objects.
+// cost has the figures of one start of a collector.
 type cost struct {
 	objects               int
 	first, all, processor float64 // seconds from the start, and of the processor
@@ -93,7 +93,7 @@ func (b *Bench) multitude(ctx context.Context, n int, costs []cost) (_ cost, err
 	if err := collect.Kill(); err != nil {
 		return cost{}, err
 	}
-	if n == b.Sizes.Compared {
+	if n == b.compared() {
 		if err := m.compare(ctx, mine); err != nil {
 			return cost{}, fmt.Errorf("kube-controller-manager: %w", err)
 		}
@@ -104,7 +104,19 @@ func (b *Bench) multitude(ctx context.Context, n int, costs []cost) (_ cost, err
 	return mine, err
 }
 
-// multitude is a server with a number of objects, and what is measured on it.
+// compared returns the number of objects at which upstream's collector is measured: the largest that is not too large for
+// it, or none.
+func (b *Bench) compared() int {
+	found := 0
+	for _, n := range b.Sizes.Multitudes {
+		if n <= b.Sizes.Compared {
+			found = max(found, n)
+		}
+	}
+	return found
+}
+
+// multitude measures on one server, with one number of objects.
 type multitude struct {
 	*Bench
 	server  *controlplane.Crowd

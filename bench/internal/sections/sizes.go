@@ -27,7 +27,7 @@ type Sizes struct {
 	Pods           int
 	PodsPerSet     int           // pods of one of its Deployments
 	Multitudes     []int         // objects of the section large, from few to many
-	Compared       int           // of these, the number at which upstream's collector is measured, too
+	Compared       int           // the largest of these with which upstream's collector is measured
 	EventRate      int           // changes in a second, at the largest of these numbers
 	EventSeconds   int           // for so long
 	Steady         time.Duration // before the memory of a collector is read that has read all objects
