@@ -68,30 +68,24 @@ func (l eventLimits) accept(kind string) bool {
 	return l.normal.TryAccept()
 }
 
-// limitedRecorder is a recorder that loses the Events beyond the limits.
+// limitedRecorder is a recorder that loses the Events beyond the limits. Annotated Events are not limited: no controller
+// records any.
 type limitedRecorder struct {
-	record.EventRecorderLogger
+	record.EventRecorder
 	limits eventLimits
 }
 
 // Event implements record.EventRecorder.
 func (r limitedRecorder) Event(about runtime.Object, kind, reason, message string) {
 	if r.limits.accept(kind) {
-		r.EventRecorderLogger.Event(about, kind, reason, message)
+		r.EventRecorder.Event(about, kind, reason, message)
 	}
 }
 
 // Eventf implements record.EventRecorder.
 func (r limitedRecorder) Eventf(about runtime.Object, kind, reason, format string, parts ...any) {
 	if r.limits.accept(kind) {
-		r.EventRecorderLogger.Eventf(about, kind, reason, format, parts...)
-	}
-}
-
-// AnnotatedEventf implements record.EventRecorder.
-func (r limitedRecorder) AnnotatedEventf(about runtime.Object, annotations map[string]string, kind, reason, format string, parts ...any) {
-	if r.limits.accept(kind) {
-		r.EventRecorderLogger.AnnotatedEventf(about, annotations, kind, reason, format, parts...)
+		r.EventRecorder.Eventf(about, kind, reason, format, parts...)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
 
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
@@ -70,6 +71,24 @@ func TestNumberOfEventsIsBounded(t *testing.T) {
 	})
 	if got := len(written(t, client)); got > many/2 {
 		t.Errorf("%d Events were written", got)
+	}
+}
+
+// The controllers lose routine Events beyond the bound, and not their warnings.
+func TestNumberOfEventsOfControllersIsBounded(t *testing.T) {
+	const many = 1000
+	written := record.NewFakeRecorder(2 * many)
+	r := limitedRecorder{written, newEventLimits()}
+	for i := range many {
+		r.Eventf(pod(fmt.Sprint("p", i)), corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %d", i)
+	}
+	r.Event(pod("p"), corev1.EventTypeWarning, "FailedCreate", "Error")
+	n := len(written.Events)
+	for range n - 1 {
+		<-written.Events
+	}
+	if last := <-written.Events; n > many/2 || !strings.HasPrefix(last, corev1.EventTypeWarning) {
+		t.Errorf("%d Events were written; the last one is %q", n, last)
 	}
 }
 

@@ -30,7 +30,9 @@ func TestR25_DeploymentWaitsForItsWrites(t *testing.T) {
 				if !c.Quiesce(t.Context()) {
 					t.Fatal("it does not come to rest")
 				}
-				c.Wait(pods.MaxStartHold)
+				if !c.Wait(2 * pods.MaxStartHold) {
+					break
+				}
 			}
 			d := laggingcache.All[*appsv1.Deployment](c, "deployments")[0]
 			if d.Status.ObservedGeneration != d.Generation || d.Annotations[annotationRevision] == "" {
