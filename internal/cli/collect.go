@@ -162,7 +162,7 @@ func collect(ctx context.Context, f collectFlags, s Streams) error {
 	group.Go(func() error {
 		defer stop() // the diagnostics end with the controllers
 		lease := process.Lease{Namespace: f.leaseNamespace, Name: leaseName, Times: process.DefaultLeaseTimes(), Log: options.Logger}
-		return f.election.run(working, lease, server, role, controllers, synced)
+		return replica{lease, server.config, role, controllers, synced}.run(working, f.election)
 	})
 	return group.Wait()
 }

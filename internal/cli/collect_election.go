@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
 
 	"github.com/coppice-dev/coppice/internal/collect/process"
 	"github.com/coppice-dev/coppice/internal/tools/metrics"
@@ -47,16 +48,25 @@ func (e *election) Set(text string) error {
 	return errors.New("choose true, cold or false")
 }
 
-// run runs controllers, in an election unless there is none, and calls synced at the beginning of each term.
-func (e election) run(ctx context.Context, l process.Lease, s *server, role *process.Role, c metrics.Controllers, synced func()) error {
+// replica is what runs in an election.
+type replica struct {
+	lease       process.Lease
+	config      *rest.Config
+	role        *process.Role
+	controllers metrics.Controllers
+	synced      func() // is called at the beginning of each term
+}
+
+// run runs the controllers, in an election unless there is none.
+func (r replica) run(ctx context.Context, e election) error {
 	switch e {
 	case warmElection:
-		return l.RunWarm(ctx, s.config, role, c, func(ctx context.Context) error { return untilSynced(ctx, c, c.Lead, synced) })
+		return r.lease.RunWarm(ctx, r.config, r.role, r.controllers, func(ctx context.Context) error { return r.untilSynced(ctx, r.controllers.Lead) })
 	case coldElection:
-		return l.Run(ctx, s.config, role, func(ctx context.Context) error { return untilSynced(ctx, c, c.Run, synced) })
+		return r.lease.Run(ctx, r.config, r.role, func(ctx context.Context) error { return r.untilSynced(ctx, r.controllers.Run) })
 	case noElection:
 	}
-	return untilSynced(ctx, c, c.Run, synced)
+	return r.untilSynced(ctx, r.controllers.Run)
 }
 
 // ready returns the readiness of a replica that stands by.
@@ -67,13 +77,13 @@ func (e election) ready(c metrics.Controllers) func() error {
 	return func() error { return nil }
 }
 
-// untilSynced runs controllers, and calls synced when they are synced.
-func untilSynced(ctx context.Context, c metrics.Controllers, run func(context.Context) error, synced func()) error {
+// untilSynced runs the controllers, and calls synced when they are synced.
+func (r replica) untilSynced(ctx context.Context, run func(context.Context) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return run(ctx) })
 	group.Go(func() error {
-		if c.WaitForSync(ctx) == nil {
-			synced()
+		if r.controllers.WaitForSync(ctx) == nil {
+			r.synced()
 		}
 		return nil
 	})

@@ -66,7 +66,7 @@ func (g *Graph) DropMissing(k Kind, from Cursor) (uids []UID, next Cursor) {
 	if !ok || g.facts[kind].listed == g.facts[kind].objects {
 		return nil, Cursor{ended: true}
 	}
-	first, last, next := span(from, Piece, uint32(g.entries.used))
+	first, last, next := span(from, uint32(g.entries.used))
 	g.dropMissing(kind, entryID(first), entryID(last))
 	return g.reconsider(), next
 }

@@ -43,18 +43,18 @@ func All(view func(read func(g *Graph)), piece func(g *Graph, from Cursor) ([]UI
 	return slices.Compact(uids)
 }
 
-// span returns the records after a place, at most most of them, and the place after them.
-func span(from Cursor, most int, used uint32) (first, last uint32, next Cursor) {
+// span returns the next Piece records after a place, and the place after them.
+func span(from Cursor, used uint32) (first, last uint32, next Cursor) {
 	last = used
-	if most < int(last)-int(from.last) {
-		last = from.last + uint32(most)
+	if last > from.last && last-from.last > Piece {
+		last = from.last + Piece
 	}
 	return from.last + 1, last, Cursor{last: last, ended: last >= used}
 }
 
 // collect returns the UIDs of the next entries that match.
 func (g *Graph) collect(from Cursor, match func(i entryID, e *entry) bool) (uids []UID, next Cursor) {
-	first, last, next := span(from, Piece, uint32(g.entries.used))
+	first, last, next := span(from, uint32(g.entries.used))
 	for i := entryID(first); i <= entryID(last); i++ {
 		if match(i, g.entries.at(i)) {
 			uids = append(uids, g.uidOf(i))
@@ -118,7 +118,7 @@ func (g *Graph) ClaimantsOf(from Cursor, owners []UID) (uids []UID, next Cursor)
 		wanted[g.find(uid)] = true
 	}
 	delete(wanted, 0)
-	first, last, next := span(from, Piece, uint32(g.references.used))
+	first, last, next := span(from, uint32(g.references.used))
 	for i := refID(first); i <= refID(last); i++ {
 		if r := g.references.at(i); r.dependent != 0 && wanted[g.claims.at(r.claim).owner] {
 			uids = append(uids, g.uidOf(r.dependent))
@@ -141,7 +141,7 @@ type locationKey struct {
 
 // RelatedAt adds the locations of the objects among the next Piece entries that have owners or dependents.
 func (g *Graph) RelatedAt(from Cursor, into map[Location]bool) (next Cursor) {
-	first, last, next := span(from, Piece, uint32(g.entries.used))
+	first, last, next := span(from, uint32(g.entries.used))
 	found := map[locationKey]bool{}
 	var before locationKey // most entries have the location of the entry before
 	for i := entryID(first); i <= entryID(last); i++ {
@@ -257,7 +257,7 @@ func (g *Graph) Parked(from Cursor, into map[Kind]int) (next Cursor) {
 	if !slices.ContainsFunc(g.facts, func(f kindFacts) bool { return f.scope == ScopeUnknown && f.claims > 0 }) {
 		return Cursor{ended: true}
 	}
-	first, last, next := span(from, Piece, uint32(g.references.used))
+	first, last, next := span(from, uint32(g.references.used))
 	for i := refID(first); i <= refID(last); i++ {
 		r := g.references.at(i)
 		if r.dependent == 0 {
@@ -291,7 +291,7 @@ func (d *Deletions) Add(g *Graph, from Cursor) (next Cursor) {
 			return Cursor{ended: true}
 		}
 	}
-	first, last, next := span(from, Piece, uint32(g.entries.used))
+	first, last, next := span(from, uint32(g.entries.used))
 	for i := entryID(first); i <= entryID(last); i++ {
 		if e := g.entries.at(i); e.state == observed && e.phase != Active {
 			d.add(g, e, g.due[i])
