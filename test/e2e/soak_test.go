@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -10,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/coppice-dev/coppice/internal/testing/eventually"
 )
@@ -42,23 +42,23 @@ func TestSoak(t *testing.T) {
 	s.k.apply(t, "kept", configMap("a", owner)+configMap("b", owner))
 
 	var early, late []sizes
-	began := time.Now()
-	for n := 0; ; n++ {
-		part := int(time.Since(began) * soakParts / *soak)
-		if part >= soakParts {
-			break
-		}
-		if part == 0 && n > 0 {
-			s.restart(t, n)
-		}
-		s.round(t, n)
-		now := s.sizes(t)
-		t.Logf("%s, round %d: %s", time.Since(began).Round(time.Second), n, now)
-		switch part {
-		case 1:
-			early = append(early, now)
-		case soakParts - 1:
-			late = append(late, now)
+	n := 0
+	for part := range soakParts {
+		over, end := context.WithTimeout(t.Context(), *soak/soakParts)
+		defer end()
+		for ; over.Err() == nil; n++ {
+			if part == 0 && n > 0 {
+				s.restart(t, n)
+			}
+			s.round(t, n)
+			now := s.sizes(t)
+			t.Logf("part %d of %d, round %d: %s", part+1, soakParts, n, now)
+			switch part {
+			case 1:
+				early = append(early, now)
+			case soakParts - 1:
+				late = append(late, now)
+			}
 		}
 	}
 	if len(early) == 0 || len(late) == 0 {
