@@ -1,8 +1,8 @@
 package ownership
 
-// A list of the objects of a kind may come in parts, so that nobody has to hold all of it. Lists of a kind are
-// numbered: an entry has the number of the last list that had it. At the end of a list, the entries with another
-// number are missing. A list that fails midway needs no cleaning up: the next one has another number.
+// A list of the objects of a kind may come in parts, so that it is never in memory as a whole. The lists of a kind are
+// numbered, and an entry has the number of the last list with this entry. At the end of a list, all entries with other
+// numbers are missing. A list that fails midway leaves nothing to clean up, because the next list has a new number.
 
 // listNumber numbers the lists of a kind. Zero means none.
 type listNumber uint8
@@ -71,7 +71,7 @@ func (g *Graph) DropMissing(k Kind, from Cursor) (uids []UID, next Cursor) {
 	return g.reconsider(), next
 }
 
-// dropMissing drops those of the entries from first to last that the list of a kind lacks. It looks at none if none are
+// dropMissing drops the missing objects of a kind among the entries from first to last. It stops as soon as no object is
 // missing.
 func (g *Graph) dropMissing(kind kindID, first, last entryID) {
 	for i := first; i <= last && g.facts[kind].listed != g.facts[kind].objects; i++ {
