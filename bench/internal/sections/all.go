@@ -2,12 +2,16 @@ package sections
 
 import (
 	"context"
+	"slices"
 
 	"github.com/coppice-dev/coppice/bench/internal/report"
 )
 
 // All returns the sections in the order of the report.
-func All() []Section {
+func All() []Section { return slices.Concat(small(), crowded()) }
+
+// small returns the sections with few objects.
+func small() []Section {
 	return []Section{
 		section("start", "Start and idle memory", 0, start,
 			`From the start of the first process until the last one is ready, and until an object whose owner does not exist has been
@@ -35,6 +39,12 @@ func All() []Section {
 		section("chain", "A chain of owners", 0, chains,
 			`From the foreground DELETE of the first of 1 000 objects, each of which owns the next one and waits for it, until all are gone, divided by
 			their number. kube-controller-manager runs its collector only, with its limits lifted.`),
+	}
+}
+
+// crowded returns the sections with many objects, and those about single questions.
+func crowded() []Section {
+	return []Section{
 		section("scale", "100 000 objects", 2, scale,
 			`ConfigMaps with 512 bytes of data, owned by 1 000 others. The memory is the growth of all processes. The start is on the
 			data directory with these objects, and idle memory is measured after the start. kube-controller-manager runs its collector only, with its limits lifted.`),
