@@ -78,7 +78,19 @@ func newHost(t *testing.T, objects ...runtime.Object) *host {
 		if a.GetSubresource() != "status" { // of the test
 			return false, nil, nil
 		}
-		return refused(a.(clienttesting.UpdateAction).GetObject().(*corev1.Pod).Name)
+		sent := a.(clienttesting.UpdateAction).GetObject().(*corev1.Pod)
+		if isRefused, _, err := refused(sent.Name); isRefused {
+			return true, nil, err
+		}
+		// A server keeps everything else as it is. The tracker would write the whole pod, without a mark that a test has made.
+		pods := corev1.SchemeGroupVersion.WithResource("pods")
+		obj, err := h.Tracker().Get(pods, sent.Namespace, sent.Name)
+		if err != nil {
+			return true, nil, err
+		}
+		now := obj.(*corev1.Pod).DeepCopy()
+		now.Status = sent.Status
+		return true, now, h.Tracker().Update(pods, now, now.Namespace)
 	})
 	h.PrependReactor("patch", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		return refused(a.(clienttesting.PatchAction).GetName())
