@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -99,10 +100,22 @@ func (d *decoder) object(kind ownership.Kind, message []byte) (ownership.Object,
 		o.Owners = d.owners[first:len(d.owners):len(d.owners)]
 	}
 	o.Phase = ownership.PhaseOf(isDeleting, o.Finalizers)
-	if isDeleting { // the stories may keep its names: not the whole block
-		o.UID, o.Namespace, o.Name = ownership.UID(strings.Clone(string(o.UID))), strings.Clone(o.Namespace), strings.Clone(o.Name)
+	if isDeleting || o.Protected {
+		detach(&o)
 	}
 	return ownership.Bounded(o), err
+}
+
+// detach gives an object texts of its own. The stories keep texts of objects that are being deleted or protected: each
+// would keep the whole block.
+func detach(o *ownership.Object) {
+	o.UID, o.Namespace, o.Name = ownership.UID(strings.Clone(string(o.UID))), strings.Clone(o.Namespace), strings.Clone(o.Name)
+	o.ResourceVersion = strings.Clone(o.ResourceVersion)
+	o.Owners = slices.Clone(o.Owners)
+	for i := range o.Owners {
+		r := &o.Owners[i]
+		r.APIVersion, r.Kind, r.Name, r.UID = strings.Clone(r.APIVersion), strings.Clone(r.Kind), strings.Clone(r.Name), ownership.UID(strings.Clone(string(r.UID)))
+	}
 }
 
 // reference decodes an owner reference, to the end of d.owners.
