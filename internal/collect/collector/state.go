@@ -107,6 +107,17 @@ func (s *state) change(apply func(g *ownership.Graph) []ownership.UID) {
 	s.queue.Add(uids...)
 }
 
+// include adds objects to sorted ones. An object that is added to the queue twice is reconsidered twice if a worker takes
+// it between the two.
+func include(uids []ownership.UID, more ...ownership.UID) []ownership.UID {
+	for _, uid := range more {
+		if i, found := slices.BinarySearch(uids, uid); !found {
+			uids = slices.Insert(uids, i, uid)
+		}
+	}
+	return uids
+}
+
 // Observe implements feed.Sink.
 func (s *state) Observe(o ownership.Object) {
 	defer s.retryRefused(o.Kind)
@@ -117,7 +128,7 @@ func (s *state) Observe(o ownership.Object) {
 		}
 		uids := g.Observe(o)
 		if s.refused.Has(o.UID) {
-			uids = append(uids, o.UID) // it may have lost its owners
+			uids = include(uids, o.UID) // it may have lost its owners
 		}
 		return uids
 	})
@@ -138,7 +149,7 @@ func (s *state) Forget(uid ownership.UID, resourceVersion string) {
 			}
 		}
 		g.SetTime(now.UnixNano())
-		return append(g.Forget(uid, resourceVersion), freed...)
+		return include(g.Forget(uid, resourceVersion), freed...)
 	})
 	s.retryRefused(kind)
 	if namespace != "" {

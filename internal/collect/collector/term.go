@@ -64,7 +64,7 @@ func (s *state) beginTerm() []ownership.UID {
 		uids = append(uids, uid)
 	}
 	slices.Sort(uids)
-	return uids
+	return slices.Compact(uids)
 }
 
 func (s *state) endTerm() {

@@ -62,6 +62,9 @@ func (r readVersions) unknown(c catalog) []string {
 // discovery names at the time of the call. It needs Run; without, it waits until ctx ends. It returns an
 // error if discovery has failed.
 func (f *Feed) Survey(ctx context.Context) (Watched, error) {
+	if err := ctx.Err(); err != nil {
+		return Watched{}, err // a select may choose the other case
+	}
 	answer := make(chan error, 1)
 	select {
 	case f.surveys <- answer:
