@@ -1,6 +1,8 @@
 package apiserver_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -125,6 +127,57 @@ func TestStoredMetadataAreThoseOfTheAPI(t *testing.T) {
 	some, err := stored.Resource(configMapsResource).Namespace(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=map-1"})
 	if err != nil || len(some.Items) != 1 {
 		t.Errorf("with a selector: %v, %v", some, err)
+	}
+}
+
+// A client that decodes objects itself gets the metadata of the existing ones, of built-in and of custom resources, before
+// the events of a watch. Other watches are not for it.
+func TestStoredMetadataAreWatchedEncoded(t *testing.T) {
+	type encodedWatcher interface {
+		WatchEncoded(context.Context, metav1.ListOptions, func([]byte, string) error) (watch.Interface, bool, error)
+	}
+	s := sharedServer(t)
+	stored, api := s.storedMetadata(t)
+	_, instances := s.things(t)
+	namespace := instances.create("thing", foreign).GetNamespace()
+	s.configMaps(t, namespace).create("map", foreign)
+	for _, resource := range []schema.GroupVersionResource{configMapsResource, instances.resource.WithVersion("v1")} {
+		client := stored.Resource(resource).(encodedWatcher)
+		got := map[types.UID]string{}
+		w, isEncoded, err := client.WatchEncoded(t.Context(), streamed(), func(encoded []byte, version string) error {
+			var meta metav1.ObjectMeta
+			err := meta.Unmarshal(encoded)
+			got[meta.UID] = version + " of " + meta.Name
+			return err
+		})
+		if err != nil || !isEncoded {
+			t.Fatalf("%s: %t, %v", resource, isEncoded, err)
+		}
+		awaitEvents(t, w, "BOOKMARK")
+		w.Stop()
+		list, err := api.Resource(resource).Namespace(namespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil || len(list.Items) != 1 {
+			t.Fatalf("%s: %d objects, %v", resource, len(list.Items), err)
+		}
+		for _, o := range list.Items {
+			if want := o.ResourceVersion + " of " + o.Name; got[o.UID] != want {
+				t.Errorf("%s: %q, want %q", resource, got[o.UID], want)
+			}
+		}
+		w, _, err = client.WatchEncoded(t.Context(), streamed(), func([]byte, string) error { return errors.New("the client cannot decode it") })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := <-w.ResultChan(); e.Type != watch.Error {
+			t.Errorf("%s: %s, want an error", resource, e.Type)
+		}
+		if _, isEncoded, err := client.WatchEncoded(t.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion}, nil); isEncoded || err != nil {
+			t.Errorf("%s: a watch from a revision is encoded: %t, %v", resource, isEncoded, err)
+		}
+	}
+	absent := stored.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "absent"}).(encodedWatcher)
+	if _, isEncoded, err := absent.WatchEncoded(t.Context(), streamed(), nil); isEncoded || err != nil {
+		t.Errorf("a resource that the store does not have: %t, %v", isEncoded, err)
 	}
 }
 

@@ -28,11 +28,11 @@ func typeOfMetadata() metav1.TypeMeta {
 // rest of the object.
 func decode(value []byte, revision int64) (*metav1.PartialObjectMetadata, error) {
 	object := &metav1.PartialObjectMetadata{TypeMeta: typeOfMetadata()}
-	message, isProtobuf, err := wire.Object(value)
+	metadata, isProtobuf, err := encodedMetadata(value)
 	switch {
 	case err != nil:
 	case isProtobuf:
-		err = decodeProtobuf(message, &object.ObjectMeta)
+		err = decodeProtobuf(metadata, &object.ObjectMeta)
 	default:
 		err = decodeJSON(value, &object.ObjectMeta)
 	}
@@ -44,11 +44,31 @@ func decode(value []byte, revision int64) (*metav1.PartialObjectMetadata, error)
 	return object, nil
 }
 
-func decodeProtobuf(message []byte, into *metav1.ObjectMeta) error {
-	metadata, err := wire.Field(message, metadataOfObject)
-	if err != nil {
-		return err
+// encodedMetadata returns the part of a stored object that is its metadata in protobuf. isProtobuf is false for an object
+// in JSON.
+func encodedMetadata(value []byte) (metadata []byte, isProtobuf bool, err error) {
+	message, isProtobuf, err := wire.Object(value)
+	if err != nil || !isProtobuf {
+		return nil, false, err
 	}
+	metadata, err = wire.Field(message, metadataOfObject)
+	return metadata, true, err
+}
+
+// encode returns the metadata of a stored object in protobuf, whatever it is stored in.
+func encode(value []byte) ([]byte, error) {
+	metadata, isProtobuf, err := encodedMetadata(value)
+	if err != nil || isProtobuf {
+		return metadata, err
+	}
+	var decoded metav1.ObjectMeta
+	if err := decodeJSON(value, &decoded); err != nil {
+		return nil, err
+	}
+	return decoded.Marshal()
+}
+
+func decodeProtobuf(metadata []byte, into *metav1.ObjectMeta) error {
 	// Managed fields are most of the metadata, and come last.
 	end := 0
 	for end < len(metadata) {

@@ -2,6 +2,7 @@ package storemetadata
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -65,6 +66,29 @@ func TestMetadataIsDecodedFromProtobufAndJSON(t *testing.T) {
 				break
 			}
 		}
+	}
+}
+
+// What a client decodes itself is the same metadata, whatever the object is stored in.
+func TestMetadataIsEncodedFromProtobufAndJSON(t *testing.T) {
+	binary := encoded(t, protobuf.NewSerializer(scheme.Scheme, scheme.Scheme))
+	text := encoded(t, json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme.Scheme, scheme.Scheme, json.SerializerOptions{}))
+	for name, value := range map[string][]byte{"protobuf": binary, "JSON": text} {
+		metadata, err := encode(value)
+		var got metav1.ObjectMeta
+		if err := errors.Join(err, got.Unmarshal(metadata)); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		want := object().ObjectMeta
+		want.ManagedFields, got.ManagedFields = nil, nil // which the client skips
+		got.CreationTimestamp.Time, got.DeletionTimestamp.Time = got.CreationTimestamp.UTC(), got.DeletionTimestamp.UTC()
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: (-want +got)\n%s", name, diff)
+		}
+	}
+	if metadata, err := encode([]byte("{}")); err == nil {
+		t.Errorf("an object without metadata: %q", metadata)
 	}
 }
 

@@ -56,10 +56,14 @@ func (t *target) list(ctx context.Context, prefix string, options metav1.ListOpt
 	}
 	list := &metav1.PartialObjectMetadataList{TypeMeta: typeOfMetadata()}
 	list.Kind += "List"
-	last, remaining, err := t.read(ctx, prefix, from, options.Limit, func(object *metav1.PartialObjectMetadata) bool {
+	last, remaining, err := t.read(ctx, prefix, from, options.Limit, func(stored etcd.Stored) (more bool, err error) {
+		object, err := decode(stored.Value, stored.Revision)
+		if err != nil {
+			return false, err
+		}
 		object.TypeMeta = metav1.TypeMeta{} // the list has the type
 		list.Items = append(list.Items, *object)
-		return true
+		return true, nil
 	})
 	if err != nil {
 		return nil, err
@@ -93,10 +97,11 @@ func readError(err error) error {
 	return nil
 }
 
-// read passes the stored objects to a function, until the function returns false. It returns the position of the last
-// one and the number of objects after it. Without a limit, everything after the first page is one stream.
+// read passes the stored objects to a function, until the function returns false or fails because it cannot decode one.
+// It returns the position of the last one and the number of objects after it. Without a limit, everything after the first
+// page is one stream.
 func (t *target) read(
-	ctx context.Context, prefix string, from continuation, limit int64, pass func(*metav1.PartialObjectMetadata) bool,
+	ctx context.Context, prefix string, from continuation, limit int64, pass func(etcd.Stored) (more bool, err error),
 ) (last continuation, remaining int64, err error) {
 	var reached int64
 	follower := t.source.Follower
@@ -104,12 +109,11 @@ func (t *target) read(
 	last = from
 	take := func(stored etcd.Stored) bool {
 		last.After = strings.TrimPrefix(stored.Key, prefix)
-		object, failure := decode(stored.Value, stored.Revision)
+		more, failure := pass(stored)
 		if failure != nil {
 			err = apierrors.NewInternalError(corrupt(stored.Key, failure))
-			return false
 		}
-		return pass(object)
+		return more && failure == nil
 	}
 	for left := limit; ; {
 		size := int64(pageSize)

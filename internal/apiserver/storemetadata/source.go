@@ -117,20 +117,45 @@ func (o objects) List(ctx context.Context, options metav1.ListOptions) (*metav1.
 
 // Watch implements metadata.ResourceInterface.
 func (o objects) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	w, isStored, err := o.watch(ctx, options, nil)
+	if isStored || err != nil {
+		return w, err
+	}
+	return o.ResourceInterface.Watch(ctx, options)
+}
+
+// WatchEncoded is Watch with initial events, for a client that decodes them itself: initial gets the metadata of each
+// existing object in protobuf, without its resourceVersion, valid during the call, and all from one goroutine before the
+// bookmark that ends the initial events. An error of initial ends the watch. isEncoded is false if the resource is not in
+// the store or the options select something else: then there is no watch.
+func (o objects) WatchEncoded(
+	ctx context.Context, options metav1.ListOptions, initial func(metadata []byte, resourceVersion string) error,
+) (w watch.Interface, isEncoded bool, err error) {
+	if !beginsWithAll(options) {
+		return nil, false, nil
+	}
+	return o.watch(ctx, options, initial)
+}
+
+// watch opens a watch of a resource in the store. isStored is false for others.
+func (o objects) watch(
+	ctx context.Context, options metav1.ListOptions, initial func(metadata []byte, resourceVersion string) error,
+) (w watch.Interface, isStored bool, err error) {
 	if !isPlain(options) || !isFollowable(options) || o.target.namespace != "" {
-		return o.ResourceInterface.Watch(ctx, options)
+		return nil, false, nil
 	}
 	prefix, ok, err := o.target.prefix(ctx)
 	if err != nil {
-		return nil, apierrors.NewInternalError(err)
+		return nil, false, apierrors.NewInternalError(err)
 	}
 	if !ok {
-		return o.ResourceInterface.Watch(ctx, options)
+		return nil, false, nil
 	}
 	if err := o.target.authorize(ctx, "watch"); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return o.target.watch(ctx, prefix, options)
+	w, err = o.target.watch(ctx, prefix, options, initial)
+	return w, true, err
 }
 
 // isPlain reports whether a list or watch selects all objects in their current state.

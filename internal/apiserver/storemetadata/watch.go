@@ -32,8 +32,10 @@ func beginsWithAll(options metav1.ListOptions) bool {
 	return options.SendInitialEvents != nil && *options.SendInitialEvents
 }
 
-// watch opens a watch.
-func (t *target) watch(ctx context.Context, prefix string, options metav1.ListOptions) (watch.Interface, error) {
+// watch opens a watch. initial gets the encoded metadata of existing objects; nil: they are events.
+func (t *target) watch(
+	ctx context.Context, prefix string, options metav1.ListOptions, initial func(metadata []byte, resourceVersion string) error,
+) (watch.Interface, error) {
 	s, resource := t.source, t.resource.GroupResource()
 	w := newWatcher()
 	ctx, cancel := context.WithCancel(ctx)
@@ -58,7 +60,7 @@ func (t *target) watch(ctx context.Context, prefix string, options metav1.ListOp
 	}
 	go func() {
 		if beginsWithAll(options) {
-			t.beginWithAll(ctx, prefix, w)
+			t.beginWithAll(ctx, prefix, w, initialOf(w, initial))
 		} else {
 			t.resume(ctx, prefix, w, options.ResourceVersion, position.Revision)
 		}
@@ -67,11 +69,26 @@ func (t *target) watch(ctx context.Context, prefix string, options metav1.ListOp
 	return w, nil
 }
 
+// initialOf returns what delivers an existing object, until the client has stopped the watch.
+func initialOf(w *watcher, encoded func(metadata []byte, resourceVersion string) error) func(etcd.Stored) (more bool, err error) {
+	if encoded == nil {
+		return func(stored etcd.Stored) (bool, error) {
+			object, err := decode(stored.Value, stored.Revision)
+			return err == nil && w.deliver(watch.Event{Type: watch.Added, Object: object}), err
+		}
+	}
+	return func(stored etcd.Stored) (bool, error) {
+		metadata, err := encode(stored.Value)
+		if err != nil || w.isStopped() {
+			return false, err
+		}
+		return true, encoded(metadata, strconv.FormatInt(stored.Revision, 10))
+	}
+}
+
 // beginWithAll delivers the stored objects, and a bookmark that marks their end.
-func (t *target) beginWithAll(ctx context.Context, prefix string, w *watcher) {
-	last, _, err := t.read(ctx, prefix, continuation{}, 0, func(object *metav1.PartialObjectMetadata) bool {
-		return w.deliver(watch.Event{Type: watch.Added, Object: object})
-	})
+func (t *target) beginWithAll(ctx context.Context, prefix string, w *watcher, initial func(etcd.Stored) (more bool, err error)) {
+	last, _, err := t.read(ctx, prefix, continuation{}, 0, initial)
 	if err != nil {
 		w.fail(err)
 		return

@@ -81,13 +81,24 @@ func (r *resourceClient) open(ctx context.Context, options metav1.ListOptions, p
 	return s, nil
 }
 
-// open opens a watch whose initial events go to parts. Any client can do that; ours does it without decoding the objects
-// as client-go does.
+// encodedWatcher is a client that has the objects in this process, as they are stored.
+type encodedWatcher interface {
+	// WatchEncoded is Watch with initial events. It calls initial with the metadata of each existing object, in protobuf
+	// without the resourceVersion, and then sends the bookmark that ends the initial events. The metadata is valid
+	// during the call. The watch ends at an error of initial. isEncoded is false if the objects are elsewhere: then
+	// there is no watch.
+	WatchEncoded(
+		ctx context.Context, options metav1.ListOptions, initial func(metadata []byte, resourceVersion string) error,
+	) (w watch.Interface, isEncoded bool, err error)
+}
+
+// open opens a watch whose initial events go to parts. Any client can do that; ours, and one that has the encoded
+// objects, do it without decoding them as client-go does.
 func (s *source) open(ctx context.Context, options metav1.ListOptions, parts *parts) (watch.Interface, error) {
 	if own, ok := s.client.(*resourceClient); ok {
 		return own.open(ctx, options, parts)
 	}
-	from, err := s.client.Watch(ctx, options)
+	from, err := s.watch(ctx, options, parts)
 	if err != nil {
 		return nil, err
 	}
@@ -95,6 +106,17 @@ func (s *source) open(ctx context.Context, options metav1.ListOptions, parts *pa
 	w := &diverted{from: from, cancel: cancel, done: ctx.Done(), events: make(chan watch.Event), parts: parts}
 	go w.run()
 	return w, nil
+}
+
+// watch opens a watch of another client. If that has the encoded objects, they go to parts, and only then do events
+// arrive.
+func (s *source) watch(ctx context.Context, options metav1.ListOptions, parts *parts) (watch.Interface, error) {
+	if encoded, ok := s.client.(encodedWatcher); ok && parts != nil {
+		if w, isEncoded, err := encoded.WatchEncoded(ctx, options, parts.addEncoded); isEncoded || err != nil {
+			return w, err
+		}
+	}
+	return s.client.Watch(ctx, options)
 }
 
 // diverted is a watch of another client, whose initial events go to parts.

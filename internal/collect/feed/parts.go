@@ -30,6 +30,17 @@ func (p *parts) add(o ownership.Object) {
 	}
 }
 
+// addEncoded adds an object whose metadata is encoded, without its resourceVersion.
+func (p *parts) addEncoded(metadata []byte, resourceVersion string) error {
+	o, err := p.decoder.object(p.store.kind, metadata)
+	if err != nil {
+		return err
+	}
+	o.ResourceVersion = resourceVersion
+	p.add(o)
+	return nil
+}
+
 // flush passes the objects on.
 func (p *parts) flush() {
 	if !p.began {
