@@ -76,8 +76,10 @@ check-modules:
 	for m in $(MODULES); do (cd $$m && go test -p 1 -timeout 20m ./...) || exit 1; done
 
 # The race detector is left out where other processes do the work, or one goroutine does, as in the tables of objects of
-# registry/builtin; and in test/conformance and test/differential, whose servers other packages race.
-UNRACED = /test/(e2e|containers|conformance|differential|structure)|/internal/testing/simulation|/registry/builtin
+# registry/builtin, and in pure packages, which may not import sync; and in test/conformance and test/differential, whose
+# servers other packages race.
+PURE = /internal/rules/|/internal/collect/(refused|story)$$|/internal/controller/quota$$|/internal/tools/(preview|explain|inventory|finalizerowner|cascade|undo)$$|/node/agent/lifecycle$$|/placement$$
+UNRACED = /test/(e2e|containers|conformance|differential|structure)|/internal/testing/simulation|/registry/builtin|$(PURE)
 race: ## the tests under the race detector, where goroutines of one process share something (half an hour: it compiles Kubernetes' packages for itself)
 	CGO_ENABLED=1 go test -race -p 2 -timeout 30m $$(go list ./... | grep -vE '$(UNRACED)')
 
